@@ -1,0 +1,56 @@
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+# Asked for first and alone: other resolvers would fetch several GB of CUDA on a machine without a GPU.
+TORCH ?= torch>=2.11,<2.14
+SOURCES := lsp infill engine kernels tests
+
+.DEFAULT_GOAL := help
+.PHONY: help demo setup test check fix lint typecheck bench train clean
+
+help:  ## show these commands
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):[^#]*## */\1\t/' | expand -t 12
+
+demo: $(VENV)/.engine  ## install what a fill needs and fill a function of examples/ on this machine
+	@$(BIN)/midfill fill examples/inventory.py --function remaining --frame-ms 250
+
+setup: $(VENV)/.dev  ## make .venv with everything for development
+
+test: setup  ## lint, types and tests: what CI runs
+	@$(MAKE) --no-print-directory lint typecheck
+	$(BIN)/python -m pytest
+
+fix: setup  ## format, and mend what ruff can mend
+	$(BIN)/ruff check --fix $(SOURCES)
+	$(BIN)/ruff format $(SOURCES)
+
+lint: setup  ## ruff, rules and format
+	$(BIN)/ruff check $(SOURCES)
+	$(BIN)/ruff format --check $(SOURCES)
+
+typecheck: setup  ## mypy, strict
+	MYPYPATH=lsp:infill:engine:kernels $(BIN)/mypy
+
+bench: setup  ## measure fills on this machine, cold and warm; prints a table and writes JSON
+	$(BIN)/python engine/bench/latency.py
+
+train: setup  ## the training steps; choose one with STEP=...
+	cd engine && ../$(BIN)/python -m training $(STEP)
+
+clean:  ## remove .venv and caches
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis
+
+$(VENV)/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Midfill needs Python 3.11 or newer: make PYTHON=python3.11 ...")'
+	@$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.engine: pyproject.toml | $(VENV)/bin/python
+	@echo "installing into $(VENV) (a minute or two, once)"
+	@$(PIP) install '$(TORCH)'
+	@$(PIP) install --editable '.[engine]'
+	@touch $@
+
+$(VENV)/.dev: pyproject.toml $(VENV)/.engine
+	@$(PIP) install --editable '.[engine,dev]'
+	@touch $@
