@@ -1,0 +1,212 @@
+"""The canvas of one fill: the token ids of all holes, what is masked, their text. Knows no sampler, no request."""
+
+import codecs
+from dataclasses import dataclass, field
+from typing import Final
+
+import torch
+from torch import Tensor
+
+from midfill_engine.errors import RequestError
+from midfill_engine.models.embedded import Layout
+from midfill_engine.outline import HoleOutline
+from midfill_engine.samplers.base import Decision, Proposals
+from midfill_engine.vocabulary import Vocabulary
+from midfill_engine.wire import ErrorCode, FilledHole, HoleState
+
+MAX_CANVAS_TOKENS: Final = 4096  # rows times hole positions: what a request may hold in memory
+
+
+@dataclass
+class Canvas:
+    """B rows (alternatives) of T hole positions, all holes side by side. Changed in place by `apply`.
+
+    `ids`, `masked`, `confidence` are [B, T]; `anchored` [T] marks what never changes. `hole_of` [T] and `rule_of` [T]
+    give each position's hole and its row in `allowed` [R, V]; `leading` has the bytes each position must begin with.
+    `deletable` [B, G] counts the deletion tokens that each hole may still settle before it would be shorter than asked.
+    """
+
+    outlines: list[HoleOutline]
+    vocabulary: Vocabulary
+    layout: Layout
+    ids: Tensor
+    masked: Tensor
+    confidence: Tensor
+    anchored: Tensor
+    hole_of: Tensor
+    rule_of: Tensor
+    leading: list[bytes]
+    allowed: Tensor
+    deletable: Tensor
+    guesses: Tensor = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.guesses = torch.full_like(self.ids, -1)
+
+    @property
+    def num_masked(self) -> int:
+        """Of the row that has most."""
+        return int(self.masked.sum(dim=1).max())
+
+    def apply(self, decision: Decision, proposals: Proposals) -> None:
+        """Settles and remasks. Deletions beyond what a hole may lose stay masked, the least confident first."""
+        self.guesses = proposals.ids
+        settle = decision.settle & self.masked
+        if self.vocabulary.delete_id is not None:
+            settle &= ~self._excess_deletions(settle & (proposals.ids == self.vocabulary.delete_id), proposals)
+        self.ids = torch.where(settle, proposals.ids, self.ids)
+        self.confidence = torch.where(settle, proposals.confidence, self.confidence)
+        self._count_deletions(settle, -1)
+        self.masked = self.masked & ~settle
+        if decision.remask is not None:
+            again = decision.remask & ~self.masked & ~settle & ~self.anchored
+            self._count_deletions(again, 1)
+            self.masked = self.masked | again
+
+    def _excess_deletions(self, deletions: Tensor, proposals: Proposals) -> Tensor:
+        excess = torch.zeros_like(deletions)
+        for hole in range(len(self.outlines)):
+            here = deletions & (self.hole_of == hole)
+            order = proposals.confidence.masked_fill(~here, -1.0).argsort(dim=1, descending=True, stable=True)
+            excess |= here & (order.argsort(dim=1) >= self.deletable[:, hole : hole + 1])
+        return excess
+
+    def _count_deletions(self, where: Tensor, change: int) -> None:
+        deleted = (where & (self.ids == self.vocabulary.delete_id)).long()
+        self.deletable = self.deletable.index_add(1, self.hole_of, deleted, alpha=change)
+
+    def state(self, row: int, hole: int) -> HoleState:
+        """How a hole looks now: settled tokens, and guesses where there are any."""
+        tokens = (self.hole_of == hole).nonzero().flatten().tolist()
+        masked, ids, guesses = (values[row].tolist() for values in (self.masked, self.ids, self.guesses))
+        shown = [self._guess(guesses, token) if masked[token] else self._piece(ids, token) for token in tokens]
+        text, ranges = self._text(hole, shown, "replace")
+        settled = [span for token, span in zip(tokens, ranges, strict=True) if not masked[token]]
+        return HoleState(text=text, settled=merge(settled), masked=sum(masked[token] for token in tokens))
+
+    def fill(self, row: int, hole: int) -> FilledHole:
+        """The finished text. Bytes that are no UTF-8 are left out, as are tokens without text."""
+        tokens = (self.hole_of == hole).nonzero().flatten().tolist()
+        ids, confidence = self.ids[row].tolist(), self.confidence[row].tolist()
+        text, ranges = self._text(hole, [self._piece(ids, token) for token in tokens], "ignore")
+        visible = [(span, confidence[token]) for token, span in zip(tokens, ranges, strict=True) if span[0] < span[1]]
+        return FilledHole(text=text, tokens=[span for span, _ in visible], confidence=[value for _, value in visible])
+
+    def _piece(self, ids: list[int], position: int) -> bytes:
+        return self.vocabulary.pieces[ids[position]]
+
+    def _guess(self, guesses: list[int], position: int) -> bytes:
+        return self.leading[position] if guesses[position] < 0 else self._piece(guesses, position)
+
+    def _text(self, hole: int, pieces: list[bytes], errors: str) -> tuple[str, list[tuple[int, int]]]:
+        """The answer's text for a hole of `pieces`, and the character range of each."""
+        outline = self.outlines[hole]
+        text, ranges = decode(pieces, errors)
+        lead = len(outline.lead)
+        assert text.startswith(outline.lead)
+        return text[lead:] + outline.tail, [(max(0, start - lead), max(0, end - lead)) for start, end in ranges]
+
+    def num_new_tokens(self, row: int) -> int:
+        """Settled tokens that are neither anchors nor deletions."""
+        is_new = ~self.masked[row] & ~self.anchored & (self.ids[row] != self.vocabulary.delete_id)
+        return int(is_new.sum())
+
+    def mean_log_confidence(self) -> Tensor:
+        """[B], over the positions that were not anchored."""
+        logs = self.confidence.double().clamp(min=1e-12).log()[:, ~self.anchored]
+        return logs.mean(dim=1) if logs.shape[1] else torch.zeros(logs.shape[0])
+
+
+class _Rules:
+    """The distinct token masks of a canvas, each stored once."""
+
+    def __init__(self, vocabulary: Vocabulary, may_delete: bool) -> None:
+        self._vocabulary = vocabulary
+        self._may_delete = may_delete
+        self._numbers: dict[tuple[tuple[str, ...], str], int] = {}
+        self.masks: list[Tensor] = []
+
+    def number(self, forbid: tuple[str, ...], leading: str) -> int:
+        key = (tuple(sorted(set(forbid))), leading)
+        if key not in self._numbers:
+            if not self._vocabulary.allowed(forbid=key[0], leading=leading).any():
+                raise RequestError(ErrorCode.BAD_REQUEST, "forbid leaves no token to fill with", "forbid less")
+            self._numbers[key] = len(self.masks)
+            self.masks.append(self._vocabulary.allowed(forbid=key[0], leading=leading, may_delete=self._may_delete))
+        return self._numbers[key]
+
+
+def lay_canvas(
+    outlines: list[HoleOutline],
+    lengths: list[list[int]],
+    layout: Layout,
+    vocabulary: Vocabulary,
+    *,
+    mask_id: int,
+    num_rows: int,
+    may_delete: bool,
+) -> Canvas:
+    """`lengths` has the number of masked positions for every masked stretch of every hole. Raises RequestError."""
+    rules = _Rules(vocabulary, may_delete)
+    ids: list[int] = []
+    hole_of: list[int] = []
+    rule_of: list[int] = []
+    anchored: list[bool] = []
+    leading: list[bytes] = []
+    for hole, (outline, hole_lengths) in enumerate(zip(outlines, lengths, strict=True)):
+        remaining = iter(hole_lengths)
+        for stretch in outline.stretches:
+            count = next(remaining) if stretch.ids is None else len(stretch.ids)
+            ids += [mask_id] * count if stretch.ids is None else stretch.ids
+            anchored += [stretch.ids is not None] * count
+            hole_of += [hole] * count
+            leading += [stretch.leading.encode()] + [b""] * (count - 1)
+            if stretch.ids is not None:
+                rule_of += [0] * count
+            else:
+                first = rules.number(outline.forbid, stretch.leading)
+                rule_of += [first] + [rules.number(outline.forbid, "")] * (count - 1)
+    if len(ids) * num_rows > MAX_CANVAS_TOKENS:
+        message = f"the holes take {len(ids)} tokens, {num_rows} times; the limit is {MAX_CANVAS_TOKENS} in all"
+        raise RequestError(ErrorCode.TOO_LARGE, message, "ask for fewer holes or alternatives, or a smaller max_tokens")
+    anchors = torch.tensor(anchored, dtype=torch.bool)
+    deletable = [
+        max(0, sum(hole_lengths) - outline.min_tokens) for outline, hole_lengths in zip(outlines, lengths, strict=True)
+    ]
+    return Canvas(
+        outlines=outlines,
+        vocabulary=vocabulary,
+        layout=layout,
+        ids=torch.tensor(ids, dtype=torch.int64).repeat(num_rows, 1),
+        masked=(~anchors).repeat(num_rows, 1),
+        confidence=anchors.float().repeat(num_rows, 1),
+        anchored=anchors,
+        hole_of=torch.tensor(hole_of, dtype=torch.int64),
+        rule_of=torch.tensor(rule_of, dtype=torch.int64),
+        leading=leading,
+        allowed=torch.stack(rules.masks) if rules.masks else vocabulary.allowed()[None],
+        deletable=torch.tensor(deletable).repeat(num_rows, 1),
+    )
+
+
+def decode(pieces: list[bytes], errors: str) -> tuple[str, list[tuple[int, int]]]:
+    """The text of byte pieces and the character range of each. A character belongs to the piece with its last byte."""
+    decoder = codecs.getincrementaldecoder("utf-8")(errors=errors)
+    text = ""
+    ranges: list[tuple[int, int]] = []
+    for index, piece in enumerate(pieces):
+        start = len(text)
+        text += decoder.decode(piece, final=index == len(pieces) - 1)
+        ranges.append((start, len(text)))
+    return text, ranges
+
+
+def merge(spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Ascending ranges with neighbours joined and empty ones dropped."""
+    merged: list[tuple[int, int]] = []
+    for start, end in spans:
+        if merged and merged[-1][1] == start:
+            merged[-1] = (merged[-1][0], end)
+        elif start < end:
+            merged.append((start, end))
+    return merged

@@ -1,0 +1,134 @@
+"""Reads and writes embedded checkpoint folders: config.json, tokenizer.json, model.safetensors. Knows no training."""
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Final, Literal
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from midfill_engine import tokenizer as tokenizers
+from midfill_engine.models.embedded import Embedded, EmbeddedConfig
+from midfill_engine.models.transformer import TransformerConfig
+from midfill_engine.tokenizer import Tokenizer, TokenizerError
+
+StoredDtype = Literal["int8", "float32", "bfloat16"]
+FAMILY: Final = "embedded"
+SCALE_SUFFIX: Final = ".scale"
+
+
+class CheckpointError(ValueError):
+    """A checkpoint folder that cannot be used; the message is one sentence."""
+
+
+@dataclass(frozen=True)
+class LoadedModel:
+    """A model ready to run, with all that belongs to it."""
+
+    model: Embedded
+    tokenizer: Tokenizer
+    config: EmbeddedConfig
+    parameters: int
+
+
+def save(folder: Path, model: Embedded, tokenizer: Tokenizer, dtype: StoredDtype = "int8") -> None:
+    """Writes `folder`, made if need be. Each file is replaced whole, so a reader never sees half of one."""
+    folder.mkdir(parents=True, exist_ok=True)
+    tensors = {name: value.detach().cpu() for name, value in model.state_dict().items()}
+    stored = quantize(tensors) if dtype == "int8" else _cast(tensors, getattr(torch, dtype))
+    config = {"family": FAMILY, "tokenizer_sha256": tokenizer.sha256, **asdict(model.config)}
+    temporary = folder / "part"
+    save_file(stored, temporary)
+    temporary.chmod(0o644)  # the library makes it readable by its owner alone
+    temporary.replace(folder / "model.safetensors")
+    tokenizer.write(temporary)
+    temporary.replace(folder / "tokenizer.json")
+    temporary.write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+    temporary.replace(folder / "config.json")
+
+
+def load(folder: Path, device: torch.device | str = "cpu", dtype: torch.dtype = torch.float32) -> LoadedModel:
+    """Reads `folder` in evaluation mode. Raises CheckpointError; nothing but safetensors and JSON is ever opened."""
+    config, tokenizer_sha256 = _read_config(folder / "config.json")
+    try:
+        tokenizer = Tokenizer.read(folder / "tokenizer.json")
+        stored = load_file(folder / "model.safetensors")
+    except TokenizerError as error:
+        raise CheckpointError(str(error)) from error
+    except (OSError, SafetensorError) as error:
+        raise CheckpointError(f"The weights {folder / 'model.safetensors'} cannot be read: {error}") from error
+    if tokenizer.sha256 != tokenizer_sha256:
+        raise CheckpointError(f"The tokenizer in {folder} is not the one its weights were trained with.")
+    if tokenizer.vocab_size != config.transformer.vocab_size:
+        raise CheckpointError(f"The tokenizer in {folder} has {tokenizer.vocab_size} tokens, not the config's number.")
+    with torch.device("meta"):
+        model = Embedded(config)
+    try:
+        model.load_state_dict(dequantize(stored), assign=True)
+    except RuntimeError as error:
+        raise CheckpointError(f"The weights in {folder} do not fit their config.json.") from error
+    model = model.to(device=device, dtype=dtype).eval().requires_grad_(False)
+    return LoadedModel(model, tokenizer, config, sum(parameter.numel() for parameter in model.parameters()))
+
+
+def quantize(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Matrices [R, C] as symmetric int8 with one fp32 scale a row ([R] at `NAME.scale`); all else as fp32."""
+    stored: dict[str, Tensor] = {}
+    for name, value in tensors.items():
+        value = value.float()
+        if value.dim() == 2:
+            scale = value.abs().amax(dim=1).clamp(min=1e-12) / 127
+            stored[name + SCALE_SUFFIX] = scale
+            value = (value / scale[:, None]).round().to(torch.int8)
+        stored[name] = value.contiguous()
+    return stored
+
+
+def dequantize(stored: dict[str, Tensor]) -> dict[str, Tensor]:
+    """The inverse of `quantize`, in fp32; tensors without a scale pass through as fp32."""
+    tensors = {name: value.float() for name, value in stored.items() if not name.endswith(SCALE_SUFFIX)}
+    for name, value in tensors.items():
+        if name + SCALE_SUFFIX in stored:
+            tensors[name] = value * stored[name + SCALE_SUFFIX][:, None]
+    return tensors
+
+
+def make_random(folder: Path, *, seed: int = 0, dim: int = 64, num_layers: int = 2) -> None:
+    """Writes a tiny checkpoint with random weights and one token a byte, for trying the machinery without any model."""
+    tokenizer = tokenizers.build([])
+    transformer = TransformerConfig(
+        vocab_size=tokenizer.vocab_size,
+        dim=dim,
+        num_layers=num_layers,
+        num_heads=2,
+        num_kv_heads=2,
+        head_dim=dim // 2,
+        mlp_dim=2 * dim,
+    )
+    model = Embedded(EmbeddedConfig(transformer, hole_span=128, max_hole=128, name="random"))
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.normal_(std=parameter.shape[-1] ** -0.5, generator=generator)
+    save(folder, model, tokenizer, "float32")
+
+
+def _cast(tensors: dict[str, Tensor], dtype: torch.dtype) -> dict[str, Tensor]:
+    return {name: value.to(dtype).contiguous() for name, value in tensors.items()}
+
+
+def _read_config(path: Path) -> tuple[EmbeddedConfig, str]:
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"))
+        family, tokenizer_sha256 = values.pop("family"), values.pop("tokenizer_sha256")
+        config = EmbeddedConfig(TransformerConfig(**values.pop("transformer")), **values)
+    except OSError as error:
+        raise CheckpointError(f"There is no checkpoint at {path.parent}: it has no readable config.json.") from error
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise CheckpointError(f"{path} is not the configuration of an embedded checkpoint: {error}") from error
+    if family != FAMILY:
+        raise CheckpointError(f"{path} is of the family {family!r}, not {FAMILY!r}.")
+    return config, tokenizer_sha256

@@ -1,0 +1,57 @@
+"""What a request is told when it is refused or fails. Knows the wire's error codes and their HTTP status, no more."""
+
+from typing import Final
+
+from midfill_engine.wire import ErrorBody, ErrorCode
+
+HTTP_STATUS: Final = {
+    ErrorCode.BAD_REQUEST: 400,
+    ErrorCode.UNAUTHORIZED: 401,
+    ErrorCode.FORBIDDEN: 403,
+    ErrorCode.NOT_FOUND: 404,
+    ErrorCode.UNKNOWN_MODEL: 404,
+    ErrorCode.TOO_LARGE: 413,
+    ErrorCode.BUSY: 429,
+    ErrorCode.CANCELLED: 499,
+    ErrorCode.INTERNAL: 500,
+    ErrorCode.OUT_OF_MEMORY: 503,
+}
+
+
+class RequestError(Exception):
+    """A request that gets an error instead of a fill. `status` overrides the code's usual HTTP status."""
+
+    def __init__(
+        self,
+        code: ErrorCode,
+        message: str,
+        next_step: str = "",
+        *,
+        status: int | None = None,
+        headers: dict[str, str] | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+        self.next_step = next_step
+        self.status = HTTP_STATUS[code] if status is None else status
+        self.headers = headers or {}
+
+    @property
+    def body(self) -> ErrorBody:
+        return ErrorBody(code=self.code, message=self.message, next_step=self.next_step)
+
+
+class StartError(RequestError):
+    """Why an engine cannot start: one line of JSON on stderr and `exit_code`."""
+
+    def __init__(self, code: ErrorCode, message: str, next_step: str, exit_code: int) -> None:
+        super().__init__(code, message, next_step)
+        self.exit_code = exit_code
+
+
+def check_model(name: str | None, known: tuple[str, ...]) -> None:
+    """Raises RequestError where a request names a model that is not here."""
+    if name is not None and name not in known:
+        message = f"There is no model named {name!r} here; known: {', '.join(dict.fromkeys(known))}."
+        raise RequestError(ErrorCode.UNKNOWN_MODEL, message, "leave the model out, or see /v1/models")

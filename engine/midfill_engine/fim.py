@@ -1,0 +1,90 @@
+"""The fill-in-the-middle door: `/v1/fim/completions` as Mistral's and Mercury's clients speak it. Knows no model.
+
+Mistral's clients read `message.content` (`delta.content` in a stream), Mercury's read `text`: a choice has both.
+"""
+
+import time
+import uuid
+from typing import Literal
+
+from pydantic import BaseModel
+
+from midfill_engine.wire import FimRequest, HoleSegment, HoleSpec, InfillRequest, InfillResponse, TextSegment
+
+
+class Message(BaseModel):
+    role: Literal["assistant"] = "assistant"
+    content: str
+
+
+class Usage(BaseModel):
+    prompt_tokens: int
+    completion_tokens: int
+    total_tokens: int
+
+
+class Choice(BaseModel):
+    index: int = 0
+    text: str
+    message: Message
+    finish_reason: Literal["stop"] = "stop"
+
+
+class StreamedChoice(BaseModel):
+    index: int = 0
+    text: str
+    delta: Message
+    finish_reason: Literal["stop"] = "stop"
+
+
+class FimAnswer(BaseModel):
+    id: str
+    object: Literal["fim.completion", "fim.completion.chunk"]
+    created: int
+    model: str
+    choices: list[Choice] | list[StreamedChoice]
+    usage: Usage
+
+
+def to_infill(request: FimRequest) -> InfillRequest:
+    """Prompt, one hole, suffix; every line ending as a line feed."""
+    texts = [to_line_feeds(text) for text in (request.prompt, request.suffix or "")]
+    hole = HoleSegment(hole=HoleSpec(max_tokens=request.max_tokens))
+    return InfillRequest(
+        segments=[TextSegment(text=texts[0]), hole, TextSegment(text=texts[1])],
+        model=request.model,
+        seed=request.random_seed or 0,
+        temperature=request.temperature or 0.0,
+    )
+
+
+def from_infill(request: FimRequest, response: InfillResponse, num_prompt_tokens: int) -> FimAnswer:
+    text = cut_at_stop(response.holes[0].text, request.stop)
+    if "\r\n" in request.prompt:
+        text = text.replace("\n", "\r\n")
+    message = Message(content=text)
+    streamed: list[StreamedChoice] = [StreamedChoice(text=text, delta=message)]
+    plain: list[Choice] = [Choice(text=text, message=message)]
+    num_tokens = response.stats.tokens
+    return FimAnswer(
+        id=f"fim-{uuid.uuid4().hex}",
+        object="fim.completion.chunk" if request.stream else "fim.completion",
+        created=int(time.time()),
+        model=response.model,
+        choices=streamed if request.stream else plain,
+        usage=Usage(
+            prompt_tokens=num_prompt_tokens,
+            completion_tokens=num_tokens,
+            total_tokens=num_prompt_tokens + num_tokens,
+        ),
+    )
+
+
+def cut_at_stop(text: str, stop: str | list[str] | None) -> str:
+    """`text` up to the first of the stop strings."""
+    strings = [stop] if isinstance(stop, str) else stop or []
+    return text[: min((text.find(string) for string in strings if string and string in text), default=len(text))]
+
+
+def to_line_feeds(text: str) -> str:
+    return text.replace("\r\n", "\n").replace("\r", "\n")

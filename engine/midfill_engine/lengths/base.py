@@ -1,0 +1,59 @@
+"""The interface of length policies: how many masked positions a hole's canvas gets. Knows numbers only, no tokens."""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class HoleNeed:
+    """What is known of a hole before its length is. `hints`: one a masked stretch, None where nothing is known.
+
+    `min_tokens` and `max_tokens` bound the masked positions together; `anchored_tokens` come on top.
+    """
+
+    hints: tuple[int | None, ...]
+    anchored_tokens: int
+    min_tokens: int
+    max_tokens: int
+    has_limit: bool
+
+
+@dataclass(frozen=True)
+class LengthScores:
+    """A model's opinion: `log_probs` [G, K] for each of G holes that its true length lies in bucket k.
+
+    `buckets` are K ascending upper bounds, in tokens.
+    """
+
+    buckets: tuple[int, ...]
+    log_probs: Tensor
+
+
+class LengthPolicy(Protocol):
+    """`may_delete`: whether a canvas may end shorter than it began, by settling deletion tokens."""
+
+    may_delete: bool
+
+    def choose(self, needs: list[HoleNeed], scores: LengthScores | None) -> list[list[int]]:
+        """The number of positions, at least 1, for every masked stretch of every hole."""
+        ...
+
+
+def spread(total: int, hints: tuple[int | None, ...]) -> list[int]:
+    """`total` over the stretches: hinted ones take their hint, the others share the rest evenly."""
+    num_open = sum(hint is None for hint in hints)
+    rest = max(num_open, total - sum(hint or 0 for hint in hints))
+    shares = iter([rest // num_open + (index < rest % num_open) for index in range(num_open)] if num_open else [])
+    return [next(shares) if hint is None else hint for hint in hints]
+
+
+def fit(wanted: list[int], need: HoleNeed) -> list[int]:
+    """`wanted` cut or stretched into the hole's bounds, where every stretch keeps at least one position."""
+    lengths = [max(1, length) for length in wanted]
+    while lengths and sum(lengths) > max(need.max_tokens, len(lengths)):
+        lengths[lengths.index(max(lengths))] -= 1
+    if lengths and sum(lengths) < need.min_tokens:
+        lengths[lengths.index(max(lengths))] += need.min_tokens - sum(lengths)
+    return lengths

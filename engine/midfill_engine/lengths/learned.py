@@ -1,0 +1,31 @@
+"""A canvas long enough by the model's own length head; deletion tokens then take back what is too much."""
+
+from typing import Final
+
+from midfill_engine.lengths.base import HoleNeed, LengthScores, fit, spread
+
+# Wide enough that the true length fits seven times in ten; a longer canvas costs more steps than it saves rerolls.
+QUANTILE: Final = 0.7
+# What a hinted stretch (an earlier fill that is denoised again) may grow by.
+SLACK: Final = 0.25
+DEFAULT_TOKENS: Final = 32
+
+
+class Learned:
+    may_delete = True
+
+    def choose(self, needs: list[HoleNeed], scores: LengthScores | None) -> list[list[int]]:
+        totals = [DEFAULT_TOKENS] * len(needs) if scores is None else self._cover(scores)
+        return [self._one(need, total) for need, total in zip(needs, totals, strict=True)]
+
+    @staticmethod
+    def _one(need: HoleNeed, total: int) -> list[int]:
+        hints = tuple(hint if hint is None else hint + max(1, round(hint * SLACK)) for hint in need.hints)
+        return fit(spread(total - need.anchored_tokens, hints), need)
+
+    @staticmethod
+    def _cover(scores: LengthScores) -> list[int]:
+        """For each hole the smallest bucket that holds `QUANTILE` of the probability."""
+        reached = scores.log_probs.float().exp().cumsum(dim=-1) < QUANTILE  # [G, K]
+        last = len(scores.buckets) - 1
+        return [scores.buckets[min(index, last)] for index in reached.sum(dim=-1).tolist()]

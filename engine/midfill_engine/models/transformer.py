@@ -1,0 +1,178 @@
+"""One transformer for every family. Knows tensors and attention; not tokens' meaning, requests or checkpoints.
+
+Shapes: B rows, T positions computed now, S positions attended to, D width, H query heads, K key/value heads, E head
+width.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+KeyValues = list[tuple[Tensor, Tensor]]  # one (key, value) a layer, each [B, K, S, E], keys already rotated
+
+
+@dataclass(frozen=True)
+class TransformerConfig:
+    """Every default is a choice of the embedded family; other families override what differs."""
+
+    vocab_size: int
+    dim: int
+    num_layers: int
+    num_heads: int
+    num_kv_heads: int
+    head_dim: int
+    mlp_dim: int
+    mlp: Literal["relu2", "swiglu"] = "relu2"
+    norm_eps: float = 1e-6
+    norm_gain: bool = False
+    qk_norm: bool = True
+    attention_bias: bool = False
+    rope_base: float = 10_000.0
+    tied_head: bool = True
+
+
+class RMSNorm(nn.Module):
+    def __init__(self, dim: int, eps: float, gain: bool) -> None:
+        super().__init__()
+        self.eps = eps
+        self.weight = nn.Parameter(torch.ones(dim)) if gain else None
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.rms_norm(x, (x.shape[-1],), self.weight, self.eps)
+
+
+def rotary_tables(positions: Tensor, head_dim: int, base: float, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """Cosines and sines for `positions` [B, T], or [B, H, T] where heads count positions differently.
+
+    Returns two tensors [B, 1 or H, T, E/2]. Angles are computed in fp32: bf16 cannot count beyond 256.
+    """
+    if positions.dim() == 2:
+        positions = positions[:, None]
+    exponents = torch.arange(0, head_dim, 2, device=positions.device, dtype=torch.float32) / head_dim
+    angles = positions.float()[..., None] * (base**-exponents)
+    return angles.cos().to(dtype), angles.sin().to(dtype)
+
+
+def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """Applies rotary embedding to `x` [B, H, T, E] in the half-split layout (Su et al. 2021; GPT-NeoX's layout)."""
+    left, right = x.chunk(2, dim=-1)
+    return torch.cat((left * cos - right * sin, right * cos + left * sin), dim=-1)
+
+
+class Attention(nn.Module):
+    def __init__(self, config: TransformerConfig) -> None:
+        super().__init__()
+        self.config = config
+        q_dim, kv_dim = config.num_heads * config.head_dim, config.num_kv_heads * config.head_dim
+        self.q = nn.Linear(config.dim, q_dim, bias=config.attention_bias)
+        self.k = nn.Linear(config.dim, kv_dim, bias=config.attention_bias)
+        self.v = nn.Linear(config.dim, kv_dim, bias=config.attention_bias)
+        self.out = nn.Linear(q_dim, config.dim, bias=False)
+        self.q_norm = RMSNorm(config.head_dim, config.norm_eps, config.norm_gain) if config.qk_norm else nn.Identity()
+        self.k_norm = RMSNorm(config.head_dim, config.norm_eps, config.norm_gain) if config.qk_norm else nn.Identity()
+
+    def forward(
+        self,
+        x: Tensor,
+        tables: tuple[Tensor, Tensor],
+        mask: Tensor | None,
+        causal: bool,
+        past: tuple[Tensor, Tensor] | None,
+    ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+        batch, length, _ = x.shape
+        head_dim = self.config.head_dim
+        query = self.q_norm(self.q(x).view(batch, length, -1, head_dim)).transpose(1, 2)  # [B, H, T, E]
+        key = self.k_norm(self.k(x).view(batch, length, -1, head_dim)).transpose(1, 2)  # [B, K, T, E]
+        value = self.v(x).view(batch, length, -1, head_dim).transpose(1, 2)  # [B, K, T, E]
+        query = rotate(query, *tables)
+        # With per-head tables key heads must be query heads: a family that counts positions by head has no grouping.
+        key = rotate(key, *tables)
+        own = (key, value)
+        if past is not None:
+            key = torch.cat((past[0].expand(batch, -1, -1, -1), key), dim=2)
+            value = torch.cat((past[1].expand(batch, -1, -1, -1), value), dim=2)
+        mixed = F.scaled_dot_product_attention(
+            query,
+            key,
+            value,
+            attn_mask=mask,
+            is_causal=causal,
+            enable_gqa=self.config.num_heads != self.config.num_kv_heads,
+        )
+        return self.out(mixed.transpose(1, 2).reshape(batch, length, -1)), own
+
+
+class MLP(nn.Module):
+    def __init__(self, config: TransformerConfig) -> None:
+        super().__init__()
+        self.gate = nn.Linear(config.dim, config.mlp_dim, bias=False) if config.mlp == "swiglu" else None
+        self.up = nn.Linear(config.dim, config.mlp_dim, bias=False)
+        self.down = nn.Linear(config.mlp_dim, config.dim, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        up: Tensor = self.up(x)
+        hidden = F.relu(up).square() if self.gate is None else F.silu(self.gate(x)) * up
+        return self.down(hidden)  # type: ignore[no-any-return]
+
+
+class Block(nn.Module):
+    def __init__(self, config: TransformerConfig) -> None:
+        super().__init__()
+        self.attention_norm = RMSNorm(config.dim, config.norm_eps, config.norm_gain)
+        self.attention = Attention(config)
+        self.mlp_norm = RMSNorm(config.dim, config.norm_eps, config.norm_gain)
+        self.mlp = MLP(config)
+
+    def forward(
+        self,
+        x: Tensor,
+        tables: tuple[Tensor, Tensor],
+        mask: Tensor | None,
+        causal: bool,
+        past: tuple[Tensor, Tensor] | None,
+    ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+        mixed, own = self.attention(self.attention_norm(x), tables, mask, causal, past)
+        x = x + mixed
+        return x + self.mlp(self.mlp_norm(x)), own
+
+
+class Transformer(nn.Module):
+    """RMSNorm, rotary, grouped-query attention, ReLU^2 or SwiGLU; biases and q/k norm by config."""
+
+    def __init__(self, config: TransformerConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.embedding = nn.Embedding(config.vocab_size, config.dim)
+        self.blocks = nn.ModuleList(Block(config) for _ in range(config.num_layers))
+        self.final_norm = RMSNorm(config.dim, config.norm_eps, config.norm_gain)
+        self.head = None if config.tied_head else nn.Linear(config.dim, config.vocab_size, bias=False)
+
+    def forward(
+        self,
+        ids: Tensor,
+        positions: Tensor,
+        *,
+        mask: Tensor | None = None,
+        causal: bool = False,
+        past: KeyValues | None = None,
+    ) -> tuple[Tensor, KeyValues]:
+        """Runs `ids` [B, T] at `positions` ([B, T], or [B, H, T] by head) through every layer.
+
+        `mask` is bool, broadcastable to [B, H, T, S], true where attention is allowed; None allows all. `past` holds
+        the keys and values of earlier positions ([1 or B, K, P, E] each), so S = P + T. Returns the normed hidden
+        states [B, T, D] and the keys and values of these T positions alone.
+        """
+        x = self.embedding(ids)
+        tables = rotary_tables(positions, self.config.head_dim, self.config.rope_base, x.dtype)
+        own: KeyValues = []
+        for index, block in enumerate(self.blocks):
+            x, key_value = block(x, tables, mask, causal, past[index] if past is not None else None)
+            own.append(key_value)
+        return self.final_norm(x), own
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """The vocabulary scores [..., V] of normed hidden states [..., D]. Ask only for the rows you need."""
+        return F.linear(hidden, self.embedding.weight) if self.head is None else self.head(hidden)

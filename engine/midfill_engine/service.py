@@ -1,0 +1,175 @@
+"""The HTTP service: routes, bodies, errors. Knows the wire and the scheduler; no tensors, and does not load torch."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
+from typing import Final, TypeVar
+
+from fastapi import FastAPI, Request
+from pydantic import BaseModel, ValidationError
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
+from starlette.responses import Response
+
+from midfill_engine import fim
+from midfill_engine.errors import RequestError, StartError, check_model
+from midfill_engine.scheduler import Scheduler
+from midfill_engine.security import Gate, Security, error_response
+from midfill_engine.stream import EventStream, Mailbox, encode_event, stream_events, wait_for_answer
+from midfill_engine.wire import (
+    MAX_BODY_BYTES,
+    ErrorCode,
+    FimRequest,
+    InfillRequest,
+    InfillResponse,
+    ModelInfo,
+    ModelList,
+)
+
+# Below the connection's own deadline, so that a slow client still gets an answer.
+BODY_TIMEOUT_S: Final = 8.0
+MAX_ERROR_CHARACTERS: Final = 300
+
+M = TypeVar("M", bound=BaseModel)
+
+
+@dataclass(frozen=True)
+class Ready:
+    """What there is once the model is loaded. `count_tokens` may take its time: it is called off the event loop."""
+
+    info: ModelInfo
+    names: tuple[str, ...]
+    scheduler: Scheduler
+    count_tokens: Callable[[str], int]
+
+
+@dataclass
+class EngineState:
+    """Shared by the service, the loader and the process's watch. `failure` ends the process."""
+
+    ready: Ready | None = None
+    failure: StartError | None = None
+    last_request_s: float = field(default_factory=time.monotonic)
+
+    def use(self, model: str | None = None) -> Ready:
+        """Counts as activity. Raises RequestError while loading and for a model that is not here."""
+        self.last_request_s = time.monotonic()
+        if self.ready is None:
+            headers = {"retry-after": "1"}
+            raise RequestError(ErrorCode.BUSY, "the model is still loading", "try again", status=503, headers=headers)
+        check_model(model, self.ready.names)
+        return self.ready
+
+    @property
+    def idle_s(self) -> float:
+        """Seconds since the last request arrived; 0 while one is open or the model is loading."""
+        if self.ready is None or self.ready.scheduler.num_open:
+            self.last_request_s = time.monotonic()
+        return time.monotonic() - self.last_request_s
+
+
+def create_app(state: EngineState, security: Security) -> FastAPI:
+    """The ASGI application. Bodies are read and checked here, so that every refusal has the same shape."""
+    app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None, redirect_slashes=False)
+    app.add_middleware(Gate, security=security)
+    app.add_exception_handler(RequestError, answer_error)
+    app.add_exception_handler(HTTPException, answer_error)
+    app.add_exception_handler(Exception, answer_error)
+
+    @app.get("/healthz", response_model=None)
+    async def healthz() -> dict[str, str]:
+        return {"status": "loading" if state.ready is None else "ok"}
+
+    @app.get("/v1/models", response_model=None)
+    async def models() -> Response:
+        return json_response(ModelList(data=[state.use().info]))
+
+    @app.post("/v1/infill", response_model=None)
+    async def infill(http: Request) -> Response:
+        request = await read_body(http, InfillRequest)
+        scheduler = state.use(request.model).scheduler
+        if not request.stream:
+            return json_response(await wait_for_answer(http, scheduler, request))
+        mailbox = Mailbox()
+        return EventStream(stream_events(mailbox), scheduler.submit(request, mailbox.post))
+
+    @app.post("/v1/fim/completions", response_model=None)
+    async def fim_completions(http: Request) -> Response:
+        request = await read_body(http, FimRequest)
+        ready = state.use(request.model)
+        num_prompt_tokens = await asyncio.to_thread(ready.count_tokens, request.prompt + (request.suffix or ""))
+
+        def answer(response: InfillResponse) -> fim.FimAnswer:
+            return fim.from_infill(request, response, num_prompt_tokens)
+
+        if not request.stream:
+            return json_response(answer(await wait_for_answer(http, ready.scheduler, fim.to_infill(request))))
+        mailbox = Mailbox()
+        ticket = ready.scheduler.submit(fim.to_infill(request), mailbox.post)
+        return EventStream(stream_fim(mailbox, answer), ticket)
+
+    return app
+
+
+async def stream_fim(mailbox: Mailbox, answer: Callable[[InfillResponse], fim.FimAnswer]) -> AsyncIterator[bytes]:
+    """One chunk with the whole text: until the last step any part of it may still change."""
+    try:
+        yield encode_event(answer(await mailbox.end()))
+    except RequestError as error:
+        yield encode_event(error.body)
+    yield b"data: [DONE]\n\n"
+
+
+async def read_body(http: Request, model: type[M]) -> M:
+    """Reads and checks a JSON body, holding no more than `MAX_BODY_BYTES`. Raises RequestError."""
+    body = bytearray()
+    message = f"the body is larger than {MAX_BODY_BYTES} bytes"
+    too_large = RequestError(ErrorCode.TOO_LARGE, message, "send less context")
+    if int(http.headers.get("content-length", "0")) > MAX_BODY_BYTES:
+        raise too_large
+    try:
+        async with asyncio.timeout(BODY_TIMEOUT_S):
+            async for chunk in http.stream():
+                body += chunk
+                if len(body) > MAX_BODY_BYTES:
+                    raise too_large
+    except TimeoutError as error:
+        closing = {"connection": "close"}
+        message = f"the body did not arrive within {BODY_TIMEOUT_S:.0f} seconds"
+        raise RequestError(ErrorCode.BAD_REQUEST, message, status=408, headers=closing) from error
+    except ClientDisconnect as error:
+        raise RequestError(ErrorCode.CANCELLED, "the client went away") from error
+    try:
+        return model.model_validate_json(bytes(body))
+    except ValidationError as error:
+        raise RequestError(
+            ErrorCode.BAD_REQUEST, describe(error), f"see midfill_engine.wire.{model.__name__}"
+        ) from error
+
+
+def describe(error: ValidationError) -> str:
+    """The first problem in one line, without the value: that may be code."""
+    first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+    place = ".".join(str(part) for part in first["loc"])
+    return f"{place}: {first['msg']}"[:MAX_ERROR_CHARACTERS] if place else first["msg"][:MAX_ERROR_CHARACTERS]
+
+
+async def answer_error(http: Request, error: Exception) -> Response:
+    """Every error that a route or the router raises, as an ErrorResponse."""
+    match error:
+        case RequestError():
+            return error_response(error)
+        case HTTPException(status_code=404):
+            return error_response(RequestError(ErrorCode.NOT_FOUND, "there is no such route", "see /v1/models"))
+        case HTTPException():
+            message = f"this route does not answer {http.method}"
+            headers = dict(error.headers or {})
+            return error_response(
+                RequestError(ErrorCode.BAD_REQUEST, message, status=error.status_code, headers=headers)
+            )
+    return error_response(RequestError(ErrorCode.INTERNAL, "the engine failed", "see the engine's log"))
+
+
+def json_response(message: BaseModel) -> Response:
+    return Response(message.model_dump_json(), media_type="application/json")

@@ -1,0 +1,133 @@
+"""Opens the socket that the engine listens on, and keeps its token. Knows files and modes, no HTTP."""
+
+import os
+import secrets
+import socket
+import stat
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from platformdirs import user_runtime_path
+
+from midfill_engine.errors import StartError
+from midfill_engine.wire import ErrorCode
+
+EXIT_BAD_SOCKET: Final = 2
+EXIT_ALREADY_RUNNING: Final = 4
+MIN_TOKEN_CHARACTERS: Final = 16
+
+
+@dataclass(frozen=True)
+class UnixListener:
+    """`inode` tells whether the path is still this listener's when it is removed."""
+
+    path: Path
+    socket: socket.socket
+    inode: int
+
+    def remove(self) -> None:
+        self.socket.close()
+        if self.path.exists() and self.path.stat().st_ino == self.inode:
+            self.path.unlink()
+
+
+def listen_unix(path: Path) -> UnixListener:
+    """A socket of mode 0600 in a folder that is nobody else's; a dead engine's socket goes. Raises StartError."""
+    prepare_folder(path.parent)
+    if path.is_socket():
+        if answers(path):
+            message = f"another engine answers on {path} already"
+            raise StartError(ErrorCode.BUSY, message, "use it, or choose another path", EXIT_ALREADY_RUNNING)
+        path.unlink()
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    old_mask = os.umask(0o177)
+    try:
+        listener.bind(str(path))
+    except OSError as error:
+        listener.close()
+        message = f"the socket {path} cannot be made: {error.strerror or error}"
+        raise StartError(ErrorCode.BAD_REQUEST, message, "choose a shorter or another path", EXIT_BAD_SOCKET) from error
+    finally:
+        os.umask(old_mask)
+    listener.listen(128)
+    return UnixListener(path, listener, path.stat().st_ino)
+
+
+def prepare_folder(folder: Path) -> None:
+    """Makes it with mode 0700, or checks that it is the user's own and closed to others' writing. Raises StartError."""
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        status = folder.stat()
+    except OSError as error:
+        message = f"the folder {folder} cannot be made: {error.strerror or error}"
+        raise StartError(ErrorCode.BAD_REQUEST, message, "choose another path", EXIT_BAD_SOCKET) from error
+    if status.st_uid != os.geteuid() or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        message = f"others may write to the folder {folder}"
+        raise StartError(ErrorCode.FORBIDDEN, message, "put the socket into a folder of mode 0700", EXIT_BAD_SOCKET)
+
+
+def answers(path: Path) -> bool:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.settimeout(1.0)
+        try:
+            probe.connect(str(path))
+        except (ConnectionRefusedError, FileNotFoundError):
+            return False
+        except OSError:  # full or slow, so somebody is there
+            return True
+        return True
+
+
+def listen_tcp(host: str, port: int) -> socket.socket:
+    """Raises StartError."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+    except OSError as error:
+        listener.close()
+        message = f"{host}:{port} cannot be listened on: {error.strerror or error}"
+        raise StartError(ErrorCode.BAD_REQUEST, message, "choose another port", EXIT_BAD_SOCKET) from error
+    listener.listen(128)
+    return listener
+
+
+def runtime_folder() -> Path:
+    """Where sockets and tokens are kept: MIDFILL_RUNTIME_DIR, else the user's runtime directory."""
+    chosen = os.environ.get("MIDFILL_RUNTIME_DIR")
+    return Path(chosen) if chosen else user_runtime_path("midfill", appauthor=False)
+
+
+def find_token(file: Path | None) -> str:
+    """MIDFILL_TOKEN, else the token in `file`, made at first use with mode 0600. Raises StartError."""
+    token = os.environ.get("MIDFILL_TOKEN")
+    if token is None:
+        token = read_token(runtime_folder() / "token" if file is None else file)
+    if len(token) < MIN_TOKEN_CHARACTERS or not token.isascii() or not token.isprintable() or " " in token:
+        message = f"the token is not {MIN_TOKEN_CHARACTERS} or more printable ASCII characters"
+        raise StartError(ErrorCode.BAD_REQUEST, message, "choose a longer one, or unset MIDFILL_TOKEN", EXIT_BAD_SOCKET)
+    return token
+
+
+def read_token(path: Path) -> str:
+    prepare_folder(path.parent)
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except FileExistsError:
+        return read_own_file(path)
+    token = secrets.token_urlsafe(32)
+    with os.fdopen(descriptor, "w", encoding="ascii") as file:
+        file.write(token + "\n")
+    return token
+
+
+def read_own_file(path: Path) -> str:
+    """Raises StartError unless the file is the user's and closed to everybody else."""
+    with open(os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0)), encoding="utf-8", errors="replace") as file:
+        status = os.fstat(file.fileno())
+        if status.st_uid != os.geteuid() or status.st_mode & 0o077:
+            message = f"the token file {path} is open to others"
+            raise StartError(ErrorCode.FORBIDDEN, message, f"delete it, or chmod 600 {path}", EXIT_BAD_SOCKET)
+        return file.read().strip()

@@ -1,0 +1,47 @@
+"""Which tokens may stand where, by their bytes. Knows ids and bytes, not text or models."""
+
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from typing import Final
+
+import torch
+from torch import Tensor
+
+# The wire's line ending is \n, and nothing but line breaks and tabs among the control characters belongs in code.
+UNWANTED_BYTES: Final = (frozenset(range(0x20)) | {0x7F}) - {ord("\n"), ord("\t")}
+
+
+class Vocabulary:
+    """The bytes of every token, and masks [V] (bool, true where a token may be chosen) over them."""
+
+    def __init__(self, pieces: Sequence[bytes], special_ids: Sequence[int], delete_id: int | None) -> None:
+        self.pieces = pieces
+        self.delete_id = delete_id
+        specials = frozenset(special_ids)
+        self._fillable = self._mask(lambda index: index not in specials and self._is_clean(pieces[index]))
+        self._containing = lru_cache(maxsize=64)(self._scan)
+        self._beginning = lru_cache(maxsize=8)(self._scan_start)
+
+    def allowed(self, *, forbid: Sequence[str] = (), leading: str = "", may_delete: bool = False) -> Tensor:
+        """The mask [V] of tokens without a string of `forbid`, beginning with `leading`."""
+        mask = self._fillable.clone()
+        for text in forbid:
+            mask &= ~self._containing(text.encode("utf-8", errors="replace"))
+        if leading:
+            mask &= self._beginning(leading.encode())
+        elif may_delete and self.delete_id is not None:
+            mask[self.delete_id] = True
+        return mask
+
+    def _scan(self, unwanted: bytes) -> Tensor:
+        return self._mask(lambda index: unwanted in self.pieces[index])
+
+    def _scan_start(self, wanted: bytes) -> Tensor:
+        return self._mask(lambda index: self.pieces[index].startswith(wanted))
+
+    def _mask(self, is_allowed: Callable[[int], bool]) -> Tensor:
+        return torch.tensor([is_allowed(index) for index in range(len(self.pieces))])
+
+    @staticmethod
+    def _is_clean(piece: bytes) -> bool:
+        return bool(piece) and UNWANTED_BYTES.isdisjoint(piece)

@@ -1,0 +1,182 @@
+"""The engine's interface: every message that crosses between `infill` and `engine`. Knows JSON, nothing behind it.
+
+Offsets into `draft`, `text` and `settled` count Unicode code points of that string. Line endings are `\n` on the wire.
+"""
+
+from enum import StrEnum
+from typing import Annotated, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+MAX_BODY_BYTES = 8 * 1024 * 1024
+MAX_SEGMENTS = 1024
+MAX_HOLE_TOKENS = 1024
+
+Range = tuple[Annotated[int, Field(ge=0)], Annotated[int, Field(ge=0)]]
+FiniteFloat = Annotated[float, Field(allow_inf_nan=False)]
+
+
+class Message(BaseModel):
+    """What every message shares: unknown keys are errors, values never change after parsing."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class HoleSpec(Message):
+    """What is asked of one hole.
+
+    Every stretch of `draft` outside `keep` is masked; kept characters are anchors and come back as they are. A masked
+    stretch that is empty or white space says nothing of its length and the length policy decides; otherwise its own
+    token count is the hint. No token of the fill contains a string of `forbid`.
+    """
+
+    min_tokens: int = Field(default=0, ge=0, le=MAX_HOLE_TOKENS)
+    max_tokens: int | None = Field(default=None, ge=1, le=MAX_HOLE_TOKENS)
+    draft: str = Field(default="", max_length=65536)
+    keep: list[Range] = Field(default_factory=list, max_length=1024)
+    forbid: list[Annotated[str, Field(min_length=1, max_length=16)]] = Field(default_factory=list, max_length=8)
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.max_tokens is not None and self.min_tokens > self.max_tokens:
+            raise ValueError("min_tokens is larger than max_tokens")
+        end_before = 0
+        for start, end in self.keep:
+            if not end_before <= start < end <= len(self.draft):
+                raise ValueError("keep must be ascending, disjoint, non-empty ranges inside the draft")
+            end_before = end
+        return self
+
+
+class TextSegment(Message):
+    text: str = Field(max_length=4 * 1024 * 1024)
+
+
+class HoleSegment(Message):
+    hole: HoleSpec
+
+
+Segment = TextSegment | HoleSegment
+
+
+class InfillRequest(Message):
+    """`POST /v1/infill`: text and holes in document order; all holes are filled jointly."""
+
+    segments: list[Segment] = Field(min_length=1, max_length=MAX_SEGMENTS)
+    model: str | None = Field(default=None, max_length=512)
+    tag: str | None = Field(default=None, max_length=32, description="what kind of text this is; a model may ignore it")
+    seed: int = Field(default=0, ge=0, lt=2**63)
+    temperature: FiniteFloat = Field(default=0.0, ge=0, le=2)
+    steps: int | None = Field(default=None, ge=1, le=1024, description="upper bound on denoise steps")
+    quality: FiniteFloat | None = Field(default=None, ge=0, le=1, description="0 settles most tokens a step, 1 fewest")
+    sampler: str | None = Field(default=None, max_length=64)
+    n: int = Field(default=1, ge=1, le=8)
+    stream: bool = False
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if not any(isinstance(segment, HoleSegment) for segment in self.segments):
+            raise ValueError("segments hold no hole")
+        return self
+
+
+class HoleState(Message):
+    """How one hole looks after a step. `text` shows settled tokens and the current guesses for masked ones."""
+
+    text: str
+    settled: list[Range]
+    masked: int = Field(ge=0, description="positions still masked")
+
+
+class StepEvent(Message):
+    """SSE event `step`. `step` 0 comes before the first forward pass, with nothing settled but anchors."""
+
+    step: int = Field(ge=0)
+    num_steps: int = Field(ge=1, description="the bound; a fill may end earlier")
+    holes: list[HoleState]
+
+
+class FilledHole(Message):
+    """A fill: `confidence[i]` in [0, 1] belongs to the characters `tokens[i]` of `text`; anchors have confidence 1."""
+
+    text: str
+    tokens: list[Range]
+    confidence: list[FiniteFloat]
+
+
+class Stats(Message):
+    steps: int
+    forwards: int
+    tokens: int
+    ms: FiniteFloat
+    cached_context: bool = False
+
+
+class InfillResponse(Message):
+    """The whole answer, and the SSE event `done`. `alternatives` holds the other `n - 1` fills, best first."""
+
+    model: str
+    holes: list[FilledHole]
+    alternatives: list[list[FilledHole]] = Field(default_factory=list)
+    stats: Stats
+
+
+class ErrorCode(StrEnum):
+    BAD_REQUEST = "bad_request"
+    UNAUTHORIZED = "unauthorized"
+    FORBIDDEN = "forbidden"
+    NOT_FOUND = "not_found"
+    UNKNOWN_MODEL = "unknown_model"
+    TOO_LARGE = "too_large"
+    BUSY = "busy"
+    CANCELLED = "cancelled"
+    OUT_OF_MEMORY = "out_of_memory"
+    INTERNAL = "internal"
+
+
+class ErrorBody(Message):
+    """The body of every 4xx and 5xx answer and of the SSE event `error`: one sentence, and what to do next."""
+
+    code: ErrorCode
+    message: str
+    next_step: str = ""
+
+
+class ErrorResponse(Message):
+    error: ErrorBody
+
+
+class ModelInfo(Message):
+    """One row of `GET /v1/models`, a superset of OpenAI's."""
+
+    id: str
+    object: Literal["model"] = "model"
+    owned_by: str = "midfill"
+    family: str
+    parameters: int
+    device: str
+    dtype: str
+    max_context_tokens: int
+    max_hole_tokens: int
+    sees_suffix: bool = True
+    description: str = ""
+
+
+class ModelList(Message):
+    object: Literal["list"] = "list"
+    data: list[ModelInfo]
+
+
+class FimRequest(BaseModel):
+    """`POST /v1/fim/completions` in Mistral's and Mercury's shape. Keys that mean nothing here are ignored."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+    model: str | None = Field(default=None, max_length=512)
+    prompt: str = Field(max_length=4 * 1024 * 1024)
+    suffix: str | None = Field(default=None, max_length=4 * 1024 * 1024)
+    max_tokens: int | None = Field(default=None, ge=1, le=MAX_HOLE_TOKENS)
+    temperature: FiniteFloat | None = Field(default=None, ge=0, le=2)
+    random_seed: int | None = Field(default=None, ge=0, lt=2**63)
+    stop: str | list[str] | None = None
+    stream: bool = False

@@ -1,0 +1,99 @@
+"""A tiny random model and running services for the engine's tests. None of them needs weights."""
+
+import asyncio
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+
+import pytest
+import torch
+import uvicorn
+from tests.engine.fakes import INFO, FakeFills, RunningServer, Service
+
+from midfill_engine import checkpoint
+from midfill_engine.connection import TimedProtocol
+from midfill_engine.denoise import denoise
+from midfill_engine.runtime import Runtime
+from midfill_engine.scheduler import Scheduler
+from midfill_engine.security import MAX_HEADER_BYTES, Security
+from midfill_engine.service import EngineState, Ready, create_app
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_thread() -> Iterator[None]:
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.fixture(scope="session")
+def checkpoint_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("random")
+    checkpoint.make_random(folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def runtime(checkpoint_folder: Path) -> Runtime:
+    return Runtime.of(checkpoint.load(checkpoint_folder), "embedded")
+
+
+@pytest.fixture
+def make_service() -> Iterator[Callable[..., Service]]:
+    made: list[Service] = []
+
+    def make(fills: FakeFills, security: Security | None = None, **limits: int) -> Service:
+        scheduler = Scheduler(fills, **limits)
+        state = EngineState(ready=Ready(INFO, ("fake", "alias"), scheduler, len))
+        made.append(Service(state, scheduler, security or Security.for_unix_socket()))
+        return made[-1]
+
+    yield make
+    for service in made:
+        service.scheduler.close()
+
+
+@pytest.fixture
+async def real_service(runtime: Runtime) -> AsyncIterator[Service]:
+    """The service over the tiny model."""
+    scheduler = Scheduler(lambda request: denoise(runtime, request), recover=runtime.free_memory)
+    count_tokens = lambda text: len(runtime.loaded.tokenizer.encode(text))  # noqa: E731
+    state = EngineState(ready=Ready(runtime.info, runtime.names, scheduler, count_tokens))
+    yield Service(state, scheduler, Security.for_unix_socket())
+    await asyncio.to_thread(scheduler.close)
+
+
+@pytest.fixture
+def run_server(tmp_path: Path) -> Iterator[Callable[..., RunningServer]]:
+    """Serves an app by uvicorn on a unix socket, in a thread."""
+    running: list[tuple[uvicorn.Server, threading.Thread]] = []
+
+    def run(service: Service, request_timeout_s: float = 10.0) -> RunningServer:
+        protocol = type("Protocol", (TimedProtocol,), {"request_timeout_s": request_timeout_s})
+        path = tmp_path / "engine.sock"
+        config = uvicorn.Config(
+            create_app(service.state, service.security),
+            uds=str(path),
+            http=protocol,
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            h11_max_incomplete_event_size=MAX_HEADER_BYTES,
+            timeout_graceful_shutdown=1,
+        )
+        server = uvicorn.Server(config)
+        thread = threading.Thread(target=server.run)
+        thread.start()
+        running.append((server, thread))
+        while not server.started:
+            time.sleep(0.01)
+        return RunningServer(path)
+
+    yield run
+    for server, thread in running:
+        server.should_exit = True
+        thread.join(5)
+        assert not thread.is_alive()

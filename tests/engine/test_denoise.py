@@ -1,0 +1,313 @@
+"""The denoising loop over tiny random models: what must hold whatever the model says."""
+
+from collections.abc import Generator
+
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from midfill_engine.caches import CACHES, ContextStore
+from midfill_engine.denoise import denoise
+from midfill_engine.errors import RequestError
+from midfill_engine.lengths import LENGTHS
+from midfill_engine.models.embedded import lay_out
+from midfill_engine.models.registry import FAMILIES
+from midfill_engine.runtime import Runtime
+from midfill_engine.samplers import SAMPLERS, Decision, StepState
+from midfill_engine.wire import (
+    ErrorCode,
+    HoleSegment,
+    HoleSpec,
+    InfillRequest,
+    InfillResponse,
+    Segment,
+    StepEvent,
+    TextSegment,
+)
+
+FOR_FIXTURES = settings(
+    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
+
+
+def run(fill: Generator[StepEvent, None, InfillResponse]) -> tuple[list[StepEvent], InfillResponse]:
+    events = []
+    while True:
+        try:
+            events.append(next(fill))
+        except StopIteration as stop:
+            return events, stop.value
+
+
+@st.composite
+def hole_specs(draw: st.DrawFn) -> HoleSpec:
+    draft = draw(st.text("ab é(\n ", max_size=12))
+    cuts = sorted(set(draw(st.lists(st.integers(0, len(draft)), max_size=4))))
+    min_tokens = draw(st.integers(0, 4))
+    return HoleSpec(
+        draft=draft,
+        keep=list(zip(cuts[::2], cuts[1::2], strict=False)),
+        min_tokens=min_tokens,
+        max_tokens=draw(st.none() | st.integers(max(1, min_tokens), 12)),
+        forbid=draw(st.lists(st.sampled_from(["\n", "a", "zz"]), max_size=2, unique=True)),
+    )
+
+
+@st.composite
+def requests(draw: st.DrawFn) -> InfillRequest:
+    texts = st.text("xy =\n\té", max_size=12)
+    segments: list[Segment] = [TextSegment(text=draw(texts))]
+    for _ in range(draw(st.integers(1, 3))):
+        segments += [HoleSegment(hole=draw(hole_specs())), TextSegment(text=draw(texts))]
+    return InfillRequest(
+        segments=segments,
+        sampler=draw(st.sampled_from([None, *SAMPLERS])),
+        seed=draw(st.integers(0, 9)),
+        temperature=draw(st.sampled_from([0.0, 1.0])),
+        steps=draw(st.none() | st.integers(1, 6)),
+        quality=draw(st.none() | st.floats(0, 1)),
+        n=draw(st.integers(1, 2)),
+        tag=draw(st.sampled_from([None, "python", "cobol"])),
+    )
+
+
+def anchors(request: InfillRequest) -> list[list[str]]:
+    specs = [segment.hole for segment in request.segments if isinstance(segment, HoleSegment)]
+    return [[spec.draft[start:end] for start, end in spec.keep] for spec in specs]
+
+
+def holds_in_order(text: str, parts: list[str]) -> bool:
+    position = 0
+    for part in parts:
+        position = text.find(part, position)
+        if position < 0:
+            return False
+        position += len(part)
+    return True
+
+
+@pytest.mark.parametrize("lengths", list(LENGTHS))
+@pytest.mark.parametrize("cache", list(CACHES))
+@FOR_FIXTURES
+@given(request=requests())
+def test_a_fill_keeps_its_promises(runtime: Runtime, cache: str, lengths: str, request: InfillRequest) -> None:
+    events, response = run(denoise(runtime, request, cache=cache, lengths=lengths))
+    assert [event.step for event in events] == list(range(len(events)))
+    assert all(event.step <= event.num_steps for event in events)
+    assert request.steps is None or len(events) - 1 <= request.steps
+    assert all(hole.masked == 0 for hole in events[-1].holes)
+    assert response.stats.steps == len(events) - 1
+    for before, after in zip(events, events[1:], strict=False):
+        assert sum(hole.masked for hole in after.holes) < sum(hole.masked for hole in before.holes) or request.n > 1
+    assert len(response.alternatives) == request.n - 1
+    for fills in (response.holes, *response.alternatives):
+        for parts, hole in zip(anchors(request), fills, strict=True):
+            assert holds_in_order(hole.text, parts)
+            assert len(hole.tokens) == len(hole.confidence)
+            assert all(0 <= value <= 1 for value in hole.confidence)
+            assert all(0 <= start < end <= len(hole.text) for start, end in hole.tokens)
+            assert "\r" not in hole.text
+            hole.text.encode()  # no half of a character
+    for event in events:
+        for parts, shown in zip(anchors(request), event.holes, strict=True):
+            assert holds_in_order(shown.text, parts)
+            assert all(start < end <= len(shown.text) for start, end in shown.settled)
+
+
+@FOR_FIXTURES
+@given(request=requests())
+def test_the_same_request_has_the_same_answer(runtime: Runtime, request: InfillRequest) -> None:
+    first, second = (run(denoise(runtime, request))[1] for _ in range(2))
+    assert (first.holes, first.alternatives) == (second.holes, second.alternatives)
+
+
+@FOR_FIXTURES
+@given(st.lists(st.integers(0, 5), min_size=1, max_size=3), st.integers(0, 99))
+def test_cached_and_uncached_scores_are_equal_to_rounding(runtime: Runtime, lengths: list[int], seed: int) -> None:
+    if not sum(lengths):
+        return
+    generator = torch.Generator().manual_seed(seed)
+    texts = torch.randint(1, 6, (len(lengths) + 1,), generator=generator).tolist()
+    model, span = runtime.loaded.model, runtime.loaded.config.hole_span
+    layout = lay_out(texts, lengths, span)
+    context = torch.randint(16, 272, (sum(texts),), generator=generator)
+    hole_ids = torch.randint(0, 272, (2, sum(lengths)), generator=generator)
+    needed = torch.rand(hole_ids.shape, generator=generator) < 0.7
+    scores = [
+        CACHES.find(name)(model, context, layout, ContextStore()).logits(hole_ids, needed, layout)
+        for name in ("none", "frozen")
+    ]
+    assert scores[0].shape == (int(needed.sum()), 272)
+    torch.testing.assert_close(scores[1], scores[0], rtol=1e-4, atol=1e-4)
+
+
+def simple(before: str = "def f(a):\n    return", **options: object) -> InfillRequest:
+    spec = HoleSpec(max_tokens=8)
+    return InfillRequest.model_validate(
+        {"segments": [{"text": before}, {"hole": spec.model_dump()}, {"text": "\n"}], **options}
+    )
+
+
+def test_caches_give_the_same_fill_and_the_second_request_reuses_the_context(runtime: Runtime) -> None:
+    runtime.contexts.clear()
+    request = simple("a context of its own")
+    first, again, plain = (run(denoise(runtime, request, cache=name))[1] for name in ("frozen", "frozen", "none"))
+    assert [hole.text for hole in first.holes] == [hole.text for hole in plain.holes]
+    assert [first.stats.cached_context, again.stats.cached_context, plain.stats.cached_context] == [False, True, False]
+    assert again.stats.forwards == first.stats.forwards - 1
+
+
+def test_the_store_drops_the_least_recently_used(runtime: Runtime) -> None:
+    layout = lay_out([3, 1], [0], 8)
+    model = runtime.loaded.model
+    frozen = CACHES.find("frozen")
+    one = frozen(model, torch.arange(16, 20), layout, store := ContextStore())
+    store_of_two = ContextStore(max_bytes=2 * store.num_bytes)
+    assert one.forwards == 1
+    contexts = [torch.arange(start, start + 4) for start in (16, 20, 24)]
+    for context in (contexts[0], contexts[1], contexts[0], contexts[2]):
+        frozen(model, context, layout, store_of_two)
+    reused = [frozen(model, context, layout, store_of_two).reused for context in (contexts[0], contexts[1])]
+    assert reused == [True, False]
+    assert store_of_two.num_bytes <= 2 * store.num_bytes
+    few = ContextStore(max_contexts=1)
+    assert [frozen(model, context, layout, few).reused for context in (*contexts[:2], contexts[1])] == [0, 0, 1]
+
+
+def test_alternatives_differ_and_the_first_row_is_what_one_alone_would_be(runtime: Runtime) -> None:
+    alone = run(denoise(runtime, simple()))[1]
+    several = run(denoise(runtime, simple(n=4)))[1]
+    texts = [fills[0].text for fills in (several.holes, *several.alternatives)]
+    assert alone.holes[0].text in texts
+    assert len(set(texts)) > 1
+
+
+def test_another_seed_is_another_text(runtime: Runtime) -> None:
+    texts = {run(denoise(runtime, simple(seed=seed, temperature=1.5)))[1].holes[0].text for seed in range(4)}
+    assert len(texts) == 4
+
+
+def test_a_space_before_the_hole_is_not_answered_twice(runtime: Runtime) -> None:
+    fill = denoise(runtime, simple("x = "))
+    opened = next(fill)
+    assert opened.holes[0].text == ""
+    events, response = run(fill)
+    assert response.stats.tokens >= 1
+    assert not any("\ufffd" in hole.text for hole in response.holes)
+
+
+def test_no_token_of_a_fill_has_forbidden_text(runtime: Runtime) -> None:
+    seen = "".join(run(denoise(runtime, simple(seed=seed, temperature=2.0)))[1].holes[0].text for seed in range(20))
+    letter = max(set(seen), key=seen.count)
+    spec = {"hole": {"max_tokens": 8, "forbid": [letter]}}
+    for seed in range(20):
+        request = InfillRequest.model_validate({"segments": [spec], "seed": seed, "temperature": 2.0})
+        assert letter not in run(denoise(runtime, request))[1].holes[0].text
+
+
+@pytest.mark.parametrize(("min_tokens", "sampler"), [(0, "threshold"), (3, "threshold"), (3, "topk"), (9, "topk")])
+def test_deletions_shorten_a_hole_no_further_than_asked(
+    runtime: Runtime, monkeypatch: pytest.MonkeyPatch, min_tokens: int, sampler: str
+) -> None:
+    """Of a model that wants to delete everything, exactly the least number of tokens is left; it sees no deletion."""
+    model, delete_id = runtime.loaded.model, FAMILIES.find("embedded").delete_id
+    plain = model.step
+
+    def want_deletion(*arguments: torch.Tensor) -> torch.Tensor:
+        assert not (arguments[0] == delete_id).any()
+        logits = plain(*arguments).clone()
+        logits[..., delete_id] = 1000.0
+        return logits
+
+    monkeypatch.setattr(model, "step", want_deletion)
+    hole = {"min_tokens": min_tokens, "max_tokens": 9}
+    request = InfillRequest.model_validate({"segments": [{"hole": hole}], "n": 2, "sampler": sampler, "steps": 3})
+    events, found = run(denoise(runtime, request))
+    assert found.stats.tokens == min_tokens
+    assert len(events) <= 4
+
+
+@pytest.mark.parametrize(
+    ("changes", "code", "known"),
+    [
+        ({"sampler": "nonsense"}, ErrorCode.BAD_REQUEST, "threshold"),
+        ({"model": "nonsense"}, ErrorCode.UNKNOWN_MODEL, "random"),
+        ({"segments": [{"hole": {"min_tokens": 500}}]}, ErrorCode.TOO_LARGE, "hole 0"),
+        ({"segments": [{"hole": {"draft": "x" * 400, "keep": [[0, 400]]}}]}, ErrorCode.TOO_LARGE, "hole 0"),
+        ({"segments": [{"hole": {"max_tokens": 128, "min_tokens": 128}}] * 40}, ErrorCode.TOO_LARGE, "4096"),
+    ],
+)
+def test_what_cannot_be_done_is_refused(
+    runtime: Runtime, changes: dict[str, object], code: ErrorCode, known: str
+) -> None:
+    with pytest.raises(RequestError) as caught:
+        next(denoise(runtime, simple(**changes)))
+    assert caught.value.code == code
+    assert known in caught.value.message
+
+
+def test_a_whole_hole_of_anchors_needs_no_step(runtime: Runtime) -> None:
+    request = InfillRequest.model_validate({"segments": [{"hole": {"draft": "abc", "keep": [[0, 3]]}}]})
+    events, response = run(denoise(runtime, request))
+    assert (len(events), response.holes[0].text, response.holes[0].confidence) == (1, "abc", [1.0, 1.0, 1.0])
+
+
+def test_long_contexts_are_trimmed_to_what_the_model_takes(runtime: Runtime) -> None:
+    response = run(denoise(runtime, simple("a = 1\n" * 500)))[1]
+    assert response.stats.steps >= 1
+
+
+def test_a_broken_model_is_an_error_and_not_a_special_token(runtime: Runtime) -> None:
+    weight = runtime.loaded.model.transformer.embedding.weight.data
+    kept = weight.clone()
+    try:
+        weight.fill_(float("nan"))
+        with pytest.raises(RuntimeError, match="not numbers"):
+            run(denoise(runtime, simple("nothing that was cached")))
+    finally:
+        weight.copy_(kept)
+        runtime.contexts.clear()
+
+
+def test_samplers_get_entropy_and_margin_when_they_ask(runtime: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[StepState] = []
+
+    class Curious:
+        needs_entropy = True
+        needs_margin = True
+
+        def count_steps(self, num_masked: int, quality: float) -> int:
+            return num_masked
+
+        def decide(self, state: StepState) -> Decision:
+            seen.append(state)
+            return Decision(state.masked & (state.rank() < 1), remask=torch.zeros_like(state.masked))
+
+    monkeypatch.setattr(SAMPLERS, "_variants", {"threshold": Curious()})
+    run(denoise(runtime, simple()))
+    proposals, masked = seen[0].proposals, seen[0].masked
+    assert proposals.entropy is not None and proposals.margin is not None
+    assert (proposals.entropy[masked] > 0).all()
+    assert (proposals.margin[masked] >= 0).all()
+    assert (proposals.margin[masked] <= proposals.confidence[masked]).all()
+
+
+def test_a_remasking_sampler_may_take_back_all_but_anchors(runtime: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Fickle:
+        needs_entropy = False
+        needs_margin = False
+
+        def count_steps(self, num_masked: int, quality: float) -> int:
+            return num_masked
+
+        def decide(self, state: StepState) -> Decision:
+            settle = state.masked & (state.rank() < 2)
+            return Decision(settle, remask=torch.ones_like(settle) if state.step == 2 else None)
+
+    monkeypatch.setattr(SAMPLERS, "_variants", {"threshold": Fickle()})
+    hole = {"draft": "abcd        ", "keep": [[0, 4]], "max_tokens": 8, "min_tokens": 8}
+    events, response = run(denoise(runtime, InfillRequest.model_validate({"segments": [{"hole": hole}]})))
+    assert [event.holes[0].masked for event in events[:4]] == [8, 6, 6, 4]
+    assert response.holes[0].text.startswith("abcd")
+    assert all(event.holes[0].text.startswith("abcd") for event in events)

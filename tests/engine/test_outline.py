@@ -1,0 +1,124 @@
+"""From segments to token ids: drafts, healed edges, trimming."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from midfill_engine.outline import outline_request, share_budget, split_draft, split_segments, trim_context
+from midfill_engine.runtime import Runtime
+from midfill_engine.wire import HoleSegment, HoleSpec, Segment, TextSegment
+
+
+def outline(runtime: Runtime, segments: list[Segment], max_context: int = 512) -> tuple[list[str], list[list[str]]]:
+    """Context texts, and each hole's anchors as text with masked stretches as `?` and what they begin with."""
+    tokenizer = runtime.loaded.tokenizer
+    made = outline_request(segments, tokenizer.encode, [], [], max_context)
+    pieces = [tokenizer.decode(piece) for piece in made.pieces]
+    holes = [
+        [f"?{part.leading}" if part.ids is None else tokenizer.decode(list(part.ids)) for part in hole.stretches]
+        for hole in made.holes
+    ]
+    return pieces, holes
+
+
+def around(before: str, spec: HoleSpec, behind: str) -> list[Segment]:
+    return [TextSegment(text=before), HoleSegment(hole=spec), TextSegment(text=behind)]
+
+
+@pytest.mark.parametrize(
+    ("before", "behind", "pieces", "hole"),
+    [
+        ("x =", "", ["x =", ""], ["?"]),
+        ("x = ", "", ["x =", ""], ["? "]),
+        ("x =   ", "", ["x =", ""], ["  ", "? "]),
+        ("def f():\n    ", "\n", ["def f():\n    ", "\n"], ["?"]),
+        ("    ", "", ["    ", ""], ["?"]),
+        ("a\t ", "", ["a\t ", ""], ["?"]),
+        ("a\n", "b", ["a", "b"], ["?\n"]),
+        ("a\n", "    b", ["a", "\n    b"], ["?\n"]),
+    ],
+)
+def test_edges_are_healed_as_in_training(
+    runtime: Runtime, before: str, behind: str, pieces: list[str], hole: list[str]
+) -> None:
+    assert outline(runtime, around(before, HoleSpec(), behind)) == (pieces, [hole])
+
+
+def test_what_a_hole_forbids_is_not_asked_of_it(runtime: Runtime) -> None:
+    segments = around("a\n", HoleSpec(forbid=["\n"]), "    b")
+    assert outline(runtime, segments) == (["a\n", "    b"], [["?"]])
+
+
+def test_kept_parts_of_a_draft_become_anchors(runtime: Runtime) -> None:
+    spec = HoleSpec(draft="return foo + bar", keep=[(0, 7), (11, 12)])
+    _, holes = outline(runtime, around("", spec, ""))
+    assert holes == [["return", "? ", "+", "?"]]
+
+
+def test_a_kept_line_break_at_a_healed_end_stays_outside_the_hole(runtime: Runtime) -> None:
+    spec = HoleSpec(draft="x\ny\n", keep=[(2, 4)])
+    pieces, holes = outline(runtime, around("a\n", spec, "    b"))
+    assert pieces == ["a", "\n    b"]
+    assert holes == [["?\n", "y"]]
+
+
+def test_an_empty_draft_is_one_open_stretch_and_a_written_one_hints_its_length(runtime: Runtime) -> None:
+    encode = runtime.loaded.tokenizer.encode
+    made = outline_request(around("", HoleSpec(), ""), encode, [], [], 512)
+    assert [part.hint for part in made.holes[0].stretches] == [None]
+    made = outline_request(around("", HoleSpec(draft="abc  ", keep=[(1, 2)]), ""), encode, [], [], 512)
+    assert [part.hint for part in made.holes[0].masked] == [1, 3]
+    made = outline_request(around("", HoleSpec(draft="a  ", keep=[(0, 1)]), ""), encode, [], [], 512)
+    assert [part.hint for part in made.holes[0].masked] == [None]
+
+
+def test_neighbouring_texts_are_one() -> None:
+    segments: list[Segment] = [TextSegment(text="a"), TextSegment(text="b"), HoleSegment(hole=HoleSpec())]
+    assert split_segments(segments) == (["ab", ""], [HoleSpec()])
+
+
+def test_trimming_keeps_what_is_nearest_to_the_holes() -> None:
+    pieces = [list(range(100)), list(range(100)), list(range(100))]
+    first, middle, last = trim_context(pieces, 40)
+    assert first == list(range(90, 100))
+    assert middle == [*range(10), *range(90, 100)]
+    assert last == list(range(10))
+
+
+def test_texts_far_beyond_the_budget_are_tokenised_at_their_ends_only(runtime: Runtime) -> None:
+    seen: list[int] = []
+
+    def encode(text: str) -> list[int]:
+        seen.append(len(text))
+        return runtime.loaded.tokenizer.encode(text)
+
+    long = "".join(f"line {number}\n" for number in range(50_000))
+    made = outline_request(around(long + "x", HoleSpec(), "y" + long), encode, [], [], 100)
+    assert runtime.loaded.tokenizer.decode(made.pieces[0]) == (long + "x")[-50:]
+    assert runtime.loaded.tokenizer.decode(made.pieces[1]) == ("y" + long)[:50]
+    assert max(seen) <= 3200
+
+
+def test_a_short_side_leaves_its_share_to_the_other() -> None:
+    assert [len(piece) for piece in trim_context([[1] * 3, [2] * 100], 50)] == [3, 47]
+
+
+@given(
+    st.integers(0, 200),
+    st.lists(st.tuples(st.integers(0, 100), st.integers(1, 2)), min_size=1, max_size=6),
+)
+def test_the_whole_budget_is_shared_and_no_more_than_wanted(budget: int, wants: list[tuple[int, int]]) -> None:
+    shares = share_budget(budget, [want for want, _ in wants], [weight for _, weight in wants])
+    assert sum(shares) == min(budget, sum(want for want, _ in wants))
+    assert all(0 <= share <= want for share, (want, _) in zip(shares, wants, strict=True))
+
+
+@given(st.data())
+def test_the_parts_of_a_draft_are_the_draft(data: st.DataObject) -> None:
+    draft = data.draw(st.text(min_size=1, max_size=20))
+    cuts = sorted(set(data.draw(st.lists(st.integers(0, len(draft)), max_size=6))))
+    keep = list(zip(cuts[::2], cuts[1::2], strict=False))
+    parts = list(split_draft(HoleSpec(draft=draft, keep=keep)))
+    assert "".join(text for text, _ in parts) == draft
+    assert all(text for text, _ in parts)
+    assert [text for text, is_kept in parts if is_kept] == [draft[start:end] for start, end in keep]

@@ -1,0 +1,58 @@
+"""Finding and loading a model, and choosing where it runs."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from midfill_engine import device
+from midfill_engine.errors import StartError
+from midfill_engine.runtime import load_runtime
+
+
+def test_a_folder_is_loaded_under_its_names(checkpoint_folder: Path) -> None:
+    runtime = load_runtime(str(checkpoint_folder), "cpu")
+    assert runtime.names == ("random", str(checkpoint_folder), "embedded")
+    assert runtime.info.device == "cpu"
+
+
+@pytest.mark.parametrize(
+    ("model", "where", "known"),
+    [
+        ("nonsense", "cpu", "shipped models"),
+        ("{folder}", "abacus", "auto, cpu, cuda, mps"),
+        ("{empty}", "cpu", "config"),
+    ],
+)
+def test_what_cannot_be_loaded_says_why(
+    checkpoint_folder: Path, tmp_path: Path, model: str, where: str, known: str
+) -> None:
+    with pytest.raises(StartError) as caught:
+        load_runtime(model.format(folder=checkpoint_folder, empty=tmp_path), where)
+    assert known in caught.value.message
+    assert caught.value.exit_code == 3
+    assert caught.value.next_step
+
+
+@pytest.mark.parametrize(
+    ("present", "chosen"), [((True, True), "cuda"), ((False, True), "mps"), ((False, False), "cpu")]
+)
+def test_auto_takes_the_fastest_device(
+    monkeypatch: pytest.MonkeyPatch, present: tuple[bool, bool], chosen: str
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: present[0])
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: present[1])
+    assert device.choose_device("auto").type == chosen
+
+
+@pytest.mark.parametrize(
+    ("flags", "dtype"),
+    [({"avx2"}, torch.float32), ({"avx2", "avx512_bf16"}, torch.bfloat16), ({"amx_bf16"}, torch.bfloat16)],
+)
+def test_a_cpu_computes_in_bf16_only_where_it_has_it(
+    monkeypatch: pytest.MonkeyPatch, flags: set[str], dtype: torch.dtype
+) -> None:
+    monkeypatch.setattr(device, "cpu_flags", lambda: frozenset(flags))
+    assert device.choose_dtype(torch.device("cpu")) is dtype
+    assert device.choose_dtype(torch.device("cuda")) is torch.bfloat16
+    assert device.choose_dtype(torch.device("mps")) is torch.float32

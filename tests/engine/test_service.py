@@ -1,0 +1,456 @@
+"""Routes, bodies and streams, over fake fills, the tiny model and a real server."""
+
+import asyncio
+import json
+import random
+import time
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import httpx
+import pytest
+from tests.engine.fakes import FakeFills, RunningServer, Service
+
+from midfill_engine import stream
+from midfill_engine.wire import MAX_BODY_BYTES, ErrorResponse, InfillResponse, ModelList, StepEvent
+
+MakeService = Callable[..., Service]
+RunServer = Callable[..., RunningServer]
+JSON = {"content-type": "application/json"}
+ASK: dict[str, Any] = {"segments": [{"text": "def f():\n    "}, {"hole": {"max_tokens": 4}}, {"text": "\n"}]}
+POSTS = ["/v1/infill", "/v1/fim/completions"]
+
+
+async def read_events(response: httpx.Response) -> AsyncIterator[tuple[str, str]]:
+    """Name and data of each server-sent event."""
+    name = ""
+    async for line in response.aiter_lines():
+        if line.startswith("event: "):
+            name = line.removeprefix("event: ")
+        elif line.startswith("data: "):
+            yield name, line.removeprefix("data: ")
+
+
+async def test_one_answer_as_json(real_service: Service) -> None:
+    async with real_service.client() as client:
+        response = await client.post("/v1/infill", json=ASK)
+    answer = InfillResponse.model_validate_json(response.content)
+    assert (response.status_code, answer.model, len(answer.holes)) == (200, "random", 1)
+
+
+async def test_a_stream_tells_every_step_and_the_answer(real_service: Service) -> None:
+    async with (
+        real_service.client() as client,
+        client.stream("POST", "/v1/infill", json={**ASK, "stream": True}) as answer,
+    ):
+        assert answer.headers["content-type"].startswith("text/event-stream")
+        events = [event async for event in read_events(answer)]
+    steps = [StepEvent.model_validate_json(data) for name, data in events if name == "step"]
+    assert [step.step for step in steps] == list(range(len(steps)))
+    assert [name for name, _ in events[-2:]] == ["step", "done"]
+    done = InfillResponse.model_validate_json(events[-1][1])
+    assert done.stats.steps == steps[-1].step
+
+
+async def test_a_stream_that_fails_ends_with_an_error(real_service: Service) -> None:
+    ask = {**ASK, "stream": True, "sampler": "nonsense"}
+    async with real_service.client() as client, client.stream("POST", "/v1/infill", json=ask) as answer:
+        events = [event async for event in read_events(answer)]
+    assert [name for name, _ in events] == ["error"]
+    assert "threshold" in events[0][1]
+
+
+async def test_models_are_listed(real_service: Service) -> None:
+    async with real_service.client() as client:
+        listed = ModelList.model_validate_json((await client.get("/v1/models")).content)
+    assert [(model.id, model.family, model.max_context_tokens) for model in listed.data] == [
+        ("random", "embedded", 512)
+    ]
+
+
+@pytest.mark.parametrize("path", POSTS)
+async def test_an_unknown_model_lists_the_known(make_service: MakeService, path: str) -> None:
+    async with make_service(FakeFills()).client() as client:
+        response = await client.post(path, json={**(ASK if path == "/v1/infill" else {"prompt": ""}), "model": "gpt"})
+        assert (response.status_code, response.json()["error"]["code"]) == (404, "unknown_model")
+        assert "fake, alias" in response.json()["error"]["message"]
+        known = await client.post("/v1/fim/completions", json={"prompt": "", "model": "alias"})
+        assert known.status_code == 200
+
+
+async def test_fill_in_the_middle_as_other_clients_speak_it(real_service: Service) -> None:
+    ask = {
+        "model": "embedded",
+        "prompt": "a = ",
+        "suffix": "\n",
+        "max_tokens": 6,
+        "temperature": 0.2,
+        "top_p": 1,
+        "stop": None,
+    }
+    async with real_service.client() as client:
+        answer = (await client.post("/v1/fim/completions", json=ask)).json()
+    choice = answer["choices"][0]
+    assert (answer["object"], choice["index"], choice["finish_reason"]) == ("fim.completion", 0, "stop")
+    assert choice["text"] == choice["message"]["content"]
+    assert choice["message"]["role"] == "assistant"
+    assert answer["usage"]["total_tokens"] == answer["usage"]["prompt_tokens"] + answer["usage"]["completion_tokens"]
+    assert answer["usage"]["prompt_tokens"] == 5
+
+
+async def test_fill_in_the_middle_streams_one_chunk(make_service: MakeService) -> None:
+    ask = {"prompt": "x", "stream": True}
+    async with make_service(FakeFills(3)).client() as client, client.stream("POST", POSTS[1], json=ask) as answer:
+        events = [data async for _, data in read_events(answer)]
+    assert events[-1] == "[DONE]"
+    chunk = json.loads(events[0])
+    assert chunk["choices"][0]["delta"]["content"] == chunk["choices"][0]["text"] == "3"
+    assert len(events) == 2
+
+
+async def test_stop_strings_cut_and_line_endings_return(make_service: MakeService) -> None:
+    service = make_service(FakeFills(num_steps=1234))
+    async with service.client() as client:
+        cut = (await client.post(POSTS[1], json={"prompt": "", "stop": ["4", "", "3"]})).json()
+        whole = (await client.post(POSTS[1], json={"prompt": "", "stop": "z"})).json()
+    assert [answer["choices"][0]["text"] for answer in (cut, whole)] == ["12", "1234"]
+
+
+async def test_while_loading_only_the_health_answers(make_service: MakeService) -> None:
+    service = make_service(FakeFills())
+    service.state.ready = None
+    async with service.client() as client:
+        assert (await client.get("/healthz")).json() == {"status": "loading"}
+        for response in (await client.get("/v1/models"), await client.post("/v1/infill", json=ASK)):
+            assert (response.status_code, response.headers["retry-after"]) == (503, "1")
+            assert response.json()["error"]["code"] == "busy"
+
+
+MALFORMED = [
+    b"",
+    b"{",
+    b"null",
+    b"[]",
+    b'"text"',
+    b"NaN",
+    b"\xff\xfe",
+    b'{"segments": NaN}',
+    b'{"segments": [{"hole": {}}], "temperature": NaN}',
+    b'{"segments": [{"hole": {}}], "temperature": Infinity}',
+    b'{"segments": [{"hole": {}}], "temperature": 1e400}',
+    b'{"segments": [{"hole": {}}], "seed": -1}',
+    b'{"segments": [{"hole": {}}], "seed": 99999999999999999999999999}',
+    b'{"segments": [{"hole": {}}], "n": 1000000}',
+    b'{"segments": [{"hole": {}}], "steps": 0}',
+    b'{"segments": [{"hole": {}}], "unknown": 1}',
+    b'{"segments": [{"hole": {}}], "\\ud800": 1}',
+    b'{"segments": [{"text": "\\ud800"}, {"hole": {}}]}',
+    b'{"segments": [{"text": "\xed\xa0\x80"}, {"hole": {}}]}',
+    b'{"segments": [{"text": "a"}]}',
+    b'{"segments": []}',
+    b'{"segments": [{"hole": {"keep": [[0, 5]]}}]}',
+    b'{"segments": [{"hole": {"draft": "abc", "keep": [[2, 1]]}}]}',
+    b'{"segments": [{"hole": {"draft": "abc", "keep": [[0, 2], [1, 3]]}}]}',
+    b'{"segments": [{"hole": {"min_tokens": 9, "max_tokens": 1}}]}',
+    b'{"segments": [{"hole": {"forbid": [""]}}]}',
+    b'{"prompt": "\\udc00"}',
+    b'{"prompt": 1e400}',
+    b'{"prompt": {"a": 1}, "segments": 0}',
+    b'{"segments": ' + b"[" * 100_000 + b"]" * 100_000 + b"}",
+    b"[" * 1_000_000,
+    b'{"a":' * 50_000,
+    b'{"segments": [' + b'{"hole": {}},' * 1024 + b'{"hole": {}}]}',
+    b'{"prompt": "' + b"x" * (4 * 1024 * 1024 + 1) + b'"}',
+]
+
+
+@pytest.mark.parametrize("path", POSTS)
+@pytest.mark.parametrize("body", MALFORMED, ids=lambda body: repr(body[:40]))
+async def test_malformed_bodies_are_refused(make_service: MakeService, path: str, body: bytes) -> None:
+    async with make_service(FakeFills()).client() as client:
+        response = await client.post(path, content=body, headers=JSON)
+    assert response.status_code == 400
+    error = ErrorResponse.model_validate_json(response.content).error
+    assert 0 < len(error.message) <= 300
+
+
+async def test_an_error_does_not_repeat_the_code(make_service: MakeService) -> None:
+    async with make_service(FakeFills()).client() as client:
+        response = await client.post("/v1/infill", json={"segments": [{"text": ["my_secret"]}]})
+    assert response.status_code == 400
+    assert "my_secret" not in response.text
+
+
+async def test_the_last_of_repeated_keys_counts(make_service: MakeService) -> None:
+    async with make_service(FakeFills()).client() as client:
+        response = await client.post(POSTS[1], content=b'{"prompt": 1, "prompt": "x"}', headers=JSON)
+    assert response.status_code == 200
+
+
+async def test_unknown_routes_and_methods(make_service: MakeService) -> None:
+    async with make_service(FakeFills()).client() as client:
+        for path in ("/", "/docs", "/openapi.json", "/v1/infill/", "/healthz/", "/%00"):
+            response = await client.get(path)
+            assert response.status_code == 404
+            assert ErrorResponse.model_validate_json(response.content).error.code == "not_found"
+        wrong = await client.get("/v1/infill")
+    assert (wrong.status_code, wrong.headers["allow"]) == (405, "POST")
+
+
+async def test_large_bodies_are_refused_without_being_held(run_server: RunServer, make_service: MakeService) -> None:
+    async def chunks() -> AsyncIterator[bytes]:
+        for _ in range(3 * MAX_BODY_BYTES // 65536):
+            yield b"x" * 65536
+
+    async with run_server(make_service(FakeFills())).client() as client:
+        chunked = await client.post("/v1/infill", content=chunks(), headers=JSON)
+        declared = await client.post("/v1/infill", content=b"x" * (MAX_BODY_BYTES + 1), headers=JSON)
+        health = await client.get("/healthz")
+    for response in (chunked, declared):
+        assert (response.status_code, response.json()["error"]["code"]) == (413, "too_large")
+    assert health.status_code == 200
+
+
+async def wait_until(condition: Callable[[], bool], limit_s: float) -> float:
+    started_s = time.monotonic()
+    while not condition():
+        assert time.monotonic() - started_s < limit_s
+        await asyncio.sleep(0.002)
+    return time.monotonic() - started_s
+
+
+STEP_S = 0.1
+
+
+async def test_leaving_a_stream_frees_the_place_at_the_next_step(
+    run_server: RunServer, make_service: MakeService
+) -> None:
+    service = make_service(FakeFills(num_steps=1000, step_s=STEP_S))
+    async with run_server(service).client() as client:
+        async with client.stream("POST", "/v1/infill", json={**ASK, "stream": True}) as response:
+            async for name, _ in read_events(response):
+                assert name == "step"
+                break
+            assert service.scheduler.num_open == 1
+        await wait_until(lambda: service.scheduler.num_open == 0, STEP_S + 0.05)
+
+
+@pytest.mark.parametrize("path", POSTS)
+async def test_leaving_a_plain_request_frees_the_place_at_the_next_step(
+    run_server: RunServer, make_service: MakeService, path: str
+) -> None:
+    service = make_service(FakeFills(num_steps=1000, step_s=STEP_S))
+    async with run_server(service).client() as client:
+        asking = asyncio.create_task(client.post(path, json=ASK if path == "/v1/infill" else {"prompt": "x"}))
+        await wait_until(lambda: service.scheduler.num_open == 1, 5)
+        asking.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asking
+        await wait_until(lambda: service.scheduler.num_open == 0, STEP_S + 0.05)
+
+
+async def test_many_leaving_clients_leave_no_place_taken(run_server: RunServer, make_service: MakeService) -> None:
+    service = make_service(FakeFills(num_steps=1000, step_s=0.002))
+    async with run_server(service).client() as client:
+        for round_number in range(5):
+            asking = [asyncio.create_task(client.post("/v1/infill", json=ASK)) for _ in range(6)]
+            await asyncio.sleep(0.01 * round_number)
+            for task in asking:
+                task.cancel()
+            await asyncio.gather(*asking, return_exceptions=True)
+        await wait_until(lambda: service.scheduler.num_open == 0, 2)
+        assert (await client.get("/healthz")).status_code == 200
+
+
+async def test_a_reader_that_stalls_is_given_up(
+    run_server: RunServer, make_service: MakeService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stream, "SEND_TIMEOUT_S", 0.2)
+    service = make_service(FakeFills(num_steps=100_000, shown="x" * 100_000))
+    server = run_server(service)
+    reader, writer = await asyncio.open_unix_connection(str(server.socket))
+    body = json.dumps({**ASK, "stream": True}).encode()
+    writer.write(POST_HEAD + b"Content-Length: %d\r\n\r\n" % len(body) + body)
+    await wait_until(lambda: service.scheduler.num_open == 1, 5)
+    await wait_until(lambda: service.scheduler.num_open == 0, 5)
+    writer.transport.abort()
+    assert reader is not None
+
+
+async def test_a_full_queue_answers_at_once(run_server: RunServer, make_service: MakeService) -> None:
+    service = make_service(FakeFills(num_steps=1000, step_s=0.01), max_requests=2)
+    async with run_server(service).client() as client:
+        asking = [asyncio.create_task(client.post("/v1/infill", json=ASK)) for _ in range(2)]
+        await wait_until(lambda: service.scheduler.num_open == 2, 5)
+        started_s = time.monotonic()
+        refused = await client.post("/v1/infill", json=ASK)
+        assert time.monotonic() - started_s < 0.5
+        assert (refused.status_code, refused.headers["retry-after"]) == (429, "1")
+        for task in asking:
+            task.cancel()
+        await asyncio.gather(*asking, return_exceptions=True)
+
+
+async def test_several_clients_are_served_at_once(run_server: RunServer, real_service: Service) -> None:
+    async with run_server(real_service).client() as client:
+        answers = await asyncio.gather(*(client.post("/v1/infill", json={**ASK, "seed": seed}) for seed in range(6)))
+    assert [answer.status_code for answer in answers] == [200] * 6
+
+
+POST_HEAD = b"POST /v1/infill HTTP/1.1\r\nHost: midfill\r\nContent-Type: application/json\r\n"
+
+
+async def exchange(server: RunningServer, sent: bytes) -> bytes:
+    reader, writer = await asyncio.open_unix_connection(str(server.socket))
+    try:
+        writer.write(sent)
+        return await asyncio.wait_for(reader.read(), 5)
+    finally:
+        writer.transport.abort()
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"",
+        b"GET",
+        b"GET /healthz HTTP/1.1\r\nHost: midfill\r\n",
+        POST_HEAD + b"Content-Length: 99\r\n\r\n{",
+        POST_HEAD + b"Transfer-Encoding: chunked\r\n\r\n5\r\n",
+    ],
+    ids=["nothing", "a word", "half the headers", "half the body", "half a chunk"],
+)
+async def test_half_sent_requests_are_closed_in_time(
+    run_server: RunServer, make_service: MakeService, sent: bytes
+) -> None:
+    server = run_server(make_service(FakeFills()), request_timeout_s=0.2)
+    started_s = time.monotonic()
+    await exchange(server, sent)
+    assert 0.1 < time.monotonic() - started_s < 1.5
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"nonsense\r\n\r\n",
+        b"GET /healthz HTTP/1.1\r\n\r\n",
+        b"GET /healthz HTTP/1.1\r\nHost: midfill\r\nHost: midfill\r\n\r\n",
+        b"POST /v1/infill HTTP/1.1\r\nHost: midfill\r\nContent-Length: -5\r\n\r\n",
+        b"POST /v1/infill HTTP/1.1\r\nHost: midfill\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\n",
+    ],
+    ids=["nonsense", "no host", "two hosts", "a negative length", "two lengths"],
+)
+async def test_bytes_that_are_no_request_get_a_400(
+    run_server: RunServer, make_service: MakeService, sent: bytes
+) -> None:
+    answer = await exchange(run_server(make_service(FakeFills())), sent)
+    head, _, body = answer.partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 400")
+    assert ErrorResponse.model_validate_json(body).error.code == "bad_request"
+
+
+ATOMS: list[Any] = [
+    None,
+    True,
+    -1,
+    0,
+    1,
+    2**64,
+    1e308,
+    "",
+    "\x00",
+    "\U0001f600" * 9,
+    "\u202e",
+    [],
+    {},
+    [[]],
+    [{}],
+    {"hole": {}},
+]
+
+
+def mutate(value: Any, rng: random.Random) -> Any:
+    """`value` with something somewhere in it replaced, doubled or dropped."""
+    if isinstance(value, dict) and value and rng.random() < 0.8:
+        key = rng.choice(list(value))
+        changed = {**value, key: mutate(value[key], rng)}
+        return changed if rng.random() < 0.9 else {name: part for name, part in value.items() if name != key}
+    if isinstance(value, list) and value and rng.random() < 0.8:
+        index = rng.randrange(len(value))
+        return value[:index] + [mutate(value[index], rng)] * rng.randint(0, 3) + value[index + 1 :]
+    return rng.choice(ATOMS)
+
+
+WHOLE: dict[str, Any] = {
+    "segments": [
+        {"text": "def f():\n    "},
+        {"hole": {"min_tokens": 1, "max_tokens": 4, "draft": "a b\n", "keep": [[0, 1], [2, 3]], "forbid": ["\n"]}},
+        {"text": " \n  x"},
+        {"hole": {}},
+    ],
+    "seed": 1,
+    "temperature": 0.5,
+    "steps": 2,
+    "quality": 0.5,
+    "sampler": "topk",
+    "n": 2,
+    "tag": "python",
+    "stream": False,
+}
+
+
+async def test_mutated_requests_never_fail_the_server(real_service: Service) -> None:
+    """Against the real fills: each request is answered or refused, none is an error of the engine."""
+    rng = random.Random(7)
+    seen: set[int] = set()
+    async with real_service.client() as client:
+        for _ in range(300):
+            asked: Any = WHOLE
+            for _ in range(rng.randint(1, 3)):
+                asked = mutate(asked, rng)
+            response = await client.post("/v1/infill", json=asked)
+            assert response.status_code < 500, asked
+            assert "event: error" not in response.text or '"internal"' not in response.text, asked
+            seen.add(response.status_code)
+        for _ in range(100):
+            asked = mutate({"prompt": "a ", "suffix": "\n", "stop": ["x"], "max_tokens": 3, "temperature": 0.1}, rng)
+            assert (await client.post(POSTS[1], json=asked)).status_code < 500, asked
+    assert {200, 400} <= seen
+
+
+@pytest.mark.parametrize("size", [40_000, 1_000_000])
+async def test_long_headers_are_refused(run_server: RunServer, make_service: MakeService, size: int) -> None:
+    async with run_server(make_service(FakeFills())).client() as client:
+        response = await client.get("/healthz", headers={"x-long": "y" * size})
+        assert response.status_code in {400, 431}
+        assert ErrorResponse.model_validate_json(response.content).error.code == "bad_request"
+        assert (await client.get("/healthz")).status_code == 200
+
+
+async def test_a_slow_fill_outlives_the_request_deadline(run_server: RunServer, make_service: MakeService) -> None:
+    service = make_service(FakeFills(num_steps=4, step_s=0.15))
+    async with run_server(service, request_timeout_s=0.2).client() as client:
+        assert (await client.post("/v1/infill", json=ASK)).status_code == 200
+
+
+async def test_requests_count_as_activity_and_the_health_does_not(make_service: MakeService) -> None:
+    service = make_service(FakeFills(1))
+    async with service.client() as client:
+        service.state.last_request_s -= 100
+        await client.get("/healthz")
+        assert service.state.idle_s > 99
+        await client.get("/v1/models")
+        assert service.state.idle_s < 50
+
+
+async def test_garbage_behind_a_request_is_not_its_answer(run_server: RunServer, make_service: MakeService) -> None:
+    body = json.dumps(ASK).encode()
+    sent = POST_HEAD + b"Content-Length: %d\r\n\r\n" % len(body) + body + b"\x00nonsense\r\n\r\n"
+    answer = await exchange(run_server(make_service(FakeFills(num_steps=3, step_s=0.02))), sent)
+    assert [part[:3] for part in answer.split(b"HTTP/1.1 ")[1:]] == [b"200", b"400"]
+
+
+async def test_garbage_in_a_body_gets_400(run_server: RunServer, make_service: MakeService) -> None:
+    sent = POST_HEAD + b"Transfer-Encoding: chunked\r\n\r\nzz\r\n"
+    answer = await exchange(run_server(make_service(FakeFills())), sent)
+    assert answer.startswith(b"HTTP/1.1 400")
