@@ -1,0 +1,47 @@
+"""The `midfill` command: one file a subcommand. Imports nothing heavy before a command has been chosen."""
+
+from typing import Annotated
+
+import typer
+
+from midfill_infill.cli import doctor, fill, lsp, models, serve
+
+
+def main() -> None:
+    """The console script."""
+    build_app()()
+
+
+def build_app() -> typer.Typer:
+    app = typer.Typer(
+        name="midfill",
+        help="Fills gaps in code with a local diffusion language model that sees the code before and after.",
+        no_args_is_help=True,
+        pretty_exceptions_enable=False,
+        add_completion=True,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    app.callback()(_common)
+    app.command("fill")(fill.fill_command)
+    app.command("serve")(serve.serve_command)
+    app.command("models")(models.models_command)
+    app.command("doctor")(doctor.doctor_command)
+    passed_on = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
+    app.command("lsp", context_settings=passed_on)(lsp.lsp_command)
+    return app
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from midfill_infill.installed import distribution_version
+
+        typer.echo(f"midfill {distribution_version()}")
+        raise typer.Exit()
+
+
+def _common(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    """Fills gaps in code with a local diffusion language model that sees the code before and after."""

@@ -1,0 +1,101 @@
+"""`midfill doctor`: what is installed, what runs, what is wrong, what to do. May start an engine."""
+
+import os
+import platform
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from midfill_infill.cli.failures import report_failures
+from midfill_infill.cli.fill import DeviceName
+
+if TYPE_CHECKING:
+    from midfill_infill.supervise import EngineSettings
+
+_PACKAGES: Final = ("pydantic", "httpx", "tree-sitter", "pygls", "torch", "tokenizers", "fastapi", "triton")
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One line of the report. `problem` is a sentence with its next step; empty where all is well."""
+
+    name: str
+    value: str
+    problem: str = ""
+
+
+def doctor_command(
+    model: Annotated[str | None, typer.Option(metavar="NAME|DIR", help="A known model or a checkpoint folder.")] = None,
+    device: Annotated[DeviceName, typer.Option(help="Where the model runs.")] = "auto",
+) -> None:
+    """Check the installation and the engine. Ends with exit code 1 if something is wrong."""
+    with report_failures():
+        from midfill_infill.supervise import EngineSettings
+
+        problems = 0
+        for finding in examine(EngineSettings(model, device)):
+            problems += bool(finding.problem)
+            print(f"{'!!' if finding.problem else 'ok'}  {finding.name:<9} {finding.value}".rstrip())
+            if finding.problem:
+                print(f"    {'':<9} {finding.problem}")
+        print("all is well" if not problems else f"{problems} thing{'s' * (problems > 1)} to mend")
+    if problems:
+        raise typer.Exit(1)
+
+
+def examine(settings: "EngineSettings") -> Iterator[Finding]:
+    from midfill_infill.installed import distribution_version, missing_engine_packages, package_version
+
+    system = f"{platform.system()} {platform.machine()}"
+    yield Finding("midfill", f"{distribution_version()}, Python {platform.python_version()} on {system}")
+    yield Finding("python", sys.executable)
+    versions = [(name, package_version(name)) for name in _PACKAGES]
+    yield Finding("packages", ", ".join(f"{name} {version}" for name, version in versions if version))
+    yield Finding("memory", describe_memory())
+    missing = missing_engine_packages()
+    if missing and not os.environ.get("MIDFILL_ENGINE_URL"):
+        problem = f"{', '.join(missing)} not installed; run `pip install 'midfill[engine]'`."
+        yield Finding("engine", "not installed", problem)
+    else:
+        yield from examine_engine(settings)
+
+
+def examine_engine(settings: "EngineSettings") -> Iterator[Finding]:
+    from midfill_infill.client import Endpoint, EngineClient
+    from midfill_infill.errors import MidfillError
+    from midfill_infill.supervise import ensure_engine, find_place, named_endpoint, probe
+
+    try:
+        named = named_endpoint()
+        if named is None:
+            place = find_place(settings)
+            yield Finding("socket", f"{place.socket} ({probe_words(probe(Endpoint(socket=place.socket)))})")
+            yield Finding("log", str(place.log))
+        endpoint = ensure_engine(settings)
+        with EngineClient(endpoint) as client:
+            known = client.models()
+    except MidfillError as error:
+        yield Finding("engine", error.title.lower(), error.sentence)
+        return
+    pid = f", process {place.pid}" if named is None and place.pid else ""
+    yield Finding("engine", f"answers at {endpoint}{pid}")
+    for info in known:
+        facts = f"{info.parameters / 1e6:.1f}M parameters, sees {info.max_context_tokens} tokens"
+        yield Finding("model", f"{info.id} on {info.device} in {info.dtype}, {facts}")
+
+
+def probe_words(state: str | None) -> str:
+    return {"ok": "running", "loading": "loading its model"}.get(state or "", "was not running, starting it")
+
+
+def describe_memory() -> str:
+    """Total and free memory as the system tells it."""
+    page_bytes = os.sysconf("SC_PAGE_SIZE")
+    total = os.sysconf("SC_PHYS_PAGES") * page_bytes
+    words = f"{total / 2**30:.1f} GiB"
+    if "SC_AVPHYS_PAGES" in os.sysconf_names:
+        words += f", {os.sysconf('SC_AVPHYS_PAGES') * page_bytes / 2**30:.1f} GiB free"
+    return words

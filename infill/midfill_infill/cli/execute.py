@@ -1,0 +1,13 @@
+"""Becomes another room's process. The only way the command reaches them."""
+
+import os
+import sys
+from collections.abc import Sequence
+from typing import NoReturn
+
+
+def become(command: Sequence[str]) -> NoReturn:
+    """Replaces this process, so that signals and standard streams are the new one's own."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os.execv(command[0], list(command))

@@ -1,0 +1,45 @@
+"""Turns every failure of a command into one sentence on stderr and an exit code. Knows no command."""
+
+import json
+import os
+import sys
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import typer
+
+from midfill_infill.errors import INTERRUPTED, MidfillError
+
+
+@contextmanager
+def report_failures(*, as_json: bool = False) -> Iterator[None]:
+    """Ends the command with the exit code of the table; with `as_json` stdout gets {"error": ...} as well.
+
+    MIDFILL_DEBUG=1 shows the traceback of a fault of our own.
+    """
+    try:
+        yield
+    except MidfillError as error:
+        _end(error, as_json)
+    except KeyboardInterrupt:
+        _end(MidfillError("cancelled", "interrupted", next_step="nothing was written"), as_json)
+    except BrokenPipeError:  # the reader of our output has gone, as `head` does
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise typer.Exit(INTERRUPTED) from None
+    except typer.Exit:
+        raise
+    except Exception as error:
+        if os.environ.get("MIDFILL_DEBUG"):
+            raise
+        place = traceback.extract_tb(error.__traceback__)[-1]
+        message = f"{type(error).__name__} in {os.path.basename(place.filename)}:{place.lineno}: {error}"
+        _end(MidfillError("internal", message), as_json)
+
+
+def _end(error: MidfillError, as_json: bool) -> None:
+    if as_json:
+        body = {"code": error.code, "title": error.title, "message": error.message, "next_step": error.next_step}
+        print(json.dumps({"error": body}), flush=True)
+    print(f"midfill: {error.sentence}", file=sys.stderr, flush=True)
+    raise typer.Exit(error.exit_code)

@@ -1,0 +1,112 @@
+"""The JSON that `midfill fill --json` prints: its schema and how a fill becomes one. Knows no terminal."""
+
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict
+
+from midfill_infill.document import Document
+from midfill_infill.fill import Candidate, Filled, FilledHole
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class HoleReport(_Part):
+    """Where a hole was, `line` and `column` from 1, and its fill; `confidence[i]` is of `text[slice(*tokens[i])]`."""
+
+    name: str | None
+    kind: str
+    start_byte: int
+    end_byte: int
+    line: int
+    column: int
+    text: str
+    tokens: list[tuple[int, int]]
+    confidence: list[float]
+
+
+class AlternativeReport(_Part):
+    new_errors: int
+    holes: list[HoleReport]
+    diff: str
+
+
+class StatsReport(_Part):
+    """`ms` is the engine's time, `wall_ms` the command's, an engine's start included."""
+
+    steps: int
+    forwards: int
+    tokens: int
+    ms: float
+    cached_context: bool
+    wall_ms: float
+
+
+class FillReport(_Part):
+    """`new_errors` counts the syntax errors that the patch adds; `alternatives` are the other fills, best first."""
+
+    file: str
+    model: str
+    new_errors: int
+    holes: list[HoleReport]
+    alternatives: list[AlternativeReport]
+    stats: StatsReport
+    diff: str
+    written: bool
+
+
+def report_fill(
+    path: Path, document: Document, filled: Filled, diffs: list[str], *, wall_ms: float, written: bool
+) -> FillReport:
+    """`diffs` has one entry a candidate, the best first."""
+    best, *others = (
+        AlternativeReport(new_errors=candidate.new_errors, holes=_holes(document, candidate), diff=diff)
+        for candidate, diff in zip((filled.best, *filled.alternatives), diffs, strict=True)
+    )
+    return FillReport(
+        file=_clean(str(path)),
+        model=filled.model,
+        new_errors=best.new_errors,
+        holes=best.holes,
+        alternatives=others,
+        stats=_stats(filled, wall_ms),
+        diff=best.diff,
+        written=written,
+    )
+
+
+def _clean(text: str) -> str:
+    """Bytes that were no text cannot go into JSON."""
+    return text.encode(errors="replace").decode()
+
+
+def _stats(filled: Filled, wall_ms: float) -> StatsReport:
+    stats = filled.stats
+    return StatsReport(
+        steps=stats.steps,
+        forwards=stats.forwards,
+        tokens=stats.tokens,
+        ms=round(stats.ms, 1),
+        cached_context=stats.cached_context,
+        wall_ms=round(wall_ms, 1),
+    )
+
+
+def _holes(document: Document, candidate: Candidate) -> list[HoleReport]:
+    return [_hole(document, filled) for filled in candidate.fills]
+
+
+def _hole(document: Document, filled: FilledHole) -> HoleReport:
+    line, column = document.position_at(filled.hole.start_byte)
+    return HoleReport(
+        name=_clean(filled.hole.name) if filled.hole.name else None,
+        kind=filled.hole.kind,
+        start_byte=filled.hole.start_byte,
+        end_byte=filled.hole.end_byte,
+        line=line,
+        column=column,
+        text=filled.text,
+        tokens=list(filled.tokens),
+        confidence=[round(score, 4) for score in filled.confidence],
+    )

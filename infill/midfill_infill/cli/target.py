@@ -1,0 +1,110 @@
+"""Reads what the command line says of a file and its holes. Knows the notation, not how holes are found."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from midfill_infill import holes
+from midfill_infill.document import Document
+from midfill_infill.errors import MidfillError
+from midfill_infill.spans import Hole
+
+_POSITION: Final = re.compile(r"(?P<path>.+?):(?P<line>\d+)(?::(?P<column>\d+))?")
+_RANGE: Final = re.compile(r"(\d+):(\d+)-(\d+):(\d+)")
+
+
+@dataclass(frozen=True)
+class Target:
+    """A file and perhaps a position in it; lines and columns count from 1."""
+
+    path: Path
+    line: int | None = None
+    column: int | None = None
+
+
+def parse_target(text: str) -> Target:
+    """FILE, FILE:LINE or FILE:LINE:COL. A file of exactly that name wins, for names may hold colons.
+
+    Raises MidfillError `bad_position` where a file is followed by something else.
+    """
+    if Path(text).exists():
+        return Target(Path(text))
+    # The shortest position first: `a:1.py:2` and `a:1:2` where `a:1` exists are positions in those files.
+    candidates = [match for match in (_POSITION.fullmatch(text), _last_number(text)) if match]
+    parsed = [_target(match) for match in candidates]
+    for target in parsed:
+        if target.path.exists():
+            return target
+    before, _, after = text.partition(":")
+    if after and Path(before).exists():
+        raise MidfillError("bad_position", f"{after!r} after {before} is not a position")
+    return parsed[0] if parsed else Target(Path(text))
+
+
+def _last_number(text: str) -> re.Match[str] | None:
+    return re.fullmatch(r"(?P<path>.+):(?P<line>\d+)(?P<column>)", text)
+
+
+def _target(match: re.Match[str]) -> Target:
+    column = match["column"]
+    return Target(Path(match["path"]), int(match["line"]), int(column) if column else None)
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The options that choose holes. Several of them are filled jointly."""
+
+    functions: Sequence[str] = ()
+    ranges: Sequence[str] = ()
+    stubs: bool = False
+
+
+def choose_holes(document: Document, target: Target, choice: Choice) -> tuple[Hole, ...]:
+    """The holes that were asked for in document order; without any wish, the only stub of the file."""
+    chosen = [holes.body_named(document, name) for name in choice.functions]
+    chosen += [_range_hole(document, text) for text in choice.ranges]
+    if choice.stubs:
+        chosen += _all_stubs(document)
+    if target.line is not None:
+        chosen.append(holes.body_at(document, _offset(document, target.line, target.column)))
+    if not chosen:
+        chosen = [_only_stub(document)]
+    return holes.sort_holes(document, tuple(dict.fromkeys(chosen)))
+
+
+def _offset(document: Document, line: int, column: int | None) -> int:
+    """The byte of a position; a line alone means its first character that is not white space."""
+    start_byte = document.offset_at(line, 1 if column is None else column)
+    if column is None:
+        text = document.data[start_byte:].splitlines()[:1]
+        start_byte += len(text[0]) - len(text[0].lstrip(b" \t\f")) if text else 0
+    return start_byte
+
+
+def _range_hole(document: Document, text: str) -> Hole:
+    match = _RANGE.fullmatch(text.strip())
+    if not match:
+        next_step = "write --hole L:C-L:C, counted from 1, the end not included"
+        raise MidfillError("bad_position", f"{text!r} is not a range", next_step=next_step)
+    start_line, start_column, end_line, end_column = map(int, match.groups())
+    return holes.hole_at_lines(document, (start_line, start_column), (end_line, end_column))
+
+
+def _all_stubs(document: Document) -> list[Hole]:
+    stubs = list(holes.find_stubs(document))
+    if not stubs:
+        raise MidfillError("no_stubs", f"{document.path} has no function that is only a stub")
+    return stubs
+
+
+def _only_stub(document: Document) -> Hole:
+    stubs = holes.find_stubs(document)
+    if len(stubs) == 1:
+        return stubs[0]
+    if not stubs:
+        raise MidfillError("no_hole", f"{document.path} has no stub, and no position was given")
+    lines = ", ".join(str(document.position_at(hole.start_byte)[0]) for hole in stubs[:5])
+    more = ", ..." if len(stubs) > 5 else ""
+    raise MidfillError("ambiguous_hole", f"{document.path} has {len(stubs)} stubs, at lines {lines}{more}")

@@ -1,0 +1,115 @@
+"""How a document's bytes become text, and where each character of it stands. Knows encodings, no syntax."""
+
+import codecs
+import re
+from bisect import bisect_right
+from dataclasses import dataclass
+
+from midfill_infill.errors import MidfillError
+
+UTF8_BOM = codecs.BOM_UTF8
+_OTHER_BOMS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE, codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE)
+_COOKIE = re.compile(rb"^[ \t\f]*#.*?coding[:=][ \t]*([-\w.]+)")
+_BLANK_OR_COMMENT = re.compile(rb"^[ \t\f]*(?:#.*)?$")
+_SURROGATES = re.compile("[\ud800-\udfff]")
+_ASCII = bytes(range(128))
+
+
+def check_is_text(data: bytes, name: str) -> None:
+    """Raises MidfillError `file_binary` for NUL bytes and for UTF-16 and UTF-32, which are full of them."""
+    if data.startswith(_OTHER_BOMS):
+        raise MidfillError("file_binary", f"{name} is UTF-16 or UTF-32", next_step="save it as UTF-8")
+    if b"\0" in data:
+        raise MidfillError("file_binary", f"{name} holds NUL bytes")
+
+
+def find_encoding(data: bytes, *, has_cookie: bool) -> str:
+    """The codec's name: UTF-8 unless a PEP 263 cookie says otherwise and the language (Python) has such cookies.
+
+    A byte order mark wins over the cookie. For an encoding that Python does not know, or that is no superset of ASCII
+    without state, the answer is "ascii": other bytes are kept as they are and nothing but ASCII can be filled in.
+    """
+    if not has_cookie or data.startswith(UTF8_BOM):
+        return "utf-8"
+    for line in re.split(rb"\r\n|\n|\r", data[:4096])[:2]:
+        if match := _COOKIE.match(line):
+            return _canonical(match.group(1).decode("ascii", "replace"))
+        if not _BLANK_OR_COMMENT.match(line):
+            break
+    return "utf-8"
+
+
+def _canonical(name: str) -> str:
+    try:
+        info = codecs.lookup(name)
+        keeps_ascii = _ASCII.decode(info.name) == _ASCII.decode("ascii")
+    except (LookupError, UnicodeError):
+        return "ascii"
+    return ("utf-8" if info.name == "utf-8-sig" else info.name) if keeps_ascii else "ascii"
+
+
+def decode(data: bytes, encoding: str) -> str:
+    """Text of `data`; bytes that are no text become lone surrogates, one each (PEP 383)."""
+    return data.decode(encoding, "surrogateescape")
+
+
+def encode(text: str, encoding: str) -> bytes:
+    """Bytes of a fill. Raises MidfillError `file_encoding` for a character that `encoding` does not have."""
+    try:
+        return text.encode(encoding)
+    except UnicodeEncodeError as error:
+        bad = text[error.start]
+        raise MidfillError("file_encoding", f"the fill holds U+{ord(bad):04X}, which {encoding} lacks") from None
+
+
+def to_source(text: str) -> bytes:
+    r"""UTF-8 for the parser, which knows no lone `\r` as a line end and no undecodable byte: one byte for each."""
+    visible = _SURROGATES.sub("?", text)
+    return re.sub(r"\r(?!\n)", "\n", visible).encode("utf-8")
+
+
+def to_visible(text: str) -> str:
+    r"""The text as a model reads it: every line end is `\n`, undecodable bytes are U+FFFD."""
+    return _SURROGATES.sub("\ufffd", text.replace("\r\n", "\n").replace("\r", "\n"))
+
+
+@dataclass(frozen=True)
+class OffsetMap:
+    """Where each character starts in the document's bytes and in its UTF-8 source; both lists end with the length."""
+
+    raw_starts: list[int]
+    source_starts: list[int]
+
+    @classmethod
+    def build(cls, data: bytes, encoding: str) -> "OffsetMap":
+        raw, source = [0], [0]
+        for char, size in _decode_each(data, encoding):
+            raw.append(raw[-1] + size)
+            source.append(source[-1] + len(to_source(char)))
+        assert raw[-1] == len(data)
+        return cls(raw, source)
+
+    def to_raw(self, source_byte: int) -> int:
+        return self.raw_starts[bisect_right(self.source_starts, source_byte) - 1]
+
+    def to_source(self, raw_byte: int) -> int:
+        return self.source_starts[bisect_right(self.raw_starts, raw_byte) - 1]
+
+
+def _decode_each(data: bytes, encoding: str) -> list[tuple[str, int]]:
+    """Every character of `data` with the number of bytes it came from."""
+    text = decode(data, encoding)
+    if len(text) == len(data):
+        return [(char, 1) for char in text]
+    decoder = codecs.getincrementaldecoder(encoding)("surrogateescape")
+    characters: list[tuple[str, int]] = []
+    pending = 0
+    for index in range(len(data)):
+        pending += 1
+        decoded = decoder.decode(data[index : index + 1], final=index + 1 == len(data))
+        for position, char in enumerate(decoded):
+            is_last = position + 1 == len(decoded)
+            size = pending if is_last else min(1, pending)
+            characters.append((char, size))
+            pending -= size
+    return characters

@@ -1,0 +1,95 @@
+"""Every way a request can fail, in one table: title, what to do, exit code. Knows words only, nothing it names."""
+
+from dataclasses import dataclass
+from typing import Final
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One row: `next_step` continues the sentence that the error's message began."""
+
+    title: str
+    next_step: str
+    exit_code: int
+
+
+ASKED_WRONGLY, FILE_TROUBLE, ENGINE_TROUBLE, MODEL_TROUBLE, INTERRUPTED, INTERNAL = 2, 3, 4, 5, 130, 70
+
+TABLE: Final[dict[str, Entry]] = {
+    # What was asked.
+    "bad_request": Entry("Request not understood", "see `midfill fill --help`", ASKED_WRONGLY),
+    "bad_position": Entry("Position not understood", "write LINE or LINE:COL, both counted from 1", ASKED_WRONGLY),
+    "position_outside": Entry("Position outside the file", "give a line and column inside it", ASKED_WRONGLY),
+    "no_hole": Entry(
+        "Nothing to fill", "give FILE:LINE inside a function, --function NAME, --hole L:C-L:C or --stubs", ASKED_WRONGLY
+    ),
+    "ambiguous_hole": Entry(
+        "More than one hole", "choose with FILE:LINE or --function NAME, or fill all with --stubs", ASKED_WRONGLY
+    ),
+    "overlapping_holes": Entry("Holes overlap", "give ranges that do not touch each other", ASKED_WRONGLY),
+    "no_function": Entry("No such function", "name one as it is written in the file, or Class.method", ASKED_WRONGLY),
+    "ambiguous_function": Entry("More than one function", "write Class.method, or give FILE:LINE", ASKED_WRONGLY),
+    "no_stubs": Entry("No stubs", "give FILE:LINE, --function NAME or --hole L:C-L:C", ASKED_WRONGLY),
+    "unknown_language": Entry("Language not known", "select the text to fill with --hole L:C-L:C", ASKED_WRONGLY),
+    "hole_too_large": Entry("Hole too large", "select less text or lower --max-tokens", ASKED_WRONGLY),
+    # The file.
+    "file_missing": Entry("No such file", "check the path", FILE_TROUBLE),
+    "file_is_directory": Entry("Not a file", "name one file inside it", FILE_TROUBLE),
+    "file_unreadable": Entry("File cannot be read", "check its permissions", FILE_TROUBLE),
+    "file_binary": Entry("Not a text file", "give a source file", FILE_TROUBLE),
+    "file_encoding": Entry("Text encoding not understood", "save the file as UTF-8", FILE_TROUBLE),
+    "file_too_large": Entry("File too large", "split it, or fill a smaller file", FILE_TROUBLE),
+    "file_changed": Entry("File changed meanwhile", "run the command again", FILE_TROUBLE),
+    "write_failed": Entry("File cannot be written", "check the permissions of the file and its folder", FILE_TROUBLE),
+    # The engine.
+    "engine_missing": Entry("The engine is not installed", "run `pip install 'midfill[engine]'`", ENGINE_TROUBLE),
+    "engine_failed": Entry("The engine did not start", "run `midfill doctor`", ENGINE_TROUBLE),
+    "engine_died": Entry("The engine stopped", "run the command again: it starts a new engine", ENGINE_TROUBLE),
+    "engine_busy": Entry("The engine is busy", "wait for the other fills and try again", ENGINE_TROUBLE),
+    "engine_unreachable": Entry(
+        "The engine does not answer", "check MIDFILL_ENGINE_URL, or unset it to use the local engine", ENGINE_TROUBLE
+    ),
+    "engine_refused": Entry("The engine refused the request", "check MIDFILL_TOKEN", ENGINE_TROUBLE),
+    "engine_error": Entry("The engine failed", "see the engine's log, `midfill doctor` names it", ENGINE_TROUBLE),
+    "out_of_memory": Entry("Out of memory", "use a smaller model, fewer alternatives or --device cpu", ENGINE_TROUBLE),
+    "runtime_folder": Entry(
+        "Runtime folder unusable", "set MIDFILL_RUNTIME_DIR to a folder that only you can enter", ENGINE_TROUBLE
+    ),
+    # The model.
+    "unknown_model": Entry("Unknown model", "run `midfill models` to see the known ones", MODEL_TROUBLE),
+    "bad_checkpoint": Entry("Checkpoint cannot be loaded", "get the checkpoint again", MODEL_TROUBLE),
+    # The rest.
+    "cancelled": Entry("Cancelled", "run the command again", INTERRUPTED),
+    "internal": Entry("A fault of Midfill's own", "please report it with the text of this message", INTERNAL),
+}
+
+
+class MidfillError(Exception):
+    """A failure that a user can cause or must know of. `code` is a key of `TABLE`.
+
+    `message` says what is wrong without a full stop ("t.py has 12 lines, line 40 is outside"); `next_step` replaces
+    the table's when the place that raises knows better.
+    """
+
+    def __init__(self, code: str, message: str, *, next_step: str | None = None) -> None:
+        assert code in TABLE, code
+        super().__init__(message)
+        self.code = code
+        self.message = message.strip().removesuffix(".")
+        self.next_step = (next_step or TABLE[code].next_step).strip().removesuffix(".")
+
+    @property
+    def title(self) -> str:
+        return TABLE[self.code].title
+
+    @property
+    def exit_code(self) -> int:
+        return TABLE[self.code].exit_code
+
+    @property
+    def sentence(self) -> str:
+        """What is wrong and what to do next, on one line."""
+        return " ".join(f"{self.message}; {self.next_step}.".split())
+
+    def __str__(self) -> str:
+        return self.sentence

@@ -1,0 +1,281 @@
+"""One fill from holes to patch: context, request, steps, splice, one repair round. Knows no terminal and no editor."""
+
+import math
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from midfill_engine import wire
+from midfill_infill.client import EngineClient
+from midfill_infill.context import Segments, build_segments
+from midfill_infill.document import Document
+from midfill_infill.errors import MidfillError
+from midfill_infill.spans import Hole, Patch
+from midfill_infill.splice import Spliced, SplicedFill, splice
+
+# Source code measures 3 to 4 characters a token; the engine cuts what is still too long.
+CHARS_PER_TOKEN: Final = 3
+# Rows of a repair: the first is greedy and often falls into the same error, the others are drawn.
+REPAIR_ROWS: Final = 4
+# Of a seed that was chosen: without it every seed would give the same fill.
+DRAWN_TEMPERATURE: Final = 0.8
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a user may choose. None leaves it to the engine. `max_tokens` is a hole's, `n` counts alternatives.
+
+    Seed 0 means the likeliest fill, every other seed draws one, unless `temperature` says otherwise.
+    """
+
+    model: str | None = None
+    seed: int = 0
+    steps: int | None = None
+    quality: float | None = None
+    n: int = 1
+    max_tokens: int | None = None
+    temperature: float | None = None
+    repair: bool = True
+
+
+@dataclass(frozen=True)
+class HolePreview:
+    """How a hole looks after a step. `settled` are ranges of `text` in code points, the rest are guesses."""
+
+    text: str
+    settled: tuple[tuple[int, int], ...]
+    masked: int
+
+
+@dataclass(frozen=True)
+class Preview:
+    """The holes after a step, in document order. `num_steps` is a bound. `repair` is true in the second round."""
+
+    step: int
+    num_steps: int
+    holes: tuple[HolePreview, ...]
+    repair: bool = False
+
+
+@dataclass(frozen=True)
+class FilledHole:
+    """A fill as it goes into the document, with `\\n` line ends. `confidence[i]` belongs to `text[slice(*tokens[i])]`.
+
+    White space that splicing added belongs to no token.
+    """
+
+    hole: Hole
+    text: str
+    tokens: tuple[tuple[int, int], ...]
+    confidence: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One way to fill all holes; `new_errors` counts the syntax errors that its patch adds."""
+
+    patch: Patch
+    fills: tuple[FilledHole, ...]
+    new_errors: int
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether a body hole got no text: it stays as it was, which adds no error and helps nobody."""
+        return any(fill.hole.is_body and not fill.text for fill in self.fills)
+
+    @property
+    def mean_log_confidence(self) -> float:
+        scores = [math.log(max(score, 1e-9)) for fill in self.fills for score in fill.confidence]
+        return sum(scores) / len(scores) if scores else 0.0
+
+
+@dataclass(frozen=True)
+class Filled:
+    """The end of a fill: the best candidate, the others in falling order, and what it took over all rounds."""
+
+    best: Candidate
+    alternatives: tuple[Candidate, ...]
+    stats: wire.Stats
+    model: str
+
+    @property
+    def patch(self) -> Patch:
+        return self.best.patch
+
+    @property
+    def fills(self) -> tuple[FilledHole, ...]:
+        return self.best.fills
+
+    @property
+    def new_errors(self) -> int:
+        return self.best.new_errors
+
+
+@dataclass(frozen=True)
+class _Row:
+    """A candidate with what the engine said, which a repair starts from."""
+
+    candidate: Candidate
+    holes: tuple[wire.FilledHole, ...]
+    spliced: Spliced
+
+
+def fill(
+    document: Document, holes: Sequence[Hole], options: Options, client: EngineClient
+) -> Generator[Preview | Filled, None, None]:
+    """Fills `holes` of `document` jointly: a `Preview` each step, then one `Filled`.
+
+    A fill that brings in syntax errors is repaired once: all but the lines with errors stays as anchor, those are
+    masked again; where no line is at fault, everything is. Fewest new errors
+    win, then confidence. Closing the generator closes the connection, which stops the engine's work. Raises
+    `MidfillError`. The same seed gives the same fill.
+    """
+    if not holes:
+        raise MidfillError("no_hole", "there is nothing to fill")
+    segments = build_segments(document, holes, _budget_chars(client, options.model))
+    response = yield from _run(client, _request(segments, document, options), repair=False)
+    rows = [_row(document, segments.holes, answer) for answer in (response.holes, *response.alternatives)]
+    rows.sort(key=_rank)
+    stats = response.stats
+    if options.repair and rows[0].candidate.new_errors:
+        request = _request(_repair_segments(segments, rows[0]), document, replace(options, n=REPAIR_ROWS))
+        repaired = yield from _run(client, request, repair=True)
+        answers = (repaired.holes, *repaired.alternatives)
+        rows[0] = min([rows[0], *(_row(document, segments.holes, answer) for answer in answers)], key=_rank)
+        stats = _add(stats, repaired.stats)
+    best, *others = (row.candidate for row in rows)
+    yield Filled(best, tuple(others), stats, response.model)
+
+
+def _budget_chars(client: EngineClient, model: str | None) -> int:
+    """How much context the model can see, in characters."""
+    known = client.models()
+    if not known:
+        raise MidfillError("engine_error", f"the engine at {client.endpoint} has no model")
+    chosen = next((info for info in known if info.id == model), known[0])
+    return chosen.max_context_tokens * CHARS_PER_TOKEN
+
+
+def _request(segments: Segments, document: Document, options: Options) -> wire.InfillRequest:
+    return wire.InfillRequest(
+        segments=[_limited(segment, options.max_tokens) for segment in segments.segments],
+        model=options.model,
+        tag=document.language,
+        seed=options.seed,
+        temperature=_temperature(options),
+        steps=options.steps,
+        quality=options.quality,
+        n=options.n,
+        stream=True,
+    )
+
+
+def _temperature(options: Options) -> float:
+    if options.temperature is not None:
+        return options.temperature
+    return DRAWN_TEMPERATURE if options.seed else 0.0
+
+
+def _limited(segment: wire.Segment, max_tokens: int | None) -> wire.Segment:
+    if max_tokens is None or isinstance(segment, wire.TextSegment):
+        return segment
+    return wire.HoleSegment(hole=segment.hole.model_copy(update={"max_tokens": max_tokens}))
+
+
+def _run(
+    client: EngineClient, request: wire.InfillRequest, *, repair: bool
+) -> Generator[Preview, None, wire.InfillResponse]:
+    """One request: yields its steps, returns its answer. Closed with its caller, it closes the connection."""
+    stream = client.infill(request)
+    try:
+        for message in stream:
+            if isinstance(message, wire.InfillResponse):
+                return message
+            yield _preview(message, repair)
+    finally:
+        stream.close()
+    raise AssertionError("the client ends a stream with an answer or an error")
+
+
+def _preview(event: wire.StepEvent, repair: bool) -> Preview:
+    holes = tuple(HolePreview(state.text, tuple(state.settled), state.masked) for state in event.holes)
+    return Preview(event.step, event.num_steps, holes, repair)
+
+
+def _row(document: Document, holes: tuple[Hole, ...], answer: Sequence[wire.FilledHole]) -> _Row:
+    if len(answer) != len(holes):
+        raise MidfillError("engine_error", f"the engine answered {len(answer)} of {len(holes)} holes")
+    spliced = splice(document, holes, [filled.text for filled in answer])
+    fills = tuple(map(_placed, holes, answer, spliced.fills))
+    return _Row(Candidate(spliced.patch, fills, spliced.new_errors), tuple(answer), spliced)
+
+
+def _placed(hole: Hole, filled: wire.FilledHole, spliced: SplicedFill) -> FilledHole:
+    """Moves the engine's tokens to where splicing put their characters; tokens that were cut are left out."""
+    token_of = {char: index for index, (start, end) in enumerate(filled.tokens) for char in range(start, end)}
+    spans: dict[int, tuple[int, int]] = {}
+    for place, origin in enumerate(spliced.origins):
+        if (token := token_of.get(origin)) is not None:
+            spans[token] = (spans.get(token, (place, place))[0], place + 1)
+    ordered = sorted(spans.items(), key=lambda item: item[1])
+    return FilledHole(
+        hole,
+        spliced.text,
+        tuple(span for _, span in ordered),
+        tuple(filled.confidence[token] for token, _ in ordered),
+    )
+
+
+def _rank(row: _Row) -> tuple[int, bool, float]:
+    return row.candidate.new_errors, row.candidate.is_empty, -row.candidate.mean_log_confidence
+
+
+def _repair_segments(segments: Segments, row: _Row) -> Segments:
+    """The segments with the engine's text as draft and the lines with errors masked; unchanged if there are none."""
+    drafts = iter(zip(segments.holes, row.holes, row.spliced.fills, strict=True))
+    repaired: list[wire.Segment] = []
+    any_masked = False
+    for segment in segments.segments:
+        if isinstance(segment, wire.TextSegment):
+            repaired.append(segment)
+            continue
+        hole, filled, spliced = next(drafts)
+        # What was an anchor must not be masked, and the answer does not say where the anchors are.
+        masked = () if hole.anchors else _whole_lines(filled.text, spliced.error_ranges)
+        any_masked = any_masked or bool(masked)
+        keep = _complement(masked, len(filled.text))
+        repaired.append(wire.HoleSegment(hole=segment.hole.model_copy(update={"draft": filled.text, "keep": keep})))
+    return replace(segments, segments=tuple(repaired)) if any_masked else segments
+
+
+def _whole_lines(text: str, ranges: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """The lines of `text` that `ranges` touch, merged, without the first one's indentation and the last one's end."""
+    merged: list[tuple[int, int]] = []
+    for start, end in sorted(ranges):
+        start = text.rfind("\n", 0, start) + 1
+        end = text.find("\n", max(end - 1, start))
+        end = len(text) if end < 0 else end
+        start += len(text[start:end]) - len(text[start:end].lstrip())
+        if start >= end:
+            continue
+        if merged and start <= merged[-1][1] + 1:
+            merged[-1] = (merged[-1][0], max(merged[-1][1], end))
+        else:
+            merged.append((start, end))
+    return merged
+
+
+def _complement(masked: Sequence[tuple[int, int]], length: int) -> list[tuple[int, int]]:
+    """The non-empty ranges of `[0, length)` outside `masked`, which is sorted and disjoint."""
+    edges = [0, *(edge for span in masked for edge in span), length]
+    return [(start, end) for start, end in zip(edges[::2], edges[1::2], strict=True) if start < end]
+
+
+def _add(first: wire.Stats, second: wire.Stats) -> wire.Stats:
+    return wire.Stats(
+        steps=first.steps + second.steps,
+        forwards=first.forwards + second.forwards,
+        tokens=first.tokens + second.tokens,
+        ms=first.ms + second.ms,
+        cached_context=first.cached_context and second.cached_context,
+    )

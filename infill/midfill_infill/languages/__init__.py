@@ -1,0 +1,35 @@
+"""The registry of languages: one module and its queries a language. Knows their names, nothing of their syntax."""
+
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from types import MappingProxyType
+from typing import Final
+
+from midfill_infill.errors import MidfillError
+from midfill_infill.languages import c, cpp, go, java, javascript, python, rust, tsx, typescript
+from midfill_infill.languages.language import Language
+
+__all__ = ["REGISTRY", "Language", "find_language", "get_language"]
+
+_MODULES: Final = (python, javascript, typescript, tsx, go, rust, java, c, cpp)
+
+REGISTRY: Final[Mapping[str, Language]] = MappingProxyType({module.LANGUAGE.id: module.LANGUAGE for module in _MODULES})
+
+
+def get_language(language_id: str) -> Language:
+    """The language of an id. Raises MidfillError `unknown_language`, naming the known ones."""
+    if language_id not in REGISTRY:
+        known = ", ".join(REGISTRY)
+        raise MidfillError("unknown_language", f"there is no language {language_id!r}", next_step=f"known are {known}")
+    return REGISTRY[language_id]
+
+
+@cache
+def _by_extension() -> Mapping[str, str]:
+    return {extension: language.id for language in REGISTRY.values() for extension in language.extensions}
+
+
+def find_language(path: Path) -> str | None:
+    """The id of the language that a file's name tells, or None. `.H` and `.C` are C++, `.h` and `.c` are C."""
+    return _by_extension().get(path.suffix) or _by_extension().get(path.suffix.lower())

@@ -1,0 +1,14 @@
+"""C. A function's name lies inside its declarator, as deep as its pointers."""
+
+from midfill_infill.languages.language import Language
+
+LANGUAGE = Language(
+    id="c",
+    title="C",
+    extensions=(".c", ".h"),
+    grammar="tree_sitter_c:language",
+    queries=("c.scm",),
+    indent="    ",
+    comment="//",
+    statement="midfill();",
+)

@@ -1,0 +1,20 @@
+(function_definition
+  declarator: (function_declarator declarator: (_) @name)
+  body: (compound_statement) @body) @function
+(function_definition
+  declarator: (pointer_declarator declarator: (function_declarator declarator: (_) @name))
+  body: (compound_statement) @body) @function
+(function_definition
+  declarator: (pointer_declarator
+    declarator: (pointer_declarator declarator: (function_declarator declarator: (_) @name)))
+  body: (compound_statement) @body) @function
+; A declarator that a macro hides: found by position only.
+(function_definition body: (compound_statement) @body) @function
+
+[(preproc_include) (preproc_def)] @import
+
+((expression_statement (call_expression)) @stub
+  (#match? @stub "(?i)^(abort|assert|panic|fatal|exit|\\w*error\\w*|\\w*unimplemented\\w*|TODO)\\s*\\(")
+  (#match? @stub "(?i)not[ _]?(yet[ _]?)?implemented|unimplemented|\\btodo\\b"))
+
+(compound_statement) @block

@@ -1,0 +1,14 @@
+"""C++: what C has, with classes, namespaces and exceptions."""
+
+from midfill_infill.languages.language import Language
+
+LANGUAGE = Language(
+    id="cpp",
+    title="C++",
+    extensions=(".cpp", ".cc", ".cxx", ".C", ".hpp", ".hh", ".hxx", ".H", ".ipp", ".tpp"),
+    grammar="tree_sitter_cpp:language",
+    queries=("c.scm", "cpp.scm"),
+    indent="    ",
+    comment="//",
+    statement="midfill();",
+)

@@ -1,0 +1,20 @@
+(function_definition
+  declarator: (reference_declarator (function_declarator declarator: (_) @name))
+  body: (compound_statement) @body) @function
+
+; `A() {}`, `A() : x(0) {}` and `~A() {}` are whole.
+(function_definition declarator: (function_declarator declarator: (destructor_name)) body: (_) @trivial)
+(function_definition
+  declarator: (function_declarator declarator: (qualified_identifier name: (destructor_name))) body: (_) @trivial)
+(function_definition !type body: (compound_statement) @trivial)
+
+(class_specifier name: (_) @scope.name body: (_)) @scope
+(struct_specifier name: (_) @scope.name body: (_)) @scope
+(namespace_definition name: (_) @scope.name) @scope
+
+(translation_unit [(using_declaration) (alias_declaration)] @import)
+
+((throw_statement) @stub
+  (#match? @stub "(?i)not[ _]?(yet[ _]?)?implemented|unimplemented|\\btodo\\b"))
+
+(raw_string_literal) @verbatim

@@ -1,0 +1,44 @@
+; What JavaScript, TypeScript and TSX share.
+(function_declaration name: (_) @name body: (statement_block) @body) @function
+(generator_function_declaration name: (_) @name body: (statement_block) @body) @function
+(method_definition name: (_) @name body: (statement_block) @body) @function
+
+(variable_declarator name: (identifier) @name
+  value: [
+    (arrow_function body: (_) @body)
+    (function_expression body: (_) @body)
+    (generator_function body: (_) @body)
+  ] @function)
+(pair key: (_) @name
+  value: [
+    (arrow_function body: (_) @body)
+    (function_expression body: (_) @body)
+    (generator_function body: (_) @body)
+  ] @function)
+(assignment_expression left: [(identifier) (member_expression)] @name
+  right: [
+    (arrow_function body: (_) @body)
+    (function_expression body: (_) @body)
+    (generator_function body: (_) @body)
+  ] @function)
+
+; Callbacks: found by position only, and empty by choice.
+(arrow_function body: (statement_block) @body) @function
+(function_expression body: (statement_block) @body) @function
+(method_definition name: (_) @_name body: (statement_block) @trivial (#eq? @_name "constructor"))
+
+(statement_block (expression_statement (string)) @keep)
+
+(class_declaration name: (_) @scope.name) @scope
+(class name: (_) @scope.name) @scope
+(variable_declarator name: (identifier) @scope.name value: [(object) (class)]) @scope
+
+(program (import_statement) @import)
+(program (export_statement source: (_)) @import)
+(program ([(lexical_declaration) (variable_declaration)] @import
+  (#match? @import "^(const|let|var)\\s[^=]*=\\s*require\\s*\\([^\\n]*$")))
+
+((throw_statement) @stub (#match? @stub "(?i)not[ _]?(yet[ _]?)?implemented|unimplemented|\\btodo\\b"))
+
+(template_string) @verbatim
+(statement_block) @block

@@ -1,0 +1,14 @@
+"""Java. Abstract and interface methods have no body and are no functions here."""
+
+from midfill_infill.languages.language import Language
+
+LANGUAGE = Language(
+    id="java",
+    title="Java",
+    extensions=(".java",),
+    grammar="tree_sitter_java:language",
+    queries=("java.scm",),
+    indent="    ",
+    comment="//",
+    statement="midfill();",
+)

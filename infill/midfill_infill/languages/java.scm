@@ -1,0 +1,17 @@
+(method_declaration name: (_) @name body: (block) @body) @function
+(constructor_declaration name: (_) @name body: (constructor_body) @body) @function
+[(constructor_declaration body: (_) @trivial) (compact_constructor_declaration body: (_) @trivial)]
+(compact_constructor_declaration name: (_) @name body: (block) @body) @function
+
+(class_declaration name: (_) @scope.name) @scope
+(interface_declaration name: (_) @scope.name) @scope
+(enum_declaration name: (_) @scope.name) @scope
+(record_declaration name: (_) @scope.name) @scope
+
+(program [(package_declaration) (import_declaration)] @import)
+
+((throw_statement) @stub
+  (#match? @stub "(?i)UnsupportedOperationException|not[ _]?(yet[ _]?)?implemented|unimplemented|\\btodo\\b"))
+
+(string_literal) @verbatim
+[(block) (constructor_body)] @block

@@ -1,0 +1,14 @@
+"""JavaScript, JSX included: one grammar reads both."""
+
+from midfill_infill.languages.language import Language
+
+LANGUAGE = Language(
+    id="javascript",
+    title="JavaScript",
+    extensions=(".js", ".jsx", ".mjs", ".cjs"),
+    grammar="tree_sitter_javascript:language",
+    queries=("ecmascript.scm", "javascript.scm"),
+    indent="  ",
+    comment="//",
+    statement="midfill();",
+)

@@ -1,0 +1,70 @@
+"""What a language is to this room: a grammar, its queries and a few habits. Knows no language by name."""
+
+import re
+from dataclasses import dataclass
+from functools import cached_property
+from importlib import import_module
+from importlib.resources import files
+
+import tree_sitter
+
+
+@dataclass(frozen=True)
+class Language:
+    """One row of the registry. The captures of its queries:
+
+    `@function` a definition with `@body` and, where it has them, `@name` and `@owner` (the class named outside of it);
+    `@keep` what a body keeps at its start (docstring); `@scope` with `@scope.name` what holds functions;
+    `@import` what the context always shows; `@stub` a statement that stands for code yet to be written;
+    `@deliberate` a body that is never a stub; `@trivial` one that may well be empty; `@verbatim` text whose lines are
+    not indented; `@block` what holds statements.
+    """
+
+    id: str
+    title: str
+    extensions: tuple[str, ...]
+    grammar: str
+    """Module and function of the grammar wheel, as "tree_sitter_python:language"."""
+    queries: tuple[str, ...]
+    """Names of the `.scm` files beside the language's module, joined to one query."""
+    indent: str
+    comment: str
+    """What a line comment begins with."""
+    statement: str
+    """A harmless statement that stands for a hole while the rest is parsed."""
+    has_indented_blocks: bool = False
+    """Whether indentation is syntax."""
+    has_coding_cookie: bool = False
+    """Whether a comment at the file's start may name its encoding (PEP 263)."""
+    header: str | None = None
+    """Matches the first line of a function, its name in group 1; finds functions where the tree is broken."""
+    scope_header: str | None = None
+    """Matches the first line of a function or a class, its name in group 1; stands beside `header`."""
+    interfaces: tuple[str, ...] = ()
+    """Extensions of files that only declare: nothing in them is a stub."""
+
+    @cached_property
+    def _grammar(self) -> tree_sitter.Language:
+        module, _, function = self.grammar.partition(":")
+        return tree_sitter.Language(getattr(import_module(module), function)())
+
+    @cached_property
+    def query(self) -> tree_sitter.Query:
+        folder = files(__package__)
+        text = "\n".join(folder.joinpath(name).read_text("utf-8") for name in self.queries)
+        return tree_sitter.Query(self._grammar, text)
+
+    @cached_property
+    def header_line(self) -> re.Pattern[bytes] | None:
+        return None if self.header is None else re.compile(self.header.encode("ascii"))
+
+    @cached_property
+    def scope_line(self) -> re.Pattern[bytes] | None:
+        return None if self.scope_header is None else re.compile(self.scope_header.encode("ascii"))
+
+    def parse(self, source: bytes) -> tree_sitter.Tree:
+        """A tree of UTF-8 `source`. It never fails: what it cannot read becomes ERROR and MISSING nodes."""
+        return tree_sitter.Parser(self._grammar).parse(source)
+
+    def is_interface(self, name: str) -> bool:
+        return name.endswith(self.interfaces) if self.interfaces else False

@@ -1,0 +1,30 @@
+(function_definition name: (identifier) @name body: (block) @body) @function
+(function_definition body: (block (expression_statement [(string) (concatenated_string)]) @keep))
+
+(class_definition name: (identifier) @scope.name) @scope
+
+(module [(import_statement) (import_from_statement) (future_import_statement)] @import)
+
+(expression_statement (ellipsis)) @stub
+(pass_statement) @stub
+((raise_statement) @stub (#match? @stub "^raise\\s+NotImplemented"))
+
+(decorated_definition
+  (decorator) @_decorator
+  definition: (function_definition body: (block) @deliberate)
+  (#match? @_decorator "^@\\s*([A-Za-z_]\\w*\\.)*(abstract(class|static)?method|abstractproperty|overload)\\b"))
+(class_definition
+  superclasses: (argument_list) @_bases
+  body: (block [
+    (function_definition body: (block) @deliberate)
+    (decorated_definition definition: (function_definition body: (block) @deliberate))
+  ])
+  (#match? @_bases "\\bProtocol\\b"))
+
+; `def __init__(self): pass` is a decision, not a gap.
+((function_definition name: (identifier) @_name body: (block (pass_statement)) @deliberate)
+  (#match? @_name "^__\\w+__$"))
+
+(string) @verbatim
+(block) @block
+(module) @block

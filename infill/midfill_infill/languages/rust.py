@@ -1,0 +1,14 @@
+"""Rust. A body is an expression, so its last line may want no semicolon."""
+
+from midfill_infill.languages.language import Language
+
+LANGUAGE = Language(
+    id="rust",
+    title="Rust",
+    extensions=(".rs",),
+    grammar="tree_sitter_rust:language",
+    queries=("rust.scm",),
+    indent="    ",
+    comment="//",
+    statement="midfill()",
+)

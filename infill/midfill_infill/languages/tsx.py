@@ -1,0 +1,14 @@
+"""TSX: TypeScript with JSX in it, which is a grammar of its own."""
+
+from dataclasses import replace
+
+from midfill_infill.languages import typescript
+
+LANGUAGE = replace(
+    typescript.LANGUAGE,
+    id="tsx",
+    title="TSX",
+    extensions=(".tsx",),
+    grammar="tree_sitter_typescript:language_tsx",
+    interfaces=(),
+)

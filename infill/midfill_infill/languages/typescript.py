@@ -1,0 +1,15 @@
+"""TypeScript. Signatures without a body, as of overloads and abstract methods, are no functions here."""
+
+from midfill_infill.languages.language import Language
+
+LANGUAGE = Language(
+    id="typescript",
+    title="TypeScript",
+    extensions=(".ts", ".mts", ".cts"),
+    grammar="tree_sitter_typescript:language_typescript",
+    queries=("ecmascript.scm", "typescript.scm"),
+    indent="  ",
+    comment="//",
+    statement="midfill();",
+    interfaces=(".d.ts", ".d.mts", ".d.cts"),
+)

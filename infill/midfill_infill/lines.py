@@ -1,0 +1,94 @@
+r"""Lines of a byte string. A line ends at `\n`, `\r\n` or `\r` and at nothing else. Knows no language."""
+
+import re
+from bisect import bisect_right
+from collections import Counter
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+
+_LINE_END = re.compile(rb"\r\n|\n|\r")
+_LEADING = re.compile(rb"[ \t\f]*")
+
+TAB_COLUMNS = 8
+"""How wide a tab counts where indentations are compared, as Python has it."""
+
+
+@dataclass(frozen=True)
+class Lines:
+    """Line starts and ends of `data`. There is always at least one line; a final line end opens one more, empty."""
+
+    data: bytes
+
+    @cached_property
+    def _bounds(self) -> tuple[list[int], list[int]]:
+        ends = [match.span() for match in _LINE_END.finditer(self.data)]
+        return [0, *(end for _, end in ends)], [*(start for start, _ in ends), len(self.data)]
+
+    def __len__(self) -> int:
+        return len(self._bounds[0])
+
+    def start(self, line: int) -> int:
+        """Offset of the first byte of `line`, counted from 0."""
+        return self._bounds[0][line]
+
+    def end(self, line: int) -> int:
+        """Offset behind the last byte of `line`, its line end not counted."""
+        return self._bounds[1][line]
+
+    def at(self, offset: int) -> int:
+        """The line that holds `offset`; a line end belongs to the line that it ends."""
+        return bisect_right(self._bounds[0], offset) - 1
+
+    def content(self, line: int) -> bytes:
+        return self.data[self.start(line) : self.end(line)]
+
+    def indent(self, line: int) -> bytes:
+        """The white space that `line` begins with."""
+        match = _LEADING.match(self.data, self.start(line), self.end(line))
+        assert match is not None
+        return match.group()
+
+    def first_char(self, line: int) -> int:
+        """Offset of the first character of `line` that is not white; its end when it is blank."""
+        return self.start(line) + len(self.indent(line))
+
+    def is_blank(self, line: int) -> bool:
+        return not self.content(line).strip()
+
+    def columns(self, line: int) -> int:
+        """How deep `line` is indented."""
+        return count_columns(self.indent(line))
+
+
+def count_columns(white: bytes) -> int:
+    """Width of leading white space: tabs reach to the next multiple of 8, a form feed starts anew, as in Python."""
+    return len(white.rpartition(b"\f")[2].expandtabs(TAB_COLUMNS))
+
+
+def find_newline(data: bytes) -> str:
+    r"""The most frequent line end; the earliest of equals; `\n` where there is none."""
+    counts = Counter(match.group() for match in _LINE_END.finditer(data))
+    return max(counts, key=lambda end: counts[end]).decode("ascii") if counts else "\n"
+
+
+def find_indent_unit(lines: Lines) -> str | None:
+    """The white space of one level: a tab, or the most frequent step inwards; None when no line is indented."""
+    indents = [lines.indent(line) for line in range(len(lines)) if not lines.is_blank(line)]
+    tabbed = sum(indent.startswith(b"\t") for indent in indents)
+    spaced = [indent for indent in indents if indent.startswith(b" ")]
+    if tabbed and tabbed >= len(spaced):
+        return "\t"
+    steps = Counter(len(inner) - len(outer) for outer, inner in pairwise(i for i in indents if b"\t" not in i))
+    known = {step: count for step, count in steps.items() if 2 <= step <= 8}
+    if known:
+        return " " * max(known, key=lambda step: (known[step], -step))
+    shallowest = min(map(len, spaced), default=0)
+    return " " * shallowest if 2 <= shallowest <= 8 else None
+
+
+def mixes_indents(lines: Lines) -> bool:
+    """Whether tabs and spaces both indent lines: then neither is wrong. A lone space, as of ` * text`, is no indent."""
+    kinds = Counter(lines.indent(line)[:2].replace(b"\t", b"\t\t")[:2] for line in range(len(lines)))
+    tabbed, spaced = kinds[b"\t\t"], kinds[b"  "]
+    return min(tabbed, spaced) * 10 > max(tabbed, spaced)

@@ -1,0 +1,54 @@
+"""The private folder where engines of this user keep sockets, locks and logs. Knows the file system, no engine."""
+
+import hashlib
+import os
+import stat
+import tempfile
+from pathlib import Path
+from typing import Final
+
+from midfill_infill.errors import MidfillError
+
+# sun_path holds 104 bytes on macOS and 108 on Linux, the closing NUL included.
+_MAX_SOCKET_PATH_BYTES: Final = 103
+_LONGEST_NAME: Final = "/engine-0123456789ab.sock"
+
+
+def runtime_folder() -> Path:
+    """The folder, made 0700 if missing; raises `runtime_folder` where somebody else could enter it."""
+    folder = _wanted_folder()
+    if len(os.fsencode(folder)) + len(_LONGEST_NAME) > _MAX_SOCKET_PATH_BYTES:
+        mark = hashlib.sha256(os.fsencode(folder)).hexdigest()[:8]
+        folder = (
+            Path(tempfile.gettempdir() if len(tempfile.gettempdir()) < 50 else "/tmp")
+            / f"midfill-{os.geteuid()}-{mark}"
+        )
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(mode=0o700, exist_ok=True)
+        facts = folder.lstat()
+    except OSError as error:
+        raise MidfillError("runtime_folder", f"{folder} cannot be made ({error.strerror})") from None
+    _check_private(folder, facts)
+    return folder
+
+
+def _wanted_folder() -> Path:
+    if chosen := os.environ.get("MIDFILL_RUNTIME_DIR"):
+        return Path(chosen).absolute()
+    given = os.environ.get("XDG_RUNTIME_DIR")
+    if given and Path(given).is_dir():
+        return Path(given) / "midfill"
+    from platformdirs import user_cache_path
+
+    return user_cache_path("midfill") / "run"
+
+
+def _check_private(folder: Path, facts: os.stat_result) -> None:
+    if not stat.S_ISDIR(facts.st_mode):
+        raise MidfillError("runtime_folder", f"{folder} is not a folder")
+    if facts.st_uid != os.geteuid():
+        raise MidfillError("runtime_folder", f"{folder} belongs to another user")
+    if facts.st_mode & 0o077:
+        message = f"{folder} is open to other users"
+        raise MidfillError("runtime_folder", message, next_step=f"run `chmod 700 {folder}`")

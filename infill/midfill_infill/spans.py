@@ -1,0 +1,74 @@
+"""Holes, anchors, edits and patches: byte ranges of a document. Knows bytes, no language and no model."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal, Self
+
+HoleKind = Literal["range", "cursor", "body", "stub"]
+
+
+@dataclass(frozen=True)
+class Anchor:
+    """Bytes inside a hole that survive as they are; offsets count from the start of the document."""
+
+    start_byte: int
+    end_byte: int
+
+
+@dataclass(frozen=True)
+class Hole:
+    r"""A byte range of a document that is to be filled: `[start_byte, end_byte)` becomes `lead + fill + tail`.
+
+    `lead` and `tail` are fixed text with `\n` line ends that must stand around the fill but is not yet in the file,
+    as the line break after a bare `def f():`. The model sees them as context. `indent` is the white space that every
+    line of the fill but the first begins with; the first line's stands before the hole or in `lead`.
+    """
+
+    start_byte: int
+    end_byte: int
+    anchors: tuple[Anchor, ...] = ()
+    kind: HoleKind = "range"
+    name: str | None = None
+    lead: str = ""
+    tail: str = ""
+    indent: str = ""
+
+    @property
+    def is_body(self) -> bool:
+        """Whether the hole is the inside of one function, which a fill must not leave."""
+        return self.kind in ("body", "stub")
+
+
+@dataclass(frozen=True)
+class Edit:
+    """Replaces the bytes `[start_byte, end_byte)`."""
+
+    start_byte: int
+    end_byte: int
+    replacement: bytes
+
+
+@dataclass(frozen=True)
+class Patch:
+    """Edits in document order that do not overlap. Everything between them is kept byte for byte."""
+
+    edits: tuple[Edit, ...]
+
+    @classmethod
+    def of(cls, edits: Iterable[Edit]) -> Self:
+        """Sorts `edits`; raises ValueError when two of them overlap."""
+        ordered = tuple(sorted(edits, key=lambda edit: (edit.start_byte, edit.end_byte)))
+        for first, second in zip(ordered, ordered[1:], strict=False):
+            if second.start_byte < first.end_byte:
+                raise ValueError(f"edits overlap at byte {second.start_byte}")
+        return cls(ordered)
+
+    def apply(self, data: bytes) -> bytes:
+        """The document's bytes after the edits. Raises ValueError when `data` is shorter than the edits know it."""
+        pieces, position = [], 0
+        for edit in self.edits:
+            if edit.end_byte > len(data):
+                raise ValueError(f"edit ends at byte {edit.end_byte} of {len(data)}")
+            pieces += [data[position : edit.start_byte], edit.replacement]
+            position = edit.end_byte
+        return b"".join([*pieces, data[position:]])

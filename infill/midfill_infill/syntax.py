@@ -1,0 +1,77 @@
+"""What is wrong with a source and where, as its tree has it. Knows captures and columns, no language and no hole."""
+
+from collections.abc import Iterator
+
+import tree_sitter
+
+from midfill_infill.languages import Language
+from midfill_infill.lines import Lines
+
+Span = tuple[int, int]
+
+
+def find_problems(language: Language, source: bytes, around: tuple[Span, ...]) -> tuple[list[Span], tree_sitter.Tree]:
+    """Spans of all syntax errors of `source`, and its tree.
+
+    A grammar that reads indentation forgives much of it (tree-sitter-python 0.25 takes an empty `if x:` and a line
+    that is too deep): near the spans of `around` those count as well.
+    """
+    tree = language.parse(source)
+    problems = list(_errors(tree.root_node))
+    if language.has_indented_blocks:
+        lines = Lines(source)
+        blocks = {node.byte_range: node for span in around for node in captures(language, tree, span, "block")}
+        problems += [problem for node in blocks.values() for problem in _misplaced(node, lines)]
+    return problems, tree
+
+
+def _errors(node: tree_sitter.Node) -> Iterator[Span]:
+    pending = [node]
+    while pending:
+        node = pending.pop()
+        if node.is_error or node.is_missing:
+            yield node.byte_range
+        pending.extend(child for child in node.children if child.has_error or child.is_error or child.is_missing)
+
+
+def captures(language: Language, tree: tree_sitter.Tree, span: Span, name: str) -> list[tree_sitter.Node]:
+    """The nodes of a capture that touch `span`."""
+    cursor = tree_sitter.QueryCursor(language.query)
+    cursor.set_byte_range(max(0, span[0] - 1), span[1] + 1)
+    return cursor.captures(tree.root_node).get(name, [])
+
+
+def _misplaced(block: tree_sitter.Node, lines: Lines) -> Iterator[Span]:
+    """The place of a block that is missing, or its statements that stand in another column than the first."""
+    if block.start_byte == block.end_byte and block.parent is not None:
+        yield block.byte_range
+    expected: int | None = None
+    for child in block.named_children:
+        line = lines.at(child.start_byte)
+        if child.is_extra or child.is_error or lines.first_char(line) != child.start_byte:
+            continue
+        columns = lines.columns(line)
+        expected = columns if expected is None else expected
+        if columns != expected:
+            yield child.byte_range
+
+
+def enclosing_function(language: Language, tree: tree_sitter.Tree, span: Span) -> int | None:
+    """Where the innermost function around `span` starts."""
+    nodes = captures(language, tree, span, "function")
+    return max((node.start_byte for node in nodes if _holds(node, span)), default=None)
+
+
+def _holds(node: tree_sitter.Node, span: Span) -> bool:
+    return node.start_byte < span[0] and span[1] <= node.end_byte
+
+
+def function_end(language: Language, tree: tree_sitter.Tree, start: int) -> int | None:
+    """Where the function that starts at `start` ends; None when nothing there is a function any more."""
+    nodes = captures(language, tree, (start, start), "function")
+    return max((node.end_byte for node in nodes if node.start_byte == start), default=None)
+
+
+def verbatim_spans(language: Language, tree: tree_sitter.Tree, span: Span) -> list[Span]:
+    """Strings that touch `span`: what their lines begin with is text."""
+    return [node.byte_range for node in captures(language, tree, span, "verbatim")]

@@ -1,0 +1,210 @@
+"""From a position, a name or a range to a hole."""
+
+import time
+from pathlib import Path
+
+import pytest
+
+from midfill_infill.document import Document
+from midfill_infill.errors import MidfillError
+from midfill_infill.holes import (
+    body_at,
+    body_named,
+    find_stubs,
+    hole_at_cursor,
+    hole_at_lines,
+    hole_at_range,
+    sort_holes,
+)
+from midfill_infill.spans import Hole
+
+SHAPES = """import math
+
+class Circle:
+    sides = ...
+
+    @property
+    def area(self):
+        '''Doc.'''
+        def square(x):
+            return x * x
+        return math.pi * square(self.r)
+
+    def name(self):
+        return "circle"
+
+class Square:
+    def name(self): ...
+
+"""
+
+
+def text_of(document: Document, hole: Hole) -> str:
+    return document.decode(hole.start_byte, hole.end_byte)
+
+
+@pytest.mark.parametrize(
+    ("line", "column", "name"),
+    [
+        (6, 1, "Circle.area"),
+        (7, 1, "Circle.area"),
+        (8, 19, "Circle.area"),
+        (9, 1, "Circle.area.square"),
+        (10, 25, "Circle.area.square"),
+        (11, 1, "Circle.area"),
+        (11, 40, "Circle.area"),
+        (13, 5, "Circle.name"),
+        (17, 1, "Square.name"),
+    ],
+)
+def test_the_innermost_function_at_a_position(line: int, column: int, name: str) -> None:
+    document = Document(SHAPES.encode(), "python")
+    assert body_at(document, document.offset_at(line, column)).name == name
+
+
+def test_outside_of_functions_placeholders_and_blank_lines_are_holes() -> None:
+    document = Document(SHAPES.encode(), "python")
+    assert text_of(document, body_at(document, document.offset_at(4, 1))) == "..."
+    blank = body_at(document, document.offset_at(2, 1))
+    assert (blank.start_byte, blank.end_byte, blank.kind) == (12, 12, "cursor")
+    with pytest.raises(MidfillError, match="line 3 .* is in no function") as caught:
+        body_at(document, document.offset_at(3, 1))
+    assert caught.value.code == "no_hole"
+
+
+def test_a_document_without_a_language_has_ranges_but_no_functions() -> None:
+    document = Document(b"one two three\n")
+    assert text_of(document, hole_at_lines(document, (1, 5), (1, 8))) == "two"
+    for find in (lambda: body_at(document, 0), lambda: body_named(document, "f"), lambda: find_stubs(document)):
+        with pytest.raises(MidfillError) as caught:
+            find()
+        assert caught.value.code == "unknown_language"
+
+
+@pytest.mark.parametrize("name", ["area", "Circle.area", "Circle::area", "area()", "Circle.area.square", "Square.name"])
+def test_functions_by_name(name: str) -> None:
+    hole = body_named(Document(SHAPES.encode(), "python"), name)
+    assert (hole.name or "").endswith(name.replace("::", ".").removesuffix("()"))
+
+
+@pytest.mark.parametrize(
+    ("name", "code", "says"),
+    [
+        ("name", "ambiguous_function", "Circle.name in line 13, Square.name in line 17"),
+        ("aera", "no_function", "did you mean area"),
+        ("zzz", "no_function", "it has Circle.area"),
+        ("", "no_function", "no function ''"),
+    ],
+)
+def test_names_that_do_not_lead_to_one_function(name: str, code: str, says: str) -> None:
+    with pytest.raises(MidfillError, match=says) as caught:
+        body_named(Document(SHAPES.encode(), "python"), name)
+    assert caught.value.code == code
+
+
+@pytest.mark.parametrize(
+    ("language", "source", "name", "text"),
+    [
+        ("go", "package p\nfunc (s *Set[T]) Add(x T) {\n\ts.x = x\n}\n", "Set.Add", "s.x = x"),
+        ("rust", "impl<T> Set<T> {\n    fn add(&self) {\n        1\n    }\n}\n", "Set.add", "1"),
+        ("cpp", "void ns::Set::add() {\n  x();\n}\n", "Set::add", "x();"),
+        ("javascript", "Set.prototype.add = function () {\n  x();\n};\n", "add", "x();"),
+        ("typescript", "class Set {\n  #add = () => {\n    x();\n  };\n}\n", "Set.add", "x();"),
+        ("java", "class Set {\n  void add() {\n    x();\n  }\n}\n", "Set.add", "x();"),
+        ("c", "char **add(void) {\n  x();\n}\n", "add", "x();"),
+    ],
+)
+def test_names_in_other_languages(language: str, source: str, name: str, text: str) -> None:
+    document = Document(source.encode(), language)
+    assert text_of(document, body_named(document, name)) == text
+
+
+@pytest.mark.parametrize(
+    ("language", "source", "lead", "tail", "indent"),
+    [
+        ("python", "def f():", "\n    ", "", "    "),
+        ("python", "class A:\n\tdef f(self): ...\n", "\n\t\t", "", "\t\t"),
+        ("python", 'def f(): "doc"\n', '\n    "doc"\n    ', "", "    "),
+        ("javascript", "function f() {}\n", "\n  ", "\n", "  "),
+        ("rust", "impl A {\n    fn f() { todo!() }\n}\n", "\n        ", "\n    ", "        "),
+        ("c", "void f(void)\n{\n}\n", "\n    ", "\n", "    "),
+        ("java", "class A {\n  void f() {\n    x(); }\n}\n", "", "\n  ", "    "),
+        ("javascript", "const f = (x) => x;\n", "", "", ""),
+    ],
+)
+def test_lead_and_tail_open_a_body_up_into_lines(language: str, source: str, lead: str, tail: str, indent: str) -> None:
+    document = Document(source.encode(), language)
+    hole = body_named(document, "f")
+    assert (hole.lead, hole.tail, hole.indent) == (lead, tail, indent)
+
+
+def test_selections_lose_the_white_space_at_their_ends() -> None:
+    document = Document(b"if x:\n    a = 1\n    b = 2\n\nc = 3\n", "python")
+    hole = hole_at_lines(document, (2, 1), (4, 1))
+    assert (text_of(document, hole), hole.indent) == ("a = 1\n    b = 2", "    ")
+    assert text_of(document, hole_at_range(document, 10, 13)) == "a ="
+    assert hole_at_range(document, 9, 10).kind == "cursor"
+
+
+def test_positions_are_code_points_and_the_end_is_exclusive() -> None:
+    document = Document("\ufeffé = '😀' + x\n".encode(), "python")
+    assert text_of(document, hole_at_lines(document, (1, 5), (1, 8))) == "'😀'"
+
+
+def test_cursors() -> None:
+    document = Document(b"def f():\n    x = 1\n\n    y = foo()\n  \n", "python")
+    blank = hole_at_cursor(document, document.offset_at(3, 1))
+    assert (blank.lead, blank.indent) == ("    ", "    ")
+    inside = hole_at_cursor(document, document.offset_at(4, 13))
+    assert (inside.start_byte, inside.end_byte, inside.lead, inside.indent) == (32, 32, "", "    ")
+    typed = hole_at_cursor(document, document.offset_at(5, 2))
+    assert text_of(document, typed) == " "
+    assert (typed.lead, typed.indent) == ("", " ")
+
+
+@pytest.mark.parametrize(("start", "end"), [(-1, 0), (0, 99), (3, 1)])
+def test_ranges_outside(start: int, end: int) -> None:
+    with pytest.raises(MidfillError) as caught:
+        hole_at_range(Document(b"abc def"), start, end)
+    assert caught.value.code == "position_outside"
+
+
+def test_holes_are_sorted_and_must_not_overlap() -> None:
+    document = Document(b"abc def")
+    first, second = Hole(0, 3), Hole(3, 7)
+    assert sort_holes(document, [second, first]) == (first, second)
+    for other in (Hole(2, 5), Hole(0, 0), Hole(0, 3)):
+        with pytest.raises(MidfillError) as caught:
+            sort_holes(document, [first, other])
+        assert caught.value.code == "overlapping_holes"
+
+
+def test_a_latin1_file_has_its_holes_at_raw_bytes() -> None:
+    source = "# coding: latin-1\nname = 'äöü'\ndef f():\n    '''ä'''\n    ...\n"
+    document = Document(source.encode("latin-1"), "python")
+    (hole,) = find_stubs(document)
+    assert document.data[hole.start_byte : hole.end_byte] == b"..."
+
+
+def test_declarations_hold_no_stubs() -> None:
+    assert find_stubs(Document(b"def f(): ...\n", "python", Path("a.pyi"))) == ()
+    assert len(find_stubs(Document(b"def f(): ...\n", "python", Path("a.py")))) == 1
+
+
+@pytest.mark.parametrize("end", ["", "def broken(:\n    x = (\n"])
+def test_stubs_of_5000_lines_take_less_than_a_second(end: str) -> None:
+    block = """class C:
+    def a(self, x):
+        '''Doc.'''
+        if x:
+            return f(x)
+
+        return x
+
+    def b(self):
+        ...
+"""
+    document = Document((block * 500 + end).encode(), "python")
+    start_s = time.process_time()
+    assert len(find_stubs(document)) == 500
+    assert time.process_time() - start_s < 1

@@ -1,0 +1,252 @@
+"""What becomes of a fill's text on its way into the file."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from midfill_infill import drafts
+from midfill_infill.document import Document
+from midfill_infill.drafts import ADDED, Draft, clean, rebase, respace
+from midfill_infill.errors import MidfillError
+from midfill_infill.holes import body_named, find_stubs, hole_at_cursor, hole_at_lines
+from midfill_infill.spans import Anchor, Edit, Hole, Patch
+from midfill_infill.splice import Spliced, place, splice
+
+PYTHON = "def f(a):\n    ...\n\n\nx = 1\n"
+SCRIPT = "function f() {\n  // TODO\n}\nlet y = 1;\n"
+
+
+def fill_stub(source: str, fill: str, language: str) -> tuple[str, Spliced]:
+    document = Document(source.encode(), language)
+    spliced = splice(document, find_stubs(document)[:1], [fill])
+    return spliced.patch.apply(document.data).decode(), spliced
+
+
+@pytest.mark.parametrize(
+    ("language", "source", "fill", "expected"),
+    [
+        pytest.param("python", PYTHON, "return a", "    return a", id="as it is"),
+        pytest.param("python", PYTHON, "\n    return a\n\n", "    return a", id="white space around"),
+        pytest.param("python", PYTHON, "x = a\nreturn x", "    x = a\n    return x", id="no base indentation"),
+        pytest.param(
+            "python",
+            PYTHON,
+            "if a:\n    return 1\nreturn 2",
+            "    if a:\n        return 1\n    return 2",
+            id="the same, nested",
+        ),
+        pytest.param("python", PYTHON, "x = a\n        return x", "    x = a\n    return x", id="too deep"),
+        pytest.param(
+            "python",
+            PYTHON,
+            "if a:\n        return 1\n    return 2",
+            "    if a:\n        return 1\n    return 2",
+            id="right",
+        ),
+        pytest.param(
+            "python", PYTHON, "return a\n\n\ndef g():\n    pass", "    return a", id="goes on with another function"
+        ),
+        pytest.param(
+            "python", PYTHON, "return '''\nzero\n'''", "    return '''\nzero\n'''", id="lines of a string stay"
+        ),
+        pytest.param(
+            "python",
+            "class A:\n  def f(self):\n    ...\n",
+            "if a:\n        b()\n    c()",
+            "    if a:\n      b()\n    c()",
+            id="two spaces",
+        ),
+        pytest.param(
+            "python",
+            "def f(a):\n\t...\n",
+            "if a:\n        b()\n    c()",
+            "\tif a:\n\t\tb()\n\tc()",
+            id="tabs for spaces",
+        ),
+        pytest.param(
+            "python", "def f(a):\n\t...\n", "if a:\n        return 1", "\tif a:\n\t\treturn 1", id="tabs for two levels"
+        ),
+        pytest.param(
+            "python", PYTHON, "if a:\n\t\tb()\n\tc()", "    if a:\n        b()\n    c()", id="spaces for tabs"
+        ),
+        pytest.param("javascript", SCRIPT, "g();\n}", "  g();", id="own closing brace"),
+        pytest.param("javascript", SCRIPT, "if (a) {\n    g();\n  }", "  if (a) {\n    g();\n  }", id="needed brace"),
+        pytest.param(
+            "javascript", SCRIPT, "if (a) {\n    g();\n  }\n}", "  if (a) {\n    g();\n  }", id="needed and own brace"
+        ),
+        pytest.param("javascript", SCRIPT, "g();\n}\n\nfunction h() {\n  i();", "  g();", id="leaves its function"),
+        pytest.param("javascript", SCRIPT, "g();\n}\nlet y = 1;\n", "  g();", id="repeats the text behind"),
+        pytest.param("javascript", SCRIPT, "return `\na\n`;", "  return `\na\n`;", id="lines of a template stay"),
+        pytest.param(
+            "c",
+            'int f(void) {\n    assert(!"TODO");\n}\n',
+            "#ifdef A\n    g();\n#endif",
+            "    #ifdef A\n    g();\n#endif",
+            id="preprocessor lines stay",
+        ),
+        pytest.param(
+            "go",
+            'func f() {\n\tpanic("TODO")\n}\n',
+            "if a {\n    b()\n}",
+            "\tif a {\n\t\tb()\n\t}",
+            id="spaces for a tab file",
+        ),
+    ],
+)
+def test_the_body_that_comes_out(language: str, source: str, fill: str, expected: str) -> None:
+    result, spliced = fill_stub(source, fill, language)
+    body = expected.lstrip(" \t")
+    assert spliced.texts == (body,)
+    assert result.count(expected) == 1
+    assert (spliced.new_errors, spliced.fills[0].error_ranges) == (0, ())
+
+
+@pytest.mark.parametrize(
+    ("source", "at", "fill", "expected"),
+    [
+        ("x = foo()\n", (1, 9), "a, b)", "x = foo(a, b)\n"),
+        ("x = foo()\n", (1, 9), "bar(1)", "x = foo(bar(1))\n"),
+        ("x = [\n    1,\n]\n", (2, 7), "\n    2,\n]", "x = [\n    1,\n    2,\n]\n"),
+        ("if a:\n    \nb = 1\n", (2, 5), "    c()\n", "if a:\n    c()\nb = 1\n"),
+        ("if a:\n    b()\n\n", (3, 1), "c()", "if a:\n    b()\n    c()\n"),
+    ],
+)
+def test_at_a_cursor(source: str, at: tuple[int, int], fill: str, expected: str) -> None:
+    document = Document(source.encode(), "python")
+    spliced = splice(document, [hole_at_cursor(document, document.offset_at(*at))], [fill])
+    assert spliced.patch.apply(document.data).decode() == expected
+    assert spliced.new_errors == 0
+
+
+def test_errors_are_blamed_on_the_engines_own_characters() -> None:
+    result, spliced = fill_stub(PYTHON, "    y = 1\n    x = (a\n    return x", "python")
+    assert spliced.new_errors > 0
+    assert any(start <= 18 < end for start, end in spliced.fills[0].error_ranges)
+    assert all(0 <= start < end <= 33 for start, end in spliced.fills[0].error_ranges)
+    assert "    x = (a\n    return x\n" in result
+
+
+def test_errors_elsewhere_do_not_count() -> None:
+    for broken in ("def g(:\n    pass\n\n", "def g(x:\n    pass\n", "x = (1\n"):
+        result, spliced = fill_stub(broken + PYTHON, "return a", "python")
+        assert (spliced.new_errors, spliced.texts) == (0, ("return a",))
+        assert fill_stub(broken + PYTHON, "return (a", "python")[1].new_errors > 0
+
+
+def test_a_body_left_empty_stays_as_it_was() -> None:
+    result, spliced = fill_stub(PYTHON, " \n", "python")
+    assert (result, spliced.texts, spliced.new_errors) == (PYTHON, ("",), 0)
+
+
+def test_an_empty_block_is_an_error_that_the_grammar_forgives() -> None:
+    assert fill_stub(PYTHON, "if a:", "python")[1].new_errors == 1
+
+
+def test_holes_are_filled_together_and_answered_in_their_order() -> None:
+    document = Document(b"def f(): ...\ndef g(): ...\n", "python")
+    stubs = find_stubs(document)
+    spliced = splice(document, stubs[::-1], ["return 2", "return 1"])
+    assert spliced.texts == ("return 2", "return 1")
+    assert spliced.patch.apply(document.data) == b"def f():\n    return 1\ndef g():\n    return 2\n"
+
+
+def test_one_bad_fill_among_many_is_the_one_that_is_blamed() -> None:
+    document = Document(b"def f(): ...\ndef g(): ...\ndef h(): ...\n", "python")
+    spliced = splice(document, find_stubs(document), ["return 1", "return )", "return 3"])
+    assert spliced.new_errors > 0
+    assert [bool(fill.error_ranges) for fill in spliced.fills] == [False, True, False]
+
+
+def test_the_documents_line_end_is_written() -> None:
+    document = Document(b"def f():\r\n    ...\r\n", "python")
+    spliced = splice(document, find_stubs(document), ["x = 1\n    return x"])
+    assert spliced.patch.apply(document.data) == b"def f():\r\n    x = 1\r\n    return x\r\n"
+
+
+def test_dangerous_characters_never_get_in() -> None:
+    result, spliced = fill_stub(PYTHON, "return\u202e a\u2066\x00\x1b\ufeff\x85 + 1\r\n", "python")
+    assert spliced.texts == ("return a + 1",)
+    assert spliced.fills[0].removed == 6
+    assert spliced.fills[0].origins == (0, 1, 2, 3, 4, 5, 7, 8, 14, 15, 16, 17)
+    document = Document(b"x = y\n")
+    assert place(document, [Hole(4, 5)], ["\u202ez"]).apply(document.data) == b"x = z\n"
+
+
+def test_characters_that_the_encoding_lacks() -> None:
+    document = Document(b"# coding: latin-1\ndef f():\n    ...\n", "python")
+    stubs = find_stubs(document)
+    assert splice(document, stubs, ["return 'ä'"]).patch.apply(document.data).endswith(b"return '\xe4'\n")
+    with pytest.raises(MidfillError, match="U\\+20AC") as caught:
+        splice(document, stubs, ["return '€'"])
+    assert caught.value.code == "file_encoding"
+    assert place(document, stubs, ["'€'"]).apply(document.data).endswith(b"'?'\n")
+
+
+def test_anchors_survive() -> None:
+    source = "def f(rows):\n    for row in rows: \u202e\n    return 1\n"
+    document = Document(source.encode(), "python")
+    hole = body_named(document, "f")
+    anchor = Anchor(hole.start_byte, document.offset_at(2, 23))
+    anchored = Hole(hole.start_byte, hole.end_byte, (anchor,), "body", "f", indent="    ")
+    fill = "for row in rows: \u202e\n        g(row\u202e)\n    return 1\n\ndef h(): pass"
+    (text,) = splice(document, [anchored], [fill]).texts
+    assert text == "for row in rows: \u202e\n        g(row)\n    return 1"
+
+
+def test_without_a_language_text_goes_in_as_it_is() -> None:
+    document = Document(b"a = (\n", None)
+    spliced = splice(document, [hole_at_lines(document, (1, 5), (1, 6))], ["[[["])
+    assert (spliced.patch.apply(document.data), spliced.new_errors) == (b"a = [[[\n", 0)
+
+
+def test_origins_follow_the_indentation() -> None:
+    draft = rebase(Draft.of("a\nb\n  c"), "    ", frozenset())
+    assert draft.text == "a\n    b\n      c"
+    assert [origin for origin in draft.origins if origin != ADDED] == list(range(7))
+    assert draft.reach(2, 6) is None
+    assert draft.reach(2, 7) == (2, 3)
+
+
+def test_tabs_and_spaces_are_settled_by_the_hole() -> None:
+    draft = Draft.of("a\n\tb")
+    assert [variant.text for variant in respace(draft, "  ", "  ", frozenset())] == ["a\n  b"]
+    assert [variant.text for variant in respace(draft, "\t", "  ", frozenset())] == ["a\n\tb"]
+
+
+def test_a_file_of_tabs_and_spaces_keeps_what_it_gets() -> None:
+    document = Document(b"void f() {\n  if (a)\n\tg();\n  h();\n}\n", "cpp")
+    spliced = splice(document, [body_named(document, "f")], ["if (b)\n\tg();\n  i();"])
+    assert spliced.texts == ("if (b)\n\tg();\n  i();",)
+
+
+def test_a_functions_own_text_changes_nothing() -> None:
+    path = Path(drafts.__file__)
+    document = Document.read(path)
+    for hole in (body_named(document, name) for name in ("clean", "rescale", "overlap_cuts", "Draft.lines")):
+        spliced = splice(document, [hole], [document.show(hole.start_byte, hole.end_byte)])
+        assert spliced.patch.apply(document.data) == document.data
+        assert spliced.new_errors == 0
+
+
+def test_clean_counts_what_it_drops() -> None:
+    draft, removed = clean("a\r\nb\rc\x07\td", [])
+    assert (draft.text, removed) == ("a\nb\nc\td", 1)
+
+
+def test_a_patch_refuses_what_does_not_fit() -> None:
+    with pytest.raises(ValueError, match="overlap"):
+        Patch.of([Edit(0, 2, b""), Edit(1, 3, b"")])
+    with pytest.raises(ValueError, match="edit ends at byte 9 of 2"):
+        Patch.of([Edit(0, 9, b"")]).apply(b"ab")
+
+
+@given(st.text("a(){}\n \t:\"'", max_size=30))
+def test_whatever_comes_the_rest_of_the_file_stays(fill: str) -> None:
+    for source, language in ((PYTHON, "python"), (SCRIPT, "javascript")):
+        document = Document(source.encode(), language)
+        (hole,) = find_stubs(document)
+        result = splice(document, [hole], [fill]).patch.apply(document.data)
+        assert result.startswith(document.data[: hole.start_byte])
+        assert result.endswith(document.data[hole.end_byte :])
