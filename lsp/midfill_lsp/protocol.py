@@ -1,0 +1,163 @@
+"""Moves messages between the client's pipe and the handlers, and survives bad ones. Knows nothing of filling."""
+
+import asyncio
+import logging
+import os
+import threading
+from collections.abc import Generator
+from typing import Any
+
+from lsprotocol import types
+from pygls.exceptions import JsonRpcException, JsonRpcInvalidParams
+from pygls.lsp.server import LanguageServer
+from pygls.protocol import LanguageServerProtocol, lsp_method
+
+from midfill_lsp.frames import BadFrame, FrameParser
+from midfill_lsp.text import SyncedWorkspace
+
+logger = logging.getLogger(__name__)
+
+PARENT_POLL_S = 1.0
+CHUNK_BYTES = 64 * 1024
+
+
+class MidfillProtocol(LanguageServerProtocol):
+    """pygls' protocol with our documents in the workspace, and every request answered, however malformed."""
+
+    @lsp_method(types.INITIALIZE)
+    def lsp_initialize(self, params: types.InitializeParams) -> Generator[Any, Any, types.InitializeResult]:
+        result = yield from super().lsp_initialize(params)
+        encoding = result.capabilities.position_encoding
+        self._workspace = SyncedWorkspace(
+            self.workspace.root_uri, types.TextDocumentSyncKind.Incremental, params.workspace_folders, encoding
+        )
+        return result
+
+    @lsp_method(types.WORKSPACE_EXECUTE_COMMAND)
+    async def lsp_workspace__execute_command(self, params: types.ExecuteCommandParams) -> Any:  # type: ignore[override]
+        """A coroutine: pygls' generator drops the progress token, and `$/cancelRequest` does not reach behind it."""
+        handler = self.fm.commands.get(params.command)
+        if handler is None:
+            known = ", ".join(self.fm.commands)
+            raise JsonRpcInvalidParams(f"The command {params.command} is not known; known are {known}.")
+        return await handler(params)
+
+    def receive(self, message: Any) -> None:
+        """Handles one decoded message or bad frame. Raises SystemExit on `exit`, otherwise only BrokenPipeError."""
+        if isinstance(message, BadFrame):
+            self._refuse(None, types.ErrorCodes.ParseError, f"Not a message: {message.reason}.")
+        elif (problem := self._find_problem(message)) is not None:
+            self._refuse_message(message, *problem)
+        else:
+            try:
+                structured = self.structure_message({"params": None, **message} if "method" in message else message)
+            except JsonRpcException as error:
+                reason = f"{error.message}: the parameters do not fit."
+                self._refuse_message(message, types.ErrorCodes.InvalidParams, reason)
+            else:
+                self._handle_safely(structured)
+
+    def _handle_safely(self, structured: Any) -> None:
+        try:
+            self.handle_message(structured)
+        except BrokenPipeError:
+            raise
+        except Exception as error:  # noqa: BLE001 - whatever one message does, the server lives
+            logger.error("a message could not be handled: %s", type(error).__name__)
+
+    def _handle_response(
+        self, msg_id: int | str, result: Any | None = None, error: types.ResponseError | None = None
+    ) -> None:
+        """Nobody waits any more where the fill was cancelled meanwhile; pygls would raise."""
+        future = self._request_futures.get(msg_id)
+        if future is not None and future.done():
+            del self._request_futures[msg_id]
+        else:
+            super()._handle_response(msg_id, result, error)
+
+    def _find_problem(self, message: Any) -> tuple[types.ErrorCodes, str] | None:
+        invalid = types.ErrorCodes.InvalidRequest
+        if not isinstance(message, dict) or message.get("jsonrpc") != self.VERSION:
+            return invalid, "A message is one JSON-RPC 2.0 object."
+        if "id" in message and (isinstance(message["id"], bool) or not isinstance(message["id"], int | str)):
+            return invalid, "An id is a whole number or a string."
+        if "method" not in message:
+            return None if "id" in message else (invalid, "A message without an id has a method.")
+        method = message["method"]
+        if not isinstance(method, str):
+            return invalid, "A method is a string."
+        if self._shutdown and method != types.EXIT:
+            return invalid, "The server is shutting down."
+        if self._workspace is None and method not in (types.INITIALIZE, types.EXIT):
+            return types.ErrorCodes.ServerNotInitialized, "The first request is initialize."
+        if self._workspace is not None and method == types.INITIALIZE:
+            return invalid, "The server is initialized already."
+        return None
+
+    def _refuse_message(self, message: Any, code: types.ErrorCodes, reason: str) -> None:
+        """Answers a request, gives up the request that a broken response belongs to, and only logs a notification."""
+        msg_id = message.get("id") if isinstance(message, dict) else None
+        if not isinstance(message, dict) or isinstance(msg_id, bool) or not isinstance(msg_id, int | str | None):
+            self._refuse(None, code, reason)
+        elif "method" not in message and msg_id is not None:
+            self._handle_response(msg_id, error=types.ResponseError(code=code, message=reason))
+        elif "id" in message or "method" not in message:
+            self._refuse(msg_id, code, reason)
+        else:
+            logger.warning("ignored a notification: %s", reason)
+
+    def _refuse(self, msg_id: int | str | None, code: types.ErrorCodes, reason: str) -> None:
+        logger.warning("refused a message: %s", reason)
+        error = {"code": code.value, "message": reason}
+        self._send_data({"jsonrpc": self.VERSION, "id": msg_id, "error": error})
+
+
+async def serve(server: LanguageServer, stdin_fd: int) -> int:
+    """Handles messages until the client closes its end or dies. Returns the exit code; `exit` raises SystemExit."""
+    assert isinstance(server.protocol, MidfillProtocol)
+    chunks: asyncio.Queue[bytes] = asyncio.Queue()
+    loop = asyncio.get_running_loop()
+    threading.Thread(target=_pump, args=(stdin_fd, loop, chunks), daemon=True).start()
+    watcher = loop.create_task(_watch_client(server, chunks))
+    parser = FrameParser()
+    while chunk := await chunks.get():
+        for message in parser.feed(chunk):
+            server.protocol.receive(message)
+            # Lets a request's handler see the documents as they were when the request came.
+            await asyncio.sleep(0)
+    watcher.cancel()
+    return 1
+
+
+def _pump(stdin_fd: int, loop: asyncio.AbstractEventLoop, chunks: asyncio.Queue[bytes]) -> None:
+    """A thread of its own works for pipes, files and consoles on every system, and a daemon never delays the exit."""
+    chunk = b"."
+    while chunk:
+        chunk = os.read(stdin_fd, CHUNK_BYTES)
+        if loop.is_closed():
+            return
+        loop.call_soon_threadsafe(chunks.put_nowait, chunk)
+
+
+async def _watch_client(server: LanguageServer, chunks: asyncio.Queue[bytes]) -> None:
+    """Ends the input when the client's process is gone. One that was never seen may live in another container."""
+    seen = False
+    while True:
+        await asyncio.sleep(PARENT_POLL_S)
+        alive = server.process_id is not None and _is_alive(server.process_id)
+        if seen and not alive:
+            logger.warning("the client is gone")
+            chunks.put_nowait(b"")
+        seen = seen or alive
+
+
+def _is_alive(pid: int) -> bool:
+    if os.name != "posix":
+        return True  # os.kill would end the process there; the closed pipe tells as much
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True

@@ -1,0 +1,216 @@
+"""Documents as an editor counts them: positions, offsets and edits. Knows no language, no hole and no server.
+
+Lines end at `\\r\\n`, `\\n` and `\\r` only, as LSP has it; `str.splitlines` also splits at form feeds and U+2028.
+An offset counts code points of the text; a position's `character` counts units of the negotiated encoding.
+"""
+
+import logging
+import re
+from bisect import bisect_right
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+
+from lsprotocol import types
+from pygls.workspace import TextDocument, Workspace
+
+logger = logging.getLogger(__name__)
+
+Span = tuple[int, int]
+_LINE_END = re.compile(r"\r\n|\n|\r")
+_ENCODINGS = {"utf-8": ("utf-8", 1), "utf-16": ("utf-16-le", 2), "utf-32": ("utf-32-le", 4)}
+
+
+class OutsideError(ValueError):
+    """A position that no document of this text has: past the end, or inside a character."""
+
+
+@dataclass(frozen=True)
+class Text:
+    """One version of a document's text. `encoding` is "utf-8", "utf-16" or "utf-32", the unit of `character`."""
+
+    source: str
+    encoding: str = "utf-16"
+
+    @cached_property
+    def line_starts(self) -> list[int]:
+        return [0, *(match.end() for match in _LINE_END.finditer(self.source))]
+
+    def line(self, number: int) -> str:
+        """The text of a line without its ending."""
+        start = self.line_starts[number]
+        end = self.line_starts[number + 1] if number + 1 < len(self.line_starts) else len(self.source)
+        return _LINE_END.sub("", self.source[start:end])
+
+    def offset(self, position: types.Position) -> int:
+        """The offset of a position. Past a line's end means its end, past the last line means the text's end."""
+        if position.line >= len(self.line_starts):
+            return len(self.source)
+        return self.line_starts[position.line] + self._column(position)[0]
+
+    def exact_offset(self, position: types.Position) -> int:
+        """As `offset`, but raises OutsideError for a line that is not there or a place inside a character."""
+        if position.line > len(self.line_starts):
+            raise OutsideError(f"line {position.line} of {len(self.line_starts)}")
+        if position.line < len(self.line_starts) and not self._column(position)[1]:
+            raise OutsideError(f"inside a character of line {position.line}")
+        return self.offset(position)
+
+    def position(self, offset: int) -> types.Position:
+        """The position of an offset in 0..len(source). Between `\\r` and `\\n` means before both."""
+        number = bisect_right(self.line_starts, offset) - 1
+        before = self.line(number)[: offset - self.line_starts[number]]
+        return types.Position(number, self._units(before))
+
+    def range(self, span: Span) -> types.Range:
+        return types.Range(self.position(span[0]), self.position(span[1]))
+
+    def span(self, range: types.Range) -> Span:
+        """Clamped, and in order even where the client's range is not."""
+        first, second = self.offset(range.start), self.offset(range.end)
+        return min(first, second), max(first, second)
+
+    @cached_property
+    def _data(self) -> bytes:
+        return self.source.encode("utf-8", "surrogatepass")
+
+    def start_byte(self, offset: int) -> int:
+        """Where the code point at `offset` starts in UTF-8; a lone surrogate counts as three bytes."""
+        return len(self.source[:offset].encode("utf-8", "surrogatepass"))
+
+    def offset_of_byte(self, start_byte: int) -> int:
+        return len(self._data[:start_byte].decode("utf-8", "surrogatepass"))
+
+    def _units(self, text: str) -> int:
+        if text.isascii():
+            return len(text)
+        codec, unit_bytes = _ENCODINGS[self.encoding]
+        return len(text.encode(codec, "surrogatepass")) // unit_bytes
+
+    def _column(self, position: types.Position) -> tuple[int, bool]:
+        """Code points before the position in its line, and whether it falls between two of them."""
+        line = self.line(position.line)
+        if line.isascii() or self._units(line) <= position.character:
+            return min(position.character, len(line)), True
+        units_before = 0
+        for column, char in enumerate(line):
+            units_after = units_before + self._units(char)
+            if units_after > position.character:
+                return column, units_before == position.character
+            units_before = units_after
+        raise AssertionError("the line is longer than the position")
+
+
+def common_prefix(old: str, new: str) -> int:
+    """How many leading code points both have, in O(n) comparisons done by slices."""
+    low, high = 0, min(len(old), len(new))
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if old[low:middle] == new[low:middle] else (low, middle - 1)
+    return low
+
+
+def trim(old: str, new: str) -> Span:
+    """The shortest part of `old` that differs from `new`, as (start, end); never cuts a `\\r\\n` in two."""
+    start = common_prefix(old, new)
+    start -= any(_cuts_line_end(text, start) for text in (old, new))
+    tail = common_prefix(old[start:][::-1], new[start:][::-1])
+    tail -= any(_cuts_line_end(text, len(text) - tail) for text in (old, new))
+    return start, len(old) - tail
+
+
+def _cuts_line_end(text: str, offset: int) -> bool:
+    return offset > 0 and text[offset - 1 : offset + 1] == "\r\n"
+
+
+class Moves:
+    """The edits a document went through since some version, to find again what was there."""
+
+    def __init__(self) -> None:
+        self._edits: list[tuple[int, int, int]] = []
+
+    def add(self, start: int, end: int, new_length: int) -> None:
+        """[start, end) was replaced by `new_length` code points."""
+        self._edits.append((start, end, new_length))
+
+    def carry(self, span: Span) -> Span | None:
+        """Where the span is now; None if an edit changed it, or abuts it and nobody knows to which side it belongs."""
+        first, last = span
+        for start, end, new_length in self._edits:
+            if start <= last and end >= first:
+                return None
+            if end < first:
+                shift = new_length - (end - start)
+                first, last = first + shift, last + shift
+        return first, last
+
+
+class SyncedDocument(TextDocument):
+    """An open document. A change that does not fit marks it `desynced` until its full text comes again."""
+
+    def __init__(self, uri: str, text: Text, version: int | None, language_id: str | None) -> None:
+        super().__init__(uri, None, version, language_id)
+        self.text = text
+        self.desynced = False
+        self._recorders: list[Moves] = []
+
+    @property
+    def source(self) -> str:
+        return self.text.source
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        ends = [*self.text.line_starts[1:], len(self.source)]
+        return tuple(self.source[start:end] for start, end in zip(self.text.line_starts, ends, strict=True))
+
+    @contextmanager
+    def recording(self) -> Iterator[Moves]:
+        """Records edits while the context is open."""
+        moves = Moves()
+        self._recorders.append(moves)
+        try:
+            yield moves
+        finally:
+            self._recorders.remove(moves)
+
+    def apply_change(self, change: types.TextDocumentContentChangeEvent) -> None:
+        if isinstance(change, types.TextDocumentContentChangeWholeDocument):
+            self.desynced = False
+            self._replace(0, len(self.source), change.text)
+            return
+        if self.desynced:
+            return
+        try:
+            start, end = self.text.exact_offset(change.range.start), self.text.exact_offset(change.range.end)
+            if start > end:
+                raise OutsideError("the range ends before it starts")
+        except OutsideError as error:
+            logger.warning("%s: a change does not fit this document (%s)", self.filename, error)
+            self.desynced = True
+            return
+        self._replace(start, end, change.text)
+
+    def _replace(self, start: int, end: int, new: str) -> None:
+        source = self.source
+        first, last = trim(source[start:end], new)
+        new_length = len(new) - (end - start) + last - first
+        if first < last or new_length:
+            for moves in self._recorders:
+                moves.add(start + first, start + last, new_length)
+        self.text = Text(source[:start] + new + source[end:], self.text.encoding)
+
+
+class SyncedWorkspace(Workspace):
+    """pygls' workspace with our documents in it."""
+
+    def _create_text_document(
+        self, doc_uri: str, source: str | None = None, version: int | None = None, language_id: str | None = None
+    ) -> SyncedDocument:
+        text = Text(source or "", str(getattr(self.position_encoding, "value", self.position_encoding)))
+        return SyncedDocument(doc_uri, text, version, language_id)
+
+    def open_document(self, uri: str) -> SyncedDocument | None:
+        """The document if the editor has it open; the disk is never read."""
+        document = self.get_text_document(uri)
+        return document if isinstance(document, SyncedDocument) and document.version is not None else None

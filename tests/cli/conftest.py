@@ -1,0 +1,113 @@
+"""A runtime folder of its own and a scripted engine in place of the real one, for every test of the command."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.cli.fake_engine import FakeEngine, Plan
+
+from midfill_infill import supervise
+from midfill_infill.client import Endpoint, EngineClient
+
+ROOT = Path(__file__).parent.parent.parent
+HERE = Path(__file__).parent
+
+
+@pytest.fixture
+def runtime(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The runtime folder; every engine that was started in it is ended with the test."""
+    folder = tmp_path / "run"
+    folder.mkdir(mode=0o700)
+    monkeypatch.setenv("MIDFILL_RUNTIME_DIR", str(folder))
+    for name in ("MIDFILL_ENGINE_URL", "MIDFILL_TOKEN"):
+        monkeypatch.delenv(name, raising=False)
+    yield folder
+    for lock in folder.glob("*.lock"):
+        pid = lock.read_text()
+        if pid and b"engine" in command_line(int(pid)):
+            os.kill(int(pid), signal.SIGKILL)
+    for process in supervise._started:
+        process.wait(timeout=5)
+    supervise._started.clear()
+
+
+def command_line(pid: int) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""
+
+
+@pytest.fixture
+def set_plan(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Plan]:
+    """Chooses what engines started from now on answer."""
+
+    def change(**what: Any) -> Plan:
+        plan = Plan(**what)
+        monkeypatch.setenv("FAKE_ENGINE_PLAN", plan.to_json())
+        return plan
+
+    return change
+
+
+@pytest.fixture
+def fake_command(runtime: Path, set_plan: Callable[..., Plan], monkeypatch: pytest.MonkeyPatch) -> Path:
+    """This process starts scripted engines; returns the runtime folder."""
+    monkeypatch.setattr(supervise, "engine_command", lambda: [sys.executable, str(HERE / "fake_engine.py")])
+    monkeypatch.setattr(supervise, "missing_engine_packages", list)
+    monkeypatch.setenv("PYTHONPATH", python_path())
+    set_plan()
+    return runtime
+
+
+def python_path(*first: Path) -> str:
+    folders = [*first, *(ROOT / room for room in ("lsp", "infill", "engine", "kernels"))]
+    return os.pathsep.join(map(str, folders))
+
+
+@pytest.fixture
+def fake_installation(runtime: Path, tmp_path: Path, set_plan: Callable[..., Plan]) -> Callable[[], dict[str, str]]:
+    """An environment where `python -m midfill_engine` is the scripted engine, for tests of the real command."""
+    package = tmp_path / "fake" / "midfill_engine"
+    package.mkdir(parents=True)
+    package.joinpath("__init__.py").write_text(f"__path__.append({str(ROOT / 'engine/midfill_engine')!r})\n")
+    package.joinpath("__main__.py").write_text("from fake_engine import main\nmain()\n")
+    set_plan()
+    return lambda: dict(os.environ, PYTHONPATH=python_path(tmp_path / "fake", HERE))
+
+
+@pytest.fixture
+def midfill(fake_installation: Callable[[], dict[str, str]]) -> Callable[..., subprocess.Popen[bytes]]:
+    """Starts the command as a process."""
+
+    def start(*words: str, **options: Any) -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-m", "midfill_infill", *words]
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "stdin": subprocess.DEVNULL}
+        return subprocess.Popen(command, env=fake_installation(), **{**pipes, **options})
+
+    return start
+
+
+@pytest.fixture
+def engine_client(tmp_path: Path) -> Iterator[Callable[[Plan], EngineClient]]:
+    """A client of a scripted engine on a thread of this process."""
+    running: list[tuple[FakeEngine, EngineClient]] = []
+
+    def start(plan: Plan) -> EngineClient:
+        socket = tmp_path / f"{len(running)}.sock"
+        engine = FakeEngine(socket, plan)
+        threading.Thread(target=engine.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
+        running.append((engine, EngineClient(Endpoint(socket=socket))))
+        return running[-1][1]
+
+    yield start
+    for engine, client in running:
+        client.close()
+        engine.shutdown()
+        engine.server_close()

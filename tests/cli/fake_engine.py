@@ -1,0 +1,183 @@
+"""A scripted engine: speaks the wire over a unix socket and answers what its plan says. Run as `python fake_engine.py`.
+
+It takes the options of `midfill_engine serve`; the plan is JSON in FAKE_ENGINE_PLAN.
+"""
+
+import argparse
+import http.server
+import json
+import os
+import socketserver
+import sys
+import threading
+import time
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from midfill_engine import wire
+
+
+@dataclass
+class Plan:
+    """`rows[i]` are the fills of alternative i, one a hole; `repaired` answer requests whose holes have a draft."""
+
+    rows: list[list[str]] = field(default_factory=lambda: [["return a + b"]])
+    repaired: list[list[str]] = field(default_factory=list)
+    num_steps: int = 3
+    step_s: float = 0.0
+    load_s: float = 0.0
+    busy_times: int = 0
+    refused: bool = False
+    die_after_step: int | None = None
+    end_after_step: int | None = None
+    error_after_step: int | None = None
+    raw_answer: str | None = None
+    exit_code: int | None = None
+    exit_line: str = ""
+    record: str | None = None
+
+    @classmethod
+    def from_environment(cls) -> "Plan":
+        return cls(**json.loads(os.environ.get("FAKE_ENGINE_PLAN", "{}")))
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self))
+
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server: "FakeEngine"
+
+    def address_string(self) -> str:
+        return "unix"
+
+    def log_message(self, format: str, *args: object) -> None:
+        return
+
+    def do_GET(self) -> None:
+        if self.path == "/healthz":
+            self.answer(200, json.dumps({"status": self.server.status}))
+        elif self.path == "/v1/models":
+            info = wire.ModelInfo(
+                id="fake", family="fake", parameters=1, device="cpu", dtype="float32",
+                max_context_tokens=512, max_hole_tokens=128,
+            )  # fmt: skip
+            self.answer(200, wire.ModelList(data=[info]).model_dump_json())
+        else:
+            self.refuse(404, wire.ErrorCode.NOT_FOUND)
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["content-length"]))
+        plan = self.server.plan
+        if plan.refused or self.headers["host"] != "localhost" or self.headers["content-type"] != "application/json":
+            return self.refuse(403, wire.ErrorCode.FORBIDDEN)
+        if plan.busy_times > 0:
+            plan.busy_times -= 1
+            return self.refuse(429, wire.ErrorCode.BUSY, {"retry-after": "0.01"})
+        if plan.raw_answer is not None:
+            return self.answer(200, plan.raw_answer, {"content-type": "text/event-stream"})
+        self.record({"request": json.loads(body)})
+        self.stream(wire.InfillRequest.model_validate_json(body), plan)
+
+    def stream(self, request: wire.InfillRequest, plan: Plan) -> None:
+        holes = [segment.hole for segment in request.segments if isinstance(segment, wire.HoleSegment)]
+        rows = plan.repaired if plan.repaired and any(hole.draft for hole in holes) else plan.rows
+        self.send_response(200)
+        self.send_header("content-type", "text/event-stream")
+        self.send_header("connection", "close")
+        self.end_headers()
+        for step in range(plan.num_steps + 1):
+            states = [state(text, step, plan.num_steps) for text in rows[0]]
+            self.event("step", wire.StepEvent(step=step, num_steps=plan.num_steps, holes=states))
+            if step == plan.die_after_step:
+                os._exit(9)
+            if step == plan.end_after_step:
+                return
+            if step == plan.error_after_step:
+                return self.event("error", wire.ErrorBody(code=wire.ErrorCode.OUT_OF_MEMORY, message="no memory left"))
+            time.sleep(plan.step_s)
+        best, *others = [[filled(text) for text in row] for row in rows[: request.n]]
+        stats = wire.Stats(steps=plan.num_steps, forwards=plan.num_steps, tokens=4, ms=1.5)
+        self.event("done", wire.InfillResponse(model="fake", holes=best, alternatives=others, stats=stats))
+
+    def event(self, name: str, message: wire.Message) -> None:
+        try:
+            self.wfile.write(f"event: {name}\ndata: {message.model_dump_json()}\n\n".encode())
+            self.wfile.flush()
+        except OSError:
+            self.record({"closed": name})
+            raise
+
+    def record(self, entry: dict[str, Any]) -> None:
+        if self.server.plan.record:
+            with open(self.server.plan.record, "a", encoding="utf-8") as file:
+                file.write(json.dumps(entry) + "\n")
+
+    def refuse(self, status: int, code: wire.ErrorCode, headers: dict[str, str] | None = None) -> None:
+        error = wire.ErrorBody(code=code, message=f"refused as {code}")
+        self.answer(status, wire.ErrorResponse(error=error).model_dump_json(), headers)
+
+    def answer(self, status: int, body: str, headers: dict[str, str] | None = None) -> None:
+        self.send_response(status)
+        for name, value in {"content-type": "application/json", **(headers or {})}.items():
+            self.send_header(name, value)
+        self.send_header("content-length", str(len(body.encode())))
+        self.end_headers()
+        self.wfile.write(body.encode())
+
+
+class FakeEngine(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
+    daemon_threads = True
+    request_queue_size = 64
+
+    def __init__(self, path: Path, plan: Plan) -> None:
+        self.plan = plan
+        self.status = "loading" if plan.load_s else "ok"
+        super().__init__(str(path), Handler)
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        return
+
+    def load(self) -> None:
+        time.sleep(self.plan.load_s)
+        self.status = "ok"
+
+
+def state(text: str, step: int, num_steps: int) -> wire.HoleState:
+    """The text settles from the left; before the first step nothing is shown."""
+    if step == 0:
+        return wire.HoleState(text="", settled=[], masked=len(text))
+    settled = len(text) * step // num_steps
+    return wire.HoleState(text=text, settled=[(0, settled)] if settled else [], masked=len(text) - settled)
+
+
+def filled(text: str) -> wire.FilledHole:
+    """Four characters a token."""
+    tokens = [(start, min(start + 4, len(text))) for start in range(0, len(text), 4)]
+    return wire.FilledHole(text=text, tokens=tokens, confidence=[0.9] * len(tokens))
+
+
+def read_record(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("command", choices=["serve"])
+    for name in ("--socket", "--model", "--device", "--idle-timeout-s"):
+        parser.add_argument(name)
+    options = parser.parse_args()
+    plan = Plan.from_environment()
+    if plan.exit_code is not None:
+        print("noise before", plan.exit_line, sep="\n", file=sys.stderr)
+        sys.exit(plan.exit_code)
+    with open(Path(options.socket).parent / "starts", "a") as starts:
+        starts.write(f"{os.getpid()}\n")
+    engine = FakeEngine(Path(options.socket), plan)
+    threading.Thread(target=engine.load, daemon=True).start()
+    engine.serve_forever()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,210 @@
+"""The command's results: diff, written file, JSON, live view. In this process, with a scripted engine."""
+
+import io
+import os
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+from tests.cli.fake_engine import Plan, read_record
+from typer.testing import CliRunner
+
+from midfill_infill import holes, supervise
+from midfill_infill.cli import build_app
+from midfill_infill.cli.diff import unified_diff, visible
+from midfill_infill.cli.live import LiveView, color_diff, render_preview
+from midfill_infill.cli.report import FillReport
+from midfill_infill.cli.write import write_atomically
+from midfill_infill.client import EngineClient
+from midfill_infill.document import Document
+from midfill_infill.errors import MidfillError
+from midfill_infill.fill import HolePreview, Preview
+
+Answer = Callable[..., None]
+RUNNER = CliRunner()
+SOURCE = b'def add(a, b):\r\n    """Return the sum of a and b."""\r\n    ...\r\nx = "\xc3\xa4'
+DIFF = (
+    b'--- t.py\n+++ t.py\n@@ -1,4 +1,4 @@\n def add(a, b):\r\n     """Return the sum of a and b."""\r\n'
+    b'-    ...\r\n+    return a + b\r\n x = "\xc3\xa4\n\\ No newline at end of file\n'
+)
+
+
+@pytest.fixture
+def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = tmp_path / "work"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    Path("t.py").write_bytes(SOURCE)
+    return Path("t.py")
+
+
+@pytest.fixture
+def answer(engine_client: Callable[[Plan], EngineClient], monkeypatch: pytest.MonkeyPatch) -> Answer:
+    """Sets what the engine answers, at first `return a + b`."""
+
+    def change(**plan: Any) -> None:
+        endpoint = engine_client(Plan(**plan)).endpoint
+        monkeypatch.setattr(supervise, "ensure_engine", lambda settings, on_progress: endpoint)
+
+    change()
+    return change
+
+
+def test_diff_is_shown_and_nothing_written(file: Path, answer: Answer) -> None:
+    result = RUNNER.invoke(build_app(), ["fill", "t.py:3"])
+    assert (result.exit_code, result.stdout_bytes, result.stderr) == (0, DIFF, "")
+    assert file.read_bytes() == SOURCE
+
+
+def test_diff_can_be_applied(file: Path, answer: Answer) -> None:
+    diff = RUNNER.invoke(build_app(), ["fill", "t.py:3"]).stdout_bytes
+    subprocess.run(["git", "apply", "-p0", "--whitespace=nowarn"], input=diff, check=True)
+    assert file.read_bytes() == SOURCE.replace(b"...", b"return a + b")
+
+
+def test_write_changes_only_the_hole_and_keeps_the_mode(file: Path, answer: Answer) -> None:
+    file.chmod(0o751)
+    result = RUNNER.invoke(build_app(), ["fill", "t.py", "--write"])
+    assert result.exit_code == 0
+    assert file.read_bytes() == SOURCE.replace(b"...", b"return a + b")
+    assert file.stat().st_mode & 0o7777 == 0o751
+    assert sorted(path.name for path in Path().iterdir()) == ["t.py"], "no temporary file is left"
+
+
+def test_json_has_its_schema(file: Path, answer: Answer) -> None:
+    answer(rows=[["return a + b"], ["return b + a"]])
+    result = RUNNER.invoke(build_app(), ["fill", "t.py:3", "--json", "-n", "2"])
+    report = FillReport.model_validate_json(result.stdout)
+    (hole,) = report.holes
+    assert (report.file, report.model, report.written, report.new_errors) == ("t.py", "fake", False, 0)
+    assert (hole.name, hole.line, hole.column, hole.text) == ("add", 3, 5, "return a + b")
+    assert SOURCE[hole.start_byte : hole.end_byte] == b"..."
+    assert [hole.text[start:end] for start, end in hole.tokens] == ["retu", "rn a", " + b"]
+    assert hole.confidence == [0.9] * 3
+    assert report.diff == DIFF.decode()
+    assert [each.holes[0].text for each in report.alternatives] == ["return b + a"]
+    assert report.stats.wall_ms > report.stats.ms
+
+
+def test_name_that_is_no_text_is_no_obstacle(file: Path, answer: Answer) -> None:
+    name = os.fsdecode(b"caf\xe9.py")
+    Path(name).write_bytes(SOURCE)
+    result = RUNNER.invoke(build_app(), ["fill", f"{name}:3", "--json"])
+    assert FillReport.model_validate_json(result.stdout_bytes).file == "caf?.py"
+
+
+def test_several_holes_are_filled_jointly(file: Path, answer: Answer, tmp_path: Path) -> None:
+    record = tmp_path / "record"
+    answer(rows=[["return a", "40 + 2"]], record=str(record))
+    file.write_bytes(b"def f(a):\n    ...\n\nx = 42\ny = x\n")
+    words = ["--hole", "4:5-4:7", "--function", "f", "--write"]
+    assert RUNNER.invoke(build_app(), ["fill", "t.py", *words]).exit_code == 0
+    assert file.read_bytes() == b"def f(a):\n    return a\n\nx = 40 + 2\ny = x\n"
+    assert len(read_record(record)) == 1
+
+
+def test_new_syntax_errors_are_said(file: Path, answer: Answer) -> None:
+    answer(rows=[["return = ="]])
+    result = RUNNER.invoke(build_app(), ["fill", "t.py:3"])
+    assert result.exit_code == 0
+    assert "syntax error" in result.stderr
+
+
+def test_changed_file_is_not_written(tmp_path: Path) -> None:
+    path = tmp_path / "t.py"
+    path.write_bytes(b"new")
+    with pytest.raises(MidfillError) as error:
+        write_atomically(path, b"old", b"filled")
+    assert error.value.code == "file_changed"
+    assert path.read_bytes() == b"new"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_links_target_is_written(tmp_path: Path) -> None:
+    (tmp_path / "real.py").write_bytes(b"old")
+    (tmp_path / "link.py").symlink_to("real.py")
+    write_atomically(tmp_path / "link.py", b"old", b"new")
+    assert (tmp_path / "link.py").is_symlink()
+    assert (tmp_path / "real.py").read_bytes() == b"new"
+
+
+def test_diff_of_nothing_is_empty() -> None:
+    assert unified_diff(Path("t"), b"a\n", b"a\n") == b""
+    assert unified_diff(Path("t"), b"", b"a") == b"--- t\n+++ t\n@@ -0,0 +1 @@\n+a\n\\ No newline at end of file\n"
+
+
+def test_control_characters_cannot_act_on_the_terminal() -> None:
+    text = "a\x1b[31m\r\x9b\u202e\udc80\tb\n\N{NO-BREAK SPACE}é"
+    shown = visible(text)
+    assert len(shown) == len(text)
+    assert shown == "a\u241b[31m\u240d\ufffd\ufffd\ufffd\tb\n\N{NO-BREAK SPACE}é"
+
+
+STEPS = [
+    Preview(0, 2, (HolePreview("", (), 4),)),
+    Preview(1, 2, (HolePreview("return a - b", ((0, 8),), 2),)),
+    Preview(2, 2, (HolePreview("return a + b", ((0, 12),), 0),)),
+]
+FRAMES = [
+    """\
+step 0 of 2  4 masked
+-- t.py:2 add
+def add(a, b):
+    ░░░░
+print(add(1, 2))
+""",
+    """\
+step 1 of 2  2 masked
+-- t.py:2 add
+def add(a, b):
+    return a - b
+print(add(1, 2))
+""",
+    """\
+step 2 of 2  0 masked
+-- t.py:2 add
+def add(a, b):
+    return a + b
+print(add(1, 2))
+""",
+]
+
+
+def live_document() -> Document:
+    return Document(b"def add(a, b):\n    ...\nprint(add(1, 2))\nend = 1\n", "python", Path("t.py"))
+
+
+@pytest.mark.parametrize(("preview", "frame"), list(zip(STEPS, FRAMES, strict=True)))
+def test_frames_of_the_live_view(preview: Preview, frame: str) -> None:
+    document = live_document()
+    console = Console(file=io.StringIO(), width=60)
+    with console.capture() as capture:
+        console.print(render_preview(document, holes.find_stubs(document), preview))
+    assert capture.get() == frame
+
+
+def test_guesses_look_unlike_settled_text() -> None:
+    document = live_document()
+    console = Console(file=io.StringIO(), width=60, force_terminal=True, color_system="standard")
+    segments = list(console.render(render_preview(document, holes.find_stubs(document), STEPS[1])))
+    guessed = "".join(part.text for part in segments if part.style and part.style.dim and part.style.italic)
+    assert guessed == " - b"
+
+
+def test_live_view_leaves_nothing_behind() -> None:
+    document = live_document()
+    console = Console(file=io.StringIO(), width=60, force_terminal=True)
+    with console.capture() as capture, LiveView(document, holes.find_stubs(document), console) as view:
+        view.note("starting the engine")
+        for preview in STEPS:
+            view.show(preview)
+    assert "step 2 of 2" in capture.get()
+    assert capture.get().endswith("\x1b[2K"), "the frame is erased"
+
+
+def test_diff_is_coloured_by_its_signs() -> None:
+    text = color_diff("--- t\n+++ t\n@@ -1 +1 @@\n-a\n+b\n c\n")
+    assert [str(span.style) for span in text.spans] == ["bold", "bold", "cyan", "red", "green"]

@@ -1,0 +1,121 @@
+"""The core generator against a scripted engine: previews, the repair round, ranking, tokens."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from tests.cli.fake_engine import Plan, read_record
+
+from midfill_infill import holes
+from midfill_infill.client import EngineClient
+from midfill_infill.document import Document
+from midfill_infill.errors import MidfillError
+from midfill_infill.fill import Filled, Options, Preview, fill
+
+Start = Callable[[Plan], EngineClient]
+SOURCE = b'def add(a, b):\r\n    """Sum."""\r\n    ...\r\n\r\nx = 1'
+
+
+def document() -> Document:
+    return Document(SOURCE, "python", Path("t.py"))
+
+
+def run(client: EngineClient, doc: Document, options: Options | None = None) -> tuple[list[Preview], Filled]:
+    events = list(fill(doc, holes.find_stubs(doc), options or Options(), client))
+    filled = events.pop()
+    assert isinstance(filled, Filled)
+    return [event for event in events if isinstance(event, Preview)], filled
+
+
+def test_previews_then_a_patch_that_changes_only_the_hole(engine_client: Start) -> None:
+    previews, filled = run(engine_client(Plan(rows=[["c = a + b\n    return c"]])), document())
+    assert [preview.step for preview in previews] == [0, 1, 2, 3]
+    assert previews[-1].holes[0].masked == 0
+    assert filled.patch.apply(SOURCE) == SOURCE.replace(b"...", b"c = a + b\r\n    return c")
+    assert filled.new_errors == 0
+
+
+def test_every_token_keeps_its_confidence(engine_client: Start) -> None:
+    _, filled = run(engine_client(Plan(rows=[["return a + b"]])), document())
+    (hole,) = filled.fills
+    assert "".join(hole.text[start:end] for start, end in hole.tokens) == hole.text
+    assert len(hole.confidence) == len(hole.tokens)
+
+
+def test_request_says_what_was_asked(engine_client: Start, tmp_path: Path) -> None:
+    record = tmp_path / "record"
+    client = engine_client(Plan(record=str(record)))
+    run(client, document(), Options(seed=7, steps=5, quality=0.5, n=2, max_tokens=9))
+    (entry,) = read_record(record)
+    request = entry["request"]
+    assert (request["tag"], request["seed"], request["steps"], request["quality"]) == ("python", 7, 5, 0.5)
+    assert request["n"] == 2
+    texts = [segment["text"] for segment in request["segments"] if "text" in segment]
+    assert [segment["hole"]["max_tokens"] for segment in request["segments"] if "hole" in segment] == [9]
+    assert texts == ['def add(a, b):\n    """Sum."""\n    ', "\n\nx = 1"]
+
+
+def test_syntax_error_is_masked_again_and_the_rest_kept(engine_client: Start, tmp_path: Path) -> None:
+    record = tmp_path / "record"
+    broken = "c = a + b\n    d = = 1\n    return c"
+    plan = Plan(rows=[[broken]], repaired=[[broken.replace("= = 1", "= 1")]], record=str(record))
+    previews, filled = run(engine_client(plan), document())
+    assert filled.new_errors == 0
+    assert b"d = 1" in filled.patch.apply(SOURCE)
+    assert [preview.repair for preview in previews] == [False] * 4 + [True] * 4
+    assert filled.stats.steps == 6
+    request = read_record(record)[1]["request"]
+    (hole,) = (segment["hole"] for segment in request["segments"] if "hole" in segment)
+    assert hole["draft"] == broken
+    kept = [broken[start:end] for start, end in hole["keep"]]
+    assert kept == ["c = a + b\n    ", "\n    return c"]
+
+
+def test_what_cannot_be_repaired_is_marked(engine_client: Start) -> None:
+    _, filled = run(engine_client(Plan(rows=[["return (a +"]])), document())
+    assert filled.new_errors > 0
+    assert filled.patch.apply(SOURCE) != SOURCE
+
+
+def test_repair_that_is_worse_is_dropped(engine_client: Start) -> None:
+    plan = Plan(rows=[["c = = 1"]], repaired=[["c = = 1\n    d = = 2\n    e = = 3"]])
+    _, filled = run(engine_client(plan), document())
+    assert filled.fills[0].text == "c = = 1"
+
+
+def test_every_seed_but_the_first_draws(engine_client: Start, tmp_path: Path) -> None:
+    record = tmp_path / "record"
+    client = engine_client(Plan(record=str(record)))
+    for options in (Options(), Options(seed=1), Options(seed=1, temperature=0.0)):
+        run(client, document(), options)
+    temperatures = [entry["request"].get("temperature", 0.0) for entry in read_record(record)]
+    assert temperatures == [0.0, 0.8, 0.0]
+
+
+def test_alternative_without_errors_goes_first(engine_client: Start) -> None:
+    plan = Plan(rows=[["return = a"], ["return a"], ["return (b"]])
+    previews, filled = run(engine_client(plan), document(), Options(n=3))
+    assert filled.fills[0].text == "return a"
+    assert [candidate.new_errors > 0 for candidate in filled.alternatives] == [True, True]
+    assert not any(preview.repair for preview in previews)
+
+
+def test_empty_body_goes_behind_any_sound_text(engine_client: Start) -> None:
+    _, filled = run(engine_client(Plan(rows=[[""], ["return a"]])), document(), Options(n=2))
+    assert filled.fills[0].text == "return a"
+    assert [candidate.is_empty for candidate in (filled.best, *filled.alternatives)] == [False, True]
+    assert filled.alternatives[0].patch.apply(SOURCE) == SOURCE
+
+
+def test_closing_the_generator_ends_the_request(engine_client: Start) -> None:
+    events = fill(document(), holes.find_stubs(document()), Options(), engine_client(Plan(num_steps=900, step_s=0.01)))
+    next(events)
+    events.close()
+    with pytest.raises(StopIteration):
+        next(events)
+
+
+def test_wrong_number_of_holes_is_refused(engine_client: Start) -> None:
+    with pytest.raises(MidfillError) as error:
+        run(engine_client(Plan(rows=[["a", "b"]])), document())
+    assert error.value.code == "engine_error"

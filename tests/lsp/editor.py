@@ -1,0 +1,182 @@
+"""An editor for the tests: speaks to a real server over stdio and refuses edits for another version than its own."""
+
+import asyncio
+import os
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from lsprotocol import types
+from pygls.lsp.client import LanguageClient
+
+from midfill_lsp.text import Text
+
+ROOT = Path(__file__).parents[2]
+ROOMS = ("lsp", "infill", "engine", "kernels")
+SCRIPTED = (sys.executable, str(Path(__file__).with_name("scripted_server.py")))
+REAL = (sys.executable, "-m", "midfill_lsp")
+TIMEOUT_S = 60
+
+
+def server_environment(**more: str) -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(str(ROOT / room) for room in ROOMS), **more}
+
+
+@dataclass
+class Buffer:
+    """An open document, as the editor has it."""
+
+    uri: str
+    text: Text
+    version: int = 1
+
+
+@dataclass
+class Seen:
+    """What the server sent."""
+
+    edits: list[types.ApplyWorkspaceEditParams] = field(default_factory=list)
+    messages: list[types.ShowMessageParams] = field(default_factory=list)
+    progress: list[Any] = field(default_factory=list)
+
+
+class Editor:
+    """Start it with `start`; `before_apply` may edit a buffer when an edit is under way."""
+
+    def __init__(self) -> None:
+        self.client = LanguageClient("editor", "1")
+        self.seen = Seen()
+        self.buffers: dict[str, Buffer] = {}
+        self.before_apply: list[Any] = []
+        self.capabilities: types.ServerCapabilities
+        self.apply_delay_s = 0.0
+        self.configuration: object = None
+        # lsprotocol takes an action that carries a command for a bare command.
+        self.client.protocol._converter.register_structure_hook(
+            types.Command | types.CodeAction, self._structure_action
+        )
+        self.client.feature(types.WORKSPACE_APPLY_EDIT)(self._apply_later())
+        self.client.feature(types.WINDOW_SHOW_MESSAGE)(lambda params: self.seen.messages.append(params))
+        self.client.feature(types.WINDOW_WORK_DONE_PROGRESS_CREATE)(lambda params: None)
+        self.client.feature(types.PROGRESS)(lambda params: self.seen.progress.append(params.value))
+        self.client.feature(types.WORKSPACE_CONFIGURATION)(lambda params: [self.configuration for _ in params.items])
+
+    async def start(
+        self, command: tuple[str, ...] = SCRIPTED, encodings: tuple[str, ...] = ("utf-16",), options: object = None,
+        capabilities: types.ClientCapabilities | None = None, process_id: int | None = None, **environment: str,
+    ) -> "Editor":  # fmt: skip
+        await self.client.start_io(*command, env=server_environment(**environment))
+        capabilities = capabilities or describe_client(encodings)
+        params = types.InitializeParams(capabilities, process_id=process_id or os.getpid())
+        params.initialization_options = options
+        answer = await asyncio.wait_for(self.client.initialize_async(params), TIMEOUT_S)
+        self.capabilities = answer.capabilities
+        self.client.initialized(types.InitializedParams())
+        return self
+
+    async def stop(self) -> tuple[int | None, str]:
+        """Leaves politely; the server's exit code and its log."""
+        assert self.client._server is not None and self.client._server.stderr is not None
+        await asyncio.wait_for(self.client.shutdown_async(None), TIMEOUT_S)
+        self.client.exit(None)
+        log = await asyncio.wait_for(self.client._server.stderr.read(), TIMEOUT_S)
+        await asyncio.wait_for(self.client.stop(), TIMEOUT_S)
+        return self.client._server.returncode, log.decode()
+
+    async def kill(self) -> None:
+        if self.client._server is not None:
+            if self.client._server.returncode is None:
+                self.client._server.kill()
+            await asyncio.wait_for(self.client.stop(), TIMEOUT_S)
+            self.client._server._transport.close()  # type: ignore[attr-defined]
+
+    def reset(self) -> None:
+        """Closes all documents, forgets what was seen and goes back to the default settings."""
+        for uri in self.buffers:
+            self.client.text_document_did_close(types.DidCloseTextDocumentParams(types.TextDocumentIdentifier(uri)))
+        self.buffers.clear()
+        self.before_apply.clear()
+        self.apply_delay_s = 0.0
+        self.seen = Seen()
+        self.client.workspace_did_change_configuration(types.DidChangeConfigurationParams({"midfill": {}}))
+
+    def open(self, source: str, language: str = "python", uri: str = "untitled:1") -> Buffer:
+        encoding = self.capabilities.position_encoding
+        text = Text(source, str(getattr(encoding, "value", encoding)))
+        self.buffers[uri] = Buffer(uri, text)
+        self.client.text_document_did_open(
+            types.DidOpenTextDocumentParams(types.TextDocumentItem(uri, language, 1, source))
+        )
+        return self.buffers[uri]
+
+    def edit(self, buffer: Buffer, start: int, end: int, new: str) -> None:
+        """Replaces code points, here and in the server."""
+        event = types.TextDocumentContentChangePartial(buffer.text.range((start, end)), new)
+        buffer.version += 1
+        buffer.text = Text(buffer.text.source[:start] + new + buffer.text.source[end:], buffer.text.encoding)
+        identifier = types.VersionedTextDocumentIdentifier(buffer.version, buffer.uri)
+        self.client.text_document_did_change(types.DidChangeTextDocumentParams(identifier, [event]))
+
+    async def actions(self, buffer: Buffer, start: int, end: int | None = None, only: Any = None) -> dict[str, Any]:
+        """The offered actions by the last word of their kind."""
+        params = types.CodeActionParams(
+            types.TextDocumentIdentifier(buffer.uri),
+            buffer.text.range((start, start if end is None else end)),
+            types.CodeActionContext([], only),
+        )
+        found = await asyncio.wait_for(self.client.text_document_code_action_async(params), TIMEOUT_S)
+        return {
+            str(action.kind).rpartition(".")[2]: action
+            for action in found or ()
+            if isinstance(action, types.CodeAction)
+        }
+
+    async def run(self, command: types.Command, token: str | None = None, msg_id: str | None = None) -> Any:
+        params = types.ExecuteCommandParams(command.command, command.arguments, token)
+        request = self.client.protocol.send_request_async(types.WORKSPACE_EXECUTE_COMMAND, params, msg_id)
+        return await asyncio.wait_for(request, TIMEOUT_S)
+
+    def _structure_action(self, value: dict[str, Any], _: object) -> types.Command | types.CodeAction:
+        kind = types.Command if isinstance(value.get("command"), str) else types.CodeAction
+        return self.client.protocol._converter.structure(value, kind)
+
+    def _apply_later(self) -> Any:
+        async def apply(params: types.ApplyWorkspaceEditParams) -> types.ApplyWorkspaceEditResult:
+            await asyncio.sleep(self.apply_delay_s)
+            return self._apply(params)
+
+        return apply
+
+    def _apply(self, params: types.ApplyWorkspaceEditParams) -> types.ApplyWorkspaceEditResult:
+        for hook in self.before_apply:
+            hook()
+        self.seen.edits.append(params)
+        assert params.edit.changes is None and params.edit.document_changes is not None
+        (change,) = params.edit.document_changes
+        assert isinstance(change, types.TextDocumentEdit)
+        buffer = self.buffers[change.text_document.uri]
+        if change.text_document.version != buffer.version:
+            return types.ApplyWorkspaceEditResult(applied=False)
+        for edit in sorted(change.edits, key=lambda edit: buffer.text.offset(edit.range.start), reverse=True):
+            assert isinstance(edit, types.TextEdit)
+            self.edit(buffer, *buffer.text.span(edit.range), edit.new_text)
+        return types.ApplyWorkspaceEditResult(applied=True)
+
+
+def describe_client(encodings: tuple[str, ...] = ("utf-16",)) -> types.ClientCapabilities:
+    kinds = types.ClientCodeActionKindOptions(value_set=[types.CodeActionKind.RefactorRewrite])
+    tags = types.CodeActionTagOptions([types.CodeActionTag.LlmGenerated])
+    literals = types.ClientCodeActionLiteralOptions(code_action_kind=kinds)
+    return types.ClientCapabilities(
+        general=types.GeneralClientCapabilities(position_encodings=list(encodings)),
+        window=types.WindowClientCapabilities(work_done_progress=True),
+        workspace=types.WorkspaceClientCapabilities(
+            apply_edit=True,
+            workspace_edit=types.WorkspaceEditClientCapabilities(document_changes=True),
+            configuration=True,
+        ),
+        text_document=types.TextDocumentClientCapabilities(
+            code_action=types.CodeActionClientCapabilities(code_action_literal_support=literals, tag_support=tags)
+        ),
+    )

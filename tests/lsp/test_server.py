@@ -1,0 +1,363 @@
+"""The real server over stdio with a scripted filler: actions, edits, progress, cancel, moved documents, bad input."""
+
+import asyncio
+import re
+import sys
+from itertools import pairwise
+
+import pytest
+from lsprotocol import types
+from pygls.exceptions import JsonRpcException
+from tests.lsp.conftest import Start
+from tests.lsp.editor import REAL, SCRIPTED, Buffer, Editor, describe_client
+from tests.lsp.scripted_server import FILL
+
+from midfill_lsp.protocol import PARENT_POLL_S
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+SOURCE = "# 😀 ünï\x0c\nimport os\n\n\ndef first(a):\n    '''Doc.'''\n    ...\n\n\ndef second(b):\n    return b + 1\n"
+BODY = "return b + 1"
+SLOW = {"steps": 40}
+
+
+def at(buffer: Buffer, text: str) -> int:
+    return buffer.text.source.index(text)
+
+
+async def body_command(editor: Editor, buffer: Buffer, inside: str = BODY) -> types.Command:
+    command = (await editor.actions(buffer, at(buffer, inside)))["body"].command
+    assert isinstance(command, types.Command)
+    return command
+
+
+def fill_command(arguments: list[object] | None) -> types.Command:
+    return types.Command("", "midfill.fill", arguments=arguments)
+
+
+async def wait_for_step(editor: Editor) -> None:
+    while not any("step" in value.get("message", "") for value in editor.seen.progress):
+        await asyncio.sleep(0.01)
+
+
+async def test_capabilities(editor: Editor) -> None:
+    provider = editor.capabilities.code_action_provider
+    assert isinstance(provider, types.CodeActionOptions)
+    assert provider.code_action_kinds == tuple(
+        f"refactor.rewrite.fill.{what}" for what in ("body", "selection", "stubs")
+    )
+    assert editor.capabilities.execute_command_provider.commands == ("midfill.fill",)
+    assert editor.capabilities.text_document_sync.change == types.TextDocumentSyncKind.Incremental
+
+
+async def test_actions_are_offered_where_they_apply(editor: Editor) -> None:
+    buffer = editor.open(SOURCE)
+    assert set(await editor.actions(buffer, at(buffer, "import"))) == {"stubs"}
+    assert set(await editor.actions(buffer, at(buffer, BODY))) == {"body", "stubs"}
+    selected = await editor.actions(buffer, at(buffer, "import"), at(buffer, "import") + 6)
+    assert set(selected) == {"selection", "stubs"}
+    assert selected["selection"].title == "Fill selection"
+    assert selected["selection"].tags == (types.CodeActionTag.LlmGenerated,)
+    only = await editor.actions(buffer, at(buffer, BODY), only=["refactor.rewrite.fill.body"])
+    assert set(only) == {"body"}
+    assert await editor.actions(buffer, at(buffer, BODY), only=[types.CodeActionKind.QuickFix]) == {}
+    assert "stubs" not in await editor.actions(editor.open("def f():\n    return 1\n", uri="untitled:2"), 10)
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-16", "utf-32"])
+async def test_a_body_is_filled_by_one_versioned_edit(start: Start, encoding: str) -> None:
+    editor = await start(encodings=(encoding, "utf-16"))
+    for newline in ("\n", "\r\n", "\r"):
+        source = SOURCE.replace("\n", newline)
+        buffer = editor.open(source, uri=f"untitled:{newline!r}")
+        assert buffer.text.encoding == encoding
+        result = await editor.run(await body_command(editor, buffer))
+        assert editor.seen.edits.pop().label == "Midfill: fill function body" and not editor.seen.edits
+        assert buffer.text.source == source.replace(BODY, FILL)
+        assert result["holes"][0]["text"] == FILL and result["version"] == 1 and result["newErrors"] == 0
+        assert result["stats"]["steps"] == 3
+
+
+async def test_a_selection_and_all_stubs(editor: Editor) -> None:
+    buffer = editor.open(SOURCE + "\n\ndef third(): pass\n")
+    start = at(buffer, "b + 1")
+    actions = await editor.actions(buffer, start, start + 5)
+    await editor.run(actions["selection"].command)
+    assert buffer.text.source.count(f"return {FILL}\n") == 1
+    await editor.run((await editor.actions(buffer, 0))["stubs"].command)
+    assert len(editor.seen.edits) == 2
+    assert buffer.text.source.count(FILL) == 3 and "..." not in buffer.text.source
+
+
+async def test_several_ranges_are_filled_jointly(editor: Editor) -> None:
+    buffer = editor.open("first = 1\nsecond = 2\n")
+    ranges = [buffer.text.range((8, 9)), buffer.text.range((19, 20))]
+    arguments = {"uri": buffer.uri, "what": "selection", "ranges": [unstructure(editor, span) for span in ranges]}
+    result = await editor.run(fill_command([arguments]))
+    assert len(result["holes"]) == 2 and len(editor.seen.edits) == 1
+    assert buffer.text.source == f"first = {FILL}\nsecond = {FILL}\n"
+
+
+async def test_progress_begins_rises_and_ends(editor: Editor) -> None:
+    buffer = editor.open(SOURCE)
+    await reconfigure(editor, steps=8)
+    await editor.run(await body_command(editor, buffer), token="mine")
+    begin, *reports, end = editor.seen.progress
+    assert (begin["kind"], begin["title"], begin["cancellable"]) == ("begin", "Midfill: fill function body", True)
+    assert (end["kind"], end["message"]) == ("end", "done")
+    assert reports[0]["message"] == "starting the engine"
+    steps = [report for report in reports if "percentage" in report]
+    assert len(steps) >= 2 and all(re.fullmatch(r"step \d/8, \d+% settled", step["message"]) for step in steps)
+    assert all(first["percentage"] < second["percentage"] for first, second in pairwise(steps))
+
+
+@pytest.mark.parametrize("how", ["request", "progress"])
+async def test_cancel_stops_the_fill_and_the_next_one_works(editor: Editor, how: str) -> None:
+    buffer = editor.open(SOURCE)
+    await reconfigure(editor, steps=200)
+    fill = asyncio.ensure_future(editor.run(await body_command(editor, buffer), token="mine", msg_id="fill"))
+    await wait_for_step(editor)
+    if how == "request":
+        editor.client.cancel_request(types.CancelParams("fill"))
+    else:
+        editor.client.window_work_done_progress_cancel(types.WorkDoneProgressCancelParams("mine"))
+    with pytest.raises(JsonRpcException) as error:
+        await asyncio.wait_for(fill, 2)
+    assert error.value.code == types.LSPErrorCodes.RequestCancelled
+    await reconfigure(editor, steps=2)
+    assert not editor.seen.edits and editor.seen.progress[-1]["message"] == "cancelled"
+    await editor.run(await body_command(editor, buffer))
+    assert buffer.text.source == SOURCE.replace(BODY, FILL)
+
+
+async def test_a_cancel_while_the_editor_applies(editor: Editor) -> None:
+    buffer = editor.open(SOURCE)
+    editor.apply_delay_s = 0.3
+    fill = asyncio.ensure_future(editor.run(await body_command(editor, buffer), token="mine", msg_id="fill"))
+    await wait_for_step(editor)
+    await asyncio.sleep(0.2)
+    editor.client.cancel_request(types.CancelParams("fill"))
+    with pytest.raises(JsonRpcException) as error:
+        await asyncio.wait_for(fill, 2)
+    assert error.value.code == types.LSPErrorCodes.RequestCancelled
+    await asyncio.sleep(0.3)
+    await editor.run(await body_command(editor, buffer, "Doc."))
+    assert buffer.text.source == SOURCE.replace(BODY, FILL).replace("...", FILL)
+
+
+async def test_an_edit_elsewhere_moves_the_fill(editor: Editor) -> None:
+    buffer = editor.open(SOURCE)
+    await reconfigure(editor, steps=20)
+    fill = asyncio.ensure_future(editor.run(await body_command(editor, buffer)))
+    await wait_for_step(editor)
+    editor.edit(buffer, 0, 3, "# 😀😀\r\n\n\n#")
+    editor.edit(buffer, len(buffer.text.source), len(buffer.text.source), "# end")
+    before = buffer.text.source
+    result = await fill
+    assert result["version"] == 3 and buffer.text.source == before.replace(BODY, FILL)
+
+
+@pytest.mark.parametrize("new", ["b", "", "x\n"])
+async def test_an_edit_inside_the_hole_wins(editor: Editor, new: str) -> None:
+    buffer = editor.open(SOURCE)
+    await reconfigure(editor, **SLOW)
+    fill = asyncio.ensure_future(editor.run(await body_command(editor, buffer)))
+    await wait_for_step(editor)
+    place = at(buffer, BODY) + 6
+    editor.edit(buffer, place, place + 1, new)
+    before = buffer.text.source
+    with pytest.raises(JsonRpcException) as error:
+        await asyncio.wait_for(fill, 2)
+    assert error.value.code == types.LSPErrorCodes.ContentModified
+    assert buffer.text.source == before and not editor.seen.edits
+
+
+async def test_an_editor_that_was_ahead_gets_the_edit_again(editor: Editor) -> None:
+    buffer = editor.open(SOURCE)
+
+    def type_ahead() -> None:
+        editor.before_apply.clear()
+        editor.edit(buffer, 0, 0, "# typed\n")
+
+    editor.before_apply.append(type_ahead)
+    await editor.run(await body_command(editor, buffer))
+    assert len(editor.seen.edits) == 2
+    assert buffer.text.source == "# typed\n" + SOURCE.replace(BODY, FILL)
+
+
+async def test_an_editor_that_refuses_for_no_reason_is_told(editor: Editor) -> None:
+    buffer = editor.open(SOURCE)
+    command = await body_command(editor, buffer)
+    buffer.version = 5
+    with pytest.raises(JsonRpcException, match="did not take the edit"):
+        command.arguments[0]["version"] = None
+        await editor.run(command)
+
+
+async def test_a_document_that_was_closed_is_not_edited(editor: Editor) -> None:
+    buffer = editor.open(SOURCE)
+    await reconfigure(editor, steps=20)
+    fill = asyncio.ensure_future(editor.run(await body_command(editor, buffer)))
+    await wait_for_step(editor)
+    identifier = types.TextDocumentIdentifier(buffer.uri)
+    editor.client.text_document_did_close(types.DidCloseTextDocumentParams(identifier))
+    editor.open("something = 'else'\n" * 20)
+    with pytest.raises(JsonRpcException, match="closed"):
+        await fill
+    assert not editor.seen.edits
+
+
+async def test_an_offer_for_an_older_version_is_refused(editor: Editor) -> None:
+    buffer = editor.open(SOURCE)
+    command = await body_command(editor, buffer)
+    editor.edit(buffer, 0, 0, "\n")
+    with pytest.raises(JsonRpcException) as error:
+        await editor.run(command)
+    assert error.value.code == types.LSPErrorCodes.ContentModified
+
+
+async def test_two_fills_of_one_document_at_once(editor: Editor) -> None:
+    buffer = editor.open(SOURCE)
+    first, second = await body_command(editor, buffer, "Doc."), await body_command(editor, buffer)
+    await asyncio.gather(editor.run(first), editor.run(second))
+    assert buffer.text.source == SOURCE.replace(BODY, FILL).replace("...", FILL)
+
+
+async def test_a_dead_engine_is_one_sentence_and_the_next_fill_works(editor: Editor) -> None:
+    buffer = editor.open(SOURCE)
+    await reconfigure(editor, model="dies")
+    with pytest.raises(JsonRpcException) as error:
+        await editor.run(await body_command(editor, buffer))
+    assert error.value.code == types.LSPErrorCodes.RequestFailed
+    sentence = "Midfill: the engine ended in the middle of the fill; fill again: a new engine is started."
+    assert [message.message for message in editor.seen.messages] == [sentence]
+    assert buffer.text.source == SOURCE
+    await reconfigure(editor, model="lives")
+    await editor.run(await body_command(editor, buffer))
+    assert buffer.text.source == SOURCE.replace(BODY, FILL)
+
+
+async def test_bad_settings_are_named_and_the_defaults_used(start: Start) -> None:
+    editor = await start(options={"steps": "many", "device": "tpu", "colour": 1, "model": None, "seed": True})
+    buffer = editor.open(SOURCE)
+    await editor.run(await body_command(editor, buffer))
+    sentences = " ".join(message.message for message in editor.seen.messages)
+    assert "midfill.steps must be a whole number from 1 to 1024, not 'many'" in sentences
+    assert "midfill.device must be one of auto, cpu, cuda, mps, not 'tpu'" in sentences
+    assert "midfill.colour is not a setting; known are model, device, steps, maxHoleTokens, seed" in sentences
+    assert "midfill.seed" in sentences and len(editor.seen.messages) == 4
+    assert buffer.text.source == SOURCE.replace(BODY, FILL)
+
+
+async def test_settings_are_asked_for(start: Start) -> None:
+    editor = await start(options={"model": "breaks"})
+    editor.configuration = {"model": "dies"}
+    editor.client.workspace_did_change_configuration(types.DidChangeConfigurationParams(None))
+    buffer = editor.open(SOURCE)
+    await asyncio.sleep(0.2)
+    with pytest.raises(JsonRpcException, match="engine ended"):
+        await editor.run(await body_command(editor, buffer))
+
+
+@pytest.mark.parametrize("language", ["brainfuck", "plaintext", ""])
+async def test_an_unknown_language_still_fills_selections(editor: Editor, language: str) -> None:
+    buffer = editor.open("+++ [here] ---\n", language)
+    start = at(buffer, "here")
+    actions = await editor.actions(buffer, start, start + 4)
+    assert set(actions) == {"selection"}
+    await editor.run(actions["selection"].command)
+    assert buffer.text.source == f"+++ [{FILL}] ---\n"
+    arguments = {"uri": buffer.uri, "what": "body", "ranges": [unstructure(editor, buffer.text.range((0, 0)))]}
+    with pytest.raises(JsonRpcException, match="select the text to fill"):
+        await editor.run(fill_command([arguments]))
+
+
+@pytest.mark.parametrize("arguments", [
+    None, [], [1], [{}], [{"uri": "untitled:1"}], [{"uri": "untitled:1", "what": "poem"}], [{"uri": 3, "what": []}],
+    [{"uri": "untitled:1", "what": "body"}], [{"uri": "untitled:1", "what": "body", "ranges": [{"start": 1}]}],
+])  # fmt: skip
+async def test_bad_arguments_say_what_is_expected(editor: Editor, arguments: list[object] | None) -> None:
+    editor.open(SOURCE)
+    with pytest.raises(JsonRpcException, match="takes one object") as error:
+        await editor.run(fill_command(arguments))
+    assert error.value.code == types.ErrorCodes.InvalidParams
+
+
+async def test_what_cannot_be_filled_is_said_in_a_sentence(editor: Editor) -> None:
+    buffer = editor.open("x = 1\n")
+    for what, ranges, expected in (
+        ("stubs", [], "this file has no stubs"),
+        ("body", [buffer.text.range((0, 0))], "put the cursor into a function"),
+    ):
+        arguments = {"uri": buffer.uri, "what": what, "ranges": [unstructure(editor, span) for span in ranges]}
+        with pytest.raises(JsonRpcException, match=expected) as error:
+            await editor.run(fill_command([arguments]))
+        assert error.value.code == types.LSPErrorCodes.RequestFailed
+    with pytest.raises(JsonRpcException, match="not open"):
+        await editor.run(fill_command([{"uri": "file:///no/such.py", "what": "stubs"}]))
+    with pytest.raises(JsonRpcException, match="known are midfill.fill"):
+        await editor.run(types.Command("", "midfill.dance"))
+
+
+async def test_a_document_out_of_step_is_not_filled_until_it_comes_whole(editor: Editor) -> None:
+    buffer = editor.open(SOURCE)
+    command = await body_command(editor, buffer)
+    identifier = types.VersionedTextDocumentIdentifier(2, buffer.uri)
+    wrong = types.TextDocumentContentChangePartial(types.Range(types.Position(99, 0), types.Position(99, 1)), "x")
+    editor.client.text_document_did_change(types.DidChangeTextDocumentParams(identifier, [wrong]))
+    with pytest.raises(JsonRpcException, match="lost track"):
+        await editor.run(command)
+    whole = types.TextDocumentContentChangeWholeDocument(SOURCE)
+    identifier = types.VersionedTextDocumentIdentifier(3, buffer.uri)
+    editor.client.text_document_did_change(types.DidChangeTextDocumentParams(identifier, [whole]))
+    buffer.version = 3
+    await editor.run(await body_command(editor, buffer))
+    assert buffer.text.source == SOURCE.replace(BODY, FILL)
+
+
+async def test_a_poor_client_gets_commands_and_a_reason(start: Start) -> None:
+    editor = await start(capabilities=types.ClientCapabilities())
+    editor.open(SOURCE)
+    params = types.CodeActionParams(
+        types.TextDocumentIdentifier("untitled:1"),
+        editor.buffers["untitled:1"].text.range((0, 0)),
+        types.CodeActionContext([]),
+    )
+    (command,) = await editor.client.text_document_code_action_async(params) or ()
+    assert isinstance(command, types.Command) and command.title == "Fill all stubs in this file"
+    with pytest.raises(JsonRpcException, match="does not take versioned edits"):
+        await editor.run(command)
+
+
+async def test_no_code_in_the_log(start: Start) -> None:
+    editor = await start((*SCRIPTED, "--log-level", "debug"), options={"model": "breaks"})
+    buffer = editor.open(SOURCE)
+    with pytest.raises(JsonRpcException) as error:
+        await editor.run(await body_command(editor, buffer))
+    code, log = await editor.stop()
+    assert code == 0 and "RuntimeError" in log
+    assert not any(secret in f"{log} {error.value}" for secret in ("first(a)", "b + 1", "guess"))
+
+
+async def test_it_ends_when_its_client_dies() -> None:
+    client = await asyncio.create_subprocess_exec(sys.executable, "-c", "import time; time.sleep(600)")
+    editor = Editor()
+    await editor.start(REAL, capabilities=describe_client(), process_id=client.pid)
+    assert editor.client._server is not None
+    await asyncio.sleep(2 * PARENT_POLL_S)
+    assert editor.client._server.returncode is None
+    client.kill()
+    await client.wait()
+    assert await asyncio.wait_for(editor.client._server.wait(), 10) == 1
+    await editor.kill()
+
+
+async def reconfigure(editor: Editor, **settings: object) -> None:
+    """New settings, taken when this returns: messages are handled in order."""
+    editor.client.workspace_did_change_configuration(types.DidChangeConfigurationParams({"midfill": settings}))
+    buffer = next(iter(editor.buffers.values()))
+    await editor.actions(buffer, 0)
+
+
+def unstructure(editor: Editor, value: object) -> object:
+    return editor.client.protocol._converter.unstructure(value)

@@ -1,0 +1,35 @@
+"""Settings: a bad value is named with what was expected, and costs only itself."""
+
+import pytest
+
+from midfill_lsp.settings import Settings, parse_settings
+
+
+def test_good_values() -> None:
+    values = {"model": "m", "device": "cuda", "steps": 9, "maxHoleTokens": 64, "seed": 3}
+    assert parse_settings(values) == (Settings("m", "cuda", 9, 64, 3), [])
+    assert parse_settings(None) == parse_settings({"steps": None}) == (Settings(), [])
+
+
+@pytest.mark.parametrize("key, value, expected", [
+    ("model", "  ", "a model's name or folder"), ("model", 3, "a model's name or folder"),
+    ("device", [], "one of auto, cpu"), ("device", "gpu", "one of auto, cpu"), ("steps", 0, "from 1 to 1024"),
+    ("steps", 1.5, "from 1 to 1024"), ("steps", True, "from 1 to 1024"), ("steps", "x" * 500, "not 'xxxx"),
+    ("maxHoleTokens", 10**9, "from 1 to 1024"), ("seed", -1, "from 0"),
+])  # fmt: skip
+def test_a_bad_value_costs_only_itself(key: str, value: object, expected: str) -> None:
+    settings, (problem,) = parse_settings({key: value, ("seed" if key == "steps" else "steps"): 7})
+    assert settings == (Settings(seed=7) if key == "steps" else Settings(steps=7))
+    assert problem.startswith(f"midfill.{key} must be ") and expected in problem and len(problem) < 200
+
+
+def test_an_unknown_key_lists_the_known() -> None:
+    settings, (problem,) = parse_settings({"modle": "x"})
+    assert settings == Settings()
+    assert problem == "midfill.modle is not a setting; known are model, device, steps, maxHoleTokens, seed."
+
+
+@pytest.mark.parametrize("values", [[1], "x", 7, False])
+def test_no_object_at_all(values: object) -> None:
+    settings, (problem,) = parse_settings(values)
+    assert settings == Settings() and "must be an object" in problem

@@ -1,0 +1,145 @@
+"""The server's process and malformed input: it answers the next request, or ends at once with an error."""
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from itertools import count
+from typing import Any
+
+import pytest
+from tests.lsp.editor import REAL, server_environment
+from tests.lsp.test_frames import MALFORMED, frame
+
+INITIALIZE = {"processId": None, "rootUri": None, "capabilities": {}}
+# Messages that are JSON, but not what the protocol allows, and the error code of the answer.
+WRONG = [
+    (b"[]", -32600), (b"7", -32600), (b'"x"', -32600), (b"{}", -32600), (b'{"jsonrpc": "2.0"}', -32600),
+    (b'{"jsonrpc": "1.0", "id": 1, "method": "shutdown"}', -32600), (b'{"id": 1, "method": "shutdown"}', -32600),
+    (b'{"jsonrpc": "2.0", "id": true, "method": "shutdown"}', -32600),
+    (b'{"jsonrpc": "2.0", "id": [1], "method": "shutdown"}', -32600),
+    (b'{"jsonrpc": "2.0", "id": 1, "method": 5}', -32600),
+    (b'{"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {"capabilities": {}}}', -32600),
+    (b'{"jsonrpc": "2.0", "id": 1, "method": "no/such"}', -32601),
+    (b'{"jsonrpc": "2.0", "id": 1, "method": "textDocument/codeAction"}', -32602),
+    (b'{"jsonrpc": "2.0", "id": 1, "method": "textDocument/codeAction", "params": 5}', -32602),
+    (b'{"jsonrpc": "2.0", "id": 1, "method": "textDocument/codeAction", "params": {"textDocument": 5}}', -32602),
+    (b'{"jsonrpc": "2.0", "id": 1, "method": "workspace/executeCommand", "params": {"command": "x"}}', -32602),
+]  # fmt: skip
+# Notifications and responses that nobody asked for: no answer, no harm.
+IGNORED = [
+    b'{"jsonrpc": "2.0", "method": "no/such"}', b'{"jsonrpc": "2.0", "method": "textDocument/didOpen"}',
+    b'{"jsonrpc": "2.0", "method": "textDocument/didOpen", "params": []}',
+    b'{"jsonrpc": "2.0", "method": "textDocument/didChange", "params": {"textDocument": {"uri": "a:b", "version": 1},'
+    b' "contentChanges": [{"text": ""}]}}',
+    b'{"jsonrpc": "2.0", "method": "textDocument/didClose", "params": {"textDocument": {"uri": "a:b"}}}',
+    b'{"jsonrpc": "2.0", "method": "$/cancelRequest", "params": {"id": 99}}',
+    b'{"jsonrpc": "2.0", "method": "$/cancelRequest"}',
+    b'{"jsonrpc": "2.0", "method": "window/workDoneProgress/cancel", "params": {"token": "x"}}',
+    b'{"jsonrpc": "2.0", "id": "stray", "result": 1}',
+    b'{"jsonrpc": "2.0", "id": "stray", "error": {"code": 1, "message": ""}}',
+    b'{"jsonrpc": "2.0", "id": "stray", "error": 5}',
+]  # fmt: skip
+
+
+class Wire:
+    """A server process, spoken to in bytes."""
+
+    def __init__(self, *, initialize: bool = True) -> None:
+        self.process = subprocess.Popen(
+            REAL, env=server_environment(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+        )
+        self.ids = count(1000)
+        if initialize:
+            assert "result" in self.ask("initialize", INITIALIZE)
+
+    def send(self, data: bytes) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(data)
+        self.process.stdin.flush()
+
+    def read(self) -> Any:
+        assert self.process.stdout is not None
+        length = 0
+        while (line := self.process.stdout.readline()) != b"\r\n":
+            assert line, "the server ended"
+            name, _, value = line.partition(b":")
+            length = int(value) if name == b"Content-Length" else length
+        return json.loads(self.process.stdout.read(length))
+
+    def ask(self, method: str, params: object = None) -> Any:
+        """Sends a request; its answer, whatever comes before."""
+        number = next(self.ids)
+        self.send(frame(json.dumps({"jsonrpc": "2.0", "id": number, "method": method, "params": params}).encode()))
+        while (message := self.read()).get("id") != number:
+            pass
+        return message
+
+    def close_input(self) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+
+
+@pytest.fixture(scope="module")
+def wire() -> Iterator[Wire]:
+    wire = Wire()
+    with wire.process:
+        yield wire
+        wire.process.kill()
+
+
+def test_hundreds_of_malformed_frames(wire: Wire) -> None:
+    """Three rounds over every kind, alone and in pairs; each time a request behind it is answered within a second."""
+    kinds = [bad for bad in MALFORMED.values() if len(bad) < 10_000]
+    pairs = [first + second for first, second in zip(kinds, kinds[1:] + kinds[:1], strict=True)]
+    sent = 0
+    for data in [*kinds, *pairs, *reversed(kinds), *reversed(pairs), *kinds * 4, *map(frame, IGNORED)]:
+        wire.send(data)
+        started_s = time.monotonic()
+        assert wire.ask("no/such")["error"]["code"] == -32601
+        assert time.monotonic() - started_s < 2
+        sent += 1
+    assert sent >= 200
+
+
+@pytest.mark.parametrize("body, code", WRONG)
+def test_wrong_messages_are_answered(wire: Wire, body: bytes, code: int) -> None:
+    wire.send(frame(body))
+    answer = wire.read()
+    message = json.loads(body)
+    asked = message.get("id") if isinstance(message, dict) and type(message.get("id")) is int else None
+    assert (answer["error"]["code"], answer["id"]) == (code, asked)
+    assert "error" in wire.ask("no/such")
+
+
+def test_requests_before_initialize_and_after_shutdown_are_refused() -> None:
+    wire = Wire(initialize=False)
+    with wire.process:
+        assert wire.ask("textDocument/codeAction", {})["error"]["code"] == -32002
+        wire.ask("initialize", INITIALIZE)
+        assert wire.ask("shutdown")["result"] is None
+        assert wire.ask("shutdown")["error"]["code"] == -32600
+        wire.send(frame(b'{"jsonrpc": "2.0", "method": "exit"}'))
+        assert wire.process.wait(5) == 0
+
+
+@pytest.mark.parametrize("last", [b"", frame(b"{}")[:-1]])
+def test_the_end_of_input_ends_the_server(last: bytes) -> None:
+    wire = Wire()
+    with wire.process:
+        wire.send(last)
+        wire.close_input()
+        assert wire.process.wait(5) == 1
+
+
+def test_exit_without_shutdown_is_an_error() -> None:
+    wire = Wire()
+    with wire.process:
+        wire.send(frame(b'{"jsonrpc": "2.0", "method": "exit"}'))
+        assert wire.process.wait(5) == 1
+
+
+def test_the_server_does_not_load_torch() -> None:
+    program = "import sys, midfill_lsp.server; assert not {'torch', 'transformers', 'numpy'} & set(sys.modules)"
+    subprocess.run([sys.executable, "-c", program], env=server_environment(), check=True, timeout=60)
