@@ -47,10 +47,10 @@ $(VENV)/bin/python:
 
 $(VENV)/.engine: pyproject.toml | $(VENV)/bin/python
 	@echo "installing into $(VENV) (a minute or two, once)"
-	@$(PIP) install '$(TORCH)'
-	@$(PIP) install --editable '.[engine]'
+	@$(PIP) install --no-compile '$(TORCH)'
+	@$(PIP) install --no-compile --editable '.[engine]'
 	@touch $@
 
 $(VENV)/.dev: pyproject.toml $(VENV)/.engine
-	@$(PIP) install --editable '.[engine,dev]'
+	@$(PIP) install --no-compile --editable '.[engine,dev]'
 	@touch $@

@@ -119,6 +119,8 @@ def load(state: EngineState, options: ServeOptions) -> None:
 
 
 def make_ready(state: EngineState, options: ServeOptions) -> Ready:
+    # Read when torch is loaded. Waiting threads that spin made a step ten times slower on a machine with other work.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     from midfill_engine.denoise import denoise  # torch takes seconds to import, and the socket answers before that
     from midfill_engine.runtime import load_runtime
 
