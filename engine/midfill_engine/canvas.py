@@ -90,7 +90,22 @@ class Canvas:
         ids, confidence = self.ids[row].tolist(), self.confidence[row].tolist()
         text, ranges = self._text(hole, [self._piece(ids, token) for token in tokens], "ignore")
         visible = [(span, confidence[token]) for token, span in zip(tokens, ranges, strict=True) if span[0] < span[1]]
-        return FilledHole(text=text, tokens=[span for span, _ in visible], confidence=[value for _, value in visible])
+        return FilledHole(
+            text=text,
+            tokens=[span for span, _ in visible],
+            confidence=[value for _, value in visible],
+            anchors=merge([self._anchor(token, span) for token, span in zip(tokens, ranges, strict=True)]),
+        )
+
+    def _anchor(self, position: int, span: tuple[int, int]) -> tuple[int, int]:
+        """What of a token's characters was asked for: all, none, or the space that its anchor gave to it."""
+        start, end = span
+        if self.anchored[position]:
+            return span
+        hole = int(self.hole_of[position])
+        opens_hole = position == 0 or hole != self.hole_of[position - 1]
+        is_context = opens_hole and self.outlines[hole].lead
+        return (start, start) if is_context else (start, start + len(self.leading[position]))
 
     def _piece(self, ids: list[int], position: int) -> bytes:
         return self.vocabulary.pieces[ids[position]]

@@ -97,11 +97,15 @@ class StepEvent(Message):
 
 
 class FilledHole(Message):
-    """A fill: `confidence[i]` in [0, 1] belongs to the characters `tokens[i]` of `text`; anchors have confidence 1."""
+    """A fill: `confidence[i]` in [0, 1] belongs to the characters `tokens[i]` of `text`.
+
+    `anchors` are the ranges of `text` that `keep` asked for, ascending, neighbours joined; their confidence is 1.
+    """
 
     text: str
     tokens: list[Range]
     confidence: list[FiniteFloat]
+    anchors: list[Range] = Field(default_factory=list)
 
 
 class Stats(Message):

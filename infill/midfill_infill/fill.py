@@ -126,9 +126,9 @@ def fill(
     """Fills `holes` of `document` jointly: a `Preview` each step, then one `Filled`.
 
     A fill that brings in syntax errors is repaired once: all but the lines with errors stays as anchor, those are
-    masked again; where no line is at fault, everything is. Fewest new errors
-    win, then confidence. Closing the generator closes the connection, which stops the engine's work. Raises
-    `MidfillError`. The same seed gives the same fill.
+    masked again; where no line is at fault, everything is. Fewest new errors win, then having text at all, then
+    confidence. Closing the generator closes the connection, which stops the engine's work. Raises `MidfillError`.
+    The same seed gives the same fill.
     """
     if not holes:
         raise MidfillError("no_hole", "there is nothing to fill")
@@ -138,9 +138,10 @@ def fill(
     rows.sort(key=_rank)
     stats = response.stats
     if options.repair and rows[0].candidate.new_errors:
-        request = _request(_repair_segments(segments, rows[0]), document, replace(options, n=REPAIR_ROWS))
+        draft = _repair_segments(segments, rows[0])
+        request = _request(draft, document, replace(options, n=REPAIR_ROWS))
         repaired = yield from _run(client, request, repair=True)
-        answers = (repaired.holes, *repaired.alternatives)
+        answers = [_recall(draft, rows[0], answer) for answer in (repaired.holes, *repaired.alternatives)]
         rows[0] = min([rows[0], *(_row(document, segments.holes, answer) for answer in answers)], key=_rank)
         stats = _add(stats, repaired.stats)
     best, *others = (row.candidate for row in rows)
@@ -239,13 +240,39 @@ def _repair_segments(segments: Segments, row: _Row) -> Segments:
         if isinstance(segment, wire.TextSegment):
             repaired.append(segment)
             continue
-        hole, filled, spliced = next(drafts)
-        # What was an anchor must not be masked, and the answer does not say where the anchors are.
-        masked = () if hole.anchors else _whole_lines(filled.text, spliced.error_ranges)
+        _, filled, spliced = next(drafts)
+        free = _complement(filled.anchors, len(filled.text))
+        masked = _common(_whole_lines(filled.text, spliced.error_ranges), free)
         any_masked = any_masked or bool(masked)
         keep = _complement(masked, len(filled.text))
         repaired.append(wire.HoleSegment(hole=segment.hole.model_copy(update={"draft": filled.text, "keep": keep})))
     return replace(segments, segments=tuple(repaired)) if any_masked else segments
+
+
+def _recall(draft: Segments, row: _Row, answer: Sequence[wire.FilledHole]) -> tuple[wire.FilledHole, ...]:
+    """What a repair kept has the confidence it was first settled with, not an anchor's."""
+    specs = [segment.hole for segment in draft.segments if isinstance(segment, wire.HoleSegment)]
+    return tuple(map(_recall_hole, specs, row.holes, answer))
+
+
+def _recall_hole(spec: wire.HoleSpec, first: wire.FilledHole, filled: wire.FilledHole) -> wire.FilledHole:
+    if spec.draft != first.text:
+        return filled
+    kept = [char for start, end in spec.keep for char in range(start, end)]
+    anchored = [char for start, end in filled.anchors for char in range(start, end)]
+    draft_of = dict(zip(anchored, kept, strict=False))  # an engine that names no anchors keeps its confidences
+    known = {char: index for index, (start, end) in enumerate(first.tokens) for char in range(start, end)}
+    confidence = list(filled.confidence)
+    for index, (start, _) in enumerate(filled.tokens):
+        if (token := known.get(draft_of.get(start, -1))) is not None:
+            confidence[index] = first.confidence[token]
+    return filled.model_copy(update={"confidence": confidence})
+
+
+def _common(spans: Sequence[tuple[int, int]], others: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """What two sorted, disjoint lists of ranges share."""
+    pairs = ((max(start, begin), min(end, stop)) for start, end in spans for begin, stop in others)
+    return [(start, end) for start, end in pairs if start < end]
 
 
 def _whole_lines(text: str, ranges: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:

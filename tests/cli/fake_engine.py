@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 from dataclasses import asdict, dataclass, field
+from itertools import chain, repeat
 from pathlib import Path
 from typing import Any
 
@@ -97,7 +98,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
             if step == plan.error_after_step:
                 return self.event("error", wire.ErrorBody(code=wire.ErrorCode.OUT_OF_MEMORY, message="no memory left"))
             time.sleep(plan.step_s)
-        best, *others = [[filled(text) for text in row] for row in rows[: request.n]]
+        best, *others = [list(map(filled, row, chain(holes, repeat(wire.HoleSpec())))) for row in rows[: request.n]]
         stats = wire.Stats(steps=plan.num_steps, forwards=plan.num_steps, tokens=4, ms=1.5)
         self.event("done", wire.InfillResponse(model="fake", holes=best, alternatives=others, stats=stats))
 
@@ -152,10 +153,16 @@ def state(text: str, step: int, num_steps: int) -> wire.HoleState:
     return wire.HoleState(text=text, settled=[(0, settled)] if settled else [], masked=len(text) - settled)
 
 
-def filled(text: str) -> wire.FilledHole:
-    """Four characters a token."""
+def filled(text: str, spec: wire.HoleSpec) -> wire.FilledHole:
+    """Four characters a token; what the request kept is found again as an anchor."""
     tokens = [(start, min(start + 4, len(text))) for start in range(0, len(text), 4)]
-    return wire.FilledHole(text=text, tokens=tokens, confidence=[0.9] * len(tokens))
+    anchors: list[tuple[int, int]] = []
+    for start, end in spec.keep:
+        at = text.find(spec.draft[start:end], anchors[-1][1] if anchors else 0)
+        if at >= 0:
+            anchors.append((at, at + end - start))
+    surely = [1.0 if any(begin <= start < stop for begin, stop in anchors) else 0.9 for start, _ in tokens]
+    return wire.FilledHole(text=text, tokens=tokens, confidence=surely, anchors=anchors)
 
 
 def read_record(path: Path) -> list[dict[str, Any]]:

@@ -69,6 +69,7 @@ def test_syntax_error_is_masked_again_and_the_rest_kept(engine_client: Start, tm
     assert hole["draft"] == broken
     kept = [broken[start:end] for start, end in hole["keep"]]
     assert kept == ["c = a + b\n    ", "\n    return c"]
+    assert set(filled.fills[0].confidence) == {0.9}, "what was kept has its first confidence, not an anchor's"
 
 
 def test_what_cannot_be_repaired_is_marked(engine_client: Start) -> None:

@@ -104,6 +104,7 @@ def test_a_fill_keeps_its_promises(runtime: Runtime, cache: str, lengths: str, r
     for fills in (response.holes, *response.alternatives):
         for parts, hole in zip(anchors(request), fills, strict=True):
             assert holds_in_order(hole.text, parts)
+            assert "".join(hole.text[start:end] for start, end in hole.anchors) == "".join(parts)
             assert len(hole.tokens) == len(hole.confidence)
             assert all(0 <= value <= 1 for value in hole.confidence)
             assert all(0 <= start < end <= len(hole.text) for start, end in hole.tokens)
