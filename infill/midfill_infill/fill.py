@@ -10,6 +10,7 @@ from midfill_infill.client import EngineClient
 from midfill_infill.context import Segments, build_segments
 from midfill_infill.document import Document
 from midfill_infill.errors import MidfillError
+from midfill_infill.holes import sort_holes
 from midfill_infill.spans import Hole, Patch
 from midfill_infill.splice import Spliced, SplicedFill, splice
 
@@ -23,7 +24,8 @@ DRAWN_TEMPERATURE: Final = 0.8
 
 @dataclass(frozen=True)
 class Options:
-    """What a user may choose. None leaves it to the engine. `max_tokens` is a hole's, `n` counts alternatives.
+    """What a user may choose. None leaves it to the engine. `min_tokens` and `max_tokens` are a hole's, `n` counts
+    alternatives. `related` is text of other files, the most useful first: it takes what the document leaves free.
 
     Seed 0 means the likeliest fill, every other seed draws one, unless `temperature` says otherwise.
     """
@@ -36,6 +38,9 @@ class Options:
     max_tokens: int | None = None
     temperature: float | None = None
     repair: bool = True
+    min_tokens: int = 0
+    single_line: bool = False
+    related: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -132,7 +137,8 @@ def fill(
     """
     if not holes:
         raise MidfillError("no_hole", "there is nothing to fill")
-    segments = build_segments(document, holes, _budget_chars(client, options.model))
+    budget_chars = _budget_chars(client, options.model)
+    segments = _put_before(build_segments(document, holes, budget_chars), options.related, budget_chars)
     response = yield from _run(client, _request(segments, document, options), repair=False)
     rows = [_row(document, segments.holes, answer) for answer in (response.holes, *response.alternatives)]
     rows.sort(key=_rank)
@@ -148,6 +154,18 @@ def fill(
     yield Filled(best, tuple(others), stats, response.model)
 
 
+def finish(document: Document, holes: Sequence[Hole], preview: Preview) -> Filled:
+    """A fill that its user ends early: what is settled and the present guesses for the rest, spliced as ever.
+
+    No token has a confidence, since none was asked for. Raises `MidfillError`.
+    """
+    ordered = sort_holes(document, list(holes))
+    spliced = splice(document, ordered, [shown.text for shown in preview.holes])
+    fills = tuple(FilledHole(hole, fill.text, (), ()) for hole, fill in zip(ordered, spliced.fills, strict=True))
+    stats = wire.Stats(steps=preview.step, forwards=preview.step, tokens=0, ms=0.0)
+    return Filled(Candidate(spliced.patch, fills, spliced.new_errors), (), stats, "")
+
+
 def _budget_chars(client: EngineClient, model: str | None) -> int:
     """How much context the model can see, in characters."""
     known = client.models()
@@ -157,9 +175,25 @@ def _budget_chars(client: EngineClient, model: str | None) -> int:
     return chosen.max_context_tokens * CHARS_PER_TOKEN
 
 
+def _put_before(segments: Segments, related: Sequence[str], budget_chars: int) -> Segments:
+    """The segments with as much of `related` in front as the budget has room for: the nearest text comes first."""
+    room = budget_chars - sum(
+        len(segment.text) for segment in segments.segments if isinstance(segment, wire.TextSegment)
+    )
+    taken: list[str] = []
+    for text in related:
+        if len(text) + 2 <= room:
+            taken.append(text)
+            room -= len(text) + 2
+    if not taken:
+        return segments
+    prelude = wire.TextSegment(text="".join(f"{text}\n\n" for text in reversed(taken)))
+    return replace(segments, segments=(prelude, *segments.segments))
+
+
 def _request(segments: Segments, document: Document, options: Options) -> wire.InfillRequest:
     return wire.InfillRequest(
-        segments=[_limited(segment, options.max_tokens) for segment in segments.segments],
+        segments=[_limited(segment, options) for segment in segments.segments],
         model=options.model,
         tag=document.language,
         seed=options.seed,
@@ -177,10 +211,17 @@ def _temperature(options: Options) -> float:
     return DRAWN_TEMPERATURE if options.seed else 0.0
 
 
-def _limited(segment: wire.Segment, max_tokens: int | None) -> wire.Segment:
-    if max_tokens is None or isinstance(segment, wire.TextSegment):
+def _limited(segment: wire.Segment, options: Options) -> wire.Segment:
+    if isinstance(segment, wire.TextSegment):
         return segment
-    return wire.HoleSegment(hole=segment.hole.model_copy(update={"max_tokens": max_tokens}))
+    limits: dict[str, object] = {}
+    if options.max_tokens is not None:
+        limits["max_tokens"] = options.max_tokens
+    if options.min_tokens:
+        limits["min_tokens"] = min(options.min_tokens, options.max_tokens or wire.MAX_HOLE_TOKENS)
+    if options.single_line:
+        limits["forbid"] = ["\n"]
+    return wire.HoleSegment(hole=segment.hole.model_copy(update=limits))
 
 
 def _run(

@@ -1,0 +1,76 @@
+"""Which files are never read by a fill nor shown to one: secrets, what the user lists, what git ignores.
+
+Knows paths and patterns, no content and no editor. No program is run: a cloned repository must not choose one.
+"""
+
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Final
+
+from pathspec import GitIgnoreSpec
+
+SECRETS: Final = (
+    ".env", ".env.*", "*.env", ".envrc", ".dev.vars",
+    "*.pem", "*.key", "*.p12", "*.pfx", "*.jks", "*.keystore", "*.kdbx", "*.asc", "*.gpg", "*.ppk",
+    "*.crt", "*.cer", "*.der", "id_rsa*", "id_dsa*", "id_ecdsa*", "id_ed25519*",
+    ".netrc", "_netrc", ".npmrc", ".pypirc", ".pgpass", ".my.cnf", ".htpasswd", ".git-credentials", ".vault-token",
+    "credentials", "credentials.json", "client_secret*.json", "service-account*.json",
+    "secret.*", "secrets.*", "!secrets.py", "*.tfvars", "*.tfstate", "*.tfstate.*",
+    ".aws/", ".ssh/", ".gnupg/", ".azure/", ".kube/config", ".docker/config.json",
+)  # fmt: skip
+"""Patterns as in a `.gitignore`. `secrets.py` is the standard library's name."""
+
+_SECRETS: Final = GitIgnoreSpec.from_lines(SECRETS)
+
+
+def find_exclusion(path: Path, listed: Sequence[str] = ()) -> str | None:
+    """Why `path` is left out, as a phrase; None where it is not. `listed` are patterns of the user, relative to any
+    folder above. What git ignores is read from `.git/info/exclude` and every `.gitignore` up to the repository's root.
+    """
+    path = path.absolute()
+    name = path.as_posix().lstrip("/")
+    if _SECRETS.match_file(name):
+        return "its name is that of a file with secrets"
+    if _compile(tuple(listed)).match_file(name):
+        return "the setting `exclude` names it"
+    return "git ignores it" if _is_git_ignored(path) else None
+
+
+@lru_cache(maxsize=64)
+def _compile(patterns: tuple[str, ...]) -> GitIgnoreSpec:
+    return GitIgnoreSpec.from_lines(patterns)
+
+
+def _is_git_ignored(path: Path) -> bool:
+    """The deepest folder that has an opinion decides, as in git; a folder that is ignored takes all in it along."""
+    root = next((folder for folder in path.parents if (folder / ".git").exists()), None)
+    if root is None:
+        return False
+    folders = [root, *reversed([folder for folder in path.parents if folder.is_relative_to(root) and folder != root])]
+    for target in [*folders[1:], path]:
+        said = None
+        for spec, base in _specs(root, folders):
+            if target.is_relative_to(base) and target != base:
+                name = target.relative_to(base).as_posix() + ("/" if target != path else "")
+                include = spec.check_file(name).include
+                said = said if include is None else include
+        if said:
+            return True
+    return False
+
+
+def _specs(root: Path, folders: Sequence[Path]) -> Iterator[tuple[GitIgnoreSpec, Path]]:
+    for file, base in [
+        (root / ".git" / "info" / "exclude", root),
+        *((folder / ".gitignore", folder) for folder in folders),
+    ]:
+        try:
+            yield _read(file, file.stat().st_mtime_ns), base
+        except OSError:
+            continue
+
+
+@lru_cache(maxsize=256)
+def _read(file: Path, mtime_ns: int) -> GitIgnoreSpec:
+    return GitIgnoreSpec.from_lines(file.read_text(encoding="utf-8", errors="replace").splitlines())

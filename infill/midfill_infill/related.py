@@ -1,0 +1,68 @@
+"""Text of other open and recent files that a fill may want to see. Knows identifiers, no language and no editor."""
+
+import math
+import re
+from collections import Counter, OrderedDict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final
+
+CHUNK_LINES: Final = 24
+MAX_FILES: Final = 32
+MAX_FILE_CHARS: Final = 200_000
+MAX_CHUNKS: Final = 8
+
+_IDENTIFIER = re.compile(r"[^\W\d]\w{2,}")
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """Neighbouring lines of one file."""
+
+    name: str
+    text: str
+
+    @cached_property
+    def words(self) -> frozenset[str]:
+        return frozenset(_IDENTIFIER.findall(self.text))
+
+
+class Ring:
+    """The files seen last, cut into chunks. The oldest leaves when a new one comes."""
+
+    def __init__(self) -> None:
+        self._files: OrderedDict[str, tuple[object, tuple[Chunk, ...]]] = OrderedDict()
+
+    def put(self, name: str, version: object, text: str) -> None:
+        """Takes the file as it is now; one whose `version` is known already is only moved to the front."""
+        known = self._files.pop(name, None)
+        chunks = known[1] if known and known[0] == version else tuple(_cut(name, text[:MAX_FILE_CHARS]))
+        self._files[name] = version, chunks
+        while len(self._files) > MAX_FILES:
+            self._files.popitem(last=False)
+
+    def drop(self, name: str) -> None:
+        self._files.pop(name, None)
+
+    def pick(self, name: str, near: str) -> tuple[str, ...]:
+        """The chunks of other files that share the rarest identifiers with `near`, the best first; at most 8."""
+        chunks = [chunk for other, (_, held) in self._files.items() if other != name for chunk in held]
+        counts = Counter(word for chunk in chunks for word in chunk.words)
+        wanted = frozenset(_IDENTIFIER.findall(near))
+        rarity = {word: math.log(1 + len(chunks) / counts[word]) for word in wanted if counts[word]}
+        scored = [(_score(chunk, rarity), chunk) for chunk in chunks]
+        ranked = sorted((pair for pair in scored if pair[0] > 0), key=lambda pair: -pair[0])
+        return tuple(chunk.text for _, chunk in ranked[:MAX_CHUNKS])
+
+
+def _score(chunk: Chunk, rarity: dict[str, float]) -> float:
+    return sum(rarity.get(word, 0.0) for word in chunk.words) / math.sqrt(1 + len(chunk.words))
+
+
+def _cut(name: str, text: str) -> Iterable[Chunk]:
+    lines = text.replace("\r\n", "\n").split("\n")
+    for start in range(0, len(lines), CHUNK_LINES):
+        chunk = Chunk(name, "\n".join(lines[start : start + CHUNK_LINES]).strip("\n"))
+        if chunk.words:
+            yield chunk

@@ -1,0 +1,130 @@
+"""What editors need of infill: exclusions, related text, rerolls, a fill that ends early, related text in a request."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from midfill_infill.context import build_segments
+from midfill_infill.document import Document
+from midfill_infill.exclusions import find_exclusion
+from midfill_infill.fill import HolePreview, Options, Preview, _put_before, _request, finish
+from midfill_infill.holes import body_named
+from midfill_infill.related import CHUNK_LINES, MAX_FILES, Ring
+from midfill_infill.reroll import keep_ranges
+
+
+@pytest.mark.parametrize("name", [
+    ".env", "app/.env.local", "prod.env", "tls/server.key", "a.pem", "home/.ssh/config", ".aws/credentials", "id_rsa",
+    ".npmrc", "infra/main.tfvars", "secrets.yaml", ".git-credentials",
+])  # fmt: skip
+def test_secrets_are_left_out(tmp_path: Path, name: str) -> None:
+    assert find_exclusion(tmp_path / name) == "its name is that of a file with secrets"
+
+
+@pytest.mark.parametrize("name", ["main.py", "environment.py", "keys.ts", "secrets.py", "src/env/load.go", "x.key.py"])
+def test_code_is_not(tmp_path: Path, name: str) -> None:
+    assert find_exclusion(tmp_path / name) is None
+
+
+def test_the_user_adds_patterns(tmp_path: Path) -> None:
+    assert find_exclusion(tmp_path / "vendor/a.py", ["vendor/"]) == "the setting `exclude` names it"
+    assert find_exclusion(tmp_path / "src/a.py", ["vendor/"]) is None
+
+
+def test_what_git_ignores(tmp_path: Path) -> None:
+    root = tmp_path / "repository"
+    (root / ".git" / "info").mkdir(parents=True)
+    (root / "web" / "keep").mkdir(parents=True)
+    (root / ".gitignore").write_text("build/\n*.gen.py\n/top.py\n")
+    (root / "web" / ".gitignore").write_text("!wanted.gen.py\nlocal.py\n")
+    (root / ".git" / "info" / "exclude").write_text("mine.py\n")
+    ignored = [
+        "build/a.py",
+        "web/build/deep/a.py",
+        "x.gen.py",
+        "top.py",
+        "web/local.py",
+        "web/keep/local.py",
+        "mine.py",
+    ]
+    taken = ["web/wanted.gen.py", "web/top.py", "local.py", "a.py"]
+    assert [name for name in ignored if find_exclusion(root / name) != "git ignores it"] == []
+    assert [name for name in taken if find_exclusion(root / name) is not None] == []
+    assert find_exclusion(tmp_path / "build/a.py") is None
+
+
+def test_related_text_shares_rare_names() -> None:
+    ring = Ring()
+    ring.put("a.py", 1, "def parse_invoice(path):\n    return path\n")
+    ring.put("b.py", 1, "def draw_circle(canvas):\n    return canvas\n")
+    ring.put("own.py", 1, "parse_invoice\n")
+    picked = ring.pick("own.py", "total = parse_invoice(path)")
+    assert picked == ("def parse_invoice(path):\n    return path",)
+    ring.put("a.py", 2, "something = else_entirely\n")
+    assert ring.pick("own.py", "parse_invoice") == ()
+
+
+def test_the_ring_forgets_the_oldest_and_cuts_files() -> None:
+    ring = Ring()
+    for number in range(MAX_FILES + 1):
+        ring.put(f"{number}.py", 1, f"name_{number}\n")
+    assert ring.pick("", "name_0") == () and ring.pick("", "name_1") == ("name_1",)
+    ring.drop("1.py")
+    assert ring.pick("", "name_1") == ()
+    ring.put("long.py", 1, "\n".join(f"word_{line}" for line in range(3 * CHUNK_LINES)))
+    (chunk,) = ring.pick("", f"word_{CHUNK_LINES}")
+    assert chunk.startswith(f"word_{CHUNK_LINES}\n") and chunk.count("\n") == CHUNK_LINES - 1
+
+
+def test_a_reroll_keeps_what_was_typed_and_the_surest_half() -> None:
+    filled = "total = 0\nreturn wrong"
+    tokens, confidence = [(0, 9), (10, 16), (17, 22)], [0.9, 0.8, 0.1]
+    assert keep_ranges(filled, tokens, confidence, filled) == [(0, 16)]
+    current = "total = 0\nfor row in rows:\nreturn wrong"
+    kept = "".join(current[start:end] for start, end in keep_ranges(filled, tokens, confidence, current, 0.0))
+    assert kept.strip() == "for row in rows:"
+    assert keep_ranges(filled, tokens, confidence, filled, 0.0) == []
+    assert keep_ranges(filled, tokens, confidence, filled, 1.0) == [(0, len(filled))]
+
+
+@given(st.text("ab \n", max_size=40), st.text("abc \n", max_size=40), st.floats(0, 1))
+def test_kept_ranges_are_ranges_of_the_present_text(filled: str, current: str, share: float) -> None:
+    tokens = [(start, start + 1) for start in range(len(filled))]
+    ranges = keep_ranges(filled, tokens, [0.5] * len(tokens), current, share)
+    edges = [edge for span in ranges for edge in span]
+    assert edges == sorted(edges) and all(0 <= start < end <= len(current) for start, end in ranges)
+    assert all(first[1] < second[0] for first, second in zip(ranges, ranges[1:], strict=False))
+
+
+def texts(segments: Sequence[object]) -> str:
+    return "".join(getattr(segment, "text", "<hole>") for segment in segments)
+
+
+def test_related_text_takes_only_what_is_free() -> None:
+    document = Document.from_text("def add(a, b):\n    ...\n", "python")
+    segments = build_segments(document, [body_named(document, "add")], 1000)
+    assert texts(_put_before(segments, ("x" * 50, "y" * 5000, "z" * 50), 1000).segments) == (
+        "z" * 50 + "\n\n" + "x" * 50 + "\n\ndef add(a, b):\n    <hole>\n"
+    )
+    assert _put_before(segments, ("x" * 50,), 30) is segments
+
+
+def test_limits_reach_every_hole() -> None:
+    document = Document.from_text("def add(a, b):\n    ...\n", "python")
+    segments = build_segments(document, [body_named(document, "add")], 1000)
+    request = _request(segments, document, Options(min_tokens=20, max_tokens=8, single_line=True))
+    (hole,) = [segment.hole for segment in request.segments if hasattr(segment, "hole")]
+    assert (hole.min_tokens, hole.max_tokens, hole.forbid) == (8, 8, ["\n"])
+
+
+def test_a_fill_may_end_early_with_its_guesses() -> None:
+    document = Document.from_text("def add(a, b):\n    ...\n", "python")
+    holes = [body_named(document, "add")]
+    filled = finish(document, holes, Preview(2, 9, (HolePreview("return a + b", ((0, 6),), 3),)))
+    assert filled.patch.apply(document.data) == b"def add(a, b):\n    return a + b\n"
+    assert filled.new_errors == 0 and filled.stats.steps == 2
+    broken = finish(document, holes, Preview(1, 9, (HolePreview("return (", (), 3),)))
+    assert broken.new_errors > 0
