@@ -7,7 +7,7 @@ TORCH ?= torch>=2.11,<2.14
 SOURCES := lsp infill engine kernels tests
 
 .DEFAULT_GOAL := help
-.PHONY: help demo setup test check fix lint typecheck bench train clean
+.PHONY: help demo setup test soak check fix lint typecheck bench train clean
 
 help:  ## show these commands
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):[^#]*## */\1\t/' | expand -t 12
@@ -20,6 +20,9 @@ setup: $(VENV)/.dev  ## make .venv with everything for development
 test: setup  ## lint, types and tests: what CI runs
 	@$(MAKE) --no-print-directory lint typecheck
 	$(BIN)/python -m pytest
+
+soak: setup  ## the long versions of the tests: kills, faults, histories; half an hour and more
+	$(BIN)/python -m pytest -m soak -s
 
 fix: setup  ## format, and mend what ruff can mend
 	$(BIN)/ruff check --fix $(SOURCES)

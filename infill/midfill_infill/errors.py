@@ -14,6 +14,8 @@ class Entry:
 
 
 ASKED_WRONGLY, FILE_TROUBLE, ENGINE_TROUBLE, MODEL_TROUBLE, INTERRUPTED, INTERNAL = 2, 3, 4, 5, 130, 70
+# `midfill refactor` has codes of its own: a pipeline must tell a refusal from a failed test.
+PENDING, SOME_FAILED, VERIFY_FAILED, REFUSED, DISK_TROUBLE = 1, 3, 4, 5, 6
 
 TABLE: Final[dict[str, Entry]] = {
     # What was asked.
@@ -58,6 +60,37 @@ TABLE: Final[dict[str, Entry]] = {
     # The model.
     "unknown_model": Entry("Unknown model", "run `midfill models` to see the known ones", MODEL_TROUBLE),
     "bad_checkpoint": Entry("Checkpoint cannot be loaded", "get the checkpoint again", MODEL_TROUBLE),
+    # Whole repositories.
+    "run_missing": Entry("No such run", "run `midfill refactor plan` first", ASKED_WRONGLY),
+    "no_such_hole": Entry("No such hole", "see `midfill refactor export --jsonl` for the holes", ASKED_WRONGLY),
+    "bad_query": Entry("Query not understood", "capture what is to be filled as @fill", ASKED_WRONGLY),
+    "bad_recipe": Entry("No such recipe", "see `midfill refactor recipes`", ASKED_WRONGLY),
+    "bad_selector": Entry("Selection not understood", "see `midfill refactor plan --help`", ASKED_WRONGLY),
+    "bad_shard": Entry("Shard not understood", "write --shard I/N with 1 <= I <= N", ASKED_WRONGLY),
+    "no_selector": Entry("Nothing selected", "give --stubs, --name, --query or --recipe", ASKED_WRONGLY),
+    "ray_missing": Entry("Ray is not installed", "run `pip install 'midfill[ray]'`", ASKED_WRONGLY),
+    "git_failed": Entry("Git failed", "run it in a git repository", ASKED_WRONGLY),
+    "holes_failed": Entry("Some holes got no good fill", "see `midfill refactor status`", SOME_FAILED),
+    "hole_stale": Entry("A hole is stale", "plan it again", SOME_FAILED),
+    "verify_failed": Entry(
+        "Fills failed the check and were rolled back", "see `midfill refactor status`", VERIFY_FAILED
+    ),
+    "verify_baseline": Entry(
+        "The command fails without any fill", "make it pass first, or give another --command", REFUSED
+    ),
+    "verify_flaky": Entry("The command is flaky", "make it deterministic first", REFUSED),
+    "sandbox_missing": Entry(
+        "No sandbox", "install bubblewrap, or give --no-sandbox to run the command as you", REFUSED
+    ),
+    "tree_dirty": Entry("Uncommitted changes", "commit them, or give --allow-dirty", REFUSED),
+    "tree_locked": Entry("Somebody else is writing", "wait until it has ended", REFUSED),
+    "target_refused": Entry("Not written on purpose", "leave it out of the plan", REFUSED),
+    "undo_refused": Entry("Not undone", "take it back by hand", REFUSED),
+    "run_damaged": Entry("The journal cannot be read", "the source files are not affected; plan again", DISK_TROUBLE),
+    "journal_failed": Entry("The journal cannot be written", "free some space and run the command again", DISK_TROUBLE),
+    "disk_full": Entry("Disk full", "free some space and run the command again; no file is damaged", DISK_TROUBLE),
+    "write_broken": Entry("A file cannot be written", "it is as it was; run the command again", DISK_TROUBLE),
+    "write_unclear": Entry("A file was changed during a crash", "compare the two files and remove one", DISK_TROUBLE),
     # The rest.
     "cancelled": Entry("Cancelled", "run the command again", INTERRUPTED),
     "internal": Entry("A fault of Midfill's own", "please report it with the text of this message", INTERNAL),

@@ -1,0 +1,91 @@
+"""What must not be written: dirty, generated, foreign and linked files. Knows git's words and markers, no holes."""
+
+import os
+import re
+import stat
+import subprocess
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final
+
+from midfill_infill.errors import MidfillError
+
+_MARKER: Final = re.compile(rb"@" + rb"generated\b|\bDO NOT EDIT\b|<auto-" + rb"generated", re.IGNORECASE)
+_MARKED_BYTES: Final = 2048
+_VENDORED: Final = frozenset(
+    ("node_modules", "vendor", "vendored", "_vendor", "third_party", "third-party", "site-packages", "bower_components",
+     ".venv", "venv", ".tox", ".nox", ".git", ".hg", ".svn", "__pycache__", ".mypy_cache", ".ruff_cache")
+)  # fmt: skip
+_GENERATED_NAMES: Final = re.compile(
+    r".*(?:_pb2(?:_grpc)?\.pyi?|\.pb\.(?:go|cc|h)|\.g\.(?:cs|dart)|\.min\.js|[-.]lock(?:\.\w+)?|\.lock)"
+)
+
+
+def is_vendored(path: str) -> bool:
+    """Whether a path relative to the root leads through a folder of other people's code."""
+    return not _VENDORED.isdisjoint(path.split("/")[:-1])
+
+
+def is_generated_name(path: str) -> bool:
+    return _GENERATED_NAMES.fullmatch(path) is not None
+
+
+def is_generated(data: bytes) -> bool:
+    """Whether a file's first 2 KiB say that a tool wrote it."""
+    return _MARKER.search(data, 0, _MARKED_BYTES) is not None
+
+
+def find_target(root: Path, path: Path) -> Path:
+    """The file that `path` leads to, through links. Raises `target_refused` where it is outside the root or nested.
+
+    Raises OSError where it is missing.
+    """
+    target = path.resolve(strict=True)
+    if not target.is_relative_to(root):
+        raise MidfillError("target_refused", f"{path} leads to {target}, which is outside of {root}")
+    for folder in target.parents:
+        if folder == root:
+            break
+        if os.path.lexists(folder / ".git"):
+            message = f"{path} belongs to another repository, {folder}"
+            raise MidfillError("target_refused", message, next_step=f"run `midfill refactor` in {folder}")
+    return target
+
+
+def check_writable(path: Path, status: os.stat_result, *, write_through: bool) -> None:
+    """Raises `target_refused` for names that share an inode, and for files that may not be written."""
+    if status.st_nlink > 1 and not write_through:
+        message = f"{path} has {status.st_nlink} hard links, which a replacement would split"
+        raise MidfillError("target_refused", message, next_step="give --write-through to write it in place")
+    if not status.st_mode & (stat.S_IWUSR | stat.S_IWGRP | stat.S_IWOTH) or not os.access(path, os.W_OK):
+        raise MidfillError("target_refused", f"{path} is read-only", next_step="make it writable")
+
+
+def dirty_paths(root: Path) -> set[str]:
+    """Paths below the root with changes that git does not have. Raises `git_failed`."""
+    output = run_git(root, "status", "--porcelain=v1", "-z", "--untracked-files=all", "--no-renames", "--", ".")
+    return {os.fsdecode(entry[3:]) for entry in output.split(b"\0") if entry}
+
+
+def run_git(root: Path, *words: str, stdin: bytes | None = None) -> bytes:
+    """What a git command prints. Raises `git_failed` with git's own words."""
+    environment = dict(os.environ, GIT_OPTIONAL_LOCKS="0", LC_ALL="C")
+    command = ["git", "-c", "core.quotepath=off", "-c", "core.fsmonitor=false", *words]
+    try:
+        result = subprocess.run(command, cwd=root, input=stdin, capture_output=True, env=environment, check=False)
+    except OSError as error:
+        raise MidfillError("git_failed", f"git cannot be run ({error.strerror})") from None
+    if result.returncode:
+        said = result.stderr.decode(errors="replace").strip().splitlines() or [f"exit code {result.returncode}"]
+        raise MidfillError("git_failed", f"git {words[0]}: {said[-1]}")
+    return result.stdout
+
+
+def refuse_dirty(root: Path, planned: Iterable[str]) -> None:
+    """Raises `tree_dirty`, naming some of the planned files that have changes git does not have."""
+    dirty = dirty_paths(root)
+    found = [path for path in planned if path in dirty]
+    if found:
+        names = ", ".join(found[:3]) + (", ..." if len(found) > 3 else "")
+        files = "1 planned file has" if len(found) == 1 else f"{len(found)} planned files have"
+        raise MidfillError("tree_dirty", f"{files} uncommitted changes: {names}")

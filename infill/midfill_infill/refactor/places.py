@@ -1,0 +1,95 @@
+"""Where a repository begins and where its runs are kept: inside `.git`, else in the user's state folder."""
+
+import hashlib
+import os
+import re
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from midfill_infill.errors import MidfillError
+
+_RUN_ID = re.compile(r"[0-9]{8}-[0-9]{6}-[0-9a-f]{4}")
+
+
+@dataclass(frozen=True)
+class Place:
+    """A root folder, and the private folder that keeps its runs, its lock and its cache of plans."""
+
+    root: Path
+    state: Path
+    git_dir: Path | None
+
+    @property
+    def lock(self) -> Path:
+        return self.state / "lock"
+
+    @property
+    def plan_cache(self) -> Path:
+        return self.state / "plans.db"
+
+    def run_folder(self, run_id: str) -> Path:
+        return self.state / "runs" / run_id
+
+    def run_ids(self) -> list[str]:
+        """All runs, the oldest first."""
+        folder = self.state / "runs"
+        if not folder.is_dir():
+            return []
+        return sorted(entry.name for entry in folder.iterdir() if (entry / "run.db").exists())
+
+    def find_run(self, run_id: str | None = None) -> Path:
+        """The journal of a run, the latest unless one is named by the start of its id. Raises `run_missing`."""
+        known = self.run_ids()
+        fitting = [name for name in known if name.startswith(run_id)] if run_id else known[-1:]
+        if len(fitting) == 1:
+            return self.run_folder(fitting[0]) / "run.db"
+        if not known:
+            raise MidfillError("run_missing", f"{self.root} has no run yet")
+        said = f"{len(fitting)} runs begin with" if fitting else "there is no run"
+        raise MidfillError("run_missing", f"{said} {run_id!r}", next_step=f"known are {', '.join(known[-5:])}")
+
+
+def find_place(start: Path) -> Place:
+    """The place of the repository around `start`; without git, `start` is the root. Raises `file_missing`."""
+    folder = start.resolve()
+    if not folder.is_dir():
+        raise MidfillError("file_missing", f"{start} is not a folder", next_step="name the root of a repository")
+    for candidate in (folder, *folder.parents):
+        if (git := _git_dir(candidate / ".git")) is not None:
+            mark = hashlib.sha256(os.fsencode(candidate)).hexdigest()[:12]
+            return Place(candidate, _common_dir(git) / "midfill" / mark, git)
+    mark = hashlib.sha256(os.fsencode(folder)).hexdigest()[:12]
+    return Place(folder, _state_home() / "refactor" / mark, None)
+
+
+def _git_dir(entry: Path) -> Path | None:
+    """The git directory that `.git` is or names (a worktree's, a submodule's)."""
+    if entry.is_dir() and (entry / "HEAD").exists():
+        return entry
+    if not entry.is_file():
+        return None
+    named = entry.read_text(errors="replace").removeprefix("gitdir:").strip()
+    folder = (entry.parent / named).resolve()
+    return folder if (folder / "HEAD").exists() else None
+
+
+def _common_dir(git: Path) -> Path:
+    named = git / "commondir"
+    return (git / named.read_text().strip()).resolve() if named.exists() else git
+
+
+def _state_home() -> Path:
+    from platformdirs import user_state_path
+
+    return user_state_path("midfill")
+
+
+def new_run_id(now: datetime | None = None) -> str:
+    """Sorts by time; four hexadecimal digits keep runs of one second apart."""
+    moment = now or datetime.now(UTC)
+    return f"{moment:%Y%m%d-%H%M%S}-{os.urandom(2).hex()}"
+
+
+def is_run_id(text: str) -> bool:
+    return _RUN_ID.fullmatch(text) is not None

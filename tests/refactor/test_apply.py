@@ -1,0 +1,175 @@
+"""Fills go into files and come out again; what somebody else did meanwhile stays."""
+
+import os
+import stat
+from pathlib import Path
+
+import pytest
+from tests.refactor.trees import Tree, accepted, init_git, make_tree, source
+
+from midfill_infill.errors import MidfillError
+from midfill_infill.refactor.apply import Options, Writer, written_holes
+from midfill_infill.refactor.records import Report, State
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Tree:
+    return make_tree(tmp_path / "repo", {f"p/m{number}.py": source(number) for number in range(5)})
+
+
+def apply_all(tree: Tree, options: Options | None = None, *, is_git: bool = False) -> Report:
+    with tree.open() as journal:
+        return Writer(journal, tree.root, options).apply(accepted(journal), is_git=is_git)
+
+
+def undo_all(tree: Tree, holes: tuple[int, ...] = ()) -> Report:
+    with tree.open() as journal:
+        return Writer(journal, tree.root).undo(written_holes(journal, holes=holes))
+
+
+def test_apply_writes_every_fill_and_undo_restores_every_byte(tree: Tree) -> None:
+    mtimes = {name: (tree.root / name).stat().st_mtime_ns for name in tree.before}
+    report = apply_all(tree)
+    assert (report.num_files, report.count(State.APPLIED), report.troubles) == (5, 15, [])
+    assert tree.contents() == tree.after
+    undone = undo_all(tree)
+    assert (undone.num_files, undone.count(State.UNDONE), undone.troubles) == (5, 15, [])
+    assert tree.contents() == tree.before
+    assert {name: (tree.root / name).stat().st_mtime_ns for name in tree.before} == mtimes
+
+
+def test_one_hole_is_undone_among_others_in_any_order(tree: Tree) -> None:
+    apply_all(tree)
+    for hole in (2, 1, 3):
+        undo_all(tree, (hole,))
+    assert tree.contents()["p/m0.py"] == tree.before["p/m0.py"]
+    assert tree.contents()["p/m1.py"] == tree.after["p/m1.py"]
+
+
+def test_an_edit_elsewhere_moves_the_holes(tree: Tree) -> None:
+    path = tree.root / "p/m0.py"
+    path.write_bytes(b"import os\n" + path.read_bytes() + b"\nLAST = 1\n")
+    report = apply_all(tree)
+    assert report.count(State.APPLIED) == 15
+    assert path.read_bytes() == b"import os\n" + tree.after["p/m0.py"] + b"\nLAST = 1\n"
+    path.write_bytes(path.read_bytes() + b"MORE = 2\n")
+    assert undo_all(tree).troubles == []
+    assert path.read_bytes() == b"import os\n" + tree.before["p/m0.py"] + b"\nLAST = 1\nMORE = 2\n"
+
+
+def test_an_edit_in_a_hole_makes_it_stale(tree: Tree) -> None:
+    path = tree.root / "p/m0.py"
+    path.write_bytes(path.read_bytes().replace(b"    ...", b"    return 5", 1))
+    report = apply_all(tree)
+    assert (report.count(State.STALE), report.count(State.APPLIED)) == (1, 14)
+    assert [trouble.code for trouble in report.troubles] == ["hole_stale"]
+    assert b"return 5" in path.read_bytes()
+
+
+def test_undo_refuses_what_was_changed_since(tree: Tree) -> None:
+    apply_all(tree)
+    path = tree.root / "p/m0.py"
+    edited = path.read_bytes().replace(b"# 0.1", b"# mine")
+    path.write_bytes(edited)
+    report = undo_all(tree, (2,))
+    assert [trouble.code for trouble in report.troubles] == ["undo_refused"]
+    assert path.read_bytes() == edited
+
+
+def test_a_fill_with_a_syntax_error_is_not_applied(tmp_path: Path) -> None:
+    tree = make_tree(tmp_path / "repo", {"a.py": b"def f():\n    ...\n\n\ndef g():\n    ...\n"})
+    with tree.open() as journal:
+        fill = journal.fill(journal.hole(1))
+        assert fill is not None
+        bad = type(fill)(1, 0, 0, fill.old, b"return (", 0, 0.5)
+        journal.add_fills([(bad, tree.before["a.py"])])
+        journal.accept_all()
+        report = Writer(journal, tree.root).apply(accepted(journal), is_git=False)
+    assert (report.count(State.FAILED), report.count(State.APPLIED)) == (1, 1)
+    assert b"return (" not in (tree.root / "a.py").read_bytes()
+
+
+def test_a_dirty_planned_file_is_refused_and_another_is_not(tmp_path: Path) -> None:
+    root = tmp_path / "repo"
+    tree = make_tree(root, {"a.py": source(0), "b.py": source(1)}, git=True)
+    (root / "other.py").write_text("x = 1\n")
+    apply_all(tree, is_git=True)
+    assert tree.contents()["a.py"] == tree.after["a.py"]
+    undo_all(tree)
+    (root / "a.py").write_bytes(tree.before["a.py"] + b"mine = 1\n")
+    second = tree.open()
+    with second as journal:
+        journal.set_states([])
+        holes = [journal.hole(number) for number in (1, 4)]
+        with pytest.raises(MidfillError) as raised:
+            Writer(journal, root).apply(holes, is_git=True)
+    assert raised.value.code == "tree_dirty"
+    assert "a.py" in raised.value.message
+    assert (root / "b.py").read_bytes() == tree.before["b.py"]
+
+
+def test_applying_again_does_not_take_our_own_writes_for_dirt(tmp_path: Path) -> None:
+    tree = make_tree(tmp_path / "repo", {"a.py": source(0)}, git=True)
+    with tree.open() as journal:
+        Writer(journal, tree.root).apply([journal.hole(1)], is_git=True)
+        Writer(journal, tree.root).apply([journal.hole(2), journal.hole(3)], is_git=True)
+    assert tree.contents() == tree.after
+
+
+@pytest.mark.parametrize("make", ["outside", "nested", "hard link", "generated", "read-only"])
+def test_what_must_not_be_written_is_refused(tmp_path: Path, make: str) -> None:
+    root = tmp_path / "repo"
+    tree = make_tree(root, {"sub/a.py": source(0)})
+    path = root / "sub/a.py"
+    if make == "outside":
+        path.rename(tmp_path / "away.py")
+        path.symlink_to(tmp_path / "away.py")
+    elif make == "nested":
+        (root / "sub/.git").mkdir()
+    elif make == "hard link":
+        os.link(path, root / "twin")
+    elif make == "read-only":
+        path.chmod(0o444)
+    else:
+        path.write_bytes(b"# @" + b"generated\n" + path.read_bytes())
+    before = path.read_bytes()
+    report = apply_all(tree)
+    assert [trouble.code for trouble in report.troubles] == ["target_refused"]
+    assert report.num_files == 0 and path.read_bytes() == before
+
+
+def test_hard_links_are_written_through_when_asked(tmp_path: Path) -> None:
+    root = tmp_path / "repo"
+    tree = make_tree(root, {"a.py": source(0)})
+    os.link(root / "a.py", root / "twin")
+    report = apply_all(tree, Options(write_through=True))
+    assert report.troubles == [] and (root / "a.py").stat().st_nlink == 2
+    assert (root / "twin").read_bytes() == tree.after["a.py"]
+
+
+def test_mode_link_and_attributes_stay(tmp_path: Path) -> None:
+    root = tmp_path / "repo"
+    tree = make_tree(root, {"real.py": source(0)})
+    (root / "real.py").chmod(0o755)
+    try:
+        os.setxattr(root / "real.py", "user.note", b"kept")
+    except OSError:
+        pytest.skip("no extended attributes here")
+    real = root / "kept/real.py"
+    real.parent.mkdir()
+    (root / "real.py").rename(real)
+    (root / "real.py").symlink_to("kept/real.py")
+    assert apply_all(tree).troubles == []
+    assert (root / "real.py").is_symlink()
+    assert real.read_bytes() == tree.after["real.py"]
+    assert stat.S_IMODE(real.stat().st_mode) == 0o755
+    assert os.getxattr(real, "user.note") == b"kept"
+
+
+def test_untouched_files_keep_their_times(tmp_path: Path) -> None:
+    root = tmp_path / "repo"
+    tree = make_tree(root, {"a.py": source(0), "b.py": b"x = 1\n"})
+    init_git(root)
+    before = (root / "b.py").stat().st_mtime_ns
+    apply_all(tree)
+    assert (root / "b.py").stat().st_mtime_ns == before
