@@ -1,0 +1,1 @@
+"""From packages' source files to rows of token ids. Knows no model and no optimizer."""

@@ -1,0 +1,209 @@
+"""Measures a checkpoint: bits per byte of held-out gaps, exact matches, completions of task files. Runs no tests.
+
+Every number names its length condition: `oracle` gives the true number of tokens, `own` leaves it to the model.
+"""
+
+import gzip
+import json
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+
+from midfill_engine.denoise import denoise
+from midfill_engine.models.embedded import MASK, Embedded, lay_out
+from midfill_engine.runtime import Runtime, load_runtime
+from midfill_engine.tokenizer import Tokenizer, heal
+from midfill_engine.wire import HoleSegment, HoleSpec, InfillRequest, Segment, TextSegment
+from training.data import spans
+from training.data.pack import Pack, read_pack
+from training.data.rows import Example, RowShape, draw_window, make_example
+
+Length = Literal["own", "oracle"]
+
+
+@dataclass(frozen=True)
+class Gap:
+    """One gap with the text around it, as a user would ask for it."""
+
+    language: str
+    prefix: str
+    middle: str
+    suffix: str
+
+
+@dataclass(frozen=True)
+class Report:
+    """`bits_per_byte*` bound the cost of a line given its length; exact matches are shares of `num_gaps`."""
+
+    num_gaps: int
+    bits_per_byte: float
+    bits_per_byte_without_suffix: float
+    exact_oracle: float
+    exact_own: float
+    exact_own_without_suffix: float
+    exact_previous_line: float
+    interval_own: tuple[float, float]
+    interval_oracle: tuple[float, float]
+    length_within_one_bucket: float
+
+
+def evaluate(checkpoint: Path, pack: Path, num_gaps: int = 300, context: int = 256) -> Report:
+    """Held-out single lines, the same for every checkpoint of a tokenizer. `context` in tokens; decoding is greedy."""
+    runtime = load_runtime(str(checkpoint), "cpu")
+    gaps = draw_gaps(read_pack(pack, "validation"), runtime.loaded.tokenizer, num_gaps, context)
+    own = [fill(runtime, gap, "own") == gap.middle for gap in gaps]
+    oracle = [fill(runtime, gap, "oracle") == gap.middle for gap in gaps]
+    blind = [fill(runtime, without_suffix(gap), "own") == gap.middle for gap in gaps]
+    return Report(
+        num_gaps=num_gaps,
+        bits_per_byte=bits_per_byte(runtime, gaps, context),
+        bits_per_byte_without_suffix=bits_per_byte(runtime, [without_suffix(gap) for gap in gaps], context),
+        exact_oracle=float(np.mean(oracle)),
+        exact_own=float(np.mean(own)),
+        exact_own_without_suffix=float(np.mean(blind)),
+        exact_previous_line=float(np.mean([previous_line(gap) == gap.middle for gap in gaps])),
+        interval_own=wilson(sum(own), num_gaps),
+        interval_oracle=wilson(sum(oracle), num_gaps),
+        length_within_one_bucket=length_accuracy(runtime, gaps, context),
+    )
+
+
+def draw_gaps(pack: Pack, tokenizer: Tokenizer, num_gaps: int, context: int) -> list[Gap]:
+    """Single lines without their indent, of 2 to 64 tokens, each from a window of its own."""
+    rng = np.random.default_rng(2024)
+    gaps: list[Gap] = []
+    while len(gaps) < num_gaps:
+        language, text = draw_window(pack, tokenizer, context, rng)
+        span = spans.one_line(text, rng)
+        if span is None:
+            continue
+        start = span[0] + len(text[slice(*span)]) - len(text[slice(*span)].lstrip())
+        end = start + len(text[start : span[1]].rstrip())
+        if 2 <= len(tokenizer.encode(text[start:end])) <= 64:
+            gaps.append(Gap(language, text[:start], text[start:end], text[end:]))
+    return gaps
+
+
+def without_suffix(gap: Gap) -> Gap:
+    return Gap(gap.language, gap.prefix, gap.middle, "")
+
+
+def previous_line(gap: Gap) -> str:
+    """The floor: the last filled line before the gap, again."""
+    lines = [line.strip() for line in gap.prefix.split("\n") if line.strip()]
+    return lines[-1] if lines else ""
+
+
+def fill(runtime: Runtime, gap: Gap, length: Length) -> str:
+    """The engine's own greedy fill of one gap."""
+    num_tokens = _true_tokens(runtime.loaded.tokenizer, gap)
+    hole = HoleSpec(max_tokens=min(num_tokens, runtime.loaded.config.max_hole)) if length == "oracle" else HoleSpec()
+    segments: list[Segment] = [TextSegment(text=gap.prefix), HoleSegment(hole=hole), TextSegment(text=gap.suffix)]
+    steps = denoise(
+        runtime,
+        InfillRequest(segments=segments, tag=gap.language, quality=1.0),
+        lengths="fixed" if length == "oracle" else None,
+    )
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            return str(end.value.holes[0].text)
+
+
+def bits_per_byte(runtime: Runtime, gaps: list[Gap], context: int, num_samples: int = 4) -> float:
+    """An upper bound of the bits the model needs for a gap given its length, over the gap's bytes.
+
+    The order-agnostic bound (Uria et al. 2014; the discrete-diffusion ELBO): k uniform in 1..L, k tokens masked at
+    random, their summed cross-entropy times L / k, in expectation.
+    """
+    rng, bits, num_bytes = np.random.default_rng(7), 0.0, 0
+    for gap in gaps:
+        example = as_example(runtime, gap, context)
+        if example is not None:
+            bits += gap_nats(runtime.loaded.model, example, rng, num_samples) / math.log(2)
+            num_bytes += len(gap.middle.encode())
+    return bits / num_bytes
+
+
+def as_example(runtime: Runtime, gap: Gap, context: int) -> Example | None:
+    config = runtime.loaded.config
+    text, start = gap.prefix + gap.middle + gap.suffix, len(gap.prefix)
+    shape = RowShape(context, config.max_hole, config.hole_span)
+    return make_example(gap.language, text, [(start, start + len(gap.middle))], runtime.loaded.tokenizer, shape)
+
+
+@torch.inference_mode()
+def gap_nats(model: Embedded, example: Example, rng: np.random.Generator, num_samples: int) -> float:
+    """The bound for an example with one gap, in nats."""
+    (gap,) = example.gaps
+    layout = lay_out([len(text) for text in example.texts], [len(gap)], model.config.hole_span)
+    context = torch.tensor([[token for text in example.texts for token in text]])
+    _, keys = model.encode_context(context, layout.context_positions[None])
+    targets = torch.tensor(gap).expand(num_samples, -1)  # [S, L]
+    counts = torch.from_numpy(rng.integers(1, len(gap) + 1, size=num_samples))
+    ranks = torch.from_numpy(rng.random((num_samples, len(gap)))).argsort(dim=1).argsort(dim=1)
+    masked = ranks < counts[:, None]
+    positions = layout.hole_positions.expand(num_samples, -1, -1)
+    logits = model.step(targets.masked_fill(masked, MASK), positions, keys)
+    losses = F.cross_entropy(logits.transpose(1, 2), targets, reduction="none") * masked  # [S, L]
+    return float((losses.sum(dim=1) * len(gap) / counts).mean())
+
+
+@torch.inference_mode()
+def length_accuracy(runtime: Runtime, gaps: list[Gap], context: int) -> float:
+    """How often the length head's likeliest bucket is the true one or its neighbour."""
+    model, right = runtime.loaded.model, []
+    for gap in gaps:
+        example = as_example(runtime, gap, context)
+        if example is None:
+            continue
+        layout = lay_out([len(text) for text in example.texts], [len(example.gaps[0])], model.config.hole_span)
+        ids = torch.tensor([[token for text in example.texts for token in text]])
+        hidden, _ = model.encode_context(ids, layout.context_positions[None])
+        bucket = int(model.length_logits(hidden, layout.edges).argmax())
+        true = int(np.searchsorted(runtime.family.length_buckets, len(example.gaps[0])))
+        right.append(abs(bucket - true) <= 1)
+    return float(np.mean(right))
+
+
+def wilson(successes: int, trials: int) -> tuple[float, float]:
+    """The 95 % score interval of a share (Wilson 1927)."""
+    z, share = 1.96, successes / trials
+    middle = (share + z * z / (2 * trials)) / (1 + z * z / trials)
+    half = z * math.sqrt(share * (1 - share) / trials + z * z / (4 * trials * trials)) / (1 + z * z / trials)
+    return max(0.0, middle - half), min(1.0, middle + half)
+
+
+def complete(
+    checkpoint: Path, tasks: Path, out: Path, length: Length, split: str, kind: str, empty_suffix: bool
+) -> int:
+    """Writes one `{"id", "text"}` line for each task of `tasks` (JSON lines, maybe gzipped). Returns how many."""
+    runtime, num_tasks = load_runtime(str(checkpoint), "cpu"), 0
+    with out.open("w", encoding="utf-8") as lines:
+        for row in _read_rows(tasks):
+            if row.get("split", split) != split or row.get("kind", kind) != kind:
+                continue
+            gap = Gap("python", row["prefix"], row["middle"], "" if empty_suffix else row["suffix"])
+            lines.write(json.dumps({"id": row["id"], "text": fill(runtime, gap, length)}) + "\n")
+            num_tasks += 1
+    return num_tasks
+
+
+def _true_tokens(tokenizer: Tokenizer, gap: Gap) -> int:
+    healed = heal(gap.prefix, gap.suffix)
+    middle = gap.middle.removesuffix(healed.tail) if healed.tail else gap.middle
+    return max(1, len(tokenizer.encode(healed.lead + middle)))
+
+
+def _read_rows(path: Path) -> Iterator[dict[str, str]]:
+    with gzip.open(path, "rt", encoding="utf-8") if path.suffix == ".gz" else path.open(encoding="utf-8") as lines:
+        for line in lines:
+            if line.strip():
+                yield json.loads(line)

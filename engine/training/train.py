@@ -1,0 +1,280 @@
+"""The training run: stages, schedule, snapshots, log, until a deadline by the clock. Knows folders and seconds."""
+
+import json
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from midfill_engine import checkpoint
+from midfill_engine.models.embedded import Embedded, EmbeddedConfig
+from midfill_engine.models.transformer import TransformerConfig
+from midfill_engine.tokenizer import Tokenizer
+from training.data.loader import Loader
+from training.data.pack import read_pack
+from training.data.rows import Batch, Noise, RowShape, collate, draw_example
+from training.objective import Losses, causal_loss, span_loss, to_device
+from training.optimizer import Average, make_optimizers, momentum_at, rate_factor, set_rates
+
+LOG_EVERY: Final = 10
+PLATEAU_NOISE: Final = Noise(full_share=0.25)
+COOLDOWN_NOISE: Final = Noise(full_share=0.40)
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    """One run. The defaults are the recipe for one GPU; the README says what a CPU run changes.
+
+    `num_steps` ends a run by its steps rather than by the clock, which makes it repeatable.
+    """
+
+    pack: Path
+    tokenizer: Path
+    out: Path
+    deadline_s: float
+    num_steps: int = 0
+    resume: Path | None = None
+    dim: int = 640
+    num_layers: int = 10
+    num_heads: int = 10
+    head_dim: int = 64
+    mlp_dim: int = 2560
+    context: int = 512
+    gap: int = 256
+    hole_span: int = 256
+    rows: int = 256
+    causal_rows: int = 256
+    micro_rows: int = 128
+    muon_lr: float = 0.02
+    adam_lr: float = 6e-3
+    warmup_steps: int = 100
+    cooldown: float = 0.3
+    ar_fraction: float = 0.35
+    ema: float = 0.999
+    seed: int = 0
+    snapshot_s: float = 300.0
+    num_workers: int = 8
+    num_threads: int = 0
+    device: str = "cuda"
+    compile: bool = False
+
+    @property
+    def shape(self) -> RowShape:
+        return RowShape(self.context, self.gap, self.hole_span)
+
+
+@dataclass
+class Progress:
+    """What a resumed run continues from, with the snapshot's weights; optimizer state is made anew."""
+
+    step: int = 0
+    tokens: int = 0
+    seconds: float = 0.0
+    record: dict[str, str] = field(default_factory=dict)
+
+
+def train(config: RunConfig) -> Progress:
+    """Trains until `deadline_s` from now and leaves `snapshot` and `average` (int8 checkpoints) in `config.out`.
+
+    A run given `resume` starts with that folder's weights, its step count and a new warm-up, and has no causal stage.
+    """
+    started = time.monotonic()
+    config.out.mkdir(parents=True, exist_ok=True)
+    torch.manual_seed(config.seed)
+    if config.num_threads:
+        torch.set_num_threads(config.num_threads)
+    tokenizer = Tokenizer.read(config.tokenizer)
+    model, progress = _start(config, tokenizer)
+    progress.record = _record(config, tokenizer)
+    loader = Loader(config.pack, config.tokenizer, config.shape, config.rows, config.seed, config.num_workers)
+    try:
+        _Run(config, tokenizer, model, progress, loader, started).run()
+    finally:
+        loader.close()
+    return progress
+
+
+class _Run:
+    def __init__(
+        self,
+        config: RunConfig,
+        tokenizer: Tokenizer,
+        model: Embedded,
+        progress: Progress,
+        loader: Loader,
+        started: float,
+    ) -> None:
+        self.config, self.tokenizer, self.model, self.progress, self.loader = config, tokenizer, model, progress, loader
+        self.device = torch.device(config.device)
+        self.optimizers = make_optimizers(model, config.muon_lr, config.adam_lr)
+        self.average = Average(model, config.ema)
+        self.validation = validation_batch(config, tokenizer)
+        self.started, self.first_step = started, progress.step
+        self.base_seconds = progress.seconds
+        self.saved_at = time.monotonic()
+        if config.compile:
+            for block in model.transformer.blocks:
+                block.compile(dynamic=False)
+
+    @property
+    def elapsed(self) -> float:
+        """How much of the run has gone, in [0, 1] and past 1 when it is over."""
+        if self.config.num_steps:
+            return (self.progress.step - self.first_step) / self.config.num_steps
+        return (time.monotonic() - self.started) / self.config.deadline_s
+
+    def run(self) -> None:
+        causal_share = 0.0 if self.config.resume else self.config.ar_fraction
+        if causal_share > 0:
+            self._stage("causal", self.loader.streams(self.progress.step, self.config.causal_rows), causal_share)
+        self._stage("spans", self.loader.spans(self.progress.step, PLATEAU_NOISE), 1 - self.config.cooldown)
+        self.save("plateau")
+        self._stage("cooldown", self.loader.spans(self.progress.step, COOLDOWN_NOISE), 1.0)
+        self.save("snapshot")
+
+    def _stage(self, name: str, batches: Iterator[Batch | NDArray[np.int64]], until: float) -> None:
+        while self.elapsed < until:
+            losses = self._step(next(batches))
+            if self.progress.step % LOG_EVERY == 0 or self.progress.step == self.first_step + 1:
+                self._log(name, losses)
+            if time.monotonic() - self.saved_at > self.config.snapshot_s:
+                self.save("snapshot")
+
+    def _step(self, batch: Batch | NDArray[np.int64]) -> Losses:
+        new_steps = self.progress.step - self.first_step
+        factor = rate_factor(new_steps, self.elapsed, self.config.warmup_steps, self.config.cooldown)
+        set_rates(self.optimizers, factor)
+        self.optimizers[0].param_groups[0]["momentum"] = momentum_at(new_steps)
+        losses = self._backward(batch)
+        for optimizer in self.optimizers:
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=True)
+        self.average.update(self.model)
+        self.progress.step += 1
+        self.progress.tokens += _num_rows(batch) * self.config.shape.computed
+        return losses
+
+    def _backward(self, batch: Batch | NDArray[np.int64]) -> Losses:
+        """Gradients of the whole batch, in parts of `micro_rows`. Returns the last part's losses."""
+        num_parts = max(1, _num_rows(batch) // self.config.micro_rows)
+        losses: Losses | None = None
+        for part in range(num_parts):
+            rows = slice(part * self.config.micro_rows, (part + 1) * self.config.micro_rows)
+            with torch.autocast(self.device.type, torch.bfloat16, enabled=self.device.type == "cuda"):
+                losses = self._losses(batch, rows)
+            (losses.total / num_parts).backward()  # type: ignore[no-untyped-call]
+        assert losses is not None
+        return losses
+
+    def _losses(self, batch: Batch | NDArray[np.int64], rows: slice) -> Losses:
+        if isinstance(batch, Batch):
+            part = Batch(**{name: value[rows] for name, value in vars(batch).items()})
+            return span_loss(self.model, to_device(part, self.device))
+        return causal_loss(self.model, torch.from_numpy(batch[rows]).to(self.device))
+
+    def _log(self, stage: str, losses: Losses) -> None:
+        self.progress.seconds = self.base_seconds + time.monotonic() - self.started
+        row = {
+            "stage": stage,
+            "step": self.progress.step,
+            "tokens": self.progress.tokens,
+            "seconds": round(self.progress.seconds, 1),
+            "token_nats": round(losses.token.item(), 4),
+            "length_nats": round(losses.length.item(), 4),
+            "rate": round(self.optimizers[0].param_groups[0]["lr"], 5),
+        }
+        self._write_log(row)
+
+    def _write_log(self, row: dict[str, object]) -> None:
+        with (self.config.out / "log.jsonl").open("a", encoding="utf-8") as log:
+            log.write(json.dumps(row) + "\n")
+
+    def save(self, name: str) -> None:
+        """Writes the weights, the averaged weights and the state, and logs the validation loss of both."""
+        self.progress.seconds = self.base_seconds + time.monotonic() - self.started
+        model = self.model
+        raw = {key: value.detach().clone() for key, value in model.named_parameters()}
+        _write(self.config.out / name, model, self.tokenizer, self.progress)
+        scores = {"validation_nats": self._validate()}
+        _assign(model, self.average.values)
+        scores["validation_nats_average"] = self._validate()
+        _write(self.config.out / f"{name}-average", model, self.tokenizer, self.progress)
+        _assign(model, raw)
+        self._write_log({"saved": name, "step": self.progress.step, "tokens": self.progress.tokens, **scores})
+        self.saved_at = time.monotonic()
+
+    @torch.no_grad()
+    def _validate(self) -> float:
+        total, rows = 0.0, len(self.validation.context_ids)
+        for first in range(0, rows, 16):
+            losses = self._losses(self.validation, slice(first, first + 16))
+            total += losses.token.item() * min(16, rows - first)
+        return round(total / rows, 4)
+
+
+def _num_rows(batch: Batch | NDArray[np.int64]) -> int:
+    return len(batch.context_ids) if isinstance(batch, Batch) else len(batch)
+
+
+def validation_batch(config: RunConfig, tokenizer: Tokenizer, num_rows: int = 64) -> Batch:
+    """The same rows of held-out packages whatever the run: they compare runs and stages."""
+    pack = read_pack(config.pack, "validation")
+    rng = np.random.default_rng(12345)
+    examples = [draw_example(pack, tokenizer, config.shape, rng) for _ in range(num_rows)]
+    return collate(examples, config.shape, PLATEAU_NOISE, rng)
+
+
+def embedded_config(config: RunConfig, vocab_size: int) -> EmbeddedConfig:
+    transformer = TransformerConfig(
+        vocab_size=vocab_size,
+        dim=config.dim,
+        num_layers=config.num_layers,
+        num_heads=config.num_heads,
+        num_kv_heads=config.num_heads,
+        head_dim=config.head_dim,
+        mlp_dim=config.mlp_dim,
+    )
+    longest = config.context + config.gap // 2
+    return EmbeddedConfig(
+        transformer, config.hole_span, max_context=longest, max_hole=min(config.gap, config.hole_span)
+    )
+
+
+def _start(config: RunConfig, tokenizer: Tokenizer) -> tuple[Embedded, Progress]:
+    if config.resume is None:
+        model = Embedded(embedded_config(config, tokenizer.vocab_size))
+        model.initialize(torch.Generator().manual_seed(config.seed))
+        return model.to(config.device), Progress()
+    loaded = checkpoint.load(config.resume, config.device)
+    if loaded.tokenizer.sha256 != tokenizer.sha256:
+        raise ValueError(f"The weights in {config.resume} were trained with another tokenizer.")
+    state = json.loads((config.resume / "state.json").read_text(encoding="utf-8"))
+    model = loaded.model.train().requires_grad_(True)
+    return model, Progress(state["step"], state["tokens"], state["seconds"])
+
+
+def _record(config: RunConfig, tokenizer: Tokenizer) -> dict[str, str]:
+    """What identifies the run: kept in every snapshot."""
+    settings = {name: str(value) for name, value in asdict(config).items() if not isinstance(value, Path)}
+    return {
+        "pack_sha256": read_pack(config.pack, "train").sha256,
+        "tokenizer_sha256": tokenizer.sha256,
+        "settings": json.dumps(settings, sort_keys=True),
+    }
+
+
+def _write(folder: Path, model: Embedded, tokenizer: Tokenizer, progress: Progress) -> None:
+    checkpoint.save(folder, model, tokenizer, "int8")
+    (folder / "state.json").write_text(json.dumps(asdict(progress), indent=1) + "\n", encoding="utf-8")
+
+
+@torch.no_grad()
+def _assign(model: Embedded, values: dict[str, Tensor]) -> None:
+    for name, parameter in model.named_parameters():
+        parameter.copy_(values[name])

@@ -1,0 +1,190 @@
+"""The whole recipe at toy size: causal, spans, cooldown, resume, export, and the engine fills with the result."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from midfill_engine import checkpoint
+from midfill_engine.models.embedded import Embedded
+from midfill_engine.tokenizer import Tokenizer
+from training.data.pack import read_pack
+from training.data.rows import Batch, Noise, collate, draw_example
+from training.evaluate import evaluate
+from training.export import export, write_sources
+from training.lengths import refit
+from training.objective import span_hidden, span_loss, to_device
+from training.optimizer import orthogonalize, rate_factor
+from training.train import RunConfig, embedded_config, train
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(scope="module")
+def config(pack_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> RunConfig:
+    return RunConfig(
+        pack=pack_folder,
+        tokenizer=pack_folder / "tokenizer.json",
+        out=tmp_path_factory.mktemp("run"),
+        deadline_s=0.0,
+        num_steps=60,
+        dim=32,
+        num_layers=2,
+        num_heads=2,
+        head_dim=16,
+        mlp_dim=64,
+        context=96,
+        gap=48,
+        hole_span=64,
+        rows=8,
+        micro_rows=4,
+        warmup_steps=5,
+        num_workers=1,
+        num_threads=1,
+        device="cpu",
+    )
+
+
+@pytest.fixture(scope="module")
+def finished(config: RunConfig) -> RunConfig:
+    train(config)
+    return config
+
+
+@pytest.fixture
+def model(config: RunConfig, tokenizer: Tokenizer) -> Embedded:
+    made = Embedded(embedded_config(config, tokenizer.vocab_size))
+    generator = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for parameter in made.parameters():
+            parameter.normal_(std=parameter.shape[-1] ** -0.5, generator=generator)
+    return made
+
+
+@pytest.fixture
+def batch(config: RunConfig, tokenizer: Tokenizer) -> Batch:
+    rng = np.random.default_rng(1)
+    pack = read_pack(config.pack, "validation")
+    return collate([draw_example(pack, tokenizer, config.shape, rng) for _ in range(4)], config.shape, Noise(), rng)
+
+
+def read_log(folder: Path) -> list[dict[str, float]]:
+    return [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
+
+
+def test_run_learns_through_every_stage(finished: RunConfig) -> None:
+    rows = read_log(finished.out)
+    assert {row.get("stage") for row in rows} >= {"causal", "spans", "cooldown"}
+    saved = [row for row in rows if "saved" in row]
+    assert saved[-1]["validation_nats"] < 0.8 * rows[0]["token_nats"]
+
+
+def test_resumed_run_goes_on(finished: RunConfig, tmp_path: Path) -> None:
+    before = [row for row in read_log(finished.out) if "saved" in row][-1]
+    progress = train(replace(finished, out=tmp_path, resume=finished.out / "snapshot", num_steps=20))
+    rows = read_log(tmp_path)
+    assert rows[0]["step"] == before["step"] + 1 and progress.tokens > before["tokens"]
+    assert {row.get("stage") for row in rows} <= {"spans", "cooldown", None}
+    assert [row for row in rows if "saved" in row][-1]["validation_nats"] < before["validation_nats"] + 0.3
+
+
+def test_other_tokenizer_is_refused(finished: RunConfig, tmp_path: Path) -> None:
+    checkpoint.make_random(tmp_path)
+    with pytest.raises(ValueError, match="another tokenizer"):
+        train(replace(finished, tokenizer=tmp_path / "tokenizer.json", resume=finished.out / "snapshot"))
+
+
+def test_export_records_the_run_and_keeps_the_weights(finished: RunConfig, tmp_path: Path) -> None:
+    chosen = export(finished.out, tmp_path, "toy")
+    loaded = checkpoint.load(tmp_path)
+    assert loaded.config.name == "toy" and loaded.config.training["snapshot"] == chosen
+    original = checkpoint.load(finished.out / chosen).model.state_dict()
+    assert all(torch.equal(value, original[name]) for name, value in loaded.model.state_dict().items())
+
+
+def test_engine_fills_with_the_export(finished: RunConfig, tmp_path: Path) -> None:
+    export(finished.out, tmp_path, "toy")
+    report = evaluate(tmp_path, finished.pack, num_gaps=12, context=96)
+    assert 0 < report.bits_per_byte < 8
+    assert report.interval_own[0] <= report.exact_own <= report.interval_own[1]
+
+
+def test_int8_costs_little(model: Embedded, batch: Batch, tokenizer: Tokenizer, tmp_path: Path) -> None:
+    checkpoint.save(tmp_path, model, tokenizer, "int8")
+    with torch.no_grad():
+        exact = span_loss(model, to_device(batch, CPU)).token
+        rounded = span_loss(checkpoint.load(tmp_path).model, to_device(batch, CPU)).token
+    assert abs(exact - rounded) < 0.05
+
+
+def test_gap_never_changes_context(model: Embedded, batch: Batch) -> None:
+    changed = replace(batch, gap_ids=np.where(batch.gap_ids > 15, 20, batch.gap_ids))
+    assert (changed.gap_ids != batch.gap_ids).any()
+    with torch.no_grad():
+        context, gaps = span_hidden(model, to_device(batch, CPU))
+        changed_context, changed_gaps = span_hidden(model, to_device(changed, CPU))
+    assert torch.equal(context, changed_context)
+    assert not torch.equal(gaps, changed_gaps)
+
+
+def test_copies_do_not_see_each_other(model: Embedded, batch: Batch) -> None:
+    ids = batch.gap_ids.copy()
+    ids[:, 1] = np.where(ids[:, 1] > 15, 20, ids[:, 1])
+    with torch.no_grad():
+        _, gaps = span_hidden(model, to_device(batch, CPU))
+        _, changed = span_hidden(model, to_device(replace(batch, gap_ids=ids), CPU))
+    assert torch.equal(gaps[:, 0], changed[:, 0])
+
+
+def test_training_pass_equals_cached_step(model: Embedded, batch: Batch) -> None:
+    tensors = to_device(batch, CPU)
+    row = 0
+    num_context, num_gap = int((tensors.context_ids[row] > 0).sum()), int((tensors.gap_ids[row, 0] > 0).sum())
+    with torch.no_grad():
+        _, gaps = span_hidden(model, tensors)
+        _, keys = model.encode_context(
+            tensors.context_ids[row : row + 1, :num_context], tensors.context_positions[row : row + 1, :num_context]
+        )
+        stepped = model.step(
+            tensors.gap_ids[row : row + 1, 0, :num_gap], tensors.gap_positions[row : row + 1, :, :num_gap], keys
+        )
+        trained = model.transformer.logits(gaps[row, 0, :num_gap])
+    torch.testing.assert_close(stepped[0], trained, atol=1e-4, rtol=1e-4)
+
+
+def test_orthogonalized_matrices_are_nearly_orthogonal() -> None:
+    generator = torch.Generator().manual_seed(0)
+    for shape in ((2, 16, 64), (2, 64, 16)):
+        values = torch.linalg.svdvals(orthogonalize(torch.randn(shape, generator=generator)))
+        assert values.min() > 0.5 and values.max() < 1.3
+
+
+def test_rate_warms_up_and_cools_down() -> None:
+    assert rate_factor(0, 0.0, 10, 0.3) == pytest.approx(0.1)
+    assert rate_factor(50, 0.5, 10, 0.3) == 1.0
+    assert rate_factor(50, 0.85, 10, 0.3) == pytest.approx(0.525)
+    assert rate_factor(50, 1.2, 10, 0.3) == pytest.approx(0.05)
+
+
+def test_refitted_length_head_is_no_worse(finished: RunConfig, tmp_path: Path) -> None:
+    export(finished.out, tmp_path, "toy")
+    before = checkpoint.load(tmp_path).model
+    fitted = refit(tmp_path, finished.pack, num_rows=320)
+    after = checkpoint.load(tmp_path).model
+    assert fitted.after < 3.18
+    assert torch.equal(before.length_head.weight, after.length_head.weight) == (fitted.after >= fitted.before)
+    assert torch.equal(before.transformer.embedding.weight, after.transformer.embedding.weight)
+
+
+def test_sources_name_every_package(pack_folder: Path, tmp_path: Path) -> None:
+    names = (*read_pack(pack_folder, "train").package_names, "unused")
+    rows = [f"{name}\t1.0\tMIT" for name in names]
+    (tmp_path / "sources.tsv").write_text("\n".join(["name\tversion\tlicence", *rows]) + "\n")
+    assert write_sources(tmp_path / "sources.tsv", pack_folder, tmp_path / "used.tsv") == len(names) - 1
+    assert "unused" not in (tmp_path / "used.tsv").read_text()
+    (tmp_path / "sources.tsv").write_text("name\tversion\tlicence\n" + rows[0] + "\n")
+    with pytest.raises(ValueError, match="names no source of"):
+        write_sources(tmp_path / "sources.tsv", pack_folder, tmp_path / "used.tsv")

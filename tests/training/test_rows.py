@@ -1,0 +1,185 @@
+"""Gaps and rows: spans are what they claim, rows hold the document, masks complement, positions match the engine's."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from midfill_engine.models.embedded import DELETE, EOS, LENGTH_BUCKETS, MASK, PAD, lay_out
+from midfill_engine.tokenizer import Tokenizer, opening_ids
+from training.data import spans
+from training.data.pack import read_pack
+from training.data.rows import (
+    Noise,
+    RowShape,
+    choose_gaps,
+    collate,
+    draw_example,
+    draw_window,
+    make_example,
+    mask_gap,
+    split_at_gaps,
+)
+
+SHAPE = RowShape(context=96, gap=48, hole_span=64)
+TEXT = """\
+def load(path, mode="r"):
+    with open(path, mode) as file:
+        rows = [line.split(",") for line in file]
+
+        total = sum(len(row) for row in rows)
+    return rows, total
+
+
+print(load("a.csv"))
+"""
+
+
+@pytest.fixture
+def rng() -> np.random.Generator:
+    return np.random.default_rng(0)
+
+
+def test_bracketed_is_balanced(rng: np.random.Generator) -> None:
+    for _ in range(100):
+        span = spans.bracketed(TEXT, rng)
+        if span is not None:
+            inside = TEXT[slice(*span)]
+            assert spans.BRACKETS[TEXT[span[0] - 1]] == TEXT[span[1]]
+            assert all(inside.count(opening) == inside.count(closing) for opening, closing in spans.BRACKETS.items())
+
+
+def test_lines_never_leave_their_block(rng: np.random.Generator) -> None:
+    for chooser in (spans.one_line, spans.consecutive_lines):
+        for _ in range(100):
+            span = chooser(TEXT, rng)
+            assert span is not None
+            start = TEXT.rfind("\n", 0, span[0]) + 1
+            lines = [line for line in TEXT[start : span[1]].split("\n") if line.strip()]
+            indents = [len(line) - len(line.lstrip()) for line in lines]
+            assert min(indents) == indents[0]
+            assert TEXT[span[1] - 1] == "\n" or TEXT[span[1]] == "\n"
+
+
+def test_body_is_the_whole_block(rng: np.random.Generator) -> None:
+    found = {TEXT[slice(*span)] for span in (spans.body(TEXT, rng) for _ in range(50)) if span is not None}
+    assert TEXT[TEXT.index("with") : TEXT.index("\n\n\n")] in found
+    assert TEXT[TEXT.index("rows =") : TEXT.index("\n    return")] in found
+
+
+def test_rest_of_line_ends_at_the_end(rng: np.random.Generator) -> None:
+    for _ in range(50):
+        span = spans.rest_of_line(TEXT, rng)
+        assert span is not None
+        assert "\n" not in TEXT[slice(*span)] and TEXT[span[1]] == "\n"
+
+
+def test_choosers_without_a_place_say_so(rng: np.random.Generator) -> None:
+    for chooser in (spans.one_line, spans.consecutive_lines, spans.bracketed, spans.rest_of_line, spans.body):
+        assert chooser("\n\n", rng) is None
+    assert spans.characters("", rng) is None
+
+
+def test_gaps_and_texts_are_the_document(tokenizer: Tokenizer, rng: np.random.Generator) -> None:
+    for _ in range(50):
+        gaps = choose_gaps(TEXT, tokenizer, SHAPE.gap, rng)
+        texts, middles = split_at_gaps(TEXT, gaps)
+        joined = "".join(text + middle for text, middle in zip(texts, [*middles, ""], strict=True))
+        assert joined == TEXT
+
+
+def test_example_is_tokenised_as_at_inference(tokenizer: Tokenizer) -> None:
+    start = TEXT.index("rows, total")
+    example = make_example("python", TEXT, [(start, start + 11)], tokenizer, RowShape(400, 48, 64))
+    assert example is not None
+    assert example.texts[0] == opening_ids("python") + tokenizer.encode(TEXT[:start].rstrip(" "))
+    assert example.gaps == [tokenizer.encode(" rows, total")]
+    assert example.texts[1] == [*tokenizer.encode(TEXT[start + 11 :]), EOS]
+
+
+def test_trimming_keeps_the_text_next_to_the_gap(tokenizer: Tokenizer) -> None:
+    text = "a = 1\n" * 100 + "here\n" + "b = 2\n" * 100
+    start = text.index("here")
+    example = make_example(None, text, [(start, start + 4)], tokenizer, SHAPE)
+    assert example is not None
+    assert sum(map(len, example.texts)) == SHAPE.context
+    assert tokenizer.decode(example.texts[0]).endswith("a = 1")
+    assert tokenizer.decode(example.texts[1]).startswith("\nb = 2")
+
+
+def test_complementary_masks_hide_each_token_once(rng: np.random.Generator) -> None:
+    for length in range(1, 40):
+        masks = mask_gap(length, Noise(full_share=0.0), rng)
+        assert (masks.sum(axis=0) == 1).all()
+        assert masks[0].any()
+        assert mask_gap(length, Noise(full_share=1.0), rng)[0].all()
+
+
+def test_rows_match_the_engine(pack_folder: Path, tokenizer: Tokenizer, rng: np.random.Generator) -> None:
+    pack = read_pack(pack_folder, "train")
+    examples = [draw_example(pack, tokenizer, SHAPE, rng) for _ in range(20)]
+    batch = collate(examples, SHAPE, Noise(), rng)
+    for row, example in enumerate(examples):
+        holes = _hole_lengths(batch.gap_positions[row, 0], batch.targets[row], example.gaps)
+        layout = lay_out([len(text) for text in example.texts], holes, SHAPE.hole_span)
+        num_context, num_gap = len(layout.context_positions), layout.hole_positions.shape[1]
+        assert (batch.context_positions[row, :num_context] == layout.context_positions.numpy()).all()
+        assert (batch.gap_positions[row, :, :num_gap] == layout.hole_positions.numpy()).all()
+        assert (batch.edges[row, : len(holes)] == layout.edges.numpy()).all()
+        assert (batch.context_ids[row, num_context:] == PAD).all()
+        assert (batch.buckets[row, : len(holes)] >= 0).all() and (batch.buckets[row, len(holes) :] == -1).all()
+        assert LENGTH_BUCKETS[batch.buckets[row, 0]] >= len(example.gaps[0])
+
+
+def _hole_lengths(left: np.ndarray, targets: np.ndarray, gaps: list[list[int]]) -> list[int]:
+    """Each gap's length with its deletes, read off the row."""
+    lengths, used = [], 0
+    for gap in gaps:
+        end = used + len(gap)
+        while end < len(targets) and targets[end] == DELETE and left[end] == left[end - 1] + 1:
+            end += 1
+        lengths.append(end - used)
+        used = end
+    return lengths
+
+
+def test_loss_is_where_masks_are(pack_folder: Path, tokenizer: Tokenizer, rng: np.random.Generator) -> None:
+    pack = read_pack(pack_folder, "train")
+    examples = [draw_example(pack, tokenizer, SHAPE, rng) for _ in range(20)]
+    batch = collate(examples, SHAPE, Noise(), rng)
+    assert ((batch.weights > 0) == (batch.gap_ids == MASK)).all()
+    deletes = np.where(batch.targets == DELETE, batch.weights[:, 0], 0)
+    assert deletes.any()
+    assert (deletes.sum(axis=1) <= [len(example.gaps) + 1e-4 for example in examples]).all()
+
+
+def test_windows_start_at_a_line(pack_folder: Path, tokenizer: Tokenizer, rng: np.random.Generator) -> None:
+    pack = read_pack(pack_folder, "train")
+    files = [
+        tokenizer.decode(pack.tokens[start : start + length].tolist())
+        for start, length in zip(pack.starts, pack.lengths, strict=True)
+    ]
+    for _ in range(20):
+        _, text = draw_window(pack, tokenizer, 40, rng)
+        assert any(file.startswith(text) or "\n" + text in file for file in files)
+
+
+def test_pack_holds_out_whole_packages(pack_folder: Path) -> None:
+    train, validation = read_pack(pack_folder, "train"), read_pack(pack_folder, "validation")
+    assert set(validation.package_names) and not set(validation.package_names) & set(train.package_names)
+    assert "boltons" not in train.package_names + validation.package_names
+    assert len(set(train.languages.tolist())) == 3
+
+
+def test_damaged_shard_is_refused(pack_folder: Path, tmp_path: Path) -> None:
+    for file in pack_folder.glob("validation*"):
+        (tmp_path / file.name).write_bytes(file.read_bytes())
+    shard = tmp_path / "validation-00.bin"
+    shard.write_bytes(b"\0\0" + shard.read_bytes()[2:])
+    with pytest.raises(ValueError, match="is damaged"):
+        read_pack(tmp_path, "validation")
+
+
+def test_buckets_cover_every_gap() -> None:
+    assert torch.tensor(LENGTH_BUCKETS).diff().min() > 0
