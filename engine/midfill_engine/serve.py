@@ -121,10 +121,15 @@ def load(state: EngineState, options: ServeOptions) -> None:
 def make_ready(state: EngineState, options: ServeOptions) -> Ready:
     # Read when torch is loaded. Waiting threads that spin made a step ten times slower on a machine with other work.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-    from midfill_engine.denoise import denoise  # torch takes seconds to import, and the socket answers before that
+    import torch  # takes seconds to import, and the socket answers before that
+
+    from midfill_engine.denoise import denoise
+    from midfill_engine.device import choose_num_threads
     from midfill_engine.runtime import load_runtime
 
     runtime = load_runtime(options.model, options.device)
+    if runtime.device.type == "cpu":
+        torch.set_num_threads(choose_num_threads(runtime.loaded.parameters, torch.get_num_threads()))
 
     def fail() -> None:
         message = "the device was lost"
