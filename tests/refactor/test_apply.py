@@ -99,7 +99,6 @@ def test_a_dirty_planned_file_is_refused_and_another_is_not(tmp_path: Path) -> N
     (root / "a.py").write_bytes(tree.before["a.py"] + b"mine = 1\n")
     second = tree.open()
     with second as journal:
-        journal.set_states([])
         holes = [journal.hole(number) for number in (1, 4)]
         with pytest.raises(MidfillError) as raised:
             Writer(journal, root).apply(holes, is_git=True)

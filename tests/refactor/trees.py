@@ -15,7 +15,7 @@ HOLE = b"..."
 
 @dataclass(frozen=True)
 class Tree:
-    """A tree with one run whose fills are accepted. `before` and `after` are what the files hold without and with them."""
+    """A tree with one run; `before` and `after` are what its files hold without and with all fills."""
 
     place: Place
     journal_path: Path

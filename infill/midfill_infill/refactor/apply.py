@@ -26,12 +26,12 @@ from midfill_infill.refactor.records import (
     State,
     Trouble,
 )
-from midfill_infill.refactor.writes import in_groups, recover, write_group
+from midfill_infill.refactor.writes import GROUP, in_groups, recover, write_group
 from midfill_infill.spans import Hole
 from midfill_infill.syntax import find_problems
 
-# How often a file is read again when somebody writes it at the very moment.
-_TRIES: Final = 5
+# How often a file is read again when somebody writes it at the very moment; the first time with others, then alone.
+_TRIES: Final = 8
 Note = Callable[[str], None]
 
 
@@ -98,7 +98,7 @@ class Writer:
         for left in range(_TRIES, 0, -1):
             again: list[tuple[int, list[HoleRow]]] = []
             rewrites = self._prepare_all(waiting, prepare, report)
-            for group in in_groups(rewrites):
+            for group in in_groups(rewrites, GROUP if left == _TRIES else 1):
                 written = write_group(self.journal, self.run_id, group)
                 report.num_files += len(written.done)
                 report.troubles += written.troubles

@@ -1,0 +1,144 @@
+"""Somebody else edits planned files while fills are applied and undone: no edit of theirs is ever lost."""
+
+import os
+import random
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from tests.refactor.trees import Tree, make_tree, source
+
+from midfill_infill.refactor import replace
+from midfill_infill.refactor.apply import Writer, written_holes
+from midfill_infill.refactor.records import State
+from midfill_infill.refactor.replace import Swap, digest
+
+Edit = Callable[[Path, bytes], None]
+
+
+def append(path: Path, line: bytes) -> None:
+    with open(path, "ab") as file:
+        file.write(line)
+
+
+def rename_over(path: Path, line: bytes) -> None:
+    """As vim and most editors save."""
+    young = path.with_name(path.name + ".young")
+    young.write_bytes(path.read_bytes() + line)
+    os.replace(young, path)
+
+
+class Editor(threading.Thread):
+    """Adds numbered lines to files at random times. An edit is a read and a write, made while nobody else edits.
+
+    An editor that renames reads first: what comes between would be lost by the editor itself, whoever writes. So
+    those edits take turns with us, and only appends, which lose nothing by themselves, race.
+    """
+
+    def __init__(self, tree: Tree, num_edits: int, seed: int) -> None:
+        super().__init__()
+        self.tree, self.num_edits, self.chance = tree, num_edits, random.Random(seed)
+        self.made: list[tuple[str, bytes]] = []
+        self.stop = False
+
+    def run(self) -> None:
+        names = list(self.tree.before)
+        for number in range(self.num_edits):
+            name = self.chance.choice(names)
+            line = b"# edit %d\n" % number
+            append(self.tree.root / name, line)
+            self.made.append((name, line))
+            threading.Event().wait(self.chance.uniform(0, 0.008))
+
+
+def race(folder: Path, *, num_edits: int, seed: int) -> tuple[int, int]:
+    """Returns how many holes were asked for and how many were written while edits went on elsewhere in the files."""
+    tree = make_tree(folder, {f"m{number}.py": source(number, padding=6) for number in range(12)})
+    editor = Editor(tree, num_edits, seed)
+    editor.start()
+    asked = written = 0
+    with tree.open() as journal:
+        while editor.is_alive():
+            holes = list(journal.holes_in(State.ACCEPTED, State.UNDONE))
+            asked += len(holes)
+            written += Writer(journal, tree.root).apply(holes, is_git=False).count(State.APPLIED)
+            Writer(journal, tree.root).undo(written_holes(journal))
+        editor.join()
+        Writer(journal, tree.root).undo(written_holes(journal))
+    contents = tree.contents()
+    for name, line in editor.made:
+        assert line in contents[name], "an edit was lost"
+    lines = [line for name in tree.before for line in contents[name].splitlines() if line.startswith(b"# edit")]
+    assert len(lines) == len(editor.made), "an edit is there twice"
+    for name, data in tree.before.items():
+        assert contents[name].startswith(data)
+    assert set(contents) == set(tree.before)
+    return asked, written
+
+
+def test_edits_of_a_second_writer_are_kept(tmp_path: Path) -> None:
+    asked, written = race(tmp_path / "repo", num_edits=300, seed=3)
+    assert asked and written >= 0.9 * asked
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(0)
+def test_a_thousand_edits_of_a_second_writer(tmp_path: Path) -> None:
+    asked, written = race(tmp_path / "repo", num_edits=1000, seed=5)
+    print(f"1000 edits: 0 lost; {written} of {asked} holes written while the files were edited elsewhere")
+
+
+@pytest.mark.parametrize("edit", [append, rename_over])
+def test_an_edit_just_before_the_exchange_is_put_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, edit: Edit
+) -> None:
+    target, staged = tmp_path / "a", tmp_path / "staged"
+    target.write_bytes(b"old")
+    staged.write_bytes(b"new")
+    real = replace.exchange
+    calls = []
+
+    def edit_first(first: Path, second: Path) -> bool:
+        if not calls:
+            edit(target, b" and theirs")
+        calls.append(first)
+        return real(first, second)
+
+    monkeypatch.setattr(replace, "exchange", edit_first)
+    assert replace.swap(staged, target, digest(b"old"), digest(b"new")) is Swap.CHANGED
+    replace.dispose(staged, target, digest(b"new"))
+    assert target.read_bytes() == b"old and theirs"
+    assert os.listdir(tmp_path) == ["a"]
+
+
+def test_an_edit_through_an_open_descriptor_is_put_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    target, staged = tmp_path / "a", tmp_path / "staged"
+    target.write_bytes(b"old")
+    staged.write_bytes(b"new")
+    file = open(target, "ab")
+    timer = threading.Timer(0.1, lambda: (file.write(b" and late"), file.close()))
+    timer.start()
+    assert replace.swap(staged, target, digest(b"old"), digest(b"new")) is Swap.CHANGED
+    timer.join()
+    replace.dispose(staged, target, digest(b"new"))
+    assert target.read_bytes() == b"old and late"
+
+
+def test_edits_of_both_files_leave_both(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    target, staged = tmp_path / "a", tmp_path / "staged"
+    target.write_bytes(b"old")
+    staged.write_bytes(b"new")
+    real = replace.exchange
+
+    def edit_both(first: Path, second: Path) -> bool:
+        append(second, b" one")
+        swapped = real(first, second)
+        append(second, b" two")
+        return swapped
+
+    monkeypatch.setattr(replace, "exchange", edit_both)
+    assert replace.swap(staged, target, digest(b"old"), digest(b"new")) is Swap.CHANGED
+    replace.dispose(staged, target, digest(b"new"))
+    found = {path.read_bytes() for path in tmp_path.iterdir()}
+    assert found == {b"old one", b"new two"}
