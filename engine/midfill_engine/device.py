@@ -1,5 +1,6 @@
 """Chooses where and in which number format a model runs. Knows the machine, not the model."""
 
+import os
 import platform
 from functools import cache
 from pathlib import Path
@@ -36,7 +37,7 @@ def choose_dtype(device: torch.device) -> torch.dtype:
 
 
 def choose_num_threads(parameters: int, present: int) -> int:
-    """One thread for a small model on the CPU: two gained a tenth when idle and took twice as long beside other work."""
+    """One thread for a small model on the CPU: two gained a tenth when idle, and took twice as long beside others."""
     return 1 if parameters < ONE_THREAD_PARAMETERS else present
 
 
@@ -49,3 +50,12 @@ def cpu_flags() -> frozenset[str]:
         if line.startswith("flags"):
             return frozenset(line.partition(":")[2].split())
     return frozenset()
+
+
+def free_bytes(device: torch.device) -> int:
+    """What fills may use of the device's memory, as it is once the model is loaded: three quarters of what is free."""
+    if device.type == "cuda":
+        free, _ = torch.cuda.mem_get_info(device)
+        return free * 3 // 4
+    pages = os.sysconf("SC_AVPHYS_PAGES") if "SC_AVPHYS_PAGES" in os.sysconf_names else 2**20
+    return pages * os.sysconf("SC_PAGE_SIZE") * 3 // 4
