@@ -1,0 +1,366 @@
+"""Attention of a few fresh rows to a long cached context and to each other, without joining the two in memory.
+
+R fresh rows of all sequences in a row, H query heads, K key/value heads, E head width. A sequence's keys are cut into
+splits of fixed length: how a row is computed depends on its own sequence alone, so packing changes no bit. Programs
+stay on their multiprocessors and take their work from a list in device memory, so a captured graph serves every
+mixture of lengths. Knows sequences as runs of rows and runs of slots, nothing else.
+
+Splitting over keys: Flash-Decoding (Dao et al. 2023); packing the query heads of a group: GQA (arXiv 2305.13245).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from midfill_kernels.launch import ceil_div, count_processors, is_interpreted, multiply
+from midfill_kernels.quantize import FP8_MAX, Quantized
+
+SPLIT_KEYS: Final = 512  # a constant: it fixes the order of sums
+PAIR_BLOCK: Final = 64  # (row, query head) pairs a program holds at once
+KEY_BLOCK: Final = 64
+ITEM_FIELDS: Final = 9
+PROGRAMS_PER_PROCESSOR: Final = 2
+LOG2_E: Final = 1.4426950408889634
+
+
+@dataclass(frozen=True)
+class GapSequence:
+    """`num_rows` fresh rows, and `context_length` cached keys from slot `context_start` on.
+
+    Strides are in head widths. By default the cache is [slots, K, E]; keys kept elsewhere are found through `Strides`.
+    """
+
+    num_rows: int
+    context_start: int
+    context_length: int
+    strides: "Strides | None" = None
+
+
+@dataclass(frozen=True)
+class Strides:
+    """Where a sequence's context stands relative to the cache's first element, all counted in head widths.
+
+    Key s of head k is at `offset + s * key + k * head`; `context_start` counts on top. Any memory of the device can be
+    reached so, if it is a whole number of head widths away.
+    """
+
+    offset: int
+    key: int
+    head: int
+
+
+def strides_between(cache: Tensor, context: Tensor) -> Strides:
+    """The strides of `context` [K, S, E], of any allocation, seen from `cache`. Raises ValueError where none exist."""
+    distance, width = context.data_ptr() - cache.data_ptr(), context.shape[-1]
+    if context.stride(2) != 1 or distance % (width * cache.element_size()):
+        raise ValueError("cached keys must be whole head widths away from the cache and contiguous by head")
+    return Strides(distance // (width * cache.element_size()), context.stride(1) // width, context.stride(0) // width)
+
+
+@dataclass(frozen=True)
+class GapSchedule:
+    """Work for a batch of sequences, in device memory.
+
+    `items` [W, 9] int64: first row, rows, pair block, where the keys begin, how many, the strides of keys and of heads
+    (all in head widths), whether they are the fresh ones, first partial result. `count` [1] of them hold. `row_parts`
+    [R, 3] int64: a row's first partial result, the stride to its next, how many. `num_parts` partial results in all.
+    """
+
+    items: Tensor
+    count: Tensor
+    row_parts: Tensor
+    num_parts: int
+
+    def refill(self, other: "GapSchedule") -> None:
+        """Takes over the work of `other` in place, for graphs that were captured with this one. Raises ValueError."""
+        held = other.items.shape[0]
+        if held > self.items.shape[0] or other.num_parts > self.num_parts or len(other.row_parts) > len(self.row_parts):
+            raise ValueError("the batch is larger than the schedule was made for: make one with more room")
+        self.items[:held].copy_(other.items, non_blocking=True)
+        self.count.copy_(other.count, non_blocking=True)
+        self.row_parts[: len(other.row_parts)].copy_(other.row_parts, non_blocking=True)
+        self.row_parts[len(other.row_parts) :, 2] = 0
+
+
+def schedule_gaps(
+    sequences: Sequence[GapSequence],
+    heads: tuple[int, int],
+    device: torch.device,
+    *,
+    split_keys: int = SPLIT_KEYS,
+    pair_block: int = PAIR_BLOCK,
+    num_rows: int | None = None,
+    room: int = 1,
+) -> GapSchedule:
+    """Cuts the work of `sequences` for `heads` (H, K). With `num_rows` there are rows of padding at the end.
+
+    `room` times as many items and partial results can be held later (see `GapSchedule.refill`).
+    """
+    items: list[tuple[int, ...]] = []
+    row_parts: list[tuple[int, int, int]] = []
+    first_row = first_part = 0
+    num_heads, num_keys = heads
+    for sequence in sequences:
+        away = sequence.strides or Strides(0, num_keys, 1)
+        context_base = away.offset + sequence.context_start * away.key
+        segments = [
+            (context_base, sequence.context_length, away.key, away.head, 0),
+            (first_row * num_keys, sequence.num_rows, num_keys, 1, 1),
+        ]
+        runs = [
+            (base + offset * key, min(split_keys, length - offset), key, head, own)
+            for base, length, key, head, own in segments
+            for offset in range(0, length, split_keys)
+        ]
+        for number, run in enumerate(runs):
+            for block in range(ceil_div(sequence.num_rows * (num_heads // num_keys), pair_block)):
+                items.append((first_row, sequence.num_rows, block, *run, first_part + number * sequence.num_rows))
+        row_parts += [(first_part + row, sequence.num_rows, len(runs)) for row in range(sequence.num_rows)]
+        first_row += sequence.num_rows
+        first_part += len(runs) * sequence.num_rows
+    row_parts += [(0, 0, 0)] * ((num_rows or first_row) - first_row)
+    table = torch.zeros(max(1, len(items)) * room, ITEM_FIELDS, dtype=torch.int64)
+    table[: len(items)] = torch.tensor(items, dtype=torch.int64).view(-1, ITEM_FIELDS)
+    return GapSchedule(
+        table.to(device),
+        torch.tensor([len(items)], dtype=torch.int64, device=device),
+        torch.tensor(row_parts, dtype=torch.int64, device=device).view(-1, 3),
+        max(1, first_part) * room,
+    )
+
+
+def gap_attention_reference(
+    q: Tensor, own: tuple[Tensor, Tensor], cache: tuple[Tensor, Tensor], sequences: Sequence[GapSequence]
+) -> Tensor:
+    """The definition in fp32: every fresh row attends to its sequence's context and fresh rows. [R, H * E]."""
+    out = torch.zeros(q.shape, dtype=torch.float32, device=q.device)
+    first = 0
+    for sequence in sequences:
+        rows = slice(first, first + sequence.num_rows)
+        slots = slice(sequence.context_start, sequence.context_start + sequence.context_length)
+        k, v = (torch.cat((old[slots], new[rows])).float().transpose(0, 1) for old, new in zip(cache, own, strict=True))
+        mixed = torch.nn.functional.scaled_dot_product_attention(
+            q[rows].float().transpose(0, 1)[None], k[None], v[None], enable_gqa=True
+        )
+        out[rows] = mixed[0].transpose(0, 1)
+        first += sequence.num_rows
+    return out.flatten(1)
+
+
+def gap_attention(
+    q: Tensor,
+    own: tuple[Tensor, Tensor],
+    cache: tuple[Tensor, Tensor],
+    schedule: GapSchedule,
+    *,
+    pair_block: int = PAIR_BLOCK,
+    key_block: int = KEY_BLOCK,
+) -> Tensor:
+    """[R, H * E] in the dtype of `q` [R, H, E]. `own` and `cache` are keys and values, [R, K, E] and [slots, K, E].
+
+    All contiguous, keys already rotated. Rows of padding come out as zeros. `pair_block` is the schedule's.
+    """
+    parts, weights = _attend(q, own, cache, schedule, pair_block, key_block)
+    out = torch.empty(q.shape[0], q.shape[1] * q.shape[2], dtype=q.dtype, device=q.device)
+    _reduce(q, parts, weights, schedule, out, None, 0)
+    return out
+
+
+def gap_attention_fp8(
+    q: Tensor,
+    own: tuple[Tensor, Tensor],
+    cache: tuple[Tensor, Tensor],
+    schedule: GapSchedule,
+    group: int,
+    *,
+    pair_block: int = PAIR_BLOCK,
+    key_block: int = KEY_BLOCK,
+) -> Quantized:
+    """As `gap_attention`, with the result in fp8, one scale for every `group` columns."""
+    parts, weights = _attend(q, own, cache, schedule, pair_block, key_block)
+    columns = q.shape[1] * q.shape[2]
+    assert columns % group == 0
+    out = torch.empty(q.shape[0], columns, dtype=torch.float8_e4m3fn, device=q.device)
+    scales = torch.empty(q.shape[0], columns // group, dtype=torch.float32, device=q.device)
+    _reduce(q, parts, weights, schedule, out, scales, group)
+    return Quantized(out, scales)
+
+
+def _attend(
+    q: Tensor,
+    own: tuple[Tensor, Tensor],
+    cache: tuple[Tensor, Tensor],
+    schedule: GapSchedule,
+    pair_block: int,
+    key_block: int,
+) -> tuple[Tensor, Tensor]:
+    """Partial results [P, H, E] in fp32 and their log-sum-exps to base 2 [P, H]."""
+    assert all(tensor.is_contiguous() for tensor in (q, *own, *cache))
+    _, num_heads, width = q.shape
+    num_keys = own[0].shape[1]
+    parts = torch.empty(schedule.num_parts, num_heads, width, dtype=torch.float32, device=q.device)
+    weights = torch.empty(schedule.num_parts, num_heads, dtype=torch.float32, device=q.device)
+    most = schedule.items.shape[0] * num_keys
+    _attend_split[(min(most, PROGRAMS_PER_PROCESSOR * count_processors(q.device)),)](
+        q,
+        own[0],
+        own[1],
+        cache[0],
+        cache[1],
+        schedule.items,
+        schedule.count,
+        parts,
+        weights,
+        LOG2_E * width**-0.5,
+        FIELDS=ITEM_FIELDS,
+        QUERY=num_heads,
+        KEY_VALUE=num_keys,
+        WIDTH=width,
+        B_PAIRS=pair_block,
+        B_KEYS=key_block,
+        UPCAST=is_interpreted(),
+        num_warps=4,
+        num_stages=3,
+    )
+    return parts, weights
+
+
+def _reduce(
+    q: Tensor, parts: Tensor, weights: Tensor, schedule: GapSchedule, out: Tensor, scales: Tensor | None, group: int
+) -> None:
+    num_rows, num_heads, width = q.shape
+    b_heads = max(1, min(triton.next_power_of_2(num_heads), max(512, group) // width))
+    _join_splits[(num_rows, ceil_div(num_heads, b_heads))](
+        parts,
+        weights,
+        schedule.row_parts,
+        out,
+        scales,
+        QUERY=num_heads,
+        WIDTH=width,
+        GROUP=group,
+        FP8_LIMIT=FP8_MAX,
+        B_HEADS=b_heads,
+        num_warps=2,
+    )
+
+
+@triton.jit
+def _attend_split(
+    p_q,
+    p_own_k,
+    p_own_v,
+    p_cache_k,
+    p_cache_v,
+    p_items,
+    p_count,
+    p_parts,
+    p_weights,
+    scale,
+    FIELDS: tl.constexpr,
+    QUERY: tl.constexpr,
+    KEY_VALUE: tl.constexpr,
+    WIDTH: tl.constexpr,
+    B_PAIRS: tl.constexpr,
+    B_KEYS: tl.constexpr,
+    UPCAST: tl.constexpr,
+):
+    heads_per_key: tl.constexpr = QUERY // KEY_VALUE
+    count = tl.load(p_count).to(tl.int32) * KEY_VALUE
+    o_width = tl.arange(0, WIDTH)
+    for work in range(tl.program_id(0), count, tl.num_programs(0)):
+        p_item = p_items + (work // KEY_VALUE) * FIELDS
+        i_key_head = work % KEY_VALUE
+        first_row = tl.load(p_item)
+        num_rows = tl.load(p_item + 1)
+        num_keys = tl.load(p_item + 4).to(tl.int32)
+        key_stride = tl.load(p_item + 5)
+        first_part = tl.load(p_item + 8)
+        if tl.load(p_item + 7) > 0:
+            p_k = p_own_k
+            p_v = p_own_v
+        else:
+            p_k = p_cache_k
+            p_v = p_cache_v
+        base = tl.load(p_item + 3) + i_key_head * tl.load(p_item + 6)
+        p_k += base * WIDTH
+        p_v += base * WIDTH
+        o_pair = tl.load(p_item + 2) * B_PAIRS + tl.arange(0, B_PAIRS)
+        o_row = o_pair // heads_per_key
+        o_head = i_key_head * heads_per_key + o_pair % heads_per_key
+        m_pair = o_row < num_rows
+        q = tl.load(
+            p_q + ((first_row + o_row) * QUERY + o_head)[:, None] * WIDTH + o_width[None, :], m_pair[:, None], 0.0
+        )
+        highest = tl.full((B_PAIRS,), float("-inf"), tl.float32)
+        total = tl.zeros((B_PAIRS,), tl.float32)
+        mixed = tl.zeros((B_PAIRS, WIDTH), tl.float32)
+        for start in range(0, num_keys, B_KEYS):
+            o_key = start + tl.arange(0, B_KEYS)
+            m_key = o_key < num_keys
+            o_slot = o_key * key_stride * WIDTH
+            k = tl.load(p_k + o_slot[None, :] + o_width[:, None], m_key[None, :], 0.0)
+            scores = multiply(q, k, tl.zeros((B_PAIRS, B_KEYS), tl.float32), UPCAST) * scale
+            scores = tl.where(m_key[None, :], scores, float("-inf"))
+            higher = tl.maximum(highest, tl.max(scores, axis=1))
+            shrink = tl.exp2(highest - higher)
+            share = tl.exp2(scores - higher[:, None])
+            total = total * shrink + tl.sum(share, axis=1)
+            v = tl.load(p_v + o_slot[:, None] + o_width[None, :], m_key[:, None], 0.0)
+            mixed = multiply(share.to(v.dtype), v, mixed * shrink[:, None], UPCAST)
+            highest = higher
+        o_part = (first_part + o_row) * QUERY + o_head
+        tl.store(p_parts + o_part[:, None] * WIDTH + o_width[None, :], mixed / total[:, None], m_pair[:, None])
+        tl.store(p_weights + o_part, highest + tl.log2(total), m_pair)
+
+
+@triton.jit
+def _join_splits(
+    p_parts,
+    p_weights,
+    p_row_parts,
+    p_out,
+    p_scales,
+    QUERY: tl.constexpr,
+    WIDTH: tl.constexpr,
+    GROUP: tl.constexpr,
+    FP8_LIMIT: tl.constexpr,
+    B_HEADS: tl.constexpr,
+):
+    i_row = tl.program_id(0).to(tl.int64)
+    o_head = tl.program_id(1) * B_HEADS + tl.arange(0, B_HEADS)
+    o_width = tl.arange(0, WIDTH)
+    m_head = o_head < QUERY
+    first = tl.load(p_row_parts + i_row * 3)
+    stride = tl.load(p_row_parts + i_row * 3 + 1)
+    count = tl.load(p_row_parts + i_row * 3 + 2).to(tl.int32)
+    highest = tl.full((B_HEADS,), -1e30, tl.float32)
+    total = tl.zeros((B_HEADS,), tl.float32)
+    mixed = tl.zeros((B_HEADS, WIDTH), tl.float32)
+    for part in range(count):
+        o_part = (first + part * stride) * QUERY + o_head
+        weight = tl.load(p_weights + o_part, m_head, -1e30)
+        higher = tl.maximum(highest, weight)
+        shrink = tl.exp2(highest - higher)
+        share = tl.exp2(weight - higher)
+        value = tl.load(p_parts + o_part[:, None] * WIDTH + o_width[None, :], m_head[:, None], 0.0)
+        mixed = mixed * shrink[:, None] + value * share[:, None]
+        total = total * shrink + share
+        highest = higher
+    mixed = mixed / tl.where(total > 0, total, 1.0)[:, None]
+    if GROUP == 0:
+        o_out = i_row * (QUERY * WIDTH) + o_head[:, None] * WIDTH + o_width[None, :]
+        tl.store(p_out + o_out, mixed.to(p_out.dtype.element_ty), m_head[:, None])
+    else:
+        groups = tl.reshape(mixed, (B_HEADS * WIDTH // GROUP, GROUP))
+        scale = tl.maximum(tl.max(tl.abs(groups), axis=1), 1e-12) / FP8_LIMIT
+        o_group = tl.program_id(1) * (B_HEADS * WIDTH // GROUP) + tl.arange(0, B_HEADS * WIDTH // GROUP)
+        m_group = o_group < QUERY * WIDTH // GROUP
+        tl.store(p_scales + i_row * (QUERY * WIDTH // GROUP) + o_group, scale, m_group)
+        o_out = i_row * (QUERY * WIDTH) + o_group[:, None] * GROUP + tl.arange(0, GROUP)[None, :]
+        tl.store(p_out + o_out, (groups / scale[:, None]).to(p_out.dtype.element_ty), m_group[:, None])

@@ -1,0 +1,182 @@
+"""From the joint q, k, v product to attention's inputs: sum, bias, q/k norm, rotation, keys and values written.
+
+S partial products, R rows, H query heads, K key/value heads, E head width, P ways of counting positions (heads are
+split evenly among them). Knows no sequence: where a row's key and value go is told by its slot.
+"""
+
+from dataclasses import dataclass
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Heads:
+    """`query` heads share `key_value` heads evenly; `width` is a power of two. With `norm` q and k are RMS-normed."""
+
+    query: int
+    key_value: int
+    width: int
+    norm: bool = False
+    eps: float = 1e-6
+
+    @property
+    def columns(self) -> int:
+        """Width of the joint product: all query heads, then the keys', then the values'."""
+        return (self.query + 2 * self.key_value) * self.width
+
+
+def rotary_tables(positions: Tensor, width: int, base: float) -> tuple[Tensor, Tensor]:
+    """Cosines and sines [P, R, E / 2] in fp32 for `positions` [P, R] (RoFormer, arXiv 2104.09864)."""
+    exponents = torch.arange(0, width, 2, device=positions.device, dtype=torch.float32) / width
+    angles = positions.float()[..., None] * (base**-exponents)
+    return angles.cos(), angles.sin()
+
+
+def norm_rotate_store_reference(
+    parts: Tensor,
+    heads: Heads,
+    tables: tuple[Tensor, Tensor],
+    *,
+    bias: Tensor | None = None,
+    gains: tuple[Tensor, Tensor] | None = None,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The definition, in fp32: q [R, H, E], k and v [R, K, E]. Halves rotate against each other (GPT-NeoX's layout)."""
+    total = parts.float().sum(dim=0) + (0 if bias is None else bias.float())
+    sizes = [heads.query * heads.width, heads.key_value * heads.width, heads.key_value * heads.width]
+    q, k, v = (piece.unflatten(1, (-1, heads.width)) for piece in total.split(sizes, dim=1))
+    if heads.norm:
+        q_gain, k_gain = gains or (None, None)
+        q = torch.nn.functional.rms_norm(q, (heads.width,), None if q_gain is None else q_gain.float(), heads.eps)
+        k = torch.nn.functional.rms_norm(k, (heads.width,), None if k_gain is None else k_gain.float(), heads.eps)
+    return _rotate(q, tables), _rotate(k, tables), v
+
+
+def _rotate(x: Tensor, tables: tuple[Tensor, Tensor]) -> Tensor:
+    cos, sin = (table.repeat_interleave(x.shape[1] // table.shape[0], dim=0).transpose(0, 1) for table in tables)
+    left, right = x.chunk(2, dim=-1)
+    return torch.cat((left * cos - right * sin, right * cos + left * sin), dim=-1)
+
+
+def norm_rotate_store(
+    parts: Tensor,
+    heads: Heads,
+    tables: tuple[Tensor, Tensor],
+    keys: Tensor,
+    values: Tensor,
+    slots: Tensor,
+    *,
+    bias: Tensor | None = None,
+    gains: tuple[Tensor, Tensor] | None = None,
+) -> Tensor:
+    """Returns q [R, H, E] in the dtype of `keys`; row r's key and value go to `keys[slots[r]]` and `values[slots[r]]`.
+
+    `parts` [S, R, (H + 2K)E] fp32, `tables` as `rotary_tables` makes them, `keys` and `values` [slots, K, E]
+    contiguous, `slots` [R] int64. A negative slot writes nothing. `bias` [(H + 2K)E], `gains` one [E] each for q and k.
+    """
+    num_parts, num_rows, columns = parts.shape
+    assert parts.is_contiguous() and columns == heads.columns and slots.shape == (num_rows,)
+    assert keys.is_contiguous() and values.is_contiguous()
+    q = torch.empty(num_rows, heads.query, heads.width, dtype=keys.dtype, device=parts.device)
+    cos, sin = tables
+    _norm_rotate_store[(num_rows, heads.query + 2 * heads.key_value)](
+        parts,
+        bias,
+        gains[0] if gains else None,
+        gains[1] if gains else None,
+        cos,
+        sin,
+        slots,
+        q,
+        keys,
+        values,
+        num_parts,
+        num_rows,
+        heads.eps,
+        QUERY=heads.query,
+        KEY_VALUE=heads.key_value,
+        HALF=heads.width // 2,
+        TABLES=cos.shape[0],
+        NORM=heads.norm,
+        HAS_GAIN=gains is not None,
+        HAS_BIAS=bias is not None,
+        num_warps=1,
+    )
+    return q
+
+
+@triton.jit
+def _norm_rotate_store(
+    p_parts,
+    p_bias,
+    p_q_gain,
+    p_k_gain,
+    p_cos,
+    p_sin,
+    p_slots,
+    p_q,
+    p_k,
+    p_v,
+    num_parts,
+    num_rows,
+    eps,
+    QUERY: tl.constexpr,
+    KEY_VALUE: tl.constexpr,
+    HALF: tl.constexpr,
+    TABLES: tl.constexpr,
+    NORM: tl.constexpr,
+    HAS_GAIN: tl.constexpr,
+    HAS_BIAS: tl.constexpr,
+):
+    i_row = tl.program_id(0).to(tl.int64)
+    i_head = tl.program_id(1).to(tl.int64)
+    o_left = i_head * 2 * HALF + tl.arange(0, HALF)
+    o_right = o_left + HALF
+    columns: tl.constexpr = (QUERY + 2 * KEY_VALUE) * 2 * HALF
+    left = tl.zeros((HALF,), tl.float32)
+    right = tl.zeros((HALF,), tl.float32)
+    for part in range(num_parts):
+        p_row = p_parts + (part * num_rows.to(tl.int64) + i_row) * columns
+        left += tl.load(p_row + o_left)
+        right += tl.load(p_row + o_right)
+    if HAS_BIAS:
+        left += tl.load(p_bias + o_left).to(tl.float32)
+        right += tl.load(p_bias + o_right).to(tl.float32)
+    if i_head < QUERY + KEY_VALUE:
+        o_half = tl.arange(0, HALF)
+        is_query = i_head < QUERY
+        if NORM:
+            mean = tl.sum(left * left + right * right, axis=0) / (2 * HALF)
+            left *= tl.rsqrt(mean + eps)
+            right *= tl.rsqrt(mean + eps)
+            if HAS_GAIN:
+                if is_query:
+                    p_gain = p_q_gain
+                else:
+                    p_gain = p_k_gain
+                left *= tl.load(p_gain + o_half).to(tl.float32)
+                right *= tl.load(p_gain + HALF + o_half).to(tl.float32)
+        of_kind = tl.where(is_query, i_head * TABLES // QUERY, (i_head - QUERY) * TABLES // KEY_VALUE)
+        o_table = (of_kind * num_rows + i_row) * HALF + o_half
+        cos = tl.load(p_cos + o_table)
+        sin = tl.load(p_sin + o_table)
+        turned = left * cos - right * sin
+        right = right * cos + left * sin
+        left = turned
+    if i_head < QUERY:
+        p_out = p_q + i_row * (QUERY * 2 * HALF) + o_left
+        tl.store(p_out, left.to(p_q.dtype.element_ty))
+        tl.store(p_out + HALF, right.to(p_q.dtype.element_ty))
+    else:
+        slot = tl.load(p_slots + i_row)
+        i_key = (i_head - QUERY) % KEY_VALUE
+        if i_head < QUERY + KEY_VALUE:
+            p_cache = p_k
+        else:
+            p_cache = p_v
+        p_out = p_cache + (slot * KEY_VALUE + i_key) * 2 * HALF + tl.arange(0, HALF)
+        if slot >= 0:
+            tl.store(p_out, left.to(p_k.dtype.element_ty))
+            tl.store(p_out + HALF, right.to(p_k.dtype.element_ty))

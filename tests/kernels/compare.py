@@ -1,0 +1,15 @@
+"""How kernels are compared with their references."""
+
+import torch
+from torch import Tensor
+
+# Relative errors, of the norm of the whole: what rounding to the type costs, with room for the order of sums.
+# For fp8 twice that: the interpreter cuts off where a GPU rounds.
+TOLERANCES = {torch.float32: 2e-6, torch.float16: 1e-3, torch.bfloat16: 8e-3, torch.float8_e4m3fn: 8e-2}
+
+
+def assert_close(found: Tensor, expected: Tensor, dtype: torch.dtype) -> None:
+    """Raises AssertionError if |found - expected| / |expected| is over the tolerance of `dtype`, or not a number."""
+    assert found.shape == expected.shape
+    error = (found.double() - expected.double()).norm() / expected.double().norm().clamp(min=1e-30)
+    assert error <= TOLERANCES[dtype], f"relative error {error:.2e}"
