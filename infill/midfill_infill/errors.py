@@ -41,6 +41,7 @@ TABLE: Final[dict[str, Entry]] = {
     "file_binary": Entry("Not a text file", "give a source file", FILE_TROUBLE),
     "file_encoding": Entry("Text encoding not understood", "save the file as UTF-8", FILE_TROUBLE),
     "file_too_large": Entry("File too large", "split it, or fill a smaller file", FILE_TROUBLE),
+    "file_excluded": Entry("File left out", "rename it, or change what is left out", FILE_TROUBLE),
     "file_changed": Entry("File changed meanwhile", "run the command again", FILE_TROUBLE),
     "write_failed": Entry("File cannot be written", "check the permissions of the file and its folder", FILE_TROUBLE),
     # The engine.

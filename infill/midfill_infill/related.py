@@ -2,6 +2,7 @@
 
 import math
 import re
+import threading
 from collections import Counter, OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -29,25 +30,29 @@ class Chunk:
 
 
 class Ring:
-    """The files seen last, cut into chunks. The oldest leaves when a new one comes."""
+    """The files seen last, cut into chunks. The oldest leaves when a new one comes. May be used from any thread."""
 
     def __init__(self) -> None:
         self._files: OrderedDict[str, tuple[object, tuple[Chunk, ...]]] = OrderedDict()
+        self._lock = threading.Lock()
 
     def put(self, name: str, version: object, text: str) -> None:
         """Takes the file as it is now; one whose `version` is known already is only moved to the front."""
-        known = self._files.pop(name, None)
-        chunks = known[1] if known and known[0] == version else tuple(_cut(name, text[:MAX_FILE_CHARS]))
-        self._files[name] = version, chunks
-        while len(self._files) > MAX_FILES:
-            self._files.popitem(last=False)
+        with self._lock:
+            known = self._files.pop(name, None)
+            chunks = known[1] if known and known[0] == version else tuple(_cut(name, text[:MAX_FILE_CHARS]))
+            self._files[name] = version, chunks
+            while len(self._files) > MAX_FILES:
+                self._files.popitem(last=False)
 
     def drop(self, name: str) -> None:
-        self._files.pop(name, None)
+        with self._lock:
+            self._files.pop(name, None)
 
     def pick(self, name: str, near: str) -> tuple[str, ...]:
         """The chunks of other files that share the rarest identifiers with `near`, the best first; at most 8."""
-        chunks = [chunk for other, (_, held) in self._files.items() if other != name for chunk in held]
+        with self._lock:
+            chunks = [chunk for other, (_, held) in self._files.items() if other != name for chunk in held]
         counts = Counter(word for chunk in chunks for word in chunk.words)
         wanted = frozenset(_IDENTIFIER.findall(near))
         rarity = {word: math.log(1 + len(chunks) / counts[word]) for word in wanted if counts[word]}

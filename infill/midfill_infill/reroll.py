@@ -1,8 +1,12 @@
 """Which part of an earlier fill a new one keeps: what the user typed into it, and its most confident tokens."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from difflib import SequenceMatcher
 from typing import Final
+
+from midfill_infill.document import Document
+from midfill_infill.spans import Anchor, Hole
 
 KEEP_SHARE: Final = 0.5
 
@@ -50,3 +54,35 @@ def _join(kept: list[bool], text: str) -> list[Range]:
             ranges.append((position, end))
         position = end
     return [(start, end) for start, end in ranges if text[start:end].strip()]
+
+
+def put_drafts(
+    document: Document, holes: Sequence[Hole], drafts: Sequence[tuple[str | None, Sequence[Range]]]
+) -> tuple[Document, tuple[Hole, ...]]:
+    r"""`document` with the drafts in its holes, and these holes with anchors where the drafts say what to keep.
+
+    `drafts[i]` is a text with `\n` line ends (None is what stands there) and ranges of it in code points. `holes` are
+    in document order and the new ones answer to them one by one.
+    """
+    parts: list[bytes] = []
+    placed: list[Hole] = []
+    position = length = 0
+    for hole, (text, keep) in zip(holes, drafts, strict=True):
+        own = document.decode(hole.start_byte, hole.end_byte) if text is None else text.replace("\n", document.newline)
+        before = document.data[position : hole.start_byte]
+        start = length + len(before)
+        content = own.encode("utf-8", "surrogatepass")
+        anchors = tuple(
+            Anchor(start + _byte(document, text, own, a), start + _byte(document, text, own, b)) for a, b in keep
+        )
+        placed.append(replace(hole, start_byte=start, end_byte=start + len(content), anchors=anchors))
+        parts += [before, content]
+        position, length = hole.end_byte, start + len(content)
+    data = b"".join([*parts, document.data[position:]])
+    return replace(document, data=data), tuple(placed)
+
+
+def _byte(document: Document, text: str | None, own: str, char: int) -> int:
+    r"""Where code point `char` of a draft starts; one that stands in the document may have `\r\n` itself."""
+    before = own[:char] if text is None else text[:char].replace("\n", document.newline)
+    return len(before.encode("utf-8", "surrogatepass"))

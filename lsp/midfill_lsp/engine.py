@@ -1,23 +1,92 @@
-"""Hands holes to `infill` with the user's settings. Knows which calls to make, not what an engine does."""
+"""Hands holes to `infill` with the user's settings, over connections that are kept. Knows calls, not what they do."""
 
+import threading
+import time
 from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass
 
 from midfill_infill.client import EngineClient
 from midfill_infill.document import Document
+from midfill_infill.errors import MidfillError
 from midfill_infill.fill import Filled, Options, Preview, fill
 from midfill_infill.spans import Hole
 from midfill_infill.supervise import EngineSettings, ensure_engine
 from midfill_lsp.settings import Settings
 
+FIRST_BACKOFF_S = 2.0
+MAX_BACKOFF_S = 300.0
+
 Say = Callable[[str], None]
-Filler = Callable[[Document, Sequence[Hole], Settings, Say], Generator[Preview | Filled, None, None]]
+Filler = Callable[[Document, Sequence[Hole], Options, Settings, Say], Generator[Preview | Filled, None, None]]
 
 
-def fill_with_engine(
-    document: Document, holes: Sequence[Hole], settings: Settings, say: Say
-) -> Generator[Preview | Filled, None, None]:
-    """Starts the engine if there is none, then fills. Blocks; raises MidfillError; closing it stops the work."""
-    endpoint = ensure_engine(EngineSettings(settings.model, settings.device), say)
-    options = Options(seed=settings.seed, steps=settings.steps, max_tokens=settings.max_hole_tokens)
-    with EngineClient(endpoint) as client:
-        yield from fill(document, holes, options, client)
+@dataclass(frozen=True)
+class EngineFacts:
+    """What is known of the engine that was used last."""
+
+    model: str
+    device: str
+    dtype: str
+    parameters: int
+
+
+class Engines:
+    """A connection to each engine in use. Its methods block and may be called from any thread."""
+
+    def __init__(self) -> None:
+        self.facts: EngineFacts | None = None
+        self._clients: dict[EngineSettings, EngineClient] = {}
+        self._lock = threading.Lock()
+
+    def fill(
+        self, document: Document, holes: Sequence[Hole], options: Options, settings: Settings, say: Say
+    ) -> Generator[Preview | Filled, None, None]:
+        """Starts the engine if there is none, then fills. Raises MidfillError; closing it stops the work."""
+        wanted = EngineSettings(settings.model, settings.device)
+        client = self._clients.get(wanted)
+        if client is not None:
+            events = fill(document, holes, options, client)
+            try:
+                first = next(events)
+            except MidfillError as error:
+                # The connection is older than the engine: nothing was asked of the new one yet.
+                if error.code not in ("engine_died", "engine_unreachable"):
+                    raise
+                self._drop(wanted)
+            else:
+                yield first
+                yield from events
+                return
+        yield from fill(document, holes, options, self._connect(wanted, say))
+
+    def _connect(self, wanted: EngineSettings, say: Say) -> EngineClient:
+        client = EngineClient(ensure_engine(wanted, say))
+        if known := client.models():
+            self.facts = EngineFacts(known[0].id, known[0].device, known[0].dtype, known[0].parameters)
+        with self._lock:
+            return self._clients.setdefault(wanted, client)
+
+    def _drop(self, wanted: EngineSettings) -> None:
+        """Left to the collector: other fills may still read from it."""
+        with self._lock:
+            self._clients.pop(wanted, None)
+
+
+class Backoff:
+    """When fills that nobody asked for may try again after failures: 2 s, then twice as long each time."""
+
+    def __init__(self) -> None:
+        self._failures = 0
+        self._until_s = 0.0
+
+    @property
+    def is_waiting(self) -> bool:
+        return time.monotonic() < self._until_s
+
+    def fail(self) -> None:
+        wait_s = min(FIRST_BACKOFF_S * 2**self._failures, MAX_BACKOFF_S)
+        self._until_s = time.monotonic() + wait_s
+        self._failures += 1
+
+    def succeed(self) -> None:
+        self._failures, self._until_s = 0, 0.0

@@ -1,28 +1,29 @@
-"""Runs one fill from command to applied edit, in a document that moves meanwhile. How a fill is made is `infill`'s."""
+"""Runs one fill from request to answer, in a document that moves meanwhile. How a fill is made is `infill`'s."""
 
 import asyncio
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from contextlib import closing
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from lsprotocol import types
-from pygls.exceptions import JsonRpcContentModified, JsonRpcException
+from pygls.exceptions import JsonRpcContentModified, JsonRpcInvalidParams
 from pygls.lsp.server import LanguageServer
 
 from midfill_infill.errors import MidfillError
-from midfill_infill.fill import Filled
-from midfill_infill.spans import Edit, Hole
+from midfill_infill.fill import Filled, Options, Preview, finish
+from midfill_lsp.edits import Replacement, apply_edits, check_takes_edits, find_document
 from midfill_lsp.engine import Filler
-from midfill_lsp.progress import FillProgress, show_progress
-from midfill_lsp.requests import TITLES, FillArguments, find_holes, read_document
+from midfill_lsp.messages import FillParams, FillResult, What
+from midfill_lsp.offers import TITLES
+from midfill_lsp.pending import PendingFills, PendingHole, place
+from midfill_lsp.progress import FillProgress, PreviewSender, show_progress
+from midfill_lsp.results import describe, describe_placed, make_result
 from midfill_lsp.settings import Settings
-from midfill_lsp.text import Moves, Span, SyncedDocument, SyncedWorkspace, Text, trim
-
-MAX_APPLY_TRIES = 3
-MOVED_WAIT_S = 0.2
+from midfill_lsp.text import Moves, Span, SyncedWorkspace, Text
+from midfill_lsp.views import find_holes, sort_with_drafts, take_view
 
 # What to do next where the table's advice is for the command line.
 _NEXT_STEPS = {
@@ -34,13 +35,8 @@ _NEXT_STEPS = {
     "engine_died": "fill again: a new engine is started",
     "out_of_memory": "choose a smaller model or the device cpu in the settings",
     "unknown_model": "choose another model in the settings",
+    "file_excluded": "rename the file or change the setting `exclude`",
 }
-
-
-class FillFailed(JsonRpcException):
-    """LSP's RequestFailed: the message is one sentence, shown as it is."""
-
-    CODE = types.LSPErrorCodes.RequestFailed.value
 
 
 def explain(error: MidfillError) -> str:
@@ -48,63 +44,116 @@ def explain(error: MidfillError) -> str:
     return f"Midfill: {error.message}; {_NEXT_STEPS.get(error.code, error.next_step)}."
 
 
+def check(params: FillParams) -> FillParams:
+    """Raises JsonRpcInvalidParams for what no type can say."""
+    if params.what is not What.STUBS and not params.ranges:
+        raise JsonRpcInvalidParams(f"midfill.fill takes one object; {params.what} needs a range.")
+    if params.drafts and len(params.drafts) != (1 if params.what is What.BODY else len(params.ranges)):
+        raise JsonRpcInvalidParams("midfill.fill takes one object; there is one draft a range.")
+    return params
+
+
 class FillJob:
-    """One fill of one document. Only `_make` runs in a worker thread; it changes nothing here."""
+    """One fill of one document. Only `_make` runs in a worker thread; what it writes is read after it ended."""
 
-    def __init__(self, server: LanguageServer, arguments: FillArguments, filler: Filler, settings: Settings) -> None:
-        """Raises FillFailed or JsonRpcContentModified where the document cannot be filled now."""
-        self._server = server
-        self._arguments = arguments
-        self._filler = filler
-        self._settings = settings
-        self._document = _find_document(server, arguments)
-        self._text = self._document.text
-        self._title = f"Midfill: {TITLES[arguments.what].lower()}"
-        self._stop = threading.Event()
+    def __init__(
+        self, server: LanguageServer, params: FillParams, filler: Filler, settings: Settings,
+        related: Callable[[], tuple[str, ...]], before: Sequence[PendingHole] = (),
+    ) -> None:  # fmt: skip
+        """`before` are the holes of the fill that this one rerolls, in document order.
+
+        Raises FillFailed or JsonRpcContentModified where the document cannot be filled now.
+        """
+        if params.apply:
+            check_takes_edits(server)
+        self._server, self.params, self._filler, self._settings = server, params, filler, settings
+        self._related, self._before = related, before
+        self.document = find_document(server, params.uri, params.version)
+        assert isinstance(server.workspace, SyncedWorkspace)
+        self._view = take_view(server.workspace, self.document)
+        self._text = self.document.text
+        self._title = f"Midfill: {TITLES[params.what].lower()}"
+        self._stop, self._finish = threading.Event(), threading.Event()
         self._moves = Moves()
+        self._spans: list[Span] = []
+        self._newline = "\n"
 
-    async def run(self, executor: Executor, token: int | str | None) -> dict[str, Any]:
-        """Fills, applies one versioned edit and describes what went in. `token` is the client's progress, if any.
+    def finish(self) -> None:
+        """Ends the fill at its present step with the guesses of the rest."""
+        self._finish.set()
+
+    async def run(self, executor: Executor, pending: PendingFills) -> FillResult:
+        """Fills, applies one versioned edit if asked to, and describes what went in.
 
         Raises MidfillError, FillFailed, JsonRpcContentModified when a hole changed meanwhile, CancelledError.
         """
-        with self._document.recording() as self._moves:
-            async with show_progress(self._server, token, self._title) as progress:
+        with self.document.recording() as self._moves:
+            async with show_progress(self._server, self.params.work_done_token, self._title) as progress:
                 filled = await self._run_make(executor, progress)
-                version = await self._apply(filled)
-        return _describe(filled, version)
+                if not self.params.apply:
+                    return self._answer(filled)
+                return await self._apply(filled, pending)
 
     async def _run_make(self, executor: Executor, progress: FillProgress) -> Filled:
         loop = asyncio.get_running_loop()
+        previews = PreviewSender(self._server, self.params.preview_token, self._text.encoding)
+
+        def report_now(report: Callable[..., None], values: tuple[Any, ...]) -> None:
+            if not self._stop.is_set():
+                report(*values)
 
         def tell(report: Callable[..., None], *values: Any) -> None:
             if not self._stop.is_set():
-                loop.call_soon_threadsafe(report, *values)
+                loop.call_soon_threadsafe(report_now, report, values)
 
         try:
-            return await loop.run_in_executor(executor, self._make, progress, tell)
+            return await loop.run_in_executor(executor, self._make, progress, previews, tell)
         finally:
             self._stop.set()
 
-    def _make(self, progress: FillProgress, tell: Callable[..., None]) -> Filled:
-        document = read_document(self._document.uri, self._document.language_id, self._text.source)
-        holes = find_holes(document, self._text, self._arguments.what, self._arguments.ranges)
-        spans = [self._span(hole) for hole in holes]
-        say = partial(tell, progress.say)
-        with closing(self._filler(document, holes, self._settings, say)) as events:
+    def _make(self, progress: FillProgress, previews: PreviewSender, tell: Callable[..., None]) -> Filled:
+        document = self._view.read()
+        self._newline = document.newline
+        ranges = [range.to_lsp() for range in self.params.ranges]
+        found = find_holes(self._view, document, self.params.what, ranges)
+        kinds = [hole.hole for hole in self._before]
+        self._spans, document, holes = sort_with_drafts(self._view, document, found, self.params.drafts, kinds)
+        latest: Preview | None = None
+        with closing(
+            self._filler(document, holes, self._options(), self._settings, partial(tell, progress.say))
+        ) as events:
             for event in events:
                 if self._stop.is_set():
                     raise MidfillError("cancelled", "the fill was cancelled")
-                for span in spans:
+                for span in self._spans:
                     self._carry(span)
                 if isinstance(event, Filled):
                     return event
-                masked = sum(hole.masked for hole in event.holes)
-                tell(progress.step, event.step, event.num_steps, masked)
+                latest = event if event.step else latest
+                tell(progress.step, event.step, event.num_steps, sum(hole.masked for hole in event.holes))
+                if previews.is_due():
+                    tell(self._preview, previews, event)
+                if latest and self._finish.is_set():
+                    return finish(document, holes, latest)
         raise AssertionError("a fill ends with Filled or an error")
 
-    def _span(self, place: Hole | Edit) -> Span:
-        return self._text.offset_of_byte(place.start_byte), self._text.offset_of_byte(place.end_byte)
+    def _options(self) -> Options:
+        params, settings = self.params, self._settings
+        return Options(
+            seed=settings.seed if params.seed is None else params.seed,
+            steps=settings.steps,
+            max_tokens=params.max_tokens or settings.max_hole_tokens,
+            min_tokens=params.min_tokens or 0,
+            n=params.alternatives,
+            related=self._related(),
+        )
+
+    def _preview(self, previews: PreviewSender, event: Preview) -> None:
+        try:
+            places = [self.document.text.range(self._carry(span)) for span in self._spans]
+        except JsonRpcContentModified:
+            return
+        previews.send(places, event)
 
     def _carry(self, span: Span) -> Span:
         carried = self._moves.carry(span)
@@ -112,65 +161,54 @@ class FillJob:
             raise JsonRpcContentModified("Midfill: the text to fill changed meanwhile; nothing was filled.")
         return carried
 
-    async def _apply(self, filled: Filled) -> int | None:
-        """Sends the edit for the document as it is now; again if the editor was ahead. Returns the version edited."""
-        for _ in range(MAX_APPLY_TRIES):
-            version, text = self._document.version, self._document.text
-            edits = [edit for edit in (self._text_edit(edit, text) for edit in filled.patch.edits) if edit is not None]
-            if not edits or await self._send(edits, version):
-                return version
-            await asyncio.sleep(MOVED_WAIT_S)
-            if self._document.version == version:
-                raise FillFailed("Midfill: the editor did not take the edit; try again.")
-        raise JsonRpcContentModified("Midfill: the document changes too fast; nothing was filled.")
+    def _find_edits(self, filled: Filled) -> list[Replacement]:
+        texts = [edit.replacement.decode("utf-8", "surrogatepass") for edit in filled.patch.edits]
+        return [(self._carry(span), text) for span, text in zip(self._spans, texts, strict=True)]
 
-    async def _send(self, edits: list[types.TextEdit], version: int | None) -> bool:
-        current = self._server.workspace.get_text_document(self._document.uri)
-        if current is not self._document or current.desynced:
-            raise JsonRpcContentModified("Midfill: the document was closed meanwhile; nothing was filled.")
-        identifier = types.OptionalVersionedTextDocumentIdentifier(self._document.uri, version)
-        edit = types.WorkspaceEdit(document_changes=[types.TextDocumentEdit(identifier, edits)])
-        answer = await self._server.workspace_apply_edit_async(types.ApplyWorkspaceEditParams(edit, self._title))
-        return answer.applied
+    def _answer(self, filled: Filled) -> FillResult:
+        """The edits for the client to apply, for the document as it is now."""
+        text = self.document.text
+        edits = zip(filled.fills, self._find_edits(filled), strict=True)
+        holes = [describe(fill, text.range(span), text.encoding, new) for fill, (span, new) in edits]
+        return make_result(filled, holes, version=self.document.version, applied=False)
 
-    def _text_edit(self, edit: Edit, now: Text) -> types.TextEdit | None:
-        """The part of an edit that changes something, in the document as it is now."""
-        span = self._span(edit)
-        old, new = self._text.source[slice(*span)], edit.replacement.decode()
-        if old == new:
-            return None
-        offset = self._carry(span)[0]
-        start, end = trim(old, new)
-        return types.TextEdit(now.range((offset + start, offset + end)), new[start : len(new) - len(old) + end])
+    async def _apply(self, filled: Filled, pending: PendingFills) -> FillResult:
+        moves = self.document.record()
+        confirm = self.params.confirm and len(self._spans) > 1 and takes_confirmation(self._server)
+        edits: list[Replacement] = []
+
+        def find_edits() -> Sequence[Replacement]:
+            moves.clear()
+            edits[:] = self._find_edits(filled)
+            return edits
+
+        try:
+            version, expected = await apply_edits(self._server, self.document, find_edits, self._title, confirm=confirm)
+        except BaseException:
+            self.document.forget(moves)
+            raise
+        holes = self._place(filled, [span for span, _ in edits])
+        described = describe_placed(holes, Text(expected, self._text.encoding))
+        if confirm:  # who ticked each hole has accepted what there is
+            self.document.forget(moves)
+            return make_result(filled, described, version=version, applied=True)
+        seed = self._settings.seed if self.params.seed is None else self.params.seed
+        added = pending.add(self.document, holes, filled, seed, expected, self._newline, moves)
+        return make_result(filled, described, version=version, applied=True, id=added.id)
+
+    def _place(self, filled: Filled, spans: Sequence[Span]) -> list[PendingHole]:
+        """Where the fills stand after the edit. A reroll goes back to what was there before the first fill."""
+        originals = [self._text.source[slice(*span)] for span in self._spans]
+        placed = place(filled.best, spans, originals, self._newline)
+        if not self._before:
+            return placed
+        holes = []
+        for new, span, old in zip(placed, self._spans, self._before, strict=True):
+            outer = new.outer[0] - (span[0] - old.outer[0]), new.outer[1] + (old.outer[1] - span[1])
+            holes.append(replace(new, hole=old.hole, outer=outer, original=old.original))
+        return holes
 
 
-def _find_document(server: LanguageServer, arguments: FillArguments) -> SyncedDocument:
+def takes_confirmation(server: LanguageServer) -> bool:
     client = server.client_capabilities.workspace
-    edits = client.workspace_edit if client and client.apply_edit else None
-    if edits is None or not edits.document_changes:
-        raise FillFailed("Midfill: this editor does not take versioned edits (workspace/applyEdit, documentChanges).")
-    assert isinstance(server.workspace, SyncedWorkspace)
-    document = server.workspace.open_document(arguments.uri)
-    if document is None:
-        raise FillFailed("Midfill: the document is not open; open it in the editor first.")
-    if document.desynced:
-        raise FillFailed("Midfill: the server lost track of this document; close it and open it again.")
-    if arguments.version not in (None, document.version):
-        raise JsonRpcContentModified("Midfill: the document changed since this fill was offered; ask again.")
-    return document
-
-
-def _describe(filled: Filled, version: int | None) -> dict[str, Any]:
-    """The command's result, as JSON. `tokens` are ranges of `text` in code points."""
-    fills = [
-        {"text": fill.text, "tokens": fill.tokens, "confidence": fill.confidence, "name": fill.hole.name}
-        for fill in filled.fills
-    ]
-    stats = filled.stats
-    return {
-        "version": version,
-        "model": filled.model,
-        "holes": fills,
-        "newErrors": filled.new_errors,
-        "stats": {"steps": stats.steps, "forwards": stats.forwards, "tokens": stats.tokens, "ms": stats.ms},
-    }
+    return bool(client and client.workspace_edit and client.workspace_edit.change_annotation_support)

@@ -1,4 +1,4 @@
-"""Tells the client how far a fill is, and takes its cancel button. Knows steps, not what they settle."""
+"""Tells the client how far a fill is and how it looks, and takes its cancel button. Makes nothing itself."""
 
 import asyncio
 import time
@@ -10,7 +10,12 @@ from lsprotocol import types
 from pygls.exceptions import JsonRpcException
 from pygls.lsp.server import LanguageServer
 
+from midfill_infill.fill import Preview
+from midfill_lsp.messages import PreviewHole, PreviewParams, Range, Token
+from midfill_lsp.text import to_units
+
 MIN_INTERVAL_S = 0.1
+PREVIEWS_PER_S = 15
 CREATE_TIMEOUT_S = 2.0
 
 
@@ -42,6 +47,41 @@ class FillProgress:
     def _report(self, report: types.WorkDoneProgressReport) -> None:
         if self._token in self._server.work_done_progress.tokens:
             self._server.work_done_progress.report(self._token, report)
+
+
+class PreviewSender:
+    """Sends `midfill/preview`, at most 15 a second; nothing where the client gave no token."""
+
+    def __init__(self, server: LanguageServer, token: Token | None, encoding: str) -> None:
+        self._server, self._token, self._encoding = server, token, encoding
+        self._sent_s = -1.0
+        self._seq = 0
+
+    def is_due(self) -> bool:
+        """Whether it is time for one; for the thread that makes the fill."""
+        now_s = time.monotonic()
+        if self._token is None or now_s - self._sent_s < 1 / PREVIEWS_PER_S:
+            return False
+        self._sent_s = now_s
+        return True
+
+    def send(self, places: list[types.Range], preview: Preview) -> None:
+        """`places` are where the holes lie now; for the event loop."""
+        assert self._token is not None
+        self._seq += 1
+        holes = tuple(
+            PreviewHole(
+                range=Range.of(place),
+                text=hole.text,
+                settled=to_units(hole.text, hole.settled, self._encoding),
+                masked=hole.masked,
+            )
+            for place, hole in zip(places, preview.holes, strict=True)
+        )
+        params = PreviewParams(
+            token=self._token, seq=self._seq, step=preview.step, num_steps=preview.num_steps, holes=holes
+        )
+        self._server.protocol.notify("midfill/preview", params.to_json())
 
 
 @asynccontextmanager

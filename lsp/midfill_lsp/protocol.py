@@ -7,6 +7,7 @@ import threading
 from collections.abc import Generator
 from typing import Any
 
+import attrs
 from lsprotocol import types
 from pygls.exceptions import JsonRpcException, JsonRpcInvalidParams
 from pygls.lsp.server import LanguageServer
@@ -19,6 +20,17 @@ logger = logging.getLogger(__name__)
 
 PARENT_POLL_S = 1.0
 CHUNK_BYTES = 64 * 1024
+OWN_METHODS = "midfill/"
+
+
+@attrs.define
+class RawRequest:
+    """A request of our own: its parameters stay as JSON for the handler to parse."""
+
+    id: int | str
+    method: str
+    params: Any
+    jsonrpc: str
 
 
 class MidfillProtocol(LanguageServerProtocol):
@@ -41,6 +53,11 @@ class MidfillProtocol(LanguageServerProtocol):
             known = ", ".join(self.fm.commands)
             raise JsonRpcInvalidParams(f"The command {params.command} is not known; known are {known}.")
         return await handler(params)
+
+    def structure_message(self, data: dict[str, Any]) -> Any:
+        if "id" in data and str(data.get("method", "")).startswith(OWN_METHODS):
+            return RawRequest(data["id"], data["method"], data["params"], data["jsonrpc"])
+        return super().structure_message(data)
 
     def receive(self, message: Any) -> None:
         """Handles one decoded message or bad frame. Raises SystemExit on `exit`, otherwise only BrokenPipeError."""

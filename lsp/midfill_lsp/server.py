@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import traceback
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
@@ -13,51 +13,76 @@ from pygls.exceptions import JsonRpcException
 from pygls.lsp.server import LanguageServer
 
 from midfill_infill.errors import MidfillError
-from midfill_lsp.engine import Filler, fill_with_engine
-from midfill_lsp.filling import FillFailed, FillJob, explain
+from midfill_lsp import messages
+from midfill_lsp.edits import FillFailed, find_document
+from midfill_lsp.engine import Engines, Filler
+from midfill_lsp.filling import explain
+from midfill_lsp.fills import Fills
+from midfill_lsp.ghost import to_items
+from midfill_lsp.messages import FillParams, StatusParams, parse, parse_arguments
+from midfill_lsp.offers import KINDS, offer_actions, offer_lenses
 from midfill_lsp.protocol import MidfillProtocol
-from midfill_lsp.requests import FILL_COMMAND, KINDS, offer_actions, parse_arguments, read_document
 from midfill_lsp.settings import Settings, parse_settings
 from midfill_lsp.text import SyncedWorkspace
+from midfill_lsp.views import take_view
 
 logger = logging.getLogger(__name__)
 
 SECTION = "midfill"
 MAX_FILLS = 8
+CELLS = types.NotebookDocumentFilterWithCells(cells=[types.NotebookCellLanguage(language="*")], notebook="*")
 
 
 class MidfillServer(LanguageServer):
     """A server whose fills come from `filler`. Edits arrive incrementally: they say where the text moved."""
 
-    def __init__(self, filler: Filler = fill_with_engine) -> None:
+    def __init__(self, filler: Filler | None = None) -> None:
         # pygls has incremental sync as its default; whole texts are taken as well.
-        super().__init__("midfill", _find_version(), protocol_cls=MidfillProtocol)
-        self.filler = filler
-        self.settings = Settings()
+        notebooks = types.NotebookDocumentSyncOptions(notebook_selector=[CELLS])
+        super().__init__("midfill", find_version(), protocol_cls=MidfillProtocol, notebook_document_sync=notebooks)
+        self.engines = Engines()
+        self.fills = Fills(self, filler or self.engines.fill, ThreadPoolExecutor(MAX_FILLS, thread_name_prefix="fill"))
+        self._settings: dict[str, Settings] = {"": Settings()}
         self._options: object = None
-        self.executor = ThreadPoolExecutor(MAX_FILLS, thread_name_prefix="fill")
         self._register()
 
     def _register(self) -> None:
         actions = types.CodeActionOptions(code_action_kinds=list(KINDS.values()))
         self.feature(types.TEXT_DOCUMENT_CODE_ACTION, actions)(_list_actions)
+        self.feature(types.TEXT_DOCUMENT_CODE_LENS, types.CodeLensOptions())(_list_lenses)
+        self.feature(types.TEXT_DOCUMENT_INLINE_COMPLETION, types.InlineCompletionOptions())(_suggest)
         self.feature(types.INITIALIZE)(_take_options)
         self.feature(types.INITIALIZED)(_ask_for_settings)
         self.feature(types.WORKSPACE_DID_CHANGE_CONFIGURATION)(_change_settings)
-        self.command(FILL_COMMAND)(_fill)
+        self.feature(types.WORKSPACE_DID_CHANGE_WORKSPACE_FOLDERS)(_ask_for_settings)
+        self.feature(types.TEXT_DOCUMENT_DID_CHANGE)(_follow_changes)
+        self.feature(types.NOTEBOOK_DOCUMENT_DID_CHANGE)(_follow_cells)
+        self.feature(types.TEXT_DOCUMENT_DID_CLOSE)(_forget)
+        self.feature("midfill/fill")(_fill)
+        self.feature("midfill/status")(_tell_status)
+        for name in messages.COMMANDS:
+            self.command(name)(_run_command)
 
     def show(self, sentence: str, kind: types.MessageType = types.MessageType.Error) -> None:
         self.window_show_message(types.ShowMessageParams(type=kind, message=sentence))
 
-    def use_settings(self, values: object, *, at_start: bool = False) -> None:
+    def settings_of(self, uri: str) -> Settings:
+        """Those of the innermost workspace folder that holds the document."""
+        holding = [folder for folder in self._settings if folder and uri.startswith(folder.rstrip("/") + "/")]
+        return self._settings[max(holding, key=len, default="")]
+
+    def use_settings(self, values: object, folder: str = "", *, at_start: bool = False) -> None:
         """Takes the editor's settings over those of its start; says what is wrong and uses the defaults there."""
         if at_start:
             self._options = values
         elif isinstance(values, Mapping) and isinstance(self._options, Mapping):
             values = {**self._options, **values}
-        self.settings, problems = parse_settings(values)
-        for problem in problems:
+        self._settings[folder], problems = parse_settings(values)
+        for problem in problems if not folder else ():
             self.show(problem, types.MessageType.Warning)
+
+    def keep_folders(self, folders: list[str]) -> None:
+        self._settings = {folder: self._settings[folder] for folder in ["", *folders] if folder in self._settings}
 
     def report_server_error(self, error: Exception, source: type[Exception]) -> None:
         """Only logged, and without the error's words, which may hold code: a popup would help nobody."""
@@ -67,13 +92,10 @@ class MidfillServer(LanguageServer):
 async def _list_actions(ls: MidfillServer, params: types.CodeActionParams) -> list[types.CodeAction | types.Command]:
     assert isinstance(ls.workspace, SyncedWorkspace)
     synced = ls.workspace.open_document(params.text_document.uri)
-    if synced is None or synced.desynced:
+    if synced is None or synced.desynced or ls.fills.find_exclusion(synced.uri):
         return []
-    try:
-        document = read_document(synced.uri, synced.language_id, synced.source)
-    except MidfillError:  # no text that could be filled
-        return []
-    actions = await asyncio.to_thread(offer_actions, document, synced.text, synced.version, params)
+    view, number = take_view(ls.workspace, synced), synced.version
+    actions = await asyncio.to_thread(offer_actions, view, number, params)
     client = ls.client_capabilities.text_document
     capabilities = client.code_action if client else None
     if capabilities is None or capabilities.code_action_literal_support is None:
@@ -84,13 +106,51 @@ async def _list_actions(ls: MidfillServer, params: types.CodeActionParams) -> li
     return [*actions]
 
 
-async def _fill(ls: MidfillServer, params: types.ExecuteCommandParams) -> dict[str, Any]:
+def _list_lenses(ls: MidfillServer, params: types.CodeLensParams) -> list[types.CodeLens]:
+    document = ls.workspace.get_text_document(params.text_document.uri)
+    return [lens for fill in ls.fills.pending_in(document) for lens in offer_lenses(fill, fill.document.text)]
+
+
+async def _suggest(ls: MidfillServer, params: types.InlineCompletionParams) -> types.InlineCompletionList | None:
+    """Silent where there is nothing: an error while typing would be in the way, the status tells it."""
+    invoked = params.context.trigger_kind is types.InlineCompletionTriggerKind.Invoked
+    settings = ls.settings_of(params.text_document.uri)
+    if (settings.trigger == "manual" and not invoked) or params.context.selected_completion_info:
+        return None
     try:
-        job = FillJob(ls, parse_arguments(params.arguments), ls.filler, ls.settings)
-        return await job.run(ls.executor, params.work_done_token)
+        document = find_document(ls, params.text_document.uri, None)
+        offset = document.text.offset(params.position)
+        found = await ls.fills.suggest(document, offset, settings, invoked=invoked)
+    except (MidfillError, JsonRpcException):
+        return None
+    return to_items(document, offset, found)
+
+
+async def _fill(ls: MidfillServer, params: Any) -> dict[str, Any]:
+    """The plugin shows what goes wrong; a command's client may not."""
+    asked = parse(FillParams, params, "midfill/fill")
+    return await _answer(ls, lambda: ls.fills.fill(asked.model_copy(update={"apply": bool(asked.apply)})), show=False)
+
+
+async def _run_command(ls: MidfillServer, params: types.ExecuteCommandParams) -> dict[str, Any]:
+    kind, _ = messages.COMMANDS[params.command]
+    asked = parse_arguments(kind, params.arguments, params.command)
+    if params.work_done_token is not None:
+        asked = asked.model_copy(update={"work_done_token": params.work_done_token})
+    if isinstance(asked, FillParams):
+        asked = asked.model_copy(update={"apply": asked.apply is not False})
+    run = getattr(ls.fills, params.command.rpartition(".")[2])
+    return await _answer(ls, lambda: run(asked), show=True)
+
+
+async def _answer(ls: MidfillServer, run: Callable[[], Awaitable[messages.Message]], *, show: bool) -> dict[str, Any]:
+    try:
+        return (await run()).to_json()
     except MidfillError as error:
-        ls.show(explain(error))
-        raise FillFailed(explain(error)) from error
+        sentence = explain(error)
+        if show:
+            ls.show(sentence)
+        raise FillFailed(sentence) from error
     except JsonRpcException:
         raise
     except Exception as error:
@@ -99,29 +159,51 @@ async def _fill(ls: MidfillServer, params: types.ExecuteCommandParams) -> dict[s
         raise FillFailed("Midfill: a fault of its own; please report it with the server's log.") from error
 
 
+def _tell_status(ls: MidfillServer, params: Any) -> dict[str, Any]:
+    return ls.fills.status(parse(StatusParams, params, "midfill/status").uri).to_json()
+
+
 def _take_options(ls: MidfillServer, params: types.InitializeParams) -> None:
     ls.use_settings(params.initialization_options, at_start=True)
 
 
-async def _ask_for_settings(ls: MidfillServer, params: types.InitializedParams) -> None:
+async def _ask_for_settings(ls: MidfillServer, params: object) -> None:
+    """Asks for those of the whole workspace and of each of its folders."""
     workspace = ls.client_capabilities.workspace
     if not (workspace and workspace.configuration):
         return
-    items = [types.ConfigurationItem(section=SECTION)]
+    folders = [folder.uri for folder in ls.workspace.folders.values()]
+    items = [types.ConfigurationItem(scope_uri=folder or None, section=SECTION) for folder in ["", *folders]]
     values = await ls.workspace_configuration_async(types.ConfigurationParams(items))
-    if values and values[0] is not None:
-        ls.use_settings(values[0])
+    ls.keep_folders(folders)
+    for folder, value in zip(["", *folders], values, strict=False):
+        if value is not None:
+            ls.use_settings(value, folder)
 
 
 async def _change_settings(ls: MidfillServer, params: types.DidChangeConfigurationParams) -> None:
     """The new settings are in the message with some editors, with others it only says to ask again."""
     if isinstance(params.settings, Mapping) and SECTION in params.settings:
+        ls.keep_folders([])
         ls.use_settings(params.settings[SECTION])
     else:
-        await _ask_for_settings(ls, types.InitializedParams())
+        await _ask_for_settings(ls, params)
 
 
-def _find_version() -> str:
+def _follow_changes(ls: MidfillServer, params: types.DidChangeTextDocumentParams) -> None:
+    ls.fills.follow(params.text_document.uri)
+
+
+def _follow_cells(ls: MidfillServer, params: types.DidChangeNotebookDocumentParams) -> None:
+    for change in (params.change.cells.text_content or ()) if params.change.cells else ():
+        ls.fills.follow(change.document.uri)
+
+
+def _forget(ls: MidfillServer, params: types.DidCloseTextDocumentParams) -> None:
+    ls.fills.forget(params.text_document.uri)
+
+
+def find_version() -> str:
     try:
         return version("midfill")
     except PackageNotFoundError:  # run from a source tree that is not installed

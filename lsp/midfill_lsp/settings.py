@@ -2,36 +2,89 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
+from typing import Any
 
 DEVICES = ("auto", "cpu", "cuda", "mps")
+TRIGGERS = ("auto", "manual")
+PREVIEWS = ("decoration", "buffer", "off")
+CONFIDENCES = ("weak", "off")
 MAX_STEPS = 1024
 MAX_HOLE_TOKENS = 1024
+MAX_DEBOUNCE_MS = 5000
 
 
 @dataclass(frozen=True)
 class Settings:
-    """`model` is a name or a folder, None the one that ships. None elsewhere leaves the choice to the model."""
+    """`model` is a name or a folder, None the one that ships. None elsewhere leaves the choice to the model.
+
+    `preview`, `confidence` and `server_command` are for the editor's plugin; the server only checks them.
+    """
 
     model: str | None = None
     device: str = "auto"
     steps: int | None = None
     max_hole_tokens: int | None = None
     seed: int = 0
+    trigger: str = "auto"
+    debounce_ms: int = 150
+    exclude: tuple[str, ...] = ()
+    repository_context: bool = True
+    preview: str = "decoration"
+    confidence: str = "weak"
+    server_command: tuple[str, ...] = ()
 
 
-def _is_whole(low: int, high: int) -> Callable[[object], bool]:
-    return lambda value: isinstance(value, int) and not isinstance(value, bool) and low <= value <= high
+@dataclass(frozen=True)
+class Rule:
+    """One setting: the editor's key, the JSON schema of its values, how to say them, and what it does."""
+
+    key: str
+    schema: dict[str, Any]
+    expected: str
+    help: str
+
+    def allows(self, value: object) -> bool:
+        return _CHECKS[self.schema["type"]](value, self.schema)
 
 
-# One row a setting: the editor's key, what is allowed, and how to say so.
-_RULES: dict[str, tuple[str, Callable[[object], bool], str]] = {
-    "model": ("model", lambda value: isinstance(value, str) and bool(value.strip()), "a model's name or folder"),
-    "device": ("device", lambda value: value in DEVICES, "one of " + ", ".join(DEVICES)),
-    "steps": ("steps", _is_whole(1, MAX_STEPS), f"a whole number from 1 to {MAX_STEPS}"),
-    "max_hole_tokens": ("maxHoleTokens", _is_whole(1, MAX_HOLE_TOKENS), f"a whole number from 1 to {MAX_HOLE_TOKENS}"),
-    "seed": ("seed", _is_whole(0, 2**63 - 1), "a whole number from 0"),
+def _one_of(*names: str) -> tuple[dict[str, Any], str]:
+    return {"type": "string", "enum": list(names)}, "one of " + ", ".join(names)
+
+
+def _whole(low: int, high: int | None = None) -> tuple[dict[str, Any], str]:
+    to = f" to {high}" if high is not None else ""
+    return {"type": "integer", "minimum": low, "maximum": high or 2**53 - 1}, f"a whole number from {low}{to}"
+
+
+_STRINGS = {"type": "array", "items": {"type": "string"}}
+_CHECKS: dict[str, Callable[[Any, dict[str, Any]], bool]] = {
+    "string": lambda value, schema: (
+        isinstance(value, str) and bool(value.strip()) and value in schema.get("enum", [value])
+    ),
+    "integer": lambda value, schema: (
+        isinstance(value, int) and not isinstance(value, bool) and schema["minimum"] <= value <= schema["maximum"]
+    ),
+    "boolean": lambda value, schema: isinstance(value, bool),
+    "array": lambda value, schema: isinstance(value, list | tuple) and all(isinstance(item, str) for item in value),
 }
-assert _RULES.keys() == {field.name for field in fields(Settings)}
+
+RULES: dict[str, Rule] = {
+    "model": Rule("model", {"type": "string"}, "a model's name or folder", "Model, by name or folder."),
+    "device": Rule("device", *_one_of(*DEVICES), "Where the model runs."),
+    "steps": Rule("steps", *_whole(1, MAX_STEPS), "At most so many denoise steps; by default the model decides."),
+    "max_hole_tokens": Rule("maxHoleTokens", *_whole(1, MAX_HOLE_TOKENS), "At most so many tokens a hole."),
+    "seed": Rule("seed", *_whole(0), "0 takes the likeliest fill, any other number draws one."),
+    "trigger": Rule("trigger", *_one_of(*TRIGGERS), "Ghost text while typing, or only when asked for."),
+    "debounce_ms": Rule("debounceMs", *_whole(0, MAX_DEBOUNCE_MS), "Rest after a key before ghost text is made."),
+    "exclude": Rule("exclude", _STRINGS, "a list of patterns", "Files to leave out, as in a .gitignore."),
+    "repository_context": Rule(
+        "repositoryContext", {"type": "boolean"}, "true or false", "Show the model text of other open and recent files."
+    ),
+    "preview": Rule("preview", *_one_of(*PREVIEWS), "How a fill is shown while it sharpens."),
+    "confidence": Rule("confidence", *_one_of(*CONFIDENCES), "Whether the weakest tokens of a fill are underlined."),
+    "server_command": Rule("serverCommand", _STRINGS, "a list of words", "How the editor starts the server."),
+}
+assert RULES.keys() == {field.name for field in fields(Settings)}
 
 
 def parse_settings(values: object) -> tuple[Settings, list[str]]:
@@ -40,19 +93,19 @@ def parse_settings(values: object) -> tuple[Settings, list[str]]:
         return Settings(), []
     if not isinstance(values, Mapping):
         return Settings(), [f"The settings of midfill must be an object, not {_describe(values)}."]
-    known = {key: (name, allowed, expected) for name, (key, allowed, expected) in _RULES.items()}
-    good: dict[str, object] = {}
+    known = {rule.key: (name, rule) for name, rule in RULES.items()}
+    good: dict[str, Any] = {}
     problems = []
     for key, value in values.items():
         if key not in known:
             problems.append(f"midfill.{key} is not a setting; known are {', '.join(known)}.")
         elif value is not None:
-            name, allowed, expected = known[key]
-            if allowed(value):
-                good[name] = value
+            name, rule = known[key]
+            if rule.allows(value):
+                good[name] = tuple(value) if isinstance(value, list) else value
             else:
-                problems.append(f"midfill.{key} must be {expected}, not {_describe(value)}; the default is used.")
-    return Settings(**good), problems  # type: ignore[arg-type]
+                problems.append(f"midfill.{key} must be {rule.expected}, not {_describe(value)}; the default is used.")
+    return Settings(**good), problems
 
 
 def _describe(value: object) -> str:

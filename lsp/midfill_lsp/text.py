@@ -7,10 +7,11 @@ An offset counts code points of the text; a position's `character` counts units 
 import logging
 import re
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import accumulate
 
 from lsprotocol import types
 from pygls.workspace import TextDocument, Workspace
@@ -124,6 +125,28 @@ def _cuts_line_end(text: str, offset: int) -> bool:
     return offset > 0 and text[offset - 1 : offset + 1] == "\r\n"
 
 
+def code_points(text: str, spans: Sequence[Span], encoding: str) -> list[Span]:
+    """Spans of `text` that count units of the encoding, in code points; what does not fit ends at its end."""
+    if text.isascii():
+        return [(min(start, len(text)), min(end, len(text))) for start, end in spans]
+    codec, unit_bytes = _ENCODINGS[encoding]
+    data = text.encode(codec, "surrogatepass")
+
+    def point(unit: int) -> int:
+        return len(data[: unit * unit_bytes].decode(codec, "ignore"))
+
+    return [(point(start), point(end)) for start, end in spans]
+
+
+def to_units(text: str, spans: Iterable[Span], encoding: str) -> tuple[Span, ...]:
+    """The other way round."""
+    if text.isascii():
+        return tuple(spans)
+    codec, unit_bytes = _ENCODINGS[encoding]
+    sizes = [0, *accumulate(len(char.encode(codec, "surrogatepass")) // unit_bytes for char in text)]
+    return tuple((sizes[start], sizes[end]) for start, end in spans)
+
+
 class Moves:
     """The edits a document went through since some version, to find again what was there."""
 
@@ -134,6 +157,9 @@ class Moves:
         """[start, end) was replaced by `new_length` code points."""
         self._edits.append((start, end, new_length))
 
+    def clear(self) -> None:
+        self._edits.clear()
+
     def carry(self, span: Span) -> Span | None:
         """Where the span is now; None if an edit changed it, or abuts it and nobody knows to which side it belongs."""
         first, last = span
@@ -143,6 +169,19 @@ class Moves:
             if end < first:
                 shift = new_length - (end - start)
                 first, last = first + shift, last + shift
+        return first, last
+
+    def stretch(self, span: Span) -> Span | None:
+        """As `carry`, but an edit inside the span changes its size; None if an edit crosses one of its ends."""
+        first, last = span
+        for start, end, new_length in self._edits:
+            shift = new_length - (end - start)
+            if end <= first:
+                first, last = first + shift, last + shift
+            elif first <= start and end <= last:
+                last += shift if start < last else 0
+            elif start < last:
+                return None
         return first, last
 
 
@@ -167,12 +206,19 @@ class SyncedDocument(TextDocument):
     @contextmanager
     def recording(self) -> Iterator[Moves]:
         """Records edits while the context is open."""
-        moves = Moves()
-        self._recorders.append(moves)
+        moves = self.record()
         try:
             yield moves
         finally:
-            self._recorders.remove(moves)
+            self.forget(moves)
+
+    def record(self) -> Moves:
+        """Records edits from now on, until they are forgotten or the document is closed."""
+        self._recorders.append(Moves())
+        return self._recorders[-1]
+
+    def forget(self, moves: Moves) -> None:
+        self._recorders = [other for other in self._recorders if other is not moves]
 
     def apply_change(self, change: types.TextDocumentContentChangeEvent) -> None:
         if isinstance(change, types.TextDocumentContentChangeWholeDocument):

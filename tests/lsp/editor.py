@@ -39,6 +39,9 @@ class Seen:
     edits: list[types.ApplyWorkspaceEditParams] = field(default_factory=list)
     messages: list[types.ShowMessageParams] = field(default_factory=list)
     progress: list[Any] = field(default_factory=list)
+    previews: list[Any] = field(default_factory=list)
+    status: list[Any] = field(default_factory=list)
+    refreshes: int = 0
 
 
 class Editor:
@@ -52,6 +55,7 @@ class Editor:
         self.capabilities: types.ServerCapabilities
         self.apply_delay_s = 0.0
         self.configuration: object = None
+        self.by_folder: dict[str, object] = {}
         # lsprotocol takes an action that carries a command for a bare command.
         self.client.protocol._converter.register_structure_hook(
             types.Command | types.CodeAction, self._structure_action
@@ -60,16 +64,21 @@ class Editor:
         self.client.feature(types.WINDOW_SHOW_MESSAGE)(lambda params: self.seen.messages.append(params))
         self.client.feature(types.WINDOW_WORK_DONE_PROGRESS_CREATE)(lambda params: None)
         self.client.feature(types.PROGRESS)(lambda params: self.seen.progress.append(params.value))
-        self.client.feature(types.WORKSPACE_CONFIGURATION)(lambda params: [self.configuration for _ in params.items])
+        self.client.feature(types.WORKSPACE_CONFIGURATION)(lambda params: self._configure(params))
+        self.client.feature("midfill/preview")(lambda params: self.seen.previews.append(params))
+        self.client.feature("midfill/didChangeStatus")(lambda params: self.seen.status.append(params))
+        self.client.feature(types.WORKSPACE_CODE_LENS_REFRESH)(lambda params: self._count_refresh())
 
     async def start(
         self, command: tuple[str, ...] = SCRIPTED, encodings: tuple[str, ...] = ("utf-16",), options: object = None,
-        capabilities: types.ClientCapabilities | None = None, process_id: int | None = None, **environment: str,
+        capabilities: types.ClientCapabilities | None = None, process_id: int | None = None,
+        folders: tuple[str, ...] = (), **environment: str,
     ) -> "Editor":  # fmt: skip
         await self.client.start_io(*command, env=server_environment(**environment))
         capabilities = capabilities or describe_client(encodings)
         params = types.InitializeParams(capabilities, process_id=process_id or os.getpid())
         params.initialization_options = options
+        params.workspace_folders = [types.WorkspaceFolder(uri, uri) for uri in folders]
         answer = await asyncio.wait_for(self.client.initialize_async(params), TIMEOUT_S)
         self.capabilities = answer.capabilities
         self.client.initialized(types.InitializedParams())
@@ -137,6 +146,36 @@ class Editor:
         request = self.client.protocol.send_request_async(types.WORKSPACE_EXECUTE_COMMAND, params, msg_id)
         return await asyncio.wait_for(request, TIMEOUT_S)
 
+    async def ask(self, method: str, params: object, msg_id: str | None = None) -> Any:
+        return await asyncio.wait_for(self.client.protocol.send_request_async(method, params, msg_id), TIMEOUT_S)
+
+    async def do(self, name: str, msg_id: str | None = None, **argument: object) -> Any:
+        """Runs one of the server's commands with one object."""
+        return await self.run(types.Command("", f"midfill.{name}", arguments=[argument]), msg_id=msg_id)
+
+    async def lenses(self, buffer: Buffer) -> list[str]:
+        params = types.CodeLensParams(types.TextDocumentIdentifier(buffer.uri))
+        found = await asyncio.wait_for(self.client.text_document_code_lens_async(params), TIMEOUT_S)
+        return [lens.command.title for lens in found or () if lens.command]
+
+    async def suggest(self, buffer: Buffer, offset: int, *, invoked: bool = False) -> list[str]:
+        """The texts of the ghost text at a place, each with its range as the editor would replace it."""
+        kind = types.InlineCompletionTriggerKind(1 if invoked else 2)
+        params = types.InlineCompletionParams(
+            types.InlineCompletionContext(kind), types.TextDocumentIdentifier(buffer.uri), buffer.text.position(offset)
+        )
+        request = self.client.text_document_inline_completion_async(params)
+        answer = await asyncio.wait_for(request, TIMEOUT_S)
+        items = getattr(answer, "items", answer) or ()
+        assert all(buffer.text.span(item.range)[0] == offset for item in items)
+        return [str(item.insert_text) for item in items]
+
+    def _configure(self, params: types.ConfigurationParams) -> list[object]:
+        return [self.by_folder.get(item.scope_uri or "", self.configuration) for item in params.items]
+
+    def _count_refresh(self) -> None:
+        self.seen.refreshes += 1
+
     def _structure_action(self, value: dict[str, Any], _: object) -> types.Command | types.CodeAction:
         kind = types.Command if isinstance(value.get("command"), str) else types.CodeAction
         return self.client.protocol._converter.structure(value, kind)
@@ -159,7 +198,7 @@ class Editor:
         if change.text_document.version != buffer.version:
             return types.ApplyWorkspaceEditResult(applied=False)
         for edit in sorted(change.edits, key=lambda edit: buffer.text.offset(edit.range.start), reverse=True):
-            assert isinstance(edit, types.TextEdit)
+            assert isinstance(edit, types.TextEdit | types.AnnotatedTextEdit)
             self.edit(buffer, *buffer.text.span(edit.range), edit.new_text)
         return types.ApplyWorkspaceEditResult(applied=True)
 
@@ -175,7 +214,10 @@ def describe_client(encodings: tuple[str, ...] = ("utf-16",)) -> types.ClientCap
             apply_edit=True,
             workspace_edit=types.WorkspaceEditClientCapabilities(document_changes=True),
             configuration=True,
+            code_lens=types.CodeLensWorkspaceClientCapabilities(refresh_support=True),
         ),
+        experimental={"midfill": True},
+        notebook_document=types.NotebookDocumentClientCapabilities(types.NotebookDocumentSyncClientCapabilities()),
         text_document=types.TextDocumentClientCapabilities(
             code_action=types.CodeActionClientCapabilities(code_action_literal_support=literals, tag_support=tags)
         ),

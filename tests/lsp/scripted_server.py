@@ -1,4 +1,7 @@
-"""The real server with a filler that follows a script, not an engine: `model` names the script, `steps` its length."""
+"""The real server with a filler that follows a script, not an engine: `model` names the script, `steps` its length.
+
+What it was asked for comes back as the answer's model. A hole with anchors is filled with them and `+ new`.
+"""
 
 import time
 from collections.abc import Generator, Sequence
@@ -6,7 +9,7 @@ from collections.abc import Generator, Sequence
 from midfill_engine.wire import Stats
 from midfill_infill.document import Document
 from midfill_infill.errors import MidfillError
-from midfill_infill.fill import Candidate, Filled, FilledHole, HolePreview, Preview
+from midfill_infill.fill import Candidate, Filled, FilledHole, HolePreview, Options, Preview
 from midfill_infill.spans import Hole
 from midfill_infill.splice import splice
 from midfill_lsp.__main__ import main
@@ -16,26 +19,49 @@ from midfill_lsp.settings import Settings
 
 STEP_S = 0.03
 FILL = "return 'ß😀'"
+GUESS = "return '😀ß' or x"
 
 
 def follow_script(
-    document: Document, holes: Sequence[Hole], settings: Settings, say: Say
+    document: Document, holes: Sequence[Hole], options: Options, settings: Settings, say: Say
 ) -> Generator[Preview | Filled, None, None]:
     say("starting the engine")
-    num_steps = settings.steps or 3
+    if settings.model == "fails":
+        raise MidfillError("engine_failed", "the engine does not start")
+    num_steps = options.steps or 3
     for step in range(num_steps + 1):
         masked = 10 - 10 * step // num_steps
-        yield Preview(step, num_steps, tuple(HolePreview("guess", (), masked) for _ in holes))
+        settled = ((0, 9),) if step else ()
+        yield Preview(step, num_steps, tuple(HolePreview(GUESS, settled, masked) for _ in holes))
         if settings.model == "dies" and step == 1:
             raise MidfillError("engine_died", "the engine ended in the middle of the fill")
         if settings.model == "breaks" and step == 1:
             raise RuntimeError(document.text)
-        time.sleep(STEP_S)
-    spliced = splice(document, holes, [FILL for _ in holes])
-    fills = tuple(FilledHole(hole, FILL, ((0, len(FILL)),), (0.5,)) for hole in holes)
-    yield Filled(
-        Candidate(spliced.patch, fills, spliced.new_errors), (), Stats(steps=3, forwards=3, tokens=4, ms=9.0), "script"
-    )
+        time.sleep(0.0 if settings.model == "fast" else STEP_S)
+    rows = [make_row(document, holes, number) for number in range(options.n)]
+    asked = f"seed {options.seed} min {options.min_tokens} max {options.max_tokens} line {options.single_line}"
+    related = " | ".join(options.related)
+    stats = Stats(steps=3, forwards=3, tokens=4, ms=9.0)
+    yield Filled(rows[0], tuple(rows[1:]), stats, f"{asked} related {related} text {document.text}")
+
+
+def make_row(document: Document, holes: Sequence[Hole], number: int) -> Candidate:
+    """Row 0 is FILL, the others say their number. Words are tokens, each less sure than the one before."""
+    texts = [_text(document, hole, number) for hole in holes]
+    spliced = splice(document, holes, texts)
+    fills = []
+    for hole, text in zip(holes, texts, strict=True):
+        starts = [0, *(index + 1 for index, char in enumerate(text) if char == " ")]
+        tokens = tuple(zip(starts, [*(start - 1 for start in starts[1:]), len(text)], strict=True))
+        fills.append(FilledHole(hole, text, tokens, tuple(0.9 / (1 + index) for index in range(len(tokens)))))
+    return Candidate(spliced.patch, tuple(fills), spliced.new_errors)
+
+
+def _text(document: Document, hole: Hole, number: int) -> str:
+    if hole.anchors:
+        kept = [document.decode(anchor.start_byte, anchor.end_byte) for anchor in hole.anchors]
+        return "".join(kept) + " + new"
+    return FILL if not number else f"return {number}"
 
 
 if __name__ == "__main__":

@@ -44,9 +44,11 @@ async def test_capabilities(editor: Editor) -> None:
     provider = editor.capabilities.code_action_provider
     assert isinstance(provider, types.CodeActionOptions)
     assert provider.code_action_kinds == tuple(
-        f"refactor.rewrite.fill.{what}" for what in ("body", "selection", "stubs")
+        f"refactor.rewrite.fill.{what}" for what in ("body", "selection", "stubs", "hole")
     )
-    assert editor.capabilities.execute_command_provider.commands == ("midfill.fill",)
+    names = ("fill", "finish", "accept", "reroll", "next", "discard")
+    assert editor.capabilities.execute_command_provider.commands == tuple(f"midfill.{name}" for name in names)
+    assert editor.capabilities.inline_completion_provider and editor.capabilities.code_lens_provider
     assert editor.capabilities.text_document_sync.change == types.TextDocumentSyncKind.Incremental
 
 

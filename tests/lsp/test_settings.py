@@ -2,12 +2,13 @@
 
 import pytest
 
-from midfill_lsp.settings import Settings, parse_settings
+from midfill_lsp.settings import RULES, Settings, parse_settings
 
 
 def test_good_values() -> None:
-    values = {"model": "m", "device": "cuda", "steps": 9, "maxHoleTokens": 64, "seed": 3}
-    assert parse_settings(values) == (Settings("m", "cuda", 9, 64, 3), [])
+    values = {"model": "m", "device": "cuda", "steps": 9, "maxHoleTokens": 64, "seed": 3, "exclude": ["*.x"]}
+    assert parse_settings(values) == (Settings("m", "cuda", 9, 64, 3, exclude=("*.x",)), [])
+    assert len(RULES) <= 12
     assert parse_settings(None) == parse_settings({"steps": None}) == (Settings(), [])
 
 
@@ -15,6 +16,8 @@ def test_good_values() -> None:
     ("model", "  ", "a model's name or folder"), ("model", 3, "a model's name or folder"),
     ("device", [], "one of auto, cpu"), ("device", "gpu", "one of auto, cpu"), ("steps", 0, "from 1 to 1024"),
     ("steps", 1.5, "from 1 to 1024"), ("steps", True, "from 1 to 1024"), ("steps", "x" * 500, "not 'xxxx"),
+    ("trigger", "always", "one of auto, manual"), ("debounceMs", -1, "from 0 to 5000"), ("exclude", "x", "a list"),
+    ("exclude", [1], "a list of patterns"), ("repositoryContext", 1, "true or false"), ("preview", "on", "decoration"),
     ("maxHoleTokens", 10**9, "from 1 to 1024"), ("seed", -1, "from 0"),
 ])  # fmt: skip
 def test_a_bad_value_costs_only_itself(key: str, value: object, expected: str) -> None:
@@ -26,7 +29,10 @@ def test_a_bad_value_costs_only_itself(key: str, value: object, expected: str) -
 def test_an_unknown_key_lists_the_known() -> None:
     settings, (problem,) = parse_settings({"modle": "x"})
     assert settings == Settings()
-    assert problem == "midfill.modle is not a setting; known are model, device, steps, maxHoleTokens, seed."
+    assert problem == (
+        "midfill.modle is not a setting; known are model, device, steps, maxHoleTokens, seed, "
+        "trigger, debounceMs, exclude, repositoryContext, preview, confidence, serverCommand."
+    )
 
 
 @pytest.mark.parametrize("values", [[1], "x", 7, False])

@@ -1,0 +1,95 @@
+"""Puts text into a document of the client by one versioned edit, again if the client was ahead. Knows no fill."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+from lsprotocol import types
+from pygls.exceptions import JsonRpcContentModified, JsonRpcException
+from pygls.lsp.server import LanguageServer
+
+from midfill_lsp.text import Span, SyncedDocument, SyncedWorkspace, trim
+
+MAX_APPLY_TRIES = 3
+MOVED_WAIT_S = 0.2
+
+Replacement = tuple[Span, str]
+
+
+class FillFailed(JsonRpcException):
+    """LSP's RequestFailed: the message is one sentence, shown as it is."""
+
+    CODE = types.LSPErrorCodes.RequestFailed.value
+
+
+def find_document(server: LanguageServer, uri: str, version: int | None) -> SyncedDocument:
+    """Raises FillFailed or JsonRpcContentModified where the document cannot be filled now."""
+    assert isinstance(server.workspace, SyncedWorkspace)
+    document = server.workspace.open_document(uri)
+    if document is None:
+        raise FillFailed("Midfill: the document is not open; open it in the editor first.")
+    if document.desynced:
+        raise FillFailed("Midfill: the server lost track of this document; close it and open it again.")
+    if version not in (None, document.version):
+        raise JsonRpcContentModified("Midfill: the document changed since this fill was offered; ask again.")
+    return document
+
+
+def check_takes_edits(server: LanguageServer) -> None:
+    client = server.client_capabilities.workspace
+    edits = client.workspace_edit if client and client.apply_edit else None
+    if edits is None or not edits.document_changes:
+        raise FillFailed("Midfill: this editor does not take versioned edits (workspace/applyEdit, documentChanges).")
+
+
+async def apply_edits(
+    server: LanguageServer,
+    document: SyncedDocument,
+    find_edits: Callable[[], Sequence[Replacement]],
+    title: str,
+    *,
+    confirm: bool = False,
+) -> tuple[int | None, str]:
+    """Sends the edit for the document as it is now. Returns the version edited and the text that comes of it.
+
+    `find_edits` tells what to replace in the present text, in order; it may raise. `confirm` has the user tick each.
+    """
+    for _ in range(MAX_APPLY_TRIES):
+        version, text = document.version, document.text
+        if server.workspace.get_text_document(document.uri) is not document or document.desynced:
+            raise JsonRpcContentModified("Midfill: the document was closed meanwhile; nothing was filled.")
+        changes = [change for change in find_edits() if text.source[slice(*change[0])] != change[1]]
+        if not changes:
+            return version, text.source
+        edits = [_text_edit(document, change, confirm) for change in changes]
+        identifier = types.OptionalVersionedTextDocumentIdentifier(document.uri, version)
+        edit = types.WorkspaceEdit(document_changes=[types.TextDocumentEdit(identifier, edits)])
+        if confirm:
+            edit.change_annotations = {"fill": types.ChangeAnnotation(title, needs_confirmation=True)}
+        answer = await server.workspace_apply_edit_async(types.ApplyWorkspaceEditParams(edit, title))
+        if answer.applied:
+            return version, _replace(text.source, changes)
+        if confirm:
+            raise JsonRpcContentModified("Midfill: the edit was not confirmed; nothing was filled.")
+        await asyncio.sleep(MOVED_WAIT_S)
+        if document.version == version:
+            raise FillFailed("Midfill: the editor did not take the edit; try again.")
+    raise JsonRpcContentModified("Midfill: the document changes too fast; nothing was filled.")
+
+
+def _text_edit(
+    document: SyncedDocument, change: Replacement, confirm: bool
+) -> types.TextEdit | types.AnnotatedTextEdit:
+    """The part of a replacement that changes something; all of it where a user is to read it."""
+    (start, end), new = change
+    first, last = (0, end - start) if confirm else trim(document.source[start:end], new)
+    range = document.text.range((start + first, start + last))
+    part = new[first : len(new) - (end - start) + last]
+    return types.AnnotatedTextEdit("fill", range, part) if confirm else types.TextEdit(range, part)
+
+
+def _replace(source: str, changes: Sequence[Replacement]) -> str:
+    parts, position = [], 0
+    for (start, end), new in changes:
+        parts += [source[position:start], new]
+        position = end
+    return "".join([*parts, source[position:]])

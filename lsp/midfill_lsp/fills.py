@@ -1,0 +1,243 @@
+"""All fills of the server: those that run, those that are pending, ghost text, and what the status says of them."""
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import Executor
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from midfill_infill import exclusions
+from midfill_infill.errors import MidfillError
+from midfill_infill.related import Ring
+from midfill_infill.reroll import KEEP_SHARE
+from midfill_lsp.edits import FillFailed, Replacement, apply_edits
+from midfill_lsp.engine import Backoff, Filler
+from midfill_lsp.filling import FillJob, check, explain
+from midfill_lsp.ghost import GhostText, Suggestion
+from midfill_lsp.messages import Done, FillParams, FillResult, PendingParams, Range, Status, What
+from midfill_lsp.pending import Pending, PendingFills, PendingHole
+from midfill_lsp.results import describe_placed, make_result
+from midfill_lsp.settings import Settings
+from midfill_lsp.text import SyncedDocument, SyncedWorkspace, Text
+from midfill_lsp.views import find_path, take_view
+
+if TYPE_CHECKING:
+    from midfill_lsp.server import MidfillServer
+
+SHORTER, LONGER = 0.6, 1.6
+NEAR_CHARS = 2000
+
+
+class Fills:
+    """For the event loop only, but for what it hands to `executor`."""
+
+    def __init__(self, server: "MidfillServer", filler: Filler, executor: Executor) -> None:
+        self._server, self._filler, self._executor = server, filler, executor
+        self._pending = PendingFills()
+        self._running: list[FillJob] = []
+        self._ghost = GhostText(executor)
+        self._ring = Ring()
+        self._backoff = Backoff()
+        self._num_busy = 0
+        self._error: str | None = None
+
+    async def fill(self, params: FillParams, before: tuple[PendingHole, ...] = ()) -> FillResult:
+        """Raises MidfillError, FillFailed, JsonRpcContentModified, JsonRpcInvalidParams."""
+        if reason := self.find_exclusion(params.uri):
+            raise MidfillError("file_excluded", f"this file is left out: {reason}")
+        settings = self._server.settings_of(params.uri)
+        related = self._related(params.uri, settings, params.ranges[0].start.line if params.ranges else 0)
+        job = FillJob(self._server, check(params), self._filler, settings, related, before)
+        self._running.append(job)
+        try:
+            with self._watch():
+                result = await job.run(self._executor, self._pending)
+        finally:
+            self._running.remove(job)
+        self._refresh_lenses()
+        return result
+
+    async def finish(self, params: PendingParams) -> Done:
+        """Ends the latest running fill at its present step."""
+        if not self._running:
+            raise FillFailed("Midfill: no fill is running.")
+        self._running[-1].finish()
+        return Done(id=0, uri=self._running[-1].params.uri)
+
+    async def accept(self, params: PendingParams) -> Done:
+        return self._close(self._find(params))
+
+    async def discard(self, params: PendingParams) -> Done:
+        """Puts back what was there before the first fill."""
+        pending = self._find(params)
+
+        def find_edits() -> list[Replacement]:
+            return [(hole.outer, hole.original) for hole in self._find(params, pending).holes]
+
+        await apply_edits(self._server, pending.document, find_edits, "Midfill: discard")
+        return self._close(pending)
+
+    async def reroll(self, params: PendingParams) -> FillResult:
+        """Fills again from the next seed; what was typed and, at the same length, the surest tokens stay."""
+        pending = self._find(params)
+        share = params.keep if params.keep is not None else KEEP_SHARE if params.length == "same" else 0.0
+        most, least = None, None
+        if params.length == "shorter":
+            most = max(1, round(pending.num_tokens * SHORTER))
+        if params.length == "longer":
+            least = min(1024, max(1, round(pending.num_tokens * LONGER)))
+        asked = FillParams(
+            uri=pending.document.uri,
+            what=What.SELECTION,
+            ranges=tuple(Range.of(pending.document.text.range(hole.inner)) for hole in pending.holes),
+            drafts=pending.drafts(share),
+            seed=pending.seed + 1,
+            min_tokens=least,
+            max_tokens=most,
+            apply=True,
+            preview_token=params.preview_token,
+            work_done_token=params.work_done_token,
+        )
+        result = await self.fill(asked, tuple(replace(hole) for hole in pending.holes))
+        self._close(pending)
+        return result
+
+    async def next(self, params: PendingParams) -> FillResult:
+        """Shows the next of a fill's alternatives; the one that stood there becomes the last."""
+        pending = self._find(params)
+        if not pending.filled.alternatives:
+            raise FillFailed("Midfill: this fill has no alternatives; ask for some, or reroll.")
+        document, moves = pending.document, pending.document.record()
+        rotated = pending.rotate()
+
+        def find_edits() -> list[Replacement]:
+            nonlocal rotated
+            moves.clear()
+            rotated = self._find(params, pending).rotate()
+            return rotated[1]
+
+        try:
+            version, expected = await apply_edits(self._server, document, find_edits, "Midfill: next alternative")
+        except BaseException:
+            document.forget(moves)
+            raise
+        filled, _, holes = rotated
+        self._close(pending)
+        added = self._pending.add(document, holes, filled, pending.seed, expected, pending.newline, moves)
+        self._refresh_lenses()
+        described = describe_placed(holes, Text(expected, document.text.encoding))
+        return make_result(filled, described, version=version, applied=True, id=added.id)
+
+    async def suggest(
+        self, document: SyncedDocument, offset: int, settings: Settings, *, invoked: bool
+    ) -> tuple[Suggestion, ...]:
+        """Ghost text. Raises MidfillError; none for files left out, and while a failed engine is let rest."""
+        if self.find_exclusion(document.uri) or (self._backoff.is_waiting and not invoked):
+            return ()
+        view = take_view(self._workspace, document)
+        related = self._related(document.uri, settings, document.text.position(offset).line)
+        with self._watch():
+            return await self._ghost.suggest(
+                view, offset, settings, self._filler, related, invoked=invoked, document=document
+            )
+
+    def find_exclusion(self, uri: str) -> str | None:
+        path = find_path(uri)
+        return exclusions.find_exclusion(path, self._server.settings_of(uri).exclude) if path else None
+
+    def pending_in(self, document: object) -> list[Pending]:
+        return self._pending.of(document) if isinstance(document, SyncedDocument) else []
+
+    def follow(self, uri: str) -> None:
+        """A document changed."""
+        document = self._workspace.open_document(uri)
+        if document is not None and self._pending.of(document):
+            self._pending.follow(document)
+            self._refresh_lenses()
+
+    def forget(self, uri: str) -> None:
+        """A document was closed."""
+        self._pending.drop_uri(uri)
+
+    def status(self, uri: str | None = None) -> Status:
+        facts = self._server.engines.facts
+        reason = self.find_exclusion(uri) if uri else None
+        message = f"Midfill leaves this file out: {reason}." if reason else self._error or "Midfill is ready."
+        return Status(
+            kind="Inactive" if reason else "Error" if self._error else "Normal",
+            busy=self._num_busy > 0,
+            message=message,
+            version=str(self._server.version),
+            model=facts.model if facts else None,
+            device=facts.device if facts else None,
+            dtype=facts.dtype if facts else None,
+            parameters=facts.parameters if facts else None,
+            pending=len(self._pending),
+        )
+
+    @property
+    def _workspace(self) -> SyncedWorkspace:
+        assert isinstance(self._server.workspace, SyncedWorkspace)
+        return self._server.workspace
+
+    def _find(self, params: PendingParams, same: Pending | None = None) -> Pending:
+        found = self._pending.find(same.id if same else params.id)
+        if found is None:
+            raise FillFailed("Midfill: that fill is no longer pending.")
+        return found
+
+    def _close(self, pending: Pending) -> Done:
+        self._pending.drop(pending)
+        self._refresh_lenses()
+        return Done(id=pending.id, uri=pending.document.uri)
+
+    @contextmanager
+    def _watch(self) -> Iterator[None]:
+        """Keeps the status while a fill runs."""
+        self._num_busy += 1
+        self._tell_status()
+        try:
+            yield
+            self._error = None
+            self._backoff.succeed()
+        except MidfillError as error:
+            if error.code.startswith(("engine_", "out_of", "unknown_model", "bad_checkpoint")):
+                self._error = explain(error)
+                self._backoff.fail()
+            raise
+        finally:
+            self._num_busy -= 1
+            self._tell_status()
+
+    def _tell_status(self) -> None:
+        told = self._server.client_capabilities.experimental
+        if getattr(told, "midfill", None) or (isinstance(told, dict) and told.get("midfill")):
+            self._server.protocol.notify("midfill/didChangeStatus", self.status().to_json())
+
+    def _refresh_lenses(self) -> None:
+        workspace = self._server.client_capabilities.workspace
+        if workspace and workspace.code_lens and workspace.code_lens.refresh_support:
+            self._server.workspace_code_lens_refresh(None, callback=lambda _: None)
+
+    def _related(self, uri: str, settings: Settings, line: int) -> Callable[[], tuple[str, ...]]:
+        """What other open and recent files say of the names near a line; picked when it is called, in a thread."""
+        if not settings.repository_context:
+            return tuple
+        texts = [
+            (other.uri, other.version, other.source, find_path(other.uri))
+            for other in self._workspace.text_documents.values()
+            if other.uri != uri and isinstance(other, SyncedDocument)
+        ]
+        own = self._workspace.open_document(uri)
+        starts = own.text.line_starts if own else [0]
+        middle = starts[min(line, len(starts) - 1)]
+        near = own.source[max(0, middle - NEAR_CHARS) : middle + NEAR_CHARS] if own else ""
+        exclude = settings.exclude
+
+        def pick() -> tuple[str, ...]:
+            for name, version, source, path in texts:
+                if path is None or not exclusions.find_exclusion(path, exclude):
+                    self._ring.put(name, version, source)
+            return self._ring.pick(uri, near)
+
+        return pick

@@ -1,0 +1,148 @@
+"""Ghost text at the cursor: when to make it, what of it to show, and how long it can be reused. Knows no engine."""
+
+import asyncio
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+from concurrent.futures import Executor
+from contextlib import closing
+from dataclasses import dataclass
+
+from lsprotocol import types
+
+from midfill_infill.fill import Candidate, Filled, Options
+from midfill_infill.holes import hole_at_cursor
+from midfill_lsp.engine import Filler
+from midfill_lsp.settings import Settings
+from midfill_lsp.text import SyncedDocument
+from midfill_lsp.views import View
+
+MAX_KEPT = 200
+HEAD_CHARS = 2048
+TAIL_CHARS = 512
+MAX_TYPED_CHARS = 128
+MAX_TOKENS = 48
+NUM_INVOKED = 3
+
+
+@dataclass(frozen=True)
+class Suggestion:
+    """`text` goes to the cursor and replaces `num_replaced` code points behind it."""
+
+    text: str
+    num_replaced: int
+
+
+class Suggestions:
+    """What was suggested lately, found again while the text typed since agrees with it."""
+
+    def __init__(self) -> None:
+        self._kept: OrderedDict[tuple[str, str, str], tuple[Suggestion, ...]] = OrderedDict()
+
+    def put(self, uri: str, source: str, offset: int, suggestions: tuple[Suggestion, ...]) -> None:
+        self._kept[self._key(uri, source, offset, offset)] = suggestions
+        while len(self._kept) > MAX_KEPT:
+            self._kept.popitem(last=False)
+
+    def find(self, uri: str, source: str, offset: int) -> tuple[Suggestion, ...]:
+        """What is left of the latest that fits; nothing where none does."""
+        for num_typed in range(min(offset, MAX_TYPED_CHARS) + 1):
+            typed = source[offset - num_typed : offset]
+            kept = self._kept.get(self._key(uri, source, offset - num_typed, offset), ())
+            fits = [found for found in kept if found.text.startswith(typed) and found.text != typed]
+            if fits:
+                return tuple(Suggestion(found.text[num_typed:], found.num_replaced) for found in fits)
+        return ()
+
+    @staticmethod
+    def _key(uri: str, source: str, start: int, end: int) -> tuple[str, str, str]:
+        return uri, source[max(0, start - HEAD_CHARS) : start], source[end : end + TAIL_CHARS]
+
+
+class GhostText:
+    """Makes suggestions, one at a time for each document: a newer request ends the older one."""
+
+    def __init__(self, executor: Executor) -> None:
+        self._executor = executor
+        self._suggestions = Suggestions()
+        self._stops: dict[str, threading.Event] = {}
+
+    async def suggest(
+        self, view: View, offset: int, settings: Settings, filler: Filler, related: Callable[[], tuple[str, ...]],
+        *, invoked: bool, document: SyncedDocument,
+    ) -> tuple[Suggestion, ...]:  # fmt: skip
+        """Raises MidfillError and CancelledError; nothing where the document moved on meanwhile."""
+        if found := self._suggestions.find(view.uri, view.text.source, offset):
+            return found
+        stop = threading.Event()
+        self._stops.pop(view.uri, threading.Event()).set()
+        self._stops[view.uri] = stop
+        try:
+            await asyncio.sleep(0 if invoked else settings.debounce_ms / 1000)
+            if stop.is_set():
+                return ()
+            loop = asyncio.get_running_loop()
+            made = await loop.run_in_executor(
+                self._executor, _make, view, offset, settings, filler, related, invoked, stop
+            )
+        finally:
+            stop.set()
+            if self._stops.get(view.uri) is stop:
+                del self._stops[view.uri]
+        if made:
+            self._suggestions.put(view.uri, view.text.source, offset, made)
+        return made if document.text is view.text else ()
+
+
+def _make(
+    view: View, offset: int, settings: Settings, filler: Filler, related: Callable[[], tuple[str, ...]],
+    invoked: bool, stop: threading.Event,
+) -> tuple[Suggestion, ...]:  # fmt: skip
+    document = view.read()
+    hole = hole_at_cursor(document, view.byte(offset))
+    is_last = not _rest_of_line(view, offset).strip()
+    options = Options(
+        seed=settings.seed,
+        steps=settings.steps,
+        max_tokens=min(settings.max_hole_tokens or MAX_TOKENS, MAX_TOKENS),
+        n=NUM_INVOKED if invoked else 1,
+        single_line=not is_last,
+        related=related(),
+        repair=False,
+    )
+    with closing(filler(document, [hole], options, settings, lambda phrase: None)) as events:
+        for event in events:
+            if stop.is_set():
+                return ()
+            if isinstance(event, Filled):
+                rows = (event.best, *event.alternatives)
+                num_replaced = view.span(hole)[1] - offset
+                return _choose(view, offset, num_replaced, rows, invoked=invoked, single_line=not is_last)
+    return ()
+
+
+def _choose(
+    view: View, offset: int, num_replaced: int, rows: tuple[Candidate, ...], *, invoked: bool, single_line: bool
+) -> tuple[Suggestion, ...]:
+    """What is worth showing: not blank, not the line that follows anyway, and unasked nothing with a new error."""
+    following = view.text.source[offset + num_replaced :].lstrip("\r\n").partition("\n")[0].strip()
+    found: dict[str, Suggestion] = {}
+    for row in rows:
+        text = row.patch.edits[0].replacement.decode("utf-8", "surrogatepass")
+        if single_line:
+            text = text.splitlines()[0] if text.strip() else ""
+        if text.strip() and text.strip() != following and (invoked or not row.new_errors):
+            found[text] = Suggestion(text, num_replaced)
+    return tuple(found.values())
+
+
+def _rest_of_line(view: View, offset: int) -> str:
+    return view.text.source[offset:].partition("\n")[0]
+
+
+def to_items(document: SyncedDocument, offset: int, found: tuple[Suggestion, ...]) -> types.InlineCompletionList:
+    items = [
+        types.InlineCompletionItem(item.text, range=document.text.range((offset, offset + item.num_replaced)))
+        for item in found
+    ]
+    return types.InlineCompletionList(items)

@@ -1,0 +1,71 @@
+"""Which fills are offered where: code actions at a range, code lenses on a pending fill. Starts nothing."""
+
+from typing import Any
+
+from lsprotocol import types
+
+from midfill_infill.document import Document
+from midfill_infill.errors import MidfillError
+from midfill_lsp.messages import FillParams, Range, What
+from midfill_lsp.pending import Pending
+from midfill_lsp.text import Text
+from midfill_lsp.views import View, find_holes
+
+TITLES = {
+    What.BODY: "Fill function body",
+    What.SELECTION: "Fill selection",
+    What.STUBS: "Fill all stubs in this file",
+    What.HOLE: "Fill at the cursor",
+}
+KINDS = {what: f"refactor.rewrite.fill.{what}" for what in What}
+LENSES = {"midfill.accept": "Accept", "midfill.reroll": "Reroll", "midfill.discard": "Discard"}
+
+
+def offer_actions(view: View, version: int | None, params: types.CodeActionParams) -> list[types.CodeAction]:
+    """The fills that make sense at a range, each carrying the command that runs it. Parses; for a worker thread."""
+    wanted = [what for what in What if _is_wanted(KINDS[what], params.context.only)]
+    try:
+        document = view.read()
+    except MidfillError:  # no text that could be filled
+        return []
+    offered = [what for what in wanted if _applies(view, document, what, params.range)]
+    return [_action(view.uri, version, what, params.range) for what in offered]
+
+
+def _is_wanted(kind: str, only: Any) -> bool:
+    return not only or any(kind == wanted or kind.startswith(f"{wanted}.") for wanted in map(_name_kind, only))
+
+
+def _name_kind(kind: types.CodeActionKind | str) -> str:
+    return kind.value if isinstance(kind, types.CodeActionKind) else kind
+
+
+def _applies(view: View, document: Document, what: What, range: types.Range) -> bool:
+    if what in (What.SELECTION, What.HOLE) and (range.start == range.end) is (what is What.SELECTION):
+        return False
+    if what is What.HOLE:
+        line = min(range.start.line, len(view.text.line_starts) - 1)
+        return not view.text.line(line).strip()
+    try:
+        found = find_holes(view, document, what, [range])
+        return all(hole.is_body or what is What.SELECTION for hole in found) and bool([view.span(h) for h in found])
+    except MidfillError:
+        return False
+
+
+def _action(uri: str, version: int | None, what: What, range: types.Range) -> types.CodeAction:
+    ranges = () if what is What.STUBS else (Range.of(range),)
+    arguments = FillParams(uri=uri, what=what, version=version, ranges=ranges)
+    command = types.Command(
+        TITLES[what],
+        "midfill.fill",
+        arguments=[arguments.model_dump(mode="json", by_alias=True, exclude_defaults=True)],
+    )
+    return types.CodeAction(TITLES[what], kind=KINDS[what], command=command)
+
+
+def offer_lenses(pending: Pending, text: Text) -> list[types.CodeLens]:
+    """Accept, Reroll and Discard above the first hole of a pending fill."""
+    range = text.range(pending.holes[0].outer)
+    commands = [types.Command(title, name, arguments=[{"id": pending.id}]) for name, title in LENSES.items()]
+    return [types.CodeLens(range, command=command) for command in commands]

@@ -1,0 +1,45 @@
+"""Turns fills into the answer that PROTOCOL.md shows. Knows texts and ranges, starts nothing."""
+
+from collections.abc import Iterable
+
+from lsprotocol import types
+
+from midfill_infill.fill import Filled, FilledHole
+from midfill_lsp.messages import FillResult, HoleFill, Range, Stats
+from midfill_lsp.pending import PendingHole
+from midfill_lsp.text import Span, Text, to_units
+
+
+def describe(fill: FilledHole, range: types.Range, encoding: str, text: str | None = None) -> HoleFill:
+    """`text` is what goes to `range` where that is more than the fill: its lead and tail, or other line ends."""
+    shown = fill.text if text is None else text
+    shift = shown.find(fill.text)
+    tokens: Iterable[Span] = [(start + shift, end + shift) for start, end in fill.tokens] if shift >= 0 else []
+    return HoleFill(
+        range=Range.of(range),
+        text=shown,
+        name=fill.hole.name,
+        tokens=to_units(shown, tokens, encoding),
+        confidence=fill.confidence if shift >= 0 else (),
+    )
+
+
+def describe_placed(holes: Iterable[PendingHole], text: Text) -> list[HoleFill]:
+    """The fills of a pending fill where they stand in `text`."""
+    return [describe(hole.fill, text.range(hole.inner), text.encoding) for hole in holes]
+
+
+def make_result(
+    filled: Filled, holes: Iterable[HoleFill], *, version: int | None, applied: bool, id: int | None = None
+) -> FillResult:
+    stats = filled.stats
+    return FillResult(
+        id=id,
+        version=version,
+        applied=applied,
+        holes=tuple(holes),
+        alternatives=tuple(tuple(fill.text for fill in row.fills) for row in filled.alternatives),
+        new_errors=filled.new_errors,
+        model=filled.model,
+        stats=Stats(steps=stats.steps, forwards=stats.forwards, tokens=stats.tokens, ms=stats.ms),
+    )

@@ -1,0 +1,116 @@
+"""A document as `infill` sees it: alone, or as a cell among the cells of its notebook. Finds the holes in it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from lsprotocol import types
+from pygls.uris import to_fs_path
+
+from midfill_infill import holes
+from midfill_infill.document import Document
+from midfill_infill.errors import MidfillError
+from midfill_infill.languages import REGISTRY
+from midfill_infill.reroll import put_drafts
+from midfill_infill.spans import Hole
+from midfill_lsp.messages import Draft, What
+from midfill_lsp.text import Span, SyncedDocument, SyncedWorkspace, Text, code_points
+
+# LSP's language ids that are not the registry's.
+_LANGUAGE_IDS = {"javascriptreact": "javascript", "typescriptreact": "tsx", "c++": "cpp"}
+_BETWEEN_CELLS = "\n\n"
+
+
+@dataclass(frozen=True)
+class View:
+    """One version of a document. `before` and `after` are the other cells of its notebook, empty elsewhere."""
+
+    uri: str
+    language_id: str | None
+    text: Text
+    before: str = ""
+    after: str = ""
+
+    def read(self) -> Document:
+        """Raises MidfillError for what is no source text or too large."""
+        language = _LANGUAGE_IDS.get(self.language_id or "", self.language_id)
+        path = find_path(self.uri)
+        source = self.before + self.text.source + self.after
+        return Document.from_text(source, language if language in REGISTRY else None, path)
+
+    def byte(self, offset: int) -> int:
+        return len(self.before.encode("utf-8", "surrogatepass")) + self.text.start_byte(offset)
+
+    def span(self, hole: Hole) -> Span:
+        """Where a hole lies in the text. Raises MidfillError for one in another cell."""
+        shift = self.byte(0)
+        if not shift <= hole.start_byte <= hole.end_byte <= self.byte(len(self.text.source)):
+            raise MidfillError("no_hole", "the function is in another cell")
+        return self.text.offset_of_byte(hole.start_byte - shift), self.text.offset_of_byte(hole.end_byte - shift)
+
+
+def take_view(workspace: SyncedWorkspace, synced: SyncedDocument) -> View:
+    """What the document and the cells around it hold now. For the event loop only."""
+    before, after = [""], [""]
+    notebook = workspace.get_notebook_document(cell_uri=synced.uri)
+    side = before
+    for cell in notebook.cells if notebook else ():
+        other = workspace.open_document(cell.document)
+        if other is synced:
+            side = after
+        elif other and cell.kind == types.NotebookCellKind.Code and other.language_id == synced.language_id:
+            side.append(other.source)
+    joined_before = "".join(source + _BETWEEN_CELLS for source in before[1:])
+    return View(
+        synced.uri, synced.language_id, synced.text, joined_before, "".join(_BETWEEN_CELLS + text for text in after[1:])
+    )
+
+
+def find_path(uri: str) -> Path | None:
+    """The file that a document, or the notebook of a cell, is kept in."""
+    scheme, _, rest = uri.partition(":")
+    path = to_fs_path(f"file:{rest.partition('#')[0]}") if scheme in ("file", "vscode-notebook-cell") else None
+    return Path(path) if path else None
+
+
+def find_holes(view: View, document: Document, what: What, ranges: Sequence[types.Range]) -> list[Hole]:
+    """The holes, in the order of `ranges` or of the document. Raises MidfillError where there is nothing to fill."""
+    if what is What.STUBS:
+        stubs = [hole for hole in holes.find_stubs(document) if _is_inside(view, hole)]
+        if not stubs:
+            raise MidfillError("no_stubs", "this file has no stubs", next_step="put the cursor into a function")
+        return stubs
+    places = [tuple(view.byte(offset) for offset in view.text.span(range)) for range in ranges]
+    if what is What.BODY:
+        return [holes.body_at(document, places[0][0])]
+    if what is What.HOLE:
+        return [holes.hole_at_cursor(document, start) for start, _ in places]
+    return [holes.hole_at_range(document, start, end) for start, end in places]
+
+
+def _is_inside(view: View, hole: Hole) -> bool:
+    return view.byte(0) <= hole.start_byte and hole.end_byte <= view.byte(len(view.text.source))
+
+
+def sort_with_drafts(
+    view: View, document: Document, found: list[Hole], drafts: Sequence[Draft], kinds: Sequence[Hole] = ()
+) -> tuple[list[Span], Document, tuple[Hole, ...]]:
+    """Where the holes lie, in document order, and what is to be filled: the drafts are in it, what they keep anchored.
+
+    `kinds` say what holes were at an earlier fill. Raises MidfillError.
+    """
+    if kinds:
+        found = [replace(hole, kind=old.kind, name=old.name) for hole, old in zip(found, kinds, strict=True)]
+    ordered = holes.sort_holes(document, found)
+    spans = [view.span(hole) for hole in ordered]
+    if not drafts:
+        return spans, document, ordered
+    encoding = view.text.encoding
+    by_place = {(hole.start_byte, hole.end_byte): draft for hole, draft in zip(found, drafts, strict=True)}
+    wanted: list[tuple[str | None, list[Span]]] = []
+    for hole, span in zip(ordered, spans, strict=True):
+        draft = by_place[hole.start_byte, hole.end_byte]
+        text = view.text.source[slice(*span)] if draft.text is None else draft.text
+        wanted.append((draft.text, code_points(text, draft.keep, encoding)))
+    drafted, placed = put_drafts(document, ordered, wanted)
+    return spans, drafted, placed

@@ -1,0 +1,345 @@
+"""Over stdio with a scripted filler: previews, pending fills, rerolls, ghost text, exclusions."""
+
+import asyncio
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from lsprotocol import types
+from pygls.exceptions import JsonRpcException
+from tests.lsp.conftest import Start
+from tests.lsp.editor import Buffer, Editor, describe_client
+from tests.lsp.scripted_server import FILL, GUESS
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+SOURCE = "# 😀 ünï\nimport os\n\n\ndef first(a):\n    '''Doc.'''\n    ...\n\n\ndef second(b):\n    return b + 1\n"
+BODY = "return b + 1"
+
+
+def at(buffer: Buffer, text: str) -> int:
+    return buffer.text.source.index(text)
+
+
+def span(buffer: Buffer, start: int, end: int | None = None) -> dict[str, Any]:
+    range = buffer.text.range((start, start if end is None else end))
+    ends = {"start": range.start, "end": range.end}
+    return {name: {"line": end.line, "character": end.character} for name, end in ends.items()}
+
+
+def body(buffer: Buffer, inside: str = BODY, **more: object) -> dict[str, Any]:
+    return {"uri": buffer.uri, "what": "body", "ranges": [span(buffer, at(buffer, inside))], **more}
+
+
+def configure(editor: Editor, **values: object) -> None:
+    editor.client.workspace_did_change_configuration(types.DidChangeConfigurationParams({"midfill": values}))
+
+
+def apply_answer(buffer: Buffer, result: Any) -> str:
+    """What an editor makes of the edits of an answer that the server did not apply itself."""
+    source = buffer.text.source
+    for hole in reversed(result.holes):
+        ends = [types.Position(end.line, end.character) for end in (hole.range.start, hole.range.end)]
+        start, end = buffer.text.span(types.Range(*ends))
+        source = source[:start] + hole.text + source[end:]
+    return source
+
+
+async def test_a_plugin_gets_edits_and_previews_and_applies_them_itself(editor: Editor) -> None:
+    buffer = editor.open(SOURCE)
+    configure(editor, steps=12)
+    result = await editor.ask("midfill/fill", body(buffer, previewToken="p"))
+    assert not editor.seen.edits and buffer.text.source == SOURCE and result.applied is False and result.version == 1
+    assert apply_answer(buffer, result) == SOURCE.replace(BODY, FILL)
+    previews = editor.seen.previews
+    assert len(previews) >= 2 and [preview.seq for preview in previews] == list(range(1, len(previews) + 1))
+    assert {preview.token for preview in previews} == {"p"} and previews[0].step == 0
+    hole = previews[-1].holes[0]
+    # "return '😀" is 9 code points and 10 units of UTF-16.
+    assert hole.text == GUESS and [list(pair) for pair in hole.settled] == [[0, 10]]
+    assert (hole.range.start.line, hole.range.start.character) == (10, 4)
+    await asyncio.sleep(0.2)
+    assert len(editor.seen.previews) == len(previews), "a preview after the answer"
+
+
+async def test_previews_come_at_most_fifteen_a_second(editor: Editor) -> None:
+    buffer = editor.open(SOURCE)
+    configure(editor, model="fast", steps=1000)
+    loop = asyncio.get_running_loop()
+    started_s = loop.time()
+    await editor.ask("midfill/fill", body(buffer, previewToken=1))
+    assert 1 <= len(editor.seen.previews) <= 1 + 15 * (loop.time() - started_s)
+
+
+async def test_previews_follow_a_hole_that_moves(editor: Editor) -> None:
+    buffer = editor.open(SOURCE)
+    configure(editor, steps=30)
+    fill = asyncio.ensure_future(editor.ask("midfill/fill", body(buffer, previewToken=1)))
+    while len(editor.seen.previews) < 2:
+        await asyncio.sleep(0.01)
+    editor.edit(buffer, 0, 0, "# typed\n\n")
+    result = await fill
+    assert editor.seen.previews[-1].holes[0].range.start.line == 12 and result.version == 2
+    assert apply_answer(buffer, result) == "# typed\n\n" + SOURCE.replace(BODY, FILL)
+
+
+async def test_lenses_stand_on_a_pending_fill_only(editor: Editor) -> None:
+    buffer = editor.open(SOURCE)
+    assert await editor.lenses(buffer) == []
+    result = await editor.do("fill", **body(buffer))
+    assert await editor.lenses(buffer) == ["Accept", "Reroll", "Discard"] and editor.seen.refreshes == 1
+    await editor.do("accept", id=result["id"])
+    assert await editor.lenses(buffer) == [] and buffer.text.source == SOURCE.replace(BODY, FILL)
+    with pytest.raises(JsonRpcException, match="no longer pending"):
+        await editor.do("accept", id=result["id"])
+
+
+@pytest.mark.parametrize("newline", ["\n", "\r\n"])
+async def test_discard_puts_back_what_was_there(editor: Editor, newline: str) -> None:
+    source = (SOURCE + "\n\ndef third(): pass\n").replace("\n", newline)
+    buffer = editor.open(source)
+    await editor.do("fill", uri=buffer.uri, what="stubs")
+    assert buffer.text.source.count(FILL) == 2
+    editor.edit(buffer, 0, 0, f"# typed{newline}")
+    editor.edit(buffer, at(buffer, FILL) + 6, at(buffer, FILL) + 6, " (")
+    await editor.do("discard")
+    assert buffer.text.source == f"# typed{newline}{source}"
+    assert await editor.lenses(buffer) == []
+
+
+@pytest.mark.parametrize("newline", ["\n", "\r\n"])
+async def test_a_reroll_keeps_the_surest_tokens_and_what_was_typed(editor: Editor, newline: str) -> None:
+    buffer = editor.open(SOURCE.replace("\n", newline))
+    await editor.do("fill", **body(buffer))
+    place = at(buffer, FILL) + len("return ")
+    editor.edit(buffer, place, place, "typed or ")
+    await editor.do("reroll")
+    assert buffer.text.source.count("return typed or  + new") == 1
+    await editor.do("discard")
+    assert buffer.text.source == SOURCE.replace("\n", newline)
+
+
+async def test_shorter_and_longer_set_bounds(editor: Editor) -> None:
+    buffer = editor.open(SOURCE)
+    await editor.do("fill", **body(buffer))
+    result = await editor.do("reroll", length="longer")
+    assert "seed 1 min 3 max None" in result["model"]
+    result = await editor.do("reroll", length="shorter")
+    assert "seed 2 min 0 max 1" in result["model"]
+    assert buffer.text.source == SOURCE.replace(BODY, FILL)
+
+
+async def test_the_next_alternative_and_round_again(editor: Editor) -> None:
+    buffer = editor.open(SOURCE)
+    result = await editor.do("fill", **body(buffer, alternatives=3))
+    assert [list(row) for row in result["alternatives"]] == [["return 1"], ["return 2"]]
+    seen = [(await editor.do("next"))["holes"][0]["text"] for _ in range(3)]
+    assert seen == ["return 1", "return 2", FILL]
+    await editor.do("next")
+    assert buffer.text.source == SOURCE.replace(BODY, "return 1")
+    await editor.do("discard")
+    assert buffer.text.source == SOURCE
+
+
+async def test_a_pending_fill_that_was_cut_is_let_go(editor: Editor) -> None:
+    buffer = editor.open(SOURCE)
+    await editor.do("fill", **body(buffer))
+    place = at(buffer, FILL)
+    editor.edit(buffer, place - 10, place + 5, "")
+    assert await editor.lenses(buffer) == []
+    before = buffer.text.source
+    with pytest.raises(JsonRpcException, match="no longer pending"):
+        await editor.do("discard")
+    assert buffer.text.source == before
+
+
+async def test_a_fill_may_be_ended_at_any_step(editor: Editor) -> None:
+    buffer = editor.open(SOURCE)
+    configure(editor, steps=200)
+    fill = asyncio.ensure_future(editor.do("fill", **body(buffer, previewToken=1)))
+    while len(editor.seen.previews) < 2:
+        await asyncio.sleep(0.01)
+    await editor.do("finish")
+    result = await asyncio.wait_for(fill, 1)
+    assert buffer.text.source == SOURCE.replace(BODY, GUESS) and result["stats"]["steps"] < 100
+    with pytest.raises(JsonRpcException, match="no fill is running"):
+        await editor.do("finish")
+
+
+async def test_drafts_and_anchors_of_a_request(editor: Editor) -> None:
+    buffer = editor.open("x = '😀'\nfirst = 1\nsecond = 2\n")
+    ranges = [span(buffer, at(buffer, "2"), at(buffer, "2") + 1), span(buffer, 4, 7)]
+    drafts = [{"text": "alpha\nbeta", "keep": [[6, 10]]}, {"keep": [[1, 3]]}]
+    params = {"uri": buffer.uri, "what": "selection", "ranges": ranges, "drafts": drafts}
+    result = await editor.ask("midfill/fill", params)
+    assert apply_answer(buffer, result) == "x = 😀 + new\nfirst = 1\nsecond = beta + new\n"
+    with pytest.raises(JsonRpcException, match="one draft a range"):
+        await editor.ask("midfill/fill", {**params, "drafts": drafts[:1]})
+
+
+async def test_a_hole_at_the_cursor(editor: Editor) -> None:
+    buffer = editor.open("def f():\n    \n    return x\n")
+    actions = await editor.actions(buffer, 13)
+    assert {"hole", "body"} <= set(actions)
+    await editor.run(actions["hole"].command)
+    assert buffer.text.source == f"def f():\n    {FILL}\n    return x\n"
+    assert "hole" not in await editor.actions(buffer, at(buffer, "return x"))
+
+
+async def test_many_holes_may_be_confirmed_one_by_one(start: Start) -> None:
+    capabilities = describe_client()
+    assert capabilities.workspace and capabilities.workspace.workspace_edit
+    capabilities.workspace.workspace_edit.change_annotation_support = types.ChangeAnnotationsSupportOptions()
+    editor = await start(capabilities=capabilities)
+    buffer = editor.open("def f(): ...\n\n\ndef g(): ...\n")
+    result = await editor.do("fill", uri=buffer.uri, what="stubs", confirm=True)
+    (sent,) = editor.seen.edits
+    assert sent.edit.change_annotations and sent.edit.change_annotations["fill"].needs_confirmation
+    assert buffer.text.source.count(FILL) == 2 and "id" not in result and await editor.lenses(buffer) == []
+
+
+async def test_ghost_text_and_what_is_reused(editor: Editor) -> None:
+    buffer = editor.open("def f():\n    \n    return 0\n")
+    configure(editor, debounceMs=0)
+    assert await editor.suggest(buffer, 13) == [FILL]
+    num_busy = len(editor.seen.status)
+    editor.edit(buffer, 13, 13, "ret")
+    assert await editor.suggest(buffer, 16) == [FILL[3:]]
+    assert len(editor.seen.status) - num_busy <= 2
+    editor.edit(buffer, 16, 16, "ry")
+    assert await editor.suggest(buffer, 18) == [], "retryreturn 'x' would be a syntax error"
+    assert await editor.suggest(buffer, 18, invoked=True) == [FILL, "return 1", "return 2"]
+
+
+async def test_ghost_text_when_asked_for_has_alternatives(editor: Editor) -> None:
+    buffer = editor.open("def f():\n    \n")
+    configure(editor, trigger="manual")
+    assert await editor.suggest(buffer, 13) == []
+    assert await editor.suggest(buffer, 13, invoked=True) == [FILL, "return 1", "return 2"]
+
+
+async def test_ghost_text_is_one_line_before_other_text_and_never_the_next_line(editor: Editor) -> None:
+    buffer = editor.open(f"x = f()\n{FILL}\n")
+    configure(editor, debounceMs=0)
+    assert await editor.suggest(buffer, 7) == []
+    buffer = editor.open("x = f()\n", uri="untitled:2")
+    assert await editor.suggest(buffer, 6, invoked=True) == [FILL, "return 1", "return 2"]
+
+
+async def test_a_newer_key_ends_the_older_ghost_text(editor: Editor) -> None:
+    buffer = editor.open("a\nb\n")
+    configure(editor, steps=50)
+    older = asyncio.ensure_future(editor.suggest(buffer, 1))
+    await asyncio.sleep(0.3)
+    configure(editor, steps=2)
+    assert await asyncio.wait_for(editor.suggest(buffer, 3, invoked=True), 1) == [FILL, "return 1", "return 2"]
+    assert await asyncio.wait_for(older, 0.5) == []
+
+
+async def test_a_failed_engine_is_let_rest_by_ghost_text_but_not_by_commands(editor: Editor) -> None:
+    buffer = editor.open(SOURCE)
+    configure(editor, model="fails", debounceMs=0)
+    assert await editor.suggest(buffer, len(SOURCE)) == [] and not editor.seen.messages
+    status = await editor.ask("midfill/status", {})
+    assert (status.kind, status.busy) == ("Error", False) and "does not start" in status.message
+    assert editor.seen.status[-1].kind == "Error"
+    configure(editor, debounceMs=0)
+    assert await editor.suggest(buffer, len(SOURCE)) == []
+    await editor.do("fill", **body(buffer))
+    assert (await editor.ask("midfill/status", None)).kind == "Normal"
+    assert [text.strip() for text in await editor.suggest(buffer, len(buffer.text.source))] == [FILL]
+
+
+async def test_status_is_busy_while_a_fill_runs(editor: Editor) -> None:
+    buffer = editor.open(SOURCE)
+    await editor.do("fill", **body(buffer))
+    assert [status.busy for status in editor.seen.status] == [True, False]
+    status = await editor.ask("midfill/status", {"uri": buffer.uri})
+    assert status.pending == 1 and status.version
+
+
+async def test_secrets_and_ignored_files_are_left_out(start: Start, tmp_path: Path) -> None:
+    (tmp_path / ".git").mkdir()
+    (tmp_path / ".gitignore").write_text("local/\n")
+    editor = await start(options={"exclude": ["vendor/"], "debounceMs": 0})
+    own = editor.open("def shared_name():\n    \n", uri=(tmp_path / "own.py").as_uri())
+    for name in (".env", "local/a.py", "vendor/b.py"):
+        buffer = editor.open("def f():\n    shared_name = 'hunter2'\n", uri=(tmp_path / name).as_uri())
+        assert await editor.actions(buffer, 13) == {} and await editor.suggest(buffer, 13, invoked=True) == []
+        with pytest.raises(JsonRpcException, match="this file is left out: "):
+            await editor.do("fill", uri=buffer.uri, what="body", ranges=[span(buffer, 13)])
+        status = await editor.ask("midfill/status", {"uri": buffer.uri})
+        assert status.kind == "Inactive" and "leaves this file out" in status.message
+    result = await editor.do("fill", uri=own.uri, what="hole", ranges=[span(own, 23)])
+    assert "hunter2" not in result["model"] and "related  text" in result["model"]
+
+
+async def test_related_text_of_other_files_comes_along(editor: Editor, tmp_path: Path) -> None:
+    editor.open("def parse_invoice(path):\n    return path\n", uri=(tmp_path / "invoice.py").as_uri())
+    buffer = editor.open("def total(path):\n    rows = parse_invoice(path)\n    \n", uri="untitled:2")
+    asked = {"uri": buffer.uri, "what": "hole", "ranges": [span(buffer, len(buffer.text.source) - 1)]}
+    result = await editor.ask("midfill/fill", asked)
+    assert "related def parse_invoice(path):" in result.model
+    configure(editor, repositoryContext=False)
+    assert "related  text" in (await editor.ask("midfill/fill", asked)).model
+
+
+async def test_the_cells_of_a_notebook_are_context(editor: Editor) -> None:
+    sources = {"c:1": "import pandas as pd\n", "c:2": "# Title", "c:3": "def load():\n    ...", "c:4": "load()\n"}
+    kinds = {"c:2": types.NotebookCellKind.Markup}
+    cells = [types.NotebookCell(kinds.get(uri, types.NotebookCellKind.Code), uri) for uri in sources]
+    items = [
+        types.TextDocumentItem(uri, "markdown" if uri in kinds else "python", 1, text) for uri, text in sources.items()
+    ]
+    notebook = types.NotebookDocument("file:///n.ipynb", "jupyter-notebook", 1, cells)
+    editor.client.notebook_document_did_open(types.DidOpenNotebookDocumentParams(notebook, items))
+    asked = {
+        "uri": "c:3",
+        "what": "body",
+        "ranges": [{"start": {"line": 1, "character": 5}, "end": {"line": 1, "character": 5}}],
+    }
+    result = await editor.ask("midfill/fill", asked)
+    assert result.model.endswith("text import pandas as pd\n\n\ndef load():\n    ...\n\nload()\n")
+    hole = result.holes[0]
+    assert (hole.range.start.line, hole.range.start.character, hole.range.end.character, hole.text) == (1, 4, 7, FILL)
+    stubs = await editor.ask("midfill/fill", {"uri": "c:3", "what": "stubs"})
+    assert len(stubs.holes) == 1
+    with pytest.raises(JsonRpcException, match="no stubs"):
+        await editor.ask("midfill/fill", {"uri": "c:4", "what": "stubs"})
+    editor.client.notebook_document_did_close(
+        types.DidCloseNotebookDocumentParams(
+            types.NotebookDocumentIdentifier("file:///n.ipynb"), [types.TextDocumentIdentifier(uri) for uri in sources]
+        )
+    )
+
+
+async def test_each_workspace_folder_has_its_settings(start: Start) -> None:
+    folders = ("file:///one", "file:///two")
+    editor = Editor()
+    editor.by_folder = {folders[0]: {"seed": 7}, folders[1]: {"seed": 8}}
+    try:
+        await editor.start(folders=folders)
+        await asyncio.sleep(0.3)
+        for uri, seed in (("file:///one/a.py", 7), ("file:///two/deep/a.py", 8), ("untitled:1", 0)):
+            buffer = editor.open(SOURCE, uri=uri)
+            result = await editor.ask("midfill/fill", body(buffer))
+            assert result.model.startswith(f"seed {seed} ")
+    finally:
+        await editor.kill()
+
+
+async def test_a_document_that_is_too_large_is_refused_with_a_reason(editor: Editor) -> None:
+    buffer = editor.open("x = 1\n" * 200_000)
+    assert await editor.actions(buffer, 0, 5) == {}
+    with pytest.raises(JsonRpcException, match="the document has 1171 KiB, the limit is 1024 KiB"):
+        await editor.do("fill", uri=buffer.uri, what="selection", ranges=[span(buffer, 0, 5)])
+
+
+async def test_confidence_lies_on_tokens_in_the_units_of_the_editor(editor: Editor) -> None:
+    buffer = editor.open(SOURCE)
+    result = await editor.do("fill", **body(buffer))
+    (hole,) = result["holes"]
+    units = hole["text"].encode("utf-16-le")
+    assert [units[2 * a : 2 * b].decode("utf-16-le") for a, b in hole["tokens"]] == ["return", "'ß😀'"]
+    assert all(first > second for first, second in pairwise(hole["confidence"]))
