@@ -83,15 +83,23 @@ def fake_installation(runtime: Path, tmp_path: Path, set_plan: Callable[..., Pla
 
 
 @pytest.fixture
-def midfill(fake_installation: Callable[[], dict[str, str]]) -> Callable[..., subprocess.Popen[bytes]]:
-    """Starts the command as a process."""
+def midfill(fake_installation: Callable[[], dict[str, str]]) -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
+    """Starts the command as a process, which is gone when the test ends."""
+    started: list[subprocess.Popen[bytes]] = []
+    # A shell starts what it runs in the background with interrupts ignored, and children would inherit that.
+    old_handler = signal.signal(signal.SIGINT, signal.default_int_handler)
 
     def start(*words: str, **options: Any) -> subprocess.Popen[bytes]:
         command = [sys.executable, "-m", "midfill_infill", *words]
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "stdin": subprocess.DEVNULL}
-        return subprocess.Popen(command, env=fake_installation(), **{**pipes, **options})
+        started.append(subprocess.Popen(command, env=fake_installation(), **{**pipes, **options}))
+        return started[-1]
 
-    return start
+    yield start
+    signal.signal(signal.SIGINT, old_handler)
+    for process in started:
+        process.kill()
+        process.communicate()
 
 
 @pytest.fixture
