@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from midfill_engine.errors import RequestError
-from midfill_engine.models.embedded import Layout
+from midfill_engine.models.layout import Layout
 from midfill_engine.outline import HoleOutline
 from midfill_engine.samplers.base import Decision, Proposals
 from midfill_engine.vocabulary import Vocabulary
@@ -19,11 +19,13 @@ MAX_CANVAS_TOKENS: Final = 4096  # rows times hole positions: what a request may
 
 @dataclass
 class Canvas:
-    """B rows (alternatives) of T hole positions, all holes side by side. Changed in place by `apply`.
+    """T hole positions, all holes side by side. Changed in place by `apply` and `reshape`.
 
-    `ids`, `masked`, `confidence` are [B, T]; `anchored` [T] marks what never changes. `hole_of` [T] and `rule_of` [T]
-    give each position's hole and its row in `allowed` [R, V]; `leading` has the bytes each position must begin with.
-    `deletable` [B, G] counts the deletion tokens that each hole may still settle before it would be shorter than asked.
+    `ids`, `masked`, `confidence` are [B, T] with B = 1: every alternative has a canvas of its own, which may grow by
+    itself. `anchored` [T] marks what never changes. `hole_of` [T] and `rule_of` [T] give each position's hole and its
+    row in `allowed` [R, V]; `leading` has the bytes each position must begin with. `deletable` [B, G] counts the
+    deletions that each hole may still settle before it would be shorter than asked, `expandable` [B, G] the positions
+    that it may still gain before it would be longer.
     """
 
     outlines: list[HoleOutline]
@@ -38,6 +40,7 @@ class Canvas:
     leading: list[bytes]
     allowed: Tensor
     deletable: Tensor
+    expandable: Tensor
     guesses: Tensor = field(init=False)
 
     def __post_init__(self) -> None:
@@ -75,6 +78,60 @@ class Canvas:
         deleted = (where & (self.ids == self.vocabulary.delete_id)).long()
         self.deletable = self.deletable.index_add(1, self.hole_of, deleted, alpha=change)
 
+    def delete_rest(self) -> None:
+        """What is masked behind a deletion, up to the next anchor, is deleted too, as far as its hole may shrink."""
+        delete_id = self.vocabulary.delete_id
+        running = False
+        for place in range(self.ids.shape[1]):
+            if place == 0 or self.hole_of[place] != self.hole_of[place - 1] or self.anchored[place]:
+                running = False
+            hole = int(self.hole_of[place])
+            if not self.masked[0, place]:
+                running = running or int(self.ids[0, place]) == delete_id
+            elif running and self.deletable[0, hole] > 0 and not self.leading[place]:
+                assert delete_id is not None
+                self.ids[0, place] = delete_id
+                self.confidence[0, place] = 1.0
+                self.masked[0, place] = False
+                self.deletable[0, hole] -= 1
+
+    def growth(self, expand_id: int | None) -> list[int | None] | None:
+        """The order for `reshape` that drops deletions and puts two masks for each settled `expand_id`; None: stay."""
+        order: list[int | None] = []
+        for place, (token, is_masked) in enumerate(zip(self.ids[0].tolist(), self.masked[0].tolist(), strict=True)):
+            if is_masked or self.anchored[place] or token not in (self.vocabulary.delete_id, expand_id):
+                order.append(place)
+            elif token == expand_id:
+                order += [place, None]
+        return None if order == list(range(self.ids.shape[1])) else order
+
+    def reshape(self, order: list[int | None], expand_id: int | None, mask_id: int) -> None:
+        """Position i of then is `order[i]` of now; None is a new masked one like that before it."""
+        before = torch.bincount(self.hole_of, minlength=len(self.outlines))
+        kept = [place is not None for place in order]
+        index = torch.tensor([place if place is not None else order[i - 1] for i, place in enumerate(order)]).long()
+        is_new = ~torch.tensor(kept, dtype=torch.bool)
+        if expand_id is not None:
+            is_new |= ~self.anchored[index] & ~self.masked[0, index] & (self.ids[0, index] == expand_id)
+        self.leading = [self.leading[place] if place is not None else b"" for place in order]
+        self.anchored, self.hole_of, self.rule_of = (
+            values[index] for values in (self.anchored, self.hole_of, self.rule_of)
+        )
+        self.ids, self.masked, self.confidence, self.guesses = (
+            values[:, index] for values in (self.ids, self.masked, self.confidence, self.guesses)
+        )
+        self.ids[0, is_new] = mask_id
+        self.masked[0, is_new] = True
+        self.confidence[0, is_new] = 0.0
+        self.guesses[0, is_new] = -1
+        grown = torch.bincount(self.hole_of, minlength=len(self.outlines)) - before
+        self.expandable = self.expandable - grown
+        self.deletable = self.deletable + grown.clamp(min=0)
+
+    def hole_lengths(self) -> list[int]:
+        """The number of positions of every hole, anchors included."""
+        return torch.bincount(self.hole_of, minlength=len(self.outlines)).tolist()
+
     def state(self, row: int, hole: int) -> HoleState:
         """How a hole looks now: settled tokens, and guesses where there are any."""
         tokens = (self.hole_of == hole).nonzero().flatten().tolist()
@@ -88,24 +145,26 @@ class Canvas:
         """The finished text. Bytes that are no UTF-8 are left out, as are tokens without text."""
         tokens = (self.hole_of == hole).nonzero().flatten().tolist()
         ids, confidence = self.ids[row].tolist(), self.confidence[row].tolist()
-        text, ranges = self._text(hole, [self._piece(ids, token) for token in tokens], "ignore")
+        pieces = [self._piece(ids, token) for token in tokens]
+        text, ranges = self._text(hole, pieces, "ignore")
         visible = [(span, confidence[token]) for token, span in zip(tokens, ranges, strict=True) if span[0] < span[1]]
+        _, whole = decode(pieces, "ignore")
+        anchors = [self._anchor(token, span) for token, span in zip(tokens, whole, strict=True)]
         return FilledHole(
             text=text,
             tokens=[span for span, _ in visible],
             confidence=[value for _, value in visible],
-            anchors=merge([self._anchor(token, span) for token, span in zip(tokens, ranges, strict=True)]),
+            anchors=merge(self._without_lead(hole, anchors)),
         )
 
     def _anchor(self, position: int, span: tuple[int, int]) -> tuple[int, int]:
         """What of a token's characters was asked for: all, none, or the space that its anchor gave to it."""
-        start, end = span
-        if self.anchored[position]:
-            return span
-        hole = int(self.hole_of[position])
-        opens_hole = position == 0 or hole != self.hole_of[position - 1]
-        is_context = opens_hole and self.outlines[hole].lead
-        return (start, start) if is_context else (start, start + len(self.leading[position]))
+        return span if self.anchored[position] else (span[0], span[0] + len(self.leading[position]))
+
+    def _without_lead(self, hole: int, spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
+        """Ranges of the answer, which begins behind what belongs to the context."""
+        lead = len(self.outlines[hole].lead)
+        return [(max(0, start - lead), max(0, end - lead)) for start, end in spans]
 
     def _piece(self, ids: list[int], position: int) -> bytes:
         return self.vocabulary.pieces[ids[position]]
@@ -117,9 +176,8 @@ class Canvas:
         """The answer's text for a hole of `pieces`, and the character range of each."""
         outline = self.outlines[hole]
         text, ranges = decode(pieces, errors)
-        lead = len(outline.lead)
         assert text.startswith(outline.lead)
-        return text[lead:] + outline.tail, [(max(0, start - lead), max(0, end - lead)) for start, end in ranges]
+        return text[len(outline.lead) :] + outline.tail, self._without_lead(hole, ranges)
 
     def num_new_tokens(self, row: int) -> int:
         """Settled tokens that are neither anchors nor deletions."""
@@ -135,9 +193,10 @@ class Canvas:
 class _Rules:
     """The distinct token masks of a canvas, each stored once."""
 
-    def __init__(self, vocabulary: Vocabulary, may_delete: bool) -> None:
+    def __init__(self, vocabulary: Vocabulary, may_delete: bool, may_expand: bool) -> None:
         self._vocabulary = vocabulary
         self._may_delete = may_delete
+        self._may_expand = may_expand
         self._numbers: dict[tuple[tuple[str, ...], str], int] = {}
         self.masks: list[Tensor] = []
 
@@ -147,7 +206,11 @@ class _Rules:
             if not self._vocabulary.allowed(forbid=key[0], leading=leading).any():
                 raise RequestError(ErrorCode.BAD_REQUEST, "forbid leaves no token to fill with", "forbid less")
             self._numbers[key] = len(self.masks)
-            self.masks.append(self._vocabulary.allowed(forbid=key[0], leading=leading, may_delete=self._may_delete))
+            self.masks.append(
+                self._vocabulary.allowed(
+                    forbid=key[0], leading=leading, may_delete=self._may_delete, may_expand=self._may_expand
+                )
+            )
         return self._numbers[key]
 
 
@@ -158,11 +221,16 @@ def lay_canvas(
     vocabulary: Vocabulary,
     *,
     mask_id: int,
-    num_rows: int,
+    num_rows: int = 1,
     may_delete: bool,
+    may_expand: bool = False,
+    max_hole: int = 0,
 ) -> Canvas:
-    """`lengths` has the number of masked positions for every masked stretch of every hole. Raises RequestError."""
-    rules = _Rules(vocabulary, may_delete)
+    """`lengths` has the number of masked positions for every masked stretch of every hole. Raises RequestError.
+
+    `num_rows` canvases like this one are to be held; `max_hole` bounds what a hole may grow to.
+    """
+    rules = _Rules(vocabulary, may_delete, may_expand)
     ids: list[int] = []
     hole_of: list[int] = []
     rule_of: list[int] = []
@@ -188,19 +256,24 @@ def lay_canvas(
     deletable = [
         max(0, sum(hole_lengths) - outline.min_tokens) for outline, hole_lengths in zip(outlines, lengths, strict=True)
     ]
+    expandable = [
+        max(0, (max_hole if outline.max_tokens is None else min(max_hole, outline.max_tokens)) - sum(hole_lengths))
+        for outline, hole_lengths in zip(outlines, lengths, strict=True)
+    ]
     return Canvas(
         outlines=outlines,
         vocabulary=vocabulary,
         layout=layout,
-        ids=torch.tensor(ids, dtype=torch.int64).repeat(num_rows, 1),
-        masked=(~anchors).repeat(num_rows, 1),
-        confidence=anchors.float().repeat(num_rows, 1),
+        ids=torch.tensor(ids, dtype=torch.int64)[None],
+        masked=(~anchors)[None],
+        confidence=anchors.float()[None],
         anchored=anchors,
         hole_of=torch.tensor(hole_of, dtype=torch.int64),
         rule_of=torch.tensor(rule_of, dtype=torch.int64),
         leading=leading,
         allowed=torch.stack(rules.masks) if rules.masks else vocabulary.allowed()[None],
-        deletable=torch.tensor(deletable).repeat(num_rows, 1),
+        deletable=torch.tensor(deletable)[None],
+        expandable=torch.tensor(expandable)[None],
     )
 
 

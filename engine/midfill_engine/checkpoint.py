@@ -11,6 +11,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from midfill_engine import tokenizer as tokenizers
+from midfill_engine.checkpoint_files import CheckpointError
 from midfill_engine.models.embedded import Embedded, EmbeddedConfig
 from midfill_engine.models.transformer import TransformerConfig
 from midfill_engine.tokenizer import Tokenizer, TokenizerError
@@ -20,13 +21,9 @@ FAMILY: Final = "embedded"
 SCALE_SUFFIX: Final = ".scale"
 
 
-class CheckpointError(ValueError):
-    """A checkpoint folder that cannot be used; the message is one sentence."""
-
-
 @dataclass(frozen=True)
 class LoadedModel:
-    """A model ready to run, with all that belongs to it."""
+    """An embedded model ready to run, with all that belongs to it."""
 
     model: Embedded
     tokenizer: Tokenizer

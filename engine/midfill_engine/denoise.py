@@ -1,27 +1,32 @@
-"""The denoising loop: one request in, one event a step out. Knows tokens and models; no HTTP, no threads."""
+"""The denoising loop: one request in, forwards and events out. Knows tokens and models; no HTTP, no threads."""
 
 import time
-from collections.abc import Generator
-from dataclasses import dataclass, field
-from typing import Final
+from collections.abc import Callable, Generator
+from dataclasses import dataclass
+from typing import Any, Final
 
 import torch
+from torch import Tensor
 
-from midfill_engine.caches import CACHES, OpenContext
-from midfill_engine.canvas import Canvas, lay_canvas
+from midfill_engine.caches import CACHES, Cache, EncodedContext
+from midfill_engine.canvas import lay_canvas
 from midfill_engine.errors import RequestError, check_model
-from midfill_engine.lengths import LENGTHS, LengthPolicy, LengthScores
-from midfill_engine.models.embedded import Layout
-from midfill_engine.outline import Outline, outline_request
-from midfill_engine.proposals import Scores, propose
+from midfill_engine.lengths import LENGTHS, LengthPolicy, Lengths, LengthScores
+from midfill_engine.models.layout import Layout
+from midfill_engine.models.packed import Pass, Result
+from midfill_engine.models.sequence import Sequence
+from midfill_engine.outline import Outline, no_healing, outline_request
 from midfill_engine.registry import UnknownName
+from midfill_engine.row import Row
 from midfill_engine.runtime import Runtime
-from midfill_engine.samplers import SAMPLERS, Decision, Sampler, StepState
+from midfill_engine.samplers import SAMPLERS, Sampler
+from midfill_engine.tokenizer import heal
 from midfill_engine.wire import ErrorCode, InfillRequest, InfillResponse, Stats, StepEvent
+from midfill_engine.work import Claim, Fill, Work
 
-DEFAULT_QUALITY: Final = 0.8
 # Alternatives of a request without temperature: the first is greedy, the others would all be the same.
 ALTERNATIVE_TEMPERATURE: Final = 0.8
+MAX_STEPS: Final = 1024
 
 
 def denoise(
@@ -32,119 +37,132 @@ def denoise(
     Closing the generator stops the work. `cache` and `lengths` name variants other than the family's own. The events
     show the first row; the answer puts the fill with the highest mean log confidence first. Raises RequestError.
     """
-    fill = open_fill(runtime, request, cache, lengths)
-    yield fill.event()
-    while fill.canvas.masked.any():
-        fill.advance()
-        yield fill.event()
-    return fill.response()
+    fill = open_fill(runtime, request, cache=cache, lengths=lengths)
+    answer: Any = None
+    while True:
+        try:
+            item = fill.send(answer)
+        except StopIteration as stop:
+            assert isinstance(stop.value, InfillResponse)
+            return stop.value
+        answer = None
+        match item:
+            case StepEvent():
+                yield item
+            case Work():
+                if item.event is not None:
+                    yield item.event
+                answer = runtime.run(item.passes)
 
 
-@dataclass
-class OpenFill:
-    """A fill in progress. `temperatures` and `generators` have one entry a row."""
+@dataclass(frozen=True)
+class Plan:
+    """A request as it was read: what to fill, with which variants."""
 
-    runtime: Runtime
-    context: OpenContext
-    canvas: Canvas
-    sampler: Sampler
-    num_steps: int
-    quality: float
-    temperatures: list[float]
-    generators: list[torch.Generator]
-    step: int = 0
-    started_s: float = field(default_factory=time.perf_counter)
+    outline: Outline
+    context_ids: Tensor
+    text_lengths: list[int]
+    sampler: type[Sampler]
+    policy: LengthPolicy
+    cache: Cache
 
-    def advance(self) -> None:
-        """One forward pass over the rows that have masked positions, and what the sampler makes of it."""
-        self.step += 1
-        masked, device = self.canvas.masked, self.runtime.device
-        rows = masked.any(dim=1)
-        # A settled deletion still looks masked to the model: in training it never sees one.
-        hidden = masked | (self.canvas.ids == self.runtime.family.delete_id)
-        ids = self.canvas.ids.masked_fill(hidden, self.runtime.family.mask_id)[rows]
-        scores = Scores(self.context.logits(ids.to(device), masked[rows].to(device), self.canvas.layout), masked)
-        self._settle(scores)
-        if self.step >= self.num_steps:
-            while self.canvas.masked.any():  # deletions that a hole could not afford choose another token
-                self._settle(scores)
-
-    def _settle(self, scores: Scores) -> None:
-        proposals = propose(scores, self.canvas, self.sampler, self.temperatures, self.generators)
-        state = StepState(proposals, self.canvas.masked, self.step, self.num_steps, self.quality)
-        is_last = self.step >= self.num_steps
-        decision = Decision(self.canvas.masked) if is_last else self.sampler.decide(state)
-        self.canvas.apply(decision, proposals)
-
-    def event(self) -> StepEvent:
-        holes = [self.canvas.state(0, hole) for hole in range(len(self.canvas.outlines))]
-        return StepEvent(step=self.step, num_steps=self.num_steps, holes=holes)
-
-    def response(self) -> InfillResponse:
-        order = self.canvas.mean_log_confidence().argsort(descending=True, stable=True).tolist()
-        fills = [[self.canvas.fill(row, hole) for hole in range(len(self.canvas.outlines))] for row in order]
-        stats = Stats(
-            steps=self.step,
-            forwards=self.context.forwards,
-            tokens=self.canvas.num_new_tokens(order[0]),
-            ms=(time.perf_counter() - self.started_s) * 1000,
-            cached_context=self.context.reused,
-        )
-        return InfillResponse(model=self.runtime.names[0], holes=fills[0], alternatives=fills[1:], stats=stats)
+    def lay_out(self, runtime: Runtime) -> Callable[[list[int]], Layout]:
+        """Places holes of given lengths."""
+        span = runtime.loaded.config.hole_span
+        return lambda hole_lengths: runtime.family.lay_out(self.text_lengths, hole_lengths, span)
 
 
-def open_fill(runtime: Runtime, request: InfillRequest, cache: str | None, lengths: str | None) -> OpenFill:
-    """Tokenises, encodes the context and lays the canvas out. Raises RequestError."""
+def open_fill(
+    runtime: Runtime, request: InfillRequest, *, cache: str | None = None, lengths: str | None = None
+) -> Fill:
+    """The fill as a coroutine: it claims memory, asks for forwards (`Work`, answered by its results) and shows events.
+
+    Raises RequestError.
+    """
     started_s = time.perf_counter()
-    family, config = runtime.family, runtime.loaded.config
+    plan = read_request(runtime, request, cache, lengths)
+    yield Claim(count_bytes(runtime, plan, request.n))
+    context, reused, forwards = yield from encode_context(runtime, plan)
+    canvases, num_searches = yield from choose_lengths(runtime, plan, context)
+    rows = open_rows(runtime, request, plan, canvases, context)
+    first, step = rows[0], 0
+    forwards += num_searches
+    while any(not row.is_done for row in rows):
+        open_rows_now = [row for row in rows if not row.is_done]
+        passes = [row.open_pass() for row in open_rows_now]
+        results = yield ask(passes, show(first, step))
+        for row, result in zip(open_rows_now, results, strict=True):
+            row.absorb(result)
+        step, forwards = step + 1, forwards + 1
+    yield show(first, step)
+    stats = Stats(
+        steps=step,
+        forwards=forwards,
+        tokens=0,
+        ms=(time.perf_counter() - started_s) * 1000,
+        cached_context=reused,
+    )
+    return answer(runtime, rows, request.n, stats)
+
+
+def ask(passes: list[Pass], event: StepEvent | None = None) -> Work:
+    return Work(passes, sum(len(step.ids) for step in passes), event)
+
+
+def show(row: Row, step: int) -> StepEvent:
+    holes = [row.canvas.state(0, hole) for hole in range(len(row.canvas.outlines))]
+    return StepEvent(step=step, num_steps=max(row.num_steps, step), holes=holes)
+
+
+def answer(runtime: Runtime, rows: list[Row], num_fills: int, stats: Stats) -> InfillResponse:
+    """The `num_fills` surest rows, best first."""
+    certainty = torch.cat([row.canvas.mean_log_confidence() for row in rows])
+    best = [rows[index] for index in certainty.argsort(descending=True, stable=True).tolist()[:num_fills]]
+    fills = [[row.canvas.fill(0, hole) for hole in range(len(row.canvas.outlines))] for row in best]
+    stats = stats.model_copy(update={"tokens": best[0].canvas.num_new_tokens(0)})
+    return InfillResponse(model=runtime.names[0], holes=fills[0], alternatives=fills[1:], stats=stats)
+
+
+def read_request(runtime: Runtime, request: InfillRequest, cache: str | None, lengths: str | None) -> Plan:
+    """Tokenises the request and finds its variants. Raises RequestError."""
+    family, config, tokens = runtime.family, runtime.loaded.config, runtime.tokens
     try:
         sampler = SAMPLERS.find(request.sampler or family.sampler)
         policy = LENGTHS.find(lengths or family.lengths)
-        open_context = CACHES.find(cache or family.cache)
+        chosen_cache = CACHES.find(cache or family.cache)
     except UnknownName as error:
         raise RequestError(ErrorCode.BAD_REQUEST, str(error), "use one of the known names") from error
     check_model(request.model, runtime.names)
-    opening, closing = family.opening_ids(request.tag), family.closing_ids()
-    outline = outline_request(request.segments, runtime.loaded.tokenizer.encode, opening, closing, config.max_context)
+    check_variants(runtime, sampler, policy, chosen_cache, cache or family.cache)
+    opening, closing = tokens.opening(request.tag), list(tokens.closing)
+    encode = runtime.loaded.tokenizer.encode
+    outline = outline_request(
+        request.segments, encode, opening, closing, config.max_context, heal if family.heals else no_healing
+    )
     check_room(outline, config.max_hole)
-    text_lengths = [len(piece) for piece in outline.pieces]
-    context_ids = torch.tensor([token for piece in outline.pieces for token in piece])
-    bare = family.lay_out(text_lengths, [0] * len(outline.holes), config.hole_span)
-    context = open_context(runtime.loaded.model, context_ids, bare, runtime.contexts)
-    chosen = choose_lengths(runtime, policy, outline, bare, context)
-    totals = [sum(hole) + plan.num_anchored for hole, plan in zip(chosen, outline.holes, strict=True)]
-    canvas = lay_canvas(
-        outline.holes,
-        chosen,
-        family.lay_out(text_lengths, totals, config.hole_span),
-        runtime.vocabulary,
-        mask_id=family.mask_id,
-        num_rows=request.n,
-        may_delete=policy.may_delete,
-    )
-    quality = DEFAULT_QUALITY if request.quality is None else request.quality
-    num_masked = max(1, canvas.num_masked)
-    return OpenFill(
-        runtime=runtime,
-        context=context,
-        canvas=canvas,
-        sampler=sampler,
-        num_steps=min(num_masked, request.steps or max(1, sampler.count_steps(num_masked, quality))),
-        quality=quality,
-        temperatures=[request.temperature, *[request.temperature or ALTERNATIVE_TEMPERATURE] * (request.n - 1)],
-        generators=[seeded(request.seed, row) for row in range(request.n)],
-        started_s=started_s,
-    )
+    if not family.sees_suffix and len(outline.holes) > 1:
+        message = f"models of the family {family.name!r} fill one hole at a time"
+        raise RequestError(ErrorCode.BAD_REQUEST, message, "send a request for each hole")
+    pieces = family.arrange(outline.pieces, tokens)
+    ids = torch.tensor([token for piece in pieces for token in piece], dtype=torch.int64)
+    return Plan(outline, ids, [len(piece) for piece in pieces], sampler, policy, chosen_cache)
 
 
-def choose_lengths(
-    runtime: Runtime, policy: LengthPolicy, outline: Outline, layout: Layout, context: OpenContext
-) -> list[list[int]]:
-    needs = [hole.need(runtime.loaded.config.max_hole) for hole in outline.holes]
-    with torch.inference_mode():
-        logits = runtime.loaded.model.length_logits(context.hidden, layout.edges)[0]  # [G, K]
-        scores = LengthScores(runtime.family.length_buckets, logits.float().log_softmax(dim=-1).cpu())
-    return policy.choose(needs, scores)
+def check_variants(
+    runtime: Runtime, sampler: type[Sampler], policy: LengthPolicy, cache: Cache, cache_name: str
+) -> None:
+    """Raises RequestError for variants that do not go with the model."""
+    family, next_step = runtime.family, "leave it out to take the model's own"
+    if family.attention not in cache.attentions:
+        fitting = ", ".join(name for name in CACHES if family.attention in CACHES.find(name).attentions)
+        message = f"the cache {cache_name!r} does not fit models of the family {family.name!r}; these do: {fitting}"
+        raise RequestError(ErrorCode.BAD_REQUEST, message, next_step)
+    if sampler.needs_support and family.logit_shift:
+        message = f"this sampler needs scores that are not shifted, and those of {family.name!r} are"
+        raise RequestError(ErrorCode.BAD_REQUEST, message, next_step)
+    if policy.may_expand and runtime.tokens.expand_id is None:
+        message = f"models of the family {family.name!r} have no token that lengthens a hole"
+        raise RequestError(ErrorCode.BAD_REQUEST, message, next_step)
 
 
 def check_room(outline: Outline, max_hole: int) -> None:
@@ -153,6 +171,140 @@ def check_room(outline: Outline, max_hole: int) -> None:
         if room < max(len(hole.masked), hole.min_tokens):
             message = f"hole {index} needs more than the {max_hole} tokens that this model fills at once"
             raise RequestError(ErrorCode.TOO_LARGE, message, "make the hole smaller, or split it")
+
+
+def count_bytes(runtime: Runtime, plan: Plan, num_rows: int) -> int:
+    """What the fill will hold at most: keys and values, states and scores of its longest canvas."""
+    config = runtime.loaded.config
+    shape, size = config.transformer, runtime.dtype.itemsize
+    needs = [hole.need(config.max_hole) for hole in plan.outline.holes]
+    num_hole = sum(need.anchored_tokens + need.max_tokens for need in needs)
+    a_token = 2 * shape.num_layers * shape.num_kv_heads * shape.head_dim * size
+    num_kept = len(plan.context_ids) + (num_rows * num_hole if plan.cache.keeps_rows else 0)
+    width = 8 * shape.dim + 2 * shape.mlp_dim
+    return int(num_kept * a_token + num_rows * num_hole * (width * size + shape.vocab_size * (size + 4)))
+
+
+def encode_context(
+    runtime: Runtime, plan: Plan
+) -> Generator[Work, list[Result], tuple[EncodedContext | None, bool, int]]:
+    """The context's keys where nothing that follows can change them; whether they were known; forwards it took."""
+    family, config = runtime.family, runtime.loaded.config
+    if family.attention != "context_frozen":
+        return None, False, 0
+    layout = plan.lay_out(runtime)([0] * len(plan.outline.holes))
+    keeps = plan.cache.attentions == {"context_frozen"}
+    key = runtime.contexts.key(plan.context_ids, layout.context_positions)
+    known = runtime.contexts.get(key) if keeps else None
+    if known is not None:
+        return known, True, 0
+    sequence = Sequence.of(plan.context_ids, torch.arange(0), layout, family.attention, 0, 0)
+    positions = sequence.for_heads(sequence.positions, config.transformer.num_heads)
+    (result,) = yield ask([Pass(plan.context_ids, positions, wanted=layout.edges.flatten(), keeps=True)])
+    assert result.own is not None
+    context = EncodedContext(result.hidden, result.own)
+    if keeps:
+        runtime.contexts.put(key, context)
+    return context, False, 1
+
+
+def choose_lengths(
+    runtime: Runtime, plan: Plan, context: EncodedContext | None
+) -> Generator[Work, list[Result], tuple[list[Lengths], int]]:
+    """The canvases to fill, and how many forwards the search took."""
+    needs = [hole.need(runtime.loaded.config.max_hole) for hole in plan.outline.holes]
+    if not any(need.hints for need in needs):  # all is kept, nothing to fill
+        return [[[] for _ in needs]], 0
+    search = plan.policy.search(needs, score_lengths(runtime, context))
+    confidences: list[list[float]] | None = None
+    forwards = 0
+    while True:
+        try:
+            canvases = search.send(confidences)  # type: ignore[arg-type]
+        except StopIteration as stop:
+            return stop.value, forwards
+        rows = [trial_row(runtime, plan, lengths, context) for lengths in canvases]
+        passes = [row.open_pass() for row in rows]
+        results = yield ask(passes)
+        forwards += 1
+        confidences = [mean_confidences(row, result) for row, result in zip(rows, results, strict=True)]
+
+
+def score_lengths(runtime: Runtime, context: EncodedContext | None) -> LengthScores | None:
+    if context is None or not runtime.family.length_buckets:
+        return None
+    with torch.inference_mode():
+        logits = runtime.loaded.model.length_head(context.edges.view(-1, 2 * context.edges.shape[1]))  # [G, K]
+        return LengthScores(runtime.family.length_buckets, logits.float().log_softmax(dim=-1).cpu())
+
+
+def mean_confidences(row: Row, result: Result) -> list[float]:
+    """Of every hole's masked positions, as proposed by a first forward."""
+    assert result.chosen is not None
+    holes = row.canvas.hole_of[row.canvas.masked[0]]
+    shown = result.chosen.confidence
+    of_holes = [shown[holes[: len(shown)] == hole] for hole in range(len(row.canvas.outlines))]
+    return [float(values.mean()) if len(values) else 0.0 for values in of_holes]
+
+
+def trial_row(runtime: Runtime, plan: Plan, lengths: Lengths, context: EncodedContext | None) -> Row:
+    """A greedy row for one forward over a canvas of these lengths."""
+    return make_row(runtime, plan, lengths, context, InfillRequest(segments=[{"hole": {}}]), 0)  # type: ignore[list-item]
+
+
+def open_rows(
+    runtime: Runtime, request: InfillRequest, plan: Plan, canvases: list[Lengths], context: EncodedContext | None
+) -> list[Row]:
+    """Every alternative over every canvas."""
+    return [
+        make_row(runtime, plan, lengths, context, request, index) for index in range(request.n) for lengths in canvases
+    ]
+
+
+def make_row(
+    runtime: Runtime,
+    plan: Plan,
+    lengths: Lengths,
+    context: EncodedContext | None,
+    request: InfillRequest,
+    index: int,
+) -> Row:
+    """Alternative number `index` of a request. Raises RequestError."""
+    family, config = runtime.family, runtime.loaded.config
+    lay_out, holes = plan.lay_out(runtime), plan.outline.holes
+    totals = [sum(hole) + outline.num_anchored for hole, outline in zip(lengths, holes, strict=True)]
+    canvas = lay_canvas(
+        holes,
+        lengths,
+        lay_out(totals),
+        runtime.vocabulary,
+        mask_id=runtime.tokens.mask_id,
+        num_rows=request.n,
+        may_delete=plan.policy.may_delete,
+        may_expand=plan.policy.may_expand,
+        max_hole=config.max_hole,
+    )
+    sampler = plan.sampler()
+    quality = family.quality if request.quality is None else request.quality
+    num_masked = max(1, canvas.num_masked)
+    if plan.policy.may_expand:
+        num_masked = min(MAX_STEPS, 2 * (num_masked + int(canvas.expandable.sum())))
+    keeps_context = context is not None and plan.cache.attentions == {"context_frozen"}
+    return Row(
+        runtime=runtime,
+        canvas=canvas,
+        context_ids=plan.context_ids,
+        context_keys=context.keys_values if context is not None and keeps_context else None,
+        lay_out=lay_out,
+        sampler=sampler,
+        cache=plan.cache,
+        policy=plan.policy,
+        num_steps=min(num_masked, request.steps or max(1, sampler.count_steps(num_masked, quality))),
+        quality=quality,
+        temperature=request.temperature or (ALTERNATIVE_TEMPERATURE if index else 0.0),
+        top_p=request.top_p,
+        generator=seeded(request.seed, index),
+    )
 
 
 def seeded(seed: int, row: int) -> torch.Generator:

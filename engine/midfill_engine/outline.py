@@ -1,7 +1,7 @@
 """Reads segments into token ids: context pieces around holes of anchors and masked stretches. Knows no model.
 
-White space at the edges is healed as in training (`tokenizer.heal`): a space or a line break that ends the text before
-a masked stretch moves into the stretch, whose first token must then begin with it.
+White space at the edges is healed where a family was trained so (`tokenizer.heal`): a space or a line break that ends
+the text before a masked stretch moves into the stretch, whose first token must then begin with it.
 """
 
 from collections.abc import Callable, Iterator
@@ -16,6 +16,7 @@ from midfill_engine.wire import HoleSegment, HoleSpec, Segment, TextSegment
 MAX_CHARACTERS_PER_TOKEN: Final = 32
 
 Encode = Callable[[str], list[int]]
+Heal = Callable[[str, str], HealedEdges]
 
 
 @dataclass(frozen=True)
@@ -65,16 +66,26 @@ class Outline:
     holes: list[HoleOutline]
 
 
+def no_healing(prefix: str, suffix: str) -> HealedEdges:
+    """For models that read the text around a hole as it is."""
+    return HealedEdges(prefix, suffix)
+
+
 def outline_request(
-    segments: list[Segment], encode: Encode, opening: list[int], closing: list[int], max_context: int
+    segments: list[Segment],
+    encode: Encode,
+    opening: list[int],
+    closing: list[int],
+    max_context: int,
+    heal: Heal = heal,
 ) -> Outline:
     """Tokenises every text by itself and trims the context to `max_context` tokens, nearest to the holes first."""
     texts, specs = split_segments(segments)
     holes: list[HoleOutline] = []
     for index, spec in enumerate(specs):
-        spec, healed = heal_hole(spec, texts[index], texts[index + 1])
+        spec, healed = heal_hole(spec, texts[index], texts[index + 1], heal)
         texts[index], texts[index + 1] = healed.prefix, healed.suffix
-        holes.append(outline_hole(spec, encode, healed.lead, healed.tail))
+        holes.append(outline_hole(spec, encode, healed.lead, healed.tail, heal))
     limit = max_context * MAX_CHARACTERS_PER_TOKEN
     pieces = trim_context(
         [encode_ends(text, encode, limit) for text in texts], max_context - len(opening) - len(closing)
@@ -102,7 +113,7 @@ def split_segments(segments: list[Segment]) -> tuple[list[str], list[HoleSpec]]:
     return texts, specs
 
 
-def heal_hole(spec: HoleSpec, prefix: str, suffix: str) -> tuple[HoleSpec, HealedEdges]:
+def heal_hole(spec: HoleSpec, prefix: str, suffix: str, heal: Heal) -> tuple[HoleSpec, HealedEdges]:
     """The edges of a hole as the model reads them, and the hole with its draft to match.
 
     What a hole forbids, and the end of an anchor, cannot be healed over.
@@ -125,13 +136,13 @@ def cut_draft(spec: HoleSpec, end: int) -> HoleSpec:
     return spec.model_copy(update={"draft": spec.draft[:end], "keep": keep})
 
 
-def outline_hole(spec: HoleSpec, encode: Encode, lead: str, tail: str) -> HoleOutline:
+def outline_hole(spec: HoleSpec, encode: Encode, lead: str, tail: str, heal: Heal = heal) -> HoleOutline:
     """`lead` is what the hole must begin with."""
     stretches: list[Stretch] = []
     pending = lead
     for text, is_kept in split_draft(spec):
         if is_kept:
-            healed, pending = lend(pending + text, spec.forbid)
+            healed, pending = lend(pending + text, spec.forbid, heal)
             stretches += anchor(encode(healed))
         else:
             hint = len(encode(text)) if text.strip() else None
@@ -146,7 +157,7 @@ def anchor(ids: list[int]) -> list[Stretch]:
     return [Stretch(tuple(ids))] if ids else []
 
 
-def lend(text: str, forbid: list[str]) -> tuple[str, str]:
+def lend(text: str, forbid: list[str], heal: Heal = heal) -> tuple[str, str]:
     """Splits an anchor into what is settled and what a masked stretch behind it begins with."""
     healed = heal(text, "")
     if any(unwanted in healed.lead for unwanted in forbid):

@@ -2,16 +2,21 @@
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import torch
 
-from midfill_engine import checkpoint
+from midfill_engine import checkpoint, hub
 from midfill_engine.caches import ContextStore
-from midfill_engine.checkpoint import CheckpointError, LoadedModel
+from midfill_engine.checkpoint import LoadedModel
+from midfill_engine.checkpoint_files import CheckpointError, CheckpointFiles
 from midfill_engine.device import DeviceError, choose_device, choose_dtype
 from midfill_engine.errors import StartError
-from midfill_engine.models.registry import FAMILIES, Family
+from midfill_engine.hub import LoadedHubModel
+from midfill_engine.models.family import Family, SpecialTokens
+from midfill_engine.models.operators import Operators, TorchOperators
+from midfill_engine.models.packed import Pass, Result, run_packed
+from midfill_engine.models.registry import EMBEDDED_TOKENS, FAMILIES, find_family
 from midfill_engine.vocabulary import Vocabulary
 from midfill_engine.wire import ErrorCode, ModelInfo
 
@@ -19,27 +24,48 @@ WEIGHTS: Final = Path(__file__).parent / "weights"
 EXIT_NO_MODEL: Final = 3
 
 
+Loaded = LoadedModel | LoadedHubModel
+
+
 @dataclass(frozen=True)
 class Runtime:
     """`names` are what requests may call the model; the first is its id."""
 
-    loaded: LoadedModel
+    loaded: Any
     family: Family
+    tokens: SpecialTokens
     vocabulary: Vocabulary
+    operators: Operators
     names: tuple[str, ...]
     contexts: ContextStore = field(default_factory=ContextStore)
 
     @classmethod
-    def of(cls, loaded: LoadedModel, *aliases: str) -> "Runtime":
-        family = FAMILIES.find(checkpoint.FAMILY)
+    def of(cls, loaded: Loaded, *aliases: str, family: Family | None = None) -> "Runtime":
+        """Raises CheckpointError where a published checkpoint does not say its ids."""
+        family = family or FAMILIES.find(checkpoint.FAMILY)
+        tokens = family.tokens(loaded.files) if isinstance(loaded, LoadedHubModel) else EMBEDDED_TOKENS
         tokenizer = loaded.tokenizer
         pieces = [tokenizer.token_bytes(index) for index in range(tokenizer.vocab_size)]
-        vocabulary = Vocabulary(pieces, family.special_ids, family.delete_id)
-        return cls(loaded, family, vocabulary, (loaded.config.name, *aliases))
+        vocabulary = Vocabulary(pieces, tokens.special_ids, tokens.delete_id, tokens.expand_id)
+        weight = loaded.model.transformer.embedding.weight
+        operators = TorchOperators(weight.device, weight.dtype)
+        return cls(loaded, family, tokens, vocabulary, operators, (loaded.config.name, *aliases))
 
     @property
     def device(self) -> torch.device:
-        return next(self.loaded.model.parameters()).device
+        return self._weight.device
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self._weight.dtype
+
+    @property
+    def _weight(self) -> torch.Tensor:
+        return self.loaded.model.transformer.embedding.weight  # type: ignore[no-any-return]
+
+    def run(self, passes: list[Pass]) -> list[Result]:
+        """One forward over all of them, whoever asks."""
+        return run_packed(self.loaded.model.transformer, passes, self.operators)
 
     def free_memory(self) -> None:
         """Drops what is only kept to be faster next time."""
@@ -54,9 +80,10 @@ class Runtime:
             family=self.family.name,
             parameters=self.loaded.parameters,
             device=str(self.device),
-            dtype=str(next(self.loaded.model.parameters()).dtype).removeprefix("torch."),
+            dtype=str(self.dtype).removeprefix("torch."),
             max_context_tokens=self.loaded.config.max_context,
             max_hole_tokens=self.loaded.config.max_hole,
+            sees_suffix=self.family.sees_suffix,
         )
 
 
@@ -76,12 +103,21 @@ def find_model(name: str) -> Path:
     raise StartError(ErrorCode.UNKNOWN_MODEL, message, "name a shipped model or a checkpoint folder", EXIT_NO_MODEL)
 
 
+def open_checkpoint(folder: Path, device: torch.device, dtype: torch.dtype, name: str) -> Runtime:
+    """A folder of the embedded family or of a published one. Raises CheckpointError."""
+    files = CheckpointFiles(folder)
+    family = find_family(files)
+    if family.name == checkpoint.FAMILY:
+        return Runtime.of(checkpoint.load(folder, device, dtype), name, checkpoint.FAMILY)
+    return Runtime.of(hub.load(folder, family, device, dtype), name, family.name, family=family)
+
+
 def load_runtime(name: str, device: str = "auto") -> Runtime:
     """Loads a shipped model or a checkpoint folder. Raises StartError."""
     folder = find_model(name)
     try:
         chosen = choose_device(device)
-        return Runtime.of(checkpoint.load(folder, chosen, choose_dtype(chosen)), name, checkpoint.FAMILY)
+        return open_checkpoint(folder, chosen, choose_dtype(chosen), name)
     except DeviceError as error:
         raise StartError(ErrorCode.BAD_REQUEST, str(error), "use --device auto", EXIT_NO_MODEL) from error
     except CheckpointError as error:

@@ -123,8 +123,8 @@ def make_ready(state: EngineState, options: ServeOptions) -> Ready:
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     import torch  # takes seconds to import, and the socket answers before that
 
-    from midfill_engine.denoise import denoise
-    from midfill_engine.device import choose_num_threads
+    from midfill_engine.denoise import open_fill
+    from midfill_engine.device import choose_num_threads, free_bytes
     from midfill_engine.runtime import load_runtime
 
     runtime = load_runtime(options.model, options.device)
@@ -135,7 +135,19 @@ def make_ready(state: EngineState, options: ServeOptions) -> Ready:
         message = "the device was lost"
         state.failure = StartError(ErrorCode.INTERNAL, message, "start the engine again", EXIT_DEVICE_LOST)
 
-    scheduler = Scheduler(lambda request: denoise(runtime, request), recover=runtime.free_memory, fail=fail)
+    scheduler = Scheduler(
+        lambda request: open_fill(runtime, request),
+        runtime.run,
+        max_bytes=free_bytes(runtime.device),
+        recover=runtime.free_memory,
+        fail=fail,
+    )
+    contexts, watch = runtime.contexts, scheduler.metrics.watch
+    watch("midfill_context_hits", "Contexts found among earlier ones", lambda: contexts.hits)
+    watch("midfill_context_misses", "Contexts encoded anew", lambda: contexts.misses)
+    watch("midfill_context_bytes", "Memory of kept contexts", lambda: contexts.num_bytes)
+    watch("midfill_open_requests", "Requests waiting or at work", lambda: scheduler.num_open)
+    watch("midfill_claimed_bytes", "Memory that open fills may use", lambda: scheduler.claimed_bytes)
     logger.info("%s is ready on %s", runtime.info.id, runtime.info.device)
     return Ready(runtime.info, runtime.names, scheduler, lambda text: len(runtime.loaded.tokenizer.encode(text)))
 

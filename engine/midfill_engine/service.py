@@ -85,6 +85,10 @@ def create_app(state: EngineState, security: Security) -> FastAPI:
     async def models() -> Response:
         return json_response(ModelList(data=[state.use().info]))
 
+    @app.get("/metrics", response_model=None)
+    async def metrics() -> Response:
+        return Response(state.use().scheduler.metrics.show(), media_type="text/plain; version=0.0.4; charset=utf-8")
+
     @app.post("/v1/infill", response_model=None)
     async def infill(http: Request) -> Response:
         request = await read_body(http, InfillRequest)

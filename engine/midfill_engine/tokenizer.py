@@ -2,7 +2,7 @@
 
 import hashlib
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Final
 
@@ -20,6 +20,7 @@ class TokenizerError(ValueError):
     """A tokenizer file that cannot be used; the message is one sentence."""
 
 
+@cache
 def byte_of_character() -> dict[str, int]:
     """The character by which byte-level BPE files (GPT-2's convention) write each of the 256 bytes, and the byte."""
     printable = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]

@@ -14,15 +14,29 @@ UNWANTED_BYTES: Final = (frozenset(range(0x20)) | {0x7F}) - {ord("\n"), ord("\t"
 class Vocabulary:
     """The bytes of every token, and masks [V] (bool, true where a token may be chosen) over them."""
 
-    def __init__(self, pieces: Sequence[bytes], special_ids: Sequence[int], delete_id: int | None) -> None:
+    def __init__(
+        self,
+        pieces: Sequence[bytes],
+        special_ids: Sequence[int],
+        delete_id: int | None,
+        expand_id: int | None = None,
+    ) -> None:
         self.pieces = pieces
         self.delete_id = delete_id
+        self.expand_id = expand_id
         specials = frozenset(special_ids)
         self._fillable = self._mask(lambda index: index not in specials and self._is_clean(pieces[index]))
         self._containing = lru_cache(maxsize=64)(self._scan)
         self._beginning = lru_cache(maxsize=8)(self._scan_start)
 
-    def allowed(self, *, forbid: Sequence[str] = (), leading: str = "", may_delete: bool = False) -> Tensor:
+    def allowed(
+        self,
+        *,
+        forbid: Sequence[str] = (),
+        leading: str = "",
+        may_delete: bool = False,
+        may_expand: bool = False,
+    ) -> Tensor:
         """The mask [V] of tokens without a string of `forbid`, beginning with `leading`."""
         mask = self._fillable.clone()
         for text in forbid:
@@ -31,6 +45,8 @@ class Vocabulary:
             mask &= self._beginning(leading.encode())
         elif may_delete and self.delete_id is not None:
             mask[self.delete_id] = True
+        if may_expand and self.expand_id is not None:
+            mask[self.expand_id] = True
         return mask
 
     def _scan(self, unwanted: bytes) -> Tensor:

@@ -67,11 +67,15 @@ class InfillRequest(Message):
     tag: str | None = Field(default=None, max_length=32, description="what kind of text this is; a model may ignore it")
     seed: int = Field(default=0, ge=0, lt=2**63)
     temperature: FiniteFloat = Field(default=0.0, ge=0, le=2)
+    top_p: FiniteFloat = Field(default=1.0, gt=0, le=1, description="only the likeliest tokens of this total take part")
     steps: int | None = Field(default=None, ge=1, le=1024, description="upper bound on denoise steps")
     quality: FiniteFloat | None = Field(default=None, ge=0, le=1, description="0 settles most tokens a step, 1 fewest")
     sampler: str | None = Field(default=None, max_length=64)
     n: int = Field(default=1, ge=1, le=8)
     stream: bool = False
+    document: str | None = Field(
+        default=None, max_length=128, description="any name for where this comes from: of one, the newest goes first"
+    )
 
     @model_validator(mode="after")
     def _check(self) -> Self:

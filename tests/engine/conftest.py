@@ -13,7 +13,7 @@ from tests.engine.fakes import INFO, FakeFills, RunningServer, Service
 
 from midfill_engine import checkpoint
 from midfill_engine.connection import TimedProtocol
-from midfill_engine.denoise import denoise
+from midfill_engine.denoise import open_fill
 from midfill_engine.runtime import Runtime
 from midfill_engine.scheduler import Scheduler
 from midfill_engine.security import MAX_HEADER_BYTES, Security
@@ -58,7 +58,7 @@ def make_service() -> Iterator[Callable[..., Service]]:
 @pytest.fixture
 async def real_service(runtime: Runtime) -> AsyncIterator[Service]:
     """The service over the tiny model."""
-    scheduler = Scheduler(lambda request: denoise(runtime, request), recover=runtime.free_memory)
+    scheduler = Scheduler(lambda request: open_fill(runtime, request), runtime.run, recover=runtime.free_memory)
     count_tokens = lambda text: len(runtime.loaded.tokenizer.encode(text))  # noqa: E731
     state = EngineState(ready=Ready(runtime.info, runtime.names, scheduler, count_tokens))
     yield Service(state, scheduler, Security.for_unix_socket())

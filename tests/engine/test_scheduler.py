@@ -8,8 +8,9 @@ import pytest
 from tests.engine.fakes import FakeFills
 
 from midfill_engine.errors import RequestError
-from midfill_engine.scheduler import Event, Fill, Scheduler, is_out_of_memory
-from midfill_engine.wire import ErrorCode, InfillRequest, InfillResponse, StepEvent
+from midfill_engine.scheduler import Event, Scheduler, is_out_of_memory
+from midfill_engine.wire import ErrorCode, FilledHole, InfillRequest, InfillResponse, Stats, StepEvent
+from midfill_engine.work import Claim, Fill, Work
 
 
 def request(name: str) -> InfillRequest:
@@ -187,6 +188,143 @@ def test_fifty_failures_in_a_row_leave_the_scheduler_working(make_scheduler: Mak
         scheduler.submit(request("good"), good)
         assert isinstance(bad.end(), RequestError)
         assert isinstance(good.end(), InfillResponse)
+
+
+def working(num_steps: int, num_bytes: int = 0, num_rows: int = 1) -> Fill:
+    """A fill of steps that need a forward; its passes and their answers are numbers."""
+    yield Claim(num_bytes)
+    total = 0
+    for step in range(num_steps):
+        event = StepEvent(step=step, num_steps=num_steps, holes=[])
+        (answer,) = yield Work([step], num_rows, event)
+        total += answer
+    hole = FilledHole(text=str(total), tokens=[], confidence=[])
+    return InfillResponse(model="fake", holes=[hole], stats=Stats(steps=num_steps, forwards=0, tokens=0, ms=0.0))
+
+
+def test_steps_of_open_fills_share_a_forward(make_scheduler: MakeScheduler) -> None:
+    forwards: list[int] = []
+
+    def run(passes: list[int]) -> list[int]:
+        time.sleep(0.003)
+        forwards.append(len(passes))
+        return [10 * step for step in passes]
+
+    scheduler = make_scheduler(lambda asked: working(10), run=run)
+    readers = [Reader() for _ in range(4)]
+    for reader in readers:
+        scheduler.submit(request("x"), reader)
+    for reader in readers:
+        end = reader.end()
+        assert isinstance(end, InfillResponse)
+        assert end.holes[0].text == "450"
+    assert max(forwards) == 4
+    assert sum(forwards) == 40
+    assert len(forwards) < 20
+    assert b"midfill_shared_steps_total" in scheduler.metrics.show()
+
+
+def test_a_forward_holds_no_more_rows_than_allowed(make_scheduler: MakeScheduler) -> None:
+    forwards: list[int] = []
+
+    def run(passes: list[int]) -> list[int]:
+        forwards.append(len(passes))
+        return passes
+
+    scheduler = make_scheduler(lambda asked: working(6, num_rows=30), run=run, max_rows=64)
+    readers = [Reader() for _ in range(5)]
+    for reader in readers:
+        scheduler.submit(request("x"), reader)
+    assert all(isinstance(reader.end(), InfillResponse) for reader in readers)
+    assert max(forwards) <= 2
+
+
+def test_memory_is_claimed_before_it_is_used(make_scheduler: MakeScheduler) -> None:
+    seen: list[int] = []
+
+    def run(passes: list[int]) -> list[int]:
+        seen.append(scheduler.claimed_bytes)
+        return passes
+
+    scheduler = make_scheduler(lambda asked: working(5, num_bytes=400), run=run, max_bytes=1000)
+    readers = [Reader() for _ in range(6)]
+    for reader in readers:
+        scheduler.submit(request("x"), reader)
+    assert all(isinstance(reader.end(), InfillResponse) for reader in readers)
+    assert max(seen) == 800
+    assert scheduler.claimed_bytes == 0
+
+
+def test_what_can_never_fit_is_refused(make_scheduler: MakeScheduler) -> None:
+    scheduler = make_scheduler(lambda asked: working(5, num_bytes=2000), max_bytes=1000)
+    reader = Reader()
+    scheduler.submit(request("x"), reader)
+    end = reader.end()
+    assert isinstance(end, RequestError) and end.code is ErrorCode.TOO_LARGE
+
+
+def test_the_newest_request_of_a_document_goes_first(make_scheduler: MakeScheduler) -> None:
+    order: list[str] = []
+    started = threading.Event()
+
+    def open_fill(asked: InfillRequest) -> Fill:
+        order.append(asked.tag or "")
+        if asked.tag == "first":
+            assert started.wait(5)
+        return FakeFills(1)(asked)
+
+    scheduler = make_scheduler(open_fill, max_active=1)
+    readers = [Reader() for _ in range(5)]
+    names = [("first", None), ("old", "a.py"), ("other", None), ("newer", "a.py"), ("newest", "a.py")]
+    for (tag, document), reader in zip(names, readers, strict=True):
+        scheduler.submit(request(tag).model_copy(update={"document": document}), reader)
+    started.set()
+    assert all(isinstance(reader.end(), InfillResponse) for reader in readers)
+    assert order == ["first", "newest", "newer", "old", "other"]
+
+
+def test_a_lack_of_memory_fails_only_its_cause(make_scheduler: MakeScheduler) -> None:
+    """A forward that fails is tried in halves; a request alone once more, in halves of its own."""
+    recovered: list[bool] = []
+
+    def run(passes: list[int]) -> list[int]:
+        if -1 in passes or len(passes) > 3:
+            raise OutOfMemoryError("CUDA out of memory")
+        return passes
+
+    def bad() -> Fill:
+        yield Work([-1], 1)
+        raise AssertionError("it got an answer")
+
+    def wide() -> Fill:
+        answer = yield Work([1, 2, 3, 4, 5], 5)
+        hole = FilledHole(text=str(answer), tokens=[], confidence=[])
+        return InfillResponse(model="fake", holes=[hole], stats=Stats(steps=1, forwards=1, tokens=0, ms=0.0))
+
+    kinds = {"bad": bad, "wide": wide, "good": lambda: working(8)}
+    scheduler = make_scheduler(lambda asked: kinds[asked.tag or ""](), run=run, recover=lambda: recovered.append(True))
+    readers = {name: Reader() for name in ("good", "bad", "wide")}
+    for name, reader in readers.items():
+        scheduler.submit(request(name), reader)
+    ends = {name: reader.end() for name, reader in readers.items()}
+    assert isinstance(ends["good"], InfillResponse)
+    assert isinstance(ends["wide"], InfillResponse)
+    assert ends["wide"].holes[0].text == "[1, 2, 3, 4, 5]"
+    assert isinstance(ends["bad"], RequestError) and ends["bad"].code is ErrorCode.OUT_OF_MEMORY
+    assert recovered
+
+
+def test_a_refusal_says_when_to_come_again(make_scheduler: MakeScheduler) -> None:
+    scheduler = make_scheduler(FakeFills(num_steps=10, step_s=0.05), max_requests=12, max_active=1)
+    first = Reader()
+    scheduler.submit(request("x"), first)
+    assert isinstance(first.end(), InfillResponse)
+    tickets = [scheduler.submit(request("x"), Reader()) for _ in range(12)]
+    with pytest.raises(RequestError) as caught:
+        scheduler.submit(request("x"), Reader())
+    assert int(caught.value.headers["retry-after"]) >= 1
+    for ticket in tickets:
+        ticket.cancel()
 
 
 def test_other_runtime_errors_are_no_lack_of_memory() -> None:

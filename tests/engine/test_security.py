@@ -40,7 +40,7 @@ BODY = {"segments": [{"hole": {}}], "prompt": ""}
 def routes() -> list[tuple[str, str]]:
     app = create_app(None, TCP)  # type: ignore[arg-type]
     found = [(route.path, method) for route in app.routes if isinstance(route, APIRoute) for method in route.methods]
-    assert len(found) == len(app.routes) == 4
+    assert len(found) == len(app.routes) >= 5
     return found
 
 
@@ -139,10 +139,7 @@ async def test_only_the_health_is_open(make_service: Callable[..., Service]) -> 
         answers: dict[str, httpx.Response] = {
             path: await client.request(method, path, json=BODY) for path, method in routes()
         }
-    assert {path: answer.status_code for path, answer in answers.items()} == {
-        "/healthz": 200,
-        "/v1/models": 401,
-        "/v1/infill": 401,
-        "/v1/fim/completions": 401,
-    }
+    statuses = {path: answer.status_code for path, answer in answers.items()}
+    assert statuses.pop("/healthz") == 200
+    assert set(statuses.values()) == {401}
     assert answers["/healthz"].json() == {"status": "ok"}

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from midfill_engine.caches import CACHES
 from midfill_engine.canvas import decode, merge
-from midfill_engine.lengths import LENGTHS, HoleNeed, LengthScores
+from midfill_engine.lengths import LENGTHS, HoleNeed, Lengths, LengthScores
 from midfill_engine.models.registry import FAMILIES
 from midfill_engine.registry import UnknownName
 from midfill_engine.samplers import SAMPLERS, Proposals, StepState
@@ -30,20 +30,20 @@ def state(
 
 
 def test_threshold_settles_what_is_sure_and_at_least_one() -> None:
-    found = SAMPLERS.find("threshold").decide(
+    found = SAMPLERS.find("threshold")().decide(
         state([[0.95, 0.1, 0.92, 0.99], [0.2, 0.3, 0.1, 0.9]], [[1, 1, 1, 0], [1, 1, 1, 0]], 1, 99, 0.8)
     )
     assert found.settle.tolist() == [[True, False, True, False], [False, True, False, False]]
 
 
 def test_topk_settles_equally_many_a_step() -> None:
-    found = SAMPLERS.find("topk").decide(state([[0.1, 0.4, 0.3, 0.2]], [[1, 1, 1, 1]], 1, 2, 0.5))
+    found = SAMPLERS.find("topk")().decide(state([[0.1, 0.4, 0.3, 0.2]], [[1, 1, 1, 1]], 1, 2, 0.5))
     assert found.settle.tolist() == [[False, True, True, False]]
 
 
 @given(st.data())
 def test_every_sampler_settles_masked_positions_only_and_enough_of_them(data: st.DataObject) -> None:
-    sampler = SAMPLERS.find(data.draw(st.sampled_from(list(SAMPLERS))))
+    sampler = SAMPLERS.find(data.draw(st.sampled_from(list(SAMPLERS))))()
     rows, width = data.draw(st.integers(1, 3)), data.draw(st.integers(1, 8))
     confidence = data.draw(
         st.lists(st.lists(st.floats(0, 1), min_size=width, max_size=width), min_size=rows, max_size=rows)
@@ -69,24 +69,51 @@ needs = st.builds(
 )
 
 
+def search(name: str, holes: list[HoleNeed], scores: LengthScores | None, best: int = 0) -> list[Lengths]:
+    """Runs a policy against a model that is surest at `best` tokens a hole."""
+    steps = LENGTHS.find(name).search(holes, scores)
+    answer: list[list[float]] | None = None
+    while True:
+        try:
+            asked = steps.send(answer)  # type: ignore[arg-type]
+        except StopIteration as stop:
+            return stop.value  # type: ignore[no-any-return]
+        answer = [[0.01 + (sum(lengths) == best) for lengths in canvas] for canvas in asked]
+
+
 @given(st.sampled_from(list(LENGTHS)), st.lists(needs, min_size=1, max_size=3), st.booleans())
 def test_every_policy_keeps_to_the_bounds(name: str, holes: list[HoleNeed], has_scores: bool) -> None:
     scores = LengthScores((0, 4, 16, 64), torch.randn(len(holes), 4).log_softmax(-1)) if has_scores else None
-    for need, lengths in zip(holes, LENGTHS.find(name).choose(holes, scores), strict=True):
-        assert len(lengths) == len(need.hints)
-        assert all(length >= 1 for length in lengths)
-        assert need.min_tokens <= sum(lengths) <= max(need.max_tokens, len(lengths))
+    canvases = search(name, holes, scores)
+    assert canvases
+    for canvas in canvases:
+        for need, lengths in zip(holes, canvas, strict=True):
+            assert len(lengths) == len(need.hints)
+            assert all(length >= 1 for length in lengths)
+            assert need.min_tokens <= sum(lengths) <= max(need.max_tokens, len(lengths))
 
 
 def test_the_learned_length_covers_most_of_the_probability() -> None:
     need = HoleNeed((None,), 0, 0, 200, has_limit=False)
     scores = LengthScores((4, 16, 64), torch.tensor([[0.5, 0.3, 0.2]]).log())
-    assert LENGTHS.find("learned").choose([need], scores) == [[16]]
+    assert search("learned", [need], scores) == [[[16]]]
 
 
 def test_a_fixed_canvas_is_as_long_as_asked() -> None:
     need = HoleNeed((None, 3), 2, 0, 9, has_limit=True)
-    assert LENGTHS.find("fixed").choose([need], None) == [[6, 3]]
+    assert search("fixed", [need], None) == [[[6, 3]]]
+
+
+@pytest.mark.parametrize("best", [1, 8, 12, 32, 64])
+def test_the_calibrated_search_finds_where_the_model_is_sure(best: int) -> None:
+    need = HoleNeed((None,), 0, 0, 200, has_limit=False)
+    ((lengths,),) = search("calibrated", [need], None, best)
+    assert sum(lengths) == best
+
+
+def test_candidates_are_several_canvases_within_the_limit() -> None:
+    need = HoleNeed((None,), 0, 0, 10, has_limit=True)
+    assert search("candidates", [need], None) == [[[4]], [[8]], [[10]]]
 
 
 PIECES = [b"", b"", b"a", b" a", b"\r", b"\n", b"\n  ", b"\x00", b"'''", b"\xc3"]

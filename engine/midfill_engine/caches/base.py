@@ -1,14 +1,18 @@
-"""The interface of caches: what of the context is kept between steps. Knows the model's calls, no tokens' meaning."""
+"""The interface of caches: which positions a step computes anew; for all others earlier keys and values stand in.
+
+Knows positions, no tokens' meaning and no model. A cache that computes less than everything is exact where what it
+leaves out could not have changed; `exact_for` names the attention patterns of which that is true.
+"""
 
 from collections import OrderedDict
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Final, Protocol
 
 import torch
 from torch import Tensor
 
-from midfill_engine.models.embedded import Embedded, Layout
+from midfill_engine.models.family import Attention
 from midfill_engine.models.transformer import KeyValues
 
 MAX_STORE_BYTES: Final = 256 * 1024 * 1024
@@ -16,42 +20,96 @@ MAX_STORED_CONTEXTS: Final = 32
 
 
 @dataclass(frozen=True)
-class EncodedContext:
-    """The context's hidden states [1, Tc, D] and its keys and values, as the model returned them."""
+class View:
+    """A step to decide on, over T positions of context and holes. All tensors [T].
 
-    hidden: Tensor
+    `masked` are to be settled, `kept` have keys and values from an earlier step, `changed` are of these the ones whose
+    token is another by now. `blocks` numbers the blocks of block-causal attention, of which all up to `active_block`
+    take part. `age` counts the steps since everything was computed, 0 for the first.
+    """
+
+    is_hole: Tensor
+    is_before_holes: Tensor
+    masked: Tensor
+    kept: Tensor
+    changed: Tensor
+    blocks: Tensor
+    active_block: int
+    age: int
+
+
+class Cache(Protocol):
+    """`attentions` are the patterns it may be used with."""
+
+    attentions: frozenset[Attention]
+    exact_for: frozenset[Attention]
+    keeps_rows: bool
+
+    def compute(self, view: View) -> Tensor:
+        """[T], true for the positions to compute in this step. Masked ones of active blocks must be."""
+        ...
+
+
+@dataclass
+class KeptKeys:
+    """One row's keys and values: a layer's are [1, K, T, E]. `tokens` [T] are those they were computed from."""
+
+    layers: KeyValues = field(default_factory=list)
+    kept: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.bool))
+    tokens: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.int64))
+
+    def reset(self, length: int) -> None:
+        self.layers = []
+        self.kept = torch.zeros(length, dtype=torch.bool)
+        self.tokens = torch.full((length,), -1)
+
+    def put(self, where: Tensor, ids: Tensor, own: KeyValues) -> None:
+        """Keeps the keys and values `own` of the positions `where` [C] that hold `ids` [C]."""
+        if not self.layers:
+            shape = (1, own[0][0].shape[1], len(self.kept), own[0][0].shape[3])
+            self.layers = [(key.new_zeros(shape), value.new_zeros(shape)) for key, value in own]
+        index = where.to(own[0][0].device)
+        for (keys, values), (key, value) in zip(self.layers, own, strict=True):
+            keys[:, :, index] = key
+            values[:, :, index] = value
+        self.kept[where] = True
+        self.tokens[where] = ids
+
+    def past(self, where: Tensor) -> KeyValues | None:
+        """The keys and values of the positions `where` [P]; a view where they are the first P."""
+        if not len(where):
+            return None
+        if bool((where == torch.arange(len(where))).all()):
+            return [(keys[:, :, : len(where)], values[:, :, : len(where)]) for keys, values in self.layers]
+        index = where.to(self.layers[0][0].device)
+        return [(keys[:, :, index], values[:, :, index]) for keys, values in self.layers]
+
+
+@dataclass(frozen=True)
+class EncodedContext:
+    """The context's keys and values, and the states [2 G, D] of the tokens at the edges of its G holes."""
+
+    edges: Tensor
     keys_values: KeyValues
 
     @property
     def num_bytes(self) -> int:
-        return self.hidden.nbytes + sum(key.nbytes + value.nbytes for key, value in self.keys_values)
-
-
-class OpenContext(Protocol):
-    """One fill's context. `hidden` [1, Tc, D]; `reused` says it was known before; `forwards` counts passes."""
-
-    hidden: Tensor
-    reused: bool
-    forwards: int
-
-    def logits(self, hole_ids: Tensor, needed: Tensor, layout: Layout) -> Tensor:
-        """The scores [M, V] of those M positions of `hole_ids` [B, Th] where `needed` [B, Th] is true, row by row."""
-        ...
-
-
-class Cache(Protocol):
-    def __call__(self, model: Embedded, context_ids: Tensor, layout: Layout, store: "ContextStore") -> OpenContext:
-        """Opens the context `context_ids` [Tc]. `layout` has the context's positions; its holes may be empty still."""
-        ...
+        return self.edges.nbytes + sum(key.nbytes + value.nbytes for key, value in self.keys_values)
 
 
 class ContextStore:
-    """Encoded contexts of earlier requests, the least recently used dropped beyond the bounds. One thread's."""
+    """Encoded contexts of earlier requests, the least recently used dropped beyond the bounds. One thread's.
+
+    `hits` and `misses` count what was found and what was not, for the metrics.
+    """
 
     def __init__(self, max_bytes: int = MAX_STORE_BYTES, max_contexts: int = MAX_STORED_CONTEXTS) -> None:
         self._max_bytes = max_bytes
         self._max_contexts = max_contexts
         self._entries: OrderedDict[bytes, EncodedContext] = OrderedDict()
+        self.num_bytes = 0
+        self.hits = 0
+        self.misses = 0
 
     @staticmethod
     def key(context_ids: Tensor, positions: Tensor) -> bytes:
@@ -61,27 +119,22 @@ class ContextStore:
         return digest.digest()
 
     def get(self, key: bytes) -> EncodedContext | None:
-        if key in self._entries:
+        found = self._entries.get(key)
+        if found is None:
+            self.misses += 1
+        else:
+            self.hits += 1
             self._entries.move_to_end(key)
-        return self._entries.get(key)
+        return found
 
     def put(self, key: bytes, context: EncodedContext) -> None:
+        before = self._entries.pop(key, None)
+        self.num_bytes += context.num_bytes - (before.num_bytes if before else 0)
         self._entries[key] = context
-        while self.num_bytes > self._max_bytes or len(self._entries) > self._max_contexts:
-            self._entries.popitem(last=False)
+        while self._entries and (self.num_bytes > self._max_bytes or len(self._entries) > self._max_contexts):
+            _, dropped = self._entries.popitem(last=False)
+            self.num_bytes -= dropped.num_bytes
 
     def clear(self) -> None:
         self._entries.clear()
-
-    @property
-    def num_bytes(self) -> int:
-        return sum(context.num_bytes for context in self._entries.values())
-
-
-def encode(model: Embedded, context_ids: Tensor, layout: Layout) -> EncodedContext:
-    device = next(model.parameters()).device
-    with torch.inference_mode():
-        hidden, keys_values = model.encode_context(
-            context_ids[None].to(device), layout.context_positions[None].to(device)
-        )
-    return EncodedContext(hidden, keys_values)
+        self.num_bytes = 0

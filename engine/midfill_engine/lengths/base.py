@@ -1,9 +1,14 @@
 """The interface of length policies: how many masked positions a hole's canvas gets. Knows numbers only, no tokens."""
 
+from collections.abc import Generator
 from dataclasses import dataclass
 from typing import Protocol
 
 from torch import Tensor
+
+Lengths = list[list[int]]  # for every hole the number of positions of each masked stretch
+# Asks how confident the model is over several canvases; gets for each the mean confidence of every hole.
+LengthSearch = Generator[list[Lengths], list[list[float]], list[Lengths]]
 
 
 @dataclass(frozen=True)
@@ -32,12 +37,18 @@ class LengthScores:
 
 
 class LengthPolicy(Protocol):
-    """`may_delete`: whether a canvas may end shorter than it began, by settling deletion tokens."""
+    """`may_delete`: a canvas may end shorter than it began, by settling deletions; `may_expand`: or longer.
+
+    With `removes` deletions leave the canvas at once. A policy that returns several canvases has all of them filled,
+    and the surest fill wins.
+    """
 
     may_delete: bool
+    may_expand: bool
+    removes: bool
 
-    def choose(self, needs: list[HoleNeed], scores: LengthScores | None) -> list[list[int]]:
-        """The number of positions, at least 1, for every masked stretch of every hole."""
+    def search(self, needs: list[HoleNeed], scores: LengthScores | None) -> LengthSearch:
+        """Returns canvases with at least 1 position for every masked stretch of every hole."""
         ...
 
 
@@ -57,3 +68,8 @@ def fit(wanted: list[int], need: HoleNeed) -> list[int]:
     if lengths and sum(lengths) < need.min_tokens:
         lengths[lengths.index(max(lengths))] += need.min_tokens - sum(lengths)
     return lengths
+
+
+def of_total(total: int, need: HoleNeed) -> list[int]:
+    """`total` positions over a hole's stretches, within its bounds."""
+    return fit(spread(total, need.hints), need)

@@ -2,16 +2,19 @@
 
 from typing import Final
 
-from midfill_engine.lengths.base import HoleNeed, LengthScores, fit, spread
+from midfill_engine.lengths.base import HoleNeed, LengthScores, LengthSearch, of_total
 
 DEFAULT_TOKENS: Final = 32
 
 
 class Fixed:
     may_delete = False
+    may_expand = False
+    removes = False
 
-    def choose(self, needs: list[HoleNeed], scores: LengthScores | None) -> list[list[int]]:
-        return [fit(spread(self._total(need), need.hints), need) for need in needs]
+    def search(self, needs: list[HoleNeed], scores: LengthScores | None) -> LengthSearch:
+        yield from ()
+        return [[of_total(self._total(need), need) for need in needs]]
 
     @staticmethod
     def _total(need: HoleNeed) -> int:

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from midfill_engine.lengths.base import HoleNeed, LengthScores, fit, spread
+from midfill_engine.lengths.base import HoleNeed, LengthScores, LengthSearch, fit, spread
 
 # Wide enough that the true length fits seven times in ten; a longer canvas costs more steps than it saves rerolls.
 QUANTILE: Final = 0.7
@@ -13,10 +13,13 @@ DEFAULT_TOKENS: Final = 32
 
 class Learned:
     may_delete = True
+    may_expand = False
+    removes = False
 
-    def choose(self, needs: list[HoleNeed], scores: LengthScores | None) -> list[list[int]]:
+    def search(self, needs: list[HoleNeed], scores: LengthScores | None) -> LengthSearch:
+        yield from ()
         totals = [DEFAULT_TOKENS] * len(needs) if scores is None else self._cover(scores)
-        return [self._one(need, total) for need, total in zip(needs, totals, strict=True)]
+        return [[self._one(need, total) for need, total in zip(needs, totals, strict=True)]]
 
     @staticmethod
     def _one(need: HoleNeed, total: int) -> list[int]:

@@ -12,6 +12,7 @@ from typing import Final
 import torch
 from torch import Tensor, nn
 
+from midfill_engine.models.layout import Layout
 from midfill_engine.models.transformer import KeyValues, Transformer, TransformerConfig
 
 # The first ids of every embedded tokenizer, in this order. Saved with the tokenizer and checked at load.
@@ -37,18 +38,10 @@ class EmbeddedConfig:
     name: str = "midfill-embedded"
     training: dict[str, object] = field(default_factory=dict)
 
-
-@dataclass(frozen=True)
-class Layout:
-    """Where a canvas's tokens stand. `context` are visible tokens, `hole` the rest, each in document order.
-
-    `context_positions` [Tc] and `hole_positions` [2, Th] (from the left, from the right) are int64. `edges` [G, 2] are
-    the indices into the context of the token before and the token after each hole (BOS and EOS make both exist).
-    """
-
-    context_positions: Tensor
-    hole_positions: Tensor
-    edges: Tensor
+    @property
+    def block_size(self) -> int:
+        """0: its attention knows no blocks."""
+        return 0
 
 
 def lay_out(text_lengths: list[int], hole_lengths: list[int], hole_span: int) -> Layout:

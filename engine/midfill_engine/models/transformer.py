@@ -1,4 +1,6 @@
-"""One transformer for every family. Knows tensors and attention; not tokens' meaning, requests or checkpoints.
+"""One transformer for every family, over batches of equal length. Knows tensors; no tokens' meaning, no requests.
+
+The engine's own steps run in `packed.py`, many requests at once through the same weights; training runs here.
 
 Shapes: B rows, T positions computed now, S positions attended to, D width, H query heads, K key/value heads, E head
 width.
@@ -10,6 +12,8 @@ from typing import Literal
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+
+from midfill_engine.models.moe import MixtureOfExperts, MoEConfig
 
 KeyValues = list[tuple[Tensor, Tensor]]  # one (key, value) a layer, each [B, K, S, E], keys already rotated
 
@@ -31,7 +35,15 @@ class TransformerConfig:
     qk_norm: bool = True
     attention_bias: bool = False
     rope_base: float = 10_000.0
+    rope_dim: int | None = None
     tied_head: bool = True
+    moe: "MoEConfig | None" = None
+    num_dense_layers: int = 0
+
+    @property
+    def rotary_dim(self) -> int:
+        """How many of a head's dimensions turn with the position."""
+        return self.head_dim if self.rope_dim is None else self.rope_dim
 
 
 class RMSNorm(nn.Module):
@@ -44,22 +56,26 @@ class RMSNorm(nn.Module):
         return F.rms_norm(x, (x.shape[-1],), self.weight, self.eps)
 
 
-def rotary_tables(positions: Tensor, head_dim: int, base: float, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+def rotary_tables(positions: Tensor, rotary_dim: int, base: float, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
     """Cosines and sines for `positions` [B, T], or [B, H, T] where heads count positions differently.
 
-    Returns two tensors [B, 1 or H, T, E/2]. Angles are computed in fp32: bf16 cannot count beyond 256.
+    Returns two tensors [B, 1 or H, T, rotary_dim/2]. Angles are in fp32: bf16 cannot count beyond 256.
     """
     if positions.dim() == 2:
         positions = positions[:, None]
-    exponents = torch.arange(0, head_dim, 2, device=positions.device, dtype=torch.float32) / head_dim
+    exponents = torch.arange(0, rotary_dim, 2, device=positions.device, dtype=torch.float32) / rotary_dim
     angles = positions.float()[..., None] * (base**-exponents)
     return angles.cos().to(dtype), angles.sin().to(dtype)
 
 
 def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Applies rotary embedding to `x` [B, H, T, E] in the half-split layout (Su et al. 2021; GPT-NeoX's layout)."""
-    left, right = x.chunk(2, dim=-1)
-    return torch.cat((left * cos - right * sin, right * cos + left * sin), dim=-1)
+    """Applies rotary embedding to `x` [B, H, T, E] in the half-split layout (Su et al. 2021; GPT-NeoX's layout).
+
+    Dimensions beyond those of the tables stay as they are.
+    """
+    half = cos.shape[-1]
+    left, right, rest = x[..., :half], x[..., half : 2 * half], x[..., 2 * half :]
+    return torch.cat((left * cos - right * sin, right * cos + left * sin, rest), dim=-1)
 
 
 class Attention(nn.Module):
@@ -119,12 +135,13 @@ class MLP(nn.Module):
 
 
 class Block(nn.Module):
-    def __init__(self, config: TransformerConfig) -> None:
+    def __init__(self, config: TransformerConfig, index: int) -> None:
         super().__init__()
         self.attention_norm = RMSNorm(config.dim, config.norm_eps, config.norm_gain)
         self.attention = Attention(config)
         self.mlp_norm = RMSNorm(config.dim, config.norm_eps, config.norm_gain)
-        self.mlp = MLP(config)
+        moe = config.moe if index >= config.num_dense_layers else None
+        self.mlp = MLP(config) if moe is None else MixtureOfExperts(config.dim, moe)
 
     def forward(
         self,
@@ -146,7 +163,7 @@ class Transformer(nn.Module):
         super().__init__()
         self.config = config
         self.embedding = nn.Embedding(config.vocab_size, config.dim)
-        self.blocks = nn.ModuleList(Block(config) for _ in range(config.num_layers))
+        self.blocks = nn.ModuleList(Block(config, index) for index in range(config.num_layers))
         self.final_norm = RMSNorm(config.dim, config.norm_eps, config.norm_gain)
         self.head = None if config.tied_head else nn.Linear(config.dim, config.vocab_size, bias=False)
 
@@ -166,7 +183,7 @@ class Transformer(nn.Module):
         states [B, T, D] and the keys and values of these T positions alone.
         """
         x = self.embedding(ids)
-        tables = rotary_tables(positions, self.config.head_dim, self.config.rope_base, x.dtype)
+        tables = rotary_tables(positions, self.config.rotary_dim, self.config.rope_base, x.dtype)
         own: KeyValues = []
         for index, block in enumerate(self.blocks):
             x, key_value = block(x, tables, mask, causal, past[index] if past is not None else None)

@@ -3,10 +3,10 @@
 from typing import Final
 
 from midfill_engine.registry import Registry
-from midfill_engine.samplers.base import Decision, Proposals, Sampler, StepState
+from midfill_engine.samplers.base import Credit, Decision, Proposals, Sampler, StepState
 from midfill_engine.samplers.threshold import Threshold
 from midfill_engine.samplers.topk import TopK
 
-SAMPLERS: Final[Registry[Sampler]] = Registry("sampler", {"threshold": Threshold(), "topk": TopK()})
+SAMPLERS: Final[Registry[type[Sampler]]] = Registry("sampler", {"threshold": Threshold, "topk": TopK})
 
-__all__ = ["SAMPLERS", "Decision", "Proposals", "Sampler", "StepState"]
+__all__ = ["SAMPLERS", "Credit", "Decision", "Proposals", "Sampler", "StepState"]

@@ -1,8 +1,8 @@
 """The interface of samplers: what they are shown of a step and what they decide. Knows no model and no text."""
 
 from dataclasses import dataclass
-from typing import Protocol
 
+import torch
 from torch import Tensor
 
 
@@ -12,35 +12,60 @@ class Proposals:
 
     `ids` [B, T] is the token chosen by score (and temperature), `confidence` [B, T] its probability. For samplers that
     ask for them: `entropy` [B, T] of the whole distribution in nats, and `margin` [B, T], the probability by which the
-    first token leads the second. Together they cost as much as all the rest, so nobody gets them unasked.
+    first token leads the second. Together they cost as much as all the rest, so nobody gets them unasked. `support`
+    [B, T] is for settled positions: the probability of their token if it were masked again.
     """
 
     ids: Tensor
     confidence: Tensor
     entropy: Tensor | None = None
     margin: Tensor | None = None
+    support: Tensor | None = None
 
 
 @dataclass(frozen=True)
 class StepState:
-    """A step to decide on. `masked` [B, T]; `step` counts from 1 to `num_steps`; `quality` is the wire's."""
+    """A step to decide on. `masked` [B, T] may be settled now; `step` counts from 1 to `num_steps`.
+
+    `quality` is the wire's dial. `remaining` [B] counts all that is masked, later blocks included. `settled` [B, T] has
+    the confidence with which tokens were settled, `fixed` [T] marks anchors. Chance comes from `generator` alone.
+    """
 
     proposals: Proposals
     masked: Tensor
     step: int
     num_steps: int
     quality: float
+    remaining: Tensor | None = None
+    settled: Tensor | None = None
+    fixed: Tensor | None = None
+    generator: torch.Generator | None = None
+
+    @property
+    def steps_left(self) -> int:
+        """This one included."""
+        return max(1, self.num_steps - self.step + 1)
 
     @property
     def quota(self) -> Tensor:
         """[B]: how many positions each row must settle now, so that equal steps end in time."""
-        steps_left = max(1, self.num_steps - self.step + 1)
-        return -(-self.masked.sum(dim=1) // steps_left)
+        total = self.masked.sum(dim=1) if self.remaining is None else self.remaining
+        return -(-total // self.steps_left)
 
-    def rank(self) -> Tensor:
-        """[B, T]: 0 for the row's most confident masked position, 1 for the next; settled positions come last."""
-        confidence = self.proposals.confidence.masked_fill(~self.masked, -1.0)
-        return confidence.argsort(dim=1, descending=True, stable=True).argsort(dim=1)
+    def rank(self, by: Tensor | None = None) -> Tensor:
+        """[B, T]: 0 for the row's best masked position by confidence (or `by`), 1 for the next; settled ones last."""
+        scores = (self.proposals.confidence if by is None else by).masked_fill(~self.masked, -torch.inf)
+        return scores.argsort(dim=1, descending=True, stable=True).argsort(dim=1)
+
+    def best(self, count: Tensor, by: Tensor | None = None) -> Tensor:
+        """[B, T]: the `count` [B] best masked positions of every row."""
+        return self.masked & (self.rank(by) < count[:, None])
+
+    @property
+    def takeable(self) -> Tensor:
+        """[B, T]: settled positions that may be masked again."""
+        free = ~self.masked
+        return free if self.fixed is None else free & ~self.fixed
 
 
 @dataclass(frozen=True)
@@ -51,14 +76,37 @@ class Decision:
     remask: Tensor | None = None
 
 
-class Sampler(Protocol):
-    """Settles at least one position of every row that has masked ones. The last step is the caller's: all settle."""
+@dataclass(frozen=True)
+class Credit:
+    """Additions to scores before anything is chosen: `amounts` [N] for token `tokens` [N] at position `places` [N]."""
 
-    needs_entropy: bool
-    needs_margin: bool
+    places: Tensor
+    tokens: Tensor
+    amounts: Tensor
+
+
+class Sampler:
+    """Settles at least one position of every row that has masked ones. The last step is the caller's: all settle.
+
+    One instance serves one row of one fill, so it may remember what it saw. `is_scaled`: its confidence is taken after
+    temperature and top-p. `needs_support`: settled tokens are scored anew each step, at one more row a token.
+    """
+
+    needs_entropy = False
+    needs_margin = False
+    is_scaled = False
+    needs_support = False
 
     def count_steps(self, num_masked: int, quality: float) -> int:
         """The bound on steps for a request that names none."""
-        ...
+        return num_masked
 
-    def decide(self, state: StepState) -> Decision: ...
+    def credit(self, masked: Tensor) -> Credit | None:
+        """What to add to the scores of the `masked` [B, T] positions in the coming step."""
+        return None
+
+    def decide(self, state: StepState) -> Decision:
+        raise NotImplementedError
+
+    def move(self, order: list[int | None]) -> None:
+        """The canvas changed: position i of now was `order[i]` before, or is new."""

@@ -1,0 +1,25 @@
+"""Keeps finished blocks of a block-causal model: nothing that comes later changes them, so it is exact.
+
+A block is computed once more when it is finished, with its settled tokens, and never again (SDAR, LLaDA2.x).
+"""
+
+from torch import Tensor
+
+from midfill_engine.caches.base import View
+from midfill_engine.models.family import Attention
+
+
+class Block:
+    attentions: frozenset[Attention] = frozenset({"block_causal"})
+    exact_for: frozenset[Attention] = attentions
+    keeps_rows = True
+
+    def compute(self, view: View) -> Tensor:
+        takes_part = view.blocks <= view.active_block
+        has_news = view.blocks >= _first_block(view, ~view.kept | view.changed)
+        return takes_part & (view.masked | has_news)
+
+
+def _first_block(view: View, where: Tensor) -> int:
+    """A changed token changes the keys of its own block and of all behind it."""
+    return int(view.blocks[where].min()) if bool(where.any()) else int(view.blocks.max()) + 1

@@ -1,0 +1,28 @@
+"""Keeps the text before the first hole between refreshes (Fast-dLLM's prefix cache, arXiv 2505.22618, section 3.2).
+
+Approximate: in a bidirectional model the prefix's keys change as holes are filled.
+"""
+
+from typing import Final
+
+import torch
+from torch import Tensor
+
+from midfill_engine.caches.base import View
+from midfill_engine.models.family import Attention
+
+BIDIRECTIONAL: Final[frozenset[Attention]] = frozenset({"bidirectional"})
+REFRESH_STEPS: Final = 8  # dKV-Cache's interval for LLaDA; Fast-dLLM refreshes once a block of 32 tokens
+
+
+class Prefix:
+    attentions = BIDIRECTIONAL
+    exact_for: frozenset[Attention] = frozenset()
+    keeps_rows = True
+
+    def compute(self, view: View) -> Tensor:
+        return self.inner(view) if 0 < view.age < REFRESH_STEPS else torch.ones_like(view.masked)
+
+    def inner(self, view: View) -> Tensor:
+        """The positions of a step between two refreshes."""
+        return ~view.is_before_holes

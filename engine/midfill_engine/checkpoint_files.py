@@ -1,0 +1,125 @@
+"""A checkpoint folder as the hub lays it out: JSON and safetensors are read, code and pickles never. Knows no model."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
+
+INDEX = "model.safetensors.index.json"
+
+
+class CheckpointError(ValueError):
+    """A checkpoint folder that cannot be used; the message is one sentence."""
+
+
+@dataclass(frozen=True)
+class CheckpointFiles:
+    """The parsed files of `folder`. A file that is not there reads as empty; one that is broken raises."""
+
+    folder: Path
+
+    @cached_property
+    def config(self) -> dict[str, Any]:
+        """Raises CheckpointError where there is none."""
+        values = self._json("config.json")
+        if not values:
+            raise CheckpointError(f"There is no checkpoint at {self.folder}: it has no readable config.json.")
+        return values
+
+    @cached_property
+    def generation(self) -> dict[str, Any]:
+        return self._json("generation_config.json")
+
+    @cached_property
+    def tokenizer_config(self) -> dict[str, Any]:
+        return self._json("tokenizer_config.json")
+
+    @cached_property
+    def tokenizer(self) -> dict[str, Any]:
+        return self._json("tokenizer.json")
+
+    @cached_property
+    def added_tokens(self) -> dict[str, int]:
+        """The text and id of every token that was added to the vocabulary, from whichever file says so."""
+        found: dict[str, int] = {}
+        for number, token in self.tokenizer_config.get("added_tokens_decoder", {}).items():
+            found[token["content"]] = int(number)
+        found.update(self._json("added_tokens.json"))
+        for token in self.tokenizer.get("added_tokens", []):
+            found[token["content"]] = int(token["id"])
+        return found
+
+    def number(self, *keys: str) -> int | None:
+        """The first whole number that config.json or generation_config.json has under one of `keys`."""
+        for values in (self.config, self.generation):
+            for key in keys:
+                value = values.get(key)
+                if isinstance(value, list) and value:
+                    value = value[0]
+                if isinstance(value, int):
+                    return value
+        return None
+
+    def token(self, *names: str) -> int | None:
+        """The id of the first added token of these names: its text, or a role as in tokenizer_config.json."""
+        for name in names:
+            text = self.tokenizer_config.get(name, name)
+            text = text.get("content") if isinstance(text, dict) else text
+            if text in self.added_tokens:
+                return self.added_tokens[text]
+        return None
+
+    @cached_property
+    def shards(self) -> Mapping[str, Path]:
+        """The file of every tensor. Raises CheckpointError; pickled weights could run code and are refused."""
+        weight_map = self._json(INDEX).get("weight_map", {})
+        if any(Path(name).name != name for name in weight_map.values()):
+            raise CheckpointError(f"{self.folder / INDEX} names files outside its folder.")
+        if weight_map:
+            return {tensor: self.folder / name for tensor, name in weight_map.items()}
+        files = sorted(self.folder.glob("*.safetensors"))
+        if not files:
+            has_pickles = any(self.folder.glob("*.bin")) or any(self.folder.glob("*.pt"))
+            reason = "only pickled weights, which could run code" if has_pickles else "no safetensors"
+            raise CheckpointError(f"The checkpoint at {self.folder} has {reason}.")
+        found: dict[str, Path] = {}
+        for file in files:
+            with _open(file) as tensors:
+                found.update(dict.fromkeys(tensors.keys(), file))
+        return found
+
+    def read(self, names: list[str]) -> dict[str, Tensor]:
+        """The tensors of these names as stored, each file opened once. Raises CheckpointError."""
+        missing = [name for name in names if name not in self.shards]
+        if missing:
+            raise CheckpointError(f"The weights in {self.folder} lack {missing[0]} (and {len(missing) - 1} more).")
+        found: dict[str, Tensor] = {}
+        for file in sorted({self.shards[name] for name in names}):
+            with _open(file) as tensors:
+                for name in names:
+                    if self.shards[name] == file:
+                        found[name] = tensors.get_tensor(name)
+        return found
+
+    def _json(self, name: str) -> dict[str, Any]:
+        try:
+            values = json.loads((self.folder / name).read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return {}
+        except (OSError, ValueError) as error:
+            raise CheckpointError(f"{self.folder / name} cannot be read: {error}") from error
+        if not isinstance(values, dict):
+            raise CheckpointError(f"{self.folder / name} is no JSON object.")
+        return values
+
+
+def _open(file: Path) -> Any:
+    try:
+        return safe_open(file, framework="pt")
+    except (OSError, SafetensorError) as error:
+        raise CheckpointError(f"The weights {file} cannot be read: {error}") from error

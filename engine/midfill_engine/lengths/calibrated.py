@@ -1,0 +1,48 @@
+"""Searches the length at which the model is surest, its liking for short canvases taken out: CAL (arXiv 2602.00476).
+
+The paper climbs from 8 in steps of one, a forward each. Here a grid of lengths goes through one packed forward, and the
+neighbours of the best through a second.
+"""
+
+import math
+from typing import Final
+
+from midfill_engine.lengths.base import HoleNeed, Lengths, LengthScores, LengthSearch, of_total
+
+GRID: Final = (1, 2, 3, 4, 6, 8, 10, 12, 16, 20, 24, 32, 40, 48, 64)
+REACH: Final = 3  # how far the second forward looks around the best of the grid
+
+
+def expected_confidence(length: int) -> float:
+    """The mean confidence of `length` masks whatever the text: the authors' fit on LLaDA-8B-Base (length_bias.py)."""
+    return 1.00 * math.exp(-1.77 * length) + 0.56 * math.exp(-0.06 * length) + 0.24
+
+
+class Calibrated:
+    may_delete = False
+    may_expand = False
+    removes = False
+
+    def search(self, needs: list[HoleNeed], scores: LengthScores | None) -> LengthSearch:
+        found: list[dict[int, float]] = [{} for _ in needs]
+        yield from self._measure([list(GRID) for _ in needs], needs, found)
+        near = [[self._best(seen) + shift for shift in range(-REACH, REACH + 1) if shift] for seen in found]
+        yield from self._measure(near, needs, found)
+        return [[of_total(self._best(seen), need) for seen, need in zip(found, needs, strict=True)]]
+
+    def _measure(self, wanted: list[list[int]], needs: list[HoleNeed], found: list[dict[int, float]]) -> LengthSearch:
+        """Adds the score of every length to `found`; the i-th lengths of all holes share a canvas."""
+        canvases: list[Lengths] = []
+        for totals in zip(*wanted, strict=True):
+            canvas = [of_total(total, need) for total, need in zip(totals, needs, strict=True)]
+            if canvas not in canvases:
+                canvases.append(canvas)
+        for canvas, confidences in zip(canvases, (yield canvases), strict=True):
+            for lengths, confidence, seen in zip(canvas, confidences, found, strict=True):
+                seen[sum(lengths)] = confidence / expected_confidence(sum(lengths))
+        return []
+
+    @staticmethod
+    def _best(seen: dict[int, float]) -> int:
+        """The likeliest length; of equals the shortest."""
+        return max(sorted(seen), key=lambda length: seen[length])

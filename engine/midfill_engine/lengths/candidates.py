@@ -1,0 +1,22 @@
+"""Fills canvases of several lengths side by side and keeps the surest fill."""
+
+from typing import Final
+
+from midfill_engine.lengths.base import HoleNeed, Lengths, LengthScores, LengthSearch, of_total
+
+TOTALS: Final = (4, 8, 16, 32)
+
+
+class Candidates:
+    may_delete = False
+    may_expand = False
+    removes = False
+
+    def search(self, needs: list[HoleNeed], scores: LengthScores | None) -> LengthSearch:
+        yield from ()
+        canvases: list[Lengths] = []
+        for total in TOTALS:
+            canvas = [of_total(total, need) for need in needs]
+            if canvas not in canvases:
+                canvases.append(canvas)
+        return canvases

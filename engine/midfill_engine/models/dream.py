@@ -1,0 +1,33 @@
+"""Dream-v0 and Dream-Coder (arXiv 2508.15487): Qwen2.5's shape with biases, full attention, shifted scores."""
+
+from typing import Final
+
+from midfill_engine.checkpoint_files import CheckpointFiles
+from midfill_engine.models.family import Family, KnownModel, SpecialTokens
+from midfill_engine.models.shapes import LLAMA_TENSORS, TINY, need, read_qwen2_shape, read_specials
+
+
+def read_tokens(files: CheckpointFiles) -> SpecialTokens:
+    """The mask id is config.json's: Dream-v0's generation_config.json says null. An over-long hole ends in eos."""
+    mask_id = need(files.number("mask_token_id"), "mask", files)
+    return read_specials(files, mask_id, with_edges=True, delete_id=files.number("eos_token_id"), deletes_rest=True)
+
+
+DREAM: Final = Family(
+    name="dream",
+    attention="bidirectional",
+    logit_shift=1,
+    shape=read_qwen2_shape,
+    tensors=LLAMA_TENSORS,
+    tokens=read_tokens,
+    model_types=("Dream",),
+    example={**TINY, "model_type": "Dream", "mask_token_id": 303, "eos_token_id": 300, "pad_token_id": 300}
+    | {"bos_token_id": 302},
+    added_tokens=("<|endoftext|>", "<|im_end|>", "<|beginoftext|>", "<|mask|>"),
+    known=(
+        KnownModel("Dream-org/Dream-Coder-v0-Base-7B", 7.6, "Apache-2.0"),
+        KnownModel("Dream-org/Dream-Coder-v0-Instruct-7B", 7.6, "Apache-2.0"),
+        KnownModel("Dream-org/Dream-v0-Base-7B", 7.6, "Apache-2.0"),
+        KnownModel("Dream-org/Dream-v0-Instruct-7B", 7.6, "Apache-2.0"),
+    ),
+)

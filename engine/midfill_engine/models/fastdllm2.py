@@ -1,0 +1,35 @@
+"""Fast-dLLM v2 (arXiv 2509.26328): Qwen2.5-Instruct made block-causal by 32, scores shifted."""
+
+from typing import Final
+
+from midfill_engine.checkpoint_files import CheckpointFiles
+from midfill_engine.models.family import Family, KnownModel, SpecialTokens
+from midfill_engine.models.shapes import LLAMA_TENSORS, TINY, need, read_qwen2_shape, read_specials
+
+
+def read_tokens(files: CheckpointFiles) -> SpecialTokens:
+    mask_id = files.number("mask_token_id")
+    mask_id = need(files.token("mask_token", "<|mask|>", "|<MASK>|") if mask_id is None else mask_id, "mask", files)
+    return read_specials(files, mask_id, delete_id=files.number("eos_token_id"), deletes_rest=True)
+
+
+FAST_DLLM2: Final = Family(
+    name="fast-dllm-v2",
+    attention="block_causal",
+    logit_shift=1,
+    shape=read_qwen2_shape,
+    tensors=LLAMA_TENSORS,
+    tokens=read_tokens,
+    cache="block",
+    lengths="until-end",
+    context_window=4096,
+    model_types=("Fast_dLLM_Qwen", "fast_dllm_qwen"),
+    block_size=lambda config: config.get("bd_size") or 32,
+    example={**TINY, "model_type": "Fast_dLLM_Qwen", "bd_size": 8, "mask_token_id": 302, "eos_token_id": 301}
+    | {"pad_token_id": 301, "bos_token_id": 300},
+    added_tokens=("<|endoftext|>", "<|im_end|>", "|<MASK>|"),
+    known=(
+        KnownModel("Efficient-Large-Model/Fast_dLLM_v2_1.5B", 1.5, "Apache-2.0"),
+        KnownModel("Efficient-Large-Model/Fast_dLLM_v2_7B", 7.6, "Apache-2.0"),
+    ),
+)

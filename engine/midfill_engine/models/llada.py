@@ -1,0 +1,86 @@
+"""LLaDA-8B (arXiv 2502.09992), LLaDA-1.5 and iLLaDA: full attention, scores not shifted, names of their own."""
+
+from typing import Final
+
+from midfill_engine.checkpoint_files import CheckpointFiles
+from midfill_engine.models.family import Family, KnownModel, SpecialTokens, Values
+from midfill_engine.models.shapes import need, read_specials, refuse
+from midfill_engine.models.transformer import TransformerConfig
+
+# `blocks.i.ff_out` brings the MLP's width down; `transformer.ff_out` is the head; `ff_proj` is the gate.
+TENSORS: Final = {
+    "embedding.weight": "model.transformer.wte.weight",
+    "blocks.{i}.attention_norm.weight": "model.transformer.blocks.{i}.attn_norm.weight",
+    "blocks.{i}.attention.q.weight": "model.transformer.blocks.{i}.q_proj.weight",
+    "blocks.{i}.attention.k.weight": "model.transformer.blocks.{i}.k_proj.weight",
+    "blocks.{i}.attention.v.weight": "model.transformer.blocks.{i}.v_proj.weight",
+    "blocks.{i}.attention.out.weight": "model.transformer.blocks.{i}.attn_out.weight",
+    "blocks.{i}.mlp_norm.weight": "model.transformer.blocks.{i}.ff_norm.weight",
+    "blocks.{i}.mlp.gate.weight": "model.transformer.blocks.{i}.ff_proj.weight",
+    "blocks.{i}.mlp.up.weight": "model.transformer.blocks.{i}.up_proj.weight",
+    "blocks.{i}.mlp.down.weight": "model.transformer.blocks.{i}.ff_out.weight",
+    "final_norm.weight": "model.transformer.ln_f.weight",
+    "head.weight": "model.transformer.ff_out.weight",
+}
+
+
+def read_shape(config: Values) -> TransformerConfig:
+    refuse(config.get("block_type", "llama") != "llama", f"blocks of the type {config.get('block_type')!r}")
+    refuse(config.get("activation_type", "silu") != "silu", f"the activation {config.get('activation_type')!r}")
+    for key in ("include_bias", "include_qkv_bias", "attention_layer_norm", "input_emb_norm", "scale_logits", "alibi"):
+        refuse(bool(config.get(key)), key)
+    num_heads = config["n_heads"]
+    return TransformerConfig(
+        vocab_size=config.get("embedding_size") or config["vocab_size"],
+        dim=config["d_model"],
+        num_layers=config["n_layers"],
+        num_heads=num_heads,
+        num_kv_heads=config.get("n_kv_heads") or num_heads,
+        head_dim=config["d_model"] // num_heads,
+        mlp_dim=config["mlp_hidden_size"],
+        mlp="swiglu",
+        norm_eps=config.get("rms_norm_eps", 1e-5),
+        norm_gain=True,
+        qk_norm=False,
+        rope_base=float(config.get("rope_theta", 10000.0)),
+    )
+
+
+def read_tokens(files: CheckpointFiles) -> SpecialTokens:
+    mask_id = need(files.number("mask_token_id"), "mask", files)
+    return read_specials(files, mask_id, delete_id=files.number("eos_token_id"), deletes_rest=True)
+
+
+LLADA: Final = Family(
+    name="llada",
+    attention="bidirectional",
+    logit_shift=0,
+    shape=read_shape,
+    tensors=TENSORS,
+    tokens=read_tokens,
+    context_window=4096,
+    model_types=("llada",),
+    example={
+        "model_type": "llada",
+        "d_model": 32,
+        "n_layers": 2,
+        "n_heads": 4,
+        "n_kv_heads": 4,
+        "mlp_hidden_size": 64,
+        "vocab_size": 320,
+        "embedding_size": 320,
+        "rms_norm_eps": 1e-5,
+        "rope_theta": 500000.0,
+        "weight_tying": False,
+        "mask_token_id": 302,
+        "eos_token_id": 300,
+        "pad_token_id": 300,
+    },
+    added_tokens=("<|endoftext|>", "<|eot_id|>", "<|mdm_mask|>"),
+    known=(
+        KnownModel("GSAI-ML/LLaDA-8B-Base", 8.0, "MIT"),
+        KnownModel("GSAI-ML/LLaDA-8B-Instruct", 8.0, "MIT"),
+        KnownModel("GSAI-ML/LLaDA-1.5", 8.0, "not stated"),
+        KnownModel("GSAI-ML/iLLaDA-8B-Base", 7.6, "Apache-2.0"),
+    ),
+)

@@ -1,0 +1,76 @@
+"""LLaDA2.0 and 2.1 (arXiv 2512.15745): a mixture of many small experts, block-causal, half of a head turns."""
+
+from dataclasses import replace
+from typing import Final
+
+from midfill_engine.checkpoint_files import CheckpointFiles
+from midfill_engine.models.family import Family, KnownModel, SpecialTokens, Values
+from midfill_engine.models.moe import MoEConfig
+from midfill_engine.models.shapes import EXPERT_TENSORS, LLAMA_TENSORS, TINY, need, read_qwen3_shape, read_specials
+from midfill_engine.models.transformer import TransformerConfig
+
+FUSED: Final = "model.layers.{i}.attention.query_key_value.weight"
+TENSORS: Final = {
+    **LLAMA_TENSORS,
+    **EXPERT_TENSORS,
+    "embedding.weight": "model.word_embeddings.weight",
+    "blocks.{i}.attention.q.weight": FUSED + "#q",
+    "blocks.{i}.attention.k.weight": FUSED + "#k",
+    "blocks.{i}.attention.v.weight": FUSED + "#v",
+    "blocks.{i}.attention.q_norm.weight": "model.layers.{i}.attention.query_layernorm.weight",
+    "blocks.{i}.attention.k_norm.weight": "model.layers.{i}.attention.key_layernorm.weight",
+    "blocks.{i}.attention.out.weight": "model.layers.{i}.attention.dense.weight",
+    "blocks.{i}.mlp.selection_bias": "model.layers.{i}.mlp.gate.expert_bias",
+    "blocks.{i}.mlp.shared.gate.weight": "model.layers.{i}.mlp.shared_experts.gate_proj.weight",
+    "blocks.{i}.mlp.shared.up.weight": "model.layers.{i}.mlp.shared_experts.up_proj.weight",
+    "blocks.{i}.mlp.shared.down.weight": "model.layers.{i}.mlp.shared_experts.down_proj.weight",
+}
+
+
+def read_shape(config: Values) -> TransformerConfig:
+    shape = read_qwen3_shape(config)
+    moe = MoEConfig(
+        num_experts=config["num_experts"],
+        num_chosen=config["num_experts_per_tok"],
+        expert_dim=config["moe_intermediate_size"],
+        router="sigmoid",
+        renormalize=True,
+        scale=config["routed_scaling_factor"],
+        num_groups=config["n_group"],
+        num_chosen_groups=config["topk_group"],
+        shared_dim=config["moe_intermediate_size"] * (config.get("num_shared_experts") or 0),
+        router_bias=True,
+    )
+    rope_dim = int(shape.head_dim * config.get("partial_rotary_factor", 1.0))
+    return replace(shape, moe=moe, num_dense_layers=config["first_k_dense_replace"], rope_dim=rope_dim)
+
+
+def read_tokens(files: CheckpointFiles) -> SpecialTokens:
+    mask_id = files.number("mask_token_id")
+    mask_id = need(files.token("<|mask|>") if mask_id is None else mask_id, "mask", files)
+    return read_specials(files, mask_id, delete_id=files.number("eos_token_id"), deletes_rest=True)
+
+
+LLADA2: Final = Family(
+    name="llada2",
+    attention="block_causal",
+    logit_shift=0,
+    shape=read_shape,
+    tensors=TENSORS,
+    tokens=read_tokens,
+    cache="block",
+    lengths="until-end",
+    quality=0.9,
+    context_window=8192,
+    model_types=("llada2_moe",),
+    block_size=lambda config: config.get("block_size", 32),
+    example={**TINY, "model_type": "llada2_moe", "head_dim": 16, "num_hidden_layers": 3, "num_experts": 16}
+    | {"num_experts_per_tok": 4, "n_group": 4, "topk_group": 2, "num_shared_experts": 1, "moe_intermediate_size": 16}
+    | {"routed_scaling_factor": 2.5, "first_k_dense_replace": 1, "partial_rotary_factor": 0.5}
+    | {"rope_theta": 600000.0, "pad_token_id": 300, "eos_token_id": 300},
+    added_tokens=("<|endoftext|>", "<|role_end|>", "<|mask|>"),
+    known=(
+        KnownModel("inclusionAI/LLaDA2.0-mini", 16.3, "Apache-2.0"),
+        KnownModel("inclusionAI/LLaDA2.1-mini", 16.3, "Apache-2.0"),
+    ),
+)

@@ -1,0 +1,41 @@
+"""LLaDA-MoE-7B-A1B (arXiv 2509.24389): 64 experts, 8 a token, full attention, scores not shifted."""
+
+from dataclasses import replace
+from typing import Final
+
+from midfill_engine.checkpoint_files import CheckpointFiles
+from midfill_engine.models.family import Family, KnownModel, SpecialTokens, Values
+from midfill_engine.models.moe import MoEConfig
+from midfill_engine.models.shapes import EXPERT_TENSORS, LLAMA_TENSORS, TINY, need, read_qwen3_shape, read_specials
+from midfill_engine.models.transformer import TransformerConfig
+
+
+def read_shape(config: Values) -> TransformerConfig:
+    """The experts' weights are not renormalised, whatever config.json says: the authors' code sets it."""
+    moe = MoEConfig(config["num_experts"], config["num_experts_per_tok"], config["expert_intermediate_size"])
+    width = config.get("dense_intermediate_size") or config["expert_intermediate_size"]
+    return replace(read_qwen3_shape({**config, "intermediate_size": width}), moe=moe)
+
+
+def read_tokens(files: CheckpointFiles) -> SpecialTokens:
+    mask_id = files.number("mask_token_id")
+    mask_id = need(files.token("<|mask|>") if mask_id is None else mask_id, "mask", files)
+    return read_specials(files, mask_id, delete_id=files.number("eos_token_id"), deletes_rest=True)
+
+
+LLADA_MOE: Final = Family(
+    name="llada-moe",
+    attention="bidirectional",
+    logit_shift=0,
+    shape=read_shape,
+    tensors={**LLAMA_TENSORS, **EXPERT_TENSORS},
+    tokens=read_tokens,
+    context_window=4096,
+    model_types=("llada", "llada_moe", "lladamoe", "LLaDAMoE"),
+    claims=lambda files: "num_experts" in files.config,
+    example={**TINY, "model_type": "lladamoe", "num_experts": 8, "num_experts_per_tok": 2, "head_dim": 8}
+    | {"num_key_value_heads": 4, "expert_intermediate_size": 16, "rope_theta": 50000.0, "rms_norm_eps": 1e-5}
+    | {"mask_token_id": 302, "eos_token_id": 300, "pad_token_id": 300, "qk_layernorm": True},
+    added_tokens=("<|endoftext|>", "<|role_end|>", "<|mask|>"),
+    known=(KnownModel("inclusionAI/LLaDA-MoE-7B-A1B-Base", 7.4, "Apache-2.0"),),
+)

@@ -1,0 +1,101 @@
+"""The mixture of experts of LLaDA-MoE and LLaDA2.x: routing and expert matrices. Knows rows of hidden states only."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+# Every product has a multiple of this many rows: below, the same row can round differently in another batch.
+ROW_TILE = 16
+
+
+@dataclass(frozen=True)
+class MoEConfig:
+    """`router` says what scores become weights; groups limit the choice (LLaDA2.x, report section 2.1).
+
+    `shared_dim` is the width of the expert that every row takes, 0 for none.
+    """
+
+    num_experts: int
+    num_chosen: int
+    expert_dim: int
+    router: Literal["softmax", "sigmoid"] = "softmax"
+    renormalize: bool = False
+    scale: float = 1.0
+    num_groups: int = 1
+    num_chosen_groups: int = 1
+    shared_dim: int = 0
+    router_bias: bool = False
+
+
+class MixtureOfExperts(nn.Module):
+    """`gate`, `up` [X, F, D] and `down` [X, D, F] hold the matrices of X experts of width F."""
+
+    def __init__(self, dim: int, config: MoEConfig) -> None:
+        super().__init__()
+        self.config = config
+        num, width = config.num_experts, config.expert_dim
+        self.router = nn.Linear(dim, num, bias=False)
+        self.selection_bias = nn.Parameter(torch.zeros(num)) if config.router_bias else None
+        self.gate = nn.Parameter(torch.empty(num, width, dim))
+        self.up = nn.Parameter(torch.empty(num, width, dim))
+        self.down = nn.Parameter(torch.empty(num, dim, width))
+        self.shared = SharedExpert(dim, config.shared_dim) if config.shared_dim else None
+
+    def forward(self, x: Tensor) -> Tensor:
+        """`x` [..., D] -> [..., D]."""
+        rows = x.reshape(-1, x.shape[-1])  # [R, D]
+        chosen, weights = self.route(rows)
+        mixed = torch.zeros_like(rows)
+        for expert in sorted(set(chosen.flatten().tolist())):
+            where, slot = (chosen == expert).nonzero(as_tuple=True)
+            out = self.expert(pad_rows(rows[where]), expert)[: len(where)]
+            mixed.index_add_(0, where, out * weights[where, slot, None])
+        if self.shared is not None:
+            mixed = mixed + self.shared(rows)
+        return mixed.view_as(x)
+
+    def expert(self, rows: Tensor, index: int) -> Tensor:
+        hidden = F.silu(F.linear(rows, self.gate[index])) * F.linear(rows, self.up[index])
+        return F.linear(hidden, self.down[index])
+
+    def route(self, rows: Tensor) -> tuple[Tensor, Tensor]:
+        """For `rows` [R, D] the chosen experts [R, k] and their weights [R, k]; scores are in fp32."""
+        config = self.config
+        logits = F.linear(rows.float(), self.router.weight.float())  # [R, X]
+        scores = logits.softmax(dim=-1) if config.router == "softmax" else logits.sigmoid()
+        ranked = scores if self.selection_bias is None else scores + self.selection_bias.float()
+        if config.num_groups > 1:
+            ranked = self._within_groups(ranked)
+        chosen = ranked.topk(config.num_chosen, dim=-1, sorted=True).indices
+        weights = scores.gather(1, chosen)
+        if config.renormalize:
+            weights = weights / (weights.sum(dim=-1, keepdim=True) + 1e-20)
+        return chosen, (weights * config.scale).to(rows.dtype)
+
+    def _within_groups(self, ranked: Tensor) -> Tensor:
+        """Scores [R, X] with minus infinity outside the best groups; a group is worth its two best experts."""
+        groups = ranked.view(len(ranked), self.config.num_groups, -1)  # [R, G, X/G]
+        worth = groups.topk(2, dim=-1).values.sum(dim=-1)  # [R, G]
+        best = worth.topk(self.config.num_chosen_groups, dim=-1).indices
+        is_open = torch.zeros_like(worth, dtype=torch.bool).scatter(1, best, True)
+        return groups.masked_fill(~is_open[..., None], -torch.inf).view_as(ranked)
+
+
+class SharedExpert(nn.Module):
+    def __init__(self, dim: int, width: int) -> None:
+        super().__init__()
+        self.gate = nn.Linear(dim, width, bias=False)
+        self.up = nn.Linear(dim, width, bias=False)
+        self.down = nn.Linear(width, dim, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.down(F.silu(self.gate(x)) * self.up(x))  # type: ignore[no-any-return]
+
+
+def pad_rows(rows: Tensor) -> Tensor:
+    """`rows` [R, D] with zero rows behind, up to the next multiple of `ROW_TILE`."""
+    missing = -len(rows) % ROW_TILE
+    return F.pad(rows, (0, 0, 0, missing)) if missing else rows

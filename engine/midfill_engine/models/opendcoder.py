@@ -1,0 +1,28 @@
+"""Open-dCoder: Qwen2.5-Coder-0.5B with full attention and shifted scores. Its mask was added to the tokenizer."""
+
+from typing import Final
+
+from midfill_engine.checkpoint_files import CheckpointFiles
+from midfill_engine.models.family import Family, KnownModel, SpecialTokens
+from midfill_engine.models.shapes import LLAMA_TENSORS, TINY, need, read_qwen2_shape, read_specials
+
+MASK: Final = "<M>"
+
+
+def read_tokens(files: CheckpointFiles) -> SpecialTokens:
+    return read_specials(files, need(files.token("mask_token", MASK), "mask", files))
+
+
+OPENDCODER: Final = Family(
+    name="opendcoder",
+    attention="bidirectional",
+    logit_shift=1,
+    shape=read_qwen2_shape,
+    tensors=LLAMA_TENSORS,
+    tokens=read_tokens,
+    model_types=("qwen2", "qwen2_diffusion"),
+    claims=lambda files: files.token("mask_token", MASK) is not None and MASK in files.added_tokens,
+    example={**TINY, "model_type": "qwen2", "tie_word_embeddings": True, "eos_token_id": 300},
+    added_tokens=("<|endoftext|>", "<|im_end|>", MASK),
+    known=(KnownModel("fredzzp/open-dcoder-0.5B", 0.5, "Apache-2.0"),),
+)

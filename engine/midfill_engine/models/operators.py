@@ -1,0 +1,90 @@
+"""The heavy operators of a packed step, behind one narrow door: plain torch here, kernels where a device has them.
+
+Knows matrices, keys and values; no model, no token, no request.
+"""
+
+from dataclasses import dataclass
+from functools import cache
+from typing import Protocol
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from midfill_engine.models.moe import ROW_TILE
+
+
+@dataclass(frozen=True)
+class Span:
+    """One sequence's rows `start`..`end` of a pack, and the `padded_end` up to which its rows are its own.
+
+    `past` holds keys and values [1, K, P, E] that stand before its own; `mask` [T, P + T] is true where attention is
+    allowed, None allows all.
+    """
+
+    start: int
+    end: int
+    padded_end: int
+    mask: Tensor | None = None
+
+
+class Operators(Protocol):
+    """A row's result must not depend on the other rows of the pack, to the last bit."""
+
+    def linear(self, x: Tensor, weight: Tensor, bias: Tensor | None, spans: list[Span]) -> Tensor:
+        """`x` [R, D], `weight` [N, D] -> [R, N]. R is a multiple of 16 and so is every span's start."""
+        ...
+
+    def attention(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        pasts: list[tuple[Tensor, Tensor] | None],
+        spans: list[Span],
+    ) -> Tensor:
+        """`query` [R, H, E], `key` and `value` [R, K, E] -> [R, H, E]; each span sees its past and itself."""
+        ...
+
+
+class TorchOperators:
+    """The reference. Where the device's product is not the same for a row in every batch, each span gets its own."""
+
+    def __init__(self, device: torch.device, dtype: torch.dtype) -> None:
+        self.packs_products = rows_are_independent(device, dtype)
+
+    def linear(self, x: Tensor, weight: Tensor, bias: Tensor | None, spans: list[Span]) -> Tensor:
+        if self.packs_products:
+            return F.linear(x, weight, bias)
+        return torch.cat([F.linear(x[span.start : span.padded_end], weight, bias) for span in spans])
+
+    def attention(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        pasts: list[tuple[Tensor, Tensor] | None],
+        spans: list[Span],
+    ) -> Tensor:
+        mixed = torch.zeros_like(query)
+        for span, past in zip(spans, pasts, strict=True):
+            q, k, v = (part[span.start : span.end].transpose(0, 1)[None] for part in (query, key, value))
+            if past is not None:
+                k, v = torch.cat((past[0], k), dim=2), torch.cat((past[1], v), dim=2)
+            is_grouped = q.shape[1] != k.shape[1]
+            out = F.scaled_dot_product_attention(q, k, v, attn_mask=span.mask, enable_gqa=is_grouped)
+            mixed[span.start : span.end] = out[0].transpose(0, 1)
+        return mixed
+
+
+@cache
+def rows_are_independent(device: torch.device, dtype: torch.dtype) -> bool:
+    """Whether a row of a matrix product has the same bits whatever the number of rows, multiples of 16."""
+    generator = torch.Generator().manual_seed(0)
+    for dim, width in ((64, 272), (256, 1024), (896, 512)):
+        weight, x = (torch.randn(size, dim, generator=generator).to(device, dtype) for size in (width, 20 * ROW_TILE))
+        whole = F.linear(x, weight)
+        for num_rows in (ROW_TILE, 2 * ROW_TILE, 5 * ROW_TILE, 8 * ROW_TILE):
+            if not torch.equal(F.linear(x[-num_rows:], weight), whole[-num_rows:]):
+                return False
+    return True

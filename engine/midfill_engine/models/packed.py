@@ -1,0 +1,164 @@
+"""One forward pass for the steps of many requests: their rows stand packed behind each other, without padding to the
+longest. Knows sequences of ids, positions and earlier keys; no canvas, no request.
+
+A row's result does not depend on what else is in the pack: every sequence starts at a multiple of 16 rows, attention
+sees one sequence at a time, and `Operators` promises the rest.
+"""
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from midfill_engine.models.choice import Choice, Chosen, choose
+from midfill_engine.models.moe import ROW_TILE, pad_rows
+from midfill_engine.models.operators import Operators, Span
+from midfill_engine.models.transformer import (
+    MLP,
+    Attention,
+    Block,
+    KeyValues,
+    Transformer,
+    rotary_tables,
+    rotate,
+)
+
+
+@dataclass(frozen=True)
+class Pass:
+    """One sequence's T rows: `ids` [T] at `positions` ([T], or [H, T] by head), attending to `past` and to itself.
+
+    `past` has keys and values [1, K, P, E] a layer; `mask` [T, P + T] is true where attention is allowed. The states of
+    the rows `wanted` [M] come back, with the tokens that `choice` makes of them; with `keeps` also all T keys and
+    values.
+    """
+
+    ids: Tensor
+    positions: Tensor
+    wanted: Tensor
+    past: KeyValues | None = None
+    mask: Tensor | None = None
+    keeps: bool = False
+    choice: Choice | None = None
+
+
+@dataclass(frozen=True)
+class Result:
+    """`hidden` [M, D] normed states of the wanted rows; `own` keys and values [1, K, T, E] a layer, if kept."""
+
+    hidden: Tensor
+    own: KeyValues | None
+    chosen: Chosen | None
+
+
+@torch.inference_mode()
+def run_packed(transformer: Transformer, passes: list[Pass], operators: Operators) -> list[Result]:
+    """Every pass's result, in order."""
+    device = transformer.embedding.weight.device
+    spans = lay_spans(passes, device)
+    x = transformer.embedding(_pack([step.ids for step in passes]).to(device))  # [R, D]
+    config = transformer.config
+    positions = _pack([step.positions for step in passes]).to(device)
+    tables = rotary_tables(positions[None], config.rotary_dim, config.rope_base, x.dtype)
+    kept: list[KeyValues] = [[] for _ in passes]
+    for index, block in enumerate(transformer.blocks):
+        assert isinstance(block, Block)
+        pasts = [None if step.past is None else step.past[index] for step in passes]
+        mixed, key, value = attend(block.attention, block.attention_norm(x), tables, pasts, spans, operators)
+        x = x + mixed
+        x = x + feed_forward(block.mlp, block.mlp_norm(x), spans, operators)
+        for own, span, step in zip(kept, spans, passes, strict=True):
+            if step.keeps:
+                own.append((_of_span(key, span), _of_span(value, span)))
+    results = []
+    for step, span, own in zip(passes, spans, kept, strict=True):
+        hidden = transformer.final_norm(x[span.start : span.end][step.wanted.to(device)])
+        results.append(Result(hidden, own if step.keeps else None, None))
+    return choose_packed(transformer, passes, results, operators)
+
+
+def choose_packed(
+    transformer: Transformer, passes: list[Pass], results: list[Result], operators: Operators
+) -> list[Result]:
+    """The head and the choices for all passes that ask for them. Never holds more than one pass's scores in fp32."""
+    found = list(results)
+    asking = [index for index, step in enumerate(passes) if step.choice is not None and len(step.wanted)]
+    if not asking:
+        return found
+    padded = [pad_rows(results[index].hidden) for index in asking]
+    scores = operators.linear(torch.cat(padded), head_weight(transformer), None, _spans_of(padded))  # [M, V]
+    for index, part in zip(asking, torch.split(scores, [len(rows) for rows in padded]), strict=True):
+        choice, hidden = passes[index].choice, results[index].hidden
+        assert choice is not None
+        found[index] = Result(hidden, results[index].own, choose(part[: len(hidden)], choice))
+    return found
+
+
+def head_weight(transformer: Transformer) -> Tensor:
+    return transformer.embedding.weight if transformer.head is None else transformer.head.weight
+
+
+@torch.inference_mode()
+def choose_again(transformer: Transformer, hidden: Tensor, choice: Choice, operators: Operators) -> Chosen:
+    """Another choice from states [M, D] that a pass returned."""
+    rows = pad_rows(hidden)
+    return choose(operators.linear(rows, head_weight(transformer), None, _spans_of([rows]))[: len(hidden)], choice)
+
+
+def attend(
+    attention: Attention,
+    x: Tensor,
+    tables: tuple[Tensor, Tensor],
+    pasts: list[tuple[Tensor, Tensor] | None],
+    spans: list[Span],
+    operators: Operators,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """`x` [R, D] -> the mixed rows [R, D], and the rotated keys and the values [R, K, E]."""
+    head_dim = attention.config.head_dim
+    query, key, value = (
+        operators.linear(x, part.weight, part.bias, spans).view(len(x), -1, head_dim)
+        for part in (attention.q, attention.k, attention.v)
+    )
+    query, key = (
+        rotate(norm(part).transpose(0, 1)[None], *tables)[0].transpose(0, 1)
+        for norm, part in ((attention.q_norm, query), (attention.k_norm, key))
+    )
+    mixed = operators.attention(query, key, value, pasts, spans)
+    return operators.linear(mixed.reshape(len(x), -1), attention.out.weight, None, spans), key, value
+
+
+def feed_forward(mlp: torch.nn.Module, x: Tensor, spans: list[Span], operators: Operators) -> Tensor:
+    if not isinstance(mlp, MLP):
+        return mlp(x)  # type: ignore[no-any-return]
+    up = operators.linear(x, mlp.up.weight, None, spans)
+    if mlp.gate is None:
+        hidden = F.relu(up).square()
+    else:
+        hidden = F.silu(operators.linear(x, mlp.gate.weight, None, spans)) * up
+    return operators.linear(hidden, mlp.down.weight, None, spans)
+
+
+def lay_spans(passes: list[Pass], device: torch.device) -> list[Span]:
+    spans, start = [], 0
+    for step in passes:
+        length = len(step.ids)
+        padded_end = start + length + -length % ROW_TILE
+        spans.append(Span(start, start + length, padded_end, None if step.mask is None else step.mask.to(device)))
+        start = padded_end
+    return spans
+
+
+def _spans_of(parts: list[Tensor]) -> list[Span]:
+    ends = torch.tensor([0, *(len(part) for part in parts)]).cumsum(0).tolist()
+    return [Span(start, end, end) for start, end in zip(ends, ends[1:], strict=False)]
+
+
+def _pack(parts: list[Tensor]) -> Tensor:
+    """Joins [..., T] tensors along the last axis, each padded with zeros to a multiple of 16."""
+    return torch.cat([F.pad(part, (0, -part.shape[-1] % ROW_TILE)) for part in parts], dim=-1)
+
+
+def _of_span(rows: Tensor, span: Span) -> Tensor:
+    """[R, K, E] -> [1, K, T, E], a copy: the pack's memory is not kept alive for one request."""
+    return rows[span.start : span.end].transpose(0, 1)[None].contiguous()

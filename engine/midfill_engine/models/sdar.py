@@ -1,0 +1,35 @@
+"""SDAR (arXiv 2510.06303): Qwen3's shape, block-causal by 4 (or 8 to 64), scores not shifted."""
+
+from typing import Final
+
+from midfill_engine.checkpoint_files import CheckpointFiles
+from midfill_engine.models.family import Family, KnownModel, SpecialTokens
+from midfill_engine.models.shapes import LLAMA_TENSORS, TINY, need, read_qwen3_shape, read_specials
+
+
+def read_tokens(files: CheckpointFiles) -> SpecialTokens:
+    mask_id = files.number("mask_token_id")
+    mask_id = need(files.token("mask_token", "<|MASK|>") if mask_id is None else mask_id, "mask", files)
+    return read_specials(files, mask_id, delete_id=files.number("eos_token_id"), deletes_rest=True)
+
+
+SDAR: Final = Family(
+    name="sdar",
+    attention="block_causal",
+    logit_shift=0,
+    shape=read_qwen3_shape,
+    tensors=LLAMA_TENSORS,
+    tokens=read_tokens,
+    cache="block",
+    lengths="until-end",
+    context_window=4096,
+    model_types=("sdar",),
+    block_size=lambda config: config.get("block_size") or config.get("block_length") or 4,
+    example={**TINY, "model_type": "sdar", "head_dim": 16, "mask_token_id": 302, "eos_token_id": 300},
+    added_tokens=("<|endoftext|>", "<|im_end|>", "<|MASK|>"),
+    known=(
+        KnownModel("JetLM/SDAR-1.7B-Chat", 2.0, "Apache-2.0"),
+        KnownModel("JetLM/SDAR-4B-Chat", 4.4, "Apache-2.0"),
+        KnownModel("JetLM/SDAR-8B-Chat", 8.2, "Apache-2.0"),
+    ),
+)

@@ -1,0 +1,64 @@
+"""One row of a canvas as the model sees it: who stands where and who sees whom. Knows ids and positions, no text."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from midfill_engine.models.family import Attention
+from midfill_engine.models.layout import Layout
+
+
+@dataclass(frozen=True)
+class Sequence:
+    """T positions, the context's before the holes', wherever they stand: attention only knows `positions` [N, T].
+
+    `ids` [T]; the first `num_context` are visible text. With N = 2 positions half of the heads count by each row.
+    """
+
+    ids: Tensor
+    positions: Tensor
+    num_context: int
+    attention: Attention
+    logit_shift: int
+    block_size: int
+
+    @classmethod
+    def of(
+        cls, context_ids: Tensor, hole_ids: Tensor, layout: Layout, attention: Attention, shift: int, block_size: int
+    ) -> "Sequence":
+        context = layout.context_positions.expand(len(layout.hole_positions), -1)
+        positions = torch.cat((context, layout.hole_positions), dim=1)
+        return cls(torch.cat((context_ids, hole_ids)), positions, len(context_ids), attention, shift, block_size)
+
+    @property
+    def is_hole(self) -> Tensor:
+        return torch.arange(len(self.ids)) >= self.num_context
+
+    @property
+    def blocks(self) -> Tensor:
+        """[T]: the number of each position's block; all 0 where attention knows no blocks."""
+        size = self.block_size or int(self.positions.max()) + 1
+        return self.positions[0] // size
+
+    def rows_of_scores(self, targets: Tensor) -> Tensor:
+        """For positions `targets` [M] the positions [M] whose states score them: one earlier where they are shifted."""
+        if not self.logit_shift:
+            return targets
+        place = torch.empty(int(self.positions[0].max()) + 1, dtype=torch.int64)
+        place[self.positions[0]] = torch.arange(len(self.ids))
+        return place[(self.positions[0, targets] - self.logit_shift).clamp(min=0)]
+
+    def mask(self, queries: Tensor, keys: Tensor) -> Tensor | None:
+        """[Q, S], true where attention is allowed; None where everything is."""
+        if self.attention == "block_causal":
+            return self.blocks[queries][:, None] >= self.blocks[keys]
+        if self.attention == "context_frozen":
+            is_hole = self.is_hole
+            allowed = is_hole[queries][:, None] | ~is_hole[keys]
+            return None if bool(allowed.all()) else allowed
+        return None
+
+    def for_heads(self, positions: Tensor, num_heads: int) -> Tensor:
+        """[N, T] as the model takes them: [T], or [H, T] where heads count differently."""
+        return positions[0] if len(positions) == 1 else positions.repeat_interleave(num_heads // len(positions), dim=0)

@@ -1,0 +1,127 @@
+"""How hub checkpoints write a transformer down: config.json's keys and the tensors' names that families share."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from midfill_engine.checkpoint_files import CheckpointError, CheckpointFiles
+from midfill_engine.models.family import SpecialTokens, Values
+from midfill_engine.models.transformer import TransformerConfig
+
+# Ours by theirs. {i} counts layers, {e} experts (stacked); "NAME#q" are a fused matrix's query rows, so "#k", "#v".
+LLAMA_TENSORS: Final[Mapping[str, str]] = {
+    "embedding.weight": "model.embed_tokens.weight",
+    "blocks.{i}.attention_norm.weight": "model.layers.{i}.input_layernorm.weight",
+    "blocks.{i}.attention.q.weight": "model.layers.{i}.self_attn.q_proj.weight",
+    "blocks.{i}.attention.k.weight": "model.layers.{i}.self_attn.k_proj.weight",
+    "blocks.{i}.attention.v.weight": "model.layers.{i}.self_attn.v_proj.weight",
+    "blocks.{i}.attention.q.bias": "model.layers.{i}.self_attn.q_proj.bias",
+    "blocks.{i}.attention.k.bias": "model.layers.{i}.self_attn.k_proj.bias",
+    "blocks.{i}.attention.v.bias": "model.layers.{i}.self_attn.v_proj.bias",
+    "blocks.{i}.attention.q_norm.weight": "model.layers.{i}.self_attn.q_norm.weight",
+    "blocks.{i}.attention.k_norm.weight": "model.layers.{i}.self_attn.k_norm.weight",
+    "blocks.{i}.attention.out.weight": "model.layers.{i}.self_attn.o_proj.weight",
+    "blocks.{i}.mlp_norm.weight": "model.layers.{i}.post_attention_layernorm.weight",
+    "blocks.{i}.mlp.gate.weight": "model.layers.{i}.mlp.gate_proj.weight",
+    "blocks.{i}.mlp.up.weight": "model.layers.{i}.mlp.up_proj.weight",
+    "blocks.{i}.mlp.down.weight": "model.layers.{i}.mlp.down_proj.weight",
+    "final_norm.weight": "model.norm.weight",
+    "head.weight": "lm_head.weight",
+}
+EXPERT_TENSORS: Final[Mapping[str, str]] = {
+    "blocks.{i}.mlp.router.weight": "model.layers.{i}.mlp.gate.weight",
+    "blocks.{i}.mlp.gate": "model.layers.{i}.mlp.experts.{e}.gate_proj.weight",
+    "blocks.{i}.mlp.up": "model.layers.{i}.mlp.experts.{e}.up_proj.weight",
+    "blocks.{i}.mlp.down": "model.layers.{i}.mlp.experts.{e}.down_proj.weight",
+}
+TINY: Final[Mapping[str, Any]] = {
+    "vocab_size": 320,
+    "hidden_size": 32,
+    "intermediate_size": 64,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 2048,
+    "rms_norm_eps": 1e-6,
+    "rope_theta": 1000000.0,
+    "hidden_act": "silu",
+    "tie_word_embeddings": False,
+}
+
+
+def read_llama_shape(config: Values, *, attention_bias: bool = False, qk_norm: bool = False) -> TransformerConfig:
+    """The shape that Llama's, Qwen2's and Qwen3's keys describe. Raises CheckpointError for what is not known here."""
+    rope = config.get("rope_scaling") or config.get("rope_parameters") or {}
+    refuse(rope.get("rope_type", rope.get("type", "default")) != "default", "scaled rotary positions")
+    refuse(bool(config.get("use_sliding_window")), "sliding-window attention")
+    refuse(config.get("hidden_act", "silu") != "silu", f"the activation {config.get('hidden_act')!r}")
+    num_heads = config["num_attention_heads"]
+    return TransformerConfig(
+        vocab_size=config["vocab_size"],
+        dim=config["hidden_size"],
+        num_layers=config["num_hidden_layers"],
+        num_heads=num_heads,
+        num_kv_heads=config.get("num_key_value_heads") or num_heads,
+        head_dim=config.get("head_dim") or config["hidden_size"] // num_heads,
+        mlp_dim=config["intermediate_size"],
+        mlp="swiglu",
+        norm_eps=config.get("rms_norm_eps", 1e-6),
+        norm_gain=True,
+        qk_norm=qk_norm,
+        attention_bias=attention_bias,
+        rope_base=float(config.get("rope_theta") or rope.get("rope_theta", 10000.0)),
+    )
+
+
+def read_qwen2_shape(config: Values) -> TransformerConfig:
+    return read_llama_shape(config, attention_bias=True)
+
+
+def read_qwen3_shape(config: Values) -> TransformerConfig:
+    return read_llama_shape(config, attention_bias=bool(config.get("attention_bias")), qk_norm=True)
+
+
+def refuse(is_unknown: bool, what: str) -> None:
+    if is_unknown:
+        raise CheckpointError(f"The checkpoint's config.json asks for {what}, which this engine does not compute.")
+
+
+def need(number: int | None, what: str, files: CheckpointFiles) -> int:
+    """Raises CheckpointError where a checkpoint does not say `what`."""
+    if number is None:
+        raise CheckpointError(f"The checkpoint at {files.folder} does not say which id its {what} token has.")
+    return number
+
+
+def read_specials(
+    files: CheckpointFiles,
+    mask_id: int,
+    *,
+    with_edges: bool = False,
+    delete_id: int | None = None,
+    expand_id: int | None = None,
+    deletes_rest: bool = False,
+) -> SpecialTokens:
+    """Ids from the files. `with_edges` puts bos before the text, where it is no eos too, and eos behind it."""
+    eos, pad, bos = (files.number(f"{role}_token_id") for role in ("eos", "pad", "bos"))
+    known = {*files.added_tokens.values(), mask_id, eos, pad, bos, delete_id, expand_id}
+    bos_ids = [bos] if with_edges and bos is not None and bos != eos else []
+    return SpecialTokens(
+        mask_id=mask_id,
+        special_ids=tuple(sorted(token for token in known if token is not None)),
+        opening=lambda tag: list(bos_ids),
+        closing=(eos,) if with_edges and eos is not None else (),
+        delete_id=delete_id,
+        expand_id=expand_id,
+        deletes_rest=deletes_rest,
+        markers=read_markers(files),
+    )
+
+
+def read_markers(files: CheckpointFiles) -> tuple[int, int, int] | None:
+    """The fill-in-the-middle ids of Qwen's and Seed's tokenizers: before the suffix, the prefix, the middle."""
+    for form in ("<|fim_{}|>", "<[fim-{}]>"):
+        found = [files.token(form.format(part)) for part in ("suffix", "prefix", "middle")]
+        if None not in found:
+            suffix, prefix, middle = (token for token in found if token is not None)
+            return suffix, prefix, middle
+    return None

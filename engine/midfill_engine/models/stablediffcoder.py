@@ -1,0 +1,35 @@
+"""Stable-DiffCoder-8B: Seed-Coder's Llama shape, block-causal by 4, scores not shifted."""
+
+from typing import Final
+
+from midfill_engine.checkpoint_files import CheckpointFiles
+from midfill_engine.models.family import Family, KnownModel, SpecialTokens
+from midfill_engine.models.shapes import LLAMA_TENSORS, TINY, need, read_llama_shape, read_specials
+
+
+def read_tokens(files: CheckpointFiles) -> SpecialTokens:
+    mask_id = files.number("mask_token_id", "mask_id")
+    mask_id = need(files.token("mask_token", "<[MASK_TOKEN]>") if mask_id is None else mask_id, "mask", files)
+    return read_specials(files, mask_id, delete_id=files.number("eos_token_id"), deletes_rest=True)
+
+
+STABLE_DIFFCODER: Final = Family(
+    name="stable-diffcoder",
+    attention="block_causal",
+    logit_shift=0,
+    shape=read_llama_shape,
+    tensors=LLAMA_TENSORS,
+    tokens=read_tokens,
+    cache="block",
+    lengths="until-end",
+    context_window=4096,
+    model_types=("stable_diffcoder", "seed_coder_diffusion", "llama"),
+    claims=lambda files: (
+        files.number("mask_token_id", "mask_id") is not None or files.token("mask_token", "<[MASK_TOKEN]>") is not None
+    ),
+    block_size=lambda config: config.get("block_length") or config.get("block_size") or 4,
+    example={**TINY, "model_type": "llama", "rope_theta": 500000.0, "mask_token_id": 305, "eos_token_id": 301}
+    | {"bos_token_id": 300},
+    added_tokens=("<bos>", "<eos>", "<[fim-suffix]>", "<[fim-prefix]>", "<[fim-middle]>", "<[MASK_TOKEN]>"),
+    known=(KnownModel("ByteDance-Seed/Stable-DiffCoder-8B-Base", 8.3, "MIT"),),
+)

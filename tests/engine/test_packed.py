@@ -1,0 +1,164 @@
+"""One forward for many requests: what comes of a request does not depend on the others."""
+
+from collections.abc import Generator
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from midfill_engine.denoise import denoise, open_fill
+from midfill_engine.models.choice import Choice, choose
+from midfill_engine.models.operators import Span, TorchOperators
+from midfill_engine.models.packed import Pass, run_packed
+from midfill_engine.models.transformer import Transformer, TransformerConfig
+from midfill_engine.runtime import Runtime
+from midfill_engine.wire import InfillRequest, InfillResponse
+from midfill_engine.work import Fill, Work
+
+
+@pytest.fixture(scope="module")
+def transformer() -> Transformer:
+    config = TransformerConfig(
+        vocab_size=300, dim=64, num_layers=2, num_heads=4, num_kv_heads=2, head_dim=16, mlp_dim=96, mlp="swiglu"
+    )
+    torch.manual_seed(0)
+    return Transformer(config).eval()
+
+
+def passes_of(lengths: list[int], seed: int) -> list[Pass]:
+    generator = torch.Generator().manual_seed(seed)
+    return [
+        Pass(torch.randint(0, 270, (length,), generator=generator), torch.arange(length), torch.arange(length))
+        for length in lengths
+    ]
+
+
+class OneByOne(TorchOperators):
+    """As on a device whose products depend on the number of rows."""
+
+    def __init__(self) -> None:
+        self.packs_products = False
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.lists(st.integers(1, 70), min_size=2, max_size=6), st.integers(0, 99), st.booleans())
+def test_a_row_has_the_same_bits_in_every_pack(
+    transformer: Transformer, lengths: list[int], seed: int, packs: bool
+) -> None:
+    operators = TorchOperators(torch.device("cpu"), torch.float32) if packs else OneByOne()
+    passes = passes_of(lengths, seed)
+    for one, alone in zip(run_packed(transformer, passes, operators), passes, strict=True):
+        assert torch.equal(one.hidden, run_packed(transformer, [alone], operators)[0].hidden)
+
+
+def test_a_pack_is_what_the_batch_computes(transformer: Transformer) -> None:
+    operators = TorchOperators(torch.device("cpu"), torch.float32)
+    passes = passes_of([7, 33], 1)
+    for result, step in zip(run_packed(transformer, passes, operators), passes, strict=True):
+        with torch.inference_mode():
+            hidden, _ = transformer(step.ids[None], step.positions[None])
+        torch.testing.assert_close(result.hidden, hidden[0], rtol=1e-4, atol=1e-5)
+
+
+def test_earlier_keys_stand_in_for_rows(transformer: Transformer) -> None:
+    """The second half of a causal sequence from the first half's keys is as if computed whole."""
+    operators = TorchOperators(torch.device("cpu"), torch.float32)
+    ids, positions = torch.arange(20), torch.arange(20)
+    causal = torch.ones(20, 20, dtype=torch.bool).tril()
+    (whole,) = run_packed(transformer, [Pass(ids, positions, positions, mask=causal)], operators)
+    first = Pass(ids[:9], positions[:9], positions[:0], mask=causal[:9, :9], keeps=True)
+    (kept,) = run_packed(transformer, [first], operators)
+    second = Pass(ids[9:], positions[9:], torch.arange(11), past=kept.own, mask=causal[9:])
+    (rest,) = run_packed(transformer, [second], operators)
+    torch.testing.assert_close(rest.hidden, whole.hidden[9:], rtol=1e-4, atol=1e-5)
+
+
+def request(index: int) -> InfillRequest:
+    hole = {"hole": {"max_tokens": 4 + index % 7}}
+    return InfillRequest.model_validate(
+        {
+            "segments": [{"text": f"x{index} = " + "a + " * index}, hole, {"text": ")\n" * (index % 3)}],
+            "seed": index,
+            "temperature": 0.9 if index % 3 == 0 else 0.0,
+            "n": 1 + index % 2,
+        }
+    )
+
+
+def run_together(runtime: Runtime, fills: list[Fill]) -> list[InfillResponse]:
+    """Steps of all of them in one forward, as the scheduler does."""
+    answers: list[Any] = [None] * len(fills)
+    found: dict[int, InfillResponse] = {}
+    while len(found) < len(fills):
+        asking: list[tuple[int, Work]] = []
+        for index in set(range(len(fills))) - set(found):
+            try:
+                item, answers[index] = fills[index].send(answers[index]), None
+            except StopIteration as stop:
+                found[index] = stop.value
+                continue
+            if isinstance(item, Work):
+                asking.append((index, item))
+        if not asking:
+            continue
+        results = runtime.run([step for _, work in asking for step in work.passes])
+        for index, work in asking:
+            answers[index], results = results[: len(work.passes)], results[len(work.passes) :]
+    return [found[index] for index in range(len(fills))]
+
+
+def finish(steps: Generator[object, None, InfillResponse]) -> InfillResponse:
+    while True:
+        try:
+            next(steps)
+        except StopIteration as stop:
+            return stop.value  # type: ignore[no-any-return]
+
+
+def test_sixteen_at_once_answer_as_each_alone(runtime: Runtime) -> None:
+    requests = [request(index) for index in range(16)]
+    runtime.contexts.clear()
+    alone = [finish(denoise(runtime, one)) for one in requests]
+    runtime.contexts.clear()
+    together = run_together(runtime, [open_fill(runtime, one) for one in requests])
+    for one, other in zip(alone, together, strict=True):
+        assert (one.holes, one.alternatives) == (other.holes, other.alternatives)
+
+
+def test_only_the_nucleus_is_drawn_from() -> None:
+    scores = torch.tensor([[3.0, 2.9, 1.0, 0.0]]).repeat(200, 1)
+    generator = torch.Generator().manual_seed(0)
+
+    def draw(top_p: float) -> set[int]:
+        choice = Choice(
+            torch.ones(1, 4, dtype=torch.bool),
+            torch.zeros(200, dtype=torch.int64),
+            temperature=2.0,
+            top_p=top_p,
+            generator=generator,
+        )
+        return set(choose(scores, choice).ids.tolist())
+
+    assert draw(1.0) == {0, 1, 2, 3}
+    assert draw(0.5) == {0, 1}
+    assert draw(0.01) == {0}
+
+
+class Counting(TorchOperators):
+    def __init__(self, runtime: Runtime) -> None:
+        super().__init__(runtime.device, runtime.dtype)
+        self.num_rows = 0
+
+    def linear(self, x: Tensor, weight: Tensor, bias: Tensor | None, spans: list[Span]) -> Tensor:
+        assert len(x) % 16 == 0
+        self.num_rows += len(x)
+        return super().linear(x, weight, bias, spans)
+
+
+def test_products_come_in_whole_tiles(runtime: Runtime) -> None:
+    operators = Counting(runtime)
+    run_packed(runtime.loaded.model.transformer, passes_of([1, 17], 0), operators)
+    assert operators.num_rows > 0
