@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from midfill_infill.cli import doctor, fill, lsp, models, serve
+from midfill_infill.cli import doctor, fill, lsp, models, refactor, serve
 
 
 def main() -> None:
@@ -23,6 +23,7 @@ def build_app() -> typer.Typer:
     )
     app.callback()(_common)
     app.command("fill")(fill.fill_command)
+    app.add_typer(refactor.build_group())
     app.command("serve")(serve.serve_command)
     app.command("models")(models.models_command)
     app.command("doctor")(doctor.doctor_command)

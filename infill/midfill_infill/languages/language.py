@@ -54,6 +54,10 @@ class Language:
         text = "\n".join(folder.joinpath(name).read_text("utf-8") for name in self.queries)
         return tree_sitter.Query(self._grammar, text)
 
+    def compile(self, query: str) -> tree_sitter.Query:
+        """A query of somebody else's. Raises tree_sitter.QueryError where the grammar does not take it."""
+        return tree_sitter.Query(self._grammar, query)
+
     @cached_property
     def header_line(self) -> re.Pattern[bytes] | None:
         return None if self.header is None else re.compile(self.header.encode("ascii"))

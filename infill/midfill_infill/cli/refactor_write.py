@@ -1,0 +1,145 @@
+"""`midfill refactor apply`, `verify` and `undo`: the commands that write files of the user. Shells around refactor/."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from midfill_infill.cli.refactor_common import RootOption, RunOption, open_run, plural, reported, say, tell
+
+if TYPE_CHECKING:
+    from midfill_infill.refactor.apply import Options, Writer
+    from midfill_infill.refactor.journal import Journal
+    from midfill_infill.refactor.places import Place
+    from midfill_infill.refactor.verify import Verified
+
+SandboxOption = Annotated[
+    bool, typer.Option("--sandbox/--no-sandbox", help="Run the command in bubblewrap, without network.")
+]
+TimeoutOption = Annotated[float, typer.Option("--timeout-s", metavar="S", min=1, help="Ends a run of the command.")]
+FlakeOption = Annotated[
+    int, typer.Option("--flake-check", metavar="N", min=1, max=100, help="Runs the command so often at start and end.")
+]
+
+
+@contextmanager
+def _writing(
+    root: Path, run: str | None, options: Options | None, doing: str
+) -> Iterator[tuple[Place, Journal, Writer]]:
+    """Holds the repository's lock, with what an earlier crash left settled."""
+    from midfill_infill.refactor.apply import Writer
+    from midfill_infill.refactor.lock import hold_lock
+
+    place, journal = open_run(root, run)
+    with journal, hold_lock(place.lock, doing):
+        yield place, journal, Writer(journal, place.root, options)
+
+
+def apply_command(
+    root: RootOption = Path("."),
+    run: RunOption = None,
+    take_all: Annotated[
+        bool, typer.Option("--all", metavar="", help="Fills that were not reviewed too, if they add no syntax error.")
+    ] = False,
+    hole: Annotated[list[int] | None, typer.Option(metavar="N", help="Only this hole, by number. Repeatable.")] = None,
+    verify: Annotated[
+        str | None, typer.Option(metavar="COMMAND", help="Test first, and write only what passes.")
+    ] = None,
+    timeout_s: TimeoutOption = 600.0,
+    flake_check: FlakeOption = 1,
+    sandbox: SandboxOption = True,
+    allow_dirty: Annotated[bool, typer.Option("--allow-dirty", metavar="", help="Files with changes too.")] = False,
+    include_generated: Annotated[
+        bool, typer.Option("--include-generated", metavar="", help="Generated files too.")
+    ] = False,
+    write_through: Annotated[
+        bool, typer.Option("--write-through", metavar="", help="Write files with several hard links in place.")
+    ] = False,
+) -> None:
+    """Write accepted fills into their files, each file as a whole or not at all. `undo` takes them out again."""
+    with reported():
+        from midfill_infill.refactor.apply import Options
+        from midfill_infill.refactor.records import State
+
+        options = Options(allow_dirty, include_generated, write_through)
+        with _writing(root, run, options, "apply") as (place, journal, writer):
+            if take_all:
+                journal.accept_all()
+            if verify is not None:
+                verified = _verify(place, journal, writer, verify, timeout_s, flake_check, sandbox)
+            chosen = [journal.hole(number) for number in hole] if hole else list(journal.holes_in(State.ACCEPTED))
+            report = writer.apply(chosen, is_git=place.git_dir is not None)
+            left = journal.counts().get(State.GENERATED, 0)
+        done = plural(report.count(State.APPLIED), "hole")
+        say(f"{done} written in {plural(report.num_files, 'file')}; `midfill refactor undo` takes them back")
+        if left and not report.holes:
+            say(f"{plural(left, 'fill')} not reviewed yet: run `midfill refactor review`, or `apply --all`")
+        tell(report.troubles)
+        if verify is not None and verified.verdict.guilty:
+            raise typer.Exit(4)
+
+
+def verify_command(
+    command: Annotated[str, typer.Option("--command", "-c", metavar="COMMAND", help="What must pass, as `pytest -q`.")],
+    root: RootOption = Path("."),
+    run: RunOption = None,
+    timeout_s: TimeoutOption = 600.0,
+    flake_check: FlakeOption = 1,
+    sandbox: SandboxOption = True,
+) -> None:
+    """Run a command over a copy of the tree; find the fills it fails with, and roll back only those."""
+    with reported(), _writing(root, run, None, "verify") as (place, journal, writer):
+        verified = _verify(place, journal, writer, command, timeout_s, flake_check, sandbox)
+        tell(verified.report.troubles)
+        if verified.verdict.guilty:
+            raise typer.Exit(4)
+
+
+def _verify(
+    place: Place, journal: Journal, writer: Writer, command: str, timeout_s: float, flake_runs: int, sandboxed: bool
+) -> Verified:
+    from midfill_infill.errors import MidfillError
+    from midfill_infill.refactor.sandbox import Limits
+    from midfill_infill.refactor.verify import Options, verify
+
+    try:
+        words = tuple(shlex.split(command))
+    except ValueError as error:
+        raise MidfillError("bad_request", f"{command!r} is no command ({error})", next_step="mind the quotes") from None
+    if not words:
+        raise MidfillError("bad_request", "the command is empty", next_step="write --command 'pytest -q'")
+    if not sandboxed:
+        say("without a sandbox: the command, and every fill it runs, can do whatever you can")
+    options = Options(words, Limits(timeout_s), sandboxed, flake_runs)
+    verified = verify(place, journal, writer, options, say)
+    kept, guilty = len(verified.verdict.good), len(verified.verdict.guilty)
+    say(f"{kept} kept, {guilty} rolled back, {plural(verified.num_runs, 'run')} of the command")
+    for number in verified.verdict.guilty[:20]:
+        hole = journal.hole(number)
+        say(f"rolled back: {journal.file(hole.file).path}: {hole.name or hole.kind} (hole {hole.id})")
+    return verified
+
+
+def undo_command(
+    root: RootOption = Path("."),
+    run: RunOption = None,
+    file: Annotated[str | None, typer.Option(metavar="PATH", help="Only this file or folder.")] = None,
+    hole: Annotated[list[int] | None, typer.Option(metavar="N", help="Only this hole, by number. Repeatable.")] = None,
+    write_through: Annotated[
+        bool, typer.Option("--write-through", metavar="", help="Write files with several hard links in place.")
+    ] = False,
+) -> None:
+    """Put back what stood there before `apply`: of a run, a file or a hole. Needs no git."""
+    with reported():
+        from midfill_infill.refactor.apply import Options, written_holes
+        from midfill_infill.refactor.records import State
+
+        with _writing(root, run, Options(write_through=write_through), "undo") as (_, journal, writer):
+            report = writer.undo(written_holes(journal, file, hole or ()))
+        say(f"{plural(report.count(State.UNDONE), 'hole')} undone in {plural(report.num_files, 'file')}")
+        tell(report.troubles)

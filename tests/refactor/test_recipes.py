@@ -1,0 +1,32 @@
+"""Every recipe does what its own examples say."""
+
+import pytest
+
+from midfill_infill.document import Document
+from midfill_infill.errors import MidfillError
+from midfill_infill.refactor.recipes import REGISTRY, Example, Recipe, get_recipe
+from midfill_infill.splice import splice
+
+CASES = [(recipe, example) for recipe in REGISTRY.values() for example in recipe.examples]
+
+
+@pytest.mark.parametrize(("recipe", "example"), CASES, ids=[f"{r.name}-{e.language}" for r, e in CASES])
+def test_example(recipe: Recipe, example: Example) -> None:
+    document = Document(example.before.encode(), example.language)
+    holes = sorted(recipe.find(document, example.word), key=lambda hole: hole.start_byte)
+    assert len(holes) == len(example.fills)
+    spliced = splice(document, holes, example.fills)
+    assert spliced.patch.apply(document.data).decode() == example.after
+    assert spliced.new_errors == 0
+    assert recipe.languages == () or example.language in recipe.languages
+
+
+def test_every_recipe_has_an_example() -> None:
+    assert all(recipe.examples for recipe in REGISTRY.values())
+
+
+@pytest.mark.parametrize(("text", "says"), [("nope", "known are"), ("migrate-call", "="), ("fill-stubs=x", "--recipe")])
+def test_a_recipe_that_is_not_understood(text: str, says: str) -> None:
+    with pytest.raises(MidfillError) as raised:
+        get_recipe(text)
+    assert raised.value.code == "bad_recipe" and says in raised.value.next_step
