@@ -20,7 +20,14 @@ def main(arguments: list[str] | None = None) -> None:
     step.add_argument("corpus", type=Path)
     step.add_argument("tokenizer", type=Path)
     step.add_argument("out", type=Path)
-    step.add_argument("--tokens", type=int, default=345_000_000)
+    step.add_argument("--tokens", type=int, default=230_000_000)
+    step.add_argument("--sets", type=int, default=2, help="parts of like mixture, each a folder")
+    step = steps.add_parser("squeeze", help="compress a set of a pack for a journey")
+    step.add_argument("folder", type=Path)
+    step.add_argument("out", type=Path)
+    step = steps.add_parser("unpack", help="add a squeezed set to a pack, also while a run reads it")
+    step.add_argument("squeezed", type=Path)
+    step.add_argument("pack", type=Path)
     _add_train(steps.add_parser("train", help="train until a deadline"))
     step = steps.add_parser("export", help="make the shipped checkpoint of a run")
     step.add_argument("run", type=Path)
@@ -39,6 +46,7 @@ def main(arguments: list[str] | None = None) -> None:
     step.add_argument("pack", type=Path)
     step.add_argument("--num-gaps", type=int, default=300)
     step.add_argument("--context", type=int, default=256)
+    step.add_argument("--device", default="cpu")
     step = steps.add_parser("complete", help="fill the gaps of a task file, for scoring by tests")
     step.add_argument("checkpoint", type=Path)
     step.add_argument("tasks", type=Path)
@@ -47,6 +55,7 @@ def main(arguments: list[str] | None = None) -> None:
     step.add_argument("--split", default="validation")
     step.add_argument("--kind", default="single")
     step.add_argument("--empty-suffix", action="store_true")
+    step.add_argument("--device", default="cpu")
     parsed = vars(parser.parse_args(arguments))
     STEPS[parsed.pop("step")](**parsed)
 
@@ -72,11 +81,23 @@ def _tokenizer(corpus: Path, out: Path, vocab_size: int, share: float) -> None:
     train_tokenizer(sample_texts(corpus, share), vocab_size).write(out)
 
 
-def _pack(corpus: Path, tokenizer: Path, out: Path, tokens: int) -> None:
+def _pack(corpus: Path, tokenizer: Path, out: Path, tokens: int, sets: int) -> None:
     from midfill_engine.tokenizer import Tokenizer
     from training.data.pack import write_pack
 
-    write_pack(corpus, Tokenizer.read(tokenizer), out, tokens)
+    write_pack(corpus, Tokenizer.read(tokenizer), out, tokens, sets)
+
+
+def _squeeze(folder: Path, out: Path) -> None:
+    from training.data.pack import squeeze
+
+    print(squeeze(folder, out), "bytes")
+
+
+def _unpack(squeezed: Path, pack: Path) -> None:
+    from training.data.pack import unpack
+
+    print(unpack(squeezed, pack))
 
 
 def _train(**options: Any) -> None:
@@ -103,10 +124,10 @@ def _sources(sources: Path, pack: Path, out: Path) -> None:
     print(write_sources(sources, pack, out))
 
 
-def _evaluate(checkpoint: Path, pack: Path, num_gaps: int, context: int) -> None:
+def _evaluate(**options: Any) -> None:
     from training.evaluate import evaluate
 
-    print(json.dumps(asdict(evaluate(checkpoint, pack, num_gaps, context)), indent=1))
+    print(json.dumps(asdict(evaluate(**options)), indent=1))
 
 
 def _complete(**options: Any) -> None:
@@ -118,6 +139,8 @@ def _complete(**options: Any) -> None:
 STEPS: dict[str, Callable[..., None]] = {
     "tokenizer": _tokenizer,
     "pack": _pack,
+    "squeeze": _squeeze,
+    "unpack": _unpack,
     "train": _train,
     "export": _export,
     "lengths": _lengths,

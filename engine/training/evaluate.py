@@ -53,9 +53,9 @@ class Report:
     length_within_one_bucket: float
 
 
-def evaluate(checkpoint: Path, pack: Path, num_gaps: int = 300, context: int = 256) -> Report:
+def evaluate(checkpoint: Path, pack: Path, num_gaps: int = 300, context: int = 256, device: str = "cpu") -> Report:
     """Held-out single lines, the same for every checkpoint of a tokenizer. `context` in tokens; decoding is greedy."""
-    runtime = load_runtime(str(checkpoint), "cpu")
+    runtime = load_runtime(str(checkpoint), device)
     gaps = draw_gaps(read_pack(pack, "validation"), runtime.loaded.tokenizer, num_gaps, context)
     own = [fill(runtime, gap, "own") == gap.middle for gap in gaps]
     oracle = [fill(runtime, gap, "oracle") == gap.middle for gap in gaps]
@@ -143,17 +143,18 @@ def as_example(runtime: Runtime, gap: Gap, context: int) -> Example | None:
 def gap_nats(model: Embedded, example: Example, rng: np.random.Generator, num_samples: int) -> float:
     """The bound for an example with one gap, in nats."""
     (gap,) = example.gaps
+    device = model.length_head.weight.device
     layout = lay_out([len(text) for text in example.texts], [len(gap)], model.config.hole_span)
-    context = torch.tensor([[token for text in example.texts for token in text]])
-    _, keys = model.encode_context(context, layout.context_positions[None])
-    targets = torch.tensor(gap).expand(num_samples, -1)  # [S, L]
+    context = torch.tensor([[token for text in example.texts for token in text]], device=device)
+    _, keys = model.encode_context(context, layout.context_positions[None].to(device))
+    targets = torch.tensor(gap, device=device).expand(num_samples, -1)  # [S, L]
     counts = torch.from_numpy(rng.integers(1, len(gap) + 1, size=num_samples))
     ranks = torch.from_numpy(rng.random((num_samples, len(gap)))).argsort(dim=1).argsort(dim=1)
-    masked = ranks < counts[:, None]
-    positions = layout.hole_positions.expand(num_samples, -1, -1)
+    masked = (ranks < counts[:, None]).to(device)
+    positions = layout.hole_positions.expand(num_samples, -1, -1).to(device)
     logits = model.step(targets.masked_fill(masked, MASK), positions, keys)
-    losses = F.cross_entropy(logits.transpose(1, 2), targets, reduction="none") * masked  # [S, L]
-    return float((losses.sum(dim=1) * len(gap) / counts).mean())
+    losses = F.cross_entropy(logits.float().transpose(1, 2), targets, reduction="none") * masked  # [S, L]
+    return float((losses.sum(dim=1).cpu() * len(gap) / counts).mean())
 
 
 @torch.inference_mode()
@@ -165,8 +166,9 @@ def length_accuracy(runtime: Runtime, gaps: list[Gap], context: int) -> float:
         if example is None:
             continue
         layout = lay_out([len(text) for text in example.texts], [len(example.gaps[0])], model.config.hole_span)
-        ids = torch.tensor([[token for text in example.texts for token in text]])
-        hidden, _ = model.encode_context(ids, layout.context_positions[None])
+        device = model.length_head.weight.device
+        ids = torch.tensor([[token for text in example.texts for token in text]], device=device)
+        hidden, _ = model.encode_context(ids, layout.context_positions[None].to(device))
         bucket = int(model.length_logits(hidden, layout.edges).argmax())
         true = int(np.searchsorted(runtime.family.length_buckets, len(example.gaps[0])))
         right.append(abs(bucket - true) <= 1)
@@ -182,10 +184,17 @@ def wilson(successes: int, trials: int) -> tuple[float, float]:
 
 
 def complete(
-    checkpoint: Path, tasks: Path, out: Path, length: Length, split: str, kind: str, empty_suffix: bool
+    checkpoint: Path,
+    tasks: Path,
+    out: Path,
+    length: Length,
+    split: str,
+    kind: str,
+    empty_suffix: bool,
+    device: str = "cpu",
 ) -> int:
     """Writes one `{"id", "text"}` line for each task of `tasks` (JSON lines, maybe gzipped). Returns how many."""
-    runtime, num_tasks = load_runtime(str(checkpoint), "cpu"), 0
+    runtime, num_tasks = load_runtime(str(checkpoint), device), 0
     with out.open("w", encoding="utf-8") as lines:
         for row in _read_rows(tasks):
             if row.get("split", split) != split or row.get("kind", kind) != kind:

@@ -29,30 +29,23 @@ def causal_loss(model: Embedded, ids: Tensor) -> Losses:
     return Losses(loss, loss.detach(), torch.zeros_like(loss))
 
 
-def isolation_mask(context_ids: Tensor, gap_ids: Tensor) -> Tensor:
-    """Who sees whom: [B, 1, T, T] over context, copy 1, copy 2. Context sees context; a copy sees that and itself.
-
-    `context_ids` [B, C], `gap_ids` [B, 2, G]; padding is seen by none.
-    """
-    num_context, num_gap = context_ids.shape[1], gap_ids.shape[2]
-    group = torch.arange(3, device=gap_ids.device).repeat_interleave(
-        torch.tensor([num_context, num_gap, num_gap], device=gap_ids.device)
-    )
-    allowed = (group[None, :] == 0) | (group[None, :] == group[:, None])  # [T, T]
-    present = torch.cat((context_ids, gap_ids.flatten(1)), dim=1) != PAD  # [B, T]
-    return (allowed & present[:, None, :])[:, None]
-
-
 def span_hidden(model: Embedded, batch: "TensorBatch") -> tuple[Tensor, Tensor]:
-    """One masked forward of context and both copies -> hidden of the context [B, C, D] and of the gaps [B, 2, G, D]."""
-    context, gaps = batch.context_ids, batch.gap_ids
-    ids = torch.cat((context, gaps.flatten(1)), dim=1)
-    gap_positions = model.by_head(batch.gap_positions)  # [B, H, G]
-    positions = torch.cat(
-        (model.by_head(batch.context_positions[:, None].expand(-1, 2, -1)), gap_positions, gap_positions), -1
+    """Hidden states of the context [B, C, D] and of both copies of the gaps [B, 2, G, D], as the engine computes them.
+
+    The context goes through alone; then each copy, seeing the context's keys and values and itself. Padding is seen by
+    none. Two passes cost less attention than one with a mask over all, and need no mask but for the padding.
+    """
+    present = batch.context_ids != PAD  # [B, C]
+    hidden, context = model.transformer(batch.context_ids, batch.context_positions, mask=present[:, None, None])
+    gap_ids = batch.gap_ids.flatten(0, 1)  # [2B, G]: both copies of a row, then of the next
+    visible = torch.cat((present.repeat_interleave(2, dim=0), gap_ids != PAD), dim=1)  # [2B, C + G]
+    gaps, _ = model.transformer(
+        gap_ids,
+        model.by_head(batch.gap_positions).repeat_interleave(2, dim=0),  # [2B, H, G]
+        mask=visible[:, None, None],
+        past=[(key.repeat_interleave(2, dim=0), value.repeat_interleave(2, dim=0)) for key, value in context],
     )
-    hidden, _ = model.transformer(ids, positions, mask=isolation_mask(context, gaps))
-    return hidden[:, : context.shape[1]], hidden[:, context.shape[1] :].unflatten(1, (2, -1))
+    return hidden, gaps.unflatten(0, (-1, 2))
 
 
 def span_loss(model: Embedded, batch: "TensorBatch") -> Losses:

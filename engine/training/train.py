@@ -50,7 +50,7 @@ class RunConfig:
     hole_span: int = 256
     rows: int = 256
     causal_rows: int = 256
-    micro_rows: int = 128
+    micro_rows: int = 64
     muon_lr: float = 0.02
     adam_lr: float = 6e-3
     warmup_steps: int = 100
@@ -59,10 +59,11 @@ class RunConfig:
     ema: float = 0.999
     seed: int = 0
     snapshot_s: float = 300.0
-    num_workers: int = 8
+    num_workers: int = 12
     num_threads: int = 0
     device: str = "cuda"
     compile: bool = False
+    bf16: bool = False
 
     @property
     def shape(self) -> RowShape:
@@ -87,6 +88,7 @@ def train(config: RunConfig) -> Progress:
     started = time.monotonic()
     config.out.mkdir(parents=True, exist_ok=True)
     torch.manual_seed(config.seed)
+    torch.set_float32_matmul_precision("high")
     if config.num_threads:
         torch.set_num_threads(config.num_threads)
     tokenizer = Tokenizer.read(config.tokenizer)
@@ -118,6 +120,9 @@ class _Run:
         self.started, self.first_step = started, progress.step
         self.base_seconds = progress.seconds
         self.saved_at = time.monotonic()
+        if config.bf16:
+            # Autocast leaves embeddings alone: without this the whole residual stream would be fp32.
+            model.transformer.embedding.register_forward_hook(lambda module, ids, rows: rows.bfloat16())
         if config.compile:
             for block in model.transformer.blocks:
                 block.compile(dynamic=False)
@@ -140,25 +145,29 @@ class _Run:
 
     def _stage(self, name: str, batches: Iterator[Batch | NDArray[np.int64]], until: float) -> None:
         while self.elapsed < until:
-            losses = self._step(next(batches))
-            if self.progress.step % LOG_EVERY == 0 or self.progress.step == self.first_step + 1:
-                self._log(name, losses)
+            is_logged = (self.progress.step + 1) % LOG_EVERY == 0 or self.progress.step == self.first_step
+            losses, gradient_norm = self._step(next(batches))
+            if is_logged:
+                self._log(name, losses, gradient_norm)
             if time.monotonic() - self.saved_at > self.config.snapshot_s:
                 self.save("snapshot")
 
-    def _step(self, batch: Batch | NDArray[np.int64]) -> Losses:
+    def _step(self, batch: Batch | NDArray[np.int64]) -> tuple[Losses, Tensor]:
+        """One update. Returns the last part's losses and the norm of all gradients."""
         new_steps = self.progress.step - self.first_step
         factor = rate_factor(new_steps, self.elapsed, self.config.warmup_steps, self.config.cooldown)
         set_rates(self.optimizers, factor)
         self.optimizers[0].param_groups[0]["momentum"] = momentum_at(new_steps)
         losses = self._backward(batch)
+        gradients = [value.grad for value in self.model.parameters() if value.grad is not None]
+        gradient_norm = torch.nn.utils.get_total_norm(gradients)
         for optimizer in self.optimizers:
             optimizer.step()
             optimizer.zero_grad(set_to_none=True)
         self.average.update(self.model)
         self.progress.step += 1
         self.progress.tokens += _num_rows(batch) * self.config.shape.computed
-        return losses
+        return losses, gradient_norm
 
     def _backward(self, batch: Batch | NDArray[np.int64]) -> Losses:
         """Gradients of the whole batch, in parts of `micro_rows`. Returns the last part's losses."""
@@ -166,19 +175,19 @@ class _Run:
         losses: Losses | None = None
         for part in range(num_parts):
             rows = slice(part * self.config.micro_rows, (part + 1) * self.config.micro_rows)
-            with torch.autocast(self.device.type, torch.bfloat16, enabled=self.device.type == "cuda"):
-                losses = self._losses(batch, rows)
+            losses = self._losses(batch, rows)
             (losses.total / num_parts).backward()  # type: ignore[no-untyped-call]
         assert losses is not None
         return losses
 
     def _losses(self, batch: Batch | NDArray[np.int64], rows: slice) -> Losses:
-        if isinstance(batch, Batch):
-            part = Batch(**{name: value[rows] for name, value in vars(batch).items()})
-            return span_loss(self.model, to_device(part, self.device))
-        return causal_loss(self.model, torch.from_numpy(batch[rows]).to(self.device))
+        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.config.bf16):
+            if isinstance(batch, Batch):
+                part = Batch(**{name: value[rows] for name, value in vars(batch).items()})
+                return span_loss(self.model, to_device(part, self.device))
+            return causal_loss(self.model, torch.from_numpy(batch[rows]).to(self.device))
 
-    def _log(self, stage: str, losses: Losses) -> None:
+    def _log(self, stage: str, losses: Losses, gradient_norm: Tensor) -> None:
         self.progress.seconds = self.base_seconds + time.monotonic() - self.started
         row = {
             "stage": stage,
@@ -187,6 +196,7 @@ class _Run:
             "seconds": round(self.progress.seconds, 1),
             "token_nats": round(losses.token.item(), 4),
             "length_nats": round(losses.length.item(), 4),
+            "gradient_norm": round(gradient_norm.item(), 4),
             "rate": round(self.optimizers[0].param_groups[0]["lr"], 5),
         }
         self._write_log(row)

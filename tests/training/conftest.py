@@ -66,6 +66,6 @@ def tokenizer(corpus: Path) -> Tokenizer:
 @pytest.fixture(scope="session")
 def pack_folder(corpus: Path, tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("pack")
-    write_pack(corpus, tokenizer, folder, 10_000_000)
+    write_pack(corpus, tokenizer, folder, 10_000_000, num_sets=2)
     tokenizer.write(folder / "tokenizer.json")
     return folder

@@ -1,5 +1,8 @@
 """Gaps and rows: spans are what they claim, rows hold the document, masks complement, positions match the engine's."""
 
+import lzma
+import shutil
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +12,8 @@ import torch
 from midfill_engine.models.embedded import DELETE, EOS, LENGTH_BUCKETS, MASK, PAD, lay_out
 from midfill_engine.tokenizer import Tokenizer, opening_ids
 from training.data import spans
-from training.data.pack import read_pack
+from training.data.loader import Loader
+from training.data.pack import read_pack, squeeze, unpack
 from training.data.rows import (
     Noise,
     RowShape,
@@ -173,12 +177,48 @@ def test_pack_holds_out_whole_packages(pack_folder: Path) -> None:
 
 
 def test_damaged_shard_is_refused(pack_folder: Path, tmp_path: Path) -> None:
-    for file in pack_folder.glob("validation*"):
-        (tmp_path / file.name).write_bytes(file.read_bytes())
-    shard = tmp_path / "validation-00.bin"
+    shutil.copytree(pack_folder / "set-00", tmp_path / "set-00")
+    shard = tmp_path / "set-00/validation-00.bin"
     shard.write_bytes(b"\0\0" + shard.read_bytes()[2:])
     with pytest.raises(ValueError, match="is damaged"):
         read_pack(tmp_path, "validation")
+
+
+def test_sets_travel_and_join(pack_folder: Path, tmp_path: Path) -> None:
+    for name in ("set-01", "set-00"):
+        squeeze(pack_folder / name, tmp_path / "squeezed" / name)
+        assert unpack(tmp_path / "squeezed" / name, tmp_path / "pack") == tmp_path / "pack" / name
+    original, arrived = read_pack(pack_folder, "train"), read_pack(tmp_path / "pack", "train")
+    assert np.array_equal(original.tokens, arrived.tokens) and original.sha256 == arrived.sha256
+    assert original.package_names == arrived.package_names
+    assert len(original.tokens) == original.starts[-1] + original.lengths[-1]
+    with pytest.raises(FileExistsError, match="has a set named set-00"):
+        unpack(tmp_path / "squeezed/set-00", tmp_path / "pack")
+
+
+def test_set_damaged_on_the_way_does_not_join(pack_folder: Path, tmp_path: Path) -> None:
+    squeeze(pack_folder / "set-00", tmp_path / "set-00")
+    (tmp_path / "set-00/train-00.bin.xz").write_bytes(lzma.compress(b"\0\0"))
+    with pytest.raises(ValueError, match="is damaged"):
+        unpack(tmp_path / "set-00", tmp_path / "pack")
+    assert list((tmp_path / "pack").iterdir()) == []
+    with pytest.raises(ValueError, match="no train set"):
+        read_pack(tmp_path / "pack", "train")
+
+
+def test_batches_draw_from_sets_that_arrive(pack_folder: Path, tmp_path: Path) -> None:
+    shape = RowShape(48, 24, 32)
+    shutil.copytree(pack_folder / "set-00", tmp_path / "set-00")
+    loader = Loader(tmp_path, pack_folder / "tokenizer.json", shape, rows=4, seed=3, num_workers=1)
+    try:
+        before = list(islice(loader.spans(0, Noise()), 2))
+        again = list(islice(loader.spans(0, Noise()), 2))
+        assert all(np.array_equal(a.context_ids, b.context_ids) for a, b in zip(before, again, strict=True))
+        shutil.copytree(pack_folder / "set-01", tmp_path / "set-01")
+        after = list(islice(loader.spans(0, Noise()), 2))
+        assert not np.array_equal(before[0].context_ids, after[0].context_ids)
+    finally:
+        loader.close()
 
 
 def test_buckets_cover_every_gap() -> None:

@@ -1,4 +1,4 @@
-"""Prepares batches in other processes, ahead of the trainer. Batch `i` depends on the seed and `i` alone."""
+"""Prepares batches in other processes, ahead of the trainer. Batch `i` depends on seed, `i` and the sets present."""
 
 from collections import deque
 from collections.abc import Iterator
@@ -11,10 +11,26 @@ import numpy as np
 from numpy.typing import NDArray
 
 from midfill_engine.tokenizer import Tokenizer
-from training.data.pack import Pack, read_pack
+from training.data.pack import Pack, read_pack, sets_of
 from training.data.rows import Batch, Noise, RowShape, collate, draw_example, draw_stream
 
-_WORKER: Final[list[tuple[Pack, Tokenizer]]] = []
+
+class _Worker:
+    """What a worker process holds; the pack is read again when it has more sets."""
+
+    def __init__(self, folder: Path, tokenizer: Path) -> None:
+        self.folder, self.tokenizer = folder, Tokenizer.read(tokenizer)
+        self.sets: list[Path] = []
+        self.refresh()
+
+    def refresh(self) -> Pack:
+        present = sets_of(self.folder, "train")
+        if present != self.sets:
+            self.pack, self.sets = read_pack(self.folder, "train"), present
+        return self.pack
+
+
+_WORKER: Final[list[_Worker]] = []
 
 
 class Loader:
@@ -45,14 +61,16 @@ class Loader:
 
 
 def _open(pack: Path, tokenizer: Path) -> None:
-    _WORKER.append((read_pack(pack, "train"), Tokenizer.read(tokenizer)))
+    _WORKER.append(_Worker(pack, tokenizer))
 
 
 def _spans(shape: RowShape, rows: int, noise: Noise, seed: tuple[int, int]) -> Batch:
-    pack, tokenizer = _WORKER[0]
-    rng = np.random.default_rng(seed)
-    return collate([draw_example(pack, tokenizer, shape, rng) for _ in range(rows)], shape, noise, rng)
+    (worker,) = _WORKER
+    pack, rng = worker.refresh(), np.random.default_rng(seed)
+    examples = [draw_example(pack, worker.tokenizer, shape, rng) for _ in range(rows)]
+    return collate(examples, shape, noise, rng)
 
 
 def _streams(shape: RowShape, rows: int, seed: tuple[int, int]) -> NDArray[np.int64]:
-    return draw_stream(_WORKER[0][0], shape, rows, np.random.default_rng(seed))
+    (worker,) = _WORKER
+    return draw_stream(worker.refresh(), shape, rows, np.random.default_rng(seed))

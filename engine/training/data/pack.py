@@ -1,7 +1,14 @@
-"""Packs source files as shards of uint16 token ids with an index of files. Knows no gaps and no model."""
+"""Packs source files as shards of uint16 token ids with an index of files. Knows no gaps and no model.
+
+A pack is a folder with one or more sets of shards, each a folder of its own. A set travels compressed and joins a pack
+whole, so a run can read the pack while sets arrive.
+"""
 
 import hashlib
 import json
+import lzma
+import shutil
+import tempfile
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -33,38 +40,106 @@ class Pack:
     sha256: str
 
 
-def write_pack(corpus: Path, tokenizer: Tokenizer, folder: Path, num_tokens: int) -> None:
+def write_pack(corpus: Path, tokenizer: Tokenizer, folder: Path, num_tokens: int, num_sets: int = 1) -> None:
     """Draws about `num_tokens` training tokens by the shares above, and each held-out package up to 1/20.
 
-    Writes `train-NN.bin`, `validation-NN.bin` and their index beside them in `folder`.
+    Writes `num_sets` folders `set-NN` of like size and mixture with `train-NN.bin` and their index; the first also
+    holds the validation split.
     """
     assert tokenizer.vocab_size <= 2**16
-    folder.mkdir(parents=True, exist_ok=True)
+    sets = [folder / f"set-{number:02d}" for number in range(num_sets)]
+    for path in sets:
+        path.mkdir(parents=True, exist_ok=True)
     rates = _sampling_rates(corpus, int(num_tokens * MEAN_TOKEN_CHARACTERS))
     chosen = (source for source in read_corpus(corpus) if _draw(source) < rates[source.language, source.package])
-    writers = {name: _SplitWriter(folder, name, tokenizer) for name in ("train", "validation")}
+    validation = _SplitWriter(sets[0], "validation", tokenizer)
+    writers = [_SplitWriter(path, "train", tokenizer) for path in sets]
     for batch in _batches(chosen, 256):
         for source, ids in zip(batch, tokenizer.encode_batch([source.text for source in batch]), strict=True):
-            writers["validation" if is_validation(source.package) else "train"].add(source, ids)
-    for writer in writers.values():
+            number = int(fraction_of(f"set {source.package}/{source.path}") * num_sets)
+            (validation if is_validation(source.package) else writers[number]).add(source, ids)
+    for writer in (validation, *writers):
         writer.close()
 
 
+def sets_of(folder: Path, split: str) -> list[Path]:
+    """The folders in a pack whose set is complete, in order of their names."""
+    return sorted(index.parent for index in folder.glob(f"*/{split}.json"))
+
+
 def read_pack(folder: Path, split: str) -> Pack:
-    """Reads a split whole. Raises ValueError where a shard is not the one that its index describes."""
+    """Reads all sets of a split that are there. Raises ValueError where there is none or a shard is damaged."""
+    parts = [_read_set(path, split) for path in sets_of(folder, split)]
+    if not parts:
+        raise ValueError(f"There is no {split} set in {folder}.")
+    names: dict[str, int] = {}
+    packages = []
+    for part in parts:
+        ids = np.array([names.setdefault(name, len(names)) for name in part.package_names], np.uint16)
+        packages.append(ids[part.packages])
+    lengths = np.concatenate([part.lengths for part in parts])
+    return Pack(
+        tokens=parts[0].tokens if len(parts) == 1 else np.concatenate([part.tokens for part in parts]),
+        starts=np.concatenate(([0], np.cumsum(lengths)))[:-1],
+        lengths=lengths,
+        languages=np.concatenate([part.languages for part in parts]),
+        packages=np.concatenate(packages),
+        package_names=tuple(names),
+        sha256=hashlib.sha256("".join(part.sha256 for part in parts).encode()).hexdigest(),
+    )
+
+
+def _read_set(folder: Path, split: str) -> Pack:
     described = json.loads((folder / f"{split}.json").read_text(encoding="utf-8"))
     parts = []
     for name, sha256 in described["shards"].items():
-        data = (folder / name).read_bytes()
-        if hashlib.sha256(data).hexdigest() != sha256:
-            raise ValueError(f"The shard {folder / name} is damaged: its sha256 is not the recorded one.")
-        parts.append(np.frombuffer(data, dtype=np.uint16))
+        parts.append(np.frombuffer(_checked(folder / name, (folder / name).read_bytes(), sha256), dtype=np.uint16))
     tokens = np.concatenate(parts) if parts else np.zeros(0, np.uint16)
     with np.load(folder / f"{split}.npz") as index:
         arrays = {name: index[name] for name in ("lengths", "languages", "packages")}
     starts = np.concatenate(([0], np.cumsum(arrays["lengths"])))[:-1]
     sha256 = hashlib.sha256("".join(described["shards"].values()).encode()).hexdigest()
     return Pack(tokens, starts, package_names=tuple(described["packages"]), sha256=sha256, **arrays)
+
+
+def _checked(path: Path, data: bytes, sha256: str) -> bytes:
+    if hashlib.sha256(data).hexdigest() != sha256:
+        raise ValueError(f"The shard {path} is damaged: its sha256 is not the recorded one.")
+    return data
+
+
+def squeeze(folder: Path, out: Path) -> int:
+    """Writes the set in `folder` to `out` with its shards compressed (xz). Returns the bytes in `out`."""
+    out.mkdir(parents=True, exist_ok=True)
+    for path in sorted(folder.iterdir()):
+        if path.suffix == ".bin":
+            (out / f"{path.name}.xz").write_bytes(lzma.compress(path.read_bytes(), preset=6))
+        else:
+            shutil.copyfile(path, out / path.name)
+    return sum(path.stat().st_size for path in out.iterdir())
+
+
+def unpack(squeezed: Path, pack: Path) -> Path:
+    """Adds a squeezed set to a pack under its own name: complete or not at all. Returns the set's folder.
+
+    Raises ValueError where a shard is damaged, FileExistsError where the pack has a set of that name.
+    """
+    target = pack / squeezed.name
+    if target.exists():
+        raise FileExistsError(f"The pack {pack} has a set named {squeezed.name}.")
+    pack.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=pack, prefix=".") as scratch:
+        made = Path(scratch, squeezed.name)
+        made.mkdir()
+        for index in squeezed.glob("*.json"):
+            for name, sha256 in json.loads(index.read_text(encoding="utf-8"))["shards"].items():
+                data = lzma.decompress((squeezed / f"{name}.xz").read_bytes())
+                (made / name).write_bytes(_checked(squeezed / f"{name}.xz", data, sha256))
+        for path in squeezed.iterdir():
+            if path.suffix != ".xz":
+                shutil.copyfile(path, made / path.name)
+        made.rename(target)
+    return target
 
 
 class _SplitWriter:

@@ -15,7 +15,9 @@ from training.data import spans
 from training.data.corpus import LANGUAGES
 from training.data.pack import Pack
 
-MAX_GAPS: Final = 8
+MAX_GAPS: Final = 24
+BLOCK_SHARE: Final = 1 / 8
+FEW_GAPS_SHARE: Final = 1 / 8
 MAX_DELETES: Final = 32
 MIN_BETWEEN: Final = 12  # characters between two gaps
 
@@ -81,14 +83,19 @@ def draw_window(pack: Pack, tokenizer: Tokenizer, num_tokens: int, rng: np.rando
 
 
 def choose_gaps(text: str, tokenizer: Tokenizer, num_tokens: int, rng: np.random.Generator) -> list[spans.Span]:
-    """Disjoint gaps in document order that fit `num_tokens` with room for deletes. One row in 8 has one block."""
-    if rng.random() < 1 / 8:
+    """Disjoint gaps in document order that fit `num_tokens` with room for deletes.
+
+    Most rows are filled with gaps, since only their tokens are learned from; some have one block, some one to three
+    gaps, as requests have.
+    """
+    if rng.random() < BLOCK_SHARE:
         block = spans.body(text, rng)
         if block is not None and 16 <= len(tokenizer.encode(text[slice(*block)])) <= num_tokens - 8:
             return [block]
     chosen: list[spans.Span] = []
-    most, left = int(rng.choice((1, 3, MAX_GAPS, MAX_GAPS))), num_tokens
-    for _ in range(40):
+    most = int(rng.integers(1, 4)) if rng.random() < FEW_GAPS_SHARE else MAX_GAPS
+    left = num_tokens
+    for _ in range(3 * MAX_GAPS):
         span = spans.choose(text, rng)
         if span is None or span[1] - span[0] > 4 * left or not text[slice(*span)].strip():
             continue
@@ -150,7 +157,7 @@ def make_example(
 def draw_example(pack: Pack, tokenizer: Tokenizer, shape: RowShape, rng: np.random.Generator) -> Example:
     """Draws windows until one has gaps that fit."""
     while True:
-        language, text = draw_window(pack, tokenizer, shape.context + shape.gap // 2, rng)
+        language, text = draw_window(pack, tokenizer, shape.context + shape.gap * 3 // 4, rng)
         gaps = choose_gaps(text, tokenizer, shape.gap, rng)
         if not gaps:
             continue
