@@ -18,6 +18,7 @@ from midfill_engine.checkpoint_files import CheckpointError, CheckpointFiles
 from midfill_engine.hub_tokenizer import HubTokenizer
 from midfill_engine.models.family import Family
 from midfill_engine.models.transformer import Transformer, TransformerConfig
+from midfill_engine.tokenizer import byte_of_character
 
 LAYER: Final = re.compile(r"^(blocks)\.(\d+)\.")
 
@@ -175,7 +176,6 @@ def _scattered(name: str, shape: tuple[int, ...]) -> Tensor:
 
 def _byte_tokenizer(family: Family) -> dict[str, object]:
     """One token a byte, and the family's added tokens from id 300 on."""
-    from midfill_engine.tokenizer import byte_of_character
 
     added = [
         {"id": 300 + index, "content": text, "special": True, "single_word": False, "lstrip": False, "rstrip": False}

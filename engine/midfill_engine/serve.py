@@ -126,8 +126,11 @@ def make_ready(state: EngineState, options: ServeOptions) -> Ready:
     from midfill_engine.denoise import open_fill
     from midfill_engine.device import choose_num_threads, free_bytes
     from midfill_engine.runtime import load_runtime
+    from midfill_engine.shift import warn_of_shift
 
     runtime = load_runtime(options.model, options.device)
+    if runtime.family.name != "embedded":
+        warn_of_shift(runtime)
     if runtime.device.type == "cpu":
         torch.set_num_threads(choose_num_threads(runtime.loaded.parameters, torch.get_num_threads()))
 

@@ -20,7 +20,7 @@ CODA: Final = Family(
     tensors=LLAMA_TENSORS,
     tokens=read_tokens,
     model_types=("CoDA", "coda"),
-    example={**TINY, "model_type": "CoDA", "head_dim": 16, "mask_token_id": 302, "eos_token_id": 301}
+    example={**TINY, "model_type": "CoDA", "head_dim": 8, "mask_token_id": 302, "eos_token_id": 301}
     | {"bos_token_id": 301, "pad_token_id": 300},
     added_tokens=("<|endoftext|>", "<|im_end|>", "<|mask|>"),
     known=(KnownModel("Salesforce/CoDA-v0-Instruct", 1.7, "CC-BY-NC-4.0"),),

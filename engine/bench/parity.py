@@ -1,0 +1,102 @@
+"""Compares every family's scores with those of its published reference code, and prints the table of errors.
+
+    python engine/bench/parity.py [--markdown]
+
+The references ran once, each on the tiny checkpoint that `hub.make_random` writes for its family, in fp32; what they
+said is in tests/engine/parity/. Anybody who has a family's code can run it on the same checkpoint and compare.
+"""
+
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import torch
+import typer
+from rich.console import Console
+from rich.table import Table
+from safetensors.torch import load_file
+from torch import Tensor
+
+from midfill_engine import hub
+from midfill_engine.models.family import Family
+from midfill_engine.models.layout import Layout
+from midfill_engine.models.operators import TorchOperators
+from midfill_engine.models.packed import Pass, head_weight, run_packed
+from midfill_engine.models.registry import FAMILIES
+from midfill_engine.models.sequence import Sequence
+
+RECORDED = Path(__file__).parent.parent.parent / "tests/engine/parity"
+
+
+@dataclass(frozen=True)
+class Parity:
+    """`error` is the largest difference of two scores over the largest score; `agreement` the share of equal top-1.
+
+    `error_unshifted` is what the other shift convention would give: it must be large for the comparison to mean much.
+    """
+
+    family: str
+    num_positions: int
+    error: float
+    agreement: float
+    error_unshifted: float
+
+
+def recorded_families() -> list[str]:
+    return sorted(path.stem for path in RECORDED.glob("*.safetensors"))
+
+
+def compare(family: Family, folder: Path) -> Parity:
+    """Writes the family's tiny checkpoint to `folder`, runs it and compares."""
+    recorded = load_file(RECORDED / f"{family.name}.safetensors")
+    hub.make_random(folder, family)
+    loaded = hub.load(folder, family)
+    ids, reference = recorded["ids"], recorded["scores"]
+    ours = score(loaded, family, ids, family.logit_shift)
+    other = score(loaded, family, ids, 1 - family.logit_shift)
+    largest = reference.abs().max()
+    return Parity(
+        family.name,
+        len(ids),
+        float((ours - reference).abs().max() / largest),
+        float((ours.argmax(-1) == reference.argmax(-1)).float().mean()),
+        float((other - reference).abs().max() / largest),
+    )
+
+
+@torch.inference_mode()
+def score(loaded: hub.LoadedHubModel, family: Family, ids: Tensor, shift: int) -> Tensor:
+    """The scores [T, V] of every position of `ids` [T], as the engine computes them."""
+    places = torch.arange(len(ids))
+    layout = Layout(places, torch.empty(1, 0, dtype=torch.int64), torch.empty(0, 2, dtype=torch.int64))
+    block_size = loaded.config.block_size
+    sequence = Sequence.of(ids, ids[:0], layout, family.attention, shift, block_size)
+    rows = sequence.rows_of_scores(places)
+    step = Pass(ids, sequence.positions[0], wanted=rows, mask=sequence.mask(places, places))
+    transformer = loaded.model.transformer
+    (result,) = run_packed(transformer, [step], TorchOperators(torch.device("cpu"), torch.float32))
+    return result.hidden @ head_weight(transformer).T
+
+
+def main(markdown: Annotated[bool, typer.Option(help="As a table for a document.")] = False) -> None:
+    """One row a family."""
+    with tempfile.TemporaryDirectory() as folder:
+        found = [compare(FAMILIES.find(name), Path(folder) / name) for name in recorded_families()]
+    rows = [
+        (one.family, str(one.num_positions), f"{one.error:.1e}", f"{one.agreement:.0%}", f"{one.error_unshifted:.2f}")
+        for one in found
+    ]
+    titles = ("family", "positions", "largest relative error", "same top-1", "with the other shift")
+    if markdown:
+        for row in (titles, ("---",) * len(titles), *rows):
+            print("| " + " | ".join(row) + " |")
+        return
+    table = Table(*titles)
+    for row in rows:
+        table.add_row(*row)
+    Console().print(table)
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -1,0 +1,340 @@
+"""Every published family on a tiny checkpoint in its own format: scores as its reference code's, loading, fills."""
+
+import json
+import logging
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from tests.engine.test_denoise import run
+
+from midfill_engine import hub
+from midfill_engine.caches import CACHES
+from midfill_engine.checkpoint_files import CheckpointError, CheckpointFiles
+from midfill_engine.denoise import denoise
+from midfill_engine.errors import RequestError
+from midfill_engine.hub_tokenizer import HubTokenizer
+from midfill_engine.models.choice import Chosen
+from midfill_engine.models.packed import Pass, Result
+from midfill_engine.models.registry import FAMILIES, find_family
+from midfill_engine.runtime import Runtime, load_runtime
+from midfill_engine.shift import ShiftTest, measure_shift, warn_of_shift
+from midfill_engine.wire import InfillRequest
+
+sys.path.insert(0, str(Path(__file__).parent.parent.parent / "engine/bench"))
+import parity  # type: ignore[import-not-found]
+
+PUBLISHED = [name for name in FAMILIES if name != "embedded"]
+SEEING = [name for name in PUBLISHED if FAMILIES.find(name).sees_suffix]
+BLIND = [name for name in PUBLISHED if not FAMILIES.find(name).sees_suffix]
+
+
+@pytest.fixture(scope="session")
+def open_family(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Runtime]:
+    made: dict[str, Runtime] = {}
+
+    def make(name: str) -> Runtime:
+        if name not in made:
+            folder = tmp_path_factory.mktemp(name)
+            hub.make_random(folder, FAMILIES.find(name))
+            made[name] = load_runtime(str(folder), "cpu")
+        return made[name]
+
+    return make
+
+
+def ask(hole: dict[str, object] | None = None, **options: object) -> InfillRequest:
+    segments = [{"text": "def f(a):\n    return "}, {"hole": hole or {"max_tokens": 9}}, {"text": "\n\nf(1)\n"}]
+    return InfillRequest.model_validate({"segments": segments, **options})
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_scores_are_those_of_the_reference(name: str, tmp_path: Path) -> None:
+    found = parity.compare(FAMILIES.find(name), tmp_path)
+    assert found.error < 1e-4
+    assert found.agreement == 1
+    assert found.error_unshifted > 0.1
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_a_checkpoint_says_its_family(name: str, open_family: Callable[[str], Runtime]) -> None:
+    runtime = open_family(name)
+    assert runtime.family.name == name
+    assert runtime.info.sees_suffix == (name in SEEING)
+    assert runtime.tokens.mask_id in runtime.tokens.special_ids
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_every_family_fills_what_it_is_asked(name: str, open_family: Callable[[str], Runtime]) -> None:
+    hole = {"draft": "xy   ", "keep": [[0, 2]], "min_tokens": 2, "max_tokens": 9}
+    for options in ({}, {"temperature": 1.0, "n": 2, "top_p": 0.9}, {"steps": 2}):
+        events, response = run(denoise(open_family(name), ask(hole, **options)))
+        assert response.holes[0].text.startswith("xy")
+        assert 2 <= response.stats.tokens <= 9
+        assert all(shown.masked == 0 for shown in events[-1].holes)
+        assert "steps" not in options or response.stats.steps <= 2
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_text_never_becomes_a_special_token(name: str, open_family: Callable[[str], Runtime]) -> None:
+    runtime = open_family(name)
+    specials = set(runtime.tokens.special_ids)
+    for text in runtime.family.added_tokens:
+        ids = runtime.loaded.tokenizer.encode(f"a {text} b")
+        assert not specials & set(ids)
+        assert b"".join(map(runtime.loaded.tokenizer.token_bytes, ids)).decode() == f"a {text} b"
+
+
+@pytest.mark.parametrize("name", SEEING)
+def test_a_mask_sees_what_stands_behind_it(name: str, open_family: Callable[[str], Runtime]) -> None:
+    runtime = open_family(name)
+    request = ask({"max_tokens": 4, "min_tokens": 4}, steps=1)
+    segments = [*request.segments[:2], {"text": "zzzzzzzz\n"}]
+    other = InfillRequest.model_validate({**request.model_dump(), "segments": segments})
+    fills = [run(denoise(runtime, one, lengths="fixed"))[1].holes[0] for one in (request, other)]
+    assert fills[0].confidence != fills[1].confidence
+
+
+@pytest.mark.parametrize("name", BLIND)
+def test_a_block_causal_model_gets_the_suffix_first(name: str, open_family: Callable[[str], Runtime]) -> None:
+    """The exact block cache gives what computing everything gives; one hole at a time."""
+    runtime = open_family(name)
+    fills = [run(denoise(runtime, ask({"max_tokens": 14}), cache=cache))[1] for cache in ("block", "none")]
+    assert fills[0].holes[0].text == fills[1].holes[0].text
+    assert fills[0].holes[0].confidence == pytest.approx(fills[1].holes[0].confidence, abs=1e-4)
+    request = ask()
+    with pytest.raises(RequestError, match="one hole"):
+        run(denoise(runtime, request.model_copy(update={"segments": request.segments * 2})))
+
+
+@pytest.mark.parametrize("name", ["dream", "llada"])
+@pytest.mark.parametrize("cache", [name for name in CACHES if "bidirectional" in CACHES.find(name).attentions])
+def test_a_cache_that_refreshes_every_step_is_exact(
+    name: str, cache: str, open_family: Callable[[str], Runtime], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And its first step always is: what is approximate is only what was left out."""
+    runtime = open_family(name)
+    monkeypatch.setattr("midfill_engine.caches.prefix.REFRESH_STEPS", 1)
+    plain = run(denoise(runtime, ask(), cache="none", lengths="fixed"))[1]
+    assert run(denoise(runtime, ask(), cache=cache, lengths="fixed"))[1].holes == plain.holes
+
+
+@pytest.mark.parametrize("cache", ["prefix", "dual", "delayed"])
+def test_an_approximate_cache_computes_less(
+    cache: str, open_family: Callable[[str], Runtime], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows: list[int] = []
+    plain = Runtime.run
+
+    def count(self: Runtime, passes: list[Pass]) -> list[Result]:
+        rows.append(sum(len(step.ids) for step in passes))
+        return plain(self, passes)
+
+    monkeypatch.setattr(Runtime, "run", count)
+    _, response = run(denoise(open_family("llada"), ask(), cache=cache, lengths="fixed"))
+    assert response.stats.steps > 2
+    assert rows[0] > 2 * min(rows)
+    assert max(rows[1:7]) < rows[0]
+
+
+def test_a_cache_that_does_not_fit_is_refused(open_family: Callable[[str], Runtime]) -> None:
+    with pytest.raises(RequestError, match="none, prefix, dual, delayed"):
+        run(denoise(open_family("llada"), ask(), cache="frozen"))
+    with pytest.raises(RequestError, match="lengthens"):
+        run(denoise(open_family("llada"), ask(), lengths="expand"))
+
+
+def wanting(runtime: Runtime, wishes: Callable[[int], int]) -> Runtime:
+    """A model that proposes `wishes(step)` at every masked position, where it is allowed to."""
+    step = 0
+
+    class Wanting(Runtime):
+        def run(self, passes: list[Pass]) -> list[Result]:
+            nonlocal step
+            step += 1
+            results = super().run(passes)
+            found = []
+            for one, result in zip(passes, results, strict=True):
+                assert one.choice is not None and result.chosen is not None
+                ids = result.chosen.ids.clone()
+                token = wishes(step)
+                may = one.choice.allowed[one.choice.rule_of, token]
+                barred = one.choice.barred.get(token)
+                ids[may if barred is None else may & ~barred] = token
+                chosen = replace(result.chosen, ids=ids)
+                found.append(Result(result.hidden, result.own, chosen))
+            return found
+
+    fields = {name: getattr(runtime, name) for name in Runtime.__dataclass_fields__}
+    return Wanting(**fields)
+
+
+def test_dreamon_grows_a_hole_token_by_token(open_family: Callable[[str], Runtime]) -> None:
+    """Two expansions and then plain text: a canvas of 1 ends as one of 3."""
+    runtime = open_family("dreamon")
+    expand, letter = runtime.tokens.expand_id, runtime.loaded.tokenizer.encode("q")[0]
+    assert expand is not None
+    model = wanting(runtime, lambda step: expand if step <= 2 else letter)
+    hole = {"draft": "z", "max_tokens": 8}
+    events, response = run(denoise(model, ask(hole)))
+    assert response.holes[0].text == "qqq"
+    assert [event.holes[0].masked for event in events] == [1, 2, 3, 2, 1, 0]
+
+
+def test_dreamon_does_not_grow_beyond_the_limit(open_family: Callable[[str], Runtime]) -> None:
+    runtime = open_family("dreamon")
+    expand = runtime.tokens.expand_id
+    assert expand is not None
+    _, response = run(denoise(wanting(runtime, lambda step: expand), ask({"max_tokens": 6})))
+    assert response.stats.tokens <= 6
+
+
+def test_dreamon_deletes_the_rest_at_once(open_family: Callable[[str], Runtime]) -> None:
+    """One deletion takes every later mask along, down to the least number of tokens that was asked for."""
+    runtime = open_family("dreamon")
+    delete, letter = runtime.tokens.delete_id, runtime.loaded.tokenizer.encode("q")[0]
+    assert delete is not None
+    model = wanting(runtime, lambda step: letter if step <= 2 else delete)
+    events, response = run(denoise(model, ask({"max_tokens": 30})))
+    assert len(events) < 30
+    assert set(response.holes[0].text) <= {"q"}
+    _, kept = run(denoise(wanting(runtime, lambda step: delete), ask({"max_tokens": 30, "min_tokens": 5})))
+    assert kept.stats.tokens == 5
+
+
+def copy_checkpoint(name: str, folder: Path, **changes: Any) -> Path:
+    hub.make_random(folder, FAMILIES.find(name))
+    config = json.loads((folder / "config.json").read_text())
+    config.update(changes)
+    (folder / "config.json").write_text(json.dumps(config))
+    return folder
+
+
+def load(folder: Path) -> hub.LoadedHubModel:
+    return hub.load(folder, find_family(CheckpointFiles(folder)))
+
+
+def test_pickled_weights_are_refused(tmp_path: Path) -> None:
+    folder = copy_checkpoint("dream", tmp_path)
+    (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
+    with pytest.raises(CheckpointError, match="could run code"):
+        load(folder)
+
+
+def test_code_in_a_checkpoint_is_never_run(tmp_path: Path) -> None:
+    folder = copy_checkpoint("dream", tmp_path, auto_map={"AutoModel": "modeling_dream.DreamModel"})
+    (folder / "modeling_dream.py").write_text("raise SystemExit('this ran')\n")
+    assert load(folder).parameters > 0
+    assert not any(module.endswith("modeling_dream") for module in sys.modules)
+
+
+def test_an_index_cannot_point_out_of_its_folder(tmp_path: Path) -> None:
+    folder = copy_checkpoint("dream", tmp_path)
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"lm_head.weight": "../x"}}))
+    with pytest.raises(CheckpointError, match="outside"):
+        load(folder)
+
+
+def test_shards_are_read_as_one(tmp_path: Path) -> None:
+    folder = copy_checkpoint("llada", tmp_path)
+    tensors = load_file(folder / "model.safetensors")
+    whole = load(folder).model.state_dict()
+    names = sorted(tensors)
+    parts = {"a.safetensors": names[::2], "b.safetensors": names[1::2]}
+    for file, kept in parts.items():
+        save_file({name: tensors[name] for name in kept}, folder / file)
+    (folder / "model.safetensors").unlink()
+    weight_map = {name: file for file, kept in parts.items() for name in kept}
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": weight_map}))
+    for name, value in load(folder).model.state_dict().items():
+        assert torch.equal(value, whole[name])
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"model_type": "gpt2"}, "known types"),
+        ({"rope_scaling": {"rope_type": "yarn"}}, "scaled rotary"),
+        ({"use_sliding_window": True}, "sliding-window"),
+        ({"hidden_act": "gelu"}, "gelu"),
+        ({"intermediate_size": 65}, "not"),
+        ({"num_hidden_layers": 3}, "lack"),
+        ({"hidden_size": "wide"}, "not one of the family"),
+    ],
+)
+def test_what_is_not_computed_here_is_refused(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
+    folder = copy_checkpoint("dream", tmp_path, **changes)
+    with pytest.raises(CheckpointError, match=message):
+        load(folder)
+
+
+def test_a_stored_head_goes_before_a_tied_one(tmp_path: Path) -> None:
+    """As in tiny-a2d, whose configuration says tied and whose weights have both."""
+    folder = copy_checkpoint("tiny-a2d", tmp_path, tie_word_embeddings=True)
+    assert load(folder).model.transformer.head is not None
+    tied = tmp_path / "tied"
+    hub.make_random(tied, FAMILIES.find("opendcoder"))
+    assert load(tied).model.transformer.head is None
+
+
+def test_a_tokenizer_of_vocab_and_merges_is_read_as_qwens(tmp_path: Path) -> None:
+    """Digits stand singly; a word takes its space; nothing is normalised but to NFC."""
+    bytes_of = hub.byte_of_character()
+    vocabulary = {character: index for index, character in enumerate(bytes_of)}
+    merges = [("d", "e"), ("de", "f"), ("\u0120", "x"), ("1", "2")]
+    for left, right in merges:
+        vocabulary[left + right] = len(vocabulary)
+    (tmp_path / "vocab.json").write_text(json.dumps(vocabulary))
+    (tmp_path / "merges.txt").write_text("#version: 0.2\n" + "\n".join(" ".join(pair) for pair in merges) + "\n")
+    (tmp_path / "config.json").write_text("{}")
+    tokenizer = HubTokenizer(CheckpointFiles(tmp_path), 300)
+    ids = tokenizer.encode("def x12")
+    assert [tokenizer.token_bytes(index) for index in ids] == [b"def", b" x", b"1", b"2"]
+    assert tokenizer.token_bytes(299) == b""
+
+
+@pytest.mark.parametrize("name", ["dream", "llada", "sdar"])
+def test_random_weights_raise_no_suspicion(
+    name: str, open_family: Callable[[str], Runtime], caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.WARNING):
+        warn_of_shift(open_family(name))
+    assert not caplog.records
+
+
+@pytest.mark.parametrize(("reads_shifted", "speaks_shifted"), [(0, 0), (0, 1), (1, 0), (1, 1)])
+def test_scores_one_position_off_are_noticed(
+    reads_shifted: int,
+    speaks_shifted: int,
+    open_family: Callable[[str], Runtime],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """A model that knows the text, and says it where its rows stand or one earlier."""
+    runtime = open_family("dream" if reads_shifted else "llada")
+    tokens = runtime.tokens
+    text = [*tokens.opening(None), *runtime.loaded.tokenizer.encode(parity_text()), *tokens.closing, 0]
+
+    class Knowing(Runtime):
+        def run(self, passes: list[Pass]) -> list[Result]:
+            ids = torch.tensor([text[place + speaks_shifted] for place in passes[0].wanted.tolist()])
+            return [Result(torch.zeros(0), None, Chosen(ids, torch.ones(len(ids)), None, None, None))]
+
+    fields = {name: getattr(runtime, name) for name in Runtime.__dataclass_fields__}
+    found = measure_shift(Knowing(**fields))
+    is_wrong = reads_shifted != speaks_shifted
+    assert (found.other if is_wrong else found.own) == 1
+    with caplog.at_level(logging.WARNING):
+        warn_of_shift(Knowing(**fields))
+    assert bool(caplog.records) is is_wrong
+    assert not ShiftTest(0.2, 0.1).is_suspicious
+
+
+def parity_text() -> str:
+    from midfill_engine.shift import TEXT
+
+    return TEXT
