@@ -1,17 +1,18 @@
 """Reads and writes embedded checkpoint folders: config.json, tokenizer.json, model.safetensors. Knows no training."""
 
 import json
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final, Literal
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from huggingface_hub import split_torch_state_dict_into_shards
+from safetensors.torch import save_file
 from torch import Tensor
 
 from midfill_engine import tokenizer as tokenizers
-from midfill_engine.checkpoint_files import CheckpointError
+from midfill_engine.checkpoint_files import INDEX, CheckpointError, CheckpointFiles
 from midfill_engine.models.embedded import Embedded, EmbeddedConfig
 from midfill_engine.models.transformer import TransformerConfig
 from midfill_engine.tokenizer import Tokenizer, TokenizerError
@@ -19,6 +20,7 @@ from midfill_engine.tokenizer import Tokenizer, TokenizerError
 StoredDtype = Literal["int8", "float32", "bfloat16"]
 FAMILY: Final = "embedded"
 SCALE_SUFFIX: Final = ".scale"
+MAX_PART_BYTES: Final = 15 * 2**20
 
 
 @dataclass(frozen=True)
@@ -32,19 +34,14 @@ class LoadedModel:
 
 
 def save(folder: Path, model: Embedded, tokenizer: Tokenizer, dtype: StoredDtype = "int8") -> None:
-    """Writes `folder`, made if need be. Each file is replaced whole, so a reader never sees half of one."""
+    """Writes `folder`, made if need be, with weights in parts of MAX_PART_BYTES. Each file is replaced whole."""
     folder.mkdir(parents=True, exist_ok=True)
     tensors = {name: value.detach().cpu() for name, value in model.state_dict().items()}
     stored = quantize(tensors) if dtype == "int8" else _cast(tensors, getattr(torch, dtype))
     config = {"family": FAMILY, "tokenizer_sha256": tokenizer.sha256, **asdict(model.config)}
-    temporary = folder / "part"
-    save_file(stored, temporary)
-    temporary.chmod(0o644)  # the library makes it readable by its owner alone
-    temporary.replace(folder / "model.safetensors")
-    tokenizer.write(temporary)
-    temporary.replace(folder / "tokenizer.json")
-    temporary.write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
-    temporary.replace(folder / "config.json")
+    _write_weights(folder, stored)
+    _replace(folder / "tokenizer.json", tokenizer.write)
+    _replace_json(folder / "config.json", config)
 
 
 def load(folder: Path, device: torch.device | str = "cpu", dtype: torch.dtype = torch.float32) -> LoadedModel:
@@ -52,11 +49,10 @@ def load(folder: Path, device: torch.device | str = "cpu", dtype: torch.dtype = 
     config, tokenizer_sha256 = _read_config(folder / "config.json")
     try:
         tokenizer = Tokenizer.read(folder / "tokenizer.json")
-        stored = load_file(folder / "model.safetensors")
     except TokenizerError as error:
         raise CheckpointError(str(error)) from error
-    except (OSError, SafetensorError) as error:
-        raise CheckpointError(f"The weights {folder / 'model.safetensors'} cannot be read: {error}") from error
+    files = CheckpointFiles(folder)
+    stored = files.read(list(files.shards))
     if tokenizer.sha256 != tokenizer_sha256:
         raise CheckpointError(f"The tokenizer in {folder} is not the one its weights were trained with.")
     if tokenizer.vocab_size != config.transformer.vocab_size:
@@ -111,6 +107,34 @@ def make_random(folder: Path, *, seed: int = 0, dim: int = 64, num_layers: int =
         for parameter in model.parameters():
             parameter.normal_(std=parameter.shape[-1] ** -0.5, generator=generator)
     save(folder, model, tokenizer, "float32")
+
+
+def _write_weights(folder: Path, stored: dict[str, Tensor]) -> None:
+    """One file, or several and their index; files of an earlier save that are no part of it are removed."""
+    split = split_torch_state_dict_into_shards(
+        stored, filename_pattern="model{suffix}.safetensors", max_shard_size=MAX_PART_BYTES
+    )
+    for name, tensors in split.filename_to_tensors.items():
+        part = {tensor: stored[tensor] for tensor in tensors}
+        _replace(folder / name, lambda path, part=part: save_file(part, path))  # type: ignore[misc]
+    if split.is_sharded:
+        _replace_json(folder / INDEX, {"metadata": split.metadata, "weight_map": split.tensor_to_filename})
+    kept = {*split.filename_to_tensors, *([INDEX] if split.is_sharded else [])}
+    for path in folder.glob("model*.safetensors*"):
+        if path.name not in kept:
+            path.unlink()
+
+
+def _replace(path: Path, write: Callable[[Path], object]) -> None:
+    temporary = path.with_name("part")
+    write(temporary)
+    temporary.chmod(0o644)  # safetensors makes what it writes readable by its owner alone
+    temporary.replace(path)
+
+
+def _replace_json(path: Path, values: Mapping[str, object]) -> None:
+    text = json.dumps(values, indent=2) + "\n"
+    _replace(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
 
 
 def _cast(tensors: dict[str, Tensor], dtype: torch.dtype) -> dict[str, Tensor]:

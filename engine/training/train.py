@@ -1,6 +1,7 @@
 """The training run: stages, schedule, snapshots, log, until a deadline by the clock. Knows folders and seconds."""
 
 import json
+import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
@@ -280,8 +281,14 @@ def _record(config: RunConfig, tokenizer: Tokenizer) -> dict[str, str]:
 
 
 def _write(folder: Path, model: Embedded, tokenizer: Tokenizer, progress: Progress) -> None:
-    checkpoint.save(folder, model, tokenizer, "int8")
-    (folder / "state.json").write_text(json.dumps(asdict(progress), indent=1) + "\n", encoding="utf-8")
+    """Replaces `folder` whole: whoever reads it while the run goes on sees one snapshot, not files of two."""
+    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".") as scratch:
+        made = Path(scratch, "made")
+        checkpoint.save(made, model, tokenizer, "int8")
+        (made / "state.json").write_text(json.dumps(asdict(progress), indent=1) + "\n", encoding="utf-8")
+        if folder.exists():
+            folder.rename(Path(scratch, "old"))
+        made.rename(folder)
 
 
 @torch.no_grad()

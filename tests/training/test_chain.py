@@ -112,6 +112,20 @@ def test_engine_fills_with_the_export(finished: RunConfig, tmp_path: Path) -> No
     assert report.interval_own[0] <= report.exact_own <= report.interval_own[1]
 
 
+def test_weights_are_cut_into_parts(
+    model: Embedded, tokenizer: Tokenizer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checkpoint, "MAX_PART_BYTES", 60_000)
+    checkpoint.save(tmp_path, model, tokenizer, "float32")
+    parts = sorted(tmp_path.glob("*.safetensors"))
+    assert len(parts) > 1 and all(part.stat().st_size < 65_000 for part in parts)
+    loaded = checkpoint.load(tmp_path).model.state_dict()
+    assert all(torch.equal(value, loaded[name]) for name, value in model.state_dict().items())
+    monkeypatch.undo()
+    checkpoint.save(tmp_path, model, tokenizer, "float32")
+    assert sorted(path.name for path in tmp_path.glob("model*")) == ["model.safetensors"]
+
+
 def test_int8_costs_little(model: Embedded, batch: Batch, tokenizer: Tokenizer, tmp_path: Path) -> None:
     checkpoint.save(tmp_path, model, tokenizer, "int8")
     with torch.no_grad():
