@@ -11,8 +11,9 @@ from tests.refactor.trees import Tree, make_tree, source
 
 from midfill_infill.refactor import replace
 from midfill_infill.refactor.apply import Writer, written_holes
+from midfill_infill.refactor.digests import digest
 from midfill_infill.refactor.records import State
-from midfill_infill.refactor.replace import Swap, digest
+from midfill_infill.refactor.replace import Swap
 
 Edit = Callable[[Path, bytes], None]
 

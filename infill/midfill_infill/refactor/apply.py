@@ -14,6 +14,7 @@ from midfill_infill.broken import find_own
 from midfill_infill.document import Document
 from midfill_infill.errors import MidfillError
 from midfill_infill.refactor import guards, replace
+from midfill_infill.refactor.digests import digest
 from midfill_infill.refactor.edits import Regions
 from midfill_infill.refactor.journal import Journal
 from midfill_infill.refactor.records import (
@@ -215,7 +216,7 @@ class Writer:
         after: Regions,
         changes: tuple[Change, ...],
     ) -> Rewrite:
-        is_original = replace.digest(after.data) == file.planned_hash
+        is_original = digest(after.data) == file.planned_hash
         return Rewrite(
             file=file,
             target=target,

@@ -6,11 +6,10 @@ from pathlib import Path
 
 from midfill_infill.document import Document
 from midfill_infill.errors import MidfillError
-from midfill_infill.refactor.journal import Journal
+from midfill_infill.refactor.digests import digest
 from midfill_infill.refactor.places import Place
 from midfill_infill.refactor.plan import Planning, Request, find_holes
 from midfill_infill.refactor.records import State
-from midfill_infill.refactor.replace import digest
 
 
 @dataclass(frozen=True)
@@ -40,6 +39,10 @@ def check(place: Place, request: Request, planning: Planning) -> list[Finding]:
 
 
 def _unwritten(place: Place, names: Sequence[str] | None) -> list[Finding]:
+    if not place.run_ids():
+        return []
+    from midfill_infill.refactor.journal import Journal
+
     try:
         journal = Journal(place.find_run(), read_only=True)
     except MidfillError:

@@ -98,11 +98,11 @@ class HoleLine(BaseModel):
     hole: int
     file: str
     file_sha256: str
-    language: str | None
-    name: str | None
     kind: str
     start_byte: int
     end_byte: int
+    language: str | None = None
+    name: str | None = None
     line: int | None = None
     column: int | None = None
     state: State

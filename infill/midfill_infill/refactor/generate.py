@@ -19,10 +19,11 @@ from midfill_infill.document import Document
 from midfill_infill.errors import MidfillError
 from midfill_infill.fill import Filled, Preview, fill
 from midfill_infill.fill import Options as FillOptions
+from midfill_infill.refactor.digests import digest
 from midfill_infill.refactor.engines import Engine
 from midfill_infill.refactor.journal import Journal
 from midfill_infill.refactor.records import Change, FillRow, HoleRow, State
-from midfill_infill.refactor.replace import digest, read_content
+from midfill_infill.refactor.replace import read_content
 
 # Of these the next hole may do better; of anything else (no engine, no model) it would not.
 _OF_THIS_HOLE: Final = ("hole_too_large", "file_encoding", "file_binary", "overlapping_holes", "position_outside")

@@ -3,6 +3,7 @@
 Parsing is what planning costs, and most files need none of it. Other languages are always parsed.
 """
 
+import codecs
 import re
 from typing import Final
 
@@ -10,7 +11,7 @@ _BLANKS: Final = rb"(?:[ \t\f]*(?:#[^\n]*)?\r?\n)*"
 _HEADER_END: Final = re.compile(rb":[ \t]*(?:#[^\n]*)?(?:\r?\n|\Z)" + _BLANKS + rb"([ \t\f]*)")
 _OTHER_BLOCK: Final = re.compile(rb"[ \t\f]*(?:except|else|if|elif|for|while|try|with|finally|case|class)\b")
 _DEFINITION: Final = re.compile(rb"([ \t\f]*)(?:async[ \t]+)?def\b")
-_PLACEHOLDER: Final = re.compile(rb"\.\.\.|pass\b|raise\b(?:[ \t]*\\|[ \t]+NotImplemented)")
+_PLACEHOLDER: Final = re.compile(rb"#|\.\.\.|pass\b|raise\b(?:[ \t]*\\|[ \t]+NotImplemented)")
 _STRING: Final = re.compile(
     rb"[rRuU]?(?:(\"{3}|'{3})(?s:.*?)\1|\"(?:[^\"\\\n]|\\.)*\"|'(?:[^'\\\n]|\\.)*')[ \t]*(?:#[^\n]*)?(?:\r?\n|\Z)"
     + _BLANKS
@@ -25,6 +26,7 @@ def may_have_python_stub(data: bytes) -> bool:
     """Whether the body of a function may be nothing but a placeholder, a docstring or nothing."""
     if b"def" not in data:
         return False
+    data = data.removeprefix(codecs.BOM_UTF8)
     if b"\r" in data and b"\r" in data.replace(b"\r\n", b""):
         return True
     return any(_may_be_bare(data, match) for match in _HEADER_END.finditer(data)) or any(

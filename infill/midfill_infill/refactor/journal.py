@@ -17,6 +17,7 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 from midfill_infill.errors import MidfillError
+from midfill_infill.refactor.digests import digest
 from midfill_infill.refactor.records import (
     Change,
     FileRow,
@@ -27,7 +28,6 @@ from midfill_infill.refactor.records import (
     State,
     WriteRow,
 )
-from midfill_infill.refactor.replace import digest
 
 VERSION: Final = 1
 BUSY_TIMEOUT_S: Final = 30.0

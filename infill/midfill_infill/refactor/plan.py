@@ -17,10 +17,9 @@ from midfill_infill.errors import MidfillError
 from midfill_infill.languages import find_language
 from midfill_infill.refactor import guards, walk
 from midfill_infill.refactor.changed import ChangedLines, find_changed
-from midfill_infill.refactor.journal import Journal
+from midfill_infill.refactor.digests import digest
 from midfill_infill.refactor.places import Place, new_run_id
 from midfill_infill.refactor.records import PlannedFile, PlannedHole
-from midfill_infill.refactor.replace import digest
 from midfill_infill.refactor.selection import Selection
 
 # A file changed within the clock's grain of our looking at it may change again and keep its times.
@@ -79,6 +78,8 @@ def find_holes(place: Place, request: Request, planning: Planning) -> Iterator[P
 
 def make_run(place: Place, request: Request, planning: Planning, seed: int = 0) -> Path:
     """Plans into a new run and returns its journal, which stands only when the plan is whole."""
+    from midfill_infill.refactor.journal import Journal
+
     run_id = new_run_id()
     path = place.run_folder(run_id) / "run.db"
     young = path.with_name("planning.db")

@@ -7,7 +7,6 @@ once more, with every other writer's descriptor closed. Where the kernel cannot,
 import ctypes
 import errno
 import fcntl
-import hashlib
 import os
 import signal
 import stat
@@ -17,6 +16,8 @@ from enum import Enum, auto
 from functools import cache
 from pathlib import Path
 from typing import Final
+
+from midfill_infill.refactor.digests import digest
 
 _AT_FDCWD: Final = -100
 _RENAME_EXCHANGE: Final = 2
@@ -31,11 +32,6 @@ class Swap(Enum):
 
     DONE = auto()
     CHANGED = auto()
-
-
-def digest(data: bytes) -> bytes:
-    """What tells two contents apart: SHA-256."""
-    return hashlib.sha256(data).digest()
 
 
 @dataclass(frozen=True)

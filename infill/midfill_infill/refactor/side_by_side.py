@@ -1,13 +1,19 @@
 """A report of a run as one HTML file without scripts or links: old and new side by side. Knows rows, no terminal."""
 
+import re
 from collections.abc import Iterator, Sequence
 from difflib import HtmlDiff
 from html import escape
+from typing import Final
 
 from midfill_infill.refactor.export import Exported, exported
 from midfill_infill.refactor.journal import Journal
 from midfill_infill.refactor.records import HAS_FILL, State
 
+# Anchors and links from change to change, numbered through the life of the process, and what style sheets do better.
+_EXTRAS: Final = re.compile(
+    r' (?:id|nowrap|cellspacing|cellpadding|rules|groups)="[^"]*"|<td class="diff_next".*?</td>'
+)
 _STYLE = """
 :root { color-scheme: light dark; --add: #1a7f3733; --del: #cf222e33; --chg: #bf870033; --edge: #8884 }
 body { font: 15px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 80rem; padding: 0 1rem }
@@ -47,4 +53,4 @@ def _file(one: Exported, differ: HtmlDiff) -> Iterator[str]:
         yield f'<span class="note">confidence {fill.confidence:.2f}{errors}</span></li>'
     yield "</ul>\n"
     old, new = (data.decode(one.document.encoding, "replace").split("\n") for data in (one.before, one.after))
-    yield differ.make_table(old, new, context=True, numlines=3).replace(' nowrap="nowrap"', "") + "\n"
+    yield _EXTRAS.sub("", differ.make_table(old, new, context=True, numlines=3)) + "\n"

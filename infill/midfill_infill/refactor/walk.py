@@ -7,11 +7,13 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from pathlib import Path
-
-from pathspec import GitIgnoreSpec
+from typing import TYPE_CHECKING
 
 from midfill_infill.refactor.guards import is_generated_name, is_vendored, run_git
 from midfill_infill.refactor.places import Place
+
+if TYPE_CHECKING:
+    from pathspec import GitIgnoreSpec
 
 
 def list_files(place: Place, folder: Path | None = None) -> list[str]:
@@ -57,14 +59,21 @@ def _is_ignored(root: Path, name: str) -> bool:
 
 
 @cache
-def _read_ignores(path: Path) -> GitIgnoreSpec | None:
+def _read_ignores(path: Path) -> "GitIgnoreSpec | None":
     try:
-        return GitIgnoreSpec.from_lines(path.read_text("utf-8", "replace").splitlines())
+        lines = path.read_text("utf-8", "replace").splitlines()
     except OSError:
         return None
+    return _parse(lines)
 
 
-def read_attributes(root: Path) -> GitIgnoreSpec | None:
+def _parse(lines: Iterable[str]) -> "GitIgnoreSpec":
+    from pathspec import GitIgnoreSpec  # its import takes as long as a check of twenty files
+
+    return GitIgnoreSpec.from_lines(lines)
+
+
+def read_attributes(root: Path) -> "GitIgnoreSpec | None":
     """What the root's .gitattributes calls generated or vendored (`linguist-generated`, `linguist-vendored`)."""
     try:
         lines = (root / ".gitattributes").read_text("utf-8", "replace").splitlines()
@@ -76,11 +85,11 @@ def read_attributes(root: Path) -> GitIgnoreSpec | None:
         if any(word.split("=")[0] in ("linguist-generated", "linguist-vendored") for word in words[1:]):
             is_off = any(word.endswith("=false") for word in words[1:])
             marked.append(("!" if is_off else "") + words[0])
-    return GitIgnoreSpec.from_lines(marked) if marked else None
+    return _parse(marked) if marked else None
 
 
 def choose(
-    names: Iterable[str], globs: Sequence[str], marked: GitIgnoreSpec | None, *, include_generated: bool
+    names: Iterable[str], globs: Sequence[str], marked: "GitIgnoreSpec | None", *, include_generated: bool
 ) -> Iterator[str]:
     """Names that fit one of `globs`, as in a .gitignore and `!` for what is left out; all without globs."""
     wanted = _compile(globs)
@@ -93,8 +102,8 @@ def choose(
             yield name
 
 
-def _compile(globs: Sequence[str]) -> GitIgnoreSpec | None:
+def _compile(globs: Sequence[str]) -> "GitIgnoreSpec | None":
     if not globs:
         return None
     only_negative = all(pattern.startswith("!") for pattern in globs)
-    return GitIgnoreSpec.from_lines(["*", *globs] if only_negative else globs)
+    return _parse(["*", *globs] if only_negative else globs)

@@ -16,9 +16,10 @@ from typing import Final
 
 from midfill_infill.errors import MidfillError
 from midfill_infill.refactor import replace
+from midfill_infill.refactor.digests import digest
 from midfill_infill.refactor.journal import Journal
 from midfill_infill.refactor.records import Rewrite, Trouble, WriteRow
-from midfill_infill.refactor.replace import Swap, digest
+from midfill_infill.refactor.replace import Swap
 
 GROUP: Final = 64
 _MIN_FREE_BYTES: Final = 1 << 16

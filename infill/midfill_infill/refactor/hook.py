@@ -1,0 +1,37 @@
+"""`python -m midfill_infill.refactor.hook FILE...`: what `midfill refactor check` says, started as fast as can be.
+
+For pre-commit, which waits for it at every commit. Loads neither the command line's library nor a client.
+"""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from midfill_infill.errors import ASKED_WRONGLY, PENDING, MidfillError
+from midfill_infill.refactor.check import check
+from midfill_infill.refactor.places import find_place
+from midfill_infill.refactor.plan import Planning, Request
+from midfill_infill.refactor.selection import Selection
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """Prints findings; returns the exit code."""
+    parser = argparse.ArgumentParser(prog="midfill refactor check", description="Say what waits to be filled.")
+    parser.add_argument("files", nargs="*", metavar="FILE")
+    parser.add_argument("--recipe", metavar="NAME[=WORD]")
+    options = parser.parse_args(words)
+    try:
+        selection = Selection(stubs=options.recipe is None, recipe=options.recipe)
+        request = Request(selection, names=tuple(options.files) or None)
+        findings = check(find_place(Path(".")), request, Planning())
+    except MidfillError as error:
+        print(f"midfill: {error.sentence}", file=sys.stderr)
+        return ASKED_WRONGLY
+    for finding in findings:
+        print(finding)
+    return PENDING if findings else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

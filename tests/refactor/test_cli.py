@@ -1,0 +1,229 @@
+"""The commands as a user types them: what they print, what they exit with, what they refuse."""
+
+import fcntl
+import json
+import os
+import resource
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tests.refactor.trees import init_git
+from tests.refactor.workers import ScriptedWorkers
+from typer.testing import CliRunner, Result
+
+from midfill_infill.cli import build_app
+from midfill_infill.errors import TABLE
+from midfill_infill.refactor import engines, ray_workers
+from midfill_infill.refactor.hook import main
+from midfill_infill.refactor.places import find_place
+
+CODE = "def add(a, b):\n    ...\n\n\nclass Box:\n    def size(self):\n        raise NotImplementedError\n"
+
+
+@pytest.fixture
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = tmp_path / "repo"
+    folder.mkdir()
+    (folder / "a.py").write_text(CODE)
+    (folder / "test_a.py").write_text("import a\n\n\ndef test_a():\n    assert a.Box\n")
+    init_git(folder)
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(engines, "LocalEngine", lambda *_: ScriptedWorkers())
+    return folder
+
+
+def run(*words: str, stdin: str | None = None) -> Result:
+    return CliRunner().invoke(build_app(), ["refactor", *words], input=stdin)
+
+
+def test_the_whole_way(root: Path) -> None:
+    planned = run("plan", "--stubs")
+    assert planned.exit_code == 0 and "2 holes in 1 file" in planned.stderr
+    assert run("generate").exit_code == 0
+    assert json.loads(run("status", "--json").stdout)["holes"] == {"generated": 2}
+    assert run("review", stdin="y\nn\n").exit_code == 0
+    assert json.loads(run("status", "--json").stdout)["holes"] == {"accepted": 1, "rejected": 1}
+    checked = run("check")
+    assert checked.exit_code == 1 and "a.py: 1 accepted fill is not written" in checked.stdout
+    applied = run("apply")
+    assert applied.exit_code == 0 and "1 hole written in 1 file" in applied.stderr
+    text = (root / "a.py").read_text()
+    assert text != CODE and "raise NotImplementedError" in text
+    assert run("export").stdout.startswith("diff --git a/a.py b/a.py")
+    undone = run("undo")
+    assert undone.exit_code == 0 and (root / "a.py").read_text() == CODE
+    assert run("undo").exit_code == 0
+
+
+def test_a_dry_run_prints_the_plan_and_makes_no_run(root: Path) -> None:
+    result = run("plan", "--stubs", "--dry-run")
+    lines = [json.loads(line) for line in result.stdout.splitlines()]
+    assert [line["name"] for line in lines] == ["add", "Box.size"]
+    assert find_place(root).run_ids() == []
+
+
+def test_apply_with_verify_writes_only_what_passes(root: Path) -> None:
+    run("plan", "--stubs")
+    run("generate")
+    bad = f"{sys.executable} -c \"import sys; sys.exit('size(self):\\n        return' in open('a.py').read())\""
+    result = run("apply", "--all", "--verify", bad, "--no-sandbox")
+    assert result.exit_code == 4 and "1 kept, 1 rolled back" in result.stderr
+    text = (root / "a.py").read_text()
+    assert "NotImplementedError" in text and "..." not in text
+
+
+@pytest.mark.parametrize("form", ["patch", "jsonl", "sarif", "html", "schema"])
+def test_export(root: Path, tmp_path: Path, form: str) -> None:
+    run("plan", "--stubs")
+    run("generate")
+    out = tmp_path / "out"
+    assert run("export", "--all", "--format", form, "--out", str(out)).exit_code == 0
+    text = out.read_text()
+    assert text == run("export", "--all", "--format", form).stdout and len(text) > 200
+    if form == "patch":
+        subprocess.run(["git", "apply", "--check", str(out)], cwd=root, check=True)
+
+
+def test_shards_and_merge(root: Path, tmp_path: Path) -> None:
+    run("plan", "--stubs")
+    parts = [str(tmp_path / f"{number}") for number in (1, 2)]
+    for number, part in enumerate(parts, start=1):
+        assert run("generate", "--shard", f"{number}/2", "--out", part).exit_code == 0
+    assert json.loads(run("status", "--json").stdout)["holes"] == {"planned": 2}
+    assert "2 holes taken from 2 parts, 0 still planned" in run("merge", *parts).stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "says"),
+    [
+        (["status"], 2, "has no run yet"),
+        (["plan"], 2, "nothing says what is to be filled"),
+        (["plan", "--stubs", "nowhere"], 2, "not a folder"),
+        (["plan", "--query", "missing.scm"], 2, "cannot be read"),
+        (["plan", "--recipe", "nope"], 2, "known are fill-stubs"),
+        (["plan", "--stubs", "--changed", "no-such-commit"], 2, "git rev-parse"),
+        (["generate", "--shard", "1/2"], 2, "--shard and --out go together"),
+        (["plan", "--nonsense"], 2, "No such option"),
+        (["export", "--format", "doc"], 2, "has no run yet"),
+    ],
+)
+def test_what_is_asked_wrongly_exits_2(root: Path, words: list[str], code: int, says: str) -> None:
+    result = run(*words)
+    assert result.exit_code == code and says in result.stderr.replace("\n", " ")
+
+
+def test_refusals_exit_5(root: Path) -> None:
+    run("plan", "--stubs")
+    run("generate")
+    (root / "a.py").write_text("# mine\n" + CODE)
+    dirty = run("apply", "--all")
+    assert dirty.exit_code == 5 and "uncommitted changes: a.py" in dirty.stderr
+    assert run("apply", "--all", "--allow-dirty").exit_code == 0
+    lock = find_place(root).lock
+    with open(lock, "r+") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        held = run("undo")
+    assert held.exit_code == 5 and "holds" in held.stderr
+    (root / "a.py").write_text("x = 1\n")
+    refused = run("undo")
+    assert refused.exit_code == 5 and "changed since it was applied" in refused.stderr
+
+
+def test_failed_holes_exit_3(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engines, "LocalEngine", lambda *_: ScriptedWorkers(lambda _: "return ("))
+    run("plan", "--stubs")
+    assert run("generate").exit_code == 3
+    assert run("apply", "--all").exit_code == 0
+    assert (root / "a.py").read_text() == CODE
+
+
+def test_a_stale_hole_exits_3(root: Path) -> None:
+    run("plan", "--stubs")
+    run("generate")
+    (root / "a.py").write_text(CODE.replace("...", "return 3"))
+    result = run("apply", "--all", "--allow-dirty")
+    assert result.exit_code == 3 and "changed by somebody else" in result.stderr
+
+
+def test_a_disk_that_fails_exits_6(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run("plan", "--stubs")
+    run("generate")
+
+    def fail(*_: object, **__: object) -> int:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("midfill_infill.refactor.replace.write_all", fail)
+    result = run("apply", "--all")
+    assert result.exit_code == 6 and "a.py cannot be written" in result.stderr
+    assert (root / "a.py").read_text() == CODE and sorted(os.listdir(root)) == [".git", "a.py", "test_a.py"]
+
+
+def test_check_is_quiet_and_exits_0_when_nothing_waits(root: Path) -> None:
+    assert run("check").exit_code == 1
+    assert run("check", "test_a.py").exit_code == 0
+    (root / "a.py").write_text("x = 1\n")
+    result = run("check")
+    assert (result.exit_code, result.stdout) == (0, "")
+
+
+def test_the_hook_says_the_same_and_loads_nothing_heavy(root: Path) -> None:
+    for number in range(20):
+        (root / f"m{number}.py").write_text("def f(a):\n    return a\n\n\n" * 40)
+    names = ["a.py", *(f"m{number}.py" for number in range(20))]
+    code = (
+        "import sys; from midfill_infill.refactor.hook import main; code = main(sys.argv[1:])\n"
+        "heavy = {'httpx', 'torch', 'ray', 'pydantic', 'typer', 'rich', 'pathspec'} & set(sys.modules)\n"
+        "assert not heavy, heavy\n"
+        "sys.exit(code)"
+    )
+    result = subprocess.run([sys.executable, "-c", code, *names], capture_output=True, text=True, cwd=root)
+    assert (result.returncode, result.stderr) == (1, "")
+    assert result.stdout == run("check", *names).stdout
+    assert main(["test_a.py"]) == 0 and main(["--recipe", "nope"]) == 2
+
+
+def test_the_hook_of_twenty_files_takes_little(root: Path) -> None:
+    """A bound that only a new heavy import or a parse of everything would break; docs/refactor.md has the time."""
+    for number in range(20):
+        (root / f"m{number}.py").write_text("def f(a):\n    return a\n\n\n" * 40)
+    words = [sys.executable, "-m", "midfill_infill.refactor.hook", *(f"m{number}.py" for number in range(20))]
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    subprocess.run(words, check=True, cwd=root)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    assert after.ru_utime - before.ru_utime < 1.0
+
+
+def test_ray_that_is_not_installed_is_named(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(name: str) -> object:
+        raise ImportError(name)
+
+    monkeypatch.setattr(ray_workers, "import_module", missing)
+    run("plan", "--stubs")
+    result = run("generate", "--ray", "2")
+    assert result.exit_code == 2 and "pip install 'midfill[ray]'" in result.stderr
+
+
+def test_help_of_every_command_names_no_missing_option() -> None:
+    for name in (
+        "plan",
+        "generate",
+        "merge",
+        "review",
+        "apply",
+        "verify",
+        "undo",
+        "status",
+        "export",
+        "check",
+        "recipes",
+    ):
+        result = run(name, "--help")
+        assert result.exit_code == 0 and name in result.stdout
+
+
+def test_every_next_step_continues_its_sentence() -> None:
+    for entry in TABLE.values():
+        assert entry.next_step and not entry.next_step.endswith(".")

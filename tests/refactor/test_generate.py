@@ -1,0 +1,241 @@
+"""Fills come from workers, are journaled one by one, and are the same whatever happens beside them."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from tests.refactor.workers import ScriptedWorkers
+
+from midfill_infill.errors import MidfillError
+from midfill_infill.refactor.engines import AnswerCache, Engine
+from midfill_infill.refactor.export import exported, patch
+from midfill_infill.refactor.generate import Options, Progress, generate, hole_seed, reroll
+from midfill_infill.refactor.journal import Journal
+from midfill_infill.refactor.places import Place, find_place
+from midfill_infill.refactor.plan import Planning, Request, make_run
+from midfill_infill.refactor.records import State
+from midfill_infill.refactor.selection import Selection
+from midfill_infill.refactor.shards import Part, Shard, merge
+
+NUM_FILES, NUM_HOLES = 6, 18
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    root = tmp_path / "repo"
+    root.mkdir()
+    for number in range(NUM_FILES):
+        functions = (f"def f_{number}_{index}(a, b):\n    ...\n" for index in range(3))
+        (root / f"m{number}.py").write_text(f"# module {number}\n\n\n" + "\n\n".join(functions))
+    return find_place(root)
+
+
+def new_run(place: Place, seed: int = 0) -> Path:
+    return make_run(place, Request(Selection(stubs=True)), Planning(), seed)
+
+
+def fill_run(
+    place: Place, run: Path, workers: ScriptedWorkers, jobs: int = 2, cache: AnswerCache | None = None
+) -> Progress:
+    with Journal(run) as journal:
+        return generate(journal, place.root, Engine(workers, cache), Options(jobs=jobs))
+
+
+def patch_of(run: Path) -> bytes:
+    with Journal(run) as journal:
+        return b"".join(patch(one) for one in exported(journal, (State.GENERATED,)))
+
+
+@pytest.mark.parametrize("jobs", [1, 2, 7])
+def test_the_patch_does_not_depend_on_what_is_in_flight(place: Place, jobs: int) -> None:
+    first, second = new_run(place, seed=5), new_run(place, seed=5)
+    progress = fill_run(place, first, ScriptedWorkers(), jobs=1)
+    assert (progress.done, progress.accepted, progress.failed) == (NUM_HOLES, NUM_HOLES, 0)
+    fill_run(place, second, ScriptedWorkers(delay_s=0.002), jobs=jobs)
+    assert patch_of(first) == patch_of(second) != b""
+    other = new_run(place, seed=6)
+    fill_run(place, other, ScriptedWorkers(), jobs=jobs)
+    assert patch_of(other) != patch_of(first)
+
+
+def test_seed_zero_asks_for_the_likeliest_fill_of_every_hole(place: Place) -> None:
+    run, workers = new_run(place), ScriptedWorkers()
+    fill_run(place, run, workers)
+    assert {(request.seed, request.temperature) for request in workers.asked} == {(0, 0.0)}
+    with Journal(run) as journal:
+        seeds = {hole_seed(3, b"x", hole) for hole in journal.holes_in(State.GENERATED)}
+    assert len(seeds) == NUM_HOLES // NUM_FILES and 0 not in seeds
+
+
+def test_an_engine_that_dies_is_revived_and_nothing_is_lost(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("midfill_infill.refactor.generate._WAIT_S", 0.0)
+    run, workers = new_run(place), ScriptedWorkers(die_at=(3, 4, 11))
+    assert fill_run(place, run, workers).accepted == NUM_HOLES
+    assert workers.num_revived == 3
+
+
+def test_what_was_made_before_an_engine_fails_for_good_is_kept(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("midfill_infill.refactor.generate._WAIT_S", 0.0)
+    run = new_run(place)
+    with pytest.raises(MidfillError) as raised:
+        fill_run(place, run, ScriptedWorkers(die_at=tuple(range(7, 100))), jobs=1)
+    assert raised.value.code == "engine_died"
+    with Journal(run) as journal:
+        assert journal.counts()[State.GENERATED] == 6
+    again = ScriptedWorkers()
+    fill_run(place, run, again)
+    assert len(again.asked) == NUM_HOLES - 6
+
+
+def test_a_kill_loses_no_journaled_hole_and_none_is_asked_again(place: Place, tmp_path: Path) -> None:
+    run, log = new_run(place), tmp_path / "asked"
+    code = (
+        "import sys; sys.path.insert(0, sys.argv[3])\n"
+        "from pathlib import Path\n"
+        "from tests.refactor.workers import ScriptedWorkers, by_content\n"
+        "from midfill_infill.refactor.engines import Engine\n"
+        "from midfill_infill.refactor.generate import Options, generate\n"
+        "from midfill_infill.refactor.journal import Journal\n"
+        "journal = Journal(Path(sys.argv[1]))\n"
+        "show = lambda progress: print(progress.done, flush=True)\n"
+        "generate(journal, Path(sys.argv[2]), Engine(ScriptedWorkers(delay_s=0.02)), Options(jobs=2), show)\n"
+    )
+    root = str(Path(__file__).parent.parent.parent)
+    words = [sys.executable, "-c", code, str(run), str(place.root), root]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True, start_new_session=True) as process:
+        assert process.stdout is not None
+        said = 0
+        for line in process.stdout:
+            said = int(line)
+            if said >= 5:
+                os.killpg(process.pid, signal.SIGKILL)
+                break
+    with Journal(run) as journal:
+        assert journal.check_integrity() == "ok"
+        kept = {hole.id for hole in journal.holes_in(State.GENERATED)}
+    assert said <= len(kept) < NUM_HOLES
+    workers = ScriptedWorkers()
+    assert fill_run(place, run, workers).done == NUM_HOLES - len(kept) == len(workers.asked)
+    whole = new_run(place)
+    fill_run(place, whole, ScriptedWorkers())
+    assert patch_of(run) == patch_of(whole)
+    assert not log.exists()
+
+
+def test_the_cache_answers_the_same_question_once(place: Place, tmp_path: Path) -> None:
+    cache = AnswerCache(tmp_path / "answers.db")
+    first, second, third = new_run(place), new_run(place), new_run(place, seed=9)
+    assert fill_run(place, first, ScriptedWorkers(), cache=cache).cached == 0
+    workers = ScriptedWorkers()
+    assert fill_run(place, second, workers, cache=cache).cached == NUM_HOLES and workers.asked == []
+    assert fill_run(place, third, workers, cache=cache).cached == 0
+    assert patch_of(first) == patch_of(second)
+    cache.close()
+
+
+def test_a_file_that_changed_after_the_plan_is_stale(place: Place) -> None:
+    run = new_run(place)
+    (place.root / "m0.py").write_text("x = 1\n")
+    (place.root / "m1.py").unlink()
+    progress = fill_run(place, run, ScriptedWorkers())
+    with Journal(run) as journal:
+        counts = journal.counts()
+        reasons = {hole.reason.split(" (")[0] for hole in journal.holes_in(State.STALE)}
+    assert progress.failed == 6 and counts == {State.STALE: 6, State.GENERATED: 12}
+    assert reasons == {"its file changed after it was planned", "its file cannot be read"}
+
+
+@pytest.mark.parametrize(("answer", "state"), [("", State.FAILED), ("...", State.FAILED)])
+def test_a_fill_that_changes_nothing_fails(place: Place, answer: str, state: State) -> None:
+    run = new_run(place)
+    progress = fill_run(place, run, ScriptedWorkers(lambda _: answer))
+    with Journal(run) as journal:
+        assert journal.counts() == {state: NUM_HOLES} and journal.accept_all() == 0
+    assert progress.accepted == 0
+
+
+def test_syntax_errors_are_counted_and_not_accepted(place: Place) -> None:
+    run = new_run(place)
+    assert fill_run(place, run, ScriptedWorkers(lambda _: "return (")).accepted == 0
+    with Journal(run) as journal:
+        assert journal.counts() == {State.GENERATED: NUM_HOLES} and journal.accept_all() == 0
+
+
+def test_shards_put_together_are_the_whole(place: Place, tmp_path: Path) -> None:
+    whole, parted = new_run(place, seed=2), new_run(place, seed=2)
+    fill_run(place, whole, ScriptedWorkers())
+    parts = [tmp_path / f"part-{number}.jsonl" for number in (1, 2, 3)]
+    with Journal(parted) as journal:
+        run_id = str(journal.get_meta("run"))
+        for number, path in enumerate(parts, start=1):
+            part = Part(path, run_id)
+            shard = Shard.parse(f"{number}/3")
+            generate(journal, place.root, Engine(ScriptedWorkers()), Options(), only=shard.takes, sink=part.write)
+            part.close()
+        data = parts[1].read_bytes()
+        parts[1].write_bytes(data[:-20])  # the last line was cut short by a crash
+        assert merge(journal, parts) == NUM_HOLES - 1
+        assert journal.counts() == {State.GENERATED: NUM_HOLES - 1, State.PLANNED: 1}
+        part = Part(parts[1], run_id)
+        shard = Shard.parse("2/3")
+        workers = ScriptedWorkers()
+        left = lambda hole: shard.takes(hole) and hole.id not in part.done  # noqa: E731
+        generate(journal, place.root, Engine(workers), Options(), only=left, sink=part.write)
+        part.close()
+        assert len(workers.asked) == 1
+        assert merge(journal, parts) == 1 and merge(journal, parts) == 0
+    assert patch_of(parted) == patch_of(whole)
+
+
+@pytest.mark.parametrize("text", ["", "1", "0/2", "3/2", "a/b", "-1/2", "1/2/3"])
+def test_a_shard_that_is_not_understood(text: str) -> None:
+    with pytest.raises(MidfillError) as raised:
+        Shard.parse(text)
+    assert raised.value.code == "bad_shard"
+
+
+def test_parts_of_another_run_are_refused(place: Place, tmp_path: Path) -> None:
+    one, other = new_run(place), new_run(place)
+    with Journal(one) as journal:
+        part = Part(tmp_path / "part", str(journal.get_meta("run")))
+        generate(journal, place.root, Engine(ScriptedWorkers()), Options(), sink=part.write)
+        part.close()
+    with Journal(other) as journal, pytest.raises(MidfillError) as raised:
+        merge(journal, [tmp_path / "part"])
+    assert raised.value.code == "run_damaged"
+
+
+def test_reroll_draws_another_fill_as_the_next_attempt(place: Place) -> None:
+    run, engine = new_run(place), Engine(ScriptedWorkers())
+    fill_run(place, run, ScriptedWorkers())
+    with Journal(run) as journal:
+        first = journal.fill(journal.hole(1))
+        again = journal.fill(reroll(journal, place.root, journal.hole(1), engine, Options()))
+    assert first is not None and again is not None
+    assert (first.attempt, again.attempt) == (0, 1) and first.seed == 0 != again.seed and first.new != again.new
+
+
+def test_progress_says_how_long_is_left() -> None:
+    progress = Progress(done=20, total=100, accepted=10, failed=1, cached=0, elapsed_s=10.0)
+    assert progress.per_minute == 120 and progress.left_s == 40
+    assert Progress(0, 5, 0, 0, 0, 0.0).left_s is None
+
+
+def test_a_run_ends_early_when_it_is_interrupted(place: Place) -> None:
+    run = new_run(place)
+    seen: list[int] = []
+
+    def stop(progress: Progress) -> None:
+        seen.append(progress.done)
+        raise KeyboardInterrupt
+
+    with Journal(run) as journal:
+        began = time.monotonic()
+        with pytest.raises(KeyboardInterrupt):
+            generate(journal, place.root, Engine(ScriptedWorkers(delay_s=0.01)), Options(jobs=2), stop)
+        assert time.monotonic() - began < 5
+        assert journal.counts()[State.GENERATED] == seen[0] < NUM_HOLES

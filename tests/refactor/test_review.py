@@ -1,0 +1,113 @@
+"""Answers of a review are kept one by one, and mean what the keys say."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from tests.refactor.trees import Tree, make_tree, source
+from tests.refactor.workers import ScriptedWorkers
+
+from midfill_infill.refactor.engines import Engine
+from midfill_infill.refactor.generate import Options, reroll
+from midfill_infill.refactor.records import HoleRow, State
+from midfill_infill.refactor.review import Answers, Tools, review
+
+
+class Script:
+    """Answers in turn; the input ends behind the last one."""
+
+    def __init__(self, answers: Sequence[str], edited: str | None = None) -> None:
+        self.answers, self.edited = list(answers), edited
+        self.shown: list[str] = []
+        self.diffs: list[bytes] = []
+
+    def show(self, text: str) -> None:
+        self.shown.append(text)
+
+    def show_diff(self, diff: bytes, encoding: str) -> None:
+        self.diffs.append(diff)
+
+    def ask(self, question: str) -> str:
+        return self.answers.pop(0) if self.answers else ""
+
+    def edit(self, text: str, suffix: str) -> str | None:
+        assert suffix == "py"
+        return self.edited
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Tree:
+    return make_tree(tmp_path / "repo", {f"m{n}.py": source(n) for n in range(2)}, state=State.GENERATED)
+
+
+def hold(tree: Tree, screen: Script, tools: Tools | None = None) -> tuple[Answers, list[str]]:
+    with tree.open() as journal:
+        answers = review(journal, screen, tools or Tools())
+        return answers, [str(journal.hole(number).state) for number in range(1, 7)]
+
+
+@pytest.mark.parametrize(
+    ("keys", "states"),
+    [
+        ("ynq", ["accepted", "rejected", *["generated"] * 4]),
+        ("ya", ["accepted"] * 6),
+        ("yd", ["accepted", "rejected", "rejected", *["generated"] * 3]),
+        ("nna", ["rejected", "rejected", *["accepted"] * 4]),
+        ("ybn", ["rejected", *["generated"] * 5]),
+        ("b", ["generated"] * 6),
+        ("", ["generated"] * 6),
+        ("?ss y", ["accepted", *["generated"] * 5]),
+    ],
+)
+def test_keys(tree: Tree, keys: str, states: list[str]) -> None:
+    screen = Script([key for key in keys if key != " "])
+    answers, found = hold(tree, screen)
+    assert found == states
+    assert answers == Answers(states.count("accepted"), states.count("rejected"), states.count("generated"))
+    assert screen.diffs and screen.diffs[0].startswith(b"diff --git")
+
+
+def test_a_review_goes_on_where_it_stopped(tree: Tree) -> None:
+    hold(tree, Script("yn"))
+    _, states = hold(tree, Script("yyyy"))
+    assert states == ["accepted", "rejected", *["accepted"] * 4]
+
+
+def test_accepting_all_takes_no_syntax_errors_along(tree: Tree) -> None:
+    with tree.open() as journal:
+        fill = journal.fill(journal.hole(4))
+        assert fill is not None
+        journal.add_fills([(type(fill)(4, 0, 0, fill.old, b"return (", 1, 0.5), tree.before["m1.py"])])
+    _, states = hold(tree, Script("a"))
+    assert states == ["accepted"] * 3 + ["generated"] + ["accepted"] * 2
+
+
+def test_an_edited_fill_is_the_next_attempt(tree: Tree) -> None:
+    hold(tree, Script("ey", edited="return 7\n"))
+    with tree.open() as journal:
+        fill = journal.fill(journal.hole(1))
+    assert fill is not None and (fill.attempt, fill.new) == (1, b"return 7")
+
+
+def test_reroll_and_test(tree: Tree) -> None:
+    engine = Engine(ScriptedWorkers())
+    tested: list[int] = []
+    with tree.open() as journal:
+
+        def again(hole: HoleRow) -> HoleRow:
+            return reroll(journal, tree.root, hole, engine, Options())
+
+        def test(hole: HoleRow) -> bool:
+            tested.append(hole.id)
+            return False
+
+        screen = Script("rty")
+        review(journal, screen, Tools(again, test))
+        assert journal.hole(1).attempt == 1 and tested == [1] and "FAILS with this fill" in screen.shown
+        assert screen.diffs[0] != screen.diffs[1]
+
+
+def test_keys_without_their_tools_say_so(tree: Tree) -> None:
+    screen = Script("rt")
+    hold(tree, screen)
+    assert "there is no engine to ask again" in screen.shown and "give --command to test with" in screen.shown

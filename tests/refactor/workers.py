@@ -1,0 +1,52 @@
+"""Workers that answer by themselves, for tests: what a fill is follows from its request alone."""
+
+import hashlib
+import threading
+import time
+from collections.abc import Callable
+
+from midfill_engine.wire import FilledHole, HoleSegment, InfillRequest, InfillResponse, ModelInfo, Stats
+from midfill_infill.errors import MidfillError
+
+Answer = Callable[[InfillRequest], str]
+
+
+def by_content(request: InfillRequest) -> str:
+    """A body that no other request has."""
+    return f"return {int(hashlib.sha256(request.model_dump_json().encode()).hexdigest()[:6], 16)}"
+
+
+class ScriptedWorkers:
+    """Answers with `answer(request)` after `delay_s`; dies at the requests numbered in `die_at`, until revived."""
+
+    def __init__(self, answer: Answer = by_content, *, delay_s: float = 0.0, die_at: tuple[int, ...] = ()) -> None:
+        self.answer, self.delay_s, self.die_at = answer, delay_s, set(die_at)
+        self.asked: list[InfillRequest] = []
+        self.num_revived = 0
+        self._lock = threading.Lock()
+
+    def models(self) -> tuple[ModelInfo, ...]:
+        info = ModelInfo(
+            id="scripted", family="fake", parameters=1, device="cpu", dtype="float32",
+            max_context_tokens=512, max_hole_tokens=64,
+        )  # fmt: skip
+        return (info,)
+
+    def infill(self, request: InfillRequest) -> InfillResponse:
+        with self._lock:
+            self.asked.append(request)
+            if len(self.asked) in self.die_at:
+                raise MidfillError("engine_died", "the engine is not running")
+        time.sleep(self.delay_s)
+        text = self.answer(request)
+        holes = [segment for segment in request.segments if isinstance(segment, HoleSegment)]
+        filled = FilledHole(text=text, tokens=[(0, len(text))] if text else [], confidence=[0.5] if text else [])
+        stats = Stats(steps=1, forwards=1, tokens=1, ms=1.0)
+        rows = [[filled] * len(holes)] * request.n
+        return InfillResponse(model="scripted", holes=rows[0], alternatives=rows[1:], stats=stats)
+
+    def revive(self) -> None:
+        self.num_revived += 1
+
+    def close(self) -> None:
+        return
