@@ -289,6 +289,7 @@ def make_row(
     num_masked = max(1, canvas.num_masked)
     if plan.policy.may_expand:
         num_masked = min(MAX_STEPS, 2 * (num_masked + int(canvas.expandable.sum())))
+    num_steps = request.steps or max(1, sampler.count_steps(num_masked, quality))
     keeps_context = context is not None and plan.cache.attentions == {"context_frozen"}
     return Row(
         runtime=runtime,
@@ -299,7 +300,7 @@ def make_row(
         sampler=sampler,
         cache=plan.cache,
         policy=plan.policy,
-        num_steps=min(num_masked, request.steps or max(1, sampler.count_steps(num_masked, quality))),
+        num_steps=num_steps if sampler.takes_back else min(num_masked, num_steps),
         quality=quality,
         temperature=request.temperature or (ALTERNATIVE_TEMPERATURE if index else 0.0),
         top_p=request.top_p,

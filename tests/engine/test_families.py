@@ -23,6 +23,8 @@ from midfill_engine.models.choice import Chosen
 from midfill_engine.models.packed import Pass, Result
 from midfill_engine.models.registry import FAMILIES, find_family
 from midfill_engine.runtime import Runtime, load_runtime
+from midfill_engine.samplers import SAMPLERS, Decision, StepState
+from midfill_engine.samplers.threshold import Threshold
 from midfill_engine.shift import ShiftTest, measure_shift, warn_of_shift
 from midfill_engine.wire import InfillRequest
 
@@ -338,3 +340,43 @@ def parity_text() -> str:
     from midfill_engine.shift import TEXT
 
     return TEXT
+
+
+@pytest.mark.parametrize("sampler", list(SAMPLERS))
+def test_every_sampler_keeps_the_promises_of_a_fill(sampler: str, open_family: Callable[[str], Runtime]) -> None:
+    """Anchors stay, no mask is left, the step bound holds, and the same seed gives the same text."""
+    hole = {"draft": "ab    yz", "keep": [[0, 2], [6, 8]], "min_tokens": 6, "max_tokens": 6}
+    request = ask(hole, sampler=sampler, temperature=0.7, seed=3, steps=5)
+    runtime = open_family("llada")
+    events, first = run(denoise(runtime, request))
+    again = run(denoise(runtime, request))[1]
+    assert first.holes == again.holes
+    assert first.holes[0].text.startswith("ab") and first.holes[0].text.endswith("yz")
+    assert first.stats.steps <= 5
+    assert first.stats.tokens == 6
+    assert all(event.holes[0].text.startswith("ab") for event in events)
+
+
+def test_shadow_rows_change_nothing_for_the_others(
+    open_family: Callable[[str], Runtime], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[torch.Tensor] = []
+
+    class Shadowed(Threshold):
+        needs_support = True
+
+        def decide(self, state: StepState) -> Decision:
+            if state.proposals.support is not None:
+                seen.append(state.proposals.support)
+            return super().decide(state)
+
+    runtime = open_family("llada")
+    request = ask(quality=1.0)
+    plain = run(denoise(runtime, request, lengths="fixed"))[1]
+    monkeypatch.setattr(SAMPLERS, "_variants", {"threshold": Shadowed})
+    shadowed = run(denoise(runtime, request, lengths="fixed"))[1]
+    assert [hole.text for hole in shadowed.holes] == [hole.text for hole in plain.holes]
+    assert shadowed.holes[0].confidence == pytest.approx(plain.holes[0].confidence, abs=1e-5)
+    assert all(((values > 0) & (values < 1)).any() for values in seen)
+    with pytest.raises(RequestError, match="shifted"):
+        run(denoise(open_family("dream"), request))

@@ -4,9 +4,41 @@ from typing import Final
 
 from midfill_engine.registry import Registry
 from midfill_engine.samplers.base import Credit, Decision, Proposals, Sampler, StepState
+from midfill_engine.samplers.credit import CreditThreshold
+from midfill_engine.samplers.dream import Dream
+from midfill_engine.samplers.entropy import Entropy
+from midfill_engine.samplers.entropy_bound import EntropyBound
+from midfill_engine.samplers.factor import Factor
+from midfill_engine.samplers.hierarchy import Hierarchy
+from midfill_engine.samplers.margin import Margin
+from midfill_engine.samplers.p2 import P2
+from midfill_engine.samplers.pipeline import Pipeline
+from midfill_engine.samplers.prophet import Prophet
+from midfill_engine.samplers.random import Random
+from midfill_engine.samplers.remdm import ReMDM
 from midfill_engine.samplers.threshold import Threshold
 from midfill_engine.samplers.topk import TopK
+from midfill_engine.samplers.wino import Wino
 
-SAMPLERS: Final[Registry[type[Sampler]]] = Registry("sampler", {"threshold": Threshold, "topk": TopK})
+SAMPLERS: Final[Registry[type[Sampler]]] = Registry(
+    "sampler",
+    {
+        "threshold": Threshold,
+        "factor": Factor,
+        "entropy-bound": EntropyBound,
+        "credit": CreditThreshold,
+        "hierarchy": Hierarchy,
+        "prophet": Prophet,
+        "pipeline": Pipeline,
+        "wino": Wino,
+        "remdm": ReMDM,
+        "p2": P2,
+        "dream": Dream,
+        "entropy": Entropy,
+        "margin": Margin,
+        "topk": TopK,
+        "random": Random,
+    },
+)
 
 __all__ = ["SAMPLERS", "Credit", "Decision", "Proposals", "Sampler", "StepState"]

@@ -90,12 +90,14 @@ class Sampler:
 
     One instance serves one row of one fill, so it may remember what it saw. `is_scaled`: its confidence is taken after
     temperature and top-p. `needs_support`: settled tokens are scored anew each step, at one more row a token.
+    `takes_back`: it masks settled positions again, so it may use more steps than there are positions.
     """
 
     needs_entropy = False
     needs_margin = False
     is_scaled = False
     needs_support = False
+    takes_back = False
 
     def count_steps(self, num_masked: int, quality: float) -> int:
         """The bound on steps for a request that names none."""

@@ -1,0 +1,22 @@
+"""Settles the positions of least entropy while their entropies, less the largest, stay within a bound.
+
+EB-Sampler (arXiv 2505.24857, section 4): the bound limits the error of settling them as if independent. The dial: the
+bound is 0.75 (1 - q) nats; one position is always within it.
+"""
+
+import torch
+
+from midfill_engine.samplers.base import Decision, Sampler, StepState
+
+
+class EntropyBound(Sampler):
+    needs_entropy = True
+
+    def decide(self, state: StepState) -> Decision:
+        assert state.proposals.entropy is not None
+        bound = 0.75 * (1 - state.quality)
+        entropy = state.proposals.entropy.masked_fill(~state.masked, torch.inf)
+        ordered = entropy.sort(dim=1, stable=True).values  # ascending, so the largest of a prefix is its last
+        before = ordered.cumsum(dim=1) - ordered
+        count = ((before <= bound) & ordered.isfinite()).sum(dim=1)
+        return Decision(state.best(torch.maximum(count, state.quota), -entropy))

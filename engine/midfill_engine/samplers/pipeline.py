@@ -1,0 +1,35 @@
+"""Works on several blocks of the canvas at once, each begun when the one before is under way (D2F, arXiv 2508.09192).
+
+A block joins when the one before has a tenth settled. Until that has 95 % settled it settles only what is sure, then at
+least its surest position. For models fine-tuned to it; the weights stay LLaDA's or Dream's.
+"""
+
+from typing import Final
+
+import torch
+
+from midfill_engine.samplers.base import Decision, Sampler, StepState
+from midfill_engine.samplers.threshold import threshold_of
+
+BLOCK_TOKENS: Final = 16
+JOIN_SHARE: Final = 0.1
+ACT_SHARE: Final = 0.95
+
+
+class Pipeline(Sampler):
+    def decide(self, state: StepState) -> Decision:
+        settle = torch.zeros_like(state.masked)
+        share_before = 1.0
+        is_sure = state.proposals.confidence >= threshold_of(state.quality)
+        for start in range(0, state.masked.shape[1], BLOCK_TOKENS):
+            if share_before < JOIN_SHARE:
+                break
+            here = torch.zeros_like(state.masked)
+            here[:, start : start + BLOCK_TOKENS] = state.masked[:, start : start + BLOCK_TOKENS]
+            settle |= here & is_sure
+            if share_before >= ACT_SHARE and bool(here.any()):
+                confidence = state.proposals.confidence.masked_fill(~here, -1.0)
+                settle |= here & (confidence == confidence.amax(dim=1, keepdim=True))
+            num_here = min(BLOCK_TOKENS, state.masked.shape[1] - start)
+            share_before = 1 - float(here.sum()) / num_here
+        return Decision(settle if bool(settle.any()) else state.best(state.quota.clamp(max=1)))
