@@ -47,6 +47,11 @@ def main(arguments: list[str] | None = None) -> None:
     step.add_argument("--num-gaps", type=int, default=300)
     step.add_argument("--context", type=int, default=256)
     step.add_argument("--device", default="cpu")
+    step = steps.add_parser("evaluate-baseline", help="the same for a run with --objective fim")
+    step.add_argument("folder", type=Path)
+    step.add_argument("pack", type=Path)
+    step.add_argument("--num-gaps", type=int, default=300)
+    step.add_argument("--context", type=int, default=256)
     step = steps.add_parser("complete", help="fill the gaps of a task file, for scoring by tests")
     step.add_argument("checkpoint", type=Path)
     step.add_argument("tasks", type=Path)
@@ -130,6 +135,12 @@ def _evaluate(**options: Any) -> None:
     print(json.dumps(asdict(evaluate(**options)), indent=1))
 
 
+def _evaluate_baseline(**options: Any) -> None:
+    from training.baseline import evaluate_baseline
+
+    print(json.dumps(asdict(evaluate_baseline(**options)), indent=1))
+
+
 def _complete(**options: Any) -> None:
     from training.evaluate import complete
 
@@ -146,6 +157,7 @@ STEPS: dict[str, Callable[..., None]] = {
     "lengths": _lengths,
     "sources": _sources,
     "evaluate": _evaluate,
+    "evaluate-baseline": _evaluate_baseline,
     "complete": _complete,
 }
 

@@ -22,10 +22,10 @@ class Losses:
 
 
 def causal_loss(model: Embedded, ids: Tensor) -> Losses:
-    """Next-token loss of `ids` [B, T + 1]; all heads count from the left."""
+    """Next-token loss of `ids` [B, T + 1], none where padding is next; all heads count from the left."""
     positions = torch.arange(ids.shape[1] - 1, device=ids.device).expand(ids.shape[0], -1)
     hidden, _ = model.transformer(ids[:, :-1], positions, causal=True)
-    loss = F.cross_entropy(model.transformer.logits(hidden).flatten(0, 1), ids[:, 1:].flatten())
+    loss = F.cross_entropy(model.transformer.logits(hidden).flatten(0, 1), ids[:, 1:].flatten(), ignore_index=PAD)
     return Losses(loss, loss.detach(), torch.zeros_like(loss))
 
 

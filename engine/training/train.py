@@ -17,6 +17,7 @@ from midfill_engine import checkpoint
 from midfill_engine.models.embedded import Embedded, EmbeddedConfig
 from midfill_engine.models.transformer import TransformerConfig
 from midfill_engine.tokenizer import Tokenizer
+from training.data.fim import draw_fim
 from training.data.loader import Loader
 from training.data.pack import read_pack
 from training.data.rows import Batch, Noise, RowShape, collate, draw_example
@@ -32,7 +33,8 @@ COOLDOWN_NOISE: Final = Noise(full_share=0.40)
 class RunConfig:
     """One run. The defaults are the recipe for one GPU; the README says what a CPU run changes.
 
-    `num_steps` ends a run by its steps rather than by the clock, which makes it repeatable.
+    `num_steps` ends a run by its steps rather than by the clock, which makes it repeatable. `objective` is `spans`, or
+    `fim` for the autoregressive baseline on the same data.
     """
 
     pack: Path
@@ -41,6 +43,7 @@ class RunConfig:
     deadline_s: float
     num_steps: int = 0
     resume: Path | None = None
+    objective: str = "spans"
     dim: int = 640
     num_layers: int = 10
     num_heads: int = 10
@@ -117,7 +120,7 @@ class _Run:
         self.device = torch.device(config.device)
         self.optimizers = make_optimizers(model, config.muon_lr, config.adam_lr)
         self.average = Average(model, config.ema)
-        self.validation = validation_batch(config, tokenizer)
+        self.validation = validation_fims(config, tokenizer) if is_fim(config) else validation_batch(config, tokenizer)
         self.started, self.first_step = started, progress.step
         self.base_seconds = progress.seconds
         self.saved_at = time.monotonic()
@@ -136,6 +139,19 @@ class _Run:
         return (time.monotonic() - self.started) / self.config.deadline_s
 
     def run(self) -> None:
+        if is_fim(self.config):
+            self._run_fim()
+        else:
+            self._run_spans()
+
+    def _run_fim(self) -> None:
+        batches = self.loader.fims(self.progress.step, self.config.causal_rows)
+        self._stage("fim", batches, 1 - self.config.cooldown)
+        self.save("plateau")
+        self._stage("cooldown", batches, 1.0)
+        self.save("snapshot")
+
+    def _run_spans(self) -> None:
         causal_share = 0.0 if self.config.resume else self.config.ar_fraction
         if causal_share > 0:
             self._stage("causal", self.loader.streams(self.progress.step, self.config.causal_rows), causal_share)
@@ -222,7 +238,7 @@ class _Run:
 
     @torch.no_grad()
     def _validate(self) -> float:
-        total, rows = 0.0, len(self.validation.context_ids)
+        total, rows = 0.0, _num_rows(self.validation)
         for first in range(0, rows, 16):
             losses = self._losses(self.validation, slice(first, first + 16))
             total += losses.token.item() * min(16, rows - first)
@@ -239,6 +255,19 @@ def validation_batch(config: RunConfig, tokenizer: Tokenizer, num_rows: int = 64
     rng = np.random.default_rng(12345)
     examples = [draw_example(pack, tokenizer, config.shape, rng) for _ in range(num_rows)]
     return collate(examples, config.shape, PLATEAU_NOISE, rng)
+
+
+def validation_fims(config: RunConfig, tokenizer: Tokenizer, num_rows: int = 64) -> NDArray[np.int64]:
+    """The baseline's rows of held-out packages. Their loss counts the context too: compare it with its own kind."""
+    pack, rng = read_pack(config.pack, "validation"), np.random.default_rng(12345)
+    return np.stack([draw_fim(pack, tokenizer, config.shape.computed + 1, rng) for _ in range(num_rows)])
+
+
+def is_fim(config: RunConfig) -> bool:
+    """Raises ValueError where the objective is neither of the two."""
+    if config.objective not in ("spans", "fim"):
+        raise ValueError(f"There is no objective named {config.objective!r}; known: spans, fim.")
+    return config.objective == "fim"
 
 
 def embedded_config(config: RunConfig, vocab_size: int) -> EmbeddedConfig:

@@ -9,11 +9,12 @@ import pytest
 import torch
 
 from midfill_engine import checkpoint
-from midfill_engine.models.embedded import Embedded
+from midfill_engine.models.embedded import EOS, Embedded
 from midfill_engine.tokenizer import Tokenizer
+from training.baseline import MAX_NEW_TOKENS, Baseline, evaluate_baseline
 from training.data.pack import read_pack
 from training.data.rows import Batch, Noise, collate, draw_example
-from training.evaluate import evaluate
+from training.evaluate import Gap, evaluate
 from training.export import export, write_sources
 from training.lengths import refit
 from training.objective import span_hidden, span_loss, to_device
@@ -89,6 +90,33 @@ def test_resumed_run_goes_on(finished: RunConfig, tmp_path: Path) -> None:
     assert rows[0]["step"] == before["step"] + 1 and progress.tokens > before["tokens"]
     assert {row.get("stage") for row in rows} <= {"spans", "cooldown", None}
     assert [row for row in rows if "saved" in row][-1]["validation_nats"] < before["validation_nats"] + 0.3
+
+
+def test_baseline_learns_and_fills(finished: RunConfig, tokenizer: Tokenizer, tmp_path: Path) -> None:
+    train(replace(finished, out=tmp_path, objective="fim", num_steps=40))
+    rows = read_log(tmp_path)
+    assert {str(row["stage"]) for row in rows if "stage" in row} == {"fim", "cooldown"}
+    assert [row for row in rows if "saved" in row][-1]["validation_nats"] < 0.8 * rows[0]["token_nats"]
+    report = evaluate_baseline(tmp_path / "snapshot", finished.pack, num_gaps=8, context=96)
+    assert 0 < report.bits_per_byte < 8 and report.interval_own[0] <= report.exact_own <= report.interval_own[1]
+
+
+def test_baseline_decodes_as_it_scores(finished: RunConfig, tmp_path: Path) -> None:
+    """The cached greedy fill is what repeated full passes choose."""
+    export(finished.out, tmp_path, "toy")
+    baseline = Baseline(tmp_path, context=64)
+    gap = Gap("python", "def add(a, b):\n    total = a + b\n    ", "", "\n    return total\n")
+    ids, _, lead, tail = baseline.parts(gap)
+    found: list[int] = []
+    while len(found) < MAX_NEW_TOKENS:
+        full = torch.tensor([[*ids, *found]])
+        hidden, _ = baseline.transformer(full, torch.arange(full.shape[1])[None], causal=True)
+        found.append(int(baseline.transformer.logits(hidden[0, -1]).argmax()))
+        if found[-1] == EOS:
+            found.pop()
+            break
+    text = baseline.tokenizer.decode_bytes(found).decode("utf-8", errors="replace")
+    assert baseline.fill(gap) == text.removeprefix(lead) + tail
 
 
 def test_other_tokenizer_is_refused(finished: RunConfig, tmp_path: Path) -> None:

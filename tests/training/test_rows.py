@@ -12,6 +12,7 @@ import torch
 from midfill_engine.models.embedded import DELETE, EOS, LENGTH_BUCKETS, MASK, PAD, lay_out
 from midfill_engine.tokenizer import Tokenizer, opening_ids
 from training.data import spans
+from training.data.fim import MIDDLE, PREFIX, SUFFIX, draw_fim
 from training.data.loader import Loader
 from training.data.pack import read_pack, squeeze, unpack
 from training.data.rows import (
@@ -219,6 +220,23 @@ def test_batches_draw_from_sets_that_arrive(pack_folder: Path, tmp_path: Path) -
         assert not np.array_equal(before[0].context_ids, after[0].context_ids)
     finally:
         loader.close()
+
+
+def test_fim_rows_hold_the_document(pack_folder: Path, tokenizer: Tokenizer, rng: np.random.Generator) -> None:
+    pack = read_pack(pack_folder, "train")
+    files = [
+        tokenizer.decode_bytes(pack.tokens[start : start + length].tolist()).decode()
+        for start, length in zip(pack.starts, pack.lengths, strict=True)
+    ]
+    for _ in range(50):
+        row = draw_fim(pack, tokenizer, 120, rng).tolist()
+        assert len(row) == 120
+        ids = row[: row.index(EOS)]
+        assert set(row[row.index(EOS) + 1 :]) <= {PAD}
+        before, after, middle = (ids.index(special) for special in (PREFIX, SUFFIX, MIDDLE))
+        parts = (ids[before + 1 : after], ids[middle + 1 :], ids[after + 1 : middle])
+        document = b"".join(tokenizer.decode_bytes(part) for part in parts).decode()
+        assert any(document.strip("\n") in file for file in files)
 
 
 def test_buckets_cover_every_gap() -> None:

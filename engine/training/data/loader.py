@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from midfill_engine.tokenizer import Tokenizer
+from training.data.fim import draw_fim
 from training.data.pack import Pack, read_pack, sets_of
 from training.data.rows import Batch, Noise, RowShape, collate, draw_example, draw_stream
 
@@ -56,6 +57,14 @@ class Loader:
             if len(waiting) > self.ahead:
                 yield waiting.popleft().result()
 
+    def fims(self, first: int, rows: int) -> Iterator[NDArray[np.int64]]:
+        """`rows` rows [B, T + 1] for the baseline from number `first` on, for ever: half of them plain streams."""
+        waiting: deque[Future[NDArray[np.int64]]] = deque()
+        for index in range(first, 2**62):
+            waiting.append(self.executor.submit(_fims, self.shape, rows, (self.seed, index)))
+            if len(waiting) > self.ahead:
+                yield waiting.popleft().result()
+
     def close(self) -> None:
         self.executor.shutdown(wait=True, cancel_futures=True)
 
@@ -74,3 +83,11 @@ def _spans(shape: RowShape, rows: int, noise: Noise, seed: tuple[int, int]) -> B
 def _streams(shape: RowShape, rows: int, seed: tuple[int, int]) -> NDArray[np.int64]:
     (worker,) = _WORKER
     return draw_stream(worker.refresh(), shape, rows, np.random.default_rng(seed))
+
+
+def _fims(shape: RowShape, rows: int, seed: tuple[int, int]) -> NDArray[np.int64]:
+    (worker,) = _WORKER
+    pack, rng = worker.refresh(), np.random.default_rng(seed)
+    streams = draw_stream(pack, shape, rows // 2, rng)
+    fims = [draw_fim(pack, worker.tokenizer, shape.computed + 1, rng) for _ in range(rows - len(streams))]
+    return np.concatenate((streams, np.stack(fims)))[rng.permutation(rows)]
