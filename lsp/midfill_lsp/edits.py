@@ -35,9 +35,10 @@ def find_document(server: LanguageServer, uri: str, version: int | None) -> Sync
 
 
 def check_takes_edits(server: LanguageServer) -> None:
+    """Raises FillFailed. Resource operations stand in documentChanges only: Neovim names those alone."""
     client = server.client_capabilities.workspace
     edits = client.workspace_edit if client and client.apply_edit else None
-    if edits is None or not edits.document_changes:
+    if edits is None or not (edits.document_changes or edits.resource_operations):
         raise FillFailed("Midfill: this editor does not take versioned edits (workspace/applyEdit, documentChanges).")
 
 

@@ -184,6 +184,8 @@ class Fills:
         found = self._pending.find(same.id if same else params.id)
         if found is None:
             raise FillFailed("Midfill: that fill is no longer pending.")
+        if found.expected is not None:
+            raise FillFailed("Midfill: the editor has not told yet that it took the fill; try again.")
         return found
 
     def _close(self, pending: Pending) -> Done:

@@ -7,7 +7,7 @@ from midfill_infill.fill import Candidate, Filled, FilledHole
 from midfill_infill.reroll import keep_ranges
 from midfill_infill.spans import Hole
 from midfill_lsp.messages import Draft
-from midfill_lsp.text import Moves, Span, SyncedDocument, to_units
+from midfill_lsp.text import Moves, Span, SyncedDocument, to_units, trim
 
 MAX_PENDING = 64
 
@@ -43,7 +43,6 @@ class Pending:
     moves: Moves
     expected: str | None
     newline: str
-    patience: int = 8
 
     @property
     def num_tokens(self) -> int:
@@ -52,13 +51,13 @@ class Pending:
     def follow(self) -> bool:
         """Takes in the document's last changes; False where the fill cannot be found any more."""
         if self.expected is not None:
-            # The client's echo of our own edit: from that text on, edits are the user's.
-            if self.document.source != self.expected:
-                self.patience -= 1
-                return self.patience > 0
-            self.expected = None
+            # The client's echo of our own edit, in which later typing may be merged already.
+            start, end = trim(self.expected, self.document.source)
             self.moves.clear()
-            return True
+            self.moves.add(start, end, len(self.document.source) - len(self.expected) + end - start)
+            if self.document.source == self.expected:
+                self.moves.clear()
+            self.expected = None
         alive = all(hole.carry(self.moves) for hole in self.holes)
         self.moves.clear()
         return alive
@@ -113,8 +112,8 @@ class PendingFills:
         self._last_id += 1
         pending = Pending(self._last_id, document, list(holes), filled, seed, moves, expected, newline)
         self._fills[pending.id] = pending
-        if document.source == expected:
-            pending.follow()
+        if moves or document.source == expected:
+            self.follow(document)
         while len(self._fills) > MAX_PENDING:
             self.drop(next(iter(self._fills.values())))
         return pending

@@ -157,6 +157,9 @@ class Moves:
         """[start, end) was replaced by `new_length` code points."""
         self._edits.append((start, end, new_length))
 
+    def __bool__(self) -> bool:
+        return bool(self._edits)
+
     def clear(self) -> None:
         self._edits.clear()
 

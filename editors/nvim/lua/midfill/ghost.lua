@@ -1,0 +1,91 @@
+-- Ghost text: Neovim's own where it has vim.lsp.inline_completion (0.12), else drawn here from the same request.
+local M = {}
+
+local namespace = vim.api.nvim_create_namespace('midfill.ghost')
+local shown -- { buffer, row, column, end_column, text } of what is on the screen, on 0.11
+local sent = {} -- client and request on the way, on 0.11
+
+local function hide()
+  if shown then
+    vim.api.nvim_buf_clear_namespace(shown.buffer, namespace, 0, -1)
+    shown = nil
+  end
+end
+
+local function show(buffer, row, column, item, encoding)
+  local line = vim.api.nvim_buf_get_lines(buffer, row, row + 1, false)[1] or ''
+  local stop = item.range and vim.str_byteindex(line, encoding, item.range['end'].character, false) or column
+  shown = { buffer = buffer, row = row, column = column, end_column = stop, text = item.insertText }
+  local lines = vim.split(item.insertText, '\n')
+  local rest = {}
+  for index = 2, #lines do
+    table.insert(rest, { { lines[index], 'MidfillGuess' } })
+  end
+  vim.api.nvim_buf_set_extmark(buffer, namespace, row, column, {
+    virt_text = { { lines[1], 'MidfillGuess' } }, virt_text_pos = 'inline', virt_lines = #rest > 0 and rest or nil,
+  })
+end
+
+--- Asks for ghost text at the cursor; an answer for another place than the cursor's is dropped.
+function M.request()
+  hide()
+  local buffer = vim.api.nvim_get_current_buf()
+  local client = vim.lsp.get_clients({ name = 'midfill', bufnr = buffer })[1]
+  if not client then
+    return
+  end
+  if sent.id then
+    client:cancel_request(sent.id)
+  end
+  local row, column = unpack(vim.api.nvim_win_get_cursor(0))
+  local params = vim.lsp.util.make_position_params(0, client.offset_encoding)
+  params.context = { triggerKind = 2 }
+  local _, id = client:request('textDocument/inlineCompletion', params, function(_, result)
+    local now = vim.api.nvim_win_get_cursor(0)
+    local item = result and (result.items or result)[1]
+    if item and vim.fn.mode() == 'i' and now[1] == row and now[2] == column and vim.api.nvim_get_current_buf() == buffer then
+      show(buffer, row - 1, column, item, client.offset_encoding)
+    end
+  end, buffer)
+  sent.id = id
+end
+
+--- Takes the ghost text; false where there is none.
+function M.accept()
+  if vim.lsp.inline_completion then
+    return vim.lsp.inline_completion.get()
+  end
+  if not shown then
+    return false
+  end
+  local ghost, lines = shown, vim.split(shown.text, '\n')
+  hide()
+  vim.schedule(function()
+    vim.api.nvim_buf_set_text(ghost.buffer, ghost.row, ghost.column, ghost.row, ghost.end_column, lines)
+    local last = #lines == 1 and ghost.column + #lines[1] or #lines[#lines]
+    vim.api.nvim_win_set_cursor(0, { ghost.row + #lines, last })
+  end)
+  return true
+end
+
+function M.setup(options)
+  local group = vim.api.nvim_create_augroup('midfill.ghost', {})
+  if vim.lsp.inline_completion then
+    vim.api.nvim_create_autocmd('LspAttach', { group = group, callback = function(event)
+      local client = vim.lsp.get_client_by_id(event.data.client_id)
+      if client and client.name == 'midfill' then
+        vim.lsp.inline_completion.enable(true, { client_id = client.id })
+      end
+    end })
+  else
+    vim.api.nvim_create_autocmd({ 'TextChangedI', 'CursorMovedI' }, { group = group, callback = M.request })
+    vim.api.nvim_create_autocmd({ 'InsertLeave', 'BufLeave' }, { group = group, callback = hide })
+  end
+  if options.keys then
+    vim.keymap.set('i', options.ghost_accept, function()
+      return M.accept() and '' or options.ghost_accept
+    end, { expr = true, desc = 'Midfill: take the ghost text' })
+  end
+end
+
+return M

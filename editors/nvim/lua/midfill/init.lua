@@ -1,0 +1,222 @@
+-- Commands and keys of Midfill. The server makes the fills and puts them in; marks.lua draws, ghost.lua suggests.
+local marks = require('midfill.marks')
+
+local M = { status = nil }
+local holes = {} -- buffer -> extmarks of holes that wait to be filled jointly
+local last_token = 0
+
+---@class midfill.Options set as vim.g.midfill before the plugin loads
+---@field keys? boolean whether to map keys (true)
+---@field operator? string fills what a motion covers, or the visual selection ('gm')
+---@field ghost_accept? string takes the ghost text, in insert mode ('<C-l>')
+---@field accept? string keeps a pending fill ('<C-y>')
+---@field discard? string puts back what was there before a pending fill ('<C-e>')
+---@field reroll? string fills a pending fill again, keeping its surest tokens and what was typed ('<C-g>')
+---@field next? string shows the next alternative of a pending fill ('<C-n>')
+local options = {
+  keys = true, operator = 'gm', ghost_accept = '<C-l>', accept = '<C-y>', discard = '<C-e>', reroll = '<C-g>',
+  next = '<C-n>',
+}
+
+local function fail(message)
+  vim.notify(message, vim.log.levels.ERROR)
+end
+
+local function client_of(buffer)
+  local client = vim.lsp.get_clients({ name = 'midfill', bufnr = buffer })[1]
+  if not client then
+    fail('Midfill: no server runs for this buffer; see :checkhealth midfill')
+  end
+  return client
+end
+
+--- A position as the server counts it. `row` and the byte `column` count from 0.
+local function position(client, buffer, row, column)
+  local line = vim.api.nvim_buf_get_lines(buffer, row, row + 1, false)[1] or ''
+  local character = vim.str_utfindex(line, client.offset_encoding, math.min(column, #line), false)
+  return { line = row, character = character }
+end
+
+local function range_of(client, buffer, start_row, start_column, end_row, end_column)
+  return {
+    start = position(client, buffer, start_row, start_column),
+    ['end'] = position(client, buffer, end_row, end_column),
+  }
+end
+
+local function cursor_range(client, buffer)
+  local row, column = unpack(vim.api.nvim_win_get_cursor(0))
+  return range_of(client, buffer, row - 1, column, row - 1, column)
+end
+
+--- Maps the keys of a pending fill in its buffer, or takes them away.
+local function map_pending(buffer, is_pending)
+  for _, name in ipairs({ 'accept', 'discard', 'reroll', 'next' }) do
+    pcall(vim.keymap.del, 'n', options[name], { buffer = buffer })
+    if is_pending and options.keys then
+      vim.keymap.set('n', options[name], function() M.run(name, buffer) end, { buffer = buffer, desc = 'Midfill: ' .. name })
+    end
+  end
+end
+
+local function take_answer(buffer)
+  return function(error, result)
+    marks.clear_preview(buffer)
+    if error then
+      return error.code ~= vim.lsp.protocol.ErrorCodes.RequestCancelled and error.code ~= -32800 and fail(error.message)
+    end
+    marks.clear_pending(buffer)
+    local is_pending = result.holes ~= nil and result.id ~= nil
+    if is_pending then
+      marks.pending(buffer, result, vim.lsp.get_clients({ name = 'midfill', bufnr = buffer })[1].offset_encoding, options)
+    end
+    vim.b[buffer].midfill_pending = is_pending and result.id or nil
+    map_pending(buffer, is_pending)
+  end
+end
+
+local function next_token(buffer)
+  last_token = last_token + 1
+  marks.expect(last_token, buffer)
+  return last_token
+end
+
+--- Asks for a fill of `what` (body, selection, stubs, hole) and has the server put it in as one undo step.
+function M.fill(what, ranges, extra)
+  local buffer = vim.api.nvim_get_current_buf()
+  local client = client_of(buffer)
+  if not client then
+    return
+  end
+  local params = vim.tbl_extend('force', {
+    uri = vim.uri_from_bufnr(buffer), what = what, version = vim.lsp.util.buf_versions[buffer], apply = true,
+    ranges = ranges or { cursor_range(client, buffer) }, previewToken = next_token(buffer), alternatives = 3,
+  }, extra or {})
+  local _, id = client:request('midfill/fill', params, take_answer(buffer), buffer)
+  M.cancel = function()
+    client:cancel_request(id)
+    marks.clear_preview(buffer)
+  end
+end
+
+--- Runs accept, discard, reroll, shorter, longer, next or finish on the buffer's pending or running fill.
+function M.run(name, buffer)
+  buffer = buffer or vim.api.nvim_get_current_buf()
+  local client = client_of(buffer)
+  if not client then
+    return
+  end
+  local argument = { id = name ~= 'finish' and vim.b[buffer].midfill_pending or nil }
+  if name == 'shorter' or name == 'longer' then
+    argument.length, name = name, 'reroll'
+  end
+  if name == 'reroll' then
+    argument.previewToken = next_token(buffer)
+  end
+  local params = { command = 'midfill.' .. name, arguments = { next(argument) and argument or vim.empty_dict() } }
+  local done = name == 'finish' and function() end or take_answer(buffer)
+  client:request('workspace/executeCommand', params, done, buffer)
+end
+
+--- Remembers the selection, or the cursor, as one of the holes that `:Midfill holes` fills jointly.
+function M.add(range)
+  local buffer = vim.api.nvim_get_current_buf()
+  holes[buffer] = holes[buffer] or {}
+  table.insert(holes[buffer], marks.hole(buffer, range))
+end
+
+--- Fills all remembered holes of the buffer in one pass: each sees the others while they are written.
+function M.fill_holes()
+  local buffer = vim.api.nvim_get_current_buf()
+  local client = client_of(buffer)
+  local ranges = {}
+  for _, mark in ipairs(client and holes[buffer] or {}) do
+    table.insert(ranges, range_of(client, buffer, unpack(marks.take_hole(buffer, mark))))
+  end
+  holes[buffer] = nil
+  if #ranges == 0 then
+    return client and fail('Midfill: add holes first, with :Midfill add')
+  end
+  M.fill('selection', ranges)
+end
+
+--- The range between two marks as { row, column, row, column }, from 0, the end not in it.
+local function marked(first, last, linewise)
+  local from, to = vim.api.nvim_buf_get_mark(0, first), vim.api.nvim_buf_get_mark(0, last)
+  local line = vim.api.nvim_buf_get_lines(0, to[1] - 1, to[1], false)[1] or ''
+  if linewise then
+    return { from[1] - 1, 0, to[1] - 1, #line }
+  end
+  local column = math.min(to[2], math.max(#line - 1, 0))
+  return { from[1] - 1, from[2], to[1] - 1, #line == 0 and 0 or column + vim.str_utf_end(line, column + 1) + 1 }
+end
+
+--- The operator: fills what the motion covered.
+function M.operator(kind)
+  if kind == nil then
+    vim.o.operatorfunc = "v:lua.require'midfill'.operator"
+    return 'g@'
+  end
+  local client = client_of(0)
+  if client then
+    M.fill('selection', { range_of(client, 0, unpack(marked('[', ']', kind == 'line'))) })
+  end
+end
+
+--- A word or two for a statusline: '', 'midfill', 'midfill …' while it fills, 'midfill !' after a failure.
+function M.statusline()
+  local status = M.status
+  if not status then
+    return ''
+  end
+  return 'midfill' .. (status.busy and ' …' or status.kind == 'Error' and ' !' or '')
+end
+
+local subcommands = {
+  body = function() M.fill('body') end,
+  stubs = function() M.fill('stubs', {}) end,
+  hole = function() M.fill('hole') end,
+  holes = M.fill_holes,
+  cancel = function() if M.cancel then M.cancel() end end,
+  status = function() vim.print(M.status or 'Midfill has not been used yet') end,
+  selection = function(command)
+    local client = client_of(0)
+    if client then
+      local row = vim.fn.line('.') - 1
+      local range = command.range == 0 and { row, 0, row, #vim.api.nvim_get_current_line() }
+        or marked('<', '>', vim.fn.visualmode() == 'V')
+      M.fill('selection', { range_of(client, 0, unpack(range)) })
+    end
+  end,
+  add = function(command)
+    local row, column = unpack(vim.api.nvim_win_get_cursor(0))
+    M.add(command.range > 0 and marked('<', '>', vim.fn.visualmode() == 'V') or { row - 1, column, row - 1, column })
+  end,
+}
+for _, name in ipairs({ 'accept', 'discard', 'reroll', 'shorter', 'longer', 'next', 'finish' }) do
+  subcommands[name] = function() M.run(name) end
+end
+
+local function complete(lead)
+  return vim.tbl_filter(function(name) return vim.startswith(name, lead) end, vim.fn.sort(vim.tbl_keys(subcommands)))
+end
+
+function M.setup()
+  vim.g.loaded_midfill = true
+  options = vim.tbl_extend('force', options, vim.g.midfill or {})
+  vim.api.nvim_create_user_command('Midfill', function(command)
+    local run = subcommands[command.args == '' and 'body' or command.args]
+    if not run then
+      return fail('Midfill: no such command; known are ' .. table.concat(complete(''), ', '))
+    end
+    run(command)
+  end, { nargs = '?', range = true, complete = complete, desc = 'Fill gaps in code' })
+  if options.keys then
+    vim.keymap.set('n', options.operator, M.operator, { expr = true, desc = 'Midfill: fill what a motion covers' })
+    vim.keymap.set('x', options.operator, ':Midfill selection<CR>', { silent = true, desc = 'Midfill: fill the selection' })
+  end
+  require('midfill.ghost').setup(options)
+  vim.lsp.enable('midfill')
+end
+
+return M

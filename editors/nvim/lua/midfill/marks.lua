@@ -1,0 +1,135 @@
+-- Draws with extmarks only: a fill while it sharpens, a pending fill's weakest tokens, holes that wait. Asks nothing.
+local M = {}
+
+local preview = vim.api.nvim_create_namespace('midfill.preview')
+local pending = vim.api.nvim_create_namespace('midfill.pending')
+local waiting = vim.api.nvim_create_namespace('midfill.holes')
+local buffers = {} -- preview token -> buffer
+local WEAK_SHARE = 0.1
+
+vim.api.nvim_set_hl(0, 'MidfillSettled', { default = true, link = 'String' })
+vim.api.nvim_set_hl(0, 'MidfillGuess', { default = true, link = 'Comment' })
+vim.api.nvim_set_hl(0, 'MidfillOld', { default = true, link = 'NonText' })
+vim.api.nvim_set_hl(0, 'MidfillWeak', { default = true, underdotted = true })
+vim.api.nvim_set_hl(0, 'MidfillHint', { default = true, link = 'Comment' })
+vim.api.nvim_set_hl(0, 'MidfillHole', { default = true, link = 'Visual' })
+
+--- The buffer's byte column of a position of the server.
+local function column(buffer, place, encoding)
+  local line = vim.api.nvim_buf_get_lines(buffer, place.line, place.line + 1, false)[1] or ''
+  return vim.str_byteindex(line, encoding, math.min(place.character, vim.str_utfindex(line, encoding)), false)
+end
+
+local function encoding_of(buffer)
+  local client = vim.lsp.get_clients({ name = 'midfill', bufnr = buffer })[1]
+  return client and client.offset_encoding or 'utf-8'
+end
+
+--- The offset in bytes of an offset in units of the encoding.
+local function byte(text, unit, encoding)
+  return vim.str_byteindex(text, encoding, unit, false)
+end
+
+--- A hole's text as virtual lines: what is settled in one colour, guesses in another.
+function M.virtual_lines(text, settled, encoding)
+  local lines, line, position = {}, {}, 0
+  local function put(stop, group)
+    for piece, line_end in text:sub(position + 1, stop):gmatch('([^\n]*)(\n?)') do
+      if piece ~= '' then
+        table.insert(line, { piece, group })
+      end
+      if line_end ~= '' then
+        table.insert(lines, #line > 0 and line or { { '', group } })
+        line = {}
+      end
+    end
+    position = math.max(position, stop)
+  end
+  for _, span in ipairs(settled) do
+    put(byte(text, span[1], encoding), 'MidfillGuess')
+    put(byte(text, span[2], encoding), 'MidfillSettled')
+  end
+  put(#text, 'MidfillGuess')
+  table.insert(lines, line)
+  return lines
+end
+
+--- Previews of a token belong to a buffer.
+function M.expect(token, buffer)
+  buffers[token] = buffer
+end
+
+function M.preview(params)
+  local buffer = buffers[params.token]
+  if not buffer or not vim.api.nvim_buf_is_valid(buffer) then
+    return
+  end
+  local encoding = encoding_of(buffer)
+  vim.api.nvim_buf_clear_namespace(buffer, preview, 0, -1)
+  for _, hole in ipairs(params.holes) do
+    local from, to = hole.range.start, hole.range['end']
+    local start_column = column(buffer, from, encoding)
+    local lines = M.virtual_lines(hole.text, hole.settled, encoding)
+    table.insert(lines[1], 1, { (' '):rep(start_column), 'MidfillGuess' })
+    pcall(vim.api.nvim_buf_set_extmark, buffer, preview, from.line, start_column, {
+      end_row = to.line, end_col = column(buffer, to, encoding), hl_group = 'MidfillOld', virt_lines = lines,
+    })
+  end
+end
+
+function M.clear_preview(buffer)
+  vim.api.nvim_buf_clear_namespace(buffer, preview, 0, -1)
+  for token, other in pairs(buffers) do
+    buffers[token] = other ~= buffer and other or nil
+  end
+end
+
+--- Underlines the weakest tenth of a pending fill's tokens, and says at its first line what can be done with it.
+function M.pending(buffer, result, encoding, keys)
+  local tokens = {}
+  for _, hole in ipairs(result.holes) do
+    for index, span in ipairs(hole.tokens) do
+      table.insert(tokens, { hole = hole, from = span[1], to = span[2], confidence = hole.confidence[index] })
+    end
+  end
+  table.sort(tokens, function(one, other) return one.confidence < other.confidence end)
+  for index = 1, math.ceil(#tokens * WEAK_SHARE) do
+    local token = tokens[index]
+    local place, text = token.hole.range.start, token.hole.text
+    local from, to = byte(text, token.from, encoding), byte(text, token.to, encoding)
+    local before = text:sub(1, from)
+    local _, num_lines = before:gsub('\n', '')
+    local start = num_lines > 0 and #before:match('[^\n]*$') or column(buffer, place, encoding) + from
+    pcall(vim.api.nvim_buf_set_extmark, buffer, pending, place.line + num_lines, start, {
+      end_row = place.line + num_lines, end_col = start + to - from, hl_group = 'MidfillWeak', strict = false,
+    })
+  end
+  local hint = ('  ◆ %s keep · %s reroll · %s next · %s discard'):format(keys.accept, keys.reroll, keys.next, keys.discard)
+  if result.newErrors > 0 then
+    hint = ('  ▲ %d new syntax error(s)'):format(result.newErrors) .. hint
+  end
+  vim.api.nvim_buf_set_extmark(buffer, pending, result.holes[1].range.start.line, 0, {
+    virt_text = { { hint, 'MidfillHint' } }, virt_text_pos = 'eol',
+  })
+end
+
+function M.clear_pending(buffer)
+  vim.api.nvim_buf_clear_namespace(buffer, pending, 0, -1)
+end
+
+--- Marks a hole that waits; `range` is { row, column, row, column } from 0.
+function M.hole(buffer, range)
+  return vim.api.nvim_buf_set_extmark(buffer, waiting, range[1], range[2], {
+    end_row = range[3], end_col = range[4], hl_group = 'MidfillHole', right_gravity = false, end_right_gravity = true,
+    virt_text = range[1] == range[3] and range[2] == range[4] and { { '□', 'MidfillHole' } } or nil, virt_text_pos = 'inline',
+  })
+end
+
+--- Where a waiting hole is now; it no longer waits.
+function M.take_hole(buffer, mark)
+  local row, start, details = unpack(vim.api.nvim_buf_get_extmark_by_id(buffer, waiting, mark, { details = true }))
+  vim.api.nvim_buf_del_extmark(buffer, waiting, mark)
+  return { row, start, details.end_row or row, details.end_col or start }
+end
+
+return M

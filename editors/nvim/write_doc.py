@@ -1,0 +1,71 @@
+"""Writes doc/midfill.txt from the plugin's source: `python editors/nvim/write_doc.py`; `--check` only compares."""
+
+import re
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).parent
+PAGE = HERE / "doc" / "midfill.txt"
+COMMANDS = {
+    "body": "fill the body of the function at the cursor; the same as :Midfill alone",
+    "selection": "fill the visual selection, or the line of the cursor",
+    "stubs": "fill all stubs of the file jointly",
+    "hole": "fill at the cursor",
+    "add": "remember the selection, or the cursor, as a hole",
+    "holes": "fill all remembered holes jointly",
+    "accept": "keep the pending fill",
+    "discard": "put back what was there before the pending fill",
+    "reroll": "fill again; the surest tokens and what was typed stay",
+    "shorter": "fill again with fewer tokens",
+    "longer": "fill again with more tokens",
+    "next": "show the next alternative",
+    "finish": "end the running fill now, with its present guesses",
+    "cancel": "stop the running fill",
+    "status": "what the server last said of itself",
+}
+
+
+def render() -> str:
+    source = (HERE / "lua/midfill/init.lua").read_text(encoding="utf-8")
+    marks = (HERE / "lua/midfill/marks.lua").read_text(encoding="utf-8")
+    config = (HERE / "lsp/midfill.lua").read_text(encoding="utf-8")
+    listed = re.search(r"local subcommands = \{\n(.*?)\n\}\n.*?ipairs\(\{ (.*?) \}\)", source, re.DOTALL)
+    assert listed
+    known = set(re.findall(r"^  (\w+) =", listed[1], re.MULTILINE)) | set(re.findall(r"'(\w+)'", listed[2]))
+    assert known == COMMANDS.keys(), f"the help does not know {known ^ COMMANDS.keys()}"
+    options = re.findall(r"---@field (\w+)\? \w+ (.*)", source)
+    functions = re.findall(r"((?:^---? .*\n)+)function M\.(\w+)\((.*?)\)", source, re.MULTILINE)
+    groups = re.findall(r"nvim_set_hl\(0, '(\w+)'", marks)
+    filetypes = re.findall(r"'(\w+)'", re.search(r"filetypes = \{(.*?)\}", config, re.DOTALL)[1])  # type: ignore[index]
+    parts = [
+        _section("midfill", "Fills gaps in code with a local diffusion language model."),
+        "Needs Neovim 0.11 or newer and the command `midfill`. Put this folder on 'runtimepath'.\n"
+        f"It starts the server for {', '.join(filetypes)}.\n"
+        "See |:checkhealth| midfill. Change how the server runs, and its settings, with\n>lua\n"
+        "    vim.lsp.config('midfill', { settings = { midfill = { device = 'cpu' } } })\n<\n",
+        _section("midfill-commands", "COMMANDS"),
+        "".join(f":Midfill {name:<12}{text}\n" for name, text in COMMANDS.items()),
+        _section("midfill-options", "OPTIONS"),
+        "Keys of the table |g:midfill|, set before the plugin loads.\n\n",
+        "".join(f"{name:<15}{text}\n" for name, text in options),
+        _section("midfill-functions", "FUNCTIONS"),
+        "".join(f"require('midfill').{name}({args})\n{_comment(text)}\n" for text, name, args in functions),
+        _section("midfill-highlights", "HIGHLIGHTS"),
+        "".join(f"{group}\n" for group in groups),
+        "\nvim:tw=100:ft=help:norl:\n",
+    ]
+    return "\n".join(parts)
+
+
+def _section(tag: str, title: str) -> str:
+    return "=" * 100 + f"\n{title:<60}{f'*{tag}*':>40}\n"
+
+
+def _comment(text: str) -> str:
+    return "".join(f"    {line.lstrip('-').strip()}\n" for line in text.splitlines())
+
+
+if __name__ == "__main__":
+    if "--check" in sys.argv:
+        sys.exit(PAGE.read_text(encoding="utf-8") != render() and "run: python editors/nvim/write_doc.py")
+    PAGE.write_text(render(), encoding="utf-8")

@@ -1,0 +1,268 @@
+-- Runs in a headless Neovim with the plugin and a real server whose fills follow a script. Prints one line a test.
+local FILL, GUESS = "return 'ß😀'", "return '😀ß' or x"
+local SOURCE = { '# 😀', 'import os', '', '', 'def first(a):', "    '''Doc.'''", '    ...', '', '', 'def second(b):', '    return b + 1' }
+local tests, names = {}, {}
+local midfill = require('midfill')
+local notices = {}
+vim.notify = function(message) table.insert(notices, message) end
+
+local function test(name, run)
+  tests[name] = run
+  table.insert(names, name)
+end
+
+local function equal(got, wanted, what)
+  if not vim.deep_equal(got, wanted) then
+    error(('%s\n  got    %s\n  wanted %s'):format(what or 'not equal', vim.inspect(got), vim.inspect(wanted)), 2)
+  end
+end
+
+local function wait(what, condition, timeout_ms)
+  if not vim.wait(timeout_ms or tonumber(vim.env.TEST_WAIT_MS or 10000), condition, 5) then
+    error('waited in vain for ' .. what .. '; notices: ' .. vim.inspect(notices), 2)
+  end
+end
+
+local function client()
+  return vim.lsp.get_clients({ name = 'midfill', bufnr = 0 })[1]
+end
+
+local function lines() return vim.api.nvim_buf_get_lines(0, 0, -1, false) end
+local function with(row, text)
+  local changed = vim.deepcopy(SOURCE)
+  changed[row] = text
+  return changed
+end
+local function configure(values)
+  client():notify('workspace/didChangeConfiguration', { settings = { midfill = vim.tbl_isempty(values) and vim.empty_dict() or values } })
+end
+local function marks_of(name)
+  local namespace = vim.api.nvim_get_namespaces()['midfill.' .. name]
+  return vim.api.nvim_buf_get_extmarks(0, namespace, 0, -1, { details = true })
+end
+local function pending() return vim.b.midfill_pending end
+local function shown()
+  local text = {}
+  for _, mark in ipairs(marks_of('preview')) do
+    for _, line in ipairs(mark[4].virt_lines or {}) do
+      for _, chunk in ipairs(line) do
+        table.insert(text, chunk[2] .. ':' .. chunk[1])
+      end
+    end
+  end
+  return table.concat(text, '|')
+end
+local function press(keys) vim.api.nvim_feedkeys(vim.keycode(keys), 'xt', false) end
+
+local count = 0
+local function open(source)
+  count = count + 1
+  vim.cmd('enew!')
+  vim.api.nvim_buf_set_name(0, ('%s/test%d.py'):format(vim.env.TEST_FOLDER, count))
+  local levels = vim.bo.undolevels
+  vim.bo.undolevels = -1 -- the text is where undo ends
+  vim.api.nvim_buf_set_lines(0, 0, -1, false, source or SOURCE)
+  vim.bo.undolevels = levels
+  vim.bo.filetype = 'python'
+  wait('the server', function() return client() and client().initialized end)
+  configure({})
+  notices = {}
+end
+
+test('ghost text is shown and taken', function()
+  open({ 'def f():', '    ', '' })
+  vim.api.nvim_win_set_cursor(0, { 2, 4 })
+  local taken = false
+  vim.api.nvim_create_autocmd('InsertEnter', { once = true, callback = function()
+    vim.schedule(function()
+      vim.api.nvim_buf_set_text(0, 1, 4, 1, 4, { ' ' }) -- a key, as a user would type one
+      vim.api.nvim_win_set_cursor(0, { 2, 5 })
+      if not vim.lsp.inline_completion then
+        require('midfill.ghost').request()
+      end
+    end)
+  end })
+  local timer, started = assert(vim.uv.new_timer()), vim.uv.now()
+  timer:start(300, 30, vim.schedule_wrap(function()
+    if vim.uv.now() - started > 8000 then
+      vim.api.nvim_input('<Esc>')
+    elseif not taken and vim.fn.mode() == 'i' then
+      taken = require('midfill.ghost').accept()
+      if taken then
+        timer:stop()
+        vim.defer_fn(function() vim.api.nvim_input('<Esc>') end, 200)
+      end
+    end
+  end))
+  vim.api.nvim_feedkeys('A', 'n', false)
+  vim.api.nvim_feedkeys('', 'x!', false)
+  timer:stop()
+  equal(taken and true, true, 'nothing was suggested')
+  assert(lines()[2]:find(FILL, 1, true) or lines()[2]:find('return', 1, true), vim.inspect(lines()))
+end)
+
+test('fill a body: previews sharpen, one undo restores', function()
+  open()
+  configure({ steps = 25 })
+  vim.api.nvim_win_set_cursor(0, { 11, 8 })
+  local seen = {}
+  vim.cmd('Midfill body')
+  wait('the fill', function()
+    seen[shown()] = true
+    return pending()
+  end)
+  seen[''] = nil
+  assert(vim.tbl_count(seen) >= 2, 'one preview state only: ' .. vim.inspect(seen))
+  assert(seen["MidfillGuess:    |MidfillSettled:return '😀|MidfillGuess:ß' or x"], vim.inspect(seen))
+  equal(lines(), with(11, '    ' .. FILL))
+  equal(shown(), '', 'the preview stays')
+  vim.cmd('Midfill accept')
+  wait('accept', function() return not pending() end)
+  equal(marks_of('pending'), {})
+  vim.cmd('silent undo')
+  equal(lines(), SOURCE, 'one undo restores')
+end)
+
+test('previews leave the buffer alone', function()
+  open()
+  configure({ steps = 30 })
+  vim.api.nvim_win_set_cursor(0, { 11, 8 })
+  local tick = vim.b.changedtick
+  vim.cmd('Midfill')
+  wait('a preview', function() return shown() ~= '' end)
+  equal({ vim.b.changedtick, lines() }, { tick, SOURCE })
+  vim.cmd('Midfill cancel')
+  vim.wait(300)
+  equal({ lines(), shown(), pending() }, { SOURCE, '', nil })
+end)
+
+test('the weakest token is underlined where it stands, after wide characters too', function()
+  open()
+  vim.api.nvim_win_set_cursor(0, { 11, 8 })
+  vim.cmd('Midfill body')
+  wait('the fill', pending)
+  local weak = vim.tbl_filter(function(mark) return mark[4].hl_group == 'MidfillWeak' end, marks_of('pending'))
+  equal(#weak, 1)
+  equal(vim.api.nvim_buf_get_text(0, weak[1][2], weak[1][3], weak[1][4].end_row, weak[1][4].end_col, {}), { "'ß😀'" })
+end)
+
+test('reroll keeps what was typed, discard puts the old text back', function()
+  open()
+  vim.api.nvim_win_set_cursor(0, { 11, 8 })
+  vim.cmd('Midfill body')
+  wait('the fill', pending)
+  local first = pending()
+  vim.api.nvim_buf_set_text(0, 10, 11, 10, 11, { 'typed or ' })
+  press('<C-g>')
+  wait('the reroll', function() return pending() and pending() ~= first end)
+  equal(lines(), with(11, '    return typed or  + new'))
+  press('<C-e>')
+  wait('discard', function() return not pending() end)
+  equal(lines(), SOURCE)
+  equal(vim.fn.maparg('<C-e>', 'n'), '', 'the key stays mapped')
+end)
+
+test('next alternative', function()
+  open()
+  vim.api.nvim_win_set_cursor(0, { 11, 8 })
+  vim.cmd('Midfill body')
+  wait('the fill', pending)
+  local first = pending()
+  press('<C-n>')
+  wait('the next', function() return pending() and pending() ~= first end)
+  equal(lines(), with(11, '    return 1'))
+end)
+
+test('all stubs, two holes jointly, one undo each', function()
+  open({ 'def f(): ...', '', 'def g(): ...' })
+  vim.cmd('Midfill stubs')
+  wait('the fill', pending)
+  equal(lines(), { 'def f():', '    ' .. FILL, '', 'def g():', '    ' .. FILL })
+  vim.cmd('silent undo')
+  equal(lines(), { 'def f(): ...', '', 'def g(): ...' })
+  open({ 'a = 1', 'b = 22', 'c = 3' })
+  vim.api.nvim_win_set_cursor(0, { 1, 4 })
+  press('v:Midfill add<CR>')
+  vim.api.nvim_win_set_cursor(0, { 2, 4 })
+  press('vl:Midfill add<CR>')
+  vim.cmd('Midfill holes')
+  wait('the fill', pending)
+  equal(lines(), { 'a = ' .. FILL, 'b = ' .. FILL, 'c = 3' })
+  vim.cmd('silent undo')
+  equal(lines(), { 'a = 1', 'b = 22', 'c = 3' })
+end)
+
+test('the operator takes a motion, a text object and the visual selection', function()
+  for _, keys in ipairs({ 'gmi(', 'gmt)', 'vi(gm' }) do
+    open({ 'call(😀 + x)' })
+    vim.api.nvim_win_set_cursor(0, { 1, 5 })
+    press(keys)
+    wait('the fill', pending)
+    equal(lines(), { 'call(' .. FILL .. ')' }, keys)
+  end
+end)
+
+test('a fill that is ended early takes the guesses', function()
+  open()
+  configure({ steps = 300 })
+  vim.api.nvim_win_set_cursor(0, { 11, 8 })
+  vim.cmd('Midfill body')
+  wait('a preview', function() return shown():find('Settled') end)
+  vim.cmd('Midfill finish')
+  wait('the fill', pending, 2000)
+  equal(lines(), with(11, '    ' .. GUESS))
+end)
+
+test('an edit inside the hole wins, an edit elsewhere moves the fill', function()
+  open()
+  configure({ steps = 60 })
+  vim.api.nvim_win_set_cursor(0, { 11, 8 })
+  vim.cmd('Midfill body')
+  wait('a preview', function() return shown() ~= '' end)
+  vim.api.nvim_buf_set_text(0, 10, 6, 10, 6, { 'XX' })
+  wait('the refusal', function() return #notices > 0 end)
+  assert(notices[1]:find('changed meanwhile'), notices[1])
+  equal(lines(), with(11, '    reXXturn b + 1'))
+  open()
+  configure({ steps = 30 })
+  vim.api.nvim_win_set_cursor(0, { 11, 8 })
+  vim.cmd('Midfill body')
+  wait('a preview', function() return shown() ~= '' end)
+  vim.api.nvim_buf_set_lines(0, 0, 0, false, { '# typed', '# twice' })
+  wait('the fill', pending)
+  equal(lines()[13], '    ' .. FILL)
+end)
+
+test('a dead engine is one sentence, and the next fill works', function()
+  open()
+  configure({ model = 'dies' })
+  vim.api.nvim_win_set_cursor(0, { 11, 8 })
+  vim.cmd('Midfill body')
+  wait('the message', function() return #notices > 0 end)
+  assert(notices[1]:find('a new engine is started'), notices[1])
+  equal({ lines(), shown() }, { SOURCE, '' })
+  wait('the status', function() return midfill.statusline() == 'midfill !' end)
+  configure({})
+  vim.cmd('Midfill body')
+  wait('the fill', pending)
+  wait('the status', function() return midfill.statusline() == 'midfill' end)
+end)
+
+test('checkhealth', function()
+  open()
+  vim.cmd('checkhealth midfill')
+  local report = table.concat(lines(), '\n')
+  assert(report:find('OK.*server command'), report)
+  assert(report:find('Midfill is ready'), report)
+  assert(not report:find('ERROR'), report)
+end)
+
+local failed = 0
+for _, name in ipairs(names) do
+  local ok, problem = xpcall(tests[name], debug.traceback)
+  io.stdout:write(('%s %s\n%s'):format(ok and 'ok' or 'FAILED', name, ok and '' or problem .. '\n'))
+  failed = failed + (ok and 0 or 1)
+end
+io.stdout:write(('%d of %d passed on %s\n'):format(#names - failed, #names, tostring(vim.version())))
+io.stdout:flush()
+os.exit(failed == 0 and 0 or 1)

@@ -1,0 +1,64 @@
+"""The Neovim plugin in every Neovim that is here, headless, with a real server whose fills follow a script.
+
+`make editors` puts Neovim 0.11 and 0.12 where this test finds them; otherwise the `nvim` of the path is used.
+"""
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tests.lsp.editor import ROOT, SCRIPTED, server_environment
+
+HERE = Path(__file__).parent / "nvim"
+PLUGIN = ROOT / "editors" / "nvim"
+MAX_LINES = 520
+
+
+def find_nvims() -> list[Path]:
+    ours = sorted((ROOT / ".venv").glob("nvim-*/bin/nvim"))
+    if ours:
+        return ours
+    found = shutil.which("nvim")
+    return [Path(found)] if found else []
+
+
+def is_new_enough(nvim: Path) -> bool:
+    first = subprocess.run([nvim, "--version"], capture_output=True, text=True, timeout=60).stdout.splitlines()[0]
+    return tuple(int(part) for part in first.split("v")[1].split("-")[0].split(".")[:2]) >= (0, 11)
+
+
+@pytest.fixture(params=find_nvims() or [None], ids=lambda nvim: nvim.parts[-3] if nvim else "none")
+def nvim(request: pytest.FixtureRequest) -> Path:
+    found: Path | None = request.param
+    if found is None:
+        pytest.skip("no Neovim here: `make editors` fetches two")
+    if not is_new_enough(found):
+        pytest.skip(f"{found} is older than 0.11")
+    return found
+
+
+def run(nvim: Path, folder: Path, *arguments: str, timeout_s: float = 110) -> subprocess.CompletedProcess[str]:
+    environment = server_environment(
+        TEST_PLUGIN=str(PLUGIN), TEST_SERVER=json.dumps(SCRIPTED), TEST_FOLDER=str(folder), HOME=str(folder),
+        XDG_STATE_HOME=str(folder), XDG_DATA_HOME=str(folder), XDG_CONFIG_HOME=str(folder), XDG_CACHE_HOME=str(folder),
+    )  # fmt: skip
+    command = [str(nvim), "--headless", "-u", str(HERE / "init.lua"), *arguments]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=timeout_s)
+
+
+def test_the_plugin_in_a_real_neovim(nvim: Path, tmp_path: Path) -> None:
+    done = run(nvim, tmp_path, "-S", str(HERE / "run.lua"))
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "FAILED" not in done.stdout and " passed on " in done.stdout
+
+
+def test_the_plugin_stays_small() -> None:
+    lines = [line for file in PLUGIN.rglob("*.lua") for line in file.read_text(encoding="utf-8").splitlines()]
+    assert len(lines) <= MAX_LINES
+
+
+def test_the_help_is_written_from_the_source() -> None:
+    subprocess.run([sys.executable, str(PLUGIN / "write_doc.py"), "--check"], check=True, timeout=60)
