@@ -4,7 +4,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
-from typing import Final, TypeVar
+from typing import Final, Protocol, TypeVar
 
 from fastapi import FastAPI, Request
 from pydantic import BaseModel, ValidationError
@@ -12,19 +12,22 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
-from midfill_engine import fim
+from midfill_engine import completions, fim, llamacpp
 from midfill_engine.errors import RequestError, StartError, check_model
 from midfill_engine.scheduler import Scheduler
 from midfill_engine.security import Gate, Security, error_response
 from midfill_engine.stream import EventStream, Mailbox, encode_event, stream_events, wait_for_answer
 from midfill_engine.wire import (
     MAX_BODY_BYTES,
+    CompletionRequest,
     ErrorCode,
     FimRequest,
     InfillRequest,
     InfillResponse,
+    LlamaInfillRequest,
     ModelInfo,
     ModelList,
+    TextSegment,
 )
 
 # Below the connection's own deadline, so that a slow client still gets an answer.
@@ -101,28 +104,68 @@ def create_app(state: EngineState, security: Security) -> FastAPI:
     @app.post("/v1/fim/completions", response_model=None)
     async def fim_completions(http: Request) -> Response:
         request = await read_body(http, FimRequest)
-        ready = state.use(request.model)
-        num_prompt_tokens = await asyncio.to_thread(ready.count_tokens, request.prompt + (request.suffix or ""))
+        return await pass_through(http, state, request, fim.to_infill(request), fim.from_infill)
 
-        def answer(response: InfillResponse) -> fim.FimAnswer:
-            return fim.from_infill(request, response, num_prompt_tokens)
+    @app.post("/v1/completions", response_model=None)
+    async def plain_completions(http: Request) -> Response:
+        request = await read_body(http, CompletionRequest)
+        return await pass_through(http, state, request, completions.to_infill(request), completions.from_infill)
 
-        if not request.stream:
-            return json_response(answer(await wait_for_answer(http, ready.scheduler, fim.to_infill(request))))
-        mailbox = Mailbox()
-        ticket = ready.scheduler.submit(fim.to_infill(request), mailbox.post)
-        return EventStream(stream_fim(mailbox, answer), ticket)
+    @app.post("/infill", response_model=None)
+    async def llama_infill(http: Request) -> Response:
+        request = await read_body(http, LlamaInfillRequest)
+        if llamacpp.wants_nothing(request):
+            return json_response(llamacpp.answer_nothing(request, state.use(request.model or None).info.id))
+        infill = llamacpp.to_infill(request)
+        return await pass_through(http, state, request, infill, llamacpp.from_infill, ends_with_done=False)
 
     return app
 
 
-async def stream_fim(mailbox: Mailbox, answer: Callable[[InfillResponse], fim.FimAnswer]) -> AsyncIterator[bytes]:
+class ForeignRequest(Protocol):
+    """What the requests of other people's clients have in common."""
+
+    @property
+    def stream(self) -> bool: ...
+
+
+R = TypeVar("R", bound=ForeignRequest)
+
+
+async def pass_through(
+    http: Request,
+    state: EngineState,
+    request: R,
+    infill: InfillRequest,
+    from_infill: Callable[[R, InfillResponse, int], BaseModel],
+    *,
+    ends_with_done: bool = True,
+) -> Response:
+    """Answers another client's `request` by `infill`. Raises RequestError."""
+    ready = state.use(infill.model)
+    text = "".join(segment.text for segment in infill.segments if isinstance(segment, TextSegment))
+    num_prompt_tokens = await asyncio.to_thread(ready.count_tokens, text)
+
+    def answer(response: InfillResponse) -> BaseModel:
+        return from_infill(request, response, num_prompt_tokens)
+
+    if not request.stream:
+        return json_response(answer(await wait_for_answer(http, ready.scheduler, infill)))
+    mailbox = Mailbox()
+    ticket = ready.scheduler.submit(infill, mailbox.post)
+    return EventStream(stream_whole(mailbox, answer, ends_with_done), ticket)
+
+
+async def stream_whole(
+    mailbox: Mailbox, answer: Callable[[InfillResponse], BaseModel], ends_with_done: bool
+) -> AsyncIterator[bytes]:
     """One chunk with the whole text: until the last step any part of it may still change."""
     try:
         yield encode_event(answer(await mailbox.end()))
     except RequestError as error:
         yield encode_event(error.body)
-    yield b"data: [DONE]\n\n"
+    if ends_with_done:
+        yield b"data: [DONE]\n\n"
 
 
 async def read_body(http: Request, model: type[M]) -> M:

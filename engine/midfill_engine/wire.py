@@ -188,3 +188,53 @@ class FimRequest(BaseModel):
     random_seed: int | None = Field(default=None, ge=0, lt=2**63)
     stop: str | list[str] | None = None
     stream: bool = False
+
+
+class CompletionRequest(BaseModel):
+    """`POST /v1/completions` with `suffix`, in OpenAI's shape. Keys that mean nothing here are ignored."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+    model: str | None = Field(default=None, max_length=512)
+    prompt: str = Field(max_length=4 * 1024 * 1024)
+    suffix: str | None = Field(default=None, max_length=4 * 1024 * 1024)
+    max_tokens: int | None = Field(default=None, ge=1)
+    temperature: FiniteFloat | None = Field(default=None, ge=0, le=2)
+    top_p: FiniteFloat | None = Field(default=None, gt=0, le=1)
+    n: int = Field(default=1, ge=1, le=8)
+    seed: int | None = Field(default=None, ge=0, lt=2**63)
+    stop: str | list[str] | None = None
+    stream: bool = False
+
+
+class ExtraText(BaseModel):
+    """Text from elsewhere that llama.cpp's clients send along."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+    text: str = Field(default="", max_length=1024 * 1024)
+    filename: str = Field(default="", max_length=4096)
+
+
+class LlamaInfillRequest(BaseModel):
+    """llama.cpp's `POST /infill`, as llama.vim and llama.vscode send it. Keys that mean nothing here are ignored.
+
+    The hole is behind `input_prefix` and `prompt` and before `input_suffix`. No line of the answer but its first is
+    indented by less than `n_indent` white-space characters. `response_fields` names what the answer should hold.
+    """
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+    model: str | None = Field(default=None, max_length=512)
+    input_prefix: str = Field(default="", max_length=4 * 1024 * 1024)
+    input_suffix: str = Field(default="", max_length=4 * 1024 * 1024)
+    prompt: str = Field(default="", max_length=4 * 1024 * 1024)
+    input_extra: list[ExtraText] = Field(default_factory=list, max_length=256)
+    n_predict: int = -1
+    n_indent: int = 0
+    temperature: FiniteFloat = Field(default=0.0, ge=0, le=2)
+    top_p: FiniteFloat = Field(default=1.0, gt=0, le=1)
+    seed: int = 0
+    stop: list[str] = Field(default_factory=list)
+    stream: bool = False
+    response_fields: list[str] = Field(default_factory=list, max_length=64)

@@ -1,0 +1,86 @@
+"""Other people's clients at the engine's doors: llama.vim's recorded exchange, OpenAI's completions, the metrics."""
+
+import json
+from pathlib import Path
+
+import pytest
+from tests.engine.fakes import Service
+
+from midfill_engine.llamacpp import cut_at_indent
+
+EXCHANGE = json.loads((Path(__file__).parent / "exchanges/llama_vim.json").read_text(encoding="utf-8"))["exchange"]
+
+
+@pytest.mark.parametrize("number", range(len(EXCHANGE)))
+async def test_llama_vim_gets_what_it_reads(real_service: Service, number: int) -> None:
+    """Its requests as it sent them; our answers have the very fields, flat, that it got then and could show."""
+    recorded = EXCHANGE[number]
+    async with real_service.client() as client:
+        answer = await client.post("/infill", json=recorded["request"])
+    assert answer.status_code == 200
+    values = answer.json()
+    assert set(values) == set(recorded["response"])
+    for name, value in recorded["response"].items():
+        assert type(values[name]) is type(value)
+    if values:
+        assert '"content":"' in answer.text  # what llama.vim looks for before it parses
+
+
+async def test_all_of_llama_cpps_answer(real_service: Service) -> None:
+    body = {"input_prefix": "x = [", "input_suffix": "]\n", "n_predict": 6, "input_extra": [{"text": "y = 1"}]}
+    async with real_service.client() as client:
+        values = (await client.post("/infill", json=body)).json()
+        streamed = (await client.post("/infill", json={**body, "stream": True})).text
+    assert values["stop"] is True
+    assert 1 <= values["tokens_predicted"] <= 6
+    assert values["timings"]["predicted_n"] == values["tokens_predicted"]
+    (line,) = [line for line in streamed.splitlines() if line]
+    assert json.loads(line.removeprefix("data: "))["content"] == values["content"]
+
+
+async def test_a_request_to_warm_up_does_no_work(real_service: Service) -> None:
+    async with real_service.client() as client:
+        values = (await client.post("/infill", json={"n_predict": 0, "input_prefix": "x"})).json()
+    assert (values["content"], values["tokens_predicted"]) == ("", 0)
+
+
+def test_lines_that_are_less_indented_end_the_answer() -> None:
+    assert cut_at_indent("a\n    b\n\n  c\n    d", 4) == "a\n    b\n"
+    assert cut_at_indent("a\nb", 0) == "a\nb"
+
+
+async def test_openai_completions_take_a_suffix(real_service: Service) -> None:
+    body = {"model": "random", "prompt": "x = [", "suffix": "]\n", "max_tokens": 5000, "n": 2, "seed": 7}
+    async with real_service.client() as client:
+        values = (await client.post("/v1/completions", json={**body, "max_tokens": 6})).json()
+        assert (await client.post("/v1/completions", json=body)).status_code == 200
+        streamed = (await client.post("/v1/completions", json={**body, "max_tokens": 6, "stream": True})).text
+        unknown = await client.post("/v1/completions", json={**body, "model": "gpt"})
+    assert values["object"] == "text_completion"
+    assert [choice["index"] for choice in values["choices"]] == [0, 1]
+    usage = values["usage"]
+    assert usage["total_tokens"] == usage["prompt_tokens"] + usage["completion_tokens"]
+    first, last = [line for line in streamed.splitlines() if line]
+    assert json.loads(first.removeprefix("data: "))["choices"] == values["choices"]
+    assert last == "data: [DONE]"
+    assert unknown.status_code == 404
+
+
+async def test_a_stop_string_ends_a_completion(real_service: Service) -> None:
+    body = {"prompt": "x", "suffix": "y", "max_tokens": 8}
+    async with real_service.client() as client:
+        text = (await client.post("/v1/completions", json=body)).json()["choices"][0]["text"]
+        cut = (await client.post("/v1/completions", json={**body, "stop": [text[2]]})).json()["choices"][0]["text"]
+    assert cut == text[: text.index(text[2])]
+
+
+async def test_metrics_count_what_was_done(real_service: Service) -> None:
+    body = {"segments": [{"text": "a = "}, {"hole": {"max_tokens": 4}}]}
+    async with real_service.client() as client:
+        for _ in range(2):
+            assert (await client.post("/v1/infill", json=body)).status_code == 200
+        text = (await client.get("/metrics")).text
+    numbers = dict(line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#"))
+    assert float(numbers['midfill_requests_total{outcome="filled"}']) == 2
+    assert float(numbers["midfill_forwards_total"]) >= float(numbers["midfill_fill_seconds_count"]) == 2
+    assert float(numbers["midfill_tokens_total"]) >= 2
