@@ -37,6 +37,7 @@ typecheck: setup  ## mypy, strict
 
 bench: setup  ## measure fills on this machine, cold and warm; prints a table and writes JSON
 	$(BIN)/python engine/bench/latency.py
+	PYTHONPATH=engine:kernels $(BIN)/python -m bench.run
 
 train: setup  ## the training steps; choose one with STEP=...
 	cd engine && ../$(BIN)/python -m training $(STEP)

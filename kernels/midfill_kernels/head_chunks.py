@@ -122,8 +122,8 @@ def _absorb_chunk(
             may = may & (tl.load(p_allowed + rule * vocabulary + o_col, may, 0) > 0)
         logits = tl.where(may, logits, float("-inf"))[:, None]
         highest, second, total, weighted, best_id, score, score_logit, score_id = absorb(
-            logits, o_col, highest, second, total, weighted, best_id, score, score_logit, score_id, temperature, seed,
-            SAMPLED,
+            logits, o_col.to(tl.int32), highest, second, total, weighted, best_id, score, score_logit, score_id,
+            temperature, seed, SAMPLED,
         )  # fmt: skip
     tl.store(p_numbers + o_row, highest)
     tl.store(p_numbers + num_rows + o_row, second)

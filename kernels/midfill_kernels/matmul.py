@@ -33,6 +33,7 @@ class Tile:
 MAX_ROWS: Final = 128  # outputs of one program; more rows than this read the weight again, out of the cache
 TARGET_PROGRAMS: Final = 264  # two for each multiprocessor of an H100: a constant, so that results do not move
 MAX_SPLITS: Final = 8
+SHARED_BYTES: Final = 200 * 1024  # of the 227 KB that a program may have on a Hopper GPU; the rest is the compiler's
 
 
 def choose_tile(weight: Weight, num_rows: int, x_group: int | None, *, gated: bool = False) -> Tile:
@@ -48,8 +49,15 @@ def choose_tile(weight: Weight, num_rows: int, x_group: int | None, *, gated: bo
     num_tiles = ceil_div(num_cols // 2 if gated else num_cols, cols)
     most = 1 if gated else min(MAX_SPLITS, ceil_div(width, 4 * inner))
     splits = max(1, min(most, TARGET_PROGRAMS // num_tiles))
-    narrow = weight.format != "plain"
-    return Tile(cols, rows, inner, splits, warps=8 if rows == MAX_ROWS else 4, stages=5 if narrow else 4)
+    warps = 8 if rows == MAX_ROWS or weight.format == "int4" else 4  # int4 unpacks in registers: 4 warps spill
+    stages = fit_stages(weight, cols * (2 if gated else 1), rows, inner, 1 if x_group else 2)
+    return Tile(cols, rows, inner, splits, warps, stages)
+
+
+def fit_stages(weight: Weight, cols: int, rows: int, inner: int, row_bytes: int) -> int:
+    """How many turns' operands fit into shared memory, at most 5. A row's number takes `row_bytes`."""
+    turn = inner * (cols * weight.nbytes // (weight.shape[0] * weight.shape[1]) + rows * row_bytes)
+    return min(5 if weight.format != "plain" else 4, SHARED_BYTES // turn)
 
 
 def matmul_reference(x: Tensor | Quantized, weight: Weight) -> Tensor:
@@ -91,7 +99,8 @@ def gated_matmul(x: Tensor | Quantized, weight: Weight, dtype: torch.dtype, *, t
 def gated_matmul_fp8(x: Tensor | Quantized, weight: Weight, group: int, *, tile: Tile | None = None) -> Quantized:
     """As `gated_matmul`, with the result in fp8, one scale for every `group` columns (dividing F)."""
     tile = tile or choose_tile(weight, _num_rows(x), _group(x), gated=True)
-    tile = Tile(group, tile.rows, tile.inner, 1, 8 if group * tile.rows >= 8192 else tile.warps, tile.stages)
+    stages = fit_stages(weight, 2 * group, tile.rows, tile.inner, 1 if _group(x) else 2)
+    tile = Tile(group, tile.rows, tile.inner, 1, 8 if group * tile.rows >= 8192 else tile.warps, stages)
     half = weight.shape[0] // 2
     assert half % group == 0
     out = torch.empty(_num_rows(x), half, dtype=torch.float8_e4m3fn, device=weight.data.device)

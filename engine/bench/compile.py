@@ -1,0 +1,68 @@
+"""Compiles every kernel of a step and of an encoding for Hopper GPUs, without one, and prints what the compiler says.
+
+    PYTHONPATH=engine:kernels python -m bench.compile [--rows 64]
+
+A stack frame (spilled registers), a missing tensor-core instruction or more shared memory than a block may have shows
+here at no cost of time on a GPU. Exits with 1 if anything does not fit.
+"""
+
+import sys
+from dataclasses import replace
+from typing import Annotated, Final
+
+import torch
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from bench.fused import PRECISIONS, FusedModel, Precision, Shape, make_random
+from bench.hopper import Program, compiled
+from bench.shapes import LLADA_8B, QWEN_7B, QWEN_HALF_B
+from midfill_kernels.gap_attention import GapSequence
+from midfill_kernels.settle import open_fills
+
+SHARED_LIMIT_BYTES: Final = 232_448  # of a block on compute capability 9.0
+CONTEXT: Final = 2048
+META: Final = torch.device("meta")
+
+
+def compile_step(shape: Shape, precision: Precision, num_rows: int, *, sampled: bool = False) -> list[Program]:
+    """One layer's kernels, the head's and the decision's, at the real sizes; tensors without memory."""
+    model = make_random(replace(shape, num_layers=1), precision, CONTEXT, META)
+    fills = open_fills([torch.zeros(num_rows)], [torch.ones(num_rows)], [8], [2.0], [0], META)
+    temperature = torch.ones(num_rows, device=META) if sampled else None
+    batch = model.open_batch(fills, torch.arange(num_rows)[None], [GapSequence(num_rows, 0, CONTEXT)], temperature)
+    with compiled() as programs:
+        model.step(batch)
+        _encode(model)
+    return programs
+
+
+def _encode(model: FusedModel) -> None:
+    ids = torch.zeros(CONTEXT, dtype=torch.int64, device=META)
+    slots = torch.arange(CONTEXT, device=META)
+    model.encode(ids, torch.arange(CONTEXT)[None], [CONTEXT], slots)
+
+
+def main(rows: Annotated[list[int] | None, typer.Option(help="rows of a step")] = None) -> None:
+    """Prints registers, stack, shared memory and tensor-core instructions of every kernel."""
+    table = Table("shape", "precision", "rows", "kernel", "registers", "stack", "shared", "warps", "tensor cores")
+    seen: set[tuple[object, ...]] = set()
+    misfits = 0
+    for shape in (QWEN_7B, LLADA_8B, QWEN_HALF_B):
+        for precision in PRECISIONS:
+            for num_rows in rows or [64]:
+                for program in compile_step(shape, precision, num_rows, sampled=precision == "bf16"):
+                    misfits += program.shared_bytes > SHARED_LIMIT_BYTES
+                    facts = (program.name, program.registers, program.stack_bytes, program.shared_bytes, program.warps)
+                    if (precision, *facts) in seen:
+                        continue
+                    seen.add((precision, *facts))
+                    cells = (shape.name, precision, num_rows, *facts, program.tensor_core)
+                    table.add_row(*(str(cell) for cell in cells))
+    Console(width=130).print(table)
+    sys.exit(1 if misfits else 0)
+
+
+if __name__ == "__main__":
+    typer.run(main)

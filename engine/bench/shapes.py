@@ -1,0 +1,65 @@
+"""The shapes that are benched, and what the machine must at least do for one of their steps.
+
+Sizes: Qwen2.5-7B's and -0.5B's and LLaDA-8B's published configurations.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+from bench.fused import Precision, Shape
+from midfill_kernels.rotary import Heads
+
+QWEN_7B: Final = Shape("7B", 3584, 28, Heads(28, 4, 128), 18944, 152_064, bias=True)
+LLADA_8B: Final = Shape("8B", 4096, 32, Heads(32, 32, 128), 12288, 126_464, rope_base=5e5)
+QWEN_HALF_B: Final = Shape("0.5B", 896, 24, Heads(14, 2, 64), 4864, 151_936, bias=True, group=64)
+TOY: Final = Shape("toy", 128, 2, Heads(4, 2, 32), 128, 300, bias=True, group=64)
+SHAPES: Final = {shape.name: shape for shape in (QWEN_7B, LLADA_8B, QWEN_HALF_B, TOY)}
+
+WEIGHT_BITS: Final[dict[Precision, float]] = {"bf16": 16, "fp8": 8, "fp8_weight": 8, "int8": 8, "int4": 4.25}
+
+
+@dataclass(frozen=True)
+class Floor:
+    """The fewest bytes a step reads and the operations it does, by part."""
+
+    layer_bytes: float
+    head_bytes: float
+    context_bytes: float
+    layer_flops: float
+    head_flops: float
+    attention_flops: float
+
+    def seconds(self, bytes_per_s: float, flops_per_s: float) -> float:
+        """Each part at the slower of memory and arithmetic, one after the other, nothing between them."""
+        parts = (
+            (self.layer_bytes, self.layer_flops),
+            (self.head_bytes, self.head_flops),
+            (self.context_bytes, self.attention_flops),
+        )
+        return sum(max(num_bytes / bytes_per_s, flops / flops_per_s) for num_bytes, flops in parts)
+
+    @property
+    def total_bytes(self) -> float:
+        return self.layer_bytes + self.head_bytes + self.context_bytes
+
+
+def step_floor(shape: Shape, precision: Precision, batch: int, context: int, gap: int) -> Floor:
+    """A step of `batch` gaps of `gap` rows, each behind `context` cached tokens; bf16 keys, values and int4's head."""
+    rows, heads = batch * gap, shape.heads
+    head_weights = shape.vocabulary * shape.dim
+    layer_weights = shape.num_layers * shape.layer_weights
+    head_bits = 16 if precision == "int4" else WEIGHT_BITS[precision]
+    return Floor(
+        layer_weights * WEIGHT_BITS[precision] / 8,
+        head_weights * head_bits / 8,
+        batch * shape.key_value_bytes(context),
+        2.0 * rows * layer_weights,
+        2.0 * rows * head_weights,
+        4.0 * rows * (context + gap) * heads.query * heads.width * shape.num_layers,
+    )
+
+
+def encode_flops(shape: Shape, context: int) -> float:
+    """A forward over `context` tokens without a head."""
+    products = 2.0 * context * shape.num_layers * shape.layer_weights
+    return products + 4.0 * context**2 * shape.heads.query * shape.heads.width * shape.num_layers

@@ -1,0 +1,350 @@
+"""Times whole steps and whole fills of the fused model on random weights, against the floor and the published loops.
+
+    PYTHONPATH=engine:kernels python -m bench.steps [--shape 7B] [--precision bf16] [--json FILE]
+
+Random weights and a fixed schedule of k tokens a forward: a figure of speed, and no claim of quality. The context is
+all before the gap, encoded once. With `TRITON_INTERPRET=1` on a CPU all runs at toy size; its times mean nothing.
+"""
+
+import gc
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import torch
+import typer
+from rich.console import Console
+from rich.table import Table
+from torch import Tensor
+
+from bench.ceilings import Ceilings, measure_ceilings
+from bench.fused import PRECISIONS, Batch, FusedModel, Precision, Shape, make_random
+from bench.measure import MIN_REPEATS, Clock, RedTests, Timing, describe, require_green, time_eager, write_record
+from bench.plain import PlainModel, fill_plainly, fill_with_dual_cache
+from bench.shapes import SHAPES, TOY, encode_flops, step_floor
+from midfill_kernels.gap_attention import GapSequence
+from midfill_kernels.launch import is_interpreted
+from midfill_kernels.loop import StepLoop
+from midfill_kernels.settle import open_fills
+
+MASK: Final = 1  # any fixed number serves: weights are random
+NEVER: Final = 2.0  # a threshold no confidence reaches: the schedule alone decides
+TESTS: Final = (
+    "test_fused_step.py",
+    "test_norm.py",
+    "test_matmul.py",
+    "test_rotary.py",
+    "test_gap_attention.py",
+    "test_context_attention.py",
+    "test_head.py",
+    "test_settle.py",
+    "test_loop.py",
+)
+
+
+@dataclass(frozen=True)
+class Load:
+    """`batch` gaps of `gap` rows, each behind `context` tokens."""
+
+    batch: int
+    context: int
+    gap: int
+
+    @property
+    def label(self) -> str:
+        return f"{self.batch} x {self.gap} behind {self.context}"
+
+
+@dataclass(frozen=True)
+class StepResult:
+    """One step's time, its floor, and the fraction of the copy bandwidth that its reads make."""
+
+    shape: str
+    precision: str
+    load: Load
+    step: Timing
+    floor_s: float
+    bandwidth_fraction: float
+    tokens_per_s: dict[int, float]
+
+
+@dataclass(frozen=True)
+class FillResult:
+    """A whole fill: encoding, all steps, and the loops it is compared with, each over the same weights and schedule."""
+
+    shape: str
+    precision: str
+    load: Load
+    per_step: int
+    encode: Timing
+    steps_s: float
+    fill: Timing
+    loop_efficiency: float
+    encode_fraction: float
+    others: dict[str, Timing]
+
+
+STEP_LOADS: Final = (
+    Load(1, 2048, 32),
+    Load(1, 2048, 64),
+    Load(1, 2048, 256),
+    Load(1, 512, 64),
+    Load(1, 8192, 64),
+    Load(4, 2048, 64),
+    Load(16, 2048, 64),
+)
+CHANGING: Final = ("ids", "masked", "confidence", "seeds", "steps", "done")
+TOY_LOAD: Final = Load(2, 20, 8)
+TOKENS_A_FORWARD: Final = (2, 4, 8, 16)
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A model with a batch in it, and the state that the batch began with."""
+
+    model: FusedModel
+    batch: Batch
+    start: dict[str, Tensor]
+
+    def restore(self) -> None:
+        for name, value in self.start.items():
+            getattr(self.batch.fills, name).copy_(value)
+
+
+def open_load(model: FusedModel, load: Load, num_steps: int) -> Opened:
+    """Masks every row of every gap and lays the contexts behind each other in the cache."""
+    device = model.embedding.device
+    ids = [torch.full((load.gap,), MASK) for _ in range(load.batch)]
+    masked = [torch.ones(load.gap, dtype=torch.bool) for _ in range(load.batch)]
+    fills = open_fills(ids, masked, [num_steps] * load.batch, [NEVER] * load.batch, list(range(load.batch)), device)
+    positions = torch.arange(load.context, load.context + load.gap).repeat(load.batch)[None]
+    sequences = [GapSequence(load.gap, index * load.context, load.context) for index in range(load.batch)]
+    start: dict[str, Tensor] = {name: getattr(fills, name).clone() for name in CHANGING}
+    return Opened(model, model.open_batch(fills, positions, sequences), start)
+
+
+def measure_step(model: FusedModel, load: Load, clock: Clock, ceilings: Ceilings) -> StepResult:
+    """Times a step as one graph. Its weights are far larger than any cache, so nothing is flushed."""
+    opened = open_load(model, load, num_steps=10**6)
+    timing = clock.time([lambda: model.step(opened.batch)])
+    floor = step_floor(model.shape, model.precision, load.batch, load.context, load.gap)
+    rate = ceilings.products("float8" if model.precision == "fp8" else "bfloat16")
+    return StepResult(
+        model.shape.name,
+        model.precision,
+        load,
+        timing,
+        floor.seconds(ceilings.copy_bytes_per_s, rate),
+        floor.total_bytes / ceilings.copy_bytes_per_s / timing.median_s,
+        {k: load.batch * k / timing.median_s for k in TOKENS_A_FORWARD},
+    )
+
+
+def measure_fill(
+    model: FusedModel, load: Load, per_step: int, repeats: int, ceilings: Ceilings, step_s: float, *, compares: bool
+) -> FillResult:
+    """Times encoding and the whole loop from the host; `step_s` is one replay's time."""
+    device, num_steps = model.embedding.device, -(-load.gap // per_step)
+    contexts = torch.randint(2, model.shape.vocabulary, (load.batch * load.context,), device=device)
+    positions = torch.arange(load.context).repeat(load.batch)[None].to(device)
+    slots = torch.arange(len(contexts), device=device)
+    opened = open_load(model, load, num_steps)
+    loop = StepLoop(lambda: discard(model.step(opened.batch)), opened.batch.fills.done)
+    loop.capture(opened.restore)
+
+    def encode() -> Tensor:
+        return model.encode(contexts, positions, [load.context] * load.batch, slots)
+
+    def fill() -> None:
+        encode()
+        opened.restore()
+        loop.run(num_steps)
+
+    def run_loop() -> None:
+        opened.restore()
+        loop.run(num_steps)
+
+    encoding, steps, whole = (time_eager(call, device, repeats) for call in (encode, run_loop, fill))
+    rate = ceilings.products("float8" if model.precision == "fp8" else "bfloat16")
+    return FillResult(
+        model.shape.name,
+        model.precision,
+        load,
+        per_step,
+        encoding,
+        steps.median_s,
+        whole,
+        num_steps * step_s / steps.median_s,
+        load.batch * encode_flops(model.shape, load.context) / rate / encoding.median_s,
+        compare_loops(model, contexts, load, per_step, max(3, repeats // 40)) if compares else {},
+    )
+
+
+def discard(_: object) -> None:
+    """A step's proposals are settled already; the loop needs none of them."""
+
+
+def compare_loops(model: FusedModel, contexts: Tensor, load: Load, per_step: int, repeats: int) -> dict[str, Timing]:
+    """The published loops, eager, and the plain one compiled, for one gap of the load."""
+    assert load.batch == 1 and model.precision == "bf16"
+    plain, device = PlainModel(model), contexts.device
+    ids = torch.cat((contexts, torch.full((load.gap,), MASK, device=device)))
+    masked = torch.arange(len(ids), device=device) >= load.context
+    loops: dict[str, Callable[[], Tensor]] = {
+        "plain loop": lambda: fill_plainly(plain, ids, masked, per_step),
+        "dual cache": lambda: fill_with_dual_cache(plain, ids, masked, per_step),
+    }
+    if device.type == "cuda":
+        compiled = torch.compile(plain.hidden, dynamic=False)
+        loops["plain loop, torch.compile"] = lambda: fill_plainly(plain, ids, masked, per_step, hidden=compiled)
+    with torch.inference_mode():
+        return {name: time_eager(call, device, repeats) for name, call in loops.items()}
+
+
+@dataclass(frozen=True)
+class BitCheck:
+    """Whether two ways to compute the same rows gave the same bits."""
+
+    shape: str
+    precision: str
+    what: str
+    holds: bool
+
+
+def check_bits(model: FusedModel, load: Load) -> list[BitCheck]:
+    """G24: a gap alone and beside others; a step run directly and as a graph."""
+    alone = open_load(model, replace(load, batch=1), 4)
+    packed = open_load(model, load, 4)
+    first, together = model.step(alone.batch), model.step(packed.batch)
+    rows = slice(0, load.gap)
+    is_same = all(
+        torch.equal(getattr(first, name), getattr(together, name)[rows]) for name in ("ids", "probability", "entropy")
+    )
+    checks = [BitCheck(model.shape.name, model.precision, f"1 and {load.batch} gaps", is_same)]
+    if model.embedding.is_cuda:
+        loop = StepLoop(lambda: discard(model.step(packed.batch)), packed.batch.fills.done)
+        loop.capture(packed.restore)
+        loop.run(1)
+        replayed = packed.batch.fills.confidence.clone()
+        packed.restore()
+        model.step(packed.batch)
+        is_same = torch.equal(replayed, packed.batch.fills.confidence)
+        checks.append(BitCheck(model.shape.name, model.precision, "graph and direct", is_same))
+    return checks
+
+
+def draw_tables(steps: list[StepResult], fills: list[FillResult], checks: list[BitCheck], title: str) -> list[Table]:
+    step_table = Table(
+        "shape", "precision", "load", "step", "p95", "floor", "of the bandwidth", "tok/s at k=8", title=title
+    )
+    for result in steps:
+        step_table.add_row(
+            result.shape,
+            result.precision,
+            result.load.label,
+            f"{result.step.median_s * 1e3:.3f} ms",
+            f"{result.step.p95_s * 1e3:.3f} ms",
+            f"{result.floor_s * 1e3:.3f} ms",
+            f"{result.bandwidth_fraction:.0%}",
+            f"{result.tokens_per_s[8]:.0f}",
+        )
+    fill_table = Table("shape", "precision", "load", "k", "encode", "steps", "fill", "loop", "others (times ours)")
+    for fill in fills:
+        others = [f"{name} {timing.median_s / fill.fill.median_s:.1f}x" for name, timing in fill.others.items()]
+        fill_table.add_row(
+            fill.shape,
+            fill.precision,
+            fill.load.label,
+            str(fill.per_step),
+            f"{fill.encode.median_s * 1e3:.1f} ms",
+            f"{fill.steps_s * 1e3:.1f} ms",
+            f"{fill.fill.median_s * 1e3:.1f} ms",
+            f"{fill.loop_efficiency:.0%}",
+            ", ".join(others),
+        )
+    check_table = Table("shape", "precision", "same bits", "")
+    for check in checks:
+        check_table.add_row(check.shape, check.precision, check.what, "yes" if check.holds else "NO")
+    return [step_table, fill_table, check_table]
+
+
+def measure_shape(
+    shape: Shape, precision: Precision, device: torch.device, repeats: int, ceilings: Ceilings, *, toy: bool
+) -> tuple[list[StepResult], list[FillResult], list[BitCheck]]:
+    """All figures of one model; its memory is given back at the end."""
+    loads = (TOY_LOAD,) if toy else STEP_LOADS
+    num_slots = max(load.batch * load.context for load in loads)
+    model = make_random(shape, precision, num_slots, device, torch.float32 if toy else torch.bfloat16)
+    clock = Clock(device, repeats, flushes=False)
+    steps = [measure_step(model, load, clock, ceilings) for load in loads]
+    times = {result.load: result.step.median_s for result in steps}
+    single = [replace(TOY_LOAD, batch=1)] if toy else [load for load in loads if load.batch == 1 and load.gap == 64]
+    fills = []
+    for load in single:
+        step_s = times.get(load) or steps[0].step.median_s
+        for per_step in (1, 8):
+            compares = precision == "bf16" and (toy or load.context == 2048 or (load.context == 8192 and per_step == 8))
+            fills.append(
+                measure_fill(model, load, per_step, max(2, repeats // 10), ceilings, step_s, compares=compares)
+            )
+    checks = check_bits(model, TOY_LOAD if toy else Load(16, 2048, 64))
+    del model
+    gc.collect()
+    if device.type == "cuda":
+        torch.cuda.empty_cache()
+    return steps, fills, checks
+
+
+@torch.inference_mode()
+def run(shapes: list[str], precisions: list[str], repeats: int, json_file: Path | None) -> int:
+    """Prints the tables; the exit code is 1 if a test or a comparison of bits failed."""
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    toy = device.type == "cpu"
+    if toy and not is_interpreted():
+        sys.exit("There is no GPU here: set TRITON_INTERPRET=1 to see the bench run at toy size.")
+    chosen = [TOY] if toy else [SHAPES[name] for name in shapes]
+    console = Console(width=150)
+    try:
+        require_green(*TESTS)
+    except RedTests as error:
+        console.print(str(error), markup=False)
+        return 1
+    size: dict[str, int] = {"copy_bytes": 2**24, "side": 256} if toy else {"copy_bytes": 2**32, "side": 8192}
+    facts: dict[str, Any] = describe(device)
+    ceilings = measure_ceilings(device, repeats=20, **size)
+    steps: list[StepResult] = []
+    fills: list[FillResult] = []
+    checks: list[BitCheck] = []
+    for shape in chosen:
+        for precision in PRECISIONS:
+            if precision in precisions:
+                found = measure_shape(shape, precision, device, 2 if toy else repeats, ceilings, toy=toy)
+                steps += found[0]
+                fills += found[1]
+                checks += found[2]
+                if json_file is not None:  # after every model: a run that is cut short keeps what it measured
+                    record = {"machine": facts, "ceilings": ceilings, "steps": steps, "fills": fills, "bits": checks}
+                    write_record(json_file, record)
+    title = f"{facts['device']}: copy {ceilings.copy_bytes_per_s / 1e12:.3f} TB/s"
+    for table in draw_tables(steps, fills, checks, title + (" (interpreted: times mean nothing)" if toy else "")):
+        console.print(table)
+    return 0 if all(check.holds for check in checks) else 1
+
+
+def main(
+    shape: Annotated[list[str] | None, typer.Option(help=f"any of {', '.join(SHAPES)}")] = None,
+    precision: Annotated[list[str] | None, typer.Option(help=f"any of {', '.join(PRECISIONS)}")] = None,
+    json_file: Annotated[Path | None, typer.Option("--json", help="write the figures here")] = None,
+    repeats: Annotated[int, typer.Option(help="timed steps")] = MIN_REPEATS,
+) -> None:
+    """Steps and fills of the shapes, as fractions of the machine's ceilings."""
+    for name, known in ((shape, list(SHAPES)), (precision, list(PRECISIONS))):
+        if set(name or ()) - set(known):
+            sys.exit(f"Known names: {', '.join(known)}.")
+    sys.exit(run(shape or ["7B", "8B", "0.5B"], precision or ["bf16", "fp8"], repeats, json_file))
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -1,0 +1,107 @@
+"""The benches themselves: floors against numbers worked out by hand, the loops they compare with, a run at toy size."""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+import torch
+
+from bench import measure
+from bench.fused import PRECISIONS, make_random
+from bench.measure import Clock, RedTests, require_green, summarize
+from bench.plain import PlainModel, fill_plainly, fill_with_dual_cache
+from bench.shapes import LLADA_8B, QWEN_7B, QWEN_HALF_B, TOY, encode_flops, step_floor
+from midfill_kernels.gap_attention import GapSequence
+from midfill_kernels.settle import open_fills
+
+ROOT = Path(__file__).parent.parent.parent
+COPY, BF16, FP8 = 3.0e12, 800e12, 1400e12
+
+
+@pytest.mark.parametrize(
+    ("shape", "precision", "context", "gap", "milliseconds"),
+    [
+        (LLADA_8B, "bf16", 2048, 64, 5.36),
+        (LLADA_8B, "fp8", 2048, 64, 2.86),
+        (QWEN_7B, "bf16", 2048, 64, 4.80),
+        (QWEN_7B, "fp8", 2048, 64, 2.45),
+        (QWEN_HALF_B, "bf16", 2048, 64, 0.35),
+    ],
+)
+def test_floors(shape, precision, context, gap, milliseconds) -> None:  # type: ignore[no-untyped-def]
+    """Milliseconds at 3 TB/s and 800 (fp8: 1,400) TFLOP/s, worked out by hand from the published sizes."""
+    floor = step_floor(shape, precision, 1, context, gap)
+    seconds = floor.seconds(COPY, FP8 if precision == "fp8" else BF16)
+    assert seconds * 1e3 == pytest.approx(milliseconds, abs=0.06)
+
+
+def test_floor_of_an_encoding() -> None:
+    assert encode_flops(LLADA_8B, 2048) / 1e12 == pytest.approx(30.8, abs=0.1)
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_a_random_model_is_as_large_as_its_floor_says(precision) -> None:  # type: ignore[no-untyped-def]
+    model = make_random(TOY, precision, 4, torch.device("cpu"))
+    floor = step_floor(TOY, precision, 1, 0, 8)
+    assert model.weight_bytes == pytest.approx(floor.layer_bytes + floor.head_bytes, rel=0.07)
+
+
+def test_the_plain_model_agrees_with_the_fused(device: torch.device) -> None:
+    model = make_random(TOY, "bf16", 16, device, torch.float32)
+    plain, context = PlainModel(model), torch.randint(0, 300, (11,), device=device)
+    gap = torch.randint(0, 300, (4,), device=device)
+    model.encode(context, torch.arange(11)[None], [11], torch.arange(11, device=device))
+    fills = open_fills([gap], [torch.ones(4)], [4], [2.0], [0], device)
+    hidden = model.hidden(model.open_batch(fills, torch.arange(11, 15)[None], [GapSequence(4, 0, 11)]))
+    _, past = plain.hidden(context, torch.arange(11, device=device))
+    expected, _ = plain.hidden(gap, torch.arange(11, 15, device=device), past)
+    torch.testing.assert_close(hidden, expected, rtol=1e-3, atol=1e-3)
+
+
+def test_the_published_loops_settle_everything_and_agree_on_one_step(device: torch.device) -> None:
+    plain = PlainModel(make_random(TOY, "bf16", 16, device, torch.float32))
+    ids = torch.randint(2, 300, (20,), device=device)
+    masked = torch.zeros(20, dtype=torch.bool, device=device)
+    masked[7:13] = True
+    ids[masked] = 1
+    at_once = fill_plainly(plain, ids, masked, per_step=6)
+    assert torch.equal(at_once, fill_with_dual_cache(plain, ids, masked, per_step=6))
+    for fill in (fill_plainly, fill_with_dual_cache):
+        slow = fill(plain, ids, masked, per_step=2)
+        assert torch.equal(slow[~masked], ids[~masked]) and slow.shape == ids.shape
+
+
+def test_medians_and_turns() -> None:
+    seen: list[int] = []
+    timing = Clock(torch.device("cpu"), 6, flushes=False).time([lambda: seen.append(0), lambda: seen.append(1)])
+    assert seen == [0, 1] + [0, 1] * 3 and timing.repeats == 6
+    assert summarize([3.0, 1.0, 2.0]).median_s == 2.0 and summarize([3.0, 1.0, 2.0]).fastest_s == 1.0
+
+
+def test_no_figures_of_an_operator_whose_tests_fail(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "tests/kernels"
+    folder.mkdir(parents=True)
+    (tmp_path / "pyproject.toml").write_text("[tool.pytest.ini_options]\n")
+    (folder / "test_green.py").write_text("def test() -> None:\n    assert True\n")
+    (folder / "test_red.py").write_text("def test() -> None:\n    assert 1 == 2\n")
+    monkeypatch.setattr(measure, "ROOT", tmp_path)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    require_green("test_green.py")
+    with pytest.raises(RedTests, match=r"test_red.py: no figures while its tests fail[\s\S]*assert 1 == 2"):
+        require_green("test_green.py", "test_red.py")
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="toy sizes are for the interpreter")
+def test_operators_bench_runs_at_toy_size(tmp_path: Path) -> None:
+    environment = {**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": os.pathsep.join(("engine", "kernels"))}
+    record = tmp_path / "out.json"
+    command = [sys.executable, "-m", "bench.operators", "--only", "small", "--json", str(record)]
+    result = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
+    assert result.returncode == 0, result.stdout + result.stderr
+    found = json.loads(record.read_text())
+    assert {entry["case"] for entry in found["results"]} == {"norm: 5 rows", "gate: 5 rows", "rotary: 5 rows"}
+    assert found["machine"]["interpreted"] and found["ceilings"]["copy_bytes_per_s"] > 0

@@ -1,0 +1,119 @@
+"""The step built of kernels against the engine's transformer in plain torch, at toy size."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor
+
+from bench.fused import FusedModel, Precision, make_random, pack_transformer
+from bench.shapes import TOY
+from midfill_engine.models.transformer import Transformer, TransformerConfig
+from midfill_kernels.gap_attention import GapSequence
+from midfill_kernels.quantize import Quantized
+from midfill_kernels.settle import Fills, open_fills
+
+QWEN_LIKE = TransformerConfig(
+    vocab_size=70, dim=32, num_layers=2, num_heads=4, num_kv_heads=2, head_dim=16, mlp_dim=48,
+    mlp="swiglu", norm_gain=True, qk_norm=False, attention_bias=True, tied_head=False,
+)  # fmt: skip
+EMBEDDED_LIKE = TransformerConfig(
+    vocab_size=70, dim=32, num_layers=2, num_heads=2, num_kv_heads=2, head_dim=16, mlp_dim=48
+)
+CONTEXTS, GAPS = (9, 21), (5, 3)
+
+
+def draw(config: TransformerConfig, device: torch.device) -> Transformer:
+    model = Transformer(config).to(device).eval().requires_grad_(False)
+    for parameter in model.parameters():
+        parameter.copy_(torch.randn_like(parameter) * (parameter.shape[-1] ** -0.5 if parameter.dim() == 2 else 1))
+    return model
+
+
+def positions_of(config: TransformerConfig, length: int, first: int) -> Tensor:
+    """[P, T]: the embedded family counts from both sides, half of the heads each."""
+    ahead = torch.arange(first, first + length)
+    return ahead[None] if config is QWEN_LIKE else torch.stack((ahead, ahead + 40))
+
+
+def by_head(config: TransformerConfig, positions: Tensor) -> Tensor:
+    return positions if config is QWEN_LIKE else positions.repeat_interleave(config.num_heads // 2, dim=0)[None]
+
+
+def run_plain(model: Transformer, context: Tensor, ids: Tensor) -> Tensor:
+    """Logits [T, V] of a gap behind its context."""
+    config = model.config
+    where = by_head(config, positions_of(config, len(context), 0)).to(ids.device)
+    _, past = model(context[None], where)
+    hidden, _ = model(
+        ids[None], by_head(config, positions_of(config, len(ids), len(context))).to(ids.device), past=past
+    )
+    return model.logits(hidden[0])
+
+
+def open_toy(ids: Tensor, device: torch.device) -> Fills:
+    pieces = list(ids.cpu().split(GAPS))
+    masked = [torch.ones(length, dtype=torch.bool) for length in GAPS]
+    return open_fills(pieces, masked, [2, 3], [2.0, 2.0], [0, 1], device)
+
+
+def encode_all(fused: FusedModel, config: TransformerConfig, contexts: Tensor) -> None:
+    positions = torch.cat([positions_of(config, length, 0) for length in CONTEXTS], dim=1)
+    fused.encode(contexts, positions, CONTEXTS, torch.arange(sum(CONTEXTS), device=contexts.device))
+
+
+def gap_sequences() -> list[GapSequence]:
+    return [GapSequence(GAPS[0], 0, CONTEXTS[0]), GapSequence(GAPS[1], CONTEXTS[0], CONTEXTS[1])]
+
+
+@pytest.mark.parametrize("config", [QWEN_LIKE, EMBEDDED_LIKE], ids=["qwen", "embedded"])
+def test_a_step_agrees_with_the_engines_transformer(config: TransformerConfig, device: torch.device) -> None:
+    model = draw(config, device)
+    fused = pack_transformer(model, "bf16", num_slots=32)
+    contexts = torch.randint(0, 70, (sum(CONTEXTS),), device=device)
+    ids = torch.randint(0, 70, (sum(GAPS),), device=device)
+    encode_all(fused, config, contexts)
+    fills = open_toy(ids, device)
+    positions = torch.cat(
+        [positions_of(config, gap, context) for gap, context in zip(GAPS, CONTEXTS, strict=True)], dim=1
+    )
+    batch = fused.open_batch(fills, positions, gap_sequences())
+    logits = torch.cat(
+        [run_plain(model, context, gap) for context, gap in zip(contexts.split(CONTEXTS), ids.split(GAPS), strict=True)]
+    )
+    hidden = fused.hidden(batch)
+    assert isinstance(hidden, Tensor)
+    torch.testing.assert_close(model.logits(hidden), logits, rtol=1e-3, atol=1e-3)
+    proposals = fused.step(batch)
+    assert torch.equal(proposals.ids, logits.argmax(dim=1))
+    torch.testing.assert_close(proposals.probability, logits.softmax(dim=1).amax(dim=1), rtol=1e-3, atol=1e-4)
+    assert fills.masked.sum() == 2 + 2  # 3 of 5 settle in the first of two steps, 1 of 3 in the first of three
+
+
+@pytest.mark.parametrize("precision", ["fp8", "fp8_weight", "int8", "int4"])
+def test_narrow_precisions_stay_near_the_plain_step(precision: Precision, device: torch.device) -> None:
+    """The weights are those of the narrow model, widened, so that only the arithmetic differs."""
+    narrow = make_random(TOY, precision, 32, device, torch.float32)
+    plain = replace(
+        narrow,
+        precision="bf16",
+        layers=[
+            replace(layer, **{name: _widen(getattr(layer, name)) for name in ("qkv", "out", "up", "down")})
+            for layer in narrow.layers
+        ],
+    )
+    ids = torch.randint(0, TOY.vocabulary, (sum(GAPS),), device=device)
+    hidden = []
+    for model in (narrow, plain):
+        batch = model.open_batch(open_toy(ids, device), torch.arange(sum(GAPS))[None], gap_sequences())
+        found = model.hidden(batch)
+        hidden.append(found.dequantize() if isinstance(found, Quantized) else found)
+    error = (hidden[0] - hidden[1]).norm() / hidden[1].norm()
+    assert error < (0.2 if precision == "fp8" else 1e-4)
+
+
+def _widen(weight: object) -> object:
+    from midfill_kernels.quantize import Weight, pack
+
+    assert isinstance(weight, Weight)
+    return pack(weight.dequantize(), "plain")
