@@ -141,7 +141,23 @@ def test_an_approximate_cache_computes_less(
     _, response = run(denoise(open_family("llada"), ask(), cache=cache, lengths="fixed"))
     assert response.stats.steps > 2
     assert rows[0] > 2 * min(rows)
-    assert max(rows[1:7]) < rows[0]
+    assert max(rows[1:8]) < rows[0]
+
+
+def test_everything_is_computed_anew_at_intervals(
+    open_family: Callable[[str], Runtime], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows: list[int] = []
+    plain = Runtime.run
+
+    def count(self: Runtime, passes: list[Pass]) -> list[Result]:
+        rows.append(sum(len(step.ids) for step in passes))
+        return plain(self, passes)
+
+    monkeypatch.setattr(Runtime, "run", count)
+    run(denoise(open_family("llada"), ask({"max_tokens": 20}, quality=1.0), cache="dual", lengths="fixed"))
+    whole = [step for step, num_rows in enumerate(rows) if num_rows == rows[0]]
+    assert whole == [0, 8, 16]
 
 
 def test_a_cache_that_does_not_fit_is_refused(open_family: Callable[[str], Runtime]) -> None:
