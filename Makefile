@@ -7,7 +7,7 @@ TORCH ?= torch>=2.11,<2.14
 SOURCES := lsp infill engine kernels tests
 
 .DEFAULT_GOAL := help
-.PHONY: help demo setup test soak check fix lint typecheck bench train clean
+.PHONY: help demo setup test soak check fix lint typecheck bench eval train clean
 
 help:  ## show these commands
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):[^#]*## */\1\t/' | expand -t 12
@@ -38,6 +38,9 @@ typecheck: setup  ## mypy, strict
 bench: setup  ## measure fills on this machine, cold and warm; prints a table and writes JSON
 	$(BIN)/python engine/bench/latency.py
 	PYTHONPATH=engine:kernels $(BIN)/python -m bench.run
+
+eval: setup  ## measure how well fills are: EVAL="SUITE.jsonl.gz --out FILE.json", see docs/quality.md
+	PYTHONPATH=engine $(BIN)/python -m bench.quality $(EVAL)
 
 train: setup  ## the training steps; choose one with STEP=...
 	cd engine && ../$(BIN)/python -m training $(STEP)

@@ -1,0 +1,112 @@
+"""Scores completions by tests, exact match, similarity and parsing, with intervals over problems. Knows no engine."""
+
+import ast
+import difflib
+import warnings
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from bench.quality.sandbox import Limits, Wall, run_programs
+from bench.quality.suite import Task
+from training.evaluate import wilson
+
+NUM_DRAWS = 2000
+
+
+@dataclass(frozen=True)
+class Score:
+    """One task. `passed` is None without tests, `parses` None where the language is not Python."""
+
+    group: str
+    passed: bool | None
+    why: str
+    exact: bool
+    similarity: float
+    parses: bool | None
+
+
+@dataclass(frozen=True)
+class Share:
+    """A mean over tasks in percent with its 95 % interval over problems."""
+
+    percent: float
+    low: float
+    high: float
+
+
+def score(
+    tasks: Sequence[Task], texts: Mapping[str, str], limits: Limits | None = None, wall: Wall | None = None
+) -> list[Score]:
+    """One score a task, in their order. Texts are compared without the white space around them."""
+    parsed = {task.id: _parses(task, texts[task.id]) for task in tasks}
+    programs = {
+        task.id: task.program(texts[task.id]) + task.tests
+        for task in tasks
+        if task.tests is not None and parsed[task.id] is not False
+    }
+    verdicts = run_programs(programs, limits, wall)
+    scores = []
+    for task in tasks:
+        text, middle = texts[task.id].strip(), task.middle.strip()
+        if task.tests is None:
+            passed, why = None, "no tests"
+        elif task.id in verdicts:
+            passed, why = verdicts[task.id].passed, verdicts[task.id].why
+        else:
+            passed, why = False, "syntax"
+        similarity = difflib.SequenceMatcher(None, text, middle, autojunk=False).ratio()
+        scores.append(Score(task.group, passed, why, text == middle, similarity, parsed[task.id]))
+    return scores
+
+
+def _parses(task: Task, text: str) -> bool | None:
+    if task.language != "python":
+        return None
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            ast.parse(task.program(text))
+        except (SyntaxError, ValueError, RecursionError, MemoryError):
+            return False
+    return True
+
+
+def share(values: Sequence[float], groups: Sequence[str]) -> Share:
+    """The mean of `values` in [0, 1], bootstrapped over whole groups.
+
+    Where all values are 0 or all are 1 the bootstrap knows no doubt; there the bound is Wilson's with a trial a group.
+    """
+    mean = float(np.mean(values))
+    if mean in (0.0, 1.0):
+        num_groups = len(set(groups))
+        low, high = wilson(round(mean * num_groups), num_groups)
+    else:
+        low, high = _bootstrap(values, groups)
+    return Share(*(round(100 * number, 2) for number in (mean, low, high)))
+
+
+def difference(first: Sequence[float], second: Sequence[float], groups: Sequence[str]) -> Share:
+    """How much larger the mean of `first` is, in points, with the interval of the paired difference over groups."""
+    gains = np.asarray(first, dtype=float) - np.asarray(second, dtype=float)
+    low, high = _bootstrap(gains.tolist(), groups)
+    return Share(*(round(100 * number, 2) for number in (float(gains.mean()), low, high)))
+
+
+def _bootstrap(values: Sequence[float], groups: Sequence[str]) -> tuple[float, float]:
+    by_group: dict[str, list[float]] = defaultdict(list)
+    for value, group in zip(values, groups, strict=True):
+        by_group[group].append(value)
+    totals = np.array([sum(members) for members in by_group.values()])
+    sizes = np.array([len(members) for members in by_group.values()])
+    drawn = np.random.default_rng(0).integers(0, len(totals), (NUM_DRAWS, len(totals)))
+    means = totals[drawn].sum(axis=1) / sizes[drawn].sum(axis=1)
+    low, high = np.quantile(means, (0.025, 0.975))
+    return float(low), float(high)
+
+
+def failures(scores: Sequence[Score]) -> dict[str, int]:
+    """What ended the programs that did not pass, the commonest first."""
+    return dict(Counter(row.why for row in scores if row.passed is False).most_common(8))
