@@ -1,6 +1,6 @@
 """Compiles every kernel of a step and of an encoding for Hopper GPUs, without one, and prints what the compiler says.
 
-    PYTHONPATH=engine:kernels python -m bench.compile [--rows 64]
+    PYTHONPATH=engine:kernels python -m bench.compile [--rows 64] [--shape 7B] [--precision bf16]
 
 A stack frame (spilled registers), a missing tensor-core instruction or more shared memory than a block may have shows
 here at no cost of time on a GPU. Exits with 1 if anything does not fit.
@@ -17,7 +17,7 @@ from rich.table import Table
 
 from bench.fused import PRECISIONS, FusedModel, Precision, Shape, make_random
 from bench.hopper import Program, compiled
-from bench.shapes import LLADA_8B, QWEN_7B, QWEN_HALF_B
+from bench.shapes import SHAPES
 from midfill_kernels.gap_attention import GapSequence
 from midfill_kernels.settle import open_fills
 
@@ -44,21 +44,25 @@ def _encode(model: FusedModel) -> None:
     model.encode(ids, torch.arange(CONTEXT)[None], [CONTEXT], slots)
 
 
-def main(rows: Annotated[list[int] | None, typer.Option(help="rows of a step")] = None) -> None:
+def main(
+    rows: Annotated[list[int] | None, typer.Option(help="rows of a step")] = None,
+    shape: Annotated[list[str] | None, typer.Option(help=f"any of {', '.join(SHAPES)}")] = None,
+    precision: Annotated[list[str] | None, typer.Option(help=f"any of {', '.join(PRECISIONS)}")] = None,
+) -> None:
     """Prints registers, stack, shared memory and tensor-core instructions of every kernel."""
     table = Table("shape", "precision", "rows", "kernel", "registers", "stack", "shared", "warps", "tensor cores")
     seen: set[tuple[object, ...]] = set()
     misfits = 0
-    for shape in (QWEN_7B, LLADA_8B, QWEN_HALF_B):
-        for precision in PRECISIONS:
-            for num_rows in rows or [64]:
-                for program in compile_step(shape, precision, num_rows, sampled=precision == "bf16"):
+    for name in shape or ["7B", "8B", "0.5B"]:
+        for chosen in PRECISIONS:
+            for num_rows in rows or [64] if chosen in (precision or PRECISIONS) else []:
+                for program in compile_step(SHAPES[name], chosen, num_rows, sampled=chosen == "bf16"):
                     misfits += program.shared_bytes > SHARED_LIMIT_BYTES
                     facts = (program.name, program.registers, program.stack_bytes, program.shared_bytes, program.warps)
-                    if (precision, *facts) in seen:
+                    if (chosen, *facts) in seen:
                         continue
-                    seen.add((precision, *facts))
-                    cells = (shape.name, precision, num_rows, *facts, program.tensor_core)
+                    seen.add((chosen, *facts))
+                    cells = (name, chosen, num_rows, *facts, program.tensor_core)
                     table.add_row(*(str(cell) for cell in cells))
     Console(width=130).print(table)
     sys.exit(1 if misfits else 0)

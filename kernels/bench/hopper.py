@@ -52,15 +52,19 @@ class HopperDriver:
 
 
 @contextmanager
-def compiled() -> Iterator[list[Program]]:
-    """Collects the programs that would have run. Needs Triton imported without `TRITON_INTERPRET`."""
+def compiled(*, inspects: bool = True) -> Iterator[list[Program]]:
+    """Collects the programs that would have run. Needs Triton imported without `TRITON_INTERPRET`.
+
+    Without `inspects` the list stays empty, and all that remains is Triton's cache on disk.
+    """
     assert not triton.knobs.runtime.interpret, "interpreted kernels are never compiled"
     programs: list[Program] = []
     run = JITFunction.run
 
     def compile_only(self: Any, *arguments: Any, grid: Any, warmup: bool, **options: Any) -> Any:
         kernel = run(self, *arguments, grid=grid, warmup=True, **options)
-        programs.append(inspect(self.__name__, kernel))
+        if inspects:
+            programs.append(inspect(self.__name__, kernel))
         return kernel
 
     triton.runtime.driver.set_active(HopperDriver())

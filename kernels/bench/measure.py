@@ -132,6 +132,7 @@ def describe(device: torch.device) -> dict[str, Any]:
         "processor": processor_name(),
         "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
         "threads": torch.get_num_threads(),
+        "load_average": os.getloadavg()[0],
         "interpreted": is_interpreted(),
     }
     if device.type == "cuda":
@@ -187,7 +188,18 @@ def require_green(*test_files: str) -> None:
     due = [name for name, mark in marks.items() if not mark.exists()]
     if not due:
         return
-    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "--override-ini=addopts="]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-x",
+        "-p",
+        "no:cacheprovider",
+        "--override-ini=addopts=",
+        "-m",
+        "not soak",
+    ]
     command += ["--import-mode=importlib", "-W", "ignore", f"--rootdir={ROOT}", "-c", str(ROOT / "pyproject.toml")]
     if torch.cuda.is_available() and find_spec("xdist"):
         command += ["-n", "8"]  # what takes long is compiling, and that the processor's cores do side by side

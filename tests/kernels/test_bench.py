@@ -5,14 +5,18 @@ import os
 import subprocess
 import sys
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 
 from bench import measure
+from bench.cases import small_cases
+from bench.ceilings import Ceilings
 from bench.fused import PRECISIONS, make_random
 from bench.measure import Clock, RedTests, require_green, summarize
+from bench.operators import draw_table, run_case
 from bench.plain import PlainModel, fill_plainly, fill_with_dual_cache
 from bench.shapes import LLADA_8B, QWEN_7B, QWEN_HALF_B, TOY, encode_flops, step_floor
 from midfill_kernels.gap_attention import GapSequence
@@ -51,14 +55,14 @@ def test_a_random_model_is_as_large_as_its_floor_says(precision) -> None:  # typ
 
 
 def test_the_plain_model_agrees_with_the_fused(device: torch.device) -> None:
-    model = make_random(TOY, "bf16", 16, device, torch.float32)
-    plain, context = PlainModel(model), torch.randint(0, 300, (11,), device=device)
-    gap = torch.randint(0, 300, (4,), device=device)
-    model.encode(context, torch.arange(11)[None], [11], torch.arange(11, device=device))
-    fills = open_fills([gap], [torch.ones(4)], [4], [2.0], [0], device)
-    hidden = model.hidden(model.open_batch(fills, torch.arange(11, 15)[None], [GapSequence(4, 0, 11)]))
-    _, past = plain.hidden(context, torch.arange(11, device=device))
-    expected, _ = plain.hidden(gap, torch.arange(11, 15, device=device), past)
+    model = make_random(replace(TOY, num_layers=1), "bf16", 16, device, torch.float32)
+    plain, context = PlainModel(model), torch.randint(0, 300, (5,), device=device)
+    gap = torch.randint(0, 300, (2,), device=device)
+    model.encode(context, torch.arange(5)[None], [5], torch.arange(5, device=device))
+    fills = open_fills([gap], [torch.ones(2)], [2], [2.0], [0], device)
+    hidden = model.hidden(model.open_batch(fills, torch.arange(5, 7)[None], [GapSequence(2, 0, 5)]))
+    _, past = plain.hidden(context, torch.arange(5, device=device))
+    expected, _ = plain.hidden(gap, torch.arange(5, 7, device=device), past)
     torch.testing.assert_close(hidden, expected, rtol=1e-3, atol=1e-3)
 
 
@@ -95,6 +99,18 @@ def test_no_figures_of_an_operator_whose_tests_fail(tmp_path: Path, monkeypatch:
         require_green("test_green.py", "test_red.py")
 
 
+def test_a_case_is_timed_beside_its_rivals() -> None:
+    device = torch.device("cpu")
+    case = next(case for case in small_cases(device, toy=True) if case.operator == "gate")
+    result = run_case(case, Clock(device, 3, flushes=False), Ceilings(1e9, {"float32": 1e9}))
+    assert set(result.timings) == {"ours", "torch"} and result.timings["ours"].repeats == 3
+    assert result.floor_s == pytest.approx(case.num_bytes / 1e9)
+    assert result.ratio("torch") == result.timings["torch"].median_s / result.timings["ours"].median_s
+    assert draw_table([result], "").row_count == 1
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(600)
 @pytest.mark.skipif(torch.cuda.is_available(), reason="toy sizes are for the interpreter")
 def test_operators_bench_runs_at_toy_size(tmp_path: Path) -> None:
     environment = {**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": os.pathsep.join(("engine", "kernels"))}

@@ -20,7 +20,7 @@ QWEN_LIKE = TransformerConfig(
 EMBEDDED_LIKE = TransformerConfig(
     vocab_size=70, dim=32, num_layers=2, num_heads=2, num_kv_heads=2, head_dim=16, mlp_dim=48
 )
-CONTEXTS, GAPS = (9, 21), (5, 3)
+CONTEXTS, GAPS = (3, 6), (3, 1)
 
 
 def draw(config: TransformerConfig, device: torch.device) -> Transformer:
@@ -87,13 +87,13 @@ def test_a_step_agrees_with_the_engines_transformer(config: TransformerConfig, d
     proposals = fused.step(batch)
     assert torch.equal(proposals.ids, logits.argmax(dim=1))
     torch.testing.assert_close(proposals.probability, logits.softmax(dim=1).amax(dim=1), rtol=1e-3, atol=1e-4)
-    assert fills.masked.sum() == 2 + 2  # 3 of 5 settle in the first of two steps, 1 of 3 in the first of three
+    assert fills.masked.sum() == 1 + 0  # 2 of 3 settle in the first of two steps, and the only one of the second gap
 
 
 @pytest.mark.parametrize("precision", ["fp8", "fp8_weight", "int8", "int4"])
 def test_narrow_precisions_stay_near_the_plain_step(precision: Precision, device: torch.device) -> None:
     """The weights are those of the narrow model, widened, so that only the arithmetic differs."""
-    narrow = make_random(TOY, precision, 32, device, torch.float32)
+    narrow = make_random(replace(TOY, num_layers=1), precision, 32, device, torch.float32)
     plain = replace(
         narrow,
         precision="bf16",
