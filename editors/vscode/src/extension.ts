@@ -1,0 +1,208 @@
+// Commands, keys and the status bar. The server makes the fills and puts them in; view.ts draws.
+
+import * as vscode from "vscode";
+import { LanguageClient, type Middleware, type StaticFeature } from "vscode-languageclient/node";
+import type { HoleFill, PreviewHole, Range } from "./layout.ts";
+import { findCommand, offerInstall, runDoctor } from "./server.ts";
+import { showHoles, showPending, showPreview } from "./view.ts";
+
+interface FillResult { id?: number; version?: number; holes: HoleFill[]; newErrors: number }
+interface Status { kind: "Normal" | "Warning" | "Error" | "Inactive"; busy: boolean; message: string }
+type Arguments = Record<string, unknown>;
+
+let client: LanguageClient | undefined;
+let log: vscode.LogOutputChannel;
+let item: vscode.StatusBarItem;
+let lastToken = 0;
+const running = new Map<number, { uri: string; cancel: vscode.CancellationTokenSource }>();
+const pending = new Map<string, number>(); // document -> pending fill
+const holes = new Map<string, vscode.Range[]>(); // document -> holes that wait
+
+export async function activate(context: vscode.ExtensionContext): Promise<void> {
+  log = vscode.window.createOutputChannel("Midfill", { log: true });
+  item = vscode.window.createStatusBarItem("midfill.status", vscode.StatusBarAlignment.Right, 100);
+  item.name = "Midfill";
+  item.command = "midfill.showLog";
+  showStatus({ kind: "Inactive", busy: false, message: "Midfill's server has not been started." });
+  item.show();
+  context.subscriptions.push(log, item, vscode.workspace.onDidChangeConfiguration(takeConfiguration),
+    vscode.workspace.onDidCloseTextDocument((document) => holes.delete(document.uri.toString())),
+    vscode.workspace.onDidChangeTextDocument((event) => void carryHoles(event)));
+  const commands: Record<string, () => unknown> = {
+    fillBody: () => fillHere("body"),
+    fillSelection: () => fillHere("selection"),
+    fillHere: () => fillHere("hole"),
+    fillStubs: () => fillHere("stubs"),
+    fillStubsOneByOne: () => fillHere("stubs", { confirm: true }),
+    addHole,
+    fillHoles,
+    finishFill: () => run("finish"),
+    acceptFill: () => run("accept"),
+    discardFill: () => run("discard"),
+    rerollFill: () => run("reroll"),
+    shorterFill: () => run("reroll", { length: "shorter" }),
+    longerFill: () => run("reroll", { length: "longer" }),
+    nextFill: () => run("next"),
+    doctor: runDoctor,
+    showLog: () => log.show(),
+    restart: () => start(context),
+  };
+  for (const [name, command] of Object.entries(commands)) {
+    context.subscriptions.push(vscode.commands.registerCommand(`midfill.${name}`, command));
+  }
+  await start(context);
+}
+
+export async function deactivate(): Promise<void> {
+  await client?.stop();
+}
+
+async function start(context: vscode.ExtensionContext): Promise<void> {
+  await client?.dispose();
+  client = undefined;
+  const command = findCommand();
+  if (!command) return offerInstall();
+  log.info(`starting ${command.join(" ")}`);
+  const [program, ...words] = command;
+  client = new LanguageClient("midfill", "Midfill", { command: program, args: words }, {
+    documentSelector: [{ scheme: "file" }, { scheme: "untitled" }, { notebook: "*" }],
+    outputChannel: log,
+    middleware,
+  });
+  const feature: StaticFeature = {
+    fillClientCapabilities: (capabilities) => { capabilities.experimental = { midfill: true }; },
+    initialize: () => undefined, getState: () => ({ kind: "static" }), clear: () => undefined,
+  };
+  client.registerFeature(feature);
+  client.onNotification("midfill/preview", (params: { token: number; holes: PreviewHole[] }) => {
+    const fill = running.get(params.token);
+    if (fill && setting("preview") !== "off") showPreview(fill.uri, params.holes);
+  });
+  client.onNotification("midfill/didChangeStatus", showStatus);
+  try {
+    await client.start();
+    showStatus({ kind: "Normal", busy: false, message: "Midfill is ready." });
+    context.subscriptions.push(client);
+  } catch (error) {
+    showStatus({ kind: "Error", busy: false, message: `Midfill's server does not start: ${String(error)}` });
+  }
+}
+
+// Code actions and lenses carry the server's commands: they take the same way as ours, with previews.
+const middleware: Middleware = {
+  executeCommand: async (command, words: Arguments[], next) => {
+    const [name, argument] = [command.replace("midfill.", ""), words[0] ?? {}];
+    if (name === "fill") return fill(argument);
+    if (["accept", "discard", "reroll", "next", "finish"].includes(name)) return run(name, argument);
+    return next(command, words);
+  },
+};
+
+async function fillHere(what: string, more: Arguments = {}): Promise<void> {
+  const editor = vscode.window.activeTextEditor;
+  if (!editor) return;
+  const ranges = what === "stubs" ? [] : editor.selections.slice(0, what === "selection" ? undefined : 1);
+  await fill({ uri: editor.document.uri.toString(), what, version: editor.document.version, ranges: ranges.map(toJson), ...more });
+}
+
+function addHole(): void {
+  const editor = vscode.window.activeTextEditor;
+  if (!editor) return;
+  const uri = editor.document.uri.toString();
+  const now = [...(holes.get(uri) ?? []), ...editor.selections.map((selection) => new vscode.Range(selection.start, selection.end))];
+  keepHoles(editor, now);
+}
+
+async function fillHoles(): Promise<void> {
+  const editor = vscode.window.activeTextEditor;
+  const waiting = editor && holes.get(editor.document.uri.toString());
+  if (!waiting?.length) return void vscode.window.showInformationMessage("Midfill: add holes first.");
+  keepHoles(editor!, []);
+  await fill({ uri: editor!.document.uri.toString(), what: "selection", version: editor!.document.version, ranges: waiting.map(toJson) });
+}
+
+function keepHoles(editor: vscode.TextEditor, now: vscode.Range[]): void {
+  holes.set(editor.document.uri.toString(), now);
+  showHoles(editor, now);
+  void vscode.commands.executeCommand("setContext", "midfill.holes", now.length > 0);
+}
+
+/** Holes that wait move with the text; one that an edit touches is let go. */
+function carryHoles(event: vscode.TextDocumentChangeEvent): void {
+  const waiting = holes.get(event.document.uri.toString());
+  const editor = vscode.window.visibleTextEditors.find((other) => other.document === event.document);
+  if (!waiting?.length || !editor) return;
+  keepHoles(editor, waiting.filter((hole) => event.contentChanges.every((change) => change.range.start.isAfter(hole.end))));
+}
+
+async function fill(params: Arguments): Promise<void> {
+  await ask("midfill/fill", String(params.uri), (previewToken) => ({ alternatives: 3, ...params, apply: true, previewToken }));
+}
+
+/** Runs one of the server's commands on a pending fill, by default the one of the active editor. */
+async function run(name: string, argument: Arguments = {}): Promise<void> {
+  const uri = vscode.window.activeTextEditor?.document.uri.toString() ?? "";
+  const id = argument.id ?? (name === "finish" ? undefined : pending.get(uri));
+  if (name === "finish") return void client?.sendRequest("workspace/executeCommand", { command: "midfill.finish", arguments: [] });
+  await ask("workspace/executeCommand", uri, (previewToken) => ({
+    command: `midfill.${name}`, arguments: [{ ...argument, id, ...(name === "reroll" ? { previewToken } : {}) }],
+  }));
+}
+
+async function ask(method: string, uri: string, make: (token: number) => Arguments): Promise<void> {
+  if (!client) return offerInstall();
+  const token = ++lastToken;
+  const cancel = new vscode.CancellationTokenSource();
+  running.set(token, { uri, cancel });
+  await setContexts(uri);
+  try {
+    const result = await client.sendRequest<FillResult>(method, make(token), cancel.token);
+    takeResult(uri, result);
+  } catch (error) {
+    const code = (error as { code?: number }).code;
+    log.warn(String(error));
+    if (code !== -32800) void vscode.window.showErrorMessage(error instanceof Error ? error.message : String(error));
+  } finally {
+    running.delete(token);
+    showPreview(uri, []);
+    await setContexts(uri);
+  }
+}
+
+function takeResult(uri: string, result: FillResult): void {
+  if (result.holes && result.id !== undefined) {
+    pending.set(uri, result.id);
+    showPending(uri, result.holes, setting("confidence") !== "off");
+    if (result.newErrors) void vscode.window.setStatusBarMessage(`Midfill: ${result.newErrors} new syntax error(s)`, 5000);
+  } else {
+    pending.delete(uri);
+    showPending(uri, [], false);
+  }
+}
+
+async function setContexts(uri: string): Promise<void> {
+  await vscode.commands.executeCommand("setContext", "midfill.running", running.size > 0);
+  await vscode.commands.executeCommand("setContext", "midfill.pending", pending.has(uri));
+}
+
+function showStatus(status: Status): void {
+  const icon = status.busy ? "$(loading~spin)" : status.kind === "Error" ? "$(warning)" : status.kind === "Inactive" ? "$(circle-slash)" : "$(symbol-snippet)";
+  item.text = `${icon} Midfill`;
+  item.tooltip = status.message;
+  item.backgroundColor = status.kind === "Error" ? new vscode.ThemeColor("statusBarItem.warningBackground") : undefined;
+}
+
+function takeConfiguration(event: vscode.ConfigurationChangeEvent): void {
+  if (event.affectsConfiguration("midfill")) {
+    void client?.sendNotification("workspace/didChangeConfiguration", { settings: null });
+  }
+}
+
+function setting(key: string): unknown {
+  return vscode.workspace.getConfiguration("midfill").get(key);
+}
+
+function toJson(range: vscode.Range): Range {
+  const place = (end: vscode.Position) => ({ line: end.line, character: end.character });
+  return { start: place(range.start), end: place(range.end) };
+}

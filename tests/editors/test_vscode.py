@@ -1,0 +1,168 @@
+"""The VS Code extension: its pure parts under node, and all of it in a real VS Code driven by keyboard and mouse.
+
+`make editors` installs what the real one needs; MIDFILL_SHOTS=docs/images makes the screenshots of the docs.
+"""
+
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.lsp.editor import ROOT, SCRIPTED, server_environment
+
+EXTENSION = ROOT / "editors" / "vscode"
+CODE_SERVER = ROOT / ".venv" / "code-server"
+DRIVER = Path(__file__).parent / "vscode" / "drive.mjs"
+MAX_LINES = 500
+FILES = {
+    "body.py": "# 😀\nimport os\n\n\n"
+    "def second(b):\n    '''Doc.'''\n\n    return b + 1\n\n\ndef third(c):\n    return c\n",
+    "holes.py": "first = 1\nsecond = 2\nthird = 3\n",
+    "stubs.py": "def f(): ...\n\n\ndef g(): ...\n",
+    "ghost.py": "def f():\n",
+}
+
+
+def package() -> dict[str, object]:
+    loaded: dict[str, object] = json.loads((EXTENSION / "package.json").read_text(encoding="utf-8"))
+    return loaded
+
+
+def test_the_settings_are_the_servers() -> None:
+    command = [sys.executable, str(EXTENSION / "write_settings.py"), "--check"]
+    subprocess.run(command, check=True, timeout=60, env=server_environment())
+
+
+def test_what_a_workspace_must_not_choose() -> None:
+    manifest = package()
+    properties = manifest["contributes"]["configuration"]["properties"]  # type: ignore[index]
+    trust = manifest["capabilities"]["untrustedWorkspaces"]  # type: ignore[index]
+    machine = {name for name, schema in properties.items() if schema["scope"] == "machine"}
+    assert (
+        machine
+        == {"midfill.serverCommand", "midfill.model", "midfill.device"}
+        == set(trust["restrictedConfigurations"])
+    )
+    assert trust["supported"] == "limited"
+
+
+def test_every_command_of_the_package_is_registered_and_every_key_is_a_command() -> None:
+    contributes = package()["contributes"]
+    commands = {row["command"] for row in contributes["commands"]}  # type: ignore[index]
+    source = (EXTENSION / "src" / "extension.ts").read_text(encoding="utf-8")
+    listed = re.search(r"const commands: .*?= \{(.*?)\n  \};", source, re.DOTALL)
+    assert listed
+    assert {f"midfill.{name}" for name in re.findall(r"^    (\w+)", listed[1], re.MULTILINE)} == commands
+    assert {row["command"] for row in contributes["keybindings"]} <= commands  # type: ignore[index]
+
+
+def test_the_extension_stays_small() -> None:
+    assert sum(len(file.read_text(encoding="utf-8").splitlines()) for file in EXTENSION.glob("src/*.ts")) <= MAX_LINES
+
+
+def test_the_layout_of_previews_and_weak_tokens() -> None:
+    node = shutil.which("node")
+    help = subprocess.run([node, "--help"], capture_output=True, text=True, timeout=60).stdout if node else ""
+    strips = "--experimental-strip-types" in help
+    esbuild = EXTENSION / "node_modules" / ".bin" / "esbuild"
+    if not node or not (strips or esbuild.exists()):
+        pytest.skip("no node that reads TypeScript and no esbuild here: `make editors` installs them")
+    test = EXTENSION / "test" / "layout.test.ts"
+    if strips:
+        command = f'"{node}" --test --experimental-strip-types "{test}"'
+    else:
+        built = EXTENSION / "dist" / "layout.test.mjs"
+        bundle = f'"{esbuild}" "{test}" --bundle --platform=node --format=esm --outfile="{built}" --log-level=error'
+        command = f'{bundle} && "{node}" --test "{built}"'
+    done = subprocess.run(command, shell=True, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def missing() -> str:
+    if not (CODE_SERVER / "installed").exists():
+        return "no code-server in .venv: `make editors` installs it"
+    if not (EXTENSION / "dist" / "midfill.vsix").exists():
+        return "no VSIX: `make editors` builds it"
+    return "" if find_chromium() else "no chromium on the path"
+
+
+def find_chromium() -> str | None:
+    return shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@pytest.fixture
+def vscode(tmp_path: Path) -> Iterator[tuple[str, dict[str, str], Path]]:
+    """A running code-server with the extension; its address, the driver's environment and the folder it shows."""
+    data, extensions, folder = tmp_path / "data", tmp_path / "extensions", tmp_path / "work"
+    folder.mkdir()
+    for name, text in FILES.items():
+        (folder / name).write_text(text, encoding="utf-8")
+    settings = {
+        "midfill.serverCommand": [*SCRIPTED], "midfill.steps": 40, "midfill.trigger": "manual",
+        "telemetry.telemetryLevel": "off", "workbench.startupEditor": "none", "editor.minimap.enabled": False,
+        "security.workspace.trust.enabled": False, "files.autoSave": "off", "workbench.tips.enabled": False,
+        "workbench.colorTheme": "Default Dark Modern", "editor.fontSize": 14, "window.commandCenter": False,
+        "extensions.ignoreRecommendations": True, "git.enabled": False, "editor.accessibilitySupport": "off",
+    }  # fmt: skip
+    (data / "User").mkdir(parents=True)
+    (data / "User" / "settings.json").write_text(json.dumps(settings))
+    command = [str(CODE_SERVER / "node_modules" / ".bin" / "code-server"), "--user-data-dir", str(data)]
+    command += ["--extensions-dir", str(extensions)]
+    environment = server_environment(HOME=str(tmp_path))
+    vsix = str(EXTENSION / "dist" / "midfill.vsix")
+    subprocess.run(
+        [*command, "--install-extension", vsix], env=environment, check=True, timeout=100, capture_output=True
+    )
+    port = free_port()
+    flags = ["--auth", "none", "--disable-telemetry", "--disable-update-check", "--disable-workspace-trust"]
+    served = subprocess.Popen(
+        [*command, *flags, "--bind-addr", f"127.0.0.1:{port}"], env=environment, start_new_session=True,
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    more = {
+        "CODE_SERVER": str(CODE_SERVER), "CHROMIUM": str(find_chromium()), "BASE_SETTINGS": json.dumps(settings),
+        "SETTINGS_FILE": str(data / "User" / "settings.json"),
+    }  # fmt: skip
+    try:
+        wait_for(f"http://127.0.0.1:{port}/healthz")
+        yield f"http://127.0.0.1:{port}/?folder={folder}", {**environment, **more}, folder
+    finally:
+        os.killpg(served.pid, signal.SIGKILL)
+        served.wait()
+
+
+def wait_for(address: str) -> None:
+    for _ in range(300):
+        try:
+            urllib.request.urlopen(address, timeout=1).close()
+            return
+        except (urllib.error.URLError, OSError):
+            time.sleep(0.1)
+    raise AssertionError("code-server does not answer")
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.skipif(bool(missing()), reason=missing() or "everything is here")
+def test_a_real_vscode(vscode: tuple[str, dict[str, str], Path], tmp_path: Path) -> None:
+    address, environment, _ = vscode
+    shots = os.environ.get("MIDFILL_SHOTS", str(tmp_path / "shots"))
+    command = ["node", str(DRIVER), address, str(vscode[2]), shots]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=240)
+    print(done.stdout)
+    assert done.returncode == 0, done.stdout + done.stderr

@@ -1,0 +1,212 @@
+// Drives a real VS Code by keyboard and mouse. Prints "ok NAME" for each scene, and fails at the first that does not hold.
+// drive.mjs URL FOLDER SHOTS: FOLDER has what.py ..., SHOTS gets the screenshots.
+import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
+import { createRequire } from "node:module";
+import { join } from "node:path";
+
+const { chromium } = createRequire(join(process.env.CODE_SERVER, "x.js"))("playwright-core");
+const [url, folder, shots] = process.argv.slice(2);
+const FILL = "return 'ß😀'";
+mkdirSync(shots, { recursive: true });
+
+const browser = await chromium.launch({
+  executablePath: process.env.CHROMIUM,
+  args: ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
+    "--disable-component-update", "--disable-sync"],
+});
+const page = await browser.newPage({ viewport: { width: 1100, height: 620 } });
+
+const settings = (values) => {
+  const all = JSON.parse(process.env.BASE_SETTINGS);
+  writeFileSync(process.env.SETTINGS_FILE, JSON.stringify({ ...all, ...values }));
+};
+const shot = (name) => page.screenshot({ path: join(shots, `${name}.png`) });
+const sleep = (ms) => new Promise((done) => setTimeout(done, ms));
+
+async function until(what, condition, timeoutMs = 15000) {
+  const end = Date.now() + timeoutMs;
+  for (;;) {
+    const found = await condition().catch(() => false);
+    if (found) return found;
+    if (Date.now() > end) {
+      await shot("failed");
+      throw new Error(`waited in vain for ${what}; the editor shows:\n${await text()}`);
+    }
+    await sleep(25);
+  }
+}
+
+async function text() {
+  return page.evaluate(() => {
+    const editor = document.querySelector(".editor-group-container.active .monaco-editor") ?? document;
+    const lines = [...editor.querySelectorAll(".view-lines > .view-line")];
+    lines.sort((one, other) => parseFloat(one.style.top) - parseFloat(other.style.top));
+    return lines.map((line) => line.textContent.replaceAll("\u00a0", " ")).join("\n");
+  });
+}
+
+const has = (part) => async () => (await text()).includes(part);
+const lacks = (part) => async () => !(await text()).includes(part);
+
+async function palette(command) {
+  await page.keyboard.press("F1");
+  await page.waitForSelector(".quick-input-widget:not([style*='display: none']) input");
+  await page.keyboard.type(command);
+  await until(`the command ${command}`, async () => (await page.textContent(".quick-input-list .monaco-list-row.focused")).includes(command.replace(/^.*: /, "")));
+  await page.keyboard.press("Enter");
+}
+
+async function open(name) {
+  await page.keyboard.press("Control+p");
+  await page.waitForSelector(".quick-input-widget input");
+  await page.keyboard.type(name);
+  await until(`the file ${name}`, async () => (await page.textContent(".quick-input-list .monaco-list-row.focused")).includes(name));
+  await page.keyboard.press("Enter");
+  await until(`the editor of ${name}`, async () => (await page.textContent(".tab.active")).includes(name));
+}
+
+async function goTo(line, column) {
+  await page.keyboard.press("Control+g");
+  await page.waitForSelector(".quick-input-widget input");
+  await page.keyboard.type(`${line}:${column}`);
+  await sleep(150);
+  await page.keyboard.press("Enter");
+  await sleep(150);
+}
+
+// Every distinct state of the sharpening decorations, as the page draws them.
+async function watchPreviews() {
+  await page.evaluate(() => {
+    const seen = new Set();
+    const look = () => {
+      for (const span of document.querySelectorAll(".view-line span span")) {
+        const [before, after] = ["::before", "::after"].map((part) => getComputedStyle(span, part).content);
+        if (before.includes("▸")) seen.add(before);
+        if (after.includes("return")) seen.add(after);
+      }
+    };
+    window.seenPreviews = seen;
+    window.previewTimer = setInterval(look, 20);
+  });
+  return async () => page.evaluate(() => (clearInterval(window.previewTimer), [...window.seenPreviews]));
+}
+
+const scenes = {
+  async "a body from the light bulb: previews sharpen, accept, one undo restores"() {
+    await open("body.py");
+    await until("the source", has("return b + 1"));
+    await goTo(8, 8);
+    const stop = await watchPreviews();
+    await until("the code actions", async () => {
+      await page.keyboard.press("Control+.");
+      await sleep(700);
+      const menu = await page.evaluate(() => document.querySelector(".action-widget")?.textContent ?? "");
+      if (menu.includes("Fill function body")) return true;
+      await page.keyboard.press("Escape");
+      return false;
+    }, 40000);
+    await shot("vscode-actions");
+    await until("the action in focus", async () => {
+      const focused = await page.textContent(".action-widget .monaco-list-row.focused");
+      if (!focused.includes("Fill function body")) await page.keyboard.press("ArrowDown");
+      return focused.includes("Fill function body");
+    });
+    await page.keyboard.press("Enter");
+    await until("a preview", async () => page.evaluate(() => window.seenPreviews.size > 1));
+    await shot("vscode-preview");
+    await until("the fill", has(FILL));
+    const seen = await stop();
+    if (seen.length < 2) throw new Error(`only ${seen.length} preview states`);
+    await until("the lenses", async () => (await page.textContent(".editor-group-container.active")).includes("Discard"));
+    await shot("vscode-pending");
+    await page.click(".codelens-decoration a:has-text('Accept')");
+    await until("no lenses", async () => !(await page.textContent(".editor-group-container.active")).includes("Discard"));
+    await page.click(".monaco-editor .view-lines");
+    await page.keyboard.press("Control+z");
+    await until("the old text", has("return b + 1"));
+    if ((await text()).includes(FILL)) throw new Error("one undo does not restore");
+    return `${seen.length} preview states`;
+  },
+  async "reroll, next and discard"() {
+    await goTo(8, 8);
+    await page.keyboard.press("Control+Alt+b");
+    await until("the fill", has(FILL));
+    await sleep(400);
+    await page.keyboard.press("Alt+n");
+    await until("the next alternative", has("return 1"));
+    await sleep(400);
+    await page.keyboard.press("Alt+r");
+    await until("the reroll", has("+ new"));
+    await sleep(400);
+    await page.keyboard.press("Alt+Backspace");
+    await until("the old text", has("return b + 1"));
+  },
+  async "two holes jointly, one undo"() {
+    await open("holes.py");
+    await until("the source", has("second = 2"));
+    await goTo(1, 9);
+    await page.keyboard.press("Shift+ArrowRight");
+    await page.keyboard.press("Control+Alt+h");
+    await goTo(2, 10);
+    await page.keyboard.press("Shift+ArrowRight");
+    await page.keyboard.press("Control+Alt+h");
+    await sleep(200);
+    await shot("vscode-holes");
+    await page.keyboard.press("Control+Alt+j");
+    await until("both fills", async () => (await text()).split(FILL).length === 3);
+    await page.keyboard.press("Control+z");
+    await until("the old text", async () => (await text()).includes("first = 1") && (await text()).includes("second = 2"));
+  },
+  async "the refactor preview has a tick for each hole"() {
+    await open("stubs.py");
+    await until("the source", has("def g(): ..."));
+    await palette("Midfill: Fill All Stubs and Choose");
+    await page.waitForSelector(".refactor-preview, [id*=refactorPreview], .bulk-edit-panel", { timeout: 20000 });
+    await until("two ticks", async () => (await page.locator(".bulk-edit-panel .edit-checkbox, .bulk-edit-panel input[type=checkbox]").count()) >= 2);
+    await page.click(".bulk-edit-panel .monaco-list-row:has-text('def g') input[type=checkbox]");
+    await sleep(300);
+    await shot("vscode-refactor-preview");
+    await page.click(".bulk-edit-panel .monaco-button:has-text('Apply')");
+    await until("the ticked fill alone", async () => (await text()).includes("def f(): ...") && (await text()).split(FILL).length === 2);
+  },
+  async "ghost text and Tab"() {
+    settings({ "midfill.trigger": "auto", "midfill.steps": 2 });
+    await open("ghost.py");
+    await until("the source", has("def f():"));
+    await goTo(1, 9);
+    await sleep(1000);
+    await page.keyboard.press("Enter");
+    await until("ghost text", async () => page.evaluate(() => [...document.querySelectorAll("[class*=ghost-text]")].some((span) => span.textContent.includes("return"))));
+    await shot("vscode-ghost");
+    await page.keyboard.press("Tab");
+    await until("the accepted text", has(FILL));
+  },
+  async "an engine that dies midway is a message, and the text stays"() {
+    settings({ "midfill.model": "dies" });
+    await open("body.py");
+    await goTo(8, 8);
+    await sleep(500);
+    await page.keyboard.press("Control+Alt+b");
+    await until("the message", async () => (await page.textContent("body")).includes("a new engine is started"));
+    await shot("vscode-engine-died");
+    await until("the old text", has("return b + 1"));
+  },
+};
+
+let failed = 0;
+try {
+  await page.goto(url);
+  await page.waitForSelector(".monaco-workbench", { timeout: 60000 });
+  await until("the extension", async () => (await page.textContent(".statusbar")).includes("Midfill"), 60000);
+  for (const [name, scene] of Object.entries(scenes)) {
+    const started = Date.now();
+    const more = await scene();
+    console.log(`ok ${name} (${((Date.now() - started) / 1000).toFixed(1)} s${more ? `, ${more}` : ""})`);
+  }
+} catch (error) {
+  failed = 1;
+  console.log(`FAILED ${error.message}`);
+} finally {
+  await browser.close();
+}
+process.exit(failed);
