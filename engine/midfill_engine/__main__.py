@@ -1,5 +1,6 @@
 """`python -m midfill_engine`: the engine's process as a command. Knows options; what they mean is known elsewhere."""
 
+import json
 import logging
 import sys
 from pathlib import Path
@@ -21,7 +22,9 @@ def serve(
     socket: Annotated[Path | None, typer.Option(help="Unix socket to listen on, made with mode 0600.")] = None,
     host: Annotated[str | None, typer.Option(help="Address to listen on instead, with a bearer token.")] = None,
     port: Annotated[int, typer.Option(min=0, max=65535, help="TCP port; 0 takes a free one.")] = 8427,
-    model: Annotated[str, typer.Option(help="A shipped model's name, or a checkpoint folder.")] = "embedded",
+    model: Annotated[
+        str, typer.Option(help="A shipped model's name, a checkpoint folder, or OWNER/NAME on the hub.")
+    ] = "embedded",
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
     idle_timeout_s: Annotated[float | None, typer.Option(min=0, help="End after so many seconds of rest.")] = None,
     token_file: Annotated[Path | None, typer.Option(help="Where the token is kept; MIDFILL_TOKEN goes first.")] = None,
@@ -40,11 +43,33 @@ def serve(
 
 
 @app.command()
-def random_checkpoint(folder: Path, seed: int = 0) -> None:
+def random_checkpoint(
+    folder: Path,
+    seed: int = 0,
+    family: Annotated[str, typer.Option(help="Whose format; see `models`.")] = "embedded",
+) -> None:
     """Writes a tiny checkpoint with random weights, for trying the machinery without a model."""
-    from midfill_engine.checkpoint import make_random  # torch is only needed here
+    from midfill_engine import checkpoint, hub  # torch is only needed here
+    from midfill_engine.models.registry import FAMILIES
+    from midfill_engine.registry import UnknownName
 
-    make_random(folder, seed=seed)
+    try:
+        found = FAMILIES.find(family)
+    except UnknownName as error:
+        raise typer.BadParameter(str(error)) from error
+    if family == checkpoint.FAMILY:
+        checkpoint.make_random(folder, seed=seed)
+    else:
+        hub.make_random(folder, found)
+
+
+@app.command()
+def models(json_output: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False) -> None:
+    """Lists the published models that can be served, with size, licence, context and the memory they take in bf16."""
+    from midfill_engine.catalog import as_table, as_values, list_models
+
+    entries = list_models()
+    print(json.dumps(as_values(entries), indent=2) if json_output else "\n".join(as_table(entries)))
 
 
 if __name__ == "__main__":

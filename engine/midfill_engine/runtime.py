@@ -11,6 +11,7 @@ from midfill_engine.caches import ContextStore
 from midfill_engine.checkpoint import LoadedModel
 from midfill_engine.checkpoint_files import CheckpointError, CheckpointFiles
 from midfill_engine.device import DeviceError, choose_device, choose_dtype
+from midfill_engine.download import fetch_checkpoint, is_hub_id
 from midfill_engine.errors import StartError
 from midfill_engine.hub import LoadedHubModel
 from midfill_engine.models.family import Family, SpecialTokens
@@ -93,14 +94,17 @@ def known_models() -> list[str]:
 
 
 def find_model(name: str) -> Path:
-    """The checkpoint folder of a shipped model or of a path. Raises StartError."""
+    """The checkpoint folder of a shipped model, of a path or of a hub id. Raises StartError."""
     if name in known_models():
         return WEIGHTS / name
     if Path(name).is_dir():
         return Path(name)
+    if is_hub_id(name):
+        return fetch_checkpoint(name)
     known = ", ".join(known_models()) or "none"
     message = f"There is no model named {name!r} and no folder of that name; shipped models: {known}."
-    raise StartError(ErrorCode.UNKNOWN_MODEL, message, "name a shipped model or a checkpoint folder", EXIT_NO_MODEL)
+    next_step = "name a shipped model, a checkpoint folder or OWNER/NAME on the hub"
+    raise StartError(ErrorCode.UNKNOWN_MODEL, message, next_step, EXIT_NO_MODEL)
 
 
 def open_checkpoint(folder: Path, device: torch.device, dtype: torch.dtype, name: str) -> Runtime:
@@ -121,5 +125,5 @@ def load_runtime(name: str, device: str = "auto") -> Runtime:
     except DeviceError as error:
         raise StartError(ErrorCode.BAD_REQUEST, str(error), "use --device auto", EXIT_NO_MODEL) from error
     except CheckpointError as error:
-        next_step = "use a folder with config.json, tokenizer.json and model.safetensors"
+        next_step = "use a checkpoint with config.json, tokenizer files and safetensors of a known family"
         raise StartError(ErrorCode.UNKNOWN_MODEL, str(error), next_step, EXIT_NO_MODEL) from error

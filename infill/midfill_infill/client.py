@@ -24,6 +24,7 @@ from midfill_engine.wire import (
     ModelList,
     StepEvent,
 )
+from midfill_infill import mercury
 from midfill_infill.errors import MidfillError
 
 CONNECT_TIMEOUT_S: Final = 2.0
@@ -48,11 +49,12 @@ _CODES: Final[dict[ErrorCode, str]] = {
 
 @dataclass(frozen=True)
 class Endpoint:
-    """Where an engine listens: a unix socket of ours, or a URL that the user named."""
+    """Where an engine listens: a unix socket of ours, or a URL that the user named (Mercury's service, if so said)."""
 
     socket: Path | None = None
     url: str | None = None
     token: str | None = field(default=None, repr=False)
+    is_mercury: bool = False
 
     def __post_init__(self) -> None:
         assert (self.socket is None) != (self.url is None)
@@ -93,7 +95,9 @@ class EngineClient:
         self._http.close()
 
     def health(self) -> str:
-        """ "ok", or "loading" while the engine loads its model."""
+        """ "ok", or "loading" while the engine loads its model. Mercury is asked nothing before a fill."""
+        if self.endpoint.is_mercury:
+            return "ok"
         with self._failures():
             self._knock()
             response = self._http.get("/healthz", timeout=HEALTH_TIMEOUT_S)
@@ -113,6 +117,8 @@ class EngineClient:
 
     def models(self) -> tuple[ModelInfo, ...]:
         """What the engine has loaded, the default first."""
+        if self.endpoint.is_mercury:
+            return ()
         with self._failures():
             response = self._http.get("/v1/models")
             self._check(response)
@@ -120,6 +126,9 @@ class EngineClient:
 
     def infill(self, request: InfillRequest) -> Generator[StepEvent | InfillResponse, None, None]:
         """The steps as they happen, then the answer. Closing the iterator closes the connection and stops the work."""
+        if self.endpoint.is_mercury:
+            yield self._ask_mercury(request)
+            return
         body = request.model_copy(update={"stream": True}).model_dump_json(exclude_defaults=True)
         try:
             yield from self._stream(body, busy_waits=1)
@@ -146,6 +155,33 @@ class EngineClient:
                 if isinstance(message, InfillResponse):
                     return
             raise self._gone("ended in the middle of the fill")
+
+    def _ask_mercury(self, request: InfillRequest) -> InfillResponse:
+        """All holes, one request after the other."""
+        steps = mercury.exchange(request)
+        try:
+            body = next(steps)
+            while True:
+                with self._failures():
+                    content = body.model_dump_json(exclude_none=True).encode()
+                    headers = {"content-type": "application/json"}
+                    response = self._http.post(mercury.PATH, content=content, headers=headers)
+                body = steps.send(mercury.read_reply(self._accept(response)))
+        except StopIteration as stop:
+            assert isinstance(stop.value, InfillResponse)
+            return stop.value
+
+    def _accept(self, response: httpx.Response) -> bytes:
+        """The content of a good answer; errors of OpenAI's form as ours."""
+        if response.is_success:
+            return response.content
+        status, code = response.status_code, "engine_error"
+        if status in (401, 402, 403):
+            next_step = f"check {mercury.KEY_VARIABLE}"
+            raise MidfillError("engine_refused", f"{self.endpoint} refused the key", next_step=next_step)
+        if status in (429, 503):
+            code = "engine_busy"
+        raise MidfillError(code, f"{self.endpoint} answers HTTP {status}")
 
     def _check(self, response: httpx.Response) -> None:
         if response.is_success:

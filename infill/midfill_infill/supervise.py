@@ -86,10 +86,14 @@ def find_place(settings: EngineSettings) -> EnginePlace:
 
 
 def named_endpoint() -> Endpoint | None:
-    """The engine that the user named by MIDFILL_ENGINE_URL, if any."""
+    """The engine that the user named by MIDFILL_ENGINE_URL, if any; `mercury+https://HOST` is Inception's service."""
     url = os.environ.get("MIDFILL_ENGINE_URL")
     if not url:
         return None
+    if url.startswith("mercury+"):
+        return Endpoint(
+            url=url.removeprefix("mercury+").rstrip("/"), token=os.environ.get("INCEPTION_API_KEY"), is_mercury=True
+        )
     if not url.startswith(("http://", "https://")):
         raise MidfillError("engine_unreachable", f"MIDFILL_ENGINE_URL is {url!r}, not an http:// or https:// address")
     return Endpoint(url=url.rstrip("/"), token=os.environ.get("MIDFILL_TOKEN"))

@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from midfill_infill.cli.execute import become
 from midfill_infill.cli.failures import report_failures
 from midfill_infill.cli.fill import DeviceName
 
@@ -13,9 +14,15 @@ def models_command(
     model: Annotated[str | None, typer.Option(metavar="NAME|DIR", help="A known model or a checkpoint folder.")] = None,
     device: Annotated[DeviceName, typer.Option(help="Where the model runs.")] = "auto",
     json_output: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    published: Annotated[bool, typer.Option("--published", help="List what `--model` can load from the hub.")] = False,
 ) -> None:
     """List the models of the engine, what they run on and how much they see."""
     with report_failures(as_json=json_output):
+        if published:
+            from midfill_infill import supervise
+
+            supervise.check_installed()
+            become([*supervise.engine_command(), "models", *(["--json"] if json_output else [])])
         from midfill_engine.wire import ModelList
         from midfill_infill.client import EngineClient
         from midfill_infill.supervise import EngineSettings, ensure_engine

@@ -1,0 +1,73 @@
+"""The list of published models, and fetching one that was named."""
+
+import json
+from pathlib import Path
+
+import pytest
+from huggingface_hub.errors import LocalEntryNotFoundError
+from typer.testing import CliRunner
+
+from midfill_engine import download, hub
+from midfill_engine.__main__ import app
+from midfill_engine.catalog import as_table, list_models
+from midfill_engine.errors import StartError
+from midfill_engine.models.registry import FAMILIES
+from midfill_engine.runtime import load_runtime
+
+
+def test_the_best_infiller_is_named_first() -> None:
+    entries = list_models()
+    assert entries[0].hub_id == "Dream-org/DreamOn-v0-7B"
+    assert entries[0].memory_gib == pytest.approx(14.7, abs=0.2)
+    seen = [entry.sees_suffix for entry in entries]
+    assert seen == sorted(seen, reverse=True)
+    assert len({entry.hub_id for entry in entries}) == len(entries) >= 20
+    assert len(as_table(entries)) == len(entries) + 1
+
+
+def test_the_command_prints_them() -> None:
+    plain = CliRunner().invoke(app, ["models"])
+    assert "apple-amlr" in plain.stdout and "CC-BY-NC-4.0" in plain.stdout
+    values = json.loads(CliRunner().invoke(app, ["models", "--json"]).stdout)
+    assert {"hub_id", "licence", "memory_gib", "sees_suffix", "context_tokens"} <= set(values[0])
+
+
+def test_a_random_checkpoint_of_any_family_can_be_made(tmp_path: Path) -> None:
+    made = CliRunner().invoke(app, ["random-checkpoint", str(tmp_path / "x"), "--family", "sdar"])
+    assert made.exit_code == 0
+    assert load_runtime(str(tmp_path / "x"), "cpu").family.name == "sdar"
+    assert CliRunner().invoke(app, ["random-checkpoint", str(tmp_path), "--family", "gpt"]).exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "is_id"),
+    [("a/b", True), ("Dream-org/DreamOn-v0-7B@main", True), ("embedded", False), ("./a/b", False), ("/a/b", False)],
+)
+def test_what_is_a_hub_id(name: str, is_id: bool) -> None:
+    assert download.is_hub_id(name) is is_id
+
+
+def test_a_hub_id_is_fetched_without_anything_that_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[str, object, object]] = []
+
+    def fetch(repository: str, *, revision: str | None, allow_patterns: list[str]) -> str:
+        asked.append((repository, revision, tuple(allow_patterns)))
+        hub.make_random(tmp_path, FAMILIES.find("llada"))
+        return str(tmp_path)
+
+    monkeypatch.setattr("huggingface_hub.snapshot_download", fetch)
+    runtime = load_runtime("someone/some-model@v1", "cpu")
+    assert runtime.family.name == "llada"
+    assert "someone/some-model@v1" in runtime.names
+    assert asked == [("someone/some-model", "v1", ("*.json", "*.safetensors", "merges.txt"))]
+
+
+def test_what_cannot_be_fetched_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(repository: str, **options: object) -> str:
+        raise LocalEntryNotFoundError("no network\nand more")
+
+    monkeypatch.setattr("huggingface_hub.snapshot_download", fail)
+    with pytest.raises(StartError) as caught:
+        load_runtime("someone/some-model", "cpu")
+    assert caught.value.exit_code == 3
+    assert "\n" not in caught.value.message

@@ -1,0 +1,116 @@
+"""Mercury's form of filling, against a stand-in on this machine: never asked unless its address was named."""
+
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+
+from midfill_engine.wire import InfillRequest, InfillResponse
+from midfill_infill import mercury
+from midfill_infill.client import Endpoint, EngineClient
+from midfill_infill.errors import MidfillError
+from midfill_infill.supervise import named_endpoint
+
+
+class StandIn(ThreadingHTTPServer):
+    """Answers every gap with its number; keeps what it was asked."""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.asked: list[dict[str, object]] = []
+        self.keys: list[str | None] = []
+        self.status = 200
+
+
+class Handler(BaseHTTPRequestHandler):
+    server: StandIn
+
+    def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["content-length"])))
+        self.server.asked.append({"path": self.path, **body})
+        self.server.keys.append(self.headers["authorization"])
+        choice = {"index": 0, "text": f"<{len(self.server.asked)}>", "finish_reason": "stop"}
+        usage = {"prompt_tokens": 5, "completion_tokens": 3, "total_tokens": 8, "reasoning_tokens": 0}
+        answer = json.dumps({"object": "text_completion", "choices": [choice], "usage": usage}).encode()
+        self.send_response(self.server.status)
+        self.send_header("content-length", str(len(answer)))
+        self.end_headers()
+        self.wfile.write(answer)
+
+    def log_message(self, format: str, *arguments: object) -> None:
+        pass
+
+
+@pytest.fixture
+def stand_in() -> Iterator[StandIn]:
+    server = StandIn()
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield server
+    server.shutdown()
+    server.server_close()
+    thread.join()
+
+
+def ask(server: StandIn, **request: object) -> InfillResponse:
+    endpoint = Endpoint(url=f"http://127.0.0.1:{server.server_port}", token="key", is_mercury=True)
+    with EngineClient(endpoint) as client:
+        (answer,) = client.infill(InfillRequest.model_validate(request))
+    assert isinstance(answer, InfillResponse)
+    return answer
+
+
+def test_holes_are_filled_one_after_the_other(stand_in: StandIn) -> None:
+    segments = [{"text": "a("}, {"hole": {"max_tokens": 9}}, {"text": ", "}, {"hole": {}}, {"text": ")\n"}]
+    answer = ask(stand_in, segments=segments)
+    assert [hole.text for hole in answer.holes] == ["<1>", "<2>"]
+    first, second = stand_in.asked
+    assert (first["path"], first["prompt"], first["suffix"]) == ("/v1/fim/completions", "a(", ", )\n")
+    assert (second["prompt"], second["suffix"]) == ("a(<1>, ", ")\n")
+    assert (first["model"], first["max_tokens"], second["max_tokens"]) == (mercury.MODEL, 9, mercury.DEFAULT_TOKENS)
+    assert stand_in.keys == ["Bearer key"] * 2
+    assert answer.stats.tokens == 6
+
+
+def test_kept_text_at_the_edges_is_part_of_the_text_around(stand_in: StandIn) -> None:
+    hole = {"draft": "return x + y", "keep": [[0, 7], [11, 12]]}
+    answer = ask(stand_in, segments=[{"text": "def f():\n    "}, {"hole": hole}, {"text": "\n"}])
+    assert answer.holes[0].text == "return <1>y"
+    assert answer.holes[0].anchors == [(0, 7), (10, 11)]
+    assert (stand_in.asked[0]["prompt"], stand_in.asked[0]["suffix"]) == ("def f():\n    return ", "y\n")
+
+
+def test_kept_text_in_the_middle_is_refused(stand_in: StandIn) -> None:
+    with pytest.raises(MidfillError, match="middle"):
+        ask(stand_in, segments=[{"hole": {"draft": "a b c", "keep": [[2, 3]]}}])
+    assert not stand_in.asked
+
+
+def test_alternatives_are_asked_for_one_by_one(stand_in: StandIn) -> None:
+    answer = ask(stand_in, segments=[{"text": "x"}, {"hole": {}}], n=2, temperature=0.5)
+    assert [answer.holes[0].text, answer.alternatives[0][0].text] == ["<1>", "<2>"]
+    assert stand_in.asked[0]["temperature"] == 0.5
+
+
+@pytest.mark.parametrize(("status", "code"), [(401, "engine_refused"), (429, "engine_busy"), (500, "engine_error")])
+def test_refusals_are_ours(stand_in: StandIn, status: int, code: str) -> None:
+    stand_in.status = status
+    with pytest.raises(MidfillError) as error:
+        ask(stand_in, segments=[{"hole": {}}])
+    assert error.value.code == code
+    assert status != 401 or error.value.next_step == "check INCEPTION_API_KEY"
+
+
+def test_it_is_used_only_where_it_was_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("INCEPTION_API_KEY", "secret")
+    monkeypatch.delenv("MIDFILL_ENGINE_URL", raising=False)
+    assert named_endpoint() is None
+    monkeypatch.setenv("MIDFILL_ENGINE_URL", "mercury+https://api.example.org/")
+    endpoint = named_endpoint()
+    assert endpoint == Endpoint(url="https://api.example.org", token="secret", is_mercury=True)
+    assert "secret" not in repr(endpoint)
+    monkeypatch.setenv("MIDFILL_ENGINE_URL", "https://api.example.org")
+    plain = named_endpoint()
+    assert plain is not None and not plain.is_mercury and plain.token != "secret"
