@@ -22,9 +22,7 @@ def serve(
     socket: Annotated[Path | None, typer.Option(help="Unix socket to listen on, made with mode 0600.")] = None,
     host: Annotated[str | None, typer.Option(help="Address to listen on instead, with a bearer token.")] = None,
     port: Annotated[int, typer.Option(min=0, max=65535, help="TCP port; 0 takes a free one.")] = 8427,
-    model: Annotated[
-        str, typer.Option(help="A shipped model's name, a checkpoint folder, or OWNER/NAME on the hub.")
-    ] = "embedded",
+    model: Annotated[str, typer.Option(help="A shipped model, a folder, or OWNER/NAME on the hub.")] = "embedded",
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
     idle_timeout_s: Annotated[float | None, typer.Option(min=0, help="End after so many seconds of rest.")] = None,
     token_file: Annotated[Path | None, typer.Option(help="Where the token is kept; MIDFILL_TOKEN goes first.")] = None,
