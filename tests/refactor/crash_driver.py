@@ -1,7 +1,8 @@
 """A process that applies or undoes a run and is killed, or told of an error, at its n-th call on a file.
 
 Run as `python crash_driver.py`; reads one JSON job a line and answers one JSON line each. Every job runs in a fork of
-its own, so that a kill costs milliseconds. Jobs: {"journal", "root", "action", "at", "errno" | null, "short": bool}.
+its own, so that a kill costs milliseconds. Jobs: {"journal", "root", "action"} and what befalls them: {"at", "errno",
+"short", "after"} or {"kill_after_s"}.
 """
 
 import errno
@@ -9,6 +10,7 @@ import json
 import os
 import signal
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -80,6 +82,9 @@ def run_job(job: dict[str, Any]) -> dict[str, Any]:
             pipe.write(answer)
         os._exit(0)
     os.close(writer)
+    if job.get("kill_after_s") is not None:
+        time.sleep(job["kill_after_s"])
+        os.kill(child, signal.SIGKILL)
     with os.fdopen(reader) as pipe:
         said = pipe.read()
     _, status = os.waitpid(child, 0)

@@ -2,10 +2,7 @@
 
 import errno
 import json
-import os
 import random
-import shutil
-import signal
 import subprocess
 import sys
 import time
@@ -15,6 +12,8 @@ from typing import Any
 
 import pytest
 from tests.refactor.trees import Tree, make_tree, source
+
+from midfill_infill.refactor.records import Change, State
 
 HERE = Path(__file__).parent
 Job = Callable[..., dict[str, Any]]
@@ -41,8 +40,8 @@ def driver() -> Iterator[Job]:
     process.stdout.close()
 
 
-def fresh(folder: Path, num_files: int = 2) -> Tree:
-    return make_tree(folder, {f"m{number}.py": source(number) for number in range(num_files)})
+def fresh(folder: Path, num_files: int = 2, holes: int = 3) -> Tree:
+    return make_tree(folder, {f"m{number}.py": source(number, holes) for number in range(num_files)})
 
 
 def assert_whole(tree: Tree, *, strays: bool = True) -> None:
@@ -99,61 +98,36 @@ def test_an_error_at_every_call_on_a_file(tmp_path: Path, driver: Job, number: i
 
 
 def test_random_kills(tmp_path: Path, driver: Job) -> None:
-    kill_at_random(tmp_path, num_kills=6, num_files=25, seed=7)
+    kill_at_random(tmp_path, driver, num_kills=12, num_files=90, seed=7)
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(0)
-def test_two_thousand_random_kills(tmp_path: Path) -> None:
-    kill_at_random(tmp_path, num_kills=2000, num_files=100, seed=11)
+def test_two_thousand_random_kills(tmp_path: Path, driver: Job) -> None:
+    kill_at_random(tmp_path, driver, num_kills=2000, num_files=90, seed=11)
 
 
-CODE = (
-    "import sys, json; sys.path.insert(0, sys.argv[2]); import crash_driver as d; print('go', flush=True);"
-    "d.work(json.loads(sys.argv[1]))"
-)
-
-
-def start(tree: Tree, action: str) -> subprocess.Popen[bytes]:
-    """A process of its own that is about to write when this returns."""
-    job = json.dumps({"journal": str(tree.journal_path), "root": str(tree.root), "action": action})
-    words = [sys.executable, "-c", CODE, job, str(HERE)]
-    process = subprocess.Popen(words, stdout=subprocess.PIPE, start_new_session=True)
-    assert process.stdout is not None
-    process.stdout.readline()
-    return process
-
-
-def time_whole_run(folder: Path, num_files: int) -> float:
-    tree = fresh(folder, num_files)
-    with start(tree, "apply") as process:
-        began = time.perf_counter()
-        process.wait()
-    assert tree.contents() == tree.after
-    return time.perf_counter() - began
-
-
-def kill_at_random(folder: Path, *, num_kills: int, num_files: int, seed: int) -> None:
-    """Kills a process of its own at a random moment, then resumes, or undoes, and looks at every byte."""
+def kill_at_random(folder: Path, driver: Job, *, num_kills: int, num_files: int, seed: int) -> None:
+    """Kills `apply` at a random moment, then resumes, or undoes, and looks at every byte."""
     chance = random.Random(seed)
-    duration = time_whole_run(folder / "timed", num_files)
-    halfway = 0
-    for number in range(num_kills):
-        tree = fresh(folder / str(number), num_files)
-        with start(tree, "apply") as process:
-            time.sleep(chance.uniform(0, 1.05 * duration))
-            os.killpg(process.pid, signal.SIGKILL)
+    tree = fresh(folder / "repo", num_files, holes=1)
+    began = time.perf_counter()
+    driver(tree, "apply")
+    duration = time.perf_counter() - began
+    assert tree.contents() == tree.after
+    halfway = killed = 0
+    while killed < num_kills:
+        assert driver(tree, "undo")["troubles"] == []
+        assert tree.contents() == tree.before
+        with tree.open() as journal:
+            assert journal.open_writes() == [] and journal.check_integrity() == "ok"
+            journal.set_states([Change(hole.id, State.ACCEPTED) for hole in journal.holes_in(State.UNDONE)])
+        answer = driver(tree, "apply", kill_after_s=chance.uniform(0, duration))
+        killed += answer["killed"]
         assert_whole(tree)
         states = {data == tree.after[name] for name, data in tree.contents().items() if name in tree.before}
         halfway += len(states) == 2
         if chance.random() < 0.5:
-            with start(tree, "apply") as process:
-                assert process.wait() == 0
+            assert driver(tree, "apply")["troubles"] == []
             assert tree.contents() == tree.after
-        with start(tree, "undo") as process:
-            assert process.wait() == 0
-        assert tree.contents() == tree.before
-        with tree.open() as journal:
-            assert journal.open_writes() == [] and journal.check_integrity() == "ok"
-        shutil.rmtree(tree.root)
-    print(f"{num_kills} kills, {halfway} of them with some files written: 0 torn, 0 lost, 0 stray")
+    print(f"{killed} kills, {halfway} of them with some files written: 0 torn, 0 lost, 0 stray")

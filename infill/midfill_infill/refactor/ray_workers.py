@@ -7,6 +7,7 @@ requests are asked again, and an answer that comes twice is the same.
 import json
 import os
 import queue
+import secrets
 import tempfile
 from dataclasses import asdict
 from importlib import import_module
@@ -20,6 +21,15 @@ from midfill_infill.supervise import EngineSettings
 
 _IN_HAND: Final = 2
 _IDLE_TIMEOUT_S: Final = 60.0
+# Ray's own 30 s are not enough on a busy machine.
+_START_TIMEOUT_S: Final = "120"
+
+
+def _prepare_environment() -> None:
+    """A Ray of our own asks for a token, which is kept in no file. It is read when Ray is imported, not later."""
+    os.environ["RAY_AUTH_MODE"] = "token"
+    os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
+    os.environ.setdefault("RAY_gcs_server_port_wait_time_s", _START_TIMEOUT_S)
 
 
 class FillActor:
@@ -55,6 +65,8 @@ class RayWorkers:
     """
 
     def __init__(self, settings: EngineSettings, count: int, address: str | None = None) -> None:
+        if address is None:
+            _prepare_environment()
         try:
             self._ray: Any = import_module("ray")
         except ImportError:
@@ -72,15 +84,14 @@ class RayWorkers:
             self._free.put(handle)
 
     def _start(self, address: str | None, count: int) -> None:
-        """A Ray that asks for a token and has no dashboard; its workers import what this process imports."""
-        os.environ.setdefault("RAY_AUTH_MODE", "token")
         options: dict[str, Any] = {"log_to_driver": False, "logging_level": "error"}
         if address is None:
             options |= {"num_cpus": count, "include_dashboard": False, "_node_ip_address": "127.0.0.1"}
-        self._ray.init(address=address, **options)
-        token = Path.home() / ".ray/auth_token"
-        if token.is_file():
-            token.chmod(0o600)
+        try:
+            self._ray.init(address=address, **options)
+        except (RuntimeError, ConnectionError, OSError, ValueError) as error:
+            said = (str(error).splitlines() or [type(error).__name__])[0]
+            raise MidfillError("engine_error", f"Ray does not start ({said})", next_step="see /tmp/ray") from None
 
     def models(self) -> tuple[ModelInfo, ...]:
         return tuple(ModelList.model_validate_json(self._get(self.actors[0].models.remote())).data)

@@ -1,0 +1,120 @@
+"""Actors die and nothing is lost or done twice. Needs Ray; runs with the long tests only."""
+
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.cli.fake_engine import Plan
+
+from midfill_infill.refactor.engines import Engine
+from midfill_infill.refactor.export import exported, patch
+from midfill_infill.refactor.generate import Options, generate
+from midfill_infill.refactor.journal import Journal
+from midfill_infill.refactor.places import Place, find_place
+from midfill_infill.refactor.plan import Planning, Request, make_run
+from midfill_infill.refactor.process_workers import ProcessWorkers
+from midfill_infill.refactor.records import State
+from midfill_infill.refactor.selection import Selection
+from midfill_infill.supervise import EngineSettings
+
+ROOT = Path(__file__).parent.parent.parent
+PER_FILE = 10
+
+
+@pytest.fixture
+def scripted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Every process that starts an engine, on the cluster too, starts the scripted one."""
+    package = tmp_path / "fake" / "midfill_engine"
+    package.mkdir(parents=True)
+    package.joinpath("__init__.py").write_text(f"__path__.append({str(ROOT / 'engine/midfill_engine')!r})\n")
+    package.joinpath("__main__.py").write_text("from fake_engine import main\nmain()\n")
+    rooms = [ROOT / room for room in ("lsp", "infill", "engine", "kernels")]
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(map(str, [package.parent, ROOT / "tests/cli", *rooms])))
+    monkeypatch.setenv("FAKE_ENGINE_PLAN", Plan(num_steps=1, step_s=0.02).to_json())
+    yield
+
+
+def make_place(root: Path, num_files: int) -> Place:
+    root.mkdir()
+    for number in range(num_files):
+        functions = (f"def f_{number}_{index}(a, b):\n    ...\n" for index in range(PER_FILE))
+        (root / f"m{number}.py").write_text("\n\n".join(functions))
+    return find_place(root)
+
+
+def fill_run(place: Place, workers: Any, jobs: int) -> tuple[Path, bytes]:
+    run = make_run(place, Request(Selection(stubs=True)), Planning())
+    with Journal(run) as journal:
+        generate(journal, place.root, Engine(workers), Options(jobs=jobs))
+        assert set(journal.counts()) == {State.GENERATED}
+        return run, b"".join(patch(one) for one in exported(journal, (State.GENERATED,)))
+
+
+def test_processes_give_what_one_engine_gives(tmp_path: Path, scripted: None) -> None:
+    place = make_place(tmp_path / "repo", 3)
+    patches = []
+    for count in (1, 2):
+        workers = ProcessWorkers(EngineSettings(), count)
+        try:
+            patches.append(fill_run(place, workers, jobs=4 * count)[1])
+        finally:
+            workers.close()
+    assert patches[0] == patches[1] != b""
+
+
+def test_nothing_of_ray_is_imported_unless_asked_for() -> None:
+    code = "import sys, midfill_infill.cli, midfill_infill.refactor.ray_workers; assert 'ray' not in sys.modules"
+    assert os.spawnv(os.P_WAIT, sys.executable, [sys.executable, "-c", code]) == 0
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(0)
+@pytest.mark.filterwarnings("default")
+@pytest.mark.skipif(find_spec("ray") is None, reason="Ray is not installed")
+def test_one_of_two_actors_is_killed_fifty_times(tmp_path: Path, scripted: None) -> None:
+    place = make_place(tmp_path / "repo", 30)
+    from midfill_infill.refactor.ray_workers import RayWorkers
+
+    local = ProcessWorkers(EngineSettings(), 1)
+    try:
+        expected = fill_run(place, local, jobs=4)[1]
+    finally:
+        local.close()
+    workers = RayWorkers(EngineSettings(), 2)
+    killed: list[int] = []
+    stop = threading.Event()
+
+    def kill() -> None:
+        while not stop.is_set() and len(killed) < 50:
+            try:
+                pid = int(workers._ray.get(workers.actors[0].pid.remote(), timeout=20))
+                os.kill(pid, signal.SIGKILL)
+            except (workers._ray.exceptions.RayError, ProcessLookupError):
+                continue
+            killed.append(pid)
+            time.sleep(0.1)
+
+    killer = threading.Thread(target=kill)
+    try:
+        workers.models()
+        killer.start()
+        rounds = 0
+        while len(killed) < 50:
+            run, got = fill_run(place, workers, jobs=4)
+            rounds += 1
+            assert got == expected
+            with Journal(run) as journal:
+                assert sum(journal.counts().values()) == 30 * PER_FILE
+    finally:
+        stop.set()
+        killer.join()
+        workers.close()
+    holes = rounds * 30 * PER_FILE
+    print(f"{len(killed)} kills of one actor in {holes} holes: 0 lost, 0 twice, the same patch")
