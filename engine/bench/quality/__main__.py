@@ -12,10 +12,10 @@ from rich.console import Console
 from bench.quality.complete import Completer
 from bench.quality.engine import running_engine
 from bench.quality.floors import Fill, FiveGram, LineTable, fill_with_pass, fill_with_previous_line, texts_of
-from bench.quality.kept import Kept
+from bench.quality.kept import Kept, KeptError
 from bench.quality.measure import compare, conditions, measure_floors, measure_model
-from bench.quality.report import ROOT, Origin, Report, find_origin, refused, tables, to_json
-from bench.quality.sandbox import Limits, Wall, best_wall
+from bench.quality.report import SHIPPED, Origin, Report, find_origin, refused, tables, to_json
+from bench.quality.sandbox import Limits, best_wall
 from bench.quality.suite import Suite, SuiteError, read_suite
 from midfill_engine.tokenizer import Tokenizer
 from midfill_infill.client import Endpoint, EngineClient
@@ -23,7 +23,6 @@ from midfill_infill.errors import MidfillError
 from training.data.pack import read_pack
 
 WIDTH: Final = 150  # of what goes to a file
-SHIPPED: Final = ROOT / "engine/midfill_engine/weights"
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
@@ -32,8 +31,8 @@ app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 def main(
     suite: Annotated[Path, typer.Argument(help="JSON lines of {id, prefix, middle, suffix, program_tail...}, or .gz")],
     model: Annotated[
-        str, typer.Option(help="A known model or a checkpoint folder, on an engine of its own.")
-    ] = "embedded",
+        str | None, typer.Option(help="A known model or a checkpoint folder, on an engine of its own.")
+    ] = None,
     url: Annotated[str | None, typer.Option(envvar="MIDFILL_ENGINE_URL", help="An engine that runs already.")] = None,
     token: Annotated[str | None, typer.Option(envvar="MIDFILL_TOKEN", help="That engine's token.")] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
@@ -55,12 +54,18 @@ def main(
     try:
         wanted = conditions([name.strip() for name in lengths.split(",")], ablate_suffix=suffix_ablation)
         tasks = read_suite(suite, split=split, kind=kind, limit=limit)
-        wall: Wall = best_wall()
-        if wall == "limits":
-            console.print("Neither bubblewrap nor namespaces work here: programs are bounded in time and memory only.")
+        cutter = None if pack is None else tokenizer_of(pack, tokenizer)
+    except (ValueError, OSError) as error:
+        raise typer.BadParameter(str(error)) from None
+    if url is not None and model is not None:
+        raise typer.BadParameter("give --model, or --url of an engine that has its model already")
+    bounds, wall = Limits(cpu_s=cpu_s), best_wall()
+    if wall == "limits":
+        console.print("Neither bubblewrap nor namespaces work here: programs are bounded in time and memory only.")
+    try:
         with _engine(model, url, token, device) as endpoint, EngineClient(endpoint) as client:
-            completer, bounds = Completer(client, quality), Limits(cpu_s=cpu_s)
-            origin = find_origin(None if url else _folder(model), wall, quality)
+            completer = Completer(client, quality)
+            origin = find_origin(None if url else _folder(model or "embedded"), wall, quality)
             with Kept(keep, identify(tasks, completer, origin)) as kept:
                 measured = measure_model(
                     completer,
@@ -72,12 +77,12 @@ def main(
                     wall=wall,
                     note=console.print,
                 )
-        measured += measure_floors(make_floors(tasks, pack, tokenizer), tasks, bounds, wall)
-    except (ValueError, OSError) as error:  # a suite, a pack or a name that is not what it should be
+    except KeptError as error:
         raise typer.BadParameter(str(error)) from None
     except MidfillError as error:
         console.print(error.sentence)
         raise typer.Exit(error.exit_code) from None
+    measured += measure_floors(make_floors(tasks, pack, cutter), tasks, bounds, wall)
     rows = tuple(each.row for each in measured)
     report = Report(tasks, completer.info, origin, rows, tuple(compare(measured, tasks)))
     paper = Console(width=None if Console().is_terminal else WIDTH)
@@ -89,22 +94,29 @@ def main(
         write(out, report)
 
 
-def make_floors(suite: Suite, pack: Path | None, tokenizer: Path) -> dict[str, Fill]:
-    """Two that need nothing, and two that are counted on a pack. Raises SuiteError where tokenizer and pack differ."""
-    floors: dict[str, Fill] = {"pass": fill_with_pass, "previous line": fill_with_previous_line}
-    if pack is None:
-        return floors
-    cutter, counted = Tokenizer.read(tokenizer), read_pack(pack, "train")
-    made_with = {json.loads(path.read_text())["tokenizer_sha256"] for path in pack.glob("*/train.json")}
+def tokenizer_of(pack: Path, path: Path) -> Tokenizer:
+    """The tokenizer at `path`. Raises SuiteError where the pack was not made with it."""
+    cutter = Tokenizer.read(path)
+    made_with = {json.loads(index.read_text())["tokenizer_sha256"] for index in pack.glob("*/train.json")}
+    if not made_with:
+        raise SuiteError(f"There is no train set in {pack}.")
     if made_with != {cutter.sha256}:
-        raise SuiteError(f"The pack {pack} was not made with the tokenizer {tokenizer}; name it by --tokenizer.")
-    floors["line table"] = LineTable(texts_of(counted, cutter), suite.tasks).fill
-    floors["two-sided 5-gram"] = FiveGram(counted, cutter).fill
+        raise SuiteError(f"The pack {pack} was not made with the tokenizer {path}; name its own by --tokenizer.")
+    return cutter
+
+
+def make_floors(suite: Suite, pack: Path | None, cutter: Tokenizer | None) -> dict[str, Fill]:
+    """Two that need nothing, and two that are counted on a pack."""
+    floors: dict[str, Fill] = {"pass": fill_with_pass, "previous line": fill_with_previous_line}
+    if pack is not None and cutter is not None:
+        counted = read_pack(pack, "train")
+        floors["line table"] = LineTable(texts_of(counted, cutter), suite.tasks).fill
+        floors["two-sided 5-gram"] = FiveGram(counted, cutter).fill
     return floors
 
 
 @contextmanager
-def _engine(model: str, url: str | None, token: str | None, device: str) -> Iterator[Endpoint]:
+def _engine(model: str | None, url: str | None, token: str | None, device: str) -> Iterator[Endpoint]:
     if url is not None:
         yield Endpoint(url=url.rstrip("/"), token=token)
         return

@@ -57,7 +57,7 @@ def _indent(prefix: str) -> str:
 class LineTable:
     """The commonest line between two lines, else after the one before, else before the one behind, else of all.
 
-    Only lines whose brackets are closed are taken: others are parts of a statement.
+    Only lines whose brackets and quotes are closed are taken: others are parts of something larger.
     """
 
     def __init__(self, texts: Iterable[str], tasks: Sequence[Task]) -> None:
@@ -94,13 +94,13 @@ class LineTable:
 
 
 def is_closed(line: str) -> bool:
-    """Whether every bracket of a line has its partner there."""
+    """Whether every bracket and every double quote of a line has its partner there."""
     depth = 0
     for character in line:
         depth += (character in "([{") - (character in ")]}")
         if depth < 0:
             return False
-    return depth == 0
+    return depth == 0 and line.count('"') % 2 == 0
 
 
 def _neighbours(task: Task) -> tuple[str | None, str | None]:
@@ -110,15 +110,17 @@ def _neighbours(task: Task) -> tuple[str | None, str | None]:
 
 
 class Contexts:
-    """All places of `tokens` [N] sorted by the four tokens before them, the nearest first: every shorter context is a
-    range of the longer one's order, so one sorted list serves all orders of back-off."""
+    """The places of `tokens` [N] from the fifth on, sorted by the four tokens before them, the nearest first.
+
+    Every shorter context is a range of the longer one's order, so one sorted list serves all orders of back-off.
+    """
 
     def __init__(self, tokens: NDArray[np.uint16]) -> None:
         wide = tokens.astype(np.uint64)
         keys = np.zeros(len(tokens), np.uint64)
         for distance in range(1, ORDER):
             keys[distance:] |= wide[:-distance] << np.uint64(16 * (ORDER - 1 - distance))
-        order = np.argsort(keys)
+        order = np.argsort(keys[ORDER - 1 :]) + ORDER - 1
         self._keys, self._followers = keys[order], tokens[order]
 
     def following(self, context: Sequence[int]) -> Iterator[NDArray[np.uint16]]:
@@ -145,7 +147,7 @@ class FiveGram:
     """A beam search for the tokens that best lead from the text before the gap to the text behind it.
 
     The score is that of the gap and of the four tokens behind it, given the four before: both sides count, and with
-    them the length. Back-off costs a factor of 0.4 a step (Brants et al. 2007).
+    them the length. Back-off costs a factor of 0.4 a step (Brants et al. 2007). A gap is never filled by white space.
     """
 
     def __init__(self, pack: Pack, tokenizer: Tokenizer) -> None:
@@ -159,13 +161,17 @@ class FiveGram:
     def fill(self, task: Task) -> str:
         edges = heal(task.prefix, task.suffix)
         before = tuple(self._tokenizer.encode(edges.prefix[-400:])[:-ORDER:-1])
-        after = self._tokenizer.encode(edges.suffix[:400])[: ORDER - 1]
+        after = self._tokenizer.encode(edges.suffix[:400] or "\n")[: ORDER - 1]
         paths, best = [Path((), 0.0)], Path((), -math.inf)
         for length in range(MAX_GAP_TOKENS):
             allowed = self._begins[b"" if length else edges.lead[:1].encode()]
             grown = [longer for path in paths for longer in self._grow(path, before, allowed)]
             paths = sorted(grown, key=lambda path: -path.score)[:NUM_PATHS]
-            arrived = [Path(path.tokens, self._reach(path, before, after)) for path in paths]
+            arrived = [
+                Path(path.tokens, self._reach(path, before, after))
+                for path in paths
+                if self._tokenizer.decode(list(path.tokens)).strip()
+            ]
             best = max(best, *arrived, key=lambda path: path.score)
             if not paths or paths[0].score < best.score:  # scores only fall
                 break

@@ -19,6 +19,7 @@ from bench.quality.suite import Suite
 from midfill_engine.wire import ModelInfo
 
 ROOT: Final = Path(__file__).parent.parent.parent.parent
+SHIPPED: Final = ROOT / "engine/midfill_engine/weights"
 NUM_DIGITS: Final = 1
 
 

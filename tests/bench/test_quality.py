@@ -1,0 +1,415 @@
+"""The quality harness: suites, sandbox, scores, floors, calibration, and whole runs against a scripted engine."""
+
+import gzip
+import json
+import math
+import re
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.bench.scripted import ScriptedEngine
+from typer.testing import CliRunner
+
+from bench.quality import sandbox
+from bench.quality.__main__ import app
+from bench.quality.calibration import calibrate, right_pieces, settled_tokens, whole_fills
+from bench.quality.complete import Completer, Completion, Condition
+from bench.quality.floors import Contexts, FiveGram, LineTable, fill_with_pass, fill_with_previous_line, is_closed
+from bench.quality.kept import Kept, KeptError
+from bench.quality.measure import compare, conditions, measure_floors, measure_model
+from bench.quality.sandbox import Limits, Wall, best_wall, run_programs
+from bench.quality.score import difference, score, share
+from bench.quality.suite import Suite, SuiteError, Task, read_suite
+from midfill_engine import wire
+from midfill_engine.tokenizer import Tokenizer, heal
+from midfill_infill.client import Endpoint, EngineClient
+from midfill_infill.errors import MidfillError
+from training.data.pack import Pack
+
+LIMITS = Limits(cpu_s=1, wall_s=3, memory_bytes=256 << 20)
+
+
+def make_task(name: str = "a", *, group: str = "one", tests: str | None = "\nassert f(2) == 4\n") -> Task:
+    return Task(name, "def f(x):\n", "    return x * 2\n", "\nVERSION = 1\n", tests, group, "single")
+
+
+def make_suite(*tasks: Task) -> Suite:
+    return Suite("toy", "0" * 64, tasks, len(tasks), None, None)
+
+
+@pytest.fixture
+def scripted(tmp_path: Path) -> Iterator[ScriptedEngine]:
+    engine = ScriptedEngine(tmp_path / "engine.sock")
+    thread = threading.Thread(target=engine.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    yield engine
+    engine.shutdown()
+    thread.join()
+    engine.server_close()
+
+
+# --- suites
+
+
+def write_suite(path: Path, rows: list[dict[str, object]]) -> Path:
+    text = "".join(json.dumps(row) + "\n" for row in rows)
+    path.write_bytes(gzip.compress(text.encode()) if path.suffix == ".gz" else text.encode())
+    return path
+
+
+def row(name: str, **more: object) -> dict[str, object]:
+    return {"id": name, "prefix": "a\n", "middle": "b\n", "suffix": "c\n", **more}
+
+
+def test_suite_keeps_the_split_and_kind_asked_for(tmp_path: Path) -> None:
+    rows = [row("1", split="train"), row("2", split="validation", kind="multi"), row("3", kind="single")]
+    path = write_suite(tmp_path / "s.jsonl.gz", rows)
+    assert [task.id for task in read_suite(path).tasks] == ["1", "2", "3"]
+    assert [task.id for task in read_suite(path, split="validation").tasks] == ["2", "3"]
+    assert [task.id for task in read_suite(path, split="validation", kind="single").tasks] == ["3"]
+
+
+def test_a_limit_keeps_the_same_tasks_whatever_their_order(tmp_path: Path) -> None:
+    rows = [row(str(number)) for number in range(40)]
+    few = read_suite(write_suite(tmp_path / "a.jsonl", rows), limit=5)
+    turned = read_suite(write_suite(tmp_path / "b.jsonl", rows[::-1]), limit=5)
+    assert {task.id for task in few.tasks} == {task.id for task in turned.tasks}
+    assert (len(few.tasks), few.num_found) == (5, 40)
+    assert {task.id for task in few.tasks} != {"0", "1", "2", "3", "4"}
+
+
+def test_tests_of_either_name_are_read_and_none_is_none(tmp_path: Path) -> None:
+    rows = [row("1", program_tail="\nx"), row("2", tests="\ny"), row("3")]
+    tasks = read_suite(write_suite(tmp_path / "s.jsonl", rows)).tasks
+    assert [task.tests for task in tasks] == ["\nx", "\ny", None]
+
+
+def test_humaneval_infilling_rows_are_read(tmp_path: Path) -> None:
+    published = {
+        "task_id": "RandomSpanInfilling/HumanEval/7/3",
+        "entry_point": "f",
+        "prompt": "def f(x):\n",
+        "canonical_solution": "    return x\n",
+        "suffix": "",
+        "test": "def check(candidate):\n    assert candidate(3) == 3\n",
+    }
+    (task,) = read_suite(write_suite(tmp_path / "s.jsonl", [published])).tasks
+    assert task.group == "HumanEval/7"
+    (good,) = score([task], {task.id: task.middle}, LIMITS, "limits")
+    (bad,) = score([task], {task.id: "    return 4\n"}, LIMITS, "limits")
+    assert (good.passed, bad.passed) == (True, False)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [("{}\n", "Line 1"), ("nonsense\n", "Line 1"), ("", "no task"), ('{"id": 1, "prefix": 2}', "Line 1")],
+)
+def test_a_bad_suite_is_named(tmp_path: Path, text: str, words: str) -> None:
+    (tmp_path / "s.jsonl").write_text(text)
+    with pytest.raises(SuiteError, match=words):
+        read_suite(tmp_path / "s.jsonl")
+
+
+def test_two_tasks_of_one_id_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(SuiteError, match="same id"):
+        read_suite(write_suite(tmp_path / "s.jsonl", [row("1"), row("1")]))
+
+
+# --- the sandbox
+
+
+def test_only_a_program_that_reaches_its_end_passes() -> None:
+    programs = {
+        "passed": "x = 1",
+        "AssertionError": "assert 1 == 2",
+        "SystemExit": "import sys\nsys.exit(0)",
+        "died": "import os\nos._exit(0)",
+        "syntax": "x = (",
+        "memory": "x = [0] * 10**9",
+        "KeyError": "{}[1]",
+    }
+    verdicts = run_programs(programs, LIMITS, "limits", num_workers=2)
+    assert {key: verdict.why for key, verdict in verdicts.items()} == {key: key for key in programs}
+    assert [key for key, verdict in verdicts.items() if verdict.passed] == ["passed"]
+
+
+def test_a_program_cannot_forge_success_by_printing_or_leave_anything_running() -> None:
+    program = "import os, sys\nprint('passed')\nif os.fork() == 0:\n    import time\n    time.sleep(60)\n"
+    program += "sys.stdout.flush()\nassert 0\n"
+    (verdict,) = run_programs({"p": program}, replace(LIMITS, wall_s=1.5), "limits").values()
+    assert not verdict.passed
+
+
+@pytest.mark.parametrize("program", ["while True: pass", "import time\ntime.sleep(60)"])
+def test_time_is_bounded(program: str) -> None:
+    (verdict,) = run_programs({"p": program}, Limits(cpu_s=1, wall_s=1.5), "limits").values()
+    assert (verdict.passed, verdict.why) == (False, "timeout")
+
+
+@pytest.mark.parametrize("wall", ["bubblewrap", "namespaces"])
+def test_walls_hide_network_and_files(wall: Wall, tmp_path: Path) -> None:
+    if not sandbox._holds(wall):
+        pytest.skip(f"{wall} does not work on this machine")
+    here = Path(__file__).parent / "written-by-a-program"
+    programs = {
+        "write": f"open({str(here)!r}, 'w').write('x')",
+        "tmp": f"import os\nassert not os.path.exists({str(tmp_path)!r})\nopen('/tmp/x', 'w').write('x')",
+        "net": "import socket\nsocket.create_connection(('192.0.2.1', 9), 0.5)",
+        "processes": "import os\nassert sum(name.isdigit() for name in os.listdir('/proc')) < 8",
+    }
+    limits = Limits(cpu_s=2, wall_s=20)
+    verdicts = run_programs(programs, limits, wall, num_workers=2)
+    assert {key: verdict.passed for key, verdict in verdicts.items()} == {
+        "write": False,
+        "tmp": True,
+        "net": False,
+        "processes": True,
+    }
+    assert not here.exists()
+
+
+def test_the_best_wall_is_one_that_holds() -> None:
+    wall = best_wall()
+    assert wall == "limits" or sandbox._holds(wall)
+
+
+# --- scores
+
+
+def test_scores_of_right_wrong_and_broken_fills() -> None:
+    tasks = [make_task(name) for name in ("exact", "equal", "wrong", "broken")]
+    texts = {
+        "exact": "    return x * 2\n",
+        "equal": "    return 2 * x\n",
+        "wrong": "    return x\n",
+        "broken": "    return (\n",
+    }
+    rows = dict(zip(texts, score(tasks, texts, LIMITS, "limits"), strict=True))
+    assert [each.passed for each in rows.values()] == [True, True, False, False]
+    assert [each.exact for each in rows.values()] == [True, False, False, False]
+    assert [each.parses for each in rows.values()] == [True, True, True, False]
+    assert rows["exact"].similarity == 1.0 > rows["equal"].similarity > 0.5
+    assert (rows["wrong"].why, rows["broken"].why) == ("AssertionError", "syntax")
+
+
+def test_without_tests_nothing_passes_and_other_languages_are_not_parsed() -> None:
+    task = replace(make_task(tests=None), language="rust")
+    (only,) = score([task], {"a": "let x;"}, LIMITS, "limits")
+    assert (only.passed, only.parses, only.why) == (None, None, "no tests")
+
+
+def test_intervals_are_over_problems_not_tasks() -> None:
+    values = [1.0, 0.0] * 50
+    alone = share(values, [str(index) for index in range(100)])
+    tied = share([1.0] * 50 + [0.0] * 50, ["one"] * 50 + ["two"] * 50)
+    assert alone.percent == tied.percent == 50.0
+    assert 38 < alone.low < 42 and 58 < alone.high < 62
+    assert (tied.low, tied.high) == (0.0, 100.0)
+
+
+def test_an_empty_bootstrap_falls_back_to_wilson() -> None:
+    none = share([0.0] * 100, [str(index) for index in range(100)])
+    assert none.low == 0.0 and none.high == pytest.approx(3.70, abs=0.01)
+    assert share([1.0] * 100, [str(index) for index in range(100)]).low == pytest.approx(96.30, abs=0.01)
+
+
+def test_differences_are_paired() -> None:
+    groups = [str(index) for index in range(200)]
+    first = [float(index % 2) for index in range(200)]
+    second = [float(index % 2 and index % 10 != 1) for index in range(200)]
+    gain = difference(first, second, groups)
+    assert gain.percent == 10.0 and 5 < gain.low < gain.high < 15
+    assert difference(first, first, groups) == difference(second, second, groups)
+
+
+# --- calibration
+
+
+def test_calibration_of_known_pairs() -> None:
+    pairs = [(0.95, True)] * 8 + [(0.95, False)] * 2 + [(0.25, False)] * 10
+    found = calibrate(pairs)
+    assert found is not None
+    assert [(each.low, each.count, each.right) for each in found.bins] == [(0.2, 10, 0.0), (0.9, 10, 0.8)]
+    assert found.error == pytest.approx(0.5 * 0.25 + 0.5 * 0.15, abs=1e-4)
+    assert calibrate([]) is None
+    assert calibrate([(1.0, True)]) is not None
+
+
+def test_tokens_are_compared_by_place_or_aligned() -> None:
+    assert right_pieces(["a", "b", "c"], ["a", "x", "c"]) == [True, False, True]
+    assert right_pieces(["z", "a", "b"], ["a", "b"]) == [False, True, True]
+    assert right_pieces(["a", "b"], []) == [False, False]
+    fill = Completion("ab", ("a", "b"), (0.9, 0.4), ("a", "c"))
+    assert settled_tokens([fill]) == [(0.9, True), (0.4, False)]
+    ((confidence, success),) = whole_fills([fill, Completion("")], [True, False])
+    assert success and confidence == pytest.approx(math.sqrt(0.36))
+
+
+# --- floors
+
+
+def test_pass_and_the_line_before_take_the_indent_of_the_place() -> None:
+    task = make_task()
+    assert fill_with_pass(task) == "    pass\n".removesuffix("\n")  # the suffix begins with the line break
+    inside = replace(task, prefix="def f(x):\n    y = x\n", suffix="    return y\n")
+    assert fill_with_previous_line(inside) == "    y = x\n"
+    assert fill_with_pass(replace(task, prefix="x = ")) == "pass"
+
+
+def test_line_table_prefers_both_neighbours_and_closed_lines() -> None:
+    task = replace(make_task(), prefix="def f(x):\n    y = x\n", suffix="    return y\n")
+    texts = ["y = x\ny += 1\nreturn y\n"] * 2 + ["y = x\ny -= 1\nz\n"] * 5 + ["y = x\ncall(\nreturn y\n"] * 9
+    assert LineTable(texts, [task]).fill(task) == "    y += 1\n"
+    assert LineTable(texts[2:7], [task]).fill(task) == "    y -= 1\n"
+    assert LineTable(["common\n"] * 3, [task]).fill(task) == "    common\n"
+    assert LineTable([], [task]).fill(task) == "    pass\n"
+    assert [is_closed(line) for line in ("f(x)", ")(", "f(", '"""', "[(])")] == [True, False, False, False, True]
+
+
+def test_contexts_agree_with_a_plain_count() -> None:
+    tokens = np.random.default_rng(0).integers(0, 5, 4000).astype(np.uint16)
+    contexts, text = Contexts(tokens), tokens.tolist()
+    for context in ([1, 2, 3, 4], [0, 0, 0, 0], [4, 1], [3], [7, 1]):
+        plain = []
+        for size in range(len(context), -1, -1):
+            after = [text[place] for place in range(4, 4000) if text[place - size : place][::-1] == context[:size]]
+            plain += [sorted(after)] if after else []
+        assert [sorted(found.tolist()) for found in contexts.following(context)] == plain
+
+
+def test_five_gram_needs_both_sides() -> None:
+    cutter = Tokenizer.read(Path(__file__).parents[2] / "engine/midfill_engine/weights/embedded/tokenizer.json")
+    text = "def f(x):\n    a = b\n    return a\n\n\ndef g(x):\n    a = c\n    yield a\n\n\n" * 3
+    ids = np.array(cutter.encode(text), np.uint16)
+    zero = np.zeros(1, np.int64)
+    pack = Pack(ids, zero, zero + len(ids), zero.astype(np.uint8), zero.astype(np.uint16), ("p",), "")
+    gram = FiveGram(pack, cutter)
+    task = Task("t", "def h(x):\n    a =", "", "\n    return a\n")
+    assert gram.fill(task) == " b"
+    assert gram.fill(replace(task, suffix="\n    yield a\n")) == " c"
+
+
+# --- completions and whole runs
+
+
+def test_oracle_and_fixed_lengths_are_exact_and_own_is_open(scripted: ScriptedEngine) -> None:
+    task = make_task()
+    with EngineClient(Endpoint(socket=scripted.path)) as client:
+        completer = Completer(client)
+        fills = [completer.fill(task, Condition(length)) for length in ("own", "oracle", 8)]
+        blind = completer.fill(task, Condition("own", sees_suffix=False))
+    asked = [request.segments[1] for request in scripted.requests if len(request.segments) == 3]
+    bounds = [(hole.hole.min_tokens, hole.hole.max_tokens) for hole in asked if isinstance(hole, wire.HoleSegment)]
+    num_true = len(scripted.cut(task.middle))
+    assert bounds == [(0, None), (num_true, num_true), (8, 8), (0, None)]
+    assert {request.temperature for request in scripted.requests} == {0.0}
+    assert fills[1].true_pieces == tuple(scripted.cut(task.middle))
+    assert [segment.text for segment in scripted.requests[-1].segments if isinstance(segment, wire.TextSegment)] == [
+        task.prefix,
+        "",
+    ]
+    assert blind.text == fills[0].text
+
+
+def test_a_healing_model_counts_the_white_space_that_moves_into_the_hole(scripted: ScriptedEngine) -> None:
+    scripted.family = "embedded"
+    task = replace(make_task(), prefix="x = 1\n", middle="y = 2\n", suffix="    z\n")
+    edges = heal(task.prefix, task.suffix)
+    assert (edges.lead, edges.tail) == ("\n", "\n")
+    with EngineClient(Endpoint(socket=scripted.path)) as client:
+        fill = Completer(client).fill(task, Condition("oracle"))
+    hole = scripted.requests[-1].segments[1]
+    assert isinstance(hole, wire.HoleSegment) and hole.hole.max_tokens == len(scripted.cut("\ny = 2"))
+    assert "".join(fill.true_pieces) == "y = 2"
+
+
+def test_a_gap_too_large_is_a_failure_and_other_errors_end_the_run(scripted: ScriptedEngine) -> None:
+    with EngineClient(Endpoint(socket=scripted.path)) as client:
+        completer = Completer(client)
+        scripted.refusal = wire.ErrorCode.TOO_LARGE
+        measured = measure_model(completer, make_suite(make_task()), [Condition("own")], wall="limits")
+        assert measured[0].row.num_refused == 1 and measured[0].row.pass_at_1 is not None
+        assert measured[0].row.pass_at_1.percent == 0.0
+        scripted.refusal = wire.ErrorCode.OUT_OF_MEMORY
+        with pytest.raises(MidfillError, match="refused"):
+            measure_model(completer, make_suite(make_task()), [Condition("own")], wall="limits")
+
+
+def test_a_scripted_model_is_measured_beside_the_floors(scripted: ScriptedEngine) -> None:
+    suite = make_suite(make_task("a", group="one"), make_task("b", group="two"))
+    scripted.fills = {"own": "    return x\n", "bounded": "    return x * 2\n"}
+    with EngineClient(Endpoint(socket=scripted.path)) as client:
+        wanted = conditions(["own", "oracle", "fixed"])
+        measured = measure_model(Completer(client), suite, wanted, limits=LIMITS, wall="limits")
+    measured += measure_floors({"pass": fill_with_pass}, suite, LIMITS, "limits")
+    shares = {each.row.name: each.row.pass_at_1.percent for each in measured if each.row.pass_at_1}
+    names = ["own", "own, no suffix", "oracle", "oracle, no suffix", "fixed 4", "fixed 8", "fixed 16", "fixed 32"]
+    assert list(shares) == [*names, "fixed 64", "fixed", "pass"]
+    assert (shares["own"], shares["oracle"], shares["fixed"], shares["pass"]) == (0.0, 100.0, 100.0, 0.0)
+    gains = {(each.first, each.second): each.points.percent for each in compare(measured, suite)}
+    assert gains["oracle", "own"] == 100.0 and gains["own", "own, no suffix"] == 0.0
+    assert gains["own", "pass"] == 0.0
+
+
+def test_unknown_length_names_the_known_ones() -> None:
+    with pytest.raises(ValueError, match="fixed, oracle, own"):
+        conditions(["owl"])
+
+
+def test_kept_completions_are_not_asked_for_again(scripted: ScriptedEngine, tmp_path: Path) -> None:
+    suite, path = make_suite(make_task("a"), make_task("b")), tmp_path / "kept.jsonl"
+    with EngineClient(Endpoint(socket=scripted.path)) as client:
+        completer = Completer(client)
+        with Kept(path, {"model": "m"}) as kept:
+            first = measure_model(completer, suite, [Condition("own")], kept=kept, wall="limits")
+        path.write_text(path.read_text() + '{"condition": "own", "id": "b", "te')
+        num_requests = len(scripted.requests)
+        with Kept(path, {"model": "m"}) as kept:
+            again = measure_model(completer, suite, [Condition("own")], kept=kept, wall="limits")
+    assert len(scripted.requests) == num_requests
+    assert again == first
+    with pytest.raises(KeptError, match="another suite or model"):
+        Kept(path, {"model": "other"})
+
+
+def test_the_command_writes_a_record_and_a_plot(scripted: ScriptedEngine, tmp_path: Path) -> None:
+    rows = [
+        row(name, prefix="def f(x):\n", middle="    return x * 2\n", suffix="", tests="assert f(2) == 4")
+        for name in "ab"
+    ]
+    suite = write_suite(tmp_path / "s.jsonl.gz", rows)
+    scripted.fills = {"own": "    return x * 2\n", "bounded": "    return\n"}
+    arguments = [str(suite), "--url", scripted.url(), "--lengths", "own,oracle", "--out", str(tmp_path / "r.json")]
+    result = CliRunner().invoke(app, arguments)
+    assert result.exit_code == 0, result.output
+    record = json.loads((tmp_path / "r.json").read_text())
+    by_name = {each["name"]: each for each in record["rows"]}
+    assert by_name["own"]["pass_at_1"]["percent"] == 100.0 and by_name["oracle"]["pass_at_1"]["percent"] == 0.0
+    assert {"date", "commit", "interval", "wall", "differences", "decoding"} <= record.keys()
+    assert all(each["pass_at_1"]["low"] <= each["pass_at_1"]["high"] for each in record["rows"])
+    assert {"pass", "previous line"} <= by_name.keys()
+    plot = (tmp_path / "r.svg").read_text()
+    assert "<svg" in plot and "floor: pass" in plot and record["date"] in plot
+
+
+def test_the_command_says_what_is_wrong_with_its_suite(tmp_path: Path) -> None:
+    result = CliRunner().invoke(app, [str(tmp_path / "none.jsonl"), "--url", "http://127.0.0.1:9"])
+    assert result.exit_code == 2 and "cannotberead" in letters(result.output)
+
+
+def letters(text: str) -> str:
+    """Whatever box and line breaks an error was printed with."""
+    return "".join(re.findall(r"[a-z]", text))
+
+
+def test_a_pack_of_another_tokenizer_is_refused_before_anything_is_asked(tmp_path: Path) -> None:
+    suite = write_suite(tmp_path / "s.jsonl", [row("1")])
+    (tmp_path / "pack/set-00").mkdir(parents=True)
+    (tmp_path / "pack/set-00/train.json").write_text('{"tokenizer_sha256": "another"}')
+    arguments = [str(suite), "--url", "http://127.0.0.1:9", "--pack", str(tmp_path / "pack")]
+    result = CliRunner().invoke(app, arguments)
+    assert result.exit_code == 2 and "wasnotmadewith" in letters(result.output)
