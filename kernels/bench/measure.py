@@ -150,11 +150,12 @@ def describe(device: torch.device) -> dict[str, Any]:
 
 
 def find_commit() -> str:
-    """The commit, with a mark if files differ from it; "unknown" where there is no repository."""
+    """The commit, with a mark if files differ from it; what MIDFILL_COMMIT says where there is no repository."""
     command = ["git", "describe", "--always", "--dirty", "--exclude=*"]
+    told = os.environ.get("MIDFILL_COMMIT", "unknown")
     if shutil.which("git") is None:
-        return "unknown"
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True).stdout.strip() or "unknown"
+        return told
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True).stdout.strip() or told
 
 
 def query_clocks() -> dict[str, str]:

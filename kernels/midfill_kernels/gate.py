@@ -45,7 +45,7 @@ def _activate(p_parts, p_out, num_parts, num_rows, inner, GATED: tl.constexpr, B
     value = tl.zeros((B_COLUMNS,), tl.float32)
     up = tl.zeros((B_COLUMNS,), tl.float32)
     for part in range(num_parts):
-        p_row = p_parts + (part * num_rows.to(tl.int64) + i_row) * stride + o_column
+        p_row = p_parts + (part * num_rows + i_row) * stride + o_column
         value += tl.load(p_row, m_column, 0.0)
         if GATED:
             up += tl.load(p_row + inner, m_column, 0.0)

@@ -284,7 +284,7 @@ def _join(p_numbers, p_ids, p_chosen, p_results, num_rows, pieces, SAMPLED: tl.c
     i_row = tl.program_id(0).to(tl.int64)
     o_piece = tl.arange(0, B_PIECES).to(tl.int64)
     m_piece = o_piece < pieces
-    stride = pieces.to(tl.int64) * num_rows
+    stride = pieces * num_rows
     p_number = p_numbers + o_piece * num_rows + i_row
     p_id = p_ids + o_piece * num_rows + i_row
     highest = tl.load(p_number, m_piece, -1e30)
@@ -310,4 +310,4 @@ def _join(p_numbers, p_ids, p_chosen, p_results, num_rows, pieces, SAMPLED: tl.c
     tl.store(p_chosen + i_row, chosen.to(tl.int64))
     tl.store(p_results + i_row, probability)
     tl.store(p_results + num_rows + i_row, tl.log(sum_total) - sum_weighted / sum_total)
-    tl.store(p_results + 2 * num_rows.to(tl.int64) + i_row, (1 - tl.exp(tl.maximum(runner_up - top, -1e4))) / sum_total)
+    tl.store(p_results + 2 * num_rows + i_row, (1 - tl.exp(tl.maximum(runner_up - top, -1e4))) / sum_total)

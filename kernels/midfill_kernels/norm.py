@@ -72,7 +72,7 @@ def _start(
         normed,
         scales,
         num_parts,
-        num_rows * dim,
+        num_rows,
         dim,
         eps,
         HAS_RESIDUAL=residual is not None,
@@ -93,7 +93,7 @@ def _add_rms_norm(
     p_normed,
     p_scales,
     num_parts,
-    part_stride,
+    num_rows,
     dim,
     eps,
     HAS_RESIDUAL: tl.constexpr,
@@ -107,7 +107,7 @@ def _add_rms_norm(
     m_dim = o_dim < dim
     total = tl.zeros((B_DIM,), tl.float32)
     for part in range(num_parts):
-        total += tl.load(p_parts + part * part_stride.to(tl.int64) + i_row * dim + o_dim, m_dim, 0.0).to(tl.float32)
+        total += tl.load(p_parts + (part * num_rows + i_row) * dim + o_dim, m_dim, 0.0).to(tl.float32)
     if HAS_RESIDUAL:
         total += tl.load(p_residual + i_row * dim + o_dim, m_dim, 0.0).to(tl.float32)
     rounded = total.to(p_stream.dtype.element_ty)

@@ -138,7 +138,7 @@ def _norm_rotate_store(
     left = tl.zeros((HALF,), tl.float32)
     right = tl.zeros((HALF,), tl.float32)
     for part in range(num_parts):
-        p_row = p_parts + (part * num_rows.to(tl.int64) + i_row) * columns
+        p_row = p_parts + (part * num_rows + i_row) * columns
         left += tl.load(p_row + o_left)
         right += tl.load(p_row + o_right)
     if HAS_BIAS:

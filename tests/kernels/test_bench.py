@@ -121,3 +121,14 @@ def test_operators_bench_runs_at_toy_size(tmp_path: Path) -> None:
     found = json.loads(record.read_text())
     assert {entry["case"] for entry in found["results"]} == {"norm: 5 rows", "gate: 5 rows", "rotary: 5 rows"}
     assert found["machine"]["interpreted"] and found["ceilings"]["copy_bytes_per_s"] > 0
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(600)
+def test_all_kernels_compile_for_hopper_even_for_one_row() -> None:
+    """A size of 1 is a constant to the compiler: what works interpreted may fail there."""
+    environment = {key: value for key, value in os.environ.items() if key != "TRITON_INTERPRET"}
+    environment |= {"PYTHONPATH": os.pathsep.join(("engine", "kernels")), "TRITON_DEFAULT_FP_FUSION": "1"}
+    command = [sys.executable, "-m", "bench.compile", "--shape", "toy", "--rows", "1", "--rows", "40"]
+    result = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
+    assert result.returncode == 0, result.stdout + result.stderr

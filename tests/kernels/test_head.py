@@ -95,13 +95,13 @@ def test_large_scores_keep_their_digits(way: str, shift: float, device: torch.de
 
 
 def test_samples_follow_the_distribution(device: torch.device) -> None:
-    num_rows, temperature = 256, 0.7
+    num_rows, temperature = 128, 0.7
     scores = torch.tensor([1.0, 0.0, -1.0, 0.5, -30.0], device=device)
     weight = pack(torch.cat((scores[:, None], torch.zeros(5, 15, device=device)), dim=1), "plain")
     x = torch.zeros(num_rows, 16, device=device)
     x[:, 0] = 1
     sampling = Sampling(torch.full((num_rows,), temperature, device=device), torch.arange(num_rows, device=device))
-    found = propose(x, weight, sampling=sampling, tile=Tile(cols=16, rows=256, inner=16, splits=1))
+    found = propose(x, weight, sampling=sampling, tile=Tile(cols=16, rows=128, inner=16, splits=1))
     counts = torch.bincount(found.ids, minlength=5).double()
     expected = num_rows * (scores / temperature).softmax(0).double()
     chi_squared = ((counts - expected)[:4] ** 2 / expected[:4]).sum()
