@@ -18,6 +18,7 @@ from bench.quality import sandbox
 from bench.quality.__main__ import app
 from bench.quality.calibration import calibrate, right_pieces, settled_tokens, whole_fills
 from bench.quality.complete import Completer, Completion, Condition
+from bench.quality.engine import running_engine
 from bench.quality.floors import Contexts, FiveGram, LineTable, fill_with_pass, fill_with_previous_line, is_closed
 from bench.quality.kept import Kept, KeptError
 from bench.quality.measure import compare, conditions, measure_floors, measure_model
@@ -25,9 +26,11 @@ from bench.quality.sandbox import Limits, Wall, best_wall, run_programs
 from bench.quality.score import difference, score, share
 from bench.quality.suite import Suite, SuiteError, Task, read_suite
 from midfill_engine import wire
+from midfill_engine.checkpoint import make_random
 from midfill_engine.tokenizer import Tokenizer, heal
 from midfill_infill.client import Endpoint, EngineClient
 from midfill_infill.errors import MidfillError
+from midfill_infill.supervise import probe
 from training.data.pack import Pack
 
 LIMITS = Limits(cpu_s=1, wall_s=3, memory_bytes=256 << 20)
@@ -353,6 +356,21 @@ def test_a_scripted_model_is_measured_beside_the_floors(scripted: ScriptedEngine
     gains = {(each.first, each.second): each.points.percent for each in compare(measured, suite)}
     assert gains["oracle", "own"] == 100.0 and gains["own", "own, no suffix"] == 0.0
     assert gains["own", "pass"] == 0.0
+
+
+def test_a_real_engine_cuts_text_fills_and_ends(tmp_path: Path) -> None:
+    """One token a byte: the true lengths are known without asking."""
+    make_random(tmp_path / "random")
+    task = replace(make_task(), prefix="x = 1\n", middle="y = 2\n", suffix="    z\n")
+    with running_engine(str(tmp_path / "random"), "cpu") as endpoint, EngineClient(endpoint) as client:
+        completer = Completer(client)
+        assert completer.count_tokens("abc  \n") == 6
+        fills = [completer.fill(task, condition) for condition in conditions(["oracle"])]
+        large = completer.fill(replace(task, middle="y" * 4000), Condition("oracle"))
+    assert endpoint.socket is not None and probe(endpoint) is None and not endpoint.socket.exists()
+    assert [fill.true_pieces for fill in fills] == [tuple("y = 2"), tuple("y = 2\n")]
+    assert all(fill.refusal is None and len(fill.pieces) == len(fill.confidence) for fill in fills)
+    assert large.refusal is not None and large.text == ""
 
 
 def test_unknown_length_names_the_known_ones() -> None:
