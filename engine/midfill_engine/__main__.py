@@ -4,7 +4,7 @@ import json
 import logging
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -26,6 +26,9 @@ def serve(
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
     idle_timeout_s: Annotated[float | None, typer.Option(min=0, help="End after so many seconds of rest.")] = None,
     token_file: Annotated[Path | None, typer.Option(help="Where the token is kept; MIDFILL_TOKEN goes first.")] = None,
+    operators: Annotated[
+        Literal["torch", "kernels"], typer.Option(help="What computes a step: torch, or Midfill's kernels on a GPU.")
+    ] = "torch",
 ) -> None:
     """Listens, loads the model, answers."""
     if (socket is None) == (host is None):
@@ -33,7 +36,7 @@ def serve(
     logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(levelname)s %(name)s: %(message)s")
     logging.getLogger("uvicorn").setLevel(logging.ERROR)
     try:
-        code = run_server(ServeOptions(socket, host, port, model, device, idle_timeout_s, token_file))
+        code = run_server(ServeOptions(socket, host, port, model, device, idle_timeout_s, token_file, operators))
     except StartError as error:
         report(error)
         code = error.exit_code

@@ -1,4 +1,4 @@
-"""Fetches a checkpoint that the user named from the Hugging Face hub: JSON, merges and safetensors, nothing that runs."""
+"""Fetches a checkpoint that the user named from the Hugging Face hub: JSON, merges, safetensors and no code."""
 
 import re
 from pathlib import Path

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from midfill_engine.checkpoint_files import CheckpointError, CheckpointFiles
 from midfill_engine.hub_tokenizer import HubTokenizer
-from midfill_engine.models.family import Family
+from midfill_engine.models.family import Family, Values
 from midfill_engine.models.transformer import Transformer, TransformerConfig
 from midfill_engine.tokenizer import byte_of_character
 
@@ -137,24 +137,24 @@ def _assign(module: nn.Module, name: str, value: Tensor) -> None:
     setattr(module.get_submodule(owner), leaf, nn.Parameter(value, requires_grad=False))
 
 
-def make_random(folder: Path, family: Family, *, scale: float = 1.0) -> None:
-    """Writes a tiny checkpoint of `family` in its published format. The same bytes on every machine."""
+def make_random(folder: Path, family: Family, *, config: Values | None = None) -> None:
+    """Writes a tiny checkpoint of `family` in its published format, of its example's shape or that of `config`.
+
+    The same bytes on every machine.
+    """
+    values = family.example if config is None else config
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "config.json").write_text(json.dumps(dict(family.example), indent=2) + "\n", encoding="utf-8")
+    (folder / "config.json").write_text(json.dumps(dict(values), indent=2) + "\n", encoding="utf-8")
     (folder / "tokenizer.json").write_text(json.dumps(_byte_tokenizer(family)), encoding="utf-8")
     (folder / "tokenizer_config.json").write_text("{}\n", encoding="utf-8")
-    config = family.shape(family.example)
-    if family.example.get("tie_word_embeddings") is True:
-        config = replace(config, tied_head=True)
-    else:
-        config = replace(config, tied_head=False)
+    whole = replace(family.shape(values), tied_head=values.get("tie_word_embeddings") is True)
     with torch.device("meta"):
-        shapes = {name: tuple(value.shape) for name, value in Transformer(config).state_dict().items()}
+        shapes = {name: tuple(value.shape) for name, value in Transformer(whole).state_dict().items()}
     stored: dict[str, Tensor] = {}
     for name, shape in sorted(shapes.items()):
-        source, value = source_of(name, family.tensors, config), scale * _scattered(name, shape)
+        source, value = source_of(name, family.tensors, whole), _scattered(name, shape)
         if source.rows is not None:
-            rows = stored.setdefault(source.names[0], torch.zeros(_fused_rows("v", config)[1], config.dim))
+            rows = stored.setdefault(source.names[0], torch.zeros(_fused_rows("v", whole)[1], whole.dim))
             rows[slice(*source.rows)] = value
         else:
             stored.update(zip(source.names, value if source.is_stack else [value], strict=True))

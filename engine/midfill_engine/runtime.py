@@ -15,7 +15,7 @@ from midfill_engine.download import fetch_checkpoint, is_hub_id
 from midfill_engine.errors import StartError
 from midfill_engine.hub import LoadedHubModel
 from midfill_engine.models.family import Family, SpecialTokens
-from midfill_engine.models.operators import Operators, TorchOperators
+from midfill_engine.models.operators import Operators, choose_operators
 from midfill_engine.models.packed import Pass, Result, run_packed
 from midfill_engine.models.registry import EMBEDDED_TOKENS, FAMILIES, find_family
 from midfill_engine.vocabulary import Vocabulary
@@ -41,7 +41,7 @@ class Runtime:
     contexts: ContextStore = field(default_factory=ContextStore)
 
     @classmethod
-    def of(cls, loaded: Loaded, *aliases: str, family: Family | None = None) -> "Runtime":
+    def of(cls, loaded: Loaded, *aliases: str, family: Family | None = None, operators: str = "torch") -> "Runtime":
         """Raises CheckpointError where a published checkpoint does not say its ids."""
         family = family or FAMILIES.find(checkpoint.FAMILY)
         tokens = family.tokens(loaded.files) if isinstance(loaded, LoadedHubModel) else EMBEDDED_TOKENS
@@ -49,8 +49,8 @@ class Runtime:
         pieces = [tokenizer.token_bytes(index) for index in range(tokenizer.vocab_size)]
         vocabulary = Vocabulary(pieces, tokens.special_ids, tokens.delete_id, tokens.expand_id)
         weight = loaded.model.transformer.embedding.weight
-        operators = TorchOperators(weight.device, weight.dtype)
-        return cls(loaded, family, tokens, vocabulary, operators, (loaded.config.name, *aliases))
+        chosen = choose_operators(operators, weight.device, weight.dtype)
+        return cls(loaded, family, tokens, vocabulary, chosen, (loaded.config.name, *aliases))
 
     @property
     def device(self) -> torch.device:
@@ -107,21 +107,24 @@ def find_model(name: str) -> Path:
     raise StartError(ErrorCode.UNKNOWN_MODEL, message, next_step, EXIT_NO_MODEL)
 
 
-def open_checkpoint(folder: Path, device: torch.device, dtype: torch.dtype, name: str) -> Runtime:
+def open_checkpoint(
+    folder: Path, device: torch.device, dtype: torch.dtype, name: str, operators: str = "torch"
+) -> Runtime:
     """A folder of the embedded family or of a published one. Raises CheckpointError."""
     files = CheckpointFiles(folder)
     family = find_family(files)
     if family.name == checkpoint.FAMILY:
-        return Runtime.of(checkpoint.load(folder, device, dtype), name, checkpoint.FAMILY)
-    return Runtime.of(hub.load(folder, family, device, dtype), name, family.name, family=family)
+        return Runtime.of(checkpoint.load(folder, device, dtype), name, checkpoint.FAMILY, operators=operators)
+    loaded = hub.load(folder, family, device, dtype)
+    return Runtime.of(loaded, name, family.name, family=family, operators=operators)
 
 
-def load_runtime(name: str, device: str = "auto") -> Runtime:
-    """Loads a shipped model or a checkpoint folder. Raises StartError."""
+def load_runtime(name: str, device: str = "auto", operators: str = "torch") -> Runtime:
+    """Loads a shipped model, a checkpoint folder or a hub id. Raises StartError."""
     folder = find_model(name)
     try:
         chosen = choose_device(device)
-        return open_checkpoint(folder, chosen, choose_dtype(chosen), name)
+        return open_checkpoint(folder, chosen, choose_dtype(chosen), name, operators)
     except DeviceError as error:
         raise StartError(ErrorCode.BAD_REQUEST, str(error), "use --device auto", EXIT_NO_MODEL) from error
     except CheckpointError as error:

@@ -36,6 +36,7 @@ class ServeOptions:
     device: str = "auto"
     idle_timeout_s: float | None = None
     token_file: Path | None = None
+    operators: str = "torch"
 
 
 class Server(uvicorn.Server):
@@ -128,7 +129,7 @@ def make_ready(state: EngineState, options: ServeOptions) -> Ready:
     from midfill_engine.runtime import load_runtime
     from midfill_engine.shift import warn_of_shift
 
-    runtime = load_runtime(options.model, options.device)
+    runtime = load_runtime(options.model, options.device, options.operators)
     if runtime.family.name != "embedded":
         warn_of_shift(runtime)
     if runtime.device.type == "cpu":

@@ -5,13 +5,15 @@ Knows matrices, keys and values; no model, no token, no request.
 
 from dataclasses import dataclass
 from functools import cache
-from typing import Protocol
+from typing import Final, Protocol
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from midfill_engine.models.moe import ROW_TILE
+
+OPERATORS: Final = ("torch", "kernels")
 
 
 @dataclass(frozen=True)
@@ -75,6 +77,18 @@ class TorchOperators:
             out = F.scaled_dot_product_attention(q, k, v, attn_mask=span.mask, enable_gqa=is_grouped)
             mixed[span.start : span.end] = out[0].transpose(0, 1)
         return mixed
+
+
+def choose_operators(name: str, device: torch.device, dtype: torch.dtype) -> Operators:
+    """`torch`, or `kernels`: those of `midfill_kernels`, which need Triton. Raises ValueError for another name."""
+    match name:
+        case "torch":
+            return TorchOperators(device, dtype)
+        case "kernels":
+            from midfill_engine.models.kernel_operators import KernelOperators  # Triton is only needed here
+
+            return KernelOperators(device, dtype)
+    raise ValueError(f"There are no operators named {name!r}; known: {', '.join(OPERATORS)}.")
 
 
 @cache

@@ -1,0 +1,58 @@
+"""The kernels behind the engine's door: fills as with torch's operators. Interpreted where there is no GPU."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from midfill_engine import checkpoint, hub
+from midfill_engine.models.operators import choose_operators
+from midfill_engine.models.registry import FAMILIES
+from midfill_engine.runtime import Runtime
+
+PROGRAM = """
+import sys
+from pathlib import Path
+import torch
+from midfill_engine.denoise import denoise
+from midfill_engine.runtime import open_checkpoint
+from midfill_engine.wire import InfillRequest
+
+def fill(operators):
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    runtime = open_checkpoint(Path(sys.argv[1]), device, torch.float32, "x", operators)
+    segments = [{"text": "x = "}, {"hole": {"max_tokens": 4}}, {"text": "+ y"}]
+    steps = denoise(runtime, InfillRequest.model_validate({"segments": segments, "steps": 2}), lengths="fixed")
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            return end.value.holes[0]
+
+plain, fast = fill("torch"), fill("kernels")
+assert plain.text == fast.text, (plain, fast)
+torch.testing.assert_close(torch.tensor(fast.confidence), torch.tensor(plain.confidence), rtol=1e-3, atol=1e-4)
+"""
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("family", ["embedded", "dream"])
+def test_a_fill_is_as_with_torch(tmp_path: Path, family: str) -> None:
+    """In a process of its own: Triton reads at its first import whether to interpret."""
+    pytest.importorskip("triton")
+    if family == "embedded":
+        checkpoint.make_random(tmp_path)
+    else:
+        config = {**FAMILIES.find(family).example, "hidden_size": 64}
+        hub.make_random(tmp_path, FAMILIES.find(family), config=config)
+    environment = {**os.environ, "TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-c", PROGRAM, str(tmp_path)]
+    result = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=110)
+    assert result.returncode == 0, result.stderr
+
+
+def test_unknown_operators_name_the_known_ones(runtime: Runtime) -> None:
+    with pytest.raises(ValueError, match="torch, kernels"):
+        choose_operators("magic", runtime.device, runtime.dtype)
