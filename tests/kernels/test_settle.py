@@ -17,7 +17,8 @@ LENGTHS = (1, 7, 20, 3)
 def draw(device: torch.device, thresholds: list[float], num_steps: list[int]) -> Fills:
     masked = [torch.rand(length) < 0.8 for length in LENGTHS]
     masked[3][:] = False
-    masked[1][2] = True
+    for sequence in masked[:3]:
+        sequence[0] = True
     ids = [torch.randint(0, 50, (length,)) for length in LENGTHS]
     return open_fills(ids, masked, num_steps, thresholds, [1, 2, 3, 4], device)
 
