@@ -10,6 +10,7 @@ from torch import Tensor
 
 from midfill_engine.caches import CACHES, Cache, EncodedContext
 from midfill_engine.canvas import lay_canvas
+from midfill_engine.copying import Copier
 from midfill_engine.errors import RequestError, check_model
 from midfill_engine.lengths import LENGTHS, LengthPolicy, Lengths, LengthScores
 from midfill_engine.models.layout import Layout
@@ -65,6 +66,7 @@ class Plan:
     sampler: type[Sampler]
     policy: LengthPolicy
     cache: Cache
+    copier: Copier | None
 
     def lay_out(self, runtime: Runtime) -> Callable[[list[int]], Layout]:
         """Places holes of given lengths."""
@@ -145,7 +147,8 @@ def read_request(runtime: Runtime, request: InfillRequest, cache: str | None, le
         raise RequestError(ErrorCode.BAD_REQUEST, message, "send a request for each hole")
     pieces = family.arrange(outline.pieces, tokens)
     ids = torch.tensor([token for piece in pieces for token in piece], dtype=torch.int64)
-    return Plan(outline, ids, [len(piece) for piece in pieces], sampler, policy, chosen_cache)
+    copier = Copier.of(pieces) if family.copies else None
+    return Plan(outline, ids, [len(piece) for piece in pieces], sampler, policy, chosen_cache, copier)
 
 
 def check_variants(
@@ -300,6 +303,7 @@ def make_row(
         sampler=sampler,
         cache=plan.cache,
         policy=plan.policy,
+        copier=plan.copier,
         num_steps=num_steps if sampler.takes_back else min(num_masked, num_steps),
         quality=quality,
         temperature=request.temperature or (ALTERNATIVE_TEMPERATURE if index else 0.0),

@@ -11,8 +11,9 @@ from torch import Tensor
 
 from midfill_engine.caches import Cache, KeptKeys, View
 from midfill_engine.canvas import Canvas
+from midfill_engine.copying import Copier, neighbours_of
 from midfill_engine.lengths import LengthPolicy
-from midfill_engine.models.choice import Bias, Choice, Chosen
+from midfill_engine.models.choice import Bias, Choice, Chosen, Echo
 from midfill_engine.models.layout import Layout
 from midfill_engine.models.packed import Pass, Result, choose_again
 from midfill_engine.models.sequence import Sequence
@@ -33,6 +34,7 @@ class Row:
     sampler: Sampler
     cache: Cache
     policy: LengthPolicy
+    copier: Copier | None
     num_steps: int
     quality: float
     temperature: float
@@ -158,10 +160,30 @@ class Row:
             is_scaled=self.sampler.is_scaled,
             generator=self.generator,
             bias=bias,
+            echo=self._echo(places),
             asked=canvas.ids[0, places] if len(places) > num_targets else None,
             needs_entropy=self.sampler.needs_entropy,
             needs_margin=self.sampler.needs_margin,
         )
+
+    def _echo(self, places: Tensor) -> Echo | None:
+        """What the document repeats at the canvas's `places` [M]. Deleted positions are no neighbours."""
+        if self.copier is None:
+            return None
+        sequence = self.sequence()
+        order = sequence.positions[0].argsort()
+        num_context, canvas = sequence.num_context, self.canvas
+        is_deleted = torch.zeros_like(sequence.is_hole)
+        is_deleted[num_context:] = ~canvas.masked[0] & (canvas.ids[0] == self.runtime.tokens.delete_id)
+        order = order[~is_deleted[order]]
+        place_of = torch.full((len(sequence.ids),), -1)
+        place_of[order] = torch.arange(len(order))
+        line = [None if token == self.runtime.tokens.mask_id else token for token in sequence.ids[order].tolist()]
+        sides = [
+            (neighbours_of(line, place, -1), neighbours_of(line, place, 1)) if place >= 0 else ((), ())
+            for place in place_of[places + num_context].tolist()
+        ]
+        return self.copier.echo(sides)
 
     def absorb(self, result: Result) -> None:
         """Ends the step: settles what the sampler says, then lets the canvas shrink and grow."""

@@ -23,6 +23,19 @@ class Bias:
 
 
 @dataclass(frozen=True)
+class Echo:
+    """A distribution to mix in: row i keeps the share `kept[i]` of its own and gets the rest, which makes 1.
+
+    `amounts` [N] go to `tokens` [N] of `rows` [N].
+    """
+
+    rows: Tensor
+    tokens: Tensor
+    amounts: Tensor
+    kept: Tensor
+
+
+@dataclass(frozen=True)
 class Choice:
     """How M rows choose. Row i may take the tokens where `allowed` [R, V] at `rule_of[i]` is true, less the `barred`.
 
@@ -40,6 +53,7 @@ class Choice:
     is_scaled: bool = False
     generator: torch.Generator | None = None
     bias: Bias | None = None
+    echo: Echo | None = None
     asked: Tensor | None = None
     needs_entropy: bool = False
     needs_margin: bool = False
@@ -103,8 +117,16 @@ def _restrict(wide: Tensor, choice: Choice, rows: Tensor) -> Tensor:
     allowed = choice.allowed[choice.rule_of[rows]].to(wide.device)  # [P, V']
     for token, is_barred in choice.barred.items():
         allowed[:, token] &= ~is_barred[rows].to(wide.device)
-    known = wide[:, : allowed.shape[1]]
-    return known.masked_fill(~allowed, -torch.inf)
+    known = wide[:, : allowed.shape[1]].masked_fill(~allowed, -torch.inf)
+    return known if choice.echo is None else _mix(known, choice.echo, rows).masked_fill(~allowed, -torch.inf)
+
+
+def _mix(scores: Tensor, echo: Echo, rows: Tensor) -> Tensor:
+    """Log probabilities of the mixture; rows that keep all of their own distribution are only normalised."""
+    here = torch.isin(echo.rows, rows)
+    index = (torch.searchsorted(rows, echo.rows[here]).to(scores.device), echo.tokens[here].to(scores.device))
+    own = scores.softmax(dim=-1) * echo.kept[rows, None].to(scores.device)
+    return own.index_put(index, echo.amounts[here].to(scores.device), accumulate=True).log()
 
 
 def _scale(wide: Tensor, choice: Choice) -> Tensor:

@@ -48,6 +48,7 @@ class Family:
     `attention` says who sees whom: with `context_frozen` context positions see context only, with `block_causal` a
     position sees its own block of `block_size` and all before. `logit_shift` is 1 where the scores of a position stand
     one position earlier. `heals` says whether white space at a hole's edges moves into it, as in training;
+    `copies` says whether what the document repeats is mixed into the model's choices;
     `shows_deleted` whether a settled deletion that stays in the canvas is shown as it is, or masked. `quality` is the
     dial's default. `example` is a config.json of the family, shrunk, from which random checkpoints are made.
     """
@@ -68,6 +69,7 @@ class Family:
     claims: Callable[[CheckpointFiles], bool] = lambda files: True
     heals: bool = False
     shows_deleted: bool = True
+    copies: bool = False
     lay_out: Callable[[list[int], list[int], int], Layout] = lay_in_a_row
     length_buckets: tuple[int, ...] = ()
     block_size: Callable[[Values], int] = lambda config: 0

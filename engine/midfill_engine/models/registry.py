@@ -39,6 +39,7 @@ EMBEDDED: Final = Family(
     lengths="learned",
     heals=True,
     shows_deleted=False,
+    copies=True,
     lay_out=embedded.lay_out,
     length_buckets=embedded.LENGTH_BUCKETS,
 )

@@ -1,0 +1,97 @@
+"""Copying: what the document repeats is mixed in as a distribution, and fills follow it."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from midfill_engine import checkpoint
+from midfill_engine.copying import NEIGHBOURS, WEIGHT, Copier, neighbours_of
+from midfill_engine.denoise import denoise
+from midfill_engine.models.choice import Choice, Echo, choose
+from midfill_engine.runtime import Runtime, load_runtime
+from midfill_engine.wire import HoleSegment, HoleSpec, InfillRequest, TextSegment
+
+TEXT = st.lists(st.integers(0, 5), max_size=30)
+IDS = st.lists(st.integers(0, 5), max_size=NEIGHBOURS).map(tuple)
+
+
+def test_continuations_are_interpolated() -> None:
+    echo = Copier.of([[1, 2, 3], [1, 2, 4]]).echo([((2,), ()), ((), ())])
+    assert echo is not None
+    share = WEIGHT / (1 + WEIGHT)  # two occurrences, two kinds
+    assert echo.rows.tolist() == [0, 0] and echo.tokens.tolist() == [3, 4]
+    assert echo.amounts.tolist() == pytest.approx([share / 2, share / 2])
+    assert echo.kept.tolist() == pytest.approx([1 - share, 1.0])
+
+
+def test_longer_neighbourhoods_count_for_more() -> None:
+    copier = Copier.of([[1, 2, 3], [5, 2, 4], [6, 2, 4]])
+    echo = copier.echo([((2, 1), ())])
+    assert echo is not None
+    amounts = dict(zip(echo.tokens.tolist(), echo.amounts.tolist(), strict=True))
+    assert amounts[3] > amounts[4]
+
+
+def test_the_right_side_speaks_too() -> None:
+    echo = Copier.of([[7, 8, 9]]).echo([((), (9,))])
+    assert echo is not None and echo.tokens.tolist() == [8]
+
+
+def test_a_text_without_repetition_says_nothing() -> None:
+    assert Copier.of([[1, 2, 3]]).echo([((4,), (5,))]) is None
+
+
+@given(st.lists(TEXT, max_size=3), st.lists(st.tuples(IDS, IDS), min_size=1, max_size=5))
+def test_a_row_is_a_distribution(texts: list[list[int]], sides: list[tuple[tuple[int, ...], tuple[int, ...]]]) -> None:
+    echo = Copier.of(texts).echo(sides)
+    if echo is not None:
+        totals = echo.kept.index_put((echo.rows,), echo.amounts, accumulate=True)
+        assert totals.tolist() == pytest.approx([1.0] * len(sides), abs=1e-5)
+        assert (echo.amounts > 0).all() and (echo.kept > 0).all()
+
+
+def test_neighbours_end_at_what_is_unknown() -> None:
+    line = [1, 2, None, 3, 4, 5, 6, 7, 8]
+    assert neighbours_of(line, 3, -1) == () and neighbours_of(line, 2, -1) == (2, 1)
+    assert neighbours_of(line, 3, 1) == (4, 5, 6, 7)
+
+
+def test_mixing_keeps_what_is_forbidden_out() -> None:
+    allowed = torch.tensor([[True, True, False, True]])
+    echo = Echo(torch.tensor([1, 1]), torch.tensor([2, 3]), torch.tensor([0.6, 0.3]), torch.tensor([1.0, 0.1]))
+    scores = torch.tensor([[2.0, 0.0, 0.0, 0.0], [2.0, 0.0, 9.0, 0.0]])
+    plain = Choice(allowed, torch.zeros(2, dtype=torch.int64))
+    mixed = choose(scores, replace(plain, echo=echo))
+    assert mixed.ids.tolist() == [0, 3]
+    assert mixed.confidence[0] == pytest.approx(choose(scores, plain).confidence[0])
+    own = scores[1].masked_fill(~allowed[0], -torch.inf).softmax(0)
+    wanted = (0.1 * own[3] + 0.3) / (0.1 + 0.3)
+    assert mixed.confidence[1] == pytest.approx(float(wanted))
+
+
+@pytest.fixture(scope="module")
+def runtime(tmp_path_factory: pytest.TempPathFactory) -> Runtime:
+    folder: Path = tmp_path_factory.mktemp("random")
+    checkpoint.make_random(folder)
+    return load_runtime(str(folder), "cpu")
+
+
+def fill(runtime: Runtime) -> str:
+    line = "total = first + second\n"
+    hole = HoleSpec(min_tokens=6, max_tokens=6)
+    segments = [TextSegment(text=line * 4 + "total = fi"), HoleSegment(hole=hole), TextSegment(text="second\n" + line)]
+    steps = denoise(runtime, InfillRequest(segments=segments, quality=1.0), lengths="fixed")
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            return str(end.value.holes[0].text)
+
+
+def test_a_fill_follows_the_document(runtime: Runtime) -> None:
+    assert runtime.family.copies and fill(runtime) == "rst + "
+    assert fill(replace(runtime, family=replace(runtime.family, copies=False))) != "rst + "
