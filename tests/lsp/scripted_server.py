@@ -20,6 +20,7 @@ from midfill_lsp.settings import Settings
 STEP_S = 0.03
 FILL = "return 'ß😀'"
 GUESS = "return '😀ß' or x"
+DIES = "# the engine dies here"
 
 
 def follow_script(
@@ -33,7 +34,7 @@ def follow_script(
         masked = 10 - 10 * step // num_steps
         settled = ((0, 9),) if step else ()
         yield Preview(step, num_steps, tuple(HolePreview(GUESS, settled, masked) for _ in holes))
-        if settings.model == "dies" and step == 1:
+        if (settings.model == "dies" or DIES in document.text) and step == 1:
             raise MidfillError("engine_died", "the engine ended in the middle of the fill")
         if settings.model == "breaks" and step == 1:
             raise RuntimeError(document.text)

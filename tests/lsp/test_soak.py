@@ -8,7 +8,7 @@ from tests.lsp import soak
 soaked = pytest.mark.soak
 
 
-@pytest.mark.parametrize("num_edits", [20_000, pytest.param(1_000_000, marks=[soaked, pytest.mark.timeout(7200)])])
+@pytest.mark.parametrize("num_edits", [8_000, pytest.param(1_000_000, marks=[soaked, pytest.mark.timeout(7200)])])
 def test_no_edit_desyncs_a_document(num_edits: int) -> None:
     done, wrong = soak.edit_at_random(num_edits)
     assert done >= num_edits and wrong == 0

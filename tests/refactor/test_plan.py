@@ -184,12 +184,41 @@ def test_a_run_stands_only_when_its_plan_is_whole(tmp_path: Path, monkeypatch: p
 
 
 LINES = st.sampled_from(
-    ["\f", "def f(a, b):", "    def g(self):", "async def h(", "    a, b):", "):", "    ...", "        pass",
-     "    pass",
-     "    '''doc'''", '    """doc', '    """', "    return 1", "class A:", "    x = 1", "", "    # note",
-     "def one(): ...", "def two(): 'doc'", "    raise NotImplementedError", "    try:", "    except E:", '    "short"',
-     "def q(a=':'):  # why: x", "    r'''x'''; pass", "        raise NotImplementedError()", "    '''a", "b'''"]
-)  # fmt: skip
+    [
+        "\x0c",
+        "@overload",
+        "    @abc.abstractmethod",
+        "    def __init__(self):",
+        "def __x__(a):",
+        "def f(a, b):",
+        "    def g(self):",
+        "async def h(",
+        "    a, b):",
+        "):",
+        "    ...",
+        "        pass",
+        "    pass",
+        "    '''doc'''",
+        '    """doc',
+        '    """',
+        "    return 1",
+        "class A:",
+        "    x = 1",
+        "",
+        "    # note",
+        "def one(): ...",
+        "def two(): 'doc'",
+        "    raise NotImplementedError",
+        "    try:",
+        "    except E:",
+        '    "short"',
+        "def q(a=':'):  # why: x",
+        "    r'''x'''; pass",
+        "        raise NotImplementedError()",
+        "    '''a",
+        "b'''",
+    ]
+)
 
 
 @given(st.lists(LINES, max_size=12), st.sampled_from(["\n", "\r\n", "\r"]), st.sampled_from([b"", b"\xef\xbb\xbf"]))

@@ -63,6 +63,7 @@ async function start(context: vscode.ExtensionContext): Promise<void> {
   const command = findCommand();
   if (!command) return offerInstall();
   log.info(`starting ${command.join(" ")}`);
+  item.text = "$(loading~spin) Midfill starts";
   const [program, ...words] = command;
   client = new LanguageClient("midfill", "Midfill", { command: program, args: words }, {
     documentSelector: [{ scheme: "file" }, { scheme: "untitled" }, { notebook: "*" }],
