@@ -1,6 +1,8 @@
 """A loaded model with all that is computed once for it. Knows checkpoints and devices; no requests, no HTTP."""
 
+import hashlib
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
 
@@ -85,7 +87,13 @@ class Runtime:
             max_context_tokens=self.loaded.config.max_context,
             max_hole_tokens=self.loaded.config.max_hole,
             sees_suffix=self.family.sees_suffix,
+            weights=self._weights_digest,
         )
+
+    @cached_property
+    def _weights_digest(self) -> str:
+        """Of the first rows of the embedding, which no training leaves as they were."""
+        return hashlib.sha256(self._weight[:64].float().cpu().numpy().tobytes()).hexdigest()[:16]
 
 
 def known_models() -> list[str]:

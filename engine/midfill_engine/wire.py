@@ -167,6 +167,8 @@ class ModelInfo(Message):
     max_context_tokens: int
     max_hole_tokens: int
     sees_suffix: bool = True
+    weights: str = ""
+    """Tells weights of the same name apart; empty where the engine does not say."""
     description: str = ""
 
 

@@ -1,5 +1,6 @@
 """Finding and loading a model, and choosing where it runs."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,11 @@ def test_a_folder_is_loaded_under_its_names(checkpoint_folder: Path) -> None:
     runtime = load_runtime(str(checkpoint_folder), "cpu")
     assert runtime.names == ("random", str(checkpoint_folder), "embedded")
     assert runtime.info.device == "cpu"
+    before = runtime.info.weights
+    with torch.no_grad():
+        runtime.loaded.model.transformer.embedding.weight[5] += 1e-3
+    assert len(before) == 16 and load_runtime(str(checkpoint_folder), "cpu").info.weights == before
+    assert replace(runtime).info.weights != before
 
 
 @pytest.mark.parametrize(

@@ -56,11 +56,11 @@ def assert_whole(tree: Tree, *, strays: bool = True) -> None:
 @pytest.mark.parametrize(
     ("action", "after"), [("apply", False), ("apply", True), ("undo", False)], ids=["before", "after", "undo"]
 )
-def test_a_kill_at_every_call_on_a_file(tmp_path: Path, driver: Job, action: str, after: bool) -> None:
+def test_a_kill_at_every_call_on_a_file(quick_path: Path, driver: Job, action: str, after: bool) -> None:
     at = 0
     while True:
         at += 1
-        tree = fresh(tmp_path / str(at), num_files=1 if after else 2)
+        tree = fresh(quick_path / str(at), num_files=1 if after else 2)
         if action == "undo":
             driver(tree, "apply")
         answer = driver(tree, action, at=at, after=after)
@@ -79,11 +79,11 @@ def test_a_kill_at_every_call_on_a_file(tmp_path: Path, driver: Job, action: str
 
 
 @pytest.mark.parametrize("number", [errno.EIO, errno.ENOSPC], ids=["EIO", "ENOSPC"])
-def test_an_error_at_every_call_on_a_file(tmp_path: Path, driver: Job, number: int) -> None:
+def test_an_error_at_every_call_on_a_file(quick_path: Path, driver: Job, number: int) -> None:
     at = 0
     while True:
         at += 1
-        tree = fresh(tmp_path / str(at))
+        tree = fresh(quick_path / str(at))
         answer = driver(tree, "apply", at=at, errno=number, short=bool(at % 2))
         assert not answer["killed"] and answer["exit"] == 0
         if answer["calls"] < at:
@@ -97,14 +97,14 @@ def test_an_error_at_every_call_on_a_file(tmp_path: Path, driver: Job, number: i
     assert at > 20
 
 
-def test_random_kills(tmp_path: Path, driver: Job) -> None:
-    kill_at_random(tmp_path, driver, num_kills=12, num_files=90, seed=7)
+def test_random_kills(quick_path: Path, driver: Job) -> None:
+    kill_at_random(quick_path, driver, num_kills=12, num_files=90, seed=7)
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(0)
-def test_two_thousand_random_kills(tmp_path: Path, driver: Job) -> None:
-    kill_at_random(tmp_path, driver, num_kills=2000, num_files=90, seed=11)
+def test_two_thousand_random_kills(quick_path: Path, driver: Job) -> None:
+    kill_at_random(quick_path, driver, num_kills=2000, num_files=90, seed=11)
 
 
 def kill_at_random(folder: Path, driver: Job, *, num_kills: int, num_files: int, seed: int) -> None:

@@ -133,6 +133,8 @@ def test_the_cache_answers_the_same_question_once(place: Place, tmp_path: Path) 
     workers = ScriptedWorkers()
     assert fill_run(place, second, workers, cache=cache).cached == NUM_HOLES and workers.asked == []
     assert fill_run(place, third, workers, cache=cache).cached == 0
+    retrained = ScriptedWorkers(weights="other")
+    assert fill_run(place, new_run(place), retrained, cache=cache).cached == 0 != len(retrained.asked)
     assert patch_of(first) == patch_of(second)
     cache.close()
 

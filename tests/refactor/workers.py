@@ -19,8 +19,10 @@ def by_content(request: InfillRequest) -> str:
 class ScriptedWorkers:
     """Answers with `answer(request)` after `delay_s`; dies at the requests numbered in `die_at`, until revived."""
 
-    def __init__(self, answer: Answer = by_content, *, delay_s: float = 0.0, die_at: tuple[int, ...] = ()) -> None:
-        self.answer, self.delay_s, self.die_at = answer, delay_s, set(die_at)
+    def __init__(
+        self, answer: Answer = by_content, *, delay_s: float = 0.0, die_at: tuple[int, ...] = (), weights: str = ""
+    ) -> None:
+        self.answer, self.delay_s, self.die_at, self.weights = answer, delay_s, set(die_at), weights
         self.asked: list[InfillRequest] = []
         self.num_revived = 0
         self._lock = threading.Lock()
@@ -28,7 +30,7 @@ class ScriptedWorkers:
     def models(self) -> tuple[ModelInfo, ...]:
         info = ModelInfo(
             id="scripted", family="fake", parameters=1, device="cpu", dtype="float32",
-            max_context_tokens=512, max_hole_tokens=64,
+            max_context_tokens=512, max_hole_tokens=64, weights=self.weights,
         )  # fmt: skip
         return (info,)
 

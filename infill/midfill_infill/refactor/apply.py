@@ -29,7 +29,6 @@ from midfill_infill.refactor.records import (
 )
 from midfill_infill.refactor.writes import GROUP, in_groups, recover, write_group
 from midfill_infill.spans import Hole
-from midfill_infill.syntax import find_problems
 
 # How often a file is read again when somebody writes it at the very moment; the first time with others, then alone.
 _TRIES: Final = 8
@@ -254,7 +253,12 @@ def count_errors(document: Document, data: bytes) -> int:
     if document.syntax is None:
         return 0
     changed = Document(data, document.language, document.path, document.stored_as)
-    return len(find_problems(document.syntax, changed.source, ())[0])
+    pending, count = [document.syntax.parse(changed.source).root_node], 0
+    while pending:
+        node = pending.pop()
+        count += node.is_error or node.is_missing
+        pending += [child for child in node.children if child.has_error or child.is_error or child.is_missing]
+    return count
 
 
 def written_holes(journal: Journal, file: str | None = None, holes: Sequence[int] = ()) -> list[HoleRow]:
