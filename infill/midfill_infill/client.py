@@ -78,6 +78,7 @@ class EngineClient:
 
     def __init__(self, endpoint: Endpoint) -> None:
         self.endpoint = endpoint
+        self._models: tuple[ModelInfo, ...] = ()
         try:
             self._http = _open_pool(endpoint)
         except (ValueError, httpx.InvalidURL):
@@ -116,13 +117,14 @@ class EngineClient:
                 raise self._gone("is not running") from None
 
     def models(self) -> tuple[ModelInfo, ...]:
-        """What the engine has loaded, the default first."""
-        if self.endpoint.is_mercury:
-            return ()
+        """What the engine has loaded, the default first; asked again only of an engine that failed since."""
+        if self.endpoint.is_mercury or self._models:
+            return self._models
         with self._failures():
             response = self._http.get("/v1/models")
             self._check(response)
-            return tuple(ModelList.model_validate_json(response.content).data)
+            self._models = tuple(ModelList.model_validate_json(response.content).data)
+        return self._models
 
     def infill(self, request: InfillRequest) -> Generator[StepEvent | InfillResponse, None, None]:
         """The steps as they happen, then the answer. Closing the iterator closes the connection and stops the work."""
@@ -194,6 +196,7 @@ class EngineClient:
         raise relayed(error)
 
     def _gone(self, what: str) -> MidfillError:
+        self._models = ()
         if self.endpoint.url:
             return MidfillError("engine_unreachable", f"the engine at {self.endpoint} {what}")
         return MidfillError("engine_died", f"the engine {what}")

@@ -3,6 +3,7 @@
 Knows paths and patterns, no content and no editor. No program is run: a cloned repository must not choose one.
 """
 
+import os
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -29,10 +30,31 @@ def find_exclusion(path: Path, listed: Sequence[str] = ()) -> str | None:
     folder above. What git ignores is read from `.git/info/exclude` and every `.gitignore` up to the repository's root.
     """
     path = path.absolute()
+    return _find_exclusion(path, tuple(listed), _stamp(str(path)))
+
+
+def _stamp(path: str) -> tuple[int, ...]:
+    """What changes whenever git's answer may: the times of all files that can have a say, -1 for those that are not."""
+    stamps = []
+    while (folder := os.path.dirname(path)) != path:
+        stamps += [_time_ns(f"{folder}/{name}") for name in (".gitignore", ".git", ".git/info/exclude")]
+        path = folder
+    return tuple(stamps)
+
+
+def _time_ns(path: str) -> int:
+    try:
+        return os.stat(path).st_mtime_ns
+    except OSError:
+        return -1
+
+
+@lru_cache(maxsize=1024)
+def _find_exclusion(path: Path, listed: tuple[str, ...], stamp: tuple[int, ...]) -> str | None:
     name = path.as_posix().lstrip("/")
     if _SECRETS.match_file(name):
         return "its name is that of a file with secrets"
-    if _compile(tuple(listed)).match_file(name):
+    if _compile(listed).match_file(name):
         return "the setting `exclude` names it"
     return "git ignores it" if _is_git_ignored(path) else None
 

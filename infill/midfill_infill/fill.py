@@ -12,7 +12,7 @@ from midfill_infill.document import Document
 from midfill_infill.errors import MidfillError
 from midfill_infill.holes import sort_holes
 from midfill_infill.spans import Hole, Patch
-from midfill_infill.splice import Spliced, SplicedFill, splice
+from midfill_infill.splice import Spliced, SplicedFill, prepare, splice
 
 # Source code measures 3 to 4 characters a token; the engine cuts what is still too long.
 CHARS_PER_TOKEN: Final = 3
@@ -139,14 +139,14 @@ def fill(
         raise MidfillError("no_hole", "there is nothing to fill")
     budget_chars = _budget_chars(client, options.model)
     segments = _put_before(build_segments(document, holes, budget_chars), options.related, budget_chars)
-    response = yield from _run(client, _request(segments, document, options), repair=False)
+    response = yield from _run(client, _request(segments, document, options), document, segments.holes, repair=False)
     rows = [_row(document, segments.holes, answer) for answer in (response.holes, *response.alternatives)]
     rows.sort(key=_rank)
     stats = response.stats
     if options.repair and rows[0].candidate.new_errors:
         draft = _repair_segments(segments, rows[0])
         request = _request(draft, document, replace(options, n=REPAIR_ROWS))
-        repaired = yield from _run(client, request, repair=True)
+        repaired = yield from _run(client, request, document, segments.holes, repair=True)
         answers = [_recall(draft, rows[0], answer) for answer in (repaired.holes, *repaired.alternatives)]
         rows[0] = min([rows[0], *(_row(document, segments.holes, answer) for answer in answers)], key=_rank)
         stats = _add(stats, repaired.stats)
@@ -225,15 +225,20 @@ def _limited(segment: wire.Segment, options: Options) -> wire.Segment:
 
 
 def _run(
-    client: EngineClient, request: wire.InfillRequest, *, repair: bool
+    client: EngineClient, request: wire.InfillRequest, document: Document, holes: tuple[Hole, ...], *, repair: bool
 ) -> Generator[Preview, None, wire.InfillResponse]:
-    """One request: yields its steps, returns its answer. Closed with its caller, it closes the connection."""
+    """One request: yields its steps, returns its answer. Closed with its caller, it closes the connection.
+
+    While the engine takes its first step, what splicing the answer needs is made ready.
+    """
     stream = client.infill(request)
     try:
-        for message in stream:
+        for number, message in enumerate(stream):
             if isinstance(message, wire.InfillResponse):
                 return message
             yield _preview(message, repair)
+            if not number:
+                prepare(document, holes)
     finally:
         stream.close()
     raise AssertionError("the client ends a stream with an answer or an error")

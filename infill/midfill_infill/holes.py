@@ -91,9 +91,9 @@ def body_at(document: Document, byte: int) -> Hole:
         lines = document.source_lines
         position = document.to_source(byte)
         position = max(position, lines.first_char(lines.at(position)))
-        around = [function for function in find_functions(document) if _holds(document, lines, function, position)]
-        if around:
-            return body_hole(document, max(around, key=lambda function: (function.start, function.head)))
+        for function in sorted(find_functions(document), key=lambda function: (-function.start, -function.head)):
+            if _holds(document, lines, function, position):
+                return body_hole(document, function)
     line = document.lines.at(byte)
     if document.lines.is_blank(line):
         return hole_at_cursor(document, byte)

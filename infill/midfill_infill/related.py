@@ -34,6 +34,7 @@ class Ring:
 
     def __init__(self) -> None:
         self._files: OrderedDict[str, tuple[object, tuple[Chunk, ...]]] = OrderedDict()
+        self._counts: Counter[str] = Counter()
         self._lock = threading.Lock()
 
     def put(self, name: str, version: object, text: str) -> None:
@@ -41,28 +42,38 @@ class Ring:
         with self._lock:
             known = self._files.pop(name, None)
             chunks = known[1] if known and known[0] == version else tuple(_cut(name, text[:MAX_FILE_CHARS]))
+            if known is None or known[1] is not chunks:
+                self._count(known[1] if known else (), -1)
+                self._count(chunks, 1)
             self._files[name] = version, chunks
             while len(self._files) > MAX_FILES:
-                self._files.popitem(last=False)
+                self._count(self._files.popitem(last=False)[1][1], -1)
 
     def drop(self, name: str) -> None:
         with self._lock:
-            self._files.pop(name, None)
+            self._count(self._files.pop(name, (None, ()))[1], -1)
+
+    def _count(self, chunks: Iterable[Chunk], sign: int) -> None:
+        for chunk in chunks:
+            for word in chunk.words:
+                self._counts[word] += sign
+                if not self._counts[word]:
+                    del self._counts[word]
 
     def pick(self, name: str, near: str) -> tuple[str, ...]:
         """The chunks of other files that share the rarest identifiers with `near`, the best first; at most 8."""
         with self._lock:
             chunks = [chunk for other, (_, held) in self._files.items() if other != name for chunk in held]
-        counts = Counter(word for chunk in chunks for word in chunk.words)
-        wanted = frozenset(_IDENTIFIER.findall(near))
-        rarity = {word: math.log(1 + len(chunks) / counts[word]) for word in wanted if counts[word]}
+            own = Counter(word for chunk in self._files.get(name, (None, ()))[1] for word in chunk.words)
+            counts = {word: self._counts[word] - own[word] for word in frozenset(_IDENTIFIER.findall(near))}
+        rarity = {word: math.log(1 + len(chunks) / count) for word, count in counts.items() if count}
         scored = [(_score(chunk, rarity), chunk) for chunk in chunks]
         ranked = sorted((pair for pair in scored if pair[0] > 0), key=lambda pair: -pair[0])
         return tuple(chunk.text for _, chunk in ranked[:MAX_CHUNKS])
 
 
 def _score(chunk: Chunk, rarity: dict[str, float]) -> float:
-    return sum(rarity.get(word, 0.0) for word in chunk.words) / math.sqrt(1 + len(chunk.words))
+    return sum(rarity[word] for word in chunk.words & rarity.keys()) / math.sqrt(1 + len(chunk.words))
 
 
 def _cut(name: str, text: str) -> Iterable[Chunk]:

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import chain
 
 from midfill_infill import drafts
@@ -87,6 +88,13 @@ def splice(document: Document, holes: Sequence[Hole], fills: Sequence[str]) -> S
     return Spliced(Patch.of(edits), tuple(spliced[hole.start_byte, hole.end_byte] for hole in holes), errors)
 
 
+def prepare(document: Document, holes: tuple[Hole, ...]) -> None:
+    """What `splice` needs of the document, whatever the fills: worked out ahead. `holes` are in document order."""
+    mixes_indents(document.lines)
+    if document.syntax is not None:
+        find_trials(document, document.syntax, holes)
+
+
 def _edit(document: Document, hole: Hole, text: str) -> Edit:
     if hole.is_body and not text:
         return Edit(hole.start_byte, hole.end_byte, document.data[hole.start_byte : hole.end_byte])
@@ -113,19 +121,20 @@ def _trim(document: Document, hole: Hole, draft: Draft) -> Draft:
     return drafts.trim(draft, before if opens_line else "", _WHITE if closes_line else "")
 
 
-def find_trials(document: Document, language: Language, holes: tuple[Hole, ...]) -> list[Trials]:
+@lru_cache(maxsize=8)
+def find_trials(document: Document, language: Language, holes: tuple[Hole, ...]) -> tuple[Trials, ...]:
     """One for all holes; in a document with errors one each for bodies whose functions are sound by themselves.
 
     An error elsewhere may have swallowed them, and then what a fill adds to the whole cannot be told.
     """
     whole = Trials(document, language, holes)
     if not whole.num_errors:
-        return [whole]
+        return (whole,)
     alone = [Trials(document, language, (hole,), window) for hole in holes if (window := _find_window(document, hole))]
     sound = [trials for trials in alone if not trials.num_errors]
     apart = {hole for trials in sound for hole in trials.holes}
     rest = tuple(hole for hole in holes if hole not in apart)
-    return [*sound, Trials(document, language, rest)] if rest else sound
+    return (*sound, Trials(document, language, rest)) if rest else tuple(sound)
 
 
 def _find_window(document: Document, hole: Hole) -> tuple[int, int] | None:

@@ -1,6 +1,6 @@
 """What is wrong with a source and where, as its tree has it. Knows captures and columns, no language and no hole."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import tree_sitter
 
@@ -10,13 +10,37 @@ from midfill_infill.lines import Lines
 Span = tuple[int, int]
 
 
-def find_problems(language: Language, source: bytes, around: tuple[Span, ...]) -> tuple[list[Span], tree_sitter.Tree]:
-    """Spans of all syntax errors of `source`, and its tree.
+def parse_again(
+    language: Language, source: bytes, tree: tree_sitter.Tree, old: bytes, changes: Sequence[tuple[Span, Span]]
+) -> tree_sitter.Tree:
+    """The tree of `source`, which is `old`, whose tree is `tree`, with `changes`: pairs of an old and a new span.
+
+    Mending a tree may recover from an error in another way than reading all of it, so a tree with errors is not mended.
+    """
+    mended = tree.copy()
+    for before, after in reversed(changes):
+        start, old_end, new_end = before[0], before[1], before[0] + after[1] - after[0]
+        first = _point(old, start)
+        rows = source.count(b"\n", *after)
+        column = after[1] - source.rfind(b"\n", *after) - 1 if rows else first[1] + after[1] - after[0]
+        mended.edit(start, old_end, new_end, first, _point(old, old_end), (first[0] + rows, column))
+    mended = language.parse(source, mended)
+    return language.parse(source) if mended.root_node.has_error else mended
+
+
+def _point(source: bytes, offset: int) -> tuple[int, int]:
+    return source.count(b"\n", 0, offset), offset - source.rfind(b"\n", 0, offset) - 1
+
+
+def find_problems(
+    language: Language, source: bytes, around: tuple[Span, ...], tree: tree_sitter.Tree | None = None
+) -> tuple[list[Span], tree_sitter.Tree]:
+    """Spans of all syntax errors of `source`, and its tree, which is parsed unless it is given.
 
     A grammar that reads indentation forgives much of it (tree-sitter-python 0.25 takes an empty `if x:` and a line
     that is too deep): near the spans of `around` those count as well.
     """
-    tree = language.parse(source)
+    tree = tree or language.parse(source)
     problems = list(_errors(tree.root_node))
     if language.has_indented_blocks:
         lines = Lines(source)

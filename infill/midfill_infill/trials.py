@@ -11,7 +11,15 @@ from midfill_infill.drafts import Draft
 from midfill_infill.languages import Language
 from midfill_infill.lines import Lines
 from midfill_infill.spans import Hole
-from midfill_infill.syntax import Span, captures, enclosing_function, find_problems, function_end, verbatim_spans
+from midfill_infill.syntax import (
+    Span,
+    captures,
+    enclosing_function,
+    find_problems,
+    function_end,
+    parse_again,
+    verbatim_spans,
+)
 
 _NAME = "midfill"
 _OUTDENTED = re.compile(r"\s*(#\s*(if|ifdef|ifndef|else|elif|endif|define|undef|pragma|include|error)\b|\w+:\s*$)")
@@ -53,6 +61,7 @@ class Trials:
         self._between = [source[start:stop] for start, stop in zip(starts, stops, strict=True)]
         self._originals = [source[start:end] for start, end in ends]
         self._trials: dict[tuple[_Piece, ...], _Trial] = {}
+        self._first: _Trial | None = None
         self._masks = self._find_masks()
         self._baseline = self._try(self._masks)
         self._bodies = [self._find_body(index) for index in range(len(holes))]
@@ -94,8 +103,19 @@ class Trials:
             parts += [piece.lead, piece.text, piece.tail, following]
             position += len(following)
         source = b"".join(parts)
-        problems, tree = find_problems(self.language, source, tuple(spans))
-        return _Trial(source, tuple(spans), tuple(starts), tuple(problems), tree)
+        tree = None
+        if self._first is not None:
+            changes = list(zip(self._pieces_of(self._first.starts), self._pieces_of(starts), strict=True))
+            tree = parse_again(self.language, source, self._first.tree, self._first.source, changes)
+        problems, tree = find_problems(self.language, source, tuple(spans), tree)
+        trial = _Trial(source, tuple(spans), tuple(starts), tuple(problems), tree)
+        self._first = self._first or trial
+        return trial
+
+    def _pieces_of(self, starts: Sequence[int]) -> list[Span]:
+        """Where what stands in the holes begins and ends in a trial whose stretches between them start at `starts`."""
+        pairs = zip(starts, self._between, starts[1:], strict=False)
+        return [(start + len(between), end) for start, between, end in pairs]
 
     def _find_body(self, index: int) -> tuple[int, int] | None:
         """The function that a body hole must stay in, as a stretch between holes and an offset into it."""

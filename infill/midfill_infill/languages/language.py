@@ -66,9 +66,13 @@ class Language:
     def scope_line(self) -> re.Pattern[bytes] | None:
         return None if self.scope_header is None else re.compile(self.scope_header.encode("ascii"))
 
-    def parse(self, source: bytes) -> tree_sitter.Tree:
-        """A tree of UTF-8 `source`. It never fails: what it cannot read becomes ERROR and MISSING nodes."""
-        return tree_sitter.Parser(self._grammar).parse(source)
+    def parse(self, source: bytes, old: tree_sitter.Tree | None = None) -> tree_sitter.Tree:
+        """A tree of UTF-8 `source`. It never fails: what it cannot read becomes ERROR and MISSING nodes.
+
+        `old` is a tree that was told of all edits since; only what they touch is read again.
+        """
+        parser = tree_sitter.Parser(self._grammar)
+        return parser.parse(source) if old is None else parser.parse(source, old)
 
     def is_interface(self, name: str) -> bool:
         return name.endswith(self.interfaces) if self.interfaces else False

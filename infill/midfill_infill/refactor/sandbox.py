@@ -1,6 +1,7 @@
 """Runs a command of the user's over a copy of the tree: no network, nothing but the copy writable, bounded in time.
 
-With bubblewrap the rest of the machine is read-only and homes are hidden; without it only limits and a timeout hold.
+With bubblewrap the rest of the machine is read-only, keys in the home are hidden, and the copy stands where the tree
+itself stands, so that what was installed from the tree runs the copy; without it only limits and a timeout hold.
 """
 
 import os
@@ -11,13 +12,15 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Final
 
 _MAX_FILE_BYTES: Final = 2 << 30
-_MAX_PROCESSES: Final = 512
+_MAX_NEW_PROCESSES: Final = 512
 _TAIL_BYTES: Final = 4000
+# What a command needs of a tree that no copy has: environments, which git ignores.
+_ENVIRONMENTS: Final = (".venv", "venv", "env", "node_modules", ".tox", ".nox")
 # Nothing of these can be read inside: keys, tokens and sockets of the user.
 _HIDDEN: Final = (".ssh", ".gnupg", ".aws", ".azure", ".kube", ".docker", ".config", ".netrc", ".npmrc", ".pypirc",
                   ".git-credentials", ".local/state", ".cache", ".password-store", ".mozilla")  # fmt: skip
@@ -55,8 +58,11 @@ def find_bubblewrap() -> str | None:
     return path if works else None
 
 
-def wrap(command: Sequence[str], folder: Path, *, home: Path | None = None) -> list[str]:
-    """`command` inside of bubblewrap, with `folder` the only place that can be written, besides a /tmp of its own."""
+def wrap(command: Sequence[str], folder: Path, at: Path, *, home: Path | None = None) -> list[str]:
+    """`command` inside of bubblewrap. `folder` is seen at `at`, the only place that can be written but a /tmp of its own.
+
+    Folders of `at` that `folder` lacks (environments, `.git`) are seen there too, read-only.
+    """
     bubblewrap = find_bubblewrap()
     assert bubblewrap is not None
     home = home or Path.home()
@@ -74,33 +80,49 @@ def wrap(command: Sequence[str], folder: Path, *, home: Path | None = None) -> l
         "--tmpfs",
         "/run",
     ]
-    # What a virtual environment below the temporary folder needs was hidden just now.
-    for shown in (Path(sys.prefix), Path(sys.base_prefix)):
-        if shown.is_relative_to("/tmp"):
-            words += ["--ro-bind", str(shown), str(shown)]
     for name in _HIDDEN:
         if (home / name).is_dir():
             words += ["--tmpfs", str(home / name)]
         elif (home / name).is_file():
             words += ["--ro-bind", "/dev/null", str(home / name)]
-    words += ["--bind", str(folder), str(folder), "--chdir", str(folder), "--unshare-all", "--die-with-parent"]
-    return [*words, "--new-session", "--cap-drop", "ALL", "--", *command]
+    words += ["--bind", str(folder), str(at)]
+    lacking = [at / name for name in (*_ENVIRONMENTS, ".git") if at != folder and _is_bare(folder / name)]
+    # An environment below the tree or the temporary folder was hidden just now.
+    hidden = (at, Path("/tmp"))
+    prefixes = [path for path in map(Path, (sys.prefix, sys.base_prefix)) if any(map(path.is_relative_to, hidden))]
+    for shown in dict.fromkeys(path for path in (*lacking, *prefixes) if path.exists()):
+        words += ["--ro-bind", str(shown), str(shown)]
+    words += ["--chdir", str(at), "--unshare-all", "--die-with-parent", "--new-session", "--cap-drop", "ALL"]
+    return [*words, "--", *command]
 
 
-def run(command: Sequence[str], folder: Path, limits: Limits, *, sandboxed: bool) -> Outcome:
-    """Runs `command` in `folder` and ends everything it started. Raises OSError where it cannot be started."""
-    words = wrap(command, folder) if sandboxed else list(command)
-    environment = {key: value for key, value in os.environ.items() if not _is_secret(key)}
-    environment |= {"PYTHONDONTWRITEBYTECODE": "1", "MIDFILL_VERIFY": "1"}
+def _is_bare(path: Path) -> bool:
+    """Whether there is nothing, or what bubblewrap left there to mount on."""
+    if path.is_dir():
+        return not any(path.iterdir())
+    return not os.path.lexists(path) or (path.is_file() and not path.stat().st_size)
+
+
+def run(
+    command: Sequence[str], folder: Path, limits: Limits, *, sandboxed: bool, copy_of: Path | None = None
+) -> Outcome:
+    """Runs `command` in `folder` and ends everything it started. Raises OSError where it cannot be started.
+
+    In the sandbox it finds itself in `copy_of`, the tree that `folder` is a copy of.
+    """
+    tree = copy_of or folder
+    words = wrap(command, folder, tree) if sandboxed else list(command)
+    if not sandboxed:
+        _link_environments(folder, tree)
     process = subprocess.Popen(
         words,
         cwd=folder,
-        env=environment,
+        env=_environment(folder, tree if sandboxed else folder),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         start_new_session=True,
-        preexec_fn=lambda: _limit(limits),
+        preexec_fn=partial(_limit, limits, _count_own_tasks()),
     )
     try:
         output, _ = process.communicate(timeout=limits.timeout_s)
@@ -114,6 +136,20 @@ def run(command: Sequence[str], folder: Path, limits: Limits, *, sandboxed: bool
     return Outcome(code, output[-_TAIL_BYTES:].decode(errors="replace"))
 
 
+def _environment(folder: Path, seen_at: Path) -> dict[str, str]:
+    """The user's without secrets. Python takes modules of the tree before installed ones of the same name."""
+    found = {key: value for key, value in os.environ.items() if not _is_secret(key)}
+    source = seen_at / "src" if (folder / "src").is_dir() else seen_at
+    paths = [str(source), *filter(None, [found.get("PYTHONPATH")])]
+    return found | {"PYTHONDONTWRITEBYTECODE": "1", "PYTHONPATH": os.pathsep.join(paths), "MIDFILL_VERIFY": "1"}
+
+
+def _link_environments(folder: Path, tree: Path) -> None:
+    for name in _ENVIRONMENTS:
+        if (tree / name).is_dir() and not os.path.lexists(folder / name):
+            (folder / name).symlink_to(tree / name)
+
+
 def _end(process: subprocess.Popen[bytes]) -> None:
     try:
         os.killpg(process.pid, signal.SIGKILL)
@@ -125,10 +161,26 @@ def _is_secret(name: str) -> bool:
     return any(word in name.upper() for word in ("TOKEN", "SECRET", "PASSWORD", "APIKEY", "API_KEY", "CREDENTIAL"))
 
 
-def _limit(limits: Limits) -> None:
+def _count_own_tasks() -> int | None:
+    """Threads of this user, all of which the limit of processes counts; None where the system does not say."""
+    count = 0
+    try:
+        for entry in os.scandir("/proc"):
+            try:
+                if entry.name.isdecimal() and entry.stat().st_uid == os.getuid():
+                    count += len(os.listdir(f"{entry.path}/task"))
+            except OSError:
+                continue  # it has ended
+    except OSError:
+        return None
+    return count
+
+
+def _limit(limits: Limits, num_tasks: int | None) -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     _lower(resource.RLIMIT_FSIZE, _MAX_FILE_BYTES)
-    _lower(resource.RLIMIT_NPROC, _MAX_PROCESSES)
+    if num_tasks is not None:
+        _lower(resource.RLIMIT_NPROC, num_tasks + _MAX_NEW_PROCESSES)
     if limits.max_memory_bytes is not None:
         _lower(resource.RLIMIT_AS, limits.max_memory_bytes)
 

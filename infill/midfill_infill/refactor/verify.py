@@ -47,7 +47,7 @@ class Scratch:
     """A copy of the tree in which any choice of fills can be put. Holds one file's texts at a time."""
 
     def __init__(self, place: Place, journal: Journal, folder: Path, only: Sequence[int] | None = None) -> None:
-        self.folder = folder
+        self.folder, self.root = folder, place.root
         self._journal, self._place = journal, place
         self._suspects: dict[int, list[HoleRow]] = {}
         self._standing: dict[int, frozenset[int] | None] = {}
@@ -121,7 +121,11 @@ class Verifier:
         self.num_runs += 1
         try:
             outcome = sandbox.run(
-                self.options.command, self.scratch.folder, self.options.limits, sandboxed=self.options.sandboxed
+                self.options.command,
+                self.scratch.folder,
+                self.options.limits,
+                sandboxed=self.options.sandboxed,
+                copy_of=self.scratch.root,
             )
         except OSError as error:
             said = f"{self.options.command[0]} cannot be run ({error.strerror})"

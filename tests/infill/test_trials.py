@@ -1,0 +1,46 @@
+"""A tree that is mended after a change says what one that is read anew says."""
+
+import pytest
+import tree_sitter
+from tests.infill.marks import read_goldens, read_marks
+
+from midfill_infill.bodies import body_hole
+from midfill_infill.broken import find_functions
+from midfill_infill.document import Document
+from midfill_infill.drafts import Draft
+from midfill_infill.languages import get_language
+from midfill_infill.syntax import find_problems
+from midfill_infill.trials import Trials
+
+TEXTS = ("return 1", "é = [\n        1,\n    ]\n    return é", "if a:", "(", "'''", "", "}\nx {")
+CASES = [pytest.param(language, marked, id=f"{language}: {title}") for language, title, marked in read_goldens()]
+
+
+@pytest.mark.parametrize(("language", "marked"), CASES)
+def test_mended_trees(language: str, marked: str) -> None:
+    source, _ = read_marks(marked)
+    document = Document(source, language)
+    holes, end = [], 0
+    for function in find_functions(document):
+        hole = body_hole(document, function)
+        if hole.start_byte >= end:
+            holes.append(hole)
+            end = hole.end_byte + 1
+    if not holes:
+        pytest.skip("no function")
+    trials = Trials(document, get_language(language), tuple(holes))
+    for text in TEXTS:
+        trials.count([Draft.of(text)] * len(holes))
+        trials.count([Draft.of(text), *[None] * (len(holes) - 1)])
+    assert len(trials._trials) > len(TEXTS)
+    for trial in trials._trials.values():
+        problems, tree = find_problems(trials.language, trial.source, trial.spans)
+        assert list(trial.problems) == problems
+        assert shape(trial.tree) == shape(tree)
+
+
+def shape(tree: tree_sitter.Tree) -> list[tuple[str, tuple[int, int], tuple[int, ...]]]:
+    nodes = [tree.root_node]
+    for node in nodes:
+        nodes.extend(node.children)
+    return [(node.type, node.byte_range, tuple(node.start_point)) for node in nodes]
