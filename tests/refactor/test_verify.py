@@ -7,6 +7,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
+from getpass import getuser
 from math import log2
 from pathlib import Path
 
@@ -26,7 +27,8 @@ from midfill_infill.refactor.verify import Options, Verified, verify
 needs_bubblewrap = pytest.mark.skipif(sandbox.find_bubblewrap() is None, reason="bubblewrap does not work here")
 
 # Reads every file and fails where a fill says that it is bad: as fast as a test suite can be.
-COMMAND = "import pathlib, sys; sys.exit(any(b'BAD' in p.read_bytes() for p in pathlib.Path('.').rglob('*.py')))"
+CODE = "import pathlib, sys; sys.exit(any(b'BAD' in p.read_bytes() for p in pathlib.Path('.').rglob('*.py')))"
+COMMAND = (sys.executable, "-I", "-S", "-c", CODE)
 
 
 @given(st.integers(1, 60).flatmap(lambda n: st.tuples(st.just(n), st.sets(st.integers(0, n - 1)))))
@@ -60,9 +62,7 @@ def planted(folder: Path, num_files: int, per_file: int, num_bad: int, seed: int
     return tree, bad
 
 
-def run(
-    tree: Tree, *, written: bool, command: Sequence[str] = (sys.executable, "-c", COMMAND), **options: int
-) -> Verified:
+def run(tree: Tree, *, written: bool, command: Sequence[str] = COMMAND, **options: int) -> Verified:
     with tree.open() as journal:
         writer = Writer(journal, tree.root)
         if written:
@@ -205,12 +205,53 @@ def test_an_escape_fails(outside_of_tmp: Path, monkeypatch: pytest.MonkeyPatch, 
 
 
 @needs_bubblewrap
-def test_the_sandbox_lets_a_test_suite_run(tmp_path: Path) -> None:
+def test_the_sandbox_lets_a_test_suite_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(
+        "PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1"
+    )  # loading all that is installed takes longer than the test
     (tmp_path / "test_x.py").write_text("def test_x(tmp_path):\n    (tmp_path / 'a').write_text('b')\n")
     outcome = sandbox.run(
         (sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"), tmp_path, sandbox.Limits(60), sandboxed=True
     )
     assert outcome.passed, outcome.output
+
+
+@pytest.mark.parametrize("sandboxed", [pytest.param(True, marks=needs_bubblewrap), False], ids=["bubblewrap", "bare"])
+def test_what_is_installed_from_the_tree_runs_the_copy(tmp_path: Path, sandboxed: bool) -> None:
+    """An editable install names the tree's own path; the test must see the fills all the same."""
+    root = tmp_path / "repo"
+    tree = make_tree(root, {"src/pkg/__init__.py": b"def f():\n    ...\n", ".gitignore": b".venv/\n"}, git=True)
+    tool = root / ".venv/bin/tool"
+    tool.parent.mkdir(parents=True)
+    tool.write_text(f'#!/bin/sh\nPYTHONPATH=$PYTHONPATH:{root}/src exec {sys.executable} "$@"\n')
+    tool.chmod(0o755)
+    code = "import inspect, pkg, sys; sys.exit('total' in inspect.getsource(pkg.f))"
+    with tree.open() as journal:
+        options = Options((".venv/bin/tool", "-c", code), sandboxed=sandboxed)
+        verified = verify(tree.place, journal, Writer(journal, root), options)
+    assert verified.verdict.guilty == [1] and verified.verdict.good == []
+    assert tool.exists() and not (root / ".git/index.lock").exists()
+
+
+@needs_bubblewrap
+def test_git_can_be_asked_and_not_written(tmp_path: Path) -> None:
+    root, copy = tmp_path / "repo", tmp_path / "copy"
+    make_tree(root, {"a.py": b"x = 1\n"}, git=True)
+    copy.mkdir()
+    asked = sandbox.run(("git", "log", "--oneline"), copy, sandbox.Limits(20), sandboxed=True, copy_of=root)
+    assert asked.passed and "start" in asked.output
+    for words in (("git", "tag", "mine"), ("sh", "-c", "echo > .git/hooks/post-commit"), ("rm", "-rf", ".git")):
+        assert not sandbox.run(words, copy, sandbox.Limits(20), sandboxed=True, copy_of=root).passed
+    assert not (root / ".git/hooks/post-commit").exists() and not (root / ".git/refs/tags/mine").exists()
+    assert sandbox.run(("touch", "mine"), copy, sandbox.Limits(20), sandboxed=True, copy_of=root).passed
+    assert (copy / "mine").exists() and not (root / "mine").exists()
+
+
+def test_the_limit_of_processes_counts_from_what_the_user_has_already(tmp_path: Path) -> None:
+    code = "import resource; print(resource.getrlimit(resource.RLIMIT_NPROC)[0])"
+    outcome = sandbox.run((sys.executable, "-c", code), tmp_path, sandbox.Limits(), sandboxed=False)
+    tasks = sum(len(list(path.iterdir())) for path in Path("/proc").glob("[0-9]*/task") if path.owner() == getuser())
+    assert int(outcome.output) > tasks
 
 
 def test_journal_keeps_verdicts(tmp_path: Path) -> None:

@@ -59,9 +59,9 @@ def find_bubblewrap() -> str | None:
 
 
 def wrap(command: Sequence[str], folder: Path, at: Path, *, home: Path | None = None) -> list[str]:
-    """`command` inside of bubblewrap. `folder` is seen at `at`, the only place that can be written but a /tmp of its own.
+    """`command` inside of bubblewrap. `folder` is seen at `at` and can be written, as can a /tmp of its own.
 
-    Folders of `at` that `folder` lacks (environments, `.git`) are seen there too, read-only.
+    Environments and the `.git` of `at`, which `folder` lacks, are seen there too, read-only.
     """
     bubblewrap = find_bubblewrap()
     assert bubblewrap is not None
