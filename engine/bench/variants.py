@@ -6,15 +6,18 @@
     python engine/bench/variants.py dial --tasks FILE.jsonl.gz
 
 Tasks are JSON lines with prefix, middle and suffix. Quality is that of the embedded model; families with random weights
-have none, and their numbers say only what a variant costs. Times belong to the machine that ran it.
+have none, and their numbers say only what a variant costs. Times are CPU time of one thread, so that a busy machine
+shows what an idle one would.
 """
 
 import gzip
 import json
 import tempfile
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass
 from difflib import SequenceMatcher
+from itertools import chain
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -113,9 +116,9 @@ def measure(runtime: Counting, tasks: list[Task], *, is_oracle: bool = False, **
         request = InfillRequest.model_validate({"segments": segments, "tag": "python", **options})
         runtime.contexts.clear()
         runtime.counter.clear()
-        started_s = time.perf_counter()
+        started_s = time.process_time()
         response = finish(denoise(runtime, request, cache=cache, lengths="fixed" if is_oracle else lengths))
-        cost.seconds += time.perf_counter() - started_s
+        cost.seconds += time.process_time() - started_s
         text = response.holes[0].text
         cost.num_fills += 1
         cost.tokens += response.stats.tokens
@@ -137,9 +140,10 @@ def plain_tasks() -> list[Task]:
     return [Task("x = 1\n" * (4 + number), "y" * 24, "z = 2\n" * 6) for number in range(4)]
 
 
-def print_table(titles: tuple[str, ...], rows: list[tuple[str, ...]]) -> None:
-    for row in (titles, ("---",) * len(titles), *rows):
-        print("| " + " | ".join(row) + " |")
+def print_table(titles: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> None:
+    """Each row as soon as it is known."""
+    for row in chain((titles, ("---",) * len(titles)), rows):
+        print("| " + " | ".join(row) + " |", flush=True)
 
 
 @app.command()
@@ -150,18 +154,20 @@ def samplers(tasks: Tasks, num_tasks: NumTasks = 60) -> None:
     measure(embedded, drawn[:2])
     with tempfile.TemporaryDirectory() as folder:
         families = [random_runtime(family, Path(folder)) for family in RANDOM_FAMILIES]
-        rows = []
-        for name in SAMPLERS:
-            cost = measure(embedded, drawn, sampler=name)
-            cells = [
-                f"{cost.forwards_per_token:.2f}",
-                f"{cost.tokens_per_s:.0f}",
-                f"{cost.exact / cost.num_fills:.0%}",
-                f"{cost.similar / cost.num_fills:.2f}",
-            ]
-            rows.append((name, *cells, *(random_cell(runtime, name) for runtime in families)))
-    titles = ("sampler", "forwards/token", "tokens/s", "exact", "similarity", *RANDOM_FAMILIES)
-    print_table(titles, rows)
+        titles = ("sampler", "forwards/token", "tokens/s", "exact", "similarity", *RANDOM_FAMILIES)
+        print_table(titles, (sampler_row(name, embedded, drawn, families) for name in SAMPLERS))
+
+
+def sampler_row(name: str, embedded: Counting, drawn: list[Task], families: list[Counting]) -> tuple[str, ...]:
+    cost = measure(embedded, drawn, sampler=name)
+    return (
+        name,
+        f"{cost.forwards_per_token:.2f}",
+        f"{cost.tokens_per_s:.0f}",
+        f"{cost.exact / cost.num_fills:.0%}",
+        f"{cost.similar / cost.num_fills:.2f}",
+        *(random_cell(runtime, name) for runtime in families),
+    )
 
 
 def random_cell(runtime: Counting, sampler: str) -> str:
@@ -211,19 +217,20 @@ def lengths(tasks: Tasks, num_tasks: NumTasks = 60) -> None:
     """Every length policy on the embedded model."""
     torch.set_num_threads(1)
     drawn, embedded = read_tasks(tasks, num_tasks), counting(load_runtime("embedded", "cpu"))
-    rows = []
-    for name in (*(name for name in LENGTHS if not LENGTHS.find(name).may_expand), "oracle"):
-        cost = measure(embedded, drawn, lengths=name, is_oracle=name == "oracle")
-        rows.append(
-            (
-                name,
-                f"{cost.forwards / cost.num_fills:.1f}",
-                f"{1000 * cost.seconds / cost.num_fills:.0f}",
-                f"{cost.exact / cost.num_fills:.0%}",
-                f"{cost.similar / cost.num_fills:.2f}",
-            )
-        )
-    print_table(("length", "forwards a fill", "ms a fill", "exact", "similarity"), rows)
+    names = (*(name for name in LENGTHS if not LENGTHS.find(name).may_expand), "oracle")
+    titles = ("length", "forwards a fill", "ms a fill", "exact", "similarity")
+    print_table(titles, (length_row(name, embedded, drawn) for name in names))
+
+
+def length_row(name: str, embedded: Counting, drawn: list[Task]) -> tuple[str, ...]:
+    cost = measure(embedded, drawn, lengths=name, is_oracle=name == "oracle")
+    return (
+        name,
+        f"{cost.forwards / cost.num_fills:.1f}",
+        f"{1000 * cost.seconds / cost.num_fills:.0f}",
+        f"{cost.exact / cost.num_fills:.0%}",
+        f"{cost.similar / cost.num_fills:.2f}",
+    )
 
 
 @app.command()
@@ -231,19 +238,21 @@ def dial(tasks: Tasks, num_tasks: NumTasks = 60, sampler: str = "threshold") -> 
     """The dial of a sampler on the embedded model."""
     torch.set_num_threads(1)
     drawn, embedded = read_tasks(tasks, num_tasks), counting(load_runtime("embedded", "cpu"))
-    rows = []
-    for quality in (0.0, 0.2, 0.4, 0.6, 0.8, 0.9, 1.0):
-        cost = measure(embedded, drawn, sampler=sampler, quality=quality)
-        rows.append(
-            (
-                f"{quality:.1f}",
-                f"{cost.forwards_per_token:.2f}",
-                f"{1000 * cost.seconds / cost.num_fills:.0f}",
-                f"{cost.exact / cost.num_fills:.0%}",
-                f"{cost.similar / cost.num_fills:.2f}",
-            )
-        )
-    print_table(("quality", "forwards/token", "ms a fill", "exact", "similarity"), rows)
+    titles = ("quality", "forwards/token", "ms a fill", "exact", "similarity")
+    print_table(
+        titles, (dial_row(quality, embedded, drawn, sampler) for quality in (0.0, 0.2, 0.4, 0.6, 0.8, 0.9, 1.0))
+    )
+
+
+def dial_row(quality: float, embedded: Counting, drawn: list[Task], sampler: str) -> tuple[str, ...]:
+    cost = measure(embedded, drawn, sampler=sampler, quality=quality)
+    return (
+        f"{quality:.1f}",
+        f"{cost.forwards_per_token:.2f}",
+        f"{1000 * cost.seconds / cost.num_fills:.0f}",
+        f"{cost.exact / cost.num_fills:.0%}",
+        f"{cost.similar / cost.num_fills:.2f}",
+    )
 
 
 if __name__ == "__main__":

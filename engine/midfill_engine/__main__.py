@@ -29,6 +29,9 @@ def serve(
     operators: Annotated[
         Literal["torch", "kernels"], typer.Option(help="What computes a step: torch, or Midfill's kernels on a GPU.")
     ] = "torch",
+    guide: Annotated[
+        str | None, typer.Option(help="An autoregressive model of the same vocabulary, for the samplers guided:NAME.")
+    ] = None,
 ) -> None:
     """Listens, loads the model, answers."""
     if (socket is None) == (host is None):
@@ -36,7 +39,8 @@ def serve(
     logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(levelname)s %(name)s: %(message)s")
     logging.getLogger("uvicorn").setLevel(logging.ERROR)
     try:
-        code = run_server(ServeOptions(socket, host, port, model, device, idle_timeout_s, token_file, operators))
+        options = ServeOptions(socket, host, port, model, device, idle_timeout_s, token_file, operators, guide)
+        code = run_server(options)
     except StartError as error:
         report(error)
         code = error.exit_code

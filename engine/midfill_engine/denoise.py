@@ -12,6 +12,7 @@ from midfill_engine.caches import CACHES, Cache, EncodedContext
 from midfill_engine.canvas import lay_canvas
 from midfill_engine.copying import Copier
 from midfill_engine.errors import RequestError, check_model
+from midfill_engine.guide import Supervision
 from midfill_engine.lengths import LENGTHS, LengthPolicy, Lengths, LengthScores
 from midfill_engine.models.layout import Layout
 from midfill_engine.models.packed import Pass, Result
@@ -20,7 +21,7 @@ from midfill_engine.outline import Outline, no_healing, outline_request
 from midfill_engine.registry import UnknownName
 from midfill_engine.row import Row
 from midfill_engine.runtime import Runtime
-from midfill_engine.samplers import SAMPLERS, Sampler
+from midfill_engine.samplers import Sampler, find_sampler
 from midfill_engine.tokenizer import heal
 from midfill_engine.wire import ErrorCode, InfillRequest, InfillResponse, Stats, StepEvent
 from midfill_engine.work import Claim, Fill, Work
@@ -63,7 +64,7 @@ class Plan:
     outline: Outline
     context_ids: Tensor
     text_lengths: list[int]
-    sampler: type[Sampler]
+    sampler: Callable[[], Sampler]
     policy: LengthPolicy
     cache: Cache
     copier: Copier | None
@@ -93,6 +94,7 @@ def open_fill(
         open_rows_now = [row for row in rows if not row.is_done]
         passes = [row.open_pass() for row in open_rows_now]
         results = yield ask(passes, show(first, step))
+        yield from hear_guide(open_rows_now, results)
         for row, result in zip(open_rows_now, results, strict=True):
             row.absorb(result)
         step, forwards = step + 1, forwards + 1
@@ -105,6 +107,16 @@ def open_fill(
         cached_context=reused,
     )
     return answer(runtime, rows, request.n, stats)
+
+
+def hear_guide(rows: list[Row], results: list[Result]) -> Generator[Work, list[Result], None]:
+    """Tells every row what the supervisor says of its proposals, where there is one."""
+    questions = [row.question(result) for row, result in zip(rows, results, strict=True)]
+    asked = [(row, question) for row, question in zip(rows, questions, strict=True) if question is not None]
+    if asked:
+        answers = yield ask([question for _, question in asked])
+        for (row, _), said in zip(asked, answers, strict=True):
+            row.hear(said)
 
 
 def ask(passes: list[Pass], event: StepEvent | None = None) -> Work:
@@ -129,13 +141,13 @@ def read_request(runtime: Runtime, request: InfillRequest, cache: str | None, le
     """Tokenises the request and finds its variants. Raises RequestError."""
     family, config, tokens = runtime.family, runtime.loaded.config, runtime.tokens
     try:
-        sampler = SAMPLERS.find(request.sampler or family.sampler)
+        sampler = find_sampler(request.sampler or family.sampler)
         policy = LENGTHS.find(lengths or family.lengths)
         chosen_cache = CACHES.find(cache or family.cache)
     except UnknownName as error:
         raise RequestError(ErrorCode.BAD_REQUEST, str(error), "use one of the known names") from error
     check_model(request.model, runtime.names)
-    check_variants(runtime, sampler, policy, chosen_cache, cache or family.cache)
+    check_variants(runtime, sampler(), policy, chosen_cache, cache or family.cache)
     opening, closing = tokens.opening(request.tag), list(tokens.closing)
     encode = runtime.loaded.tokenizer.encode
     outline = outline_request(
@@ -151,15 +163,16 @@ def read_request(runtime: Runtime, request: InfillRequest, cache: str | None, le
     return Plan(outline, ids, [len(piece) for piece in pieces], sampler, policy, chosen_cache, copier)
 
 
-def check_variants(
-    runtime: Runtime, sampler: type[Sampler], policy: LengthPolicy, cache: Cache, cache_name: str
-) -> None:
+def check_variants(runtime: Runtime, sampler: Sampler, policy: LengthPolicy, cache: Cache, cache_name: str) -> None:
     """Raises RequestError for variants that do not go with the model."""
     family, next_step = runtime.family, "leave it out to take the model's own"
     if family.attention not in cache.attentions:
         fitting = ", ".join(name for name in CACHES if family.attention in CACHES.find(name).attentions)
         message = f"the cache {cache_name!r} does not fit models of the family {family.name!r}; these do: {fitting}"
         raise RequestError(ErrorCode.BAD_REQUEST, message, next_step)
+    if sampler.needs_guide and runtime.guide is None:
+        message = "this sampler needs a supervisor, and the engine has none"
+        raise RequestError(ErrorCode.BAD_REQUEST, message, "start the engine with --guide, or leave the sampler out")
     if sampler.needs_support and family.logit_shift:
         message = f"this sampler needs scores that are not shifted, and those of {family.name!r} are"
         raise RequestError(ErrorCode.BAD_REQUEST, message, next_step)
@@ -185,7 +198,10 @@ def count_bytes(runtime: Runtime, plan: Plan, num_rows: int) -> int:
     a_token = 2 * shape.num_layers * shape.num_kv_heads * shape.head_dim * size
     num_kept = len(plan.context_ids) + (num_rows * num_hole if plan.cache.keeps_rows else 0)
     width = 8 * shape.dim + 2 * shape.mlp_dim
-    return int(num_kept * a_token + num_rows * num_hole * (width * size + shape.vocab_size * (size + 4)))
+    guided = 0
+    if runtime.guide is not None and plan.sampler().needs_guide:
+        guided = num_rows * runtime.guide.count_bytes(len(plan.context_ids) + num_hole)
+    return guided + int(num_kept * a_token + num_rows * num_hole * (width * size + shape.vocab_size * (size + 4)))
 
 
 def encode_context(
@@ -293,6 +309,11 @@ def make_row(
     if plan.policy.may_expand:
         num_masked = min(MAX_STEPS, 2 * (num_masked + int(canvas.expandable.sum())))
     num_steps = request.steps or max(1, sampler.count_steps(num_masked, quality))
+    supervision = None
+    if runtime.guide is not None and sampler.needs_guide:
+        pieces = [part.tolist() for part in torch.split(plan.context_ids, plan.text_lengths)]
+        specials = frozenset(runtime.tokens.special_ids)
+        supervision = Supervision(runtime.guide, runtime.guide.prompt(pieces, specials))
     keeps_context = context is not None and plan.cache.attentions == {"context_frozen"}
     return Row(
         runtime=runtime,
@@ -304,6 +325,7 @@ def make_row(
         cache=plan.cache,
         policy=plan.policy,
         copier=plan.copier,
+        supervision=supervision,
         num_steps=num_steps if sampler.takes_back else min(num_masked, num_steps),
         quality=quality,
         temperature=request.temperature or (ALTERNATIVE_TEMPERATURE if index else 0.0),

@@ -12,6 +12,7 @@ from torch import Tensor
 from midfill_engine.caches import Cache, KeptKeys, View
 from midfill_engine.canvas import Canvas
 from midfill_engine.copying import Copier, neighbours_of
+from midfill_engine.guide import Supervision
 from midfill_engine.lengths import LengthPolicy
 from midfill_engine.models.choice import Bias, Choice, Chosen, Echo
 from midfill_engine.models.layout import Layout
@@ -35,6 +36,7 @@ class Row:
     cache: Cache
     policy: LengthPolicy
     copier: Copier | None
+    supervision: Supervision | None
     num_steps: int
     quality: float
     temperature: float
@@ -46,6 +48,7 @@ class Row:
     _open: Tensor = field(init=False)  # [Th]: what this step may settle
     _again: Tensor = field(init=False)  # [S]: settled positions that are scored again
     _computed: Tensor = field(init=False)  # [C]
+    _agreed: Tensor | None = None
 
     @property
     def is_done(self) -> bool:
@@ -185,6 +188,30 @@ class Row:
         ]
         return self.copier.echo(sides)
 
+    def question(self, result: Result) -> Pass | None:
+        """What the supervisor is asked of this step's proposals, if there is one."""
+        if self.supervision is None:
+            return None
+        assert result.chosen is not None
+        canvas, places = self.canvas, self._open.nonzero().flatten()
+        ids = canvas.ids[0].masked_fill(canvas.masked[0], -1)
+        ids[places] = result.chosen.ids[: len(places)]
+        tokens = self.runtime.tokens
+        is_mute = ids == tokens.expand_id if tokens.expand_id is not None else torch.zeros_like(self._open)
+        is_deleted = ids == tokens.delete_id if tokens.delete_id is not None else torch.zeros_like(self._open)
+        ids[is_mute | is_deleted & canvas.masked[0]] = -1  # it never saw such tokens
+        stays = ~(is_deleted & ~canvas.masked[0])
+        holes = [
+            [(place, int(ids[place]), bool(canvas.masked[0, place])) for place in here.nonzero().flatten().tolist()]
+            for here in ((canvas.hole_of == hole) & stays for hole in range(len(canvas.outlines)))
+        ]
+        return self.supervision.ask(holes)
+
+    def hear(self, said: Result) -> None:
+        """The supervisor's answer to `question`."""
+        assert self.supervision is not None
+        self._agreed = self.supervision.agreed(said, self.quality, self.canvas.ids.shape[1])
+
     def absorb(self, result: Result) -> None:
         """Ends the step: settles what the sampler says, then lets the canvas shrink and grow."""
         assert result.chosen is not None
@@ -248,12 +275,14 @@ class Row:
         confidence = spread(chosen.confidence, slice(num), places)
         assert confidence is not None
         settled = self._again - len(self.context_ids)
+        agreed, self._agreed = self._agreed, None
         return Proposals(
             ids=ids,
             confidence=confidence,
             entropy=spread(chosen.entropy, slice(num), places),
             margin=spread(chosen.margin, slice(num), places),
             support=spread(chosen.asked, slice(num, num + len(settled)), settled) if len(settled) else None,
+            agreed=agreed,
         )
 
     def _one_growth_at_a_time(self, decision: Decision, proposals: Proposals) -> Decision:

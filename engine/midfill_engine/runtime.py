@@ -1,7 +1,7 @@
 """A loaded model with all that is computed once for it. Knows checkpoints and devices; no requests, no HTTP."""
 
 import hashlib
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
@@ -15,6 +15,7 @@ from midfill_engine.checkpoint_files import CheckpointError, CheckpointFiles
 from midfill_engine.device import DeviceError, choose_device, choose_dtype
 from midfill_engine.download import fetch_checkpoint, is_hub_id
 from midfill_engine.errors import StartError
+from midfill_engine.guide import Guide, load_guide
 from midfill_engine.hub import LoadedHubModel
 from midfill_engine.models.family import Family, SpecialTokens
 from midfill_engine.models.operators import Operators, choose_operators
@@ -32,7 +33,7 @@ Loaded = LoadedModel | LoadedHubModel
 
 @dataclass(frozen=True)
 class Runtime:
-    """`names` are what requests may call the model; the first is its id."""
+    """`names` are what requests may call the model; the first is its id. `guide` supervises guided samplers."""
 
     loaded: Any
     family: Family
@@ -41,6 +42,7 @@ class Runtime:
     operators: Operators
     names: tuple[str, ...]
     contexts: ContextStore = field(default_factory=ContextStore)
+    guide: Guide | None = None
 
     @classmethod
     def of(cls, loaded: Loaded, *aliases: str, family: Family | None = None, operators: str = "torch") -> "Runtime":
@@ -68,7 +70,13 @@ class Runtime:
 
     def run(self, passes: list[Pass]) -> list[Result]:
         """One forward over all of them, whoever asks."""
-        return run_packed(self.loaded.model.transformer, passes, self.operators)
+        own = [step for step in passes if not step.by_guide]
+        results = iter(run_packed(self.loaded.model.transformer, own, self.operators) if own else [])
+        if len(own) == len(passes):
+            return list(results)
+        assert self.guide is not None
+        guided = iter(self.guide.run([step for step in passes if step.by_guide]))
+        return [next(guided if step.by_guide else results) for step in passes]
 
     def free_memory(self) -> None:
         """Drops what is only kept to be faster next time."""
@@ -127,12 +135,16 @@ def open_checkpoint(
     return Runtime.of(loaded, name, family.name, family=family, operators=operators)
 
 
-def load_runtime(name: str, device: str = "auto", operators: str = "torch") -> Runtime:
-    """Loads a shipped model, a checkpoint folder or a hub id. Raises StartError."""
-    folder = find_model(name)
+def load_runtime(name: str, device: str = "auto", operators: str = "torch", guide: str | None = None) -> Runtime:
+    """Loads a shipped model, a checkpoint folder or a hub id; `guide` names its supervisor. Raises StartError."""
+    folder, guide_folder = find_model(name), None if guide is None else find_model(guide)
     try:
         chosen = choose_device(device)
-        return open_checkpoint(folder, chosen, choose_dtype(chosen), name, operators)
+        runtime = open_checkpoint(folder, chosen, choose_dtype(chosen), name, operators)
+        if guide_folder is None:
+            return runtime
+        found = load_guide(guide_folder, runtime.vocabulary, runtime.device, runtime.dtype, operators)
+        return replace(runtime, guide=found)
     except DeviceError as error:
         raise StartError(ErrorCode.BAD_REQUEST, str(error), "use --device auto", EXIT_NO_MODEL) from error
     except CheckpointError as error:

@@ -37,6 +37,7 @@ class ServeOptions:
     idle_timeout_s: float | None = None
     token_file: Path | None = None
     operators: str = "torch"
+    guide: str | None = None
 
 
 class Server(uvicorn.Server):
@@ -129,7 +130,7 @@ def make_ready(state: EngineState, options: ServeOptions) -> Ready:
     from midfill_engine.runtime import load_runtime
     from midfill_engine.shift import warn_of_shift
 
-    runtime = load_runtime(options.model, options.device, options.operators)
+    runtime = load_runtime(options.model, options.device, options.operators, options.guide)
     if runtime.family.name != "embedded":
         warn_of_shift(runtime)
     if runtime.device.type == "cpu":

@@ -1,5 +1,6 @@
 """Samplers, one file each, found by name."""
 
+from collections.abc import Callable
 from typing import Final
 
 from midfill_engine.registry import Registry
@@ -9,6 +10,7 @@ from midfill_engine.samplers.dream import Dream
 from midfill_engine.samplers.entropy import Entropy
 from midfill_engine.samplers.entropy_bound import EntropyBound
 from midfill_engine.samplers.factor import Factor
+from midfill_engine.samplers.guided import PREFIX, Guided
 from midfill_engine.samplers.hierarchy import Hierarchy
 from midfill_engine.samplers.margin import Margin
 from midfill_engine.samplers.p2 import P2
@@ -41,4 +43,13 @@ SAMPLERS: Final[Registry[type[Sampler]]] = Registry(
     },
 )
 
-__all__ = ["SAMPLERS", "Credit", "Decision", "Proposals", "Sampler", "StepState"]
+
+def find_sampler(name: str) -> Callable[[], Sampler]:
+    """Makes the sampler of a name; `guided:NAME` wraps another one. Raises UnknownName."""
+    if name.startswith(PREFIX):
+        inner = SAMPLERS.find(name.removeprefix(PREFIX))
+        return lambda: Guided(inner())
+    return SAMPLERS.find(name)
+
+
+__all__ = ["SAMPLERS", "Credit", "Decision", "Proposals", "Sampler", "StepState", "find_sampler"]

@@ -13,7 +13,8 @@ class Proposals:
     `ids` [B, T] is the token chosen by score (and temperature), `confidence` [B, T] its probability. For samplers that
     ask for them: `entropy` [B, T] of the whole distribution in nats, and `margin` [B, T], the probability by which the
     first token leads the second. Together they cost as much as all the rest, so nobody gets them unasked. `support`
-    [B, T] is for settled positions: the probability of their token if it were masked again.
+    [B, T] is for settled positions: the probability of their token if it were masked again. `agreed` [B, T] are
+    proposals that a supervisor would have made too.
     """
 
     ids: Tensor
@@ -21,6 +22,7 @@ class Proposals:
     entropy: Tensor | None = None
     margin: Tensor | None = None
     support: Tensor | None = None
+    agreed: Tensor | None = None
 
 
 @dataclass(frozen=True)
@@ -90,7 +92,8 @@ class Sampler:
 
     One instance serves one row of one fill, so it may remember what it saw. `is_scaled`: its confidence is taken after
     temperature and top-p. `needs_support`: settled tokens are scored anew each step, at one more row a token.
-    `takes_back`: it masks settled positions again, so it may use more steps than there are positions.
+    `takes_back`: it masks settled positions again, so it may use more steps than there are positions. `needs_guide`: it
+    wants a supervisor's opinion of every step's proposals.
     """
 
     needs_entropy = False
@@ -98,6 +101,7 @@ class Sampler:
     is_scaled = False
     needs_support = False
     takes_back = False
+    needs_guide = False
 
     def count_steps(self, num_masked: int, quality: float) -> int:
         """The bound on steps for a request that names none."""
