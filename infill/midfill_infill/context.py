@@ -180,11 +180,13 @@ def _cut(document: Document, holes: Sequence[Hole]) -> list[_Stretch]:
 
 
 def _header_lines(document: Document, holes: Sequence[Hole]) -> list[int]:
-    """Lines that are shown however far they are: what the holes stand in, from the inside out, then the imports."""
-    if document.syntax is None:
-        return []
-    lines, functions, found = document.source_lines, find_functions(document), outline(document)
+    """Lines that are shown however far they are: what was asked for, what the holes stand in, then the imports."""
     headers: dict[int, None] = {}
+    for start, end in (span for hole in holes for span in hole.context):
+        headers |= dict.fromkeys(range(document.lines.at(start), document.lines.at(max(start, end - 1)) + 1))
+    if document.syntax is None:
+        return list(headers)
+    lines, functions, found = document.source_lines, find_functions(document), outline(document)
     for hole in holes:
         own = find_own(document, hole)
         place = own.head if own else document.to_source(hole.start_byte)

@@ -38,7 +38,7 @@ class Tool:
 
     name: str
     command: list[str]
-    prepare: Callable[[Path, dict[str, bytes]], None]
+    prepare: Callable[[Path, dict[str, bytes]], object]
     go_on: list[str] | None = None
 
 
@@ -50,9 +50,7 @@ def write(folder: Path, files: dict[str, bytes]) -> None:
 
 def tools() -> list[Tool]:
     midfill = [sys.executable, "-m", "midfill_infill", "refactor"]
-    found = [
-        Tool("midfill refactor apply", [*midfill, "apply"], lambda f, s: make_tree(f, s) and None, [*midfill, "apply"])
-    ]
+    found = [Tool("midfill refactor apply", [*midfill, "apply"], make_tree, [*midfill, "apply"])]
     if ruff := shutil.which("ruff"):
         check = [ruff, "check", "--fix", "--no-cache", "--isolated", "--select", "F401", "--quiet", "."]
         found.append(Tool("ruff check --fix", check, write))

@@ -18,10 +18,11 @@ def state_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def quick_path(tmp_path: Path) -> Iterator[Path]:
-    """A folder in which a sync costs nothing. A killed process leaves there what it leaves on a disk."""
+def quick_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder for trees and runs in which a sync costs nothing. What a killed process leaves there is the same."""
     if not (_MEMORY.is_dir() and os.access(_MEMORY, os.W_OK) and shutil.disk_usage(_MEMORY).free > 1 << 28):
         yield tmp_path
         return
     with tempfile.TemporaryDirectory(prefix="midfill-test-", dir=_MEMORY) as folder:
+        monkeypatch.setenv("XDG_STATE_HOME", f"{folder}/state")
         yield Path(folder)

@@ -29,7 +29,8 @@ class Trap:
     """Counts calls; at the chosen one it kills this process, before or after the call, or raises an error."""
 
     def __init__(self, job: dict[str, Any]) -> None:
-        self.count, self.at, self.errno = 0, job["at"], job.get("errno")
+        self.errno: int | None = job.get("errno")
+        self.count, self.at = 0, job["at"]
         self.after, self.short = job.get("after", False), job.get("short", False)
         for name in CALLS:
             setattr(os, name, self.wrap(name, getattr(os, name)))
@@ -44,6 +45,7 @@ class Trap:
                 if self.after:
                     function(*words, **options)
                 os.kill(os.getpid(), signal.SIGKILL)
+                raise AssertionError("it is dead")
             if name == "write" and self.short:
                 function(words[0], bytes(words[1])[: max(1, len(words[1]) // 2)])
             if name == "close":

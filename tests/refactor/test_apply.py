@@ -137,6 +137,14 @@ def test_what_must_not_be_written_is_refused(tmp_path: Path, make: str) -> None:
     assert report.num_files == 0 and path.read_bytes() == before
 
 
+def test_a_file_that_git_ignores_is_refused(tmp_path: Path) -> None:
+    tree = make_tree(tmp_path / "repo", {"a.py": source(0), "b.py": source(1), ".gitignore": b"b.py\n"}, git=True)
+    report = apply_all(tree, is_git=True)
+    assert [(trouble.path, trouble.code) for trouble in report.troubles] == [("b.py", "target_refused")]
+    assert (tree.root / "a.py").read_bytes() == tree.after["a.py"]
+    assert (tree.root / "b.py").read_bytes() == tree.before["b.py"]
+
+
 def test_hard_links_are_written_through_when_asked(tmp_path: Path) -> None:
     root = tmp_path / "repo"
     tree = make_tree(root, {"a.py": source(0)})

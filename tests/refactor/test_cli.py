@@ -65,6 +65,13 @@ def test_a_dry_run_prints_the_plan_and_makes_no_run(root: Path) -> None:
     assert find_place(root).run_ids() == []
 
 
+@pytest.mark.parametrize("words", [["--changed"], ["--changed", "HEAD"], ["--changed=HEAD", "--dry-run"]])
+def test_changed_alone_means_since_the_last_commit(root: Path, words: list[str]) -> None:
+    assert "0 holes in 0 files" in run("plan", *words, "--stubs").stderr
+    (root / "new.py").write_text("def f():\n    ...\n")
+    assert "1 hole in 1 file" in run("plan", "--stubs", *words).stderr
+
+
 def test_apply_with_verify_writes_only_what_passes(root: Path) -> None:
     run("plan", "--stubs")
     run("generate")

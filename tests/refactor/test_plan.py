@@ -9,14 +9,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.refactor.trees import GIT_USER, init_git
+from tests.refactor.workers import ScriptedWorkers
 
+from midfill_engine.wire import TextSegment
 from midfill_infill.document import Document
 from midfill_infill.errors import MidfillError
 from midfill_infill.holes import find_stubs
+from midfill_infill.refactor.engines import Engine
+from midfill_infill.refactor.generate import Options, generate
 from midfill_infill.refactor.hints import may_have_python_stub
 from midfill_infill.refactor.journal import Journal
 from midfill_infill.refactor.places import find_place
 from midfill_infill.refactor.plan import Planning, Request, find_holes, make_run
+from midfill_infill.refactor.records import State
 from midfill_infill.refactor.selection import Selection
 
 STUB = "def {}():\n    ...\n"
@@ -103,6 +108,22 @@ def test_a_query_fills_what_it_captures(tmp_path: Path) -> None:
     assert [data[hole.start_byte : hole.end_byte] for hole in planned[0].holes] == [b"compute(2)"]
 
 
+def test_the_context_of_a_query_is_shown_however_far_it_is(tmp_path: Path) -> None:
+    code = 'RATE = 7\nX = """\n' + "a line\n" * 2000 + '"""\ndef cost(n):\n    return n\n'
+    write(tmp_path, {"a.py": code})
+    query = """
+    (module (expression_statement (assignment left: (identifier) @name) @context) (_)*
+      (function_definition body: (block) @fill) (#eq? @name "RATE"))
+    """
+    workers, place = ScriptedWorkers(), find_place(tmp_path)
+    with Journal(make_run(place, Request(Selection(query=query)), Planning())) as journal:
+        assert [row.hole.context for row in journal.holes_in(State.PLANNED)] == [((0, 8),)]
+        generate(journal, tmp_path, Engine(workers), Options(jobs=1))
+    (request,) = workers.asked
+    shown = "".join(segment.text for segment in request.segments if isinstance(segment, TextSegment))
+    assert shown.startswith("RATE = 7\n") and len(shown) < len(code) / 4
+
+
 @pytest.mark.parametrize(
     ("make", "code"),
     [
@@ -144,6 +165,15 @@ def test_globs_and_names_choose_files(tmp_path: Path) -> None:
     assert raised.value.code == "target_refused"
 
 
+@pytest.mark.parametrize("git", [False, True], ids=["without git", "with git"])
+def test_given_names_that_are_ignored_are_left_out(tmp_path: Path, git: bool) -> None:
+    write(tmp_path, {"a.py": STUB.format("a"), "sub/b.py": STUB.format("b"), ".gitignore": "sub/\n"})
+    if git:
+        init_git(tmp_path)
+    found, planning = plan(tmp_path, names=tuple(str(tmp_path / name) for name in ("sub/b.py", "a.py")))
+    assert found == [("a.py", "a")] and planning.examples == {"ignored": ["sub/b.py"]}
+
+
 def test_a_second_plan_reads_only_what_changed(tmp_path: Path) -> None:
     write(tmp_path, {f"m{number}.py": STUB.format(f"f{number}") for number in range(5)})
     old = time.time() - 100
@@ -155,7 +185,7 @@ def test_a_second_plan_reads_only_what_changed(tmp_path: Path) -> None:
     place = find_place(tmp_path)
     clock = time.time_ns
     try:
-        time.time_ns = lambda: clock() + 10_000_000_000  # type: ignore[assignment]
+        time.time_ns = lambda: clock() + 10_000_000_000
         first = list(find_holes(place, request, planning))
         (tmp_path / "m3.py").write_text("def other():\n    pass\n")
         again = Planning()

@@ -98,7 +98,7 @@ def test_an_edit_just_before_the_exchange_is_put_back(
     target.write_bytes(b"old")
     staged.write_bytes(b"new")
     real = replace.exchange
-    calls = []
+    calls: list[Path] = []
 
     def edit_first(first: Path, second: Path) -> bool:
         if not calls:
@@ -118,7 +118,12 @@ def test_an_edit_through_an_open_descriptor_is_put_back(tmp_path: Path, monkeypa
     target.write_bytes(b"old")
     staged.write_bytes(b"new")
     file = open(target, "ab")
-    timer = threading.Timer(0.1, lambda: (file.write(b" and late"), file.close()))
+
+    def finish() -> None:
+        file.write(b" and late")
+        file.close()
+
+    timer = threading.Timer(0.1, finish)
     timer.start()
     assert replace.swap(staged, target, digest(b"old"), digest(b"new")) is Swap.CHANGED
     timer.join()

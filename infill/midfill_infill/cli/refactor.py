@@ -11,7 +11,7 @@ def build_group() -> typer.Typer:
         help="Fill holes of whole repositories: plan, generate, review, apply, verify, undo.",
         no_args_is_help=True,
     )
-    group.command("plan")(refactor_plan.plan_command)
+    group.command("plan", cls=refactor_plan.PlanCommand)(refactor_plan.plan_command)
     group.command("recipes")(refactor_plan.recipes_command)
     group.command("generate")(refactor_generate.generate_command)
     group.command("merge")(refactor_generate.merge_command)

@@ -6,9 +6,10 @@ import json
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
 from midfill_infill.cli.refactor_common import plural, reported, say
 
@@ -18,7 +19,8 @@ if TYPE_CHECKING:
     from midfill_infill.refactor.selection import Selection
 
 QueryOption = Annotated[
-    Path | None, typer.Option("--query", metavar="FILE.scm", help="A tree-sitter query; @fill is what to fill.")
+    Path | None,
+    typer.Option("--query", metavar="FILE.scm", help="A tree-sitter query: @fill is filled, @context is shown."),
 ]
 NameOption = Annotated[
     list[str] | None, typer.Option("--name", metavar="MODULE:FUNCTION", help="Bodies by name; * and ? fit any text.")
@@ -33,6 +35,17 @@ GeneratedOption = Annotated[
 ]
 
 
+class PlanCommand(TyperCommand):
+    """Takes `--changed` with and without a reference."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        words = list(args)
+        for number, word in enumerate(words):
+            if word == "--changed" and (number + 1 == len(words) or words[number + 1].startswith("-")):
+                words[number] = "--changed=HEAD"
+        return super().parse_args(ctx, words)
+
+
 def plan_command(
     folder: Annotated[Path, typer.Argument(metavar="[DIR]", help="Where to look.")] = Path("."),
     query: QueryOption = None,
@@ -41,7 +54,8 @@ def plan_command(
     recipe: RecipeOption = None,
     glob: GlobOption = None,
     changed: Annotated[
-        str | None, typer.Option("--changed", metavar="REF", help="Only holes on lines that differ from a commit.")
+        str | None,
+        typer.Option(metavar="[=REF]", help="Only holes on lines that differ from a commit; alone from HEAD."),
     ] = None,
     stdin0: Annotated[
         bool, typer.Option("--stdin0", metavar="", help="Only files whose names come on stdin, each ended by NUL.")

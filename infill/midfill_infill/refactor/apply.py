@@ -63,10 +63,13 @@ class Writer:
         self.options = options or Options()
         self.run_id = str(journal.get_meta("run"))
         self.left_open = recover(journal, root)
+        self._ignored: set[str] = set()
 
     def apply(self, holes: Iterable[HoleRow], *, is_git: bool) -> Report:
         """Writes the latest fill of each hole. Raises `tree_dirty` before anything is written."""
         by_file = _by_file(holes)
+        if is_git:
+            self._ignored = guards.ignored_paths(self.root, (self.journal.file(number).path for number in by_file))
         if is_git and not self.options.allow_dirty:
             guards.refuse_dirty(self.root, self._not_ours(by_file))
         return self._write(by_file, self._prepare_apply)
@@ -148,6 +151,10 @@ class Writer:
         return target, content, holes, Regions.find(holes, known, content.data)
 
     def _prepare_apply(self, file: FileRow, wanted: Sequence[HoleRow]) -> _Prepared:
+        if file.path in self._ignored:
+            raise MidfillError(
+                "target_refused", f"{file.path} is ignored by git", next_step="track it, or leave it out"
+            )
         target, content, holes, regions = self._open(file)
         if guards.is_generated(content.data) and not self.options.include_generated:
             raise MidfillError("target_refused", f"{file.path} says that it is generated")

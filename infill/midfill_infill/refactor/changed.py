@@ -2,7 +2,6 @@
 
 import os
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -66,7 +65,3 @@ def find_changed(root: Path, reference: str) -> ChangedLines:
         if name:
             found[os.fsdecode(name)] = None
     return ChangedLines(found)
-
-
-def paths(changed: ChangedLines, names: Sequence[str]) -> list[str]:
-    return [name for name in names if name in changed.ranges]

@@ -67,7 +67,16 @@ def dirty_paths(root: Path) -> set[str]:
     return {os.fsdecode(entry[3:]) for entry in output.split(b"\0") if entry}
 
 
-def run_git(root: Path, *words: str, stdin: bytes | None = None) -> bytes:
+def ignored_paths(root: Path, paths: Iterable[str]) -> set[str]:
+    """Those of `paths` that git leaves alone: ignored and not tracked. Raises `git_failed`."""
+    names = b"".join(os.fsencode(path) + b"\0" for path in paths)
+    if not names:
+        return set()
+    output = run_git(root, "check-ignore", "-z", "--stdin", stdin=names, fine=(0, 1))
+    return {os.fsdecode(name) for name in output.split(b"\0") if name}
+
+
+def run_git(root: Path, *words: str, stdin: bytes | None = None, fine: tuple[int, ...] = (0,)) -> bytes:
     """What a git command prints. Raises `git_failed` with git's own words."""
     environment = dict(os.environ, GIT_OPTIONAL_LOCKS="0", LC_ALL="C")
     command = ["git", "-c", "core.quotepath=off", "-c", "core.fsmonitor=false", *words]
@@ -75,7 +84,7 @@ def run_git(root: Path, *words: str, stdin: bytes | None = None) -> bytes:
         result = subprocess.run(command, cwd=root, input=stdin, capture_output=True, env=environment, check=False)
     except OSError as error:
         raise MidfillError("git_failed", f"git cannot be run ({error.strerror})") from None
-    if result.returncode:
+    if result.returncode not in fine:
         said = result.stderr.decode(errors="replace").strip().splitlines() or [f"exit code {result.returncode}"]
         raise MidfillError("git_failed", f"git {words[0]}: {said[-1]}")
     return result.stdout

@@ -59,7 +59,7 @@ def find_holes(place: Place, request: Request, planning: Planning) -> Iterator[P
     """Files with holes in the order of their paths. Raises MidfillError `git_failed` and `file_missing`."""
     changed = find_changed(place.root, request.changed_since) if request.changed_since is not None else None
     names: Iterable[str] = (
-        _given(place, request.names) if request.names is not None else walk.list_files(place, request.folder)
+        _given(place, request.names, planning) if request.names is not None else walk.list_files(place, request.folder)
     )
     if changed is not None:
         names = [name for name in names if name in changed.ranges]
@@ -96,13 +96,22 @@ def make_run(place: Place, request: Request, planning: Planning, seed: int = 0) 
     return path
 
 
-def _given(place: Place, names: Sequence[str]) -> Iterator[str]:
-    """Given paths, relative to the working folder or absolute, as paths relative to the root."""
-    for name in dict.fromkeys(names):
-        path = Path(os.path.abspath(name))
-        if not path.parent.resolve().is_relative_to(place.root):
-            raise MidfillError("target_refused", f"{name} is outside of {place.root}")
-        yield (path.parent.resolve() / path.name).relative_to(place.root).as_posix()
+def _given(place: Place, given: Sequence[str], planning: Planning) -> Iterator[str]:
+    """Given paths, relative to the working folder or absolute, as paths relative to the root; not those ignored."""
+    names = [_below_root(place.root, name) for name in dict.fromkeys(given)]
+    ignored = walk.find_ignored(place, names)
+    for name in names:
+        if name in ignored:
+            planning.skip("ignored", name)
+        else:
+            yield name
+
+
+def _below_root(root: Path, name: str) -> str:
+    path = Path(os.path.abspath(name))
+    if not path.parent.resolve().is_relative_to(root):
+        raise MidfillError("target_refused", f"{name} is outside of {root}")
+    return (path.parent.resolve() / path.name).relative_to(root).as_posix()
 
 
 def _plan_file(root: Path, name: str, request: Request, cache: "_Cache", planning: Planning) -> PlannedFile | None:

@@ -44,7 +44,13 @@ class PlannedHole:
     @classmethod
     def of(cls, hole: Hole) -> Self:
         anchors = [[anchor.start_byte, anchor.end_byte] for anchor in hole.anchors]
-        rest = {"lead": hole.lead, "tail": hole.tail, "indent": hole.indent, "anchors": anchors}
+        rest = {
+            "lead": hole.lead,
+            "tail": hole.tail,
+            "indent": hole.indent,
+            "anchors": anchors,
+            "context": [[*span] for span in hole.context],
+        }
         spec = json.dumps({key: value for key, value in rest.items() if value}, separators=(",", ":"))
         return cls(hole.start_byte, hole.end_byte, hole.name, hole.kind, spec)
 
@@ -103,6 +109,7 @@ class HoleRow:
             lead=rest.get("lead", ""),
             tail=rest.get("tail", ""),
             indent=rest.get("indent", ""),
+            context=tuple((start, end) for start, end in rest.get("context", [])),
         )
 
     @property

@@ -6,7 +6,7 @@ A selection is plain data, so that it can be journaled and can key the cache of 
 import hashlib
 import json
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from fnmatch import fnmatchcase
 from functools import cache, cached_property
 from pathlib import PurePosixPath
@@ -25,12 +25,15 @@ from midfill_infill.refactor.recipes import get_recipe
 from midfill_infill.spans import Hole
 
 # A change in what selectors find makes plans of before unfit.
-_VERSION: Final = 1
+_VERSION: Final = 2
 
 
 @dataclass(frozen=True)
 class Selection:
-    """All that is given is joined. `query` is the text of a query with `@fill`, `recipe` "NAME[=WORD]"."""
+    """All that is given is joined. `query` is the text of a query, `recipe` "NAME[=WORD]".
+
+    A query's `@fill` is what is filled; the lines of its `@context` are shown to the model wherever they are.
+    """
 
     stubs: bool = False
     names: tuple[str, ...] = ()
@@ -141,5 +144,10 @@ def _queried(document: Document, query: str) -> Iterator[Hole]:
         return
     root = document.syntax.parse(document.source).root_node
     for _, match in tree_sitter.QueryCursor(compiled).matches(root):
+        seen = tuple(_range(document, node) for node in match.get("context", []))
         for node in match.get("fill", []):
-            yield hole_at_range(document, document.to_raw(node.start_byte), document.to_raw(node.end_byte))
+            yield replace(hole_at_range(document, *_range(document, node)), context=seen)
+
+
+def _range(document: Document, node: tree_sitter.Node) -> tuple[int, int]:
+    return document.to_raw(node.start_byte), document.to_raw(node.end_byte)

@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from midfill_infill.refactor.guards import is_generated_name, is_vendored, run_git
+from midfill_infill.refactor.guards import ignored_paths, is_generated_name, is_vendored, run_git
 from midfill_infill.refactor.places import Place
 
 if TYPE_CHECKING:
@@ -21,6 +21,13 @@ def list_files(place: Place, folder: Path | None = None) -> list[str]:
     below = (folder or place.root).resolve().relative_to(place.root)
     names = _ask_git(place.root, below) if place.git_dir else _walk(place.root, below)
     return sorted(names)
+
+
+def find_ignored(place: Place, names: Sequence[str]) -> set[str]:
+    """Those of `names`, relative to the root, that are ignored."""
+    if place.git_dir:
+        return ignored_paths(place.root, names)
+    return {name for name in names if _is_ignored(place.root, name)}
 
 
 def _ask_git(root: Path, below: Path) -> Iterable[str]:
