@@ -1,165 +1,196 @@
 """`python -m training STEP ...`: one step of the recipe a call. Knows the command line; each step is a module."""
 
-import argparse
+import inspect
 import json
 from collections.abc import Callable
 from dataclasses import MISSING, asdict, fields
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
+
+import typer
+
+app = typer.Typer(help=__doc__, no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 
 
-def main(arguments: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(prog="python -m training", description=__doc__)
-    steps = parser.add_subparsers(dest="step", required=True)
-    step = steps.add_parser("tokenizer", help="learn the tokenizer from a corpus folder")
-    step.add_argument("corpus", type=Path)
-    step.add_argument("out", type=Path, help="the tokenizer.json to write")
-    step.add_argument("--vocab-size", type=int, default=16_384)
-    step.add_argument("--share", type=float, default=0.055, help="share of the training files to learn from")
-    step = steps.add_parser("pack", help="write token shards from a corpus folder")
-    step.add_argument("corpus", type=Path)
-    step.add_argument("tokenizer", type=Path)
-    step.add_argument("out", type=Path)
-    step.add_argument("--tokens", type=int, default=230_000_000)
-    step.add_argument("--sets", type=int, default=2, help="parts of like mixture, each a folder")
-    step = steps.add_parser("squeeze", help="compress a set of a pack for a journey")
-    step.add_argument("folder", type=Path)
-    step.add_argument("out", type=Path)
-    step = steps.add_parser("unpack", help="add a squeezed set to a pack, also while a run reads it")
-    step.add_argument("squeezed", type=Path)
-    step.add_argument("pack", type=Path)
-    _add_train(steps.add_parser("train", help="train until a deadline"))
-    step = steps.add_parser("export", help="make the shipped checkpoint of a run")
-    step.add_argument("run", type=Path)
-    step.add_argument("out", type=Path)
-    step.add_argument("--name", default="midfill-embedded")
-    step.add_argument("--max-context", type=int)
-    step = steps.add_parser("lengths", help="refit the length head of a finished checkpoint, in place")
-    step.add_argument("folder", type=Path)
-    step.add_argument("pack", type=Path)
-    step = steps.add_parser("sources", help="list the sources of a pack, with versions, licences and hashes")
-    step.add_argument("sources", type=Path, help="sources.tsv of the corpus")
-    step.add_argument("pack", type=Path)
-    step.add_argument("out", type=Path)
-    step = steps.add_parser("evaluate", help="measure a checkpoint on the held-out packages of a pack")
-    step.add_argument("checkpoint", type=Path)
-    step.add_argument("pack", type=Path)
-    step.add_argument("--num-gaps", type=int, default=300)
-    step.add_argument("--context", type=int, default=256)
-    step.add_argument("--device", default="cpu")
-    step = steps.add_parser("evaluate-baseline", help="the same for a run with --objective fim")
-    step.add_argument("folder", type=Path)
-    step.add_argument("pack", type=Path)
-    step.add_argument("--num-gaps", type=int, default=300)
-    step.add_argument("--context", type=int, default=256)
-    step = steps.add_parser("complete", help="fill the gaps of a task file, for scoring by tests")
-    step.add_argument("checkpoint", type=Path)
-    step.add_argument("tasks", type=Path)
-    step.add_argument("out", type=Path)
-    step.add_argument("--length", choices=("own", "oracle"), default="own")
-    step.add_argument("--split", default="validation")
-    step.add_argument("--kind", default="single")
-    step.add_argument("--empty-suffix", action="store_true")
-    step.add_argument("--device", default="cpu")
-    parsed = vars(parser.parse_args(arguments))
-    STEPS[parsed.pop("step")](**parsed)
+@app.command("sources")
+def _sources(
+    archives: Annotated[Path, typer.Argument(help="folder to fetch into; what lies there is not fetched again")],
+    python: Annotated[Path | None, typer.Option(help="names of wheels, one a line, NAME or NAME==VERSION")] = None,
+    npm: Annotated[Path | None, typer.Option(help="names of npm packages, NAME or NAME@VERSION")] = None,
+    folder: Annotated[Path | None, typer.Option(help="take wheels from this folder, not from the registry")] = None,
+) -> None:
+    """Fetch packages by name and list them with version, licence and sha256; refuse what is not permissive."""
+    from training.data.sources import fetch_all
+
+    print(fetch_all(archives, python, npm, folder))
 
 
-def _add_train(step: argparse.ArgumentParser) -> None:
-    """One option for every field of RunConfig, with its default."""
-    from training.train import RunConfig
+@app.command("filter")
+def _filter(
+    archives: Path,
+    corpus: Annotated[Path, typer.Argument(help="folder to write")],
+    evaluation: Annotated[
+        list[Path] | None, typer.Option(help="a suite of evaluation programs (JSON lines), or a module with load, hits")
+    ] = None,
+) -> None:
+    """Make a corpus of the archives: hand-written, unlike each other, free of evaluation material."""
+    from training.data.filter import write_corpus
 
-    for field in fields(RunConfig):
-        option = "--" + field.name.replace("_", "-")
-        if field.type is bool:
-            step.add_argument(option, action="store_true")
-        elif field.name in ("pack", "tokenizer", "out"):
-            step.add_argument(field.name, type=Path)
-        else:
-            kind = field.type if isinstance(field.type, type) else Path
-            step.add_argument(option, type=kind, default=field.default, required=field.default is MISSING)
+    print(json.dumps(write_corpus(archives, corpus, evaluation or []), indent=1))
 
 
-def _tokenizer(corpus: Path, out: Path, vocab_size: int, share: float) -> None:
+@app.command("tokenizer")
+def _tokenizer(
+    corpus: Path,
+    out: Annotated[Path, typer.Argument(help="the tokenizer.json to write")],
+    vocab_size: int = 16_384,
+    share: Annotated[float, typer.Option(help="share of the training files to learn from")] = 0.055,
+) -> None:
+    """Learn the tokenizer from a corpus folder."""
     from training.data.tokenizer import sample_texts, train_tokenizer
 
     train_tokenizer(sample_texts(corpus, share), vocab_size).write(out)
 
 
-def _pack(corpus: Path, tokenizer: Path, out: Path, tokens: int, sets: int) -> None:
+@app.command("pack")
+def _pack(
+    corpus: Path,
+    tokenizer: Path,
+    out: Path,
+    tokens: int = 230_000_000,
+    sets: Annotated[int, typer.Option(help="parts of like mixture, each a folder")] = 2,
+) -> None:
+    """Write token shards from a corpus folder."""
     from midfill_engine.tokenizer import Tokenizer
     from training.data.pack import write_pack
 
     write_pack(corpus, Tokenizer.read(tokenizer), out, tokens, sets)
 
 
+@app.command("squeeze")
 def _squeeze(folder: Path, out: Path) -> None:
+    """Compress a set of a pack for a journey."""
     from training.data.pack import squeeze
 
     print(squeeze(folder, out), "bytes")
 
 
+@app.command("unpack")
 def _unpack(squeezed: Path, pack: Path) -> None:
+    """Add a squeezed set to a pack, also while a run reads it."""
     from training.data.pack import unpack
 
     print(unpack(squeezed, pack))
 
 
 def _train(**options: Any) -> None:
+    """Train until a deadline."""
     from training.train import RunConfig, train
 
     train(RunConfig(**options))
 
 
-def _export(run: Path, out: Path, name: str, max_context: int | None) -> None:
+def _with_options_of_a_run(step: Callable[..., None]) -> Callable[..., None]:
+    """Gives `step` one option for every field of RunConfig, with its default."""
+    from training.train import RunConfig
+
+    parameters = []
+    for field in fields(RunConfig):
+        is_argument = field.name in ("pack", "tokenizer", "out")
+        parameters.append(
+            inspect.Parameter(
+                field.name,
+                inspect.Parameter.KEYWORD_ONLY,
+                annotation=Annotated[field.type, typer.Argument() if is_argument else typer.Option()],
+                default=inspect.Parameter.empty if field.default is MISSING else field.default,
+            )
+        )
+    step.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    step.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    return step
+
+
+app.command("train")(_with_options_of_a_run(_train))
+
+
+@app.command("export")
+def _export(run: Path, out: Path, name: str = "midfill-embedded", max_context: int | None = None) -> None:
+    """Make the shipped checkpoint of a run."""
     from training.export import export
 
     print(export(run, out, name, max_context))
 
 
+@app.command("lengths")
 def _lengths(folder: Path, pack: Path) -> None:
+    """Refit the length head of a finished checkpoint, in place."""
     from training.lengths import refit
 
     print(refit(folder, pack))
 
 
-def _sources(sources: Path, pack: Path, out: Path) -> None:
+@app.command("credits")
+def _credits(
+    sources: Annotated[Path, typer.Argument(help="sources.tsv of the corpus")],
+    pack: Path,
+    out: Path,
+) -> None:
+    """List the sources of a pack, with versions, licences and hashes."""
     from training.export import write_sources
 
     print(write_sources(sources, pack, out))
 
 
-def _evaluate(**options: Any) -> None:
+@app.command("evaluate")
+def _evaluate(checkpoint: Path, pack: Path, num_gaps: int = 300, context: int = 256, device: str = "cpu") -> None:
+    """Measure a checkpoint on the held-out packages of a pack."""
     from training.evaluate import evaluate
 
-    print(json.dumps(asdict(evaluate(**options)), indent=1))
+    print(json.dumps(asdict(evaluate(checkpoint, pack, num_gaps, context, device)), indent=1))
 
 
-def _evaluate_baseline(**options: Any) -> None:
+@app.command("evaluate-baseline")
+def _evaluate_baseline(folder: Path, pack: Path, num_gaps: int = 300, context: int = 256) -> None:
+    """The same for a run with --objective fim."""
     from training.baseline import evaluate_baseline
 
-    print(json.dumps(asdict(evaluate_baseline(**options)), indent=1))
+    print(json.dumps(asdict(evaluate_baseline(folder, pack, num_gaps, context)), indent=1))
 
 
-def _complete(**options: Any) -> None:
+@app.command("complete")
+def _complete(
+    checkpoint: Path,
+    tasks: Path,
+    out: Path,
+    length: Literal["own", "oracle"] = "own",
+    split: str = "validation",
+    kind: str = "single",
+    empty_suffix: bool = False,
+    device: str = "cpu",
+) -> None:
+    """Fill the gaps of a task file, for scoring by tests."""
     from training.evaluate import complete
 
-    print(complete(**options))
+    print(complete(checkpoint, tasks, out, length, split, kind, empty_suffix, device))
 
 
-STEPS: dict[str, Callable[..., None]] = {
-    "tokenizer": _tokenizer,
-    "pack": _pack,
-    "squeeze": _squeeze,
-    "unpack": _unpack,
-    "train": _train,
-    "export": _export,
-    "lengths": _lengths,
-    "sources": _sources,
-    "evaluate": _evaluate,
-    "evaluate-baseline": _evaluate_baseline,
-    "complete": _complete,
-}
+@app.command("ablate")
+def _ablate(
+    pack: Path,
+    tokenizer: Path,
+    out: Annotated[Path, typer.Argument(help="outcomes, one a line; what is there is not run again")],
+    seeds: int = 3,
+    variants: Annotated[str, typer.Option(help="names with commas between, or all")] = "all",
+) -> None:
+    """Compare decisions of the recipe with tiny models on one CPU thread, and print a table."""
+    import torch
+
+    from training.ablate import VARIANTS, ablate, table
+
+    torch.set_num_threads(1)
+    names = list(VARIANTS) if variants == "all" else variants.split(",")
+    print(table(ablate(pack, tokenizer, out, range(seeds), names)))
+
 
 if __name__ == "__main__":
-    main()
+    app()

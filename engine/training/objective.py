@@ -1,5 +1,6 @@
 """The losses: causal next token, and masked tokens of gaps over an isolated context. Knows the model and batches."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -48,9 +49,15 @@ def span_hidden(model: Embedded, batch: "TensorBatch") -> tuple[Tensor, Tensor]:
     return hidden, gaps.unflatten(0, (-1, 2))
 
 
-def span_loss(model: Embedded, batch: "TensorBatch") -> Losses:
-    """Mean cross-entropy over masked tokens, unweighted but for deletes, plus the length head's."""
-    context_hidden, gap_hidden = span_hidden(model, batch)
+Hidden = Callable[[Embedded, "TensorBatch"], tuple[Tensor, Tensor]]
+
+
+def span_loss(model: Embedded, batch: "TensorBatch", certainty: float = 0.0, hidden: Hidden = span_hidden) -> Losses:
+    """Mean cross-entropy over masked tokens, unweighted but for deletes, plus the length head's.
+
+    `certainty` is the weight of `certainty_loss`; `hidden` says who sees whom.
+    """
+    context_hidden, gap_hidden = hidden(model, batch)
     chosen = batch.weights > 0  # [B, 2, G]
     logits = model.transformer.logits(gap_hidden[chosen])  # [M, V]
     targets = batch.targets[:, None].expand_as(chosen)[chosen]
@@ -59,7 +66,22 @@ def span_loss(model: Embedded, batch: "TensorBatch") -> Losses:
     rows = torch.arange(len(context_hidden), device=token.device)[:, None, None]
     pairs = context_hidden[rows, batch.edges].flatten(2)  # [B, K, 2D]
     length = F.cross_entropy(model.length_head(pairs).flatten(0, 1), batch.buckets.flatten(), ignore_index=-1)
-    return Losses(token + LENGTH_WEIGHT * length, token.detach(), length.detach())
+    total = token + LENGTH_WEIGHT * length
+    if certainty > 0:
+        total = total + certainty * certainty_loss(logits.float(), targets)
+    return Losses(total, token.detach(), length.detach())
+
+
+def certainty_loss(logits: Tensor, targets: Tensor, temperature: float = 0.5) -> Tensor:
+    """Mean entropy in nats of the sharpened scores [M, V] where the likeliest token is the target; 0 where none is.
+
+    Certainty-forcing distillation (Chen et al. 2025, dParallel): what is right anyway is made sure early, so that more
+    positions pass a threshold in one step. With complementary masks every token of a gap is asked for once.
+    """
+    right = logits.argmax(dim=-1) == targets
+    log_shares = F.log_softmax(logits[right] / temperature, dim=-1)
+    entropies = -(log_shares.exp() * log_shares).sum(dim=-1)
+    return entropies.sum() / max(1, len(entropies))
 
 
 @dataclass(frozen=True)

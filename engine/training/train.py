@@ -20,13 +20,14 @@ from midfill_engine.tokenizer import Tokenizer
 from training.data.fim import draw_fim
 from training.data.loader import Loader
 from training.data.pack import read_pack
-from training.data.rows import Batch, Noise, RowShape, collate, draw_example
+from training.data.rows import Batch, GapMix, Noise, RowShape, collate, draw_example
 from training.objective import Losses, causal_loss, span_loss, to_device
 from training.optimizer import Average, make_optimizers, momentum_at, rate_factor, set_rates
 
 LOG_EVERY: Final = 10
 PLATEAU_NOISE: Final = Noise(full_share=0.25)
 COOLDOWN_NOISE: Final = Noise(full_share=0.40)
+SHORT_GAPS: Final = GapMix(body_share=0.0, longest=12)
 
 
 @dataclass(frozen=True)
@@ -34,7 +35,9 @@ class RunConfig:
     """One run. The defaults are the recipe for one GPU; the README says what a CPU run changes.
 
     `num_steps` ends a run by its steps rather than by the clock, which makes it repeatable. `objective` is `spans`, or
-    `fim` for the autoregressive baseline on the same data.
+    `fim` for the autoregressive baseline on the same data. Parts of a run are shares of all of it: `ar_fraction`, then
+    `short_fraction` with short gaps and no bodies, `cooldown` at the end and, where `certainty` (a weight) is above 0,
+    `certainty_fraction` at the end of that.
     """
 
     pack: Path
@@ -60,6 +63,10 @@ class RunConfig:
     warmup_steps: int = 100
     cooldown: float = 0.3
     ar_fraction: float = 0.35
+    short_fraction: float = 0.0
+    body_share: float = 0.125
+    certainty: float = 0.0
+    certainty_fraction: float = 0.05
     ema: float = 0.999
     seed: int = 0
     snapshot_s: float = 300.0
@@ -124,6 +131,7 @@ class _Run:
         self.started, self.first_step = started, progress.step
         self.base_seconds = progress.seconds
         self.saved_at = time.monotonic()
+        self.certainty = 0.0
         if config.bf16:
             # Autocast leaves embeddings alone: without this the whole residual stream would be fp32.
             model.transformer.embedding.register_forward_hook(lambda module, ids, rows: rows.bfloat16())
@@ -155,9 +163,17 @@ class _Run:
         causal_share = 0.0 if self.config.resume else self.config.ar_fraction
         if causal_share > 0:
             self._stage("causal", self.loader.streams(self.progress.step, self.config.causal_rows), causal_share)
-        self._stage("spans", self.loader.spans(self.progress.step, PLATEAU_NOISE), 1 - self.config.cooldown)
+        if self.config.short_fraction > 0:
+            short = self.loader.spans(self.progress.step, PLATEAU_NOISE, SHORT_GAPS)
+            self._stage("short", short, causal_share + self.config.short_fraction)
+        mix = GapMix(self.config.body_share)
+        self._stage("spans", self.loader.spans(self.progress.step, PLATEAU_NOISE, mix), 1 - self.config.cooldown)
         self.save("plateau")
-        self._stage("cooldown", self.loader.spans(self.progress.step, COOLDOWN_NOISE), 1.0)
+        batches = self.loader.spans(self.progress.step, COOLDOWN_NOISE, mix)
+        forced = self.config.certainty_fraction if self.config.certainty > 0 else 0.0
+        self._stage("cooldown", batches, 1 - forced)
+        self.certainty = self.config.certainty
+        self._stage("certainty", batches, 1.0)
         self.save("snapshot")
 
     def _stage(self, name: str, batches: Iterator[Batch | NDArray[np.int64]], until: float) -> None:
@@ -201,7 +217,7 @@ class _Run:
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.config.bf16):
             if isinstance(batch, Batch):
                 part = Batch(**{name: value[rows] for name, value in vars(batch).items()})
-                return span_loss(self.model, to_device(part, self.device))
+                return span_loss(self.model, to_device(part, self.device), self.certainty)
             return causal_loss(self.model, torch.from_numpy(batch[rows]).to(self.device))
 
     def _log(self, stage: str, losses: Losses, gradient_norm: Tensor) -> None:

@@ -1,60 +1,37 @@
-"""A corpus, a tokenizer and a pack small enough to make in a second."""
+"""Archives, a corpus, a tokenizer and a pack small enough to make in a second, by the steps that make the real ones."""
 
-import json
-import lzma
 from pathlib import Path
 
 import pytest
+from tests.training.packages import PYTHON, SCRIPT, write_npm, write_source, write_wheel
 
 from midfill_engine.tokenizer import Tokenizer
 from training.data.corpus import is_validation
+from training.data.filter import write_corpus
 from training.data.pack import write_pack
+from training.data.sources import fetch_all
 from training.data.tokenizer import sample_texts, train_tokenizer
-
-PYTHON = '''\
-"""Numbers of kind {n}."""
-
-
-def add_{n}(first, second):
-    """Adds two numbers."""
-    total = first + second
-    if total > {n}:
-        print("large", total)
-        total = total - {n}
-    return total
-
-
-class Counter{n}:
-    def __init__(self, start={n}):
-        self.value = start
-
-    def step(self):
-        self.value = add_{n}(self.value, [1, 2, 3][0])
-        return self.value
-'''
-SCRIPT = """\
-export function add{n}(first, second) {{
-  const total = first + second;
-  if (total > {n}) {{
-    console.log("large", total);
-  }}
-  return total;
-}}
-"""
 
 
 @pytest.fixture(scope="session")
-def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("corpus")
-    packages = [f"package{index}" for index in range(40)] + ["boltons"]
+def archives(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """44 wheels and as many npm packages, three of each held out, and one project that evaluation uses."""
+    folder = tmp_path_factory.mktemp("archives")
     held_out = [f"held{index}" for index in range(400) if is_validation(f"held{index}")][:3]
-    for language, template in (("python", PYTHON), ("javascript", SCRIPT), ("typescript", SCRIPT)):
-        with lzma.open(folder / f"{language}-00.jsonl.xz", "wt", encoding="utf-8") as lines:
-            for number, package in enumerate([*packages, *held_out]):
-                texts = [template.format(n=number * 4 + index) for index in range(4)]
-                for index, text in enumerate(texts):
-                    row = {"package": package, "path": f"{index}.txt", "text": text * 2}
-                    lines.write(json.dumps(row) + "\n")
+    for number, package in enumerate([*(f"package{index}" for index in range(40)), *held_out, "boltons"]):
+        numbers = range(number * 4, number * 4 + 4)
+        write_wheel(folder, package, {f"{index}.py": write_source(PYTHON, index) for index in numbers})
+        scripts = {f"src/{index}.js": write_source(SCRIPT, index) for index in numbers}
+        typed = {f"src/{index}.ts": write_source(SCRIPT, index + 1000) for index in numbers}
+        write_npm(folder, package, scripts | typed)
+    assert fetch_all(folder, None, None) == {"used": 88}
+    return folder
+
+
+@pytest.fixture(scope="session")
+def corpus(archives: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("corpus")
+    assert write_corpus(archives, folder, []) == {"kept": 43 * 12, "evaluated project": 12}
     return folder
 
 

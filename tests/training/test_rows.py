@@ -16,6 +16,7 @@ from training.data.fim import MIDDLE, PREFIX, SUFFIX, draw_fim
 from training.data.loader import Loader
 from training.data.pack import read_pack, squeeze, unpack
 from training.data.rows import (
+    GapMix,
     Noise,
     RowShape,
     choose_gaps,
@@ -84,6 +85,16 @@ def test_choosers_without_a_place_say_so(rng: np.random.Generator) -> None:
     for chooser in (spans.one_line, spans.consecutive_lines, spans.bracketed, spans.rest_of_line, spans.body):
         assert chooser("\n\n", rng) is None
     assert spans.characters("", rng) is None
+
+
+def test_mix_bounds_the_gaps(tokenizer: Tokenizer, rng: np.random.Generator) -> None:
+    lengths = [
+        [len(tokenizer.encode(TEXT[slice(*gap)])) for gap in choose_gaps(TEXT, tokenizer, 200, rng, mix)]
+        for mix in (GapMix(body_share=0.0, longest=5), GapMix(body_share=1.0))
+        for _ in range(30)
+    ]
+    assert all(length <= 5 for row in lengths[:30] for length in row) and sum(map(len, lengths[:30])) > 100
+    assert all(len(row) == 1 and row[0] >= 16 for row in lengths[30:])
 
 
 def test_gaps_and_texts_are_the_document(tokenizer: Tokenizer, rng: np.random.Generator) -> None:

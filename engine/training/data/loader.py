@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from midfill_engine.tokenizer import Tokenizer
 from training.data.fim import draw_fim
 from training.data.pack import Pack, read_pack, sets_of
-from training.data.rows import Batch, Noise, RowShape, collate, draw_example, draw_stream
+from training.data.rows import DEFAULT_MIX, Batch, GapMix, Noise, RowShape, collate, draw_example, draw_stream
 
 
 class _Worker:
@@ -41,11 +41,11 @@ class Loader:
         self.shape, self.rows, self.seed, self.ahead = shape, rows, seed, 2 + 2 * num_workers
         self.executor = ProcessPoolExecutor(num_workers, get_context("spawn"), _open, (pack, tokenizer))
 
-    def spans(self, first: int, noise: Noise) -> Iterator[Batch]:
+    def spans(self, first: int, noise: Noise, mix: GapMix = DEFAULT_MIX) -> Iterator[Batch]:
         """Diffusion batches from number `first` on, for ever."""
         waiting: deque[Future[Batch]] = deque()
         for index in range(first, 2**62):
-            waiting.append(self.executor.submit(_spans, self.shape, self.rows, noise, (self.seed, index)))
+            waiting.append(self.executor.submit(_spans, self.shape, self.rows, noise, mix, (self.seed, index)))
             if len(waiting) > self.ahead:
                 yield waiting.popleft().result()
 
@@ -73,10 +73,10 @@ def _open(pack: Path, tokenizer: Path) -> None:
     _WORKER.append(_Worker(pack, tokenizer))
 
 
-def _spans(shape: RowShape, rows: int, noise: Noise, seed: tuple[int, int]) -> Batch:
+def _spans(shape: RowShape, rows: int, noise: Noise, mix: GapMix, seed: tuple[int, int]) -> Batch:
     (worker,) = _WORKER
     pack, rng = worker.refresh(), np.random.default_rng(seed)
-    examples = [draw_example(pack, worker.tokenizer, shape, rng) for _ in range(rows)]
+    examples = [draw_example(pack, worker.tokenizer, shape, rng, mix) for _ in range(rows)]
     return collate(examples, shape, noise, rng)
 
 

@@ -9,14 +9,13 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from midfill_engine.models.embedded import DELETE, LENGTH_BUCKETS, MASK, PAD
+from midfill_engine.models.embedded import DELETE, EXPAND, LENGTH_BUCKETS, MASK, PAD
 from midfill_engine.tokenizer import Tokenizer, closing_ids, heal, opening_ids
 from training.data import spans
 from training.data.corpus import LANGUAGES
 from training.data.pack import Pack
 
 MAX_GAPS: Final = 24
-BLOCK_SHARE: Final = 1 / 8
 FEW_GAPS_SHARE: Final = 1 / 8
 MAX_DELETES: Final = 32
 MIN_BETWEEN: Final = 12  # characters between two gaps
@@ -60,6 +59,17 @@ class Batch:
 
 
 @dataclass(frozen=True)
+class GapMix:
+    """Which gaps rows have: in `body_share` of them one body, else others of at most `longest` tokens each."""
+
+    body_share: float = 1 / 8
+    longest: int = 256
+
+
+DEFAULT_MIX: Final = GapMix()
+
+
+@dataclass(frozen=True)
 class Noise:
     """How gaps are masked: `full_share` of them wholly; then `t = sigmoid(normal)` and the second copy complements."""
 
@@ -82,13 +92,15 @@ def draw_window(pack: Pack, tokenizer: Tokenizer, num_tokens: int, rng: np.rando
     return LANGUAGES[pack.languages[file]], text
 
 
-def choose_gaps(text: str, tokenizer: Tokenizer, num_tokens: int, rng: np.random.Generator) -> list[spans.Span]:
+def choose_gaps(
+    text: str, tokenizer: Tokenizer, num_tokens: int, rng: np.random.Generator, mix: GapMix = DEFAULT_MIX
+) -> list[spans.Span]:
     """Disjoint gaps in document order that fit `num_tokens` with room for deletes.
 
     Most rows are filled with gaps, since only their tokens are learned from; some have one block, some one to three
     gaps, as requests have.
     """
-    if rng.random() < BLOCK_SHARE:
+    if rng.random() < mix.body_share:
         block = spans.body(text, rng)
         if block is not None and 16 <= len(tokenizer.encode(text[slice(*block)])) <= num_tokens - 8:
             return [block]
@@ -101,10 +113,10 @@ def choose_gaps(text: str, tokenizer: Tokenizer, num_tokens: int, rng: np.random
             continue
         if any(span[0] < end + MIN_BETWEEN and start < span[1] + MIN_BETWEEN for start, end in chosen):
             continue
-        needed = len(tokenizer.encode(text[slice(*span)])) + 4
-        if needed <= left:
+        length = len(tokenizer.encode(text[slice(*span)]))
+        if length <= min(mix.longest, left - 4):
             chosen.append(span)
-            left -= needed
+            left -= length + 4
         if len(chosen) == most or left < 8:
             break
     return sorted(chosen)
@@ -154,11 +166,13 @@ def make_example(
     return Example(context, middle_ids)
 
 
-def draw_example(pack: Pack, tokenizer: Tokenizer, shape: RowShape, rng: np.random.Generator) -> Example:
+def draw_example(
+    pack: Pack, tokenizer: Tokenizer, shape: RowShape, rng: np.random.Generator, mix: GapMix = DEFAULT_MIX
+) -> Example:
     """Draws windows until one has gaps that fit."""
     while True:
         language, text = draw_window(pack, tokenizer, shape.context + shape.gap * 3 // 4, rng)
-        gaps = choose_gaps(text, tokenizer, shape.gap, rng)
+        gaps = choose_gaps(text, tokenizer, shape.gap, rng, mix)
         if not gaps:
             continue
         example = make_example(language, drop_suffix(text, gaps[-1], rng), gaps, tokenizer, shape)
@@ -224,6 +238,7 @@ def _fill_row(
         masks = np.ones((2, length), np.bool_)
         masks[:, : len(ids)] = mask_gap(len(ids), noise, rng)
         target = np.array(ids + [DELETE] * deletes)
+        masks |= target == EXPAND
         batch.targets[row, here] = target
         batch.gap_ids[row, :, here] = np.where(masks, MASK, target)
         batch.weights[row, :, here] = masks * np.where(target == DELETE, 1 / max(deletes, 1), 1.0)
