@@ -3,9 +3,13 @@
 import fcntl
 import json
 import os
+import pty
 import resource
+import select
 import subprocess
 import sys
+import termios
+import time
 from pathlib import Path
 
 import pytest
@@ -78,8 +82,47 @@ def test_apply_with_verify_writes_only_what_passes(root: Path) -> None:
     bad = f"{sys.executable} -c \"import sys; sys.exit('size(self):\\n        return' in open('a.py').read())\""
     result = run("apply", "--all", "--verify", bad, "--no-sandbox")
     assert result.exit_code == 4 and "1 kept, 1 rolled back" in result.stderr
+    assert "2 planned, 2 filled, 2 without new syntax errors, 2 accepted, 1 not rolled back, 1 in" in result.stderr
     text = (root / "a.py").read_text()
     assert "NotImplementedError" in text and "..." not in text
+
+
+def test_a_review_in_a_terminal_takes_single_keys(root: Path) -> None:
+    run("plan", "--stubs")
+    run("generate")
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.execv(sys.executable, [sys.executable, "-m", "midfill_infill", "refactor", "review"])
+    said = b""
+    for key in (b"y", b"b", b"?", b"n", b"y"):
+        said += _read_until(terminal, b"[y,n,a,d,q,e,b,r,s,t,?] ")
+        while termios.tcgetattr(terminal)[3] & termios.ICANON:
+            time.sleep(0.01)  # a key that comes before the terminal gives single ones is dropped
+        os.write(terminal, key)
+    said += _read_until(terminal, b"0 open")
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    os.close(terminal)
+    assert b"another fill with another seed" in said and b"\x1b[" in said and b"1 accepted, 1 rejected, 0 open" in said
+    assert json.loads(run("status", "--json").stdout)["holes"] == {"accepted": 1, "rejected": 1}
+
+
+def _read_until(terminal: int, wanted: bytes) -> bytes:
+    said = b""
+    while wanted not in said:
+        assert select.select([terminal], [], [], 60)[0], said
+        said += os.read(terminal, 4096)
+    return said
+
+
+def test_an_interrupted_command_exits_130_and_goes_on_later(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(_: object) -> str:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(engines, "LocalEngine", lambda *_: ScriptedWorkers(interrupt))
+    run("plan", "--stubs")
+    assert run("generate").exit_code == 130
+    monkeypatch.setattr(engines, "LocalEngine", lambda *_: ScriptedWorkers())
+    assert run("generate").exit_code == 0
 
 
 @pytest.mark.parametrize("form", ["patch", "jsonl", "sarif", "html", "schema"])

@@ -74,9 +74,10 @@ def apply_command(
                 verified = _verify(place, journal, writer, verify, timeout_s, flake_check, sandbox)
             chosen = [journal.hole(number) for number in hole] if hole else list(journal.holes_in(State.ACCEPTED))
             report = writer.apply(chosen, is_git=place.git_dir is not None)
-            left = journal.counts().get(State.GENERATED, 0)
+            left, funnel = journal.counts().get(State.GENERATED, 0), journal.funnel()
         done = plural(report.count(State.APPLIED), "hole")
         say(f"{done} written in {plural(report.num_files, 'file')}; `midfill refactor undo` takes them back")
+        say(f"of the run: {funnel}")
         if left and not report.holes:
             say(f"{plural(left, 'fill')} not reviewed yet: run `midfill refactor review`, or `apply --all`")
         tell(report.troubles)
@@ -95,6 +96,7 @@ def verify_command(
     """Run a command over a copy of the tree; find the fills it fails with, and roll back only those."""
     with reported(), _writing(root, run, None, "verify") as (place, journal, writer):
         verified = _verify(place, journal, writer, command, timeout_s, flake_check, sandbox)
+        say(f"of the run: {journal.funnel()}")
         tell(verified.report.troubles)
         if verified.verdict.guilty:
             raise typer.Exit(4)

@@ -85,8 +85,9 @@ def run_git(root: Path, *words: str, stdin: bytes | None = None, fine: tuple[int
     except OSError as error:
         raise MidfillError("git_failed", f"git cannot be run ({error.strerror})") from None
     if result.returncode not in fine:
-        said = result.stderr.decode(errors="replace").strip().splitlines() or [f"exit code {result.returncode}"]
-        raise MidfillError("git_failed", f"git {words[0]}: {said[-1]}")
+        lines = result.stderr.decode(errors="replace").strip().splitlines() or [f"exit code {result.returncode}"]
+        said = next((line for line in lines if line.startswith("fatal: ")), lines[-1]).removeprefix("fatal: ")
+        raise MidfillError("git_failed", f"git {words[0]}: {said}")
     return result.stdout
 
 
