@@ -53,10 +53,10 @@ class Toy:
     num_layers: int = 2
     num_heads: int = 4
     mlp_dim: int = 384
-    rows: int = 16
+    rows: int = 8
     causal_steps: int = 300
     steps: int = 300
-    held_out: int = 128  # rows of each kind
+    held_out: int = 96  # rows of each kind
 
 
 def blind_hidden(model: Embedded, batch: TensorBatch) -> tuple[Tensor, Tensor]:

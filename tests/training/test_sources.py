@@ -8,7 +8,8 @@ from tests.training.packages import write_npm, write_wheel
 
 from training.data import sources
 from training.data.archives import ArchiveError, open_archive
-from training.data.sources import Source, fetch_all, is_permissive, read_table
+from training.data.corpus import HELD_FOR_EVALUATION
+from training.data.sources import Source, fetch_all, is_permissive, plain_name, read_table
 
 
 @pytest.mark.parametrize(
@@ -130,6 +131,14 @@ def test_npm_runs_no_scripts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 def test_wheel_command_builds_nothing(tmp_path: Path) -> None:
     command = sources._wheel_command("name", tmp_path, None)
     assert "--only-binary=:all:" in command and "--no-deps" in command
+
+
+@pytest.mark.parametrize(("name", "pin"), [("python.txt", "=="), ("npm.txt", "@")])
+def test_shipped_lists_pin_each_name_once(name: str, pin: str) -> None:
+    wishes = (Path(sources.__file__).parent.parent / "packages" / name).read_text(encoding="utf-8").split()
+    names = [plain_name(wish.rpartition(pin)[0]) for wish in wishes]
+    assert all(names) and len(set(names)) == len(names) > 30
+    assert not HELD_FOR_EVALUATION.intersection(names)
 
 
 def test_table_with_other_columns_is_refused(tmp_path: Path) -> None:
