@@ -55,6 +55,7 @@ def random_checkpoint(
 ) -> None:
     """Writes a tiny checkpoint with random weights, for trying the machinery without a model."""
     from midfill_engine import checkpoint, hub  # torch is only needed here
+    from midfill_engine.models import diffusiongemma
     from midfill_engine.models.registry import FAMILIES
     from midfill_engine.registry import UnknownName
 
@@ -64,6 +65,8 @@ def random_checkpoint(
         raise typer.BadParameter(str(error)) from error
     if family == checkpoint.FAMILY:
         checkpoint.make_random(folder, seed=seed)
+    elif found.attention == "canvas":
+        diffusiongemma.make_random(folder)
     else:
         hub.make_random(folder, found)
 

@@ -1,7 +1,7 @@
 """The denoising loop: one request in, forwards and events out. Knows tokens and models; no HTTP, no threads."""
 
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -9,20 +9,21 @@ import torch
 from torch import Tensor
 
 from midfill_engine.caches import CACHES, Cache, EncodedContext
-from midfill_engine.canvas import lay_canvas
+from midfill_engine.canvas import Canvas, lay_canvas
 from midfill_engine.copying import Copier
 from midfill_engine.errors import RequestError, check_model
 from midfill_engine.guide import Supervision
 from midfill_engine.lengths import LENGTHS, LengthPolicy, Lengths, LengthScores
 from midfill_engine.models.layout import Layout
 from midfill_engine.models.packed import Pass, Result
-from midfill_engine.models.sequence import Sequence
+from midfill_engine.models.sequence import Sequence as TokenSequence
 from midfill_engine.outline import Outline, no_healing, outline_request
 from midfill_engine.registry import UnknownName
 from midfill_engine.row import Row
 from midfill_engine.runtime import Runtime
 from midfill_engine.samplers import Sampler, find_sampler
 from midfill_engine.tokenizer import heal
+from midfill_engine.uniform import UniformRow, check_sampler, denoise_rows, texts_behind
 from midfill_engine.wire import ErrorCode, InfillRequest, InfillResponse, Stats, StepEvent
 from midfill_engine.work import Claim, Fill, Work
 
@@ -85,6 +86,8 @@ def open_fill(
     started_s = time.perf_counter()
     plan = read_request(runtime, request, cache, lengths)
     yield Claim(count_bytes(runtime, plan, request.n))
+    if runtime.family.attention == "canvas":
+        return (yield from fill_canvas(runtime, request, plan, started_s))
     context, reused, forwards = yield from encode_context(runtime, plan)
     canvases, num_searches = yield from choose_lengths(runtime, plan, context)
     rows = open_rows(runtime, request, plan, canvases, context)
@@ -109,6 +112,38 @@ def open_fill(
     return answer(runtime, rows, request.n, stats)
 
 
+def fill_canvas(runtime: Runtime, request: InfillRequest, plan: Plan, started_s: float) -> Fill:
+    """A fill of a model without a mask token. Raises RequestError."""
+    canvases, _ = yield from choose_lengths(runtime, plan, None)
+    first, *behind = [part.tolist() for part in torch.split(plan.context_ids, plan.text_lengths)]
+    rows = [
+        make_uniform_row(runtime, request, plan, [first, *behind], lengths, index)
+        for index in range(request.n)
+        for lengths in canvases
+    ]
+    steps, forwards = yield from denoise_rows(rows, torch.tensor(first), show)
+    yield show(rows[0], steps)
+    stats = Stats(steps=steps, forwards=forwards, tokens=0, ms=(time.perf_counter() - started_s) * 1000)
+    return answer(runtime, rows, request.n, stats)
+
+
+def make_uniform_row(
+    runtime: Runtime, request: InfillRequest, plan: Plan, pieces: list[list[int]], lengths: Lengths, index: int
+) -> UniformRow:
+    """Alternative number `index`. Raises RequestError."""
+    canvas = make_canvas(runtime, plan, lengths, request.n)
+    model = runtime.loaded
+    return UniformRow(
+        model=model,
+        canvas=canvas,
+        behind=texts_behind(pieces, canvas.hole_lengths(), model.canvas_length),
+        sampler=plan.sampler(),
+        num_steps=min(request.steps or model.num_steps, model.num_steps),
+        quality=runtime.family.quality if request.quality is None else request.quality,
+        generator=seeded(request.seed, index),
+    )
+
+
 def hear_guide(rows: list[Row], results: list[Result]) -> Generator[Work, list[Result], None]:
     """Tells every row what the supervisor says of its proposals, where there is one."""
     questions = [row.question(result) for row, result in zip(rows, results, strict=True)]
@@ -123,12 +158,12 @@ def ask(passes: list[Pass], event: StepEvent | None = None) -> Work:
     return Work(passes, sum(len(step.ids) for step in passes), event)
 
 
-def show(row: Row, step: int) -> StepEvent:
+def show(row: Row | UniformRow, step: int) -> StepEvent:
     holes = [row.canvas.state(0, hole) for hole in range(len(row.canvas.outlines))]
     return StepEvent(step=step, num_steps=max(row.num_steps, step), holes=holes)
 
 
-def answer(runtime: Runtime, rows: list[Row], num_fills: int, stats: Stats) -> InfillResponse:
+def answer(runtime: Runtime, rows: Sequence[Row | UniformRow], num_fills: int, stats: Stats) -> InfillResponse:
     """The `num_fills` surest rows, best first."""
     certainty = torch.cat([row.canvas.mean_log_confidence() for row in rows])
     best = [rows[index] for index in certainty.argsort(descending=True, stable=True).tolist()[:num_fills]]
@@ -173,6 +208,8 @@ def check_variants(runtime: Runtime, sampler: Sampler, policy: LengthPolicy, cac
     if sampler.needs_guide and runtime.guide is None:
         message = "this sampler needs a supervisor, and the engine has none"
         raise RequestError(ErrorCode.BAD_REQUEST, message, "start the engine with --guide, or leave the sampler out")
+    if family.attention == "canvas":
+        check_sampler(sampler)
     if sampler.needs_support and family.logit_shift:
         message = f"this sampler needs scores that are not shifted, and those of {family.name!r} are"
         raise RequestError(ErrorCode.BAD_REQUEST, message, next_step)
@@ -217,7 +254,7 @@ def encode_context(
     known = runtime.contexts.get(key) if keeps else None
     if known is not None:
         return known, True, 0
-    sequence = Sequence.of(plan.context_ids, torch.arange(0), layout, family.attention, 0, 0)
+    sequence = TokenSequence.of(plan.context_ids, torch.arange(0), layout, family.attention, 0, 0)
     positions = sequence.for_heads(sequence.positions, config.transformer.num_heads)
     (result,) = yield ask([Pass(plan.context_ids, positions, wanted=layout.edges.flatten(), keeps=True)])
     assert result.own is not None
@@ -242,6 +279,9 @@ def choose_lengths(
             canvases = search.send(confidences)  # type: ignore[arg-type]
         except StopIteration as stop:
             return stop.value, forwards
+        if runtime.family.attention == "canvas":
+            message = "this length policy asks how sure a model is of its masks, and this one has none"
+            raise RequestError(ErrorCode.BAD_REQUEST, message, "leave it out to take the model's own")
         rows = [trial_row(runtime, plan, lengths, context) for lengths in canvases]
         passes = [row.open_pass() for row in rows]
         results = yield ask(passes)
@@ -289,20 +329,8 @@ def make_row(
     index: int,
 ) -> Row:
     """Alternative number `index` of a request. Raises RequestError."""
-    family, config = runtime.family, runtime.loaded.config
-    lay_out, holes = plan.lay_out(runtime), plan.outline.holes
-    totals = [sum(hole) + outline.num_anchored for hole, outline in zip(lengths, holes, strict=True)]
-    canvas = lay_canvas(
-        holes,
-        lengths,
-        lay_out(totals),
-        runtime.vocabulary,
-        mask_id=runtime.tokens.mask_id,
-        num_rows=request.n,
-        may_delete=plan.policy.may_delete,
-        may_expand=plan.policy.may_expand,
-        max_hole=config.max_hole,
-    )
+    family = runtime.family
+    canvas = make_canvas(runtime, plan, lengths, request.n)
     sampler = plan.sampler()
     quality = family.quality if request.quality is None else request.quality
     num_masked = max(1, canvas.num_masked)
@@ -320,7 +348,7 @@ def make_row(
         canvas=canvas,
         context_ids=plan.context_ids,
         context_keys=context.keys_values if context is not None and keeps_context else None,
-        lay_out=lay_out,
+        lay_out=plan.lay_out(runtime),
         sampler=sampler,
         cache=plan.cache,
         policy=plan.policy,
@@ -331,6 +359,22 @@ def make_row(
         temperature=request.temperature or (ALTERNATIVE_TEMPERATURE if index else 0.0),
         top_p=request.top_p,
         generator=seeded(request.seed, index),
+    )
+
+
+def make_canvas(runtime: Runtime, plan: Plan, lengths: Lengths, num_rows: int) -> Canvas:
+    holes = plan.outline.holes
+    totals = [sum(hole) + outline.num_anchored for hole, outline in zip(lengths, holes, strict=True)]
+    return lay_canvas(
+        holes,
+        lengths,
+        plan.lay_out(runtime)(totals),
+        runtime.vocabulary,
+        mask_id=runtime.tokens.mask_id,
+        num_rows=num_rows,
+        may_delete=plan.policy.may_delete,
+        may_expand=plan.policy.may_expand,
+        max_hole=runtime.loaded.config.max_hole,
     )
 
 

@@ -145,8 +145,7 @@ def make_random(folder: Path, family: Family, *, config: Values | None = None) -
     values = family.example if config is None else config
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "config.json").write_text(json.dumps(dict(values), indent=2) + "\n", encoding="utf-8")
-    (folder / "tokenizer.json").write_text(json.dumps(_byte_tokenizer(family)), encoding="utf-8")
-    (folder / "tokenizer_config.json").write_text("{}\n", encoding="utf-8")
+    write_tokenizer(folder, family)
     whole = replace(family.shape(values), tied_head=values.get("tie_word_embeddings") is True)
     with torch.device("meta"):
         shapes = {name: tuple(value.shape) for name, value in Transformer(whole).state_dict().items()}
@@ -159,6 +158,12 @@ def make_random(folder: Path, family: Family, *, config: Values | None = None) -
         else:
             stored.update(zip(source.names, value if source.is_stack else [value], strict=True))
     save_file({name: value.contiguous() for name, value in stored.items()}, folder / "model.safetensors")
+
+
+def write_tokenizer(folder: Path, family: Family) -> None:
+    """One token a byte, and the family's added tokens from id 300 on."""
+    (folder / "tokenizer.json").write_text(json.dumps(_byte_tokenizer(family)), encoding="utf-8")
+    (folder / "tokenizer_config.json").write_text("{}\n", encoding="utf-8")
 
 
 def _scattered(name: str, shape: tuple[int, ...]) -> Tensor:

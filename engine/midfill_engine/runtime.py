@@ -17,6 +17,8 @@ from midfill_engine.download import fetch_checkpoint, is_hub_id
 from midfill_engine.errors import StartError
 from midfill_engine.guide import Guide, load_guide
 from midfill_engine.hub import LoadedHubModel
+from midfill_engine.models import diffusiongemma
+from midfill_engine.models.diffusiongemma import CanvasModel, CanvasPass, CanvasResult
 from midfill_engine.models.family import Family, SpecialTokens
 from midfill_engine.models.operators import Operators, choose_operators
 from midfill_engine.models.packed import Pass, Result, run_packed
@@ -28,7 +30,7 @@ WEIGHTS: Final = Path(__file__).parent / "weights"
 EXIT_NO_MODEL: Final = 3
 
 
-Loaded = LoadedModel | LoadedHubModel
+Loaded = LoadedModel | LoadedHubModel | CanvasModel
 
 
 @dataclass(frozen=True)
@@ -48,11 +50,11 @@ class Runtime:
     def of(cls, loaded: Loaded, *aliases: str, family: Family | None = None, operators: str = "torch") -> "Runtime":
         """Raises CheckpointError where a published checkpoint does not say its ids."""
         family = family or FAMILIES.find(checkpoint.FAMILY)
-        tokens = family.tokens(loaded.files) if isinstance(loaded, LoadedHubModel) else EMBEDDED_TOKENS
+        tokens = EMBEDDED_TOKENS if isinstance(loaded, LoadedModel) else family.tokens(loaded.files)
         tokenizer = loaded.tokenizer
         pieces = [tokenizer.token_bytes(index) for index in range(tokenizer.vocab_size)]
         vocabulary = Vocabulary(pieces, tokens.special_ids, tokens.delete_id, tokens.expand_id)
-        weight = loaded.model.transformer.embedding.weight
+        weight = loaded.weight if isinstance(loaded, CanvasModel) else loaded.model.transformer.embedding.weight
         chosen = choose_operators(operators, weight.device, weight.dtype)
         return cls(loaded, family, tokens, vocabulary, chosen, (loaded.config.name, *aliases))
 
@@ -104,6 +106,17 @@ class Runtime:
         return hashlib.sha256(self._weight[:64].float().cpu().numpy().tobytes()).hexdigest()[:16]
 
 
+class CanvasRuntime(Runtime):
+    """Of a model that another library computes: every pass by itself, so that none depends on the others."""
+
+    @property
+    def _weight(self) -> torch.Tensor:
+        return self.loaded.weight  # type: ignore[no-any-return]
+
+    def run(self, passes: list[CanvasPass]) -> list[CanvasResult]:  # type: ignore[override]
+        return [self.loaded.run(step) for step in passes]
+
+
 def known_models() -> list[str]:
     """The models that ship with the package."""
     return sorted(config.parent.name for config in WEIGHTS.glob("*/config.json"))
@@ -131,6 +144,9 @@ def open_checkpoint(
     family = find_family(files)
     if family.name == checkpoint.FAMILY:
         return Runtime.of(checkpoint.load(folder, device, dtype), name, checkpoint.FAMILY, operators=operators)
+    if family.attention == "canvas":
+        model = diffusiongemma.load(folder, device, dtype)
+        return CanvasRuntime.of(model, name, family.name, family=family)
     loaded = hub.load(folder, family, device, dtype)
     return Runtime.of(loaded, name, family.name, family=family, operators=operators)
 

@@ -55,7 +55,8 @@ def draw_request(rng: random.Random) -> InfillRequest:
             "segments": segments,
             "seed": rng.randint(0, 9),
             "temperature": rng.choice([0.0, 0.0, 0.8]),
-            "quality": rng.choice([None, 0.0, 0.0]),
+            "quality": rng.choice([None, 0.0]),
+            "steps": rng.choice([1, 2, 4, 8, None]),
             "n": rng.choice([1, 1, 1, 2]),
             "document": rng.choice([None, "a.py", "b.py"]),
         }

@@ -8,7 +8,7 @@ from midfill_engine.checkpoint_files import CheckpointFiles
 from midfill_engine.models.layout import Layout, lay_in_a_row
 from midfill_engine.models.transformer import TransformerConfig
 
-Attention = Literal["context_frozen", "bidirectional", "block_causal"]
+Attention = Literal["context_frozen", "bidirectional", "block_causal", "canvas"]
 Pieces = list[list[int]]
 Values = Mapping[str, Any]  # a checkpoint's config.json
 
@@ -46,7 +46,8 @@ class Family:
     """`shape` and `tensors` read a checkpoint of the family: its config.json, and its tensors' names by ours.
 
     `attention` says who sees whom: with `context_frozen` context positions see context only, with `block_causal` a
-    position sees its own block of `block_size` and all before. `logit_shift` is 1 where the scores of a position stand
+    position sees its own block of `block_size` and all before, with `canvas` the holes and what stands behind them see
+    all and the text before sees itself causally. `logit_shift` is 1 where the scores of a position stand
     one position earlier. `heals` says whether white space at a hole's edges moves into it, as in training;
     `copies` says whether what the document repeats is mixed into the model's choices;
     `shows_deleted` whether a settled deletion that stays in the canvas is shown as it is, or masked. `quality` is the

@@ -6,6 +6,7 @@ from midfill_engine.checkpoint_files import CheckpointError, CheckpointFiles
 from midfill_engine.models import embedded
 from midfill_engine.models.coda import CODA
 from midfill_engine.models.diffucoder import DIFFUCODER
+from midfill_engine.models.diffusiongemma import DIFFUSION_GEMMA
 from midfill_engine.models.dream import DREAM
 from midfill_engine.models.dreamon import DREAMON
 from midfill_engine.models.family import Family, SpecialTokens
@@ -60,6 +61,7 @@ _ALL: Final = (
     STABLE_DIFFCODER,
     FAST_DLLM2,
     LLADA2,
+    DIFFUSION_GEMMA,
 )
 FAMILIES: Final = Registry("model family", {family.name: family for family in _ALL})
 

@@ -1,0 +1,191 @@
+"""DiffusionGemma: causal context, a canvas of 256 tokens that sees it and itself, noise instead of a mask token.
+
+Its transformer is the transformers library's own class (`DiffusionGemmaForBlockDiffusion`, 5.8 and later), made from
+config.json and given the safetensors' values: nothing else of the checkpoint is opened. Its scores stand in place.
+"""
+
+import json
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Final
+
+import torch
+from torch import Tensor, nn
+
+from midfill_engine.checkpoint_files import CheckpointError, CheckpointFiles
+from midfill_engine.hub import HubConfig, write_tokenizer
+from midfill_engine.hub_tokenizer import HubTokenizer
+from midfill_engine.models.family import Family, KnownModel, SpecialTokens, Values
+from midfill_engine.models.shapes import TINY, read_specials
+from midfill_engine.models.transformer import TransformerConfig
+
+DEFAULTS: Final = {"max_denoising_steps": 48, "t_min": 0.4, "t_max": 0.8, "confidence_threshold": 0.005}
+_TEXT: Final = {
+    **{key: TINY[key] for key in ("vocab_size", "hidden_size", "intermediate_size", "num_attention_heads")},
+    **{"num_key_value_heads": 2, "num_hidden_layers": 3, "head_dim": 16, "global_head_dim": 32},
+    "layer_types": ["sliding_attention", "sliding_attention", "full_attention"],
+    **{"sliding_window": 16, "num_experts": 4, "top_k_experts": 2, "moe_intermediate_size": 32},
+    **{"pad_token_id": 300, "eos_token_id": 301, "bos_token_id": 302, "max_position_embeddings": 2048},
+}
+_VISION: Final = {
+    **{"model_type": "gemma4_vision", "hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1},
+    **{"num_attention_heads": 1, "num_key_value_heads": 1, "head_dim": 16},
+    **{"patch_size": 4, "pooling_kernel_size": 2, "position_embedding_size": 16},
+}
+
+
+def read_tokens(files: CheckpointFiles) -> SpecialTokens:
+    """There is no mask: -1. What config.json says of text stands in `text_config`."""
+    text = files.config.get("text_config") or {}
+    eos = text.get("eos_token_id")
+    bos, eos, pad = text.get("bos_token_id"), eos[0] if isinstance(eos, list) else eos, text.get("pad_token_id")
+    if bos is None or eos is None:
+        raise CheckpointError(f"The checkpoint at {files.folder} does not say which ids its bos and eos tokens have.")
+    named = read_specials(files, bos).special_ids
+    specials = tuple(sorted({*named, eos, *([] if pad is None else [pad])}))
+    return SpecialTokens(mask_id=-1, special_ids=specials, opening=lambda tag: [bos], closing=(eos,))
+
+
+def read_shape(config: Values) -> TransformerConfig:
+    """For sizes only: the class of the library computes."""
+    text = config["text_config"]
+    return TransformerConfig(
+        vocab_size=text["vocab_size"],
+        dim=text["hidden_size"],
+        num_layers=text["num_hidden_layers"],
+        num_heads=text["num_attention_heads"],
+        num_kv_heads=text["num_key_value_heads"],
+        head_dim=text.get("global_head_dim") or text["head_dim"],
+        mlp_dim=text["intermediate_size"],
+    )
+
+
+DIFFUSION_GEMMA: Final = Family(
+    name="diffusion-gemma",
+    attention="canvas",
+    logit_shift=0,
+    shape=read_shape,
+    tensors={},
+    tokens=read_tokens,
+    sampler="entropy-bound",
+    lengths="candidates",
+    quality=13 / 15,  # the checkpoint's entropy bound of 0.1 nats
+    context_window=8192,
+    model_types=("diffusion_gemma",),
+    example={"model_type": "diffusion_gemma", "canvas_length": 64, "text_config": _TEXT, "vision_config": _VISION},
+    added_tokens=("<pad>", "<eos>", "<bos>"),
+    known=(KnownModel("google/diffusiongemma-26B-A4B-it", 26, "see its page"),),
+)
+
+
+@dataclass(frozen=True)
+class CanvasPass:
+    """Rows to compute: with `past` None the context's `ids`, to be kept; else a canvas [T] over that context.
+
+    `scores` [T, V] are those of the step before, which the model is shown (self-conditioning).
+    """
+
+    ids: Tensor
+    past: Any = None
+    scores: Tensor | None = None
+
+
+@dataclass(frozen=True)
+class CanvasResult:
+    """`scores` [T, V] in fp32 of a canvas, `past` of a context."""
+
+    scores: Tensor | None
+    past: Any
+
+
+@dataclass(frozen=True)
+class CanvasModel:
+    """`num_steps`, temperatures and the entropy to stop at are the checkpoint's generation settings."""
+
+    model: Any
+    tokenizer: HubTokenizer
+    config: HubConfig
+    parameters: int
+    files: CheckpointFiles
+    canvas_length: int
+    num_steps: int
+    t_min: float
+    t_max: float
+    stop_entropy: float
+
+    @property
+    def weight(self) -> Tensor:
+        return self.model.model.decoder.embed_tokens.weight  # type: ignore[no-any-return]
+
+    @torch.inference_mode()
+    def run(self, step: CanvasPass) -> CanvasResult:
+        ids = step.ids.to(self.weight.device)[None]
+        if step.past is None:
+            return CanvasResult(None, self.model.model.encoder(input_ids=ids).past_key_values)
+        shown = None if step.scores is None else step.scores[None].to(self.weight.dtype)
+        found = self.model(past_key_values=step.past, decoder_input_ids=ids, self_conditioning_logits=shown)
+        return CanvasResult(found.logits[0].float(), None)
+
+    def temperature(self, step: int) -> float:
+        """Of step 1 to `num_steps`: from `t_max` down towards `t_min`."""
+        return self.t_min + (self.t_max - self.t_min) * (self.num_steps - step + 1) / self.num_steps
+
+
+def load(folder: Path, device: torch.device | str = "cpu", dtype: torch.dtype = torch.float32) -> CanvasModel:
+    """Raises CheckpointError."""
+    files = CheckpointFiles(folder)
+    try:
+        shape = read_shape(files.config)
+        model = _build(files.config, files.read(list(files.shards)), dtype)
+        settings = {key: type(value)(files.generation.get(key) or value) for key, value in DEFAULTS.items()}
+    except (KeyError, TypeError, ValueError, RuntimeError) as error:
+        if isinstance(error, CheckpointError):
+            raise
+        raise CheckpointError(f"The checkpoint at {folder} is no DiffusionGemma: {error!r}.") from error
+    model = model.to(device).eval().requires_grad_(False)
+    canvas_length = int(files.config.get("canvas_length") or 256)
+    max_context = DIFFUSION_GEMMA.context_window - canvas_length
+    return CanvasModel(
+        model=model,
+        tokenizer=HubTokenizer(files, shape.vocab_size),
+        config=HubConfig(shape, folder.name, max_context, canvas_length // 2),
+        parameters=sum(part.numel() for part in model.parameters()),
+        files=files,
+        canvas_length=canvas_length,
+        num_steps=int(settings["max_denoising_steps"]),
+        t_min=settings["t_min"],
+        t_max=settings["t_max"],
+        stop_entropy=settings["confidence_threshold"],
+    )
+
+
+def _library() -> tuple[Any, Any]:
+    """The library's configuration and model classes. Raises CheckpointError where they are not installed."""
+    try:
+        library = import_module("transformers")  # not among the dependencies: only this family needs it
+        return library.DiffusionGemmaConfig, library.DiffusionGemmaForBlockDiffusion
+    except (ImportError, AttributeError) as error:
+        message = "DiffusionGemma needs the transformers library, 5.8 or later: pip install 'transformers>=5.8'."
+        raise CheckpointError(message) from error
+
+
+def _build(config: Values, tensors: dict[str, Tensor], dtype: torch.dtype) -> nn.Module:
+    config_class, model_class = _library()
+    known = {key: value for key, value in config.items() if key not in ("auto_map", "quantization_config")}
+    # Without a folder the library opens no file of it, generation_config.json with its class names among them.
+    return model_class.from_pretrained(None, config=config_class(**known), state_dict=tensors, dtype=dtype)  # type: ignore[no-any-return]
+
+
+def make_random(folder: Path) -> None:
+    """Writes a tiny checkpoint in the published format; the library draws the weights."""
+    config_class, model_class = _library()
+    folder.mkdir(parents=True, exist_ok=True)
+    torch.manual_seed(0)
+    model = model_class(config_class(**DIFFUSION_GEMMA.example))
+    with torch.no_grad():  # drawn for training, they say nearly the same of every token
+        for name, value in model.named_parameters():
+            value.mul_(20.0 if value.dim() > 1 and "norm" not in name else 1.0)
+    model.save_pretrained(folder)
+    (folder / "config.json").write_text(json.dumps(DIFFUSION_GEMMA.example, indent=2) + "\n", encoding="utf-8")
+    write_tokenizer(folder, DIFFUSION_GEMMA)
