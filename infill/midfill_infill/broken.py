@@ -38,8 +38,9 @@ def find_functions(document: Document) -> tuple[Function, ...]:
 def find_own(document: Document, hole: Hole) -> Function | None:
     """The function that a body hole is the inside of."""
     start = document.to_source(hole.start_byte)
-    named = (f for f in find_functions(document) if f.name == hole.name and f.head < start)
-    return max(named, key=lambda function: function.head, default=None) if hole.is_body else None
+    if not hole.is_body:
+        return None
+    return next((f for f in reversed(find_functions(document)) if f.head < start and f.name == hole.name), None)
 
 
 def _is_text(sound: Iterable[Function], head: int) -> bool:

@@ -150,13 +150,16 @@ class EngineClient:
             if response.status_code in (429, 503) and "retry-after" in response.headers and busy_waits:
                 raise _Busy(_retry_after_s(response))
             self._check(response)
+            answer: InfillResponse | None = None
             for event in EventSource(response).iter_sse():
                 message = _parse_event(event)
-                if message is not None:
-                    yield message
                 if isinstance(message, InfillResponse):
-                    return
-            raise self._gone("ended in the middle of the fill")
+                    answer = message  # the stream is read to its end: the next fill takes the same connection
+                elif message is not None:
+                    yield message
+            if answer is None:
+                raise self._gone("ended in the middle of the fill")
+            yield answer
 
     def _ask_mercury(self, request: InfillRequest) -> InfillResponse:
         """All holes, one request after the other."""

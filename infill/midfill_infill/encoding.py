@@ -64,13 +64,14 @@ def encode(text: str, encoding: str) -> bytes:
 
 def to_source(text: str) -> bytes:
     r"""UTF-8 for the parser, which knows no lone `\r` as a line end and no undecodable byte: one byte for each."""
-    visible = _SURROGATES.sub("?", text)
-    return re.sub(r"\r(?!\n)", "\n", visible).encode("utf-8")
+    visible = text if text.isascii() else _SURROGATES.sub("?", text)
+    return (re.sub(r"\r(?!\n)", "\n", visible) if "\r" in text else visible).encode("utf-8")
 
 
 def to_visible(text: str) -> str:
     r"""The text as a model reads it: every line end is `\n`, undecodable bytes are U+FFFD."""
-    return _SURROGATES.sub("\ufffd", text.replace("\r\n", "\n").replace("\r", "\n"))
+    visible = text.replace("\r\n", "\n").replace("\r", "\n")
+    return visible if text.isascii() else _SURROGATES.sub("\ufffd", visible)
 
 
 @dataclass(frozen=True)

@@ -34,10 +34,13 @@ def find_exclusion(path: Path, listed: Sequence[str] = ()) -> str | None:
 
 
 def _stamp(path: str) -> tuple[int, ...]:
-    """What changes whenever git's answer may: the times of all files that can have a say, -1 for those that are not."""
+    """What changes whenever git's answer may: the times of all files that have a say, up to the repository's root."""
     stamps = []
     while (folder := os.path.dirname(path)) != path:
-        stamps += [_time_ns(f"{folder}/{name}") for name in (".gitignore", ".git", ".git/info/exclude")]
+        stamps += [_time_ns(f"{folder}/.gitignore"), _time_ns(f"{folder}/.git")]
+        if stamps[-1] >= 0:
+            stamps.append(_time_ns(f"{folder}/.git/info/exclude"))
+            break
         path = folder
     return tuple(stamps)
 
@@ -45,7 +48,7 @@ def _stamp(path: str) -> tuple[int, ...]:
 def _time_ns(path: str) -> int:
     try:
         return os.stat(path).st_mtime_ns
-    except OSError:
+    except OSError:  # there is none
         return -1
 
 

@@ -3,10 +3,11 @@
 import math
 import re
 import threading
-from collections import Counter, OrderedDict
+from collections import OrderedDict, defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
+from heapq import nlargest
 from typing import Final
 
 CHUNK_LINES: Final = 24
@@ -17,7 +18,7 @@ MAX_CHUNKS: Final = 8
 _IDENTIFIER = re.compile(r"[^\W\d]\w{2,}")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Chunk:
     """Neighbouring lines of one file."""
 
@@ -34,7 +35,7 @@ class Ring:
 
     def __init__(self) -> None:
         self._files: OrderedDict[str, tuple[object, tuple[Chunk, ...]]] = OrderedDict()
-        self._counts: Counter[str] = Counter()
+        self._holders: defaultdict[str, dict[Chunk, None]] = defaultdict(dict)
         self._lock = threading.Lock()
 
     def put(self, name: str, version: object, text: str) -> None:
@@ -43,37 +44,37 @@ class Ring:
             known = self._files.pop(name, None)
             chunks = known[1] if known and known[0] == version else tuple(_cut(name, text[:MAX_FILE_CHARS]))
             if known is None or known[1] is not chunks:
-                self._count(known[1] if known else (), -1)
-                self._count(chunks, 1)
+                self._remove(known[1] if known else ())
+                for chunk in chunks:
+                    for word in chunk.words:
+                        self._holders[word][chunk] = None
             self._files[name] = version, chunks
             while len(self._files) > MAX_FILES:
-                self._count(self._files.popitem(last=False)[1][1], -1)
+                self._remove(self._files.popitem(last=False)[1][1])
 
     def drop(self, name: str) -> None:
         with self._lock:
-            self._count(self._files.pop(name, (None, ()))[1], -1)
+            self._remove(self._files.pop(name, (None, ()))[1])
 
-    def _count(self, chunks: Iterable[Chunk], sign: int) -> None:
+    def _remove(self, chunks: Iterable[Chunk]) -> None:
         for chunk in chunks:
             for word in chunk.words:
-                self._counts[word] += sign
-                if not self._counts[word]:
-                    del self._counts[word]
+                self._holders[word].pop(chunk)
+                if not self._holders[word]:
+                    del self._holders[word]
 
     def pick(self, name: str, near: str) -> tuple[str, ...]:
         """The chunks of other files that share the rarest identifiers with `near`, the best first; at most 8."""
+        scores: defaultdict[Chunk, float] = defaultdict(float)
         with self._lock:
-            chunks = [chunk for other, (_, held) in self._files.items() if other != name for chunk in held]
-            own = Counter(word for chunk in self._files.get(name, (None, ()))[1] for word in chunk.words)
-            counts = {word: self._counts[word] - own[word] for word in frozenset(_IDENTIFIER.findall(near))}
-        rarity = {word: math.log(1 + len(chunks) / count) for word, count in counts.items() if count}
-        scored = [(_score(chunk, rarity), chunk) for chunk in chunks]
-        ranked = sorted((pair for pair in scored if pair[0] > 0), key=lambda pair: -pair[0])
-        return tuple(chunk.text for _, chunk in ranked[:MAX_CHUNKS])
-
-
-def _score(chunk: Chunk, rarity: dict[str, float]) -> float:
-    return sum(rarity[word] for word in chunk.words & rarity.keys()) / math.sqrt(1 + len(chunk.words))
+            num_chunks = sum(len(held) for other, (_, held) in self._files.items() if other != name)
+            for word in dict.fromkeys(_IDENTIFIER.findall(near)):
+                holders = [chunk for chunk in self._holders.get(word, ()) if chunk.name != name]
+                rarity = math.log(1 + num_chunks / len(holders)) if holders else 0.0
+                for chunk in holders:
+                    scores[chunk] += rarity
+        ranked = nlargest(MAX_CHUNKS, scores, key=lambda chunk: scores[chunk] / math.sqrt(1 + len(chunk.words)))
+        return tuple(chunk.text for chunk in ranked)
 
 
 def _cut(name: str, text: str) -> Iterable[Chunk]:

@@ -1,5 +1,6 @@
 """All fills of the server: those that run, those that are pending, ghost text, and what the status says of them."""
 
+import asyncio
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor
 from contextlib import contextmanager
@@ -19,13 +20,15 @@ from midfill_lsp.pending import Pending, PendingFills, PendingHole
 from midfill_lsp.results import describe_placed, make_result
 from midfill_lsp.settings import Settings
 from midfill_lsp.text import SyncedDocument, SyncedWorkspace, Text
-from midfill_lsp.views import find_path, take_view
+from midfill_lsp.views import find_path, read_ahead, take_view
 
 if TYPE_CHECKING:
     from midfill_lsp.server import MidfillServer
 
 SHORTER, LONGER = 0.6, 1.6
 NEAR_CHARS = 2000
+REST_S = 0.1
+TELL_S = 0.02
 
 
 class Fills:
@@ -40,6 +43,8 @@ class Fills:
         self._backoff = Backoff()
         self._num_busy = 0
         self._error: str | None = None
+        self._rest: asyncio.TimerHandle | None = None
+        self._telling: asyncio.TimerHandle | None = None
 
     async def fill(self, params: FillParams, before: tuple[PendingHole, ...] = ()) -> FillResult:
         """Raises MidfillError, FillFailed, JsonRpcContentModified, JsonRpcInvalidParams."""
@@ -149,11 +154,21 @@ class Fills:
         return self._pending.of(document) if isinstance(document, SyncedDocument) else []
 
     def follow(self, uri: str) -> None:
-        """A document changed."""
+        """A document was opened or changed."""
         document = self._workspace.open_document(uri)
-        if document is not None and self._pending.of(document):
+        if document is None:
+            return
+        if self._pending.of(document):
             self._pending.follow(document)
             self._refresh_lenses()
+        if self._rest:
+            self._rest.cancel()
+        self._rest = asyncio.get_running_loop().call_later(REST_S, self._read, document)
+
+    def _read(self, document: SyncedDocument) -> None:
+        """Has a document at rest read in a thread: the next fill of it finds what it needs."""
+        if document.version is not None and not self.find_exclusion(document.uri):
+            self._executor.submit(read_ahead, take_view(self._workspace, document))
 
     def forget(self, uri: str) -> None:
         """A document was closed."""
@@ -197,7 +212,8 @@ class Fills:
     def _watch(self) -> Iterator[None]:
         """Keeps the status while a fill runs."""
         self._num_busy += 1
-        self._tell_status()
+        # Behind what is more urgent.
+        self._telling = asyncio.get_running_loop().call_later(TELL_S, self._tell_status)
         try:
             yield
             self._error = None
@@ -212,6 +228,8 @@ class Fills:
             self._tell_status()
 
     def _tell_status(self) -> None:
+        if self._telling:
+            self._telling.cancel()
         told = self._server.client_capabilities.experimental
         if getattr(told, "midfill", None) or (isinstance(told, dict) and told.get("midfill")):
             self._server.protocol.notify("midfill/didChangeStatus", self.status().to_json())

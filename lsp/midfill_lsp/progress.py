@@ -17,17 +17,32 @@ from midfill_lsp.text import to_units
 MIN_INTERVAL_S = 0.1
 PREVIEWS_PER_S = 15
 CREATE_TIMEOUT_S = 2.0
+REST_S = 0.03
 
 
 class FillProgress:
-    """Work-done progress of one fill; says nothing where the client has no token for it. For the event loop only."""
+    """Work-done progress of one fill; says nothing while the client has no token for it. For the event loop only."""
 
-    def __init__(self, server: LanguageServer, token: int | str | None) -> None:
-        self._server = server
-        self._token = token
+    def __init__(self, server: LanguageServer, title: str) -> None:
+        self._server, self._title = server, title
+        self._token: int | str | None = None
         self._reported_s = 0.0
         self._masked_at_start = 0
         self._percentage = 0
+
+    def begin(self, token: int | str, task: asyncio.Task[object]) -> None:
+        """Shows it under a token that the client knows; its cancel button cancels `task`."""
+        self._token = token
+        begin = types.WorkDoneProgressBegin(title=self._title, cancellable=True, percentage=0)
+        self._server.work_done_progress.begin(token, begin)
+        loop = asyncio.get_running_loop()
+        cancelled = self._server.work_done_progress.tokens[token]
+        cancelled.add_done_callback(lambda done: done.cancelled() and loop.call_soon(task.cancel))
+
+    def end(self, message: str) -> None:
+        if self._token is not None:
+            self._server.work_done_progress.tokens.pop(self._token, None)
+            self._server.work_done_progress.end(self._token, types.WorkDoneProgressEnd(message=message))
 
     def say(self, phrase: str) -> None:
         self._report(types.WorkDoneProgressReport(message=phrase))
@@ -86,19 +101,21 @@ class PreviewSender:
 
 @asynccontextmanager
 async def show_progress(server: LanguageServer, token: int | str | None, title: str) -> AsyncIterator[FillProgress]:
-    """Begins and ends the progress; the client's cancel cancels the current task. `token` is the client's, if any."""
-    token = await _create_token(server) if token is None else token
-    if token is None:
-        yield FillProgress(server, None)
-        return
-    loop, task, tokens = asyncio.get_running_loop(), asyncio.current_task(), server.work_done_progress.tokens
+    """Begins and ends the progress; the client's cancel cancels the current task. `token` is the client's, if any.
+
+    A client is asked for a token when the fill is on its way.
+    """
+    progress, task = FillProgress(server, title), asyncio.current_task()
     assert task is not None
-    begin = types.WorkDoneProgressBegin(title=title, cancellable=True, percentage=0)
-    server.work_done_progress.begin(token, begin)
-    tokens[token].add_done_callback(lambda done: done.cancelled() and loop.call_soon(task.cancel))
+    asking: asyncio.Task[None] | None = None
+    window = server.client_capabilities.window
+    if token is not None:
+        progress.begin(token, task)
+    elif window and window.work_done_progress:
+        asking = asyncio.create_task(_begin_when_granted(server, progress, task))
     message = "done"
     try:
-        yield FillProgress(server, token)
+        yield progress
     except asyncio.CancelledError:
         message = "cancelled"
         raise
@@ -106,17 +123,16 @@ async def show_progress(server: LanguageServer, token: int | str | None, title: 
         message = "failed"
         raise
     finally:
-        tokens.pop(token, None)
-        server.work_done_progress.end(token, types.WorkDoneProgressEnd(message=message))
+        if asking is not None:
+            asking.cancel()
+        progress.end(message)
 
 
-async def _create_token(server: LanguageServer) -> str | None:
-    window = server.client_capabilities.window
-    if window is None or not window.work_done_progress:
-        return None
+async def _begin_when_granted(server: LanguageServer, progress: FillProgress, task: asyncio.Task[object]) -> None:
+    await asyncio.sleep(REST_S)
     token = str(uuid.uuid4())
     try:
         await asyncio.wait_for(server.work_done_progress.create_async(token), CREATE_TIMEOUT_S)
     except (JsonRpcException, TimeoutError):
-        return None
-    return token
+        return
+    progress.begin(token, task)

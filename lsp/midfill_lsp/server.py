@@ -55,6 +55,7 @@ class MidfillServer(LanguageServer):
         self.feature(types.INITIALIZED)(_ask_for_settings)
         self.feature(types.WORKSPACE_DID_CHANGE_CONFIGURATION)(_change_settings)
         self.feature(types.WORKSPACE_DID_CHANGE_WORKSPACE_FOLDERS)(_ask_for_settings)
+        self.feature(types.TEXT_DOCUMENT_DID_OPEN)(_follow_changes)
         self.feature(types.TEXT_DOCUMENT_DID_CHANGE)(_follow_changes)
         self.feature(types.NOTEBOOK_DOCUMENT_DID_CHANGE)(_follow_cells)
         self.feature(types.TEXT_DOCUMENT_DID_CLOSE)(_forget)
@@ -190,7 +191,9 @@ async def _change_settings(ls: MidfillServer, params: types.DidChangeConfigurati
         await _ask_for_settings(ls, params)
 
 
-def _follow_changes(ls: MidfillServer, params: types.DidChangeTextDocumentParams) -> None:
+def _follow_changes(
+    ls: MidfillServer, params: types.DidOpenTextDocumentParams | types.DidChangeTextDocumentParams
+) -> None:
     ls.fills.follow(params.text_document.uri)
 
 

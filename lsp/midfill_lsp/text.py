@@ -36,6 +36,8 @@ class Text:
 
     @cached_property
     def line_starts(self) -> list[int]:
+        if "\r" not in self.source:  # five times as fast
+            return [0, *accumulate(len(line) + 1 for line in self.source.split("\n")[:-1])]
         return [0, *(match.end() for match in _LINE_END.finditer(self.source))]
 
     def line(self, number: int) -> str:

@@ -1,16 +1,20 @@
 """A document as `infill` sees it: alone, or as a cell among the cells of its notebook. Finds the holes in it."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 
 from lsprotocol import types
 from pygls.uris import to_fs_path
 
 from midfill_infill import holes
+from midfill_infill.broken import find_functions
 from midfill_infill.document import Document
 from midfill_infill.errors import MidfillError
 from midfill_infill.languages import REGISTRY
+from midfill_infill.lines import find_indent_unit
 from midfill_infill.reroll import put_drafts
 from midfill_infill.spans import Hole
 from midfill_lsp.messages import Draft, What
@@ -31,6 +35,7 @@ class View:
     before: str = ""
     after: str = ""
 
+    @lru_cache(maxsize=8)  # noqa: B019 - a handful of views is all that it holds
     def read(self) -> Document:
         """Raises MidfillError for what is no source text or too large."""
         language = _LANGUAGE_IDS.get(self.language_id or "", self.language_id)
@@ -64,6 +69,14 @@ def take_view(workspace: SyncedWorkspace, synced: SyncedDocument) -> View:
     return View(
         synced.uri, synced.language_id, synced.text, joined_before, "".join(_BETWEEN_CELLS + text for text in after[1:])
     )
+
+
+def read_ahead(view: View) -> None:
+    """Works out what a fill will ask of a document; `infill` remembers it. For a worker thread."""
+    with suppress(MidfillError):
+        document = view.read()
+        find_functions(document)
+        find_indent_unit(document.lines)
 
 
 def find_path(uri: str) -> Path | None:

@@ -64,7 +64,7 @@ async def body_command(editor: Editor, buffer: Buffer) -> types.Command:
 
 
 async def test_a_killed_engine_is_told_and_the_next_fill_works(start: Start, runtime: Path, checkpoint: Path) -> None:
-    editor, buffer = await start_real(start, runtime, model=str(checkpoint), maxHoleTokens=512)
+    editor, buffer = await start_real(start, runtime, model=str(checkpoint), maxHoleTokens=512, seed=1)
     fill = asyncio.ensure_future(editor.run(await body_command(editor, buffer)))
     while not any("settled" in value.get("message", "") for value in editor.seen.progress):
         await asyncio.sleep(0.005)
