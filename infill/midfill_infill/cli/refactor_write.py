@@ -75,10 +75,12 @@ def apply_command(
             chosen = [journal.hole(number) for number in hole] if hole else list(journal.holes_in(State.ACCEPTED))
             report = writer.apply(chosen, is_git=place.git_dir is not None)
             left, funnel = journal.counts().get(State.GENERATED, 0), journal.funnel()
-        done = plural(report.count(State.APPLIED), "hole")
-        say(f"{done} written in {plural(report.num_files, 'file')}; `midfill refactor undo` takes them back")
+        done = f"{plural(report.count(State.APPLIED), 'hole')} written in {plural(report.num_files, 'file')}"
+        say(done + ("; `midfill refactor undo` takes them back" if report.num_files else ""))
         say(f"of the run: {funnel}")
-        if left and not report.holes:
+        if left and take_all:
+            say(f"{plural(left, 'fill')} left out, with syntax errors of their own: see `midfill refactor review`")
+        elif left and not report.holes:
             say(f"{plural(left, 'fill')} not reviewed yet: run `midfill refactor review`, or `apply --all`")
         tell(report.troubles)
         if verify is not None and verified.verdict.guilty:
