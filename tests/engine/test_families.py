@@ -12,11 +12,12 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from tests.engine.test_denoise import run
+from tests.engine.test_packed import run_together
 
 from midfill_engine import hub
 from midfill_engine.caches import CACHES
 from midfill_engine.checkpoint_files import CheckpointError, CheckpointFiles
-from midfill_engine.denoise import denoise
+from midfill_engine.denoise import denoise, open_fill
 from midfill_engine.errors import RequestError
 from midfill_engine.hub_tokenizer import HubTokenizer
 from midfill_engine.models.choice import Chosen
@@ -26,7 +27,7 @@ from midfill_engine.runtime import Runtime, load_runtime
 from midfill_engine.samplers import SAMPLERS, Decision, StepState
 from midfill_engine.samplers.threshold import Threshold
 from midfill_engine.shift import ShiftTest, measure_shift, warn_of_shift
-from midfill_engine.wire import InfillRequest
+from midfill_engine.wire import InfillRequest, TextSegment
 
 sys.path.insert(0, str(Path(__file__).parent.parent.parent / "engine/bench"))
 import parity  # type: ignore[import-not-found]
@@ -80,6 +81,25 @@ def test_every_family_fills_what_it_is_asked(name: str, open_family: Callable[[s
         assert 2 <= response.stats.tokens <= 9
         assert all(shown.masked == 0 for shown in events[-1].holes)
         assert "steps" not in options or response.stats.steps <= 2
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_sixteen_at_once_answer_as_each_alone(name: str, open_family: Callable[[str], Runtime]) -> None:
+    """Token for token and to the last bit of every confidence, drawn or greedy, whatever the others are."""
+    runtime = open_family(name)
+    requests = [
+        ask({"max_tokens": 1 + number % 5}, steps=2, seed=number, temperature=0.8 * (number % 2))
+        for number in range(16)
+    ]
+    texts = ["x = [", "def f(a):\n    ", "(" * 40]
+    requests = [
+        request.model_copy(update={"segments": [TextSegment(text=texts[number % 3]), *request.segments[1:]]})
+        for number, request in enumerate(requests)
+    ]
+    lengths = "fixed" if runtime.family.lengths == "calibrated" else None
+    together = run_together(runtime, [open_fill(runtime, request, lengths=lengths) for request in requests])
+    for request, found in zip(requests, together, strict=True):
+        assert run(denoise(runtime, request, lengths=lengths))[1].holes == found.holes
 
 
 @pytest.mark.parametrize("name", PUBLISHED)
