@@ -133,12 +133,15 @@ def _lengths(folder: Path, pack: Path) -> None:
 def _credits(
     sources: Annotated[Path, typer.Argument(help="sources.tsv of the corpus")],
     pack: Path,
-    out: Path,
+    out: Annotated[Path, typer.Argument(help="the table to write")],
+    archives: Annotated[Path | None, typer.Option(help="folder of `sources`: write the notices, too")] = None,
 ) -> None:
-    """List the sources of a pack, with versions, licences and hashes."""
-    from training.export import write_sources
+    """List the sources of a pack, with versions, licences and hashes; NOTICES.txt beside it from their archives."""
+    from training.export import write_notices, write_sources
 
-    print(write_sources(sources, pack, out))
+    print(write_sources(sources, pack, out), "packages")
+    if archives is not None:
+        print(write_notices(archives, pack, out.with_name("NOTICES.txt")), "without a licence file")
 
 
 @app.command("evaluate")

@@ -68,6 +68,7 @@ def write_wheel(
             f"{info}/WHEEL", "Wheel-Version: 1.0\nGenerator: toy\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
         )
         wheel.writestr(f"{info}/RECORD", "")
+        wheel.writestr(f"{info}/licenses/LICENSE.txt", f"Terms of all.\n{licence}\n")
     return path
 
 
