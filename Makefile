@@ -19,7 +19,7 @@ setup: $(VENV)/.dev  ## make .venv with everything for development
 
 test: setup  ## lint, types and tests: what CI runs
 	@$(MAKE) --no-print-directory lint typecheck
-	$(BIN)/python -m pytest
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 --dist loadscope
 
 soak: setup  ## the long versions of the tests: kills, faults, histories; half an hour and more
 	$(BIN)/python -m pytest -m soak -s

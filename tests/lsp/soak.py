@@ -169,7 +169,7 @@ def _type(chance: random.Random, editor: Editor, buffer: Buffer, outside: str, n
 
 
 def kill_editors(num_kills: int, folder: Path) -> tuple[int, int]:
-    """Editors that are killed while their server works: (kills, servers left 20 s later)."""
+    """Editors that are killed while their server works: (kills, servers left a minute later)."""
     program = (
         "import subprocess, sys, json, time\n"
         f"server = subprocess.Popen({list(SCRIPTED)!r}, stdin=subprocess.PIPE, stdout=subprocess.PIPE)\n"
@@ -187,7 +187,7 @@ def kill_editors(num_kills: int, folder: Path) -> tuple[int, int]:
         editor.kill()
         editor.wait()
         editor.stdout.close()
-    deadline_s = time.monotonic() + 20
+    deadline_s = time.monotonic() + 60
     while (left := [pid for pid in pids if _is_alive(pid)]) and time.monotonic() < deadline_s:
         time.sleep(0.05)
     for pid in left:
