@@ -90,9 +90,9 @@ def test_apply_with_verify_writes_only_what_passes(root: Path) -> None:
 def test_a_review_in_a_terminal_takes_single_keys(root: Path) -> None:
     run("plan", "--stubs")
     run("generate")
-    pid, terminal = pty.fork()
-    if pid == 0:
-        os.execv(sys.executable, [sys.executable, "-m", "midfill_infill", "refactor", "review"])
+    terminal, other_end = pty.openpty()
+    words = [sys.executable, "-m", "midfill_infill", "refactor", "review"]
+    process = subprocess.Popen(words, stdin=other_end, stdout=other_end, stderr=other_end, start_new_session=True)
     said = b""
     for key in (b"y", b"b", b"?", b"n", b"y"):
         said += _read_until(terminal, b"[y,n,a,d,q,e,b,r,s,t,?] ")
@@ -100,8 +100,9 @@ def test_a_review_in_a_terminal_takes_single_keys(root: Path) -> None:
             time.sleep(0.01)  # a key that comes before the terminal gives single ones is dropped
         os.write(terminal, key)
     said += _read_until(terminal, b"0 open")
-    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    assert process.wait(30) == 0
     os.close(terminal)
+    os.close(other_end)
     assert b"another fill with another seed" in said and b"\x1b[" in said and b"1 accepted, 1 rejected, 0 open" in said
     assert json.loads(run("status", "--json").stdout)["holes"] == {"accepted": 1, "rejected": 1}
 
