@@ -38,7 +38,7 @@ export async function activate(context: vscode.ExtensionContext): Promise<void> 
     fillHoles,
     finishFill: () => run("finish"),
     acceptFill: () => run("accept"),
-    discardFill: () => run("discard"),
+    discardFill: () => cancelRunning() || run("discard"),
     rerollFill: () => run("reroll"),
     shorterFill: () => run("reroll", { length: "shorter" }),
     longerFill: () => run("reroll", { length: "longer" }),
@@ -148,6 +148,14 @@ async function run(name: string, argument: Arguments = {}): Promise<void> {
   await ask("workspace/executeCommand", uri, (previewToken) => ({
     command: `midfill.${name}`, arguments: [{ ...argument, id, ...(name === "reroll" ? { previewToken } : {}) }],
   }));
+}
+
+/** Stops what runs in the active editor; the server answers within a step. Says whether there was anything. */
+function cancelRunning(): boolean {
+  const uri = vscode.window.activeTextEditor?.document.uri.toString();
+  const found = [...running.values()].filter((fill) => fill.uri === uri);
+  found.forEach((fill) => fill.cancel.cancel());
+  return found.length > 0;
 }
 
 async function ask(method: string, uri: string, make: (token: number) => Arguments): Promise<void> {

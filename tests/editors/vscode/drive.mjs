@@ -148,6 +148,20 @@ const scenes = {
     await page.keyboard.press("Alt+Backspace");
     await until("the old text", has("return b + 1"));
   },
+  async "a running fill is cancelled, the text stays"() {
+    await goTo(8, 8);
+    await page.keyboard.press("Control+Alt+b");
+    const stop = await watchPreviews();
+    await until("a preview", async () => page.evaluate(() => window.seenPreviews.size > 0));
+    await page.keyboard.press("Alt+Backspace");
+    await until("no preview", async () => page.evaluate(() => {
+      const shown = [...document.querySelectorAll(".view-line span span")];
+      return !shown.some((span) => getComputedStyle(span, "::before").content.includes("▸"));
+    }));
+    await stop();
+    await sleep(1500);
+    if ((await text()).includes(FILL) || !(await text()).includes("return b + 1")) throw new Error("the cancelled fill went in");
+  },
   async "two holes jointly, one undo"() {
     await open("holes.py");
     await until("the source", has("second = 2"));
