@@ -109,15 +109,22 @@ def free_port() -> int:
 
 @pytest.fixture
 def vscode(tmp_path: Path) -> Iterator[tuple[str, dict[str, str]]]:
-    """A running code-server with the extension; its address and the driver's environment."""
+    """A code-server with the extension in Restricted Mode; its address and the driver's environment.
+
+    The folder's own settings name a program as the server: it must never run.
+    """
     data, extensions, folder = tmp_path / "data", tmp_path / "extensions", tmp_path / "work"
     folder.mkdir()
     for name, text in FILES.items():
         (folder / name).write_text(text, encoding="utf-8")
+    (folder / ".vscode").mkdir()
+    chosen = {"midfill.serverCommand": ["touch", str(tmp_path / "owned")], "midfill.model": "theirs"}
+    (folder / ".vscode" / "settings.json").write_text(json.dumps(chosen))
     settings = {
         "midfill.serverCommand": [*SCRIPTED], "midfill.steps": 40, "midfill.trigger": "auto",
         "telemetry.telemetryLevel": "off", "workbench.startupEditor": "none", "editor.minimap.enabled": False,
-        "security.workspace.trust.enabled": False, "files.autoSave": "off", "workbench.tips.enabled": False,
+        "security.workspace.trust.startupPrompt": "never", "security.workspace.trust.banner": "never",
+        "files.autoSave": "off", "workbench.tips.enabled": False,
         "workbench.colorTheme": "Default Dark Modern", "editor.fontSize": 14, "window.commandCenter": False,
         "extensions.ignoreRecommendations": True, "git.enabled": False, "editor.accessibilitySupport": "off",
     }  # fmt: skip
@@ -131,7 +138,7 @@ def vscode(tmp_path: Path) -> Iterator[tuple[str, dict[str, str]]]:
         [*command, "--install-extension", vsix], env=environment, check=True, timeout=100, capture_output=True
     )
     port = free_port()
-    flags = ["--auth", "none", "--disable-telemetry", "--disable-update-check", "--disable-workspace-trust"]
+    flags = ["--auth", "none", "--disable-telemetry", "--disable-update-check"]
     served = subprocess.Popen(
         [*command, *flags, "--bind-addr", f"127.0.0.1:{port}"], env=environment, start_new_session=True,
         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
@@ -164,3 +171,4 @@ def test_a_real_vscode(vscode: tuple[str, dict[str, str]], tmp_path: Path) -> No
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=240)
     print(done.stdout)
     assert done.returncode == 0, done.stdout + done.stderr
+    assert not (tmp_path / "owned").exists(), "the workspace chose a program"

@@ -88,6 +88,11 @@ async function watchPreviews() {
 }
 
 const scenes = {
+  async "the folder is not trusted, and the user's server runs"() {
+    await until("Restricted Mode", async () => (await page.textContent(".statusbar")).includes("Restricted Mode"));
+    const status = await page.textContent(".statusbar");
+    if (!status.includes("Midfill")) throw new Error(`the status bar says ${status}`);
+  },
   async "ghost text and Tab"() {
     await open("ghost.py");
     await until("the source", has("def f():"));
