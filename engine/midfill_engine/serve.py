@@ -131,7 +131,7 @@ def make_ready(state: EngineState, options: ServeOptions) -> Ready:
     from midfill_engine.shift import warn_of_shift
 
     runtime = load_runtime(options.model, options.device, options.operators, options.guide)
-    if runtime.family.name != "embedded":
+    if runtime.family.name != "embedded" and runtime.tokens.mask_id >= 0:
         warn_of_shift(runtime)
     if runtime.device.type == "cpu":
         torch.set_num_threads(choose_num_threads(runtime.loaded.parameters, torch.get_num_threads()))

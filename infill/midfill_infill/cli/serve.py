@@ -18,6 +18,7 @@ def serve_command(
     device: Annotated[DeviceName, typer.Option(help="Where the model runs.")] = "auto",
     idle_timeout_s: Annotated[float | None, typer.Option(min=0, help="End after this long without requests.")] = None,
     token_file: Annotated[Path | None, typer.Option(help="Where the bearer token is kept, with --host.")] = None,
+    guide: Annotated[str | None, typer.Option(metavar="NAME|DIR", help="A small model that supervises fills.")] = None,
 ) -> None:
     """Run an engine in the foreground. Without --socket and --host it is the one that `midfill fill` uses."""
     with report_failures():
@@ -34,6 +35,7 @@ def serve_command(
             ("--token-file", token_file),
             ("--host", host),
             ("--port", port),
+            ("--guide", guide),
         ]
         if host is None:
             settings = supervise.EngineSettings(model, device)
