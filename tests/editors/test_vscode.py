@@ -126,13 +126,14 @@ def vscode(tmp_path: Path) -> Iterator[tuple[str, dict[str, str]]]:
         "security.workspace.trust.startupPrompt": "never", "security.workspace.trust.banner": "never",
         "files.autoSave": "off", "workbench.tips.enabled": False,
         "workbench.colorTheme": "Default Dark Modern", "editor.fontSize": 14, "window.commandCenter": False,
-        "extensions.ignoreRecommendations": True, "git.enabled": False, "editor.accessibilitySupport": "off",
+        "extensions.ignoreRecommendations": True, "terminal.integrated.gpuAcceleration": "off",
+        "git.enabled": False, "editor.accessibilitySupport": "off",
     }  # fmt: skip
     (data / "User").mkdir(parents=True)
     (data / "User" / "settings.json").write_text(json.dumps(settings))
     command = [str(CODE_SERVER / "node_modules" / ".bin" / "code-server"), "--user-data-dir", str(data)]
     command += ["--extensions-dir", str(extensions)]
-    environment = server_environment(HOME=str(tmp_path))
+    environment = server_environment(HOME=str(tmp_path), PATH=f"{Path(sys.executable).parent}:{os.environ['PATH']}")
     vsix = str(EXTENSION / "dist" / "midfill.vsix")
     subprocess.run(
         [*command, "--install-extension", vsix], env=environment, check=True, timeout=100, capture_output=True

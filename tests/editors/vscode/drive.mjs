@@ -195,6 +195,24 @@ const scenes = {
     await page.click(".bulk-edit-panel .monaco-button:has-text('Apply')");
     await until("the ticked fill alone", async () => (await text()).includes("def f(): ...") && (await text()).split(FILL).length === 2);
   },
+  async "the walkthrough"() {
+    await palette("Welcome: Open Walkthrough...");
+    await sleep(300);
+    await page.keyboard.type("Fill gaps");
+    await until("the walkthrough in the list", async () => (await page.textContent(".quick-input-list .monaco-list-row.focused")).includes("Fill gaps in code"));
+    await page.keyboard.press("Enter");
+    await until("its steps", async () => {
+      const shown = await page.textContent(".gettingStartedContainer");
+      return ["Install the server", "Fill a function body", "Fill several holes jointly"].every((step) => shown.includes(step));
+    });
+    await shot("vscode-walkthrough");
+  },
+  async "the doctor runs in a terminal"() {
+    await palette("Midfill: Doctor");
+    await until("the terminal", async () => (await page.textContent(".xterm-rows")).replaceAll("\u00a0", " ").includes("midfill doctor"));
+    await shot("vscode-doctor");
+    await page.keyboard.press("Control+j");
+  },
   async "an engine that dies midway is a message, and the text stays"() {
     await open("dies.py");
     await until("the source", has("return b"));
