@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.refactor.trees import GIT_USER, init_git
 from tests.refactor.workers import ScriptedWorkers
@@ -213,6 +213,21 @@ def test_a_run_stands_only_when_its_plan_is_whole(tmp_path: Path, monkeypatch: p
     assert place.find_run() == path
 
 
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [
+        ("def f(\n    default=1,\n    b=2):\n    ...\n", True),
+        ("@overload\ndef f(\n    a,\n) -> None: ...\n", False),
+        ("def f(\n    a,\n) -> None: ...\n", True),
+        ('def f(a):\n    """Such as:\n\n    this\n    """\n    return a\n', False),
+        ("def f(a=')', b:\n  int = 1):\n    pass\n", True),
+    ],
+)
+def test_the_hint_looks_at_whole_headers(code: str, expected: bool) -> None:
+    assert may_have_python_stub(code.encode()) is expected
+    assert expected or not find_stubs(Document(code.encode(), "python"))
+
+
 LINES = st.sampled_from(
     [
         "\x0c",
@@ -245,12 +260,18 @@ LINES = st.sampled_from(
         "def q(a=':'):  # why: x",
         "    r'''x'''; pass",
         "        raise NotImplementedError()",
+        "    default=1,",
+        "    other):",
+        "    and what follows it:",
+        ") -> None: ...",
+        "    async def z(x): ...",
         "    '''a",
         "b'''",
     ]
 )
 
 
+@settings(max_examples=300, deadline=None)
 @given(st.lists(LINES, max_size=12), st.sampled_from(["\n", "\r\n", "\r"]), st.sampled_from([b"", b"\xef\xbb\xbf"]))
 def test_the_hint_never_misses_a_stub(lines: list[str], newline: str, mark: bytes) -> None:
     data = mark + newline.join(lines).encode()

@@ -7,6 +7,9 @@ import codecs
 import re
 from typing import Final
 
+_PAIRS: Final = ((b"(", b")"), (b"[", b"]"), (b"{", b"}"))
+# Of words with "def" in them, in what may be a header of many lines.
+_MAX_LOOKS: Final = 1000
 _BLANKS: Final = rb"(?:[ \t\f]*(?:#[^\n]*)?\r?\n)*"
 _HEADER_END: Final = re.compile(rb":[ \t]*(?:#[^\n]*)?(?:\r?\n|\Z)" + _BLANKS + rb"([ \t\f]*)")
 _OTHER_BLOCK: Final = re.compile(rb"[ \t\f]*(?:except|else|if|elif|for|while|try|with|finally|case|class)\b")
@@ -33,8 +36,36 @@ def may_have_python_stub(data: bytes) -> bool:
     if b"\r" in data and b"\r" in data.replace(b"\r\n", b""):
         return True
     return any(_may_be_bare(data, match) for match in _HEADER_END.finditer(data)) or any(
-        not _OTHER_BLOCK.match(data, data.rfind(b"\n", 0, match.start()) + 1) for match in _ONE_LINE.finditer(data)
+        _may_be_stub(data, match) for match in _ONE_LINE.finditer(data)
     )
+
+
+def _may_be_stub(data: bytes, one_line: re.Match[bytes]) -> bool:
+    line = data.rfind(b"\n", 0, one_line.start()) + 1
+    if _OTHER_BLOCK.match(data, line):
+        return False
+    definition = _DEFINITION.match(data, line) or _find_open_definition(data, line)
+    return definition is None or not _is_marked(data, definition)
+
+
+def _find_open_definition(data: bytes, line: int) -> re.Match[bytes] | None:
+    """The last `def` that starts a line before `line` and whose header may go on up to there."""
+    end = line
+    for _ in range(_MAX_LOOKS):
+        start = data.rfind(b"def", 0, end)
+        if start < 0:
+            return None
+        end = data.rfind(b"\n", 0, start) + 1
+        if (found := _DEFINITION.match(data, end)) is not None:
+            return None if _is_whole_header(data[end : data.find(b"\n", start)]) else found
+    return None
+
+
+def _is_whole_header(line: bytes) -> bool:
+    """Whether a header surely ends on its first line: brackets in pairs, and no text or comment to hide others."""
+    if not line.rstrip().endswith(b":") or any(mark in line for mark in (b"'", b'"', b"#")):
+        return False
+    return all(line.count(first) == line.count(last) for first, last in _PAIRS)
 
 
 def _may_be_bare(data: bytes, header: re.Match[bytes]) -> bool:
@@ -44,8 +75,7 @@ def _may_be_bare(data: bytes, header: re.Match[bytes]) -> bool:
         return False
     definition = _DEFINITION.match(data, line)
     if definition is None:  # the last line of a header of several
-        start = data.rfind(b"def", 0, line)
-        definition = _DEFINITION.match(data, data.rfind(b"\n", 0, start) + 1) if start >= 0 else None
+        definition = _find_open_definition(data, line)
         if definition is None:
             return False
     depth, body = len(definition.group(1)), header.end()
@@ -67,6 +97,11 @@ def _is_deliberate(data: bytes, definition: re.Match[bytes], body: int) -> bool:
     name = definition.group(2)
     if name.startswith(b"__") and name.endswith(b"__") and len(name) > 4 and data.startswith(b"pass", body):
         return data[body + 4 : body + 6].strip(b"\r\n") == b""
+    return _is_marked(data, definition)
+
+
+def _is_marked(data: bytes, definition: re.Match[bytes]) -> bool:
+    """Whether a decorator right above says abstract or overload."""
     end = definition.start() - 1
     decorator = data[data.rfind(b"\n", 0, end) + 1 : end] if end > 0 else b""
     return decorator.startswith(definition.group(1) + b"@") and _DELIBERATE.match(decorator) is not None
