@@ -194,15 +194,16 @@ def caches() -> None:
                     continue
                 cost = measure(runtime, plain_tasks(), cache=name, quality=1.0, is_oracle=True)
                 same = [one == other for one, other in zip(fills_of(runtime, name), plain, strict=True)]
-                exact = "exact" if runtime.family.attention in cache.exact_for else f"{sum(same) / len(same):.0%} same"
+                promise = " (exact)" if runtime.family.attention in cache.exact_for else ""
+                shown = f"{sum(same) / len(same):.0%}{promise}"
                 rows.append(
-                    (family, name, f"{cost.rows / cost.steps:.0f}", f"{1000 * cost.seconds / cost.steps:.1f}", exact)
+                    (family, name, f"{cost.rows / cost.steps:.0f}", f"{1000 * cost.seconds / cost.steps:.1f}", shown)
                 )
-    print_table(("family", "cache", "rows a step", "ms a step", "tokens"), rows)
+    print_table(("family", "cache", "rows a step", "ms a step", "same tokens"), rows)
 
 
 def fills_of(runtime: Counting, cache: str) -> list[float]:
-    """The confidences of all tokens, rounded: they differ wherever a token or what it was chosen from does."""
+    """The characters of all fills: with byte tokens as many as there are tokens."""
     found: list[float] = []
     for task in plain_tasks():
         segments = [{"text": task.prefix}, {"hole": {"max_tokens": 24, "min_tokens": 24}}, {"text": task.suffix}]
