@@ -19,7 +19,7 @@ from pathlib import Path
 from midfill_infill.document import MAX_DOCUMENT_BYTES
 from midfill_infill.languages import get_language
 from midfill_infill.refactor.journal import Journal
-from midfill_infill.refactor.records import PlannedFile, PlannedHole
+from midfill_infill.refactor.planned import PlannedFile, PlannedHole
 
 MIDFILL = [sys.executable, "-m", "midfill_infill", "refactor"]
 

@@ -8,7 +8,8 @@ from pathlib import Path
 from midfill_infill.refactor.digests import digest
 from midfill_infill.refactor.journal import Journal
 from midfill_infill.refactor.places import Place, find_place, new_run_id
-from midfill_infill.refactor.records import FillRow, HoleRow, PlannedFile, PlannedHole, State
+from midfill_infill.refactor.planned import PlannedFile, PlannedHole
+from midfill_infill.refactor.records import FillRow, HoleRow, State
 
 HOLE = b"..."
 

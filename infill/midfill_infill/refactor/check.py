@@ -9,7 +9,6 @@ from midfill_infill.errors import MidfillError
 from midfill_infill.refactor.digests import digest
 from midfill_infill.refactor.places import Place
 from midfill_infill.refactor.plan import Planning, Request, find_holes
-from midfill_infill.refactor.records import State
 
 
 @dataclass(frozen=True)
@@ -42,6 +41,7 @@ def _unwritten(place: Place, names: Sequence[str] | None) -> list[Finding]:
     if not place.run_ids():
         return []
     from midfill_infill.refactor.journal import Journal
+    from midfill_infill.refactor.records import State
 
     try:
         journal = Journal(place.find_run(), read_only=True)

@@ -18,6 +18,7 @@ from typing import Any, Final, Self
 
 from midfill_infill.errors import MidfillError
 from midfill_infill.refactor.digests import digest
+from midfill_infill.refactor.planned import PlannedFile
 from midfill_infill.refactor.records import (
     WRITTEN,
     Change,
@@ -25,7 +26,6 @@ from midfill_infill.refactor.records import (
     FillRow,
     Funnel,
     HoleRow,
-    PlannedFile,
     Rewrite,
     State,
     WriteRow,

@@ -3,8 +3,8 @@
 import hashlib
 import os
 import re
+import time
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 
 from midfill_infill.errors import MidfillError
@@ -85,10 +85,9 @@ def _state_home() -> Path:
     return user_state_path("midfill")
 
 
-def new_run_id(now: datetime | None = None) -> str:
+def new_run_id() -> str:
     """Sorts by time; four hexadecimal digits keep runs of one second apart."""
-    moment = now or datetime.now(UTC)
-    return f"{moment:%Y%m%d-%H%M%S}-{os.urandom(2).hex()}"
+    return f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{os.urandom(2).hex()}"
 
 
 def is_run_id(text: str) -> bool:

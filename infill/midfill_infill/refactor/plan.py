@@ -19,7 +19,7 @@ from midfill_infill.refactor import guards, walk
 from midfill_infill.refactor.changed import ChangedLines, find_changed
 from midfill_infill.refactor.digests import digest
 from midfill_infill.refactor.places import Place, new_run_id
-from midfill_infill.refactor.records import PlannedFile, PlannedHole
+from midfill_infill.refactor.planned import PlannedFile, PlannedHole
 from midfill_infill.refactor.selection import Selection
 
 # A file changed within the clock's grain of our looking at it may change again and keep its times.

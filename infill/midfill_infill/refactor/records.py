@@ -5,7 +5,6 @@ import os
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import Self
 
 from midfill_infill.spans import Anchor, Hole
 
@@ -29,40 +28,6 @@ WRITTEN = (State.APPLIED, State.VERIFIED)
 """The fill of a hole in one of these stands in its file."""
 
 HAS_FILL = (State.GENERATED, State.ACCEPTED, State.REJECTED, *WRITTEN, State.ROLLED_BACK, State.UNDONE)
-
-
-@dataclass(frozen=True)
-class PlannedHole:
-    """A hole as the plan knows it; `spec` is everything of `Hole` but its range."""
-
-    start_byte: int
-    end_byte: int
-    name: str | None
-    kind: str
-    spec: str
-
-    @classmethod
-    def of(cls, hole: Hole) -> Self:
-        anchors = [[anchor.start_byte, anchor.end_byte] for anchor in hole.anchors]
-        rest = {
-            "lead": hole.lead,
-            "tail": hole.tail,
-            "indent": hole.indent,
-            "anchors": anchors,
-            "context": [[*span] for span in hole.context],
-        }
-        spec = json.dumps({key: value for key, value in rest.items() if value}, separators=(",", ":"))
-        return cls(hole.start_byte, hole.end_byte, hole.name, hole.kind, spec)
-
-
-@dataclass(frozen=True)
-class PlannedFile:
-    """A file and its holes in document order. `path` is relative to the root."""
-
-    path: str
-    hash: bytes
-    language: str | None
-    holes: tuple[PlannedHole, ...]
 
 
 @dataclass(frozen=True)
