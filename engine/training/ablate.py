@@ -311,7 +311,7 @@ def _score(model: Embedded, batch: TensorBatch, hidden: Hidden) -> _Scored:
 
 
 def table(outcomes: list[Outcome]) -> str:
-    """Markdown: the recipe's losses, and each variant's difference to it with the same seed, mean and range."""
+    """Markdown: the recipe's losses, and each variant's difference to it with the same seed, mean and range of seeds."""
     recipe = {row.seed: row for row in outcomes if row.variant == "recipe"}
     columns = [f"{kind} {share}" for kind in ("line", "several", "body") for share in (1.0, 0.3)]
     lines = ["| variant | seeds | " + " | ".join(columns) + " | length |", "|---" * (len(columns) + 3) + "|"]
@@ -337,4 +337,6 @@ def _cell(values: list[float], against: list[float] | None) -> str:
     if against is None:
         return f"{np.mean(values):.3f}"
     differences = np.array(values) - np.array(against)
+    if len(differences) == 1:
+        return f"{differences[0]:+.3f}"
     return f"{differences.mean():+.3f} ({differences.min():+.3f} to {differences.max():+.3f})"
