@@ -2,7 +2,7 @@
 
 Run as `python crash_driver.py`; reads one JSON job a line and answers one JSON line each. Every job runs in a fork of
 its own, so that a kill costs milliseconds. Jobs: {"journal", "root", "action"} and what befalls them: {"at", "errno",
-"short", "after"} or {"kill_after_s"}.
+"short", "after"} or {"kill_after_s"}. "group" is how many files are written together.
 """
 
 import errno
@@ -17,10 +17,11 @@ from typing import Any
 from midfill_infill.broken import find_functions
 from midfill_infill.document import Document
 from midfill_infill.errors import MidfillError
-from midfill_infill.refactor import replace
+from midfill_infill.refactor import apply, replace
 from midfill_infill.refactor.apply import Writer, written_holes
 from midfill_infill.refactor.journal import Journal
 from midfill_infill.refactor.records import State
+from midfill_infill.refactor.writes import GROUP
 
 CALLS = ("open", "write", "fsync", "fchmod", "fchown", "unlink", "rename", "replace", "close", "setxattr", "ftruncate")
 
@@ -57,6 +58,7 @@ class Trap:
 
 def work(job: dict[str, Any]) -> dict[str, Any]:
     trap = Trap(job) if job.get("at") else None
+    vars(apply)["GROUP"] = job.get("group", GROUP)
     answer: dict[str, Any] = {"troubles": [], "code": None}
     try:
         with Journal(Path(job["journal"])) as journal:
