@@ -49,6 +49,7 @@ def _set_up_logging(level: str) -> None:
     logging.basicConfig(stream=sys.stderr, level=level.upper(), format=line)
     # pygls logs messages, so the user's code, at INFO, and parameters of failed notifications at ERROR.
     logging.getLogger("pygls").setLevel(logging.CRITICAL)
+    logging.getLogger("concurrent.futures").setLevel(logging.CRITICAL)  # what an editor that was killed does not read
     for chatty in ("asyncio", "httpx", "httpcore"):
         logging.getLogger(chatty).setLevel(logging.WARNING)
 

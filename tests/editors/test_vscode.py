@@ -133,7 +133,12 @@ def vscode(tmp_path: Path) -> Iterator[tuple[str, dict[str, str]]]:
     (data / "User" / "settings.json").write_text(json.dumps(settings))
     command = [str(CODE_SERVER / "node_modules" / ".bin" / "code-server"), "--user-data-dir", str(data)]
     command += ["--extensions-dir", str(extensions)]
-    environment = server_environment(HOME=str(tmp_path), PATH=f"{Path(sys.executable).parent}:{os.environ['PATH']}")
+    runtime = tmp_path / "runtime"
+    runtime.mkdir(mode=0o700)
+    programs = tmp_path / ".local" / "bin"
+    programs.mkdir(parents=True)
+    (programs / "midfill").symlink_to(Path(sys.executable).with_name("midfill"))
+    environment = server_environment(HOME=str(tmp_path), MIDFILL_RUNTIME_DIR=str(runtime))
     vsix = str(EXTENSION / "dist" / "midfill.vsix")
     subprocess.run(
         [*command, "--install-extension", vsix], env=environment, check=True, timeout=100, capture_output=True
@@ -151,6 +156,8 @@ def vscode(tmp_path: Path) -> Iterator[tuple[str, dict[str, str]]]:
     finally:
         os.killpg(served.pid, signal.SIGKILL)
         served.wait()
+        for lock in runtime.glob("*.lock"):  # the doctor starts an engine
+            os.kill(int(lock.read_text()), signal.SIGKILL)
 
 
 def wait_for(address: str) -> None:

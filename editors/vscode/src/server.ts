@@ -11,9 +11,13 @@ const INSTALL = 'pipx install "midfill[engine]"';
 export function findCommand(): string[] | undefined {
   const named = vscode.workspace.getConfiguration("midfill").get<string[]>("serverCommand") ?? [];
   if (named.length) return named;
-  const folders = [...(process.env.PATH ?? "").split(delimiter), join(homedir(), ".local", "bin")];
-  const found = folders.map((folder) => join(folder, "midfill")).find(isProgram);
+  const found = findProgram();
   return found ? [found, "lsp"] : undefined;
+}
+
+function findProgram(): string | undefined {
+  const folders = [...(process.env.PATH ?? "").split(delimiter), join(homedir(), ".local", "bin")];
+  return folders.map((folder) => join(folder, "midfill")).find(isProgram);
 }
 
 function isProgram(path: string): boolean {
@@ -40,7 +44,7 @@ export async function offerInstall(): Promise<void> {
 export function runDoctor(): void {
   const command = findCommand();
   if (!command) return void offerInstall();
-  const words = command.at(-1) === "lsp" ? [...command.slice(0, -1), "doctor"] : ["midfill", "doctor"];
+  const words = command.at(-1) === "lsp" ? [...command.slice(0, -1), "doctor"] : [findProgram() ?? "midfill", "doctor"];
   runInTerminal(words.map((word) => (/^[\w./-]+$/.test(word) ? word : `'${word.replaceAll("'", "'\\''")}'`)).join(" "));
 }
 

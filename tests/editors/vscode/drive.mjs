@@ -209,7 +209,8 @@ const scenes = {
   },
   async "the doctor runs in a terminal"() {
     await palette("Midfill: Doctor");
-    await until("the terminal", async () => (await page.textContent(".xterm-rows")).replaceAll("\u00a0", " ").includes("midfill doctor"));
+    await until("the terminal", async () => (await page.textContent(".xterm-rows")).replaceAll("\u00a0", " ").includes("doctor"));
+    await until("its report", async () => (await page.textContent(".xterm-rows")).includes("ok"), 60000);
     await shot("vscode-doctor");
     await page.keyboard.press("Control+j");
   },
