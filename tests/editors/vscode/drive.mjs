@@ -211,7 +211,6 @@ const scenes = {
     await palette("Midfill: Doctor");
     await until("the terminal", async () => (await page.textContent(".xterm-rows")).replaceAll("\u00a0", " ").includes("doctor"));
     await until("its report", async () => (await page.textContent(".xterm-rows")).includes("ok"), 60000);
-    await shot("vscode-doctor");
     await page.keyboard.press("Control+j");
   },
   async "an engine that dies midway is a message, and the text stays"() {
