@@ -311,7 +311,7 @@ def _score(model: Embedded, batch: TensorBatch, hidden: Hidden) -> _Scored:
 
 
 def table(outcomes: list[Outcome]) -> str:
-    """Markdown: the recipe's losses, and each variant's difference to it with the same seed, mean and range of seeds."""
+    """Markdown: the recipe's losses, and each variant's difference to it by seed, mean and range."""
     recipe = {row.seed: row for row in outcomes if row.variant == "recipe"}
     columns = [f"{kind} {share}" for kind in ("line", "several", "body") for share in (1.0, 0.3)]
     lines = ["| variant | seeds | " + " | ".join(columns) + " | length |", "|---" * (len(columns) + 3) + "|"]
