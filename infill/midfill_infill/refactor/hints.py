@@ -12,7 +12,7 @@ _PAIRS: Final = ((b"(", b")"), (b"[", b"]"), (b"{", b"}"))
 _MAX_LOOKS: Final = 1000
 _BLANKS: Final = rb"(?:[ \t\f]*(?:#[^\n]*)?\r?\n)*"
 _HEADER_END: Final = re.compile(rb":[ \t]*(?:#[^\n]*)?(?:\r?\n|\Z)" + _BLANKS + rb"([ \t\f]*)")
-_OTHER_BLOCK: Final = re.compile(rb"[ \t\f]*(?:except|else|if|elif|for|while|try|with|finally|case|class)\b")
+_OTHER_BLOCK: Final = re.compile(rb"[ \t\f]*(?:#|(?:except|else|if|elif|for|while|try|with|finally|case|class)\b)")
 _DEFINITION: Final = re.compile(rb"([ \t\f]*)(?:async[ \t]+)?def\b[ \t]*(\w*)")
 _DELIBERATE: Final = re.compile(
     rb"[ \t]*@[ \t]*(?:\w+\.)*(?:abstract(?:class|static)?method|abstractproperty|overload)[ \t]*\r?$"
@@ -78,11 +78,13 @@ def _may_be_bare(data: bytes, header: re.Match[bytes]) -> bool:
         definition = _find_open_definition(data, line)
         if definition is None:
             return False
+    if _is_marked(data, definition):
+        return False
     depth, body = len(definition.group(1)), header.end()
     if len(header.group(1)) <= depth or body >= len(data):
         return True
     if _PLACEHOLDER.match(data, body):
-        return not _is_deliberate(data, definition, body)
+        return not _is_empty_protocol_method(data, definition, body)
     if not data.startswith((b'"', b"'", b"r", b"R", b"u", b"U"), body):
         return False
     string = _STRING.match(data, body)
@@ -92,16 +94,16 @@ def _may_be_bare(data: bytes, header: re.Match[bytes]) -> bool:
     return len(string.group(2)) <= depth or rest >= len(data) or _PLACEHOLDER.match(data, rest) is not None
 
 
-def _is_deliberate(data: bytes, definition: re.Match[bytes], body: int) -> bool:
-    """Whether a function is abstract or an overload, or a `__method__` with `pass`: none of these is ever a stub."""
+def _is_empty_protocol_method(data: bytes, definition: re.Match[bytes], body: int) -> bool:
+    """Whether it is a `__method__` with nothing but `pass`, which is never a stub."""
     name = definition.group(2)
-    if name.startswith(b"__") and name.endswith(b"__") and len(name) > 4 and data.startswith(b"pass", body):
-        return data[body + 4 : body + 6].strip(b"\r\n") == b""
-    return _is_marked(data, definition)
+    if not (name.startswith(b"__") and name.endswith(b"__") and len(name) > 4 and data.startswith(b"pass", body)):
+        return False
+    return data[body + 4 : body + 6].strip(b"\r\n") == b""
 
 
 def _is_marked(data: bytes, definition: re.Match[bytes]) -> bool:
-    """Whether a decorator right above says abstract or overload."""
+    """Whether a decorator right above says abstract or overload: no such function is ever a stub."""
     end = definition.start() - 1
     decorator = data[data.rfind(b"\n", 0, end) + 1 : end] if end > 0 else b""
     return decorator.startswith(definition.group(1) + b"@") and _DELIBERATE.match(decorator) is not None
