@@ -63,7 +63,7 @@ TABLE: Final[dict[str, Entry]] = {
     "bad_checkpoint": Entry("Checkpoint cannot be loaded", "get the checkpoint again", MODEL_TROUBLE),
     # Whole repositories.
     "run_missing": Entry("No such run", "run `midfill refactor plan` first", ASKED_WRONGLY),
-    "no_such_hole": Entry("No such hole", "see `midfill refactor export --jsonl` for the holes", ASKED_WRONGLY),
+    "no_such_hole": Entry("No such hole", "see `midfill refactor export --format jsonl` for the holes", ASKED_WRONGLY),
     "bad_query": Entry("Query not understood", "capture what is to be filled as @fill", ASKED_WRONGLY),
     "bad_recipe": Entry("No such recipe", "see `midfill refactor recipes`", ASKED_WRONGLY),
     "bad_selector": Entry("Selection not understood", "see `midfill refactor plan --help`", ASKED_WRONGLY),
