@@ -89,7 +89,7 @@ def _tabbed(name: bytes) -> bytes:
 
 
 class HoleLine(BaseModel):
-    """One line of `export --format jsonl`. `line` and `column` count from 1, in code points; bytes are of the planned file."""
+    """A line of the export as JSON. `line` and `column` count from 1, in code points; bytes are of the planned file."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
