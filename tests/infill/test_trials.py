@@ -12,7 +12,8 @@ from midfill_infill.languages import get_language
 from midfill_infill.syntax import find_problems
 from midfill_infill.trials import Trials
 
-TEXTS = ("return 1", "é = [\n        1,\n    ]\n    return é", "if a:", "(", "'''", "", "}\nx {")
+TEXTS = ("é = [\n        1,\n    ]\n    return é", "", "}\nx {")
+MAX_HOLES = 4
 CASES = [pytest.param(language, marked, id=f"{language}: {title}") for language, title, marked in read_goldens()]
 
 
@@ -23,7 +24,7 @@ def test_mended_trees(language: str, marked: str) -> None:
     holes, end = [], 0
     for function in find_functions(document):
         hole = body_hole(document, function)
-        if hole.start_byte >= end:
+        if hole.start_byte >= end and len(holes) < MAX_HOLES:
             holes.append(hole)
             end = hole.end_byte + 1
     if not holes:
