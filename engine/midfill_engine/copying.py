@@ -14,8 +14,8 @@ import torch
 from midfill_engine.models.choice import Echo
 
 NEIGHBOURS: Final = 4  # the longest context, in tokens
-# Of one occurrence. 0.3 has the least loss on held-out packages, but greedy fills then repeat a whole line of the document
-# in 36 of 100 cases; at 0.1 in 18, at 0 in 7, and fills are the most alike to what was cut out.
+# Of one occurrence. 0.3 has the least loss on held-out packages, but greedy fills then repeat a whole line of the
+# document in 36 of 100 cases; at 0.1 in 18, at 0 in 7, and fills are the most alike to what was cut out.
 WEIGHT: Final = 0.1
 
 Ids = tuple[int, ...]
