@@ -4,7 +4,7 @@ from typing import Final
 
 from midfill_engine.lengths.base import HoleNeed, LengthScores, LengthSearch, fit, spread
 
-# The first weights' head knows little, and a canvas that is too long fills with repeats: on 60 held-out lines fills were most
+# The first weights' head knows little, and too long a canvas fills with repeats. On 60 held-out lines fills were most
 # alike to what was cut out at 0.3 (0.36 of the text; 0.32 at 0.5, 0.26 at 0.7), where they are as long as the truth.
 QUANTILE: Final = 0.3
 # What a hinted stretch (an earlier fill that is denoised again) may grow by.
