@@ -67,11 +67,17 @@ async def test_openai_completions_take_a_suffix(real_service: Service) -> None:
 
 
 async def test_a_stop_string_ends_a_completion(real_service: Service) -> None:
-    body = {"prompt": "x", "suffix": "y", "max_tokens": 8}
+    body = {"prompt": "x", "suffix": "y", "max_tokens": 8, "temperature": 1.0}
     async with real_service.client() as client:
-        text = (await client.post("/v1/completions", json=body)).json()["choices"][0]["text"]
-        cut = (await client.post("/v1/completions", json={**body, "stop": [text[2]]})).json()["choices"][0]["text"]
-    assert cut == text[: text.index(text[2])]
+        texts = [
+            (await client.post("/v1/completions", json={**body, "seed": seed})).json()["choices"][0]["text"]
+            for seed in range(1, 6)
+        ]
+        text = max(texts, key=len)
+        asked = {**body, "seed": 1 + texts.index(text), "stop": [text[-1]]}
+        cut = (await client.post("/v1/completions", json=asked)).json()["choices"][0]["text"]
+    assert len(cut) < len(text)
+    assert cut == text[: text.index(text[-1])]
 
 
 async def test_metrics_count_what_was_done(real_service: Service) -> None:

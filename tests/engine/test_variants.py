@@ -208,10 +208,11 @@ def test_every_policy_keeps_to_the_bounds(name: str, holes: list[HoleNeed], has_
             assert need.min_tokens <= sum(lengths) <= max(need.max_tokens, len(lengths))
 
 
-def test_the_learned_length_covers_most_of_the_probability() -> None:
+@pytest.mark.parametrize(("shares", "length"), [([0.5, 0.3, 0.2], 4), ([0.2, 0.5, 0.3], 16), ([0.1, 0.1, 0.8], 64)])
+def test_the_learned_length_covers_its_share_of_the_probability(shares: list[float], length: int) -> None:
     need = HoleNeed((None,), 0, 0, 200, has_limit=False)
-    scores = LengthScores((4, 16, 64), torch.tensor([[0.5, 0.3, 0.2]]).log())
-    assert search("learned", [need], scores) == [[[16]]]
+    scores = LengthScores((4, 16, 64), torch.tensor([shares]).log())
+    assert search("learned", [need], scores) == [[[length]]]
 
 
 def test_a_fixed_canvas_is_as_long_as_asked() -> None:

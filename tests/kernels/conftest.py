@@ -7,9 +7,6 @@ import pytest
 import torch
 from torch import Tensor
 
-if not torch.cuda.is_available():
-    os.environ["TRITON_INTERPRET"] = "1"  # read when Triton is first imported, so before the kernels are
-
 pytest.importorskip("triton")
 
 
