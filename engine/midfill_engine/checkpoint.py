@@ -32,6 +32,11 @@ class LoadedModel:
     config: EmbeddedConfig
     parameters: int
 
+    @property
+    def weight(self) -> Tensor:
+        """The embedding's: it stands where the model runs, in its type."""
+        return self.model.transformer.embedding.weight
+
 
 def save(folder: Path, model: Embedded, tokenizer: Tokenizer, dtype: StoredDtype = "int8") -> None:
     """Writes `folder`, made if need be, with weights in parts of MAX_PART_BYTES. Each file is replaced whole."""

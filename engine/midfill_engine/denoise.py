@@ -75,6 +75,10 @@ class Plan:
         span = runtime.loaded.config.hole_span
         return lambda hole_lengths: runtime.family.lay_out(self.text_lengths, hole_lengths, span)
 
+    def texts(self) -> list[list[int]]:
+        """The visible texts' ids, in document order."""
+        return [part.tolist() for part in torch.split(self.context_ids, self.text_lengths)]
+
 
 def open_fill(
     runtime: Runtime, request: InfillRequest, *, cache: str | None = None, lengths: str | None = None
@@ -115,20 +119,20 @@ def open_fill(
 def fill_canvas(runtime: Runtime, request: InfillRequest, plan: Plan, started_s: float) -> Fill:
     """A fill of a model without a mask token. Raises RequestError."""
     canvases, _ = yield from choose_lengths(runtime, plan, None)
-    first, *behind = [part.tolist() for part in torch.split(plan.context_ids, plan.text_lengths)]
+    texts = plan.texts()
     rows = [
-        make_uniform_row(runtime, request, plan, [first, *behind], lengths, index)
+        make_uniform_row(runtime, request, plan, texts, lengths, index)
         for index in range(request.n)
         for lengths in canvases
     ]
-    steps, forwards = yield from denoise_rows(rows, torch.tensor(first), show)
+    steps, forwards = yield from denoise_rows(rows, torch.tensor(texts[0]), show)
     yield show(rows[0], steps)
     stats = Stats(steps=steps, forwards=forwards, tokens=0, ms=(time.perf_counter() - started_s) * 1000)
     return answer(runtime, rows, request.n, stats)
 
 
 def make_uniform_row(
-    runtime: Runtime, request: InfillRequest, plan: Plan, pieces: list[list[int]], lengths: Lengths, index: int
+    runtime: Runtime, request: InfillRequest, plan: Plan, texts: list[list[int]], lengths: Lengths, index: int
 ) -> UniformRow:
     """Alternative number `index`. Raises RequestError."""
     canvas = make_canvas(runtime, plan, lengths, request.n)
@@ -136,7 +140,7 @@ def make_uniform_row(
     return UniformRow(
         model=model,
         canvas=canvas,
-        behind=texts_behind(pieces, canvas.hole_lengths(), model.canvas_length),
+        behind=texts_behind(texts, canvas.hole_lengths(), model.canvas_length),
         sampler=plan.sampler(),
         num_steps=min(request.steps or model.num_steps, model.num_steps),
         quality=runtime.family.quality if request.quality is None else request.quality,
@@ -339,9 +343,8 @@ def make_row(
     num_steps = request.steps or max(1, sampler.count_steps(num_masked, quality))
     supervision = None
     if runtime.guide is not None and sampler.needs_guide:
-        pieces = [part.tolist() for part in torch.split(plan.context_ids, plan.text_lengths)]
         specials = frozenset(runtime.tokens.special_ids)
-        supervision = Supervision(runtime.guide, runtime.guide.prompt(pieces, specials))
+        supervision = Supervision(runtime.guide, runtime.guide.prompt(plan.texts(), specials))
     keeps_context = context is not None and plan.cache.attentions == {"context_frozen"}
     return Row(
         runtime=runtime,

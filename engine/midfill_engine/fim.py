@@ -9,7 +9,7 @@ from typing import Literal
 
 from pydantic import BaseModel
 
-from midfill_engine.wire import FimRequest, HoleSegment, HoleSpec, InfillRequest, InfillResponse, TextSegment
+from midfill_engine.wire import FimRequest, HoleSegment, HoleSpec, InfillRequest, InfillResponse, Segment, TextSegment
 
 
 class Message(BaseModel):
@@ -21,6 +21,14 @@ class Usage(BaseModel):
     prompt_tokens: int
     completion_tokens: int
     total_tokens: int
+
+    @classmethod
+    def of(cls, num_prompt_tokens: int, num_tokens: int) -> "Usage":
+        return cls(
+            prompt_tokens=num_prompt_tokens,
+            completion_tokens=num_tokens,
+            total_tokens=num_prompt_tokens + num_tokens,
+        )
 
 
 class Choice(BaseModel):
@@ -47,11 +55,8 @@ class FimAnswer(BaseModel):
 
 
 def to_infill(request: FimRequest) -> InfillRequest:
-    """Prompt, one hole, suffix; every line ending as a line feed."""
-    texts = [to_line_feeds(text) for text in (request.prompt, request.suffix or "")]
-    hole = HoleSegment(hole=HoleSpec(max_tokens=request.max_tokens))
     return InfillRequest(
-        segments=[TextSegment(text=texts[0]), hole, TextSegment(text=texts[1])],
+        segments=around_hole(request.prompt, request.suffix or "", request.max_tokens),
         model=request.model,
         seed=request.random_seed or 0,
         temperature=request.temperature or 0.0,
@@ -65,19 +70,23 @@ def from_infill(request: FimRequest, response: InfillResponse, num_prompt_tokens
     message = Message(content=text)
     streamed: list[StreamedChoice] = [StreamedChoice(text=text, delta=message)]
     plain: list[Choice] = [Choice(text=text, message=message)]
-    num_tokens = response.stats.tokens
     return FimAnswer(
         id=f"fim-{uuid.uuid4().hex}",
         object="fim.completion.chunk" if request.stream else "fim.completion",
         created=int(time.time()),
         model=response.model,
         choices=streamed if request.stream else plain,
-        usage=Usage(
-            prompt_tokens=num_prompt_tokens,
-            completion_tokens=num_tokens,
-            total_tokens=num_prompt_tokens + num_tokens,
-        ),
+        usage=Usage.of(num_prompt_tokens, response.stats.tokens),
     )
+
+
+def around_hole(prompt: str, suffix: str, max_tokens: int | None) -> list[Segment]:
+    """Prompt, one hole, suffix; every line ending as a line feed."""
+    return [
+        TextSegment(text=to_line_feeds(prompt)),
+        HoleSegment(hole=HoleSpec(max_tokens=max_tokens)),
+        TextSegment(text=to_line_feeds(suffix)),
+    ]
 
 
 def cut_at_stop(text: str, stop: str | list[str] | None) -> str:

@@ -52,6 +52,11 @@ class LoadedHubModel:
     parameters: int
     files: CheckpointFiles
 
+    @property
+    def weight(self) -> Tensor:
+        """The embedding's: it stands where the model runs, in its type."""
+        return self.model.transformer.embedding.weight
+
 
 def load(
     folder: Path, family: Family, device: torch.device | str = "cpu", dtype: torch.dtype = torch.float32

@@ -4,17 +4,8 @@ from typing import Any
 
 from pydantic import BaseModel, RootModel
 
-from midfill_engine.fim import cut_at_stop, to_line_feeds
-from midfill_engine.wire import (
-    MAX_HOLE_TOKENS,
-    HoleSegment,
-    HoleSpec,
-    InfillRequest,
-    InfillResponse,
-    LlamaInfillRequest,
-    Stats,
-    TextSegment,
-)
+from midfill_engine.fim import around_hole, cut_at_stop
+from midfill_engine.wire import MAX_HOLE_TOKENS, InfillRequest, InfillResponse, LlamaInfillRequest, Stats
 
 
 class Timings(BaseModel):
@@ -58,11 +49,7 @@ def to_infill(request: LlamaInfillRequest) -> InfillRequest:
     extra = "".join(f"{part.text}\n" for part in request.input_extra if part.text)
     limit = min(request.n_predict, MAX_HOLE_TOKENS) if request.n_predict > 0 else None
     return InfillRequest(
-        segments=[
-            TextSegment(text=to_line_feeds(extra + request.input_prefix + request.prompt)),
-            HoleSegment(hole=HoleSpec(max_tokens=limit)),
-            TextSegment(text=to_line_feeds(request.input_suffix)),
-        ],
+        segments=around_hole(extra + request.input_prefix + request.prompt, request.input_suffix, limit),
         model=request.model or None,
         seed=max(0, request.seed),
         temperature=request.temperature,

@@ -13,7 +13,7 @@ from midfill_engine.caches import ContextStore
 from midfill_engine.checkpoint import LoadedModel
 from midfill_engine.checkpoint_files import CheckpointError, CheckpointFiles
 from midfill_engine.device import DeviceError, choose_device, choose_dtype
-from midfill_engine.download import fetch_checkpoint, is_hub_id
+from midfill_engine.download import EXIT_NO_MODEL, fetch_checkpoint, is_hub_id
 from midfill_engine.errors import StartError
 from midfill_engine.guide import Guide, load_guide
 from midfill_engine.hub import LoadedHubModel
@@ -27,8 +27,6 @@ from midfill_engine.vocabulary import Vocabulary
 from midfill_engine.wire import ErrorCode, ModelInfo
 
 WEIGHTS: Final = Path(__file__).parent / "weights"
-EXIT_NO_MODEL: Final = 3
-
 
 Loaded = LoadedModel | LoadedHubModel | CanvasModel
 
@@ -54,21 +52,16 @@ class Runtime:
         tokenizer = loaded.tokenizer
         pieces = [tokenizer.token_bytes(index) for index in range(tokenizer.vocab_size)]
         vocabulary = Vocabulary(pieces, tokens.special_ids, tokens.delete_id, tokens.expand_id)
-        weight = loaded.weight if isinstance(loaded, CanvasModel) else loaded.model.transformer.embedding.weight
-        chosen = choose_operators(operators, weight.device, weight.dtype)
+        chosen = choose_operators(operators, loaded.weight.device, loaded.weight.dtype)
         return cls(loaded, family, tokens, vocabulary, chosen, (loaded.config.name, *aliases))
 
     @property
     def device(self) -> torch.device:
-        return self._weight.device
+        return self.loaded.weight.device  # type: ignore[no-any-return]
 
     @property
     def dtype(self) -> torch.dtype:
-        return self._weight.dtype
-
-    @property
-    def _weight(self) -> torch.Tensor:
-        return self.loaded.model.transformer.embedding.weight  # type: ignore[no-any-return]
+        return self.loaded.weight.dtype  # type: ignore[no-any-return]
 
     def run(self, passes: list[Pass]) -> list[Result]:
         """One forward over all of them, whoever asks."""
@@ -103,15 +96,11 @@ class Runtime:
     @cached_property
     def _weights_digest(self) -> str:
         """Of the first rows of the embedding, which no training leaves as they were."""
-        return hashlib.sha256(self._weight[:64].float().cpu().numpy().tobytes()).hexdigest()[:16]
+        return hashlib.sha256(self.loaded.weight[:64].float().cpu().numpy().tobytes()).hexdigest()[:16]
 
 
 class CanvasRuntime(Runtime):
     """Of a model that another library computes: every pass by itself, so that none depends on the others."""
-
-    @property
-    def _weight(self) -> torch.Tensor:
-        return self.loaded.weight  # type: ignore[no-any-return]
 
     def run(self, passes: list[CanvasPass]) -> list[CanvasResult]:  # type: ignore[override]
         return [self.loaded.run(step) for step in passes]

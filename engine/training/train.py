@@ -179,21 +179,21 @@ class _Run:
     def _stage(self, name: str, batches: Iterator[Batch | NDArray[np.int64]], until: float) -> None:
         while self.elapsed < until:
             is_logged = (self.progress.step + 1) % LOG_EVERY == 0 or self.progress.step == self.first_step
-            losses, gradient_norm = self._step(next(batches))
-            if is_logged:
+            losses, gradient_norm = self._step(next(batches), is_logged)
+            if gradient_norm is not None:
                 self._log(name, losses, gradient_norm)
             if time.monotonic() - self.saved_at > self.config.snapshot_s:
                 self.save("snapshot")
 
-    def _step(self, batch: Batch | NDArray[np.int64]) -> tuple[Losses, Tensor]:
-        """One update. Returns the last part's losses and the norm of all gradients."""
+    def _step(self, batch: Batch | NDArray[np.int64], is_logged: bool) -> tuple[Losses, Tensor | None]:
+        """One update. Returns the last part's losses and, for the log, the norm of all gradients."""
         new_steps = self.progress.step - self.first_step
         factor = rate_factor(new_steps, self.elapsed, self.config.warmup_steps, self.config.cooldown)
         set_rates(self.optimizers, factor)
         self.optimizers[0].param_groups[0]["momentum"] = momentum_at(new_steps)
         losses = self._backward(batch)
         gradients = [value.grad for value in self.model.parameters() if value.grad is not None]
-        gradient_norm = torch.nn.utils.get_total_norm(gradients)
+        gradient_norm = torch.nn.utils.get_total_norm(gradients) if is_logged else None
         for optimizer in self.optimizers:
             optimizer.step()
             optimizer.zero_grad(set_to_none=True)

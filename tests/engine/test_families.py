@@ -146,10 +146,8 @@ def test_a_cache_that_refreshes_every_step_is_exact(
     assert run(denoise(runtime, ask(), cache=cache, lengths="fixed"))[1].holes == plain.holes
 
 
-@pytest.mark.parametrize("cache", ["prefix", "dual", "delayed"])
-def test_an_approximate_cache_computes_less(
-    cache: str, open_family: Callable[[str], Runtime], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def count_rows(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """From here on every forward appends the number of its rows."""
     rows: list[int] = []
     plain = Runtime.run
 
@@ -158,6 +156,14 @@ def test_an_approximate_cache_computes_less(
         return plain(self, passes)
 
     monkeypatch.setattr(Runtime, "run", count)
+    return rows
+
+
+@pytest.mark.parametrize("cache", ["prefix", "dual", "delayed"])
+def test_an_approximate_cache_computes_less(
+    cache: str, open_family: Callable[[str], Runtime], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = count_rows(monkeypatch)
     _, response = run(denoise(open_family("llada"), ask(), cache=cache, lengths="fixed"))
     assert response.stats.steps > 2
     assert rows[0] > 2 * min(rows)
@@ -167,14 +173,7 @@ def test_an_approximate_cache_computes_less(
 def test_everything_is_computed_anew_at_intervals(
     open_family: Callable[[str], Runtime], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rows: list[int] = []
-    plain = Runtime.run
-
-    def count(self: Runtime, passes: list[Pass]) -> list[Result]:
-        rows.append(sum(len(step.ids) for step in passes))
-        return plain(self, passes)
-
-    monkeypatch.setattr(Runtime, "run", count)
+    rows = count_rows(monkeypatch)
     run(denoise(open_family("llada"), ask({"max_tokens": 20}, quality=1.0), cache="dual", lengths="fixed"))
     whole = [step for step, num_rows in enumerate(rows) if num_rows == rows[0]]
     assert whole == [0, 8, 16]

@@ -116,6 +116,7 @@ class CanvasModel:
 
     @property
     def weight(self) -> Tensor:
+        """The embedding's: it stands where the model runs, in its type."""
         return self.model.model.decoder.embed_tokens.weight  # type: ignore[no-any-return]
 
     @torch.inference_mode()

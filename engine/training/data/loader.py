@@ -1,11 +1,11 @@
 """Prepares batches in other processes, ahead of the trainer. Batch `i` depends on seed, `i` and the sets present."""
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,6 +32,7 @@ class _Worker:
 
 
 _WORKER: Final[list[_Worker]] = []
+T = TypeVar("T")
 
 
 class Loader:
@@ -43,25 +44,21 @@ class Loader:
 
     def spans(self, first: int, noise: Noise, mix: GapMix = DEFAULT_MIX) -> Iterator[Batch]:
         """Diffusion batches from number `first` on, for ever."""
-        waiting: deque[Future[Batch]] = deque()
-        for index in range(first, 2**62):
-            waiting.append(self.executor.submit(_spans, self.shape, self.rows, noise, mix, (self.seed, index)))
-            if len(waiting) > self.ahead:
-                yield waiting.popleft().result()
+        return self._ahead(first, _spans, self.rows, noise, mix)
 
     def streams(self, first: int, rows: int) -> Iterator[NDArray[np.int64]]:
         """`rows` rows [B, T + 1] for the causal stage from number `first` on, for ever."""
-        waiting: deque[Future[NDArray[np.int64]]] = deque()
-        for index in range(first, 2**62):
-            waiting.append(self.executor.submit(_streams, self.shape, rows, (self.seed, index)))
-            if len(waiting) > self.ahead:
-                yield waiting.popleft().result()
+        return self._ahead(first, _streams, rows)
 
     def fims(self, first: int, rows: int) -> Iterator[NDArray[np.int64]]:
         """`rows` rows [B, T + 1] for the baseline from number `first` on, for ever: half of them plain streams."""
-        waiting: deque[Future[NDArray[np.int64]]] = deque()
+        return self._ahead(first, _fims, rows)
+
+    def _ahead(self, first: int, prepare: Callable[..., T], *arguments: Any) -> Iterator[T]:
+        """What `prepare` makes of the shape, `arguments` and a batch's seed, in order, some batches ahead."""
+        waiting: deque[Future[T]] = deque()
         for index in range(first, 2**62):
-            waiting.append(self.executor.submit(_fims, self.shape, rows, (self.seed, index)))
+            waiting.append(self.executor.submit(prepare, self.shape, *arguments, (self.seed, index)))
             if len(waiting) > self.ahead:
                 yield waiting.popleft().result()
 
