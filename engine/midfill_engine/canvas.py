@@ -42,9 +42,11 @@ class Canvas:
     deletable: Tensor
     expandable: Tensor
     guesses: Tensor = field(init=False)
+    guessed: Tensor = field(init=False)  # the guesses' confidence
 
     def __post_init__(self) -> None:
         self.guesses = torch.full_like(self.ids, -1)
+        self.guessed = torch.zeros_like(self.confidence)
 
     @property
     def num_masked(self) -> int:
@@ -53,7 +55,7 @@ class Canvas:
 
     def apply(self, decision: Decision, proposals: Proposals) -> None:
         """Settles and remasks. Deletions beyond what a hole may lose stay masked, the least confident first."""
-        self.guesses = proposals.ids
+        self.guesses, self.guessed = proposals.ids, proposals.confidence
         settle = decision.settle & self.masked
         if self.vocabulary.delete_id is not None:
             settle &= ~self._excess_deletions(settle & (proposals.ids == self.vocabulary.delete_id), proposals)
@@ -117,8 +119,8 @@ class Canvas:
         self.anchored, self.hole_of, self.rule_of = (
             values[index] for values in (self.anchored, self.hole_of, self.rule_of)
         )
-        self.ids, self.masked, self.confidence, self.guesses = (
-            values[:, index] for values in (self.ids, self.masked, self.confidence, self.guesses)
+        self.ids, self.masked, self.confidence, self.guesses, self.guessed = (
+            values[:, index] for values in (self.ids, self.masked, self.confidence, self.guesses, self.guessed)
         )
         self.ids[0, is_new] = mask_id
         self.masked[0, is_new] = True
@@ -138,8 +140,20 @@ class Canvas:
         masked, ids, guesses = (values[row].tolist() for values in (self.masked, self.ids, self.guesses))
         shown = [self._guess(guesses, token) if masked[token] else self._piece(ids, token) for token in tokens]
         text, ranges = self._text(hole, shown, "replace")
-        settled = [span for token, span in zip(tokens, ranges, strict=True) if not masked[token]]
-        return HoleState(text=text, settled=merge(settled), masked=sum(masked[token] for token in tokens))
+        placed = list(zip(tokens, ranges, strict=True))
+        confidence = torch.where(self.masked[row], self.guessed[row], self.confidence[row]).tolist()
+        seen = [
+            (span, round(confidence[token], 3))
+            for token, span in placed
+            if span[0] < span[1] and (guesses[token] >= 0 or not masked[token])
+        ]
+        return HoleState(
+            text=text,
+            settled=merge([span for token, span in placed if not masked[token]]),
+            masked=sum(masked[token] for token in tokens),
+            tokens=[span for span, _ in seen],
+            confidence=[value for _, value in seen],
+        )
 
     def fill(self, row: int, hole: int) -> FilledHole:
         """The finished text. Bytes that are no UTF-8 are left out, as are tokens without text."""

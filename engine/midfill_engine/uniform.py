@@ -73,7 +73,7 @@ class UniformRow:
         state = StepState(proposals, free, 1, ENDLESS, self.quality, generator=self.generator)
         canvas.masked = free.clone()
         canvas.apply(Decision(self.sampler.decide(state).settle), proposals)
-        canvas.guesses = best.ids[None]
+        canvas.guesses, canvas.guessed = best.ids[None], best.confidence[None]
         is_stable = self._before is not None and bool((self._before == best.ids)[free[0]].all())
         is_sure = float(drawn.entropy[free[0]].mean()) < self.model.stop_entropy
         self._before = best.ids

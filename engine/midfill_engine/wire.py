@@ -85,11 +85,17 @@ class InfillRequest(Message):
 
 
 class HoleState(Message):
-    """How one hole looks after a step. `text` shows settled tokens and the current guesses for masked ones."""
+    """How one hole looks after a step. `text` shows settled tokens and the current guesses for masked ones.
+
+    `confidence[i]` in [0, 1], in thousandths, belongs to the characters `tokens[i]` of `text`, settled or guessed; an
+    engine that does not say leaves both out.
+    """
 
     text: str
     settled: list[Range]
     masked: int = Field(ge=0, description="positions still masked")
+    tokens: list[Range] = Field(default_factory=list)
+    confidence: list[FiniteFloat] = Field(default_factory=list)
 
 
 class StepEvent(Message):

@@ -45,11 +45,16 @@ class Options:
 
 @dataclass(frozen=True)
 class HolePreview:
-    """How a hole looks after a step. `settled` are ranges of `text` in code points, the rest are guesses."""
+    """How a hole looks after a step. `settled` are ranges of `text` in code points, the rest are guesses.
+
+    `confidence[i]` belongs to `text[slice(*tokens[i])]`, settled or guessed; empty where the engine does not say.
+    """
 
     text: str
     settled: tuple[tuple[int, int], ...]
     masked: int
+    tokens: tuple[tuple[int, int], ...] = ()
+    confidence: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -157,11 +162,11 @@ def fill(
 def finish(document: Document, holes: Sequence[Hole], preview: Preview) -> Filled:
     """A fill that its user ends early: what is settled and the present guesses for the rest, spliced as ever.
 
-    No token has a confidence, since none was asked for. Raises `MidfillError`.
+    Raises `MidfillError`.
     """
     ordered = sort_holes(document, list(holes))
     spliced = splice(document, ordered, [shown.text for shown in preview.holes])
-    fills = tuple(FilledHole(hole, fill.text, (), ()) for hole, fill in zip(ordered, spliced.fills, strict=True))
+    fills = tuple(map(_placed, ordered, preview.holes, spliced.fills))
     stats = wire.Stats(steps=preview.step, forwards=preview.step, tokens=0, ms=0.0)
     return Filled(Candidate(spliced.patch, fills, spliced.new_errors), (), stats, "")
 
@@ -245,7 +250,10 @@ def _run(
 
 
 def _preview(event: wire.StepEvent, repair: bool) -> Preview:
-    holes = tuple(HolePreview(state.text, tuple(state.settled), state.masked) for state in event.holes)
+    holes = tuple(
+        HolePreview(state.text, tuple(state.settled), state.masked, tuple(state.tokens), tuple(state.confidence))
+        for state in event.holes
+    )
     return Preview(event.step, event.num_steps, holes, repair)
 
 
@@ -257,7 +265,7 @@ def _row(document: Document, holes: tuple[Hole, ...], answer: Sequence[wire.Fill
     return _Row(Candidate(spliced.patch, fills, spliced.new_errors), tuple(answer), spliced)
 
 
-def _placed(hole: Hole, filled: wire.FilledHole, spliced: SplicedFill) -> FilledHole:
+def _placed(hole: Hole, filled: wire.FilledHole | HolePreview, spliced: SplicedFill) -> FilledHole:
     """Moves the engine's tokens to where splicing put their characters; tokens that were cut are left out."""
     token_of = {char: index for index, (start, end) in enumerate(filled.tokens) for char in range(start, end)}
     spans: dict[int, tuple[int, int]] = {}

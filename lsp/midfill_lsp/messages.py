@@ -116,12 +116,17 @@ class FillResult(Message):
 
 
 class PreviewHole(Message):
-    """How a hole looks now: `settled` are ranges of `text`, the rest are guesses; `masked` counts open positions."""
+    """How a hole looks now: `settled` are ranges of `text`, the rest are guesses; `masked` counts open positions.
+
+    `confidence[i]` belongs to `tokens[i]`, settled or guessed; both are empty where the engine does not say.
+    """
 
     range: Range
     text: str
     settled: tuple[tuple[int, int], ...]
     masked: int
+    tokens: tuple[tuple[int, int], ...] = ()
+    confidence: tuple[float, ...] = ()
 
 
 class PreviewParams(Message):

@@ -90,6 +90,8 @@ class PreviewSender:
                 text=hole.text,
                 settled=to_units(hole.text, hole.settled, self._encoding),
                 masked=hole.masked,
+                tokens=to_units(hole.text, hole.tokens, self._encoding),
+                confidence=hole.confidence,
             )
             for place, hole in zip(places, preview.holes, strict=True)
         )

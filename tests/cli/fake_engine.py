@@ -150,7 +150,11 @@ def state(text: str, step: int, num_steps: int) -> wire.HoleState:
     if step == 0:
         return wire.HoleState(text="", settled=[], masked=len(text))
     settled = len(text) * step // num_steps
-    return wire.HoleState(text=text, settled=[(0, settled)] if settled else [], masked=len(text) - settled)
+    tokens = filled(text, wire.HoleSpec())
+    return wire.HoleState(
+        text=text, settled=[(0, settled)] if settled else [], masked=len(text) - settled,
+        tokens=tokens.tokens, confidence=tokens.confidence,
+    )  # fmt: skip
 
 
 def filled(text: str, spec: wire.HoleSpec) -> wire.FilledHole:

@@ -119,6 +119,30 @@ def test_a_fill_keeps_its_promises(runtime: Runtime, cache: str, lengths: str, r
         for parts, shown in zip(anchors(request), event.holes, strict=True):
             assert holds_in_order(shown.text, parts)
             assert all(start < end <= len(shown.text) for start, end in shown.settled)
+            assert len(shown.tokens) == len(shown.confidence) and all(0 <= value <= 1 for value in shown.confidence)
+            edges = [edge for span in shown.tokens for edge in span]
+            assert edges == sorted(edges) and all(start < end <= len(shown.text) for start, end in shown.tokens)
+            assert {char for span in shown.settled for char in range(*span)} <= {
+                char for span in shown.tokens for char in range(*span)
+            }
+    if is_steady:
+        for shown, hole in zip(events[-1].holes, response.holes, strict=True):
+            if "\ufffd" in shown.text:  # bytes that are no text are left out of a fill
+                continue
+            assert (shown.text, shown.tokens) == (hole.text, hole.tokens)
+            assert shown.confidence == [round(value, 3) for value in hole.confidence]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_step_settles_what_it_is_surest_of(runtime: Runtime, seed: int) -> None:
+    """So says what a step shows: no guess has a higher confidence than what was settled with it."""
+    request = simple(seed=seed, steps=4, sampler="topk", temperature=0.5)
+    first = run(denoise(runtime, request, lengths="fixed"))[0][1].holes[0]
+    inside = {char for start, end in first.settled for char in range(start, end)}
+    by_kind: dict[bool, list[float]] = {True: [], False: []}
+    for (start, _), value in zip(first.tokens, first.confidence, strict=True):
+        by_kind[start in inside].append(value)
+    assert by_kind[False] and by_kind[True] and max(by_kind[False]) <= min(by_kind[True])
 
 
 @FOR_FIXTURES

@@ -123,8 +123,11 @@ def test_limits_reach_every_hole() -> None:
 def test_a_fill_may_end_early_with_its_guesses() -> None:
     document = Document.from_text("def add(a, b):\n    ...\n", "python")
     holes = [body_named(document, "add")]
-    filled = finish(document, holes, Preview(2, 9, (HolePreview("return a + b", ((0, 6),), 3),)))
+    shown = HolePreview("return a + b ", ((0, 6),), 3, ((0, 6), (6, 8), (8, 12), (12, 13)), (0.9, 0.5, 0.4, 0.1))
+    filled = finish(document, holes, Preview(2, 9, (shown,)))
     assert filled.patch.apply(document.data) == b"def add(a, b):\n    return a + b\n"
     assert filled.new_errors == 0 and filled.stats.steps == 2
+    (fill,) = filled.fills
+    assert (fill.tokens, fill.confidence) == (((0, 6), (6, 8), (8, 12)), (0.9, 0.5, 0.4)), "cut text has no token"
     broken = finish(document, holes, Preview(1, 9, (HolePreview("return (", (), 3),)))
     assert broken.new_errors > 0

@@ -20,6 +20,7 @@ from midfill_lsp.settings import Settings
 STEP_S = 0.03
 FILL = "return 'ß😀'"
 GUESS = "return '😀ß' or x"
+GUESSED = ((0, 6), (6, 9), (9, 11), (11, 14), (14, 16)), (0.9, 0.8, 0.7, 0.3, 0.2)
 DIES = "# the engine dies here"
 
 
@@ -33,7 +34,7 @@ def follow_script(
     for step in range(num_steps + 1):
         masked = 10 - 10 * step // num_steps
         settled = ((0, 9),) if step else ()
-        yield Preview(step, num_steps, tuple(HolePreview(GUESS, settled, masked) for _ in holes))
+        yield Preview(step, num_steps, tuple(HolePreview(GUESS, settled, masked, *GUESSED) for _ in holes))
         if (settings.model == "dies" or DIES in document.text) and step == 1:
             raise MidfillError("engine_died", "the engine ended in the middle of the fill")
         if settings.model == "breaks" and step == 1:

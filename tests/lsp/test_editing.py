@@ -58,6 +58,8 @@ async def test_a_plugin_gets_edits_and_previews_and_applies_them_itself(editor: 
     hole = previews[-1].holes[0]
     # "return '😀" is 9 code points and 10 units of UTF-16.
     assert hole.text == GUESS and [list(pair) for pair in hole.settled] == [[0, 10]]
+    assert [list(pair) for pair in hole.tokens] == [[0, 6], [6, 10], [10, 12], [12, 15], [15, 17]]
+    assert [*hole.confidence] == [0.9, 0.8, 0.7, 0.3, 0.2]
     assert (hole.range.start.line, hole.range.start.character) == (10, 4)
     await asyncio.sleep(0.2)
     assert len(editor.seen.previews) == len(previews), "a preview after the answer"
