@@ -19,6 +19,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from midfill_engine import hub
+from midfill_engine.checkpoint_files import CheckpointFiles
 from midfill_engine.models.family import Family
 from midfill_engine.models.layout import Layout
 from midfill_engine.models.operators import TorchOperators
@@ -51,7 +52,7 @@ def compare(family: Family, folder: Path) -> Parity:
     """Writes the family's tiny checkpoint to `folder`, runs it and compares."""
     recorded = load_file(RECORDED / f"{family.name}.safetensors")
     hub.make_random(folder, family)
-    loaded = hub.load(folder, family)
+    loaded = hub.load(CheckpointFiles(folder), family)
     ids, reference = recorded["ids"], recorded["scores"]
     ours = score(loaded, family, ids, family.logit_shift)
     other = score(loaded, family, ids, 1 - family.logit_shift)

@@ -23,6 +23,15 @@ class CheckpointFiles:
 
     folder: Path
 
+    @property
+    def name(self) -> str:
+        return name_of(self.folder)
+
+    @property
+    def changed(self) -> frozenset[str]:
+        """The tensors that are not the folder's own: an adapter's."""
+        return frozenset()
+
     @cached_property
     def config(self) -> dict[str, Any]:
         """Raises CheckpointError where there is none."""
@@ -89,7 +98,7 @@ class CheckpointFiles:
             raise CheckpointError(f"The checkpoint at {self.folder} has {reason}.")
         found: dict[str, Path] = {}
         for file in files:
-            with _open(file) as tensors:
+            with open_tensors(file) as tensors:
                 found.update(dict.fromkeys(tensors.keys(), file))
         return found
 
@@ -100,7 +109,7 @@ class CheckpointFiles:
             raise CheckpointError(f"The weights in {self.folder} lack {missing[0]} (and {len(missing) - 1} more).")
         found: dict[str, Tensor] = {}
         for file in sorted({self.shards[name] for name in names}):
-            with _open(file) as tensors:
+            with open_tensors(file) as tensors:
                 for name in names:
                     if self.shards[name] == file:
                         found[name] = tensors.get_tensor(name)
@@ -118,7 +127,15 @@ class CheckpointFiles:
         return values
 
 
-def _open(file: Path) -> Any:
+def name_of(folder: Path) -> str:
+    """A folder's name; in the hub's cache, where that is a commit, the repository's."""
+    if folder.parent.name == "snapshots" and folder.parent.parent.name.startswith("models--"):
+        return folder.parent.parent.name.rpartition("--")[2]
+    return folder.name
+
+
+def open_tensors(file: Path) -> Any:
+    """Raises CheckpointError."""
     try:
         return safe_open(file, framework="pt")
     except (OSError, SafetensorError) as error:

@@ -17,6 +17,18 @@ def is_hub_id(name: str) -> bool:
     return HUB_ID.fullmatch(name) is not None
 
 
+def find_cached(name: str) -> Path | None:
+    """The folder of a hub checkpoint that was fetched before. Asks no network."""
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import LocalEntryNotFoundError
+
+    repository, _, revision = name.partition("@")
+    try:
+        return Path(snapshot_download(repository, revision=revision or None, local_files_only=True))
+    except (LocalEntryNotFoundError, OSError, ValueError):
+        return None
+
+
 def fetch_checkpoint(name: str) -> Path:
     """The folder of a hub checkpoint, downloaded at first use into the hub's own cache. Raises StartError.
 

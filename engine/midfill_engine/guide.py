@@ -156,7 +156,7 @@ def load_guide(folder: Path, vocabulary: Vocabulary, device: torch.device, dtype
     if family is None:
         known = ", ".join(SUPERVISORS)
         raise CheckpointError(f"The supervisor at {folder} is none of the types that are known: {known}.")
-    loaded = hub.load(folder, family, device, dtype)
+    loaded = hub.load(files, family, device, dtype)
     theirs = loaded.tokenizer
     if any(
         piece and (index >= theirs.vocab_size or theirs.token_bytes(index) != piece)

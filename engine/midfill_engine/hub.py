@@ -59,22 +59,22 @@ class LoadedHubModel:
 
 
 def load(
-    folder: Path, family: Family, device: torch.device | str = "cpu", dtype: torch.dtype = torch.float32
+    files: CheckpointFiles, family: Family, device: torch.device | str = "cpu", dtype: torch.dtype = torch.float32
 ) -> LoadedHubModel:
-    """Reads `folder` in evaluation mode. Raises CheckpointError."""
-    files = CheckpointFiles(folder)
+    """Reads a checkpoint in evaluation mode. Raises CheckpointError."""
     config = read_config(files, family)
     with torch.device("meta"):
         model = HubModel(config)
     wanted = {name: tuple(value.shape) for name, value in model.transformer.state_dict().items()}
+    sources = {name: source_of(name, family.tensors, config.transformer) for name in wanted}
+    check_changes(files, family, config, {part for source in sources.values() for part in source.names})
     for block in range(-1, config.transformer.num_layers):  # a layer at a time, so that no second copy is ever whole
         names = [name for name in wanted if _layer_of(name) == block]
-        sources = {name: source_of(name, family.tensors, config.transformer) for name in names}
-        stored = files.read(sorted({part for source in sources.values() for part in source.names}))
+        stored = files.read(sorted({part for name in names for part in sources[name].names}))
         for name in names:
             value = sources[name].assemble(stored)
             if tuple(value.shape) != wanted[name]:
-                message = f"The tensor {sources[name].names[0]} in {folder} is not {wanted[name]} in shape."
+                message = f"The tensor {sources[name].names[0]} in {files.folder} is not {wanted[name]} in shape."
                 raise CheckpointError(message)
             _assign(model.transformer, name, value.to(device=device, dtype=dtype))
     model = model.eval().requires_grad_(False)
@@ -96,7 +96,17 @@ def read_config(files: CheckpointFiles, family: Family) -> HubConfig:
     shape = replace(shape, tied_head=family.tensors["head.weight"] not in files.shards)
     window = min(family.context_window, files.config.get("max_position_embeddings") or family.context_window)
     max_hole = min(family.max_hole, window // 4)
-    return HubConfig(shape, files.folder.name, window - max_hole, max_hole, block_size=block_size)
+    return HubConfig(shape, files.name, window - max_hole, max_hole, block_size=block_size)
+
+
+def check_changes(files: CheckpointFiles, family: Family, config: HubConfig, used: set[str]) -> None:
+    """Raises CheckpointError where an adapter changes what the model does not have, or what it has twice."""
+    unknown = sorted(files.changed - used)
+    if unknown:
+        message = f"The adapter {files.name} changes {unknown[0]}, which its base at {files.folder} does not have."
+        raise CheckpointError(message)
+    if config.transformer.tied_head and family.tensors["embedding.weight"] in files.changed:
+        raise CheckpointError(f"The adapter {files.name} changes an embedding that is its base's head too.")
 
 
 @dataclass(frozen=True)

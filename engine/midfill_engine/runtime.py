@@ -9,16 +9,17 @@ from typing import Any, Final
 import torch
 
 from midfill_engine import checkpoint, hub
+from midfill_engine.adapter import open_files
 from midfill_engine.caches import ContextStore
 from midfill_engine.checkpoint import LoadedModel
-from midfill_engine.checkpoint_files import CheckpointError, CheckpointFiles
+from midfill_engine.checkpoint_files import CheckpointError
 from midfill_engine.device import DeviceError, choose_device, choose_dtype
 from midfill_engine.download import EXIT_NO_MODEL, fetch_checkpoint, is_hub_id
 from midfill_engine.errors import StartError
 from midfill_engine.guide import Guide, load_guide
 from midfill_engine.hub import LoadedHubModel
 from midfill_engine.models import diffusiongemma
-from midfill_engine.models.diffusiongemma import CanvasModel, CanvasPass, CanvasResult
+from midfill_engine.models.diffusiongemma import DIFFUSION_GEMMA, CanvasModel, CanvasPass, CanvasResult
 from midfill_engine.models.family import Family, SpecialTokens
 from midfill_engine.models.operators import Operators, choose_operators
 from midfill_engine.models.packed import Pass, Result, run_packed
@@ -95,8 +96,11 @@ class Runtime:
 
     @cached_property
     def _weights_digest(self) -> str:
-        """Of the first rows of the embedding, which no training leaves as they were."""
-        return hashlib.sha256(self.loaded.weight[:64].float().cpu().numpy().tobytes()).hexdigest()[:16]
+        """Of the embedding's first rows and of the beginning of all else: no training leaves them all as they were."""
+        digest = hashlib.sha256(self.loaded.weight[:64].float().cpu().numpy().tobytes())
+        for value in self.loaded.model.parameters():
+            digest.update(value.flatten()[:256].float().cpu().numpy().tobytes())
+        return digest.hexdigest()[:16]
 
 
 class CanvasRuntime(Runtime):
@@ -128,15 +132,17 @@ def find_model(name: str) -> Path:
 def open_checkpoint(
     folder: Path, device: torch.device, dtype: torch.dtype, name: str, operators: str = "torch"
 ) -> Runtime:
-    """A folder of the embedded family or of a published one. Raises CheckpointError."""
-    files = CheckpointFiles(folder)
+    """A folder of the embedded family or of a published one, or an adapter's. Raises CheckpointError, StartError."""
+    files = open_files(folder)
     family = find_family(files)
+    if files.changed and family.name in (checkpoint.FAMILY, DIFFUSION_GEMMA.name):
+        raise CheckpointError(f"Adapters are not merged into models of the family {family.name!r}.")
     if family.name == checkpoint.FAMILY:
         return Runtime.of(checkpoint.load(folder, device, dtype), name, checkpoint.FAMILY, operators=operators)
     if family.attention == "canvas":
         model = diffusiongemma.load(folder, device, dtype)
         return CanvasRuntime.of(model, name, family.name, family=family)
-    loaded = hub.load(folder, family, device, dtype)
+    loaded = hub.load(files, family, device, dtype)
     return Runtime.of(loaded, name, family.name, family=family, operators=operators)
 
 

@@ -253,7 +253,8 @@ def copy_checkpoint(name: str, folder: Path, **changes: Any) -> Path:
 
 
 def load(folder: Path) -> hub.LoadedHubModel:
-    return hub.load(folder, find_family(CheckpointFiles(folder)))
+    files = CheckpointFiles(folder)
+    return hub.load(files, find_family(files))
 
 
 def test_pickled_weights_are_refused(tmp_path: Path) -> None:

@@ -1,0 +1,240 @@
+"""LoRA adapters over their bases: merged as PEFT merges, found where their base is, refused where that is not known.
+
+The adapters in `adapters/` were made by PEFT 0.21.2 on the tiny Dream checkpoint; `merged.safetensors` has the first
+eight rows of all tensors that its `merge_and_unload` changed.
+"""
+
+import json
+import shutil
+import socket
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from tests.engine.test_denoise import run
+
+from midfill_engine import checkpoint, hub
+from midfill_engine.adapter import Adapter, open_files
+from midfill_engine.checkpoint_files import CheckpointError
+from midfill_engine.denoise import denoise
+from midfill_engine.errors import StartError
+from midfill_engine.models.registry import FAMILIES
+from midfill_engine.runtime import Runtime, load_runtime
+from midfill_engine.wire import InfillRequest
+
+RECORDED = Path(__file__).parent / "adapters"
+PREFIX = "base_model.model.model.layers.0.self_attn.q_proj."
+
+Edit = Callable[[dict[str, Any], dict[str, torch.Tensor]], None]
+
+
+@pytest.fixture
+def base(tmp_path: Path) -> Path:
+    hub.make_random(tmp_path / "base", FAMILIES.find("dream"))
+    return tmp_path / "base"
+
+
+def put_adapter(folder: Path, name: str = "plain", edit: Edit = lambda config, tensors: None) -> Path:
+    """A recorded adapter at `folder`, changed by `edit`."""
+    config = json.loads((RECORDED / name / "adapter_config.json").read_text())
+    tensors = load_file(RECORDED / name / "adapter_model.safetensors")
+    edit(config, tensors)
+    folder.mkdir(parents=True)
+    (folder / "adapter_config.json").write_text(json.dumps(config))
+    save_file(tensors, folder / "adapter_model.safetensors")
+    return folder
+
+
+def fill(runtime: Runtime) -> list[float]:
+    segments = [{"text": "def f(a):\n    return "}, {"hole": {"max_tokens": 6}}, {"text": "\n"}]
+    request = InfillRequest.model_validate({"segments": segments})
+    return run(denoise(runtime, request, lengths="fixed"))[1].holes[0].confidence
+
+
+@pytest.mark.parametrize("name", ["plain", "rich"])
+def test_weights_are_merged_as_peft_merges_them(name: str, base: Path) -> None:
+    """`rich` has rsLoRA, ranks and alphas by module, an embedding, biases and a replaced head."""
+    files = open_files(put_adapter(base.parent / "adapter", name))
+    merged, original = load_file(RECORDED / name / "merged.safetensors"), load_file(base / "model.safetensors")
+    assert files.changed == set(merged)
+    for tensor, value in files.read(list(files.shards)).items():
+        expected = merged.get(tensor, original[tensor])
+        torch.testing.assert_close(value[: len(expected)], expected, rtol=1e-6, atol=1e-6)
+        assert (tensor in merged) == (not torch.equal(value, original[tensor]))
+
+
+def test_an_adapter_is_served_as_its_merged_checkpoint(base: Path) -> None:
+    """The same fills and the same digest of the weights, which are not the base's."""
+    adapter = put_adapter(base.parent / "adapter")
+    files = open_files(adapter)
+    shutil.copytree(base, base.parent / "merged")
+    save_file(files.read(list(files.shards)), base.parent / "merged/model.safetensors")
+    adapted, merged, plain = (load_runtime(str(path), "cpu") for path in (adapter, base.parent / "merged", base))
+    assert fill(adapted) == fill(merged) != fill(plain)
+    assert adapted.info.weights == merged.info.weights != plain.info.weights
+    assert (adapted.info.id, adapted.family.name) == ("adapter", "dream")
+
+
+def test_only_what_is_read_is_merged(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that memory holds a layer more than the model, adapter or not."""
+    merge, asked = Adapter.merge, list[str]()
+    monkeypatch.setattr(Adapter, "merge", lambda self, name, value: (asked.append(name), merge(self, name, value))[1])
+    files = open_files(put_adapter(base.parent / "adapter"))
+    files.read([name for name in files.shards if "layers.1." in name])
+    assert len(asked) == 4 and all("layers.1." in name for name in asked)
+
+
+def cache_base(base: Path, cache: Path, revision: str) -> None:
+    snapshot = cache / "models--somebody--base/snapshots" / revision
+    snapshot.parent.mkdir(parents=True)
+    base.rename(snapshot)
+    (cache / "models--somebody--base/refs").mkdir()
+    (cache / "models--somebody--base/refs/main").write_text(revision)
+
+
+def refuse_network(*arguments: object) -> None:
+    raise AssertionError("the network was asked")
+
+
+def test_a_base_is_taken_from_the_hubs_cache_and_never_fetched(
+    base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(socket.socket, "connect", refuse_network)
+    monkeypatch.setattr(socket, "getaddrinfo", refuse_network)
+    adapter = put_adapter(tmp_path / "far/adapter")
+    with pytest.raises(StartError, match="somebody/base.*not on this machine") as caught:
+        load_runtime(str(adapter), "cpu")
+    assert "hf download somebody/base" in caught.value.next_step
+    cache_base(base, tmp_path / "cache", "0" * 40)
+    assert load_runtime(str(adapter), "cpu").names == ("adapter", str(adapter), "dream")
+    with pytest.raises(StartError, match="not on this machine"):
+        other = put_adapter(tmp_path / "far/other", edit=lambda config, _: config.update(revision="1" * 40))
+        load_runtime(str(other), "cpu")
+
+
+@pytest.mark.parametrize("name", ["/data/models/base", "..\\models\\base\\", "../../base", "nobody/base"])
+def test_of_a_path_only_its_last_part_counts(name: str, base: Path) -> None:
+    adapter = put_adapter(base.parent / "adapter", edit=lambda config, _: config.update(base_model_name_or_path=name))
+    assert open_files(adapter).folder == base
+
+
+@pytest.mark.parametrize("name", ["..", "/", "x/..", "", ".", "C:\\..\\"])
+def test_a_base_without_a_name_is_refused(name: str, base: Path) -> None:
+    adapter = put_adapter(base.parent / "adapter", edit=lambda config, _: config.update(base_model_name_or_path=name))
+    with pytest.raises(StartError, match="no name"):
+        load_runtime(str(adapter), "cpu")
+
+
+@pytest.mark.parametrize("name", ["adapter", "other"])
+def test_the_base_of_an_adapter_is_no_adapter(name: str, base: Path) -> None:
+    put_adapter(base.parent / "other")
+    adapter = put_adapter(base.parent / "adapter", edit=lambda config, _: config.update(base_model_name_or_path=name))
+    with pytest.raises(StartError, match="another adapter" if name == "other" else "not on this machine"):
+        load_runtime(str(adapter), "cpu")
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"peft_type": "IA3"}, "no LoRA"),
+        ({"use_dora": True}, "use_dora"),
+        ({"init_lora_weights": "pissa_niter_4"}, "init_lora_weights='pissa_niter_4'"),
+        ({"layer_replication": [[0, 2]]}, "layer_replication"),
+        ({"target_parameters": ["mlp.experts"]}, "target_parameters"),
+        ({"made_up_next_year": 1}, "made_up_next_year"),
+        ({"alpha_pattern": {".*q_proj": 3}}, "q_proj"),
+        ({"lora_alpha": None}, "alpha"),
+        ({"revision": 3}, "base"),
+        ({"r": 5}, "rank"),
+    ],
+)
+def test_what_is_not_merged_is_refused(options: dict[str, Any], said: str, base: Path) -> None:
+    adapter = put_adapter(base.parent / "adapter", edit=lambda config, _: config.update(options))
+    with pytest.raises(StartError, match=said):
+        load_runtime(str(adapter), "cpu")
+
+
+def drop_b(config: dict[str, Any], tensors: dict[str, torch.Tensor]) -> None:
+    del tensors[PREFIX + "lora_B.weight"]
+
+
+def drop_a(config: dict[str, Any], tensors: dict[str, torch.Tensor]) -> None:
+    del tensors[PREFIX + "lora_A.weight"]
+
+
+def add_magnitude(config: dict[str, Any], tensors: dict[str, torch.Tensor]) -> None:
+    tensors[PREFIX + "lora_magnitude_vector"] = torch.ones(32)
+
+
+def change_a_stranger(config: dict[str, Any], tensors: dict[str, torch.Tensor]) -> None:
+    for part in ("lora_A.weight", "lora_B.weight"):
+        tensors[PREFIX.replace("q_proj", "w_proj") + part] = tensors[PREFIX + part].clone()
+
+
+def name_otherwise(config: dict[str, Any], tensors: dict[str, torch.Tensor]) -> None:
+    tensors["../../" + PREFIX] = torch.ones(1)
+
+
+def widen(config: dict[str, Any], tensors: dict[str, torch.Tensor]) -> None:
+    tensors[PREFIX + "lora_B.weight"] = torch.ones(1, 2)  # would broadcast over every row
+
+
+def empty(config: dict[str, Any], tensors: dict[str, torch.Tensor]) -> None:
+    tensors.clear()
+
+
+@pytest.mark.parametrize(
+    ("edit", "said"),
+    [
+        (drop_b, "no B that fits"),
+        (drop_a, "lora_B.weight, which is not merged"),
+        (add_magnitude, "lora_magnitude_vector"),
+        (change_a_stranger, "w_proj.weight, which its base"),
+        (name_otherwise, "not named as PEFT"),
+        (widen, "made for another base"),
+        (empty, "no tensors"),
+    ],
+)
+def test_tensors_that_cannot_be_merged_are_refused(edit: Edit, said: str, base: Path) -> None:
+    adapter = put_adapter(base.parent / "adapter", edit=edit)
+    with pytest.raises(StartError, match=said):
+        load_runtime(str(adapter), "cpu")
+
+
+def test_a_base_of_another_size_is_refused(tmp_path: Path) -> None:
+    family = FAMILIES.find("dream")
+    hub.make_random(tmp_path / "base", family, config={**family.example, "hidden_size": 48})
+    with pytest.raises(StartError, match="made for another base"):
+        load_runtime(str(put_adapter(tmp_path / "adapter")), "cpu")
+
+
+def leave_the_head(config: dict[str, Any], tensors: dict[str, torch.Tensor]) -> None:
+    del tensors["base_model.model.lm_head.weight"]
+
+
+def test_an_embedding_that_is_the_head_too_is_refused(tmp_path: Path) -> None:
+    family = FAMILIES.find("dream")
+    hub.make_random(tmp_path / "base", family, config={**family.example, "tie_word_embeddings": True})
+    adapter = put_adapter(tmp_path / "adapter", "rich", edit=leave_the_head)
+    with pytest.raises(StartError, match="head too"):
+        load_runtime(str(adapter), "cpu")
+
+
+def test_adapters_of_the_embedded_model_and_pickled_ones_are_refused(tmp_path: Path) -> None:
+    checkpoint.make_random(tmp_path / "base")
+    adapter = put_adapter(tmp_path / "adapter")
+    with pytest.raises(StartError, match="'embedded'"):
+        load_runtime(str(adapter), "cpu")
+    (adapter / "adapter_model.safetensors").rename(adapter / "adapter_model.bin")
+    with pytest.raises(CheckpointError, match="pickled"):
+        Adapter.read(adapter)
+    (adapter / "adapter_config.json").write_text("[]")
+    with pytest.raises(CheckpointError, match="no LoRA"):
+        Adapter.read(adapter)
+    (adapter / "adapter_config.json").write_text("{")
+    with pytest.raises(CheckpointError, match="cannot be read"):
+        Adapter.read(adapter)
