@@ -7,6 +7,7 @@ locked descriptor over), so a killed engine frees it at once and a slow one is n
 import fcntl
 import hashlib
 import os
+import re
 import subprocess
 import sys
 import time
@@ -25,6 +26,7 @@ from midfill_infill.runtime import runtime_folder
 
 DEFAULT_IDLE_TIMEOUT_S: Final = 1800.0
 START_TIMEOUT_S: Final = 600.0
+HUB_ID: Final = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*(@[\w./-]+)?")
 _POLL_S: Final = 0.03
 _MAX_LOG_BYTES: Final = 1_000_000
 
@@ -72,8 +74,9 @@ def engine_arguments(model: str | None, device: str) -> list[str]:
 
 
 def absolute_model(model: str) -> str:
-    """A checkpoint folder by its absolute path, anything else as it is: the engine runs in another folder."""
-    return str(Path(model).resolve()) if os.sep in model or Path(model).is_dir() else model
+    """A checkpoint folder by its absolute path, since the engine runs in another; OWNER/NAME and known names as is."""
+    is_folder = Path(model).is_dir() or (os.sep in model and HUB_ID.fullmatch(model) is None)
+    return str(Path(model).resolve()) if is_folder else model
 
 
 def find_place(settings: EngineSettings) -> EnginePlace:

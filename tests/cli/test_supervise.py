@@ -53,6 +53,23 @@ def test_other_model_or_device_is_another_engine(fake_command: Path) -> None:
     assert len(places) == 6
 
 
+def test_the_engine_is_told_folders_by_absolute_paths_and_hub_ids_as_they_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "owner/folder").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path)
+    told = {
+        "embedded": "embedded",
+        "owner/name": "owner/name",
+        "owner/name@refs/pr/3": "owner/name@refs/pr/3",
+        "owner/folder": str(tmp_path / "owner/folder"),
+        "./missing": str(tmp_path / "missing"),
+        "a/b/c": str(tmp_path / "a/b/c"),
+    }
+    for model, argument in told.items():
+        assert supervise.engine_arguments(model, "cpu")[:2] == ["--model", argument]
+
+
 def test_killed_engine_is_replaced(fake_command: Path) -> None:
     ensure_engine(EngineSettings())
     (pid,) = started(fake_command)
