@@ -9,11 +9,14 @@ from typing import Final
 import numpy as np
 import torch
 import torch.nn.functional as F
+from torch import Tensor
 
 from midfill_engine import checkpoint
-from midfill_engine.models.embedded import EOS
-from midfill_engine.models.transformer import Transformer
+from midfill_engine.models.embedded import EOS, SPECIAL_TOKENS
+from midfill_engine.models.transformer import KeyValues, Transformer
+from midfill_engine.outline import encode_before_space
 from midfill_engine.tokenizer import heal
+from midfill_engine.vocabulary import Vocabulary
 from training.data.fim import prompt_ids, trim
 from training.data.pack import read_pack
 from training.data.rows import Ids
@@ -45,21 +48,29 @@ def evaluate_baseline(folder: Path, pack: Path, num_gaps: int = 300, context: in
         seconds.append(time.perf_counter() - started)
     return BaselineReport(
         num_gaps=num_gaps,
-        bits_per_byte=baseline.bits_per_byte(gaps),
-        bits_per_byte_without_suffix=baseline.bits_per_byte([without_suffix(gap) for gap in gaps]),
+        bits_per_byte=_bits_per_byte(baseline, gaps),
+        bits_per_byte_without_suffix=_bits_per_byte(baseline, [without_suffix(gap) for gap in gaps]),
         exact_own=right / num_gaps,
         interval_own=wilson(right, num_gaps),
         median_fill_s=float(np.median(seconds)),
     )
 
 
-class Baseline:
-    """A checkpoint trained with `--objective fim`."""
+def _bits_per_byte(baseline: "Baseline", gaps: list[Gap]) -> float:
+    return sum(map(baseline.nats, gaps)) / math.log(2) / sum(len(gap.middle.encode()) for gap in gaps)
 
-    def __init__(self, folder: Path, context: int) -> None:
+
+class Baseline:
+    """A checkpoint trained with `--objective fim`. `context` in tokens; None takes the checkpoint's own limit."""
+
+    def __init__(self, folder: Path, context: int | None = None) -> None:
         loaded = checkpoint.load(folder)
         self.transformer: Transformer = loaded.model.transformer
-        self.tokenizer, self.context = loaded.tokenizer, context
+        self.tokenizer, self.context = loaded.tokenizer, context or loaded.config.max_context
+        self.num_parameters = loaded.parameters
+        pieces = [self.tokenizer.token_bytes(index) for index in range(self.tokenizer.vocab_size)]
+        # What ends a fill stands where the engine's models have what shortens one: never first where a fill has a lead.
+        self.vocabulary = Vocabulary(pieces, range(len(SPECIAL_TOKENS)), delete_id=EOS)
 
     def parts(self, gap: Gap) -> tuple[Ids, Ids, str, str]:
         """The prompt, the middle's ids, and what healing put before the middle and took off its end."""
@@ -69,32 +80,43 @@ class Baseline:
         return prompt_ids(gap.language, *trim(prefix, suffix, self.context)), middle_ids, healed.lead, healed.tail
 
     @torch.inference_mode()
-    def fill(self, gap: Gap) -> str:
-        ids, _, lead, tail = self.parts(gap)
-        found: Ids = []
-        hidden, past = self.transformer(torch.tensor([ids]), torch.arange(len(ids))[None], causal=True)
-        while len(found) < MAX_NEW_TOKENS:
-            token = int(self.transformer.logits(hidden[0, -1]).argmax())
+    def fill(self, gap: Gap, num_tokens: int | None = None) -> str:
+        """Greedy until EOS, or exactly `num_tokens`, of the tokens that the engine's models may choose from."""
+        prompt, _, lead, tail = self.parts(gap)
+        found = encode_before_space(self.tokenizer.encode, len(lead) - 1)
+        may_end = num_tokens is None
+        allowed = self.vocabulary.allowed(leading=lead[-1:], may_delete=may_end)
+        later = self.vocabulary.allowed(may_delete=may_end)
+        ids, past = [*prompt, *found], None
+        while len(found) < (num_tokens or MAX_NEW_TOKENS):
+            hidden, past = self._forward(ids, past)
+            scores = self.transformer.logits(hidden[0, -1]).masked_fill(~allowed, -math.inf)
+            token = int(scores.argmax())
             if token == EOS:
                 break
-            position = torch.tensor([[len(ids) + len(found)]])
             found.append(token)
-            hidden, own = self.transformer(torch.tensor([[token]]), position, past=past)
-            past = [
-                (torch.cat((old[0], new[0]), dim=2), torch.cat((old[1], new[1]), dim=2))
-                for old, new in zip(past, own, strict=True)
-            ]
-        text = self.tokenizer.decode_bytes(found).decode("utf-8", errors="replace")
+            ids, allowed = [token], later
+        text = self.tokenizer.decode_bytes(found).decode("utf-8", errors="ignore")
         return text.removeprefix(lead) + tail
 
+    def _forward(self, ids: Ids, past: KeyValues | None) -> tuple[Tensor, KeyValues]:
+        """The hidden states of `ids` behind `past`, and the keys and values of both."""
+        first = 0 if past is None else past[0][0].shape[2]
+        positions = torch.arange(first, first + len(ids))[None]
+        hidden, own = self.transformer(torch.tensor([ids]), positions, causal=past is None, past=past)
+        if past is None:
+            return hidden, own
+        both = zip(past, own, strict=True)
+        return hidden, [(torch.cat((old[0], new[0]), 2), torch.cat((old[1], new[1]), 2)) for old, new in both]
+
     @torch.inference_mode()
-    def bits_per_byte(self, gaps: list[Gap]) -> float:
-        bits, num_bytes = 0.0, 0
-        for gap in gaps:
-            prompt, middle, _, _ = self.parts(gap)
-            ids = torch.tensor([[*prompt, *middle, EOS]])
-            hidden, _ = self.transformer(ids[:, :-1], torch.arange(ids.shape[1] - 1)[None], causal=True)
-            logits = self.transformer.logits(hidden[0, len(prompt) - 1 :])
-            bits += float(F.cross_entropy(logits, ids[0, len(prompt) :], reduction="sum")) / math.log(2)
-            num_bytes += len(gap.middle.encode())
-        return bits / num_bytes
+    def nats(self, gap: Gap, knows_length: bool = False) -> float:
+        """What the gap costs: its tokens and the EOS, or given its number of tokens, where none of them is EOS."""
+        prompt, middle, _, _ = self.parts(gap)
+        targets = torch.tensor(middle if knows_length else [*middle, EOS])
+        ids = [*prompt, *middle]
+        hidden, _ = self._forward(ids, None)
+        logits = self.transformer.logits(hidden[0, len(prompt) - 1 :][: len(targets)])
+        if knows_length:
+            logits[:, EOS] = -math.inf
+        return float(F.cross_entropy(logits, targets, reduction="sum"))

@@ -102,7 +102,7 @@ def previous_line(gap: Gap) -> str:
 
 def fill(runtime: Runtime, gap: Gap, length: Length) -> str:
     """The engine's own greedy fill of one gap."""
-    num_tokens = _true_tokens(runtime.loaded.tokenizer, gap)
+    num_tokens = true_tokens(runtime.loaded.tokenizer, gap)
     hole = HoleSpec(max_tokens=min(num_tokens, runtime.loaded.config.max_hole)) if length == "oracle" else HoleSpec()
     segments: list[Segment] = [TextSegment(text=gap.prefix), HoleSegment(hole=hole), TextSegment(text=gap.suffix)]
     steps = denoise(
@@ -205,7 +205,8 @@ def complete(
     return num_tasks
 
 
-def _true_tokens(tokenizer: Tokenizer, gap: Gap) -> int:
+def true_tokens(tokenizer: Tokenizer, gap: Gap) -> int:
+    """How many tokens the true middle takes in a hole, with the white space that healing gives it."""
     healed = heal(gap.prefix, gap.suffix)
     middle = gap.middle.removesuffix(healed.tail) if healed.tail else gap.middle
     return max(1, len(tokenizer.encode(healed.lead + middle)))

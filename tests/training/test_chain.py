@@ -10,6 +10,7 @@ import torch
 
 from midfill_engine import checkpoint
 from midfill_engine.models.embedded import EOS, Embedded
+from midfill_engine.outline import encode_before_space
 from midfill_engine.tokenizer import Tokenizer
 from training.baseline import MAX_NEW_TOKENS, Baseline, evaluate_baseline
 from training.data.pack import read_pack
@@ -122,21 +123,43 @@ def test_baseline_learns_and_fills(finished: RunConfig, tokenizer: Tokenizer, tm
 
 
 def test_baseline_decodes_as_it_scores(finished: RunConfig, tmp_path: Path) -> None:
-    """The cached greedy fill is what repeated full passes choose."""
+    """The cached greedy fill is what repeated full passes choose, of what may stand there; a count is kept."""
     export(finished.out, tmp_path, "toy")
     baseline = Baseline(tmp_path, context=64)
-    gap = Gap("python", "def add(a, b):\n    total = a + b\n    ", "", "\n    return total\n")
+    gap = Gap("python", "def add(a, b):\n    total =    ", "", "\n    return total\n")
     ids, _, lead, tail = baseline.parts(gap)
-    found: list[int] = []
-    while len(found) < MAX_NEW_TOKENS:
-        full = torch.tensor([[*ids, *found]])
-        hidden, _ = baseline.transformer(full, torch.arange(full.shape[1])[None], causal=True)
-        found.append(int(baseline.transformer.logits(hidden[0, -1]).argmax()))
-        if found[-1] == EOS:
-            found.pop()
-            break
-    text = baseline.tokenizer.decode_bytes(found).decode("utf-8", errors="replace")
-    assert baseline.fill(gap) == text.removeprefix(lead) + tail
+    given = encode_before_space(baseline.tokenizer.encode, 3)
+    assert lead == " " * 4 and baseline.tokenizer.decode(given) == " " * 3
+    for num_tokens in (None, len(given) + 1, len(given) + 7):
+        found = list(given)
+        while len(found) < (num_tokens or MAX_NEW_TOKENS):
+            full = torch.tensor([[*ids, *found]])
+            hidden, _ = baseline.transformer(full, torch.arange(full.shape[1])[None], causal=True)
+            scores = baseline.transformer.logits(hidden[0, -1])
+            first = found == given
+            allowed = baseline.vocabulary.allowed(leading=" " if first else "", may_delete=num_tokens is None)
+            found.append(int(scores.masked_fill(~allowed, -torch.inf).argmax()))
+            if found[-1] == EOS:
+                found.pop()
+                break
+        text = baseline.tokenizer.decode_bytes(found).decode("utf-8", errors="ignore")
+        assert baseline.fill(gap, num_tokens) == text.removeprefix(lead) + tail
+
+
+def test_baseline_knows_what_a_length_saves(finished: RunConfig, tmp_path: Path) -> None:
+    """Given their number, tokens cost less: no end is paid for, and none is expected."""
+    export(finished.out, tmp_path, "toy")
+    baseline = Baseline(tmp_path)
+    gap = Gap("python", "x = ", "y + 1", "\nz = x\n")
+    prompt, middle, _, _ = baseline.parts(gap)
+    ids = torch.tensor([[*prompt, *middle]])
+    hidden, _ = baseline.transformer(ids, torch.arange(ids.shape[1])[None], causal=True)
+    shares = baseline.transformer.logits(hidden[0, len(prompt) - 1 :]).double().log_softmax(-1)
+    ends = [float(row[EOS].exp()) for row in shares]
+    spent = -sum(float(row[token]) for row, token in zip(shares, [*middle, EOS], strict=True))
+    assert baseline.nats(gap) == pytest.approx(spent, rel=1e-4)
+    saved = -float(shares[-1, EOS]) - sum(np.log1p(-np.array(ends[:-1])))
+    assert baseline.nats(gap, knows_length=True) == pytest.approx(spent - saved, rel=1e-4)
 
 
 def test_other_tokenizer_is_refused(finished: RunConfig, tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated
 
 import typer
 from rich.console import Console
@@ -14,15 +14,13 @@ from bench.quality.engine import running_engine
 from bench.quality.floors import Fill, FiveGram, LineTable, fill_with_pass, fill_with_previous_line, texts_of
 from bench.quality.kept import Kept, KeptError
 from bench.quality.measure import compare, conditions, measure_floors, measure_model
-from bench.quality.report import SHIPPED, Origin, Report, find_origin, refused, tables, to_json
+from bench.quality.report import SHIPPED, WIDTH, Origin, Report, find_origin, refused, tables, to_json
 from bench.quality.sandbox import Limits, best_wall
 from bench.quality.suite import Suite, SuiteError, read_suite
 from midfill_engine.tokenizer import Tokenizer
 from midfill_infill.client import Endpoint, EngineClient
 from midfill_infill.errors import MidfillError
 from training.data.pack import read_pack
-
-WIDTH: Final = 150  # of what goes to a file
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 

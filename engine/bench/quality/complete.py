@@ -67,7 +67,7 @@ class Completer:
         suffix = task.suffix if condition.sees_suffix else ""
         try:
             true_pieces, num_true = self._cut(task, suffix)
-            answer = self._ask(task, suffix, _spec(condition.length, num_true))
+            answer = self._ask(task, suffix, bounds_of(condition.length, num_true))
         except MidfillError as error:
             if error.code != "hole_too_large":
                 raise
@@ -116,7 +116,7 @@ class Completer:
         return answer
 
 
-def _spec(length: Length, num_true: int) -> HoleSpec:
+def bounds_of(length: Length, num_true: int) -> HoleSpec:
     """Equal bounds give every length policy one choice: a canvas of exactly that many positions, no deletions."""
     if length == "own":
         return HoleSpec()

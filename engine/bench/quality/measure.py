@@ -93,8 +93,8 @@ def measure_model(
         started_s = time.perf_counter()
         completions = complete(completer, suite.tasks, condition, kept, num_threads)
         scores = _score(suite.tasks, [completion.text for completion in completions], limits, wall)
-        row = _row(condition.name, scores, condition.shown_length, condition.sees_suffix, completions)
-        measured.append(Measured(row, _success(scores), completions))
+        row = row_of(condition.name, scores, condition.shown_length, condition.sees_suffix, completions)
+        measured.append(Measured(row, success_of(scores), completions))
         note(f"{condition.name}: {len(completions)} gaps in {time.perf_counter() - started_s:.0f} s")
         if isinstance(condition.length, int):
             fixed.append(scores)
@@ -131,7 +131,7 @@ def measure_floors(
     measured = []
     for name, fill in floors.items():
         scores = _score(suite.tasks, [fill(task) for task in suite.tasks], limits, wall)
-        measured.append(Measured(_row(name, scores, "own", True, is_floor=True), _success(scores)))
+        measured.append(Measured(row_of(name, scores, "own", True, is_floor=True), success_of(scores)))
     return measured
 
 
@@ -156,12 +156,12 @@ def _score(tasks: Sequence[Task], texts: Sequence[str], limits: Limits | None, w
     return score(tasks, {task.id: text for task, text in zip(tasks, texts, strict=True)}, limits, wall)
 
 
-def _success(scores: Sequence[Score]) -> tuple[float, ...]:
+def success_of(scores: Sequence[Score]) -> tuple[float, ...]:
     has_tests = all(row.passed is not None for row in scores)
     return tuple(float(bool(row.passed) if has_tests else row.exact) for row in scores)
 
 
-def _row(
+def row_of(
     name: str,
     scores: Sequence[Score],
     length: str,
@@ -171,7 +171,7 @@ def _row(
 ) -> Row:
     groups = [row.group for row in scores]
     has_tests, is_python = (all(value is not None for value in column) for column in _columns(scores))
-    success = [value == 1.0 for value in _success(scores)]
+    success = [value == 1.0 for value in success_of(scores)]
     return Row(
         name=name,
         length=length,

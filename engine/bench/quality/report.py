@@ -21,6 +21,7 @@ from midfill_engine.wire import ModelInfo
 ROOT: Final = Path(__file__).parent.parent.parent.parent
 SHIPPED: Final = ROOT / "engine/midfill_engine/weights"
 NUM_DIGITS: Final = 1
+WIDTH: Final = 150  # of what goes to a file
 
 
 @dataclass(frozen=True)
@@ -78,17 +79,8 @@ def _git(*arguments: str) -> str:
 
 def to_json(report: Report) -> str:
     """The record; nothing of the tasks but their number and the suite's hash."""
-    suite = report.suite
     record: dict[str, Any] = {
-        "suite": {
-            "name": suite.name,
-            "sha256": suite.sha256,
-            "split": suite.split,
-            "kind": suite.kind,
-            "tasks": len(suite.tasks),
-            "tasks_found": suite.num_found,
-            "problems": suite.num_groups,
-        },
+        "suite": report.suite.summary,
         "model": report.model.model_dump(mode="json"),
         "decoding": {"temperature": 0, "quality": report.origin.quality},
         "interval": f"95 %, {NUM_DRAWS} bootstrap draws over problems; Wilson over problems where all tasks agree",
@@ -109,10 +101,10 @@ def tables(report: Report) -> list[Table]:
             f"floor: {row.name}" if row.is_floor else "model",
             row.length,
             "yes" if row.sees_suffix else "no",
-            _show(row.pass_at_1),
-            _show(row.exact_match),
-            _show(row.edit_similarity),
-            _show(row.parses),
+            show(row.pass_at_1),
+            show(row.exact_match),
+            show(row.edit_similarity),
+            show(row.parses),
             f"{row.token_calibration.error:.2f}" if row.token_calibration else "-",
             "-" if row.median_ms is None else f"{row.median_ms:.0f}",
         )
@@ -120,22 +112,20 @@ def tables(report: Report) -> list[Table]:
     for heading in ("", "metric", "points"):
         differences.add_column(heading)
     for each in report.differences:
-        differences.add_row(f"{each.first} - {each.second}", each.metric, _show(each.points))
+        differences.add_row(f"{each.first} - {each.second}", each.metric, show(each.points))
     return [rows, differences] if report.differences else [rows]
 
 
 def _title(report: Report) -> str:
-    suite, origin = report.suite, report.origin
-    chosen = " ".join(part for part in (suite.split, suite.kind) if part)
-    subset = "" if len(suite.tasks) == suite.num_found else f" of {suite.num_found}, by hash of their ids"
+    origin = report.origin
     return (
-        f"{report.model.id} on {suite.name} {chosen}: {len(suite.tasks)} gaps{subset}, {suite.num_groups} problems\n"
+        f"{report.model.id} on {report.suite.title}\n"
         f"greedy, quality {origin.quality:g}; 95 % intervals over problems; tests behind {origin.wall}\n"
         f"{origin.date}, commit {origin.commit}{' with changes' if origin.is_modified else ''}"
     )
 
 
-def _show(value: Share | None) -> str:
+def show(value: Share | None) -> str:
     if value is None:
         return "-"
     return f"{value.percent:.{NUM_DIGITS}f} ({value.low:.{NUM_DIGITS}f} to {value.high:.{NUM_DIGITS}f})"

@@ -3,7 +3,7 @@
 import ast
 import difflib
 import warnings
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -33,6 +33,15 @@ class Share:
     """A mean over tasks in percent with its 95 % interval over problems."""
 
     percent: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A number with its 95 % interval, in the unit of whoever names it."""
+
+    value: float
     low: float
     high: float
 
@@ -95,14 +104,21 @@ def difference(first: Sequence[float], second: Sequence[float], groups: Sequence
     return Share(*(round(100 * number, 2) for number in (float(gains.mean()), low, high)))
 
 
-def _bootstrap(values: Sequence[float], groups: Sequence[str]) -> tuple[float, float]:
-    by_group: dict[str, list[float]] = defaultdict(list)
-    for value, group in zip(values, groups, strict=True):
-        by_group[group].append(value)
-    totals = np.array([sum(members) for members in by_group.values()])
-    sizes = np.array([len(members) for members in by_group.values()])
+def ratio(numerators: Sequence[float], denominators: Sequence[float], groups: Sequence[str]) -> Estimate:
+    """The sum of the first over the sum of the second, such as bits over bytes, bootstrapped over whole groups."""
+    value = sum(numerators) / sum(denominators)
+    return Estimate(*(round(number, 4) for number in (value, *_bootstrap(numerators, groups, denominators))))
+
+
+def _bootstrap(
+    values: Sequence[float], groups: Sequence[str], sizes: Sequence[float] | None = None
+) -> tuple[float, float]:
+    """The interval of the sum of `values` over the sum of `sizes` (of how many there are), over whole groups."""
+    index = {group: place for place, group in enumerate(dict.fromkeys(groups))}
+    places = [index[group] for group in groups]
+    totals, counts = (np.bincount(places, weights) for weights in (values, sizes or [1.0] * len(values)))
     drawn = np.random.default_rng(0).integers(0, len(totals), (NUM_DRAWS, len(totals)))
-    means = totals[drawn].sum(axis=1) / sizes[drawn].sum(axis=1)
+    means = totals[drawn].sum(axis=1) / counts[drawn].sum(axis=1)
     low, high = np.quantile(means, (0.025, 0.975))
     return float(low), float(high)
 

@@ -51,6 +51,26 @@ class Suite:
     def num_groups(self) -> int:
         return len({task.group for task in self.tasks})
 
+    @property
+    def title(self) -> str:
+        """What a table is headed by: which gaps, and how many of them."""
+        chosen = " ".join(part for part in (self.name, self.split, self.kind) if part)
+        subset = "" if len(self.tasks) == self.num_found else f" of {self.num_found}, by hash of their ids"
+        return f"{chosen}: {len(self.tasks)} gaps{subset}, {self.num_groups} problems"
+
+    @property
+    def summary(self) -> dict[str, str | int | None]:
+        """What a record says of the gaps: nothing of their text."""
+        return {
+            "name": self.name,
+            "sha256": self.sha256,
+            "split": self.split,
+            "kind": self.kind,
+            "tasks": len(self.tasks),
+            "tasks_found": self.num_found,
+            "problems": self.num_groups,
+        }
+
 
 def read_suite(path: Path, *, split: str | None = None, kind: str | None = None, limit: int | None = None) -> Suite:
     """The tasks of a split and a kind, where rows name theirs. `limit` keeps those whose ids have the lowest hashes.
