@@ -3,8 +3,10 @@
     PYTHONPATH=engine:kernels python -m bench.embedded [--threads 1] [--json FILE]
 
 Two loads: the shipped weights at the longest context they were trained for, and random weights of the same architecture
-at 1,024 tokens of context, where speed is the same question and no quality is claimed. Every figure stands beside the
-step without a cache (the published loop: all positions at every step) and, with a compiler present, torch.compile's.
+at 1,024 tokens of context, where speed is the same question and no quality is claimed. A step is the engine's own: the
+packed pass with the head and the choice of a token for each row. Every figure stands beside the pass without a cache
+(the published loop: all positions at every step) and, with a compiler present, torch.compile's, both without a choice.
+Steps over other gaps and contexts follow, for the pictures that `bench.draw` makes.
 """
 
 import shutil
@@ -19,17 +21,21 @@ import torch
 import typer
 from rich.console import Console
 from rich.table import Table
-from torch import Tensor
 
-from bench.ceilings import Ceilings, measure_ceilings
-from bench.measure import MIN_REPEATS, Timing, describe, time_eager, write_record
+from bench.ceilings import measure_ceilings
+from bench.measure import MIN_REPEATS, Timing, describe, summarize, time_eager, write_record
 from midfill_engine.denoise import denoise
+from midfill_engine.models.choice import Choice
 from midfill_engine.models.embedded import Embedded, lay_out
+from midfill_engine.models.layout import Layout
+from midfill_engine.models.packed import Pass
 from midfill_engine.runtime import Runtime, load_runtime
 from midfill_engine.wire import HoleSegment, HoleSpec, InfillRequest, InfillResponse, TextSegment
 
 LONG_CONTEXT: Final = 1024
 GAP: Final = 64
+GAPS: Final = (16, 32, 64, 128)
+CONTEXTS: Final = (128, 256, 512, 1024)
 MASK: Final = 1
 FEW_STEPS: Final = 16  # four tokens a forward
 
@@ -43,6 +49,17 @@ class Result:
     flops: float
     of_the_rate: float
     others: dict[str, Timing]
+
+
+@dataclass(frozen=True)
+class StepPoint:
+    """A step of `gap` rows behind `context` tokens, and the least that it must read and compute."""
+
+    context: int
+    gap: int
+    timing: Timing
+    flops: float
+    bytes: float
 
 
 @dataclass(frozen=True)
@@ -64,26 +81,52 @@ def count_flops(model: Embedded, rows: int, seen: int, scored: int) -> float:
     return layers + 2.0 * scored * config.dim * config.vocab_size
 
 
+def count_bytes(model: Embedded, context: int) -> float:
+    """What a step must read: every weight once, and the context's keys and values."""
+    config = model.config.transformer
+    width = 2 * config.num_kv_heads * config.head_dim * config.num_layers
+    weights = sum(parameter.numel() for parameter in model.transformer.parameters())
+    return float(model.transformer.embedding.weight.element_size() * (weights + context * width))
+
+
+@dataclass(frozen=True)
+class Passes:
+    """The engine's two passes over one random document: its context encoded, a step over its gap."""
+
+    encode: Pass
+    step: Pass
+    layout: Layout
+
+    @classmethod
+    def make(cls, runtime: Runtime, context: int, gap: int) -> "Passes":
+        model, device = runtime.loaded.model, runtime.device
+        vocab_size = model.config.transformer.vocab_size
+        layout = lay_out([context - 1, 1], [gap], model.config.hole_span)
+        ids = torch.randint(16, vocab_size, (context,), device=device)
+        where = layout.context_positions.expand(model.config.transformer.num_heads, -1)
+        encode = Pass(ids, where, torch.zeros(0, dtype=torch.int64), keeps=True)
+        past = runtime.run([encode])[0].own
+        choice = Choice(torch.ones(1, vocab_size, dtype=torch.bool), torch.zeros(gap, dtype=torch.int64))
+        hole = torch.full((gap,), MASK, device=device)
+        positions = model.by_head(layout.hole_positions)
+        return cls(encode, Pass(hole, positions, torch.arange(gap), past=past, choice=choice), layout)
+
+
 @torch.inference_mode()
-def time_model(model: Embedded, context: int, repeats: int, rate: float, label: str) -> list[Result]:
+def time_model(runtime: Runtime, context: int, repeats: int, rate: float, label: str) -> list[Result]:
     """The encoding of `context` tokens and a step of 64 rows behind them."""
-    device = model.transformer.embedding.weight.device
-    layout = lay_out([context - 1, 1], [GAP], model.config.hole_span)
-    ids = torch.randint(16, model.config.transformer.vocab_size, (1, context), device=device)
-    hole = torch.full((1, GAP), MASK, device=device)
-    positions = layout.hole_positions[None].to(device)
-    where = layout.context_positions[None].to(device)
-    _, past = model.encode_context(ids, where)
+    model, device = runtime.loaded.model, runtime.device
+    passes = Passes.make(runtime, context, GAP)
+    ids, hole = passes.encode.ids[None], passes.step.ids[None]
+    positions = passes.layout.hole_positions[None].to(device)
+    past = passes.step.past
 
-    def step() -> Tensor:
-        return model.step(hole, positions, past)
-
-    others: dict[str, Callable[[], object]] = {"no cache": lambda: model.full(ids, hole, layout)}
+    others: dict[str, Callable[[], object]] = {"no cache": lambda: model.full(ids, hole, passes.layout)}
     if shutil.which("c++") is not None:
         compiled = torch.compile(model.step, dynamic=False)
         others["torch.compile"] = lambda: compiled(hole, positions, past)
-    encoding = time_eager(lambda: model.encode_context(ids, where), device, repeats)
-    stepping = time_eager(step, device, repeats)
+    encoding = time_eager(lambda: runtime.run([passes.encode]), device, repeats)
+    stepping = time_eager(lambda: runtime.run([passes.step]), device, repeats)
     encode_flops, step_flops = (
         count_flops(model, context, context, 0),
         count_flops(model, GAP, context + GAP, GAP),
@@ -97,6 +140,28 @@ def time_model(model: Embedded, context: int, repeats: int, rate: float, label: 
             step_flops / stepping.median_s / rate,
             {name: time_eager(call, device, max(10, repeats // 4)) for name, call in others.items()},
         ),
+    ]
+
+
+@torch.inference_mode()
+def time_steps(runtime: Runtime, repeats: int) -> list[StepPoint]:
+    """Steps of every gap behind every context, in turn, so that all see the same machine."""
+    model, device = runtime.loaded.model, runtime.device
+    loads = [(context, gap) for context in CONTEXTS for gap in GAPS]
+    calls = {load: Passes.make(runtime, *load).step for load in loads}
+    samples: dict[tuple[int, int], list[float]] = {load: [] for load in loads}
+    for _ in range(repeats):
+        for load, step in calls.items():
+            samples[load].append(time_eager(lambda step=step: runtime.run([step]), device, 1).median_s)  # type: ignore[misc]
+    return [
+        StepPoint(
+            context,
+            gap,
+            summarize(samples[context, gap]),
+            count_flops(model, gap, context + gap, gap),
+            count_bytes(model, context),
+        )
+        for context, gap in loads
     ]
 
 
@@ -174,8 +239,8 @@ def draw_table(results: list[Result], fills: list[FillResult], title: str) -> Ta
     return table
 
 
-def measure(repeats: int) -> tuple[dict[str, Any], Ceilings, list[Result], list[FillResult]]:
-    """Everything, on the device that the engine would choose."""
+def measure(repeats: int) -> dict[str, Any]:
+    """The record of everything, on the device that the engine would choose."""
     runtime = load_runtime("embedded")
     model, dtype = runtime.loaded.model, str(runtime.dtype).removeprefix("torch.")
     ceilings = measure_ceilings(runtime.device, copy_bytes=2**28, side=1024, repeats=40)
@@ -186,15 +251,16 @@ def measure(repeats: int) -> tuple[dict[str, Any], Ceilings, list[Result], list[
         (longest, runtime, f"shipped, {longest} + {GAP}"),
         (LONG_CONTEXT, with_model(runtime, wide), f"random, {LONG_CONTEXT} + {GAP}"),
     ):
-        results += time_model(chosen.loaded.model, context, repeats, ceilings.products(dtype), label)
+        results += time_model(chosen, context, repeats, ceilings.products(dtype), label)
         for steps in (None, FEW_STEPS):
             fills.append(time_fill(chosen, context, steps, max(5, repeats // 20), label))
-    return (
-        describe(runtime.device) | {"dtype": dtype, "parameters": runtime.loaded.parameters},
-        ceilings,
-        results,
-        fills,
-    )
+    return {
+        "machine": describe(runtime.device) | {"dtype": dtype, "parameters": runtime.loaded.parameters},
+        "ceilings": ceilings,
+        "results": results,
+        "fills": fills,
+        "points": time_steps(with_model(runtime, wide), max(5, repeats // 4)),
+    }
 
 
 def main(
@@ -204,12 +270,12 @@ def main(
 ) -> None:
     """The embedded model's encoding, step and fill on this machine."""
     torch.set_num_threads(threads)
-    machine, ceilings, results, fills = measure(repeats)
+    record = measure(repeats)
+    machine, ceilings = record["machine"], record["ceilings"]
     rates = ", ".join(f"{name} {rate / 1e9:.0f} GFLOP/s" for name, rate in ceilings.product_flops_per_s.items())
     title = f"{machine['device']}, {threads} thread(s): copy {ceilings.copy_bytes_per_s / 1e9:.1f} GB/s, {rates}"
-    Console(width=130).print(draw_table(results, fills, title))
+    Console(width=130).print(draw_table(record["results"], record["fills"], title))
     if json_file is not None:
-        record = {"machine": machine, "ceilings": ceilings, "results": results, "fills": fills}
         write_record(json_file, record)
 
 

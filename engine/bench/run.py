@@ -3,13 +3,14 @@
     PYTHONPATH=engine:kernels python -m bench.run [--folder engine/bench/results]
 
 With a GPU: operators, then steps and fills of the three shapes. Without: the embedded model. Files are named by date,
-device and bench.
+device and bench; steps are drawn too.
 """
 
 import re
 import subprocess
 import sys
 from datetime import UTC, datetime
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -20,6 +21,7 @@ from bench.measure import ROOT, processor_name
 
 ON_GPU: Final = ("bench.operators", "bench.steps")
 ON_CPU: Final = ("bench.embedded",)
+DRAWN: Final = ("bench.steps", "bench.embedded")
 
 
 def name_record(bench: str) -> str:
@@ -35,8 +37,10 @@ def main(
     """Runs each bench in a process of its own, so that one leaves the next all the memory."""
     codes = []
     for bench in ON_GPU if torch.cuda.is_available() else ON_CPU:
-        command = [sys.executable, "-m", bench, "--json", str(folder / name_record(bench))]
-        codes.append(subprocess.run(command).returncode)
+        record = folder / name_record(bench)
+        codes.append(subprocess.run([sys.executable, "-m", bench, "--json", str(record)]).returncode)
+        if bench in DRAWN and codes[-1] == 0 and find_spec("matplotlib"):
+            codes.append(subprocess.run([sys.executable, "-m", "bench.draw", str(record)]).returncode)
     sys.exit(max(codes))
 
 

@@ -42,6 +42,10 @@ class Floor:
     def total_bytes(self) -> float:
         return self.layer_bytes + self.head_bytes + self.context_bytes
 
+    @property
+    def total_flops(self) -> float:
+        return self.layer_flops + self.head_flops + self.attention_flops
+
 
 def step_floor(shape: Shape, precision: Precision, batch: int, context: int, gap: int) -> Floor:
     """A step of `batch` gaps of `gap` rows, each behind `context` cached tokens; bf16 keys, values and int4's head."""

@@ -7,6 +7,7 @@ import sys
 import tempfile
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -14,6 +15,7 @@ import torch
 from bench import measure
 from bench.cases import small_cases
 from bench.ceilings import Ceilings
+from bench.draw import draw, read_points
 from bench.fused import PRECISIONS, make_random
 from bench.measure import Clock, RedTests, require_green, summarize
 from bench.operators import draw_table, run_case
@@ -107,6 +109,42 @@ def test_a_case_is_timed_beside_its_rivals() -> None:
     assert result.floor_s == pytest.approx(case.num_bytes / 1e9)
     assert result.ratio("torch") == result.timings["torch"].median_s / result.timings["ours"].median_s
     assert draw_table([result], "").row_count == 1
+
+
+def record_of(**parts: object) -> dict[str, Any]:
+    machine = {"device": "test", "date": "2026-01-01", "commit": "0", "dtype": "float32", "interpreted": False}
+    ceilings = {"copy_bytes_per_s": 1e9, "product_flops_per_s": {"float32": 1e11}}
+    return {"machine": machine, "ceilings": ceilings, **parts}
+
+
+def test_a_record_of_steps_is_drawn(tmp_path: Path) -> None:
+    loads = [(context, gap) for context in (512, 2048) for gap in (16, 64)]
+    points = [
+        {"context": context, "gap": gap, "timing": {"median_s": 0.02}, "flops": 1e9, "bytes": 2e7}
+        for context, gap in loads
+    ]
+    steps = [
+        {
+            "shape": "7B",
+            "precision": "bf16",
+            "load": {"batch": batch, "context": context, "gap": gap},
+            "step": {"median_s": 0.005},
+            "floor_s": 0.004,
+        }
+        for context, gap in loads
+        for batch in (1, 16)
+    ]
+    found = read_points(record_of(points=points, steps=steps))
+    assert len(found) == 8 and [point.floor_s for point in found] == [0.02] * 4 + [0.004] * 4
+    floor = step_floor(QWEN_7B, "bf16", 1, 512, 16)
+    assert (found[4].bytes, found[4].flops) == (floor.total_bytes, floor.total_flops)
+    for out in (tmp_path / "one.svg", tmp_path / "two.svg"):
+        draw(record_of(points=points, steps=steps), out)
+    picture = (tmp_path / "one.svg").read_text()
+    assert "7B bf16, gap 64" in picture and "embedded, context 2048" in picture
+    assert picture == (tmp_path / "two.svg").read_text()
+    with pytest.raises(ValueError, match="no steps"):
+        read_points(record_of(results=[]))
 
 
 @pytest.mark.soak
