@@ -145,13 +145,13 @@ def _entries(sparse: Bias | Echo, rows: slice, device: torch.device) -> tuple[Te
 
 
 def _argmax(values: Tensor) -> Tensor:
-    """The first largest of each row of `values` [P, V], by runs on a CPU, where torch's own takes seven times as long."""
+    """The first largest of each row of `values` [P, V]. By runs on a CPU: torch's own takes seven times as long."""
     num_runs = values.shape[1] // RUN
     if values.device.type != "cpu" or num_runs < 2:
         return values.argmax(dim=-1)
-    runs = values[:, : num_runs * RUN].unflatten(1, (num_runs, RUN))
+    runs = values[:, : num_runs * RUN].reshape(len(values), num_runs, RUN)
     run = runs.amax(dim=-1).argmax(dim=-1)
-    ids = run * RUN + runs[torch.arange(len(values)), run].argmax(dim=-1)
+    ids: Tensor = run * RUN + runs[torch.arange(len(values)), run].argmax(dim=-1)
     if values.shape[1] == num_runs * RUN:
         return ids
     last = num_runs * RUN + values[:, num_runs * RUN :].argmax(dim=-1)

@@ -1,0 +1,69 @@
+"""Choosing from scores: against plain formulas, for vocabularies that end anywhere."""
+
+import pytest
+import torch
+from torch import Tensor
+
+from midfill_engine.models.choice import CHUNK_POSITIONS, BadScores, Bias, Choice, Echo, choose
+
+
+def choice_of(num_rows: int, allowed: Tensor, **changes: object) -> Choice:
+    rule_of = torch.arange(num_rows) % len(allowed)
+    return Choice(allowed, rule_of, **changes)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("vocab_size", [1, 127, 128, 256, 300, 1000])
+@pytest.mark.parametrize("num_rules", [1, 3])
+def test_the_first_largest_of_what_is_allowed_is_chosen(vocab_size: int, num_rules: int) -> None:
+    generator = torch.Generator().manual_seed(vocab_size)
+    num_rows = CHUNK_POSITIONS + 5
+    scores = torch.randint(0, 9, (num_rows, vocab_size + 7), generator=generator).float()
+    allowed = torch.rand(num_rules, vocab_size, generator=generator) > 0.3
+    allowed[:, -1] = True
+    chosen = choose(scores, choice_of(num_rows, allowed))
+    wanted = scores[:, :vocab_size].masked_fill(~allowed[torch.arange(num_rows) % num_rules], -torch.inf)
+    best = wanted.amax(dim=1, keepdim=True)
+    assert chosen.ids.tolist() == [row.nonzero()[0].item() for row in wanted == best]
+    torch.testing.assert_close(chosen.confidence, wanted.softmax(dim=1).amax(dim=1))
+
+
+def test_added_scores_and_mixtures_reach_their_rows_in_every_chunk() -> None:
+    num_rows, vocab_size = 2 * CHUNK_POSITIONS + 3, 150
+    scores = torch.randn(num_rows, vocab_size, generator=torch.Generator().manual_seed(0))
+    rows = torch.tensor([0, CHUNK_POSITIONS, CHUNK_POSITIONS, num_rows - 1])
+    tokens = torch.tensor([3, 149, 7, 64])
+    allowed = torch.ones(1, vocab_size, dtype=torch.bool)
+    allowed[0, 7] = False
+    known = scores.masked_fill(~allowed, -torch.inf)
+
+    bias = Bias(rows, tokens, torch.full((4,), 2.5))
+    chosen = choose(scores, choice_of(num_rows, allowed, bias=bias, asked=torch.full((num_rows,), 149)))
+    lifted = known.index_put((rows, tokens), bias.amounts, accumulate=True).softmax(dim=1)
+    torch.testing.assert_close(chosen.confidence, lifted.amax(dim=1))
+    torch.testing.assert_close(chosen.asked, lifted[:, 149])
+
+    kept = torch.ones(num_rows)
+    kept[rows] = torch.tensor([0.4, 0.1, 0.1, 0.7])
+    echo = Echo(rows, tokens, torch.tensor([0.6, 0.5, 0.4, 0.3]), kept)
+    mixed = known.softmax(dim=1) * kept[:, None]
+    mixed = mixed.index_put((rows, tokens), echo.amounts, accumulate=True) * allowed
+    mixed /= mixed.sum(dim=1, keepdim=True)
+    chosen = choose(scores, choice_of(num_rows, allowed, echo=echo, needs_entropy=True, needs_margin=True))
+    assert torch.equal(chosen.ids, mixed.argmax(dim=1))
+    torch.testing.assert_close(chosen.confidence, mixed.amax(dim=1))
+    torch.testing.assert_close(chosen.entropy, torch.special.entr(mixed).sum(dim=1))
+    best = mixed.topk(2, dim=1).values
+    torch.testing.assert_close(chosen.margin, best[:, 0] - best[:, 1])
+
+
+def test_a_barred_token_is_chosen_only_where_it_is_not() -> None:
+    scores = torch.tensor([[5.0, 1.0, 0.0]] * 4)
+    barred = {0: torch.tensor([True, False, True, False])}
+    chosen = choose(scores, choice_of(4, torch.ones(1, 3, dtype=torch.bool), barred=barred))
+    assert chosen.ids.tolist() == [1, 0, 1, 0]
+
+
+def test_scores_that_are_no_numbers_are_refused() -> None:
+    scores = torch.tensor([[0.0, 1.0], [float("nan"), 0.0]])
+    with pytest.raises(BadScores):
+        choose(scores, choice_of(2, torch.ones(1, 2, dtype=torch.bool)))
