@@ -15,9 +15,10 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from bench.fused import PRECISIONS, FusedModel, Precision, Shape, make_random
+from bench.fused import make_random
 from bench.hopper import Program, compiled
 from bench.shapes import SHAPES
+from midfill_engine.models.fused import PRECISIONS, FusedModel, Precision, Shape
 from midfill_kernels.gap_attention import GapSequence
 from midfill_kernels.settle import open_fills
 

@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from bench.fused import FusedModel, Layer
+from midfill_engine.models.fused import FusedModel, Layer
 from midfill_kernels.rotary import rotary_tables
 
 KeyValues = list[tuple[Tensor, Tensor]]  # [1, K, S, E] a layer

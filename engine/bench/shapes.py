@@ -6,7 +6,7 @@ Sizes: Qwen2.5-7B's and -0.5B's and LLaDA-8B's published configurations.
 from dataclasses import dataclass
 from typing import Final
 
-from bench.fused import Precision, Shape
+from midfill_engine.models.fused import Precision, Shape
 from midfill_kernels.rotary import Heads
 
 QWEN_7B: Final = Shape("7B", 3584, 28, Heads(28, 4, 128), 18944, 152_064, bias=True)

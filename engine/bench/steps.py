@@ -20,10 +20,11 @@ from rich.table import Table
 from torch import Tensor
 
 from bench.ceilings import Ceilings, measure_ceilings
-from bench.fused import PRECISIONS, Batch, FusedModel, Precision, Shape, make_random
+from bench.fused import make_random
 from bench.measure import MIN_REPEATS, Clock, RedTests, Timing, describe, require_green, time_eager, write_record
 from bench.plain import PlainModel, fill_plainly, fill_with_dual_cache
 from bench.shapes import SHAPES, TOY, encode_flops, step_floor
+from midfill_engine.models.fused import PRECISIONS, Batch, FusedModel, Precision, Shape
 from midfill_kernels.gap_attention import GapSequence
 from midfill_kernels.launch import is_interpreted
 from midfill_kernels.loop import StepLoop

@@ -16,11 +16,12 @@ from bench import measure
 from bench.cases import small_cases
 from bench.ceilings import Ceilings
 from bench.draw import draw, read_points
-from bench.fused import PRECISIONS, make_random
+from bench.fused import make_random
 from bench.measure import Clock, RedTests, require_green, summarize
 from bench.operators import draw_table, run_case
 from bench.plain import PlainModel, fill_plainly, fill_with_dual_cache
 from bench.shapes import LLADA_8B, QWEN_7B, QWEN_HALF_B, TOY, encode_flops, step_floor
+from midfill_engine.models.fused import PRECISIONS
 from midfill_kernels.gap_attention import GapSequence
 from midfill_kernels.settle import open_fills
 
@@ -62,7 +63,7 @@ def test_the_plain_model_agrees_with_the_fused(device: torch.device) -> None:
     gap = torch.randint(0, 300, (2,), device=device)
     model.encode(context, torch.arange(5)[None], [5], torch.arange(5, device=device))
     fills = open_fills([gap], [torch.ones(2)], [2], [2.0], [0], device)
-    hidden = model.hidden(model.open_batch(fills, torch.arange(5, 7)[None], [GapSequence(2, 0, 5)]))
+    hidden = model.hidden(fills.ids, model.open_batch(fills, torch.arange(5, 7)[None], [GapSequence(2, 0, 5)]).rows)
     _, past = plain.hidden(context, torch.arange(5, device=device))
     expected, _ = plain.hidden(gap, torch.arange(5, 7, device=device), past)
     torch.testing.assert_close(hidden, expected, rtol=1e-3, atol=1e-3)

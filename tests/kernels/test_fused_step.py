@@ -6,8 +6,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from bench.fused import FusedModel, Precision, make_random, pack_transformer
+from bench.fused import make_random
 from bench.shapes import TOY
+from midfill_engine.models.fused import FusedModel, Precision, pack_transformer
 from midfill_engine.models.transformer import Transformer, TransformerConfig
 from midfill_kernels.gap_attention import GapSequence
 from midfill_kernels.quantize import Quantized
@@ -81,7 +82,7 @@ def test_a_step_agrees_with_the_engines_transformer(config: TransformerConfig, d
     logits = torch.cat(
         [run_plain(model, context, gap) for context, gap in zip(contexts.split(CONTEXTS), ids.split(GAPS), strict=True)]
     )
-    hidden = fused.hidden(batch)
+    hidden = fused.hidden(batch.fills.ids, batch.rows)
     assert isinstance(hidden, Tensor)
     torch.testing.assert_close(model.logits(hidden), logits, rtol=1e-3, atol=1e-3)
     proposals = fused.step(batch)
@@ -106,7 +107,7 @@ def test_narrow_precisions_stay_near_the_plain_step(precision: Precision, device
     hidden = []
     for model in (narrow, plain):
         batch = model.open_batch(open_toy(ids, device), torch.arange(sum(GAPS))[None], gap_sequences())
-        found = model.hidden(batch)
+        found = model.hidden(batch.fills.ids, batch.rows)
         hidden.append(found.dequantize() if isinstance(found, Quantized) else found)
     error = (hidden[0] - hidden[1]).norm() / hidden[1].norm()
     assert error < (0.2 if precision == "fp8" else 1e-4)

@@ -1,0 +1,284 @@
+"""A transformer whose every operator is a kernel of `midfill_kernels`: one denoise step of many sequences in one pass.
+
+R rows of all gaps, N rows of all contexts, L layers. Knows no token but as a number.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from midfill_engine.models.transformer import MLP, Block, RMSNorm, Transformer
+from midfill_kernels.context_attention import context_attention, schedule_contexts
+from midfill_kernels.gap_attention import (
+    GapSchedule,
+    GapSequence,
+    gap_attention,
+    gap_attention_fp8,
+    schedule_gaps,
+)
+from midfill_kernels.gate import Activation, activate
+from midfill_kernels.head import Proposals, Sampling, propose
+from midfill_kernels.head_chunks import propose_by_chunks
+from midfill_kernels.matmul import gated_matmul, gated_matmul_fp8, matmul
+from midfill_kernels.norm import add_rms_norm, add_rms_norm_fp8
+from midfill_kernels.quantize import Format, Quantized, Weight, pack, quantize_rows
+from midfill_kernels.rotary import Heads, norm_rotate_store, rotary_tables
+from midfill_kernels.settle import Fills, settle
+
+Precision = Literal["bf16", "fp8", "fp8_weight", "int8", "int4"]
+PRECISIONS: Final[tuple[Precision, ...]] = ("bf16", "fp8", "fp8_weight", "int8", "int4")
+FORMAT_OF: Final[dict[Precision, Format]] = {
+    "bf16": "plain",
+    "fp8": "fp8",
+    "fp8_weight": "fp8",
+    "int8": "int8",
+    "int4": "int4",
+}
+LIBRARY_ROWS: Final = 512  # from here on a plain product is bound by arithmetic, and the library's
+CHUNKED_HEAD_ROWS: Final = 256  # likewise the head's; both await measurement on a GPU
+
+
+KeyValue = tuple[Tensor, Tensor]
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Sizes of a transformer. `vocabulary` columns of the head; `group` columns share an fp8 scale."""
+
+    name: str
+    dim: int
+    num_layers: int
+    heads: Heads
+    mlp_dim: int
+    vocabulary: int
+    rope_base: float = 1e6
+    activation: Activation = "swiglu"
+    bias: bool = False
+    eps: float = 1e-6
+    group: int = 128
+
+    @property
+    def layer_weights(self) -> int:
+        """Weights of a layer's matrices."""
+        width = 3 if self.activation == "swiglu" else 2
+        attention = self.dim * self.heads.columns + self.dim * self.heads.query * self.heads.width
+        return attention + width * self.dim * self.mlp_dim
+
+    def key_value_bytes(self, num_tokens: int, element_size: int = 2) -> int:
+        """What the keys and values of `num_tokens` take in all layers."""
+        return 2 * self.num_layers * num_tokens * self.heads.key_value * self.heads.width * element_size
+
+
+@dataclass(frozen=True)
+class Layer:
+    """`qkv` [(H + 2K)E, D], `out` [D, HE], `up` [2F, D] with the gate's rows first (or [F, D]), `down` [D, F]."""
+
+    attention_gain: Tensor | None
+    qkv: Weight
+    bias: Tensor | None
+    head_gains: tuple[Tensor, Tensor] | None
+    out: Weight
+    mlp_gain: Tensor | None
+    up: Weight
+    down: Weight
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Where a step's rows stand: `tables` [P, R, E / 2], and attention's work.
+
+    Row r leaves its key and value at `slots[r]` of `own` [1 or L, 2, R, K, E], which layers share where none is kept.
+    """
+
+    tables: tuple[Tensor, Tensor]
+    schedule: GapSchedule
+    own: Tensor
+    slots: Tensor
+
+
+@dataclass(frozen=True)
+class Batch:
+    """What a loop on the device works on: its rows and the state of its fills."""
+
+    rows: Rows
+    fills: Fills
+    temperature: Tensor | None = None
+
+
+@dataclass(frozen=True)
+class FusedModel:
+    """`cache` has keys and values [slots, K, E] a layer. With precision fp8 the rows are fp8 too, else only weights."""
+
+    shape: Shape
+    precision: Precision
+    embedding: Tensor
+    layers: list[Layer]
+    final_gain: Tensor | None
+    head: Weight
+    cache: list[KeyValue]
+
+    @property
+    def weight_bytes(self) -> int:
+        """What a step reads of weights: every matrix of the layers, and the head."""
+        matrices = [weight for layer in self.layers for weight in (layer.qkv, layer.out, layer.up, layer.down)]
+        return self.head.nbytes + sum(weight.nbytes for weight in matrices)
+
+    def open_batch(
+        self,
+        fills: Fills,
+        positions: Tensor,
+        sequences: Sequence[GapSequence],
+        temperature: Tensor | None = None,
+    ) -> Batch:
+        """`positions` [P, R]; `sequences` say where each gap's context lies in the cache."""
+        heads, device, dtype = self.shape.heads, self.embedding.device, self.embedding.dtype
+        num_rows = positions.shape[1]
+        rows = Rows(
+            rotary_tables(positions.to(device), heads.width, self.shape.rope_base),
+            schedule_gaps(sequences, (heads.query, heads.key_value), device, num_rows=num_rows),
+            torch.zeros(1, 2, num_rows, heads.key_value, heads.width, dtype=dtype, device=device),
+            torch.arange(num_rows, device=device),
+        )
+        return Batch(rows, fills, temperature)
+
+    def step(self, batch: Batch) -> Proposals:
+        """One forward over all rows, and what it settles of them (in place)."""
+        fills = batch.fills
+        normed = self.hidden(fills.ids, batch.rows)
+        sampling = None if batch.temperature is None else Sampling(batch.temperature, fills.seeds)
+        if isinstance(normed, Tensor) and self.head.format == "plain" and normed.shape[0] >= CHUNKED_HEAD_ROWS:
+            proposals = propose_by_chunks(normed, self.head, sampling=sampling)
+        else:
+            proposals = propose(normed, self.head, sampling=sampling)
+        settle(fills, proposals)
+        return proposals
+
+    def hidden(self, ids: Tensor, rows: Rows) -> Tensor | Quantized:
+        """The normed states [R, D] of `ids` [R], which the head reads."""
+        parts, stream = self.embedding[ids][None], None
+        for index, (layer, cache) in enumerate(zip(self.layers, self.cache, strict=True)):
+            keys, values = rows.own[index % len(rows.own)]
+            stream, normed = self._norm(parts, stream, layer.attention_gain)
+            qkv = matmul(normed, layer.qkv)
+            q = norm_rotate_store(
+                qkv, self.shape.heads, rows.tables, keys, values, rows.slots, bias=layer.bias, gains=layer.head_gains
+            )
+            if self.precision == "fp8":
+                parts = matmul(gap_attention_fp8(q, (keys, values), cache, rows.schedule, self.shape.group), layer.out)
+            else:
+                parts = matmul(gap_attention(q, (keys, values), cache, rows.schedule), layer.out)
+            stream, normed = self._norm(parts, stream, layer.mlp_gain)
+            parts = matmul(self._mlp(normed, layer), layer.down)
+        return self._norm(parts, stream, self.final_gain)[1]
+
+    def _norm(self, parts: Tensor, stream: Tensor | None, gain: Tensor | None) -> tuple[Tensor, Tensor | Quantized]:
+        if self.precision == "fp8":
+            return add_rms_norm_fp8(parts, stream, gain, self.shape.eps, self.shape.group)
+        return add_rms_norm(parts, stream, gain, self.shape.eps)
+
+    def _mlp(self, normed: Tensor | Quantized, layer: Layer) -> Tensor | Quantized:
+        dtype = self.embedding.dtype
+        if self.shape.activation != "swiglu":
+            hidden = activate(matmul(normed, layer.up), self.shape.activation, dtype)
+            return quantize_rows(hidden, self.shape.group) if self.precision == "fp8" else hidden
+        if self.precision == "fp8":
+            return gated_matmul_fp8(normed, layer.up, self.shape.group)
+        return gated_matmul(normed, layer.up, dtype)
+
+    def encode(
+        self, ids: Tensor, positions: Tensor, lengths: Sequence[int], slots: Tensor, ranks: Tensor | None = None
+    ) -> Tensor:
+        """Fills the cache at `slots` [N] with the contexts `ids` [N] at `positions` [P, N]; returns states [N, D]."""
+        heads, device, dtype = self.shape.heads, self.embedding.device, self.embedding.dtype
+        tables = rotary_tables(positions.to(device), heads.width, self.shape.rope_base)
+        schedule = schedule_contexts(lengths, ranks, device)
+        parts, stream = self.embedding[ids][None], None
+        for layer, (keys, values) in zip(self.layers, self.cache, strict=True):
+            stream, normed = add_rms_norm(parts, stream, layer.attention_gain, self.shape.eps)
+            q = norm_rotate_store(
+                self._multiply(normed, layer.qkv),
+                heads,
+                tables,
+                keys,
+                values,
+                slots,
+                bias=layer.bias,
+                gains=layer.head_gains,
+            )
+            mixed = context_attention(q, keys[slots], values[slots], schedule)
+            stream, normed = add_rms_norm(self._multiply(mixed, layer.out), stream, layer.mlp_gain, self.shape.eps)
+            hidden = activate(self._multiply(normed, layer.up), self.shape.activation, dtype)
+            parts = self._multiply(hidden, layer.down)
+        return add_rms_norm(parts, stream, self.final_gain, self.shape.eps)[1]
+
+    def _multiply(self, x: Tensor, weight: Weight) -> Tensor:
+        """[S, N, columns]; for many rows of plain weights the library's product."""
+        if weight.format == "plain" and x.shape[0] >= LIBRARY_ROWS:
+            return F.linear(x, weight.data)[None]
+        if self.precision == "fp8":
+            return matmul(quantize_rows(x, self.shape.group), weight)
+        return matmul(x, weight)
+
+
+def make_cache(shape: Shape, num_slots: int, device: torch.device, dtype: torch.dtype) -> list[KeyValue]:
+    """Keys and values [slots, K, E] a layer, random: an unwritten slot must not look like a written one."""
+    size = (shape.num_layers, 2, num_slots, shape.heads.key_value, shape.heads.width)
+    return split_cache(torch.randn(size, device=device, dtype=dtype))
+
+
+def split_cache(pool: Tensor) -> list[KeyValue]:
+    """`pool` [L, 2, slots, K, E] as keys and values a layer."""
+    return [(layer[0], layer[1]) for layer in pool]
+
+
+def pack_transformer(transformer: Transformer, precision: Precision, num_slots: int, group: int = 128) -> FusedModel:
+    """The same model from the engine's modules, dense layers only. Shares memory where nothing is repacked."""
+    config, format = transformer.config, FORMAT_OF[precision]
+    heads = Heads(config.num_heads, config.num_kv_heads, config.head_dim, config.qk_norm, config.norm_eps)
+    shape = Shape(
+        "packed",
+        config.dim,
+        config.num_layers,
+        heads,
+        config.mlp_dim,
+        config.vocab_size,
+        config.rope_base,
+        config.mlp,
+        config.attention_bias,
+        config.norm_eps,
+        group,
+    )
+    weight = transformer.embedding.weight.detach()
+    blocks = [block for block in transformer.blocks if isinstance(block, Block)]
+    return FusedModel(
+        shape,
+        precision,
+        weight,
+        [_pack_block(block, format) for block in blocks],
+        transformer.final_norm.weight,
+        pack(weight if transformer.head is None else transformer.head.weight.detach(), format),
+        make_cache(shape, num_slots, weight.device, weight.dtype),
+    )
+
+
+def _pack_block(block: Block, format: Format) -> Layer:
+    attention, mlp = block.attention, block.mlp
+    assert isinstance(mlp, MLP), "dense layers only"
+    triple = (attention.q, attention.k, attention.v)
+    norms = [norm.weight for norm in (attention.q_norm, attention.k_norm) if isinstance(norm, RMSNorm)]
+    gains = [gain.detach() for gain in norms if gain is not None]
+    up = [mlp.up.weight] if mlp.gate is None else [mlp.gate.weight, mlp.up.weight]
+    return Layer(
+        block.attention_norm.weight,
+        pack(torch.cat([linear.weight.detach() for linear in triple]), format),
+        torch.cat([linear.bias.detach() for linear in triple]) if attention.q.bias is not None else None,
+        (gains[0], gains[1]) if len(gains) == 2 else None,
+        pack(attention.out.weight.detach(), format),
+        block.mlp_norm.weight,
+        pack(torch.cat([matrix.detach() for matrix in up]), format),
+        pack(mlp.down.weight.detach(), format),
+    )
