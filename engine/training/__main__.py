@@ -135,13 +135,15 @@ def _credits(
     pack: Path,
     out: Annotated[Path, typer.Argument(help="the table to write")],
     archives: Annotated[Path | None, typer.Option(help="folder of `sources`: write the notices, too")] = None,
+    corpus: Annotated[Path | None, typer.Option(help="names the holders of packages whose archive is missing")] = None,
 ) -> None:
     """List the sources of a pack, with versions, licences and hashes; NOTICES.txt beside it from their archives."""
-    from training.export import write_notices, write_sources
+    from training.export import write_sources
+    from training.notices import write_notices
 
     print(write_sources(sources, pack, out), "packages")
     if archives is not None:
-        print(write_notices(archives, pack, out.with_name("NOTICES.txt")), "without a licence file")
+        print(json.dumps(write_notices(out, archives, corpus, out.with_name("NOTICES.txt")), indent=1))
 
 
 @app.command("evaluate")

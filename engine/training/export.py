@@ -1,17 +1,11 @@
-"""Makes what ships of a run: the better of its last and its averaged weights, its sources, their notices."""
+"""Makes what ships of a run: the better of its last and its averaged weights, and the table of its sources."""
 
 import json
-import re
-from collections import defaultdict
 from dataclasses import replace
-from pathlib import Path, PurePosixPath
-from typing import Final
+from pathlib import Path
 
 from midfill_engine import checkpoint
-from training.data.archives import archives_in, read_files
 from training.data.pack import read_pack
-
-NOTICE_NAME: Final = re.compile(r"(licen[cs]e|notice|copying|copyright|authors)\b.*", re.I)
 
 
 def export(run: Path, out: Path, name: str, max_context: int | None = None) -> str:
@@ -53,35 +47,3 @@ def write_sources(sources: Path, pack: Path, out: Path) -> int:
         raise ValueError(f"{sources} names no source of {', '.join(sorted(missing))}.")
     out.write_text("\n".join([header, *kept]) + "\n", encoding="utf-8")
     return len(kept)
-
-
-def write_notices(archives: Path, pack: Path, out: Path) -> int:
-    """Writes the licence and notice files of every archive in the training split, each text once with its packages.
-
-    Returns how many archives have none of their own, which the licence's name in the table then stands for. Raises
-    ValueError where `archives` lacks a package of the split.
-    """
-    packages = set(read_pack(pack, "train").package_names)
-    present = [archive for archive in archives_in(archives) if archive.name in packages]
-    missing = packages - {archive.name for archive in present}
-    if missing:
-        raise ValueError(f"{archives} has no archive of {', '.join(sorted(missing))}.")
-    owners: dict[str, list[str]] = defaultdict(list)
-    silent = 0
-    for archive in present:
-        texts = {
-            content.decode("utf-8", "replace").strip() for path, content in read_files(archive.path) if _is_notice(path)
-        }
-        for text in sorted(texts - {""}):
-            owners[text].append(f"{archive.name} {archive.version}")
-        silent += not texts
-    parts = [f"{', '.join(names)}\n\n{text}\n" for text, names in owners.items()]
-    out.write_text(f"\n{'=' * 80}\n\n".join(parts), encoding="utf-8")
-    return silent
-
-
-def _is_notice(path: str) -> bool:
-    """Licence files where wheels and npm archives have them: in the metadata's folder, or at the root."""
-    parts = PurePosixPath(path).parts
-    is_there = len(parts) == 1 or parts[0].endswith(".dist-info")
-    return is_there and NOTICE_NAME.fullmatch(parts[-1]) is not None

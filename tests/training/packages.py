@@ -55,7 +55,12 @@ def write_source(template: str, number: int) -> str:
 
 
 def write_wheel(
-    folder: Path, name: str, files: dict[str, str], licence: str = "License-Expression: MIT", version: str = "1.0"
+    folder: Path,
+    name: str,
+    files: dict[str, str],
+    licence: str = "License-Expression: MIT",
+    version: str = "1.0",
+    terms: str = "Terms of all.",
 ) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{name.replace('-', '_')}-{version}-py3-none-any.whl"
@@ -68,7 +73,7 @@ def write_wheel(
             f"{info}/WHEEL", "Wheel-Version: 1.0\nGenerator: toy\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
         )
         wheel.writestr(f"{info}/RECORD", "")
-        wheel.writestr(f"{info}/licenses/LICENSE.txt", f"Terms of all.\n{licence}\n")
+        wheel.writestr(f"{info}/licenses/LICENSE.txt", f"{terms}\n{licence}\n")
     return path
 
 

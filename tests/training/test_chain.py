@@ -16,7 +16,7 @@ from training.baseline import MAX_NEW_TOKENS, Baseline, evaluate_baseline
 from training.data.pack import read_pack
 from training.data.rows import Batch, Noise, collate, draw_example
 from training.evaluate import Gap, evaluate
-from training.export import export, write_notices, write_sources
+from training.export import export, write_sources
 from training.lengths import refit
 from training.objective import certainty_loss, span_hidden, span_loss, to_device
 from training.optimizer import orthogonalize, rate_factor
@@ -273,13 +273,3 @@ def test_sources_name_every_package(pack_folder: Path, tmp_path: Path) -> None:
     (tmp_path / "sources.tsv").write_text("name\tversion\tlicence\n" + rows[0] + "\n")
     with pytest.raises(ValueError, match="names no source of"):
         write_sources(tmp_path / "sources.tsv", pack_folder, tmp_path / "used.tsv")
-
-
-def test_notices_hold_each_text_once(archives: Path, pack_folder: Path, tmp_path: Path) -> None:
-    packages = read_pack(pack_folder, "train").package_names
-    silent = write_notices(archives, pack_folder, tmp_path / "NOTICES.txt")
-    text = (tmp_path / "NOTICES.txt").read_text()
-    assert text.count("Terms of all.") == 1 and silent == len(packages), "the npm archives have none"
-    assert all(f"{name} 1.0" in text for name in packages) and "boltons" not in text
-    with pytest.raises(ValueError, match="has no archive of package"):
-        write_notices(tmp_path, pack_folder, tmp_path / "none.txt")

@@ -55,7 +55,7 @@ def test_from_names_to_a_measured_checkpoint(tmp_path: Path) -> None:
     report = json.loads(step("evaluate", tmp_path / "model", tmp_path / "pack", "--num-gaps", 4, "--context", 96))
     assert report["num_gaps"] == 4 and 0 < report["bits_per_byte"] < 12
     step("credits", corpus / "sources.tsv", tmp_path / "pack", tmp_path / "used.tsv", "--archives", archives)
-    assert "named 1.0" in (tmp_path / "NOTICES.txt").read_text()
+    assert "named 1.0: MIT; recorded archive" in (tmp_path / "NOTICES.txt").read_text()
     assert {row.name for row in read_table(tmp_path / "used.tsv")} == {"named", "scripts", "types"}
 
 

@@ -172,7 +172,7 @@ class FiveGram:
                 for path in paths
                 if self._tokenizer.decode(list(path.tokens)).strip()
             ]
-            best = max(best, *arrived, key=lambda path: path.score)
+            best = max([best, *arrived], key=lambda path: path.score)
             if not paths or paths[0].score < best.score:  # scores only fall
                 break
         return self._tokenizer.decode(list(best.tokens[::-1])).removeprefix(edges.lead) + edges.tail
