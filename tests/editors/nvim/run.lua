@@ -113,7 +113,7 @@ test('fill a body: previews sharpen, one undo restores', function()
   end)
   seen[''] = nil
   assert(vim.tbl_count(seen) >= 2, 'one preview state only: ' .. vim.inspect(seen))
-  assert(seen["MidfillGuess:    |MidfillSettled:return '😀|MidfillGuess:ß' or x"], vim.inspect(seen))
+  assert(seen["MidfillGuess:    |MidfillSettled:return '😀|MidfillGuess:ß'|MidfillFaint: or|MidfillFaint: x"], vim.inspect(seen))
   equal(lines(), with(11, '    ' .. FILL))
   equal(shown(), '', 'the preview stays')
   vim.cmd('Midfill accept')

@@ -30,23 +30,19 @@ local function client_of(buffer)
   return client
 end
 
---- A position as the server counts it. `row` and the byte `column` count from 0.
-local function position(client, buffer, row, column)
-  local line = vim.api.nvim_buf_get_lines(buffer, row, row + 1, false)[1] or ''
-  local character = vim.str_utfindex(line, client.offset_encoding, math.min(column, #line), false)
-  return { line = row, character = character }
+--- A range as the server counts it, of { row, byte column, row, byte column } from 0, the end not in it.
+local function range_of(client, buffer, range)
+  local function position(row, column)
+    local line = vim.api.nvim_buf_get_lines(buffer, row, row + 1, false)[1] or ''
+    local character = vim.str_utfindex(line, client.offset_encoding, math.min(column, #line), false)
+    return { line = row, character = character }
+  end
+  return { start = position(range[1], range[2]), ['end'] = position(range[3], range[4]) }
 end
 
-local function range_of(client, buffer, start_row, start_column, end_row, end_column)
-  return {
-    start = position(client, buffer, start_row, start_column),
-    ['end'] = position(client, buffer, end_row, end_column),
-  }
-end
-
-local function cursor_range(client, buffer)
+local function at_cursor()
   local row, column = unpack(vim.api.nvim_win_get_cursor(0))
-  return range_of(client, buffer, row - 1, column, row - 1, column)
+  return { row - 1, column, row - 1, column }
 end
 
 --- Maps the keys of a pending fill in its buffer, or takes them away.
@@ -68,7 +64,7 @@ local function take_answer(buffer)
     marks.clear_pending(buffer)
     local is_pending = result.holes ~= nil and result.id ~= nil
     if is_pending then
-      marks.pending(buffer, result, vim.lsp.get_clients({ name = 'midfill', bufnr = buffer })[1].offset_encoding, options)
+      marks.pending(buffer, result, options)
     end
     vim.b[buffer].midfill_pending = is_pending and result.id or nil
     map_pending(buffer, is_pending)
@@ -82,6 +78,7 @@ local function next_token(buffer)
 end
 
 --- Asks for a fill of `what` (body, selection, stubs, hole) and has the server put it in as one undo step.
+--- Each of `ranges`, by default the cursor, is { row, byte column, row, byte column } from 0, the end not in it.
 function M.fill(what, ranges, extra)
   local buffer = vim.api.nvim_get_current_buf()
   local client = client_of(buffer)
@@ -90,7 +87,7 @@ function M.fill(what, ranges, extra)
   end
   local params = vim.tbl_extend('force', {
     uri = vim.uri_from_bufnr(buffer), what = what, version = vim.lsp.util.buf_versions[buffer], apply = true,
-    ranges = ranges or { cursor_range(client, buffer) }, previewToken = next_token(buffer), alternatives = 3,
+    ranges = vim.tbl_map(function(range) return range_of(client, buffer, range) end, ranges or { at_cursor() }), previewToken = next_token(buffer), alternatives = 3,
   }, extra or {})
   local _, id = client:request('midfill/fill', params, take_answer(buffer), buffer)
   M.cancel = function()
@@ -128,19 +125,14 @@ end
 --- Fills all remembered holes of the buffer in one pass: each sees the others while they are written.
 function M.fill_holes()
   local buffer = vim.api.nvim_get_current_buf()
-  local client = client_of(buffer)
-  local ranges = {}
-  for _, mark in ipairs(client and holes[buffer] or {}) do
-    table.insert(ranges, range_of(client, buffer, unpack(marks.take_hole(buffer, mark))))
+  if not holes[buffer] then
+    return fail('Midfill: add holes first, with :Midfill add')
   end
+  M.fill('selection', vim.tbl_map(function(mark) return marks.take_hole(buffer, mark) end, holes[buffer]))
   holes[buffer] = nil
-  if #ranges == 0 then
-    return client and fail('Midfill: add holes first, with :Midfill add')
-  end
-  M.fill('selection', ranges)
 end
 
---- The range between two marks as { row, column, row, column }, from 0, the end not in it.
+--- The range between two marks.
 local function marked(first, last, linewise)
   local from, to = vim.api.nvim_buf_get_mark(0, first), vim.api.nvim_buf_get_mark(0, last)
   local line = vim.api.nvim_buf_get_lines(0, to[1] - 1, to[1], false)[1] or ''
@@ -157,10 +149,12 @@ function M.operator(kind)
     vim.o.operatorfunc = "v:lua.require'midfill'.operator"
     return 'g@'
   end
-  local client = client_of(0)
-  if client then
-    M.fill('selection', { range_of(client, 0, unpack(marked('[', ']', kind == 'line'))) })
-  end
+  M.fill('selection', { marked('[', ']', kind == 'line') })
+end
+
+--- What a command's range covers.
+local function selected(command)
+  return command.range > 0 and marked('<', '>', vim.fn.visualmode() == 'V') or nil
 end
 
 --- A word or two for a statusline: '', 'midfill', 'midfill …' while it fills, 'midfill !' after a failure.
@@ -180,18 +174,10 @@ local subcommands = {
   cancel = function() if M.cancel then M.cancel() end end,
   status = function() vim.print(M.status or 'Midfill has not been used yet') end,
   selection = function(command)
-    local client = client_of(0)
-    if client then
-      local row = vim.fn.line('.') - 1
-      local range = command.range == 0 and { row, 0, row, #vim.api.nvim_get_current_line() }
-        or marked('<', '>', vim.fn.visualmode() == 'V')
-      M.fill('selection', { range_of(client, 0, unpack(range)) })
-    end
+    local row = vim.fn.line('.') - 1
+    M.fill('selection', { selected(command) or { row, 0, row, #vim.api.nvim_get_current_line() } })
   end,
-  add = function(command)
-    local row, column = unpack(vim.api.nvim_win_get_cursor(0))
-    M.add(command.range > 0 and marked('<', '>', vim.fn.visualmode() == 'V') or { row - 1, column, row - 1, column })
-  end,
+  add = function(command) M.add(selected(command) or at_cursor()) end,
 }
 for _, name in ipairs({ 'accept', 'discard', 'reroll', 'shorter', 'longer', 'next', 'finish' }) do
   subcommands[name] = function() M.run(name) end

@@ -5,10 +5,11 @@ local preview = vim.api.nvim_create_namespace('midfill.preview')
 local pending = vim.api.nvim_create_namespace('midfill.pending')
 local waiting = vim.api.nvim_create_namespace('midfill.holes')
 local buffers = {} -- preview token -> buffer
-local WEAK_SHARE = 0.1
+local WEAK_SHARE, UNLIKELY = 0.1, 0.5
 
 vim.api.nvim_set_hl(0, 'MidfillSettled', { default = true, link = 'String' })
 vim.api.nvim_set_hl(0, 'MidfillGuess', { default = true, link = 'Comment' })
+vim.api.nvim_set_hl(0, 'MidfillFaint', { default = true, link = 'NonText' })
 vim.api.nvim_set_hl(0, 'MidfillOld', { default = true, link = 'NonText' })
 vim.api.nvim_set_hl(0, 'MidfillWeak', { default = true, underdotted = true })
 vim.api.nvim_set_hl(0, 'MidfillHint', { default = true, link = 'Comment' })
@@ -30,8 +31,9 @@ local function byte(text, unit, encoding)
   return vim.str_byteindex(text, encoding, unit, false)
 end
 
---- A hole's text as virtual lines: what is settled in one colour, guesses in another.
-function M.virtual_lines(text, settled, encoding)
+--- A hole's text as virtual lines: what is settled, guesses, and unlikely guesses each in a colour of its own.
+local function virtual_lines(hole, encoding)
+  local text = hole.text
   local lines, line, position = {}, {}, 0
   local function put(stop, group)
     for piece, line_end in text:sub(position + 1, stop):gmatch('([^\n]*)(\n?)') do
@@ -45,9 +47,16 @@ function M.virtual_lines(text, settled, encoding)
     end
     position = math.max(position, stop)
   end
-  for _, span in ipairs(settled) do
+  local spans = vim.tbl_map(function(span) return { span[1], span[2], 'MidfillSettled' } end, hole.settled)
+  for index, span in ipairs(hole.tokens or {}) do
+    if hole.confidence[index] < UNLIKELY then
+      table.insert(spans, { span[1], span[2], 'MidfillFaint' })
+    end
+  end
+  table.sort(spans, function(one, other) return one[1] < other[1] or one[1] == other[1] and one[2] > other[2] end)
+  for _, span in ipairs(spans) do
     put(byte(text, span[1], encoding), 'MidfillGuess')
-    put(byte(text, span[2], encoding), 'MidfillSettled')
+    put(byte(text, span[2], encoding), span[3])
   end
   put(#text, 'MidfillGuess')
   table.insert(lines, line)
@@ -69,7 +78,7 @@ function M.preview(params)
   for _, hole in ipairs(params.holes) do
     local from, to = hole.range.start, hole.range['end']
     local start_column = column(buffer, from, encoding)
-    local lines = M.virtual_lines(hole.text, hole.settled, encoding)
+    local lines = virtual_lines(hole, encoding)
     table.insert(lines[1], 1, { (' '):rep(start_column), 'MidfillGuess' })
     pcall(vim.api.nvim_buf_set_extmark, buffer, preview, from.line, start_column, {
       end_row = to.line, end_col = column(buffer, to, encoding), hl_group = 'MidfillOld', virt_lines = lines,
@@ -85,10 +94,10 @@ function M.clear_preview(buffer)
 end
 
 --- Underlines the weakest tenth of a pending fill's tokens, and says at its first line what can be done with it.
-function M.pending(buffer, result, encoding, keys)
-  local tokens = {}
+function M.pending(buffer, result, keys)
+  local tokens, encoding = {}, encoding_of(buffer)
   for _, hole in ipairs(result.holes) do
-    for index, span in ipairs(hole.tokens) do
+    for index, span in ipairs(hole.tokens or {}) do
       table.insert(tokens, { hole = hole, from = span[1], to = span[2], confidence = hole.confidence[index] })
     end
   end
