@@ -241,6 +241,7 @@ class Row:
             step=self.step,
             num_steps=self.num_steps,
             quality=self.quality,
+            fast_threshold=self.runtime.family.fast_threshold,
             remaining=self.canvas.masked.sum(dim=1),
             settled=self.canvas.confidence,
             fixed=self.canvas.anchored,

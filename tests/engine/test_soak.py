@@ -6,6 +6,7 @@ import os
 import random
 import threading
 import time
+from collections import deque
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -22,18 +23,32 @@ from midfill_engine.wire import ErrorCode, InfillRequest, InfillResponse, StepEv
 MAX_OPEN = 24
 MAX_SLOPE_BYTES = 1024
 CANCEL_SLACK_S = 0.05
+NUM_REQUESTS = int(os.environ.get("MIDFILL_SOAK_REQUESTS", "20000"))
 
 
 @dataclass
 class Tally:
-    """What became of the requests, and how long cancels took beyond the slowest step so far."""
+    """What became of the requests.
+
+    For every cancel: `num_steps` that ended until it was free, and `late_s` from the end of the first of them (the step
+    that was running when the cancel came) to then. `step_ends_s` are the latest forwards'.
+    """
 
     filled: int = 0
     cancelled: int = 0
     failures: list[str] = field(default_factory=list)
+    num_steps: list[int] = field(default_factory=list)
     late_s: list[float] = field(default_factory=list)
     memory_bytes: list[int] = field(default_factory=list)
-    slowest_step_s: float = 0.0
+    step_ends_s: deque[float] = field(default_factory=lambda: deque(maxlen=1000))
+
+    def note_cancel(self, cancelled_s: float) -> None:
+        """Called when its place is free, on the thread that runs the steps."""
+        now_s = time.monotonic()
+        ends_s = [end_s for end_s in self.step_ends_s if end_s >= cancelled_s]
+        self.num_steps.append(len(ends_s))
+        self.late_s.append(now_s - ends_s[0] if ends_s else 0.0)
+        self.cancelled += 1
 
 
 def resident_bytes() -> int:
@@ -81,9 +96,15 @@ class Customer:
             if self._rng.random() < 0.2:
                 self._cancel_later(number, ticket)
             if number % every == 0:
+                self._drain()
                 self._tally.memory_bytes.append(resident_bytes())
+        self._drain()
+
+    def _drain(self) -> None:
+        """Waits until nothing is open: collecting garbage stops all threads, and a cancel that waits would count it."""
         for _ in range(MAX_OPEN):
             assert self._places.acquire(timeout=30), "a request never ended"
+        self._places.release(MAX_OPEN)
 
     def _cancel_later(self, number: int, ticket: Ticket) -> None:
         time.sleep(self._rng.random() * 0.02)
@@ -96,9 +117,7 @@ class Customer:
         if isinstance(event, InfillResponse):
             self._tally.filled += 1
         elif event.code is ErrorCode.CANCELLED:
-            self._tally.cancelled += 1
-            waited_s = time.monotonic() - self._cancelled_s.get(number, time.monotonic())
-            self._tally.late_s.append(waited_s - self._tally.slowest_step_s)
+            self._tally.note_cancel(self._cancelled_s.pop(number))
         else:
             self._tally.failures.append(f"{event.code}: {event.message}")
         self._places.release()
@@ -106,16 +125,10 @@ class Customer:
 
 def soak(runtime: Runtime, num_requests: int, num_samples: int) -> Tally:
     tally = Tally()
-    last_s = time.monotonic()
 
     def run(passes: list[object]) -> list[object]:
-        """A step is from one forward's end to the next one's: the forward, and what fills make of it."""
-        nonlocal last_s
-        started_s = time.monotonic()
         results = runtime.run(passes)  # type: ignore[arg-type]
-        step_s = time.monotonic() - min(started_s, max(last_s, started_s - 1.0))
-        tally.slowest_step_s = max(tally.slowest_step_s, step_s if scheduler.num_active else 0.0)
-        last_s = time.monotonic()
+        tally.step_ends_s.append(time.monotonic())
         return results  # type: ignore[return-value]
 
     scheduler = Scheduler(lambda request: open_fill(runtime, request), run, recover=runtime.free_memory)
@@ -129,21 +142,24 @@ def soak(runtime: Runtime, num_requests: int, num_samples: int) -> Tally:
     return tally
 
 
-def check(tally: Tally, num_requests: int) -> None:
+def check(tally: Tally, num_requests: int, share_in_time: float) -> None:
+    """No cancel waits for a second step, however slow the machine; `share_in_time` are free 50 ms after the first."""
     assert not tally.failures
     assert tally.filled + tally.cancelled == num_requests
     assert tally.cancelled > 0
-    assert max(tally.late_s) <= CANCEL_SLACK_S
+    assert max(tally.num_steps) <= 1
+    assert float(np.quantile(tally.late_s, share_in_time)) <= CANCEL_SLACK_S
 
 
 def test_a_hundred_and_fifty_requests_leave_nothing_behind(runtime: Runtime) -> None:
-    check(soak(runtime, 150, 2), 150)
+    """Other processes can take the thread off its core between a step and the cancel, so a few may be later."""
+    check(soak(runtime, 150, 2), 150, share_in_time=0.8)
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(3600)
-@pytest.mark.parametrize(("family", "num_requests"), [("embedded", 20_000), ("dreamon", 4_000)])
-def test_twenty_thousand_requests(runtime: Runtime, tmp_path: Path, family: str, num_requests: int) -> None:
+@pytest.mark.parametrize(("family", "num_requests"), [("embedded", NUM_REQUESTS), ("dreamon", NUM_REQUESTS // 5)])
+def test_many_thousand_requests(runtime: Runtime, tmp_path: Path, family: str, num_requests: int) -> None:
     if family != "embedded":
         hub.make_random(tmp_path, FAMILIES.find(family))
         runtime = load_runtime(str(tmp_path), "cpu")
@@ -153,7 +169,8 @@ def test_twenty_thousand_requests(runtime: Runtime, tmp_path: Path, family: str,
     slope_bytes = float(np.polyfit(places, samples, 1)[0])
     print(
         f"\n{family}: {tally.filled} filled, {tally.cancelled} cancelled, {slope_bytes:.0f} bytes a request, "
-        f"slowest step {1000 * tally.slowest_step_s:.0f} ms, latest cancel {1000 * max(tally.late_s):.0f} ms beyond it"
+        f"free {1000 * float(np.median(tally.late_s)):.1f} ms after the step that a cancel met (99 %: "
+        f"{1000 * float(np.quantile(tally.late_s, 0.99)):.1f}, latest {1000 * max(tally.late_s):.1f})"
     )
-    check(tally, num_requests)
+    check(tally, num_requests, share_in_time=1.0)
     assert slope_bytes <= MAX_SLOPE_BYTES

@@ -39,6 +39,12 @@ def test_threshold_settles_what_is_sure_and_at_least_one() -> None:
     assert found.settle.tolist() == [[True, False, True, False], [False, True, False, False]]
 
 
+@pytest.mark.parametrize(("fast", "quality", "settled"), [(0.5, 0.0, 2), (0.0, 0.0, 4), (0.0, 0.4, 3), (0.0, 1.0, 1)])
+def test_a_model_says_how_sure_is_sure_where_the_dial_stands_at_0(fast: float, quality: float, settled: int) -> None:
+    shown = replace(state([[0.95, 0.4, 0.5, 0.1]], [[1, 1, 1, 1]], 1, 99, quality), fast_threshold=fast)
+    assert int(SAMPLERS.find("threshold")().decide(shown).settle.sum()) == settled
+
+
 def test_topk_settles_equally_many_a_step() -> None:
     found = SAMPLERS.find("topk")().decide(state([[0.1, 0.4, 0.3, 0.2]], [[1, 1, 1, 1]], 1, 2, 0.5))
     assert found.settle.tolist() == [[False, True, True, False]]

@@ -51,7 +51,8 @@ class Family:
     one position earlier. `heals` says whether white space at a hole's edges moves into it, as in training;
     `copies` says whether what the document repeats is mixed into the model's choices;
     `shows_deleted` whether a settled deletion that stays in the canvas is shown as it is, or masked. `quality` is the
-    dial's default. `example` is a config.json of the family, shrunk, from which random checkpoints are made.
+    dial's default, `fast_threshold` the confidence that settles a token where the dial stands at 0. `example` is a
+    config.json of the family, shrunk, from which random checkpoints are made.
     """
 
     name: str
@@ -64,6 +65,7 @@ class Family:
     cache: str = "none"
     lengths: str = "calibrated"
     quality: float = 0.8
+    fast_threshold: float = 0.5
     context_window: int = 2048
     max_hole: int = 256
     model_types: tuple[str, ...] = ()

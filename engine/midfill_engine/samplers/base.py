@@ -29,8 +29,9 @@ class Proposals:
 class StepState:
     """A step to decide on. `masked` [B, T] may be settled now; `step` counts from 1 to `num_steps`.
 
-    `quality` is the wire's dial. `remaining` [B] counts all that is masked, later blocks included. `settled` [B, T] has
-    the confidence with which tokens were settled, `fixed` [T] marks anchors. Chance comes from `generator` alone.
+    `quality` is the wire's dial, `fast_threshold` the model's threshold where it stands at 0. `remaining` [B] counts
+    all that is masked, later blocks included. `settled` [B, T] has the confidence with which tokens were settled,
+    `fixed` [T] marks anchors. Chance comes from `generator` alone.
     """
 
     proposals: Proposals
@@ -42,6 +43,12 @@ class StepState:
     settled: Tensor | None = None
     fixed: Tensor | None = None
     generator: torch.Generator | None = None
+    fast_threshold: float = 0.5
+
+    @property
+    def threshold(self) -> float:
+        """How sure a proposal must be to be settled: 1 at quality 1, which settles one position a step."""
+        return self.fast_threshold + (1 - self.fast_threshold) * self.quality
 
     @property
     def steps_left(self) -> int:

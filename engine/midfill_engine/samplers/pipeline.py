@@ -9,7 +9,6 @@ from typing import Final
 import torch
 
 from midfill_engine.samplers.base import Decision, Sampler, StepState
-from midfill_engine.samplers.threshold import threshold_of
 
 BLOCK_TOKENS: Final = 16
 JOIN_SHARE: Final = 0.1
@@ -20,7 +19,7 @@ class Pipeline(Sampler):
     def decide(self, state: StepState) -> Decision:
         settle = torch.zeros_like(state.masked)
         share_before = 1.0
-        is_sure = state.proposals.confidence >= threshold_of(state.quality)
+        is_sure = state.proposals.confidence >= state.threshold
         for start in range(0, state.masked.shape[1], BLOCK_TOKENS):
             if share_before < JOIN_SHARE:
                 break

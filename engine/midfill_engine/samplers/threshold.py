@@ -3,12 +3,7 @@
 from midfill_engine.samplers.base import Decision, Sampler, StepState
 
 
-def threshold_of(quality: float) -> float:
-    """The dial: 0.5 at quality 0 and 1 at quality 1, which settles one position a step."""
-    return 0.5 + 0.5 * quality
-
-
 class Threshold(Sampler):
     def decide(self, state: StepState) -> Decision:
-        is_sure = state.proposals.confidence >= threshold_of(state.quality)
+        is_sure = state.proposals.confidence >= state.threshold
         return Decision(state.masked & is_sure | state.best(state.quota))
