@@ -6,7 +6,7 @@ from typing import Any
 
 DEVICES = ("auto", "cpu", "cuda", "mps")
 TRIGGERS = ("auto", "manual")
-PREVIEWS = ("decoration", "off")
+PREVIEWS = ("decoration", "buffer", "off")
 CONFIDENCES = ("weak", "off")
 MAX_STEPS = 1024
 MAX_HOLE_TOKENS = 1024

@@ -20,8 +20,10 @@ from midfill_lsp.settings import Settings
 STEP_S = 0.03
 FILL = "return 'ß😀'"
 GUESS = "return '😀ß' or x"
-GUESSED = ((0, 6), (6, 9), (9, 11), (11, 14), (14, 16)), (0.9, 0.8, 0.7, 0.3, 0.2)
+GUESSED = ((0, 6), (6, 9), (9, 11), (11, 14), (14, 16))
+CONFIDENCE = (0.9, 0.8, 0.7, 0.3, 0.2)
 DIES = "# the engine dies here"
+GROWS = "# every step guesses another length"
 
 
 def follow_script(
@@ -34,7 +36,10 @@ def follow_script(
     for step in range(num_steps + 1):
         masked = 10 - 10 * step // num_steps
         settled = ((0, 9),) if step else ()
-        yield Preview(step, num_steps, tuple(HolePreview(GUESS, settled, masked, *GUESSED) for _ in holes))
+        guess = GUESS[: 9 + step % 8] if GROWS in document.text else GUESS
+        tokens = [(start, min(end, len(guess))) for start, end in GUESSED if start < len(guess)]
+        shown = HolePreview(guess, settled, masked, tuple(tokens), CONFIDENCE[: len(tokens)])
+        yield Preview(step, num_steps, (shown,) * len(holes))
         if (settings.model == "dies" or DIES in document.text) and step == 1:
             raise MidfillError("engine_died", "the engine ended in the middle of the fill")
         if settings.model == "breaks" and step == 1:

@@ -1,7 +1,8 @@
 // Commands, keys and the status bar. The server makes the fills and puts them in; view.ts draws.
 
 import * as vscode from "vscode";
-import { LanguageClient, type Middleware, type StaticFeature } from "vscode-languageclient/node";
+import { LanguageClient, type Middleware, type StaticFeature, TextEdit } from "vscode-languageclient/node";
+import { type Animation, findAnimation, openAnimation, stopAnimations, watchDocuments } from "./buffer.ts";
 import type { HoleFill, PreviewHole, Range } from "./layout.ts";
 import { findCommand, offerInstall, runDoctor } from "./server.ts";
 import { showHoles, showPending, showPreview } from "./view.ts";
@@ -14,7 +15,7 @@ let client: LanguageClient | undefined;
 let log: vscode.LogOutputChannel;
 let item: vscode.StatusBarItem;
 let lastToken = 0;
-const running = new Map<number, { uri: string; cancel: vscode.CancellationTokenSource }>();
+const running = new Map<number, { uri: string; cancel: vscode.CancellationTokenSource; animation?: Animation }>();
 const pending = new Map<string, number>(); // document -> pending fill
 const holes = new Map<string, vscode.Range[]>(); // document -> holes that wait
 
@@ -25,7 +26,7 @@ export async function activate(context: vscode.ExtensionContext): Promise<void> 
   item.command = "midfill.showLog";
   showStatus({ kind: "Inactive", busy: false, message: "Midfill's server has not been started." });
   item.show();
-  context.subscriptions.push(log, item, vscode.workspace.onDidChangeConfiguration(takeConfiguration),
+  context.subscriptions.push(log, item, watchDocuments(), vscode.workspace.onDidChangeConfiguration(takeConfiguration),
     vscode.workspace.onDidCloseTextDocument((document) => holes.delete(document.uri.toString())),
     vscode.workspace.onDidChangeTextDocument((event) => void carryHoles(event)));
   const commands: Record<string, () => unknown> = {
@@ -54,6 +55,7 @@ export async function activate(context: vscode.ExtensionContext): Promise<void> 
 }
 
 export async function deactivate(): Promise<void> {
+  await stopAnimations();
   await client?.stop();
 }
 
@@ -77,7 +79,8 @@ async function start(context: vscode.ExtensionContext): Promise<void> {
   client.registerFeature(feature);
   client.onNotification("midfill/preview", (params: { token: number; holes: PreviewHole[] }) => {
     const fill = running.get(params.token);
-    if (fill && setting("preview") !== "off") showPreview(fill.uri, params.holes);
+    if (fill?.animation?.isOver === false) void fill.animation.show(params.holes);
+    else if (fill && setting("preview") !== "off") showPreview(fill.uri, params.holes);
   });
   client.onNotification("midfill/didChangeStatus", showStatus);
   try {
@@ -97,11 +100,29 @@ const middleware: Middleware = {
     if (["accept", "discard", "reroll", "next", "finish"].includes(name)) return run(name, argument);
     return next(command, words);
   },
+  didChange: async (event, next) => {
+    if (!findAnimation(event.document.uri.toString())) await next(event);
+  },
+  workspace: {
+    handleApplyEdit: async (params, next) => {
+      const [change] = params.edit.documentChanges ?? [];
+      const animation = change && "textDocument" in change ? findAnimation(change.textDocument.uri) : undefined;
+      const edits = change && "edits" in change ? change.edits.filter(TextEdit.is) : [];
+      return (await animation?.finish(edits)) ? { applied: true } : next(params, new vscode.CancellationTokenSource().token);
+    },
+  },
 };
+
+/** Tells the server of a document whose changes it was not told of. */
+function tellText(document: vscode.TextDocument): void {
+  const textDocument = { uri: document.uri.toString(), version: document.version };
+  client?.sendNotification("textDocument/didChange", { textDocument, contentChanges: [{ text: document.getText() }] }).catch(() => {});
+}
 
 async function fillHere(what: string, more: Arguments = {}): Promise<void> {
   const editor = vscode.window.activeTextEditor;
   if (!editor) return;
+  await findAnimation(editor.document.uri.toString())?.stop();
   const ranges = what === "stubs" ? [] : editor.selections.slice(0, what === "selection" ? undefined : 1);
   await fill({ uri: editor.document.uri.toString(), what, version: editor.document.version, ranges: ranges.map(toJson), ...more });
 }
@@ -137,7 +158,8 @@ function carryHoles(event: vscode.TextDocumentChangeEvent): void {
 }
 
 async function fill(params: Arguments): Promise<void> {
-  await ask("midfill/fill", String(params.uri), (previewToken) => ({ alternatives: 3, ...params, apply: true, previewToken }));
+  await ask("midfill/fill", String(params.uri), (previewToken) => ({ alternatives: 3, ...params, apply: true, previewToken }),
+    setting("preview") === "buffer" && !params.confirm);
 }
 
 /** Runs one of the server's commands on a pending fill, by default the one of the active editor. */
@@ -158,11 +180,13 @@ function cancelRunning(): boolean {
   return found.length > 0;
 }
 
-async function ask(method: string, uri: string, make: (token: number) => Arguments): Promise<void> {
+async function ask(method: string, uri: string, make: (token: number) => Arguments, isAnimated = false): Promise<void> {
   if (!client) return offerInstall();
   const token = ++lastToken;
   const cancel = new vscode.CancellationTokenSource();
-  running.set(token, { uri, cancel });
+  await findAnimation(uri)?.stop();
+  const animation = isAnimated ? openAnimation(uri, tellText) : undefined;
+  running.set(token, { uri, cancel, animation });
   await setContexts(uri);
   try {
     const result = await client.sendRequest<FillResult>(method, make(token), cancel.token);
@@ -173,6 +197,7 @@ async function ask(method: string, uri: string, make: (token: number) => Argumen
     if (code !== -32800) void vscode.window.showErrorMessage(error instanceof Error ? error.message : String(error));
   } finally {
     running.delete(token);
+    await animation?.stop();
     showPreview(uri, []);
     await setContexts(uri);
   }

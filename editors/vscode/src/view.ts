@@ -9,6 +9,8 @@ const pending = vscode.window.createTextEditorDecorationType({
   backgroundColor: new vscode.ThemeColor("diffEditor.insertedTextBackground"),
   rangeBehavior: vscode.DecorationRangeBehavior.OpenOpen,
 });
+const guesses = vscode.window.createTextEditorDecorationType({ opacity: "0.7", fontStyle: "italic" });
+const faint = vscode.window.createTextEditorDecorationType({ opacity: "0.5" });
 const weak = vscode.window.createTextEditorDecorationType({ textDecoration: "underline dotted 2px #d7ba7d" });
 const waiting = vscode.window.createTextEditorDecorationType({
   border: "1px dashed", borderColor: new vscode.ThemeColor("editorWarning.foreground"),
@@ -32,14 +34,23 @@ export function showPreview(uri: string, holes: PreviewHole[]): void {
   const shown = holes.flatMap(layPreview);
   for (const editor of editorsOf(uri)) {
     editor.setDecorations(old, holes.map((hole) => toRange(hole.range)));
-    editor.setDecorations(sharpening, shown.map(({ line, settled, rest }) => ({
+    editor.setDecorations(sharpening, shown.map(({ line, settled, rest, isFaint }) => ({
       range: endOf(editor.document, line),
       renderOptions: {
         before: { contentText: keepSpaces(` ▸ ${settled}`), color: new vscode.ThemeColor("editor.foreground") },
-        after: { contentText: keepSpaces(rest), color: new vscode.ThemeColor("editorGhostText.foreground"), fontStyle: "italic" },
+        after: {
+          contentText: keepSpaces(rest), color: new vscode.ThemeColor("editorGhostText.foreground"), fontStyle: "italic",
+          textDecoration: isFaint ? "none; opacity: 0.5" : undefined,
+        },
       },
     })));
   }
+}
+
+/** The guesses of a fill that sharpens in the buffer, and those of them that are unlikely. */
+export function showGuesses(editor: vscode.TextEditor, guessed: vscode.Range[], unlikely: vscode.Range[]): void {
+  editor.setDecorations(guesses, guessed);
+  editor.setDecorations(faint, unlikely);
 }
 
 /** A pending fill and its weakest tokens; none clears it. */

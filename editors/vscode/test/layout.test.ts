@@ -1,6 +1,8 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { findWeak, keepSpaces, layPreview, locate } from "../src/layout.ts";
+import {
+  fillRegions, findGuesses, findWeak, keepSpaces, layPreview, locate, offsetIn, placeRegions, type Region, showRegions, type Span,
+} from "../src/layout.ts";
 
 const range = (line: number, character: number, lastLine: number, lastCharacter: number) =>
   ({ start: { line, character }, end: { line: lastLine, character: lastCharacter } });
@@ -8,15 +10,58 @@ const range = (line: number, character: number, lastLine: number, lastCharacter:
 test("a preview takes the lines of its hole and joins the rest", () => {
   const hole = { range: range(4, 4, 5, 8), text: "a = 1\n    b = 2\n    c = 3", settled: [[0, 15]] as [number, number][], masked: 3 };
   assert.deepEqual(layPreview(hole), [
-    { line: 4, settled: "a = 1", rest: "" }, { line: 5, settled: "    b = 2", rest: " ⏎ c = 3" },
+    { line: 4, settled: "a = 1", rest: "", isFaint: false }, { line: 5, settled: "    b = 2", rest: " ⏎ c = 3", isFaint: false },
   ]);
-  assert.deepEqual(layPreview({ ...hole, settled: [[0, 25]] })[1], { line: 5, settled: "    b = 2 ⏎ c = 3", rest: "" });
+  assert.deepEqual(layPreview({ ...hole, settled: [[0, 25]] })[1], { line: 5, settled: "    b = 2 ⏎ c = 3", rest: "", isFaint: false });
 });
 
 test("what is settled is told from what is guessed", () => {
   const hole = { range: range(0, 0, 0, 3), text: "abcdef", settled: [[0, 2], [2, 3], [4, 6]] as [number, number][], masked: 1 };
-  assert.deepEqual(layPreview(hole), [{ line: 0, settled: "abc", rest: "def" }]);
-  assert.deepEqual(layPreview({ ...hole, settled: [] }), [{ line: 0, settled: "", rest: "abcdef" }]);
+  assert.deepEqual(layPreview(hole), [{ line: 0, settled: "abc", rest: "def", isFaint: false }]);
+  assert.deepEqual(layPreview({ ...hole, settled: [] }), [{ line: 0, settled: "", rest: "abcdef", isFaint: false }]);
+  assert.deepEqual(findGuesses(hole, false), [[3, 4]]);
+  assert.deepEqual(findGuesses({ ...hole, settled: [] }, false), [[0, 6]]);
+});
+
+test("guesses that are unlikely are faint, settled tokens never", () => {
+  const tokens: Span[] = [[0, 2], [2, 3], [3, 5], [5, 6]];
+  const hole = { range: range(0, 0, 0, 3), text: "abcdef", settled: [[0, 2]] as Span[], masked: 2, tokens, confidence: [0.1, 0.9, 0.2, 0.3] };
+  assert.deepEqual(findGuesses(hole, true), [[3, 5], [5, 6]]);
+  assert.deepEqual(layPreview(hole), [{ line: 0, settled: "ab", rest: "cdef", isFaint: true }]);
+  assert.equal(layPreview({ ...hole, confidence: [0.1, 0.9, 0.9, 0.3] })[0].isFaint, false);
+});
+
+test("a text with regions: every edit elsewhere leaves a way back, every edit inside is seen", () => {
+  const before = "aa\nbb\r\nccb\n";
+  const regions: Region[] = [{ start: 3, old: "bb", now: "b" }, { start: 7, old: "cc", now: "bcdé😀" }, { start: 9, old: "", now: "xb" }];
+  const shown = showRegions(before, regions);
+  assert.equal(shown, "aa\nb\r\nbcdé😀xbb\n");
+  for (let start = 0; start <= shown.length; start++) {
+    for (let end = start; end <= Math.min(start + 2, shown.length); end++) {
+      for (const typed of ["", "b", "bb", "\n", "xyz"]) {
+        const actual = shown.slice(0, start) + typed + shown.slice(end);
+        const places = placeRegions(before, regions, actual);
+        places?.forEach(([from, to], index) => assert.equal(actual.slice(from, to), regions[index].now));
+        if (places) {
+          const back = regions.reduceRight((text, region, index) => text.slice(0, places[index][0]) + region.old + text.slice(places[index][1]), actual);
+          assert.ok(typed.length || back.length < before.length || actual === shown);
+          assert.equal(back.length - before.length, actual.length - shown.length);
+        }
+        const isInside = placeRegions(before, regions, shown)!.some(([from, to]) => start < to && end > from);
+        if (!isInside) assert.ok(places, `${typed} at ${start}-${end} is taken for an edit inside`);
+      }
+    }
+  }
+});
+
+test("a fill's edits become what the regions hold", () => {
+  const before = "one\r\ntwo\r\nthree";
+  const regions: Region[] = [{ start: 0, old: "one", now: "?" }, { start: 5, old: "two", now: "??" }];
+  assert.equal(offsetIn(before, { line: 2, character: 1 }), 11);
+  const edits = [{ range: range(0, 1, 0, 2), newText: "XX" }, { range: range(1, 0, 1, 3), newText: "2" }];
+  assert.deepEqual(fillRegions(before, regions, edits), ["oXXe", "2"]);
+  assert.deepEqual(fillRegions(before, regions, []), ["one", "two"]);
+  assert.equal(fillRegions(before, regions, [{ range: range(2, 0, 2, 1), newText: "" }]), undefined);
 });
 
 test("offsets of a fill are found in the document, wide characters count two", () => {

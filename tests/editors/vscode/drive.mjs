@@ -1,12 +1,13 @@
 // Drives a real VS Code by keyboard and mouse. Prints "ok NAME" for each scene, and fails at the first that does not hold.
-// drive.mjs URL SHOTS: SHOTS gets the screenshots.
-import { mkdirSync } from "node:fs";
+// drive.mjs URL SHOTS: SHOTS gets the screenshots. With SCENES, a part of their names, only those are played.
+import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { createRequire } from "node:module";
 import { join } from "node:path";
 
 const { chromium } = createRequire(join(process.env.CODE_SERVER, "x.js"))("playwright-core");
 const [url, shots] = process.argv.slice(2);
 const FILL = "return 'ß😀'";
+const GUESS = "return '😀";
 mkdirSync(shots, { recursive: true });
 
 const browser = await chromium.launch({
@@ -85,6 +86,48 @@ async function watchPreviews() {
     window.previewTimer = setInterval(look, 20);
   });
   return async () => page.evaluate(() => (clearInterval(window.previewTimer), [...window.seenPreviews]));
+}
+
+async function start() {
+  await page.goto(url);
+  await page.waitForSelector(".monaco-workbench", { timeout: 60000 });
+  await until("the extension", async () => {
+    const status = await page.textContent(".statusbar");
+    return status.includes("Midfill") && !status.includes("Midfill starts");
+  }, 60000);
+}
+
+// Changes the user's settings. A window that is loaded anew has them.
+async function configure(changes) {
+  const settings = JSON.parse(readFileSync(process.env.SETTINGS, "utf8"));
+  writeFileSync(process.env.SETTINGS, JSON.stringify({ ...settings, ...changes }));
+  await start();
+}
+
+const onDisk = (name) => readFileSync(join(process.env.WORK, name), "utf8");
+const isClean = async () => (await page.locator(".tab.active.dirty").count()) === 0;
+const BUFFER = "# 😀 # every step guesses another length\ndef second(b):\n    return b + 1\n";
+const isOld = async () => (await text()) === BUFFER;
+
+async function save() {
+  await page.keyboard.press("Control+s");
+  await until("the saved file", isClean);
+}
+
+// Starts a fill of buffer.py that writes its guesses into the buffer.
+async function startInBuffer() {
+  await goTo(3, 8);
+  await page.keyboard.press("Control+Alt+b");
+  await until("guesses in the buffer", has(GUESS));
+}
+
+async function undoUntil(what, condition) {
+  for (let count = 0; count < 12; count++) {
+    if (await condition()) return;
+    await page.keyboard.press("Control+z");
+    await sleep(150);
+  }
+  throw new Error(`no undo brings back ${what}; the editor shows:\n${await text()}`);
 }
 
 const scenes = {
@@ -195,6 +238,78 @@ const scenes = {
     await page.click(".bulk-edit-panel .monaco-button:has-text('Apply')");
     await until("the ticked fill alone", async () => (await text()).includes("def f(): ...") && (await text()).split(FILL).length === 2);
   },
+  async "in the buffer: guesses are text, one undo restores"() {
+    await configure({ "midfill.preview": "buffer", "midfill.steps": 100 });
+    await open("buffer.py");
+    await until("the source", isOld);
+    await startInBuffer();
+    const seen = new Set();
+    await until("three states", async () => seen.add(await text()).size >= 3);
+    await shot("vscode-buffer");
+    await until("guesses that look like some", async () => page.evaluate(() =>
+      [...document.querySelectorAll(".view-line span span")].some((span) => getComputedStyle(span).opacity < 1)));
+    await until("the fill", has(FILL));
+    await until("the lenses", async () => (await page.textContent(".editor-group-container.active")).includes("Discard"));
+    await page.keyboard.press("Alt+Enter");
+    await until("no lenses", async () => !(await page.textContent(".editor-group-container.active")).includes("Discard"));
+    if ((await text()) !== BUFFER.replace("return b + 1", FILL)) throw new Error(`the fill is not alone:\n${await text()}`);
+    await page.keyboard.press("Control+z");
+    await until("the old text after one undo", isOld);
+    if (!(await isClean())) throw new Error("there is more than one undo step");
+  },
+  async "in the buffer: cancel brings the old text back, so does a hidden tab"() {
+    await startInBuffer();
+    await page.keyboard.press("Alt+Backspace");
+    await until("the old text", isOld);
+    await sleep(500);
+    if (!(await isOld())) throw new Error("the cancelled fill comes back");
+    await save();
+    await startInBuffer();
+    await open("ghost.py");
+    await sleep(300);
+    await open("buffer.py");
+    await until("the old text", async () => !(await has(GUESS)()));
+    await until("the fill", has(FILL));
+    await undoUntil("the old text", isOld);
+    await save();
+  },
+  async "in the buffer: what is typed elsewhere stays, the fill follows"() {
+    await startInBuffer();
+    await page.keyboard.press("Control+Home");
+    await page.keyboard.type("xyz");
+    await until("the old text and what was typed", async () => (await text()) === `xyz${BUFFER}`);
+    await until("the fill", async () => (await text()) === `xyz${BUFFER.replace("return b + 1", FILL)}`);
+    await undoUntil("the old text", isOld);
+    await save();
+  },
+  async "in the buffer: what is typed into a guess stays, and the fill is given up"() {
+    await startInBuffer();
+    await goTo(3, 10);
+    await page.keyboard.type("typed");
+    await until("the message", async () => (await page.textContent("body")).includes("changed meanwhile"));
+    await sleep(300);
+    if (!(await text()).includes("typed")) throw new Error(`what was typed is gone:\n${await text()}`);
+    await undoUntil("the old text", isOld);
+    await save();
+  },
+  async "in the buffer: a save midway writes the old text"() {
+    await startInBuffer();
+    await page.keyboard.press("Control+s");
+    await until("the old text", isOld);
+    await sleep(300);
+    if (onDisk("buffer.py") !== BUFFER.replaceAll("\n", "\r\n")) throw new Error(`on disk is ${onDisk("buffer.py")}`);
+    await until("the fill", has(FILL));
+    await undoUntil("the old text", isOld);
+  },
+  async "in the buffer: an engine that dies midway leaves the old text"() {
+    await open("dies.py");
+    await until("the source", has("return b"));
+    await goTo(2, 8);
+    await page.keyboard.press("Control+Alt+b");
+    await until("the message", async () => (await page.textContent("body")).includes("a new engine is started"));
+    await until("the old text", async () => (await text()) === "def first(b):\n    return b  # the engine dies here\n");
+    await configure({ "midfill.preview": "decoration", "midfill.steps": 40 });
+  },
   async "the walkthrough"() {
     await palette("Welcome: Open Walkthrough...");
     await sleep(300);
@@ -227,13 +342,8 @@ const scenes = {
 
 let failed = 0;
 try {
-  await page.goto(url);
-  await page.waitForSelector(".monaco-workbench", { timeout: 60000 });
-  await until("the extension", async () => {
-    const status = await page.textContent(".statusbar");
-    return status.includes("Midfill") && !status.includes("Midfill starts");
-  }, 60000);
-  for (const [name, scene] of Object.entries(scenes)) {
+  await start();
+  for (const [name, scene] of Object.entries(scenes).filter(([name]) => name.includes(process.env.SCENES ?? ""))) {
     const started = Date.now();
     const more = await scene();
     console.log(`ok ${name} (${((Date.now() - started) / 1000).toFixed(1)} s${more ? `, ${more}` : ""})`);
