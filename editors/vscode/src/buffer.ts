@@ -4,8 +4,9 @@ import * as vscode from "vscode";
 import { fillRegions, findGuesses, type Edit, locate, offsetIn, placeRegions, type PreviewHole, type Region, showRegions, type Span } from "./layout.ts";
 import { showGuesses, toRange } from "./view.ts";
 
-const MAX_TRIES = 3;
+const MAX_TRIES = 10;
 const animations = new Map<string, Animation>();
+type Stops = { undoStopBefore: boolean; undoStopAfter: boolean };
 
 /** The animation of a document. While there is one, the server is told of no change. */
 export function findAnimation(uri: string): Animation | undefined {
@@ -115,18 +116,15 @@ class Animation {
       const places = placeRegions(this.before, this.regions, now);
       if (now === this.before || !places) return;
       const stops = { undoStopBefore: !this.isOurs(), undoStopAfter: true };
-      const ranges = places.map(([from, to]) => this.rangeOf(from, to));
-      const texts = this.regions.map((region) => region.old);
-      if (await this.replace(ranges, texts, stops)) return;
+      if (await this.replace(places, this.regions.map((region) => region.old), stops)) return;
     }
     if (!this.document.isClosed) void vscode.window.showWarningMessage("Midfill: Undo brings the old text back.");
   }
 
-  private async write(texts: string[], stops: { undoStopBefore: boolean; undoStopAfter: boolean }): Promise<boolean> {
+  private async write(texts: string[], stops: Stops): Promise<boolean> {
     if (!this.editor || !this.isOurs() || texts.length !== this.regions.length) return false;
     const lines = texts.map((text) => text.replace(/\r\n|\r|\n/g, this.document.eol === vscode.EndOfLine.CRLF ? "\r\n" : "\n"));
-    const ranges = this.places.map(([from, to]) => this.rangeOf(from, to));
-    this.writing = this.replace(ranges, lines, stops);
+    this.writing = this.replace(this.places, lines, stops);
     const done = await this.writing;
     if (done) this.regions = this.regions.map((region, index) => ({ ...region, now: lines[index] }));
     this.writing = undefined;
@@ -134,12 +132,17 @@ class Animation {
   }
 
   /** False where the document moved on meanwhile: VS Code takes the edits for the version they were made for only. */
-  private async replace(ranges: vscode.Range[], texts: string[], stops: { undoStopBefore: boolean; undoStopAfter: boolean }): Promise<boolean> {
-    const edit = new vscode.WorkspaceEdit();
-    ranges.forEach((range, index) => edit.replace(this.document.uri, range, texts[index]));
-    const editor = this.editor;
-    const edited = editor?.edit((builder) => ranges.forEach((range, index) => builder.replace(range, texts[index])), stops);
-    return Promise.resolve(edited ?? vscode.workspace.applyEdit(edit)).catch(() => false);
+  private async replace(places: Span[], texts: string[], stops: Stops): Promise<boolean> {
+    const edits = places.map(([from, to], index) =>
+      new vscode.TextEdit(new vscode.Range(this.document.positionAt(from), this.document.positionAt(to)), texts[index]));
+    const hidden = new vscode.WorkspaceEdit();
+    hidden.set(this.document.uri, edits);
+    try {
+      if (!this.editor) return await vscode.workspace.applyEdit(hidden);
+      return await this.editor.edit((builder) => edits.forEach((edit) => builder.replace(edit.range, edit.newText)), stops);
+    } catch {
+      return false;
+    }
   }
 
   private draw(holes: PreviewHole[]): void {
@@ -150,10 +153,6 @@ class Animation {
       return findGuesses(hole, isFaint).map(([from, to]) => toRange({ start: locate(shown, from), end: locate(shown, to) }));
     });
     if (this.editor) showGuesses(this.editor, find(false), find(true));
-  }
-
-  private rangeOf(from: number, to: number): vscode.Range {
-    return new vscode.Range(this.document.positionAt(from), this.document.positionAt(to));
   }
 }
 export type { Animation };
