@@ -22,9 +22,7 @@ export function openAnimation(uri: string, tell: (document: vscode.TextDocument)
   return animation;
 }
 
-export async function stopAnimations(): Promise<void> {
-  await Promise.all([...animations.values()].map((animation) => animation.stop()));
-}
+export const stopAnimations = () => Promise.all([...animations.values()].map((animation) => animation.stop()));
 
 /** What ends animations: an edit that is not theirs, a save, a document that is hidden or closed. */
 export function watchDocuments(): vscode.Disposable {
@@ -41,7 +39,7 @@ export function watchDocuments(): vscode.Disposable {
 }
 
 /** The document is `before` with `regions` shown in it; where it is not, somebody else edited it and has their way. */
-class Animation {
+export class Animation {
   private readonly before: string;
   private readonly version: number;
   private regions: Region[] = [];
@@ -155,4 +153,3 @@ class Animation {
     if (this.editor) showGuesses(this.editor, find(false), find(true));
   }
 }
-export type { Animation };

@@ -67,12 +67,7 @@ function overlap(one: Span, other: Span): number {
 
 /** `text` with what its regions show. */
 export function showRegions(text: string, regions: Region[]): string {
-  let [shown, position] = ["", 0];
-  for (const { start, old, now } of regions) {
-    shown += text.slice(position, start) + now;
-    position = start + old.length;
-  }
-  return shown + text.slice(position);
+  return regions.reduceRight((shown, { start, old, now }) => shown.slice(0, start) + now + shown.slice(start + old.length), text);
 }
 
 /** Where the regions are in `actual`, the text that shows them after any edit; undefined where it changed one of them. */
