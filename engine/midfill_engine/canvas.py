@@ -25,7 +25,8 @@ class Canvas:
     itself. `anchored` [T] marks what never changes. `hole_of` [T] and `rule_of` [T] give each position's hole and its
     row in `allowed` [R, V]; `leading` has the bytes each position must begin with. `deletable` [B, G] counts the
     deletions that each hole may still settle before it would be shorter than asked, `expandable` [B, G] the positions
-    that it may still gain before it would be longer.
+    that it may still gain before it would be longer. `is_length_chosen` says
+    whether anybody meant the holes to be as long as they are, or only had to begin somewhere.
     """
 
     outlines: list[HoleOutline]
@@ -41,6 +42,7 @@ class Canvas:
     allowed: Tensor
     deletable: Tensor
     expandable: Tensor
+    is_length_chosen: bool
     guesses: Tensor = field(init=False)
     guessed: Tensor = field(init=False)  # the guesses' confidence
 
@@ -169,7 +171,14 @@ class Canvas:
             tokens=[span for span, _ in visible],
             confidence=[value for _, value in visible],
             anchors=merge(self._without_lead(hole, anchors)),
+            cut=self._is_cut(row, hole),
         )
+
+    def _is_cut(self, row: int, hole: int) -> bool:
+        """Whether the text may go on: all positions are used, and nobody chose that there are no more of them."""
+        deleted = (self.hole_of == hole) & ~self.anchored & (self.ids[row] == self.vocabulary.delete_id)
+        has_room = int(self.expandable[row, hole]) > 0
+        return not bool(deleted.any()) and not (self.is_length_chosen and has_room)
 
     def _anchor(self, position: int, span: tuple[int, int]) -> tuple[int, int]:
         """What of a token's characters was asked for: all, none, or the space that its anchor gave to it."""
@@ -239,6 +248,7 @@ def lay_canvas(
     may_delete: bool,
     may_expand: bool = False,
     max_hole: int = 0,
+    is_length_chosen: bool = True,
 ) -> Canvas:
     """`lengths` has the number of masked positions for every masked stretch of every hole. Raises RequestError.
 
@@ -271,7 +281,7 @@ def lay_canvas(
         max(0, sum(hole_lengths) - outline.min_tokens) for outline, hole_lengths in zip(outlines, lengths, strict=True)
     ]
     expandable = [
-        max(0, (max_hole if outline.max_tokens is None else min(max_hole, outline.max_tokens)) - sum(hole_lengths))
+        max(0, outline.need(max_hole).max_tokens - sum(hole_lengths))
         for outline, hole_lengths in zip(outlines, lengths, strict=True)
     ]
     return Canvas(
@@ -288,6 +298,7 @@ def lay_canvas(
         allowed=torch.stack(rules.masks) if rules.masks else vocabulary.allowed()[None],
         deletable=torch.tensor(deletable)[None],
         expandable=torch.tensor(expandable)[None],
+        is_length_chosen=is_length_chosen,
     )
 
 

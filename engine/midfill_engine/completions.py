@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import BaseModel
 
-from midfill_engine.fim import Usage, around_hole, cut_at_stop
+from midfill_engine.fim import FinishReason, Usage, around_hole, finish
 from midfill_engine.wire import MAX_HOLE_TOKENS, CompletionRequest, InfillRequest, InfillResponse
 
 
@@ -14,7 +14,7 @@ class Choice(BaseModel):
     index: int
     text: str
     logprobs: None = None
-    finish_reason: Literal["stop"] = "stop"
+    finish_reason: FinishReason
 
 
 class Completion(BaseModel):
@@ -39,11 +39,11 @@ def to_infill(request: CompletionRequest) -> InfillRequest:
 
 
 def from_infill(request: CompletionRequest, response: InfillResponse, num_prompt_tokens: int) -> Completion:
-    texts = [fills[0].text for fills in (response.holes, *response.alternatives)]
+    ends = [finish(fills[0], request.stop) for fills in (response.holes, *response.alternatives)]
     return Completion(
         id=f"cmpl-{uuid.uuid4().hex}",
         created=int(time.time()),
         model=response.model,
-        choices=[Choice(index=index, text=cut_at_stop(text, request.stop)) for index, text in enumerate(texts)],
+        choices=[Choice(index=index, text=text, finish_reason=reason) for index, (text, reason) in enumerate(ends)],
         usage=Usage.of(num_prompt_tokens, response.stats.tokens),
     )

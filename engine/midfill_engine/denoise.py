@@ -377,6 +377,7 @@ def make_canvas(runtime: Runtime, plan: Plan, lengths: Lengths, num_rows: int) -
         num_rows=num_rows,
         may_delete=plan.policy.may_delete,
         may_expand=plan.policy.may_expand,
+        is_length_chosen=plan.policy.chooses,
         max_hole=runtime.loaded.config.max_hole,
     )
 

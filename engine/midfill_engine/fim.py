@@ -9,7 +9,16 @@ from typing import Literal
 
 from pydantic import BaseModel
 
-from midfill_engine.wire import FimRequest, HoleSegment, HoleSpec, InfillRequest, InfillResponse, Segment, TextSegment
+from midfill_engine.wire import (
+    FilledHole,
+    FimRequest,
+    HoleSegment,
+    HoleSpec,
+    InfillRequest,
+    InfillResponse,
+    Segment,
+    TextSegment,
+)
 
 
 class Message(BaseModel):
@@ -31,18 +40,21 @@ class Usage(BaseModel):
         )
 
 
+FinishReason = Literal["stop", "length"]
+
+
 class Choice(BaseModel):
     index: int = 0
     text: str
     message: Message
-    finish_reason: Literal["stop"] = "stop"
+    finish_reason: FinishReason
 
 
 class StreamedChoice(BaseModel):
     index: int = 0
     text: str
     delta: Message
-    finish_reason: Literal["stop"] = "stop"
+    finish_reason: FinishReason
 
 
 class FimAnswer(BaseModel):
@@ -64,12 +76,12 @@ def to_infill(request: FimRequest) -> InfillRequest:
 
 
 def from_infill(request: FimRequest, response: InfillResponse, num_prompt_tokens: int) -> FimAnswer:
-    text = cut_at_stop(response.holes[0].text, request.stop)
+    text, reason = finish(response.holes[0], request.stop)
     if "\r\n" in request.prompt:
         text = text.replace("\n", "\r\n")
     message = Message(content=text)
-    streamed: list[StreamedChoice] = [StreamedChoice(text=text, delta=message)]
-    plain: list[Choice] = [Choice(text=text, message=message)]
+    streamed: list[StreamedChoice] = [StreamedChoice(text=text, delta=message, finish_reason=reason)]
+    plain: list[Choice] = [Choice(text=text, message=message, finish_reason=reason)]
     return FimAnswer(
         id=f"fim-{uuid.uuid4().hex}",
         object="fim.completion.chunk" if request.stream else "fim.completion",
@@ -87,6 +99,12 @@ def around_hole(prompt: str, suffix: str, max_tokens: int | None) -> list[Segmen
         HoleSegment(hole=HoleSpec(max_tokens=max_tokens)),
         TextSegment(text=to_line_feeds(suffix)),
     ]
+
+
+def finish(fill: FilledHole, stop: str | list[str] | None) -> tuple[str, FinishReason]:
+    """The text up to the first of the stop strings, and why it ends there."""
+    text = cut_at_stop(fill.text, stop)
+    return text, "length" if fill.cut and len(text) == len(fill.text) else "stop"
 
 
 def cut_at_stop(text: str, stop: str | list[str] | None) -> str:

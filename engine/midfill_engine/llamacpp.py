@@ -1,6 +1,6 @@
 """llama.cpp's door `/infill`, as llama.vim and llama.vscode speak it. Knows no model."""
 
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import BaseModel, RootModel
 
@@ -26,7 +26,7 @@ class LlamaAnswer(BaseModel):
     content: str
     model: str
     stop: bool = True
-    stop_type: str = "eos"
+    stop_type: Literal["eos", "limit", "word"] = "eos"
     stopping_word: str = ""
     tokens_predicted: int
     tokens_evaluated: int
@@ -58,8 +58,16 @@ def to_infill(request: LlamaInfillRequest) -> InfillRequest:
 
 
 def from_infill(request: LlamaInfillRequest, response: InfillResponse, num_prompt_tokens: int) -> BaseModel:
-    text = cut_at_indent(cut_at_stop(response.holes[0].text, request.stop), request.n_indent)
-    return select(make_answer(text, response.model, num_prompt_tokens, response.stats), request.response_fields)
+    whole = response.holes[0]
+    stopped = cut_at_stop(whole.text, request.stop)
+    text = cut_at_indent(stopped, request.n_indent)
+    answer = make_answer(text, response.model, num_prompt_tokens, response.stats)
+    if len(stopped) < len(whole.text):
+        word = next(word for word in request.stop if word and whole.text.startswith(word, len(stopped)))
+        answer = answer.model_copy(update={"stop_type": "word", "stopping_word": word})
+    elif whole.cut and text == whole.text:
+        answer = answer.model_copy(update={"stop_type": "limit"})
+    return select(answer, request.response_fields)
 
 
 def answer_nothing(request: LlamaInfillRequest, model: str) -> BaseModel:

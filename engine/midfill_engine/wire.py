@@ -110,12 +110,14 @@ class FilledHole(Message):
     """A fill: `confidence[i]` in [0, 1] belongs to the characters `tokens[i]` of `text`.
 
     `anchors` are the ranges of `text` that `keep` asked for, ascending, neighbours joined; their confidence is 1.
+    `cut`: all tokens that the hole may have are used, so the text may not be at its end.
     """
 
     text: str
     tokens: list[Range]
     confidence: list[FiniteFloat]
     anchors: list[Range] = Field(default_factory=list)
+    cut: bool = False
 
 
 class Stats(Message):

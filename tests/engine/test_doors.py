@@ -80,6 +80,36 @@ async def test_a_stop_string_ends_a_completion(real_service: Service) -> None:
     assert cut == text[: text.index(text[-1])]
 
 
+@pytest.mark.parametrize("door", ["fim/completions", "completions"])
+async def test_an_answer_says_whether_its_limit_cut_it(real_service: Service, door: str) -> None:
+    """The model's head for lengths asks for more than 3 tokens and for less than 90."""
+    body = {"prompt": "x = [", "suffix": "]\n", "temperature": 1.0}
+    reasons = set()
+    async with real_service.client() as client:
+        for seed, limit in ((1, 3), (2, 3), (3, 90)):
+            asked = {**body, "seed": seed, "random_seed": seed, "max_tokens": limit}
+            values = (await client.post(f"/v1/{door}", json=asked)).json()
+            reason = values["choices"][0]["finish_reason"]
+            assert reason == ("length" if values["usage"]["completion_tokens"] == limit else "stop")
+            reasons.add(reason)
+            if reason == "length" and (text := values["choices"][0]["text"]):
+                stopped = (await client.post(f"/v1/{door}", json={**asked, "stop": [text[-1]]})).json()
+                assert stopped["choices"][0]["finish_reason"] == "stop"
+    assert reasons == {"length", "stop"}
+
+
+async def test_llama_cpps_answer_says_why_it_ends(real_service: Service) -> None:
+    body = {"input_prefix": "x = [", "input_suffix": "]\n", "temperature": 1.0}
+    async with real_service.client() as client:
+        free = (await client.post("/infill", json={**body, "n_predict": 90})).json()
+        cut = (await client.post("/infill", json={**body, "n_predict": 3})).json()
+        word = cut["content"][-1]
+        stopped = (await client.post("/infill", json={**body, "n_predict": 3, "stop": ["", word]})).json()
+    assert (free["stop_type"], free["tokens_predicted"] < 90) == ("eos", True)
+    assert (cut["stop_type"], cut["tokens_predicted"]) == ("limit", 3)
+    assert (stopped["stop_type"], stopped["stopping_word"]) == ("word", word)
+
+
 async def test_metrics_count_what_was_done(real_service: Service) -> None:
     body = {"segments": [{"text": "a = "}, {"hole": {"max_tokens": 4}}]}
     async with real_service.client() as client:

@@ -229,6 +229,17 @@ def test_dreamon_does_not_grow_beyond_the_limit(open_family: Callable[[str], Run
     assert expand is not None
     _, response = run(denoise(wanting(runtime, lambda step: expand), ask({"max_tokens": 6})))
     assert response.stats.tokens <= 6
+    assert response.holes[0].cut
+
+
+def test_dreamon_does_not_grow_beyond_what_fits_beside_anchors(open_family: Callable[[str], Runtime]) -> None:
+    runtime = open_family("dreamon")
+    expand, small = runtime.tokens.expand_id, replace(runtime.loaded.config, max_hole=24)
+    assert expand is not None
+    runtime = replace(runtime, loaded=replace(runtime.loaded, config=small))
+    hole = {"draft": "abcdefghij  ", "keep": [[0, 10]]}
+    _, response = run(denoise(wanting(runtime, lambda step: expand), ask(hole)))
+    assert response.stats.tokens == 14
 
 
 def test_dreamon_deletes_the_rest_at_once(open_family: Callable[[str], Runtime]) -> None:
@@ -240,6 +251,7 @@ def test_dreamon_deletes_the_rest_at_once(open_family: Callable[[str], Runtime])
     events, response = run(denoise(model, ask({"max_tokens": 30})))
     assert len(events) < 30
     assert set(response.holes[0].text) <= {"q"}
+    assert not response.holes[0].cut
     _, kept = run(denoise(wanting(runtime, lambda step: delete), ask({"max_tokens": 30, "min_tokens": 5})))
     assert kept.stats.tokens == 5
 

@@ -39,12 +39,14 @@ class LengthScores:
 class LengthPolicy(Protocol):
     """`may_delete`: a canvas may end shorter than it began, by settling deletions; `may_expand`: or longer.
 
+    `chooses`: a canvas is as long as the text is thought to be, not as long as it may be.
     With `removes` deletions leave the canvas at once. A policy that returns several canvases has all of them filled,
     and the surest fill wins.
     """
 
     may_delete: bool
     may_expand: bool
+    chooses: bool
     removes: bool
 
     def search(self, needs: list[HoleNeed], scores: LengthScores | None) -> LengthSearch:

@@ -21,6 +21,7 @@ def expected_confidence(length: int) -> float:
 class Calibrated:
     may_delete = False
     may_expand = False
+    chooses = True
     removes = False
 
     def search(self, needs: list[HoleNeed], scores: LengthScores | None) -> LengthSearch:

@@ -10,6 +10,7 @@ TOTALS: Final = (4, 8, 16, 32)
 class Candidates:
     may_delete = False
     may_expand = False
+    chooses = True
     removes = False
 
     def search(self, needs: list[HoleNeed], scores: LengthScores | None) -> LengthSearch:

@@ -13,6 +13,7 @@ START_TOKENS: Final = 64
 class Expand:
     may_delete = True
     may_expand = True
+    chooses = True
     removes = True
 
     def search(self, needs: list[HoleNeed], scores: LengthScores | None) -> LengthSearch:

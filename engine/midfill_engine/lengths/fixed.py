@@ -10,6 +10,7 @@ DEFAULT_TOKENS: Final = 32
 class Fixed:
     may_delete = False
     may_expand = False
+    chooses = False
     removes = False
 
     def search(self, needs: list[HoleNeed], scores: LengthScores | None) -> LengthSearch:

@@ -15,6 +15,7 @@ DEFAULT_TOKENS: Final = 32
 class Learned:
     may_delete = True
     may_expand = False
+    chooses = True
     removes = False
 
     def search(self, needs: list[HoleNeed], scores: LengthScores | None) -> LengthSearch:

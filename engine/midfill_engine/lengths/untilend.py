@@ -10,6 +10,7 @@ DEFAULT_TOKENS: Final = 128
 class UntilEnd:
     may_delete = True
     may_expand = False
+    chooses = False
     removes = False
 
     def search(self, needs: list[HoleNeed], scores: LengthScores | None) -> LengthSearch:
