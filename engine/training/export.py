@@ -6,14 +6,15 @@ from pathlib import Path
 
 from midfill_engine import checkpoint
 from training.data.pack import read_pack
+from training.snapshots import LOG, read_progress
 
 
 def export(run: Path, out: Path, name: str, max_context: int | None = None) -> str:
     """Writes `out` as int8 and returns which snapshot it is. Raises ValueError where the run has saved none yet."""
     chosen, record = choose_snapshot(run)
     loaded = checkpoint.load(run / chosen)
-    state = json.loads((run / chosen / "state.json").read_text(encoding="utf-8"))
-    training = {**record, "seconds": round(state["seconds"]), **state["record"]}
+    progress = read_progress(run / chosen)
+    training = {**record, "seconds": round(progress.seconds), **progress.record}
     config = replace(loaded.config, name=name, training=training, max_context=max_context or loaded.config.max_context)
     loaded.model.config = config
     checkpoint.save(out, loaded.model, loaded.tokenizer, "int8")
@@ -22,7 +23,7 @@ def export(run: Path, out: Path, name: str, max_context: int | None = None) -> s
 
 def choose_snapshot(run: Path) -> tuple[str, dict[str, object]]:
     """The folder with the lower validation loss at the last save, and what the log says of it."""
-    log = run / "log.jsonl"
+    log = run / LOG
     rows = [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()] if log.exists() else []
     saved = [row for row in rows if "saved" in row]
     if not saved:

@@ -1,10 +1,9 @@
 """The training run: stages, schedule, snapshots, log, until a deadline by the clock. Knows folders and seconds."""
 
 import json
-import tempfile
 import time
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
 
@@ -23,6 +22,7 @@ from training.data.pack import read_pack
 from training.data.rows import Batch, GapMix, Noise, RowShape, collate, draw_example
 from training.objective import Losses, causal_loss, span_loss, to_device
 from training.optimizer import Average, make_optimizers, momentum_at, rate_factor, set_rates
+from training.snapshots import LOG, Progress, clear_scratch, read_progress, write_snapshot
 
 LOG_EVERY: Final = 10
 PLATEAU_NOISE: Final = Noise(full_share=0.25)
@@ -81,23 +81,15 @@ class RunConfig:
         return RowShape(self.context, self.gap, self.hole_span)
 
 
-@dataclass
-class Progress:
-    """What a resumed run continues from, with the snapshot's weights; optimizer state is made anew."""
-
-    step: int = 0
-    tokens: int = 0
-    seconds: float = 0.0
-    record: dict[str, str] = field(default_factory=dict)
-
-
 def train(config: RunConfig) -> Progress:
-    """Trains until `deadline_s` from now and leaves `snapshot` and `average` (int8 checkpoints) in `config.out`.
+    """Trains until `deadline_s` from now and leaves `snapshot` and `snapshot-average` (int8) in `config.out`.
 
-    A run given `resume` starts with that folder's weights, its step count and a new warm-up, and has no causal stage.
+    A run given `resume` starts with that folder's weights, its step count and a new warm-up. It has a causal stage only
+    where that snapshot was taken in one.
     """
     started = time.monotonic()
     config.out.mkdir(parents=True, exist_ok=True)
+    clear_scratch(config.out)
     torch.manual_seed(config.seed)
     torch.set_float32_matmul_precision("high")
     if config.num_threads:
@@ -160,7 +152,8 @@ class _Run:
         self.save("snapshot")
 
     def _run_spans(self) -> None:
-        causal_share = 0.0 if self.config.resume else self.config.ar_fraction
+        is_causal = self.config.resume is None or self.progress.stage == "causal"
+        causal_share = self.config.ar_fraction if is_causal else 0.0
         if causal_share > 0:
             self._stage("causal", self.loader.streams(self.progress.step, self.config.causal_rows), causal_share)
         if self.config.short_fraction > 0:
@@ -178,6 +171,7 @@ class _Run:
 
     def _stage(self, name: str, batches: Iterator[Batch | NDArray[np.int64]], until: float) -> None:
         while self.elapsed < until:
+            self.progress.stage = name
             is_logged = (self.progress.step + 1) % LOG_EVERY == 0 or self.progress.step == self.first_step
             losses, gradient_norm = self._step(next(batches), is_logged)
             if gradient_norm is not None:
@@ -235,7 +229,7 @@ class _Run:
         self._write_log(row)
 
     def _write_log(self, row: dict[str, object]) -> None:
-        with (self.config.out / "log.jsonl").open("a", encoding="utf-8") as log:
+        with (self.config.out / LOG).open("a", encoding="utf-8") as log:
             log.write(json.dumps(row) + "\n")
 
     def save(self, name: str) -> None:
@@ -243,11 +237,11 @@ class _Run:
         self.progress.seconds = self.base_seconds + time.monotonic() - self.started
         model = self.model
         raw = {key: value.detach().clone() for key, value in model.named_parameters()}
-        _write(self.config.out / name, model, self.tokenizer, self.progress)
+        write_snapshot(self.config.out / name, model, self.tokenizer, self.progress)
         scores = {"validation_nats": self._validate()}
         _assign(model, self.average.values)
         scores["validation_nats_average"] = self._validate()
-        _write(self.config.out / f"{name}-average", model, self.tokenizer, self.progress)
+        write_snapshot(self.config.out / f"{name}-average", model, self.tokenizer, self.progress)
         _assign(model, raw)
         self._write_log({"saved": name, "step": self.progress.step, "tokens": self.progress.tokens, **scores})
         self.saved_at = time.monotonic()
@@ -307,12 +301,11 @@ def _start(config: RunConfig, tokenizer: Tokenizer) -> tuple[Embedded, Progress]
         model = Embedded(embedded_config(config, tokenizer.vocab_size))
         model.initialize(torch.Generator().manual_seed(config.seed))
         return model.to(config.device), Progress()
+    progress = read_progress(config.resume)
     loaded = checkpoint.load(config.resume, config.device)
     if loaded.tokenizer.sha256 != tokenizer.sha256:
         raise ValueError(f"The weights in {config.resume} were trained with another tokenizer.")
-    state = json.loads((config.resume / "state.json").read_text(encoding="utf-8"))
-    model = loaded.model.train().requires_grad_(True)
-    return model, Progress(state["step"], state["tokens"], state["seconds"])
+    return loaded.model.train().requires_grad_(True), progress
 
 
 def _record(config: RunConfig, tokenizer: Tokenizer) -> dict[str, str]:
@@ -323,17 +316,6 @@ def _record(config: RunConfig, tokenizer: Tokenizer) -> dict[str, str]:
         "tokenizer_sha256": tokenizer.sha256,
         "settings": json.dumps(settings, sort_keys=True),
     }
-
-
-def _write(folder: Path, model: Embedded, tokenizer: Tokenizer, progress: Progress) -> None:
-    """Replaces `folder` whole: whoever reads it while the run goes on sees one snapshot, not files of two."""
-    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".") as scratch:
-        made = Path(scratch, "made")
-        checkpoint.save(made, model, tokenizer, "int8")
-        (made / "state.json").write_text(json.dumps(asdict(progress), indent=1) + "\n", encoding="utf-8")
-        if folder.exists():
-            folder.rename(Path(scratch, "old"))
-        made.rename(folder)
 
 
 @torch.no_grad()

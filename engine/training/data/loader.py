@@ -1,9 +1,11 @@
 """Prepares batches in other processes, ahead of the trainer. Batch `i` depends on seed, `i` and the sets present."""
 
+import os
+import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
-from multiprocessing import get_context
+from multiprocessing import get_context, parent_process
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -67,7 +69,16 @@ class Loader:
 
 
 def _open(pack: Path, tokenizer: Path) -> None:
+    threading.Thread(target=_end_with_trainer, daemon=True).start()
     _WORKER.append(_Worker(pack, tokenizer))
+
+
+def _end_with_trainer() -> None:
+    """A killed trainer tells its workers nothing: without this they would wait, and hold the pack, for ever."""
+    trainer = parent_process()
+    assert trainer is not None
+    trainer.join()
+    os._exit(1)
 
 
 def _spans(shape: RowShape, rows: int, noise: Noise, mix: GapMix, seed: tuple[int, int]) -> Batch:

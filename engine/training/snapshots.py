@@ -1,0 +1,93 @@
+"""A run's snapshots: a checkpoint in the shipped format with what is needed to go on. Knows folders; trains nothing.
+
+A snapshot takes the place of the one before in one step, so whoever reads while a run goes on finds one of the two. Its
+`state.json` has the hash of every other file: a copy that was torn, or holds files of two snapshots, is refused.
+"""
+
+import ctypes
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Final
+
+from midfill_engine import checkpoint
+from midfill_engine.models.embedded import Embedded
+from midfill_engine.tokenizer import Tokenizer
+
+STATE: Final = "state.json"
+LOG: Final = "log.jsonl"
+SCRATCH: Final = ".writing-"
+AT_FDCWD, RENAME_EXCHANGE = -100, 2  # linux/fcntl.h, linux/fs.h
+
+
+@dataclass
+class Progress:
+    """What a resumed run continues from, with the snapshot's weights; optimizer state is made anew."""
+
+    step: int = 0
+    tokens: int = 0
+    seconds: float = 0.0
+    stage: str = ""
+    record: dict[str, str] = field(default_factory=dict)
+
+
+def write_snapshot(folder: Path, model: Embedded, tokenizer: Tokenizer, progress: Progress) -> None:
+    """Replaces `folder` by the weights as int8, the state, and the log so far, where the run's folder has one."""
+    with _replacing(folder) as made:
+        checkpoint.save(made, model, tokenizer, "int8")
+        if (folder.parent / LOG).exists():
+            shutil.copy(folder.parent / LOG, made / LOG)
+        state = {**asdict(progress), "sha256": {path.name: _sha256(path) for path in sorted(made.iterdir())}}
+        (made / STATE).write_text(json.dumps(state, indent=1) + "\n", encoding="utf-8")
+
+
+def read_progress(folder: Path) -> Progress:
+    """The state of a snapshot. Raises ValueError where a file is missing or is not the one that was written."""
+    try:
+        state = json.loads((folder / STATE).read_text(encoding="utf-8"))
+        hashes = state.pop("sha256", {})
+        torn = [name for name, digest in hashes.items() if _sha256(folder / name) != digest]
+    except OSError as error:
+        raise ValueError(f"The snapshot {folder} is not whole: {error.filename} is missing; copy it again.") from error
+    if torn:
+        raise ValueError(f"The snapshot {folder} is not whole: {torn[0]} is of another one; copy it again.")
+    return Progress(**state)
+
+
+def clear_scratch(run: Path) -> None:
+    """Removes what a killed run was writing."""
+    for path in run.glob(f"{SCRATCH}*"):
+        shutil.rmtree(path)
+
+
+@contextmanager
+def _replacing(folder: Path) -> Iterator[Path]:
+    """A folder to fill, which takes the place of `folder` at the end."""
+    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=SCRATCH) as scratch:
+        made = Path(scratch, "made")
+        made.mkdir()
+        yield made
+        if not folder.exists():
+            made.rename(folder)
+        elif not _exchange(made, folder):
+            folder.rename(Path(scratch, "old"))
+            made.rename(folder)
+
+
+def _exchange(first: Path, second: Path) -> bool:
+    """Swaps two names in one step; false where the system cannot."""
+    rename = getattr(ctypes.CDLL(None), "renameat2", None)
+    if rename is None:
+        return False
+    return bool(rename(AT_FDCWD, os.fsencode(first), AT_FDCWD, os.fsencode(second), RENAME_EXCHANGE) == 0)
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

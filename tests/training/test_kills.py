@@ -1,0 +1,142 @@
+"""Whatever kills a run, its snapshots stay whole, readers never see half of one, and the next run goes on from them."""
+
+import os
+import random
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import pytest
+
+from midfill_engine import checkpoint
+from midfill_engine.models.embedded import Embedded
+from midfill_engine.tokenizer import Tokenizer
+from training.snapshots import SCRATCH, Progress, read_progress, write_snapshot
+from training.train import RunConfig, embedded_config, train
+
+ENGINE = Path(__file__).parents[2] / "engine"
+
+
+@pytest.fixture
+def config(pack_folder: Path, tmp_path: Path) -> RunConfig:
+    """A run that has no end of its own and saves every few steps."""
+    return RunConfig(
+        pack=pack_folder,
+        tokenizer=pack_folder / "tokenizer.json",
+        out=tmp_path / "run",
+        deadline_s=600.0,
+        dim=16,
+        num_layers=1,
+        num_heads=2,
+        head_dim=8,
+        mlp_dim=32,
+        context=64,
+        gap=32,
+        hole_span=48,
+        rows=2,
+        causal_rows=2,
+        micro_rows=2,
+        warmup_steps=2,
+        num_workers=1,
+        num_threads=1,
+        snapshot_s=0.05,
+        device="cpu",
+    )
+
+
+def start(config: RunConfig) -> subprocess.Popen[bytes]:
+    """In a process group of its own, which its workers share."""
+    command = [sys.executable, "-m", "training", "train", str(config.pack), str(config.tokenizer), str(config.out)]
+    for name, value in asdict(config).items():
+        if name not in ("pack", "tokenizer", "out") and value is not None and not isinstance(value, bool):
+            command += [f"--{name.replace('_', '-')}", str(value)]
+    return subprocess.Popen(command, cwd=ENGINE, start_new_session=True)
+
+
+def read_and_kill(process: subprocess.Popen[bytes], run: Path, seed: int) -> None:
+    """Reads snapshots until a random moment after the first, then kills the trainer and waits for what it leaves."""
+    wait_until(lambda: (run / "snapshot").exists() or process.poll() is not None)
+    end, reads = time.monotonic() + random.Random(seed).uniform(0.2, 0.8), 0
+    try:
+        while time.monotonic() < end or not reads:
+            assert process.poll() is None and checkpoint.load(run / "snapshot").parameters
+            reads += 1
+    finally:
+        process.kill()
+        process.wait()
+    wait_until(lambda: not is_alive(process.pid))
+
+
+def is_alive(group: int) -> bool:
+    try:
+        os.killpg(group, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def wait_until(is_so: Callable[[], bool]) -> None:
+    end = time.monotonic() + 120
+    while not is_so():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+def kill_and_resume(config: RunConfig, num_kills: int) -> None:
+    step = 0
+    for seed in range(num_kills):
+        read_and_kill(start(config), config.out, seed)
+        kept = read_progress(config.out / "snapshot")
+        assert kept.step > step or seed, "a kill may come before the next save"
+        assert kept.stage == "causal", "a deadline of minutes is still far"
+        step = kept.step
+        config = replace(config, resume=config.out / "snapshot")
+    (config.out / f"{SCRATCH}left").mkdir(exist_ok=True)
+    done = train(replace(config, num_steps=4, ar_fraction=0.0))
+    assert done.step == step + 4 and done.stage == "cooldown"
+    assert read_progress(config.out / "snapshot-average").step == done.step
+    assert not list(config.out.glob(f"{SCRATCH}*"))
+
+
+def test_a_killed_run_goes_on_from_its_last_snapshot(config: RunConfig) -> None:
+    kill_and_resume(config, num_kills=1)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(1800)
+def test_many_kills(config: RunConfig) -> None:
+    kill_and_resume(config, num_kills=40)
+
+
+def test_snapshots_replace_each_other_and_torn_copies_are_refused(
+    config: RunConfig, tokenizer: Tokenizer, tmp_path: Path
+) -> None:
+    model, folder = Embedded(embedded_config(config, tokenizer.vocab_size)), tmp_path / "snapshot"
+    (tmp_path / "log.jsonl").write_text("{}\n")
+    for step in (1, 2):
+        write_snapshot(folder, model, tokenizer, Progress(step=step))
+        assert read_progress(folder).step == step
+        assert (folder / "log.jsonl").read_text() == "{}\n"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["log.jsonl", "snapshot"]
+    shutil.copytree(folder, tmp_path / "copy")
+    weights = tmp_path / "copy/model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-1] + b"x")
+    with pytest.raises(ValueError, match="model.safetensors is of another one"):
+        read_progress(tmp_path / "copy")
+    weights.unlink()
+    with pytest.raises(ValueError, match="is missing"):
+        read_progress(tmp_path / "copy")
+
+
+def test_without_an_exchange_of_names_two_renames_do(
+    config: RunConfig, tokenizer: Tokenizer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("training.snapshots._exchange", lambda first, second: False)
+    model = Embedded(embedded_config(config, tokenizer.vocab_size))
+    for step in (1, 2):
+        write_snapshot(tmp_path / "snapshot", model, tokenizer, Progress(step=step))
+    assert read_progress(tmp_path / "snapshot").step == 2 and len(list(tmp_path.iterdir())) == 1
