@@ -22,6 +22,7 @@ from midfill_engine.models.transformer import TransformerConfig
 from midfill_engine.tokenizer import Tokenizer
 from training.data.pack import Pack, read_pack
 from training.data.rows import (
+    DEFAULT_MIX,
     Batch,
     Example,
     GapMix,
@@ -33,11 +34,12 @@ from training.data.rows import (
     draw_window,
     make_example,
 )
-from training.data.spans import body, one_line
+from training.data.spans import Chooser, body, characters, one_line
 from training.objective import Hidden, TensorBatch, causal_loss, span_hidden, span_loss, to_device
 from training.optimizer import make_optimizers, momentum_at, rate_factor, set_rates
 
 SHARES: Final = (1.0, 0.6, 0.3)
+SHORT_GAPS: Final = GapMix(body_share=0.0, longest=12)
 SURE: Final = 0.9
 MUON_LR: Final = 0.02
 ADAM_LR: Final = 5e-3
@@ -136,7 +138,7 @@ class Variant:
     place: Callable[[Batch, int], Batch] = as_is
     change: Callable[[Example, np.random.Generator], Example] = keep_tokens
     short: float = 0.0
-    body_share: float = 1 / 8
+    mix: GapMix = DEFAULT_MIX
     certainty: float = 0.0
 
 
@@ -148,7 +150,9 @@ VARIANTS: Final = {
     "full-attention": Variant("the context sees the gaps", hidden=full_hidden),
     "expand": Variant("EXPAND for pairs of tokens in a quarter of the gaps", change=merge_tokens),
     "short-first": Variant("a third of the steps with gaps of at most 12 tokens, no bodies", short=1 / 3),
-    "more-bodies": Variant("one row in five has a body", body_share=1 / 5),
+    "more-bodies": Variant("one row in five has a body", mix=GapMix(body_share=1 / 5)),
+    "no-characters": Variant("no gap of any characters", mix=GapMix(character_share=0.0)),
+    "more-characters": Variant("two gaps in five of any characters", mix=GapMix(character_share=0.4)),
     "certainty": Variant("certainty forcing, weight 2, in the last 15 % of the steps", certainty=2.0),
 }
 
@@ -198,7 +202,7 @@ def run_variant(
     variant, started = VARIANTS[name], time.process_time()
     optimizers = make_optimizers(model, MUON_LR, ADAM_LR)
     for step in range(toy.steps):
-        mix = GapMix(0.0, 12) if step < variant.short * toy.steps else GapMix(variant.body_share)
+        mix = SHORT_GAPS if step < variant.short * toy.steps else variant.mix
         rng = np.random.default_rng((seed, step))
         examples = [draw_example(pack, tokenizer, toy.shape, rng, mix) for _ in range(toy.rows)]
         examples = [variant.change(example, rng) for example in examples]
@@ -242,22 +246,27 @@ def _train_causal(model: Embedded, pack: Pack, toy: Toy, seed: int) -> Embedded:
 
 
 def held_out_sets(pack: Pack, tokenizer: Tokenizer, toy: Toy) -> dict[str, list[Example]]:
-    """Rows with one line, with one body, and with several gaps."""
+    """Rows with one line, with one body, with several gaps, and with one stretch of any characters."""
     rng, shape = np.random.default_rng(31), toy.shape
-    sets: dict[str, list[Example]] = {"line": [], "body": [], "several": []}
-    for kind, chooser in (("line", one_line), ("body", body)):
+    sets: dict[str, list[Example]] = {"line": [], "body": [], "several": [], "characters": []}
+
+    def draw(kind: str, chooser: Chooser) -> None:
         while len(sets[kind]) < toy.held_out:
             language, text = draw_window(pack, tokenizer, shape.context, rng)
             span = chooser(text, rng)
             if span is None or not text[slice(*span)].strip():
                 continue
             example = make_example(language, text, [span], tokenizer, shape)
-            if example is not None and (kind == "line" or len(example.gaps[0]) >= 16):
+            if example is not None and (kind != "body" or len(example.gaps[0]) >= 16):
                 sets[kind].append(example)
+
+    draw("line", one_line)
+    draw("body", body)
     while len(sets["several"]) < toy.held_out:
         example = draw_example(pack, tokenizer, shape, rng)
         if len(example.gaps) > 1:
             sets["several"].append(example)
+    draw("characters", characters)
     return sets
 
 
@@ -313,7 +322,9 @@ def _score(model: Embedded, batch: TensorBatch, hidden: Hidden) -> _Scored:
 def table(outcomes: list[Outcome]) -> str:
     """Markdown: the recipe's losses, and each variant's difference to it by seed, mean and range."""
     recipe = {row.seed: row for row in outcomes if row.variant == "recipe"}
-    columns = [f"{kind} {share}" for kind in ("line", "several", "body") for share in (1.0, 0.3)]
+    kinds = ("line", "several", "body", "characters")
+    columns = [f"{kind} {share}" for kind in kinds for share in (1.0, 0.3)]
+    columns = [column for column in columns if all(column in row.losses for row in outcomes)]
     lines = ["| variant | seeds | " + " | ".join(columns) + " | length |", "|---" * (len(columns) + 3) + "|"]
     for name in VARIANTS:
         rows = [row for row in outcomes if row.variant == name and row.seed in recipe]

@@ -64,6 +64,7 @@ class GapMix:
 
     body_share: float = 1 / 8
     longest: int = 256
+    character_share: float = spans.CHARACTER_SHARE
 
 
 DEFAULT_MIX: Final = GapMix()
@@ -108,7 +109,7 @@ def choose_gaps(
     most = int(rng.integers(1, 4)) if rng.random() < FEW_GAPS_SHARE else MAX_GAPS
     left = num_tokens
     for _ in range(3 * MAX_GAPS):
-        span = spans.choose(text, rng)
+        span = spans.choose(text, rng, mix.character_share)
         if span is None or span[1] - span[0] > 4 * left or not text[slice(*span)].strip():
             continue
         if any(span[0] < end + MIN_BETWEEN and start < span[1] + MIN_BETWEEN for start, end in chosen):
