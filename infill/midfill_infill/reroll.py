@@ -1,8 +1,10 @@
 """Which part of an earlier fill a new one keeps: what the user typed into it, and its most confident tokens."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from difflib import SequenceMatcher
+from itertools import accumulate
 from typing import Final
 
 from midfill_infill.document import Document
@@ -16,11 +18,17 @@ Range = tuple[int, int]
 def keep_ranges(
     filled: str, tokens: Sequence[Range], confidence: Sequence[float], current: str, share: float = KEEP_SHARE
 ) -> list[Range]:
-    """Ranges of `current` in code points, ascending and disjoint, that survive as anchors.
+    r"""Ranges of `current` in code points, ascending and disjoint, that survive as anchors.
 
-    `filled` is the fill as it came with its `tokens` and their `confidence`; `current` is what its user made of it.
-    Everything typed is kept, and the `share` of tokens with the highest confidence that were left alone.
+    `filled` is the fill as it came with its `tokens` and their `confidence`; `current` is what its user made of it,
+    which may have `\r\n` line ends. Everything typed is kept, and the `share` of tokens with the highest confidence
+    that were left alone.
     """
+    if "\r\n" in current:
+        chars = re.findall("\r\n|.", current, re.DOTALL)
+        places = [0, *accumulate(map(len, chars))]
+        kept_chars = keep_ranges(filled, tokens, confidence, current.replace("\r\n", "\n"), share)
+        return [(places[start], places[end]) for start, end in kept_chars]
     kept = [False] * len(current)
     matcher = SequenceMatcher(None, filled, current, autojunk=False)
     moved: dict[int, int] = {}

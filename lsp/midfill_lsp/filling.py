@@ -5,7 +5,7 @@ import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from contextlib import closing
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -22,7 +22,7 @@ from midfill_lsp.pending import PendingFills, PendingHole, place
 from midfill_lsp.progress import FillProgress, PreviewSender, show_progress
 from midfill_lsp.results import describe, describe_placed, make_result
 from midfill_lsp.settings import Settings
-from midfill_lsp.text import Moves, Span, SyncedWorkspace, Text
+from midfill_lsp.text import Moves, Span, SyncedDocument, SyncedWorkspace, Text
 from midfill_lsp.views import find_holes, sort_with_drafts, take_view
 
 # What to do next where the table's advice is for the command line.
@@ -173,28 +173,13 @@ class FillJob:
         return make_result(filled, holes, version=self.document.version, applied=False)
 
     async def _apply(self, filled: Filled, pending: PendingFills) -> FillResult:
-        moves = self.document.record()
+        def find() -> tuple[list[Replacement], list[PendingHole]]:
+            edits = self._find_edits(filled)
+            return edits, self._place(filled, [span for span, _ in edits])
+
+        made = Made(filled, self._settings.seed if self.params.seed is None else self.params.seed, self._newline)
         confirm = self.params.confirm and len(self._spans) > 1 and takes_confirmation(self._server)
-        edits: list[Replacement] = []
-
-        def find_edits() -> Sequence[Replacement]:
-            moves.clear()
-            edits[:] = self._find_edits(filled)
-            return edits
-
-        try:
-            version, expected = await apply_edits(self._server, self.document, find_edits, self._title, confirm=confirm)
-        except BaseException:
-            self.document.forget(moves)
-            raise
-        holes = self._place(filled, [span for span, _ in edits])
-        described = describe_placed(holes, Text(expected, self._text.encoding))
-        if confirm:  # who ticked each hole has accepted what there is
-            self.document.forget(moves)
-            return make_result(filled, described, version=version, applied=True)
-        seed = self._settings.seed if self.params.seed is None else self.params.seed
-        added = pending.add(self.document, holes, filled, seed, expected, self._newline, moves)
-        return make_result(filled, described, version=version, applied=True, id=added.id)
+        return await put_in(self._server, pending, self.document, made, find, self._title, confirm=confirm)
 
     def _place(self, filled: Filled, spans: Sequence[Span]) -> list[PendingHole]:
         """Where the fills stand after the edit. A reroll goes back to what was there before the first fill."""
@@ -207,6 +192,44 @@ class FillJob:
             outer = new.outer[0] - (span[0] - old.outer[0]), new.outer[1] + (old.outer[1] - span[1])
             holes.append(replace(new, hole=old.hole, outer=outer, original=old.original))
         return holes
+
+
+@dataclass(frozen=True)
+class Made:
+    """A fill as it was made: from which seed, for a document with which line ends."""
+
+    filled: Filled
+    seed: int
+    newline: str
+
+
+async def put_in(
+    server: LanguageServer, pending: PendingFills, document: SyncedDocument, made: Made,
+    find: Callable[[], tuple[list[Replacement], list[PendingHole]]], title: str, *, confirm: bool = False,
+) -> FillResult:  # fmt: skip
+    """Applies one versioned edit and keeps the fill as pending. What a user has ticked hole by hole is accepted.
+
+    `find` tells what to replace in the present text, and where the holes then stand; it may raise.
+    """
+    moves = document.record()
+    holes: list[PendingHole] = []
+
+    def find_edits() -> list[Replacement]:
+        moves.clear()
+        edits, holes[:] = find()
+        return edits
+
+    try:
+        version, expected = await apply_edits(server, document, find_edits, title, confirm=confirm)
+    except BaseException:
+        document.forget(moves)
+        raise
+    described = describe_placed(holes, Text(expected, document.text.encoding))
+    if confirm:
+        document.forget(moves)
+        return make_result(made.filled, described, version=version, applied=True)
+    added = pending.add(document, holes, made.filled, made.seed, expected, made.newline, moves)
+    return make_result(made.filled, described, version=version, applied=True, id=added.id)
 
 
 def takes_confirmation(server: LanguageServer) -> bool:

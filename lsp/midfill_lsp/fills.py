@@ -13,13 +13,12 @@ from midfill_infill.related import Ring
 from midfill_infill.reroll import KEEP_SHARE
 from midfill_lsp.edits import FillFailed, Replacement, apply_edits
 from midfill_lsp.engine import Backoff, Filler
-from midfill_lsp.filling import FillJob, check, explain
+from midfill_lsp.filling import FillJob, Made, check, explain, put_in
 from midfill_lsp.ghost import GhostText, Suggestion
 from midfill_lsp.messages import Done, FillParams, FillResult, PendingParams, Range, Status, What
 from midfill_lsp.pending import Pending, PendingFills, PendingHole
-from midfill_lsp.results import describe_placed, make_result
 from midfill_lsp.settings import Settings
-from midfill_lsp.text import SyncedDocument, SyncedWorkspace, Text
+from midfill_lsp.text import SyncedDocument, SyncedWorkspace
 from midfill_lsp.views import find_path, read_ahead, take_view
 
 if TYPE_CHECKING:
@@ -112,26 +111,13 @@ class Fills:
         pending = self._find(params)
         if not pending.filled.alternatives:
             raise FillFailed("Midfill: this fill has no alternatives; ask for some, or reroll.")
-        document, moves = pending.document, pending.document.record()
-        rotated = pending.rotate()
-
-        def find_edits() -> list[Replacement]:
-            nonlocal rotated
-            moves.clear()
-            rotated = self._find(params, pending).rotate()
-            return rotated[1]
-
-        try:
-            version, expected = await apply_edits(self._server, document, find_edits, "Midfill: next alternative")
-        except BaseException:
-            document.forget(moves)
-            raise
-        filled, _, holes = rotated
+        made = Made(pending.rotated(), pending.seed, pending.newline)
+        result = await put_in(
+            self._server, self._pending, pending.document, made,
+            lambda: self._find(params, pending).show(made.filled), "Midfill: next alternative",
+        )  # fmt: skip
         self._close(pending)
-        added = self._pending.add(document, holes, filled, pending.seed, expected, pending.newline, moves)
-        self._refresh_lenses()
-        described = describe_placed(holes, Text(expected, document.text.encoding))
-        return make_result(filled, described, version=version, applied=True, id=added.id)
+        return result
 
     async def suggest(
         self, document: SyncedDocument, offset: int, settings: Settings, *, invoked: bool

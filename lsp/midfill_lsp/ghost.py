@@ -100,13 +100,13 @@ def _make(
 ) -> tuple[Suggestion, ...]:  # fmt: skip
     document = view.read()
     hole = hole_at_cursor(document, view.byte(offset))
-    is_last = not _rest_of_line(view, offset).strip()
+    single_line = bool(view.text.source[offset:].partition("\n")[0].strip())
     options = Options(
         seed=settings.seed,
         steps=settings.steps,
         max_tokens=min(settings.max_hole_tokens or MAX_TOKENS, MAX_TOKENS),
         n=NUM_INVOKED if invoked else 1,
-        single_line=not is_last,
+        single_line=single_line,
         related=related(),
         repair=False,
     )
@@ -117,7 +117,7 @@ def _make(
             if isinstance(event, Filled):
                 rows = (event.best, *event.alternatives)
                 num_replaced = view.span(hole)[1] - offset
-                return _choose(view, offset, num_replaced, rows, invoked=invoked, single_line=not is_last)
+                return _choose(view, offset, num_replaced, rows, invoked=invoked, single_line=single_line)
     return ()
 
 
@@ -134,10 +134,6 @@ def _choose(
         if text.strip() and text.strip() != following and (invoked or not row.new_errors):
             found[text] = Suggestion(text, num_replaced)
     return tuple(found.values())
-
-
-def _rest_of_line(view: View, offset: int) -> str:
-    return view.text.source[offset:].partition("\n")[0]
 
 
 def to_items(document: SyncedDocument, offset: int, found: tuple[Suggestion, ...]) -> types.InlineCompletionList:

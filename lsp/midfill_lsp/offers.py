@@ -1,6 +1,6 @@
 """Which fills are offered where: code actions at a range, code lenses on a pending fill. Starts nothing."""
 
-from typing import Any
+from collections.abc import Sequence
 
 from lsprotocol import types
 
@@ -32,12 +32,9 @@ def offer_actions(view: View, version: int | None, params: types.CodeActionParam
     return [_action(view.uri, version, what, params.range) for what in offered]
 
 
-def _is_wanted(kind: str, only: Any) -> bool:
-    return not only or any(kind == wanted or kind.startswith(f"{wanted}.") for wanted in map(_name_kind, only))
-
-
-def _name_kind(kind: types.CodeActionKind | str) -> str:
-    return kind.value if isinstance(kind, types.CodeActionKind) else kind
+def _is_wanted(kind: str, only: Sequence[str] | None) -> bool:
+    """`only` has members of an enum that are strings too, and strings that the enum does not know."""
+    return not only or any(kind == wanted or kind.startswith(wanted + ".") for wanted in only)
 
 
 def _applies(view: View, document: Document, what: What, range: types.Range) -> bool:

@@ -62,10 +62,13 @@ class Pending:
         self.moves.clear()
         return alive
 
-    def rotate(self) -> tuple[Filled, list[tuple[Span, str]], list[PendingHole]]:
-        """The fill with its next alternative as the best, the edits that show it, and where its texts then stand."""
-        filled = self.filled
-        filled = replace(filled, best=filled.alternatives[0], alternatives=(*filled.alternatives[1:], filled.best))
+    def rotated(self) -> Filled:
+        """The fill with its next alternative as the best."""
+        first, *others = self.filled.alternatives
+        return replace(self.filled, best=first, alternatives=(*others, self.filled.best))
+
+    def show(self, filled: Filled) -> tuple[list[tuple[Span, str]], list[PendingHole]]:
+        """The edits that show another fill in its place, and where its texts then stand."""
         edits: list[tuple[Span, str]] = []
         holes: list[PendingHole] = []
         shift = 0
@@ -76,7 +79,7 @@ class Pending:
             outer, inner = ((first + shift, last + shift + growth) for first, last in (hole.outer, hole.inner))
             holes.append(PendingHole(hole.hole, outer, inner, fill, hole.original))
             shift += growth
-        return filled, edits, holes
+        return edits, holes
 
     def drafts(self, share: float) -> tuple[Draft, ...]:
         """What a reroll keeps of each hole: everything typed, and that share of the tokens left alone."""
@@ -84,13 +87,7 @@ class Pending:
 
     def _draft(self, hole: PendingHole, share: float) -> Draft:
         text = self.document.source[slice(*hole.inner)]
-        fill = hole.fill
-        keep = keep_ranges(fill.text, fill.tokens, fill.confidence, text.replace("\r\n", "\n"), share)
-        if "\r\n" in text:  # offsets into what stands there count both
-            grown = [0]
-            for char in text.replace("\r\n", "\n"):
-                grown.append(grown[-1] + (2 if char == "\n" else 1))
-            keep = [(grown[start], grown[end]) for start, end in keep]
+        keep = keep_ranges(hole.fill.text, hole.fill.tokens, hole.fill.confidence, text, share)
         return Draft(keep=to_units(text, keep, self.document.text.encoding))
 
 

@@ -88,6 +88,13 @@ def test_a_reroll_keeps_what_was_typed_and_the_surest_half() -> None:
     assert kept.strip() == "for row in rows:"
     assert keep_ranges(filled, tokens, confidence, filled, 0.0) == []
     assert keep_ranges(filled, tokens, confidence, filled, 1.0) == [(0, len(filled))]
+    mixed = "a\r\nbc\nd\r\ne"
+    for share in (0.0, 0.4, 1.0):
+        tokens = [(0, 1), (2, 4), (5, 8)]
+        kept = keep_ranges("a\nbc\nd\ne", tokens, [0.9, 0.5, 0.7], mixed, share)
+        plain = keep_ranges("a\nbc\nd\ne", tokens, [0.9, 0.5, 0.7], mixed.replace("\r\n", "\n"), share)
+        shown = [mixed[start:end].replace("\r\n", "\n") for start, end in kept]
+        assert shown == [mixed.replace("\r\n", "\n")[start:end] for start, end in plain]
 
 
 @given(st.text("ab \n", max_size=40), st.text("abc \n", max_size=40), st.floats(0, 1))
