@@ -68,11 +68,15 @@ def compare(family: Family, folder: Path) -> Parity:
 
 @torch.inference_mode()
 def score(loaded: hub.LoadedHubModel, family: Family, ids: Tensor, shift: int) -> Tensor:
-    """The scores [T, V] of every position of `ids` [T], as the engine computes them."""
+    """The scores [T, V] of every position of `ids` [T], as the engine computes them.
+
+    All are context, but where blocks are counted from the end of the prompt: that has a third of them there.
+    """
     places = torch.arange(len(ids))
-    layout = Layout(places, torch.empty(1, 0, dtype=torch.int64), torch.empty(0, 2, dtype=torch.int64))
+    end = len(ids) // 3 if family.pipelined else len(ids)
+    layout = Layout(places[:end], places[None, end:], torch.empty(0, 2, dtype=torch.int64))
     block_size = loaded.config.block_size
-    sequence = Sequence.of(ids, ids[:0], layout, family.attention, shift, block_size)
+    sequence = Sequence.of(ids[:end], ids[end:], layout, family.attention, shift, block_size, family.pipelined)
     rows = sequence.rows_of_scores(places)
     step = Pass(ids, sequence.positions[0], wanted=rows, mask=sequence.mask(places, places))
     transformer = loaded.model.transformer

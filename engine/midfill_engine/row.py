@@ -67,7 +67,8 @@ class Row:
         ids = self.canvas.ids[0].masked_fill(hidden, tokens.mask_id)
         block_size = self.runtime.loaded.config.block_size
         layout = self.canvas.layout
-        return Sequence.of(self.context_ids, ids, layout, family.attention, family.logit_shift, block_size)
+        shift, is_pipelined = family.logit_shift, family.pipelined
+        return Sequence.of(self.context_ids, ids, layout, family.attention, shift, block_size, is_pipelined)
 
     def open_pass(self) -> Pass:
         """Begins a step: the forward it needs."""
@@ -92,7 +93,6 @@ class Row:
         masked = torch.cat((torch.zeros(num_context, dtype=torch.bool), self.canvas.masked[0]))
         first = sequence.positions[0, num_context:].min()
         blocks = sequence.blocks
-        active = blocks if self.is_last_step else blocks[masked]
         return View(
             is_hole=sequence.is_hole,
             is_before_holes=sequence.positions[0] < first,
@@ -100,9 +100,17 @@ class Row:
             kept=self.kept.kept.clone(),
             changed=self.kept.kept & (self.kept.tokens != sequence.ids),
             blocks=blocks,
-            active_block=int(active.max() if self.is_last_step else active.min()),
+            active_block=self._active_block(blocks, masked),
             age=self.age,
         )
+
+    def _active_block(self, blocks: Tensor, masked: Tensor) -> int:
+        """The last block with a part in this step: the first with masks, or as far as a pipeline has come."""
+        if self.is_last_step:
+            return int(blocks.max())
+        first = int(blocks[masked].min())
+        reach = self.sampler.reach(self.canvas.masked) if self.runtime.family.pipelined else 0
+        return max(first, int(blocks[len(self.context_ids) + reach - 1])) if reach else first
 
     def _settled_again(self, sequence: Sequence) -> Tensor:
         if not self.sampler.needs_support or sequence.logit_shift:

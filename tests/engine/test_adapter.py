@@ -122,6 +122,12 @@ def test_of_a_path_only_its_last_part_counts(name: str, base: Path) -> None:
     assert open_files(adapter).folder == base
 
 
+def test_an_adapter_named_d2f_makes_its_base_write_blocks(base: Path) -> None:
+    runtime = load_runtime(str(put_adapter(base.parent / "My_D2F_Lora")), "cpu")
+    assert (runtime.family.name, runtime.family.sampler) == ("d2f-dream", "pipeline")
+    assert len(fill(runtime)) <= 6
+
+
 @pytest.mark.parametrize("name", ["..", "/", "x/..", "", ".", "C:\\..\\"])
 def test_a_base_without_a_name_is_refused(name: str, base: Path) -> None:
     adapter = put_adapter(base.parent / "adapter", edit=lambda config, _: config.update(base_model_name_or_path=name))

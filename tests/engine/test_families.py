@@ -28,6 +28,7 @@ from midfill_engine.samplers import SAMPLERS, Decision, StepState
 from midfill_engine.samplers.threshold import Threshold
 from midfill_engine.shift import ShiftTest, measure_shift, warn_of_shift
 from midfill_engine.wire import InfillRequest, TextSegment
+from midfill_engine.work import Work
 
 sys.path.insert(0, str(Path(__file__).parent.parent.parent / "engine/bench"))
 import parity  # type: ignore[import-not-found]
@@ -132,6 +133,29 @@ def test_a_block_causal_model_gets_the_suffix_first(name: str, open_family: Call
     request = ask()
     with pytest.raises(RequestError, match="one hole"):
         run(denoise(runtime, request.model_copy(update={"segments": request.segments * 2})))
+
+
+@pytest.mark.parametrize("sampler", ["pipeline", "threshold"])
+def test_d2f_opens_a_block_when_a_tenth_of_the_one_before_is_settled(
+    sampler: str, open_family: Callable[[str], Runtime]
+) -> None:
+    """Two of sixteen at one a step. Other samplers know one block at a time."""
+    runtime = open_family("d2f-dream")
+    fill, asked, answer = open_fill(runtime, ask({"min_tokens": 40, "max_tokens": 40}, sampler=sampler)), [], None
+    with pytest.raises(StopIteration):
+        while True:
+            item = fill.send(answer)
+            answer = runtime.run(item.passes) if isinstance(item, Work) else None
+            asked += [len(step.wanted) for step in item.passes] if isinstance(item, Work) else []
+    assert asked[:3] == ([16, 15, 30] if sampler == "pipeline" else [16, 15, 14])
+
+
+def test_d2f_reads_the_suffix_before_the_prefix_and_behind_bos(open_family: Callable[[str], Runtime]) -> None:
+    runtime = open_family("d2f-dream")
+    bos, encode = runtime.tokens.opening(None), runtime.loaded.tokenizer.encode
+    pieces = runtime.family.arrange([bos + encode("before"), encode("after")], runtime.tokens)
+    assert (bos, pieces) == ([302], [bos + encode("afterbefore"), []])
+    assert not runtime.tokens.closing
 
 
 @pytest.mark.parametrize("name", ["dream", "llada"])

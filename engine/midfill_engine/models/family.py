@@ -46,7 +46,8 @@ class Family:
     """`shape` and `tensors` read a checkpoint of the family: its config.json, and its tensors' names by ours.
 
     `attention` says who sees whom: with `context_frozen` context positions see context only, with `block_causal` a
-    position sees its own block of `block_size` and all before, with `canvas` the holes and what stands behind them see
+    position sees its own block of `block_size` and all before (with `pipelined` the prompt is one block, the others are
+    counted from its end, and several may be open at once), with `canvas` the holes and what stands behind them see
     all and the text before sees itself causally. `logit_shift` is 1 where the scores of a position stand
     one position earlier. `heals` says whether white space at a hole's edges moves into it, as in training;
     `copies` says whether what the document repeats is mixed into the model's choices;
@@ -76,6 +77,7 @@ class Family:
     lay_out: Callable[[list[int], list[int], int], Layout] = lay_in_a_row
     length_buckets: tuple[int, ...] = ()
     block_size: Callable[[Values], int] = lambda config: 0
+    pipelined: bool = False
     example: Values = field(default_factory=dict)
     added_tokens: tuple[str, ...] = ()
     known: tuple[KnownModel, ...] = ()
@@ -91,6 +93,7 @@ class Family:
             return pieces
         before, after = pieces
         if tokens.markers is None:
-            return [after + before if after else before, []]
+            num_first = len(tokens.opening(None))
+            return [before[:num_first] + after + before[num_first:], []]
         suffix, prefix, middle = tokens.markers
         return [[suffix, *after, prefix, *before, middle], []]

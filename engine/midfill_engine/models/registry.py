@@ -5,6 +5,7 @@ from typing import Final
 from midfill_engine.checkpoint_files import CheckpointError, CheckpointFiles
 from midfill_engine.models import embedded
 from midfill_engine.models.coda import CODA
+from midfill_engine.models.d2f import D2F_DIFFUCODER, D2F_DREAM, D2F_LLADA
 from midfill_engine.models.diffucoder import DIFFUCODER
 from midfill_engine.models.diffusiongemma import DIFFUSION_GEMMA
 from midfill_engine.models.dream import DREAM
@@ -38,7 +39,7 @@ EMBEDDED: Final = Family(
     tokens=lambda files: EMBEDDED_TOKENS,
     cache="frozen",
     lengths="learned",
-    quality=0.9,
+    quality=0.5,
     fast_threshold=0.0,
     heals=True,
     shows_deleted=False,
@@ -50,6 +51,9 @@ EMBEDDED: Final = Family(
 # Where several share a model_type, the first that claims a checkpoint has it: the special ones come first.
 _ALL: Final = (
     EMBEDDED,
+    D2F_DIFFUCODER,
+    D2F_DREAM,
+    D2F_LLADA,
     DREAMON,
     DIFFUCODER,
     DREAM,

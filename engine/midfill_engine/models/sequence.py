@@ -22,14 +22,23 @@ class Sequence:
     attention: Attention
     logit_shift: int
     block_size: int
+    pipelined: bool = False
 
     @classmethod
     def of(
-        cls, context_ids: Tensor, hole_ids: Tensor, layout: Layout, attention: Attention, shift: int, block_size: int
+        cls,
+        context_ids: Tensor,
+        hole_ids: Tensor,
+        layout: Layout,
+        attention: Attention,
+        shift: int,
+        block_size: int,
+        pipelined: bool = False,
     ) -> "Sequence":
         context = layout.context_positions.expand(len(layout.hole_positions), -1)
         positions = torch.cat((context, layout.hole_positions), dim=1)
-        return cls(torch.cat((context_ids, hole_ids)), positions, len(context_ids), attention, shift, block_size)
+        ids = torch.cat((context_ids, hole_ids))
+        return cls(ids, positions, len(context_ids), attention, shift, block_size, pipelined)
 
     @property
     def is_hole(self) -> Tensor:
@@ -38,6 +47,9 @@ class Sequence:
     @property
     def blocks(self) -> Tensor:
         """[T]: the number of each position's block; all 0 where attention knows no blocks."""
+        if self.pipelined:
+            behind = (self.positions[0] - self.num_context) // self.block_size + 1
+            return torch.where(self.is_hole, behind, 0)
         size = self.block_size or int(self.positions.max()) + 1
         return self.positions[0] // size
 

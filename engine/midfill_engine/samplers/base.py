@@ -118,6 +118,13 @@ class Sampler:
         """What to add to the scores of the `masked` [B, T] positions in the coming step."""
         return None
 
+    def reach(self, masked: Tensor) -> int:
+        """How many of the `masked` [B, T] canvas' positions, from the left, have a part in the coming step; 0: few.
+
+        Only models that work on several blocks at once ask. Where it ends within a block, that has a part too.
+        """
+        return 0
+
     def decide(self, state: StepState) -> Decision:
         raise NotImplementedError
 

@@ -7,6 +7,7 @@ least its surest position. For models fine-tuned to it; the weights stay LLaDA's
 from typing import Final
 
 import torch
+from torch import Tensor
 
 from midfill_engine.samplers.base import Decision, Sampler, StepState
 
@@ -16,6 +17,13 @@ ACT_SHARE: Final = 0.95
 
 
 class Pipeline(Sampler):
+    def reach(self, masked: Tensor) -> int:
+        width, end, share_before = masked.shape[1], 0, 1.0
+        while end < width and share_before >= JOIN_SHARE:
+            here = masked[:, end : end + BLOCK_TOKENS]
+            end, share_before = end + here.shape[1], 1 - float(here.float().mean())
+        return end
+
     def decide(self, state: StepState) -> Decision:
         settle = torch.zeros_like(state.masked)
         share_before = 1.0
