@@ -32,7 +32,7 @@ def refit(folder: Path, pack: Path, num_rows: int = 1500, decay: float = 3e-4) -
     """Rewrites the checkpoint in `folder` with a head fitted to `num_rows` training rows, if that is better."""
     loaded = checkpoint.load(folder)
     model, config = loaded.model, loaded.config
-    shape = RowShape(256, config.max_hole, config.hole_span)
+    shape = RowShape(config.max_context, config.max_hole, config.hole_span)
     states, buckets = edge_states(model, loaded.tokenizer, read_pack(pack, "train"), shape, num_rows)
     held_states, held_buckets = edge_states(
         model, loaded.tokenizer, read_pack(pack, "validation"), shape, num_rows // 5

@@ -8,6 +8,7 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Final
 
 import numpy as np
@@ -86,11 +87,17 @@ class LineTable:
     def fill(self, task: Task) -> str:
         before, after = _neighbours(task)
         known = [self._counts.get(key, Counter()) for key in ((before, after), (before, None), (None, after))]
-        for counts in (*known, self._all):
-            for line, _ in counts.most_common():
-                if is_closed(line):
-                    return shape(task, line)
-        return shape(task, "pass")
+        found = next(filter(None, map(commonest_closed, known)), self._commonest)
+        return shape(task, found or "pass")
+
+    @cached_property
+    def _commonest(self) -> str | None:
+        return commonest_closed(self._all)
+
+
+def commonest_closed(counts: Counter[str]) -> str | None:
+    """Of several as common the first that was counted; None where no line is closed."""
+    return max(filter(is_closed, counts), key=counts.__getitem__, default=None)
 
 
 def is_closed(line: str) -> bool:
