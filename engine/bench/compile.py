@@ -20,6 +20,8 @@ from bench.hopper import Program, compiled
 from bench.shapes import SHAPES
 from midfill_engine.models.fused import PRECISIONS, FusedModel, Precision, Shape
 from midfill_kernels.gap_attention import GapSequence
+from midfill_kernels.head import Rules, propose
+from midfill_kernels.quantize import quantize_rows
 from midfill_kernels.settle import open_fills
 
 SHARED_LIMIT_BYTES: Final = 232_448  # of a block on compute capability 9.0
@@ -36,7 +38,16 @@ def compile_step(shape: Shape, precision: Precision, num_rows: int, *, sampled: 
     with compiled() as programs:
         model.step(batch)
         _encode(model)
+        _choose_by_rules(model, num_rows)
     return programs
+
+
+def _choose_by_rules(model: FusedModel, num_rows: int) -> None:
+    """The head as the engine asks it: not every row may take every token."""
+    normed = torch.zeros(num_rows, model.shape.dim, dtype=model.embedding.dtype, device=META)
+    allowed = torch.ones(2, model.shape.vocabulary, dtype=torch.bool, device=META)
+    rules = Rules(allowed, torch.zeros(num_rows, dtype=torch.int32, device=META))
+    propose(quantize_rows(normed, model.shape.group) if model.precision == "fp8" else normed, model.head, rules=rules)
 
 
 def _encode(model: FusedModel) -> None:

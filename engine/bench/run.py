@@ -2,7 +2,7 @@
 
     PYTHONPATH=engine:kernels python -m bench.run [--folder engine/bench/results]
 
-With a GPU: operators, then steps and fills of the three shapes. Without: the embedded model. Files are named by date,
+With a GPU: operators, then steps and fills of the three shapes, then fills through the engine. Without: the embedded model. Files are named by date,
 device and bench; steps are drawn too.
 """
 
@@ -19,7 +19,7 @@ import typer
 
 from bench.measure import ROOT, processor_name
 
-ON_GPU: Final = ("bench.operators", "bench.steps")
+ON_GPU: Final = ("bench.operators", "bench.steps", "bench.serving")
 ON_CPU: Final = ("bench.embedded",)
 DRAWN: Final = ("bench.steps", "bench.embedded")
 

@@ -27,10 +27,20 @@ def serve(
     idle_timeout_s: Annotated[float | None, typer.Option(min=0, help="End after so many seconds of rest.")] = None,
     token_file: Annotated[Path | None, typer.Option(help="Where the token is kept; MIDFILL_TOKEN goes first.")] = None,
     operators: Annotated[
-        Literal["torch", "kernels"], typer.Option(help="What computes a step: torch, or Midfill's kernels on a GPU.")
+        Literal["torch", "kernels", "kernels-fp8", "kernels-int8", "kernels-int4"],
+        typer.Option(
+            help="What computes a step: torch, or Midfill's kernels on a GPU, with weights as they are or narrow."
+        ),
     ] = "torch",
     guide: Annotated[
         str | None, typer.Option(help="An autoregressive model of the same vocabulary, for the samplers guided:NAME.")
+    ] = None,
+    cache: Annotated[
+        str | None,
+        typer.Option(help="What of a step is not computed anew, such as dual; the model's own if not given."),
+    ] = None,
+    lengths: Annotated[
+        str | None, typer.Option(help="How long holes are made, such as fixed; the model's own if not given.")
     ] = None,
 ) -> None:
     """Listens, loads the model, answers."""
@@ -39,7 +49,9 @@ def serve(
     logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(levelname)s %(name)s: %(message)s")
     logging.getLogger("uvicorn").setLevel(logging.ERROR)
     try:
-        options = ServeOptions(socket, host, port, model, device, idle_timeout_s, token_file, operators, guide)
+        options = ServeOptions(
+            socket, host, port, model, device, idle_timeout_s, token_file, operators, guide, cache, lengths
+        )
         code = run_server(options)
     except StartError as error:
         report(error)

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any, Final
 
 import torch
@@ -25,7 +26,7 @@ from midfill_engine.samplers import Sampler, find_sampler
 from midfill_engine.tokenizer import heal
 from midfill_engine.uniform import UniformRow, check_sampler, denoise_rows, texts_behind
 from midfill_engine.wire import ErrorCode, InfillRequest, InfillResponse, Stats, StepEvent
-from midfill_engine.work import Claim, Fill, Work
+from midfill_engine.work import MAX_ROWS, Claim, Fill, Work
 
 # Alternatives of a request without temperature: the first is greedy, the others would all be the same.
 ALTERNATIVE_TEMPERATURE: Final = 0.8
@@ -100,7 +101,7 @@ def open_fill(
     while any(not row.is_done for row in rows):
         open_rows_now = [row for row in rows if not row.is_done]
         passes = [row.open_pass() for row in open_rows_now]
-        results = yield ask(passes, show(first, step))
+        results = yield from ask(passes, show(first, step))
         yield from hear_guide(open_rows_now, results)
         for row, result in zip(open_rows_now, results, strict=True):
             row.absorb(result)
@@ -153,13 +154,22 @@ def hear_guide(rows: list[Row], results: list[Result]) -> Generator[Work, list[R
     questions = [row.question(result) for row, result in zip(rows, results, strict=True)]
     asked = [(row, question) for row, question in zip(rows, questions, strict=True) if question is not None]
     if asked:
-        answers = yield ask([question for _, question in asked])
+        answers = yield from ask([question for _, question in asked])
         for (row, _), said in zip(asked, answers, strict=True):
             row.hear(said)
 
 
-def ask(passes: list[Pass], event: StepEvent | None = None) -> Work:
-    return Work(passes, sum(len(step.ids) for step in passes), event)
+def ask(passes: list[Pass], event: StepEvent | None = None) -> Generator[Work, list[Result], list[Result]]:
+    """The results of all passes, in as many forwards as their rows need; shows `event` first."""
+    found: list[Result] = []
+    rest = passes
+    while rest:
+        ends = accumulate(len(step.ids) for step in rest)
+        count = max(1, sum(end <= MAX_ROWS for end in ends))
+        part, rest = rest[:count], rest[count:]
+        found += yield Work(part, sum(len(step.ids) for step in part), event)
+        event = None
+    return found
 
 
 def show(row: Row | UniformRow, step: int) -> StepEvent:
@@ -179,14 +189,8 @@ def answer(runtime: Runtime, rows: Sequence[Row | UniformRow], num_fills: int, s
 def read_request(runtime: Runtime, request: InfillRequest, cache: str | None, lengths: str | None) -> Plan:
     """Tokenises the request and finds its variants. Raises RequestError."""
     family, config, tokens = runtime.family, runtime.loaded.config, runtime.tokens
-    try:
-        sampler = find_sampler(request.sampler or family.sampler)
-        policy = LENGTHS.find(lengths or family.lengths)
-        chosen_cache = CACHES.find(cache or family.cache)
-    except UnknownName as error:
-        raise RequestError(ErrorCode.BAD_REQUEST, str(error), "use one of the known names") from error
     check_model(request.model, runtime.names)
-    check_variants(runtime, sampler(), policy, chosen_cache, cache or family.cache)
+    sampler, policy, chosen_cache = find_variants(runtime, request.sampler, cache, lengths)
     opening, closing = tokens.opening(request.tag), list(tokens.closing)
     encode = runtime.loaded.tokenizer.encode
     outline = outline_request(
@@ -202,9 +206,19 @@ def read_request(runtime: Runtime, request: InfillRequest, cache: str | None, le
     return Plan(outline, ids, [len(piece) for piece in pieces], sampler, policy, chosen_cache, copier)
 
 
-def check_variants(runtime: Runtime, sampler: Sampler, policy: LengthPolicy, cache: Cache, cache_name: str) -> None:
-    """Raises RequestError for variants that do not go with the model."""
+def find_variants(
+    runtime: Runtime, sampler_name: str | None, cache_name: str | None, lengths_name: str | None
+) -> tuple[Callable[[], Sampler], LengthPolicy, Cache]:
+    """By name, the model's own where none is given. Raises RequestError for names unknown or unfit for the model."""
     family, next_step = runtime.family, "leave it out to take the model's own"
+    cache_name = cache_name or family.cache
+    try:
+        make_sampler = find_sampler(sampler_name or family.sampler)
+        policy = LENGTHS.find(lengths_name or family.lengths)
+        cache = CACHES.find(cache_name)
+    except UnknownName as error:
+        raise RequestError(ErrorCode.BAD_REQUEST, str(error), "use one of the known names") from error
+    sampler = make_sampler()
     if family.attention not in cache.attentions:
         fitting = ", ".join(name for name in CACHES if family.attention in CACHES.find(name).attentions)
         message = f"the cache {cache_name!r} does not fit models of the family {family.name!r}; these do: {fitting}"
@@ -220,6 +234,7 @@ def check_variants(runtime: Runtime, sampler: Sampler, policy: LengthPolicy, cac
     if policy.may_expand and runtime.tokens.expand_id is None:
         message = f"models of the family {family.name!r} have no token that lengthens a hole"
         raise RequestError(ErrorCode.BAD_REQUEST, message, next_step)
+    return make_sampler, policy, cache
 
 
 def check_room(outline: Outline, max_hole: int) -> None:
@@ -231,18 +246,28 @@ def check_room(outline: Outline, max_hole: int) -> None:
 
 
 def count_bytes(runtime: Runtime, plan: Plan, num_rows: int) -> int:
-    """What the fill will hold at most: keys and values, states and scores of its longest canvas."""
+    """What the fill will hold at most: keys and values, and states and scores of its largest forward."""
     config = runtime.loaded.config
     shape, size = config.transformer, runtime.dtype.itemsize
     needs = [hole.need(config.max_hole) for hole in plan.outline.holes]
-    num_hole = sum(need.anchored_tokens + need.max_tokens for need in needs)
+
+    def num_positions(total: int) -> int:
+        return sum(need.anchored_tokens + min(total, need.max_tokens) for need in needs)
+
+    filled = [num_positions(total) for total in plan.policy.fills or (config.max_hole,)] * num_rows
+    tried = [num_positions(total) for total in plan.policy.tries]
+    num_context, num_hole = len(plan.context_ids), max(sum(filled), sum(tried))
+    is_shared = runtime.family.attention == "context_frozen"  # the context is computed once, before all others
+    most_rows = max(num_context, num_hole) if is_shared else num_hole + num_context * max(len(filled), len(tried))
+    num_kept = num_context if is_shared else sum(filled) + num_context * len(filled)
     a_token = 2 * shape.num_layers * shape.num_kv_heads * shape.head_dim * size
-    num_kept = len(plan.context_ids) + (num_rows * num_hole if plan.cache.keeps_rows else 0)
-    width = 8 * shape.dim + 2 * shape.mlp_dim
+    kept = num_kept * a_token if is_shared or plan.cache.keeps_rows else 0
+    states = min(most_rows, MAX_ROWS) * (8 * shape.dim + 2 * shape.mlp_dim) * size
+    scores = min(num_hole, MAX_ROWS) * shape.vocab_size * (size + 4)
     guided = 0
     if runtime.guide is not None and plan.sampler().needs_guide:
-        guided = num_rows * runtime.guide.count_bytes(len(plan.context_ids) + num_hole)
-    return guided + int(num_kept * a_token + num_rows * num_hole * (width * size + shape.vocab_size * (size + 4)))
+        guided = len(filled) * runtime.guide.count_bytes(num_context + max(filled))
+    return guided + kept + states + scores
 
 
 def encode_context(
@@ -260,7 +285,7 @@ def encode_context(
         return known, True, 0
     sequence = TokenSequence.of(plan.context_ids, torch.arange(0), layout, family.attention, 0, 0)
     positions = sequence.for_heads(sequence.positions, config.transformer.num_heads)
-    (result,) = yield ask([Pass(plan.context_ids, positions, wanted=layout.edges.flatten(), keeps=True)])
+    (result,) = yield from ask([Pass(plan.context_ids, positions, wanted=layout.edges.flatten(), keeps=True)])
     assert result.own is not None
     context = EncodedContext(result.hidden, result.own)
     if keeps:
@@ -288,7 +313,7 @@ def choose_lengths(
             raise RequestError(ErrorCode.BAD_REQUEST, message, "leave it out to take the model's own")
         rows = [trial_row(runtime, plan, lengths, context) for lengths in canvases]
         passes = [row.open_pass() for row in rows]
-        results = yield ask(passes)
+        results = yield from ask(passes)
         forwards += 1
         confidences = [mean_confidences(row, result) for row, result in zip(rows, results, strict=True)]
 

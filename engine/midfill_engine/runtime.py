@@ -1,10 +1,11 @@
 """A loaded model with all that is computed once for it. Knows checkpoints and devices; no requests, no HTTP."""
 
 import hashlib
+import logging
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
@@ -21,11 +22,17 @@ from midfill_engine.hub import LoadedHubModel
 from midfill_engine.models import diffusiongemma
 from midfill_engine.models.diffusiongemma import DIFFUSION_GEMMA, CanvasModel, CanvasPass, CanvasResult
 from midfill_engine.models.family import Family, SpecialTokens
-from midfill_engine.models.operators import Operators, choose_operators
+from midfill_engine.models.operators import Operators, OperatorsError, choose_operators
 from midfill_engine.models.packed import Pass, Result, run_packed
 from midfill_engine.models.registry import EMBEDDED_TOKENS, FAMILIES, find_family
+from midfill_engine.models.transformer import Transformer
 from midfill_engine.vocabulary import Vocabulary
 from midfill_engine.wire import ErrorCode, ModelInfo
+
+if TYPE_CHECKING:
+    from midfill_engine.models.fused_runner import FusedRunner
+
+logger = logging.getLogger(__name__)
 
 WEIGHTS: Final = Path(__file__).parent / "weights"
 
@@ -34,7 +41,9 @@ Loaded = LoadedModel | LoadedHubModel | CanvasModel
 
 @dataclass(frozen=True)
 class Runtime:
-    """`names` are what requests may call the model; the first is its id. `guide` supervises guided samplers."""
+    """`names` are what requests may call the model; the first is its id. `guide` supervises guided samplers, `fused`
+    computes the passes where kernels do.
+    """
 
     loaded: Any
     family: Family
@@ -44,17 +53,19 @@ class Runtime:
     names: tuple[str, ...]
     contexts: ContextStore = field(default_factory=ContextStore)
     guide: Guide | None = None
+    fused: "FusedRunner | None" = None
 
     @classmethod
     def of(cls, loaded: Loaded, *aliases: str, family: Family | None = None, operators: str = "torch") -> "Runtime":
-        """Raises CheckpointError where a published checkpoint does not say its ids."""
+        """Raises CheckpointError where a published checkpoint does not say its ids, OperatorsError."""
         family = family or FAMILIES.find(checkpoint.FAMILY)
         tokens = EMBEDDED_TOKENS if isinstance(loaded, LoadedModel) else family.tokens(loaded.files)
         tokenizer = loaded.tokenizer
         pieces = [tokenizer.token_bytes(index) for index in range(tokenizer.vocab_size)]
         vocabulary = Vocabulary(pieces, tokens.special_ids, tokens.delete_id, tokens.expand_id)
         chosen = choose_operators(operators, loaded.weight.device, loaded.weight.dtype)
-        return cls(loaded, family, tokens, vocabulary, chosen, (loaded.config.name, *aliases))
+        fused = None if isinstance(loaded, CanvasModel) else open_fused(operators, loaded.model.transformer, chosen)
+        return cls(loaded, family, tokens, vocabulary, chosen, (loaded.config.name, *aliases), fused=fused)
 
     @property
     def device(self) -> torch.device:
@@ -67,16 +78,23 @@ class Runtime:
     def run(self, passes: list[Pass]) -> list[Result]:
         """One forward over all of them, whoever asks."""
         own = [step for step in passes if not step.by_guide]
-        results = iter(run_packed(self.loaded.model.transformer, own, self.operators) if own else [])
+        results = iter(self._forward(own) if own else [])
         if len(own) == len(passes):
             return list(results)
         assert self.guide is not None
         guided = iter(self.guide.run([step for step in passes if step.by_guide]))
         return [next(guided if step.by_guide else results) for step in passes]
 
+    def _forward(self, passes: list[Pass]) -> list[Result]:
+        if self.fused is not None:
+            return self.fused.run(passes)
+        return run_packed(self.loaded.model.transformer, passes, self.operators)
+
     def free_memory(self) -> None:
         """Drops what is only kept to be faster next time."""
         self.contexts.clear()
+        if self.fused is not None:
+            self.fused.free_memory()
         if self.device.type == "cuda":
             torch.cuda.empty_cache()
 
@@ -101,6 +119,24 @@ class Runtime:
         for value in self.loaded.model.parameters():
             digest.update(value.flatten()[:256].float().cpu().numpy().tobytes())
         return digest.hexdigest()[:16]
+
+
+def open_fused(operators: str, transformer: Transformer, torch_like: Operators) -> "FusedRunner | None":
+    """The kernels' runner where they compute this model; it proves itself on a GPU. Raises OperatorsError."""
+    if operators == "torch":
+        return None
+    from midfill_engine.models.fused_runner import PRECISION_OF, FusedRunner, why_not_fused  # needs Triton
+
+    reason = why_not_fused(transformer.config)
+    if reason is not None:
+        if operators != "kernels":
+            raise OperatorsError(f"{operators} cannot compute this model: {reason}")
+        logger.info("steps go operator by operator: %s", reason)
+        return None
+    fused = FusedRunner(transformer, torch_like, PRECISION_OF[operators])
+    if transformer.embedding.weight.is_cuda:
+        fused.check()
+    return fused
 
 
 class CanvasRuntime(Runtime):
@@ -156,6 +192,9 @@ def load_runtime(name: str, device: str = "auto", operators: str = "torch", guid
             return runtime
         found = load_guide(guide_folder, runtime.vocabulary, runtime.device, runtime.dtype, operators)
         return replace(runtime, guide=found)
+    except OperatorsError as error:
+        message = f"The operators {operators!r} cannot be used: {error}."
+        raise StartError(ErrorCode.BAD_REQUEST, message, "use --operators torch", EXIT_NO_MODEL) from error
     except DeviceError as error:
         raise StartError(ErrorCode.BAD_REQUEST, str(error), "use --device auto", EXIT_NO_MODEL) from error
     except CheckpointError as error:

@@ -13,7 +13,8 @@ from types import FrameType
 import uvicorn
 
 from midfill_engine.connection import TimedProtocol
-from midfill_engine.errors import StartError
+from midfill_engine.download import EXIT_NO_MODEL
+from midfill_engine.errors import RequestError, StartError
 from midfill_engine.scheduler import Scheduler
 from midfill_engine.security import MAX_HEADER_BYTES, Security
 from midfill_engine.service import EngineState, Ready, create_app
@@ -27,7 +28,9 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class ServeOptions:
-    """Either `socket_path`, or `host` and `port`. `idle_timeout_s` None: never ends by itself."""
+    """Either `socket_path`, or `host` and `port`. Without `idle_timeout_s` it never ends by itself; without `cache` and
+    `lengths` the model's own are used.
+    """
 
     socket_path: Path | None = None
     host: str | None = None
@@ -38,6 +41,8 @@ class ServeOptions:
     token_file: Path | None = None
     operators: str = "torch"
     guide: str | None = None
+    cache: str | None = None
+    lengths: str | None = None
 
 
 class Server(uvicorn.Server):
@@ -125,7 +130,7 @@ def make_ready(state: EngineState, options: ServeOptions) -> Ready:
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     import torch  # takes seconds to import, and the socket answers before that
 
-    from midfill_engine.denoise import open_fill
+    from midfill_engine.denoise import find_variants, open_fill
     from midfill_engine.device import choose_num_threads, free_bytes
     from midfill_engine.runtime import load_runtime
     from midfill_engine.shift import warn_of_shift
@@ -133,6 +138,10 @@ def make_ready(state: EngineState, options: ServeOptions) -> Ready:
     runtime = load_runtime(options.model, options.device, options.operators, options.guide)
     if runtime.family.name != "embedded" and runtime.tokens.mask_id >= 0:
         warn_of_shift(runtime)
+    try:
+        find_variants(runtime, None, options.cache, options.lengths)
+    except RequestError as error:
+        raise StartError(error.code, error.message, error.next_step, EXIT_NO_MODEL) from error
     if runtime.device.type == "cpu":
         torch.set_num_threads(choose_num_threads(runtime.loaded.parameters, torch.get_num_threads()))
 
@@ -141,7 +150,7 @@ def make_ready(state: EngineState, options: ServeOptions) -> Ready:
         state.failure = StartError(ErrorCode.INTERNAL, message, "start the engine again", EXIT_DEVICE_LOST)
 
     scheduler = Scheduler(
-        lambda request: open_fill(runtime, request),
+        lambda request: open_fill(runtime, request, cache=options.cache, lengths=options.lengths),
         runtime.run,
         max_bytes=free_bytes(runtime.device),
         recover=runtime.free_memory,

@@ -38,6 +38,7 @@ torch.testing.assert_close(torch.tensor(fast.confidence), torch.tensor(plain.con
 
 
 @pytest.mark.soak
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("family", ["embedded", "dream"])
 def test_a_fill_is_as_with_torch(tmp_path: Path, family: str) -> None:
     """In a process of its own: Triton reads at its first import whether to interpret."""
@@ -49,10 +50,10 @@ def test_a_fill_is_as_with_torch(tmp_path: Path, family: str) -> None:
         hub.make_random(tmp_path, FAMILIES.find(family), config=config)
     environment = {**os.environ, "TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-c", PROGRAM, str(tmp_path)]
-    result = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=110)
+    result = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=500)
     assert result.returncode == 0, result.stderr
 
 
 def test_unknown_operators_name_the_known_ones(runtime: Runtime) -> None:
-    with pytest.raises(ValueError, match="torch, kernels"):
+    with pytest.raises(ValueError, match="known: torch, kernels"):
         choose_operators("magic", runtime.device, runtime.dtype)

@@ -97,6 +97,8 @@ def test_an_engine_on_a_port_wants_its_token(start: Start, checkpoint_folder: Pa
     [
         (["--model", "nonsense"], "unknown_model", 3),
         (["--model", "{empty}"], "unknown_model", 3),
+        (["--model", "embedded", "--cache", "dual"], "bad_request", 3),
+        (["--model", "embedded", "--lengths", "nonsense"], "bad_request", 3),
     ],
 )
 def test_a_model_that_cannot_be_loaded_is_one_line(

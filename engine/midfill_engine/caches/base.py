@@ -57,9 +57,10 @@ class KeptKeys:
     layers: KeyValues = field(default_factory=list)
     kept: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.bool))
     tokens: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.int64))
+    _asked: tuple[Tensor, KeyValues] | None = None  # the last answer, for as long as it is true
 
     def reset(self, length: int) -> None:
-        self.layers = []
+        self.layers, self._asked = [], None
         self.kept = torch.zeros(length, dtype=torch.bool)
         self.tokens = torch.full((length,), -1)
 
@@ -68,6 +69,8 @@ class KeptKeys:
         if not self.layers:
             shape = (1, own[0][0].shape[1], len(self.kept), own[0][0].shape[3])
             self.layers = [(key.new_zeros(shape), value.new_zeros(shape)) for key, value in own]
+        if self._asked is not None and bool(torch.isin(where, self._asked[0]).any()):
+            self._asked = None
         index = where.to(own[0][0].device)
         for (keys, values), (key, value) in zip(self.layers, own, strict=True):
             keys[:, :, index] = key
@@ -76,9 +79,17 @@ class KeptKeys:
         self.tokens[where] = ids
 
     def past(self, where: Tensor) -> KeyValues | None:
-        """The keys and values of the positions `where` [P]; a view where they are the first P."""
+        """The keys and values of the positions `where` [P]; a view where they are the first P.
+
+        The same object as long as nothing new is put there: whoever copies them need not copy again.
+        """
         if not len(where):
             return None
+        if self._asked is None or not torch.equal(self._asked[0], where):
+            self._asked = (where, self._find(where))
+        return self._asked[1]
+
+    def _find(self, where: Tensor) -> KeyValues:
         if bool((where == torch.arange(len(where))).all()):
             return [(keys[:, :, : len(where)], values[:, :, : len(where)]) for keys, values in self.layers]
         index = where.to(self.layers[0][0].device)

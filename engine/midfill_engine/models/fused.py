@@ -9,7 +9,7 @@ from typing import Final, Literal
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from midfill_engine.models.transformer import MLP, Block, RMSNorm, Transformer
 from midfill_kernels.context_attention import context_attention, schedule_contexts
@@ -236,7 +236,7 @@ def split_cache(pool: Tensor) -> list[KeyValue]:
 
 
 def pack_transformer(transformer: Transformer, precision: Precision, num_slots: int, group: int = 128) -> FusedModel:
-    """The same model from the engine's modules, dense layers only. Shares memory where nothing is repacked."""
+    """The same model from the engine's modules, dense layers only. Plain matrices are shared with them, not copied."""
     config, format = transformer.config, FORMAT_OF[precision]
     heads = Heads(config.num_heads, config.num_kv_heads, config.head_dim, config.qk_norm, config.norm_eps)
     shape = Shape(
@@ -268,17 +268,26 @@ def pack_transformer(transformer: Transformer, precision: Precision, num_slots: 
 def _pack_block(block: Block, format: Format) -> Layer:
     attention, mlp = block.attention, block.mlp
     assert isinstance(mlp, MLP), "dense layers only"
-    triple = (attention.q, attention.k, attention.v)
+    triple = [attention.q, attention.k, attention.v]
     norms = [norm.weight for norm in (attention.q_norm, attention.k_norm) if isinstance(norm, RMSNorm)]
     gains = [gain.detach() for gain in norms if gain is not None]
-    up = [mlp.up.weight] if mlp.gate is None else [mlp.gate.weight, mlp.up.weight]
+    up = [mlp.up] if mlp.gate is None else [mlp.gate, mlp.up]
     return Layer(
         block.attention_norm.weight,
-        pack(torch.cat([linear.weight.detach() for linear in triple]), format),
+        _pack_joined(triple, format),
         torch.cat([linear.bias.detach() for linear in triple]) if attention.q.bias is not None else None,
         (gains[0], gains[1]) if len(gains) == 2 else None,
         pack(attention.out.weight.detach(), format),
         block.mlp_norm.weight,
-        pack(torch.cat([matrix.detach() for matrix in up]), format),
+        _pack_joined(up, format),
         pack(mlp.down.weight.detach(), format),
     )
+
+
+def _pack_joined(linears: list[nn.Linear], format: Format) -> Weight:
+    """Their matrices below each other. Plain ones become views of it, so that none is held twice."""
+    joined = torch.cat([linear.weight.detach() for linear in linears])
+    if format == "plain":
+        for linear, part in zip(linears, torch.split(joined, [linear.out_features for linear in linears]), strict=True):
+            linear.weight = nn.Parameter(part, requires_grad=False)
+    return pack(joined, format)

@@ -5,6 +5,7 @@ Knows matrices, keys and values; no model, no token, no request.
 
 from dataclasses import dataclass
 from functools import cache
+from importlib.util import find_spec
 from typing import Final, Protocol
 
 import torch
@@ -13,7 +14,11 @@ from torch import Tensor
 
 from midfill_engine.models.moe import ROW_TILE
 
-OPERATORS: Final = ("torch", "kernels")
+OPERATORS: Final = ("torch", "kernels", "kernels-fp8", "kernels-int8", "kernels-int4")
+
+
+class OperatorsError(ValueError):
+    """These operators cannot compute this model here; the message says why."""
 
 
 @dataclass(frozen=True)
@@ -80,15 +85,16 @@ class TorchOperators:
 
 
 def choose_operators(name: str, device: torch.device, dtype: torch.dtype) -> Operators:
-    """`torch`, or `kernels`: those of `midfill_kernels`, which need Triton. Raises ValueError for another name."""
-    match name:
-        case "torch":
-            return TorchOperators(device, dtype)
-        case "kernels":
-            from midfill_engine.models.kernel_operators import KernelOperators  # Triton is only needed here
+    """`torch`, or those of `midfill_kernels`, which need Triton. Raises OperatorsError for another name."""
+    if name not in OPERATORS:
+        raise OperatorsError(f"there are no operators named {name!r}; known: {', '.join(OPERATORS)}")
+    if name == "torch":
+        return TorchOperators(device, dtype)
+    if find_spec("triton") is None:
+        raise OperatorsError("they need the package triton, which is not installed")
+    from midfill_engine.models.kernel_operators import KernelOperators  # only now: it needs Triton
 
-            return KernelOperators(device, dtype)
-    raise ValueError(f"There are no operators named {name!r}; known: {', '.join(OPERATORS)}.")
+    return KernelOperators(device, dtype)
 
 
 @cache

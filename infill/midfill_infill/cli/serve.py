@@ -19,6 +19,9 @@ def serve_command(
     idle_timeout_s: Annotated[float | None, typer.Option(min=0, help="End after this long without requests.")] = None,
     token_file: Annotated[Path | None, typer.Option(help="Where the bearer token is kept, with --host.")] = None,
     guide: Annotated[str | None, typer.Option(metavar="NAME|DIR", help="A small model that supervises fills.")] = None,
+    operators: Annotated[str | None, typer.Option(metavar="NAME", help="torch, or kernels on a GPU.")] = None,
+    cache: Annotated[str | None, typer.Option(metavar="NAME", help="What a step does not compute anew.")] = None,
+    lengths: Annotated[str | None, typer.Option(metavar="NAME", help="How long holes are made.")] = None,
 ) -> None:
     """Run an engine in the foreground. Without --socket and --host it is the one that `midfill fill` uses."""
     with report_failures():
@@ -36,6 +39,9 @@ def serve_command(
             ("--host", host),
             ("--port", port),
             ("--guide", guide),
+            ("--operators", operators),
+            ("--cache", cache),
+            ("--lengths", lengths),
         ]
         if host is None:
             settings = supervise.EngineSettings(model, device)

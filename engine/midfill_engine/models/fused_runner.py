@@ -1,0 +1,428 @@
+"""Runs passes through the fused transformer: steps over gaps as one captured graph, whole texts one by one.
+
+Knows passes, keys and values; no canvas, no request. What way a pass goes follows from the pass alone, and every kernel
+computes a row as if it were the only one, so a result does not depend on what else is asked.
+"""
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+import torch
+from torch import Tensor
+
+from midfill_engine.models.choice import BadScores, Choice, Chosen
+from midfill_engine.models.fused import FusedModel, Precision, Rows, make_cache, pack_transformer, split_cache
+from midfill_engine.models.operators import Operators, OperatorsError, TorchOperators
+from midfill_engine.models.packed import Pass, Result, choose_packed, run_packed
+from midfill_engine.models.transformer import KeyValues, Transformer, TransformerConfig
+from midfill_kernels.gap_attention import GapSchedule, GapSequence, schedule_gaps
+from midfill_kernels.head import Proposals, Rules, propose
+from midfill_kernels.loop import ROW_BUCKETS, WARM_UPS, choose_bucket
+from midfill_kernels.quantize import Quantized
+from midfill_kernels.rotary import rotary_tables
+
+LONG_ROWS: Final = 512  # from here on a pass goes alone, its products are the library's and its attention is prefill's
+MAX_RULES: Final = 32  # sets of allowed tokens in one step, the first of them everything
+SLOTS: Final = 4096  # of earlier keys in the pool to begin with
+SCHEDULE_ROOM: Final = 4
+PLAIN_ERROR: Final = 0.05  # of all states' norm: bf16 rounds in another order
+NARROW_ERROR: Final = 0.5
+SCALE_GROUP: Final = 128
+PRECISION_OF: Final[dict[str, Precision]] = {
+    "kernels": "bf16",
+    "kernels-fp8": "fp8",
+    "kernels-int8": "int8",
+    "kernels-int4": "int4",
+}
+
+
+def why_not_fused(config: TransformerConfig) -> str | None:
+    """What of a transformer the fused one does not compute; None where it computes all."""
+    if config.moe is not None:
+        return "it is a mixture of experts"
+    if config.rotary_dim != config.head_dim:
+        return "it rotates a part of each head"
+    if config.head_dim & (config.head_dim - 1):
+        return f"its heads are {config.head_dim} wide"
+    return None
+
+
+def check_widths(config: TransformerConfig, precision: Precision) -> None:
+    """Raises OperatorsError where a matrix cannot be cut into the groups that share a scale."""
+    widths = (config.dim, config.num_heads * config.head_dim, config.mlp_dim)
+    if precision in ("fp8", "int4") and any(width % SCALE_GROUP for width in widths):
+        raise OperatorsError(f"{precision} needs widths divisible by {SCALE_GROUP}, and this model's are {widths}")
+
+
+class FusedRunner:
+    """Answers passes as `run_packed` does. Weights in a narrow `precision` are held beside the plain ones.
+
+    Passes with masks of their own go to `run_packed`, and choices that need all scores (samples, mixtures) to its head.
+    Raises OperatorsError for sizes that the precision does not allow.
+    """
+
+    def __init__(self, transformer: Transformer, operators: Operators, precision: Precision = "bf16") -> None:
+        check_widths(transformer.config, precision)
+        self._transformer, self._operators = transformer, operators
+        self._pool = Pool(pack_transformer(transformer, precision, 0))
+        self._steps: dict[tuple[int, int], Step] = {}
+        self._tables = RuleTables(transformer.config.vocab_size, transformer.embedding.weight.device)
+
+    @torch.inference_mode()
+    def run(self, passes: list[Pass]) -> list[Result]:
+        """Every pass's result, in order."""
+        found: dict[int, Result] = {}
+        masked = [index for index, step in enumerate(passes) if step.mask is not None]
+        if masked:
+            theirs = run_packed(self._transformer, [passes[index] for index in masked], self._operators)
+            found |= dict(zip(masked, theirs, strict=True))
+        short: list[int] = []
+        for index, step in enumerate(passes):
+            if step.mask is None and len(step.ids) >= LONG_ROWS:
+                found[index] = self._run_long(step)
+            elif step.mask is None:
+                short.append(index)
+        for group in self._group(passes, short):
+            found |= dict(zip(group, self._run_short([passes[index] for index in group]), strict=True))
+        return [found[index] for index in range(len(passes))]
+
+    def check(self) -> None:
+        """Compares a step and a whole text with torch's operators on this device. Raises OperatorsError."""
+        transformer, device = self._transformer, self._tables.device
+        reference = TorchOperators(device, transformer.embedding.weight.dtype)
+        limit = NARROW_ERROR if self._pool.model.precision != "bf16" else PLAIN_ERROR
+        generator = torch.Generator().manual_seed(0)
+        for num_rows in (LONG_ROWS - 1, LONG_ROWS):
+            ids = torch.randint(0, transformer.config.vocab_size, (num_rows,), generator=generator)
+            step = Pass(ids, torch.arange(num_rows), torch.arange(num_rows))
+            (ours,), (theirs,) = self.run([step]), run_packed(transformer, [step], reference)
+            error = float((ours.hidden.float() - theirs.hidden.float()).norm() / theirs.hidden.float().norm())
+            if not error <= limit:
+                raise OperatorsError(f"the kernels' results differ from torch's by {error:.0%} on this device")
+
+    def free_memory(self) -> None:
+        """Drops graphs and copies of keys; the next steps make them anew."""
+        self._steps.clear()
+        self._pool.clear()
+
+    def _group(self, passes: list[Pass], indices: list[int]) -> list[list[int]]:
+        """As many passes at once as the largest graph has rows and rules for."""
+        groups: list[list[int]] = []
+        num_rows = num_rules = 0
+        for index in indices:
+            rows, rules = len(passes[index].ids), count_rules(passes[index])
+            if not groups or num_rows + rows > ROW_BUCKETS[-1] or num_rules + rules > MAX_RULES - 1:
+                groups.append([])
+                num_rows = num_rules = 0
+            groups[-1].append(index)
+            num_rows, num_rules = num_rows + rows, num_rules + rules
+        return groups
+
+    def _run_long(self, step: Pass) -> Result:
+        """One pass alone: its own rows see each other and, where there is one, its past."""
+        (start,) = self._pool.place([step.past])
+        model, device, num_rows = self._pool.model, self._tables.device, len(step.ids)
+        ids, slots = step.ids.to(device), torch.arange(num_rows, device=device)
+        positions = step.positions.view(-1, num_rows).to(device)
+        if step.past is None:
+            own = new_own(model, num_rows, device)
+            states = replace(model, cache=split_cache(own)).encode(ids, positions, [num_rows], slots)
+        else:
+            heads = model.shape.heads
+            sequence = GapSequence(num_rows, start, length_of(step.past))
+            schedule = schedule_gaps([sequence], (heads.query, heads.key_value), device)
+            own = new_own(model, num_rows, device)
+            tables = rotary_tables(positions, heads.width, model.shape.rope_base)
+            states = widen(model.hidden(ids, Rows(tables, schedule, own, slots)), own.dtype)
+        kept = keep_rows(own, slice(0, num_rows)) if step.keeps else None
+        result = Result(states[step.wanted.to(device)], kept, None)
+        if step.choice is None or not is_plain(step.choice) or not len(step.wanted):
+            return self._choose_from_scores([step], [result])[0]
+        rows = torch.arange(len(step.wanted))
+        rules = Rules(*self._tables.of([step], [rows], len(rows)))
+        return replace(result, chosen=chosen_of(read(propose(result.hidden, model.head, rules=rules)), rows))
+
+    def _choose_from_scores(self, passes: list[Pass], results: list[Result]) -> list[Result]:
+        """The choices that are still to be made."""
+        due = [index for index, result in enumerate(results) if result.chosen is None]
+        theirs = choose_packed(
+            self._transformer, [passes[index] for index in due], [results[index] for index in due], self._operators
+        )
+        found = list(results)
+        for index, result in zip(due, theirs, strict=True):
+            found[index] = result
+        return found
+
+    def _run_short(self, passes: list[Pass]) -> list[Result]:
+        """All rows in one step of the bucket that holds them."""
+        device, heads = self._tables.device, self._pool.model.shape.heads
+        num_rows = sum(len(step.ids) for step in passes)
+        bucket = choose_bucket(num_rows)
+        starts = self._pool.place([step.past for step in passes])
+        sequences = [
+            GapSequence(len(step.ids), start, length_of(step.past)) for step, start in zip(passes, starts, strict=True)
+        ]
+        schedule = schedule_gaps(sequences, (heads.query, heads.key_value), torch.device("cpu"), num_rows=bucket)
+        positions = join_positions([step.positions for step in passes], bucket)
+        ends = torch.tensor([len(step.ids) for step in passes]).cumsum(0).tolist()
+        spans = [slice(end - len(step.ids), end) for end, step in zip(ends, passes, strict=True)]
+        wanted = [span.start + step.wanted for span, step in zip(spans, passes, strict=True)]
+        rules, of_row = self._tables.of(passes, wanted, bucket)
+        ids = torch.zeros(bucket, dtype=torch.int64)
+        ids[:num_rows] = torch.cat([step.ids for step in passes]).cpu()
+        step = self._open_step(bucket, len(positions), schedule)
+        states, proposals = step.run(ids, positions, schedule, rules, of_row)
+        numbers = read(proposals)
+        results = []
+        for asked, rows, span in zip(passes, wanted, spans, strict=True):
+            kept = keep_rows(step.rows.own, span) if asked.keeps else None
+            chosen = None
+            if asked.choice is not None and is_plain(asked.choice):
+                chosen = chosen_of(numbers, rows)
+            results.append(Result(states[rows.to(device)], kept, chosen))
+        return self._choose_from_scores(passes, results)
+
+    def _open_step(self, bucket: int, num_tables: int, schedule: GapSchedule) -> "Step":
+        known = self._steps.get((bucket, num_tables))
+        if known is None or known.model is not self._pool.model or not known.holds(schedule):
+            known = Step(self._pool.model, bucket, num_tables, schedule, self._tables.num_tokens)
+            self._steps[bucket, num_tables] = known
+        return known
+
+
+class Pool:
+    """Keys and values of earlier positions, copied once for as long as they are the same: what a graph reads must stay.
+
+    `model` is another object whenever its cache has moved, and graphs of the old one are void.
+    """
+
+    def __init__(self, model: FusedModel) -> None:
+        self.model = model
+        self._places: OrderedDict[int, tuple[int, KeyValues]] = (
+            OrderedDict()
+        )  # by identity, which the entry keeps alive
+        self._num_slots = 0
+        self._end = 0
+
+    def clear(self) -> None:
+        """Gives the memory back."""
+        self._places.clear()
+        self._num_slots = self._end = 0
+        shape, weight = self.model.shape, self.model.embedding
+        self.model = replace(self.model, cache=make_cache(shape, 0, weight.device, weight.dtype))
+
+    def place(self, pasts: Sequence[KeyValues | None]) -> list[int]:
+        """The first slot of each; 0 where there is nothing."""
+        wanted = {id(past): past for past in pasts if past is not None}
+        if any(key not in self._places for key in wanted):
+            self._make_room(wanted)
+        for past in pasts:
+            if past is not None and id(past) not in self._places:
+                self._copy(past)
+        return [0 if past is None else self._places[id(past)][0] for past in pasts]
+
+    def _make_room(self, wanted: dict[int, KeyValues]) -> None:
+        """Places what is wanted from the first slot on where the free ones at the end are too few."""
+        missing = sum(length_of(past) for key, past in wanted.items() if key not in self._places)
+        if self._end + missing <= self._num_slots:
+            return
+        self._places.clear()
+        self._end = 0
+        needed = sum(length_of(past) for past in wanted.values())
+        if needed > self._num_slots:
+            self._num_slots = max(SLOTS, 2 * needed)
+            weight = self.model.embedding
+            cache = make_cache(self.model.shape, self._num_slots, weight.device, weight.dtype)
+            self.model = replace(self.model, cache=cache)
+
+    def _copy(self, past: KeyValues) -> None:
+        slots = slice(self._end, self._end + length_of(past))
+        for (keys, values), (key, value) in zip(self.model.cache, past, strict=True):
+            keys[slots] = key[0].transpose(0, 1)
+            values[slots] = value[0].transpose(0, 1)
+        self._places[id(past)] = (self._end, past)
+        self._end = slots.stop
+
+
+class RuleTables:
+    """Which tokens each row may take, as sets [rules, V] on the device; the first allows all."""
+
+    def __init__(self, num_tokens: int, device: torch.device) -> None:
+        self.num_tokens, self.device = num_tokens, device
+        self._all = torch.ones(1, num_tokens, dtype=torch.bool, device=device)
+        self._known: OrderedDict[tuple[int, tuple[int, ...]], tuple[Tensor, Tensor]] = OrderedDict()
+
+    def of(self, passes: list[Pass], wanted: list[Tensor], num_rows: int) -> tuple[Tensor, Tensor]:
+        """The sets, and of each of `num_rows` rows the number [R] of its own. `wanted` are the passes' rows."""
+        tables, of_row, count = [self._all], torch.zeros(num_rows, dtype=torch.int32), 1
+        for step, rows in zip(passes, wanted, strict=True):
+            if step.choice is None or not is_plain(step.choice) or not len(rows):
+                continue
+            codes, of_code = torch.unique(codes_of(step.choice), return_inverse=True)
+            tables.append(self._sets(step.choice, codes))
+            of_row[rows] = (count + of_code).to(torch.int32)
+            count += len(codes)
+        return torch.cat(tables), of_row.to(self.device)
+
+    def _sets(self, choice: Choice, codes: Tensor) -> Tensor:
+        """[codes, V]; kept for the next step, which mostly asks for the same."""
+        key = (id(choice.allowed), (len(choice.barred), *sorted(choice.barred), *codes.tolist()))
+        if key not in self._known:
+            rules, barred = codes >> len(choice.barred), codes & ((1 << len(choice.barred)) - 1)
+            sets = torch.zeros(len(codes), self.num_tokens, dtype=torch.bool)
+            sets[:, : choice.allowed.shape[1]] = choice.allowed[rules]
+            for bit, token in enumerate(sorted(choice.barred)):
+                sets[(barred >> bit) & 1 == 1, token] = False
+            self._known[key] = (sets.to(self.device), choice.allowed)  # the latter keeps its identity its own
+            while len(self._known) > MAX_RULES:
+                self._known.popitem(last=False)
+        self._known.move_to_end(key)
+        return self._known[key][0]
+
+
+class Step:
+    """A step over `bucket` rows on fixed memory: captured as a graph on a GPU, called directly elsewhere."""
+
+    def __init__(self, model: FusedModel, bucket: int, num_tables: int, schedule: GapSchedule, num_tokens: int) -> None:
+        device, width = model.embedding.device, model.shape.heads.width
+        self.model = model
+        self._ids = torch.zeros(bucket, dtype=torch.int64, device=device)
+        self._rules = torch.ones(MAX_RULES, num_tokens, dtype=torch.bool, device=device)
+        self._of_row = torch.zeros(bucket, dtype=torch.int32, device=device)
+        tables = torch.zeros(2, num_tables, bucket, width // 2, device=device)
+        self.rows = Rows(
+            (tables[0], tables[1]),
+            with_room(schedule, device),
+            new_own(model, bucket, device),
+            torch.arange(bucket, device=device),
+        )
+        self._graph: torch.cuda.CUDAGraph | None = None
+        self._result: tuple[Tensor, Proposals] | None = None
+
+    def holds(self, schedule: GapSchedule) -> bool:
+        """Whether there is room for this work."""
+        ours = self.rows.schedule
+        return schedule.items.shape[0] <= ours.items.shape[0] and schedule.num_parts <= ours.num_parts
+
+    def run(
+        self, ids: Tensor, positions: Tensor, schedule: GapSchedule, rules: Tensor, of_row: Tensor
+    ) -> tuple[Tensor, Proposals]:
+        """States [bucket, D] and proposals; both are overwritten by the next run."""
+        self._ids.copy_(ids)
+        for ours, theirs in zip(
+            self.rows.tables,
+            rotary_tables(positions.to(self._ids.device), self.model.shape.heads.width, self.model.shape.rope_base),
+            strict=True,
+        ):
+            ours.copy_(theirs)
+        self.rows.schedule.refill(schedule)
+        self._rules[: len(rules)].copy_(rules)
+        self._of_row.copy_(of_row)
+        if not self._ids.is_cuda:
+            return self._compute()
+        if self._graph is None:
+            self._capture()
+        assert self._graph is not None and self._result is not None
+        self._graph.replay()
+        return self._result
+
+    def _compute(self) -> tuple[Tensor, Proposals]:
+        normed = self.model.hidden(self._ids, self.rows)
+        return widen(normed, self.model.embedding.dtype), propose(
+            normed, self.model.head, rules=Rules(self._rules, self._of_row)
+        )
+
+    def _capture(self) -> None:
+        side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            for _ in range(WARM_UPS):
+                self._compute()
+        torch.cuda.current_stream().wait_stream(side)
+        self._graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(self._graph):
+            self._result = self._compute()
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """A step's proposals on the CPU, [R] each."""
+
+    ids: Tensor
+    probability: Tensor
+    entropy: Tensor
+    margin: Tensor
+
+
+def read(proposals: Proposals) -> Numbers:
+    """One copy for all: ids are whole numbers below 2^24, which fp32 holds."""
+    parts = (proposals.ids.float(), proposals.probability, proposals.entropy, proposals.margin)
+    ids, probability, entropy, margin = torch.stack(parts).cpu()
+    return Numbers(ids.long(), probability, entropy, margin)
+
+
+def chosen_of(numbers: Numbers, rows: Tensor) -> Chosen:
+    """Raises BadScores."""
+    chosen = Chosen(
+        numbers.ids[rows], numbers.probability[rows], numbers.entropy[rows], numbers.margin[rows], asked=None
+    )
+    if not torch.isfinite(chosen.confidence).all():
+        raise BadScores("the model's scores are not numbers")
+    return chosen
+
+
+def is_plain(choice: Choice) -> bool:
+    """Whether a choice needs no more than each row's best token among allowed ones."""
+    parts = (choice.bias, choice.echo, choice.asked)
+    return choice.temperature == 0 and choice.top_p >= 1 and all(part is None for part in parts)
+
+
+def codes_of(choice: Choice) -> Tensor:
+    """[M]: a number for each row's set of tokens: its rule, and a bit for each barred token that it may not take."""
+    codes = choice.rule_of << len(choice.barred)
+    for bit, token in enumerate(sorted(choice.barred)):
+        codes = codes | (choice.barred[token].long() << bit)
+    return codes
+
+
+def count_rules(step: Pass) -> int:
+    """How many sets of tokens a pass needs."""
+    if step.choice is None or not is_plain(step.choice):
+        return 0
+    return len(torch.unique(codes_of(step.choice)))
+
+
+def length_of(past: KeyValues | None) -> int:
+    return 0 if past is None else past[0][0].shape[2]
+
+
+def join_positions(positions: Sequence[Tensor], num_rows: int) -> Tensor:
+    """[T] or [H, T] each, as [1 or H, num_rows]."""
+    joined = torch.cat([part.view(-1, part.shape[-1]).cpu() for part in positions], dim=1)
+    return torch.nn.functional.pad(joined, (0, num_rows - joined.shape[1]))
+
+
+def new_own(model: FusedModel, num_rows: int, device: torch.device) -> Tensor:
+    heads, size = model.shape.heads, (model.shape.num_layers, 2, num_rows)
+    return torch.zeros(*size, heads.key_value, heads.width, dtype=model.embedding.dtype, device=device)
+
+
+def keep_rows(own: Tensor, span: slice) -> KeyValues:
+    """Keys and values [1, K, T, E] a layer of the rows `span` of `own` [L, 2, R, K, E]: a copy."""
+    block = own[:, :, span].transpose(2, 3).contiguous()
+    return [(layer[0][None], layer[1][None]) for layer in block]
+
+
+def with_room(schedule: GapSchedule, device: torch.device) -> GapSchedule:
+    """A copy on `device` that can hold more work later."""
+    items = torch.zeros(schedule.items.shape[0] * SCHEDULE_ROOM, schedule.items.shape[1], dtype=torch.int64)
+    items[: schedule.items.shape[0]] = schedule.items
+    parts = schedule.row_parts.clone()
+    num_parts = schedule.num_parts * SCHEDULE_ROOM
+    return GapSchedule(items.to(device), schedule.count.clone().to(device), parts.to(device), num_parts)
+
+
+def widen(normed: Tensor | Quantized, dtype: torch.dtype) -> Tensor:
+    return normed.dequantize().to(dtype) if isinstance(normed, Quantized) else normed

@@ -1,0 +1,176 @@
+"""Passes through the fused transformer against the same passes through torch's operators, at toy size."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from midfill_engine.models import fused_runner
+from midfill_engine.models.choice import Choice
+from midfill_engine.models.fused_runner import FusedRunner, Pool, why_not_fused
+from midfill_engine.models.moe import MoEConfig
+from midfill_engine.models.operators import OperatorsError, TorchOperators
+from midfill_engine.models.packed import Pass, Result, run_packed
+from midfill_engine.models.transformer import KeyValues, Transformer, TransformerConfig
+from midfill_kernels.loop import choose_bucket
+
+QWEN_LIKE = TransformerConfig(
+    vocab_size=70, dim=32, num_layers=2, num_heads=2, num_kv_heads=1, head_dim=16, mlp_dim=48,
+    mlp="swiglu", norm_gain=True, qk_norm=False, attention_bias=True, tied_head=False,
+)  # fmt: skip
+EMBEDDED_LIKE = TransformerConfig(
+    vocab_size=70, dim=32, num_layers=2, num_heads=2, num_kv_heads=2, head_dim=16, mlp_dim=48
+)
+ONE_LAYER = replace(QWEN_LIKE, num_layers=1)
+LONG = 9
+BUCKETS = (8, 16)
+
+
+@pytest.fixture(autouse=True)
+def _sizes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fused_runner, "LONG_ROWS", LONG)
+    monkeypatch.setattr(fused_runner, "SLOTS", 16)
+    monkeypatch.setattr(fused_runner, "ROW_BUCKETS", BUCKETS)
+    monkeypatch.setattr(fused_runner, "choose_bucket", lambda num_rows: choose_bucket(num_rows, BUCKETS))
+
+
+def draw(config: TransformerConfig, device: torch.device) -> Transformer:
+    model = Transformer(config).to(device).eval().requires_grad_(False)
+    generator = torch.Generator().manual_seed(0)
+    for parameter in model.parameters():
+        scale = parameter.shape[-1] ** -0.5 if parameter.dim() == 2 else 1
+        parameter.copy_(torch.randn(parameter.shape, generator=generator) * scale)
+    return model
+
+
+def make_choice(num_rows: int, seed: int, **changes: object) -> Choice:
+    """Two rules, and a token that some rows may not take."""
+    generator = torch.Generator().manual_seed(seed)
+    allowed = torch.rand(2, 66, generator=generator) > 0.3
+    rule_of = torch.randint(0, 2, (num_rows,), generator=generator)
+    barred = {5: torch.rand(num_rows, generator=generator) > 0.5}
+    return Choice(allowed, rule_of, barred, needs_entropy=True, needs_margin=True, **changes)  # type: ignore[arg-type]
+
+
+def make_pass(model: Transformer, length: int, past_length: int, seed: int, **changes: object) -> Pass:
+    """`length` rows behind `past_length`, every other one wanted."""
+    config, device = model.config, model.embedding.weight.device
+    generator = torch.Generator().manual_seed(seed)
+    ids = torch.randint(0, 70, (length + past_length,), generator=generator)
+    positions = torch.arange(length + past_length)
+    if config.num_kv_heads == config.num_heads:  # as the embedded family counts them
+        positions = torch.stack((positions, positions + 9)).repeat_interleave(config.num_heads // 2, dim=0)
+    past: KeyValues | None = None
+    if past_length:
+        _, past = model(ids[None, :past_length].to(device), positions[..., :past_length].to(device)[None])
+    wanted = torch.arange(0, length, 2)
+    choice = make_choice(len(wanted), seed)
+    made = Pass(ids[past_length:], positions[..., past_length:], wanted, past=past, choice=choice)
+    return replace(made, **changes)  # type: ignore[arg-type]
+
+
+def assert_same(found: Result, expected: Result) -> None:
+    torch.testing.assert_close(found.hidden, expected.hidden, rtol=1e-3, atol=1e-3)
+    assert (found.own is None) == (expected.own is None)
+    for ours, theirs in zip(found.own or (), expected.own or (), strict=True):
+        for one, other in zip(ours, theirs, strict=True):
+            torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-3)
+    assert (found.chosen is None) == (expected.chosen is None)
+    if found.chosen is not None and expected.chosen is not None:
+        assert torch.equal(found.chosen.ids, expected.chosen.ids)
+        for name in ("confidence", "entropy", "margin"):
+            torch.testing.assert_close(
+                getattr(found.chosen, name), getattr(expected.chosen, name), rtol=1e-3, atol=1e-4
+            )
+
+
+def passes_of(model: Transformer) -> list[Pass]:
+    """Every kind: with and without a past, long with both, without a choice, sampled, masked, with keys to keep."""
+    sampled = make_choice(3, 4, temperature=0.7, generator=torch.Generator().manual_seed(1))
+    mask = torch.ones(4, 10, dtype=torch.bool).tril(diagonal=6)
+    return [
+        make_pass(model, 4, 7, 0),
+        make_pass(model, 3, 0, 1, keeps=True),
+        make_pass(model, LONG + 1, 0, 2, keeps=True),
+        make_pass(model, LONG, 6, 3),
+        make_pass(model, 6, 4, 4, choice=sampled),
+        make_pass(model, 4, 6, 5, mask=mask),
+        make_pass(model, 2, 3, 6, choice=None),
+    ]
+
+
+@pytest.mark.parametrize("config", [QWEN_LIKE, EMBEDDED_LIKE], ids=["qwen", "embedded"])
+def test_passes_agree_with_torch(config: TransformerConfig, device: torch.device) -> None:
+    model = draw(config, device)
+    operators = TorchOperators(device, torch.float32)
+    expected = run_packed(model, passes_of(model), operators)
+    runner = FusedRunner(model, operators)
+    for found, theirs in zip(runner.run(passes_of(model)), expected, strict=True):
+        assert_same(found, theirs)
+    key = model.blocks[0].attention.k.weight  # type: ignore[union-attr]
+    assert isinstance(key, torch.Tensor) and key.untyped_storage().nbytes() > key.nbytes, "shared, not copied"
+
+
+def test_a_pass_has_the_same_bits_alone(device: torch.device) -> None:
+    model = draw(ONE_LAYER, device)
+    runner = FusedRunner(model, TorchOperators(device, torch.float32))
+    passes = [make_pass(model, 4, 7, 0), make_pass(model, 3, 0, 1), make_pass(model, LONG, 6, 3)]
+    for result, step in zip(runner.run(passes), passes, strict=True):
+        (alone,) = runner.run([step])
+        assert torch.equal(alone.hidden, result.hidden)
+        assert alone.chosen is not None and result.chosen is not None
+        assert torch.equal(alone.chosen.confidence, result.chosen.confidence)
+
+
+def test_steps_follow_each_other_on_the_same_memory(device: torch.device) -> None:
+    """Results of a step stay as they are when the next one runs, and a longer past finds room."""
+    model = draw(ONE_LAYER, device)
+    operators = TorchOperators(device, torch.float32)
+    runner = FusedRunner(model, operators)
+    steps = [[make_pass(model, 4, past, seed, keeps=True)] for seed, past in enumerate((5, 30, 0))]
+    found = [runner.run(step)[0] for step in steps]
+    for result, step in zip(found, steps, strict=True):
+        assert_same(result, run_packed(model, step, operators)[0])
+    runner.free_memory()
+    assert_same(runner.run(steps[1])[0], found[1])
+
+
+def test_more_rows_and_rules_than_one_step_holds(device: torch.device, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fused_runner, "MAX_RULES", 6)
+    model = draw(ONE_LAYER, device)
+    operators = TorchOperators(device, torch.float32)
+    passes = [make_pass(model, length, 3, length) for length in (5, 6, 8)]
+    runner = FusedRunner(model, operators)
+    for found, theirs in zip(runner.run(passes), run_packed(model, passes, operators), strict=True):
+        assert_same(found, theirs)
+
+
+def test_a_past_is_copied_once_for_as_long_as_it_is_the_same(
+    device: torch.device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copies: list[int] = []
+    copy = Pool._copy
+    monkeypatch.setattr(Pool, "_copy", lambda self, past: (copies.append(1), copy(self, past))[1])
+    model = draw(ONE_LAYER, device)
+    runner = FusedRunner(model, TorchOperators(device, torch.float32))
+    step = make_pass(model, 2, 6, 0)
+    for _ in range(3):
+        runner.run([step])
+    assert len(copies) == 1
+
+
+def test_the_check_tells_right_from_wrong(device: torch.device) -> None:
+    model = draw(ONE_LAYER, device)
+    runner = FusedRunner(model, TorchOperators(device, torch.float32))
+    runner.check()
+    model.final_norm.weight = torch.nn.Parameter(-model.final_norm.weight, requires_grad=False)  # type: ignore[operator]
+    with pytest.raises(OperatorsError, match="differ from torch's"):
+        runner.check()
+
+
+def test_what_is_not_computed_is_said() -> None:
+    assert why_not_fused(QWEN_LIKE) is None
+    assert why_not_fused(replace(QWEN_LIKE, rope_dim=8)) == "it rotates a part of each head"
+    assert why_not_fused(replace(QWEN_LIKE, moe=MoEConfig(4, 2, 8))) == "it is a mixture of experts"
+    with pytest.raises(OperatorsError, match="divisible by 128"):
+        FusedRunner(Transformer(QWEN_LIKE), TorchOperators(torch.device("cpu"), torch.float32), "fp8")
