@@ -81,6 +81,7 @@ class EngineClient:
         self._models: tuple[ModelInfo, ...] = ()
         try:
             self._http = _open_pool(endpoint)
+            self._infill_url = self._http.build_request("POST", "/v1/infill").url  # httpx would put it together anew
         except (ValueError, httpx.InvalidURL):
             raise MidfillError("engine_unreachable", f"{endpoint} is not the address of an engine") from None
 
@@ -142,7 +143,7 @@ class EngineClient:
         headers = {"content-type": "application/json", "accept": "text/event-stream", "cache-control": "no-store"}
         with (
             self._failures(),
-            self._http.stream("POST", "/v1/infill", content=body.encode(), headers=headers) as response,
+            self._http.stream("POST", self._infill_url, content=body.encode(), headers=headers) as response,
         ):
             if response.is_error:
                 response.read()

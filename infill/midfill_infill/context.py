@@ -158,10 +158,12 @@ def _keep_lines(document: Document, holes: Sequence[Hole], stretches: Sequence[_
 
 def _keep_nearest(queues: list[_Queue], budget: _Budget) -> None:
     """Shows lines of all queues in step with their weights, until each has ended or met a line that does not fit."""
-    while queues:
+    while len(queues) > 1:
         queue = min(queues, key=lambda queue: queue.used / queue.weight)
         if not queue.advance(budget):
             queues.remove(queue)
+    while queues and queues[0].advance(budget):
+        pass
 
 
 def _cut(document: Document, holes: Sequence[Hole]) -> list[_Stretch]:

@@ -25,24 +25,29 @@ SECRETS: Final = (
 _SECRETS: Final = GitIgnoreSpec.from_lines(SECRETS)
 
 
-def find_exclusion(path: Path, listed: Sequence[str] = ()) -> str | None:
+Stamps = dict[str, tuple[int, ...]]
+"""Of each folder, the times of all files that have a say in what git ignores there."""
+
+
+def find_exclusion(path: Path, listed: Sequence[str] = (), stamps: Stamps | None = None) -> str | None:
     """Why `path` is left out, as a phrase; None where it is not. `listed` are patterns of the user, relative to any
     folder above. What git ignores is read from `.git/info/exclude` and every `.gitignore` up to the repository's root.
+    Calls that share `stamps`, empty at first, look at each folder once.
     """
     path = path.absolute()
-    return _find_exclusion(path, tuple(listed), _stamp(str(path)))
+    return _find_exclusion(path, tuple(listed), _stamp(os.path.dirname(path), {} if stamps is None else stamps))
 
 
-def _stamp(path: str) -> tuple[int, ...]:
+def _stamp(folder: str, stamps: Stamps) -> tuple[int, ...]:
     """What changes whenever git's answer may: the times of all files that have a say, up to the repository's root."""
-    stamps = []
-    while (folder := os.path.dirname(path)) != path:
-        stamps += [_time_ns(f"{folder}/.gitignore"), _time_ns(f"{folder}/.git")]
-        if stamps[-1] >= 0:
-            stamps.append(_time_ns(f"{folder}/.git/info/exclude"))
-            break
-        path = folder
-    return tuple(stamps)
+    if folder not in stamps:
+        own = _time_ns(f"{folder}/.gitignore"), _time_ns(f"{folder}/.git")
+        above = os.path.dirname(folder)
+        if own[1] >= 0:
+            stamps[folder] = *own, _time_ns(f"{folder}/.git/info/exclude")
+        else:
+            stamps[folder] = own + (_stamp(above, stamps) if above != folder else ())
+    return stamps[folder]
 
 
 def _time_ns(path: str) -> int:

@@ -2,6 +2,7 @@
 
 import difflib
 import re
+from operator import attrgetter
 
 from midfill_infill.bodies import body_hole, is_stub
 from midfill_infill.broken import find_functions
@@ -91,7 +92,7 @@ def body_at(document: Document, byte: int) -> Hole:
         lines = document.source_lines
         position = document.to_source(byte)
         position = max(position, lines.first_char(lines.at(position)))
-        for function in sorted(find_functions(document), key=lambda function: (-function.start, -function.head)):
+        for function in sorted(find_functions(document), key=attrgetter("start", "head"), reverse=True):
             if _holds(document, lines, function, position):
                 return body_hole(document, function)
     line = document.lines.at(byte)

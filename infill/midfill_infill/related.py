@@ -4,7 +4,7 @@ import math
 import re
 import threading
 from collections import OrderedDict, defaultdict
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from heapq import nlargest
@@ -69,7 +69,9 @@ class Ring:
         with self._lock:
             num_chunks = sum(len(held) for other, (_, held) in self._files.items() if other != name)
             for word in dict.fromkeys(_IDENTIFIER.findall(near)):
-                holders = [chunk for chunk in self._holders.get(word, ()) if chunk.name != name]
+                holders: Collection[Chunk] = self._holders.get(word, ())
+                if name in self._files:
+                    holders = [chunk for chunk in holders if chunk.name != name]
                 rarity = math.log(1 + num_chunks / len(holders)) if holders else 0.0
                 for chunk in holders:
                     scores[chunk] += rarity

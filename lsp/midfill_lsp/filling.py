@@ -130,9 +130,9 @@ class FillJob:
                 if isinstance(event, Filled):
                     return event
                 latest = event if event.step else latest
-                tell(progress.step, event.step, event.num_steps, sum(hole.masked for hole in event.holes))
                 if previews.is_due():
                     tell(self._preview, previews, event)
+                tell(progress.step, event.step, event.num_steps, sum(hole.masked for hole in event.holes))
                 if latest and self._finish.is_set():
                     return finish(document, holes, latest)
         raise AssertionError("a fill ends with Filled or an error")

@@ -238,11 +238,11 @@ class Fills:
         starts = own.text.line_starts if own else [0]
         middle = starts[min(line, len(starts) - 1)]
         near = own.source[max(0, middle - NEAR_CHARS) : middle + NEAR_CHARS] if own else ""
-        exclude = settings.exclude
+        exclude, stamps = settings.exclude, exclusions.Stamps()
 
         def pick() -> tuple[str, ...]:
             for name, version, source, path in texts:
-                if path is None or not exclusions.find_exclusion(path, exclude):
+                if path is None or not exclusions.find_exclusion(path, exclude, stamps):
                     self._ring.put(name, version, source)
             return self._ring.pick(uri, near)
 

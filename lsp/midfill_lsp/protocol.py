@@ -54,6 +54,13 @@ class MidfillProtocol(LanguageServerProtocol):
             raise JsonRpcInvalidParams(f"The command {params.command} is not known; known are {known}.")
         return await handler(params)
 
+    def notify(self, method: str, params: Any = None) -> None:
+        """What is JSON already is sent as it is: pygls' converter takes 0.2 ms for a preview and changes nothing."""
+        if isinstance(params, dict):
+            self._send_data({"jsonrpc": self.VERSION, "method": method, "params": params})
+        else:
+            super().notify(method, params)
+
     def structure_message(self, data: dict[str, Any]) -> Any:
         if "id" in data and str(data.get("method", "")).startswith(OWN_METHODS):
             return RawRequest(data["id"], data["method"], data["params"], data["jsonrpc"])

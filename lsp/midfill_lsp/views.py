@@ -75,10 +75,13 @@ def read_ahead(view: View) -> None:
     """Works out what a fill will ask of a document; `infill` remembers it. For a worker thread."""
     with suppress(MidfillError):
         document = view.read()
+        view.text.position(0)
+        view.text.offset_of_byte(0)
         find_functions(document)
         find_indent_unit(document.lines)
 
 
+@lru_cache(maxsize=256)
 def find_path(uri: str) -> Path | None:
     """The file that a document, or the notebook of a cell, is kept in."""
     scheme, _, rest = uri.partition(":")

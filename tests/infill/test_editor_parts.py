@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from midfill_infill.context import build_segments
 from midfill_infill.document import Document
-from midfill_infill.exclusions import find_exclusion
+from midfill_infill.exclusions import Stamps, find_exclusion
 from midfill_infill.fill import HolePreview, Options, Preview, _put_before, _request, finish
 from midfill_infill.holes import body_named
 from midfill_infill.related import CHUNK_LINES, MAX_FILES, Ring
@@ -54,6 +54,9 @@ def test_what_git_ignores(tmp_path: Path) -> None:
     assert [name for name in ignored if find_exclusion(root / name) != "git ignores it"] == []
     assert [name for name in taken if find_exclusion(root / name) is not None] == []
     assert find_exclusion(tmp_path / "build/a.py") is None
+    stamps = Stamps()
+    for name in [*ignored, *taken]:
+        assert find_exclusion(root / name, (), stamps) == find_exclusion(root / name)
 
 
 def test_related_text_shares_rare_names() -> None:
