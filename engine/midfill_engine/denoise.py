@@ -267,7 +267,7 @@ def count_bytes(runtime: Runtime, plan: Plan, num_rows: int) -> int:
     guided = 0
     if runtime.guide is not None and plan.sampler().needs_guide:
         guided = len(filled) * runtime.guide.count_bytes(num_context + max(filled))
-    return guided + kept + states + scores
+    return int(guided + kept + states + scores)
 
 
 def encode_context(

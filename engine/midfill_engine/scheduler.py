@@ -16,11 +16,10 @@ from typing import Any, Final
 from midfill_engine.errors import RequestError
 from midfill_engine.metrics import Metrics
 from midfill_engine.wire import ErrorCode, InfillRequest, InfillResponse, StepEvent
-from midfill_engine.work import Claim, Fill, Work
+from midfill_engine.work import MAX_ROWS, Claim, Fill, Work
 
 MAX_REQUESTS: Final = 32
 MAX_ACTIVE: Final = 8  # fills that take part in a forward; the others wait for their turn
-MAX_ROWS: Final = 8192  # of one forward
 MAX_BYTES: Final = 2**33  # that all fills together may claim, where nobody measured the device
 MAX_RETRY_AFTER_S: Final = 30
 
@@ -291,6 +290,7 @@ class Scheduler:
 
 
 def is_out_of_memory(error: Exception) -> bool:
-    """Of the GPU (torch.OutOfMemoryError), of Python, or of torch's CPU allocator, which raises a bare RuntimeError."""
+    """Of torch on a GPU, of Python, or of what raises a bare RuntimeError: torch on a CPU or on Apple's GPU, cuBLAS."""
     is_named = isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
-    return is_named or (isinstance(error, RuntimeError) and "can't allocate memory" in str(error))
+    signs = ("can't allocate memory", "out of memory", "CUBLAS_STATUS_ALLOC_FAILED")
+    return is_named or (isinstance(error, RuntimeError) and any(sign in str(error) for sign in signs))

@@ -2,9 +2,11 @@
 
 from collections.abc import Generator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from midfill_engine.wire import InfillResponse, StepEvent
+
+MAX_ROWS: Final = 8192  # of one forward
 
 
 @dataclass(frozen=True)

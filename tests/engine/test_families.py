@@ -28,7 +28,7 @@ from midfill_engine.samplers import SAMPLERS, Decision, StepState
 from midfill_engine.samplers.threshold import Threshold
 from midfill_engine.shift import ShiftTest, measure_shift, warn_of_shift
 from midfill_engine.wire import InfillRequest, TextSegment
-from midfill_engine.work import Work
+from midfill_engine.work import Claim, Work
 
 sys.path.insert(0, str(Path(__file__).parent.parent.parent / "engine/bench"))
 import parity  # type: ignore[import-not-found]
@@ -148,6 +148,44 @@ def test_d2f_opens_a_block_when_a_tenth_of_the_one_before_is_settled(
             answer = runtime.run(item.passes) if isinstance(item, Work) else None
             asked += [len(step.wanted) for step in item.passes] if isinstance(item, Work) else []
     assert asked[:3] == ([16, 15, 30] if sampler == "pipeline" else [16, 15, 14])
+
+
+def works_of(runtime: Runtime, request: InfillRequest, lengths: str | None = None) -> tuple[int, list[Work], list[Any]]:
+    """The memory that a fill claims, all that it asks for, and its answer's holes."""
+    fill, works, claimed, answer = open_fill(runtime, request, lengths=lengths), list[Work](), 0, None
+    while True:
+        try:
+            item = fill.send(answer)
+        except StopIteration as stop:
+            return claimed, works, stop.value.holes
+        answer = runtime.run(item.passes) if isinstance(item, Work) else None
+        works += [item] if isinstance(item, Work) else []
+        claimed += item.num_bytes if isinstance(item, Claim) else 0
+
+
+@pytest.mark.parametrize("lengths", ["fixed", "calibrated", "candidates"])
+@pytest.mark.parametrize("n", [1, 3])
+def test_what_a_fill_claims_is_enough_for_its_largest_forward(
+    lengths: str, n: int, open_family: Callable[[str], Runtime]
+) -> None:
+    """States of all rows, the context's among them, on every canvas and for every alternative."""
+    runtime = open_family("llada")
+    segments = [{"text": "x = 1\n" * 40}, {"hole": {"max_tokens": 12}}, {"text": "y\n"}]
+    request = InfillRequest.model_validate({"segments": segments, "n": n, "steps": 1})
+    claimed, works, _ = works_of(runtime, request, lengths)
+    shape = runtime.loaded.config.transformer
+    assert claimed >= max(work.num_rows for work in works) * 4 * (8 * shape.dim + 2 * shape.mlp_dim)
+
+
+def test_many_canvases_take_several_forwards_with_the_same_end(
+    open_family: Callable[[str], Runtime], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runtime = open_family("llada")
+    _, whole, holes = works_of(runtime, ask(n=3))
+    monkeypatch.setattr("midfill_engine.denoise.MAX_ROWS", 100)
+    _, parts, same = works_of(runtime, ask(n=3))
+    assert max(work.num_rows for work in parts) <= 100 < max(work.num_rows for work in whole)
+    assert len(parts) > len(whole) and same == holes
 
 
 def test_d2f_reads_the_suffix_before_the_prefix_and_behind_bos(open_family: Callable[[str], Runtime]) -> None:

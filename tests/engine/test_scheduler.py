@@ -129,6 +129,8 @@ def failing(error: Exception) -> Fill:
         (OutOfMemoryError("CUDA out of memory"), ErrorCode.OUT_OF_MEMORY, True),
         (MemoryError(), ErrorCode.OUT_OF_MEMORY, True),
         (RuntimeError("DefaultCPUAllocator: can't allocate memory"), ErrorCode.OUT_OF_MEMORY, True),
+        (RuntimeError("MPS backend out of memory (MPS allocated: 9.05 GB)"), ErrorCode.OUT_OF_MEMORY, True),
+        (RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling"), ErrorCode.OUT_OF_MEMORY, True),
         (RequestError(ErrorCode.TOO_LARGE, "too large"), ErrorCode.TOO_LARGE, False),
         (ZeroDivisionError("secret code"), ErrorCode.INTERNAL, False),
     ],

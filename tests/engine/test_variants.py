@@ -13,7 +13,7 @@ from midfill_engine.canvas import decode, merge
 from midfill_engine.lengths import LENGTHS, HoleNeed, Lengths, LengthScores
 from midfill_engine.models.registry import FAMILIES
 from midfill_engine.registry import UnknownName
-from midfill_engine.samplers import SAMPLERS, Proposals, StepState
+from midfill_engine.samplers import SAMPLERS, Proposals, StepState, find_sampler
 from midfill_engine.vocabulary import Vocabulary
 
 
@@ -177,6 +177,11 @@ def test_a_pipeline_begins_a_block_when_the_one_before_is_under_way() -> None:
     begun = state(confidence, [[1] * 40], 1, 99, 0.8)
     assert SAMPLERS.find("pipeline")().decide(begun).settle.nonzero()[:, 1].max() == 15
     later = state(confidence, [[0] * 2 + [1] * 38], 2, 99, 0.8)
+    assert [find_sampler(name)().reach(later.masked) for name in ("pipeline", "guided:pipeline", "threshold")] == [
+        32,
+        32,
+        0,
+    ]
     assert SAMPLERS.find("pipeline")().decide(later).settle.nonzero()[:, 1].max() == 31
 
 

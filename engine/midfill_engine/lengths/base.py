@@ -41,13 +41,16 @@ class LengthPolicy(Protocol):
 
     `chooses`: a canvas is as long as the text is thought to be, not as long as it may be.
     With `removes` deletions leave the canvas at once. A policy that returns several canvases has all of them filled,
-    and the surest fill wins.
+    and the surest fill wins. `tries` are the lengths that stand side by side in a search, `fills` those that are
+    filled so; both are empty where there is one.
     """
 
     may_delete: bool
     may_expand: bool
     chooses: bool
     removes: bool
+    tries: tuple[int, ...]
+    fills: tuple[int, ...]
 
     def search(self, needs: list[HoleNeed], scores: LengthScores | None) -> LengthSearch:
         """Returns canvases with at least 1 position for every masked stretch of every hole."""

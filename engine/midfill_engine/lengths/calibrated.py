@@ -23,6 +23,8 @@ class Calibrated:
     may_expand = False
     chooses = True
     removes = False
+    tries: tuple[int, ...] = GRID
+    fills: tuple[int, ...] = ()
 
     def search(self, needs: list[HoleNeed], scores: LengthScores | None) -> LengthSearch:
         found: list[dict[int, float]] = [{} for _ in needs]

@@ -12,6 +12,8 @@ class Candidates:
     may_expand = False
     chooses = True
     removes = False
+    tries: tuple[int, ...] = ()
+    fills: tuple[int, ...] = TOTALS
 
     def search(self, needs: list[HoleNeed], scores: LengthScores | None) -> LengthSearch:
         yield from ()

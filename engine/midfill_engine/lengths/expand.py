@@ -15,6 +15,8 @@ class Expand:
     may_expand = True
     chooses = True
     removes = True
+    tries: tuple[int, ...] = ()
+    fills: tuple[int, ...] = ()
 
     def search(self, needs: list[HoleNeed], scores: LengthScores | None) -> LengthSearch:
         yield from ()

@@ -12,6 +12,8 @@ class Fixed:
     may_expand = False
     chooses = False
     removes = False
+    tries: tuple[int, ...] = ()
+    fills: tuple[int, ...] = ()
 
     def search(self, needs: list[HoleNeed], scores: LengthScores | None) -> LengthSearch:
         yield from ()

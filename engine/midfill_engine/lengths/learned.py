@@ -17,6 +17,8 @@ class Learned:
     may_expand = False
     chooses = True
     removes = False
+    tries: tuple[int, ...] = ()
+    fills: tuple[int, ...] = ()
 
     def search(self, needs: list[HoleNeed], scores: LengthScores | None) -> LengthSearch:
         yield from ()

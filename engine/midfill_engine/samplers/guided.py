@@ -37,5 +37,8 @@ class Guided(Sampler):
             return decision
         return Decision(decision.settle | state.proposals.agreed & state.masked, decision.remask)
 
+    def reach(self, masked: Tensor) -> int:
+        return self.inner.reach(masked)
+
     def move(self, order: list[int | None]) -> None:
         self.inner.move(order)
