@@ -2,8 +2,8 @@
 
     PYTHONPATH=engine:kernels python -m bench.run [--folder engine/bench/results]
 
-With a GPU: operators, then steps and fills of the three shapes, then fills through the engine. Without: the embedded model. Files are named by date,
-device and bench; steps are drawn too.
+With a GPU: operators, steps and fills of the three shapes, fills through the engine. Without: the embedded model. Files
+are named by date, device and bench; steps are drawn too.
 """
 
 import re

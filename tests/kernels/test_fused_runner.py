@@ -145,6 +145,16 @@ def test_more_rows_and_rules_than_one_step_holds(device: torch.device, monkeypat
         assert_same(found, theirs)
 
 
+def test_a_pass_of_too_many_rules_is_computed_all_the_same(
+    device: torch.device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fused_runner, "MAX_RULES", 2)
+    model = draw(ONE_LAYER, device)
+    operators = TorchOperators(device, torch.float32)
+    step = make_pass(model, 6, 3, 0)
+    assert_same(FusedRunner(model, operators).run([step])[0], run_packed(model, [step], operators)[0])
+
+
 def test_a_past_is_copied_once_for_as_long_as_it_is_the_same(
     device: torch.device, monkeypatch: pytest.MonkeyPatch
 ) -> None:

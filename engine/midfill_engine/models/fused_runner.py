@@ -59,8 +59,8 @@ def check_widths(config: TransformerConfig, precision: Precision) -> None:
 class FusedRunner:
     """Answers passes as `run_packed` does. Weights in a narrow `precision` are held beside the plain ones.
 
-    Passes with masks of their own go to `run_packed`, and choices that need all scores (samples, mixtures) to its head.
-    Raises OperatorsError for sizes that the precision does not allow.
+    Passes with masks of their own or very many rules go to `run_packed`, and choices that need all scores (samples,
+    mixtures) to its head. Raises OperatorsError for sizes that the precision does not allow.
     """
 
     def __init__(self, transformer: Transformer, operators: Operators, precision: Precision = "bf16") -> None:
@@ -74,15 +74,15 @@ class FusedRunner:
     def run(self, passes: list[Pass]) -> list[Result]:
         """Every pass's result, in order."""
         found: dict[int, Result] = {}
-        masked = [index for index, step in enumerate(passes) if step.mask is not None]
-        if masked:
-            theirs = run_packed(self._transformer, [passes[index] for index in masked], self._operators)
-            found |= dict(zip(masked, theirs, strict=True))
+        special = [index for index, step in enumerate(passes) if is_special(step)]
+        if special:
+            theirs = run_packed(self._transformer, [passes[index] for index in special], self._operators)
+            found |= dict(zip(special, theirs, strict=True))
         short: list[int] = []
         for index, step in enumerate(passes):
-            if step.mask is None and len(step.ids) >= LONG_ROWS:
+            if index not in found and len(step.ids) >= LONG_ROWS:
                 found[index] = self._run_long(step)
-            elif step.mask is None:
+            elif index not in found:
                 short.append(index)
         for group in self._group(passes, short):
             found |= dict(zip(group, self._run_short([passes[index] for index in group]), strict=True))
@@ -126,14 +126,14 @@ class FusedRunner:
         model, device, num_rows = self._pool.model, self._tables.device, len(step.ids)
         ids, slots = step.ids.to(device), torch.arange(num_rows, device=device)
         positions = step.positions.view(-1, num_rows).to(device)
+        own = new_own(model, num_rows, num_layers=model.shape.num_layers if step.keeps else 1)
         if step.past is None:
-            own = new_own(model, num_rows, device)
-            states = replace(model, cache=split_cache(own)).encode(ids, positions, [num_rows], slots)
+            cache = split_cache(own) * (model.shape.num_layers // len(own))
+            states = replace(model, cache=cache).encode(ids, positions, [num_rows], slots)
         else:
             heads = model.shape.heads
             sequence = GapSequence(num_rows, start, length_of(step.past))
             schedule = schedule_gaps([sequence], (heads.query, heads.key_value), device)
-            own = new_own(model, num_rows, device)
             tables = rotary_tables(positions, heads.width, model.shape.rope_base)
             states = widen(model.hidden(ids, Rows(tables, schedule, own, slots)), own.dtype)
         kept = keep_rows(own, slice(0, num_rows)) if step.keeps else None
@@ -185,8 +185,10 @@ class FusedRunner:
         return self._choose_from_scores(passes, results)
 
     def _open_step(self, bucket: int, num_tables: int, schedule: GapSchedule) -> "Step":
+        if any(step.model is not self._pool.model for step in self._steps.values()):
+            self._steps.clear()  # they would keep the old pool in memory
         known = self._steps.get((bucket, num_tables))
-        if known is None or known.model is not self._pool.model or not known.holds(schedule):
+        if known is None or not known.holds(schedule):
             known = Step(self._pool.model, bucket, num_tables, schedule, self._tables.num_tokens)
             self._steps[bucket, num_tables] = known
         return known
@@ -295,7 +297,7 @@ class Step:
         self.rows = Rows(
             (tables[0], tables[1]),
             with_room(schedule, device),
-            new_own(model, bucket, device),
+            new_own(model, bucket, model.shape.num_layers),
             torch.arange(bucket, device=device),
         )
         self._graph: torch.cuda.CUDAGraph | None = None
@@ -379,6 +381,11 @@ def is_plain(choice: Choice) -> bool:
     return choice.temperature == 0 and choice.top_p >= 1 and all(part is None for part in parts)
 
 
+def is_special(step: Pass) -> bool:
+    """Whether a pass is beyond the fused step."""
+    return step.mask is not None or count_rules(step) >= MAX_RULES
+
+
 def codes_of(choice: Choice) -> Tensor:
     """[M]: a number for each row's set of tokens: its rule, and a bit for each barred token that it may not take."""
     codes = choice.rule_of << len(choice.barred)
@@ -404,9 +411,10 @@ def join_positions(positions: Sequence[Tensor], num_rows: int) -> Tensor:
     return torch.nn.functional.pad(joined, (0, num_rows - joined.shape[1]))
 
 
-def new_own(model: FusedModel, num_rows: int, device: torch.device) -> Tensor:
-    heads, size = model.shape.heads, (model.shape.num_layers, 2, num_rows)
-    return torch.zeros(*size, heads.key_value, heads.width, dtype=model.embedding.dtype, device=device)
+def new_own(model: FusedModel, num_rows: int, num_layers: int) -> Tensor:
+    """Room for the keys and values of a step's own rows, [num_layers, 2, num_rows, K, E]."""
+    heads, like = model.shape.heads, model.embedding
+    return torch.zeros(num_layers, 2, num_rows, heads.key_value, heads.width, dtype=like.dtype, device=like.device)
 
 
 def keep_rows(own: Tensor, span: slice) -> KeyValues:
