@@ -32,6 +32,7 @@ from midfill_engine.wire import InfillRequest
 
 RANDOM_FAMILIES: Final = ("llada", "dream", "dreamon", "sdar")
 DIAL: Final = (0.0, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0)
+NEARLY_ONE_A_STEP: Final = 0.9
 MAX_CHARACTERS: Final = 160  # of a gap
 Tasks = Annotated[list[Path], typer.Option(help="JSON lines, maybe gzipped, with prefix, middle, suffix; repeat.")]
 NumTasks = Annotated[int, typer.Option(min=1, help="Of every file.")]
@@ -75,7 +76,7 @@ def samplers(tasks: Tasks, num_tasks: NumTasks = 60) -> None:
 
 
 def sampler_row(name: str, embedded: Counting, drawn: list[Task], families: list[Counting]) -> tuple[str, ...]:
-    cost = measure(embedded, drawn, sampler=name, is_oracle=True, rates=True)
+    cost = measure(embedded, drawn, sampler=name, quality=NEARLY_ONE_A_STEP, is_oracle=True, rates=True)
     return (
         name,
         f"{cost.forwards_per_token:.2f}",

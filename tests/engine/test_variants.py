@@ -177,11 +177,8 @@ def test_a_pipeline_begins_a_block_when_the_one_before_is_under_way() -> None:
     begun = state(confidence, [[1] * 40], 1, 99, 0.8)
     assert SAMPLERS.find("pipeline")().decide(begun).settle.nonzero()[:, 1].max() == 15
     later = state(confidence, [[0] * 2 + [1] * 38], 2, 99, 0.8)
-    assert [find_sampler(name)().reach(later.masked) for name in ("pipeline", "guided:pipeline", "threshold")] == [
-        32,
-        32,
-        0,
-    ]
+    names = ("pipeline", "guided:pipeline", "threshold")
+    assert [find_sampler(name)().reach(later.masked) for name in names] == [32, 32, 0]
     assert SAMPLERS.find("pipeline")().decide(later).settle.nonzero()[:, 1].max() == 31
 
 
