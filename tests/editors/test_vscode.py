@@ -93,6 +93,20 @@ def test_the_layout_of_previews_and_weak_tokens() -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+@pytest.mark.parametrize("num_fills", [100, pytest.param(20_000, marks=[pytest.mark.soak, pytest.mark.timeout(3600)])])
+def test_no_fill_in_the_buffer_loses_a_text(num_fills: int, tmp_path: Path) -> None:
+    esbuild = EXTENSION / "node_modules" / ".bin" / "esbuild"
+    if not esbuild.exists():
+        pytest.skip("no esbuild here: `make editors` installs it")
+    built, test = tmp_path / "buffer.test.mjs", EXTENSION / "test"
+    bundle = [str(esbuild), str(test / "buffer.test.ts"), "--bundle", "--platform=node", "--format=esm"]
+    bundle += [f"--alias:vscode={test / 'fake-vscode.ts'}", f"--outfile={built}", "--log-level=error"]
+    subprocess.run(bundle, check=True, timeout=60)
+    command = ["node", "--test", str(built)]
+    done = subprocess.run(command, env={**os.environ, "RUNS": str(num_fills)}, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 def missing() -> str:
     if not (CODE_SERVER / "installed").exists():
         return "no code-server in .venv: `make editors` installs it"

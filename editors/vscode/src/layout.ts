@@ -8,8 +8,10 @@ export interface PreviewHole { range: Range; text: string; settled: Span[]; mask
 export interface HoleFill { range: Range; text: string; tokens: Span[]; confidence: number[] }
 /** What a line shows: a beginning that is settled, and the rest, of which most may be unlikely. */
 export interface ShownLine { line: number; settled: string; rest: string; isFaint: boolean }
-/** A part of a text: `old` stands at `start`, `now` is shown in its place. Ascending where there are several. */
-export interface Region { start: number; old: string; now: string }
+/** A part of a text, `old` at offset `start`, in whose place `now` is shown, at present at offset `at`. */
+export interface Region { start: number; old: string; at: number; now: string }
+/** `length` characters at `offset` became `text`. */
+export interface Change { rangeOffset: number; rangeLength: number; text: string }
 export interface Edit { range: Range; newText: string }
 
 const WEAK_SHARE = 0.1;
@@ -65,37 +67,25 @@ function overlap(one: Span, other: Span): number {
   return Math.max(0, Math.min(one[1], other[1]) - Math.max(one[0], other[0]));
 }
 
-/** `text` with what its regions show. */
-export function showRegions(text: string, regions: Region[]): string {
-  return regions.reduceRight((shown, { start, old, now }) => shown.slice(0, start) + now + shown.slice(start + old.length), text);
-}
-
-/** Where the regions are in `actual`, the text that shows them after any edit; undefined where it changed one of them. */
-export function placeRegions(text: string, regions: Region[], actual: string): Span[] | undefined {
-  const shown = showRegions(text, regions);
-  const shorter = Math.min(shown.length, actual.length);
-  const count = (isSame: (index: number) => boolean, most: number) => {
-    let index = 0;
-    while (index < most && isSame(index)) index++;
-    return index;
-  };
-  const head = count((index) => shown[index] === actual[index], shorter);
-  const tail = count((index) => shown.at(-1 - index) === actual.at(-1 - index), shorter);
-  // Where what was typed is what stood there anyway, the edit may be taken for one further left.
-  return place(regions, head, shown.length - Math.min(tail, shorter - head), actual.length - shown.length)
-    ?? place(regions, Math.min(head, shorter - tail), shown.length - tail, actual.length - shown.length);
-}
-
-/** Where they are when from `start` to `end` something was replaced by what is `grown` longer. */
-function place(regions: Region[], start: number, end: number, grown: number): Span[] | undefined {
-  let shift = 0;
-  const places = regions.map((region): Span => {
-    const from = region.start + shift;
-    shift += region.now.length - region.old.length;
-    return [from, from + region.now.length];
+/** The regions with other texts in them. */
+export function rewrite(regions: Region[], texts: string[]): Region[] {
+  let grown = 0;
+  return regions.map((region, index) => {
+    const at = region.at + grown;
+    grown += texts[index].length - region.now.length;
+    return { ...region, at, now: texts[index] };
   });
-  if (places.some(([from, to]) => start < to && end > from)) return undefined;
-  return places.map(([from, to]) => (end <= from ? [from + grown, to + grown] : [from, to]));
+}
+
+/** The regions after changes made at once by somebody else; undefined where one of these reaches into a region. */
+export function follow(regions: Region[], changes: readonly Change[]): Region[] | undefined {
+  const isInside = ({ at, now }: Region) => changes.some((change) =>
+    change.rangeOffset < at + now.length && change.rangeOffset + change.rangeLength > at);
+  if (regions.some(isInside)) return undefined;
+  return regions.map((region) => {
+    const before = changes.filter((change) => change.rangeOffset + change.rangeLength <= region.at);
+    return { ...region, at: before.reduce((at, change) => at + change.text.length - change.rangeLength, region.at) };
+  });
 }
 
 /** What the regions hold once edits of `text` are made; undefined where one lies outside of them. */
@@ -103,8 +93,8 @@ export function fillRegions(text: string, regions: Region[], edits: Edit[]): str
   const spans = edits.map(({ range, newText }) => ({ from: offsetIn(text, range.start), to: offsetIn(text, range.end), newText }));
   const inside = regions.map(({ start, old }) => spans.filter(({ from, to }) => start <= from && to <= start + old.length));
   if (inside.flat().length !== spans.length) return undefined;
-  return regions.map(({ start, old }, index) =>
-    showRegions(old, inside[index].map(({ from, to, newText }) => ({ start: from - start, old: text.slice(from, to), now: newText }))));
+  return regions.map(({ start, old }, index) => inside[index].reduceRight(
+    (filled, { from, to, newText }) => filled.slice(0, from - start) + newText + filled.slice(to - start), old));
 }
 
 /** The offset of a place in a text. */

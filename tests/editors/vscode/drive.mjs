@@ -89,12 +89,12 @@ async function watchPreviews() {
 }
 
 async function start() {
-  await page.goto(url);
-  await page.waitForSelector(".monaco-workbench", { timeout: 60000 });
+  await page.goto(url, { timeout: 90000 });
+  await page.waitForSelector(".monaco-workbench", { timeout: 150000 });
   await until("the extension", async () => {
     const status = await page.textContent(".statusbar");
     return status.includes("Midfill") && !status.includes("Midfill starts");
-  }, 60000);
+  }, 150000);
 }
 
 // Changes the user's settings. A window that is loaded anew has them.
@@ -250,8 +250,11 @@ const scenes = {
       [...document.querySelectorAll(".view-line span span")].some((span) => getComputedStyle(span).opacity < 1)));
     await until("the fill", has(FILL));
     await until("the lenses", async () => (await page.textContent(".editor-group-container.active")).includes("Discard"));
-    await page.keyboard.press("Alt+Enter");
-    await until("no lenses", async () => !(await page.textContent(".editor-group-container.active")).includes("Discard"));
+    await until("no lenses", async () => {
+      await page.keyboard.press("Alt+Enter"); // means another thing until the answer has come
+      await sleep(500);
+      return !(await page.textContent(".editor-group-container.active")).includes("Discard");
+    });
     if ((await text()) !== BUFFER.replace("return b + 1", FILL)) throw new Error(`the fill is not alone:\n${await text()}`);
     await page.keyboard.press("Control+z");
     await until("the old text after one undo", isOld);

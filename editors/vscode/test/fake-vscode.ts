@@ -1,0 +1,136 @@
+// As much of VS Code as buffer.ts needs: a window that has the text, and an extension that hears of changes later.
+
+export class Position { constructor(readonly line: number, readonly character: number) {} }
+export class Range {
+  readonly start: Position;
+  readonly end: Position;
+  constructor(...ends: [Position, Position] | [number, number, number, number]) {
+    [this.start, this.end] = ends.length === 2 ? ends : [new Position(ends[0], ends[1]), new Position(ends[2], ends[3])];
+  }
+}
+export class TextEdit { constructor(readonly range: Range, readonly newText: string) {} }
+export class WorkspaceEdit { edits: TextEdit[] = []; set(_: unknown, edits: TextEdit[]) { this.edits = edits; } }
+export class ThemeColor {}
+export const EndOfLine = { LF: 1, CRLF: 2 };
+export const DecorationRangeBehavior = { OpenOpen: 0 };
+export const Disposable = { from: () => undefined };
+
+interface Change { rangeOffset: number; rangeLength: number; text: string }
+type Listener = (event: { document: FakeDocument; contentChanges: Change[]; waitUntil: (done: Promise<unknown>) => void }) => void;
+const listeners: Listener[] = [];
+const saving: Listener[] = [];
+let hiding = () => {};
+export const window = {
+  visibleTextEditors: [] as FakeEditor[],
+  createTextEditorDecorationType: () => ({}),
+  showWarningMessage: (message: string) => { throw new Error(message); },
+  onDidChangeVisibleTextEditors: (listener: () => void) => { hiding = listener; },
+};
+let shown: FakeDocument;
+export const workspace = {
+  onDidChangeTextDocument: (listener: Listener) => void listeners.push(listener),
+  onWillSaveTextDocument: (listener: Listener) => void saving.push(listener),
+  onDidCloseTextDocument: () => undefined,
+  applyEdit: (edit: WorkspaceEdit) => shown.take(edit.edits, { undoStopBefore: true, undoStopAfter: true }),
+};
+
+/** `text` is what the user sees; the extension knows `heard`. All that the window says comes in order, and late. */
+export class FakeDocument {
+  readonly uri = { scheme: "file", toString: () => "file:///a.py" };
+  readonly eol: number;
+  readonly isDirty = false;
+  readonly isClosed = false;
+  version = 1;
+  undo: string[] = [];
+  private heard: string;
+  private now = 1;
+  private channel: Promise<unknown> = Promise.resolve();
+  private isOpen = false;
+
+  constructor(public text: string) {
+    this.heard = text;
+    this.eol = text.includes("\r\n") ? EndOfLine.CRLF : EndOfLine.LF;
+    shown = this;
+  }
+
+  getText(): string { return this.heard; }
+
+  positionAt(offset: number): Position {
+    const before = this.heard.slice(0, offset).split("\n");
+    return new Position(before.length - 1, before[before.length - 1].length);
+  }
+
+  private offset(place: Position): number {
+    const lines = this.heard.split("\n");
+    return lines.slice(0, place.line).join("\n").length + (place.line ? 1 : 0) + place.character;
+  }
+
+  /** Somebody types. */
+  type(offset: number, typed: string): void {
+    this.undo.push(this.text);
+    this.isOpen = false;
+    this.change([{ rangeOffset: offset, rangeLength: 0, text: typed }]);
+  }
+
+  /** The extension's edit, refused where the window is ahead of it. */
+  async take(edits: TextEdit[], stops: { undoStopBefore: boolean; undoStopAfter: boolean }): Promise<boolean> {
+    const [version, places] = [this.version, edits.map(({ range, newText }) => ({ from: this.offset(range.start), to: this.offset(range.end), newText }))];
+    await later();
+    const isTaken = version === this.now;
+    if (isTaken) {
+      if (stops.undoStopBefore || !this.isOpen) this.undo.push(this.text);
+      this.isOpen = !stops.undoStopAfter;
+      this.change(places.map(({ from, to, newText }) => ({ rangeOffset: from, rangeLength: to - from, text: newText })));
+    }
+    return this.say(() => isTaken);
+  }
+
+  /** Ascending, of the text before them. */
+  private change(changes: Change[]): void {
+    const text = changes.reduceRight((text, { rangeOffset, rangeLength, text: typed }) =>
+      text.slice(0, rangeOffset) + typed + text.slice(rangeOffset + rangeLength), this.text);
+    this.text = text;
+    const version = ++this.now;
+    void this.say(() => {
+      [this.heard, this.version] = [text, version];
+      listeners.forEach((listener) => listener({ document: this, contentChanges: changes.reverse(), waitUntil: () => {} }));
+    });
+  }
+
+  private say<T>(what: () => T): Promise<T> {
+    const said = this.channel.then(later).then(what);
+    this.channel = said.catch(() => undefined);
+    return said;
+  }
+
+  async save(): Promise<string> {
+    const waits: Promise<unknown>[] = [];
+    saving.forEach((listener) => listener({ document: this, contentChanges: [], waitUntil: (done) => void waits.push(done) }));
+    await Promise.all(waits);
+    return this.text;
+  }
+
+  async rest(): Promise<void> {
+    let last;
+    do { last = this.channel; await last; await later(); } while (last !== this.channel);
+  }
+}
+
+export class FakeEditor {
+  constructor(readonly document: FakeDocument) {}
+  setDecorations(): void {}
+  edit(fill: (builder: { replace: (range: Range, text: string) => void }) => void, stops: { undoStopBefore: boolean; undoStopAfter: boolean }): Promise<boolean> {
+    const edits: TextEdit[] = [];
+    fill({ replace: (range, text) => void edits.push(new TextEdit(range, text)) });
+    return this.document.take(edits, stops);
+  }
+}
+
+export function hide(): void {
+  window.visibleTextEditors = [];
+  hiding();
+}
+
+function later(): Promise<void> {
+  return new Promise((done) => setTimeout(done, Math.random() * 2));
+}
