@@ -34,7 +34,7 @@ def test_engine_is_started_once_and_found_again(fake_command: Path) -> None:
 
 
 def test_slow_load_is_waited_for(fake_command: Path, set_plan: SetPlan) -> None:
-    set_plan(load_s=0.3)
+    set_plan(load_s=1.5)
     phrases: list[str] = []
     ensure_engine(EngineSettings(), phrases.append)
     assert phrases[:2] == ["starting the engine", "loading the model"]
