@@ -23,8 +23,9 @@ SOURCE = '# 😀\nimport os\n\n\ndef add(a, b):\n    """Return the sum of a and 
 
 @pytest.fixture(scope="module")
 def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """DreamOn's canvas grows from a few tokens: dozens of steps, about two seconds, so a fill can be met half way."""
     folder = tmp_path_factory.mktemp("checkpoint")
-    command = [sys.executable, "-m", "midfill_engine", "random-checkpoint", str(folder)]
+    command = [sys.executable, "-m", "midfill_engine", "random-checkpoint", "--family", "dreamon", str(folder)]
     subprocess.run(command, env=server_environment(), check=True, timeout=60)
     return folder
 
@@ -85,7 +86,7 @@ async def test_a_killed_engine_is_told_and_the_next_fill_works(start: Start, run
 
 
 async def test_cancel_leaves_engine_and_document_alone(start: Start, runtime: Path, checkpoint: Path) -> None:
-    editor, buffer = await start_real(start, runtime, model=str(checkpoint), maxHoleTokens=512)
+    editor, buffer = await start_real(start, runtime, model=str(checkpoint), maxHoleTokens=512, seed=1)
     fill = asyncio.ensure_future(editor.run(await body_command(editor, buffer), msg_id="fill"))
     while not any("settled" in value.get("message", "") for value in editor.seen.progress):
         await asyncio.sleep(0.005)
