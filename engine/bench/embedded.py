@@ -24,13 +24,13 @@ from rich.table import Table
 
 from bench.ceilings import measure_ceilings
 from bench.measure import MIN_REPEATS, Timing, describe, summarize, time_eager, write_record
-from midfill_engine.denoise import denoise
+from midfill_engine.denoise import denoise, drain
 from midfill_engine.models.choice import Choice
 from midfill_engine.models.embedded import Embedded, lay_out
 from midfill_engine.models.layout import Layout
 from midfill_engine.models.packed import Pass
 from midfill_engine.runtime import Runtime, load_runtime
-from midfill_engine.wire import HoleSegment, HoleSpec, InfillRequest, InfillResponse, TextSegment
+from midfill_engine.wire import HoleSegment, HoleSpec, InfillRequest, TextSegment
 
 LONG_CONTEXT: Final = 1024
 GAP: Final = 64
@@ -195,21 +195,11 @@ def time_fill(runtime: Runtime, context: int, steps: int | None, repeats: int, l
         ],
         steps=steps,
     )
-    answers = [run_fill(runtime, request)]
-    timing = time_eager(lambda: answers.append(run_fill(runtime, request)), runtime.device, repeats)
+    answers = [drain(denoise(runtime, request))]
+    timing = time_eager(lambda: answers.append(drain(denoise(runtime, request))), runtime.device, repeats)
     stats = answers[-1].stats
     assert stats.cached_context, "the context is warm"
     return FillResult(f"{label}: fill", timing, stats.tokens, stats.steps)
-
-
-def run_fill(runtime: Runtime, request: InfillRequest) -> InfillResponse:
-    fill = denoise(runtime, request)
-    while True:
-        try:
-            next(fill)
-        except StopIteration as stop:
-            assert isinstance(stop.value, InfillResponse)
-            return stop.value
 
 
 def write_text(runtime: Runtime, num_tokens: int) -> str:

@@ -9,7 +9,7 @@ but a model likes what is dull; so read it beside the others.
 import gzip
 import json
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from difflib import SequenceMatcher
 from pathlib import Path
@@ -19,11 +19,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from midfill_engine.denoise import denoise, encode_context, make_row, read_request
+from midfill_engine.denoise import denoise, drain, encode_context, make_row, read_request
 from midfill_engine.models.choice import Choice, Echo
 from midfill_engine.models.packed import Pass, Result
 from midfill_engine.runtime import Runtime
-from midfill_engine.wire import InfillRequest, InfillResponse
+from midfill_engine.wire import InfillRequest
 
 NUM_DRAWS: Final = 2000  # of the bootstrap
 MAX_RATED: Final = 24  # tokens
@@ -96,14 +96,6 @@ def read_tasks(paths: Iterable[Path], num_tasks: int, max_characters: int = 10**
     return found
 
 
-def finish(steps: Iterator[object]) -> InfillResponse:
-    while True:
-        try:
-            next(steps)
-        except StopIteration as stop:
-            return stop.value  # type: ignore[no-any-return]
-
-
 def measure(
     runtime: Counting,
     tasks: Sequence[Task],
@@ -125,7 +117,7 @@ def measure(
         runtime.contexts.clear()
         runtime.counter.clear()
         started_s = time.process_time()
-        response = finish(denoise(runtime, request, cache=cache, lengths="fixed" if is_oracle else lengths))
+        response = drain(denoise(runtime, request, cache=cache, lengths="fixed" if is_oracle else lengths))
         cost.seconds += time.process_time() - started_s
         text = response.holes[0].text
         cost.tokens += response.stats.tokens

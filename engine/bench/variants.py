@@ -18,11 +18,11 @@ from typing import Annotated, Final
 
 import torch
 import typer
-from fills import Cost, Counting, Task, counting, difference, finish, interval, measure, rate, read_tasks
+from fills import Cost, Counting, Task, counting, difference, interval, measure, rate, read_tasks
 
 from midfill_engine import hub
 from midfill_engine.caches import CACHES
-from midfill_engine.denoise import denoise
+from midfill_engine.denoise import denoise, drain
 from midfill_engine.errors import RequestError
 from midfill_engine.lengths import LENGTHS
 from midfill_engine.models.registry import FAMILIES
@@ -126,7 +126,7 @@ def fills_of(runtime: Counting, cache: str) -> list[float]:
     for task in plain_tasks():
         segments = [{"text": task.prefix}, {"hole": {"max_tokens": 24, "min_tokens": 24}}, {"text": task.suffix}]
         request = InfillRequest.model_validate({"segments": segments, "quality": 1.0})
-        fill = finish(denoise(runtime, request, cache=cache, lengths="fixed")).holes[0]
+        fill = drain(denoise(runtime, request, cache=cache, lengths="fixed")).holes[0]
         found += [ord(character) for character in fill.text[:24].ljust(24)]
     return found
 

@@ -59,6 +59,16 @@ def denoise(
                 answer = runtime.run(item.passes)
 
 
+def drain(steps: Generator[StepEvent, None, InfillResponse]) -> InfillResponse:
+    """The answer of a fill whose events nobody needs."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as stop:
+            assert isinstance(stop.value, InfillResponse)
+            return stop.value
+
+
 @dataclass(frozen=True)
 class Plan:
     """A request as it was read: what to fill, with which variants."""

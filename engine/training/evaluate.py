@@ -15,7 +15,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from midfill_engine.denoise import denoise
+from midfill_engine.denoise import denoise, drain
 from midfill_engine.models.embedded import MASK, Embedded, lay_out
 from midfill_engine.runtime import Runtime, load_runtime
 from midfill_engine.tokenizer import Tokenizer, heal
@@ -105,16 +105,8 @@ def fill(runtime: Runtime, gap: Gap, length: Length) -> str:
     num_tokens = true_tokens(runtime.loaded.tokenizer, gap)
     hole = HoleSpec(max_tokens=min(num_tokens, runtime.loaded.config.max_hole)) if length == "oracle" else HoleSpec()
     segments: list[Segment] = [TextSegment(text=gap.prefix), HoleSegment(hole=hole), TextSegment(text=gap.suffix)]
-    steps = denoise(
-        runtime,
-        InfillRequest(segments=segments, tag=gap.language, quality=1.0),
-        lengths="fixed" if length == "oracle" else None,
-    )
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            return str(end.value.holes[0].text)
+    request = InfillRequest(segments=segments, tag=gap.language, quality=1.0)
+    return drain(denoise(runtime, request, lengths="fixed" if length == "oracle" else None)).holes[0].text
 
 
 def bits_per_byte(runtime: Runtime, gaps: list[Gap], context: int, num_samples: int = 4) -> float:

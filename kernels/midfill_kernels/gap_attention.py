@@ -76,11 +76,16 @@ class GapSchedule:
     row_parts: Tensor
     num_parts: int
 
+    def holds(self, other: "GapSchedule") -> bool:
+        """Whether there is room for the work of `other`."""
+        sizes = ((each.items.shape[0], each.num_parts, len(each.row_parts)) for each in (other, self))
+        return all(theirs <= ours for theirs, ours in zip(*sizes, strict=True))
+
     def refill(self, other: "GapSchedule") -> None:
         """Takes over the work of `other` in place, for graphs that were captured with this one. Raises ValueError."""
-        held = other.items.shape[0]
-        if held > self.items.shape[0] or other.num_parts > self.num_parts or len(other.row_parts) > len(self.row_parts):
+        if not self.holds(other):
             raise ValueError("the batch is larger than the schedule was made for: make one with more room")
+        held = other.items.shape[0]
         self.items[:held].copy_(other.items, non_blocking=True)
         self.count.copy_(other.count, non_blocking=True)
         self.row_parts[: len(other.row_parts)].copy_(other.row_parts, non_blocking=True)

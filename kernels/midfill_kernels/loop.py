@@ -1,13 +1,15 @@
 """Repeats a captured step without waiting for it: the host reads who is done one step late. Knows no step."""
 
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Final, TypeVar
 
 import torch
 from torch import Tensor
 
 ROW_BUCKETS: Final = (32, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
 WARM_UPS: Final = 3
+
+Out = TypeVar("Out")
 
 
 def choose_bucket(num_rows: int, buckets: Sequence[int] = ROW_BUCKETS) -> int:
@@ -16,6 +18,20 @@ def choose_bucket(num_rows: int, buckets: Sequence[int] = ROW_BUCKETS) -> int:
     if not fitting:
         raise ValueError(f"a step takes at most {max(buckets)} rows, not {num_rows}: split the batch")
     return min(fitting)
+
+
+def capture_graph(call: Callable[[], Out]) -> tuple[torch.cuda.CUDAGraph, Out]:
+    """`call` as a graph, and what it returned: memory that every replay writes anew. It runs a few times first."""
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        for _ in range(WARM_UPS):
+            call()
+    torch.cuda.current_stream().wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        result = call()
+    return graph, result
 
 
 class StepLoop:
@@ -37,15 +53,7 @@ class StepLoop:
         """Captures the step as a graph; nothing without a GPU. Warming up takes steps, which `restore` takes back."""
         if not self._done.is_cuda:
             return
-        side = torch.cuda.Stream()
-        side.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(side):
-            for _ in range(WARM_UPS):
-                self._step()
-        torch.cuda.current_stream().wait_stream(side)
-        self._graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self._graph):
-            self._step()
+        self._graph, _ = capture_graph(self._step)
         restore()
 
     def run(self, max_steps: int, on_step: Callable[[int], bool] | None = None) -> int:

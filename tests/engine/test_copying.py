@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from midfill_engine import checkpoint
 from midfill_engine.copying import NEIGHBOURS, WEIGHT, Copier, neighbours_of
-from midfill_engine.denoise import denoise
+from midfill_engine.denoise import denoise, drain
 from midfill_engine.models.choice import Choice, Echo, choose
 from midfill_engine.runtime import Runtime, load_runtime
 from midfill_engine.wire import HoleSegment, HoleSpec, InfillRequest, TextSegment
@@ -84,12 +84,7 @@ def fill(runtime: Runtime) -> str:
     line = "total = first + second\n"
     hole = HoleSpec(min_tokens=6, max_tokens=6)
     segments = [TextSegment(text=line * 4 + "total = fi"), HoleSegment(hole=hole), TextSegment(text="second\n" + line)]
-    steps = denoise(runtime, InfillRequest(segments=segments, quality=1.0), lengths="fixed")
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            return str(end.value.holes[0].text)
+    return drain(denoise(runtime, InfillRequest(segments=segments, quality=1.0), lengths="fixed")).holes[0].text
 
 
 def test_a_fill_follows_the_document(runtime: Runtime) -> None:

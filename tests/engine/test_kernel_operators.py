@@ -16,7 +16,7 @@ PROGRAM = """
 import sys
 from pathlib import Path
 import torch
-from midfill_engine.denoise import denoise
+from midfill_engine.denoise import denoise, drain
 from midfill_engine.runtime import open_checkpoint
 from midfill_engine.wire import InfillRequest
 
@@ -24,12 +24,8 @@ def fill(operators):
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     runtime = open_checkpoint(Path(sys.argv[1]), device, torch.float32, "x", operators)
     segments = [{"text": "x = "}, {"hole": {"max_tokens": 4}}, {"text": "+ y"}]
-    steps = denoise(runtime, InfillRequest.model_validate({"segments": segments, "steps": 2}), lengths="fixed")
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            return end.value.holes[0]
+    request = InfillRequest.model_validate({"segments": segments, "steps": 2})
+    return drain(denoise(runtime, request, lengths="fixed")).holes[0]
 
 plain, fast = fill("torch"), fill("kernels")
 assert plain.text == fast.text, (plain, fast)

@@ -1,6 +1,5 @@
 """One forward for many requests: what comes of a request does not depend on the others."""
 
-from collections.abc import Generator
 from typing import Any
 
 import pytest
@@ -9,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from midfill_engine.denoise import denoise, open_fill
+from midfill_engine.denoise import denoise, drain, open_fill
 from midfill_engine.models.choice import Choice, choose
 from midfill_engine.models.operators import Span, TorchOperators
 from midfill_engine.models.packed import Pass, run_packed
@@ -110,18 +109,10 @@ def run_together(runtime: Runtime, fills: list[Fill]) -> list[InfillResponse]:
     return [found[index] for index in range(len(fills))]
 
 
-def finish(steps: Generator[object, None, InfillResponse]) -> InfillResponse:
-    while True:
-        try:
-            next(steps)
-        except StopIteration as stop:
-            return stop.value  # type: ignore[no-any-return]
-
-
 def test_sixteen_at_once_answer_as_each_alone(runtime: Runtime) -> None:
     requests = [request(index) for index in range(16)]
     runtime.contexts.clear()
-    alone = [finish(denoise(runtime, one)) for one in requests]
+    alone = [drain(denoise(runtime, one)) for one in requests]
     runtime.contexts.clear()
     together = run_together(runtime, [open_fill(runtime, one) for one in requests])
     for one, other in zip(alone, together, strict=True):

@@ -16,9 +16,9 @@ import numpy as np
 from bench.quality.complete import Completion, Length, bounds_of
 from bench.quality.report import hash_weights
 from bench.quality.suite import Task
-from midfill_engine.denoise import denoise
+from midfill_engine.denoise import denoise, drain
 from midfill_engine.runtime import Runtime
-from midfill_engine.wire import HoleSegment, InfillRequest, InfillResponse, Segment, TextSegment
+from midfill_engine.wire import HoleSegment, InfillRequest, Segment, TextSegment
 from training.baseline import Baseline
 from training.evaluate import Gap, as_example, gap_nats, true_tokens
 
@@ -53,7 +53,7 @@ class Diffusion:
         segments: list[Segment] = [TextSegment(text=task.prefix), hole, TextSegment(text=task.suffix)]
         request = InfillRequest(segments=segments, tag=task.language, temperature=0, quality=self.quality)
         self.runtime.contexts.clear()
-        return Completion(_last(self.runtime, request).holes[0].text)
+        return Completion(drain(denoise(self.runtime, request)).holes[0].text)
 
     def nats(self, task: Task, sees_suffix: bool) -> float | None:
         """An upper bound, by sampling (see `training.evaluate`); copying has no part in it."""
@@ -101,13 +101,3 @@ def gap_of(task: Task, sees_suffix: bool = True) -> Gap:
 
 def bits_of(nats: float) -> float:
     return nats / math.log(2)
-
-
-def _last(runtime: Runtime, request: InfillRequest) -> InfillResponse:
-    steps = denoise(runtime, request)
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            assert isinstance(end.value, InfillResponse)
-            return end.value

@@ -19,7 +19,7 @@ from midfill_engine.models.packed import Pass, Result, choose_packed, run_packed
 from midfill_engine.models.transformer import KeyValues, Transformer, TransformerConfig
 from midfill_kernels.gap_attention import GapSchedule, GapSequence, schedule_gaps
 from midfill_kernels.head import Proposals, Rules, propose
-from midfill_kernels.loop import ROW_BUCKETS, WARM_UPS, choose_bucket
+from midfill_kernels.loop import ROW_BUCKETS, capture_graph, choose_bucket
 from midfill_kernels.quantize import Quantized
 from midfill_kernels.rotary import rotary_tables
 
@@ -74,18 +74,24 @@ class FusedRunner:
     def run(self, passes: list[Pass]) -> list[Result]:
         """Every pass's result, in order."""
         found: dict[int, Result] = {}
-        special = [index for index, step in enumerate(passes) if is_special(step)]
+        needs = [RuleNeeds.of(step) for step in passes]
+        special = [
+            index
+            for index, (step, need) in enumerate(zip(passes, needs, strict=True))
+            if step.mask is not None or len(need.codes) >= MAX_RULES
+        ]
         if special:
             theirs = run_packed(self._transformer, [passes[index] for index in special], self._operators)
             found |= dict(zip(special, theirs, strict=True))
         short: list[int] = []
         for index, step in enumerate(passes):
             if index not in found and len(step.ids) >= LONG_ROWS:
-                found[index] = self._run_long(step)
+                found[index] = self._run_long(step, needs[index])
             elif index not in found:
                 short.append(index)
-        for group in self._group(passes, short):
-            found |= dict(zip(group, self._run_short([passes[index] for index in group]), strict=True))
+        for group in self._group(passes, needs, short):
+            results = self._run_short([passes[index] for index in group], [needs[index] for index in group])
+            found |= dict(zip(group, results, strict=True))
         return [found[index] for index in range(len(passes))]
 
     def check(self) -> None:
@@ -107,12 +113,12 @@ class FusedRunner:
         self._steps.clear()
         self._pool.clear()
 
-    def _group(self, passes: list[Pass], indices: list[int]) -> list[list[int]]:
+    def _group(self, passes: list[Pass], needs: list["RuleNeeds"], indices: list[int]) -> list[list[int]]:
         """As many passes at once as the largest graph has rows and rules for."""
         groups: list[list[int]] = []
         num_rows = num_rules = 0
         for index in indices:
-            rows, rules = len(passes[index].ids), count_rules(passes[index])
+            rows, rules = len(passes[index].ids), len(needs[index].codes)
             if not groups or num_rows + rows > ROW_BUCKETS[-1] or num_rules + rules > MAX_RULES - 1:
                 groups.append([])
                 num_rows = num_rules = 0
@@ -120,7 +126,7 @@ class FusedRunner:
             num_rows, num_rules = num_rows + rows, num_rules + rules
         return groups
 
-    def _run_long(self, step: Pass) -> Result:
+    def _run_long(self, step: Pass, need: "RuleNeeds") -> Result:
         """One pass alone: its own rows see each other and, where there is one, its past."""
         (start,) = self._pool.place([step.past])
         model, device, num_rows = self._pool.model, self._tables.device, len(step.ids)
@@ -138,58 +144,48 @@ class FusedRunner:
             states = widen(model.hidden(ids, Rows(tables, schedule, own, slots)), own.dtype)
         kept = keep_rows(own, slice(0, num_rows)) if step.keeps else None
         result = Result(states[step.wanted.to(device)], kept, None)
-        if step.choice is None or not is_plain(step.choice) or not len(step.wanted):
-            return self._choose_from_scores([step], [result])[0]
-        rows = torch.arange(len(step.wanted))
-        rules = Rules(*self._tables.of([step], [rows], len(rows)))
-        return replace(result, chosen=chosen_of(read(propose(result.hidden, model.head, rules=rules)), rows))
+        if need.choice is not None:
+            rows = torch.arange(len(step.wanted))
+            rules = Rules(*self._tables.of([need], [rows], len(rows)))
+            chosen = chosen_of(read(propose(result.hidden, model.head, rules=rules)), rows)
+            result = replace(result, chosen=chosen)
+        return choose_packed(self._transformer, [step], [result], self._operators)[0]
 
-    def _choose_from_scores(self, passes: list[Pass], results: list[Result]) -> list[Result]:
-        """The choices that are still to be made."""
-        due = [index for index, result in enumerate(results) if result.chosen is None]
-        theirs = choose_packed(
-            self._transformer, [passes[index] for index in due], [results[index] for index in due], self._operators
-        )
-        found = list(results)
-        for index, result in zip(due, theirs, strict=True):
-            found[index] = result
-        return found
-
-    def _run_short(self, passes: list[Pass]) -> list[Result]:
+    def _run_short(self, passes: list[Pass], needs: list["RuleNeeds"]) -> list[Result]:
         """All rows in one step of the bucket that holds them."""
-        device, heads = self._tables.device, self._pool.model.shape.heads
+        device = self._tables.device
         num_rows = sum(len(step.ids) for step in passes)
         bucket = choose_bucket(num_rows)
         starts = self._pool.place([step.past for step in passes])
         sequences = [
             GapSequence(len(step.ids), start, length_of(step.past)) for step, start in zip(passes, starts, strict=True)
         ]
-        schedule = schedule_gaps(sequences, (heads.query, heads.key_value), torch.device("cpu"), num_rows=bucket)
         positions = join_positions([step.positions for step in passes], bucket)
         ends = torch.tensor([len(step.ids) for step in passes]).cumsum(0).tolist()
         spans = [slice(end - len(step.ids), end) for end, step in zip(ends, passes, strict=True)]
         wanted = [span.start + step.wanted for span, step in zip(spans, passes, strict=True)]
-        rules, of_row = self._tables.of(passes, wanted, bucket)
+        rules, of_row = self._tables.of(needs, wanted, bucket)
         ids = torch.zeros(bucket, dtype=torch.int64)
         ids[:num_rows] = torch.cat([step.ids for step in passes]).cpu()
-        step = self._open_step(bucket, len(positions), schedule)
+        heads = (self._pool.model.shape.heads.query, self._pool.model.shape.heads.key_value)
+        schedule = schedule_gaps(sequences, heads, torch.device("cpu"), num_rows=bucket)
+        step = self._open_step(bucket, len(positions), schedule, sequences)
         states, proposals = step.run(ids, positions, schedule, rules, of_row)
-        numbers = read(proposals)
+        proposals = read(proposals)
         results = []
-        for asked, rows, span in zip(passes, wanted, spans, strict=True):
+        for asked, need, rows, span in zip(passes, needs, wanted, spans, strict=True):
             kept = keep_rows(step.rows.own, span) if asked.keeps else None
-            chosen = None
-            if asked.choice is not None and is_plain(asked.choice):
-                chosen = chosen_of(numbers, rows)
+            chosen = None if need.choice is None else chosen_of(proposals, rows)
             results.append(Result(states[rows.to(device)], kept, chosen))
-        return self._choose_from_scores(passes, results)
+        return choose_packed(self._transformer, passes, results, self._operators)
 
-    def _open_step(self, bucket: int, num_tables: int, schedule: GapSchedule) -> "Step":
+    def _open_step(self, bucket: int, num_tables: int, schedule: GapSchedule, sequences: list[GapSequence]) -> "Step":
+        """The bucket's step, made anew where none has room for the work."""
         if any(step.model is not self._pool.model for step in self._steps.values()):
             self._steps.clear()  # they would keep the old pool in memory
         known = self._steps.get((bucket, num_tables))
-        if known is None or not known.holds(schedule):
-            known = Step(self._pool.model, bucket, num_tables, schedule, self._tables.num_tokens)
+        if known is None or not known.rows.schedule.holds(schedule):
+            known = Step(self._pool.model, bucket, num_tables, sequences, self._tables.num_tokens)
             self._steps[bucket, num_tables] = known
         return known
 
@@ -202,9 +198,7 @@ class Pool:
 
     def __init__(self, model: FusedModel) -> None:
         self.model = model
-        self._places: OrderedDict[int, tuple[int, KeyValues]] = (
-            OrderedDict()
-        )  # by identity, which the entry keeps alive
+        self._places: dict[int, tuple[int, KeyValues]] = {}  # by identity, which the entry keeps alive
         self._num_slots = 0
         self._end = 0
 
@@ -248,6 +242,24 @@ class Pool:
         self._end = slots.stop
 
 
+@dataclass(frozen=True)
+class RuleNeeds:
+    """The sets of tokens that a pass's rows choose from: `codes` [N], each once, and which is whose, `of_row` [M].
+
+    Without a `choice` the fused head has nothing to choose for this pass.
+    """
+
+    choice: Choice | None
+    codes: Tensor
+    of_row: Tensor
+
+    @classmethod
+    def of(cls, step: Pass) -> "RuleNeeds":
+        if step.choice is None or not is_plain(step.choice) or not len(step.wanted):
+            return cls(None, torch.empty(0), torch.empty(0))
+        return cls(step.choice, *torch.unique(codes_of(step.choice), return_inverse=True))
+
+
 class RuleTables:
     """Which tokens each row may take, as sets [rules, V] on the device; the first allows all."""
 
@@ -256,16 +268,14 @@ class RuleTables:
         self._all = torch.ones(1, num_tokens, dtype=torch.bool, device=device)
         self._known: OrderedDict[tuple[int, tuple[int, ...]], tuple[Tensor, Tensor]] = OrderedDict()
 
-    def of(self, passes: list[Pass], wanted: list[Tensor], num_rows: int) -> tuple[Tensor, Tensor]:
+    def of(self, needs: list["RuleNeeds"], wanted: list[Tensor], num_rows: int) -> tuple[Tensor, Tensor]:
         """The sets, and of each of `num_rows` rows the number [R] of its own. `wanted` are the passes' rows."""
         tables, of_row, count = [self._all], torch.zeros(num_rows, dtype=torch.int32), 1
-        for step, rows in zip(passes, wanted, strict=True):
-            if step.choice is None or not is_plain(step.choice) or not len(rows):
-                continue
-            codes, of_code = torch.unique(codes_of(step.choice), return_inverse=True)
-            tables.append(self._sets(step.choice, codes))
-            of_row[rows] = (count + of_code).to(torch.int32)
-            count += len(codes)
+        for need, rows in zip(needs, wanted, strict=True):
+            if need.choice is not None:
+                tables.append(self._sets(need.choice, need.codes))
+                of_row[rows] = (count + need.of_row).to(torch.int32)
+                count += len(need.codes)
         return torch.cat(tables), of_row.to(self.device)
 
     def _sets(self, choice: Choice, codes: Tensor) -> Tensor:
@@ -287,26 +297,22 @@ class RuleTables:
 class Step:
     """A step over `bucket` rows on fixed memory: captured as a graph on a GPU, called directly elsewhere."""
 
-    def __init__(self, model: FusedModel, bucket: int, num_tables: int, schedule: GapSchedule, num_tokens: int) -> None:
-        device, width = model.embedding.device, model.shape.heads.width
+    def __init__(
+        self, model: FusedModel, bucket: int, num_tables: int, sequences: list[GapSequence], num_tokens: int
+    ) -> None:
+        device, heads = model.embedding.device, model.shape.heads
         self.model = model
         self._ids = torch.zeros(bucket, dtype=torch.int64, device=device)
         self._rules = torch.ones(MAX_RULES, num_tokens, dtype=torch.bool, device=device)
         self._of_row = torch.zeros(bucket, dtype=torch.int32, device=device)
-        tables = torch.zeros(2, num_tables, bucket, width // 2, device=device)
+        tables = torch.zeros(2, num_tables, bucket, heads.width // 2, device=device)
         self.rows = Rows(
             (tables[0], tables[1]),
-            with_room(schedule, device),
+            schedule_gaps(sequences, (heads.query, heads.key_value), device, num_rows=bucket, room=SCHEDULE_ROOM),
             new_own(model, bucket, model.shape.num_layers),
             torch.arange(bucket, device=device),
         )
-        self._graph: torch.cuda.CUDAGraph | None = None
-        self._result: tuple[Tensor, Proposals] | None = None
-
-    def holds(self, schedule: GapSchedule) -> bool:
-        """Whether there is room for this work."""
-        ours = self.rows.schedule
-        return schedule.items.shape[0] <= ours.items.shape[0] and schedule.num_parts <= ours.num_parts
+        self._captured: tuple[torch.cuda.CUDAGraph, tuple[Tensor, Proposals]] | None = None
 
     def run(
         self, ids: Tensor, positions: Tensor, schedule: GapSchedule, rules: Tensor, of_row: Tensor
@@ -324,11 +330,11 @@ class Step:
         self._of_row.copy_(of_row)
         if not self._ids.is_cuda:
             return self._compute()
-        if self._graph is None:
-            self._capture()
-        assert self._graph is not None and self._result is not None
-        self._graph.replay()
-        return self._result
+        if self._captured is None:
+            self._captured = capture_graph(self._compute)
+        graph, result = self._captured
+        graph.replay()
+        return result
 
     def _compute(self) -> tuple[Tensor, Proposals]:
         normed = self.model.hidden(self._ids, self.rows)
@@ -336,39 +342,18 @@ class Step:
             normed, self.model.head, rules=Rules(self._rules, self._of_row)
         )
 
-    def _capture(self) -> None:
-        side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
-        side.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(side):
-            for _ in range(WARM_UPS):
-                self._compute()
-        torch.cuda.current_stream().wait_stream(side)
-        self._graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self._graph):
-            self._result = self._compute()
 
-
-@dataclass(frozen=True)
-class Numbers:
-    """A step's proposals on the CPU, [R] each."""
-
-    ids: Tensor
-    probability: Tensor
-    entropy: Tensor
-    margin: Tensor
-
-
-def read(proposals: Proposals) -> Numbers:
-    """One copy for all: ids are whole numbers below 2^24, which fp32 holds."""
+def read(proposals: Proposals) -> Proposals:
+    """The same on the CPU. One copy for all: ids are whole numbers below 2^24, which fp32 holds."""
     parts = (proposals.ids.float(), proposals.probability, proposals.entropy, proposals.margin)
     ids, probability, entropy, margin = torch.stack(parts).cpu()
-    return Numbers(ids.long(), probability, entropy, margin)
+    return Proposals(ids.long(), probability, entropy, margin)
 
 
-def chosen_of(numbers: Numbers, rows: Tensor) -> Chosen:
+def chosen_of(proposals: Proposals, rows: Tensor) -> Chosen:
     """Raises BadScores."""
     chosen = Chosen(
-        numbers.ids[rows], numbers.probability[rows], numbers.entropy[rows], numbers.margin[rows], asked=None
+        proposals.ids[rows], proposals.probability[rows], proposals.entropy[rows], proposals.margin[rows], asked=None
     )
     if not torch.isfinite(chosen.confidence).all():
         raise BadScores("the model's scores are not numbers")
@@ -381,24 +366,12 @@ def is_plain(choice: Choice) -> bool:
     return choice.temperature == 0 and choice.top_p >= 1 and all(part is None for part in parts)
 
 
-def is_special(step: Pass) -> bool:
-    """Whether a pass is beyond the fused step."""
-    return step.mask is not None or count_rules(step) >= MAX_RULES
-
-
 def codes_of(choice: Choice) -> Tensor:
     """[M]: a number for each row's set of tokens: its rule, and a bit for each barred token that it may not take."""
     codes = choice.rule_of << len(choice.barred)
     for bit, token in enumerate(sorted(choice.barred)):
         codes = codes | (choice.barred[token].long() << bit)
     return codes
-
-
-def count_rules(step: Pass) -> int:
-    """How many sets of tokens a pass needs."""
-    if step.choice is None or not is_plain(step.choice):
-        return 0
-    return len(torch.unique(codes_of(step.choice)))
 
 
 def length_of(past: KeyValues | None) -> int:
@@ -421,15 +394,6 @@ def keep_rows(own: Tensor, span: slice) -> KeyValues:
     """Keys and values [1, K, T, E] a layer of the rows `span` of `own` [L, 2, R, K, E]: a copy."""
     block = own[:, :, span].transpose(2, 3).contiguous()
     return [(layer[0][None], layer[1][None]) for layer in block]
-
-
-def with_room(schedule: GapSchedule, device: torch.device) -> GapSchedule:
-    """A copy on `device` that can hold more work later."""
-    items = torch.zeros(schedule.items.shape[0] * SCHEDULE_ROOM, schedule.items.shape[1], dtype=torch.int64)
-    items[: schedule.items.shape[0]] = schedule.items
-    parts = schedule.row_parts.clone()
-    num_parts = schedule.num_parts * SCHEDULE_ROOM
-    return GapSchedule(items.to(device), schedule.count.clone().to(device), parts.to(device), num_parts)
 
 
 def widen(normed: Tensor | Quantized, dtype: torch.dtype) -> Tensor:

@@ -82,9 +82,13 @@ def run_packed(transformer: Transformer, passes: list[Pass], operators: Operator
 def choose_packed(
     transformer: Transformer, passes: list[Pass], results: list[Result], operators: Operators
 ) -> list[Result]:
-    """The head and the choices for all passes that ask for them. Never holds more than one pass's scores in fp32."""
+    """The head and the choices that are still to be made. Never holds more than one pass's scores in fp32."""
     found = list(results)
-    asking = [index for index, step in enumerate(passes) if step.choice is not None and len(step.wanted)]
+    asking = [
+        index
+        for index, (step, result) in enumerate(zip(passes, results, strict=True))
+        if step.choice is not None and result.chosen is None and len(step.wanted)
+    ]
     if not asking:
         return found
     padded = [pad_rows(results[index].hidden) for index in asking]
