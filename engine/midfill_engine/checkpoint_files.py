@@ -129,6 +129,7 @@ class CheckpointFiles:
 
 def name_of(folder: Path) -> str:
     """A folder's name; in the hub's cache, where that is a commit, the repository's."""
+    folder = folder.absolute()  # of "." too
     if folder.parent.name == "snapshots" and folder.parent.parent.name.startswith("models--"):
         return folder.parent.parent.name.rpartition("--")[2]
     return folder.name

@@ -9,6 +9,7 @@ from midfill_engine.wire import ErrorCode
 
 HUB_ID: Final = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*(@[\w./-]+)?")
 PATTERNS: Final = ["*.json", "*.safetensors", "merges.txt"]
+NESTED: Final = ["*/*"]  # the hub's * also takes slashes
 EXIT_NO_MODEL: Final = 3
 
 
@@ -39,7 +40,9 @@ def fetch_checkpoint(name: str) -> Path:
 
     repository, _, revision = name.partition("@")
     try:
-        found = snapshot_download(repository, revision=revision or None, allow_patterns=PATTERNS)
+        found = snapshot_download(
+            repository, revision=revision or None, allow_patterns=PATTERNS, ignore_patterns=NESTED
+        )
     except (HfHubHTTPError, LocalEntryNotFoundError, OSError, ValueError) as error:
         message = f"The checkpoint {name!r} cannot be fetched from the hub: {type(error).__name__}"
         next_step = "check its name and your network, or name a folder"

@@ -1,6 +1,7 @@
 """Text to token ids and back with a published checkpoint's own tokenizer files. Knows bytes; runs no code of theirs.
 
-Text never becomes a special token: the added tokens are taken out of the encoder, and only ids stand for them.
+Text never becomes a special token: the added tokens are taken out of the encoder, and only ids stand for them. Nor is
+it brought into a Unicode normal form, whatever the checkpoint's authors did: a kept text must come back as it was.
 """
 
 import json
@@ -17,6 +18,7 @@ QWEN_PIECES: Final = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
 SPACE_MARK: Final = "\u2581"  # how sentencepiece writes a space
+UNICODE_FORMS: Final = frozenset({"NFC", "NFD", "NFKC", "NFKD"})
 
 
 class HubTokenizer:
@@ -66,7 +68,18 @@ class HubTokenizer:
 
 
 def _without_added_tokens(values: dict[str, Any]) -> dict[str, Any]:
-    return {**values, "added_tokens": [], "post_processor": None, "truncation": None, "padding": None}
+    normalizer = _without_unicode_forms(values.get("normalizer"))
+    plain = {"added_tokens": [], "normalizer": normalizer, "post_processor": None, "truncation": None, "padding": None}
+    return {**values, **plain}
+
+
+def _without_unicode_forms(normalizer: Any) -> Any:
+    if not isinstance(normalizer, dict) or normalizer.get("type") in UNICODE_FORMS:
+        return None
+    if normalizer.get("type") != "Sequence":
+        return normalizer
+    parts = [_without_unicode_forms(part) for part in normalizer.get("normalizers", [])]
+    return {**normalizer, "normalizers": [part for part in parts if part is not None]}
 
 
 def _from_merges(files: CheckpointFiles) -> str:
@@ -77,9 +90,9 @@ def _from_merges(files: CheckpointFiles) -> str:
     except (OSError, ValueError) as error:
         message = f"The checkpoint at {files.folder} has neither a tokenizer.json nor vocab.json and merges.txt."
         raise CheckpointError(message) from error
-    merges = [(left, right) for left, _, right in (line.partition(" ") for line in lines if line[:1] != "#") if right]
+    pairs = (line.partition(" ") for line in lines if not line.startswith("#version"))
+    merges = [(left, right) for left, _, right in pairs if right]
     inner = tokenizers.Tokenizer(tokenizers.models.BPE(vocab=vocabulary, merges=merges))
-    inner.normalizer = tokenizers.normalizers.NFC()
     inner.pre_tokenizer = tokenizers.pre_tokenizers.Sequence(
         [
             tokenizers.pre_tokenizers.Split(tokenizers.Regex(QWEN_PIECES), behavior="isolated"),

@@ -176,6 +176,8 @@ def open_checkpoint(
     if family.name == checkpoint.FAMILY:
         return Runtime.of(checkpoint.load(folder, device, dtype), name, checkpoint.FAMILY, operators=operators)
     if family.attention == "canvas":
+        if operators != "torch":
+            raise OperatorsError(f"models of the family {family.name!r} are computed by another library")
         model = diffusiongemma.load(folder, device, dtype)
         return CanvasRuntime.of(model, name, family.name, family=family)
     loaded = hub.load(files, family, device, dtype)

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from huggingface_hub.errors import LocalEntryNotFoundError
+from huggingface_hub.utils import filter_repo_objects
 from typer.testing import CliRunner
 
 from midfill_engine import download, hub
@@ -48,18 +49,22 @@ def test_what_is_a_hub_id(name: str, is_id: bool) -> None:
 
 
 def test_a_hub_id_is_fetched_without_anything_that_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[tuple[str, object, object]] = []
+    asked: list[tuple[str, object]] = []
+    stored = ["config.json", "model-1.safetensors", "merges.txt", "run.py", "a/config.json", "a/b/model.safetensors"]
 
-    def fetch(repository: str, *, revision: str | None, allow_patterns: list[str]) -> str:
-        asked.append((repository, revision, tuple(allow_patterns)))
+    def fetch(repository: str, *, revision: str | None, **patterns: list[str]) -> str:
+        asked.append((repository, revision))
+        taken.extend(filter_repo_objects(stored, **patterns))
         hub.make_random(tmp_path, FAMILIES.find("llada"))
         return str(tmp_path)
 
+    taken: list[str] = []
     monkeypatch.setattr("huggingface_hub.snapshot_download", fetch)
     runtime = load_runtime("someone/some-model@v1", "cpu")
     assert runtime.family.name == "llada"
     assert "someone/some-model@v1" in runtime.names
-    assert asked == [("someone/some-model", "v1", ("*.json", "*.safetensors", "merges.txt"))]
+    assert asked == [("someone/some-model", "v1")]
+    assert taken == stored[:3]
 
 
 def test_what_cannot_be_fetched_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:

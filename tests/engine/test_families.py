@@ -377,12 +377,49 @@ def test_shards_are_read_as_one(tmp_path: Path) -> None:
         ({"intermediate_size": 65}, "not"),
         ({"num_hidden_layers": 3}, "lack"),
         ({"hidden_size": "wide"}, "not one of the family"),
+        ({"attention_bias": True}, "biases in attention"),
+        ({"mlp_bias": True}, "biases in its MLPs"),
+        ({"quantization_config": {"quant_method": "bitsandbytes"}}, "quantized"),
     ],
 )
 def test_what_is_not_computed_here_is_refused(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
     folder = copy_checkpoint("dream", tmp_path, **changes)
     with pytest.raises(CheckpointError, match=message):
         load(folder)
+
+
+def test_whole_numbers_are_no_weights(tmp_path: Path) -> None:
+    folder = copy_checkpoint("dream", tmp_path)
+    tensors = load_file(folder / "model.safetensors")
+    name = "model.layers.0.self_attn.q_proj.weight"
+    save_file({**tensors, name: tensors[name].to(torch.int8)}, folder / "model.safetensors")
+    with pytest.raises(CheckpointError, match="quantized"):
+        load(folder)
+
+
+@pytest.mark.parametrize("form", [{"type": "NFC"}, {"type": "Sequence", "normalizers": [{"type": "NFKC"}]}])
+def test_text_comes_back_as_it_was(tmp_path: Path, form: dict[str, Any]) -> None:
+    """Whatever Unicode form the tokenizer would bring it into: kept text is rebuilt from its ids."""
+    folder = copy_checkpoint("dream", tmp_path)
+    path = folder / "tokenizer.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"normalizer": form}))
+    tokenizer = HubTokenizer(CheckpointFiles(folder), 320)
+    text = "e\u0301 \u212b \u2126 \u1100\u1161 \ufb01"
+    assert b"".join(map(tokenizer.token_bytes, tokenizer.encode(text))).decode() == text
+
+
+def test_a_block_causal_variant_is_not_taken_for_a_bidirectional_one(tmp_path: Path) -> None:
+    folder = copy_checkpoint("tiny-a2d", tmp_path)
+    variant = folder.rename(folder.with_name("Qwen2.5-Coder-0.5B-Instruct-diffusion-bd3lm-v0.1"))
+    with pytest.raises(CheckpointError, match="block-causal"):
+        FAMILIES.find("tiny-a2d").tokens(CheckpointFiles(variant))
+
+
+def test_a_folder_has_a_name_from_within(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "D2F_Dream_Base"
+    hub.make_random(folder, FAMILIES.find("dream"))
+    monkeypatch.chdir(folder)
+    assert CheckpointFiles(Path()).name == folder.name
 
 
 def test_a_stored_head_goes_before_a_tied_one(tmp_path: Path) -> None:
@@ -395,18 +432,18 @@ def test_a_stored_head_goes_before_a_tied_one(tmp_path: Path) -> None:
 
 
 def test_a_tokenizer_of_vocab_and_merges_is_read_as_qwens(tmp_path: Path) -> None:
-    """Digits stand singly; a word takes its space; nothing is normalised but to NFC."""
+    """Digits stand singly; a word takes its space; nothing is normalised; a merge may begin with a hash."""
     bytes_of = hub.byte_of_character()
     vocabulary = {character: index for index, character in enumerate(bytes_of)}
-    merges = [("d", "e"), ("de", "f"), ("\u0120", "x"), ("1", "2")]
+    merges = [("d", "e"), ("de", "f"), ("\u0120", "x"), ("1", "2"), ("#", "#"), ("##", "##")]
     for left, right in merges:
         vocabulary[left + right] = len(vocabulary)
     (tmp_path / "vocab.json").write_text(json.dumps(vocabulary))
     (tmp_path / "merges.txt").write_text("#version: 0.2\n" + "\n".join(" ".join(pair) for pair in merges) + "\n")
     (tmp_path / "config.json").write_text("{}")
     tokenizer = HubTokenizer(CheckpointFiles(tmp_path), 300)
-    ids = tokenizer.encode("def x12")
-    assert [tokenizer.token_bytes(index) for index in ids] == [b"def", b" x", b"1", b"2"]
+    ids = tokenizer.encode("def x12####")
+    assert [tokenizer.token_bytes(index) for index in ids] == [b"def", b" x", b"1", b"2", b"####"]
     assert tokenizer.token_bytes(299) == b""
 
 

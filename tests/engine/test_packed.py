@@ -1,15 +1,18 @@
 """One forward for many requests: what comes of a request does not depend on the others."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
 from midfill_engine.denoise import denoise, drain, open_fill
 from midfill_engine.models.choice import Choice, choose
+from midfill_engine.models.moe import MoEConfig
 from midfill_engine.models.operators import Span, TorchOperators
 from midfill_engine.models.packed import Pass, run_packed
 from midfill_engine.models.transformer import Transformer, TransformerConfig
@@ -51,6 +54,21 @@ def test_a_row_has_the_same_bits_in_every_pack(
     passes = passes_of(lengths, seed)
     for one, alone in zip(run_packed(transformer, passes, operators), passes, strict=True):
         assert torch.equal(one.hidden, run_packed(transformer, [alone], operators)[0].hidden)
+
+
+def test_experts_round_the_same_in_every_pack(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With products that depend on the number of rows."""
+    config = TransformerConfig(
+        vocab_size=300, dim=64, num_layers=2, num_heads=4, num_kv_heads=2, head_dim=16, mlp_dim=96, mlp="swiglu"
+    )
+    transformer = Transformer(replace(config, moe=MoEConfig(4, 2, 32, shared_dim=16))).eval()
+    for parameter in transformer.parameters():
+        torch.nn.init.normal_(parameter, std=0.1)
+    linear = F.linear
+    monkeypatch.setattr(F, "linear", lambda x, *parts: linear(x, *parts) * (1 + 1e-3 * x.shape[-2]))
+    passes = passes_of([7, 33, 20], 1)
+    for one, alone in zip(run_packed(transformer, passes, OneByOne()), passes, strict=True):
+        assert torch.equal(one.hidden, run_packed(transformer, [alone], OneByOne())[0].hidden)
 
 
 def test_a_pack_is_what_the_batch_computes(transformer: Transformer) -> None:

@@ -1,5 +1,6 @@
 """Models without a mask token: what is not settled is drawn anew each step, what stands behind a hole is clamped."""
 
+import shutil
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -8,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from tests.engine.test_denoise import run
 from torch import Tensor
 
@@ -164,6 +166,15 @@ def test_the_librarys_own_class_fills(real: Path) -> None:
     assert run(denoise(runtime, ask(seed=1), lengths="fixed"))[1].holes == response.holes
     other = run(denoise(runtime, ask(seed=1, behind="zzzzzz"), lengths="fixed"))[1]
     assert other.holes[0].confidence != response.holes[0].confidence  # it sees what stands behind
+
+
+def test_a_missing_tensor_is_not_drawn_at_random(real: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(real, tmp_path / "torn")
+    tensors = load_file(folder / "model.safetensors")
+    lost = next(name for name in tensors if ".layers.1." in name)
+    save_file({name: value for name, value in tensors.items() if name != lost}, folder / "model.safetensors")
+    with pytest.raises(CheckpointError, match="lack"):
+        diffusiongemma.load(folder)
 
 
 def test_its_scores_are_the_librarys(real: Path) -> None:

@@ -127,7 +127,7 @@ def test_steps_follow_each_other_on_the_same_memory(device: torch.device) -> Non
     model = draw(ONE_LAYER, device)
     operators = TorchOperators(device, torch.float32)
     runner = FusedRunner(model, operators)
-    steps = [[make_pass(model, 4, past, seed, keeps=True)] for seed, past in enumerate((5, 30, 0))]
+    steps = [[make_pass(model, BUCKETS[0], past, seed, keeps=True)] for seed, past in enumerate((5, 30, 0))]
     found = [runner.run(step)[0] for step in steps]
     for result, step in zip(found, steps, strict=True):
         assert_same(result, run_packed(model, step, operators)[0])

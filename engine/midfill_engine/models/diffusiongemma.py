@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from midfill_engine.checkpoint_files import CheckpointError, CheckpointFiles
-from midfill_engine.hub import HubConfig, write_tokenizer
+from midfill_engine.hub import HubConfig, check_plain, write_tokenizer
 from midfill_engine.hub_tokenizer import HubTokenizer
 from midfill_engine.models.family import Family, KnownModel, SpecialTokens, Values
 from midfill_engine.models.shapes import TINY, read_specials
@@ -138,7 +138,7 @@ def load(folder: Path, device: torch.device | str = "cpu", dtype: torch.dtype = 
     files = CheckpointFiles(folder)
     try:
         shape = read_shape(files.config)
-        model = _build(files.config, files.read(list(files.shards)), dtype)
+        model = _build(files, dtype)
         settings = {key: type(value)(files.generation.get(key) or value) for key, value in DEFAULTS.items()}
     except (KeyError, TypeError, ValueError, RuntimeError) as error:
         if isinstance(error, CheckpointError):
@@ -150,7 +150,7 @@ def load(folder: Path, device: torch.device | str = "cpu", dtype: torch.dtype = 
     return CanvasModel(
         model=model,
         tokenizer=HubTokenizer(files, shape.vocab_size),
-        config=HubConfig(shape, folder.name, max_context, canvas_length // 2),
+        config=HubConfig(shape, files.name, max_context, canvas_length // 2),
         parameters=sum(part.numel() for part in model.parameters()),
         files=files,
         canvas_length=canvas_length,
@@ -171,11 +171,21 @@ def _library() -> tuple[Any, Any]:
         raise CheckpointError(message) from error
 
 
-def _build(config: Values, tensors: dict[str, Tensor], dtype: torch.dtype) -> nn.Module:
+def _build(files: CheckpointFiles, dtype: torch.dtype) -> nn.Module:
+    """Raises CheckpointError where a tensor is missing or of another shape: the library would draw it at random."""
     config_class, model_class = _library()
-    known = {key: value for key, value in config.items() if key not in ("auto_map", "quantization_config")}
+    tensors = files.read(list(files.shards))
+    check_plain(files, tensors)
+    known = {key: value for key, value in files.config.items() if key != "auto_map"}
     # Without a folder the library opens no file of it, generation_config.json with its class names among them.
-    return model_class.from_pretrained(None, config=config_class(**known), state_dict=tensors, dtype=dtype)  # type: ignore[no-any-return]
+    model, info = model_class.from_pretrained(
+        None, config=config_class(**known), state_dict=tensors, dtype=dtype, output_loading_info=True
+    )
+    wrong = sorted(map(str, (*info["missing_keys"], *info["mismatched_keys"])))
+    if wrong:
+        message = f"The weights in {files.folder} lack {wrong[0]} in its shape (and {len(wrong) - 1} more)."
+        raise CheckpointError(message)
+    return model  # type: ignore[no-any-return]
 
 
 def make_random(folder: Path) -> None:

@@ -392,7 +392,7 @@ def new_own(model: FusedModel, num_rows: int, num_layers: int) -> Tensor:
 
 def keep_rows(own: Tensor, span: slice) -> KeyValues:
     """Keys and values [1, K, T, E] a layer of the rows `span` of `own` [L, 2, R, K, E]: a copy."""
-    block = own[:, :, span].transpose(2, 3).contiguous()
+    block = own[:, :, span].transpose(2, 3).clone(memory_format=torch.contiguous_format)
     return [(layer[0][None], layer[1][None]) for layer in block]
 
 

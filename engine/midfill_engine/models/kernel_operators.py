@@ -4,6 +4,8 @@ Its products add in an order that does not depend on the number of rows, so whol
 that is masked (block-causal, or shadow rows) stays with torch.
 """
 
+from typing import Final
+
 import torch
 from torch import Tensor
 
@@ -12,11 +14,15 @@ from midfill_kernels.gap_attention import GapSequence, gap_attention, schedule_g
 from midfill_kernels.matmul import matmul
 from midfill_kernels.quantize import pack
 
+MAX_WIDE: Final = 2**24  # sums held in fp32 at once: of all rows' scores there would be gigabytes
+MIN_ROWS: Final = 64
+
 
 class KernelOperators(TorchOperators):
     def linear(self, x: Tensor, weight: Tensor, bias: Tensor | None, spans: list[Span]) -> Tensor:
-        result = matmul(x, pack(weight, "plain")).sum(dim=0)  # [R, N] in fp32
-        return (result if bias is None else result + bias).to(x.dtype)
+        packed, num_rows = pack(weight, "plain"), max(MIN_ROWS, MAX_WIDE // len(weight))
+        parts = [matmul(rows, packed).sum(dim=0) for rows in torch.split(x, num_rows)]  # [R, N] in fp32 each
+        return torch.cat([(part if bias is None else part + bias).to(x.dtype) for part in parts])
 
     def attention(
         self,

@@ -3,6 +3,7 @@
 Knows matrices, keys and values; no model, no token, no request.
 """
 
+import os
 from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
@@ -36,7 +37,12 @@ class Span:
 
 
 class Operators(Protocol):
-    """A row's result must not depend on the other rows of the pack, to the last bit."""
+    """A row's result must not depend on the other rows of the pack, to the last bit.
+
+    `packs_products` says whether torch's own products keep to that on this device.
+    """
+
+    packs_products: bool
 
     def linear(self, x: Tensor, weight: Tensor, bias: Tensor | None, spans: list[Span]) -> Tensor:
         """`x` [R, D], `weight` [N, D] -> [R, N]. R is a multiple of 16 and so is every span's start."""
@@ -92,6 +98,8 @@ def choose_operators(name: str, device: torch.device, dtype: torch.dtype) -> Ope
         return TorchOperators(device, dtype)
     if find_spec("triton") is None:
         raise OperatorsError("they need the package triton, which is not installed")
+    if device.type != "cuda" and os.environ.get("TRITON_INTERPRET") != "1":
+        raise OperatorsError(f"they need a GPU, and the model is on the device {device.type!r}")
     from midfill_engine.models.kernel_operators import KernelOperators  # only now: it needs Triton
 
     return KernelOperators(device, dtype)

@@ -134,8 +134,9 @@ def attend(
 
 
 def feed_forward(mlp: torch.nn.Module, x: Tensor, spans: list[Span], operators: Operators) -> Tensor:
-    if not isinstance(mlp, MLP):
-        return mlp(x)  # type: ignore[no-any-return]
+    if not isinstance(mlp, MLP):  # experts take the rows of one sequence at a time where their number matters
+        parts = [x] if operators.packs_products else [x[span.start : span.padded_end] for span in spans]
+        return torch.cat([mlp(part) for part in parts])
     up = operators.linear(x, mlp.up.weight, None, spans)
     if mlp.gate is None:
         hidden = F.relu(up).square()

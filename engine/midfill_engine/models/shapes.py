@@ -54,6 +54,8 @@ def read_llama_shape(config: Values, *, attention_bias: bool = False, qk_norm: b
     refuse(rope.get("rope_type", rope.get("type", "default")) != "default", "scaled rotary positions")
     refuse(bool(config.get("use_sliding_window")), "sliding-window attention")
     refuse(config.get("hidden_act", "silu") != "silu", f"the activation {config.get('hidden_act')!r}")
+    refuse(bool(config.get("attention_bias")), "biases in attention")
+    refuse(bool(config.get("mlp_bias")), "biases in its MLPs")
     num_heads = config["num_attention_heads"]
     return TransformerConfig(
         vocab_size=config["vocab_size"],
@@ -77,7 +79,7 @@ def read_qwen2_shape(config: Values) -> TransformerConfig:
 
 
 def read_qwen3_shape(config: Values) -> TransformerConfig:
-    return read_llama_shape(config, attention_bias=bool(config.get("attention_bias")), qk_norm=True)
+    return read_llama_shape(config, qk_norm=True)
 
 
 def refuse(is_unknown: bool, what: str) -> None:

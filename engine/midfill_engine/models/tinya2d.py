@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import Final
 
-from midfill_engine.checkpoint_files import CheckpointFiles
+from midfill_engine.checkpoint_files import CheckpointError, CheckpointFiles
 from midfill_engine.models.family import Family, KnownModel, SpecialTokens
 from midfill_engine.models.shapes import (
     LLAMA_TENSORS,
@@ -18,6 +18,12 @@ MASK: Final = "<|mask|>"
 
 
 def read_tokens(files: CheckpointFiles) -> SpecialTokens:
+    """Raises CheckpointError, also for the block-causal variants, which only their names tell apart."""
+    if "bd3lm" in files.name.lower():
+        message = (
+            f"The checkpoint {files.name} has block-causal attention, which is not computed here: take the mdlm one."
+        )
+        raise CheckpointError(message)
     return read_specials(files, need(files.token("mask_token", MASK), "mask", files))
 
 
