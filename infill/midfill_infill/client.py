@@ -118,7 +118,10 @@ class EngineClient:
                 raise self._gone("is not running") from None
 
     def models(self) -> tuple[ModelInfo, ...]:
-        """What the engine has loaded, the default first; asked again only of an engine that failed since."""
+        """What the engine has loaded, the default first; asked again only of an engine that failed since.
+
+        Mercury is not asked: nothing is known of it.
+        """
         if self.endpoint.is_mercury or self._models:
             return self._models
         with self._failures():

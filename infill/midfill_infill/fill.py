@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from midfill_engine import wire
+from midfill_infill import mercury
 from midfill_infill.client import EngineClient
 from midfill_infill.context import Segments, build_segments
 from midfill_infill.document import Document
@@ -136,9 +137,9 @@ def fill(
     """Fills `holes` of `document` jointly: a `Preview` each step, then one `Filled`.
 
     A fill that brings in syntax errors is repaired once: all but the lines with errors stays as anchor, those are
-    masked again; where no line is at fault, everything is. Fewest new errors win, then having text at all, then
-    confidence. Closing the generator closes the connection, which stops the engine's work. Raises `MidfillError`.
-    The same seed gives the same fill.
+    masked again; where no line is at fault, everything is. What cannot be repaired stays as it came. Fewest new errors
+    win, then having text at all, then confidence. Closing the generator closes the connection, which stops the engine's
+    work. Raises `MidfillError`. The same seed gives the same fill.
     """
     if not holes:
         raise MidfillError("no_hole", "there is nothing to fill")
@@ -149,14 +150,25 @@ def fill(
     rows.sort(key=_rank)
     stats = response.stats
     if options.repair and rows[0].candidate.new_errors:
-        draft = _repair_segments(segments, rows[0])
-        request = _request(draft, document, replace(options, n=REPAIR_ROWS))
-        repaired = yield from _run(client, request, document, segments.holes, repair=True)
-        answers = [_recall(draft, rows[0], answer) for answer in (repaired.holes, *repaired.alternatives)]
-        rows[0] = min([rows[0], *(_row(document, segments.holes, answer) for answer in answers)], key=_rank)
-        stats = _add(stats, repaired.stats)
+        try:
+            rows[0], spent = yield from _repair(document, segments, rows[0], options, client)
+            stats = _add(stats, spent)
+        except MidfillError as error:
+            if error.code == "cancelled":  # of any other failure the first fill, which is marked, need not be lost
+                raise
     best, *others = (row.candidate for row in rows)
     yield Filled(best, tuple(others), stats, response.model)
+
+
+def _repair(
+    document: Document, segments: Segments, row: _Row, options: Options, client: EngineClient
+) -> Generator[Preview, None, tuple[_Row, wire.Stats]]:
+    """The best of `row` and what a second round makes of it, and what that round took."""
+    draft = _repair_segments(segments, row)
+    request = _request(draft, document, replace(options, n=REPAIR_ROWS))
+    repaired = yield from _run(client, request, document, segments.holes, repair=True)
+    answers = [_recall(draft, row, answer) for answer in (repaired.holes, *repaired.alternatives)]
+    return min([row, *(_row(document, segments.holes, answer) for answer in answers)], key=_rank), repaired.stats
 
 
 def finish(document: Document, holes: Sequence[Hole], preview: Preview) -> Filled:
@@ -173,6 +185,8 @@ def finish(document: Document, holes: Sequence[Hole], preview: Preview) -> Fille
 
 def _budget_chars(client: EngineClient, model: str | None) -> int:
     """How much context the model can see, in characters."""
+    if client.endpoint.is_mercury:
+        return mercury.CONTEXT_TOKENS * CHARS_PER_TOKEN
     known = client.models()
     if not known:
         raise MidfillError("engine_error", f"the engine at {client.endpoint} has no model")

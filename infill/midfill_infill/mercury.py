@@ -26,6 +26,8 @@ PATH: Final = "/v1/fim/completions"
 KEY_VARIABLE: Final = "INCEPTION_API_KEY"
 MAX_TOKENS: Final = 8192
 DEFAULT_TOKENS: Final = 256
+# What it is shown of a document. It says nothing of its limits, and all that is sent is paid for.
+CONTEXT_TOKENS: Final = 8192
 
 
 class FimBody(BaseModel):

@@ -29,6 +29,7 @@ class Plan:
     step_s: float = 0.0
     load_s: float = 0.0
     busy_times: int = 0
+    repair_refused_as: str | None = None
     refused: bool = False
     die_after_step: int | None = None
     end_after_step: int | None = None
@@ -83,7 +84,10 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
     def stream(self, request: wire.InfillRequest, plan: Plan) -> None:
         holes = [segment.hole for segment in request.segments if isinstance(segment, wire.HoleSegment)]
-        rows = plan.repaired if plan.repaired and any(hole.draft for hole in holes) else plan.rows
+        is_repair = any(hole.draft for hole in holes)
+        if is_repair and plan.repair_refused_as:
+            return self.refuse(503, wire.ErrorCode(plan.repair_refused_as))
+        rows = plan.repaired if plan.repaired and is_repair else plan.rows
         self.send_response(200)
         self.send_header("content-type", "text/event-stream")
         self.send_header("connection", "close")

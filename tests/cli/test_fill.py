@@ -84,6 +84,23 @@ def test_repair_that_is_worse_is_dropped(engine_client: Start) -> None:
     assert filled.fills[0].text == "c = = 1"
 
 
+@pytest.mark.parametrize("reason", ["busy", "out_of_memory", "bad_request"])
+def test_first_fill_outlives_a_repair_that_fails(engine_client: Start, reason: str) -> None:
+    plan = Plan(rows=[["c = = 1"], ["d = = 2\n    e = = 3"]], repair_refused_as=reason)
+    _, filled = run(engine_client(plan), document(), Options(n=2))
+    assert [candidate.fills[0].text for candidate in (filled.best, *filled.alternatives)] == [
+        row[0] for row in plan.rows
+    ]
+    assert filled.new_errors > 0
+    assert filled.stats.steps == 3
+
+
+def test_cancelled_repair_is_cancelled(engine_client: Start) -> None:
+    with pytest.raises(MidfillError) as error:
+        run(engine_client(Plan(rows=[["c = = 1"]], repair_refused_as="cancelled")), document())
+    assert error.value.code == "cancelled"
+
+
 def test_every_seed_but_the_first_draws(engine_client: Start, tmp_path: Path) -> None:
     record = tmp_path / "record"
     client = engine_client(Plan(record=str(record)))

@@ -9,19 +9,24 @@ import pytest
 
 from midfill_engine.wire import InfillRequest, InfillResponse
 from midfill_infill import mercury
+from midfill_infill.cli.doctor import examine_engine
 from midfill_infill.client import Endpoint, EngineClient
+from midfill_infill.document import Document
 from midfill_infill.errors import MidfillError
-from midfill_infill.supervise import named_endpoint
+from midfill_infill.fill import Filled, Options, fill
+from midfill_infill.holes import find_stubs
+from midfill_infill.supervise import EngineSettings, named_endpoint
 
 
 class StandIn(ThreadingHTTPServer):
-    """Answers every gap with its number; keeps what it was asked."""
+    """Answers every gap with `text`, `#` in it with the gap's number; keeps what it was asked."""
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), Handler)
         self.asked: list[dict[str, object]] = []
         self.keys: list[str | None] = []
         self.status = 200
+        self.text = "<#>"
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -31,7 +36,8 @@ class Handler(BaseHTTPRequestHandler):
         body = json.loads(self.rfile.read(int(self.headers["content-length"])))
         self.server.asked.append({"path": self.path, **body})
         self.server.keys.append(self.headers["authorization"])
-        choice = {"index": 0, "text": f"<{len(self.server.asked)}>", "finish_reason": "stop"}
+        text = self.server.text.replace("#", str(len(self.server.asked)))
+        choice = {"index": 0, "text": text, "finish_reason": "stop"}
         usage = {"prompt_tokens": 5, "completion_tokens": 3, "total_tokens": 8, "reasoning_tokens": 0}
         answer = json.dumps({"object": "text_completion", "choices": [choice], "usage": usage}).encode()
         self.send_response(self.server.status)
@@ -54,9 +60,12 @@ def stand_in() -> Iterator[StandIn]:
     thread.join()
 
 
+def connect(server: StandIn) -> EngineClient:
+    return EngineClient(Endpoint(url=f"http://127.0.0.1:{server.server_port}", token="key", is_mercury=True))
+
+
 def ask(server: StandIn, **request: object) -> InfillResponse:
-    endpoint = Endpoint(url=f"http://127.0.0.1:{server.server_port}", token="key", is_mercury=True)
-    with EngineClient(endpoint) as client:
+    with connect(server) as client:
         (answer,) = client.infill(InfillRequest.model_validate(request))
     assert isinstance(answer, InfillResponse)
     return answer
@@ -92,6 +101,36 @@ def test_alternatives_are_asked_for_one_by_one(stand_in: StandIn) -> None:
     answer = ask(stand_in, segments=[{"text": "x"}, {"hole": {}}], n=2, temperature=0.5)
     assert [answer.holes[0].text, answer.alternatives[0][0].text] == ["<1>", "<2>"]
     assert stand_in.asked[0]["temperature"] == 0.5
+
+
+def fill_stub(server: StandIn) -> tuple[bytes, Filled]:
+    document = Document(b"def add(a, b):\n    ...\n", "python")
+    with connect(server) as client:
+        (filled,) = fill(document, find_stubs(document), Options(), client)
+    assert isinstance(filled, Filled)
+    return filled.patch.apply(document.data), filled
+
+
+def test_a_stub_is_filled(stand_in: StandIn) -> None:
+    stand_in.text = "return a + b"
+    result, filled = fill_stub(stand_in)
+    assert (result, filled.new_errors) == (b"def add(a, b):\n    return a + b\n", 0)
+    assert [(body["prompt"], body["suffix"]) for body in stand_in.asked] == [("def add(a, b):\n    ", "\n")]
+
+
+def test_a_fill_whose_repair_it_cannot_take_stays_and_is_marked(stand_in: StandIn) -> None:
+    stand_in.text = "x = = 1\n    y = 2\n    z = = 3\n    return y"
+    result, filled = fill_stub(stand_in)
+    assert result.decode() == f"def add(a, b):\n    {stand_in.text}\n"
+    assert filled.new_errors > 0
+    assert len(stand_in.asked) == 1
+
+
+def test_the_doctor_says_that_it_was_not_asked(stand_in: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MIDFILL_ENGINE_URL", f"mercury+http://127.0.0.1:{stand_in.server_port}")
+    (finding,) = examine_engine(EngineSettings())
+    assert "not asked" in finding.value and "answers" not in finding.value
+    assert not stand_in.asked
 
 
 @pytest.mark.parametrize(("status", "code"), [(401, "engine_refused"), (429, "engine_busy"), (500, "engine_error")])

@@ -80,6 +80,9 @@ def examine_engine(settings: "EngineSettings") -> Iterator[Finding]:
     except MidfillError as error:
         yield Finding("engine", error.title.lower(), error.sentence)
         return
+    if endpoint.is_mercury:
+        yield Finding("engine", f"Mercury at {endpoint}, not asked: only a fill sends it anything")
+        return
     pid = f", process {place.pid}" if named is None and place.pid else ""
     yield Finding("engine", f"answers at {endpoint}{pid}")
     for info in known:
