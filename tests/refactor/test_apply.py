@@ -83,7 +83,7 @@ def test_a_fill_with_a_syntax_error_is_not_applied(tmp_path: Path) -> None:
         assert fill is not None
         bad = type(fill)(1, 0, 0, fill.old, b"return (", 0, 0.5)
         journal.add_fills([(bad, tree.before["a.py"])])
-        journal.accept_all()
+        journal.accept(journal.acceptable())
         report = Writer(journal, tree.root).apply(accepted(journal), is_git=False)
     assert (report.count(State.FAILED), report.count(State.APPLIED)) == (1, 1)
     assert b"return (" not in (tree.root / "a.py").read_bytes()

@@ -21,6 +21,7 @@ from midfill_infill.cli import build_app
 from midfill_infill.errors import TABLE
 from midfill_infill.refactor import engines, ray_workers
 from midfill_infill.refactor.hook import main
+from midfill_infill.refactor.lock import hold_lock
 from midfill_infill.refactor.places import find_place
 
 CODE = "def add(a, b):\n    ...\n\n\nclass Box:\n    def size(self):\n        raise NotImplementedError\n"
@@ -79,12 +80,68 @@ def test_changed_alone_means_since_the_last_commit(root: Path, words: list[str])
 def test_apply_with_verify_writes_only_what_passes(root: Path) -> None:
     run("plan", "--stubs")
     run("generate")
-    bad = f"{sys.executable} -c \"import sys; sys.exit('size(self):\\n        return' in open('a.py').read())\""
-    result = run("apply", "--all", "--verify", bad, "--no-sandbox")
+    result = run("apply", "--all", "--verify", BAD_SIZE, "--no-sandbox")
     assert result.exit_code == 4 and "1 kept, 1 rolled back" in result.stderr
     assert "2 planned, 2 filled, 2 without new syntax errors, 2 accepted, 1 not rolled back, 1 in" in result.stderr
     text = (root / "a.py").read_text()
     assert "NotImplementedError" in text and "..." not in text
+
+
+BAD_SIZE = f"{sys.executable} -c \"import sys; sys.exit('size(self):\\n        return' in open('a.py').read())\""
+
+
+def test_verify_writes_no_named_hole_that_fails_or_was_refused(root: Path) -> None:
+    run("plan", "--stubs")
+    run("generate")
+    result = run("apply", "--hole", "2", "--verify", BAD_SIZE, "--no-sandbox")
+    assert result.exit_code == 4 and "0 kept, 1 rolled back" in result.stderr
+    assert (root / "a.py").read_text() == CODE
+    again = run("apply", "--hole", "2")
+    assert again.exit_code == 2 and "hole 2 is rolled_back" in again.stderr
+    run("review", stdin="n\n")
+    assert run("apply", "--hole", "1").exit_code == 2
+    assert (root / "a.py").read_text() == CODE
+
+
+def test_a_named_hole_accepts_no_other(root: Path) -> None:
+    run("plan", "--stubs")
+    run("generate")
+    assert run("apply", "--all", "--hole", "1").exit_code == 0
+    assert json.loads(run("status", "--json").stdout)["holes"] == {"applied": 1, "generated": 1}
+    run("undo")
+    assert run("apply", "--hole", "1", "--verify", "true", "--no-sandbox").exit_code == 0
+    assert json.loads(run("status", "--json").stdout)["holes"] == {"applied": 1, "generated": 1}
+
+
+@pytest.mark.parametrize("refusal", [["--allow-dirty", "--verify", "false", "--no-sandbox"], []])
+def test_what_is_refused_accepts_nothing(root: Path, refusal: list[str]) -> None:
+    run("plan", "--stubs")
+    run("generate")
+    (root / "a.py").write_text("# mine\n" + CODE)
+    assert run("apply", "--all", *refusal).exit_code == 5
+    assert json.loads(run("status", "--json").stdout)["holes"] == {"generated": 2}
+
+
+def test_a_file_that_is_gone_keeps_no_other_from_being_verified(root: Path) -> None:
+    (root / "b.py").write_text("def f():\n    ...\n")
+    init_git(root)
+    run("plan", "--stubs")
+    run("generate")
+    (root / "b.py").unlink()
+    result = run("apply", "--all", "--allow-dirty", "--verify", BAD_SIZE, "--no-sandbox")
+    assert result.exit_code == 4 and "b.py cannot be read" in result.stderr
+    assert json.loads(run("status", "--json").stdout)["holes"] == {"applied": 1, "generated": 1, "rolled_back": 1}
+
+
+@pytest.mark.parametrize("words", [["apply", "--all"], ["undo"], ["verify", "-c", "true", "--no-sandbox"]])
+def test_nothing_is_written_while_a_review_is_open(root: Path, words: list[str]) -> None:
+    run("plan", "--stubs")
+    run("generate")
+    with hold_lock(find_place(root).find_run().with_name("lock"), "review"):
+        result = run(*words)
+    assert result.exit_code == 5 and f"process {os.getpid()} (review)" in result.stderr
+    assert (root / "a.py").read_text() == CODE
+    assert json.loads(run("status", "--json").stdout)["holes"] == {"generated": 2}
 
 
 def test_a_review_in_a_terminal_takes_single_keys(root: Path) -> None:

@@ -94,7 +94,7 @@ def change(root: Path, options: Options) -> tuple[int, bool]:
     place, planning = find_place(root), Planning()
     with Journal(make_run(place, Request(Selection(stubs=True)), planning)) as journal:
         generate(journal, place.root, Engine(ScriptedWorkers(lambda _: "y = a\nreturn y")), GenerateOptions(jobs=1))
-        journal.accept_all()
+        journal.accept(journal.acceptable())
         holes = list(journal.holes_in(State.ACCEPTED))
         report = Writer(journal, place.root, options).apply(holes, is_git=False)
         return report.count(State.APPLIED), bool(report.troubles or planning.skipped)

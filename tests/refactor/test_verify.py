@@ -58,7 +58,7 @@ def planted(folder: Path, num_files: int, per_file: int, num_bad: int, seed: int
             hole = journal.hole(number)
             rows.append((FillRow(number, 0, 0, b"...", b"return 'BAD'", 0, 0.5), files[journal.file(hole.file).path]))
         journal.add_fills(rows)
-        journal.accept_all()
+        journal.accept(journal.acceptable())
     return tree, bad
 
 
@@ -67,7 +67,8 @@ def run(tree: Tree, *, written: bool, command: Sequence[str] = COMMAND, **option
         writer = Writer(journal, tree.root)
         if written:
             writer.apply(accepted(journal), is_git=False)
-        return verify(tree.place, journal, writer, Options(tuple(command), sandboxed=False, **options))  # type: ignore[arg-type]
+        suspects = [hole.id for hole in journal.holes_in(State.ACCEPTED, State.APPLIED)]
+        return verify(tree.place, journal, writer, suspects, Options(tuple(command), sandboxed=False, **options))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("written", [True, False], ids=["applied", "accepted"])
@@ -125,7 +126,7 @@ def test_without_a_sandbox_it_must_be_said(tmp_path: Path, monkeypatch: pytest.M
     tree, _ = planted(tmp_path / "repo", 1, 1, 0)
     monkeypatch.setattr(sandbox, "find_bubblewrap", lambda: None)
     with tree.open() as journal, pytest.raises(MidfillError) as raised:
-        verify(tree.place, journal, Writer(journal, tree.root), Options(("true",)))
+        verify(tree.place, journal, Writer(journal, tree.root), [1], Options(("true",)))
     assert raised.value.code == "sandbox_missing"
 
 
@@ -228,7 +229,7 @@ def test_what_is_installed_from_the_tree_runs_the_copy(tmp_path: Path, sandboxed
     code = "import inspect, pkg, sys; sys.exit('total' in inspect.getsource(pkg.f))"
     with tree.open() as journal:
         options = Options((".venv/bin/tool", "-c", code), sandboxed=sandboxed)
-        verified = verify(tree.place, journal, Writer(journal, root), options)
+        verified = verify(tree.place, journal, Writer(journal, root), [1], options)
     assert verified.verdict.guilty == [1] and verified.verdict.good == []
     assert tool.exists() and not (root / ".git/index.lock").exists()
 

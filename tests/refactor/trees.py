@@ -93,7 +93,7 @@ def plan_tree(root: Path, files: dict[str, bytes], state: State = State.ACCEPTED
             after[file.path] = new
         journal.add_fills(fills)
         if state is State.ACCEPTED:
-            journal.accept_all()
+            journal.accept(journal.acceptable())
     return Tree(place, path, dict(files), after)
 
 

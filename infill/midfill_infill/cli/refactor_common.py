@@ -76,14 +76,14 @@ def open_run(root: Path, run: str | None, *, read_only: bool = False) -> tuple[P
     return place, Journal(place.find_run(run), read_only=read_only)
 
 
-def tell(troubles: Sequence[Trouble], most: int = 20) -> None:
-    """Prints troubles on stderr and ends the command with the worst one's code; does nothing without any."""
+def tell(troubles: Sequence[Trouble], *, verify_failed: bool = False, most: int = 20) -> None:
+    """Prints troubles on stderr and ends the command with the worst code of all; does nothing without any."""
     for trouble in troubles[:most]:
         error = MidfillError(trouble.code, trouble.message)
         print(f"midfill: {error.sentence}", file=sys.stderr)
     if len(troubles) > most:
         print(f"midfill: and {len(troubles) - most} more", file=sys.stderr)
-    codes = {exit_code(trouble.code) for trouble in troubles}
+    codes = {exit_code(trouble.code) for trouble in troubles} | ({VERIFY_FAILED} if verify_failed else set())
     for code in _WORST_FIRST:
         if code in codes:
             raise typer.Exit(code)

@@ -106,6 +106,7 @@ def _tools(
     sandboxed: bool,
 ) -> Tools:
     """`r` starts an engine and `t` makes a copy of the tree when they are first used."""
+    from midfill_infill.errors import MidfillError
     from midfill_infill.refactor import engines, verify
     from midfill_infill.refactor.generate import Options, reroll
     from midfill_infill.refactor.review import Tools
@@ -124,6 +125,9 @@ def _tools(
         verify.check_sandbox(wanted=sandboxed)
         options = verify.Options(tuple(shlex.split(command)), Limits(timeout_s), sandboxed)
         with verify.open_scratch(place, journal, (hole.id,)) as scratch:
-            return verify.Verifier(scratch, options).passes([hole.id])
+            passes = verify.Verifier(scratch, options).passes([hole.id])
+            for trouble in scratch.troubles:
+                raise MidfillError(trouble.code, trouble.message)
+            return passes
 
     return Tools(reroll=again, test=test if command else None)

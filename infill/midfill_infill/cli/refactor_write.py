@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from midfill_infill.refactor.apply import Options, Writer
     from midfill_infill.refactor.journal import Journal
     from midfill_infill.refactor.places import Place
+    from midfill_infill.refactor.records import HoleRow, Trouble
     from midfill_infill.refactor.verify import Verified
 
 SandboxOption = Annotated[
@@ -31,12 +32,16 @@ FlakeOption = Annotated[
 def _writing(
     root: Path, run: str | None, options: Options | None, doing: str
 ) -> Iterator[tuple[Place, Journal, Writer]]:
-    """Holds the repository's lock, with what an earlier crash left settled."""
+    """Holds the locks of the repository and of the run, with what an earlier crash left settled.
+
+    A review, or a `generate`, has the run's: what it answers for must not be written meanwhile.
+    """
     from midfill_infill.refactor.apply import Writer
     from midfill_infill.refactor.lock import hold_lock
 
     place, journal = open_run(root, run)
-    with journal, hold_lock(place.lock, doing):
+    run_lock = place.run_folder(str(journal.get_meta("run"))) / "lock"
+    with journal, hold_lock(place.lock, doing), hold_lock(run_lock, doing):
         yield place, journal, Writer(journal, place.root, options)
 
 
@@ -68,23 +73,42 @@ def apply_command(
 
         options = Options(allow_dirty, include_generated, write_through)
         with _writing(root, run, options, "apply") as (place, journal, writer):
-            if take_all:
-                journal.accept_all()
+            chosen = _choose(journal, take_all, hole or ())
+            writer.guard(chosen, is_git=place.git_dir is not None)
+            guilty = False
+            troubles: list[Trouble] = []
             if verify is not None:
-                verified = _verify(place, journal, writer, verify, timeout_s, flake_check, sandbox)
-            chosen = [journal.hole(number) for number in hole] if hole else list(journal.holes_in(State.ACCEPTED))
-            report = writer.apply(chosen, is_git=place.git_dir is not None)
+                suspects = [*journal.holes_in(State.APPLIED), *chosen]
+                verified = _verify(place, journal, writer, suspects, verify, timeout_s, flake_check, sandbox)
+                passing = set(verified.verdict.good)
+                chosen = [row for row in chosen if row.id in passing]
+                guilty, troubles = bool(verified.verdict.guilty), verified.report.troubles
+            journal.accept(chosen)
+            report = writer.apply([journal.hole(row.id) for row in chosen], is_git=place.git_dir is not None)
             left, funnel = journal.counts().get(State.GENERATED, 0), journal.funnel()
+            broken = left - len(journal.acceptable())
         done = f"{plural(report.count(State.APPLIED), 'hole')} written in {plural(report.num_files, 'file')}"
         say(done + ("; `midfill refactor undo` takes them back" if report.num_files else ""))
         say(f"of the run: {funnel}")
-        if left and take_all:
-            say(f"{plural(left, 'fill')} left out, with syntax errors of their own: see `midfill refactor review`")
-        elif left and not report.holes:
+        if broken and take_all:
+            say(f"{plural(broken, 'fill')} left out, with syntax errors of their own: see `midfill refactor review`")
+        elif left and not take_all and not report.holes:
             say(f"{plural(left, 'fill')} not reviewed yet: run `midfill refactor review`, or `apply --all`")
-        tell(report.troubles)
-        if verify is not None and verified.verdict.guilty:
-            raise typer.Exit(4)
+        tell([*troubles, *report.troubles], verify_failed=guilty)
+
+
+def _choose(journal: Journal, take_all: bool, numbers: Sequence[int]) -> list[HoleRow]:
+    """The holes that `apply` is asked for. Naming one accepts it. Raises `no_such_hole`."""
+    from midfill_infill.errors import MidfillError
+    from midfill_infill.refactor.records import State
+
+    if not numbers:
+        return [*journal.holes_in(State.ACCEPTED), *(journal.acceptable() if take_all else ())]
+    rows = [journal.hole(number) for number in dict.fromkeys(numbers)]
+    for row in rows:
+        if row.state not in (State.GENERATED, State.ACCEPTED, State.UNDONE):
+            raise MidfillError("no_such_hole", f"hole {row.id} is {row.state}, it has no fill to write")
+    return rows
 
 
 def verify_command(
@@ -97,15 +121,23 @@ def verify_command(
 ) -> None:
     """Run a command over a copy of the tree; find the fills it fails with, and roll back only those."""
     with reported(), _writing(root, run, None, "verify") as (place, journal, writer):
-        verified = _verify(place, journal, writer, command, timeout_s, flake_check, sandbox)
+        from midfill_infill.refactor.records import State
+
+        suspects = list(journal.holes_in(State.ACCEPTED, State.APPLIED))
+        verified = _verify(place, journal, writer, suspects, command, timeout_s, flake_check, sandbox)
         say(f"of the run: {journal.funnel()}")
-        tell(verified.report.troubles)
-        if verified.verdict.guilty:
-            raise typer.Exit(4)
+        tell(verified.report.troubles, verify_failed=bool(verified.verdict.guilty))
 
 
 def _verify(
-    place: Place, journal: Journal, writer: Writer, command: str, timeout_s: float, flake_runs: int, sandboxed: bool
+    place: Place,
+    journal: Journal,
+    writer: Writer,
+    suspects: Sequence[HoleRow],
+    command: str,
+    timeout_s: float,
+    flake_runs: int,
+    sandboxed: bool,
 ) -> Verified:
     from midfill_infill.errors import MidfillError
     from midfill_infill.refactor.sandbox import Limits
@@ -120,7 +152,7 @@ def _verify(
     if not sandboxed:
         say("without a sandbox: the command, and every fill it runs, can do whatever you can")
     options = Options(words, Limits(timeout_s), sandboxed, flake_runs)
-    verified = verify(place, journal, writer, options, say)
+    verified = verify(place, journal, writer, [row.id for row in suspects], options, say)
     kept, guilty = len(verified.verdict.good), len(verified.verdict.guilty)
     say(f"{kept} kept, {guilty} rolled back, {plural(verified.num_runs, 'run')} of the command")
     for number in verified.verdict.guilty[:20]:

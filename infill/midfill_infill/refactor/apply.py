@@ -67,12 +67,17 @@ class Writer:
 
     def apply(self, holes: Iterable[HoleRow], *, is_git: bool) -> Report:
         """Writes the latest fill of each hole. Raises `tree_dirty` before anything is written."""
+        wanted = list(holes)
+        self.guard(wanted, is_git=is_git)
+        return self._write(_by_file(wanted), self._prepare_apply)
+
+    def guard(self, holes: Iterable[HoleRow], *, is_git: bool) -> None:
+        """Raises `tree_dirty` where `apply` would."""
         by_file = _by_file(holes)
         if is_git:
             self._ignored = guards.ignored_paths(self.root, (self.journal.file(number).path for number in by_file))
         if is_git and not self.options.allow_dirty:
             guards.refuse_dirty(self.root, self._not_ours(by_file))
-        return self._write(by_file, self._prepare_apply)
 
     def undo(self, holes: Iterable[HoleRow], state: State = State.UNDONE, reason: str = "") -> Report:
         """Puts the old text of each written hole back. One whose text was changed since is refused, and named."""
@@ -126,13 +131,8 @@ class Writer:
             file = self.journal.file(number)
             try:
                 prepared = prepare(file, wanted)
-            except MidfillError as error:
-                report.troubles.append(Trouble(file.path, error.code, error.message))
-                continue
-            except OSError as error:
-                code = "write_broken" if not isinstance(error, FileNotFoundError) else "file_missing"
-                message = f"{file.path} cannot be read ({error.strerror or error})"
-                report.troubles.append(Trouble(file.path, code, message))
+            except (MidfillError, OSError) as error:
+                report.troubles.append(trouble_with(file, error))
                 continue
             if prepared.changes:
                 self.journal.set_states(prepared.changes)
@@ -241,6 +241,14 @@ def _by_file(holes: Iterable[HoleRow]) -> dict[int, list[HoleRow]]:
     for hole in holes:
         found.setdefault(hole.file, []).append(hole)
     return found
+
+
+def trouble_with(file: FileRow, error: MidfillError | OSError) -> Trouble:
+    """Why a file is left as it is."""
+    if isinstance(error, MidfillError):
+        return Trouble(file.path, error.code, error.message)
+    code = "write_broken" if not isinstance(error, FileNotFoundError) else "file_missing"
+    return Trouble(file.path, code, f"{file.path} cannot be read ({error.strerror or error})")
 
 
 def _name(file: FileRow, hole: HoleRow) -> str:

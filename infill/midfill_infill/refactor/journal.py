@@ -223,14 +223,16 @@ class Journal:
         with self._transaction() as db:
             _set_states(db, changes)
 
-    def accept_all(self, max_new_errors: int = 0) -> int:
-        """Accepts every generated hole whose fill changes something and adds no more errors; says how many."""
-        with self._transaction() as db:
-            query = (
-                "UPDATE holes SET state = ? WHERE state = ? AND EXISTS (SELECT 1 FROM fills WHERE fills.hole = holes.id"
-                " AND fills.attempt = holes.attempt AND fills.new_errors <= ? AND fills.new != fills.old)"
-            )
-            return db.execute(query, (State.ACCEPTED, State.GENERATED, max_new_errors)).rowcount
+    def acceptable(self) -> list[HoleRow]:
+        """Every generated hole whose fill changes something and adds no syntax error."""
+        query = (
+            f"SELECT {_HOLE} FROM holes WHERE state = ? AND EXISTS (SELECT 1 FROM fills WHERE fills.hole = holes.id"
+            " AND fills.attempt = holes.attempt AND fills.new_errors = 0 AND fills.new != fills.old) ORDER BY id"
+        )
+        return [_hole(row) for row in self._rows(query, (State.GENERATED,))]
+
+    def accept(self, holes: Sequence[HoleRow]) -> None:
+        self.set_states([Change(hole.id, State.ACCEPTED) for hole in holes])
 
     def snapshot(self, content_hash: bytes) -> bytes | None:
         row = next(self._rows("SELECT data FROM snapshots WHERE hash = ?", (content_hash,)), None)

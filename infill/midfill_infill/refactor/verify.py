@@ -13,14 +13,13 @@ from pathlib import Path
 
 from midfill_infill.errors import MidfillError
 from midfill_infill.refactor import guards, replace, sandbox, walk
-from midfill_infill.refactor.apply import Writer
+from midfill_infill.refactor.apply import Writer, trouble_with
 from midfill_infill.refactor.bisect import Verdict, find_guilty
 from midfill_infill.refactor.edits import Regions
 from midfill_infill.refactor.journal import Journal
 from midfill_infill.refactor.places import Place
-from midfill_infill.refactor.records import WRITTEN, Change, HoleRow, Report, State
+from midfill_infill.refactor.records import WRITTEN, Change, HoleRow, Report, State, Trouble
 
-SUSPECT = (State.ACCEPTED, State.APPLIED)
 Note = Callable[[str], None]
 
 
@@ -44,15 +43,18 @@ class Verified:
 
 
 class Scratch:
-    """A copy of the tree in which any choice of fills can be put. Holds one file's texts at a time."""
+    """A copy of the tree in which any choice of fills can be put. Holds one file's texts at a time.
 
-    def __init__(self, place: Place, journal: Journal, folder: Path, only: Sequence[int] | None = None) -> None:
+    A file that its fills cannot be put into is among `troubles`, and its holes are no suspects any more.
+    """
+
+    def __init__(self, place: Place, journal: Journal, folder: Path, suspects: Sequence[int]) -> None:
         self.folder, self.root = folder, place.root
+        self.troubles: list[Trouble] = []
         self._journal, self._place = journal, place
         self._suspects: dict[int, list[HoleRow]] = {}
         self._standing: dict[int, frozenset[int] | None] = {}
-        chosen = journal.holes_in(*SUSPECT) if only is None else map(journal.hole, only)
-        for hole in chosen:
+        for hole in map(journal.hole, suspects):
             self._suspects.setdefault(hole.file, []).append(hole)
             self._standing[hole.file] = None
         for name in walk.list_files(place):
@@ -70,12 +72,24 @@ class Scratch:
         shutil.copy2(source, target, follow_symlinks=False)
 
     def put(self, chosen: Sequence[int]) -> None:
-        """Writes the files so that just the fills of `chosen` are in them."""
+        """Writes the files so that just the fills of `chosen` are in them.
+
+        Raises `file_changed` where fills cannot be taken out of a file of the copy again.
+        """
         wanted = frozenset(chosen)
-        for number, holes in self._suspects.items():
+        for number, holes in list(self._suspects.items()):
             here = wanted & {hole.id for hole in holes}
-            if self._standing[number] != here:
+            if self._standing[number] == here:
+                continue
+            try:
                 self._put_file(number, holes, here)
+            except (MidfillError, OSError) as error:
+                trouble = trouble_with(self._journal.file(number), error)
+                if self._standing[number]:
+                    raise MidfillError("file_changed", trouble.message) from None
+                self.troubles.append(trouble)
+                del self._suspects[number]
+            else:
                 self._standing[number] = here
 
     def _put_file(self, number: int, suspects: Sequence[HoleRow], chosen: frozenset[int]) -> None:
@@ -96,11 +110,11 @@ class Scratch:
 
 
 @contextmanager
-def open_scratch(place: Place, journal: Journal, only: Sequence[int] | None = None) -> Iterator[Scratch]:
-    """A copy of the tree in the temporary folder, removed at the end. Suspects are those of `only`, else all."""
+def open_scratch(place: Place, journal: Journal, suspects: Sequence[int]) -> Iterator[Scratch]:
+    """A copy of the tree in the temporary folder, removed at the end."""
     folder = Path(tempfile.mkdtemp(prefix="midfill-verify-"))
     try:
-        yield Scratch(place, journal, folder, only)
+        yield Scratch(place, journal, folder, suspects)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -153,13 +167,21 @@ def check_sandbox(*, wanted: bool) -> None:
         raise MidfillError("sandbox_missing", "bubblewrap is not installed or does not work here")
 
 
-def verify(place: Place, journal: Journal, writer: Writer, options: Options, note: Note = lambda _: None) -> Verified:
-    """Tests every accepted or applied hole and rolls back the guilty. The caller holds the lock.
+def verify(
+    place: Place,
+    journal: Journal,
+    writer: Writer,
+    suspects: Sequence[int],
+    options: Options,
+    note: Note = lambda _: None,
+) -> Verified:
+    """Tests the holes of `suspects` and rolls back the guilty. The caller holds the lock.
 
-    Raises `verify_baseline`, `verify_flaky` and `sandbox_missing` before anything has been changed.
+    Those of a file that cannot be read are neither good nor guilty. Raises `verify_baseline`, `verify_flaky` and
+    `sandbox_missing` before anything has been changed.
     """
     check_sandbox(wanted=options.sandboxed)
-    with open_scratch(place, journal) as scratch:
+    with open_scratch(place, journal, suspects) as scratch:
         verifier = Verifier(scratch, options, note)
         verifier.check_baseline()
         verdict = find_guilty(scratch.suspects, verifier.passes)
@@ -168,7 +190,11 @@ def verify(place: Place, journal: Journal, writer: Writer, options: Options, not
             raise MidfillError(
                 "verify_flaky", f"the command fails {again.count(False)} of {len(again)} times at the end"
             )
-    return Verified(verdict, _settle(journal, writer, verdict), verifier.num_runs)
+        known = set(scratch.suspects)
+        verdict.good, verdict.guilty = ([n for n in found if n in known] for found in (verdict.good, verdict.guilty))
+    report = _settle(journal, writer, verdict)
+    report.troubles += scratch.troubles
+    return Verified(verdict, report, verifier.num_runs)
 
 
 def _settle(journal: Journal, writer: Writer, verdict: Verdict) -> Report:
