@@ -144,6 +144,39 @@ def test_nothing_is_written_while_a_review_is_open(root: Path, words: list[str])
     assert json.loads(run("status", "--json").stdout)["holes"] == {"generated": 2}
 
 
+HALF_A_TRANSACTION = """
+import os, sqlite3, sys
+db = sqlite3.connect(sys.argv[1], isolation_level=None)
+db.execute("PRAGMA cache_size = 1")
+db.execute("BEGIN IMMEDIATE")
+for number in range(200):
+    db.execute("INSERT INTO snapshots VALUES (?, ?)", (b"%d" % number, os.urandom(3000)))
+os.kill(os.getpid(), 9)
+"""
+
+
+def test_readers_roll_back_what_a_killed_writer_left(root: Path) -> None:
+    run("plan", "--stubs")
+    run("generate")
+    run("review", stdin="y\nn\n")
+    journal = find_place(root).find_run()
+    hot, left = journal.with_name("run.db-journal"), []
+    for words in (["status"], ["export"], ["check", "a.py"]):
+        subprocess.run([sys.executable, "-c", HALF_A_TRANSACTION, str(journal)], check=False)
+        assert hot.stat().st_size > 512
+        left.append(run(*words))
+    assert [result.exit_code for result in left] == [0, 0, 1]
+    assert "1 accepted fill is not written" in left[2].stdout
+
+
+def test_a_journal_that_cannot_be_read_is_no_clean_check(root: Path) -> None:
+    run("plan", "--stubs")
+    find_place(root).find_run().write_bytes(b"torn" * 1000)
+    (root / "a.py").write_text("x = 1\n")
+    result = run("check")
+    assert result.exit_code == 6 and "the source files are not affected" in result.stderr
+
+
 def test_a_review_in_a_terminal_takes_single_keys(root: Path) -> None:
     run("plan", "--stubs")
     run("generate")

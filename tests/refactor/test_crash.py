@@ -11,8 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.refactor.trees import Tree, make_tree, source
+from tests.refactor.trees import Tree, accepted, make_tree, source
 
+from midfill_infill.refactor import replace
+from midfill_infill.refactor.apply import Writer
+from midfill_infill.refactor.journal import Journal
 from midfill_infill.refactor.records import Change, State
 
 HERE = Path(__file__).parent
@@ -107,6 +110,43 @@ def fail_at_every_call(folder: Path, driver: Job, number: int) -> int:
         assert failed | changed >= set(tree.before), "a file that was not written is named"
         driver(tree, "apply")
         assert tree.contents() == tree.after
+
+
+class PowerCut(BaseException):
+    """Ends everything between an exchange and the removal of the file that was exchanged."""
+
+
+def test_an_intent_that_a_power_cut_takes_back_loses_no_byte(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tree = fresh(tmp_path / "repo", num_files=1)
+    mine = b"import os\n" + tree.before["m0.py"]
+    (tree.root / "m0.py").write_bytes(mine)
+    earlier = tree.journal_path.with_name("earlier")
+    intend = Journal.intend
+
+    def remember(journal: Journal, *words: Any) -> None:
+        earlier.write_bytes(tree.journal_path.read_bytes())
+        intend(journal, *words)
+
+    def cut(*_: object) -> bool:
+        raise PowerCut
+
+    with monkeypatch.context() as patch, tree.open() as journal, pytest.raises(PowerCut):
+        patch.setattr(Journal, "intend", remember)
+        patch.setattr(replace, "_is_quiet", cut)
+        Writer(journal, tree.root).apply(accepted(journal), is_git=False)
+    assert (tree.root / "m0.py").read_bytes() != mine, "the exchange took place"
+    earlier.replace(tree.journal_path)
+    with tree.open() as journal:
+        writer = Writer(journal, tree.root)
+        assert writer.left_open == [] and journal.open_writes() == []
+        assert tree.contents() == {"m0.py": mine}
+        assert writer.apply(accepted(journal), is_git=False).troubles == []
+    assert tree.contents() == {"m0.py": b"import os\n" + tree.after["m0.py"]}
+
+
+def test_a_commit_is_synced_with_the_folder_of_the_journal(tmp_path: Path) -> None:
+    with fresh(tmp_path / "repo").open() as journal:
+        assert next(journal._rows("PRAGMA synchronous"))[0] == 3, "EXTRA"
 
 
 def test_random_kills(quick_path: Path, driver: Job) -> None:

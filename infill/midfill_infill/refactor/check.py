@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from midfill_infill.document import Document
-from midfill_infill.errors import MidfillError
 from midfill_infill.refactor.digests import digest
 from midfill_infill.refactor.places import Place
 from midfill_infill.refactor.plan import Planning, Request, find_holes
@@ -26,7 +25,10 @@ class Finding:
 
 
 def check(place: Place, request: Request, planning: Planning) -> list[Finding]:
-    """Holes that wait in the files of `request`, and accepted fills that the latest run has not written."""
+    """Holes that wait in the files of `request`, and accepted fills that the latest run has not written.
+
+    Raises MidfillError, of a journal that cannot be read too.
+    """
     findings = []
     for planned in find_holes(place, request, planning):
         path = place.root / planned.path
@@ -43,12 +45,8 @@ def _unwritten(place: Place, names: Sequence[str] | None) -> list[Finding]:
     from midfill_infill.refactor.journal import Journal
     from midfill_infill.refactor.records import State
 
-    try:
-        journal = Journal(place.find_run(), read_only=True)
-    except MidfillError:
-        return []
     chosen = None if names is None else {str(Path(name).resolve()) for name in names}
-    with journal:
+    with Journal(place.find_run(), read_only=True) as journal:
         findings = []
         for file in journal.files(State.ACCEPTED):
             path = file.below(place.root)

@@ -16,7 +16,7 @@ LOST = -1
 
 @dataclass(frozen=True)
 class Regions:
-    """Where the holes of a file are in `data`. A hole that is not known any more is not in `places`."""
+    """Where the holes of a file are in `data`, in document order. One that is not known any more is not in `places`."""
 
     data: bytes
     places: Dictionary[int, tuple[int, int]]
@@ -47,12 +47,15 @@ class Regions:
         }
         after = Patch.of(edits.values()).apply(self.data)
         places: dict[int, tuple[int, int]] = {}
+        earlier: set[int] = set()
         for hole, (at, length) in self.places.items():
-            others = [edit for other, edit in edits.items() if other != hole]
-            if any(_reaches_into(edit, at, at + length) for edit in others):
-                continue
-            moved = at + sum(_growth(edit) for edit in others if edit.end_byte <= at)
-            places[hole] = moved, len(texts[hole]) if hole in edits else length
+            others = [(other, edit) for other, edit in edits.items() if other != hole]
+            if not any(_reaches_into(edit, at, at + length) for _, edit in others):
+                # At the same byte, as where holes touch and are empty, what goes into a later hole stays behind.
+                before = [edit for other, edit in others if edit.start_byte < at or other in earlier]
+                moved = at + sum(_growth(edit) for edit in before if edit.end_byte <= at)
+                places[hole] = moved, len(texts[hole]) if hole in edits else length
+            earlier.add(hole)
         return Regions(after, places)
 
     def rows(self, holes: Sequence[HoleRow]) -> tuple[Region, ...]:

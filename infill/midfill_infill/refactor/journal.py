@@ -1,7 +1,8 @@
 """The journal of one run: a SQLite file with one writer. Knows rows, nothing of trees, models or how files are written.
 
-Every method that writes is one durable transaction. WAL is not used: before SQLite 3.51.3 two connections and a
-checkpoint could corrupt it, and `status` reads beside the writer.
+Every method that writes is one durable transaction: EXTRA syncs the folder too when the rollback journal has gone, as
+FULL does not, so that a power cut cannot take a commit back. WAL is not used: before SQLite 3.51.3 two connections and
+a checkpoint could corrupt it, and `status` reads beside the writer.
 """
 
 import json
@@ -44,11 +45,12 @@ class Journal:
 
     def __init__(self, path: Path, *, read_only: bool = False) -> None:
         self.path = path
-        mode = "ro" if read_only else "rw"
         with self._failures():
-            uri = f"file:{os.fsdecode(path).replace('%', '%25').replace('?', '%3f').replace('#', '%23')}?mode={mode}"
+            uri = f"file:{os.fsdecode(path).replace('%', '%25').replace('?', '%3f').replace('#', '%23')}?mode=rw"
             self._db = sqlite3.connect(uri, uri=True, timeout=BUSY_TIMEOUT_S, isolation_level=None)
-            self._db.execute("PRAGMA synchronous = FULL")
+            self._db.execute("PRAGMA synchronous = EXTRA")
+            # Not mode=ro, which cannot roll back what a killed writer left.
+            self._db.execute(f"PRAGMA query_only = {int(read_only)}")
             version = self._db.execute("PRAGMA user_version").fetchone()[0]
         if version != VERSION:
             self._db.close()

@@ -195,9 +195,7 @@ def _settle(journal: Journal, row: WriteRow, target: Path) -> Swap:
     if row.through:
         return _settle_through(journal, row, target)
     if row.state == "reserved":
-        replace.remove(temporary)
-        journal.finish([], [row.id])
-        return Swap.CHANGED
+        return _settle_reserved(journal, row, target)
     if row.state == "retracted" or not _exists(target):
         return _retract(journal, row, target)
     now = replace.read_content(target).hash
@@ -213,6 +211,22 @@ def _settle(journal: Journal, row: WriteRow, target: Path) -> Swap:
         replace.remove(temporary)
         return Swap.DONE
     raise MidfillError("write_unclear", f"{target} and {temporary.name} both hold what Midfill did not write")
+
+
+def _settle_reserved(journal: Journal, row: WriteRow, target: Path) -> Swap:
+    """A disk that lies about syncs can lose the intent: the old bytes are then in the staged file only, and go back."""
+    temporary = target.with_name(row.temporary)
+    if _exists(temporary) and replace.read_content(temporary).hash == row.old_hash:
+        now = replace.read_content(target).hash
+        if now not in (row.old_hash, row.new_hash):
+            raise MidfillError("write_unclear", f"{target} was edited, what it held before is in {temporary.name}")
+        if now == row.new_hash:
+            if not replace.exchange(temporary, target):
+                os.replace(temporary, target)
+            return _retract(journal, row, target)
+    replace.remove(temporary)
+    journal.finish([], [row.id])
+    return Swap.CHANGED
 
 
 def _settle_through(journal: Journal, row: WriteRow, target: Path) -> Swap:

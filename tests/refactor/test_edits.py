@@ -1,0 +1,65 @@
+"""Regions of touching and empty holes stay where they are in the document, whatever goes in and out of them."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from midfill_infill.refactor.edits import Regions
+
+
+@dataclass(frozen=True)
+class History:
+    """Spans of `data` that do not overlap, a fill for each, and which go in or out at each step."""
+
+    data: bytes
+    spans: tuple[tuple[int, int], ...]
+    fills: tuple[bytes, ...]
+    steps: tuple[tuple[bool, frozenset[int]], ...]
+
+    def render(self, filled: frozenset[int]) -> bytes:
+        pieces, position = [], 0
+        for number, (start, end) in enumerate(self.spans):
+            pieces += [self.data[position:start], self.fills[number] if number in filled else self.data[start:end]]
+            position = end
+        return b"".join([*pieces, self.data[position:]])
+
+
+@st.composite
+def histories(draw: Any) -> History:
+    data = draw(st.binary(max_size=12))
+    cuts = sorted(draw(st.lists(st.integers(0, len(data)), min_size=6, max_size=6)))
+    spans: list[tuple[int, int]] = []
+    for start, end in zip(cuts[::2], cuts[1::2], strict=True):
+        if not spans or start != spans[-1][0]:
+            spans.append((start, end))
+    fills = draw(st.lists(st.sampled_from([b"", b"X", b"YY"]), min_size=len(spans), max_size=len(spans)))
+    some = st.frozensets(st.integers(0, len(spans) - 1), min_size=1)
+    steps = draw(st.lists(st.tuples(st.booleans(), some), min_size=1, max_size=6))
+    return History(data, tuple(spans), tuple(fills), tuple(steps))
+
+
+def play(history: History) -> None:
+    places = {number: (start, end - start) for number, (start, end) in enumerate(history.spans)}
+    regions, filled = Regions(history.data, places), frozenset[int]()
+    for goes_in, chosen in history.steps:
+        changed = chosen - filled if goes_in else chosen & filled
+        filled = filled | changed if goes_in else filled - changed
+        olds = {number: history.data[start:end] for number, (start, end) in enumerate(history.spans)}
+        regions = regions.replace({number: history.fills[number] if goes_in else olds[number] for number in changed})
+        assert regions.data == history.render(filled)
+        assert [regions.text(number) for number in places] == [
+            history.fills[number] if number in filled else olds[number] for number in places
+        ]
+
+
+@given(histories())
+def test_a_region_is_where_its_text_is(history: History) -> None:
+    play(history)
+
+
+def test_touching_holes_that_are_empty_come_back_in_their_order() -> None:
+    spans, both = ((6, 9), (9, 12)), frozenset({0, 1})
+    steps = ((True, both), (False, frozenset({1})), (False, frozenset({0})))
+    play(History(b"x = 1\nfoo(x)\n", spans, (b"", b""), steps))
