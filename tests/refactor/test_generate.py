@@ -1,16 +1,20 @@
 """Fills come from workers, are journaled one by one, and are the same whatever happens beside them."""
 
+import itertools
 import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
 import pytest
 from tests.refactor.workers import ScriptedWorkers
 
+from midfill_engine.wire import InfillRequest, InfillResponse, TextSegment
 from midfill_infill.errors import MidfillError
+from midfill_infill.refactor.apply import Writer
 from midfill_infill.refactor.engines import AnswerCache, Engine
 from midfill_infill.refactor.export import exported, patch
 from midfill_infill.refactor.generate import Options, Progress, generate, hole_seed, reroll
@@ -89,6 +93,98 @@ def test_what_was_made_before_an_engine_fails_for_good_is_kept(place: Place, mon
     again = ScriptedWorkers()
     fill_run(place, run, again)
     assert len(again.asked) == NUM_HOLES - 6
+
+
+class FailingWorkers(ScriptedWorkers):
+    """Fails with `code` at every request that holds one of `texts`."""
+
+    def __init__(self, code: str, *texts: str) -> None:
+        super().__init__()
+        self.code, self.texts = code, texts
+
+    def infill(self, request: InfillRequest) -> InfillResponse:
+        before = request.segments[0]
+        assert isinstance(before, TextSegment)
+        if any(before.text.rstrip().endswith(text) for text in self.texts):
+            raise MidfillError(self.code, "it fails at this one")
+        return super().infill(request)
+
+
+@pytest.mark.parametrize("code", ["engine_error", "out_of_memory", "bad_request"])
+@pytest.mark.parametrize("jobs", [1, 4])
+def test_one_hole_that_the_engine_fails_at_stops_no_other(
+    place: Place, monkeypatch: pytest.MonkeyPatch, code: str, jobs: int
+) -> None:
+    monkeypatch.setattr("midfill_infill.refactor.generate._WAIT_S", 0.0)
+    run = new_run(place)
+    workers = FailingWorkers(code, "def f_2_2(a, b):", "def f_5_2(a, b):")
+    progress = fill_run(place, run, workers, jobs)
+    assert (progress.done, progress.accepted, progress.failed) == (NUM_HOLES, NUM_HOLES - 2, 2)
+    with Journal(run) as journal:
+        assert {hole.reason for hole in journal.holes_in(State.FAILED)} == {"it fails at this one"}
+        assert {hole.name for hole in journal.holes_in(State.FAILED)} == {"f_2_2", "f_5_2"}
+
+
+def test_an_engine_that_fails_at_every_hole_ends_the_run_and_no_hole(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("midfill_infill.refactor.generate._WAIT_S", 0.0)
+    run = new_run(place)
+    with pytest.raises(MidfillError) as raised:
+        fill_run(place, run, FailingWorkers("engine_error", "(a, b):"))
+    assert raised.value.code == "engine_error"
+    with Journal(run) as journal:
+        assert journal.counts() == {State.PLANNED: NUM_HOLES}
+    fill_run(place, run, ScriptedWorkers())
+    with Journal(run) as journal:
+        assert journal.counts() == {State.GENERATED: NUM_HOLES}
+
+
+class FullWorkers(ScriptedWorkers):
+    """Takes two requests at a time, and answers none before it has refused `refusals` others."""
+
+    def __init__(self, refusals: int) -> None:
+        super().__init__()
+        self.places = threading.Semaphore(2)
+        self.left = itertools.count(refusals - 1, -1)
+        self.is_enough = threading.Event()
+
+    def infill(self, request: InfillRequest) -> InfillResponse:
+        if not self.places.acquire(blocking=False):
+            if next(self.left) == 0:
+                self.is_enough.set()
+            raise MidfillError("engine_busy", "2 requests are open already")
+        try:
+            assert self.is_enough.wait(60)
+            return super().infill(request)
+        finally:
+            self.places.release()
+
+
+def test_a_busy_engine_is_waited_for(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("midfill_infill.refactor.generate._WAIT_S", 0.0)
+    run = new_run(place)
+    assert fill_run(place, run, FullWorkers(refusals=60), jobs=4).accepted == NUM_HOLES
+
+
+def test_a_run_goes_on_after_a_part_of_it_was_applied(place: Place) -> None:
+    run, whole = new_run(place), new_run(place)
+    fill_run(place, whole, ScriptedWorkers())
+
+    def stop(_: Progress) -> None:
+        raise KeyboardInterrupt
+
+    with Journal(run) as journal:
+        with pytest.raises(KeyboardInterrupt):
+            generate(journal, place.root, Engine(ScriptedWorkers()), Options(jobs=1), stop)
+        journal.accept(journal.acceptable())
+        writer = Writer(journal, place.root)
+        assert writer.apply(list(journal.holes_in(State.ACCEPTED)), is_git=False).count(State.APPLIED) == 1
+        assert generate(journal, place.root, Engine(ScriptedWorkers()), Options()).accepted == NUM_HOLES - 1
+        journal.accept(journal.acceptable())
+        assert writer.apply(list(journal.holes_in(State.ACCEPTED)), is_git=False).troubles == []
+        assert patch_of(whole) == b"".join(patch(one) for one in exported(journal))
+        assert journal.counts() == {State.APPLIED: NUM_HOLES}
 
 
 def test_a_kill_loses_no_journaled_hole_and_none_is_asked_again(place: Place, tmp_path: Path) -> None:

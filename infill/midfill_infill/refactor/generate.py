@@ -7,6 +7,7 @@ so one machine, many, and a run that was killed halfway give the same patch.
 
 import hashlib
 import itertools
+import threading
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
@@ -27,7 +28,10 @@ from midfill_infill.refactor.replace import read_content
 
 # Of these the next hole may do better; of anything else (no engine, no model) it would not.
 _OF_THIS_HOLE: Final = ("hole_too_large", "file_encoding", "file_binary", "overlapping_holes", "position_outside")
-_ENGINE_AGAIN: Final = ("engine_died", "engine_busy", "out_of_memory")
+# These may be the hole's fault or the engine's: it is the engine's where so many holes in a row have them.
+_DOUBTFUL: Final = ("engine_error", "out_of_memory", "bad_request")
+_MAX_DOUBTFUL: Final = 8
+_ENGINE_AGAIN: Final = ("engine_died", "engine_busy", "engine_error", "out_of_memory")
 _TRIES: Final = 4
 _WAIT_S: Final = 0.5
 
@@ -46,12 +50,16 @@ class Options:
 
 @dataclass(frozen=True)
 class Made:
-    """What became of one hole: a fill and the bytes it was made for, or a state and a reason."""
+    """What became of one hole: a fill and the bytes it was made for, or a state and a reason.
+
+    `error` is one that may be the engine's fault.
+    """
 
     hole: HoleRow
     fill: FillRow | None = None
     source: bytes = b""
     change: Change | None = None
+    error: MidfillError | None = None
 
 
 @dataclass(frozen=True)
@@ -105,7 +113,7 @@ def generate(
     holes = (hole for hole in journal.holes_in(State.PLANNED) if only(hole))
     progress = Progress(0, waiting, 0, 0, 0, 0.0)
     started_s = time.perf_counter()
-    with closing(_in_flight(journal, root, engine, options, holes)) as batches:
+    with closing(_without_doubt(_in_flight(journal, root, engine, options, holes))) as batches:
         for batch in batches:
             if sink is None:
                 write(journal, batch)
@@ -137,11 +145,33 @@ def _is_good(row: FillRow) -> bool:
     return row.new_errors == 0 and row.new != row.old
 
 
+def _without_doubt(batches: Generator[list[Made], None, None]) -> Generator[list[Made], None, None]:
+    """`batches`, in which a hole has failed only once another was filled after it, or at the end.
+
+    Raises the error that so many holes in a row have; they are in no batch and can be asked for again.
+    """
+    doubtful: list[Made] = []
+    with closing(batches):
+        for batch in batches:
+            doubtful += [made for made in batch if made.error is not None]
+            certain = [made for made in batch if made.error is None]
+            if any(made.fill is not None and not made.fill.cached for made in certain):
+                certain += doubtful
+                doubtful = []
+            if certain:
+                yield certain
+            if len(doubtful) >= _MAX_DOUBTFUL and (error := doubtful[-1].error) is not None:
+                raise error
+    if doubtful:
+        yield doubtful
+
+
 def _in_flight(
     journal: Journal, root: Path, engine: Engine, options: Options, holes: Iterable[HoleRow]
 ) -> Generator[list[Made], None, None]:
     """Batches as they come. Closing it, or an error, lets what is in flight end and drops it."""
-    tasks = _tasks(journal, root, engine, options, holes)
+    stop = threading.Event()
+    tasks = _tasks(journal, root, engine, options, holes, stop)
     with ThreadPoolExecutor(max_workers=options.jobs) as pool:
         running: set[Future[Made]] = set()
         try:
@@ -156,53 +186,72 @@ def _in_flight(
                 if failed:
                     raise failed[0]
         finally:
+            stop.set()
             for future in running:
                 future.cancel()
 
 
 def _tasks(
-    journal: Journal, root: Path, engine: Engine, options: Options, holes: Iterable[HoleRow]
+    journal: Journal,
+    root: Path,
+    engine: Engine,
+    options: Options,
+    holes: Iterable[HoleRow],
+    stop: threading.Event,
 ) -> Iterator[Callable[[], Made]]:
-    """One task a hole; a file's bytes are read once for all of its holes."""
+    """One task a hole; a file's bytes are read once for all of its holes.
+
+    Where the journal has the bytes that were planned, they are those: `apply` finds the holes in what came of the file.
+    """
     seed = int(journal.get_meta("seed") or 0)
     for number, group in itertools.groupby(holes, key=lambda hole: hole.file):
         file = journal.file(number)
         rows = list(group)
         try:
-            content = read_content(file.below(root).resolve())
-            document = Document(content.data, file.language, Path(file.path))
-            reason = "" if digest(content.data) == file.planned_hash else "its file changed after it was planned"
+            data = journal.snapshot(file.planned_hash)
+            if data is None:
+                data = read_content(file.below(root).resolve()).data
+            document = Document(data, file.language, Path(file.path))
+            reason = "" if digest(data) == file.planned_hash else "its file changed after it was planned"
         except (OSError, MidfillError) as error:
             reason, document = f"its file cannot be read ({error})", None
         for row in rows:
             if reason or document is None:
                 yield _failed(row, State.STALE, reason)
             else:
-                yield _task(document, row, engine, hole_seed(seed, file.planned_hash, row, row.attempt), options)
+                yield _task(document, row, engine, hole_seed(seed, file.planned_hash, row, row.attempt), options, stop)
 
 
 def _failed(hole: HoleRow, state: State, reason: str) -> Callable[[], Made]:
     return lambda: Made(hole, change=Change(hole.id, state, reason))
 
 
-def _task(document: Document, hole: HoleRow, engine: Engine, seed: int, options: Options) -> Callable[[], Made]:
-    return lambda: make(document, hole, engine, seed, options)
+def _task(
+    document: Document, hole: HoleRow, engine: Engine, seed: int, options: Options, stop: threading.Event
+) -> Callable[[], Made]:
+    return lambda: make(document, hole, engine, seed, options, stop)
 
 
-def make(document: Document, hole: HoleRow, engine: Engine, seed: int, options: Options) -> Made:
-    """Fills one hole. Raises MidfillError for what no other hole would do better with."""
-    for left in range(_TRIES - 1, -1, -1):
+def make(document: Document, hole: HoleRow, engine: Engine, seed: int, options: Options, stop: threading.Event) -> Made:
+    """Fills one hole. Waits for an engine that is busy with others until `stop`.
+
+    Raises MidfillError for what no other hole would do better with.
+    """
+    tries = waits = 0
+    while True:
         try:
             return _make_once(document, hole, engine, seed, options)
         except MidfillError as error:
-            if error.code in _OF_THIS_HOLE:
-                return Made(hole, change=Change(hole.id, State.FAILED, error.message))
-            if error.code not in _ENGINE_AGAIN or not left:
+            tries, waits = tries + (error.code != "engine_busy"), waits + 1
+            is_last = error.code not in _ENGINE_AGAIN or tries == _TRIES or stop.is_set()
+            if is_last and error.code in (*_OF_THIS_HOLE, *_DOUBTFUL):
+                change = Change(hole.id, State.FAILED, error.message)
+                return Made(hole, change=change, error=error if error.code in _DOUBTFUL else None)
+            if is_last:
                 raise
-            time.sleep(_WAIT_S * (_TRIES - left))
+            stop.wait(_WAIT_S * min(waits, _TRIES))
             if error.code == "engine_died":
                 engine.revive()
-    raise AssertionError("the last try returns or raises")
 
 
 def _make_once(document: Document, hole: HoleRow, engine: Engine, seed: int, options: Options) -> Made:
@@ -252,5 +301,8 @@ def reroll(journal: Journal, root: Path, hole: HoleRow, engine: Engine, options:
     again = replace(hole, attempt=hole.attempt + 1)
     seed = hole_seed(int(journal.get_meta("seed") or 0), file.planned_hash, again, again.attempt)
     document = Document(source, file.language, Path(file.path))
-    write(journal, [make(document, again, engine, seed, options)])
+    made = make(document, again, engine, seed, options, threading.Event())
+    if made.error is not None:
+        raise made.error
+    write(journal, [made])
     return journal.hole(hole.id)

@@ -9,6 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from midfill_infill.patterns import Patterns, read_lines
 from midfill_infill.refactor.guards import ignored_paths, is_generated_name, is_vendored, run_git
 from midfill_infill.refactor.places import Place
 
@@ -58,32 +59,25 @@ def _is_ignored(root: Path, name: str) -> bool:
     """The deepest .gitignore with an opinion decides."""
     parts = name.rstrip("/").split("/")
     for depth in range(len(parts) - 1, -1, -1):
-        spec = _read_ignores(root.joinpath(*parts[:depth]) / ".gitignore")
-        said = spec.check_file("/".join(parts[depth:]) + "/" * name.endswith("/")).include if spec else None
+        patterns = _read_ignores(root.joinpath(*parts[:depth]) / ".gitignore")
+        said = patterns.says("/".join(parts[depth:]) + "/" * name.endswith("/")) if patterns else None
         if said is not None:
             return said
     return False
 
 
 @cache
-def _read_ignores(path: Path) -> "GitIgnoreSpec | None":
+def _read_ignores(path: Path) -> Patterns | None:
     try:
-        lines = path.read_text("utf-8", "replace").splitlines()
+        return Patterns(read_lines(path))
     except OSError:
         return None
-    return _parse(lines)
 
 
-def _parse(lines: Iterable[str]) -> "GitIgnoreSpec":
-    from pathspec import GitIgnoreSpec  # its import takes as long as a check of twenty files
-
-    return GitIgnoreSpec.from_lines(lines)
-
-
-def read_attributes(root: Path) -> "GitIgnoreSpec | None":
+def read_attributes(root: Path) -> Patterns | None:
     """What the root's .gitattributes calls generated or vendored (`linguist-generated`, `linguist-vendored`)."""
     try:
-        lines = (root / ".gitattributes").read_text("utf-8", "replace").splitlines()
+        lines = read_lines(root / ".gitattributes")
     except OSError:
         return None
     marked = []
@@ -92,11 +86,11 @@ def read_attributes(root: Path) -> "GitIgnoreSpec | None":
         if any(word.split("=")[0] in ("linguist-generated", "linguist-vendored") for word in words[1:]):
             is_off = any(word.endswith("=false") for word in words[1:])
             marked.append(("!" if is_off else "") + words[0])
-    return _parse(marked) if marked else None
+    return Patterns(marked) if marked else None
 
 
 def choose(
-    names: Iterable[str], globs: Sequence[str], marked: "GitIgnoreSpec | None", *, include_generated: bool
+    names: Iterable[str], globs: Sequence[str], marked: Patterns | None, *, include_generated: bool
 ) -> Iterator[str]:
     """Names that fit one of `globs`, as in a .gitignore and `!` for what is left out; all without globs."""
     wanted = _compile(globs)
@@ -104,7 +98,7 @@ def choose(
         if wanted is not None and not wanted.match_file(name):
             continue
         if include_generated or not (
-            is_vendored(name) or is_generated_name(name) or (marked is not None and marked.match_file(name))
+            is_vendored(name) or is_generated_name(name) or (marked is not None and marked.take(name))
         ):
             yield name
 
@@ -112,5 +106,7 @@ def choose(
 def _compile(globs: Sequence[str]) -> "GitIgnoreSpec | None":
     if not globs:
         return None
+    from pathspec import GitIgnoreSpec  # its import takes as long as a check of twenty files
+
     only_negative = all(pattern.startswith("!") for pattern in globs)
-    return _parse(["*", *globs] if only_negative else globs)
+    return GitIgnoreSpec.from_lines(["*", *globs] if only_negative else globs)
