@@ -184,7 +184,7 @@ class Fills:
     def _find(self, params: PendingParams, same: Pending | None = None) -> Pending:
         found = self._pending.find(same.id if same else params.id)
         if found is None:
-            raise FillFailed("Midfill: that fill is no longer pending.")
+            raise FillFailed("Midfill: that fill is no longer pending.", data={"pending": False})
         if found.expected is not None:
             raise FillFailed("Midfill: the editor has not told yet that it took the fill; try again.")
         return found

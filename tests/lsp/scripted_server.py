@@ -1,10 +1,12 @@
 """The real server with a filler that follows a script, not an engine: `model` names the script, `steps` its length.
 
-What it was asked for comes back as the answer's model. A hole with anchors is filled with them and `+ new`.
+What it was asked for comes back as the answer's model. A hole with anchors is filled with them and `+ new`. The model
+`gate:FOLDER` waits before every step but the first until the folder has a file of the step's number, or `open`.
 """
 
 import time
 from collections.abc import Generator, Sequence
+from pathlib import Path
 
 from midfill_engine.wire import Stats
 from midfill_infill.document import Document
@@ -18,6 +20,7 @@ from midfill_lsp.server import MidfillServer
 from midfill_lsp.settings import Settings
 
 STEP_S = 0.03
+GATE = "gate:"
 FILL = "return 'ß😀'"
 GUESS = "return '😀ß' or x"
 GUESSED = ((0, 6), (6, 9), (9, 11), (11, 14), (14, 16))
@@ -34,6 +37,8 @@ def follow_script(
         raise MidfillError("engine_failed", "the engine does not start")
     num_steps = options.steps or 3
     for step in range(num_steps + 1):
+        if settings.model and settings.model.startswith(GATE) and step:
+            wait_at(Path(settings.model.removeprefix(GATE)), step)
         masked = 10 - 10 * step // num_steps
         settled = ((0, 9),) if step else ()
         guess = GUESS[: 9 + step % 8] if GROWS in document.text else GUESS
@@ -50,6 +55,11 @@ def follow_script(
     related = " | ".join(options.related)
     stats = Stats(steps=3, forwards=3, tokens=4, ms=9.0)
     yield Filled(rows[0], tuple(rows[1:]), stats, f"{asked} related {related} text {document.text}")
+
+
+def wait_at(folder: Path, step: int) -> None:
+    while not ((folder / "open").exists() or (folder / str(step)).exists()):
+        time.sleep(0.002)
 
 
 def make_row(document: Document, holes: Sequence[Hole], number: int) -> Candidate:

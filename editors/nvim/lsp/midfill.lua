@@ -2,6 +2,18 @@
 local capabilities = vim.lsp.protocol.make_client_capabilities()
 capabilities.experimental = { midfill = true }
 
+--- Neovim's own handler takes any edit for version 0, and says of a stale one that it did not take that it did.
+local function apply_edit(error, params, context)
+  for _, change in ipairs(params.edit.documentChanges or {}) do
+    local buffer = vim.uri_to_bufnr(change.textDocument.uri)
+    local is_stale = vim.lsp.util.buf_versions[buffer] ~= change.textDocument.version
+    if is_stale or not vim.lsp.buf_is_attached(buffer, context.client_id) then
+      return { applied = false }
+    end
+  end
+  return vim.lsp.handlers['workspace/applyEdit'](error, params, context)
+end
+
 return {
   cmd = { 'midfill', 'lsp' },
   filetypes = {
@@ -9,7 +21,9 @@ return {
   },
   root_markers = { '.git', 'pyproject.toml', 'package.json', 'go.mod', 'Cargo.toml' },
   capabilities = capabilities,
+  flags = { debounce_text_changes = 0 }, -- a change that waits is one that the server's edit does not know
   handlers = {
+    ['workspace/applyEdit'] = apply_edit,
     ['midfill/preview'] = function(_, params)
       require('midfill.marks').preview(params)
     end,

@@ -18,7 +18,7 @@ local function equal(got, wanted, what)
 end
 
 local function wait(what, condition, timeout_ms)
-  if not vim.wait(timeout_ms or tonumber(vim.env.TEST_WAIT_MS or 10000), condition, 5) then
+  if not vim.wait(timeout_ms or tonumber(vim.env.TEST_WAIT_MS or 60000), condition, 5) then
     error('waited in vain for ' .. what .. '; notices: ' .. vim.inspect(notices), 2)
   end
 end
@@ -35,6 +35,17 @@ local function with(row, text)
 end
 local function configure(values)
   client():notify('workspace/didChangeConfiguration', { settings = { midfill = vim.tbl_isempty(values) and vim.empty_dict() or values } })
+end
+--- Fills wait before every step but the first until the function that this returns names it, or nothing for all.
+local function gate(values)
+  local folder = vim.fn.tempname()
+  vim.fn.mkdir(folder)
+  configure(vim.tbl_extend('force', { model = 'gate:' .. folder }, values or {}))
+  return function(step) vim.fn.writefile({}, ('%s/%s'):format(folder, step or 'open')) end
+end
+--- Returns when the server has handled what was sent so far, and what it had sent before is handled here.
+local function settle()
+  assert(client():request_sync('midfill/status', vim.empty_dict(), 60000, 0))
 end
 local function marks_of(name)
   local namespace = vim.api.nvim_get_namespaces()['midfill.' .. name]
@@ -84,7 +95,7 @@ test('ghost text is shown and taken', function()
   end })
   local timer, started = assert(vim.uv.new_timer()), vim.uv.now()
   timer:start(300, 30, vim.schedule_wrap(function()
-    if vim.uv.now() - started > 8000 then
+    if vim.uv.now() - started > 50000 then
       vim.api.nvim_input('<Esc>')
     elseif not taken and vim.fn.mode() == 'i' then
       taken = require('midfill.ghost').accept()
@@ -103,17 +114,17 @@ end)
 
 test('fill a body: previews sharpen, one undo restores', function()
   open()
-  configure({ steps = 25 })
+  local let = gate()
   vim.api.nvim_win_set_cursor(0, { 11, 8 })
-  local seen = {}
   vim.cmd('Midfill body')
-  wait('the fill', function()
-    seen[shown()] = true
-    return pending()
-  end)
-  seen[''] = nil
-  assert(vim.tbl_count(seen) >= 2, 'one preview state only: ' .. vim.inspect(seen))
-  assert(seen["MidfillGuess:    |MidfillSettled:return '😀|MidfillGuess:ß'|MidfillFaint: or|MidfillFaint: x"], vim.inspect(seen))
+  wait('guesses', function() return shown() ~= '' end)
+  assert(not shown():find('Settled'), shown())
+  vim.wait(1000 / 15) -- previews come no sooner
+  let(1)
+  wait('settled tokens', function() return shown():find('Settled') end)
+  equal(shown(), "MidfillGuess:    |MidfillSettled:return '😀|MidfillGuess:ß'|MidfillFaint: or|MidfillFaint: x")
+  let()
+  wait('the fill', pending)
   equal(lines(), with(11, '    ' .. FILL))
   equal(shown(), '', 'the preview stays')
   vim.cmd('Midfill accept')
@@ -125,14 +136,17 @@ end)
 
 test('previews leave the buffer alone', function()
   open()
-  configure({ steps = 30 })
+  local let = gate()
   vim.api.nvim_win_set_cursor(0, { 11, 8 })
   local tick = vim.b.changedtick
   vim.cmd('Midfill')
   wait('a preview', function() return shown() ~= '' end)
   equal({ vim.b.changedtick, lines() }, { tick, SOURCE })
   vim.cmd('Midfill cancel')
-  vim.wait(300)
+  settle()
+  let()
+  wait('the end', function() return midfill.statusline() == 'midfill' end)
+  settle()
   equal({ lines(), shown(), pending() }, { SOURCE, '', nil })
 end)
 
@@ -204,33 +218,152 @@ end)
 
 test('a fill that is ended early takes the guesses', function()
   open()
-  configure({ steps = 300 })
+  local let = gate({ steps = 300 })
   vim.api.nvim_win_set_cursor(0, { 11, 8 })
   vim.cmd('Midfill body')
-  wait('a preview', function() return shown():find('Settled') end)
+  wait('a preview', function() return shown() ~= '' end)
   vim.cmd('Midfill finish')
-  wait('the fill', pending, 2000)
+  settle()
+  let(1)
+  wait('the fill', pending)
   equal(lines(), with(11, '    ' .. GUESS))
 end)
 
 test('an edit inside the hole wins, an edit elsewhere moves the fill', function()
   open()
-  configure({ steps = 60 })
+  local let = gate()
   vim.api.nvim_win_set_cursor(0, { 11, 8 })
   vim.cmd('Midfill body')
   wait('a preview', function() return shown() ~= '' end)
   vim.api.nvim_buf_set_text(0, 10, 6, 10, 6, { 'XX' })
+  settle()
+  let(1)
   wait('the refusal', function() return #notices > 0 end)
   assert(notices[1]:find('changed meanwhile'), notices[1])
   equal(lines(), with(11, '    reXXturn b + 1'))
   open()
-  configure({ steps = 30 })
+  let = gate()
   vim.api.nvim_win_set_cursor(0, { 11, 8 })
   vim.cmd('Midfill body')
   wait('a preview', function() return shown() ~= '' end)
   vim.api.nvim_buf_set_lines(0, 0, 0, false, { '# typed', '# twice' })
+  settle()
+  let()
   wait('the fill', pending)
   equal(lines()[13], '    ' .. FILL)
+end)
+
+test('a line typed just before the edit comes is told at once and moves the fill, at every version', function()
+  for _, is_first in ipairs({ true, false }) do
+    open()
+    if not is_first then
+      vim.api.nvim_buf_set_text(0, 1, 9, 1, 9, { ' ' })
+    end
+    vim.api.nvim_win_set_cursor(0, { 11, 8 })
+    local own, apply, is_told = client(), client().handlers['workspace/applyEdit'], false
+    local take = apply or vim.lsp.handlers['workspace/applyEdit']
+    own.handlers['workspace/applyEdit'] = function(...)
+      own.handlers['workspace/applyEdit'] = apply
+      own.notify = function(self, method, params)
+        is_told = is_told or method == 'textDocument/didChange'
+        return getmetatable(self).__index.notify(self, method, params)
+      end
+      vim.api.nvim_buf_set_lines(0, 0, 0, false, { '# typed' })
+      own.notify = nil
+      return take(...)
+    end
+    vim.cmd('Midfill body')
+    wait('the fill', pending)
+    local wanted = with(11, '    ' .. FILL)
+    wanted[2] = is_first and 'import os' or 'import os '
+    table.insert(wanted, 1, '# typed')
+    equal(lines(), wanted)
+    assert(is_told, 'the change waits')
+  end
+end)
+
+test('a fill is pending in its buffer alone', function()
+  open()
+  vim.api.nvim_win_set_cursor(0, { 11, 8 })
+  vim.cmd('Midfill body')
+  wait('the fill', pending)
+  local first = vim.api.nvim_get_current_buf()
+  open()
+  for _, name in ipairs({ 'discard', 'reroll', 'next', 'accept' }) do
+    notices = {}
+    vim.cmd('Midfill ' .. name)
+    equal(notices, { 'Midfill: nothing is pending here' })
+  end
+  settle()
+  equal(vim.api.nvim_buf_get_lines(first, 0, -1, false), with(11, '    ' .. FILL))
+  equal(lines(), SOURCE)
+end)
+
+test('a fill that an edit cut in two loses its marks and keys', function()
+  open()
+  vim.api.nvim_win_set_cursor(0, { 11, 8 })
+  vim.cmd('Midfill body')
+  wait('the fill', pending)
+  vim.api.nvim_buf_set_text(0, 9, 4, 10, 8, { '' })
+  press('<C-e>')
+  wait('the answer', function() return #notices > 0 end)
+  assert(notices[1]:find('no longer pending'), notices[1])
+  equal({ pending(), vim.fn.maparg('<C-e>', 'n'), marks_of('pending') }, { nil, '', {} })
+end)
+
+test('cancel stops a reroll', function()
+  open()
+  vim.api.nvim_win_set_cursor(0, { 11, 8 })
+  vim.cmd('Midfill body')
+  wait('the fill', pending)
+  local first, let = pending(), gate()
+  press('<C-g>')
+  wait('a preview', function() return shown() ~= '' end)
+  vim.cmd('Midfill cancel')
+  settle()
+  let()
+  wait('the end', function() return midfill.statusline() == 'midfill' end)
+  settle()
+  equal({ lines(), pending(), shown() }, { with(11, '    ' .. FILL), first, '' })
+end)
+
+test('a range is its lines, the visual selection where it is that one', function()
+  open({ 'a = 1', 'b = 2', 'c = 3' })
+  vim.cmd('1,2Midfill selection')
+  wait('the fill', pending)
+  equal(lines(), { FILL, 'c = 3' })
+  open({ 'a = 1', 'b = 2', 'c = 3' })
+  vim.api.nvim_win_set_cursor(0, { 3, 0 })
+  press('v<Esc>')
+  vim.cmd('1,2Midfill selection')
+  wait('the fill', pending)
+  equal(lines(), { FILL, 'c = 3' })
+end)
+
+test('a buffer that is wiped out during its fill is no error', function()
+  open()
+  local let = gate()
+  vim.api.nvim_win_set_cursor(0, { 11, 8 })
+  vim.cmd('Midfill body')
+  wait('a preview', function() return shown() ~= '' end)
+  vim.v.errmsg = ''
+  local server = client()
+  vim.cmd('bwipeout!')
+  vim.cmd('Midfill cancel')
+  let()
+  wait('the end', function() return midfill.statusline() == 'midfill' end)
+  assert(server:request_sync('midfill/status', vim.empty_dict(), 60000, 0))
+  equal({ vim.v.errmsg, notices }, { '', {} })
+end)
+
+test('a pending fill is forgotten with its server', function()
+  open()
+  vim.api.nvim_win_set_cursor(0, { 11, 8 })
+  vim.cmd('Midfill body')
+  wait('the fill', pending)
+  client():stop(true)
+  wait('the end of the server', function() return not client() end)
+  equal({ pending(), vim.fn.maparg('<C-e>', 'n'), marks_of('pending') }, { nil, '', {} })
 end)
 
 test('a dead engine is one sentence, and the next fill works', function()

@@ -45,11 +45,16 @@ local function at_cursor()
   return { row - 1, column, row - 1, column }
 end
 
---- Maps the keys of a pending fill in its buffer, or takes them away.
-local function map_pending(buffer, is_pending)
+--- Draws a pending fill in its buffer and maps its keys; nil takes both away.
+local function show_pending(buffer, result)
+  marks.clear_pending(buffer)
+  if result then
+    marks.pending(buffer, result, options)
+  end
+  vim.b[buffer].midfill_pending = result and result.id
   for _, name in ipairs({ 'accept', 'discard', 'reroll', 'next' }) do
     pcall(vim.keymap.del, 'n', options[name], { buffer = buffer })
-    if is_pending and options.keys then
+    if result and options.keys then
       vim.keymap.set('n', options[name], function() M.run(name, buffer) end, { buffer = buffer, desc = 'Midfill: ' .. name })
     end
   end
@@ -58,16 +63,25 @@ end
 local function take_answer(buffer)
   return function(error, result)
     marks.clear_preview(buffer)
-    if error then
-      return error.code ~= vim.lsp.protocol.ErrorCodes.RequestCancelled and error.code ~= -32800 and fail(error.message)
+    if not vim.api.nvim_buf_is_valid(buffer) then
+      return
     end
-    marks.clear_pending(buffer)
-    local is_pending = result.holes ~= nil and result.id ~= nil
-    if is_pending then
-      marks.pending(buffer, result, options)
+    if not error then
+      return show_pending(buffer, result.holes and result.id and result or nil)
     end
-    vim.b[buffer].midfill_pending = is_pending and result.id or nil
-    map_pending(buffer, is_pending)
+    if type(error.data) == 'table' and error.data.pending == false then
+      show_pending(buffer, nil)
+    end
+    return error.code ~= vim.lsp.protocol.ErrorCodes.RequestCancelled and error.code ~= -32800 and fail(error.message)
+  end
+end
+
+--- Sends what `:Midfill cancel` can end: a fill or a reroll.
+local function ask(client, method, params, buffer)
+  local _, id = client:request(method, params, take_answer(buffer), buffer)
+  M.cancel = function()
+    client:cancel_request(id)
+    marks.clear_preview(buffer)
   end
 end
 
@@ -89,11 +103,7 @@ function M.fill(what, ranges, extra)
     uri = vim.uri_from_bufnr(buffer), what = what, version = vim.lsp.util.buf_versions[buffer], apply = true,
     ranges = vim.tbl_map(function(range) return range_of(client, buffer, range) end, ranges or { at_cursor() }), previewToken = next_token(buffer), alternatives = 3,
   }, extra or {})
-  local _, id = client:request('midfill/fill', params, take_answer(buffer), buffer)
-  M.cancel = function()
-    client:cancel_request(id)
-    marks.clear_preview(buffer)
-  end
+  ask(client, 'midfill/fill', params, buffer)
 end
 
 --- Runs accept, discard, reroll, shorter, longer, next or finish on the buffer's pending or running fill.
@@ -104,13 +114,17 @@ function M.run(name, buffer)
     return
   end
   local argument = { id = name ~= 'finish' and vim.b[buffer].midfill_pending or nil }
+  if name ~= 'finish' and not argument.id then
+    return fail('Midfill: nothing is pending here')
+  end
   if name == 'shorter' or name == 'longer' then
     argument.length, name = name, 'reroll'
   end
+  local params = { command = 'midfill.' .. name, arguments = { next(argument) and argument or vim.empty_dict() } }
   if name == 'reroll' then
     argument.previewToken = next_token(buffer)
+    return ask(client, 'workspace/executeCommand', params, buffer)
   end
-  local params = { command = 'midfill.' .. name, arguments = { next(argument) and argument or vim.empty_dict() } }
   local done = name == 'finish' and function() end or take_answer(buffer)
   client:request('workspace/executeCommand', params, done, buffer)
 end
@@ -152,9 +166,16 @@ function M.operator(kind)
   M.fill('selection', { marked('[', ']', kind == 'line') })
 end
 
---- What a command's range covers.
+--- What a command's range covers: the visual selection where it is that one's lines, else all of its lines.
 local function selected(command)
-  return command.range > 0 and marked('<', '>', vim.fn.visualmode() == 'V') or nil
+  if command.range == 0 then
+    return nil
+  end
+  local from, to = vim.api.nvim_buf_get_mark(0, '<'), vim.api.nvim_buf_get_mark(0, '>')
+  if command.line1 == from[1] and command.line2 == to[1] then
+    return marked('<', '>', vim.fn.visualmode() == 'V')
+  end
+  return { command.line1 - 1, 0, command.line2 - 1, #vim.fn.getline(command.line2) }
 end
 
 --- A word or two for a statusline: '', 'midfill', 'midfill …' while it fills, 'midfill !' after a failure.
@@ -201,6 +222,12 @@ function M.setup()
     vim.keymap.set('n', options.operator, M.operator, { expr = true, desc = 'Midfill: fill what a motion covers' })
     vim.keymap.set('x', options.operator, ':Midfill selection<CR>', { silent = true, desc = 'Midfill: fill the selection' })
   end
+  vim.api.nvim_create_autocmd('LspDetach', { callback = function(event)
+    local client = vim.lsp.get_client_by_id(event.data.client_id)
+    if client and client.name == 'midfill' then
+      show_pending(event.buf, nil) -- the next server counts its fills from 1 again
+    end
+  end })
   require('midfill.ghost').setup(options)
   vim.lsp.enable('midfill')
 end

@@ -87,7 +87,9 @@ function M.preview(params)
 end
 
 function M.clear_preview(buffer)
-  vim.api.nvim_buf_clear_namespace(buffer, preview, 0, -1)
+  if vim.api.nvim_buf_is_valid(buffer) then
+    vim.api.nvim_buf_clear_namespace(buffer, preview, 0, -1)
+  end
   for token, other in pairs(buffers) do
     buffers[token] = other ~= buffer and other or nil
   end
