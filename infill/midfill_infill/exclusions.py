@@ -9,7 +9,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
-from pathspec import GitIgnoreSpec
+from midfill_infill.patterns import Patterns, anywhere, read_lines
 
 SECRETS: Final = (
     ".env", ".env.*", "*.env", ".envrc", ".dev.vars",
@@ -22,8 +22,7 @@ SECRETS: Final = (
 )  # fmt: skip
 """Patterns as in a `.gitignore`. `secrets.py` is the standard library's name."""
 
-_SECRETS: Final = GitIgnoreSpec.from_lines(SECRETS)
-
+_SECRETS: Final = Patterns(map(anywhere, SECRETS))
 
 Stamps = dict[str, tuple[int, ...]]
 """Of each folder, the times of all files that have a say in what git ignores there."""
@@ -31,8 +30,9 @@ Stamps = dict[str, tuple[int, ...]]
 
 def find_exclusion(path: Path, listed: Sequence[str] = (), stamps: Stamps | None = None) -> str | None:
     """Why `path` is left out, as a phrase; None where it is not. `listed` are patterns of the user, relative to any
-    folder above. What git ignores is read from `.git/info/exclude` and every `.gitignore` up to the repository's root.
-    Calls that share `stamps`, empty at first, look at each folder once.
+    folder above: `src/gen/`, `/src/gen/` and `**/src/gen/` are the same. What git ignores is read from
+    `.git/info/exclude` and every `.gitignore` up to the repository's root. Calls that share `stamps`, empty at first,
+    look at each folder once.
     """
     path = path.absolute()
     return _find_exclusion(path, tuple(listed), _stamp(os.path.dirname(path), {} if stamps is None else stamps))
@@ -60,16 +60,16 @@ def _time_ns(path: str) -> int:
 @lru_cache(maxsize=1024)
 def _find_exclusion(path: Path, listed: tuple[str, ...], stamp: tuple[int, ...]) -> str | None:
     name = path.as_posix().lstrip("/")
-    if _SECRETS.match_file(name):
+    if _SECRETS.take(name):
         return "its name is that of a file with secrets"
-    if _compile(listed).match_file(name):
+    if _compile(listed).take(name):
         return "the setting `exclude` names it"
     return "git ignores it" if _is_git_ignored(path) else None
 
 
 @lru_cache(maxsize=64)
-def _compile(patterns: tuple[str, ...]) -> GitIgnoreSpec:
-    return GitIgnoreSpec.from_lines(patterns)
+def _compile(patterns: tuple[str, ...]) -> Patterns:
+    return Patterns(map(anywhere, patterns))
 
 
 def _is_git_ignored(path: Path) -> bool:
@@ -80,27 +80,25 @@ def _is_git_ignored(path: Path) -> bool:
     folders = [root, *reversed([folder for folder in path.parents if folder.is_relative_to(root) and folder != root])]
     for target in [*folders[1:], path]:
         said = None
-        for spec, base in _specs(root, folders):
+        for patterns, base in _find_patterns(root, folders):
             if target.is_relative_to(base) and target != base:
                 name = target.relative_to(base).as_posix() + ("/" if target != path else "")
-                include = spec.check_file(name).include
-                said = said if include is None else include
+                opinion = patterns.says(name)
+                said = said if opinion is None else opinion
         if said:
             return True
     return False
 
 
-def _specs(root: Path, folders: Sequence[Path]) -> Iterator[tuple[GitIgnoreSpec, Path]]:
-    for file, base in [
-        (root / ".git" / "info" / "exclude", root),
-        *((folder / ".gitignore", folder) for folder in folders),
-    ]:
+def _find_patterns(root: Path, folders: Sequence[Path]) -> Iterator[tuple[Patterns, Path]]:
+    own = root / ".git" / "info" / "exclude"
+    for file, base in [(own, root), *((folder / ".gitignore", folder) for folder in folders)]:
         try:
-            yield _read(file, file.stat().st_mtime_ns), base
+            yield _read(file, file.stat().st_mtime_ns, follow=file is own), base
         except OSError:
             continue
 
 
 @lru_cache(maxsize=256)
-def _read(file: Path, mtime_ns: int) -> GitIgnoreSpec:
-    return GitIgnoreSpec.from_lines(file.read_text(encoding="utf-8", errors="replace").splitlines())
+def _read(file: Path, mtime_ns: int, *, follow: bool) -> Patterns:
+    return Patterns(read_lines(file, follow=follow))

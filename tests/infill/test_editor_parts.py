@@ -18,7 +18,7 @@ from midfill_infill.reroll import keep_ranges
 
 @pytest.mark.parametrize("name", [
     ".env", "app/.env.local", "prod.env", "tls/server.key", "a.pem", "home/.ssh/config", ".aws/credentials", "id_rsa",
-    ".npmrc", "infra/main.tfvars", "secrets.yaml", ".git-credentials",
+    ".npmrc", "infra/main.tfvars", "secrets.yaml", ".git-credentials", ".kube/config", ".docker/config.json",
 ])  # fmt: skip
 def test_secrets_are_left_out(tmp_path: Path, name: str) -> None:
     assert find_exclusion(tmp_path / name) == "its name is that of a file with secrets"
@@ -32,6 +32,15 @@ def test_code_is_not(tmp_path: Path, name: str) -> None:
 def test_the_user_adds_patterns(tmp_path: Path) -> None:
     assert find_exclusion(tmp_path / "vendor/a.py", ["vendor/"]) == "the setting `exclude` names it"
     assert find_exclusion(tmp_path / "src/a.py", ["vendor/"]) is None
+
+
+@pytest.mark.parametrize(
+    "pattern", ["src/gen/", "/src/gen/", "**/src/gen/", "src/gen/*.py", "src/**", "gen/", "src/*/"]
+)
+def test_the_users_patterns_may_have_slashes(tmp_path: Path, pattern: str) -> None:
+    assert find_exclusion(tmp_path / "src/gen/a.py", [pattern]) == "the setting `exclude` names it"
+    assert find_exclusion(tmp_path / "lib/a.py", [pattern]) is None
+    assert find_exclusion(tmp_path / "src/gen/a.py", [pattern, "!src/gen/a.py"]) is None
 
 
 def test_what_git_ignores(tmp_path: Path) -> None:

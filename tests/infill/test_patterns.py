@@ -1,0 +1,85 @@
+"""Patterns as in a `.gitignore`: those of a reference, and what a stranger's file of them cannot do."""
+
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pathspec import GitIgnoreSpec
+from pathspec.patterns.gitignore import GitIgnorePatternError
+
+from midfill_infill.exclusions import find_exclusion
+from midfill_infill.patterns import MAX_BYTES, MAX_PATTERN_CHARS, MAX_PATTERNS, Patterns, anywhere, read_lines
+from midfill_infill.refactor.walk import _is_ignored, read_attributes
+
+PARTS = st.sampled_from(["*", "*", "a", "b", "**/", "/**", "/", "?", "[ab]", "!", r"\*", ".", "(", "+"])
+LINE = st.lists(PARTS, min_size=1, max_size=9).map("".join)
+NAME = st.lists(st.text("ab*(", min_size=1, max_size=5), min_size=1, max_size=4).map("/".join)
+
+
+@given(st.lists(LINE, min_size=1, max_size=3), NAME, st.sampled_from(["", "/"]))
+def test_patterns_say_what_the_reference_says(lines: list[str], name: str, end: str) -> None:
+    try:
+        reference = GitIgnoreSpec.from_lines(lines)
+    except GitIgnorePatternError:
+        return
+    assert Patterns(lines).says(name + end) == reference.check_file(name + end).include
+
+
+@pytest.mark.parametrize(
+    ("pattern", "name"),
+    [
+        ("*a" * 30 + "*b", "a" * 250),
+        ("*a*a*a/" * 6 + "*b", ("a" * 60 + "/") * 6 + "c"),
+        ("**/a/" * 9 + "b", "a/" * 1500 + "c"),
+        ("*a*a/**/" * 9 + "b", ("a" * 50 + "/") * 60 + "c"),
+    ],
+)
+def test_no_pattern_delays_who_asks(pattern: str, name: str) -> None:
+    """Tried in every way, each of these would take longer than the test may."""
+    assert Patterns([pattern]).says(name) is None
+
+
+@pytest.mark.parametrize("line", ["!", "/", "//", "\\", "a\\", "[z-a]", "[", "\0", "***", "!!"])
+def test_a_line_that_is_no_pattern_leaves_the_others(tmp_path: Path, line: str) -> None:
+    (tmp_path / ".git").mkdir()
+    (tmp_path / ".gitignore").write_text(f"{line}\nbuild/\n")
+    assert find_exclusion(tmp_path / "build/a.py") == "git ignores it"
+    (tmp_path / ".gitattributes").write_text(f"{line} linguist-generated\nmade.py linguist-generated\n")
+    marked = read_attributes(tmp_path)
+    assert marked is not None and marked.take("made.py")
+
+
+def test_only_a_file_is_read(tmp_path: Path) -> None:
+    (tmp_path / ".git").mkdir()
+    ignore = tmp_path / ".gitignore"
+    ignore.symlink_to("/dev/zero")
+    assert find_exclusion(tmp_path / "a.py") is None
+    assert not _is_ignored(tmp_path, "a.py")
+    ignore.unlink()
+    os.mkfifo(ignore)
+    assert find_exclusion(tmp_path / "a.py") is None
+    with pytest.raises(OSError, match="not a regular file"):
+        read_lines(Path("/dev/zero"), follow=True)
+
+
+def test_git_reads_its_own_list_through_a_link(tmp_path: Path) -> None:
+    (tmp_path / ".git/info").mkdir(parents=True)
+    (tmp_path / "list").write_text("mine.py\n")
+    (tmp_path / ".git/info/exclude").symlink_to(tmp_path / "list")
+    assert find_exclusion(tmp_path / "mine.py") == "git ignores it"
+
+
+@pytest.mark.parametrize("text", ["#" * (MAX_BYTES + 1), "a\n" * (MAX_PATTERNS + 1), "a" * (MAX_PATTERN_CHARS + 1)])
+def test_too_many_patterns_leave_all_out(tmp_path: Path, text: str) -> None:
+    (tmp_path / "patterns").write_text(text)
+    assert read_lines(tmp_path / "patterns") == ["*"]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "moved"),
+    [("a/b", "**/a/b"), ("/a", "**/a"), ("!a/b/", "!**/a/b/"), ("a/", "a/"), ("**/a", "**/a"), ("#a/b", "#a/b")],
+)
+def test_patterns_relative_to_any_folder(pattern: str, moved: str) -> None:
+    assert anywhere(pattern) == moved
