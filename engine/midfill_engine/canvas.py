@@ -56,11 +56,15 @@ class Canvas:
         return int(self.masked.sum(dim=1).max())
 
     def apply(self, decision: Decision, proposals: Proposals) -> None:
-        """Settles and remasks. Deletions beyond what a hole may lose stay masked, the least confident first."""
+        """Settles and remasks. Deletions beyond what a hole may lose, and expansions beyond what it may gain, stay
+        masked, the least confident first.
+        """
         self.guesses, self.guessed = proposals.ids, proposals.confidence
         settle = decision.settle & self.masked
-        if self.vocabulary.delete_id is not None:
-            settle &= ~self._excess_deletions(settle & (proposals.ids == self.vocabulary.delete_id), proposals)
+        rooms = ((self.vocabulary.delete_id, self.deletable), (self.vocabulary.expand_id, self.expandable))
+        for token, room in rooms:
+            if token is not None:
+                settle &= ~self._excess(settle & (proposals.ids == token), room, proposals)
         self.ids = torch.where(settle, proposals.ids, self.ids)
         self.confidence = torch.where(settle, proposals.confidence, self.confidence)
         self._count_deletions(settle, -1)
@@ -70,12 +74,13 @@ class Canvas:
             self._count_deletions(again, 1)
             self.masked = self.masked | again
 
-    def _excess_deletions(self, deletions: Tensor, proposals: Proposals) -> Tensor:
-        excess = torch.zeros_like(deletions)
+    def _excess(self, chosen: Tensor, room: Tensor, proposals: Proposals) -> Tensor:
+        """Of the positions `chosen` [B, T] those for which their hole has no `room` [B, G] left."""
+        excess = torch.zeros_like(chosen)
         for hole in range(len(self.outlines)):
-            here = deletions & (self.hole_of == hole)
+            here = chosen & (self.hole_of == hole)
             order = proposals.confidence.masked_fill(~here, -1.0).argsort(dim=1, descending=True, stable=True)
-            excess |= here & (order.argsort(dim=1) >= self.deletable[:, hole : hole + 1])
+            excess |= here & (order.argsort(dim=1) >= room[:, hole : hole + 1])
         return excess
 
     def _count_deletions(self, where: Tensor, change: int) -> None:

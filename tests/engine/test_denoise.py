@@ -9,13 +9,15 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from midfill_engine import hub
 from midfill_engine.caches import ContextStore, EncodedContext
 from midfill_engine.denoise import denoise
 from midfill_engine.errors import RequestError
 from midfill_engine.lengths import LENGTHS
 from midfill_engine.models.operators import Span, TorchOperators
 from midfill_engine.models.packed import Pass, Result
-from midfill_engine.runtime import Runtime
+from midfill_engine.models.registry import FAMILIES
+from midfill_engine.runtime import Runtime, load_runtime
 from midfill_engine.samplers import SAMPLERS, Decision, Sampler, StepState
 from midfill_engine.wire import (
     ErrorCode,
@@ -216,31 +218,59 @@ def test_no_token_of_a_fill_has_forbidden_text(runtime: Runtime) -> None:
         assert letter not in run(denoise(runtime, request))[1].holes[0].text
 
 
+def wanting(runtime: Runtime, token: int) -> Runtime:
+    """A model that proposes `token` wherever it is allowed to, and is sure of it."""
+    vocab_size = runtime.loaded.config.transformer.vocab_size
+
+    class Wanting(TorchOperators):
+        def linear(self, x: Tensor, weight: Tensor, bias: Tensor | None, spans: list[Span]) -> Tensor:
+            result = super().linear(x, weight, bias, spans).clone()
+            if len(weight) == vocab_size:
+                result[:, token] = 1000.0
+            return result
+
+    return replace(runtime, operators=Wanting(runtime.device, runtime.dtype))
+
+
 @pytest.mark.parametrize(("min_tokens", "sampler"), [(0, "threshold"), (3, "threshold"), (3, "topk"), (9, "topk")])
 def test_deletions_shorten_a_hole_no_further_than_asked(
     runtime: Runtime, monkeypatch: pytest.MonkeyPatch, min_tokens: int, sampler: str
 ) -> None:
     """Of a model that wants to delete everything, exactly the least number of tokens is left; it sees no deletion."""
     delete_id, plain = runtime.tokens.delete_id, Runtime.run
-
-    class WantsDeletion(TorchOperators):
-        def linear(self, x: Tensor, weight: Tensor, bias: Tensor | None, spans: list[Span]) -> Tensor:
-            result = super().linear(x, weight, bias, spans).clone()
-            if len(weight) == 272:
-                result[:, delete_id] = 1000.0
-            return result
+    assert delete_id is not None
 
     def watch(self: Runtime, passes: list[Pass]) -> list[Result]:
         assert not any(bool((step.ids == delete_id).any()) for step in passes)
         return plain(self, passes)
 
     monkeypatch.setattr(Runtime, "run", watch)
-    runtime = replace(runtime, operators=WantsDeletion(runtime.device, runtime.dtype))
+    runtime = wanting(runtime, delete_id)
     hole = {"min_tokens": min_tokens, "max_tokens": 9}
     request = InfillRequest.model_validate({"segments": [{"hole": hole}], "n": 2, "sampler": sampler, "steps": 3})
     events, found = run(denoise(runtime, request))
     assert found.stats.tokens == min_tokens
     assert len(events) <= 4
+
+
+@pytest.fixture(scope="session")
+def growing(tmp_path_factory: pytest.TempPathFactory) -> Runtime:
+    """A model whose holes may grow, that wants nothing else."""
+    folder = tmp_path_factory.mktemp("dreamon")
+    hub.make_random(folder, FAMILIES.find("dreamon"))
+    runtime = load_runtime(str(folder), "cpu")
+    assert runtime.tokens.expand_id is not None
+    return wanting(runtime, runtime.tokens.expand_id)
+
+
+@pytest.mark.parametrize("hole", [{"max_tokens": 70}, {}, {"draft": "a=(b", "max_tokens": 6}], ids=str)
+def test_expansions_settled_together_stay_within_the_limit(growing: Runtime, hole: dict[str, object]) -> None:
+    """Whatever settles at once: no hole is ever longer than `max_tokens` and what the model can lay out."""
+    runtime = replace(growing, loaded=replace(growing.loaded, config=replace(growing.loaded.config, max_hole=80)))
+    request = InfillRequest.model_validate({"segments": [{"hole": hole}, {"text": "\n"}], "quality": 0, "steps": 3})
+    events, response = run(denoise(runtime, request))
+    limit = hole.get("max_tokens", 80)
+    assert max(event.holes[0].masked for event in events) == response.stats.tokens == limit
 
 
 @pytest.mark.parametrize(
