@@ -45,6 +45,13 @@ def test_a_model_says_how_sure_is_sure_where_the_dial_stands_at_0(fast: float, q
     assert int(SAMPLERS.find("threshold")().decide(shown).settle.sum()) == settled
 
 
+@pytest.mark.parametrize("name", ["threshold", "credit", "pipeline", "factor"])
+def test_quality_1_settles_one_position_a_step_however_sure_the_model_is(name: str) -> None:
+    assert float(torch.tensor([20.0, 0.0, 0.0]).softmax(dim=0)[0]) == 1.0  # not sure, but all that fp32 can tell
+    found = SAMPLERS.find(name)().decide(state([[1.0, 1.0, 1.0]], [[1, 1, 1]], 1, 3, 1.0))
+    assert int(found.settle.sum()) == 1
+
+
 def test_topk_settles_equally_many_a_step() -> None:
     found = SAMPLERS.find("topk")().decide(state([[0.1, 0.4, 0.3, 0.2]], [[1, 1, 1, 1]], 1, 2, 0.5))
     assert found.settle.tolist() == [[False, True, True, False]]

@@ -1,5 +1,6 @@
 """The interface of samplers: what they are shown of a step and what they decide. Knows no model and no text."""
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -47,7 +48,11 @@ class StepState:
 
     @property
     def threshold(self) -> float:
-        """How sure a proposal must be to be settled: 1 at quality 1, which settles one position a step."""
+        """How sure a proposal must be to be settled. None is sure enough at quality 1, not even one with probability 1
+        in fp32: there one position a step is settled.
+        """
+        if self.quality >= 1:
+            return math.inf
         return self.fast_threshold + (1 - self.fast_threshold) * self.quality
 
     @property

@@ -36,7 +36,7 @@ class Pipeline(Sampler):
             settle |= here & is_sure
             if share_before >= ACT_SHARE and bool(here.any()):
                 confidence = state.proposals.confidence.masked_fill(~here, -1.0)
-                settle |= here & (confidence == confidence.amax(dim=1, keepdim=True))
+                settle |= here & torch.zeros_like(here).scatter(1, confidence.argmax(dim=1, keepdim=True), True)
             num_here = min(BLOCK_TOKENS, state.masked.shape[1] - start)
             share_before = 1 - float(here.sum()) / num_here
         return Decision(settle if bool(settle.any()) else state.best(state.quota.clamp(max=1)))
