@@ -197,6 +197,16 @@ def test_a_review_in_a_terminal_takes_single_keys(root: Path) -> None:
     assert json.loads(run("status", "--json").stdout)["holes"] == {"accepted": 1, "rejected": 1}
 
 
+@pytest.mark.parametrize("editor", ["no-such-editor", "'", 'sh -c \'printf "\\351" >"$0"\''])
+def test_an_editor_that_gives_no_text_is_named(root: Path, monkeypatch: pytest.MonkeyPatch, editor: str) -> None:
+    monkeypatch.setenv("VISUAL", editor)
+    run("plan", "--stubs")
+    run("generate")
+    result = run("review", stdin="e\ny\n")
+    assert result.exit_code == 0 and f"the editor {editor} gives no text" in result.stdout
+    assert json.loads(run("status", "--json").stdout)["holes"] == {"accepted": 1, "generated": 1}
+
+
 def _read_until(terminal: int, wanted: bytes) -> bytes:
     said = b""
     while wanted not in said:

@@ -89,6 +89,17 @@ def test_an_edited_fill_is_the_next_attempt(tree: Tree) -> None:
     assert fill is not None and (fill.attempt, fill.new) == (1, b"return 7")
 
 
+def test_an_edited_fill_that_the_file_cannot_hold_is_refused(tmp_path: Path) -> None:
+    before = b"# coding: latin-1\nX = '\xe9'\n\ndef f():\n    ...\n"
+    tree = make_tree(tmp_path / "repo", {"a.py": before}, state=State.GENERATED)
+    screen = Script("e", edited="return '\u20ac'\n")
+    with tree.open() as journal:
+        kept = journal.fill(journal.hole(1))
+        review(journal, screen, Tools())
+        assert journal.fill(journal.hole(1)) == kept
+    assert any("U+20AC" in text for text in screen.shown)
+
+
 def test_reroll_and_test(tree: Tree) -> None:
     engine = Engine(ScriptedWorkers())
     tested: list[int] = []

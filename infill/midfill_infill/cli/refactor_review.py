@@ -54,13 +54,19 @@ class TerminalScreen:
         return key
 
     def edit(self, text: str, suffix: str) -> str | None:
-        editor = shlex.split(os.environ.get("VISUAL") or os.environ.get("EDITOR") or "vi")
+        editor = os.environ.get("VISUAL") or os.environ.get("EDITOR") or "vi"
         with tempfile.NamedTemporaryFile("w", suffix=f".{suffix}", encoding="utf-8") as file:
             file.write(text + "\n")
             file.flush()
-            if subprocess.run([*editor, file.name], check=False).returncode:
-                return None
-            edited = Path(file.name).read_text("utf-8")
+            try:
+                if subprocess.run([*shlex.split(editor), file.name], check=False).returncode:
+                    return None
+                edited = Path(file.name).read_text("utf-8")
+            except (OSError, ValueError) as error:
+                from midfill_infill.errors import MidfillError
+
+                message = f"the editor {editor} gives no text ({error})"
+                raise MidfillError("bad_request", message, next_step="set EDITOR to one that does") from None
         return edited if edited != text + "\n" else None
 
 

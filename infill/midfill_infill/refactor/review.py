@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from midfill_infill.document import Document
+from midfill_infill.encoding import encode
 from midfill_infill.errors import MidfillError
 from midfill_infill.refactor.export import Exported, patch
 from midfill_infill.refactor.journal import Journal
@@ -35,7 +36,7 @@ class Screen(Protocol):
         ...
 
     def edit(self, text: str, suffix: str) -> str | None:
-        """The text as the user leaves it; None where nothing was changed."""
+        """The text as the user leaves it; None where nothing was changed. Raises MidfillError."""
         ...
 
 
@@ -136,7 +137,7 @@ def _show(journal: Journal, screen: Screen, hole: HoleRow, count: str, context: 
 
 
 def _edit(journal: Journal, screen: Screen, hole: HoleRow) -> bool:
-    """Takes the user's own text for a fill, as the next attempt."""
+    """Takes the user's own text for a fill, as the next attempt. Raises MidfillError."""
     file, fill = journal.file(hole.file), journal.fill(hole)
     source = journal.snapshot(file.planned_hash)
     assert fill is not None and source is not None
@@ -144,7 +145,7 @@ def _edit(journal: Journal, screen: Screen, hole: HoleRow) -> bool:
     edited = screen.edit(fill.new.decode(document.encoding, "replace"), file.path.rpartition(".")[2])
     if edited is None:
         return False
-    text = edited.removesuffix("\n").replace("\n", document.newline).encode(document.encoding, "replace")
+    text = encode(edited.removesuffix("\n").replace("\n", document.newline), document.encoding)
     row = FillRow(hole.id, hole.attempt + 1, fill.seed, fill.old, text, 0, 1.0)
     journal.add_fills([(row, source)])
     return True

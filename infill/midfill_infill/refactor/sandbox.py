@@ -1,15 +1,19 @@
 """Runs a command of the user's over a copy of the tree: no network, nothing but the copy writable, bounded in time.
 
 With bubblewrap the rest of the machine is read-only, keys in the home are hidden, and the copy stands where the tree
-itself stands, so that what was installed from the tree runs the copy; without it only limits and a timeout hold.
+itself stands, so that what was installed from the tree runs the copy; without it only limits and a timeout hold, and
+what makes itself a session of its own outlives the command.
 """
 
 import os
+import re
 import resource
+import selectors
 import shutil
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache, partial
@@ -19,6 +23,13 @@ from typing import Final
 _MAX_FILE_BYTES: Final = 2 << 30
 _MAX_NEW_PROCESSES: Final = 512
 _TAIL_BYTES: Final = 4000
+_POLL_S: Final = 0.05
+# How long what a command has printed is read after its end: others may hold its output open.
+_REST_S: Final = 1.0
+_SECRET: Final = re.compile(
+    r"TOKEN|SECRET|CREDENTIAL|PASS|KEYS?\d*(?:_|$)|(?:^|_)(?:AUTH|AUTHORIZATION|PAT)(?:_|$)|PWD$|(?:_|^)(?:URL|URI|DSN)$"
+)
+_NO_SECRETS: Final = ("PWD", "OLDPWD")
 # What a command needs of a tree that no copy has: environments, which git ignores.
 _ENVIRONMENTS: Final = (".venv", "venv", "env", "node_modules", ".tox", ".nox")
 # Nothing of these can be read inside: keys, tokens and sockets of the user.
@@ -114,7 +125,7 @@ def run(
     words = wrap(command, folder, tree) if sandboxed else list(command)
     if not sandboxed:
         _link_environments(folder, tree)
-    process = subprocess.Popen(
+    with subprocess.Popen(
         words,
         cwd=folder,
         env=_environment(folder, tree if sandboxed else folder),
@@ -123,17 +134,45 @@ def run(
         stderr=subprocess.STDOUT,
         start_new_session=True,
         preexec_fn=partial(_limit, limits, _count_own_tasks()),
-    )
+    ) as process:
+        return _watch(process, limits.timeout_s)
+
+
+def _watch(process: subprocess.Popen[bytes], timeout_s: float) -> Outcome:
+    """Ends the command at the timeout, and whoever is left of its group at its end."""
+    assert process.stdout is not None
+    tail = _Tail(process.stdout.fileno())
+    deadline_s = time.monotonic() + timeout_s
     try:
-        output, _ = process.communicate(timeout=limits.timeout_s)
-        code: int | None = process.returncode
+        while process.poll() is None and (left_s := deadline_s - time.monotonic()) > 0 and not tail.is_whole:
+            tail.read(min(left_s, _POLL_S))
+        code: int | None = process.wait(max(0.0, deadline_s - time.monotonic()))
     except subprocess.TimeoutExpired:
-        _end(process)
-        output, _ = process.communicate()
         code = None
     finally:
         _end(process)
-    return Outcome(code, output[-_TAIL_BYTES:].decode(errors="replace"))
+    deadline_s = time.monotonic() + _REST_S
+    while not tail.is_whole and (left_s := deadline_s - time.monotonic()) > 0:
+        tail.read(left_s)
+    return Outcome(code, tail.data.decode(errors="replace"))
+
+
+class _Tail:
+    """The end of what comes through a pipe. `is_whole` when nothing more can come."""
+
+    def __init__(self, descriptor: int) -> None:
+        self.data, self.is_whole = b"", False
+        self._descriptor = descriptor
+
+    def read(self, timeout_s: float) -> None:
+        """Takes what is there, or comes within the time."""
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._descriptor, selectors.EVENT_READ)
+            if not selector.select(timeout_s):
+                return
+        piece = os.read(self._descriptor, 1 << 16)
+        self.data = (self.data + piece)[-_TAIL_BYTES:]
+        self.is_whole = not piece
 
 
 def _environment(folder: Path, seen_at: Path) -> dict[str, str]:
@@ -158,7 +197,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 def _is_secret(name: str) -> bool:
-    return any(word in name.upper() for word in ("TOKEN", "SECRET", "PASSWORD", "APIKEY", "API_KEY", "CREDENTIAL"))
+    return name not in _NO_SECRETS and _SECRET.search(name.upper()) is not None
 
 
 def _count_own_tasks() -> int | None:
