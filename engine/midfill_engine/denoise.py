@@ -202,10 +202,8 @@ def read_request(runtime: Runtime, request: InfillRequest, cache: str | None, le
     check_model(request.model, runtime.names)
     sampler, policy, chosen_cache = find_variants(runtime, request.sampler, cache, lengths)
     opening, closing = tokens.opening(request.tag), list(tokens.closing)
-    encode = runtime.loaded.tokenizer.encode
-    outline = outline_request(
-        request.segments, encode, opening, closing, config.max_context, heal if family.heals else no_healing
-    )
+    tokenizer, healing = runtime.loaded.tokenizer, heal if family.heals else no_healing
+    outline = outline_request(request.segments, tokenizer, opening, closing, config.max_context, healing)
     check_room(outline, config.max_hole)
     if not family.sees_suffix and len(outline.holes) > 1:
         message = f"models of the family {family.name!r} fill one hole at a time"

@@ -6,17 +6,26 @@ the text before a masked stretch moves into the stretch, whose first token must 
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Protocol
 
+from midfill_engine.errors import RequestError
 from midfill_engine.lengths.base import HoleNeed
 from midfill_engine.tokenizer import HealedEdges, heal
-from midfill_engine.wire import HoleSegment, HoleSpec, Segment, TextSegment
+from midfill_engine.wire import ErrorCode, HoleSegment, HoleSpec, Segment, TextSegment
 
 # More than any token but the longest runs of white space has: what lies further from a hole is not even tokenised.
 MAX_CHARACTERS_PER_TOKEN: Final = 32
 
 Encode = Callable[[str], list[int]]
 Heal = Callable[[str, str], HealedEdges]
+
+
+class TextTokens(Protocol):
+    """A tokenizer: text to ids, and the bytes that an id stands for."""
+
+    def encode(self, text: str) -> list[int]: ...
+
+    def token_bytes(self, index: int) -> bytes: ...
 
 
 @dataclass(frozen=True)
@@ -73,22 +82,25 @@ def no_healing(prefix: str, suffix: str) -> HealedEdges:
 
 def outline_request(
     segments: list[Segment],
-    encode: Encode,
+    tokens: TextTokens,
     opening: list[int],
     closing: list[int],
     max_context: int,
     heal: Heal = heal,
 ) -> Outline:
-    """Tokenises every text by itself and trims the context to `max_context` tokens, nearest to the holes first."""
+    """Tokenises every text by itself and trims the context to `max_context` tokens, nearest to the holes first.
+
+    Raises RequestError.
+    """
     texts, specs = split_segments(segments)
     holes: list[HoleOutline] = []
     for index, spec in enumerate(specs):
         spec, healed = heal_hole(spec, texts[index], texts[index + 1], heal)
         texts[index], texts[index + 1] = healed.prefix, healed.suffix
-        holes.append(outline_hole(spec, encode, healed.lead, healed.tail, heal))
+        holes.append(outline_hole(spec, tokens, healed.lead, healed.tail, heal))
     limit = max_context * MAX_CHARACTERS_PER_TOKEN
     pieces = trim_context(
-        [encode_ends(text, encode, limit) for text in texts], max_context - len(opening) - len(closing)
+        [encode_ends(text, tokens.encode, limit) for text in texts], max_context - len(opening) - len(closing)
     )
     pieces[0] = opening + pieces[0]
     pieces[-1] = pieces[-1] + closing
@@ -136,25 +148,35 @@ def cut_draft(spec: HoleSpec, end: int) -> HoleSpec:
     return spec.model_copy(update={"draft": spec.draft[:end], "keep": keep})
 
 
-def outline_hole(spec: HoleSpec, encode: Encode, lead: str, tail: str, heal: Heal = heal) -> HoleOutline:
-    """`lead` is what the hole must begin with."""
+def outline_hole(spec: HoleSpec, tokens: TextTokens, lead: str, tail: str, heal: Heal = heal) -> HoleOutline:
+    """`lead` is what the hole must begin with. Raises RequestError."""
     stretches: list[Stretch] = []
     pending = lead
     for text, is_kept in split_draft(spec):
         if is_kept:
             healed, pending = lend(pending + text, spec.forbid, heal)
-            stretches += anchor(encode(healed))
+            stretches += anchor(healed, tokens.encode(healed), tokens)
         else:
-            hint = len(encode(text)) if text.strip() else None
-            stretches += anchor(encode_before_space(encode, len(pending) - 1))
+            hint = len(tokens.encode(text)) if text.strip() else None
+            spaces = pending[:-1]
+            stretches += anchor(spaces, encode_before_space(tokens.encode, len(spaces)), tokens)
             stretches.append(Stretch(None, hint, leading=pending[-1:]))
             pending = ""
-    stretches += anchor(encode(pending))
+    stretches += anchor(pending, tokens.encode(pending), tokens)
     return HoleOutline(tuple(stretches), lead, tail, tuple(spec.forbid), spec.min_tokens, spec.max_tokens)
 
 
-def anchor(ids: list[int]) -> list[Stretch]:
-    return [Stretch(tuple(ids))] if ids else []
+def anchor(text: str, ids: list[int], tokens: TextTokens) -> list[Stretch]:
+    """`ids` as an anchor, or nothing where `text` is empty. Raises RequestError where they do not say `text`.
+
+    A checkpoint's tokenizer may drop characters, change them or put a space before them.
+    """
+    if not text:
+        return []
+    if b"".join(map(tokens.token_bytes, ids)) != text.encode("utf-8", errors="replace"):
+        message = "this model's tokenizer changes a text that is to be kept"
+        raise RequestError(ErrorCode.BAD_REQUEST, message, "keep less of the draft, or use another model")
+    return [Stretch(tuple(ids))]
 
 
 def lend(text: str, forbid: list[str], heal: Heal = heal) -> tuple[str, str]:

@@ -1,18 +1,43 @@
 """From segments to token ids: drafts, healed edges, trimming."""
 
+from collections.abc import Callable
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from midfill_engine.outline import outline_request, share_budget, split_draft, split_segments, trim_context
+from midfill_engine.errors import RequestError
+from midfill_engine.outline import (
+    Heal,
+    no_healing,
+    outline_request,
+    share_budget,
+    split_draft,
+    split_segments,
+    trim_context,
+)
 from midfill_engine.runtime import Runtime
-from midfill_engine.wire import HoleSegment, HoleSpec, Segment, TextSegment
+from midfill_engine.tokenizer import heal
+from midfill_engine.wire import ErrorCode, HoleSegment, HoleSpec, Segment, TextSegment
+
+
+class Tokens:
+    """The model's tokenizer, to be changed."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._inner = runtime.loaded.tokenizer
+
+    def encode(self, text: str) -> list[int]:
+        return self._inner.encode(text)
+
+    def token_bytes(self, index: int) -> bytes:
+        return self._inner.token_bytes(index)
 
 
 def outline(runtime: Runtime, segments: list[Segment], max_context: int = 512) -> tuple[list[str], list[list[str]]]:
     """Context texts, and each hole's anchors as text with masked stretches as `?` and what they begin with."""
     tokenizer = runtime.loaded.tokenizer
-    made = outline_request(segments, tokenizer.encode, [], [], max_context)
+    made = outline_request(segments, tokenizer, [], [], max_context)
     pieces = [tokenizer.decode(piece) for piece in made.pieces]
     holes = [
         [f"?{part.leading}" if part.ids is None else tokenizer.decode(list(part.ids)) for part in hole.stretches]
@@ -55,6 +80,27 @@ def test_kept_parts_of_a_draft_become_anchors(runtime: Runtime) -> None:
     assert holes == [["return", "? ", "+", "?"]]
 
 
+@pytest.mark.parametrize("change", [" {}".format, str.lower, lambda text: text.replace("A", "")])
+@pytest.mark.parametrize("heal", [heal, no_healing])
+def test_a_tokenizer_that_changes_a_kept_text_is_refused(
+    runtime: Runtime, change: Callable[[str], str], heal: Heal
+) -> None:
+    class Changing(Tokens):
+        def encode(self, text: str) -> list[int]:
+            return super().encode(change(text))
+
+    segments = around("b", HoleSpec(draft="A = 1  ", keep=[(0, 5)]), "c")
+    with pytest.raises(RequestError, match="to be kept") as caught:
+        outline_request(segments, Changing(runtime), [], [], 512, heal)
+    assert caught.value.code is ErrorCode.BAD_REQUEST
+    outline_request(around("A", HoleSpec(draft="A"), "A"), Changing(runtime), [], [], 512, heal)
+
+
+def test_half_a_surrogate_is_kept_as_a_question_mark(runtime: Runtime) -> None:
+    spec = HoleSpec.model_construct(draft="a\ud800é", keep=[(0, 3)], forbid=[], min_tokens=0, max_tokens=None)
+    assert outline(runtime, around("", spec, ""))[1] == [["a?é"]]
+
+
 def test_a_kept_line_break_at_a_healed_end_stays_outside_the_hole(runtime: Runtime) -> None:
     spec = HoleSpec(draft="x\ny\n", keep=[(2, 4)])
     pieces, holes = outline(runtime, around("a\n", spec, "    b"))
@@ -63,12 +109,12 @@ def test_a_kept_line_break_at_a_healed_end_stays_outside_the_hole(runtime: Runti
 
 
 def test_an_empty_draft_is_one_open_stretch_and_a_written_one_hints_its_length(runtime: Runtime) -> None:
-    encode = runtime.loaded.tokenizer.encode
-    made = outline_request(around("", HoleSpec(), ""), encode, [], [], 512)
+    tokens = runtime.loaded.tokenizer
+    made = outline_request(around("", HoleSpec(), ""), tokens, [], [], 512)
     assert [part.hint for part in made.holes[0].stretches] == [None]
-    made = outline_request(around("", HoleSpec(draft="abc  ", keep=[(1, 2)]), ""), encode, [], [], 512)
+    made = outline_request(around("", HoleSpec(draft="abc  ", keep=[(1, 2)]), ""), tokens, [], [], 512)
     assert [part.hint for part in made.holes[0].masked] == [1, 3]
-    made = outline_request(around("", HoleSpec(draft="a  ", keep=[(0, 1)]), ""), encode, [], [], 512)
+    made = outline_request(around("", HoleSpec(draft="a  ", keep=[(0, 1)]), ""), tokens, [], [], 512)
     assert [part.hint for part in made.holes[0].masked] == [None]
 
 
@@ -88,12 +134,13 @@ def test_trimming_keeps_what_is_nearest_to_the_holes() -> None:
 def test_texts_far_beyond_the_budget_are_tokenised_at_their_ends_only(runtime: Runtime) -> None:
     seen: list[int] = []
 
-    def encode(text: str) -> list[int]:
-        seen.append(len(text))
-        return runtime.loaded.tokenizer.encode(text)
+    class Watched(Tokens):
+        def encode(self, text: str) -> list[int]:
+            seen.append(len(text))
+            return super().encode(text)
 
     long = "".join(f"line {number}\n" for number in range(50_000))
-    made = outline_request(around(long + "x", HoleSpec(), "y" + long), encode, [], [], 100)
+    made = outline_request(around(long + "x", HoleSpec(), "y" + long), Watched(runtime), [], [], 100)
     assert runtime.loaded.tokenizer.decode(made.pieces[0]) == (long + "x")[-50:]
     assert runtime.loaded.tokenizer.decode(made.pieces[1]) == ("y" + long)[:50]
     assert max(seen) <= 3200
