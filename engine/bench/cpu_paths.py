@@ -25,7 +25,7 @@ from rich.console import Console
 from rich.table import Table
 from torch import Tensor, nn
 
-from bench.measure import describe, write_record
+from bench.measure import describe, stop_unless_green, write_record
 from midfill_engine.models.embedded import Embedded, EmbeddedConfig, lay_out
 from midfill_engine.models.transformer import TransformerConfig
 
@@ -216,6 +216,7 @@ def main(
     json_file: Annotated[Path | None, typer.Option("--json", help="write the figures here")] = None,
 ) -> None:
     """The ways to compute the embedded model on this CPU, side by side."""
+    stop_unless_green("test_cpu_paths.py", folder="bench")
     torch.set_num_threads(threads)
     found = [row for name in SIZES if size in (name, "all") for row in measure(name, rounds, threads)]
     machine = describe(torch.device("cpu")) | {"threads": threads, "rounds": rounds}

@@ -23,7 +23,7 @@ from rich.console import Console
 from rich.table import Table
 
 from bench.ceilings import measure_ceilings
-from bench.measure import MIN_REPEATS, Timing, describe, summarize, time_eager, write_record
+from bench.measure import MIN_REPEATS, Timing, describe, stop_unless_green, summarize, time_eager, write_record
 from midfill_engine.denoise import denoise, drain
 from midfill_engine.models.choice import Choice
 from midfill_engine.models.embedded import Embedded, lay_out
@@ -259,6 +259,7 @@ def main(
     json_file: Annotated[Path | None, typer.Option("--json", help="write the figures here")] = None,
 ) -> None:
     """The embedded model's encoding, step and fill on this machine."""
+    stop_unless_green("test_packed.py", "test_choice.py", folder="engine")
     torch.set_num_threads(threads)
     record = measure(repeats)
     machine, ceilings = record["machine"], record["ceilings"]

@@ -20,7 +20,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from bench.measure import RedTests, describe, require_green, write_record
+from bench.measure import describe, stop_unless_green, write_record
 from bench.shapes import SHAPES, TOY
 from bench.steps import TESTS
 from midfill_engine import hub
@@ -185,11 +185,7 @@ def main(
         sys.exit("There is no GPU here: set TRITON_INTERPRET=1 to see the bench run at toy size.")
     chosen = TOY if toy else SHAPES[shape]
     console = Console(width=130)
-    try:
-        require_green(*TESTS, "test_fused_runner.py")
-    except RedTests as error:
-        console.print(str(error), markup=False)
-        sys.exit(1)
+    stop_unless_green(*TESTS, "test_fused_runner.py")
     names = list(dict.fromkeys(["torch", *(operators or ["kernels"])]))
     record = run(chosen, names, cache or ["none", "dual"], 40 if toy else context, 1 if toy else repeats)
     note = " (interpreted: times mean nothing)" if toy else ""

@@ -1,38 +1,34 @@
 """Makes what ships of a run: the better of its last and its averaged weights, and the table of its sources."""
 
-import json
 from dataclasses import replace
 from pathlib import Path
 
 from midfill_engine import checkpoint
 from training.data.pack import read_pack
-from training.snapshots import LOG, read_progress
+from training.snapshots import STATE, read_progress
 
 
 def export(run: Path, out: Path, name: str, max_context: int | None = None) -> str:
     """Writes `out` as int8 and returns which snapshot it is. Raises ValueError where the run has saved none yet."""
-    chosen, record = choose_snapshot(run)
+    chosen = choose_snapshot(run)
     loaded = checkpoint.load(run / chosen)
     progress = read_progress(run / chosen)
-    training = {**record, "seconds": round(progress.seconds), **progress.record}
+    training: dict[str, object] = {"snapshot": chosen, "steps": progress.step, "tokens": progress.tokens}
+    training |= {"validation_nats": progress.validation_nats, "seconds": round(progress.seconds), **progress.record}
     config = replace(loaded.config, name=name, training=training, max_context=max_context or loaded.config.max_context)
     loaded.model.config = config
     checkpoint.save(out, loaded.model, loaded.tokenizer, "int8")
     return chosen
 
 
-def choose_snapshot(run: Path) -> tuple[str, dict[str, object]]:
-    """The folder with the lower validation loss at the last save, and what the log says of it."""
-    log = run / LOG
-    rows = [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()] if log.exists() else []
-    saved = [row for row in rows if "saved" in row]
-    if not saved:
+def choose_snapshot(run: Path) -> str:
+    """Of `snapshot` and `snapshot-average`, as far as they are there, the one with the lower validation loss."""
+    found = [name for name in ("snapshot", "snapshot-average") if (run / name / STATE).exists()]
+    losses = {name: read_progress(run / name).validation_nats for name in found}
+    known = {name: loss for name, loss in losses.items() if loss is not None}
+    if not known:
         raise ValueError(f"The run in {run} has saved no snapshot yet.")
-    last = saved[-1]
-    is_average = last["validation_nats_average"] < last["validation_nats"]
-    chosen = last["saved"] + ("-average" if is_average else "")
-    nats = min(last["validation_nats_average"], last["validation_nats"])
-    return chosen, {"snapshot": chosen, "steps": last["step"], "tokens": last["tokens"], "validation_nats": nats}
+    return min(known, key=known.__getitem__)
 
 
 def write_sources(sources: Path, pack: Path, out: Path) -> int:

@@ -28,13 +28,17 @@ AT_FDCWD, RENAME_EXCHANGE = -100, 2  # linux/fcntl.h, linux/fs.h
 
 @dataclass
 class Progress:
-    """What a resumed run continues from, with the snapshot's weights; optimizer state is made anew."""
+    """What a resumed run continues from, with the snapshot's weights; optimizer state is made anew.
+
+    `validation_nats` is the loss of the snapshot's own weights.
+    """
 
     step: int = 0
     tokens: int = 0
     seconds: float = 0.0
     stage: str = ""
     record: dict[str, str] = field(default_factory=dict)
+    validation_nats: float | None = None
 
 
 def write_snapshot(folder: Path, model: Embedded, tokenizer: Tokenizer, progress: Progress) -> None:

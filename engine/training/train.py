@@ -1,6 +1,7 @@
 """The training run: stages, schedule, snapshots, log, until a deadline by the clock. Knows folders and seconds."""
 
 import json
+import math
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
@@ -18,7 +19,7 @@ from midfill_engine.models.transformer import TransformerConfig
 from midfill_engine.tokenizer import Tokenizer
 from training.data.fim import draw_fim
 from training.data.loader import Loader
-from training.data.pack import read_pack
+from training.data.pack import hash_pack, read_pack
 from training.data.rows import Batch, GapMix, Noise, RowShape, collate, draw_example
 from training.objective import Losses, causal_loss, span_loss, to_device
 from training.optimizer import Average, make_optimizers, momentum_at, rate_factor, set_rates
@@ -85,9 +86,11 @@ def train(config: RunConfig) -> Progress:
     """Trains until `deadline_s` from now and leaves `snapshot` and `snapshot-average` (int8) in `config.out`.
 
     A run given `resume` starts with that folder's weights, its step count and a new warm-up. It has a causal stage only
-    where that snapshot was taken in one.
+    where that snapshot was taken in one. Raises ValueError for options that do not fit each other or the snapshot, and
+    where the loss stops being a number: the last snapshots stay.
     """
     started = time.monotonic()
+    check_rows(config)
     config.out.mkdir(parents=True, exist_ok=True)
     clear_scratch(config.out)
     torch.manual_seed(config.seed)
@@ -96,7 +99,6 @@ def train(config: RunConfig) -> Progress:
         torch.set_num_threads(config.num_threads)
     tokenizer = Tokenizer.read(config.tokenizer)
     model, progress = _start(config, tokenizer)
-    progress.record = _record(config, tokenizer)
     loader = Loader(config.pack, config.tokenizer, config.shape, config.rows, config.seed, config.num_workers)
     try:
         _Run(config, tokenizer, model, progress, loader, started).run()
@@ -233,18 +235,29 @@ class _Run:
             log.write(json.dumps(row) + "\n")
 
     def save(self, name: str) -> None:
-        """Writes the weights, the averaged weights and the state, and logs the validation loss of both."""
+        """Writes the weights, the averaged weights and the state, and logs the validation loss of both.
+
+        Raises ValueError where a loss is no number.
+        """
         self.progress.seconds = self.base_seconds + time.monotonic() - self.started
-        model = self.model
-        raw = {key: value.detach().clone() for key, value in model.named_parameters()}
-        write_snapshot(self.config.out / name, model, self.tokenizer, self.progress)
-        scores = {"validation_nats": self._validate()}
-        _assign(model, self.average.values)
-        scores["validation_nats_average"] = self._validate()
-        write_snapshot(self.config.out / f"{name}-average", model, self.tokenizer, self.progress)
-        _assign(model, raw)
+        self.progress.record = _record(self.config, self.tokenizer)
+        raw = {key: value.detach().clone() for key, value in self.model.named_parameters()}
+        own = self._validate()
+        _assign(self.model, self.average.values)
+        averaged = self._validate()
+        if not math.isfinite(own + averaged):
+            message = f"The loss is no number at step {self.progress.step}: resume from the last snapshot, more slowly."
+            raise ValueError(message)
+        self._write(f"{name}-average", averaged)
+        _assign(self.model, raw)
+        self._write(name, own)
+        scores = {"validation_nats": own, "validation_nats_average": averaged}
         self._write_log({"saved": name, "step": self.progress.step, "tokens": self.progress.tokens, **scores})
         self.saved_at = time.monotonic()
+
+    def _write(self, name: str, validation_nats: float) -> None:
+        self.progress.validation_nats = validation_nats
+        write_snapshot(self.config.out / name, self.model, self.tokenizer, self.progress)
 
     @torch.no_grad()
     def _validate(self) -> float:
@@ -253,6 +266,13 @@ class _Run:
             losses = self._losses(self.validation, slice(first, first + 16))
             total += losses.token.item() * min(16, rows - first)
         return round(total / rows, 4)
+
+
+def check_rows(config: RunConfig) -> None:
+    """Raises ValueError where a step's rows cannot be cut into equal parts."""
+    for name, rows in (("rows", config.rows), ("causal_rows", config.causal_rows)):
+        if rows > config.micro_rows and rows % config.micro_rows:
+            raise ValueError(f"{name} is {rows}, which is no multiple of micro_rows, {config.micro_rows}.")
 
 
 def _num_rows(batch: Batch | NDArray[np.int64]) -> int:
@@ -305,6 +325,10 @@ def _start(config: RunConfig, tokenizer: Tokenizer) -> tuple[Embedded, Progress]
     loaded = checkpoint.load(config.resume, config.device)
     if loaded.tokenizer.sha256 != tokenizer.sha256:
         raise ValueError(f"The weights in {config.resume} were trained with another tokenizer.")
+    asked = embedded_config(config, tokenizer.vocab_size)
+    for ours, theirs in ((asked.transformer, loaded.config.transformer), (asked.hole_span, loaded.config.hole_span)):
+        if ours != theirs:
+            raise ValueError(f"The weights in {config.resume} are of other sizes: {theirs}, where {ours} is asked for.")
     return loaded.model.train().requires_grad_(True), progress
 
 
@@ -312,7 +336,7 @@ def _record(config: RunConfig, tokenizer: Tokenizer) -> dict[str, str]:
     """What identifies the run: kept in every snapshot."""
     settings = {name: str(value) for name, value in asdict(config).items() if not isinstance(value, Path)}
     return {
-        "pack_sha256": read_pack(config.pack, "train").sha256,
+        "pack_sha256": hash_pack(config.pack, "train"),
         "tokenizer_sha256": tokenizer.sha256,
         "settings": json.dumps(settings, sort_keys=True),
     }

@@ -23,7 +23,7 @@ from rich.table import Table
 from torch import Tensor
 
 from bench.hopper import compiled
-from bench.measure import Clock, describe, write_record
+from bench.measure import Clock, describe, stop_unless_green, write_record
 from midfill_kernels.launch import is_interpreted
 from midfill_kernels.matmul import SHARED_BYTES, Tile, choose_tile, matmul
 from midfill_kernels.quantize import FORMATS, INT4_GROUP, Format, Weight, pack
@@ -121,6 +121,7 @@ def main(
     chosen = next((known for known in FORMATS if known == format), None)
     if chosen is None or shape not in WIDTHS:
         sys.exit(f"Known shapes: {', '.join(WIDTHS)}; known formats: {', '.join(FORMATS)}.")
+    stop_unless_green("test_matmul.py")
     products = WIDTHS[shape if device.type == "cuda" else "toy"]
     if device.type == "cuda":
         with ProcessPoolExecutor(WORKERS, multiprocessing.get_context("spawn")) as pool:

@@ -98,6 +98,12 @@ def test_no_figures_of_an_operator_whose_tests_fail(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(measure, "ROOT", tmp_path)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     require_green("test_green.py")
+    (tmp_path / "tests/engine").mkdir()
+    (folder / "test_green.py").rename(tmp_path / "tests/engine/test_green.py")
+    require_green("test_green.py", folder="engine")
+    with pytest.raises(RedTests):  # what has changed is measured again
+        require_green("test_green.py")
+    (tmp_path / "tests/engine/test_green.py").rename(folder / "test_green.py")
     with pytest.raises(RedTests, match=r"test_red.py: no figures while its tests fail[\s\S]*assert 1 == 2"):
         require_green("test_green.py", "test_red.py")
 

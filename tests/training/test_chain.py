@@ -1,6 +1,7 @@
 """The whole recipe at toy size: causal, spans, cooldown, resume, export, and the engine fills with the result."""
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,14 +14,14 @@ from midfill_engine.models.embedded import EOS, Embedded
 from midfill_engine.outline import encode_before_space
 from midfill_engine.tokenizer import Tokenizer
 from training.baseline import MAX_NEW_TOKENS, Baseline, evaluate_baseline
-from training.data.pack import read_pack
+from training.data.pack import hash_pack, read_pack, sets_of
 from training.data.rows import Batch, Noise, collate, draw_example
 from training.evaluate import Gap, evaluate
 from training.export import export, write_sources
 from training.lengths import refit
 from training.objective import certainty_loss, span_hidden, span_loss, to_device
 from training.optimizer import orthogonalize, rate_factor
-from training.train import RunConfig, embedded_config, train
+from training.train import RunConfig, _Run, embedded_config, train
 
 CPU = torch.device("cpu")
 
@@ -92,6 +93,58 @@ def test_resumed_run_goes_on(finished: RunConfig, tmp_path: Path) -> None:
     assert rows[0]["step"] == before["step"] + 1 and progress.tokens > before["tokens"]
     assert {row.get("stage") for row in rows} <= {"spans", "cooldown", None}
     assert [row for row in rows if "saved" in row][-1]["validation_nats"] < before["validation_nats"] + 0.3
+
+
+def test_a_snapshot_alone_can_be_exported(finished: RunConfig, tmp_path: Path) -> None:
+    """What is brought back from another machine: no log beside it, maybe no average."""
+    with pytest.raises(ValueError, match="no snapshot yet"):
+        export(tmp_path, tmp_path / "none", "toy")
+    for name in ("snapshot", "snapshot-average"):
+        shutil.copytree(finished.out / name, tmp_path / name)
+        assert export(tmp_path, tmp_path / f"from-{name}", "toy") in ("snapshot", name)
+    saved = [row for row in read_log(finished.out) if "saved" in row][-1]
+    best = min(saved["validation_nats"], saved["validation_nats_average"])
+    assert checkpoint.load(tmp_path / "from-snapshot-average").config.training["validation_nats"] == best
+
+
+def test_a_loss_that_is_no_number_leaves_the_last_snapshots(
+    finished: RunConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = shutil.copytree(finished.out, tmp_path / "run")
+    before = (out / "snapshot/state.json").read_text()
+    monkeypatch.setattr(_Run, "_validate", lambda self: float("nan"))
+    with pytest.raises(ValueError, match="no number at step"):
+        train(replace(finished, out=out, resume=out / "snapshot", num_steps=2))
+    assert (out / "snapshot/state.json").read_text() == before
+
+
+def test_a_set_that_arrives_is_in_the_record(
+    finished: RunConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pack = shutil.copytree(finished.pack, tmp_path / "pack")
+    waiting = shutil.copytree(sets_of(pack, "train")[-1], tmp_path / "waiting")
+    alone, validate = hash_pack(pack, "train"), _Run._validate
+
+    def arrive(run: _Run) -> float:
+        if waiting.exists():
+            waiting.rename(pack / "set-99")
+        return validate(run)
+
+    monkeypatch.setattr(_Run, "_validate", arrive)
+    options = replace(finished, pack=pack, out=tmp_path / "run", resume=finished.out / "snapshot", num_steps=2)
+    recorded = train(options).record["pack_sha256"]
+    assert recorded == hash_pack(pack, "train") == read_pack(pack, "train").sha256 != alone
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [({"hole_span": 96}, "other sizes: 64, where 96"), ({"dim": 64}, "other sizes"), ({"rows": 6}, "no multiple")],
+)
+def test_options_that_do_not_fit_are_refused(
+    finished: RunConfig, tmp_path: Path, changes: dict[str, int], message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        train(replace(finished, out=tmp_path, resume=finished.out / "snapshot", num_steps=1, **changes))  # type: ignore[arg-type]
 
 
 def test_last_run_goes_from_short_gaps_to_certainty(finished: RunConfig, tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ import types
 def main() -> None:
     job = json.load(sys.stdin)
     report, nothing = os.dup(1), os.open(os.devnull, os.O_RDWR)
+    os.register_at_fork(after_in_child=lambda: os.close(report))
     for stream in (0, 1, 2):
         os.dup2(nothing, stream)
     for which, most in (

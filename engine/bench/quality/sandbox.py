@@ -16,6 +16,7 @@ import sys
 import tempfile
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -123,7 +124,11 @@ def _end(process: subprocess.Popen[bytes]) -> None:
         os.killpg(process.pid, signal.SIGKILL)
     except ProcessLookupError:
         pass
-    process.communicate()
+    process.wait()
+    for pipe in (process.stdin, process.stdout):  # what it started may still hold the other end
+        if pipe is not None:
+            with suppress(BrokenPipeError):
+                pipe.close()
 
 
 def _words(wall: Wall) -> list[str]:

@@ -67,6 +67,12 @@ def sets_of(folder: Path, split: str) -> list[Path]:
     return sorted(index.parent for index in folder.glob(f"*/{split}.json"))
 
 
+def hash_pack(folder: Path, split: str) -> str:
+    """`read_pack(folder, split).sha256`, from what the sets record of their shards."""
+    recorded = [json.loads((path / f"{split}.json").read_text(encoding="utf-8")) for path in sets_of(folder, split)]
+    return _hash_all([_hash_all(described["shards"].values()) for described in recorded])
+
+
 def read_pack(folder: Path, split: str) -> Pack:
     """Reads all sets of a split that are there. Raises ValueError where there is none or a shard is damaged."""
     parts = [_read_set(path, split) for path in sets_of(folder, split)]
@@ -85,7 +91,7 @@ def read_pack(folder: Path, split: str) -> Pack:
         languages=np.concatenate([part.languages for part in parts]),
         packages=np.concatenate(packages),
         package_names=tuple(names),
-        sha256=hashlib.sha256("".join(part.sha256 for part in parts).encode()).hexdigest(),
+        sha256=_hash_all(part.sha256 for part in parts),
     )
 
 
@@ -98,8 +104,12 @@ def _read_set(folder: Path, split: str) -> Pack:
     with np.load(folder / f"{split}.npz") as index:
         arrays = {name: index[name] for name in ("lengths", "languages", "packages")}
     starts = np.concatenate(([0], np.cumsum(arrays["lengths"])))[:-1]
-    sha256 = hashlib.sha256("".join(described["shards"].values()).encode()).hexdigest()
+    sha256 = _hash_all(described["shards"].values())
     return Pack(tokens, starts, package_names=tuple(described["packages"]), sha256=sha256, **arrays)
+
+
+def _hash_all(hashes: Iterable[str]) -> str:
+    return hashlib.sha256("".join(hashes).encode()).hexdigest()
 
 
 def _checked(path: Path, data: bytes, sha256: str) -> bytes:
