@@ -37,15 +37,20 @@ def find_problems(
 ) -> tuple[list[Span], tree_sitter.Tree]:
     """Spans of all syntax errors of `source`, and its tree, which is parsed unless it is given.
 
-    A grammar that reads indentation forgives much of it (tree-sitter-python 0.25 takes an empty `if x:` and a line
-    that is too deep): near the spans of `around` those count as well.
+    A grammar that reads indentation forgives much of it (tree-sitter-python 0.25 takes an empty `if x:`, a line that
+    is too deep and a lone `try:`): near the spans of `around` those count as well.
     """
     tree = tree or language.parse(source)
     problems = list(_errors(tree.root_node))
     if language.has_indented_blocks:
         lines = Lines(source)
-        blocks = {node.byte_range: node for span in around for node in captures(language, tree, span, "block")}
-        problems += [problem for node in blocks.values() for problem in _misplaced(node, lines)]
+        found: dict[str, dict[Span, tree_sitter.Node]] = {"block": {}, "unfinished": {}, "finished": {}}
+        for start, end in around:
+            touched = _captured(language, tree, (_code_end(language, source, start), end))
+            for name, nodes in found.items():
+                nodes |= {node.byte_range: node for node in touched.get(name, [])}
+        problems += [problem for node in found["block"].values() for problem in _misplaced(node, lines)]
+        problems += found["unfinished"].keys() - found["finished"].keys()
     return problems, tree
 
 
@@ -60,9 +65,25 @@ def _errors(node: tree_sitter.Node) -> Iterator[Span]:
 
 def captures(language: Language, tree: tree_sitter.Tree, span: Span, name: str) -> list[tree_sitter.Node]:
     """The nodes of a capture that touch `span`."""
+    return _captured(language, tree, span).get(name, [])
+
+
+def _captured(language: Language, tree: tree_sitter.Tree, span: Span) -> dict[str, list[tree_sitter.Node]]:
     cursor = tree_sitter.QueryCursor(language.query)
     cursor.set_byte_range(max(0, span[0] - 1), span[1] + 1)
-    return cursor.captures(tree.root_node).get(name, [])
+    return cursor.captures(tree.root_node)
+
+
+def _code_end(language: Language, source: bytes, offset: int) -> int:
+    """Where the code before `offset` ends, comments aside: an empty block stands right behind its header's colon."""
+    comment = language.comment.encode("ascii")
+    while True:
+        while offset and source[offset - 1 : offset].isspace():
+            offset -= 1
+        note = source.find(comment, source.rfind(b"\n", 0, offset) + 1, offset)
+        if note < 0:
+            return offset
+        offset = note
 
 
 def _misplaced(block: tree_sitter.Node, lines: Lines) -> Iterator[Span]:

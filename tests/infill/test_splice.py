@@ -10,7 +10,7 @@ from midfill_infill import drafts
 from midfill_infill.document import Document
 from midfill_infill.drafts import ADDED, Draft, clean, rebase, respace
 from midfill_infill.errors import MidfillError
-from midfill_infill.holes import body_named, find_stubs, hole_at_cursor, hole_at_lines
+from midfill_infill.holes import body_named, find_stubs, hole_at_cursor, hole_at_lines, hole_at_range
 from midfill_infill.spans import Anchor, Edit, Hole, Patch
 from midfill_infill.splice import Spliced, place, splice
 
@@ -142,6 +142,43 @@ def test_a_body_left_empty_stays_as_it_was() -> None:
 
 def test_an_empty_block_is_an_error_that_the_grammar_forgives() -> None:
     assert fill_stub(PYTHON, "if a:", "python")[1].new_errors == 1
+
+
+LINES = "def f():\n    # what is wanted\n    x = 1\n    return x\n\n\ny = 2\n"
+
+
+@pytest.mark.parametrize(
+    "source", [LINES, LINES.replace("    # what is wanted\n", ""), LINES.replace(":\n", ":  # a: b\n", 1)]
+)
+@pytest.mark.parametrize(
+    "fill", ["# todo", "# todo\n    # more", "try:\n        x = 1", "try:\n        a\n    else:\n        b"]
+)
+def test_a_block_without_statements_and_a_lone_try_are_errors(source: str, fill: str) -> None:
+    document = Document(source.encode(), "python")
+    start = source.index("x = 1")
+    for hole in (body_named(document, "f"), hole_at_range(document, start, source.index("return x") + 8)):
+        spliced = splice(document, [hole], [fill])
+        assert spliced.new_errors == 1
+        assert spliced.fills[0].error_ranges
+
+
+def test_a_block_that_a_selection_leaves_empty_is_an_error() -> None:
+    for source, fill in ((LINES, ""), ("if x:\n    x = 1\n    return x\nelse:\n    z()\n", "# nothing")):
+        document = Document(source.encode(), "python")
+        start = source.index("x = 1")
+        hole = hole_at_range(document, start, source.index("return x") + 8)
+        assert splice(document, [hole], [fill]).new_errors == 1
+        assert splice(document, [hole], ["pass"]).new_errors == 0
+
+
+@pytest.mark.parametrize(
+    "end", ["except E:\n        b", "# c\n    finally:\n        b", "except* E:\n        b\n    else:\n        c"]
+)
+def test_a_try_that_is_handled_is_none(end: str) -> None:
+    assert fill_stub(PYTHON, f"try:\n        a\n    {end}", "python")[1].new_errors == 0
+    source = "def f():\n    try:\n        ...\n" + "        a()\n" * 9 + f"    {end}\n"
+    document = Document(source.encode(), "python")
+    assert splice(document, [hole_at_lines(document, (3, 9), (3, 12))], ["b()\n"]).new_errors == 0
 
 
 def test_holes_are_filled_together_and_answered_in_their_order() -> None:

@@ -17,7 +17,8 @@ class Language:
     `@keep` what a body keeps at its start (docstring); `@scope` with `@scope.name` what holds functions;
     `@import` what the context always shows; `@stub` a statement that stands for code yet to be written;
     `@deliberate` a body that is never a stub; `@trivial` one that may well be empty; `@verbatim` text whose lines are
-    not indented; `@block` what holds statements.
+    not indented; `@block` what holds statements; `@unfinished` what the grammar takes without a part that it needs,
+    unless it is `@finished` as well.
     """
 
     id: str

@@ -28,3 +28,6 @@
 (string) @verbatim
 (block) @block
 (module) @block
+
+(try_statement) @unfinished
+(try_statement [(except_clause) (finally_clause)]) @finished
