@@ -43,7 +43,7 @@ def is_stub(document: Document, function: Function) -> bool:
         return function.is_stub
     if require_syntax(document).has_indented_blocks:
         return True
-    if function.is_trivial or re.fullmatch(r"_*no_?op", function.path[-1], re.IGNORECASE):
+    if function.is_trivial or (function.path and re.fullmatch(r"_*no_?op", function.path[-1], re.IGNORECASE)):
         return False
     inside = document.source[function.body[0] + 1 : function.body[1] - 1].strip()
     return not inside or bool(_TODO.search(inside))

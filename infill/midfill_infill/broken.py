@@ -26,10 +26,11 @@ def find_functions(document: Document) -> tuple[Function, ...]:
     sound = {function.head: function for function in found.functions if not function.is_broken}
     lines = document.source_lines
     functions = dict(sound)
+    known = {lines.at(head) for head in sound}
     for line in range(len(lines)):
         match = language.header_line.match(lines.content(line))
         head = lines.first_char(line)
-        if match and head not in sound and not _is_text(sound.values(), head):
+        if match and line not in known and not _is_text(sound.values(), head):
             name = match.group(1).decode("utf-8", "replace")
             functions[head] = _read_again(language, lines, line, name)
     return tuple(functions[head] for head in sorted(functions))

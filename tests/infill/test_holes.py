@@ -191,6 +191,30 @@ def test_declarations_hold_no_stubs() -> None:
     assert len(find_stubs(Document(b"def f(): ...\n", "python", Path("a.py")))) == 1
 
 
+@pytest.mark.parametrize(
+    ("language", "source"),
+    [
+        ("javascript", "class A { () {} }\n"),
+        ("javascript", "const api = {\n  : function () {},\n};\n"),
+        ("typescript", "const api = { : () => {} };\n"),
+        ("java", "class A { void () {} }\n"),
+        ("cpp", "void ::() {}\n"),
+    ],
+)
+def test_a_name_that_is_still_to_be_typed(language: str, source: str) -> None:
+    document = Document(source.encode(), language)
+    find_stubs(document)
+    assert body_at(document, source.index("{}") + 1).start_byte == source.index("{}") + 1
+
+
+@pytest.mark.parametrize("before", ["x = 1 +\n", "x = [1,\n\n", "x a\n", "def a(b:\n    ...\n\n", "except\n"])
+def test_an_async_function_behind_an_error_is_one(before: str) -> None:
+    document = Document(f"{before}async def fetch(url):\n    ...\n".encode(), "python")
+    hole = body_named(document, "fetch")
+    assert text_of(document, hole) == "..."
+    assert sort_holes(document, find_stubs(document))[-1] == hole
+
+
 @pytest.mark.parametrize("end", ["", "def broken(:\n    x = (\n"])
 def test_stubs_of_5000_lines_take_less_than_a_second(end: str) -> None:
     block = """class C:
