@@ -1,12 +1,13 @@
 """Chooses where and in which number format a model runs. Knows the machine, not the model."""
 
-import os
 import platform
 from functools import cache
 from pathlib import Path
 from typing import Final
 
 import torch
+
+from midfill_engine.memory import available_bytes
 
 DEVICES: Final = ("auto", "cpu", "cuda", "mps")
 ONE_THREAD_PARAMETERS: Final = 20_000_000
@@ -57,5 +58,4 @@ def free_bytes(device: torch.device) -> int:
     if device.type == "cuda":
         free, _ = torch.cuda.mem_get_info(device)
         return free * 3 // 4
-    pages = os.sysconf("SC_AVPHYS_PAGES") if "SC_AVPHYS_PAGES" in os.sysconf_names else 2**20
-    return pages * os.sysconf("SC_PAGE_SIZE") * 3 // 4
+    return available_bytes() * 3 // 4

@@ -1,0 +1,66 @@
+"""How much memory the machine can still give to this process. Knows the files in which Linux says so.
+
+What the page cache holds is not used up: it goes when somebody needs the room. A checkpoint was just read through it.
+But of that, what this process has mapped is the weights themselves, which every step reads.
+"""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+UNKNOWN_BYTES: Final = 2**34  # where the system does not say
+
+
+def available_bytes(root: Path = Path("/")) -> int:
+    """What the machine has available, or less where a control group of this process allows less."""
+    machine = _read_table(root / "proc/meminfo").get("MemAvailable:")
+    amounts = [_free_bytes() if machine is None else machine * 1024, *_left_by_groups(root)]
+    return max(0, min(amounts) - _mapped_bytes(root))
+
+
+def _mapped_bytes(root: Path) -> int:
+    """The pages of files that this process holds."""
+    pages = _read(root / "proc/self/statm").split()
+    return int(pages[2]) * os.sysconf("SC_PAGE_SIZE") if len(pages) > 2 else 0
+
+
+def _free_bytes() -> int:
+    if "SC_AVPHYS_PAGES" not in os.sysconf_names:
+        return UNKNOWN_BYTES
+    return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+def _left_by_groups(root: Path) -> Iterator[int]:
+    """Of every control group with a limit that this process is in, version 2 and 1."""
+    for line in _read(root / "proc/self/cgroup").splitlines():
+        _, controllers, path = line.split(":", 2)
+        if not controllers:
+            top, prefix, limit, current = root / "sys/fs/cgroup", "", "memory.max", "memory.current"
+        elif "memory" in controllers.split(","):
+            top, prefix = root / "sys/fs/cgroup/memory", "total_"
+            limit, current = "memory.limit_in_bytes", "memory.usage_in_bytes"
+        else:
+            continue
+        inner = top / path.strip("/")
+        for folder in (inner, *inner.parents):
+            if not folder.is_relative_to(top):
+                break
+            most, used = _read(folder / limit).strip(), _read(folder / current).strip()
+            if most.isdigit() and used.isdigit():
+                kept = _read_table(folder / "memory.stat")
+                cached = kept.get(f"{prefix}inactive_file", 0) + kept.get(f"{prefix}active_file", 0)
+                yield int(most) - int(used) + cached
+
+
+def _read(file: Path) -> str:
+    try:
+        return file.read_text(encoding="ascii", errors="replace")
+    except OSError:
+        return ""
+
+
+def _read_table(file: Path) -> dict[str, int]:
+    """The numbers of a file of lines that are a name and a number."""
+    rows = (line.split() for line in _read(file).splitlines())
+    return {row[0]: int(row[1]) for row in rows if len(row) > 1 and row[1].isdigit()}
