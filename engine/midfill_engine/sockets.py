@@ -112,11 +112,14 @@ def find_token(file: Path | None) -> str:
 
 
 def read_token(path: Path) -> str:
+    """Raises StartError."""
     prepare_folder(path.parent)
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError:
         return read_own_file(path)
+    except OSError as error:
+        raise no_token_file(path, error) from error
     token = secrets.token_urlsafe(32)
     with os.fdopen(descriptor, "w", encoding="ascii") as file:
         file.write(token + "\n")
@@ -125,9 +128,19 @@ def read_token(path: Path) -> str:
 
 def read_own_file(path: Path) -> str:
     """Raises StartError unless the file is the user's and closed to everybody else."""
-    with open(os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0)), encoding="utf-8", errors="replace") as file:
+    try:
+        file = open(os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0)), encoding="utf-8", errors="replace")
+    except OSError as error:
+        raise no_token_file(path, error) from error
+    with file:
         status = os.fstat(file.fileno())
         if status.st_uid != os.geteuid() or status.st_mode & 0o077:
             message = f"the token file {path} is open to others"
             raise StartError(ErrorCode.FORBIDDEN, message, f"delete it, or chmod 600 {path}", EXIT_BAD_SOCKET)
         return file.read().strip()
+
+
+def no_token_file(path: Path, error: OSError) -> StartError:
+    message = f"the token file {path} cannot be used: {error.strerror or error}"
+    next_step = "name a plain file, not a link, in a folder of your own, or set MIDFILL_TOKEN"
+    return StartError(ErrorCode.BAD_REQUEST, message, next_step, EXIT_BAD_SOCKET)

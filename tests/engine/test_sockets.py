@@ -1,9 +1,11 @@
 """Sockets, folders and tokens: modes, leftovers, refusals."""
 
+import errno
 import os
 import socket
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -90,6 +92,35 @@ def test_a_token_that_others_can_read_is_refused(tmp_path: Path) -> None:
     file.chmod(0o644)
     with pytest.raises(StartError, match="open to others"):
         find_token(file)
+
+
+@pytest.mark.parametrize("kind", ["link", "dangling link", "folder", "unwritable", "unreadable"])
+def test_a_token_file_that_cannot_be_used_is_one_clear_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    file = tmp_path / "token"
+    match kind:
+        case "link":
+            find_token(tmp_path / "real")
+            file.symlink_to(tmp_path / "real")
+        case "dangling link":
+            file.symlink_to(tmp_path / "nothing")
+        case "folder":
+            file.mkdir(mode=0o700)
+        case _:  # modes mean nothing to root, who may run these tests
+            if kind == "unreadable":
+                find_token(file)
+            monkeypatch.setattr(os, "open", partial(refuse, os.open))
+    with pytest.raises(StartError, match="cannot be used") as caught:
+        find_token(file)
+    assert caught.value.exit_code == 2
+    assert str(file) in caught.value.message
+
+
+def refuse(really_open: Callable[..., int], path: Path, flags: int, mode: int = 0o777) -> int:
+    if flags & os.O_CREAT and path.exists():
+        return really_open(path, flags, mode)
+    raise PermissionError(errno.EACCES, "Permission denied")
 
 
 @pytest.mark.parametrize("token", ["", "short", "long enough but spaced", "not-ascii-\xe9-but-long-enough"])
