@@ -12,7 +12,8 @@ _OTHER_BOMS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE, codecs.BOM_UTF32_LE, co
 _COOKIE = re.compile(rb"^[ \t\f]*#.*?coding[:=][ \t]*([-\w.]+)")
 _BLANK_OR_COMMENT = re.compile(rb"^[ \t\f]*(?:#.*)?$")
 _SURROGATES = re.compile("[\ud800-\udfff]")
-_ASCII = bytes(range(128))
+_ASCII = rb"\u12" + bytes(range(128))
+"""What no codec may change. The escape comes first, for a codec that knows it warns of others."""
 
 
 def check_is_text(data: bytes, name: str) -> None:
@@ -42,8 +43,8 @@ def find_encoding(data: bytes, *, has_cookie: bool) -> str:
 def _canonical(name: str) -> str:
     try:
         info = codecs.lookup(name)
-        keeps_ascii = _ASCII.decode(info.name) == _ASCII.decode("ascii")
-    except (LookupError, UnicodeError):
+        keeps_ascii = _ASCII.decode(info.name, "surrogateescape") == _ASCII.decode("ascii")
+    except (LookupError, ValueError):
         return "ascii"
     return ("utf-8" if info.name == "utf-8-sig" else info.name) if keeps_ascii else "ascii"
 
@@ -54,12 +55,24 @@ def decode(data: bytes, encoding: str) -> str:
 
 
 def encode(text: str, encoding: str) -> bytes:
-    """Bytes of a fill. Raises MidfillError `file_encoding` for a character that `encoding` does not have."""
+    """Bytes of a fill. Raises MidfillError `file_encoding` for a character that `encoding` does not have.
+
+    Some only seem to have one: Shift JIS and EUC-JP write a yen sign as a backslash.
+    """
     try:
-        return text.encode(encoding)
+        data = text.encode(encoding)
     except UnicodeEncodeError as error:
-        bad = text[error.start]
-        raise MidfillError("file_encoding", f"the fill holds U+{ord(bad):04X}, which {encoding} lacks") from None
+        raise _lacks(encoding, text[error.start]) from None
+    back = data.decode(encoding, "replace")
+    if back != text:
+        raise _lacks(
+            encoding, next((ours for ours, theirs in zip(text, back, strict=False) if ours != theirs), text[-1])
+        )
+    return data
+
+
+def _lacks(encoding: str, char: str) -> MidfillError:
+    return MidfillError("file_encoding", f"the fill holds U+{ord(char):04X}, which {encoding} lacks")
 
 
 def to_source(text: str) -> bytes:

@@ -70,6 +70,9 @@ def test_a_byte_inside_a_character_is_moved_before_it() -> None:
         (b"# coding: shift_jis\r\n", "shift_jis"),
         (b"# coding: utf-7\n", "ascii"),
         (b"# coding: no-such-codec\n", "ascii"),
+        (b"# coding: unicode_escape\n", "ascii"),
+        (b"# coding: raw_unicode_escape\n", "ascii"),
+        (b"# coding: idna\n", "ascii"),
         (codecs.BOM_UTF8 + b"# coding: latin-1\n", "utf-8"),
     ],
 )

@@ -221,6 +221,22 @@ def test_characters_that_the_encoding_lacks() -> None:
     assert place(document, stubs, ["'€'"]).apply(document.data).endswith(b"'?'\n")
 
 
+@pytest.mark.parametrize("encoding", ["shift_jis", "euc_jp"])
+def test_a_yen_sign_is_not_written_as_a_backslash(encoding: str) -> None:
+    document = Document(f"# coding: {encoding}\ndef f():\n    ...\n".encode(), "python")
+    assert splice(document, find_stubs(document), ["return '日\\\\'"]).new_errors == 0
+    with pytest.raises(MidfillError, match=r"U\+00A5, which"):
+        splice(document, find_stubs(document), ["return '¥'"])
+
+
+@pytest.mark.parametrize("encoding", ["unicode_escape", "raw_unicode_escape", "idna"])
+def test_a_codec_of_escapes_is_no_encoding(encoding: str) -> None:
+    data = f'# coding: {encoding}\nx = "\\u12"\ndef f():\n    ...\n'.encode()
+    document = Document(data, "python")
+    result = splice(document, find_stubs(document), ["x = 1\nreturn x"]).patch.apply(data)
+    assert result == data.replace(b"...", b"x = 1\n    return x")
+
+
 def test_anchors_survive() -> None:
     source = "def f(rows):\n    for row in rows: \u202e\n    return 1\n"
     document = Document(source.encode(), "python")
