@@ -73,9 +73,6 @@ TABLE: Final[dict[str, Entry]] = {
     "git_failed": Entry("Git failed", "run it in a git repository", ASKED_WRONGLY),
     "holes_failed": Entry("Some holes got no good fill", "see `midfill refactor status`", SOME_FAILED),
     "hole_stale": Entry("A hole is stale", "plan it again", SOME_FAILED),
-    "verify_failed": Entry(
-        "Fills failed the check and were rolled back", "see `midfill refactor status`", VERIFY_FAILED
-    ),
     "verify_baseline": Entry(
         "The command fails without any fill", "make it pass first, or give another --command", REFUSED
     ),

@@ -63,6 +63,44 @@ def test_the_whole_way(root: Path) -> None:
     assert run("undo").exit_code == 0
 
 
+def test_undo_takes_a_path_from_where_it_is_called(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (root / "s").mkdir()
+    (root / "s/a.py").write_text("def f():\n    ...\n")
+    (root / "s.py").write_text("def f():\n    ...\n")
+    init_git(root)
+    run("plan", "--stubs")
+    run("generate")
+    run("apply", "--all")
+    assert "nothing was applied to s/b.py" in run("undo", "--file", "s/b.py").stderr
+    assert "1 hole undone in 1 file" in run("undo", "--file", "s/").stderr
+    assert (root / "s/a.py").read_text() == "def f():\n    ...\n" != (root / "s.py").read_text()
+    monkeypatch.chdir(root / "s")
+    assert run("undo", "--file", "a.py").exit_code == 2 and (root / "a.py").read_text() != CODE
+    assert "1 hole undone" in run("undo", "--file", "../s.py").stderr
+    assert "2 holes undone" in run("undo", "--file", "..").stderr and (root / "a.py").read_text() == CODE
+
+
+def test_a_cache_of_answers_that_is_torn_is_not_used(root: Path, tmp_path: Path) -> None:
+    torn = tmp_path / "cache/midfill/answers.db"
+    torn.parent.mkdir(parents=True)
+    torn.write_bytes(b"torn by a power cut" * 300)
+    run("plan", "--stubs")
+    result = run("generate")
+    assert result.exit_code == 0 and f"{torn} cannot be used" in result.stderr
+
+
+def test_names_are_printed_as_what_a_terminal_may_get(root: Path) -> None:
+    stub = "def f():\n    ...\n"
+    (root / "x\x1b]0;owned\x07.py").write_text(stub)
+    (root / os.fsdecode(b"caf\xe9.py")).write_text(stub)
+    strict = dict(os.environ, PYTHONIOENCODING="utf-8:strict")
+    for module in (["midfill_infill.refactor.hook"], ["midfill_infill", "refactor", "check"]):
+        result = subprocess.run([sys.executable, "-m", *module], capture_output=True, cwd=root, env=strict)
+        assert (result.returncode, result.stderr) == (1, b"")
+        said = result.stdout.decode()
+        assert "caf\N{REPLACEMENT CHARACTER}.py:2:5" in said and "\x1b" not in said and "\x07" not in said
+
+
 def test_a_dry_run_prints_the_plan_and_makes_no_run(root: Path) -> None:
     result = run("plan", "--stubs", "--dry-run")
     lines = [json.loads(line) for line in result.stdout.splitlines()]

@@ -9,6 +9,7 @@ import pytest
 from tests.refactor.trees import Tree, init_git, make_tree, plan_tree, source
 
 from midfill_infill.refactor.export import HoleLine, exported, json_lines, patch, sarif, write_patches
+from midfill_infill.refactor.records import FillRow, State
 from midfill_infill.refactor.side_by_side import html_report
 
 FILES = {
@@ -81,6 +82,17 @@ def test_sarif_fixes_make_the_same_bytes(tree: Tree) -> None:
         for at, length, text in sorted(edits[uris.get(name, name)], reverse=True):
             data = data[:at] + text + data[at + length :]
         assert data == tree.after[name]
+
+
+def test_a_fill_with_a_syntax_error_is_in_no_patch_and_no_sarif(tmp_path: Path) -> None:
+    tree = make_tree(tmp_path / "repo", {"m.py": source(0, 2)}, state=State.GENERATED)
+    states = (State.GENERATED,)
+    with tree.open() as journal:
+        journal.add_fills([(FillRow(1, 0, 0, b"...", b"return (", 1, 0.5), tree.before["m.py"])])
+        write_patches(journal, tmp_path / "out", states)
+        assert [result["properties"]["hole"] for result in sarif(journal, states)["runs"][0]["results"]] == [2]
+    text = (tmp_path / "out/m.py.patch").read_text()
+    assert "return (" not in text and "return total" in text
 
 
 class Page(HTMLParser):

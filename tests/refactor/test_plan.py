@@ -19,7 +19,7 @@ from midfill_infill.refactor.engines import Engine
 from midfill_infill.refactor.generate import Options, generate
 from midfill_infill.refactor.hints import may_have_python_stub
 from midfill_infill.refactor.journal import Journal
-from midfill_infill.refactor.places import find_place
+from midfill_infill.refactor.places import find_place, new_run_id
 from midfill_infill.refactor.plan import Planning, Request, find_holes, make_run
 from midfill_infill.refactor.records import State
 from midfill_infill.refactor.selection import Selection
@@ -75,11 +75,11 @@ def test_ignored_vendored_and_generated_files_are_left_out(tmp_path: Path, git: 
 def test_other_repositories_links_and_unreadable_files_are_left_out(tmp_path: Path) -> None:
     write(tmp_path, {"a.py": STUB.format("a"), "other/.git/HEAD": "ref: x\n", "other/b.py": STUB.format("b")})
     (tmp_path / "link.py").symlink_to("a.py")
-    (tmp_path / "binary.py").write_bytes(b"\0\1")
+    (tmp_path / "binary.py").write_bytes(b"def f():\n    ...\n\0")
     (tmp_path / "long.py").write_bytes(b"x = 1\n" * 200_000)
     found, planning = plan(tmp_path)
     assert found == [("a.py", "a")]
-    assert planning.skipped == {"not a text file": 1, "file too large": 1} or planning.skipped == {"file too large": 1}
+    assert planning.skipped == {"not a text file": 1, "file too large": 1}
 
 
 @pytest.mark.parametrize(
@@ -277,3 +277,10 @@ def test_the_hint_never_misses_a_stub(lines: list[str], newline: str, mark: byte
     data = mark + newline.join(lines).encode()
     if find_stubs(Document(data, "python")):
         assert may_have_python_stub(data)
+
+
+def test_runs_of_one_second_are_in_the_order_of_their_making(monkeypatch: pytest.MonkeyPatch) -> None:
+    made_ns = [1_790_000_000_000_000_000 + 1000 * number for number in (0, 9, 10, 999_999, 1_000_000)]
+    monkeypatch.setattr("midfill_infill.refactor.places.time.time_ns", iter(made_ns).__next__)
+    runs = [new_run_id() for _ in made_ns]
+    assert sorted(runs) == runs

@@ -129,6 +129,30 @@ def test_an_edit_through_an_open_descriptor_is_put_back(tmp_path: Path, monkeypa
     assert target.read_bytes() == b"old and late"
 
 
+def test_a_file_that_holds_an_edit_apart_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tree = make_tree(tmp_path / "repo", {"a.py": source(0), "b.py": source(1)})
+    real = replace.exchange
+
+    def edit_both(first: Path, second: Path) -> bool:
+        if second.name == "b.py":
+            return real(first, second)
+        append(second, b" one")
+        swapped = real(first, second)
+        append(second, b" two")
+        return swapped
+
+    monkeypatch.setattr(replace, "exchange", edit_both)
+    with tree.open() as journal:
+        report = Writer(journal, tree.root).apply(list(journal.holes_in(State.ACCEPTED)), is_git=False)
+        assert journal.open_writes() == []
+    (apart,) = set(tree.contents()) - set(tree.before)
+    (trouble,) = report.troubles
+    assert trouble.code == "write_unclear" and trouble.message.endswith(f"an edit is in {apart}")
+    assert (tree.root / apart).read_bytes() == tree.before["a.py"] + b" one"
+    assert tree.contents()["a.py"] == tree.after["a.py"] + b" two"
+    assert tree.contents()["b.py"] == tree.after["b.py"]
+
+
 def test_edits_of_both_files_leave_both(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     target, staged = tmp_path / "a", tmp_path / "staged"
     target.write_bytes(b"old")

@@ -2,7 +2,6 @@
 
 import difflib
 import os
-import unicodedata
 from pathlib import Path
 
 _NO_NEWLINE = b"\\ No newline at end of file\n"
@@ -19,16 +18,3 @@ def _lines(data: bytes) -> list[bytes]:
     lines = [line + b"\n" for line in data.split(b"\n")]
     lines[-1] = lines[-1][:-1]
     return lines if lines[-1] else lines[:-1]
-
-
-def visible(text: str) -> str:
-    """`text` for a terminal, as long as before: control and direction characters, which could act on it, are shown."""
-    return "".join(_visible(char) for char in text)
-
-
-def _visible(char: str) -> str:
-    if char in "\n\t" or char.isprintable():
-        return char
-    if char < " ":
-        return chr(0x2400 + ord(char))
-    return "\N{REPLACEMENT CHARACTER}" if unicodedata.category(char) != "Zs" else char

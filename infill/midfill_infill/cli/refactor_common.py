@@ -23,6 +23,7 @@ from midfill_infill.errors import (
     VERIFY_FAILED,
     MidfillError,
 )
+from midfill_infill.visible import visible
 
 if TYPE_CHECKING:
     from midfill_infill.refactor.journal import Journal
@@ -35,7 +36,7 @@ RunOption = Annotated[str | None, typer.Option("--run", metavar="ID", help="The 
 # Rows of the table whose exit codes are this group's own; all others are sorted by what they mean here.
 _OWN: Final = frozenset(
     ("run_missing", "no_such_hole", "bad_query", "bad_recipe", "bad_selector", "bad_shard", "no_selector",
-     "ray_missing", "git_failed", "holes_failed", "hole_stale", "verify_failed", "verify_baseline", "verify_flaky",
+     "ray_missing", "git_failed", "holes_failed", "hole_stale", "verify_baseline", "verify_flaky",
      "sandbox_missing", "tree_dirty", "tree_locked", "target_refused", "undo_refused", "run_damaged", "journal_failed",
      "disk_full", "write_broken", "write_unclear")
 )  # fmt: skip
@@ -60,10 +61,10 @@ def reported() -> Iterator[None]:
         try:
             yield
         except MidfillError as error:
-            print(f"midfill: {error.sentence}", file=sys.stderr, flush=True)
+            say(f"midfill: {error.sentence}")
             raise typer.Exit(exit_code(error.code)) from None
         except KeyboardInterrupt:
-            print("midfill: interrupted; run the command again to go on.", file=sys.stderr, flush=True)
+            say("midfill: interrupted; run the command again to go on.")
             raise typer.Exit(130) from None
 
 
@@ -80,9 +81,9 @@ def tell(troubles: Sequence[Trouble], *, verify_failed: bool = False, most: int 
     """Prints troubles on stderr and ends the command with the worst code of all; does nothing without any."""
     for trouble in troubles[:most]:
         error = MidfillError(trouble.code, trouble.message)
-        print(f"midfill: {error.sentence}", file=sys.stderr)
+        say(f"midfill: {error.sentence}")
     if len(troubles) > most:
-        print(f"midfill: and {len(troubles) - most} more", file=sys.stderr)
+        say(f"midfill: and {len(troubles) - most} more")
     codes = {exit_code(trouble.code) for trouble in troubles} | ({VERIFY_FAILED} if verify_failed else set())
     for code in _WORST_FIRST:
         if code in codes:
@@ -93,7 +94,7 @@ def tell(troubles: Sequence[Trouble], *, verify_failed: bool = False, most: int 
 
 def say(text: str) -> None:
     """A remark for a person, on stderr."""
-    print(text, file=sys.stderr, flush=True)
+    print(visible(text), file=sys.stderr, flush=True)
 
 
 def plural(number: int, word: str) -> str:

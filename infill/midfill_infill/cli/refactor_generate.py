@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 import sys
 import time
 from collections.abc import Iterator
@@ -15,7 +16,7 @@ from midfill_infill.cli.fill import DeviceName
 from midfill_infill.cli.refactor_common import RootOption, RunOption, open_run, plural, reported, say
 
 if TYPE_CHECKING:
-    from midfill_infill.refactor.engines import Engine
+    from midfill_infill.refactor.engines import AnswerCache, Engine
     from midfill_infill.refactor.generate import Options, Progress
     from midfill_infill.refactor.records import HoleRow
     from midfill_infill.refactor.shards import Shard
@@ -99,11 +100,9 @@ def _generate(
 def _open_engine(
     settings: EngineSettings, processes: int, ray: int, ray_address: str | None, *, cached: bool
 ) -> Iterator[Engine]:
-    from platformdirs import user_cache_path
-
     from midfill_infill.refactor import engines
 
-    answers = engines.AnswerCache(user_cache_path("midfill") / "answers.db") if cached else None
+    answers = _open_cache() if cached else None
     workers: engines.Workers
     if ray:
         from midfill_infill.refactor.ray_workers import RayWorkers
@@ -120,6 +119,20 @@ def _open_engine(
         yield engine
     finally:
         engine.close()
+
+
+def _open_cache() -> AnswerCache | None:
+    """None where the file cannot be used: then every question is asked."""
+    from platformdirs import user_cache_path
+
+    from midfill_infill.refactor.engines import AnswerCache
+
+    path = user_cache_path("midfill") / "answers.db"
+    try:
+        return AnswerCache(path)
+    except (OSError, sqlite3.Error) as error:
+        say(f"without the answers of before: {path} cannot be used ({error}); remove it to have a new one")
+        return None
 
 
 class Meter:

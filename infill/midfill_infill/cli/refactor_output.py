@@ -12,6 +12,7 @@ import typer
 
 from midfill_infill.cli.refactor_common import RootOption, RunOption, open_run, plural, reported, say
 from midfill_infill.cli.refactor_plan import QueryOption, RecipeOption, read_selection
+from midfill_infill.visible import visible
 
 
 def status_command(
@@ -30,7 +31,7 @@ def status_command(
             body = {"run": run_id, "root": str(place.root), "planned_at": planned_at, "holes": counts}
             print(json.dumps({**body, "unsettled_writes": num_open}))
             return
-        print(f"run {run_id} of {place.root}, planned {planned_at}")
+        print(visible(f"run {run_id} of {place.root}, planned {planned_at}"))
         for state in sorted(counts, key=lambda state: -counts[state]):
             print(f"{counts[state]:>9} {state}")
         if num_open:

@@ -15,6 +15,7 @@ import typer
 
 from midfill_infill.cli.fill import DeviceName
 from midfill_infill.cli.refactor_common import RootOption, RunOption, open_run, reported, say
+from midfill_infill.visible import visible
 
 if TYPE_CHECKING:
     from midfill_infill.refactor.journal import Journal
@@ -28,8 +29,6 @@ class TerminalScreen:
     """Asks on the terminal: one key where stdin is one, one line elsewhere."""
 
     def show(self, text: str) -> None:
-        from midfill_infill.cli.diff import visible
-
         print(visible(text), flush=True)
 
     def show_diff(self, diff: bytes, encoding: str) -> None:

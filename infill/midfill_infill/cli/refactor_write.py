@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -175,7 +176,8 @@ def undo_command(
         from midfill_infill.refactor.apply import Options, written_holes
         from midfill_infill.refactor.records import State
 
-        with _writing(root, run, Options(write_through=write_through), "undo") as (_, journal, writer):
-            report = writer.undo(written_holes(journal, file, hole or ()))
+        with _writing(root, run, Options(write_through=write_through), "undo") as (place, journal, writer):
+            path = None if file is None else os.path.relpath(root.resolve() / file, place.root)
+            report = writer.undo(written_holes(journal, path, hole or ()))
         say(f"{plural(report.count(State.UNDONE), 'hole')} undone in {plural(report.num_files, 'file')}")
         tell(report.troubles)

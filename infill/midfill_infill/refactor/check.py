@@ -8,6 +8,7 @@ from midfill_infill.document import Document
 from midfill_infill.refactor.digests import digest
 from midfill_infill.refactor.places import Place
 from midfill_infill.refactor.plan import Planning, Request, find_holes
+from midfill_infill.visible import visible
 
 
 @dataclass(frozen=True)
@@ -21,7 +22,7 @@ class Finding:
 
     def __str__(self) -> str:
         where = self.path if self.line is None else f"{self.path}:{self.line}:{self.column}"
-        return f"{where}: {self.message}"
+        return visible(f"{where}: {self.message}")
 
 
 def check(place: Place, request: Request, planning: Planning) -> list[Finding]:

@@ -34,23 +34,30 @@ class Workers(Protocol):
 
 
 class AnswerCache:
-    """Answers by request and engine, in one file of the user's; used from several threads."""
+    """Answers by request and engine, in one file of the user's; used from several threads.
+
+    Raises OSError or sqlite3.Error for a file that cannot be used.
+    """
 
     def __init__(self, path: Path) -> None:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._lock = threading.Lock()
         self._db = sqlite3.connect(path, isolation_level=None, timeout=10.0, check_same_thread=False)
-        self._db.execute("PRAGMA synchronous = OFF")
-        self._db.execute("CREATE TABLE IF NOT EXISTS answers (key BLOB PRIMARY KEY, answer TEXT) WITHOUT ROWID")
-        path.chmod(0o600)
+        try:
+            self._db.execute("PRAGMA synchronous = OFF")
+            self._db.execute("CREATE TABLE IF NOT EXISTS answers (key BLOB PRIMARY KEY, answer TEXT) WITHOUT ROWID")
+            path.chmod(0o600)
+        except (OSError, sqlite3.Error):
+            self._db.close()
+            raise
 
     def find(self, key: bytes) -> InfillResponse | None:
         with self._lock:
             try:
                 row = self._db.execute("SELECT answer FROM answers WHERE key = ?", (key,)).fetchone()
-            except sqlite3.Error:
+                return None if row is None else InfillResponse.model_validate_json(row[0])
+            except (sqlite3.Error, ValueError):
                 return None
-        return None if row is None else InfillResponse.model_validate_json(row[0])
 
     def keep(self, key: bytes, answer: InfillResponse) -> None:
         with self._lock:

@@ -158,10 +158,13 @@ def _clean(text: str) -> str:
 
 
 def sarif(journal: Journal, states: Sequence[State] = CHOSEN) -> dict[str, Any]:
-    """A SARIF 2.1.0 log: one result a hole, its fill as a fix. Regions are given in lines and in bytes."""
+    """A SARIF 2.1.0 log: one result a hole, its fill as a fix. Regions are given in lines and in bytes.
+
+    As in a patch, there is no fill that adds syntax errors.
+    """
     rules: dict[str, dict[str, Any]] = {}
     results = []
-    for one in exported(journal, states):
+    for one in exported(journal, states, 0):
         for hole, fill in one.fills:
             rule = f"midfill/{hole.kind}"
             rules.setdefault(rule, {"id": rule, "shortDescription": {"text": f"a {hole.kind} hole has a fill"}})
@@ -218,7 +221,7 @@ def _uri(path: str) -> str:
 def write_patches(journal: Journal, folder: Path, states: Sequence[State] = CHOSEN) -> int:
     """One patch a file below `folder`; returns how many. Raises MidfillError `write_broken`."""
     count = 0
-    for one in exported(journal, states):
+    for one in exported(journal, states, 0):
         target = folder / f"{one.file.path}.patch"
         try:
             target.parent.mkdir(parents=True, exist_ok=True)

@@ -13,6 +13,7 @@ from midfill_infill.refactor.check import check
 from midfill_infill.refactor.places import find_place
 from midfill_infill.refactor.plan import Planning, Request
 from midfill_infill.refactor.selection import Selection
+from midfill_infill.visible import visible
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -26,7 +27,7 @@ def main(words: Sequence[str] | None = None) -> int:
         request = Request(selection, names=tuple(options.files) or None)
         findings = check(find_place(Path(".")), request, Planning())
     except MidfillError as error:
-        print(f"midfill: {error.sentence}", file=sys.stderr)
+        print(visible(f"midfill: {error.sentence}"), file=sys.stderr)
         return ASKED_WRONGLY
     for finding in findings:
         print(finding)

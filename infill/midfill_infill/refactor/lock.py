@@ -8,8 +8,6 @@ from pathlib import Path
 
 from midfill_infill.errors import MidfillError
 
-_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
-
 
 @contextmanager
 def hold_lock(path: Path, doing: str) -> Iterator[None]:
@@ -24,14 +22,7 @@ def hold_lock(path: Path, doing: str) -> Iterator[None]:
             who = f"process {holder[0]} ({holder[1]})" if len(holder) > 1 else "another process"
             raise MidfillError("tree_locked", f"{who} holds {path}") from None
         os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, f"{os.getpid()}\n{doing}\n{_boot_id()}\n".encode(), 0)
+        os.pwrite(descriptor, f"{os.getpid()}\n{doing}\n".encode(), 0)
         yield
     finally:
         os.close(descriptor)
-
-
-def _boot_id() -> str:
-    try:
-        return _BOOT_ID.read_text().strip()
-    except OSError:
-        return "-"

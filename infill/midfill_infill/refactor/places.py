@@ -2,14 +2,11 @@
 
 import hashlib
 import os
-import re
 import time
 from dataclasses import dataclass
 from pathlib import Path
 
 from midfill_infill.errors import MidfillError
-
-_RUN_ID = re.compile(r"[0-9]{8}-[0-9]{6}-[0-9a-f]{4}")
 
 
 @dataclass(frozen=True)
@@ -86,9 +83,7 @@ def _state_home() -> Path:
 
 
 def new_run_id() -> str:
-    """Sorts by time; four hexadecimal digits keep runs of one second apart."""
-    return f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{os.urandom(2).hex()}"
-
-
-def is_run_id(text: str) -> bool:
-    return _RUN_ID.fullmatch(text) is not None
+    """Sorts by time; four hexadecimal digits keep runs of one microsecond apart."""
+    now_us = time.time_ns() // 1000
+    second = time.strftime("%Y%m%d-%H%M%S", time.gmtime(now_us // 1_000_000))
+    return f"{second}-{now_us % 1_000_000:06}-{os.urandom(2).hex()}"

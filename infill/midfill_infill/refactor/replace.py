@@ -153,16 +153,18 @@ def resolve(temporary: Path, target: Path, old_hash: bytes, new_hash: bytes) -> 
     return Swap.CHANGED
 
 
-def dispose(temporary: Path, target: Path, new_hash: bytes) -> None:
-    """Removes a staged file that is not wanted; one that somebody wrote into stays, under a plain name."""
+def dispose(temporary: Path, target: Path, new_hash: bytes) -> Path | None:
+    """Removes a staged file that is not wanted; one that somebody wrote into stays, under the plain name returned."""
     try:
         is_ours = _is_quiet(temporary, new_hash)
     except FileNotFoundError:
-        return
+        return None
     if is_ours:
         remove(temporary)
-    else:
-        os.rename(temporary, target.with_name(f"{target.name}.midfill-conflict-{time.time_ns():x}"))
+        return None
+    kept = target.with_name(f"{target.name}.midfill-conflict-{time.time_ns():x}")
+    os.rename(temporary, kept)
+    return kept
 
 
 def _is_quiet(path: Path, expected: bytes) -> bool:

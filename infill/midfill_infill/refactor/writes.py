@@ -104,6 +104,8 @@ def _put(journal: Journal, row: WriteRow, rewrite: Rewrite) -> tuple[Swap | None
         pass
     except OSError as error:
         trouble = _trouble(rewrite.file.path, error)
+    except MidfillError as error:
+        return None, Trouble(rewrite.file.path, error.code, error.message)
     try:
         return _settle(journal, row, target), trouble
     except OSError as error:
@@ -127,11 +129,13 @@ def _retract(journal: Journal, row: WriteRow, target: Path) -> Swap:
     """Gives a write up that does not stand in its file.
 
     The journal is told before the staged file goes: an intent without a staged file means that it was exchanged.
+    Raises `write_unclear`, with the journal settled, where somebody wrote into the staged file too.
     """
     journal.retract(row.id)
-    if not row.through:
-        replace.dispose(target.with_name(row.temporary), target, row.new_hash)
+    kept = None if row.through else replace.dispose(target.with_name(row.temporary), target, row.new_hash)
     journal.finish([], [row.id])
+    if kept is not None:
+        raise MidfillError("write_unclear", f"{target} was edited during the exchange, an edit is in {kept.name}")
     return Swap.CHANGED
 
 

@@ -1,0 +1,16 @@
+"""Text as a terminal may get it: nothing in it acts on the terminal, and every encoding can print it."""
+
+import unicodedata
+
+
+def visible(text: str) -> str:
+    """`text` as long as before: control and direction characters, and what is no character, are shown."""
+    return "".join(_visible(char) for char in text)
+
+
+def _visible(char: str) -> str:
+    if char in "\n\t" or char.isprintable():
+        return char
+    if char < " ":
+        return chr(0x2400 + ord(char))
+    return "\N{REPLACEMENT CHARACTER}" if unicodedata.category(char) != "Zs" else char
