@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import BaseModel
 
-from midfill_engine.fim import FinishReason, Usage, around_hole, finish
+from midfill_engine.fim import FinishReason, Usage, around_hole, finish, with_line_endings_of
 from midfill_engine.wire import MAX_HOLE_TOKENS, CompletionRequest, InfillRequest, InfillResponse
 
 
@@ -40,10 +40,15 @@ def to_infill(request: CompletionRequest) -> InfillRequest:
 
 def from_infill(request: CompletionRequest, response: InfillResponse, num_prompt_tokens: int) -> Completion:
     ends = [finish(fills[0], request.stop) for fills in (response.holes, *response.alternatives)]
+    sides = (request.prompt, request.suffix)
+    choices = [
+        Choice(index=index, text=with_line_endings_of(text, *sides), finish_reason=reason)
+        for index, (text, reason) in enumerate(ends)
+    ]
     return Completion(
         id=f"cmpl-{uuid.uuid4().hex}",
         created=int(time.time()),
         model=response.model,
-        choices=[Choice(index=index, text=text, finish_reason=reason) for index, (text, reason) in enumerate(ends)],
+        choices=choices,
         usage=Usage.of(num_prompt_tokens, response.stats.tokens),
     )

@@ -1,5 +1,6 @@
 """What a request is told when it is refused or fails. Knows the wire's error codes and their HTTP status, no more."""
 
+import traceback
 from typing import Final
 
 from midfill_engine.wire import ErrorBody, ErrorCode
@@ -55,3 +56,8 @@ def check_model(name: str | None, known: tuple[str, ...]) -> None:
     if name is not None and name not in known:
         message = f"There is no model named {name!r} here; known: {', '.join(dict.fromkeys(known))}."
         raise RequestError(ErrorCode.UNKNOWN_MODEL, message, "leave the model out, or see /v1/models")
+
+
+def describe_failure(error: Exception) -> str:
+    """Its kind and its place, for the log. The message stays out: it could quote the user's code."""
+    return "\n".join((type(error).__name__, *traceback.format_tb(error.__traceback__)))

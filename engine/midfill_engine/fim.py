@@ -77,8 +77,7 @@ def to_infill(request: FimRequest) -> InfillRequest:
 
 def from_infill(request: FimRequest, response: InfillResponse, num_prompt_tokens: int) -> FimAnswer:
     text, reason = finish(response.holes[0], request.stop)
-    if "\r\n" in request.prompt:
-        text = text.replace("\n", "\r\n")
+    text = with_line_endings_of(text, request.prompt, request.suffix)
     message = Message(content=text)
     streamed: list[StreamedChoice] = [StreamedChoice(text=text, delta=message, finish_reason=reason)]
     plain: list[Choice] = [Choice(text=text, message=message, finish_reason=reason)]
@@ -111,6 +110,11 @@ def cut_at_stop(text: str, stop: str | list[str] | None) -> str:
     """`text` up to the first of the stop strings."""
     strings = [stop] if isinstance(stop, str) else stop or []
     return text[: min((text.find(string) for string in strings if string and string in text), default=len(text))]
+
+
+def with_line_endings_of(text: str, *around: str | None) -> str:
+    """`text` as the client writes lines: with CRLF where that stands in the texts around the hole."""
+    return text.replace("\n", "\r\n") if any("\r\n" in part for part in around if part) else text
 
 
 def to_line_feeds(text: str) -> str:

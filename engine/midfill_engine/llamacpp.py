@@ -4,8 +4,15 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, RootModel
 
-from midfill_engine.fim import around_hole, cut_at_stop
-from midfill_engine.wire import MAX_HOLE_TOKENS, InfillRequest, InfillResponse, LlamaInfillRequest, Stats
+from midfill_engine.fim import around_hole, cut_at_stop, with_line_endings_of
+from midfill_engine.wire import (
+    MAX_HOLE_TOKENS,
+    MAX_TEXT_CHARACTERS,
+    InfillRequest,
+    InfillResponse,
+    LlamaInfillRequest,
+    Stats,
+)
 
 
 class Timings(BaseModel):
@@ -47,9 +54,10 @@ def wants_nothing(request: LlamaInfillRequest) -> bool:
 def to_infill(request: LlamaInfillRequest) -> InfillRequest:
     """Other files' text comes first: where room is short, what is farthest from the hole goes first."""
     extra = "".join(f"{part.text}\n" for part in request.input_extra if part.text)
+    before = (extra + request.input_prefix + request.prompt)[-MAX_TEXT_CHARACTERS:]
     limit = min(request.n_predict, MAX_HOLE_TOKENS) if request.n_predict > 0 else None
     return InfillRequest(
-        segments=around_hole(extra + request.input_prefix + request.prompt, request.input_suffix, limit),
+        segments=around_hole(before, request.input_suffix, limit),
         model=request.model or None,
         seed=max(0, request.seed),
         temperature=request.temperature,
@@ -61,7 +69,8 @@ def from_infill(request: LlamaInfillRequest, response: InfillResponse, num_promp
     whole = response.holes[0]
     stopped = cut_at_stop(whole.text, request.stop)
     text = cut_at_indent(stopped, request.n_indent)
-    answer = make_answer(text, response.model, num_prompt_tokens, response.stats)
+    shown = with_line_endings_of(text, request.input_prefix, request.prompt, request.input_suffix)
+    answer = make_answer(shown, response.model, num_prompt_tokens, response.stats)
     if len(stopped) < len(whole.text):
         word = next(word for word in request.stop if word and whole.text.startswith(word, len(stopped)))
         answer = answer.model_copy(update={"stop_type": "word", "stopping_word": word})

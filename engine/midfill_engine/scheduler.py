@@ -8,12 +8,11 @@ import logging
 import math
 import threading
 import time
-import traceback
 from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
-from midfill_engine.errors import RequestError
+from midfill_engine.errors import RequestError, describe_failure
 from midfill_engine.metrics import Metrics
 from midfill_engine.wire import ErrorCode, InfillRequest, InfillResponse, StepEvent
 from midfill_engine.work import MAX_ROWS, Claim, Fill, Work
@@ -281,9 +280,7 @@ class Scheduler:
             self._recover()
             message = "there was not enough memory for this request"
             return RequestError(ErrorCode.OUT_OF_MEMORY, message, "ask for fewer holes, alternatives or tokens")
-        # The message could quote the user's code, so only the kind and the place are logged.
-        frames = "".join(traceback.format_tb(error.__traceback__))
-        logger.error("a fill failed with %s\n%s", type(error).__name__, frames)
+        logger.error("a fill failed with %s", describe_failure(error))
         if type(error).__name__ == "AcceleratorError":
             self._fail()
         return RequestError(ErrorCode.INTERNAL, f"the fill failed ({type(error).__name__})", "see the engine's log")

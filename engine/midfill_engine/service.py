@@ -2,7 +2,8 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Final, Protocol, TypeVar
 
@@ -16,11 +17,13 @@ from midfill_engine import completions, fim, llamacpp
 from midfill_engine.errors import RequestError, StartError, check_model
 from midfill_engine.scheduler import Scheduler
 from midfill_engine.security import Gate, Security, error_response
+from midfill_engine.shield import Shield
 from midfill_engine.stream import EventStream, Mailbox, encode_event, stream_events, wait_for_answer
 from midfill_engine.wire import (
     MAX_BODY_BYTES,
     CompletionRequest,
     ErrorCode,
+    ErrorResponse,
     FimRequest,
     InfillRequest,
     InfillResponse,
@@ -76,9 +79,9 @@ def create_app(state: EngineState, security: Security) -> FastAPI:
     """The ASGI application. Bodies are read and checked here, so that every refusal has the same shape."""
     app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None, redirect_slashes=False)
     app.add_middleware(Gate, security=security)
+    app.add_middleware(Shield)
     app.add_exception_handler(RequestError, answer_error)
     app.add_exception_handler(HTTPException, answer_error)
-    app.add_exception_handler(Exception, answer_error)
 
     @app.get("/healthz", response_model=None)
     async def healthz() -> dict[str, str]:
@@ -104,20 +107,20 @@ def create_app(state: EngineState, security: Security) -> FastAPI:
     @app.post("/v1/fim/completions", response_model=None)
     async def fim_completions(http: Request) -> Response:
         request = await read_body(http, FimRequest)
-        return await pass_through(http, state, request, fim.to_infill(request), fim.from_infill)
+        return await pass_through(http, state, request, fim.to_infill, fim.from_infill)
 
     @app.post("/v1/completions", response_model=None)
     async def plain_completions(http: Request) -> Response:
         request = await read_body(http, CompletionRequest)
-        return await pass_through(http, state, request, completions.to_infill(request), completions.from_infill)
+        return await pass_through(http, state, request, completions.to_infill, completions.from_infill)
 
     @app.post("/infill", response_model=None)
     async def llama_infill(http: Request) -> Response:
         request = await read_body(http, LlamaInfillRequest)
         if llamacpp.wants_nothing(request):
             return json_response(llamacpp.answer_nothing(request, state.use(request.model or None).info.id))
-        infill = llamacpp.to_infill(request)
-        return await pass_through(http, state, request, infill, llamacpp.from_infill, ends_with_done=False)
+        to_infill, from_infill = llamacpp.to_infill, llamacpp.from_infill
+        return await pass_through(http, state, request, to_infill, from_infill, ends_with_done=False)
 
     return app
 
@@ -136,12 +139,14 @@ async def pass_through(
     http: Request,
     state: EngineState,
     request: R,
-    infill: InfillRequest,
+    to_infill: Callable[[R], InfillRequest],
     from_infill: Callable[[R, InfillResponse, int], BaseModel],
     *,
     ends_with_done: bool = True,
 ) -> Response:
-    """Answers another client's `request` by `infill`. Raises RequestError."""
+    """Answers another client's `request`, which `to_infill` translates. Raises RequestError."""
+    with refusing(type(request)):
+        infill = to_infill(request)
     ready = state.use(infill.model)
     text = "".join(segment.text for segment in infill.segments if isinstance(segment, TextSegment))
     num_prompt_tokens = await asyncio.to_thread(ready.count_tokens, text)
@@ -159,11 +164,11 @@ async def pass_through(
 async def stream_whole(
     mailbox: Mailbox, answer: Callable[[InfillResponse], BaseModel], ends_with_done: bool
 ) -> AsyncIterator[bytes]:
-    """One chunk with the whole text: until the last step any part of it may still change."""
+    """One chunk with the whole text: until the last step any part of it may still change. An error is an `error`."""
     try:
         yield encode_event(answer(await mailbox.end()))
     except RequestError as error:
-        yield encode_event(error.body)
+        yield encode_event(ErrorResponse(error=error.body))
     if ends_with_done:
         yield b"data: [DONE]\n\n"
 
@@ -187,12 +192,18 @@ async def read_body(http: Request, model: type[M]) -> M:
         raise RequestError(ErrorCode.BAD_REQUEST, message, status=408, headers=closing) from error
     except ClientDisconnect as error:
         raise RequestError(ErrorCode.CANCELLED, "the client went away") from error
-    try:
+    with refusing(model):
         return model.model_validate_json(bytes(body))
+
+
+@contextmanager
+def refusing(message: type[object]) -> Iterator[None]:
+    """What pydantic finds wrong inside is the client's fault. Raises RequestError."""
+    try:
+        yield
     except ValidationError as error:
-        raise RequestError(
-            ErrorCode.BAD_REQUEST, describe(error), f"see midfill_engine.wire.{model.__name__}"
-        ) from error
+        next_step = f"see midfill_engine.wire.{message.__name__}"
+        raise RequestError(ErrorCode.BAD_REQUEST, describe(error), next_step) from error
 
 
 def describe(error: ValidationError) -> str:
@@ -203,19 +214,14 @@ def describe(error: ValidationError) -> str:
 
 
 async def answer_error(http: Request, error: Exception) -> Response:
-    """Every error that a route or the router raises, as an ErrorResponse."""
-    match error:
-        case RequestError():
-            return error_response(error)
-        case HTTPException(status_code=404):
-            return error_response(RequestError(ErrorCode.NOT_FOUND, "there is no such route", "see /v1/models"))
-        case HTTPException():
-            message = f"this route does not answer {http.method}"
-            headers = dict(error.headers or {})
-            return error_response(
-                RequestError(ErrorCode.BAD_REQUEST, message, status=error.status_code, headers=headers)
-            )
-    return error_response(RequestError(ErrorCode.INTERNAL, "the engine failed", "see the engine's log"))
+    """What a route refuses, or the router, as an ErrorResponse."""
+    if isinstance(error, RequestError):
+        return error_response(error)
+    assert isinstance(error, HTTPException)
+    if error.status_code == 404:
+        return error_response(RequestError(ErrorCode.NOT_FOUND, "there is no such route", "see /v1/models"))
+    message, headers = f"this route does not answer {http.method}", dict(error.headers or {})
+    return error_response(RequestError(ErrorCode.BAD_REQUEST, message, status=error.status_code, headers=headers))
 
 
 def json_response(message: BaseModel) -> Response:

@@ -9,6 +9,7 @@ from typing import Annotated, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 MAX_BODY_BYTES = 8 * 1024 * 1024
+MAX_TEXT_CHARACTERS = 4 * 1024 * 1024
 MAX_SEGMENTS = 1024
 MAX_HOLE_TOKENS = 1024
 
@@ -49,7 +50,7 @@ class HoleSpec(Message):
 
 
 class TextSegment(Message):
-    text: str = Field(max_length=4 * 1024 * 1024)
+    text: str = Field(max_length=MAX_TEXT_CHARACTERS)
 
 
 class HoleSegment(Message):
@@ -191,8 +192,8 @@ class FimRequest(BaseModel):
     model_config = ConfigDict(extra="ignore", frozen=True)
 
     model: str | None = Field(default=None, max_length=512)
-    prompt: str = Field(max_length=4 * 1024 * 1024)
-    suffix: str | None = Field(default=None, max_length=4 * 1024 * 1024)
+    prompt: str = Field(max_length=MAX_TEXT_CHARACTERS)
+    suffix: str | None = Field(default=None, max_length=MAX_TEXT_CHARACTERS)
     max_tokens: int | None = Field(default=None, ge=1, le=MAX_HOLE_TOKENS)
     temperature: FiniteFloat | None = Field(default=None, ge=0, le=2)
     random_seed: int | None = Field(default=None, ge=0, lt=2**63)
@@ -206,8 +207,8 @@ class CompletionRequest(BaseModel):
     model_config = ConfigDict(extra="ignore", frozen=True)
 
     model: str | None = Field(default=None, max_length=512)
-    prompt: str = Field(max_length=4 * 1024 * 1024)
-    suffix: str | None = Field(default=None, max_length=4 * 1024 * 1024)
+    prompt: str = Field(max_length=MAX_TEXT_CHARACTERS)
+    suffix: str | None = Field(default=None, max_length=MAX_TEXT_CHARACTERS)
     max_tokens: int | None = Field(default=None, ge=1)
     temperature: FiniteFloat | None = Field(default=None, ge=0, le=2)
     top_p: FiniteFloat | None = Field(default=None, gt=0, le=1)
@@ -236,15 +237,15 @@ class LlamaInfillRequest(BaseModel):
     model_config = ConfigDict(extra="ignore", frozen=True)
 
     model: str | None = Field(default=None, max_length=512)
-    input_prefix: str = Field(default="", max_length=4 * 1024 * 1024)
-    input_suffix: str = Field(default="", max_length=4 * 1024 * 1024)
-    prompt: str = Field(default="", max_length=4 * 1024 * 1024)
+    input_prefix: str = Field(default="", max_length=MAX_TEXT_CHARACTERS)
+    input_suffix: str = Field(default="", max_length=MAX_TEXT_CHARACTERS)
+    prompt: str = Field(default="", max_length=MAX_TEXT_CHARACTERS)
     input_extra: list[ExtraText] = Field(default_factory=list, max_length=256)
     n_predict: int = -1
     n_indent: int = 0
     temperature: FiniteFloat = Field(default=0.0, ge=0, le=2)
     top_p: FiniteFloat = Field(default=1.0, gt=0, le=1)
-    seed: int = 0
+    seed: int = Field(default=0, lt=2**63)
     stop: list[str] = Field(default_factory=list)
     stream: bool = False
     response_fields: list[str] = Field(default_factory=list, max_length=64)

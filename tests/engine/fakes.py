@@ -23,11 +23,12 @@ from midfill_engine.wire import (
 
 @dataclass
 class FakeFills:
-    """Fills of `num_steps` steps of `step_s` each; the text is the number of steps. Records its work."""
+    """Fills of `num_steps` steps of `step_s` each; the text is `filled` or the number of steps. Records its work."""
 
     num_steps: int = 5
     step_s: float = 0.0
     shown: str = "?"
+    filled: str = ""
     stepped: list[InfillRequest] = field(default_factory=list)
     closed: list[InfillRequest] = field(default_factory=list)
     on_step: Callable[[int], None] = lambda step: None
@@ -40,7 +41,7 @@ class FakeFills:
                 self.stepped.append(request)
                 hole = HoleState(text=self.shown, settled=[], masked=1)
                 yield StepEvent(step=step, num_steps=self.num_steps, holes=[hole])
-            filled = FilledHole(text=str(self.num_steps), tokens=[(0, 1)], confidence=[0.5])
+            filled = FilledHole(text=self.filled or str(self.num_steps), tokens=[(0, 1)], confidence=[0.5])
             stats = Stats(steps=self.num_steps, forwards=1, tokens=1, ms=1.0)
             return InfillResponse(model="fake", holes=[filled], stats=stats)
         finally:

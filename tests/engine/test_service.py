@@ -5,14 +5,25 @@ import json
 import random
 import time
 from collections.abc import AsyncIterator, Callable
-from typing import Any
+from typing import Any, NoReturn
 
 import httpx
 import pytest
 from tests.engine.fakes import FakeFills, RunningServer, Service
 
-from midfill_engine import stream
-from midfill_engine.wire import MAX_BODY_BYTES, ErrorResponse, InfillResponse, ModelList, StepEvent
+from midfill_engine import completions, fim, llamacpp, stream
+from midfill_engine.errors import RequestError
+from midfill_engine.wire import (
+    MAX_BODY_BYTES,
+    MAX_TEXT_CHARACTERS,
+    ErrorCode,
+    ErrorResponse,
+    InfillRequest,
+    InfillResponse,
+    ModelList,
+    StepEvent,
+    TextSegment,
+)
 
 MakeService = Callable[..., Service]
 RunServer = Callable[..., RunningServer]
@@ -109,12 +120,48 @@ async def test_fill_in_the_middle_streams_one_chunk(make_service: MakeService) -
     assert len(events) == 2
 
 
-async def test_stop_strings_cut_and_line_endings_return(make_service: MakeService) -> None:
+async def test_stop_strings_cut(make_service: MakeService) -> None:
     service = make_service(FakeFills(num_steps=1234))
     async with service.client() as client:
         cut = (await client.post(POSTS[1], json={"prompt": "", "stop": ["4", "", "3"]})).json()
         whole = (await client.post(POSTS[1], json={"prompt": "", "stop": "z"})).json()
     assert [answer["choices"][0]["text"] for answer in (cut, whole)] == ["12", "1234"]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(
+    ("before", "behind", "text"),
+    [
+        ("x\r\n", "y\r\n", "a\r\nb"),
+        ("x", "y\r\nz", "a\r\nb"),
+        ("x\r\n", "", "a\r\nb"),
+        ("x\n", "y\n", "a\nb"),
+        ("x", None, "a\nb"),
+    ],
+    ids=["both", "behind", "before", "line feeds", "one line"],
+)
+async def test_line_endings_return_at_every_door(
+    make_service: MakeService, before: str, behind: str | None, text: str, stream: bool
+) -> None:
+    fills = FakeFills(1, filled="a\nb")
+    answers: list[dict[str, Any]] = []
+    async with make_service(fills).client() as client:
+        for path, body in (
+            ("/v1/fim/completions", {"prompt": before, "suffix": behind}),
+            ("/v1/completions", {"prompt": before, "suffix": behind}),
+            ("/infill", {"input_prefix": before, "input_suffix": behind or ""}),
+            ("/infill", {"prompt": before, "input_suffix": behind or ""}),
+        ):
+            response = await client.post(path, json={**body, "stream": stream})
+            line = response.text.splitlines()[0].removeprefix("data: ")
+            answers.append(json.loads(line))
+    mistral, openai, *llama = answers
+    (choice,) = mistral["choices"]
+    assert [choice["text"], choice["delta" if stream else "message"]["content"]] == [text, text]
+    assert openai["choices"][0]["text"] == text
+    assert [answer["content"] for answer in llama] == [text, text]
+    for request in fills.stepped:
+        assert "\r" not in request.model_dump_json()
 
 
 async def test_while_loading_only_the_health_answers(make_service: MakeService) -> None:
@@ -180,6 +227,96 @@ async def test_an_error_does_not_repeat_the_code(make_service: MakeService) -> N
         response = await client.post("/v1/infill", json={"segments": [{"text": ["my_secret"]}]})
     assert response.status_code == 400
     assert "my_secret" not in response.text
+
+
+DOORS: dict[str, Any] = {
+    "/v1/fim/completions": {"prompt": "my_secret"},
+    "/v1/completions": {"prompt": "my_secret"},
+    "/infill": {"input_prefix": "my_secret"},
+}
+
+
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [
+        ({"input_prefix": "my_secret " * 400_000, "input_extra": [{"text": "extra " * 150_000}]}, 200),
+        ({"prompt": "my_secret " * 400_000, "input_prefix": "before " * 400_000}, 200),
+        ({"input_prefix": "my_secret", "seed": 2**63}, 400),
+        ({"input_prefix": "my_secret", "seed": -(2**70)}, 200),
+    ],
+    ids=["other files", "two texts", "a large seed", "a negative seed"],
+)
+async def test_large_values_of_llama_cpps_clients_are_no_failure(
+    make_service: MakeService, caplog: pytest.LogCaptureFixture, body: dict[str, Any], status: int
+) -> None:
+    """Of texts that are too long together the end is used, which is nearest to the hole."""
+    fills = FakeFills(1)
+    async with make_service(fills).client() as client:
+        response = await client.post("/infill", json=body)
+    assert response.status_code == status
+    assert "my_secret" not in response.text + caplog.text
+    for request in fills.stepped:
+        (before, *_) = request.segments
+        assert isinstance(before, TextSegment)
+        whole = body.get("input_prefix", "") + body.get("prompt", "")
+        assert before.text.endswith(whole[-MAX_TEXT_CHARACTERS:])
+
+
+@pytest.mark.parametrize(("path", "body"), DOORS.items())
+async def test_what_cannot_be_asked_of_the_engine_is_refused_at_every_door(
+    make_service: MakeService, monkeypatch: pytest.MonkeyPatch, path: str, body: dict[str, str]
+) -> None:
+    for door in (fim, completions, llamacpp):
+        monkeypatch.setattr(door, "to_infill", lambda request: InfillRequest.model_validate({"segments": [body]}))
+    async with make_service(FakeFills(1)).client() as client:
+        response = await client.post(path, json=body)
+    assert (response.status_code, response.json()["error"]["code"]) == (400, "bad_request")
+    assert "my_secret" not in response.text
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(("path", "body"), DOORS.items())
+async def test_a_failure_is_logged_without_the_code(
+    run_server: RunServer,
+    make_service: MakeService,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    path: str,
+    body: dict[str, str],
+    stream: bool,
+) -> None:
+    """Whatever a handler raises: where something was sent already, the answer breaks off."""
+
+    def fail(request: object, *_: object) -> NoReturn:
+        raise ValueError(f"cannot answer {request}")
+
+    for door in (fim, completions, llamacpp):
+        monkeypatch.setattr(door, "from_infill", fail)
+    async with run_server(make_service(FakeFills(1))).client() as client:
+        if stream:
+            with pytest.raises(httpx.RemoteProtocolError):
+                await client.post(path, json={**body, "stream": True})
+        else:
+            response = await client.post(path, json=body)
+            assert (response.status_code, response.json()["error"]["code"]) == (500, "internal")
+        assert (await client.get("/healthz")).status_code == 200
+    assert "ValueError" in caplog.text and "service.py" in caplog.text
+    assert "my_secret" not in caplog.text
+
+
+@pytest.mark.parametrize(("path", "body"), DOORS.items())
+async def test_a_stream_that_fails_is_an_error_to_other_peoples_clients(
+    make_service: MakeService, path: str, body: dict[str, str]
+) -> None:
+    def refuse(step: int) -> None:
+        raise RequestError(ErrorCode.TOO_LARGE, "hole 0 needs more", "make it smaller")
+
+    async with make_service(FakeFills(1, on_step=refuse)).client() as client:
+        response = await client.post(path, json={**body, "stream": True})
+    first, *rest = [line for line in response.text.splitlines() if line]
+    error = ErrorResponse.model_validate_json(first.removeprefix("data: ")).error
+    assert (error.code, error.message) == (ErrorCode.TOO_LARGE, "hole 0 needs more")
+    assert rest == ([] if path == "/infill" else ["data: [DONE]"])
 
 
 async def test_the_last_of_repeated_keys_counts(make_service: MakeService) -> None:
