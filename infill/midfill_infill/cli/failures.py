@@ -16,7 +16,8 @@ from midfill_infill.errors import INTERRUPTED, MidfillError
 def report_failures(*, as_json: bool = False) -> Iterator[None]:
     """Ends the command with the exit code of the table; with `as_json` stdout gets {"error": ...} as well.
 
-    MIDFILL_DEBUG=1 shows the traceback of a fault of our own.
+    Who writes a file must say itself, by a `MidfillError`, what an interrupt left. MIDFILL_DEBUG=1 shows the traceback
+    of a fault of our own.
     """
     try:
         yield

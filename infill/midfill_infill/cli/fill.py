@@ -88,6 +88,7 @@ def run_fill(target: Target, choice: Choice, settings: EngineSettings, options: 
     from midfill_infill.cli.live import open_view
     from midfill_infill.cli.target import choose_holes
     from midfill_infill.document import Document
+    from midfill_infill.errors import MidfillError
 
     started_s = time.perf_counter()
     document = Document.read(target.path)
@@ -95,12 +96,17 @@ def run_fill(target: Target, choice: Choice, settings: EngineSettings, options: 
     with open_view(document, holes, live=not output.json, frame_s=output.frame_s) as view:
         filled = _fill(document, holes, settings, options, view)
     after = filled.patch.apply(document.data)
-    if output.write:
-        from midfill_infill.cli.write import write_atomically
+    try:
+        if output.write:
+            from midfill_infill.cli.write import write_atomically
 
-        write_atomically(target.path, document.data, after)
-    wall_ms = (time.perf_counter() - started_s) * 1000
-    _print_result(target, document, filled, output, wall_ms)
+            write_atomically(target.path, document.data, after)
+        wall_ms = (time.perf_counter() - started_s) * 1000
+        _print_result(target, document, filled, output, wall_ms)
+    except KeyboardInterrupt:
+        if not output.write or target.path.read_bytes() != after:
+            raise
+        raise MidfillError("cancelled", "interrupted", next_step=f"{target.path} is written") from None
 
 
 def _fill(

@@ -2,6 +2,7 @@
 
 import os
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 
 from midfill_infill.errors import MidfillError
@@ -22,11 +23,12 @@ def write_atomically(path: Path, before: bytes, after: bytes) -> None:
             _check_unchanged(path, target, before)
             os.replace(temporary, target)
         except BaseException:
-            temporary.unlink()
+            temporary.unlink(missing_ok=True)
             raise
-        _sync_folder(target.parent)
     except OSError as error:
         raise MidfillError("write_failed", f"{path} cannot be written ({error.strerror})") from None
+    with suppress(OSError):  # of a folder that may be entered but not read; the file is written
+        _sync_folder(target.parent)
 
 
 def _check_unchanged(path: Path, target: Path, before: bytes) -> None:

@@ -1,0 +1,71 @@
+"""What a write leaves, whatever meets it: a folder that cannot be read, an interrupt before, in and after it."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.cli.fake_engine import Plan
+from typer.testing import CliRunner
+
+from midfill_infill import supervise
+from midfill_infill.cli import build_app
+from midfill_infill.cli.write import write_atomically
+from midfill_infill.client import EngineClient
+
+RUNNER = CliRunner()
+SOURCE = b"def add(a, b):\n    ...\n"
+
+
+def test_folder_that_cannot_be_read_is_no_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "t.py"
+    path.write_bytes(b"old")
+    open_file = os.open
+
+    def refuse_folders(name: str | Path, *args: Any, **options: Any) -> int:
+        if Path(name) == tmp_path:
+            raise PermissionError(13, "Permission denied")
+        return open_file(name, *args, **options)
+
+    monkeypatch.setattr(os, "open", refuse_folders)
+    write_atomically(path, b"old", b"new")
+    assert path.read_bytes() == b"new"
+
+
+@pytest.mark.parametrize(("words", "says"), [(["--write"], "t.py is written"), ([], "nothing was written")])
+def test_interrupt_says_what_was_written(
+    tmp_path: Path,
+    engine_client: Callable[[Plan], EngineClient],
+    monkeypatch: pytest.MonkeyPatch,
+    words: list[str],
+    says: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    file = Path("t.py")
+    file.write_bytes(SOURCE)
+    endpoint = engine_client(Plan()).endpoint
+    monkeypatch.setattr(supervise, "ensure_engine", lambda settings, on_progress: endpoint)
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("midfill_infill.cli.fill._print_result", interrupt)
+    result = RUNNER.invoke(build_app(), ["fill", "t.py", *words])
+    assert (result.exit_code, result.stderr) == (130, f"midfill: interrupted; {says}.\n")
+    assert (file.read_bytes() != SOURCE) == bool(words)
+
+
+def test_interrupt_while_writing_leaves_no_temporary_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "t.py"
+    path.write_bytes(b"old")
+    replace = os.replace
+
+    def replace_and_interrupt(*names: Path) -> None:
+        replace(*names)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "replace", replace_and_interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        write_atomically(path, b"old", b"new")
+    assert list(tmp_path.iterdir()) == [path]
