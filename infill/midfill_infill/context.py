@@ -28,6 +28,7 @@ PREFIX_WEIGHT = 2
 """Characters before the holes for one behind them, while both sides have any."""
 
 _MAX_DRAFT = 65536
+_MAX_ANCHORS = 1024
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,7 @@ def build_segments(document: Document, holes: Sequence[Hole], budget_chars: int)
 
     Text has `\n` line ends and no byte order mark; each hole's lead and tail count as text. A hole with anchors is
     sent as a draft that keeps them; the others say nothing of themselves. Raises MidfillError `overlapping_holes`
-    and, for more than 65,536 characters with anchors in them, `hole_too_large`.
+    and, for more than 65,536 characters with anchors in them or more than 1,024 anchors, `hole_too_large`.
     """
     ordered = sort_holes(document, list(holes))
     stretches = _cut(document, ordered)
@@ -227,6 +228,8 @@ def _specify(document: Document, hole: Hole) -> HoleSpec:
         raise MidfillError(
             "hole_too_large", f"a hole with anchors has {len(draft)} characters, {_MAX_DRAFT} are the most"
         )
+    if len(hole.anchors) > _MAX_ANCHORS:
+        raise MidfillError("hole_too_large", f"a hole has {len(hole.anchors)} anchors, {_MAX_ANCHORS} are the most")
     keep = [
         (
             len(document.show(hole.start_byte, anchor.start_byte)),

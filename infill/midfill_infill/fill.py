@@ -211,6 +211,10 @@ def _put_before(segments: Segments, related: Sequence[str], budget_chars: int) -
 
 
 def _request(segments: Segments, document: Document, options: Options) -> wire.InfillRequest:
+    if len(segments.segments) > wire.MAX_SEGMENTS:
+        stretches = f"{len(segments.holes)} holes and the text between them are {len(segments.segments)} stretches"
+        message = f"{stretches}, {wire.MAX_SEGMENTS} are the most that are filled jointly"
+        raise MidfillError("hole_too_large", message, next_step="fill fewer holes at once")
     return wire.InfillRequest(
         segments=[_limited(segment, options) for segment in segments.segments],
         model=options.model,

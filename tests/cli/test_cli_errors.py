@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 
 from midfill_infill.cli import build_app
 from midfill_infill.cli.target import Target, parse_target
+from midfill_infill.document import Document
 from midfill_infill.errors import TABLE, MidfillError
 
 RUNNER = CliRunner()
@@ -126,5 +127,17 @@ def test_targets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert parse_target("a:b.py:3:4") == Target(Path("a:b.py"), 3, 4)
     assert parse_target("a:1") == Target(Path("a:1"))
     assert parse_target("a:1:2") == Target(Path("a:1"), 2)
+    assert parse_target("a" * 5000) == Target(Path("a" * 5000))
     assert parse_target(r"C:\code\x.py:3") == Target(Path(r"C:\code\x.py"), 3)
     assert parse_target(r"C:\code\x.py") == Target(Path(r"C:\code\x.py"))
+
+
+def test_a_folder_that_must_not_be_entered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(path: object, **_: object) -> os.stat_result:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(os, "stat", refuse)
+    assert parse_target("p/x.py:3") == Target(Path("p/x.py"), 3)
+    with pytest.raises(MidfillError) as error:
+        Document.read(Path("p/x.py"))
+    assert error.value.code == "file_unreadable"

@@ -137,3 +137,10 @@ def test_wrong_number_of_holes_is_refused(engine_client: Start) -> None:
     with pytest.raises(MidfillError) as error:
         run(engine_client(Plan(rows=[["a", "b"]])), document())
     assert error.value.code == "engine_error"
+
+
+def test_more_holes_than_a_request_takes(engine_client: Start) -> None:
+    many = Document(b"".join(b"def f%d():\n    ...\n\n" % number for number in range(600)), "python")
+    with pytest.raises(MidfillError, match="600 holes .* 1201 stretches, 1024 are the most") as error:
+        run(engine_client(Plan()), many)
+    assert error.value.code == "hole_too_large"

@@ -153,6 +153,15 @@ def test_a_draft_that_is_too_large() -> None:
     assert caught.value.code == "hole_too_large"
 
 
+def test_too_many_anchors() -> None:
+    anchors = tuple(Anchor(2 * number, 2 * number + 1) for number in range(1025))
+    document = Document(b"a " * 1100)
+    with pytest.raises(MidfillError, match="1025 anchors, 1024") as caught:
+        build_segments(document, [Hole(0, 2200, anchors)], 100)
+    assert caught.value.code == "hole_too_large"
+    build_segments(document, [Hole(0, 2200, anchors[1:])], 100)
+
+
 def test_without_a_language_the_nearest_lines_are_shown() -> None:
     document = Document(b"import one\ntwo\nthree\nfour\n", None)
     assert render(build_segments(document, [Hole(15, 20)], 10)) == "two\n<>\nfour\n"

@@ -1,5 +1,6 @@
 """Reads what the command line says of a file and its holes. Knows the notation, not how holes are found."""
 
+import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -29,16 +30,16 @@ def parse_target(text: str) -> Target:
 
     Raises MidfillError `bad_position` where a file is followed by something else.
     """
-    if Path(text).exists():
+    if os.path.exists(text):  # unlike Path.exists, False too where it must not be known
         return Target(Path(text))
     # The shortest position first: `a:1.py:2` and `a:1:2` where `a:1` exists are positions in those files.
     candidates = [match for match in (_POSITION.fullmatch(text), _last_number(text)) if match]
     parsed = [_target(match) for match in candidates]
     for target in parsed:
-        if target.path.exists():
+        if os.path.exists(target.path):
             return target
     before, _, after = text.partition(":")
-    if after and Path(before).exists():
+    if after and os.path.exists(before):
         raise MidfillError("bad_position", f"{after!r} after {before} is not a position")
     return parsed[0] if parsed else Target(Path(text))
 
