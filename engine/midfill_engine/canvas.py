@@ -15,6 +15,9 @@ from midfill_engine.vocabulary import Vocabulary
 from midfill_engine.wire import ErrorCode, FilledHole, HoleState
 
 MAX_CANVAS_TOKENS: Final = 4096  # rows times hole positions: what a request may hold in memory
+MAX_RULES: Final = (
+    64  # of a request: each is a mask of the vocabulary, and each string in it is looked for in all tokens
+)
 
 
 @dataclass
@@ -240,6 +243,21 @@ class _Rules:
                 )
             )
         return self._numbers[key]
+
+
+def count_rules(outlines: list[HoleOutline]) -> int:
+    """How many token masks the holes need. Raises RequestError where that, or what they forbid, is too much."""
+    strings = {text for outline in outlines for text in outline.forbid}
+    rules = {
+        (frozenset(outline.forbid), leading)
+        for outline in outlines
+        for stretch in outline.masked
+        for leading in (stretch.leading, "")
+    }
+    if max(len(strings), len(rules)) > MAX_RULES:
+        message = f"the holes forbid more than {MAX_RULES} different texts, or more than {MAX_RULES} sets of texts"
+        raise RequestError(ErrorCode.TOO_LARGE, message, "forbid the same in all holes, or ask for fewer holes")
+    return len(rules)
 
 
 def lay_canvas(

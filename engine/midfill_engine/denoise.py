@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from midfill_engine.caches import CACHES, Cache, EncodedContext
-from midfill_engine.canvas import Canvas, lay_canvas
+from midfill_engine.canvas import Canvas, count_rules, lay_canvas
 from midfill_engine.copying import Copier
 from midfill_engine.errors import RequestError, check_model
 from midfill_engine.guide import Supervision
@@ -254,7 +254,10 @@ def check_room(outline: Outline, max_hole: int) -> None:
 
 
 def count_bytes(runtime: Runtime, plan: Plan, num_rows: int) -> int:
-    """What the fill will hold at most: keys and values, and states and scores of its largest forward."""
+    """What the fill will hold at most: keys and values, token masks, and states and scores of its largest forward.
+
+    Raises RequestError.
+    """
     config = runtime.loaded.config
     shape, size = config.transformer, runtime.dtype.itemsize
     needs = [hole.need(config.max_hole) for hole in plan.outline.holes]
@@ -272,10 +275,11 @@ def count_bytes(runtime: Runtime, plan: Plan, num_rows: int) -> int:
     kept = num_kept * a_token if is_shared or plan.cache.keeps_rows else 0
     states = min(most_rows, MAX_ROWS) * (8 * shape.dim + 2 * shape.mlp_dim) * size
     scores = min(num_hole, MAX_ROWS) * shape.vocab_size * (size + 4)
+    masks = count_rules(plan.outline.holes) * shape.vocab_size * max(len(filled), len(tried))
     guided = 0
     if runtime.guide is not None and plan.sampler().needs_guide:
         guided = len(filled) * runtime.guide.count_bytes(num_context + max(filled))
-    return int(guided + kept + states + scores)
+    return int(guided + kept + masks + states + scores)
 
 
 def encode_context(

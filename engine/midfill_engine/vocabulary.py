@@ -1,6 +1,6 @@
 """Which tokens may stand where, by their bytes. Knows ids and bytes, not text or models."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Final
 
@@ -25,7 +25,8 @@ class Vocabulary:
         self.delete_id = delete_id
         self.expand_id = expand_id
         specials = frozenset(special_ids)
-        self._fillable = self._mask(lambda index: index not in specials and self._is_clean(pieces[index]))
+        is_fillable = (index not in specials and self._is_clean(piece) for index, piece in enumerate(pieces))
+        self._fillable = torch.tensor(list(is_fillable))
         self._containing = lru_cache(maxsize=64)(self._scan)
         self._beginning = lru_cache(maxsize=8)(self._scan_start)
 
@@ -50,13 +51,10 @@ class Vocabulary:
         return mask
 
     def _scan(self, unwanted: bytes) -> Tensor:
-        return self._mask(lambda index: unwanted in self.pieces[index])
+        return torch.tensor([unwanted in piece for piece in self.pieces])
 
     def _scan_start(self, wanted: bytes) -> Tensor:
-        return self._mask(lambda index: self.pieces[index].startswith(wanted))
-
-    def _mask(self, is_allowed: Callable[[int], bool]) -> Tensor:
-        return torch.tensor([is_allowed(index) for index in range(len(self.pieces))])
+        return torch.tensor([piece.startswith(wanted) for piece in self.pieces])
 
     @staticmethod
     def _is_clean(piece: bytes) -> bool:

@@ -2,6 +2,7 @@
 
 from collections.abc import Generator
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -290,6 +291,26 @@ def test_what_cannot_be_done_is_refused(
         next(denoise(runtime, simple(**changes)))
     assert caught.value.code == code
     assert known in caught.value.message
+
+
+def forbidding(rules: list[list[str]]) -> InfillRequest:
+    return InfillRequest.model_validate({"segments": [{"hole": {"max_tokens": 1, "forbid": rule}} for rule in rules]})
+
+
+@pytest.mark.parametrize(
+    "rules",
+    [
+        [[f"{hole} {number}" for number in range(8)] for hole in range(9)],
+        [[left, right] for left in "abcdefghijk" for right in "lmnopqrst"],
+    ],
+    ids=["strings", "sets of strings"],
+)
+def test_too_many_rules_are_refused_before_any_token_is_looked_at(runtime: Runtime, rules: list[list[str]]) -> None:
+    blind: Any = None
+    with pytest.raises(RequestError, match="64") as caught:
+        next(denoise(replace(runtime, vocabulary=blind), forbidding(rules)))
+    assert caught.value.code is ErrorCode.TOO_LARGE
+    assert run(denoise(runtime, forbidding(rules[:8])))[1].stats.tokens <= 8
 
 
 def test_a_whole_hole_of_anchors_needs_no_step(runtime: Runtime) -> None:
