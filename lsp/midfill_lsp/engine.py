@@ -3,6 +3,7 @@
 import threading
 import time
 from collections.abc import Callable, Generator, Sequence
+from contextlib import closing, nullcontext
 from dataclasses import dataclass
 
 from midfill_infill.client import EngineClient
@@ -15,6 +16,8 @@ from midfill_lsp.settings import Settings
 
 FIRST_BACKOFF_S = 2.0
 MAX_BACKOFF_S = 300.0
+# How the codes of errors begin that the next fill would meet again.
+_ENGINE_ERRORS = ("engine_", "out_of", "unknown_model", "bad_checkpoint")
 
 Say = Callable[[str], None]
 Filler = Callable[[Document, Sequence[Hole], Options, Settings, Say], Generator[Preview | Filled, None, None]]
@@ -84,9 +87,68 @@ class Backoff:
         return time.monotonic() < self._until_s
 
     def fail(self) -> None:
+        """What fails while it waits was begun before, and says nothing new."""
+        if self.is_waiting:
+            return
         wait_s = min(FIRST_BACKOFF_S * 2**self._failures, MAX_BACKOFF_S)
         self._until_s = time.monotonic() + wait_s
         self._failures += 1
 
     def succeed(self) -> None:
         self._failures, self._until_s = 0, 0.0
+
+
+class WatchedFiller:
+    """A filler that remembers what its engine did, also for a fill that nobody waits for any more. For any thread."""
+
+    def __init__(self, filler: Filler, tell: Callable[[], None]) -> None:
+        """`tell` is called whenever `error` has changed, in the fill's thread."""
+        self.error: MidfillError | None = None
+        self._filler, self._tell = filler, tell
+        self._backoff = Backoff()
+        self._works = False
+        self._trying, self._writing = threading.Lock(), threading.Lock()
+
+    @property
+    def is_resting(self) -> bool:
+        """Whether fills that nobody asked for make nothing now."""
+        return self._backoff.is_waiting
+
+    def fill(
+        self, document: Document, holes: Sequence[Hole], options: Options, settings: Settings, say: Say
+    ) -> Generator[Preview | Filled, None, None]:
+        try:
+            with closing(self._filler(document, holes, options, settings, say)) as events:
+                for event in events:
+                    if isinstance(event, Filled):
+                        self.succeed()
+                    yield event
+        except MidfillError as error:
+            if error.code.startswith(_ENGINE_ERRORS):
+                self._note(error)
+            raise
+
+    def fill_unasked(
+        self, document: Document, holes: Sequence[Hole], options: Options, settings: Settings, say: Say
+    ) -> Generator[Preview | Filled, None, None]:
+        """As `fill`, but makes nothing while a failed engine rests. Until a fill worked, one at a time tries."""
+        with closing(self.fill(document, holes, options, settings, say)) as events:
+            with nullcontext() if self._works else self._trying:
+                first = None if self.is_resting else next(events, None)
+            if first is not None:
+                yield first
+                yield from events
+
+    def succeed(self) -> None:
+        self._note(None)
+
+    def _note(self, error: MidfillError | None) -> None:
+        with self._writing:
+            is_news = error is not self.error
+            self.error, self._works = error, error is None
+            if error is None:
+                self._backoff.succeed()
+            else:
+                self._backoff.fail()
+        if is_news:
+            self._tell()

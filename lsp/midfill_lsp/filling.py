@@ -48,6 +48,8 @@ def check(params: FillParams) -> FillParams:
     """Raises JsonRpcInvalidParams for what no type can say."""
     if params.what is not What.STUBS and not params.ranges:
         raise JsonRpcInvalidParams(f"midfill.fill takes one object; {params.what} needs a range.")
+    if params.drafts and params.what is What.STUBS:
+        raise JsonRpcInvalidParams("midfill.fill takes one object; stubs takes no drafts.")
     if params.drafts and len(params.drafts) != (1 if params.what is What.BODY else len(params.ranges)):
         raise JsonRpcInvalidParams("midfill.fill takes one object; there is one draft a range.")
     return params

@@ -1,7 +1,7 @@
 """All fills of the server: those that run, those that are pending, ghost text, and what the status says of them."""
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import Executor
 from contextlib import contextmanager
 from dataclasses import replace
@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 
 from midfill_infill import exclusions
 from midfill_infill.errors import MidfillError
-from midfill_infill.related import Ring
 from midfill_infill.reroll import KEEP_SHARE
 from midfill_lsp.edits import FillFailed, Replacement, apply_edits
-from midfill_lsp.engine import Backoff, Filler
+from midfill_lsp.engine import Filler, WatchedFiller
 from midfill_lsp.filling import FillJob, Made, check, explain, put_in
 from midfill_lsp.ghost import GhostText, Suggestion
 from midfill_lsp.messages import Done, FillParams, FillResult, PendingParams, Range, Status, What
 from midfill_lsp.pending import Pending, PendingFills, PendingHole
+from midfill_lsp.related import RelatedText
 from midfill_lsp.settings import Settings
 from midfill_lsp.text import SyncedDocument, SyncedWorkspace
 from midfill_lsp.views import find_path, read_ahead, take_view
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from midfill_lsp.server import MidfillServer
 
 SHORTER, LONGER = 0.6, 1.6
-NEAR_CHARS = 2000
 REST_S = 0.1
 TELL_S = 0.02
 
@@ -34,14 +33,14 @@ class Fills:
     """For the event loop only, but for what it hands to `executor`."""
 
     def __init__(self, server: "MidfillServer", filler: Filler, executor: Executor) -> None:
-        self._server, self._filler, self._executor = server, filler, executor
+        self._server, self._executor = server, executor
+        self._filler = WatchedFiller(filler, self._tell_from_thread)
         self._pending = PendingFills()
         self._running: list[FillJob] = []
         self._ghost = GhostText(executor)
-        self._ring = Ring()
-        self._backoff = Backoff()
+        self._related = RelatedText(server.settings_of)
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._num_busy = 0
-        self._error: str | None = None
         self._rest: asyncio.TimerHandle | None = None
         self._telling: asyncio.TimerHandle | None = None
 
@@ -50,12 +49,14 @@ class Fills:
         if reason := self.find_exclusion(params.uri):
             raise MidfillError("file_excluded", f"this file is left out: {reason}")
         settings = self._server.settings_of(params.uri)
-        related = self._related(params.uri, settings, params.ranges[0].start.line if params.ranges else 0)
-        job = FillJob(self._server, check(params), self._filler, settings, related, before)
+        line = params.ranges[0].start.line if params.ranges else 0
+        related = self._related.near(self._workspace, params.uri, line) if settings.repository_context else tuple
+        job = FillJob(self._server, check(params), self._filler.fill, settings, related, before)
         self._running.append(job)
         try:
             with self._watch():
                 result = await job.run(self._executor, self._pending)
+                self._filler.succeed()  # one that was ended early too
         finally:
             self._running.remove(job)
         self._refresh_lenses()
@@ -123,13 +124,15 @@ class Fills:
         self, document: SyncedDocument, offset: int, settings: Settings, *, invoked: bool
     ) -> tuple[Suggestion, ...]:
         """Ghost text. Raises MidfillError; none for files left out, and while a failed engine is let rest."""
-        if self.find_exclusion(document.uri) or (self._backoff.is_waiting and not invoked):
+        if self.find_exclusion(document.uri) or (self._filler.is_resting and not invoked):
             return ()
         view = take_view(self._workspace, document)
-        related = self._related(document.uri, settings, document.text.position(offset).line)
+        line = document.text.position(offset).line
+        related = self._related.near(self._workspace, document.uri, line) if settings.repository_context else tuple
+        filler = self._filler.fill if invoked else self._filler.fill_unasked
         with self._watch():
             return await self._ghost.suggest(
-                view, offset, settings, self._filler, related, invoked=invoked, document=document
+                view, offset, settings, filler, related, invoked=invoked, document=document
             )
 
     def find_exclusion(self, uri: str) -> str | None:
@@ -163,11 +166,12 @@ class Fills:
     def status(self, uri: str | None = None) -> Status:
         facts = self._server.engines.facts
         reason = self.find_exclusion(uri) if uri else None
-        message = f"Midfill leaves this file out: {reason}." if reason else self._error or "Midfill is ready."
+        error = self._filler.error
+        message = explain(error) if error else "Midfill is ready."
         return Status(
-            kind="Inactive" if reason else "Error" if self._error else "Normal",
+            kind="Inactive" if reason else "Error" if error else "Normal",
             busy=self._num_busy > 0,
-            message=message,
+            message=f"Midfill leaves this file out: {reason}." if reason else message,
             version=str(self._server.version),
             model=facts.model if facts else None,
             device=facts.device if facts else None,
@@ -198,20 +202,18 @@ class Fills:
     def _watch(self) -> Iterator[None]:
         """Keeps the status while a fill runs."""
         self._num_busy += 1
+        self._loop = asyncio.get_running_loop()
         # Behind what is more urgent.
-        self._telling = asyncio.get_running_loop().call_later(TELL_S, self._tell_status)
+        self._telling = self._loop.call_later(TELL_S, self._tell_status)
         try:
             yield
-            self._error = None
-            self._backoff.succeed()
-        except MidfillError as error:
-            if error.code.startswith(("engine_", "out_of", "unknown_model", "bad_checkpoint")):
-                self._error = explain(error)
-                self._backoff.fail()
-            raise
         finally:
             self._num_busy -= 1
             self._tell_status()
+
+    def _tell_from_thread(self) -> None:
+        if self._loop and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._tell_status)
 
     def _tell_status(self) -> None:
         if self._telling:
@@ -224,26 +226,3 @@ class Fills:
         workspace = self._server.client_capabilities.workspace
         if workspace and workspace.code_lens and workspace.code_lens.refresh_support:
             self._server.workspace_code_lens_refresh(None, callback=lambda _: None)
-
-    def _related(self, uri: str, settings: Settings, line: int) -> Callable[[], tuple[str, ...]]:
-        """What other open and recent files say of the names near a line; picked when it is called, in a thread."""
-        if not settings.repository_context:
-            return tuple
-        texts = [
-            (other.uri, other.version, other.source, find_path(other.uri))
-            for other in self._workspace.text_documents.values()
-            if other.uri != uri and isinstance(other, SyncedDocument)
-        ]
-        own = self._workspace.open_document(uri)
-        starts = own.text.line_starts if own else [0]
-        middle = starts[min(line, len(starts) - 1)]
-        near = own.source[max(0, middle - NEAR_CHARS) : middle + NEAR_CHARS] if own else ""
-        exclude, stamps = settings.exclude, exclusions.Stamps()
-
-        def pick() -> tuple[str, ...]:
-            for name, version, source, path in texts:
-                if path is None or not exclusions.find_exclusion(path, exclude, stamps):
-                    self._ring.put(name, version, source)
-            return self._ring.pick(uri, near)
-
-        return pick

@@ -37,26 +37,26 @@ class Suggestions:
     """What was suggested lately, found again while the text typed since agrees with it."""
 
     def __init__(self) -> None:
-        self._kept: OrderedDict[tuple[str, str, str], tuple[Suggestion, ...]] = OrderedDict()
+        self._kept: OrderedDict[tuple[str, bool, str, str], tuple[Suggestion, ...]] = OrderedDict()
 
-    def put(self, uri: str, source: str, offset: int, suggestions: tuple[Suggestion, ...]) -> None:
-        self._kept[self._key(uri, source, offset, offset)] = suggestions
+    def put(self, uri: str, source: str, offset: int, suggestions: tuple[Suggestion, ...], *, invoked: bool) -> None:
+        self._kept[self._key(uri, source, offset, offset, invoked)] = suggestions
         while len(self._kept) > MAX_KEPT:
             self._kept.popitem(last=False)
 
-    def find(self, uri: str, source: str, offset: int) -> tuple[Suggestion, ...]:
-        """What is left of the latest that fits; nothing where none does."""
+    def find(self, uri: str, source: str, offset: int, *, invoked: bool) -> tuple[Suggestion, ...]:
+        """What is left of the latest that fits; nothing where none does. What is invoked may add syntax errors."""
         for num_typed in range(min(offset, MAX_TYPED_CHARS) + 1):
             typed = source[offset - num_typed : offset]
-            kept = self._kept.get(self._key(uri, source, offset - num_typed, offset), ())
+            kept = self._kept.get(self._key(uri, source, offset - num_typed, offset, invoked), ())
             fits = [found for found in kept if found.text.startswith(typed) and found.text != typed]
             if fits:
                 return tuple(Suggestion(found.text[num_typed:], found.num_replaced) for found in fits)
         return ()
 
     @staticmethod
-    def _key(uri: str, source: str, start: int, end: int) -> tuple[str, str, str]:
-        return uri, source[max(0, start - HEAD_CHARS) : start], source[end : end + TAIL_CHARS]
+    def _key(uri: str, source: str, start: int, end: int, invoked: bool) -> tuple[str, bool, str, str]:
+        return uri, invoked, source[max(0, start - HEAD_CHARS) : start], source[end : end + TAIL_CHARS]
 
 
 class GhostText:
@@ -72,7 +72,7 @@ class GhostText:
         *, invoked: bool, document: SyncedDocument,
     ) -> tuple[Suggestion, ...]:  # fmt: skip
         """Raises MidfillError and CancelledError; nothing where the document moved on meanwhile."""
-        if found := self._suggestions.find(view.uri, view.text.source, offset):
+        if found := self._suggestions.find(view.uri, view.text.source, offset, invoked=invoked):
             return found
         stop = threading.Event()
         self._stops.pop(view.uri, threading.Event()).set()
@@ -90,7 +90,7 @@ class GhostText:
             if self._stops.get(view.uri) is stop:
                 del self._stops[view.uri]
         if made:
-            self._suggestions.put(view.uri, view.text.source, offset, made)
+            self._suggestions.put(view.uri, view.text.source, offset, made, invoked=invoked)
         return made if document.text is view.text else ()
 
 

@@ -121,7 +121,7 @@ async def show_progress(server: LanguageServer, token: int | str | None, title: 
     except asyncio.CancelledError:
         message = "cancelled"
         raise
-    except JsonRpcException:
+    except Exception:
         message = "failed"
         raise
     finally:

@@ -24,7 +24,7 @@ from midfill_lsp.offers import KINDS, offer_actions, offer_lenses
 from midfill_lsp.protocol import MidfillProtocol
 from midfill_lsp.settings import Settings, parse_settings
 from midfill_lsp.text import SyncedWorkspace
-from midfill_lsp.views import take_view
+from midfill_lsp.views import find_place, take_view
 
 logger = logging.getLogger(__name__)
 
@@ -68,8 +68,9 @@ class MidfillServer(LanguageServer):
         self.window_show_message(types.ShowMessageParams(type=kind, message=sentence))
 
     def settings_of(self, uri: str) -> Settings:
-        """Those of the innermost workspace folder that holds the document."""
-        holding = [folder for folder in self._settings if folder and uri.startswith(folder.rstrip("/") + "/")]
+        """Those of the innermost workspace folder that holds the document, or the notebook that a cell is in."""
+        place = find_place(uri)
+        holding = [folder for folder in self._settings if folder and place.startswith(find_place(folder) + "/")]
         return self._settings[max(holding, key=len, default="")]
 
     def use_settings(self, values: object, folder: str = "", *, at_start: bool = False) -> None:

@@ -89,6 +89,13 @@ def find_path(uri: str) -> Path | None:
     return Path(path) if path else None
 
 
+@lru_cache(maxsize=1024)
+def find_place(uri: str) -> str:
+    """The file's URI in one spelling, so that one which starts another holds it; others stay as they are."""
+    path = find_path(uri)
+    return (path.absolute().as_uri() if path else uri).rstrip("/")
+
+
 def find_holes(view: View, document: Document, what: What, ranges: Sequence[types.Range]) -> list[Hole]:
     """The holes, in the order of `ranges` or of the document. Raises MidfillError where there is nothing to fill."""
     if what is What.STUBS:
@@ -126,7 +133,15 @@ def sort_with_drafts(
     wanted: list[tuple[str | None, list[Span]]] = []
     for hole, span in zip(ordered, spans, strict=True):
         draft = by_place[hole.start_byte, hole.end_byte]
-        text = view.text.source[slice(*span)] if draft.text is None else draft.text
-        wanted.append((draft.text, code_points(text, draft.keep, encoding)))
+        if draft.text is None:
+            wanted.append((None, code_points(view.text.source[slice(*span)], draft.keep, encoding)))
+        else:
+            wanted.append(_join_line_ends(draft.text, code_points(draft.text, draft.keep, encoding)))
     drafted, placed = put_drafts(document, ordered, wanted)
     return spans, drafted, placed
+
+
+def _join_line_ends(text: str, spans: Sequence[Span]) -> tuple[str, list[Span]]:
+    r"""The text with `\n` for `\r\n`, and its spans there."""
+    joined = [tuple(len(text[:end].replace("\r\n", "\n")) for end in span) for span in spans]
+    return text.replace("\r\n", "\n"), [(start, end) for start, end in joined]

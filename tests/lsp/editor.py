@@ -3,6 +3,7 @@
 import asyncio
 import os
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -148,6 +149,22 @@ class Editor:
 
     async def ask(self, method: str, params: object, msg_id: str | None = None) -> Any:
         return await asyncio.wait_for(self.client.protocol.send_request_async(method, params, msg_id), TIMEOUT_S)
+
+    async def wait_for(self, condition: Callable[[], object]) -> None:
+        """Returns when what the server sent makes it true."""
+        async with asyncio.timeout(TIMEOUT_S):
+            while not condition():
+                await asyncio.sleep(0.005)
+
+    async def settle(self) -> None:
+        """Returns when the server has handled all that was sent so far."""
+        await self.ask("midfill/status", {})
+
+    async def wait_for_exclusion(self, uri: str) -> None:
+        """Returns when the server has settings that leave the file out."""
+        async with asyncio.timeout(TIMEOUT_S):
+            while (await self.ask("midfill/status", {"uri": uri})).kind != "Inactive":
+                await asyncio.sleep(0.005)
 
     async def do(self, name: str, msg_id: str | None = None, **argument: object) -> Any:
         """Runs one of the server's commands with one object."""

@@ -1,16 +1,18 @@
 """Over stdio with a scripted filler: previews, pending fills, rerolls, ghost text, exclusions."""
 
 import asyncio
-from itertools import pairwise
+from itertools import groupby, pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 from lsprotocol import types
 from pygls.exceptions import JsonRpcException
-from tests.lsp.conftest import Start
+from tests.lsp.conftest import Gate, Start
 from tests.lsp.editor import Buffer, Editor, describe_client
 from tests.lsp.scripted_server import FILL, GUESS
+
+from midfill_lsp.progress import PREVIEWS_PER_S
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -46,10 +48,20 @@ def apply_answer(buffer: Buffer, result: Any) -> str:
     return source
 
 
-async def test_a_plugin_gets_edits_and_previews_and_applies_them_itself(editor: Editor) -> None:
+async def see_two_previews(editor: Editor, gate: Gate) -> None:
+    await editor.wait_for(lambda: editor.seen.previews)
+    await asyncio.sleep(1 / PREVIEWS_PER_S)
+    gate.let(1)
+    await editor.wait_for(lambda: len(editor.seen.previews) == 2)
+
+
+async def test_a_plugin_gets_edits_and_previews_and_applies_them_itself(editor: Editor, gate: Gate) -> None:
     buffer = editor.open(SOURCE)
-    configure(editor, steps=12)
-    result = await editor.ask("midfill/fill", body(buffer, previewToken="p"))
+    configure(editor, model=gate.model)
+    fill = asyncio.ensure_future(editor.ask("midfill/fill", body(buffer, previewToken="p")))
+    await see_two_previews(editor, gate)
+    gate.open()
+    result = await fill
     assert not editor.seen.edits and buffer.text.source == SOURCE and result.applied is False and result.version == 1
     assert apply_answer(buffer, result) == SOURCE.replace(BODY, FILL)
     previews = editor.seen.previews
@@ -61,8 +73,9 @@ async def test_a_plugin_gets_edits_and_previews_and_applies_them_itself(editor: 
     assert [list(pair) for pair in hole.tokens] == [[0, 6], [6, 10], [10, 12], [12, 15], [15, 17]]
     assert [*hole.confidence] == [0.9, 0.8, 0.7, 0.3, 0.2]
     assert (hole.range.start.line, hole.range.start.character) == (10, 4)
-    await asyncio.sleep(0.2)
-    assert len(editor.seen.previews) == len(previews), "a preview after the answer"
+    num_previews = len(previews)
+    await editor.settle()
+    assert len(editor.seen.previews) == num_previews, "a preview after the answer"
 
 
 async def test_previews_come_at_most_fifteen_a_second(editor: Editor) -> None:
@@ -74,13 +87,15 @@ async def test_previews_come_at_most_fifteen_a_second(editor: Editor) -> None:
     assert 1 <= len(editor.seen.previews) <= 1 + 15 * (loop.time() - started_s)
 
 
-async def test_previews_follow_a_hole_that_moves(editor: Editor) -> None:
+async def test_previews_follow_a_hole_that_moves(editor: Editor, gate: Gate) -> None:
     buffer = editor.open(SOURCE)
-    configure(editor, steps=30)
+    configure(editor, model=gate.model)
     fill = asyncio.ensure_future(editor.ask("midfill/fill", body(buffer, previewToken=1)))
-    while len(editor.seen.previews) < 2:
-        await asyncio.sleep(0.01)
+    await editor.wait_for(lambda: editor.seen.previews)
     editor.edit(buffer, 0, 0, "# typed\n\n")
+    await editor.settle()
+    await see_two_previews(editor, gate)
+    gate.open()
     result = await fill
     assert editor.seen.previews[-1].holes[0].range.start.line == 12 and result.version == 2
     assert apply_answer(buffer, result) == "# typed\n\n" + SOURCE.replace(BODY, FILL)
@@ -156,15 +171,15 @@ async def test_a_pending_fill_that_was_cut_is_let_go(editor: Editor) -> None:
     assert buffer.text.source == before
 
 
-async def test_a_fill_may_be_ended_at_any_step(editor: Editor) -> None:
+async def test_a_fill_may_be_ended_at_any_step(editor: Editor, gate: Gate) -> None:
     buffer = editor.open(SOURCE)
-    configure(editor, steps=200)
+    configure(editor, model=gate.model, steps=200)
     fill = asyncio.ensure_future(editor.do("fill", **body(buffer, previewToken=1)))
-    while len(editor.seen.previews) < 2:
-        await asyncio.sleep(0.01)
+    await see_two_previews(editor, gate)
     await editor.do("finish")
-    result = await asyncio.wait_for(fill, 1)
-    assert buffer.text.source == SOURCE.replace(BODY, GUESS) and result["stats"]["steps"] < 100
+    gate.let(2)
+    result = await fill
+    assert buffer.text.source == SOURCE.replace(BODY, GUESS) and result["stats"]["steps"] == 2
     with pytest.raises(JsonRpcException, match="no fill is running"):
         await editor.do("finish")
 
@@ -178,6 +193,17 @@ async def test_drafts_and_anchors_of_a_request(editor: Editor) -> None:
     assert apply_answer(buffer, result) == "x = 😀 + new\nfirst = 1\nsecond = beta + new\n"
     with pytest.raises(JsonRpcException, match="one draft a range"):
         await editor.ask("midfill/fill", {**params, "drafts": drafts[:1]})
+    with pytest.raises(JsonRpcException, match="stubs takes no drafts"):
+        await editor.ask("midfill/fill", {**params, "what": "stubs", "ranges": ranges[:1], "drafts": drafts[:1]})
+
+
+async def test_a_draft_may_have_the_line_ends_of_its_document(editor: Editor) -> None:
+    buffer = editor.open("x = 1\r\n")
+    draft = {"text": "[😀,\r\n 2,\r\n 3]", "keep": [[0, 4], [6, 9]]}
+    params = {"uri": buffer.uri, "what": "selection", "ranges": [span(buffer, 4, 5)], "drafts": [draft]}
+    result = await editor.ask("midfill/fill", params)
+    assert apply_answer(buffer, result) == "x = [😀, 2, + new\r\n"
+    assert "text x = [😀,\r\n 2,\r\n 3]\r\n" in result.model
 
 
 async def test_a_hole_at_the_cursor(editor: Editor) -> None:
@@ -205,13 +231,14 @@ async def test_ghost_text_and_what_is_reused(editor: Editor) -> None:
     buffer = editor.open("def f():\n    \n    return 0\n")
     configure(editor, debounceMs=0)
     assert await editor.suggest(buffer, 13) == [FILL]
-    num_busy = len(editor.seen.status)
+    configure(editor, debounceMs=0, model="fails")
     editor.edit(buffer, 13, 13, "ret")
-    assert await editor.suggest(buffer, 16) == [FILL[3:]]
-    assert len(editor.seen.status) - num_busy <= 2
+    assert await editor.suggest(buffer, 16) == [FILL[3:]], "found again, not made anew"
+    configure(editor, debounceMs=0)
     editor.edit(buffer, 16, 16, "ry")
     assert await editor.suggest(buffer, 18) == [], "retryreturn 'x' would be a syntax error"
     assert await editor.suggest(buffer, 18, invoked=True) == [FILL, "return 1", "return 2"]
+    assert await editor.suggest(buffer, 18) == [], "what was asked for once is not shown unasked"
 
 
 async def test_ghost_text_when_asked_for_has_alternatives(editor: Editor) -> None:
@@ -229,14 +256,15 @@ async def test_ghost_text_is_one_line_before_other_text_and_never_the_next_line(
     assert await editor.suggest(buffer, 6, invoked=True) == [FILL, "return 1", "return 2"]
 
 
-async def test_a_newer_key_ends_the_older_ghost_text(editor: Editor) -> None:
+async def test_a_newer_key_ends_the_older_ghost_text(editor: Editor, gate: Gate) -> None:
     buffer = editor.open("a\nb\n")
-    configure(editor, steps=50)
+    configure(editor, model=gate.model, debounceMs=0)
     older = asyncio.ensure_future(editor.suggest(buffer, 1))
-    await asyncio.sleep(0.3)
-    configure(editor, steps=2)
-    assert await asyncio.wait_for(editor.suggest(buffer, 3, invoked=True), 1) == [FILL, "return 1", "return 2"]
-    assert await asyncio.wait_for(older, 0.5) == []
+    await editor.wait_for(lambda: editor.seen.status)
+    configure(editor)
+    assert await editor.suggest(buffer, 3, invoked=True) == [FILL, "return 1", "return 2"]
+    gate.let(1)
+    assert await older == []
 
 
 async def test_a_failed_engine_is_let_rest_by_ghost_text_but_not_by_commands(editor: Editor) -> None:
@@ -253,10 +281,24 @@ async def test_a_failed_engine_is_let_rest_by_ghost_text_but_not_by_commands(edi
     assert [text.strip() for text in await editor.suggest(buffer, len(buffer.text.source))] == [FILL]
 
 
-async def test_status_is_busy_while_a_fill_runs(editor: Editor) -> None:
+async def test_a_suggestion_found_again_says_nothing_of_the_engine(editor: Editor) -> None:
+    buffer = editor.open("def f():\n    \n")
+    suggested = await editor.suggest(buffer, 13, invoked=True)
+    configure(editor, model="dies")
+    with pytest.raises(JsonRpcException, match="engine ended"):
+        await editor.do("fill", uri=buffer.uri, what="hole", ranges=[span(buffer, 13)])
+    assert suggested and await editor.suggest(buffer, 13, invoked=True) == suggested
+    assert (await editor.ask("midfill/status", {})).kind == "Error"
+
+
+async def test_status_is_busy_while_a_fill_runs(editor: Editor, gate: Gate) -> None:
     buffer = editor.open(SOURCE)
-    await editor.do("fill", **body(buffer))
-    assert [status.busy for status in editor.seen.status] == [True, False]
+    configure(editor, model=gate.model)
+    fill = asyncio.ensure_future(editor.do("fill", **body(buffer)))
+    await editor.wait_for(lambda: editor.seen.status)
+    gate.open()
+    await fill
+    assert [busy for busy, _ in groupby(editor.seen.status, lambda status: status.busy)] == [True, False]
     status = await editor.ask("midfill/status", {"uri": buffer.uri})
     assert status.pending == 1 and status.version
 
@@ -275,6 +317,39 @@ async def test_secrets_and_ignored_files_are_left_out(start: Start, tmp_path: Pa
         assert status.kind == "Inactive" and "leaves this file out" in status.message
     result = await editor.do("fill", uri=own.uri, what="hole", ranges=[span(own, 23)])
     assert "hunter2" not in result["model"] and "related  text" in result["model"]
+
+
+async def test_each_file_is_left_out_by_its_own_folders_settings(start: Start, tmp_path: Path) -> None:
+    one, two = tmp_path / "one", tmp_path / "two"
+    one.mkdir()
+    two.mkdir()
+    editor = await start(folders=(one.as_uri(), two.as_uri()))
+    editor.by_folder = {one.as_uri(): {"exclude": ["*.ipynb"]}, two.as_uri(): {"exclude": ["private/"]}}
+    cell = f"vscode-notebook-cell:{(one / 'n.ipynb').as_uri().removeprefix('file:')}#W0sZmlsZQ"
+    reload = types.DidChangeConfigurationParams(None)
+    editor.client.workspace_did_change_configuration(reload)
+    await editor.wait_for_exclusion(cell)
+    await editor.wait_for_exclusion((two / "private" / "other.py").as_uri())
+
+    async def ask() -> str:
+        place = [span(buffer, len(buffer.text.source) - 1)]
+        return str((await editor.ask("midfill/fill", {"uri": buffer.uri, "what": "hole", "ranges": place})).model)
+
+    source = "def shared_name():\n    return 'hunter2'\n"
+    with pytest.raises(JsonRpcException, match="this file is left out"):
+        editor.open(source, uri=cell)
+        await editor.do("fill", uri=cell, what="stubs")
+    editor.open(source, uri=(two / "private" / "other.py").as_uri())
+    buffer = editor.open("def own():\n    shared_name\n    \n", uri=(one / "own.py").as_uri())
+    assert "related  text" in await ask()
+    seen = editor.open(source, uri=(two / "seen.py").as_uri())
+    assert "hunter2" in await ask()
+    editor.client.text_document_did_close(types.DidCloseTextDocumentParams(types.TextDocumentIdentifier(seen.uri)))
+    assert "hunter2" in await ask(), "recent files are seen"
+    editor.by_folder[two.as_uri()] = {"exclude": ["private/", "seen.py"]}
+    editor.client.workspace_did_change_configuration(reload)
+    await editor.wait_for_exclusion(seen.uri)
+    assert "related  text" in await ask()
 
 
 async def test_related_text_of_other_files_comes_along(editor: Editor, tmp_path: Path) -> None:
@@ -319,10 +394,14 @@ async def test_the_cells_of_a_notebook_are_context(editor: Editor) -> None:
 async def test_each_workspace_folder_has_its_settings(start: Start) -> None:
     folders = ("file:///one", "file:///two")
     editor = Editor()
-    editor.by_folder = {folders[0]: {"seed": 7}, folders[1]: {"seed": 8}}
+    editor.by_folder = {
+        folders[0]: {"seed": 7, "exclude": ["left_out.py"]},
+        folders[1]: {"seed": 8, "exclude": ["left_out.py"]},
+    }
     try:
         await editor.start(folders=folders)
-        await asyncio.sleep(0.3)
+        for folder in folders:
+            await editor.wait_for_exclusion(f"{folder}/left_out.py")
         for uri, seed in (("file:///one/a.py", 7), ("file:///two/deep/a.py", 8), ("untitled:1", 0)):
             buffer = editor.open(SOURCE, uri=uri)
             result = await editor.ask("midfill/fill", body(buffer))

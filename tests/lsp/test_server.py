@@ -3,22 +3,23 @@
 import asyncio
 import re
 import sys
+from contextlib import suppress
 from itertools import pairwise
 
 import pytest
 from lsprotocol import types
 from pygls.exceptions import JsonRpcException
-from tests.lsp.conftest import Start
-from tests.lsp.editor import REAL, SCRIPTED, Buffer, Editor, describe_client
+from tests.lsp.conftest import Gate, Start
+from tests.lsp.editor import REAL, SCRIPTED, TIMEOUT_S, Buffer, Editor, describe_client
 from tests.lsp.scripted_server import FILL
 
+from midfill_lsp.progress import MIN_INTERVAL_S
 from midfill_lsp.protocol import PARENT_POLL_S
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 SOURCE = "# 😀 ünï\x0c\nimport os\n\n\ndef first(a):\n    '''Doc.'''\n    ...\n\n\ndef second(b):\n    return b + 1\n"
 BODY = "return b + 1"
-SLOW = {"steps": 40}
 
 
 def at(buffer: Buffer, text: str) -> int:
@@ -35,9 +36,8 @@ def fill_command(arguments: list[object] | None) -> types.Command:
     return types.Command("", "midfill.fill", arguments=arguments)
 
 
-async def wait_for_step(editor: Editor) -> None:
-    while not any("step" in value.get("message", "") for value in editor.seen.progress):
-        await asyncio.sleep(0.01)
+async def wait_for_step(editor: Editor, step: int = 0) -> None:
+    await editor.wait_for(lambda: any(f"step {step}/" in value.get("message", "") for value in editor.seen.progress))
 
 
 async def test_capabilities(editor: Editor) -> None:
@@ -100,10 +100,16 @@ async def test_several_ranges_are_filled_jointly(editor: Editor) -> None:
     assert buffer.text.source == f"first = {FILL}\nsecond = {FILL}\n"
 
 
-async def test_progress_begins_rises_and_ends(editor: Editor) -> None:
+async def test_progress_begins_rises_and_ends(editor: Editor, gate: Gate) -> None:
     buffer = editor.open(SOURCE)
-    await reconfigure(editor, steps=8)
-    await editor.run(await body_command(editor, buffer), token="mine")
+    await reconfigure(editor, steps=8, model=gate.model)
+    fill = asyncio.ensure_future(editor.run(await body_command(editor, buffer), token="mine"))
+    await wait_for_step(editor)
+    await asyncio.sleep(MIN_INTERVAL_S)
+    gate.let(1)
+    await wait_for_step(editor, 1)
+    gate.open()
+    await fill
     begin, *reports, end = editor.seen.progress
     assert (begin["kind"], begin["title"], begin["cancellable"]) == ("begin", "Midfill: fill function body", True)
     assert (end["kind"], end["message"]) == ("end", "done")
@@ -114,9 +120,9 @@ async def test_progress_begins_rises_and_ends(editor: Editor) -> None:
 
 
 @pytest.mark.parametrize("how", ["request", "progress"])
-async def test_cancel_stops_the_fill_and_the_next_one_works(editor: Editor, how: str) -> None:
+async def test_cancel_stops_the_fill_and_the_next_one_works(editor: Editor, gate: Gate, how: str) -> None:
     buffer = editor.open(SOURCE)
-    await reconfigure(editor, steps=200)
+    await reconfigure(editor, model=gate.model)
     fill = asyncio.ensure_future(editor.run(await body_command(editor, buffer), token="mine", msg_id="fill"))
     await wait_for_step(editor)
     if how == "request":
@@ -124,7 +130,7 @@ async def test_cancel_stops_the_fill_and_the_next_one_works(editor: Editor, how:
     else:
         editor.client.window_work_done_progress_cancel(types.WorkDoneProgressCancelParams("mine"))
     with pytest.raises(JsonRpcException) as error:
-        await asyncio.wait_for(fill, 2)
+        await fill
     assert error.value.code == types.LSPErrorCodes.RequestCancelled
     await reconfigure(editor, steps=2)
     assert not editor.seen.edits and editor.seen.progress[-1]["message"] == "cancelled"
@@ -134,42 +140,46 @@ async def test_cancel_stops_the_fill_and_the_next_one_works(editor: Editor, how:
 
 async def test_a_cancel_while_the_editor_applies(editor: Editor) -> None:
     buffer = editor.open(SOURCE)
-    editor.apply_delay_s = 0.3
-    fill = asyncio.ensure_future(editor.run(await body_command(editor, buffer), token="mine", msg_id="fill"))
-    await wait_for_step(editor)
-    await asyncio.sleep(0.2)
-    editor.client.cancel_request(types.CancelParams("fill"))
+
+    def cancel() -> None:
+        editor.before_apply.clear()
+        editor.client.cancel_request(types.CancelParams("fill"))
+
+    editor.before_apply.append(cancel)
     with pytest.raises(JsonRpcException) as error:
-        await asyncio.wait_for(fill, 2)
+        await editor.run(await body_command(editor, buffer), token="mine", msg_id="fill")
     assert error.value.code == types.LSPErrorCodes.RequestCancelled
-    await asyncio.sleep(0.3)
     await editor.run(await body_command(editor, buffer, "Doc."))
     assert buffer.text.source == SOURCE.replace(BODY, FILL).replace("...", FILL)
 
 
-async def test_an_edit_elsewhere_moves_the_fill(editor: Editor) -> None:
+async def test_an_edit_elsewhere_moves_the_fill(editor: Editor, gate: Gate) -> None:
     buffer = editor.open(SOURCE)
-    await reconfigure(editor, steps=20)
+    await reconfigure(editor, model=gate.model)
     fill = asyncio.ensure_future(editor.run(await body_command(editor, buffer)))
-    await wait_for_step(editor)
+    await editor.wait_for(lambda: editor.seen.progress)
     editor.edit(buffer, 0, 3, "# 😀😀\r\n\n\n#")
     editor.edit(buffer, len(buffer.text.source), len(buffer.text.source), "# end")
     before = buffer.text.source
+    await editor.settle()
+    gate.open()
     result = await fill
     assert result["version"] == 3 and buffer.text.source == before.replace(BODY, FILL)
 
 
 @pytest.mark.parametrize("new", ["b", "", "x\n"])
-async def test_an_edit_inside_the_hole_wins(editor: Editor, new: str) -> None:
+async def test_an_edit_inside_the_hole_wins(editor: Editor, gate: Gate, new: str) -> None:
     buffer = editor.open(SOURCE)
-    await reconfigure(editor, **SLOW)
-    fill = asyncio.ensure_future(editor.run(await body_command(editor, buffer)))
+    await reconfigure(editor, model=gate.model)
+    fill = asyncio.ensure_future(editor.run(await body_command(editor, buffer), token="mine"))
     await wait_for_step(editor)
     place = at(buffer, BODY) + 6
     editor.edit(buffer, place, place + 1, new)
     before = buffer.text.source
+    await editor.settle()
+    gate.let(1)
     with pytest.raises(JsonRpcException) as error:
-        await asyncio.wait_for(fill, 2)
+        await fill
     assert error.value.code == types.LSPErrorCodes.ContentModified
     assert buffer.text.source == before and not editor.seen.edits
 
@@ -196,14 +206,16 @@ async def test_an_editor_that_refuses_for_no_reason_is_told(editor: Editor) -> N
         await editor.run(command)
 
 
-async def test_a_document_that_was_closed_is_not_edited(editor: Editor) -> None:
+async def test_a_document_that_was_closed_is_not_edited(editor: Editor, gate: Gate) -> None:
     buffer = editor.open(SOURCE)
-    await reconfigure(editor, steps=20)
-    fill = asyncio.ensure_future(editor.run(await body_command(editor, buffer)))
+    await reconfigure(editor, model=gate.model)
+    fill = asyncio.ensure_future(editor.run(await body_command(editor, buffer), token="mine"))
     await wait_for_step(editor)
     identifier = types.TextDocumentIdentifier(buffer.uri)
     editor.client.text_document_did_close(types.DidCloseTextDocumentParams(identifier))
     editor.open("something = 'else'\n" * 20)
+    await editor.settle()
+    gate.open()
     with pytest.raises(JsonRpcException, match="closed"):
         await fill
     assert not editor.seen.edits
@@ -239,6 +251,15 @@ async def test_a_dead_engine_is_one_sentence_and_the_next_fill_works(editor: Edi
     assert buffer.text.source == SOURCE.replace(BODY, FILL)
 
 
+@pytest.mark.parametrize("model, message", [("dies", "failed"), ("breaks", "failed"), (None, "done")])
+async def test_progress_says_how_the_fill_ended(editor: Editor, model: str | None, message: str) -> None:
+    buffer = editor.open(SOURCE)
+    await reconfigure(editor, model=model)
+    with suppress(JsonRpcException):
+        await editor.run(await body_command(editor, buffer), token="mine")
+    assert editor.seen.progress[-1]["message"] == message
+
+
 async def test_bad_settings_are_named_and_the_defaults_used(start: Start) -> None:
     editor = await start(options={"steps": "many", "device": "tpu", "colour": 1, "model": None, "seed": True})
     buffer = editor.open(SOURCE)
@@ -253,10 +274,10 @@ async def test_bad_settings_are_named_and_the_defaults_used(start: Start) -> Non
 
 async def test_settings_are_asked_for(start: Start) -> None:
     editor = await start(options={"model": "breaks"})
-    editor.configuration = {"model": "dies"}
+    editor.configuration = {"model": "dies", "exclude": ["left_out.py"]}
     editor.client.workspace_did_change_configuration(types.DidChangeConfigurationParams(None))
     buffer = editor.open(SOURCE)
-    await asyncio.sleep(0.2)
+    await editor.wait_for_exclusion("file:///left_out.py")
     with pytest.raises(JsonRpcException, match="engine ended"):
         await editor.run(await body_command(editor, buffer))
 
@@ -350,7 +371,7 @@ async def test_it_ends_when_its_client_dies() -> None:
     assert editor.client._server.returncode is None
     client.kill()
     await client.wait()
-    assert await asyncio.wait_for(editor.client._server.wait(), 10) == 1
+    assert await asyncio.wait_for(editor.client._server.wait(), TIMEOUT_S) == 1
     await editor.kill()
 
 

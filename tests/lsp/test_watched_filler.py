@@ -1,0 +1,88 @@
+"""What is remembered of an engine's failures, and what a fill that nobody asked for then does."""
+
+import asyncio
+import threading
+from collections.abc import Generator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from midfill_engine.wire import Stats
+from midfill_infill.document import Document
+from midfill_infill.errors import MidfillError
+from midfill_infill.fill import Candidate, Filled, Options, Preview
+from midfill_infill.spans import Hole
+from midfill_infill.splice import splice
+from midfill_lsp.engine import Say, WatchedFiller
+from midfill_lsp.ghost import GhostText, Suggestion
+from midfill_lsp.settings import Settings
+from midfill_lsp.text import SyncedDocument, Text
+from midfill_lsp.views import View
+
+TIMEOUT_S = 60
+SETTINGS = Settings(debounce_ms=0)
+
+
+class Engine:
+    """Fails when it is told to, or works."""
+
+    def __init__(self, *, works: bool = False) -> None:
+        self.works = works
+        self.num_starts = 0
+        self.is_started, self.may_fail = threading.Event(), threading.Event()
+
+    def fill(
+        self, document: Document, holes: Sequence[Hole], options: Options, settings: Settings, say: Say
+    ) -> Generator[Preview | Filled, None, None]:
+        self.num_starts += 1
+        self.is_started.set()
+        if not self.works:
+            assert self.may_fail.wait(TIMEOUT_S)
+            raise MidfillError("engine_failed", "the engine does not start")
+        patch = splice(document, holes, ["pass"]).patch
+        yield Filled(Candidate(patch, (), 0), (), Stats(steps=1, forwards=1, tokens=1, ms=1.0), "model")
+
+
+async def suggest(ghost: GhostText, watched: WatchedFiller, *, invoked: bool = False) -> tuple[Suggestion, ...]:
+    text = Text("def f():\n    \n")
+    view, document = View("untitled:1", "python", text), SyncedDocument("untitled:1", text, 1, "python")
+    document.text = text
+    filler = watched.fill if invoked else watched.fill_unasked
+    return await ghost.suggest(view, 13, SETTINGS, filler, tuple, invoked=invoked, document=document)
+
+
+async def test_a_failure_that_nobody_waits_for_lets_the_engine_rest() -> None:
+    engine, is_told = Engine(), threading.Event()
+    with ThreadPoolExecutor(8) as executor:
+        watched, ghost = WatchedFiller(engine.fill, is_told.set), GhostText(executor)
+        for number in range(5):  # a key each, and the client cancels the one before
+            asked = asyncio.ensure_future(suggest(ghost, watched))
+            if not number:
+                await asyncio.to_thread(engine.is_started.wait, TIMEOUT_S)
+            await asyncio.sleep(0)
+            asked.cancel()
+        last = asyncio.ensure_future(suggest(ghost, watched))
+        engine.may_fail.set()
+        assert await last == () and await asyncio.to_thread(is_told.wait, TIMEOUT_S)
+        assert engine.num_starts == 1 and watched.is_resting
+        assert watched.error and watched.error.code == "engine_failed"
+        assert await suggest(ghost, watched) == () and engine.num_starts == 1
+        with pytest.raises(MidfillError):
+            await suggest(ghost, watched, invoked=True)
+        engine.works = True
+        assert [found.text for found in await suggest(ghost, watched, invoked=True)] == ["pass"]
+        assert watched.error is None and not watched.is_resting
+
+
+def test_only_a_fill_takes_an_error_back() -> None:
+    engine, told = Engine(), []
+    engine.may_fail.set()
+    watched = WatchedFiller(engine.fill, lambda: told.append(watched.error))
+    document = Document.from_text("x = 1\n", "python")
+    asked = document, [Hole(4, 5)], Options(), SETTINGS, print
+    with pytest.raises(MidfillError):
+        list(watched.fill(*asked))
+    assert list(watched.fill_unasked(*asked)) == [] and watched.error and engine.num_starts == 1
+    engine.works = True
+    assert list(watched.fill(*asked)) and list(watched.fill_unasked(*asked))
+    assert [error and error.code for error in told] == ["engine_failed", None]
