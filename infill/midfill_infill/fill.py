@@ -146,8 +146,7 @@ def fill(
     budget_chars = _budget_chars(client, options.model)
     segments = _put_before(build_segments(document, holes, budget_chars), options.related, budget_chars)
     response = yield from _run(client, _request(segments, document, options), document, segments.holes, repair=False)
-    rows = [_row(document, segments.holes, answer) for answer in (response.holes, *response.alternatives)]
-    rows.sort(key=_rank)
+    rows = sorted(_rows(document, segments.holes, (response.holes, *response.alternatives)), key=_rank)
     stats = response.stats
     if options.repair and rows[0].candidate.new_errors:
         try:
@@ -168,7 +167,7 @@ def _repair(
     request = _request(draft, document, replace(options, n=REPAIR_ROWS))
     repaired = yield from _run(client, request, document, segments.holes, repair=True)
     answers = [_recall(draft, row, answer) for answer in (repaired.holes, *repaired.alternatives)]
-    return min([row, *(_row(document, segments.holes, answer) for answer in answers)], key=_rank), repaired.stats
+    return min([row, *_rows(document, segments.holes, answers)], key=_rank), repaired.stats
 
 
 def finish(document: Document, holes: Sequence[Hole], preview: Preview) -> Filled:
@@ -273,6 +272,20 @@ def _preview(event: wire.StepEvent, repair: bool) -> Preview:
         for state in event.holes
     )
     return Preview(event.step, event.num_steps, holes, repair)
+
+
+def _rows(document: Document, holes: tuple[Hole, ...], answers: Sequence[Sequence[wire.FilledHole]]) -> Sequence[_Row]:
+    """Those of the answers that can be put in. Raises MidfillError where none can."""
+    rows: list[_Row] = []
+    failures: list[MidfillError] = []
+    for answer in answers:
+        try:
+            rows.append(_row(document, holes, answer))
+        except MidfillError as failure:
+            failures.append(failure)
+    if not rows:
+        raise failures[0]
+    return rows
 
 
 def _row(document: Document, holes: tuple[Hole, ...], answer: Sequence[wire.FilledHole]) -> _Row:

@@ -11,6 +11,7 @@ from midfill_infill.broken import find_own
 from midfill_infill.document import Document
 from midfill_infill.drafts import Draft
 from midfill_infill.encoding import encode
+from midfill_infill.errors import MidfillError
 from midfill_infill.holes import sort_holes
 from midfill_infill.languages import Language
 from midfill_infill.lines import count_columns, mixes_indents
@@ -64,11 +65,13 @@ def splice(document: Document, holes: Sequence[Hole], fills: Sequence[str]) -> S
 
     Errors are counted against the document with harmless statements in its holes, so what is broken elsewhere does
     not matter. An empty fill leaves a body as it is. Raises MidfillError `file_encoding` for characters that the
-    document's encoding lacks and `overlapping_holes`.
+    document's encoding lacks, `engine_error` for a fill without its hole's anchors, and `overlapping_holes`.
     """
     ordered = sort_holes(document, list(holes))
     fill_of = dict(zip(((hole.start_byte, hole.end_byte) for hole in holes), fills, strict=True))
     cleaned = [drafts.clean(fill_of[hole.start_byte, hole.end_byte], _anchor_texts(document, hole)) for hole in ordered]
+    for hole, (draft, _) in zip(ordered, cleaned, strict=True):
+        _check_anchors(document, hole, draft)
     trimmed = [_trim(document, hole, draft) for hole, (draft, _) in zip(ordered, cleaned, strict=True)]
     errors = 0
     ranges: list[tuple[tuple[int, int], ...]] = [()] * len(ordered)
@@ -105,6 +108,21 @@ def _edit(document: Document, hole: Hole, text: str) -> Edit:
 def _anchor_texts(document: Document, hole: Hole) -> list[str]:
     texts = [document.decode(anchor.start_byte, anchor.end_byte) for anchor in hole.anchors]
     return [text.replace("\r\n", "\n").replace("\r", "\n") for text in texts]
+
+
+def _firm_anchors(document: Document, hole: Hole) -> list[str]:
+    """The anchors without what trimming may take: white space at the first's start and the last's end."""
+    texts = [text for text in _anchor_texts(document, hole) if text.strip()]
+    texts[:1] = [text.lstrip(_WHITE) for text in texts[:1]]
+    texts[-1:] = [text.rstrip(_WHITE) for text in texts[-1:]]
+    return texts
+
+
+def _check_anchors(document: Document, hole: Hole, draft: Draft) -> None:
+    """An engine's mistake must not change what its user wanted to keep."""
+    if drafts.find_anchors(draft.text, _firm_anchors(document, hole)) is None:
+        next_step = "fill again, or leave the kept text out of the hole"
+        raise MidfillError("engine_error", "the fill changes text that was to be kept", next_step=next_step)
 
 
 def _behind(document: Document, hole: Hole) -> str:
@@ -166,7 +184,7 @@ def settle(trials: Trials, document: Document, trimmed: list[Draft]) -> list[Dra
 
 def _candidates(trials: Trials, document: Document, hole: Hole, draft: Draft, index: int) -> Iterator[Draft]:
     """Ways to put a draft in, the one to prefer among equals first; anchors are in all of them."""
-    anchors = _anchor_texts(document, hole)
+    anchors = _firm_anchors(document, hole)
     frozen = trials.frozen_lines(draft, index)
     behind = _behind(document, hole)
     seen: set[str] = set()
@@ -180,8 +198,6 @@ def _candidates(trials: Trials, document: Document, hole: Hole, draft: Draft, in
         if candidate.text not in seen and drafts.find_anchors(candidate.text, anchors) is not None:
             seen.add(candidate.text)
             yield candidate
-    if not seen:
-        yield draft
 
 
 def _foreign_step(trials: Trials, document: Document, hole: Hole, draft: Draft, index: int) -> int | None:

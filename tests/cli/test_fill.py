@@ -1,6 +1,7 @@
 """The core generator against a scripted engine: previews, the repair round, ranking, tokens."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from midfill_infill.client import EngineClient
 from midfill_infill.document import Document
 from midfill_infill.errors import MidfillError
 from midfill_infill.fill import Filled, Options, Preview, fill
+from midfill_infill.spans import Anchor
 
 Start = Callable[[Plan], EngineClient]
 SOURCE = b'def add(a, b):\r\n    """Sum."""\r\n    ...\r\n\r\nx = 1'
@@ -93,6 +95,18 @@ def test_first_fill_outlives_a_repair_that_fails(engine_client: Start, reason: s
     ]
     assert filled.new_errors > 0
     assert filled.stats.steps == 3
+
+
+def test_alternatives_that_lose_an_anchor_are_left_out(engine_client: Start) -> None:
+    doc = Document(b"def f(n):\n    total = 0\n    return n\n", "python")
+    hole = replace(holes.body_named(doc, "f"), anchors=(Anchor(14, 23),))
+    rows = [["total = 1\n    return n"], ["total = 0\n    return total"]]
+    *_, filled = fill(doc, [hole], Options(n=2), engine_client(Plan(rows=rows)))
+    assert isinstance(filled, Filled)
+    assert (filled.fills[0].text, filled.alternatives) == (rows[1][0], ())
+    with pytest.raises(MidfillError) as error:
+        list(fill(doc, [hole], Options(), engine_client(Plan(rows=rows[:1]))))
+    assert error.value.code == "engine_error"
 
 
 def test_cancelled_repair_is_cancelled(engine_client: Start) -> None:

@@ -248,6 +248,32 @@ def test_anchors_survive() -> None:
     assert text == "for row in rows: \u202e\n        g(row)\n    return 1"
 
 
+@pytest.mark.parametrize("language", ["python", None])
+@pytest.mark.parametrize("fill", ["", "total = 1\n    return n", "return n\n    total = 0"])
+def test_a_fill_without_the_anchors_is_refused(language: str | None, fill: str) -> None:
+    source = "def f():\n    total = 0\n    return n\n"
+    document = Document(source.encode(), language)
+    kept = [Anchor(source.index(text), source.index(text) + len(text)) for text in ("total = 0\n", "return n")]
+    hole = Hole(source.index("total"), len(source) - 1, tuple(kept), "range", indent="    ")
+    assert splice(document, [hole], ["total = 0\n    g()\n    return n"]).texts == ("total = 0\n    g()\n    return n",)
+    with pytest.raises(MidfillError, match="kept") as caught:
+        splice(document, [hole], [fill])
+    assert caught.value.code == "engine_error"
+
+
+def test_white_space_at_the_ends_of_anchors_may_be_trimmed() -> None:
+    source = "def f():\n    \tx\n\n    y = 2\n"
+    document = Document(source.encode(), "python")
+    hole = Hole(13, len(source) - 1, (Anchor(13, 16), Anchor(16, len(source) - 1)), "range", indent="    ")
+    assert splice(document, [hole], ["\tx\n\n    y = 2"]).texts == ("x\n\n    y = 2",)
+
+
+def test_a_byte_that_is_no_text_is_not_kept_as_another() -> None:
+    document = Document(b"a = '\xff'\n")
+    with pytest.raises(MidfillError, match="kept"):
+        splice(document, [Hole(0, 7, (Anchor(0, 7),))], ["a = '\ufffd'"])
+
+
 def test_without_a_language_text_goes_in_as_it_is() -> None:
     document = Document(b"a = (\n", None)
     spliced = splice(document, [hole_at_lines(document, (1, 5), (1, 6))], ["[[["])
