@@ -150,26 +150,41 @@ def test_a_commit_is_synced_with_the_folder_of_the_journal(tmp_path: Path) -> No
 
 
 def test_random_kills(quick_path: Path, driver: Job) -> None:
-    kill_at_random(quick_path, driver, num_kills=12, num_files=20, group=8, seed=7)
+    """At random calls, not times: so every one is a kill, and the same ones are half-way."""
+    num_calls = driver(fresh(quick_path / "counted", 20, holes=1), "apply", group=8, at=10**6)["calls"]
+    chance = random.Random(7)
+
+    def moment() -> dict[str, Any]:
+        return {"at": chance.randint(1, num_calls), "after": chance.random() < 0.5}
+
+    tree = fresh(quick_path / "repo", 20, holes=1)
+    assert kill_at_random(tree, driver, moment, num_kills=12, group=8, seed=7) >= 4
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(0)
 def test_two_thousand_random_kills(quick_path: Path, driver: Job) -> None:
-    kill_at_random(quick_path, driver, num_kills=2000, num_files=20, group=8, seed=11)
-
-
-def kill_at_random(folder: Path, driver: Job, *, num_kills: int, num_files: int, group: int, seed: int) -> None:
-    """Kills `apply` at a random moment, then resumes, or undoes, and looks at every byte."""
-    chance = random.Random(seed)
-    tree = fresh(folder / "repo", num_files, holes=1)
-    driver(tree, "apply", group=group)
+    tree = fresh(quick_path / "repo", 20, holes=1)
+    driver(tree, "apply", group=8)
     assert tree.contents() == tree.after
-    durations = [_undo_and_apply(tree, driver, group) for _ in range(3)]
+    durations = [_undo_and_apply(tree, driver, 8) for _ in range(3)]
+    chance = random.Random(11)
+
+    def moment() -> dict[str, Any]:
+        return {"kill_after_s": chance.uniform(0, min(durations))}
+
+    assert kill_at_random(tree, driver, moment, num_kills=2000, group=8, seed=11) > 100
+
+
+def kill_at_random(
+    tree: Tree, driver: Job, moment: Callable[[], dict[str, Any]], *, num_kills: int, group: int, seed: int
+) -> int:
+    """Kills `apply` at a moment, then resumes, or undoes, and looks at every byte. Returns how many were half-way."""
+    chance = random.Random(seed)
     halfway = killed = 0
     while killed < num_kills:
         _undo(tree, driver, group)
-        answer = driver(tree, "apply", group=group, kill_after_s=chance.uniform(0, min(durations)))
+        answer = driver(tree, "apply", group=group, **moment())
         killed += answer["killed"]
         assert_whole(tree)
         states = {data == tree.after[name] for name, data in tree.contents().items() if name in tree.before}
@@ -179,6 +194,7 @@ def kill_at_random(folder: Path, driver: Job, *, num_kills: int, num_files: int,
             assert tree.contents() == tree.after
         if answer["killed"] and killed % 100 == 0:
             print(f"{killed} kills, {halfway} of them with some files written: 0 torn, 0 lost, 0 stray", flush=True)
+    return halfway
 
 
 def _undo(tree: Tree, driver: Job, group: int) -> None:

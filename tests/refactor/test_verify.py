@@ -2,13 +2,14 @@
 
 import os
 import random
+import resource
 import socket
 import sys
 import tempfile
+import threading
 import time
 import tracemalloc
 from collections.abc import Iterator, Sequence
-from getpass import getuser
 from math import log2
 from pathlib import Path
 
@@ -287,11 +288,24 @@ def test_git_can_be_asked_and_not_written(tmp_path: Path) -> None:
     assert (copy / "mine").exists() and not (root / "mine").exists()
 
 
-def test_the_limit_of_processes_counts_from_what_the_user_has_already(tmp_path: Path) -> None:
+def test_the_limit_of_processes_counts_from_what_the_user_has_already(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate = threading.Event()
+    others = [threading.Thread(target=gate.wait) for _ in range(9)]
+    for other in others:
+        other.start()
+    counted = sandbox._count_own_tasks()
+    gate.set()
+    for other in others:
+        other.join()
+    assert counted is not None and counted > len(others), "those of this process at least"
+    monkeypatch.setattr(sandbox, "_count_own_tasks", lambda: counted)
     code = "import resource; print(resource.getrlimit(resource.RLIMIT_NPROC)[0])"
     outcome = sandbox.run((sys.executable, "-c", code), tmp_path, sandbox.Limits(), sandboxed=False)
-    tasks = sum(len(list(path.iterdir())) for path in Path("/proc").glob("[0-9]*/task") if path.owner() == getuser())
-    assert int(outcome.output) > tasks
+    hard = resource.getrlimit(resource.RLIMIT_NPROC)[1]
+    most = counted + sandbox._MAX_NEW_PROCESSES
+    assert int(outcome.output) == (most if hard == resource.RLIM_INFINITY else min(most, hard))
 
 
 def test_journal_keeps_verdicts(tmp_path: Path) -> None:
