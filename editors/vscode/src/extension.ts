@@ -1,11 +1,11 @@
 // Commands, keys and the status bar. The server makes the fills and puts them in; view.ts draws.
 
 import * as vscode from "vscode";
-import { LanguageClient, type Middleware, type StaticFeature, TextEdit } from "vscode-languageclient/node";
+import { LanguageClient, type Middleware, State, type StaticFeature, TextEdit } from "vscode-languageclient/node";
 import { type Animation, findAnimation, openAnimation, stopAnimations, watchDocuments } from "./buffer.ts";
-import type { HoleFill, PreviewHole, Range } from "./layout.ts";
+import { type HoleFill, type PreviewHole, type Range, shift } from "./layout.ts";
 import { findCommand, offerInstall, runDoctor } from "./server.ts";
-import { showHoles, showPending, showPreview } from "./view.ts";
+import { showHoles, showPending, showPreview, toRange } from "./view.ts";
 
 interface FillResult { id?: number; version?: number; holes: HoleFill[]; newErrors: number }
 interface Status { kind: "Normal" | "Warning" | "Error" | "Inactive"; busy: boolean; message: string }
@@ -27,8 +27,15 @@ export async function activate(context: vscode.ExtensionContext): Promise<void> 
   showStatus({ kind: "Inactive", busy: false, message: "Midfill's server has not been started." });
   item.show();
   context.subscriptions.push(log, item, watchDocuments(), vscode.workspace.onDidChangeConfiguration(takeConfiguration),
-    vscode.workspace.onDidCloseTextDocument((document) => holes.delete(document.uri.toString())),
-    vscode.workspace.onDidChangeTextDocument((event) => void carryHoles(event)));
+    vscode.workspace.onDidCloseTextDocument((document) => {
+      holes.delete(document.uri.toString());
+      forget([document.uri.toString()]);
+    }),
+    vscode.window.onDidChangeActiveTextEditor((editor) => {
+      if (editor) showHoles(editor, holes.get(editor.document.uri.toString()) ?? []);
+      void setContexts();
+    }),
+    vscode.workspace.onDidChangeTextDocument(carryHoles));
   const commands: Record<string, () => unknown> = {
     fillBody: () => fillHere("body"),
     fillSelection: () => fillHere("selection"),
@@ -60,7 +67,7 @@ export async function deactivate(): Promise<void> {
 }
 
 async function start(context: vscode.ExtensionContext): Promise<void> {
-  await client?.dispose();
+  await client?.dispose().catch(() => {}); // one that did not start cannot be stopped either
   client = undefined;
   const command = findCommand();
   if (!command) return offerInstall();
@@ -83,6 +90,9 @@ async function start(context: vscode.ExtensionContext): Promise<void> {
     else if (fill && setting("preview") !== "off") showPreview(fill.uri, params.holes);
   });
   client.onNotification("midfill/didChangeStatus", showStatus);
+  client.onDidChangeState(({ newState }) => {
+    if (newState === State.Starting) forget([...pending.keys()]); // a server counts its fills from 1
+  });
   try {
     await client.start();
     showStatus({ kind: "Normal", busy: false, message: "Midfill is ready." });
@@ -131,30 +141,30 @@ function addHole(): void {
   const editor = vscode.window.activeTextEditor;
   if (!editor) return;
   const uri = editor.document.uri.toString();
-  const now = [...(holes.get(uri) ?? []), ...editor.selections.map((selection) => new vscode.Range(selection.start, selection.end))];
-  keepHoles(editor, now);
+  keepHoles(uri, [...(holes.get(uri) ?? []), ...editor.selections.map((selection) => new vscode.Range(selection.start, selection.end))]);
 }
 
 async function fillHoles(): Promise<void> {
   const editor = vscode.window.activeTextEditor;
   const waiting = editor && holes.get(editor.document.uri.toString());
   if (!waiting?.length) return void vscode.window.showInformationMessage("Midfill: add holes first.");
-  keepHoles(editor!, []);
+  keepHoles(editor!.document.uri.toString(), []);
   await fill({ uri: editor!.document.uri.toString(), what: "selection", version: editor!.document.version, ranges: waiting.map(toJson) });
 }
 
-function keepHoles(editor: vscode.TextEditor, now: vscode.Range[]): void {
-  holes.set(editor.document.uri.toString(), now);
-  showHoles(editor, now);
-  void vscode.commands.executeCommand("setContext", "midfill.holes", now.length > 0);
+function keepHoles(uri: string, now: vscode.Range[]): void {
+  holes.set(uri, now);
+  vscode.window.visibleTextEditors.filter((editor) => editor.document.uri.toString() === uri).forEach((editor) => showHoles(editor, now));
+  void setContexts();
 }
 
 /** Holes that wait move with the text; one that an edit touches is let go. */
 function carryHoles(event: vscode.TextDocumentChangeEvent): void {
-  const waiting = holes.get(event.document.uri.toString());
-  const editor = vscode.window.visibleTextEditors.find((other) => other.document === event.document);
-  if (!waiting?.length || !editor) return;
-  keepHoles(editor, waiting.filter((hole) => event.contentChanges.every((change) => change.range.start.isAfter(hole.end))));
+  const uri = event.document.uri.toString();
+  const waiting = holes.get(uri);
+  if (!waiting?.length) return;
+  const carry = (hole: vscode.Range) => event.contentChanges.reduce<Range | undefined>((range, change) => range && shift(range, change), toJson(hole));
+  keepHoles(uri, waiting.flatMap((hole) => carry(hole) ?? []).map(toRange));
 }
 
 async function fill(params: Arguments): Promise<void> {
@@ -164,9 +174,10 @@ async function fill(params: Arguments): Promise<void> {
 
 /** Runs one of the server's commands on a pending fill, by default the one of the active editor. */
 async function run(name: string, argument: Arguments = {}): Promise<void> {
-  const uri = vscode.window.activeTextEditor?.document.uri.toString() ?? "";
-  const id = argument.id ?? (name === "finish" ? undefined : pending.get(uri));
   if (name === "finish") return void client?.sendRequest("workspace/executeCommand", { command: "midfill.finish", arguments: [] });
+  const id = argument.id ?? pending.get(activeUri());
+  if (id === undefined) return void vscode.window.showInformationMessage("Midfill: nothing is pending here.");
+  const uri = [...pending].find(([, other]) => other === id)?.[0] ?? activeUri();
   await ask("workspace/executeCommand", uri, (previewToken) => ({
     command: `midfill.${name}`, arguments: [{ ...argument, id, ...(name === "reroll" ? { previewToken } : {}) }],
   }));
@@ -174,8 +185,7 @@ async function run(name: string, argument: Arguments = {}): Promise<void> {
 
 /** Stops what runs in the active editor; the server answers within a step. Says whether there was anything. */
 function cancelRunning(): boolean {
-  const uri = vscode.window.activeTextEditor?.document.uri.toString();
-  const found = [...running.values()].filter((fill) => fill.uri === uri);
+  const found = [...running.values()].filter((fill) => fill.uri === activeUri());
   found.forEach((fill) => fill.cancel.cancel());
   return found.length > 0;
 }
@@ -187,19 +197,20 @@ async function ask(method: string, uri: string, make: (token: number) => Argumen
   await findAnimation(uri)?.stop();
   const animation = isAnimated ? openAnimation(uri, tellText) : undefined;
   running.set(token, { uri, cancel, animation });
-  await setContexts(uri);
+  await setContexts();
   try {
     const result = await client.sendRequest<FillResult>(method, make(token), cancel.token);
     takeResult(uri, result);
   } catch (error) {
-    const code = (error as { code?: number }).code;
+    const { code, data } = error as { code?: number; data?: { pending?: boolean } };
+    if (data?.pending === false) forget([uri]);
     log.warn(String(error));
     if (code !== -32800) void vscode.window.showErrorMessage(error instanceof Error ? error.message : String(error));
   } finally {
     running.delete(token);
     await animation?.stop();
     showPreview(uri, []);
-    await setContexts(uri);
+    await setContexts();
   }
 }
 
@@ -209,14 +220,29 @@ function takeResult(uri: string, result: FillResult): void {
     showPending(uri, result.holes, setting("confidence") !== "off");
     if (result.newErrors) void vscode.window.setStatusBarMessage(`Midfill: ${result.newErrors} new syntax error(s)`, 5000);
   } else {
-    pending.delete(uri);
-    showPending(uri, [], false);
+    forget([uri]);
   }
 }
 
-async function setContexts(uri: string): Promise<void> {
-  await vscode.commands.executeCommand("setContext", "midfill.running", running.size > 0);
-  await vscode.commands.executeCommand("setContext", "midfill.pending", pending.has(uri));
+/** No fill is pending in these documents any more. */
+function forget(uris: string[]): void {
+  for (const uri of uris) {
+    pending.delete(uri);
+    showPending(uri, [], false);
+  }
+  void setContexts();
+}
+
+function activeUri(): string {
+  return vscode.window.activeTextEditor?.document.uri.toString() ?? "";
+}
+
+/** What the keys go by: what there is in the active editor. */
+async function setContexts(): Promise<void> {
+  const uri = activeUri();
+  const isRunning = [...running.values()].some((fill) => fill.uri === uri);
+  const contexts = { running: isRunning, pending: pending.has(uri), holes: Boolean(holes.get(uri)?.length) };
+  for (const [name, value] of Object.entries(contexts)) await vscode.commands.executeCommand("setContext", `midfill.${name}`, value);
 }
 
 function showStatus(status: Status): void {

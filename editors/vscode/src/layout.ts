@@ -88,6 +88,19 @@ export function follow(regions: Region[], changes: readonly Change[]): Region[] 
   });
 }
 
+/** Where a range is after a change elsewhere; undefined where the change touches it. */
+export function shift(range: Range, change: { range: Range; text: string }): Range | undefined {
+  const isBefore = (one: Place, other: Place) => one.line < other.line || (one.line === other.line && one.character < other.character);
+  const { start, end } = change.range;
+  if (isBefore(range.end, start)) return range;
+  if (!isBefore(end, range.start)) return undefined;
+  const lines = change.text.split(/\r\n|\r|\n/);
+  const behind = lines[lines.length - 1].length + (lines.length === 1 ? start.character : 0) - end.character;
+  const move = ({ line, character }: Place): Place =>
+    ({ line: line + lines.length - 1 - (end.line - start.line), character: line === end.line ? character + behind : character });
+  return { start: move(range.start), end: move(range.end) };
+}
+
 /** What the regions hold once edits of `text` are made; undefined where one lies outside of them. */
 export function fillRegions(text: string, regions: Region[], edits: Edit[]): string[] | undefined {
   const spans = edits.map(({ range, newText }) => ({ from: offsetIn(text, range.start), to: offsetIn(text, range.end), newText }));

@@ -2,10 +2,12 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { findAnimation, openAnimation, watchDocuments } from "../src/buffer.ts";
-import { FakeDocument, FakeEditor, hide, window, workspace } from "./fake-vscode.ts";
+import { FakeDocument, FakeEditor, hide, makeChance, seedDelays, window, workspace } from "./fake-vscode.ts";
 
 const RUNS = Number(process.env.RUNS ?? 300);
-const pick = (count: number) => Math.floor(Math.random() * count);
+const SEED = Number(process.env.SEED ?? 1);
+let chance = makeChance(SEED);
+const pick = (count: number) => Math.floor(chance() * count);
 const sleep = (ms: number) => new Promise((done) => setTimeout(done, ms));
 const MARK = /[\ue000-\uf8ff]/g; // one character each, of nobody else
 const place = (line: number, character: number) => ({ line, character });
@@ -75,7 +77,11 @@ async function run(eol: string, number: number): Promise<string> {
 test(`${RUNS} random fills in the buffer`, { timeout: 3_000_000 }, async () => {
   const ends: Record<string, number> = {};
   for (let number = 0; number < RUNS; number++) {
-    const end = await run(number % 2 ? "\r\n" : "\n", number);
+    chance = makeChance(SEED + number);
+    seedDelays(SEED + number);
+    const end = await run(number % 2 ? "\r\n" : "\n", number).catch((error) => {
+      throw new Error(`run ${number} of SEED=${SEED}`, { cause: error });
+    });
     ends[end] = (ends[end] ?? 0) + 1;
   }
   console.log(JSON.stringify(ends));

@@ -1,4 +1,4 @@
-// As much of VS Code as buffer.ts needs: a window that has the text, and an extension that hears of changes later.
+// As much of VS Code as the extension needs: a window that has the text, and an extension that hears of changes later.
 
 export class Position { constructor(readonly line: number, readonly character: number) {} }
 export class Range {
@@ -14,14 +14,47 @@ export class ThemeColor {}
 export const EndOfLine = { LF: 1, CRLF: 2 };
 export const DecorationRangeBehavior = { OpenOpen: 0 };
 export const Disposable = { from: () => undefined };
+export const StatusBarAlignment = { Right: 2 };
+export class CancellationTokenSource { readonly token = {}; cancel(): void {} }
 
-interface Change { rangeOffset: number; rangeLength: number; text: string }
+/** Numbers from 0 to 1, the same for the same seed. */
+export function makeChance(seed: number): () => number {
+  let state = seed;
+  return () => {
+    state = (state + 0x6d2b79f5) | 0;
+    let mixed = Math.imul(state ^ (state >>> 15), state | 1);
+    mixed ^= mixed + Math.imul(mixed ^ (mixed >>> 7), mixed | 61);
+    return ((mixed ^ (mixed >>> 14)) >>> 0) / 2 ** 32;
+  };
+}
+
+let delays = makeChance(1);
+export const seedDelays = (seed: number) => { delays = makeChance(seed); };
+
+interface Change { rangeOffset: number; rangeLength: number; text: string; range?: Range }
 type Listener = (event: { document: FakeDocument; contentChanges: Change[]; waitUntil: (done: Promise<unknown>) => void }) => void;
 const listeners: Listener[] = [];
 const saving: Listener[] = [];
 let hiding = () => {};
+let activating = (_: FakeEditor | undefined) => {};
+let closing = (_: FakeDocument) => {};
+/** What the user was told, which keys are on, and the commands they have. */
+export const told: string[] = [];
+export const contexts: Record<string, unknown> = {};
+export const registered: Record<string, () => unknown> = {};
+export const commands = {
+  registerCommand: (name: string, run: () => unknown) => { registered[name] = run; },
+  executeCommand: async (_: string, name: string, value: unknown) => { contexts[name] = value; },
+};
 export const window = {
   visibleTextEditors: [] as FakeEditor[],
+  activeTextEditor: undefined as FakeEditor | undefined,
+  createOutputChannel: () => ({ info: () => {}, warn: () => {}, show: () => {} }),
+  createStatusBarItem: () => ({ show: () => {} }),
+  setStatusBarMessage: () => {},
+  showErrorMessage: (message: string) => void told.push(message),
+  showInformationMessage: (message: string) => void told.push(message),
+  onDidChangeActiveTextEditor: (listener: typeof activating) => { activating = listener; },
   createTextEditorDecorationType: () => ({}),
   showWarningMessage: (message: string) => { throw new Error(message); },
   onDidChangeVisibleTextEditors: (listener: () => void) => { hiding = listener; },
@@ -30,13 +63,15 @@ let shown: FakeDocument;
 export const workspace = {
   onDidChangeTextDocument: (listener: Listener) => void listeners.push(listener),
   onWillSaveTextDocument: (listener: Listener) => void saving.push(listener),
-  onDidCloseTextDocument: () => undefined,
+  onDidCloseTextDocument: (listener: typeof closing) => { closing = listener; },
+  onDidChangeConfiguration: () => undefined,
+  getConfiguration: () => ({ get: (key: string) => (key === "serverCommand" ? ["server"] : undefined) }),
   applyEdit: (edit: WorkspaceEdit) => shown.take(edit.edits, { undoStopBefore: true, undoStopAfter: true }),
 };
 
 /** `text` is what the user sees; the extension knows `heard`. All that the window says comes in order, and late. */
 export class FakeDocument {
-  readonly uri = { scheme: "file", toString: () => "file:///a.py" };
+  readonly uri = { scheme: "file", toString: () => this.name };
   readonly eol: number;
   readonly isDirty = false;
   readonly isClosed = false;
@@ -47,7 +82,7 @@ export class FakeDocument {
   private channel: Promise<unknown> = Promise.resolve();
   private isOpen = false;
 
-  constructor(public text: string) {
+  constructor(public text: string, private readonly name = "file:///a.py") {
     this.heard = text;
     this.eol = text.includes("\r\n") ? EndOfLine.CRLF : EndOfLine.LF;
     shown = this;
@@ -117,6 +152,7 @@ export class FakeDocument {
 }
 
 export class FakeEditor {
+  selections: Range[] = [];
   constructor(readonly document: FakeDocument) {}
   setDecorations(): void {}
   edit(fill: (builder: { replace: (range: Range, text: string) => void }) => void, stops: { undoStopBefore: boolean; undoStopAfter: boolean }): Promise<boolean> {
@@ -131,6 +167,23 @@ export function hide(): void {
   hiding();
 }
 
+/** The user goes to an editor; the others are hidden. */
+export function goTo(editor: FakeEditor): void {
+  window.visibleTextEditors = [editor];
+  window.activeTextEditor = editor;
+  activating(editor);
+}
+
+export function close(document: FakeDocument): void {
+  closing(document);
+}
+
+/** The extension hears of changes with these ranges. */
+export function tellChanges(document: FakeDocument, changes: { range: Range; text: string }[]): void {
+  const contentChanges = changes.map((change) => ({ rangeOffset: 0, rangeLength: 0, ...change }));
+  listeners.forEach((listener) => listener({ document, contentChanges, waitUntil: () => {} }));
+}
+
 function later(): Promise<void> {
-  return new Promise((done) => setTimeout(done, Math.random() * 2));
+  return new Promise((done) => setTimeout(done, delays() * 2));
 }

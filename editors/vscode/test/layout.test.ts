@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import {
-  fillRegions, findGuesses, findWeak, follow, keepSpaces, layPreview, locate, offsetIn, type Region, rewrite, type Span,
+  fillRegions, findGuesses, findWeak, follow, keepSpaces, layPreview, locate, offsetIn, type Region, rewrite, shift, type Span,
 } from "../src/layout.ts";
 
 const range = (line: number, character: number, lastLine: number, lastCharacter: number) =>
@@ -45,6 +45,28 @@ test("regions follow edits elsewhere, every edit inside is seen", () => {
     }
   }
   assert.deepEqual(rewrite(regions, ["", "cc", "é"]).map(({ at, now }) => [at, now]), [[3, ""], [5, "cc"], [7, "é"]]);
+});
+
+test("a range moves with the text before it, one that is touched is let go", () => {
+  const before = "aa\nbb\r\ncc dd ee\nff";
+  const place = (text: string, offset: number) => {
+    const lines = text.slice(0, offset).split(/\r\n|\r|\n/);
+    return { line: lines.length - 1, character: lines[lines.length - 1].length };
+  };
+  const span = (text: string, from: number, to: number) => ({ start: place(text, from), end: place(text, to) });
+  const at = before.indexOf("dd");
+  const cuts = (offset: number) => before.slice(offset - 1, offset + 1) === "\r\n";
+  for (let from = 0; from <= before.length; from++) {
+    for (let to = from; to <= before.length; to++) {
+      if (cuts(from) || cuts(to)) continue;
+      for (const text of ["", "x", "x\r\ny", "\n\n"]) {
+        const after = before.slice(0, from) + text + before.slice(to);
+        const now = to < at ? at + text.length - (to - from) : at;
+        const wanted = from <= at + 2 && to >= at ? undefined : span(after, now, now + 2);
+        assert.deepEqual(shift(span(before, at, at + 2), { range: span(before, from, to), text }), wanted);
+      }
+    }
+  }
 });
 
 test("a fill's edits become what the regions hold", () => {

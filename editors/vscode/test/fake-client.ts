@@ -1,0 +1,32 @@
+// A language client without a server: it keeps what it is asked, and the test answers.
+
+export const State = { Stopped: 1, Running: 2, Starting: 3 };
+export class TextEdit { static is = () => true; }
+
+interface Request { method: string; params: Record<string, unknown>; answer: (result: unknown) => void; fail: (error: unknown) => void }
+
+export class LanguageClient {
+  static last: LanguageClient;
+  static startsAreRefused = false;
+  requests: Request[] = [];
+  private listen = (_: { newState: number }) => {};
+
+  constructor() { LanguageClient.last = this; }
+  registerFeature(): void {}
+  onNotification(): void {}
+  onDidChangeState(listener: (event: { newState: number }) => void): void { this.listen = listener; }
+  async stop(): Promise<void> {}
+
+  async start(): Promise<void> {
+    this.listen({ newState: State.Starting });
+    if (LanguageClient.startsAreRefused) throw new Error("ENOENT");
+  }
+
+  async dispose(): Promise<void> {
+    if (LanguageClient.startsAreRefused) throw new Error("Client is not running and can't be stopped.");
+  }
+
+  sendRequest(method: string, params: Record<string, unknown>): Promise<unknown> {
+    return new Promise((answer, fail) => this.requests.push({ method, params, answer, fail }));
+  }
+}
