@@ -21,13 +21,18 @@ from midfill_engine import wire
 
 @dataclass
 class Plan:
-    """`rows[i]` are the fills of alternative i, one a hole; `repaired` answer requests whose holes have a draft."""
+    """`rows[i]` are the fills of alternative i, one a hole; `repaired` answer requests whose holes have a draft.
+
+    An `endless` fill takes steps until its connection is closed; a model loads `load_until` there is such a file.
+    """
 
     rows: list[list[str]] = field(default_factory=lambda: [["return a + b"]])
     repaired: list[list[str]] = field(default_factory=list)
     num_steps: int = 3
     step_s: float = 0.0
+    endless: bool = False
     load_s: float = 0.0
+    load_until: str | None = None
     busy_times: int = 0
     repair_refused_as: str | None = None
     refused: bool = False
@@ -102,6 +107,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
             if step == plan.error_after_step:
                 return self.event("error", wire.ErrorBody(code=wire.ErrorCode.OUT_OF_MEMORY, message="no memory left"))
             time.sleep(plan.step_s)
+        while plan.endless:
+            self.event("step", wire.StepEvent(step=plan.num_steps, num_steps=plan.num_steps, holes=states))
+            time.sleep(0.01)
         best, *others = [list(map(filled, row, chain(holes, repeat(wire.HoleSpec())))) for row in rows[: request.n]]
         stats = wire.Stats(steps=plan.num_steps, forwards=plan.num_steps, tokens=4, ms=1.5)
         self.event("done", wire.InfillResponse(model="fake", holes=best, alternatives=others, stats=stats))
@@ -138,7 +146,7 @@ class FakeEngine(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
 
     def __init__(self, path: Path, plan: Plan) -> None:
         self.plan = plan
-        self.status = "loading" if plan.load_s else "ok"
+        self.status = "loading" if plan.load_s or plan.load_until else "ok"
         super().__init__(str(path), Handler)
 
     def handle_error(self, request: object, client_address: object) -> None:
@@ -146,6 +154,8 @@ class FakeEngine(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
 
     def load(self) -> None:
         time.sleep(self.plan.load_s)
+        while self.plan.load_until and not Path(self.plan.load_until).exists():
+            time.sleep(0.01)
         self.status = "ok"
 
 
@@ -175,6 +185,13 @@ def filled(text: str, spec: wire.HoleSpec) -> wire.FilledHole:
 
 def read_record(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def wait_for(path: Path, what: str) -> str:
+    """The text of a file as soon as it holds `what`. A test that waits in vain ends by its own time limit."""
+    while not path.exists() or what not in path.read_text():
+        time.sleep(0.01)
+    return path.read_text()
 
 
 def main() -> None:

@@ -6,12 +6,11 @@ import pty
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.cli.fake_engine import Plan
+from tests.cli.fake_engine import Plan, wait_for
 
 from midfill_infill.cli.report import FillReport
 
@@ -27,26 +26,16 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "t.py"
 
 
-def wait_for(path: Path, what: str) -> str:
-    deadline = time.monotonic() + 20
-    while not path.exists() or what not in path.read_text():
-        assert time.monotonic() < deadline, f"{path} never had {what}"
-        time.sleep(0.01)
-    return path.read_text()
-
-
 def test_kill_of_the_engine_is_told_and_the_next_fill_works(
     file: Path, midfill: Midfill, runtime: Path, set_plan: SetPlan, tmp_path: Path
 ) -> None:
     record = tmp_path / "record"
-    set_plan(num_steps=1000, step_s=0.05, record=str(record))
+    set_plan(endless=True, record=str(record))
     process = midfill("fill", "t.py:3", "--write")
     wait_for(record, "request")
     (engine,) = map(int, (runtime / "starts").read_text().split())
     os.kill(engine, signal.SIGKILL)
-    killed_s = time.monotonic()
-    out, err = process.communicate(timeout=10)
-    assert time.monotonic() - killed_s < 2
+    out, err = process.communicate()
     assert (process.returncode, out) == (4, b"")
     assert (
         err == b"midfill: the engine ended in the middle of the fill; run the command again: it starts a new engine.\n"
@@ -54,25 +43,25 @@ def test_kill_of_the_engine_is_told_and_the_next_fill_works(
     assert file.read_text() == EXAMPLE
     set_plan()
     again = midfill("fill", "t.py:3", "--write")
-    assert (again.communicate(timeout=20)[1], again.returncode) == (b"", 0)
+    assert (again.communicate()[1], again.returncode) == (b"", 0)
     assert file.read_text() == EXAMPLE.replace("...", "return a + b")
 
 
 def test_interrupt_stops_the_work(file: Path, midfill: Midfill, set_plan: SetPlan, tmp_path: Path) -> None:
     record = tmp_path / "record"
-    set_plan(num_steps=1000, step_s=0.05, record=str(record))
+    set_plan(endless=True, record=str(record))
     process = midfill("fill", "t.py:3")
     wait_for(record, "request")
     process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=10)
+    out, err = process.communicate()
     assert (process.returncode, out, err) == (130, b"", b"midfill: interrupted; nothing was written.\n")
-    wait_for(record, "closed")
+    wait_for(record, '{"closed": "step"}')
 
 
 def test_eight_commands_share_one_engine(midfill: Midfill, runtime: Path, set_plan: SetPlan) -> None:
     set_plan(load_s=0.5)
     processes = [midfill("models") for _ in range(8)]
-    results = {(process.communicate(timeout=60), process.returncode) for process in processes}
+    results = {(process.communicate(), process.returncode) for process in processes}
     ((out, err), code) = results.pop()
     assert not results and (code, err) == (0, b"") and out.startswith(b"fake  ")
     assert len((runtime / "starts").read_text().split()) == 1
@@ -84,7 +73,7 @@ def test_terminal_shows_steps_and_then_a_diff(file: Path, midfill: Midfill, set_
     process = midfill("fill", "t.py:3", stdout=theirs, stderr=theirs)
     os.close(theirs)
     shown = read_all(ours)
-    assert process.wait(timeout=10) == 0
+    assert process.wait() == 0
     assert process.stdout is None
     for words in ("starting the engine", "step 0 of 3", "step 3 of 3", "+    return a + b", "nothing written"):
         assert words in shown, shown
@@ -109,14 +98,14 @@ def test_reader_that_leaves_early_is_no_error(file: Path, midfill: Midfill) -> N
     process.stdout.close()
     assert b"Traceback" not in process.stderr.read()
     process.stderr.close()
-    process.wait(timeout=10)
+    assert process.wait() == 130
 
 
 def test_models_and_doctor(file: Path, midfill: Midfill, set_plan: SetPlan) -> None:
-    models = midfill("models").communicate(timeout=20)[0]
+    models = midfill("models").communicate()[0]
     assert models.startswith(b"fake  ")
     doctor = midfill("doctor")
-    out, _ = doctor.communicate(timeout=20)
+    out, _ = doctor.communicate()
     assert doctor.returncode == 0
     assert b"all is well" in out and b"fake on cpu" in out and b"(running)" in out
 
@@ -124,7 +113,7 @@ def test_models_and_doctor(file: Path, midfill: Midfill, set_plan: SetPlan) -> N
 def test_doctor_names_what_is_wrong(file: Path, midfill: Midfill, set_plan: SetPlan) -> None:
     set_plan(exit_code=3, exit_line='{"code": "unknown_model", "message": "no model x", "next_step": "known: a"}')
     doctor = midfill("doctor", "--model", "x")
-    out, _ = doctor.communicate(timeout=20)
+    out, _ = doctor.communicate()
     assert doctor.returncode == 1
     assert b"no model x; known: a." in out
 
@@ -133,19 +122,19 @@ def test_serve_is_the_engine_that_fill_finds(file: Path, midfill: Midfill, runti
     server = midfill("serve")
     wait_for(runtime / "starts", str(server.pid))
     fill = midfill("fill", "t.py:3")
-    assert b"return a + b" in fill.communicate(timeout=20)[0]
+    assert b"return a + b" in fill.communicate()[0]
     assert (runtime / "starts").read_text().split() == [str(server.pid)], "fill used the one in the foreground"
     second = midfill("serve")
-    assert str(server.pid).encode() in second.communicate(timeout=20)[1]
+    assert str(server.pid).encode() in second.communicate()[1]
     assert second.returncode == 4
     server.kill()
-    server.communicate(timeout=10)
+    server.communicate()
 
 
 def test_command_imports_nothing_heavy(fake_installation: Callable[[], dict[str, str]]) -> None:
     heavy = ("httpx", "tree_sitter", "pydantic", "pygls", "rich.live", "torch")
     check = f"import sys, midfill_infill.cli as c; c.build_app(); print([m for m in {heavy} if m in sys.modules])"
-    done = subprocess.run([sys.executable, "-c", check], capture_output=True, env=fake_installation(), timeout=20)
+    done = subprocess.run([sys.executable, "-c", check], capture_output=True, env=fake_installation())
     assert done.stdout.strip() == b"[]", done.stderr
 
 
@@ -168,7 +157,7 @@ def test_real_engine_fills_the_example(file: Path, runtime: Path, tmp_path: Path
         "--device",
         "cpu",
     ]
-    done = [subprocess.run(command, capture_output=True, timeout=100, env=environment) for _ in range(2)]
+    done = [subprocess.run(command, capture_output=True, env=environment) for _ in range(2)]
     assert [each.returncode for each in done] == [0, 0], done[0].stderr
     first, second = (FillReport.model_validate_json(each.stdout) for each in done)
     assert first.holes == second.holes, "the same seed gives the same fill"

@@ -2,8 +2,6 @@
 
 import os
 import signal
-import threading
-import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -15,7 +13,7 @@ from midfill_infill import supervise
 from midfill_infill.client import Endpoint
 from midfill_infill.errors import MidfillError
 from midfill_infill.runtime import runtime_folder
-from midfill_infill.supervise import EngineSettings, ensure_engine, find_place
+from midfill_infill.supervise import EnginePlace, EngineSettings, ensure_engine, find_place
 
 SetPlan = Callable[..., Plan]
 
@@ -33,11 +31,18 @@ def test_engine_is_started_once_and_found_again(fake_command: Path) -> None:
     assert find_place(EngineSettings()).pid == started(fake_command)[0]
 
 
-def test_slow_load_is_waited_for(fake_command: Path, set_plan: SetPlan) -> None:
-    set_plan(load_s=1.5)
+def test_slow_load_is_waited_for(fake_command: Path, set_plan: SetPlan, tmp_path: Path) -> None:
+    loaded = tmp_path / "loaded"
+    set_plan(load_until=str(loaded))
     phrases: list[str] = []
-    ensure_engine(EngineSettings(), phrases.append)
-    assert phrases[:2] == ["starting the engine", "loading the model"]
+
+    def hear(phrase: str) -> None:
+        phrases.append(phrase)
+        if phrase == "loading the model":
+            loaded.touch()
+
+    ensure_engine(EngineSettings(), hear)
+    assert phrases == ["starting the engine", "loading the model"]
 
 
 def test_eight_at_once_start_one_engine(fake_command: Path, set_plan: SetPlan) -> None:
@@ -124,14 +129,22 @@ def test_named_engine_is_used_as_it_is(runtime: Path, monkeypatch: pytest.Monkey
         ensure_engine(EngineSettings())
 
 
-def test_waiting_ends_when_the_other_starter_dies(fake_command: Path) -> None:
+def test_waiting_ends_when_the_other_starter_dies(fake_command: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A lock held by a process that never listens is waited for; freed, the next one starts."""
-    lock = supervise._take_lock(find_place(EngineSettings()))
-    assert lock is not None
-    threading.Timer(0.3, os.close, [lock]).start()
-    before_s = time.monotonic()
+    take_lock = supervise._take_lock
+    other = take_lock(find_place(EngineSettings()))
+    assert other is not None
+    taken: list[int | None] = []
+
+    def take_and_free(place: EnginePlace) -> int | None:
+        taken.append(take_lock(place))
+        if len(taken) == 3:
+            os.close(other)
+        return taken[-1]
+
+    monkeypatch.setattr(supervise, "_take_lock", take_and_free)
     ensure_engine(EngineSettings())
-    assert time.monotonic() - before_s > 0.25
+    assert [lock is None for lock in taken] == [True, True, True, False]
     assert len(started(fake_command)) == 1
 
 

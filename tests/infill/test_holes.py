@@ -1,7 +1,8 @@
 """From a position, a name or a range to a hole."""
 
-import time
+import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,6 +17,7 @@ from midfill_infill.holes import (
     hole_at_range,
     sort_holes,
 )
+from midfill_infill.languages import Language
 from midfill_infill.spans import Hole
 
 SHAPES = """import math
@@ -216,7 +218,19 @@ def test_an_async_function_behind_an_error_is_one(before: str) -> None:
 
 
 @pytest.mark.parametrize("end", ["", "def broken(:\n    x = (\n"])
-def test_stubs_of_5000_lines_take_less_than_a_second(end: str) -> None:
+def test_stubs_of_twice_the_lines_take_twice_the_work(end: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    parse, num_parsed, num_calls = Language.parse, 0, 0
+
+    def parse_and_count(language: Language, source: bytes, *old: Any) -> Any:
+        nonlocal num_parsed
+        num_parsed += len(source)
+        return parse(language, source, *old)
+
+    def count(*_: object) -> None:
+        nonlocal num_calls
+        num_calls += 1
+
+    monkeypatch.setattr(Language, "parse", parse_and_count)
     block = """class C:
     def a(self, x):
         '''Doc.'''
@@ -228,7 +242,16 @@ def test_stubs_of_5000_lines_take_less_than_a_second(end: str) -> None:
     def b(self):
         ...
 """
-    document = Document((block * 500 + end).encode(), "python")
-    start_s = time.process_time()
-    assert len(find_stubs(document)) == 500
-    assert time.process_time() - start_s < 1
+    calls: dict[int, int] = {}
+    for num_blocks in (5, 100, 200):  # what is done once is done with the first
+        document = Document((block * num_blocks + end).encode(), "python")
+        num_parsed = num_calls = 0
+        sys.setprofile(count)
+        try:
+            stubs = find_stubs(document)
+        finally:
+            sys.setprofile(None)
+        assert len(stubs) == num_blocks
+        assert num_parsed < 2 * len(document.data)
+        calls[num_blocks] = num_calls
+    assert calls[200] < 2.2 * calls[100]
