@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 import uvicorn
-from tests.engine.fakes import INFO, FakeFills, RunningServer, Service
+from tests.engine.fakes import INFO, LIMIT_S, FakeFills, RunningServer, Service
 
 from midfill_engine import checkpoint
 from midfill_engine.connection import TimedProtocol
@@ -95,5 +95,5 @@ def run_server(tmp_path: Path) -> Iterator[Callable[..., RunningServer]]:
     yield run
     for server, thread in running:
         server.should_exit = True
-        thread.join(5)
+        thread.join(LIMIT_S)
         assert not thread.is_alive()

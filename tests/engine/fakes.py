@@ -1,9 +1,11 @@
 """Fake fills, and a service and a server around them, for the engine's tests."""
 
+import threading
 import time
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Final
 
 import httpx
 
@@ -19,6 +21,36 @@ from midfill_engine.wire import (
     Stats,
     StepEvent,
 )
+
+ENDLESS: Final = 10**9  # steps of a fill that somebody must cancel
+LIMIT_S: Final = 60.0  # how long a test waits for what must happen, on the slowest of machines
+
+
+class Pace:
+    """Holds every step until it is let through; `FakeFills(on_step=Pace())`."""
+
+    def __init__(self) -> None:
+        self._permits = threading.Semaphore(0)
+        self._is_free = False
+
+    def __call__(self, step: int) -> None:
+        assert self._is_free or self._permits.acquire(timeout=LIMIT_S)
+
+    def allow(self, num_steps: int) -> None:
+        self._permits.release(num_steps)
+
+    def free(self) -> None:
+        """Nothing is held any more."""
+        self._is_free = True
+        self._permits.release()
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    """From a thread that is no event loop's."""
+    deadline_s = time.monotonic() + LIMIT_S
+    while not condition():
+        assert time.monotonic() < deadline_s
+        time.sleep(0.002)
 
 
 @dataclass
@@ -72,4 +104,4 @@ class RunningServer:
 
     def client(self) -> httpx.AsyncClient:
         transport = httpx.AsyncHTTPTransport(uds=str(self.socket))
-        return httpx.AsyncClient(transport=transport, base_url="http://midfill", timeout=10)
+        return httpx.AsyncClient(transport=transport, base_url="http://midfill", timeout=LIMIT_S)

@@ -1,12 +1,13 @@
 """The scheduler over fake fills: fairness, bounds, cancelling, failures."""
 
 import threading
-import time
 from collections.abc import Callable, Generator, Iterator
+from types import SimpleNamespace
 
 import pytest
-from tests.engine.fakes import FakeFills
+from tests.engine.fakes import ENDLESS, LIMIT_S, FakeFills, Pace, wait_until
 
+from midfill_engine import scheduler as scheduler_module
 from midfill_engine.errors import RequestError
 from midfill_engine.scheduler import Event, Scheduler, is_out_of_memory
 from midfill_engine.wire import ErrorCode, FilledHole, InfillRequest, InfillResponse, Stats, StepEvent
@@ -30,7 +31,7 @@ class Reader:
             self.ended.set()
 
     def end(self) -> InfillResponse | RequestError:
-        assert self.ended.wait(5)
+        assert self.ended.wait(LIMIT_S)
         assert not isinstance(self.events[-1], StepEvent)
         return self.events[-1]
 
@@ -52,11 +53,13 @@ def make_scheduler() -> Iterator[MakeScheduler]:
 
 
 def test_open_fills_take_turns_step_by_step(make_scheduler: MakeScheduler) -> None:
-    fills = FakeFills(num_steps=6, step_s=0.005)
+    pace = Pace()
+    fills = FakeFills(num_steps=6, on_step=pace)
     scheduler = make_scheduler(fills)
     readers = [Reader() for _ in range(3)]
     for name, reader in zip("abc", readers, strict=True):
         scheduler.submit(request(name), reader)
+    pace.free()
     assert all(isinstance(reader.end(), InfillResponse) for reader in readers)
     order = "".join(step.tag or "" for step in fills.stepped)
     shared = order[order.index("c") :]
@@ -66,17 +69,24 @@ def test_open_fills_take_turns_step_by_step(make_scheduler: MakeScheduler) -> No
 
 
 def test_a_short_fill_does_not_wait_for_a_long_one(make_scheduler: MakeScheduler) -> None:
-    fills = FakeFills(num_steps=1000, step_s=0.002)
+    pace = Pace()
+    fills = FakeFills(ENDLESS, on_step=pace)
     scheduler = make_scheduler(lambda asked: FakeFills(3)(asked) if asked.tag == "short" else fills(asked))
     scheduler.submit(request("long"), Reader())
-    reader = Reader()
-    scheduler.submit(request("short"), reader)
+    reader, num_steps = Reader(), list[int]()
+
+    def note(event: Event) -> None:
+        num_steps.append(len(fills.stepped))
+        reader(event)
+
+    scheduler.submit(request("short"), note)
+    pace.free()
     assert isinstance(reader.end(), InfillResponse)
-    assert len(fills.stepped) < 100
+    assert num_steps[-1] <= 5  # of the long one: a first by itself, then one for each of the short one's
 
 
 def test_too_many_open_requests_are_refused_at_once(make_scheduler: MakeScheduler) -> None:
-    scheduler = make_scheduler(FakeFills(num_steps=1000, step_s=0.01), max_requests=4, max_active=2)
+    scheduler = make_scheduler(FakeFills(ENDLESS, step_s=0.01), max_requests=4, max_active=2)
     tickets = [scheduler.submit(request("x"), Reader()) for _ in range(4)]
     with pytest.raises(RequestError) as caught:
         scheduler.submit(request("x"), Reader())
@@ -97,21 +107,31 @@ def test_a_waiting_request_runs_when_there_is_room(make_scheduler: MakeScheduler
 
 @pytest.mark.parametrize("position", [0, 1, 5])
 def test_cancelling_frees_the_place_within_a_step(make_scheduler: MakeScheduler, position: int) -> None:
-    step_s = 0.03
-    fills = FakeFills(num_steps=1000, step_s=step_s)
+    """Only the step that is running when the cancel comes is let through."""
+    pace = Pace()
+    fills = FakeFills(ENDLESS, on_step=pace)
     scheduler = make_scheduler(fills, max_active=4)
     readers = [Reader() for _ in range(6)]
     tickets = [scheduler.submit(request(str(index)), reader) for index, reader in enumerate(readers)]
-    time.sleep(0.2)
-    started_s = time.monotonic()
+
+    def count() -> int:
+        return sum(step.tag == str(position) for step in fills.stepped)
+
+    pace.allow(12)
+    wait_until(lambda: len(fills.stepped) == 12)
+    num_before = count()
     tickets[position].cancel()
+    pace.allow(1)
     end = readers[position].end()
-    assert time.monotonic() - started_s < step_s + 0.05
     assert isinstance(end, RequestError) and end.code is ErrorCode.CANCELLED
     assert scheduler.num_open == 5
-    num_stepped = sum(step.tag == str(position) for step in fills.stepped)
-    time.sleep(0.2)
-    assert sum(step.tag == str(position) for step in fills.stepped) == num_stepped
+    assert len(fills.stepped) <= 13
+    assert count() <= num_before + 1
+    num_stepped = count()
+    pace.allow(12)
+    wait_until(lambda: len(fills.stepped) >= 24)
+    assert count() == num_stepped
+    pace.free()
 
 
 class OutOfMemoryError(RuntimeError):
@@ -168,8 +188,7 @@ def test_a_lost_device_ends_the_engine(make_scheduler: MakeScheduler) -> None:
 
 
 def test_closing_ends_every_request(make_scheduler: MakeScheduler) -> None:
-    fills = FakeFills(num_steps=1000, step_s=0.005)
-    scheduler = make_scheduler(fills, max_active=2)
+    scheduler = make_scheduler(FakeFills(ENDLESS, step_s=0.005), max_active=2)
     readers = [Reader() for _ in range(5)]
     for reader in readers:
         scheduler.submit(request("x"), reader)
@@ -204,56 +223,63 @@ def working(num_steps: int, num_bytes: int = 0, num_rows: int = 1) -> Fill:
     return InfillResponse(model="fake", holes=[hole], stats=Stats(steps=num_steps, forwards=0, tokens=0, ms=0.0))
 
 
-def test_steps_of_open_fills_share_a_forward(make_scheduler: MakeScheduler) -> None:
-    forwards: list[int] = []
+class Forwards:
+    """Counts the passes of every forward; the first one waits until `go` is set, when all requests are in."""
 
-    def run(passes: list[int]) -> list[int]:
-        time.sleep(0.003)
-        forwards.append(len(passes))
+    def __init__(self) -> None:
+        self.sizes: list[int] = []
+        self.go = threading.Event()
+
+    def __call__(self, passes: list[int]) -> list[int]:
+        assert self.go.wait(LIMIT_S)
+        self.sizes.append(len(passes))
         return [10 * step for step in passes]
 
-    scheduler = make_scheduler(lambda asked: working(10), run=run)
+
+def test_steps_of_open_fills_share_a_forward(make_scheduler: MakeScheduler) -> None:
+    forwards = Forwards()
+    scheduler = make_scheduler(lambda asked: working(10), run=forwards)
     readers = [Reader() for _ in range(4)]
     for reader in readers:
         scheduler.submit(request("x"), reader)
+    forwards.go.set()
     for reader in readers:
         end = reader.end()
         assert isinstance(end, InfillResponse)
         assert end.holes[0].text == "450"
-    assert max(forwards) == 4
-    assert sum(forwards) == 40
-    assert len(forwards) < 20
+    assert max(forwards.sizes) == 4
+    assert sum(forwards.sizes) == 40
+    assert len(forwards.sizes) <= 11  # 10, and the first where not all had come when it began
     assert b"midfill_shared_steps_total" in scheduler.metrics.show()
 
 
 def test_a_forward_holds_no_more_rows_than_allowed(make_scheduler: MakeScheduler) -> None:
-    forwards: list[int] = []
-
-    def run(passes: list[int]) -> list[int]:
-        forwards.append(len(passes))
-        return passes
-
-    scheduler = make_scheduler(lambda asked: working(6, num_rows=30), run=run, max_rows=64)
+    forwards = Forwards()
+    scheduler = make_scheduler(lambda asked: working(6, num_rows=30), run=forwards, max_rows=64)
     readers = [Reader() for _ in range(5)]
     for reader in readers:
         scheduler.submit(request("x"), reader)
+    forwards.go.set()
     assert all(isinstance(reader.end(), InfillResponse) for reader in readers)
-    assert max(forwards) <= 2
+    assert max(forwards.sizes) == 2
 
 
 def test_memory_is_claimed_before_it_is_used(make_scheduler: MakeScheduler) -> None:
-    seen: list[int] = []
+    forwards, seen = Forwards(), list[int]()
 
     def run(passes: list[int]) -> list[int]:
+        results = forwards(passes)
         seen.append(scheduler.claimed_bytes)
-        return passes
+        return results
 
     scheduler = make_scheduler(lambda asked: working(5, num_bytes=400), run=run, max_bytes=1000)
     readers = [Reader() for _ in range(6)]
     for reader in readers:
         scheduler.submit(request("x"), reader)
+    forwards.go.set()
     assert all(isinstance(reader.end(), InfillResponse) for reader in readers)
     assert max(seen) == 800
+    assert max(forwards.sizes) == 2
     assert scheduler.claimed_bytes == 0
 
 
@@ -272,7 +298,7 @@ def test_the_newest_request_of_a_document_goes_first(make_scheduler: MakeSchedul
     def open_fill(asked: InfillRequest) -> Fill:
         order.append(asked.tag or "")
         if asked.tag == "first":
-            assert started.wait(5)
+            assert started.wait(LIMIT_S)
         return FakeFills(1)(asked)
 
     scheduler = make_scheduler(open_fill, max_active=1)
@@ -316,17 +342,29 @@ def test_a_lack_of_memory_fails_only_its_cause(make_scheduler: MakeScheduler) ->
     assert recovered
 
 
-def test_a_refusal_says_when_to_come_again(make_scheduler: MakeScheduler) -> None:
-    scheduler = make_scheduler(FakeFills(num_steps=10, step_s=0.05), max_requests=12, max_active=1)
+def test_a_refusal_says_when_to_come_again(make_scheduler: MakeScheduler, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From how long fills took: one of 5 seconds moves the mean from 0 to 1, and eleven wait."""
+    now_s, pace = [0.0], Pace()
+
+    def step(number: int) -> None:
+        pace(number)
+        now_s[0] += 0.5
+
+    clock = SimpleNamespace(monotonic=lambda: now_s[0], perf_counter=lambda: now_s[0])
+    monkeypatch.setattr(scheduler_module, "time", clock)
+    scheduler = make_scheduler(FakeFills(10, on_step=step), max_requests=12, max_active=1)
     first = Reader()
     scheduler.submit(request("x"), first)
+    pace.allow(10)
     assert isinstance(first.end(), InfillResponse)
     tickets = [scheduler.submit(request("x"), Reader()) for _ in range(12)]
+    wait_until(lambda: scheduler.num_active == 1)
     with pytest.raises(RequestError) as caught:
         scheduler.submit(request("x"), Reader())
-    assert int(caught.value.headers["retry-after"]) >= 1
+    assert caught.value.headers["retry-after"] == "11"
     for ticket in tickets:
         ticket.cancel()
+    pace.free()
 
 
 def test_other_runtime_errors_are_no_lack_of_memory() -> None:

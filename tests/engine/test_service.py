@@ -9,10 +9,11 @@ from typing import Any, NoReturn
 
 import httpx
 import pytest
-from tests.engine.fakes import FakeFills, RunningServer, Service
+from tests.engine.fakes import ENDLESS, LIMIT_S, FakeFills, Pace, RunningServer, Service
 
 from midfill_engine import completions, fim, llamacpp, stream
 from midfill_engine.errors import RequestError
+from midfill_engine.scheduler import Ticket
 from midfill_engine.wire import (
     MAX_BODY_BYTES,
     MAX_TEXT_CHARACTERS,
@@ -349,46 +350,65 @@ async def test_large_bodies_are_refused_without_being_held(run_server: RunServer
     assert health.status_code == 200
 
 
-async def wait_until(condition: Callable[[], bool], limit_s: float) -> float:
-    started_s = time.monotonic()
-    while not condition():
-        assert time.monotonic() - started_s < limit_s
-        await asyncio.sleep(0.002)
-    return time.monotonic() - started_s
+async def wait_until(condition: Callable[[], bool]) -> None:
+    """However slow the machine is."""
+    async with asyncio.timeout(LIMIT_S):
+        while not condition():
+            await asyncio.sleep(0.002)
 
 
-STEP_S = 0.1
+@pytest.fixture
+def at_cancel(monkeypatch: pytest.MonkeyPatch) -> Callable[[FakeFills], list[int]]:
+    """How many steps fills had done once they were told to end, for each time that somebody told one."""
+
+    def watch(fills: FakeFills) -> list[int]:
+        counts, cancel = list[int](), Ticket.cancel
+
+        def note(ticket: Ticket) -> None:
+            cancel(ticket)
+            counts.append(len(fills.stepped))
+
+        monkeypatch.setattr(Ticket, "cancel", note)
+        return counts
+
+    return watch
 
 
 async def test_leaving_a_stream_frees_the_place_at_the_next_step(
-    run_server: RunServer, make_service: MakeService
+    run_server: RunServer, make_service: MakeService, at_cancel: Callable[[FakeFills], list[int]]
 ) -> None:
-    service = make_service(FakeFills(num_steps=1000, step_s=STEP_S))
+    fills = FakeFills(ENDLESS, step_s=0.01)
+    service, counts = make_service(fills), at_cancel(fills)
     async with run_server(service).client() as client:
         async with client.stream("POST", "/v1/infill", json={**ASK, "stream": True}) as response:
             async for name, _ in read_events(response):
                 assert name == "step"
                 break
             assert service.scheduler.num_open == 1
-        await wait_until(lambda: service.scheduler.num_open == 0, STEP_S + 0.05)
+            assert not counts
+        await wait_until(lambda: service.scheduler.num_open == 0)
+    assert len(fills.stepped) <= counts[0] + 1
 
 
 @pytest.mark.parametrize("path", POSTS)
 async def test_leaving_a_plain_request_frees_the_place_at_the_next_step(
-    run_server: RunServer, make_service: MakeService, path: str
+    run_server: RunServer, make_service: MakeService, at_cancel: Callable[[FakeFills], list[int]], path: str
 ) -> None:
-    service = make_service(FakeFills(num_steps=1000, step_s=STEP_S))
+    fills = FakeFills(ENDLESS, step_s=0.01)
+    service, counts = make_service(fills), at_cancel(fills)
     async with run_server(service).client() as client:
         asking = asyncio.create_task(client.post(path, json=ASK if path == "/v1/infill" else {"prompt": "x"}))
-        await wait_until(lambda: service.scheduler.num_open == 1, 5)
+        await wait_until(lambda: len(fills.stepped) > 0)
+        assert not counts
         asking.cancel()
         with pytest.raises(asyncio.CancelledError):
             await asking
-        await wait_until(lambda: service.scheduler.num_open == 0, STEP_S + 0.05)
+        await wait_until(lambda: service.scheduler.num_open == 0)
+    assert len(fills.stepped) <= counts[0] + 1
 
 
 async def test_many_leaving_clients_leave_no_place_taken(run_server: RunServer, make_service: MakeService) -> None:
-    service = make_service(FakeFills(num_steps=1000, step_s=0.002))
+    service = make_service(FakeFills(ENDLESS, step_s=0.002))
     async with run_server(service).client() as client:
         for round_number in range(5):
             asking = [asyncio.create_task(client.post("/v1/infill", json=ASK)) for _ in range(6)]
@@ -396,7 +416,7 @@ async def test_many_leaving_clients_leave_no_place_taken(run_server: RunServer, 
             for task in asking:
                 task.cancel()
             await asyncio.gather(*asking, return_exceptions=True)
-        await wait_until(lambda: service.scheduler.num_open == 0, 2)
+        await wait_until(lambda: service.scheduler.num_open == 0)
         assert (await client.get("/healthz")).status_code == 200
 
 
@@ -404,29 +424,30 @@ async def test_a_reader_that_stalls_is_given_up(
     run_server: RunServer, make_service: MakeService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(stream, "SEND_TIMEOUT_S", 0.2)
-    service = make_service(FakeFills(num_steps=100_000, shown="x" * 100_000))
+    service = make_service(FakeFills(ENDLESS, step_s=0.001, shown="x" * 100_000))
     server = run_server(service)
     reader, writer = await asyncio.open_unix_connection(str(server.socket))
     body = json.dumps({**ASK, "stream": True}).encode()
     writer.write(POST_HEAD + b"Content-Length: %d\r\n\r\n" % len(body) + body)
-    await wait_until(lambda: service.scheduler.num_open == 1, 5)
-    await wait_until(lambda: service.scheduler.num_open == 0, 5)
+    await wait_until(lambda: service.scheduler.num_open == 1)
+    await wait_until(lambda: service.scheduler.num_open == 0)
     writer.transport.abort()
     assert reader is not None
 
 
 async def test_a_full_queue_answers_at_once(run_server: RunServer, make_service: MakeService) -> None:
-    service = make_service(FakeFills(num_steps=1000, step_s=0.01), max_requests=2)
+    """While nothing moves at all."""
+    pace = Pace()
+    service = make_service(FakeFills(ENDLESS, on_step=pace), max_requests=2)
     async with run_server(service).client() as client:
         asking = [asyncio.create_task(client.post("/v1/infill", json=ASK)) for _ in range(2)]
-        await wait_until(lambda: service.scheduler.num_open == 2, 5)
-        started_s = time.monotonic()
+        await wait_until(lambda: service.scheduler.num_open == 2)
         refused = await client.post("/v1/infill", json=ASK)
-        assert time.monotonic() - started_s < 0.5
         assert (refused.status_code, refused.headers["retry-after"]) == (429, "1")
         for task in asking:
             task.cancel()
         await asyncio.gather(*asking, return_exceptions=True)
+        pace.free()
 
 
 async def test_several_clients_are_served_at_once(run_server: RunServer, real_service: Service) -> None:
@@ -442,7 +463,7 @@ async def exchange(server: RunningServer, sent: bytes) -> bytes:
     reader, writer = await asyncio.open_unix_connection(str(server.socket))
     try:
         writer.write(sent)
-        return await asyncio.wait_for(reader.read(), 5)
+        return await asyncio.wait_for(reader.read(), LIMIT_S)
     finally:
         writer.transport.abort()
 
@@ -464,7 +485,7 @@ async def test_half_sent_requests_are_closed_in_time(
     server = run_server(make_service(FakeFills()), request_timeout_s=0.2)
     started_s = time.monotonic()
     await exchange(server, sent)
-    assert 0.1 < time.monotonic() - started_s < 1.5
+    assert time.monotonic() - started_s > 0.1
 
 
 @pytest.mark.parametrize(
