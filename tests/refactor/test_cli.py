@@ -147,7 +147,8 @@ def test_verify_writes_no_named_hole_that_fails_or_was_refused(root: Path) -> No
 def test_a_named_hole_accepts_no_other(root: Path) -> None:
     run("plan", "--stubs")
     run("generate")
-    assert run("apply", "--all", "--hole", "1").exit_code == 0
+    for _ in range(2):
+        assert run("apply", "--all", "--hole", "1").exit_code == 0
     assert json.loads(run("status", "--json").stdout)["holes"] == {"applied": 1, "generated": 1}
     run("undo")
     assert run("apply", "--hole", "1", "--verify", "true", "--no-sandbox").exit_code == 0

@@ -31,7 +31,7 @@ def rename_over(path: Path, line: bytes) -> None:
 
 
 class Editor(threading.Thread):
-    """Appends numbered lines to files at random times, at most `pause_s` apart; `num_rounds` others wait for it.
+    """Appends numbered lines to files at random times, at most `pause_s` apart, an equal part in each of `rounds`.
 
     It does not rename: an editor that does reads first, and what comes between is lost by the editor itself.
     """
@@ -39,19 +39,19 @@ class Editor(threading.Thread):
     def __init__(self, tree: Tree, num_edits: int, num_rounds: int, pause_s: float, seed: int) -> None:
         super().__init__()
         self.tree, self.num_edits, self.pause_s, self.chance = tree, num_edits, pause_s, random.Random(seed)
-        self.rounds = threading.Semaphore(0)
+        self.rounds = threading.Barrier(2, timeout=60)
         self.round_at = {num_edits * number // num_rounds for number in range(num_rounds)}
         self.made: list[tuple[str, bytes]] = []
 
     def run(self) -> None:
         names = list(self.tree.before)
         for number in range(self.num_edits):
+            if number in self.round_at:
+                self.rounds.wait()
             name = self.chance.choice(names)
             line = b"# edit %d\n" % number
             append(self.tree.root / name, line)
             self.made.append((name, line))
-            if number in self.round_at:
-                self.rounds.release()
             threading.Event().wait(self.chance.uniform(0, self.pause_s))
 
 
@@ -63,7 +63,7 @@ def race(folder: Path, *, num_edits: int, num_rounds: int, pause_s: float, seed:
     asked = written = 0
     with tree.open() as journal:
         for _ in range(num_rounds):
-            assert editor.rounds.acquire(timeout=60)
+            editor.rounds.wait()
             holes = list(journal.holes_in(State.ACCEPTED, State.UNDONE))
             report = Writer(journal, tree.root).apply(holes, is_git=False)
             busy = {trouble.path for trouble in report.troubles if trouble.code == "file_changed"}

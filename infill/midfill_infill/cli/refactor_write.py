@@ -99,16 +99,16 @@ def apply_command(
 
 
 def _choose(journal: Journal, take_all: bool, numbers: Sequence[int]) -> list[HoleRow]:
-    """The holes that `apply` is asked for. Naming one accepts it. Raises `no_such_hole`."""
+    """The holes that `apply` is asked for and has not written. Naming one accepts it. Raises `no_such_hole`."""
     from midfill_infill.errors import MidfillError
     from midfill_infill.refactor.records import State
 
     if not numbers:
         return [*journal.holes_in(State.ACCEPTED), *(journal.acceptable() if take_all else ())]
-    rows = [journal.hole(number) for number in dict.fromkeys(numbers)]
+    rows = [row for number in dict.fromkeys(numbers) if not (row := journal.hole(number)).is_written]
     for row in rows:
         if row.state not in (State.GENERATED, State.ACCEPTED, State.UNDONE):
-            raise MidfillError("no_such_hole", f"hole {row.id} is {row.state}, it has no fill to write")
+            raise MidfillError("no_such_hole", f"hole {row.id} is {row.state}, not generated or accepted")
     return rows
 
 
