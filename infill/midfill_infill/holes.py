@@ -166,7 +166,7 @@ def find_stubs(document: Document) -> tuple[Hole, ...]:
     for function in find_functions(document):
         if is_stub(document, function):
             hole = body_hole(document, function)
-            if not holes or holes[-1].start_byte < hole.start_byte >= holes[-1].end_byte:
+            if not holes or hole.start_byte >= holes[-1].end_byte:
                 holes.append(hole)
     return tuple(holes)
 

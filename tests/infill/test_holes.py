@@ -215,6 +215,9 @@ def test_an_async_function_behind_an_error_is_one(before: str) -> None:
     hole = body_named(document, "fetch")
     assert text_of(document, hole) == "..."
     assert sort_holes(document, find_stubs(document))[-1] == hole
+    without_body = Document(f"{before}async def fetch(url):\n".encode(), "python")
+    (stub,) = [hole for hole in find_stubs(without_body) if hole.name == "fetch"]
+    assert sort_holes(without_body, find_stubs(without_body))[-1] == stub
 
 
 @pytest.mark.parametrize("end", ["", "def broken(:\n    x = (\n"])
