@@ -36,9 +36,14 @@ class RawRequest:
 class MidfillProtocol(LanguageServerProtocol):
     """pygls' protocol with our documents in the workspace, and every request answered, however malformed."""
 
+    client_pid: int | None = None
+    """None where that process was not there at the start: it may live in another container."""
+
     @lsp_method(types.INITIALIZE)
     def lsp_initialize(self, params: types.InitializeParams) -> Generator[Any, Any, types.InitializeResult]:
         result = yield from super().lsp_initialize(params)
+        if params.process_id is not None and _is_alive(params.process_id):
+            self.client_pid = params.process_id
         encoding = result.capabilities.position_encoding
         self._workspace = SyncedWorkspace(
             self.workspace.root_uri, types.TextDocumentSyncKind.Incremental, params.workspace_folders, encoding
@@ -142,7 +147,7 @@ async def serve(server: LanguageServer, stdin_fd: int) -> int:
     chunks: asyncio.Queue[bytes] = asyncio.Queue()
     loop = asyncio.get_running_loop()
     threading.Thread(target=_pump, args=(stdin_fd, loop, chunks), daemon=True).start()
-    watcher = loop.create_task(_watch_client(server, chunks))
+    watcher = loop.create_task(_watch_client(server.protocol, chunks))
     parser = FrameParser()
     while chunk := await chunks.get():
         for message in parser.feed(chunk):
@@ -163,16 +168,13 @@ def _pump(stdin_fd: int, loop: asyncio.AbstractEventLoop, chunks: asyncio.Queue[
         loop.call_soon_threadsafe(chunks.put_nowait, chunk)
 
 
-async def _watch_client(server: LanguageServer, chunks: asyncio.Queue[bytes]) -> None:
-    """Ends the input when the client's process is gone. One that was never seen may live in another container."""
-    seen = False
+async def _watch_client(protocol: MidfillProtocol, chunks: asyncio.Queue[bytes]) -> None:
+    """Ends the input when the client's process is gone."""
     while True:
         await asyncio.sleep(PARENT_POLL_S)
-        alive = server.process_id is not None and _is_alive(server.process_id)
-        if seen and not alive:
+        if protocol.client_pid is not None and not _is_alive(protocol.client_pid):
             logger.warning("the client is gone")
             chunks.put_nowait(b"")
-        seen = seen or alive
 
 
 def _is_alive(pid: int) -> bool:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from tests.editors.test_nvim import HERE, PLUGIN, nvim
 from tests.editors.tmux import Terminal
+from tests.lsp.conftest import Gate
 from tests.lsp.editor import SCRIPTED, server_environment
 
 __all__ = ["nvim"]
@@ -17,7 +18,13 @@ FILL, GUESS = "return 'ß😀'", "return '😀ß' or x"
 
 
 @pytest.fixture
-def terminal(nvim: Path, tmp_path: Path) -> Iterator[Terminal]:
+def gate(tmp_path: Path) -> Gate:
+    (tmp_path / "gate").mkdir()
+    return Gate(tmp_path / "gate")
+
+
+@pytest.fixture
+def terminal(nvim: Path, tmp_path: Path, gate: Gate) -> Iterator[Terminal]:
     if not shutil.which("tmux"):
         pytest.skip("no tmux here")
     (tmp_path / "code.py").write_text(SOURCE, encoding="utf-8")
@@ -25,7 +32,7 @@ def terminal(nvim: Path, tmp_path: Path) -> Iterator[Terminal]:
         TEST_PLUGIN=str(PLUGIN), TEST_SERVER=json.dumps(SCRIPTED), HOME=str(tmp_path), LANG="C.UTF-8",
         **{f"XDG_{name}_HOME": str(tmp_path) for name in ("STATE", "DATA", "CONFIG", "CACHE")},
     )  # fmt: skip
-    settings = "lua vim.lsp.config('midfill', { settings = { midfill = { steps = 40 } } })"
+    settings = f"lua vim.lsp.config('midfill', {{ settings = {{ midfill = {{ model = '{gate.model}' }} }} }})"
     command = [str(nvim), "--cmd", settings, "-u", str(HERE / "init.lua"), str(tmp_path / "code.py")]
     with Terminal(command, tmp_path, environment) as terminal:
         terminal.wait("the file", lambda screen: "def second" in screen)
@@ -33,10 +40,11 @@ def terminal(nvim: Path, tmp_path: Path) -> Iterator[Terminal]:
         yield terminal
 
 
-def test_a_fill_on_the_screen(terminal: Terminal) -> None:
+def test_a_fill_on_the_screen(terminal: Terminal, gate: Gate) -> None:
     terminal.press("G", ":Midfill body", "Enter")
     terminal.wait("a preview", lambda screen: GUESS in screen)
     assert "    return b + 1" in terminal.screen(), "a preview leaves the text alone"
+    gate.open()
     terminal.wait("the fill", lambda screen: FILL in screen and "return b + 1" not in screen)
     terminal.wait("the keys of a pending fill", lambda screen: "<C-y> keep" in screen)
     terminal.press("C-y")
@@ -45,7 +53,8 @@ def test_a_fill_on_the_screen(terminal: Terminal) -> None:
     terminal.wait("the old text after one undo", lambda screen: "return b + 1" in screen and FILL not in screen)
 
 
-def test_ghost_text_and_health_on_the_screen(terminal: Terminal) -> None:
+def test_ghost_text_and_health_on_the_screen(terminal: Terminal, gate: Gate) -> None:
+    gate.open()
     terminal.press("7G", "o")
     terminal.wait("ghost text", lambda screen: FILL in screen)
     terminal.press("C-l")

@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[2]
 ROOMS = ("lsp", "infill", "engine", "kernels")
 SCRIPTED = (sys.executable, str(Path(__file__).with_name("scripted_server.py")))
 REAL = (sys.executable, "-m", "midfill_lsp")
-TIMEOUT_S = 60
+TIMEOUT_S = 120
 
 
 def server_environment(**more: str) -> dict[str, str]:

@@ -14,7 +14,7 @@ from pathlib import Path
 from lsprotocol import types
 from pygls.exceptions import JsonRpcException
 from tests.lsp.editor import SCRIPTED, Buffer, Editor, server_environment
-from tests.lsp.scripted_server import FILL
+from tests.lsp.scripted_server import FILL, GATE
 
 from midfill_lsp.frames import FrameParser
 from midfill_lsp.text import SyncedDocument, Text
@@ -29,6 +29,7 @@ ALPHABETS = {
     "right to left": "שלוםعربي ",
     "line ends": "a\x0c\x0b\x1c\x85\u2028\u2029 ",
 }
+NUM_HELD = 10
 LINE_ENDS = ("\n", "\r\n", "\r", "")
 
 
@@ -110,13 +111,20 @@ def _damage(chance: random.Random, frame: bytearray) -> None:
             del frame[place:]
 
 
-async def fill_while_typing(num_fills: int, seed: int = 0) -> tuple[int, int, int]:
-    """Fills of a document that is edited all the while: (fills, refused fills, wrong documents)."""
+async def fill_while_typing(num_fills: int, folder: Path, seed: int = 0) -> tuple[int, int, int]:
+    """Fills of a document that is edited all the while: (fills, refused fills, wrong documents).
+
+    The first of them wait until all is typed.
+    """
     chance = random.Random(seed)
-    editor = await Editor().start(options={"model": "fast", "steps": 6, "trigger": "manual"})
+    editor = await Editor().start()
+    models = {0: f"{GATE}{folder}", NUM_HELD: "fast"}
     filled = refused = wrong = 0
     try:
         for number in range(num_fills):
+            if number in models:
+                settings = {"midfill": {"model": models[number], "steps": 6, "trigger": "manual"}}
+                editor.client.workspace_did_change_configuration(types.DidChangeConfigurationParams(settings))
             source = "".join(f"def f{index}(ä):\n    '😀'\n    hole_{index}\n\n\n" for index in range(3))
             buffer = editor.open(source, uri=f"untitled:{number}")
             name = f"hole_{chance.randrange(3)}"
@@ -132,6 +140,9 @@ async def fill_while_typing(num_fills: int, seed: int = 0) -> tuple[int, int, in
             for _ in range(chance.randint(0, 4)):
                 await asyncio.sleep(chance.random() * 0.004)
                 outside = _type(chance, editor, buffer, outside, name)
+            if number < NUM_HELD:
+                await editor.settle()
+                (folder / "open").touch()
             try:
                 await running
                 filled += 1
@@ -142,6 +153,7 @@ async def fill_while_typing(num_fills: int, seed: int = 0) -> tuple[int, int, in
             closed = types.DidCloseTextDocumentParams(types.TextDocumentIdentifier(buffer.uri))
             editor.client.text_document_did_close(closed)
             del editor.buffers[buffer.uri]
+            (folder / "open").unlink(missing_ok=True)
     finally:
         await editor.kill()
     return filled, refused, wrong

@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -71,10 +70,8 @@ async def test_a_killed_engine_is_told_and_the_next_fill_works(start: Start, run
         await asyncio.sleep(0.005)
         assert not fill.done()
     kill_engines(runtime)
-    killed_s = time.monotonic()
     with pytest.raises(JsonRpcException) as error:
         await fill
-    assert time.monotonic() - killed_s < 2
     assert error.value.code == types.LSPErrorCodes.RequestFailed
     assert len(editor.seen.messages) == 1 and "a new engine is started" in editor.seen.messages[0].message
     assert buffer.text.source == SOURCE
@@ -92,7 +89,7 @@ async def test_cancel_leaves_engine_and_document_alone(start: Start, runtime: Pa
         await asyncio.sleep(0.005)
     editor.client.cancel_request(types.CancelParams("fill"))
     with pytest.raises(JsonRpcException) as error:
-        await asyncio.wait_for(fill, 1)
+        await fill
     assert error.value.code == types.LSPErrorCodes.RequestCancelled
     assert not editor.seen.edits
     await editor.run(await body_command(editor, buffer))

@@ -20,8 +20,8 @@ def test_no_damaged_frame_stops_the_reader(num_frames: int) -> None:
 
 
 @pytest.mark.parametrize("num_fills", [40, pytest.param(5_000, marks=[soaked, pytest.mark.timeout(7200)])])
-async def test_no_fill_goes_to_a_wrong_place(num_fills: int) -> None:
-    filled, refused, wrong = await soak.fill_while_typing(num_fills)
+async def test_no_fill_goes_to_a_wrong_place(num_fills: int, tmp_path: Path) -> None:
+    filled, refused, wrong = await soak.fill_while_typing(num_fills, tmp_path)
     print(f"{filled} filled, {refused} refused")
     assert wrong == 0 and filled + refused == num_fills and filled and refused
 
@@ -31,7 +31,7 @@ async def test_the_server_outlives_its_engines(num_kills: int, tmp_path: Path) -
     tmp_path.chmod(0o700)
     kills, wrong, longest_s = await soak.kill_engines(num_kills, tmp_path)
     print(f"{kills} engines killed, the error came within {longest_s:.2f} s")
-    assert wrong == 0 and longest_s < 1
+    assert (kills, wrong) == (num_kills, 0)
 
 
 @pytest.mark.parametrize("num_kills", [3, pytest.param(300, marks=[soaked, pytest.mark.timeout(7200)])])
