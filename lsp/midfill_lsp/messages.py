@@ -62,9 +62,9 @@ class Draft(Message):
 class FillParams(Message):
     """Asks for a fill. `ranges` belong to `version`; without one they belong to the document as it is.
 
-    `drafts`, if any, answer to `ranges` one by one; stubs take none. `apply` says whether the server edits the document;
-    otherwise the answer's edits are the client's to apply. `confirm` lets the user tick each hole, where the client can
-    do that.
+    `drafts`, if any, answer to `ranges` one by one; stubs take none. `apply` says whether the server edits the
+    document; otherwise the answer's edits are the client's to apply. `confirm` lets the user tick each hole, where the
+    client can do that.
     """
 
     uri: str
