@@ -31,8 +31,8 @@ CODE = "def add(a, b):\n    ...\n\n\nclass Box:\n    def size(self):\n        ra
 
 
 @pytest.fixture
-def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    folder = tmp_path / "repo"
+def root(quick_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = quick_path / "repo"
     folder.mkdir()
     (folder / "a.py").write_text(CODE)
     (folder / "test_a.py").write_text("import a\n\n\ndef test_a():\n    assert a.Box\n")

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from midfill_infill.refactor.edits import Regions
@@ -54,6 +54,7 @@ def play(history: History) -> None:
         ]
 
 
+@settings(max_examples=60)
 @given(histories())
 def test_a_region_is_where_its_text_is(history: History) -> None:
     play(history)

@@ -28,8 +28,8 @@ NUM_FILES, NUM_HOLES = 6, 18
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Place:
-    root = tmp_path / "repo"
+def place(quick_path: Path) -> Place:
+    root = quick_path / "repo"
     root.mkdir()
     for number in range(NUM_FILES):
         functions = (f"def f_{number}_{index}(a, b):\n    ...\n" for index in range(3))
