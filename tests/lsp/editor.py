@@ -54,14 +54,13 @@ class Editor:
         self.buffers: dict[str, Buffer] = {}
         self.before_apply: list[Any] = []
         self.capabilities: types.ServerCapabilities
-        self.apply_delay_s = 0.0
         self.configuration: object = None
         self.by_folder: dict[str, object] = {}
         # lsprotocol takes an action that carries a command for a bare command.
         self.client.protocol._converter.register_structure_hook(
             types.Command | types.CodeAction, self._structure_action
         )
-        self.client.feature(types.WORKSPACE_APPLY_EDIT)(self._apply_later())
+        self.client.feature(types.WORKSPACE_APPLY_EDIT)(lambda params: self._apply(params))
         self.client.feature(types.WINDOW_SHOW_MESSAGE)(lambda params: self.seen.messages.append(params))
         self.client.feature(types.WINDOW_WORK_DONE_PROGRESS_CREATE)(lambda params: None)
         self.client.feature(types.PROGRESS)(lambda params: self.seen.progress.append(params.value))
@@ -107,7 +106,6 @@ class Editor:
             self.client.text_document_did_close(types.DidCloseTextDocumentParams(types.TextDocumentIdentifier(uri)))
         self.buffers.clear()
         self.before_apply.clear()
-        self.apply_delay_s = 0.0
         self.seen = Seen()
         self.client.workspace_did_change_configuration(types.DidChangeConfigurationParams({"midfill": {}}))
 
@@ -196,13 +194,6 @@ class Editor:
     def _structure_action(self, value: dict[str, Any], _: object) -> types.Command | types.CodeAction:
         kind = types.Command if isinstance(value.get("command"), str) else types.CodeAction
         return self.client.protocol._converter.structure(value, kind)
-
-    def _apply_later(self) -> Any:
-        async def apply(params: types.ApplyWorkspaceEditParams) -> types.ApplyWorkspaceEditResult:
-            await asyncio.sleep(self.apply_delay_s)
-            return self._apply(params)
-
-        return apply
 
     def _apply(self, params: types.ApplyWorkspaceEditParams) -> types.ApplyWorkspaceEditResult:
         for hook in self.before_apply:

@@ -119,7 +119,7 @@ test('fill a body: previews sharpen, one undo restores', function()
   vim.cmd('Midfill body')
   wait('guesses', function() return shown() ~= '' end)
   assert(not shown():find('Settled'), shown())
-  vim.wait(1000 / 15) -- previews come no sooner
+  vim.wait(100) -- the next preview comes no sooner than 1/15 s after it
   let(1)
   wait('settled tokens', function() return shown():find('Settled') end)
   equal(shown(), "MidfillGuess:    |MidfillSettled:return '😀|MidfillGuess:ß'|MidfillFaint: or|MidfillFaint: x")
