@@ -19,7 +19,7 @@ from midfill_lsp.pending import Pending, PendingFills, PendingHole
 from midfill_lsp.related import RelatedText
 from midfill_lsp.settings import Settings
 from midfill_lsp.text import SyncedDocument, SyncedWorkspace
-from midfill_lsp.views import find_path, read_ahead, take_view
+from midfill_lsp.views import View, find_path, read_ahead, take_view
 
 if TYPE_CHECKING:
     from midfill_lsp.server import MidfillServer
@@ -156,8 +156,9 @@ class Fills:
 
     def _read(self, document: SyncedDocument) -> None:
         """Has a document at rest read in a thread: the next fill of it finds what it needs."""
-        if document.version is not None and not self.find_exclusion(document.uri):
-            self._executor.submit(read_ahead, take_view(self._workspace, document))
+        if document.version is not None:
+            exclude = self._server.settings_of(document.uri).exclude
+            self._executor.submit(_read_ahead, take_view(self._workspace, document), exclude)
 
     def forget(self, uri: str) -> None:
         """A document was closed."""
@@ -226,3 +227,10 @@ class Fills:
         workspace = self._server.client_capabilities.workspace
         if workspace and workspace.code_lens and workspace.code_lens.refresh_support:
             self._server.workspace_code_lens_refresh(None, callback=lambda _: None)
+
+
+def _read_ahead(view: View, exclude: tuple[str, ...]) -> None:
+    """For a worker thread: whether a file is left out takes looks at the disk."""
+    path = find_path(view.uri)
+    if path is None or not exclusions.find_exclusion(path, exclude):
+        read_ahead(view)
