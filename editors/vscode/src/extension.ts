@@ -12,6 +12,7 @@ interface Status { kind: "Normal" | "Warning" | "Error" | "Inactive"; busy: bool
 type Arguments = Record<string, unknown>;
 
 let client: LanguageClient | undefined;
+let starts = Promise.resolve(); // one after the other
 let log: vscode.LogOutputChannel;
 let item: vscode.StatusBarItem;
 let lastToken = 0;
@@ -53,12 +54,12 @@ export async function activate(context: vscode.ExtensionContext): Promise<void> 
     nextFill: () => run("next"),
     doctor: runDoctor,
     showLog: () => log.show(),
-    restart: () => start(context),
+    restart,
   };
   for (const [name, command] of Object.entries(commands)) {
     context.subscriptions.push(vscode.commands.registerCommand(`midfill.${name}`, command));
   }
-  await start(context);
+  await restart();
 }
 
 export async function deactivate(): Promise<void> {
@@ -66,11 +67,16 @@ export async function deactivate(): Promise<void> {
   await client?.stop();
 }
 
-async function start(context: vscode.ExtensionContext): Promise<void> {
+function restart(): Promise<void> {
+  starts = starts.then(start);
+  return starts;
+}
+
+async function start(): Promise<void> {
   await client?.dispose().catch(() => {}); // one that did not start cannot be stopped either
   client = undefined;
   const command = findCommand();
-  if (!command) return offerInstall();
+  if (!command) return void offerInstall();
   log.info(`starting ${command.join(" ")}`);
   item.text = "$(loading~spin) Midfill starts";
   const [program, ...words] = command;
@@ -96,7 +102,6 @@ async function start(context: vscode.ExtensionContext): Promise<void> {
   try {
     await client.start();
     showStatus({ kind: "Normal", busy: false, message: "Midfill is ready." });
-    context.subscriptions.push(client);
   } catch (error) {
     showStatus({ kind: "Error", busy: false, message: `Midfill's server does not start: ${String(error)}` });
   }
@@ -253,7 +258,9 @@ function showStatus(status: Status): void {
 }
 
 function takeConfiguration(event: vscode.ConfigurationChangeEvent): void {
-  if (event.affectsConfiguration("midfill")) {
+  if (event.affectsConfiguration("midfill.serverCommand")) {
+    void restart();
+  } else if (event.affectsConfiguration("midfill")) {
     void client?.sendNotification("workspace/didChangeConfiguration", { settings: null });
   }
 }

@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import { beforeEach, test } from "node:test";
 import { activate } from "../src/extension.ts";
 import { LanguageClient } from "./fake-client.ts";
-import { close, contexts, FakeDocument, FakeEditor, goTo, Position, Range, registered, tellChanges, told } from "./fake-vscode.ts";
+import { close, contexts, FakeDocument, FakeEditor, goTo, Position, Range, registered, tellChanges, tellConfiguration, told } from "./fake-vscode.ts";
 
 const [a, b] = ["file:///a.py", "file:///b.py"].map((uri) => new FakeEditor(new FakeDocument("one\ntwo\nthree\n", uri)));
 const rest = () => new Promise((done) => setImmediate(done));
@@ -74,6 +74,17 @@ test("fills are forgotten with their server, which may be started again after it
   const failed = client();
   await command("restart");
   assert.notEqual(client(), failed);
+});
+
+test("another command of the server is started at once, another setting is told", async () => {
+  const [before, changed] = [client(), (key: string) => ({ affectsConfiguration: (asked: string) => key.startsWith(asked) })];
+  tellConfiguration(changed("midfill.steps"));
+  await command("restart"); // which comes after what was begun
+  const second = client();
+  assert.deepEqual(before.notifications, ["workspace/didChangeConfiguration"]);
+  tellConfiguration(changed("midfill.serverCommand"));
+  while (client() === second) await rest();
+  assert.deepEqual(second.notifications, []);
 });
 
 test("holes that wait move with the text, in a hidden document too", async () => {

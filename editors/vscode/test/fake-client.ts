@@ -9,6 +9,7 @@ export class LanguageClient {
   static last: LanguageClient;
   static startsAreRefused = false;
   requests: Request[] = [];
+  notifications: string[] = [];
   private listen = (_: { newState: number }) => {};
 
   constructor() { LanguageClient.last = this; }
@@ -16,6 +17,7 @@ export class LanguageClient {
   onNotification(): void {}
   onDidChangeState(listener: (event: { newState: number }) => void): void { this.listen = listener; }
   async stop(): Promise<void> {}
+  async sendNotification(method: string): Promise<void> { this.notifications.push(method); }
 
   async start(): Promise<void> {
     this.listen({ newState: State.Starting });

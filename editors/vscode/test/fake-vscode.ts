@@ -64,7 +64,7 @@ export const workspace = {
   onDidChangeTextDocument: (listener: Listener) => void listeners.push(listener),
   onWillSaveTextDocument: (listener: Listener) => void saving.push(listener),
   onDidCloseTextDocument: (listener: typeof closing) => { closing = listener; },
-  onDidChangeConfiguration: () => undefined,
+  onDidChangeConfiguration: (listener: typeof tellConfiguration) => { tellConfiguration = listener; },
   getConfiguration: () => ({ get: (key: string) => (key === "serverCommand" ? ["server"] : undefined) }),
   applyEdit: (edit: WorkspaceEdit) => shown.take(edit.edits, { undoStopBefore: true, undoStopAfter: true }),
 };
@@ -179,6 +179,8 @@ export function close(document: FakeDocument): void {
 }
 
 /** The extension hears of changes with these ranges. */
+export let tellConfiguration = (_: { affectsConfiguration: (section: string) => boolean }) => {};
+
 export function tellChanges(document: FakeDocument, changes: { range: Range; text: string }[]): void {
   const contentChanges = changes.map((change) => ({ rangeOffset: 0, rangeLength: 0, ...change }));
   listeners.forEach((listener) => listener({ document, contentChanges, waitUntil: () => {} }));

@@ -1,6 +1,6 @@
 // Drives a real VS Code by keyboard and mouse. Prints "ok NAME" for each scene, and fails at the first that does not hold.
 // drive.mjs URL SHOTS: SHOTS gets the screenshots. With SCENES, a part of their names, only those are played.
-import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
+import { mkdirSync, readFileSync, renameSync, writeFileSync } from "node:fs";
 import { createRequire } from "node:module";
 import { join } from "node:path";
 
@@ -100,7 +100,8 @@ async function start() {
 // Changes the user's settings. A window that is loaded anew has them.
 async function configure(changes) {
   const settings = JSON.parse(readFileSync(process.env.SETTINGS, "utf8"));
-  writeFileSync(process.env.SETTINGS, JSON.stringify({ ...settings, ...changes }));
+  writeFileSync(`${process.env.SETTINGS}.new`, JSON.stringify({ ...settings, ...changes }));
+  renameSync(`${process.env.SETTINGS}.new`, process.env.SETTINGS); // whoever reads now finds all of it
   await start();
 }
 
