@@ -348,7 +348,8 @@ def test_samplers_get_entropy_and_margin_when_they_ask(runtime: Runtime, monkeyp
             return Decision(state.masked & (state.rank() < 1), remask=torch.zeros_like(state.masked))
 
     monkeypatch.setattr(SAMPLERS, "_variants", {"threshold": Curious})
-    run(denoise(runtime, simple()))
+    hole = {"hole": {"min_tokens": 6, "max_tokens": 8}}
+    run(denoise(runtime, InfillRequest.model_validate({"segments": [{"text": "def f(a):\n    return"}, hole]})))
     proposals, masked = seen[0].proposals, seen[0].masked
     assert proposals.entropy is not None and proposals.margin is not None
     assert (proposals.entropy[masked] > 0).all()

@@ -223,11 +223,14 @@ def test_every_policy_keeps_to_the_bounds(name: str, holes: list[HoleNeed], has_
             assert need.min_tokens <= sum(lengths) <= max(need.max_tokens, len(lengths))
 
 
-@pytest.mark.parametrize(("shares", "length"), [([0.5, 0.3, 0.2], 4), ([0.08, 0.5, 0.42], 16), ([0.05, 0.03, 0.92], 64)])
+@pytest.mark.parametrize(
+    ("shares", "length"), [([0.5, 0.3, 0.2], 4), ([0.08, 0.5, 0.42], 16), ([0.05, 0.03, 0.92], 64)]
+)
 def test_the_learned_length_covers_its_share_of_the_probability(shares: list[float], length: int) -> None:
     need = HoleNeed((None,), 0, 0, 200, has_limit=False)
     scores = LengthScores((4, 16, 64), torch.tensor([shares]).log())
     assert search("learned", [need], scores) == [[[length]]]
+    assert search("learned", [need], LengthScores((0, 16, 64), torch.tensor([[0.5, 0.3, 0.2]]).log())) == [[[1]]]
 
 
 def test_a_fixed_canvas_is_as_long_as_asked() -> None:
