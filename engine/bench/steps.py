@@ -21,7 +21,7 @@ from torch import Tensor
 
 from bench.ceilings import Ceilings, measure_ceilings
 from bench.fused import make_random
-from bench.measure import MIN_REPEATS, Clock, RedTests, Timing, describe, require_green, time_eager, write_record
+from bench.measure import MIN_REPEATS, Clock, Timing, describe, stop_unless_green, time_eager, write_record
 from bench.plain import PlainModel, fill_plainly, fill_with_dual_cache
 from bench.shapes import SHAPES, TOY, encode_flops, step_floor
 from midfill_engine.models.fused import PRECISIONS, Batch, FusedModel, Precision, Shape
@@ -307,11 +307,7 @@ def run(shapes: list[str], precisions: list[str], repeats: int, json_file: Path 
         sys.exit("There is no GPU here: set TRITON_INTERPRET=1 to see the bench run at toy size.")
     chosen = [TOY] if toy else [SHAPES[name] for name in shapes]
     console = Console(width=150)
-    try:
-        require_green(*TESTS)
-    except RedTests as error:
-        console.print(str(error), markup=False)
-        return 1
+    stop_unless_green(*TESTS)
     size: dict[str, int] = {"copy_bytes": 2**24, "side": 256} if toy else {"copy_bytes": 2**32, "side": 8192}
     facts: dict[str, Any] = describe(device)
     ceilings = measure_ceilings(device, repeats=20, **size)

@@ -15,9 +15,8 @@ from midfill_engine.vocabulary import Vocabulary
 from midfill_engine.wire import ErrorCode, FilledHole, HoleState
 
 MAX_CANVAS_TOKENS: Final = 4096  # rows times hole positions: what a request may hold in memory
-MAX_RULES: Final = (
-    64  # of a request: each is a mask of the vocabulary, and each string in it is looked for in all tokens
-)
+# Rules of a request: each is a mask of the vocabulary, and each string in it is looked for in all tokens.
+MAX_RULES: Final = 64
 
 
 @dataclass

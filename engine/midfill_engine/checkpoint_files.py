@@ -5,12 +5,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
+import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-INDEX = "model.safetensors.index.json"
+INDEX: Final = "model.safetensors.index.json"
+PLAIN_TYPES: Final = (torch.bfloat16, torch.float16, torch.float32, torch.float64)
 
 
 class CheckpointError(ValueError):
@@ -113,6 +115,15 @@ class CheckpointFiles:
                 for name in names:
                     if self.shards[name] == file:
                         found[name] = tensors.get_tensor(name)
+        return found
+
+    def read_plain(self, names: list[str]) -> dict[str, Tensor]:
+        """`read`; raises CheckpointError for quantized weights too, whose numbers mean nothing without their scales."""
+        is_quantized = "quantization_config" in self.config
+        found = {} if is_quantized else self.read(names)
+        if is_quantized or any(value.dtype not in PLAIN_TYPES for value in found.values()):
+            message = f"The weights in {self.folder} are quantized, which is not read: take the original checkpoint."
+            raise CheckpointError(message)
         return found
 
     def _json(self, name: str) -> dict[str, Any]:

@@ -21,7 +21,6 @@ from midfill_engine.models.transformer import Transformer, TransformerConfig
 from midfill_engine.tokenizer import byte_of_character
 
 LAYER: Final = re.compile(r"^(blocks)\.(\d+)\.")
-PLAIN_TYPES: Final = (torch.bfloat16, torch.float16, torch.float32, torch.float64)
 
 
 @dataclass(frozen=True)
@@ -71,8 +70,7 @@ def load(
     check_changes(files, family, config, {part for source in sources.values() for part in source.names})
     for block in range(-1, config.transformer.num_layers):  # a layer at a time, so that no second copy is ever whole
         names = [name for name in wanted if _layer_of(name) == block]
-        stored = files.read(sorted({part for name in names for part in sources[name].names}))
-        check_plain(files, stored)
+        stored = files.read_plain(sorted({part for name in names for part in sources[name].names}))
         for name in names:
             value = sources[name].assemble(stored)
             if tuple(value.shape) != wanted[name]:
@@ -99,14 +97,6 @@ def read_config(files: CheckpointFiles, family: Family) -> HubConfig:
     window = min(family.context_window, files.config.get("max_position_embeddings") or family.context_window)
     max_hole = min(family.max_hole, window // 4)
     return HubConfig(shape, files.name, window - max_hole, max_hole, block_size=block_size)
-
-
-def check_plain(files: CheckpointFiles, stored: Mapping[str, Tensor]) -> None:
-    """Raises CheckpointError for quantized weights, whose numbers mean nothing without their scales."""
-    quantized = next((name for name, value in stored.items() if value.dtype not in PLAIN_TYPES), None)
-    if quantized is not None or "quantization_config" in files.config:
-        message = f"The weights in {files.folder} are quantized, which is not read here: take the original checkpoint."
-        raise CheckpointError(message)
 
 
 def check_changes(files: CheckpointFiles, family: Family, config: HubConfig, used: set[str]) -> None:

@@ -5,14 +5,13 @@ from pathlib import Path
 
 from midfill_engine import checkpoint
 from training.data.pack import read_pack
-from training.snapshots import STATE, read_progress
+from training.snapshots import STATE, Progress, read_progress
 
 
 def export(run: Path, out: Path, name: str, max_context: int | None = None) -> str:
     """Writes `out` as int8 and returns which snapshot it is. Raises ValueError where the run has saved none yet."""
-    chosen = choose_snapshot(run)
+    chosen, progress = choose_snapshot(run)
     loaded = checkpoint.load(run / chosen)
-    progress = read_progress(run / chosen)
     training: dict[str, object] = {"snapshot": chosen, "steps": progress.step, "tokens": progress.tokens}
     training |= {"validation_nats": progress.validation_nats, "seconds": round(progress.seconds), **progress.record}
     config = replace(loaded.config, name=name, training=training, max_context=max_context or loaded.config.max_context)
@@ -21,14 +20,16 @@ def export(run: Path, out: Path, name: str, max_context: int | None = None) -> s
     return chosen
 
 
-def choose_snapshot(run: Path) -> str:
+def choose_snapshot(run: Path) -> tuple[str, Progress]:
     """Of `snapshot` and `snapshot-average`, as far as they are there, the one with the lower validation loss."""
-    found = [name for name in ("snapshot", "snapshot-average") if (run / name / STATE).exists()]
-    losses = {name: read_progress(run / name).validation_nats for name in found}
+    names = [name for name in ("snapshot", "snapshot-average") if (run / name / STATE).exists()]
+    found = {name: read_progress(run / name) for name in names}
+    losses = {name: progress.validation_nats for name, progress in found.items()}
     known = {name: loss for name, loss in losses.items() if loss is not None}
     if not known:
         raise ValueError(f"The run in {run} has saved no snapshot yet.")
-    return min(known, key=known.__getitem__)
+    chosen = min(known, key=known.__getitem__)
+    return chosen, found[chosen]
 
 
 def write_sources(sources: Path, pack: Path, out: Path) -> int:

@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from midfill_infill import exclusions
 from midfill_infill.errors import MidfillError
 from midfill_infill.reroll import KEEP_SHARE
 from midfill_lsp.edits import FillFailed, Replacement, apply_edits
@@ -19,7 +18,7 @@ from midfill_lsp.pending import Pending, PendingFills, PendingHole
 from midfill_lsp.related import RelatedText
 from midfill_lsp.settings import Settings
 from midfill_lsp.text import SyncedDocument, SyncedWorkspace
-from midfill_lsp.views import View, find_path, read_ahead, take_view
+from midfill_lsp.views import View, find_exclusion, read_ahead, take_view
 
 if TYPE_CHECKING:
     from midfill_lsp.server import MidfillServer
@@ -50,7 +49,7 @@ class Fills:
             raise MidfillError("file_excluded", f"this file is left out: {reason}")
         settings = self._server.settings_of(params.uri)
         line = params.ranges[0].start.line if params.ranges else 0
-        related = self._related.near(self._workspace, params.uri, line) if settings.repository_context else tuple
+        related = self._related.near(self._workspace, params.uri, line)
         job = FillJob(self._server, check(params), self._filler.fill, settings, related, before)
         self._running.append(job)
         try:
@@ -128,7 +127,7 @@ class Fills:
             return ()
         view = take_view(self._workspace, document)
         line = document.text.position(offset).line
-        related = self._related.near(self._workspace, document.uri, line) if settings.repository_context else tuple
+        related = self._related.near(self._workspace, document.uri, line)
         filler = self._filler.fill if invoked else self._filler.fill_unasked
         with self._watch():
             return await self._ghost.suggest(
@@ -136,8 +135,7 @@ class Fills:
             )
 
     def find_exclusion(self, uri: str) -> str | None:
-        path = find_path(uri)
-        return exclusions.find_exclusion(path, self._server.settings_of(uri).exclude) if path else None
+        return find_exclusion(uri, self._server.settings_of(uri).exclude)
 
     def pending_in(self, document: object) -> list[Pending]:
         return self._pending.of(document) if isinstance(document, SyncedDocument) else []
@@ -231,6 +229,5 @@ class Fills:
 
 def _read_ahead(view: View, exclude: tuple[str, ...]) -> None:
     """For a worker thread: whether a file is left out takes looks at the disk."""
-    path = find_path(view.uri)
-    if path is None or not exclusions.find_exclusion(path, exclude):
+    if not find_exclusion(view.uri, exclude):
         read_ahead(view)

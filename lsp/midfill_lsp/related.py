@@ -3,11 +3,11 @@
 import threading
 from collections.abc import Callable
 
-from midfill_infill import exclusions
+from midfill_infill.exclusions import Stamps
 from midfill_infill.related import Ring
 from midfill_lsp.settings import Settings
 from midfill_lsp.text import SyncedDocument, SyncedWorkspace
-from midfill_lsp.views import find_path
+from midfill_lsp.views import find_exclusion
 
 NEAR_CHARS = 2000
 MAX_NAMES = 256
@@ -23,24 +23,29 @@ class RelatedText:
         self._lock = threading.Lock()
 
     def near(self, workspace: SyncedWorkspace, uri: str, line: int) -> Callable[[], tuple[str, ...]]:
-        """Picks it when it is called, in a thread: every file that may be in the ring is asked for again."""
+        """Picks it when it is called, in a thread: every file that may be in the ring is asked for again.
+
+        Nothing where the settings of `uri` want no repository context.
+        """
+        if not self._settings_of(uri).repository_context:
+            return tuple
         others = {
             other.uri: (other.version, other.source)
             for other in workspace.text_documents.values()
             if other.uri != uri and isinstance(other, SyncedDocument)
         }
         self._remember(others)
-        files = [(name, find_path(name), self._settings_of(name).exclude) for name in self._names]
+        files = [(name, self._settings_of(name).exclude) for name in self._names]
         own = workspace.open_document(uri)
         starts = own.text.line_starts if own else [0]
         middle = starts[min(line, len(starts) - 1)]
         near = own.source[max(0, middle - NEAR_CHARS) : middle + NEAR_CHARS] if own else ""
 
         def pick() -> tuple[str, ...]:
-            stamps = exclusions.Stamps()
+            stamps = Stamps()
             with self._lock:
-                for name, path, exclude in files:
-                    if path is not None and exclusions.find_exclusion(path, exclude, stamps):
+                for name, exclude in files:
+                    if find_exclusion(name, exclude, stamps):
                         self._ring.drop(name)
                     elif name in others:
                         self._ring.put(name, *others[name])

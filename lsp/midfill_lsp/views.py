@@ -9,7 +9,7 @@ from pathlib import Path
 from lsprotocol import types
 from pygls.uris import to_fs_path
 
-from midfill_infill import holes
+from midfill_infill import exclusions, holes
 from midfill_infill.broken import find_functions
 from midfill_infill.document import Document
 from midfill_infill.errors import MidfillError
@@ -87,6 +87,12 @@ def find_path(uri: str) -> Path | None:
     scheme, _, rest = uri.partition(":")
     path = to_fs_path(f"file:{rest.partition('#')[0]}") if scheme in ("file", "vscode-notebook-cell") else None
     return Path(path) if path else None
+
+
+def find_exclusion(uri: str, listed: Sequence[str], stamps: exclusions.Stamps | None = None) -> str | None:
+    """Why a document is left out; None where it is not, or is kept in no file. Looks at the disk."""
+    path = find_path(uri)
+    return exclusions.find_exclusion(path, listed, stamps) if path else None
 
 
 @lru_cache(maxsize=1024)

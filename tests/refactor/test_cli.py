@@ -365,17 +365,28 @@ def test_check_is_quiet_and_exits_0_when_nothing_waits(root: Path) -> None:
     assert (result.exit_code, result.stdout) == (0, "")
 
 
+def write_twenty(root: Path) -> list[str]:
+    """Files without stubs."""
+    names = [f"m{number}.py" for number in range(20)]
+    for name in names:
+        (root / name).write_text("def f(a):\n    return a\n\n\n" * 40)
+    return names
+
+
+def run_code(code: str, *words: str) -> subprocess.CompletedProcess[str]:
+    """In a fresh interpreter, in the present folder."""
+    return subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True)
+
+
 def test_the_hook_says_the_same_and_loads_nothing_heavy(root: Path) -> None:
-    for number in range(20):
-        (root / f"m{number}.py").write_text("def f(a):\n    return a\n\n\n" * 40)
-    names = ["a.py", *(f"m{number}.py" for number in range(20))]
+    names = ["a.py", *write_twenty(root)]
     code = (
         "import sys; from midfill_infill.refactor.hook import main; code = main(sys.argv[1:])\n"
         "heavy = {'httpx', 'torch', 'ray', 'pydantic', 'typer', 'rich', 'pathspec'} & set(sys.modules)\n"
         "assert not heavy, heavy\n"
         "sys.exit(code)"
     )
-    result = subprocess.run([sys.executable, "-c", code, *names], capture_output=True, text=True, cwd=root)
+    result = run_code(code, *names)
     assert (result.returncode, result.stderr) == (1, "")
     assert result.stdout == run("check", *names).stdout
     assert main(["test_a.py"]) == 0 and main(["--recipe", "nope"]) == 2
@@ -383,9 +394,7 @@ def test_the_hook_says_the_same_and_loads_nothing_heavy(root: Path) -> None:
 
 def test_the_hook_of_twenty_files_parses_none_and_loads_little(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What its time is made of; docs/refactor.md has the time."""
-    names = [f"m{number}.py" for number in range(20)]
-    for name in names:
-        (root / name).write_text("def f(a):\n    return a\n\n\n" * 40)
+    names = write_twenty(root)
     (root / "stub.py").write_text("def asked_in_no_other_test():\n    ...\n")  # outlines are remembered
 
     def parse(*_: object) -> None:
@@ -402,7 +411,7 @@ def test_the_hook_of_twenty_files_parses_none_and_loads_little(root: Path, monke
         "loaded = {name.partition('.')[0] for name in set(sys.modules) - before} - sys.stdlib_module_names\n"
         "print(*sorted(loaded))"
     )
-    result = subprocess.run([sys.executable, "-c", code, *names], capture_output=True, text=True, cwd=root)
+    result = run_code(code, *names)
     assert (result.stdout, result.stderr) == ("midfill_infill tree_sitter\n", "")
 
 

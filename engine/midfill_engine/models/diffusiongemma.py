@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from midfill_engine.checkpoint_files import CheckpointError, CheckpointFiles
-from midfill_engine.hub import HubConfig, check_plain, write_tokenizer
+from midfill_engine.hub import HubConfig, write_tokenizer
 from midfill_engine.hub_tokenizer import HubTokenizer
 from midfill_engine.models.family import Family, KnownModel, SpecialTokens, Values
 from midfill_engine.models.shapes import TINY, read_specials
@@ -174,8 +174,7 @@ def _library() -> tuple[Any, Any]:
 def _build(files: CheckpointFiles, dtype: torch.dtype) -> nn.Module:
     """Raises CheckpointError where a tensor is missing or of another shape: the library would draw it at random."""
     config_class, model_class = _library()
-    tensors = files.read(list(files.shards))
-    check_plain(files, tensors)
+    tensors = files.read_plain(list(files.shards))
     known = {key: value for key, value in files.config.items() if key != "auto_map"}
     # Without a folder the library opens no file of it, generation_config.json with its class names among them.
     model, info = model_class.from_pretrained(
