@@ -151,6 +151,8 @@ VARIANTS: Final = {
     "expand": Variant("EXPAND for pairs of tokens in a quarter of the gaps", change=merge_tokens),
     "short-first": Variant("a third of the steps with gaps of at most 12 tokens, no bodies", short=1 / 3),
     "more-bodies": Variant("one row in five has a body", mix=GapMix(body_share=1 / 5)),
+    "few-gaps": Variant("one to three gaps in every row", mix=GapMix(few_share=1.0)),
+    "half-few-gaps": Variant("one to three gaps in half of the rows", mix=GapMix(few_share=0.5)),
     "no-characters": Variant("no gap of any characters", mix=GapMix(character_share=0.0)),
     "more-characters": Variant("two gaps in five of any characters", mix=GapMix(character_share=0.4)),
     "certainty": Variant("certainty forcing, weight 2, in the last 15 % of the steps", certainty=2.0),

@@ -1,4 +1,8 @@
-"""Refits the length head of a finished model on its frozen context states. Knows the head; trains nothing else."""
+"""Refits the length head of a finished model on its frozen context states. Knows the head; trains nothing else.
+
+Most rows of the training have as many gaps as fit, so the head comes to take a gap that is alone for a body. Here rows
+have as many gaps as requests have.
+"""
 
 import json
 from dataclasses import dataclass
@@ -14,10 +18,11 @@ from midfill_engine import checkpoint
 from midfill_engine.models.embedded import PAD, Embedded
 from midfill_engine.tokenizer import Tokenizer
 from training.data.pack import Pack, read_pack
-from training.data.rows import Noise, RowShape, collate, draw_example
+from training.data.rows import GapMix, Noise, RowShape, collate, draw_example
 from training.objective import TensorBatch, to_device
 
 BATCH_ROWS: Final = 16
+AS_REQUESTED: Final = GapMix(few_share=1.0)
 
 
 @dataclass(frozen=True)
@@ -28,7 +33,7 @@ class LengthFit:
     after: float
 
 
-def refit(folder: Path, pack: Path, num_rows: int = 1500, decay: float = 3e-4) -> LengthFit:
+def refit(folder: Path, pack: Path, num_rows: int = 4000, decay: float = 0.03) -> LengthFit:
     """Rewrites the checkpoint in `folder` with a head fitted to `num_rows` training rows, if that is better."""
     loaded = checkpoint.load(folder)
     model, config = loaded.model, loaded.config
@@ -55,7 +60,7 @@ def edge_states(
     """The states on both sides [M, 2D] of the gaps of `num_rows` rows, and the buckets [M] of their lengths."""
     rng, states, buckets = np.random.default_rng(99), [], []
     for _ in range(max(1, num_rows // BATCH_ROWS)):
-        examples = [draw_example(pack, tokenizer, shape, rng) for _ in range(BATCH_ROWS)]
+        examples = [draw_example(pack, tokenizer, shape, rng, AS_REQUESTED) for _ in range(BATCH_ROWS)]
         batch = to_device(collate(examples, shape, Noise(), rng), torch.device("cpu"))
         is_gap = batch.buckets >= 0
         states.append(_pairs(model, batch)[is_gap])
@@ -72,16 +77,14 @@ def _pairs(model: Embedded, batch: TensorBatch) -> Tensor:
 
 
 def fit_head(model: Embedded, states: Tensor, buckets: Tensor, decay: float) -> None:
-    """Logistic regression with squared-norm decay, solved by L-BFGS from zero."""
+    """Logistic regression with squared-norm decay towards the weights it starts from, solved by L-BFGS."""
     head = model.length_head.requires_grad_(True)
-    with torch.no_grad():
-        head.weight.zero_()
-        head.bias.zero_()
+    trained = head.weight.detach().clone()
     optimizer = torch.optim.LBFGS(head.parameters(), max_iter=200, line_search_fn="strong_wolfe")
 
     def loss() -> float:
         optimizer.zero_grad()
-        value = F.cross_entropy(head(states), buckets) + decay * head.weight.square().sum()
+        value = F.cross_entropy(head(states), buckets) + decay * (head.weight - trained).square().sum()
         value.backward()  # type: ignore[no-untyped-call]
         return float(value.detach())
 

@@ -15,10 +15,10 @@ from midfill_engine.outline import encode_before_space
 from midfill_engine.tokenizer import Tokenizer
 from training.baseline import MAX_NEW_TOKENS, Baseline, evaluate_baseline
 from training.data.pack import hash_pack, read_pack, sets_of
-from training.data.rows import Batch, Noise, collate, draw_example
+from training.data.rows import DEFAULT_MIX, Batch, Noise, collate, draw_example
 from training.evaluate import Gap, evaluate
 from training.export import export, write_sources
-from training.lengths import refit
+from training.lengths import AS_REQUESTED, refit
 from training.objective import certainty_loss, span_hidden, span_loss, to_device
 from training.optimizer import orthogonalize, rate_factor
 from training.train import RunConfig, _Run, embedded_config, train
@@ -315,6 +315,14 @@ def test_refitted_length_head_is_no_worse(finished: RunConfig, tmp_path: Path) -
     assert fitted.after < 3.18
     assert torch.equal(before.length_head.weight, after.length_head.weight) == (fitted.after >= fitted.before)
     assert torch.equal(before.transformer.embedding.weight, after.transformer.embedding.weight)
+
+
+def test_rows_have_few_gaps_where_requests_are_meant(config: RunConfig, tokenizer: Tokenizer) -> None:
+    pack, most = read_pack(config.pack, "train"), {}
+    for mix in (AS_REQUESTED, DEFAULT_MIX):
+        rng = np.random.default_rng(3)
+        most[mix] = max(len(draw_example(pack, tokenizer, config.shape, rng, mix).gaps) for _ in range(40))
+    assert most[AS_REQUESTED] <= 3 < most[DEFAULT_MIX]
 
 
 def test_sources_name_every_package(pack_folder: Path, tmp_path: Path) -> None:

@@ -16,7 +16,6 @@ from training.data.corpus import LANGUAGES
 from training.data.pack import Pack
 
 MAX_GAPS: Final = 24
-FEW_GAPS_SHARE: Final = 1 / 8
 MAX_DELETES: Final = 32
 MIN_BETWEEN: Final = 12  # characters between two gaps
 
@@ -60,9 +59,13 @@ class Batch:
 
 @dataclass(frozen=True)
 class GapMix:
-    """Which gaps rows have: in `body_share` of them one body, else others of at most `longest` tokens each."""
+    """Which gaps rows have: in `body_share` of them one body, else others of at most `longest` tokens each.
+
+    One to three of these in `few_share` of the rows, else as many as fit.
+    """
 
     body_share: float = 1 / 8
+    few_share: float = 1 / 8
     longest: int = 256
     character_share: float = spans.CHARACTER_SHARE
 
@@ -98,15 +101,14 @@ def choose_gaps(
 ) -> list[spans.Span]:
     """Disjoint gaps in document order that fit `num_tokens` with room for deletes.
 
-    Most rows are filled with gaps, since only their tokens are learned from; some have one block, some one to three
-    gaps, as requests have.
+    Most rows are filled with gaps, since only their tokens are learned from; some have few, as requests have.
     """
     if rng.random() < mix.body_share:
         block = spans.body(text, rng)
         if block is not None and 16 <= len(tokenizer.encode(text[slice(*block)])) <= num_tokens - 8:
             return [block]
     chosen: list[spans.Span] = []
-    most = int(rng.integers(1, 4)) if rng.random() < FEW_GAPS_SHARE else MAX_GAPS
+    most = int(rng.integers(1, 4)) if rng.random() < mix.few_share else MAX_GAPS
     left = num_tokens
     for _ in range(3 * MAX_GAPS):
         span = spans.choose(text, rng, mix.character_share)
