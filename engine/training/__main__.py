@@ -122,11 +122,11 @@ def _export(run: Path, out: Path, name: str = "midfill-embedded", max_context: i
 
 
 @app.command("lengths")
-def _lengths(folder: Path, pack: Path) -> None:
+def _lengths(folder: Path, pack: Path, num_rows: int = 4000, device: str = "cpu") -> None:
     """Refit the length head of a finished checkpoint, in place."""
     from training.lengths import refit
 
-    print(refit(folder, pack))
+    print(refit(folder, pack, num_rows, device=device))
 
 
 @app.command("credits")

@@ -33,15 +33,19 @@ class LengthFit:
     after: float
 
 
-def refit(folder: Path, pack: Path, num_rows: int = 4000, decay: float = 0.03) -> LengthFit:
-    """Rewrites the checkpoint in `folder` with a head fitted to `num_rows` training rows, if that is better."""
+def refit(folder: Path, pack: Path, num_rows: int = 4000, decay: float = 0.03, device: str = "cpu") -> LengthFit:
+    """Rewrites the checkpoint in `folder` with a head fitted to `num_rows` training rows, if that is better.
+
+    The states are computed on `device`, the head is fitted on the CPU.
+    """
     loaded = checkpoint.load(folder)
-    model, config = loaded.model, loaded.config
+    model, config = loaded.model.to(device), loaded.config
     shape = RowShape(config.max_context, config.max_hole, config.hole_span)
     states, buckets = edge_states(model, loaded.tokenizer, read_pack(pack, "train"), shape, num_rows)
     held_states, held_buckets = edge_states(
         model, loaded.tokenizer, read_pack(pack, "validation"), shape, num_rows // 5
     )
+    model.cpu()
     before = float(F.cross_entropy(model.length_head(held_states), held_buckets))
     old = {name: value.clone() for name, value in model.length_head.state_dict().items()}
     fit_head(model, states, buckets, decay)
@@ -57,21 +61,25 @@ def refit(folder: Path, pack: Path, num_rows: int = 4000, decay: float = 0.03) -
 def edge_states(
     model: Embedded, tokenizer: Tokenizer, pack: Pack, shape: RowShape, num_rows: int
 ) -> tuple[Tensor, Tensor]:
-    """The states on both sides [M, 2D] of the gaps of `num_rows` rows, and the buckets [M] of their lengths."""
+    """The states on both sides [M, 2D] of the gaps of `num_rows` rows, and the buckets [M] of their lengths.
+
+    Computed where the model is; on the CPU.
+    """
     rng, states, buckets = np.random.default_rng(99), [], []
+    device = model.length_head.weight.device
     for _ in range(max(1, num_rows // BATCH_ROWS)):
         examples = [draw_example(pack, tokenizer, shape, rng, AS_REQUESTED) for _ in range(BATCH_ROWS)]
-        batch = to_device(collate(examples, shape, Noise(), rng), torch.device("cpu"))
+        batch = to_device(collate(examples, shape, Noise(), rng), device)
         is_gap = batch.buckets >= 0
-        states.append(_pairs(model, batch)[is_gap])
-        buckets.append(batch.buckets[is_gap])
+        states.append(_pairs(model, batch)[is_gap].cpu())
+        buckets.append(batch.buckets[is_gap].cpu())
     return torch.cat(states), torch.cat(buckets)
 
 
 def _pairs(model: Embedded, batch: TensorBatch) -> Tensor:
     present = (batch.context_ids != PAD)[:, None, None]  # [B, 1, 1, C]
     hidden, _ = model.transformer(batch.context_ids, batch.context_positions, mask=present)
-    rows = torch.arange(len(hidden))[:, None, None]
+    rows = torch.arange(len(hidden), device=hidden.device)[:, None, None]
     pairs: Tensor = hidden[rows, batch.edges].flatten(2)  # [B, K, 2D]
     return pairs
 
