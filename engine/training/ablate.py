@@ -22,7 +22,9 @@ from midfill_engine.models.transformer import TransformerConfig
 from midfill_engine.tokenizer import Tokenizer
 from training.data.pack import Pack, read_pack
 from training.data.rows import (
+    AS_REQUESTED,
     DEFAULT_MIX,
+    SHORT_GAPS,
     Batch,
     Example,
     GapMix,
@@ -39,7 +41,6 @@ from training.objective import Hidden, TensorBatch, causal_loss, span_hidden, sp
 from training.optimizer import make_optimizers, momentum_at, rate_factor, set_rates
 
 SHARES: Final = (1.0, 0.6, 0.3)
-SHORT_GAPS: Final = GapMix(body_share=0.0, longest=12)
 SURE: Final = 0.9
 MUON_LR: Final = 0.02
 ADAM_LR: Final = 5e-3
@@ -151,7 +152,7 @@ VARIANTS: Final = {
     "expand": Variant("EXPAND for pairs of tokens in a quarter of the gaps", change=merge_tokens),
     "short-first": Variant("a third of the steps with gaps of at most 12 tokens, no bodies", short=1 / 3),
     "more-bodies": Variant("one row in five has a body", mix=GapMix(body_share=1 / 5)),
-    "few-gaps": Variant("one to three gaps in every row", mix=GapMix(few_share=1.0)),
+    "few-gaps": Variant("one to three gaps in every row", mix=AS_REQUESTED),
     "half-few-gaps": Variant("one to three gaps in half of the rows", mix=GapMix(few_share=0.5)),
     "no-characters": Variant("no gap of any characters", mix=GapMix(character_share=0.0)),
     "more-characters": Variant("two gaps in five of any characters", mix=GapMix(character_share=0.4)),

@@ -18,11 +18,10 @@ from midfill_engine import checkpoint
 from midfill_engine.models.embedded import PAD, Embedded
 from midfill_engine.tokenizer import Tokenizer
 from training.data.pack import Pack, read_pack
-from training.data.rows import GapMix, Noise, RowShape, collate, draw_example
+from training.data.rows import AS_REQUESTED, Noise, RowShape, collate, draw_example
 from training.objective import TensorBatch, to_device
 
 BATCH_ROWS: Final = 16
-AS_REQUESTED: Final = GapMix(few_share=1.0)
 
 
 @dataclass(frozen=True)

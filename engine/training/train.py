@@ -20,7 +20,7 @@ from midfill_engine.tokenizer import Tokenizer
 from training.data.fim import draw_fim
 from training.data.loader import Loader
 from training.data.pack import hash_pack, read_pack
-from training.data.rows import Batch, GapMix, Noise, RowShape, collate, draw_example
+from training.data.rows import SHORT_GAPS, Batch, GapMix, Noise, RowShape, collate, draw_example
 from training.objective import Losses, causal_loss, span_loss, to_device
 from training.optimizer import Average, make_optimizers, momentum_at, rate_factor, set_rates
 from training.snapshots import LOG, Progress, clear_scratch, read_progress, write_snapshot
@@ -28,7 +28,6 @@ from training.snapshots import LOG, Progress, clear_scratch, read_progress, writ
 LOG_EVERY: Final = 10
 PLATEAU_NOISE: Final = Noise(full_share=0.25)
 COOLDOWN_NOISE: Final = Noise(full_share=0.40)
-SHORT_GAPS: Final = GapMix(body_share=0.0, longest=12)
 
 
 @dataclass(frozen=True)

@@ -15,10 +15,10 @@ from midfill_engine.outline import encode_before_space
 from midfill_engine.tokenizer import Tokenizer
 from training.baseline import MAX_NEW_TOKENS, Baseline, evaluate_baseline
 from training.data.pack import hash_pack, read_pack, sets_of
-from training.data.rows import DEFAULT_MIX, Batch, Noise, collate, draw_example
+from training.data.rows import AS_REQUESTED, DEFAULT_MIX, Batch, Noise, collate, draw_example
 from training.evaluate import Gap, evaluate
 from training.export import export, write_sources
-from training.lengths import AS_REQUESTED, refit
+from training.lengths import refit
 from training.objective import certainty_loss, span_hidden, span_loss, to_device
 from training.optimizer import orthogonalize, rate_factor
 from training.train import RunConfig, _Run, embedded_config, train

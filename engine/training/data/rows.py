@@ -71,6 +71,8 @@ class GapMix:
 
 
 DEFAULT_MIX: Final = GapMix()
+AS_REQUESTED: Final = GapMix(few_share=1.0)
+SHORT_GAPS: Final = GapMix(body_share=0.0, longest=12)
 
 
 @dataclass(frozen=True)
