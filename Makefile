@@ -40,7 +40,7 @@ bench: setup  ## measure fills on this machine, cold and warm; prints a table an
 	PYTHONPATH=engine:kernels $(BIN)/python -m bench.run
 
 eval: setup  ## measure how well fills are: EVAL="SUITE.jsonl.gz --out FILE.json", see docs/quality.md
-	PYTHONPATH=engine $(BIN)/python -m bench.quality $(EVAL)
+	PYTHONPATH=infill:engine $(BIN)/python -m bench.quality $(EVAL)
 
 train: setup  ## the training steps, from names of packages to a checkpoint: STEP="pack ...", see engine/training
 	cd engine && ../$(BIN)/python -m training $(STEP)

@@ -1,9 +1,10 @@
-"""Enforces the rooms: which package may import which, inside functions too; the laptop side never loads torch."""
+"""Enforces the rooms and their floors: who may import whom, inside functions too; the laptop side never loads torch."""
 
 import ast
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,32 @@ ROOMS = {
         ROOT / "lsp/midfill_lsp",
         ("midfill_infill",),
         ("torch", "triton", "httpx", "httpx_sse", "fastapi", "socket", "urllib.request", "http", "tokenizers"),
+    ),
+}
+Floors = Sequence[Sequence[str]]
+# The rooms inside a package, lowest floor first: a room imports itself and rooms of lower floors, nothing beside it.
+FLOORS: dict[str, Floors] = {
+    "midfill_engine": (
+        ("wire", "registry", "checkpoint_files"),
+        ("errors", "tokens", "models", "samplers", "lengths"),
+        ("families", "caches", "experts"),
+        ("loading",),
+        ("denoising",),
+        ("serving",),
+        ("__main__",),
+    ),
+    "midfill_infill": (
+        ("errors",),
+        ("languages", "engines"),
+        ("text",),
+        ("syntax", "reroll", "refactor.journal"),
+        ("context", "splicing", "refactor.writing"),
+        ("fill", "refactor.planning"),
+        ("refactor.generating", "refactor.verifying", "refactor.reporting"),
+        ("refactor.hook", "cli.*"),
+        ("cli.refactor",),
+        ("cli",),
+        ("__main__",),
     ),
 }
 SOCKET_MODULES = ("socket", "httpx", "httpx_sse", "http", "urllib.request", "requests", "aiohttp")
@@ -66,6 +93,101 @@ def test_room_imports_only_what_it_may(room: str) -> None:
         if any(is_within(name, package) for package in forbidden):
             wrong.append(f"{path.relative_to(ROOT)}: {name}")
     assert not wrong
+
+
+def room_of(name: str, floors: Floors) -> tuple[int, str] | None:
+    """The floor and room of a module by its path inside its package. `a.*` holds the modules of `a`, not `a` itself."""
+    found = [
+        (height, room)
+        for height, floor in enumerate(floors)
+        for room in floor
+        if (name.startswith(room[:-1]) if room.endswith(".*") else is_within(name, room))
+    ]
+    return max(found, key=lambda entry: (len(entry[1]), -entry[0]), default=None)
+
+
+def modules_of(folder: Path) -> dict[str, Path]:
+    """The modules below a package's folder by their path inside it; the package itself has the empty one."""
+    paths = (path.relative_to(folder).with_suffix("").parts for path in sorted(folder.rglob("*.py")))
+    return {
+        ".".join(parts[:-1] if parts[-1] == "__init__" else parts): folder.joinpath(*parts).with_suffix(".py")
+        for parts in paths
+    }
+
+
+def module_arrows(folder: Path) -> dict[str, set[str]]:
+    """What each module of a package imports of the same package."""
+    modules = modules_of(folder)
+    prefix = folder.name + "."
+    arrows: dict[str, set[str]] = {name: set() for name in modules}
+    for name, path in modules.items():
+        for imported in imports_of(path, folder.name):
+            target = imported.removeprefix(prefix) if imported.startswith(prefix) else ""
+            while target and target not in modules:
+                target = target.rpartition(".")[0]
+            if target and target != name:
+                arrows[name].add(target)
+    return arrows
+
+
+def wrong_arrows(folder: Path, floors: Floors) -> list[str]:
+    wrong = []
+    for name, targets in module_arrows(folder).items():
+        here = room_of(name, floors)
+        if here is None:
+            wrong += [f"{name} is in no room"] if targets else []
+            continue
+        for target in targets:
+            there = room_of(target, floors)
+            if there is None or (there[0] >= here[0] and there != here):
+                wrong.append(f"{name} -> {target}")
+    return wrong
+
+
+def find_circle(folder: Path) -> list[str]:
+    try:
+        TopologicalSorter(module_arrows(folder)).prepare()
+    except CycleError as error:
+        return list(error.args[1])
+    return []
+
+
+@pytest.mark.parametrize("package", FLOORS)
+def test_no_arrow_runs_up_or_sideways(package: str) -> None:
+    assert wrong_arrows(ROOMS[package][0], FLOORS[package]) == []
+
+
+@pytest.mark.parametrize("package", FLOORS)
+def test_every_room_exists_and_every_module_has_one(package: str) -> None:
+    folder, floors = ROOMS[package][0], FLOORS[package]
+    modules = [name for name in modules_of(folder) if name]
+    homeless = [name for name in modules if room_of(name, floors) is None]
+    assert [name for name in homeless if name != "refactor"] == []  # a folder of rooms, without code
+    rooms = {room_of(name, floors) for name in modules}
+    assert {room for floor in floors for room in floor} == {found[1] for found in rooms if found}
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_no_modules_import_each_other_in_a_circle(room: str) -> None:
+    assert find_circle(ROOMS[room][0]) == []
+
+
+def test_an_arrow_that_is_turned_round_is_found(tmp_path: Path) -> None:
+    package = tmp_path / "house"
+    for name, source in {
+        "cellar/coal": "",
+        "ground/hall": "from house.cellar.coal import heat",
+        "ground/kitchen": "def cook():\n    from house.ground import hall",
+        "roof": "import house.ground.hall",
+    }.items():
+        (package / name).parent.mkdir(parents=True, exist_ok=True)
+        (package / name).with_suffix(".py").write_text(source)
+    floors = (("cellar",), ("ground",), ("roof",))
+    assert wrong_arrows(package, floors) == [] == find_circle(package)
+    assert wrong_arrows(package, (("cellar", "ground"), ("roof",))) == ["ground.hall -> cellar.coal"]
+    (package / "cellar/coal.py").write_text("if TYPE_CHECKING:\n    from house.ground.kitchen import Cook")
+    assert wrong_arrows(package, floors) == ["cellar.coal -> ground.kitchen"]
+    assert set(find_circle(package)) == {"cellar.coal", "ground.kitchen", "ground.hall"}
 
 
 def test_only_the_client_of_infill_knows_sockets() -> None:

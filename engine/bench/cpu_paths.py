@@ -26,7 +26,7 @@ from rich.table import Table
 from torch import Tensor, nn
 
 from bench.measure import describe, stop_unless_green, write_record
-from midfill_engine.models.embedded import Embedded, EmbeddedConfig, lay_out
+from midfill_engine.families.embedded import Embedded, EmbeddedConfig, lay_out
 from midfill_engine.models.transformer import TransformerConfig
 
 VOCABULARY: Final = 16_384

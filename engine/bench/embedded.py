@@ -24,12 +24,12 @@ from rich.table import Table
 
 from bench.ceilings import measure_ceilings
 from bench.measure import MIN_REPEATS, Timing, describe, stop_unless_green, summarize, time_eager, write_record
-from midfill_engine.denoise import denoise, drain
+from midfill_engine.denoising.denoise import denoise, drain
+from midfill_engine.families.embedded import Embedded, lay_out
+from midfill_engine.loading.runtime import Runtime, load_runtime
 from midfill_engine.models.choice import Choice
-from midfill_engine.models.embedded import Embedded, lay_out
 from midfill_engine.models.layout import Layout
 from midfill_engine.models.packed import Pass
-from midfill_engine.runtime import Runtime, load_runtime
 from midfill_engine.wire import HoleSegment, HoleSpec, InfillRequest, TextSegment
 
 LONG_CONTEXT: Final = 1024

@@ -19,10 +19,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from midfill_engine.denoise import denoise, drain, encode_context, make_row, read_request
+from midfill_engine.denoising.denoise import denoise, drain, encode_context, make_row, read_request
+from midfill_engine.loading.runtime import Runtime
 from midfill_engine.models.choice import Choice, Echo
 from midfill_engine.models.packed import Pass, Result
-from midfill_engine.runtime import Runtime
 from midfill_engine.wire import InfillRequest
 
 NUM_DRAWS: Final = 2000  # of the bootstrap

@@ -18,13 +18,13 @@ from rich.table import Table
 from safetensors.torch import load_file
 from torch import Tensor
 
-from midfill_engine import hub
 from midfill_engine.checkpoint_files import CheckpointFiles
+from midfill_engine.families import FAMILIES
+from midfill_engine.loading import hub
 from midfill_engine.models.family import Family
 from midfill_engine.models.layout import Layout
 from midfill_engine.models.operators import TorchOperators
 from midfill_engine.models.packed import Pass, head_weight, run_packed
-from midfill_engine.models.registry import FAMILIES
 from midfill_engine.models.sequence import Sequence
 
 RECORDED = Path(__file__).parent.parent.parent / "tests/engine/parity"

@@ -23,16 +23,16 @@ from rich.table import Table
 from bench.measure import describe, stop_unless_green, write_record
 from bench.shapes import SHAPES, TOY
 from bench.steps import TESTS
-from midfill_engine import hub
 from midfill_engine.checkpoint_files import CheckpointFiles
-from midfill_engine.denoise import open_fill
-from midfill_engine.hub import HubModel, LoadedHubModel
+from midfill_engine.denoising.denoise import open_fill
+from midfill_engine.denoising.work import Work
+from midfill_engine.families import FAMILIES
+from midfill_engine.loading import hub
+from midfill_engine.loading.hub import HubModel, LoadedHubModel
+from midfill_engine.loading.runtime import Runtime
 from midfill_engine.models.fused import Shape
-from midfill_engine.models.registry import FAMILIES
 from midfill_engine.models.transformer import TransformerConfig
-from midfill_engine.runtime import Runtime
 from midfill_engine.wire import HoleSegment, HoleSpec, InfillRequest, InfillResponse, StepEvent, TextSegment
-from midfill_engine.work import Work
 from midfill_kernels.launch import is_interpreted
 
 GAP: Final = 64

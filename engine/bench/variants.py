@@ -20,13 +20,13 @@ import torch
 import typer
 from fills import Cost, Counting, Task, counting, difference, interval, measure, rate, read_tasks
 
-from midfill_engine import hub
 from midfill_engine.caches import CACHES
-from midfill_engine.denoise import denoise, drain
+from midfill_engine.denoising.denoise import denoise, drain
 from midfill_engine.errors import RequestError
+from midfill_engine.families import FAMILIES
 from midfill_engine.lengths import LENGTHS
-from midfill_engine.models.registry import FAMILIES
-from midfill_engine.runtime import load_runtime
+from midfill_engine.loading import hub
+from midfill_engine.loading.runtime import load_runtime
 from midfill_engine.samplers import SAMPLERS
 from midfill_engine.wire import InfillRequest
 

@@ -9,8 +9,8 @@ from typing import Annotated, Literal
 import typer
 
 from midfill_engine.errors import StartError
-from midfill_engine.serve import ServeOptions, end_process, report
-from midfill_engine.serve import serve as run_server
+from midfill_engine.serving.serve import ServeOptions, end_process, report
+from midfill_engine.serving.serve import serve as run_server
 
 app = typer.Typer(
     add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False, help="Midfill's denoising engine."
@@ -66,9 +66,12 @@ def random_checkpoint(
     family: Annotated[str, typer.Option(help="Whose format; see `models`.")] = "embedded",
 ) -> None:
     """Writes a tiny checkpoint with random weights, for trying the machinery without a model."""
-    from midfill_engine import checkpoint, hub  # torch is only needed here
-    from midfill_engine.models import diffusiongemma
-    from midfill_engine.models.registry import FAMILIES
+    from midfill_engine.families import FAMILIES
+    from midfill_engine.loading import (
+        canvas_model,
+        checkpoint,  # torch is only needed here
+        hub,  # torch is only needed here
+    )
     from midfill_engine.registry import UnknownName
 
     try:
@@ -78,7 +81,7 @@ def random_checkpoint(
     if family == checkpoint.FAMILY:
         checkpoint.make_random(folder, seed=seed)
     elif found.attention == "canvas":
-        diffusiongemma.make_random(folder)
+        canvas_model.make_random(folder)
     else:
         hub.make_random(folder, found)
 
@@ -86,7 +89,7 @@ def random_checkpoint(
 @app.command()
 def models(json_output: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False) -> None:
     """Lists the published models that can be served, with size, licence, context and the memory they take in bf16."""
-    from midfill_engine.catalog import as_table, as_values, list_models
+    from midfill_engine.loading.catalog import as_table, as_values, list_models
 
     entries = list_models()
     print(json.dumps(as_values(entries), indent=2) if json_output else "\n".join(as_table(entries)))

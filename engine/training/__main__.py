@@ -61,7 +61,7 @@ def _pack(
     sets: Annotated[int, typer.Option(help="parts of like mixture, each a folder")] = 2,
 ) -> None:
     """Write token shards from a corpus folder."""
-    from midfill_engine.tokenizer import Tokenizer
+    from midfill_engine.tokens.tokenizer import Tokenizer
     from training.data.pack import write_pack
 
     write_pack(corpus, Tokenizer.read(tokenizer), out, tokens, sets)

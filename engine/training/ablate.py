@@ -17,9 +17,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from midfill_engine.models.embedded import EXPAND, MASK, PAD, Embedded, EmbeddedConfig
+from midfill_engine.families.embedded import Embedded, EmbeddedConfig
 from midfill_engine.models.transformer import TransformerConfig
-from midfill_engine.tokenizer import Tokenizer
+from midfill_engine.tokens.special import EXPAND, MASK, PAD
+from midfill_engine.tokens.tokenizer import Tokenizer
 from training.data.pack import Pack, read_pack
 from training.data.rows import (
     AS_REQUESTED,

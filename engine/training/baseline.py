@@ -11,12 +11,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from midfill_engine import checkpoint
-from midfill_engine.models.embedded import EOS, SPECIAL_TOKENS
+from midfill_engine.denoising.outline import encode_before_space
+from midfill_engine.loading import checkpoint
 from midfill_engine.models.transformer import KeyValues, Transformer
-from midfill_engine.outline import encode_before_space
-from midfill_engine.tokenizer import heal
-from midfill_engine.vocabulary import Vocabulary
+from midfill_engine.tokens.special import EOS, SPECIAL_TOKENS
+from midfill_engine.tokens.tokenizer import heal
+from midfill_engine.tokens.vocabulary import Vocabulary
 from training.data.fim import prompt_ids, trim
 from training.data.pack import read_pack
 from training.data.rows import Ids

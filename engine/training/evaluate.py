@@ -15,10 +15,11 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from midfill_engine.denoise import denoise, drain
-from midfill_engine.models.embedded import MASK, Embedded, lay_out
-from midfill_engine.runtime import Runtime, load_runtime
-from midfill_engine.tokenizer import Tokenizer, heal
+from midfill_engine.denoising.denoise import denoise, drain
+from midfill_engine.families.embedded import Embedded, lay_out
+from midfill_engine.loading.runtime import Runtime, load_runtime
+from midfill_engine.tokens.special import MASK
+from midfill_engine.tokens.tokenizer import Tokenizer, heal
 from midfill_engine.wire import HoleSegment, HoleSpec, InfillRequest, Segment, TextSegment
 from training.data import spans
 from training.data.pack import Pack, read_pack

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from pathlib import Path
 
-from midfill_engine import checkpoint
+from midfill_engine.loading import checkpoint
 from training.data.pack import read_pack
 from training.snapshots import STATE, Progress, read_progress
 

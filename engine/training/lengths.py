@@ -14,9 +14,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from midfill_engine import checkpoint
-from midfill_engine.models.embedded import PAD, Embedded
-from midfill_engine.tokenizer import Tokenizer
+from midfill_engine.families.embedded import Embedded
+from midfill_engine.loading import checkpoint
+from midfill_engine.tokens.special import PAD
+from midfill_engine.tokens.tokenizer import Tokenizer
 from training.data.pack import Pack, read_pack
 from training.data.rows import AS_REQUESTED, Noise, RowShape, collate, draw_example
 from training.objective import TensorBatch, to_device

@@ -7,7 +7,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from midfill_engine.models.embedded import PAD, Embedded
+from midfill_engine.families.embedded import Embedded
+from midfill_engine.tokens.special import PAD
 from training.data.rows import Batch
 
 LENGTH_WEIGHT = 0.1

@@ -16,9 +16,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Final
 
-from midfill_engine import checkpoint
-from midfill_engine.models.embedded import Embedded
-from midfill_engine.tokenizer import Tokenizer
+from midfill_engine.families.embedded import Embedded
+from midfill_engine.loading import checkpoint
+from midfill_engine.tokens.tokenizer import Tokenizer
 
 STATE: Final = "state.json"
 LOG: Final = "log.jsonl"

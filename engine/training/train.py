@@ -13,10 +13,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from midfill_engine import checkpoint
-from midfill_engine.models.embedded import Embedded, EmbeddedConfig
+from midfill_engine.families.embedded import Embedded, EmbeddedConfig
+from midfill_engine.loading import checkpoint
 from midfill_engine.models.transformer import TransformerConfig
-from midfill_engine.tokenizer import Tokenizer
+from midfill_engine.tokens.tokenizer import Tokenizer
 from training.data.fim import draw_fim
 from training.data.loader import Loader
 from training.data.pack import hash_pack, read_pack

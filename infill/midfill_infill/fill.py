@@ -6,14 +6,14 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from midfill_engine import wire
-from midfill_infill import mercury
-from midfill_infill.client import EngineClient
-from midfill_infill.context import Segments, build_segments
-from midfill_infill.document import Document
+from midfill_infill.context.segments import Segments, build_segments
+from midfill_infill.engines import mercury
+from midfill_infill.engines.client import EngineClient
 from midfill_infill.errors import MidfillError
-from midfill_infill.holes import sort_holes
-from midfill_infill.spans import Hole, Patch
-from midfill_infill.splice import Spliced, SplicedFill, prepare, splice
+from midfill_infill.splicing.splice import Spliced, SplicedFill, prepare, splice
+from midfill_infill.syntax.holes import sort_holes
+from midfill_infill.text.document import Document
+from midfill_infill.text.spans import Hole, Patch
 
 # Source code measures 3 to 4 characters a token; the engine cuts what is still too long.
 CHARS_PER_TOKEN: Final = 3

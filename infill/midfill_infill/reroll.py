@@ -7,8 +7,8 @@ from difflib import SequenceMatcher
 from itertools import accumulate
 from typing import Final
 
-from midfill_infill.document import Document
-from midfill_infill.spans import Anchor, Hole
+from midfill_infill.text.document import Document
+from midfill_infill.text.spans import Anchor, Hole
 
 KEEP_SHARE: Final = 0.5
 

@@ -18,14 +18,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from midfill_infill.bodies import body_hole
-from midfill_infill.broken import find_functions
-from midfill_infill.client import EngineClient
-from midfill_infill.document import Document
+from midfill_infill.engines.client import EngineClient
+from midfill_infill.engines.supervise import EngineSettings, ensure_engine
 from midfill_infill.fill import Candidate, Filled, Options, Preview, fill, finish
 from midfill_infill.reroll import keep_ranges, put_drafts
-from midfill_infill.spans import Hole
-from midfill_infill.supervise import EngineSettings, ensure_engine
+from midfill_infill.syntax.bodies import body_hole
+from midfill_infill.syntax.broken import find_functions
+from midfill_infill.text.document import Document
+from midfill_infill.text.spans import Hole
 
 NAMES = (
     "bisect", "calendar", "colorsys", "copy", "fnmatch", "graphlib", "heapq", "queue", "sched", "shlex", "statistics",

@@ -6,12 +6,12 @@ from collections.abc import Callable, Generator, Sequence
 from contextlib import closing, nullcontext
 from dataclasses import dataclass
 
-from midfill_infill.client import EngineClient
-from midfill_infill.document import Document
+from midfill_infill.engines.client import EngineClient
+from midfill_infill.engines.supervise import EngineSettings, ensure_engine
 from midfill_infill.errors import MidfillError
 from midfill_infill.fill import Filled, Options, Preview, fill
-from midfill_infill.spans import Hole
-from midfill_infill.supervise import EngineSettings, ensure_engine
+from midfill_infill.text.document import Document
+from midfill_infill.text.spans import Hole
 from midfill_lsp.settings import Settings
 
 FIRST_BACKOFF_S = 2.0

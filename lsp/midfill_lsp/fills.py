@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from concurrent.futures import Executor
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from midfill_infill.errors import MidfillError
 from midfill_infill.reroll import KEEP_SHARE
@@ -13,15 +12,13 @@ from midfill_lsp.edits import FillFailed, Replacement, apply_edits
 from midfill_lsp.engine import Filler, WatchedFiller
 from midfill_lsp.filling import FillJob, Made, check, explain, put_in
 from midfill_lsp.ghost import GhostText, Suggestion
+from midfill_lsp.host import Host
 from midfill_lsp.messages import Done, FillParams, FillResult, PendingParams, Range, Status, What
 from midfill_lsp.pending import Pending, PendingFills, PendingHole
 from midfill_lsp.related import RelatedText
 from midfill_lsp.settings import Settings
 from midfill_lsp.text import SyncedDocument, SyncedWorkspace
 from midfill_lsp.views import View, find_exclusion, read_ahead, take_view
-
-if TYPE_CHECKING:
-    from midfill_lsp.server import MidfillServer
 
 SHORTER, LONGER = 0.6, 1.6
 REST_S = 0.1
@@ -31,7 +28,7 @@ TELL_S = 0.02
 class Fills:
     """For the event loop only, but for what it hands to `executor`."""
 
-    def __init__(self, server: "MidfillServer", filler: Filler, executor: Executor) -> None:
+    def __init__(self, server: Host, filler: Filler, executor: Executor) -> None:
         self._server, self._executor = server, executor
         self._filler = WatchedFiller(filler, self._tell_from_thread)
         self._pending = PendingFills()

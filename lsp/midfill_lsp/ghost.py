@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from lsprotocol import types
 
 from midfill_infill.fill import Candidate, Filled, Options
-from midfill_infill.holes import hole_at_cursor
+from midfill_infill.syntax.holes import hole_at_cursor
 from midfill_lsp.engine import Filler
 from midfill_lsp.settings import Settings
 from midfill_lsp.text import SyncedDocument

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 from lsprotocol import types
 
-from midfill_infill.document import Document
 from midfill_infill.errors import MidfillError
+from midfill_infill.text.document import Document
 from midfill_lsp.messages import FillParams, Range, What
 from midfill_lsp.pending import Pending
 from midfill_lsp.text import Text

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from midfill_infill.fill import Candidate, Filled, FilledHole
 from midfill_infill.reroll import keep_ranges
-from midfill_infill.spans import Hole
+from midfill_infill.text.spans import Hole
 from midfill_lsp.messages import Draft
 from midfill_lsp.text import Moves, Span, SyncedDocument, to_units, trim
 

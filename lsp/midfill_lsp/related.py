@@ -3,8 +3,8 @@
 import threading
 from collections.abc import Callable
 
-from midfill_infill.exclusions import Stamps
-from midfill_infill.related import Ring
+from midfill_infill.context.exclusions import Stamps
+from midfill_infill.context.related import Ring
 from midfill_lsp.settings import Settings
 from midfill_lsp.text import SyncedDocument, SyncedWorkspace
 from midfill_lsp.views import find_exclusion

@@ -5,45 +5,36 @@ import logging
 import traceback
 from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from lsprotocol import types
 from pygls.exceptions import JsonRpcException
-from pygls.lsp.server import LanguageServer
 
 from midfill_infill.errors import MidfillError
 from midfill_lsp import messages
 from midfill_lsp.edits import FillFailed, find_document
-from midfill_lsp.engine import Engines, Filler
+from midfill_lsp.engine import Filler
 from midfill_lsp.filling import explain
 from midfill_lsp.fills import Fills
 from midfill_lsp.ghost import to_items
+from midfill_lsp.host import Host
 from midfill_lsp.messages import FillParams, StatusParams, parse, parse_arguments
 from midfill_lsp.offers import KINDS, offer_actions, offer_lenses
-from midfill_lsp.protocol import MidfillProtocol
-from midfill_lsp.settings import Settings, parse_settings
 from midfill_lsp.text import SyncedWorkspace
-from midfill_lsp.views import find_place, take_view
+from midfill_lsp.views import take_view
 
 logger = logging.getLogger(__name__)
 
 SECTION = "midfill"
 MAX_FILLS = 8
-CELLS = types.NotebookDocumentFilterWithCells(cells=[types.NotebookCellLanguage(language="*")], notebook="*")
 
 
-class MidfillServer(LanguageServer):
-    """A server whose fills come from `filler`. Edits arrive incrementally: they say where the text moved."""
+class MidfillServer(Host):
+    """A server whose fills come from `filler`."""
 
     def __init__(self, filler: Filler | None = None) -> None:
-        # pygls has incremental sync as its default; whole texts are taken as well.
-        notebooks = types.NotebookDocumentSyncOptions(notebook_selector=[CELLS])
-        super().__init__("midfill", find_version(), protocol_cls=MidfillProtocol, notebook_document_sync=notebooks)
-        self.engines = Engines()
+        super().__init__()
         self.fills = Fills(self, filler or self.engines.fill, ThreadPoolExecutor(MAX_FILLS, thread_name_prefix="fill"))
-        self._settings: dict[str, Settings] = {"": Settings()}
-        self._options: object = None
         self._register()
 
     def _register(self) -> None:
@@ -63,32 +54,6 @@ class MidfillServer(LanguageServer):
         self.feature("midfill/status")(_tell_status)
         for name in messages.COMMANDS:
             self.command(name)(_run_command)
-
-    def show(self, sentence: str, kind: types.MessageType = types.MessageType.Error) -> None:
-        self.window_show_message(types.ShowMessageParams(type=kind, message=sentence))
-
-    def settings_of(self, uri: str) -> Settings:
-        """Those of the innermost workspace folder that holds the document, or the notebook that a cell is in."""
-        place = find_place(uri)
-        holding = [folder for folder in self._settings if folder and place.startswith(find_place(folder) + "/")]
-        return self._settings[max(holding, key=len, default="")]
-
-    def use_settings(self, values: object, folder: str = "", *, at_start: bool = False) -> None:
-        """Takes the editor's settings over those of its start; says what is wrong and uses the defaults there."""
-        if at_start:
-            self._options = values
-        elif isinstance(values, Mapping) and isinstance(self._options, Mapping):
-            values = {**self._options, **values}
-        self._settings[folder], problems = parse_settings(values)
-        for problem in problems if not folder else ():
-            self.show(problem, types.MessageType.Warning)
-
-    def keep_folders(self, folders: list[str]) -> None:
-        self._settings = {folder: self._settings[folder] for folder in ["", *folders] if folder in self._settings}
-
-    def report_server_error(self, error: Exception, source: type[Exception]) -> None:
-        """Only logged, and without the error's words, which may hold code: a popup would help nobody."""
-        logger.error("a message could not be handled: %s", type(error).__name__)
 
 
 async def _list_actions(ls: MidfillServer, params: types.CodeActionParams) -> list[types.CodeAction | types.Command]:
@@ -205,10 +170,3 @@ def _follow_cells(ls: MidfillServer, params: types.DidChangeNotebookDocumentPara
 
 def _forget(ls: MidfillServer, params: types.DidCloseTextDocumentParams) -> None:
     ls.fills.forget(params.text_document.uri)
-
-
-def find_version() -> str:
-    try:
-        return version("midfill")
-    except PackageNotFoundError:  # run from a source tree that is not installed
-        return "0+source"

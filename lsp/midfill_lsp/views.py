@@ -9,14 +9,15 @@ from pathlib import Path
 from lsprotocol import types
 from pygls.uris import to_fs_path
 
-from midfill_infill import exclusions, holes
-from midfill_infill.broken import find_functions
-from midfill_infill.document import Document
+from midfill_infill.context import exclusions
 from midfill_infill.errors import MidfillError
 from midfill_infill.languages import REGISTRY
-from midfill_infill.lines import find_indent_unit
 from midfill_infill.reroll import put_drafts
-from midfill_infill.spans import Hole
+from midfill_infill.syntax import holes
+from midfill_infill.syntax.broken import find_functions
+from midfill_infill.text.document import Document
+from midfill_infill.text.lines import find_indent_unit
+from midfill_infill.text.spans import Hole
 from midfill_lsp.messages import Draft, What
 from midfill_lsp.text import Span, SyncedDocument, SyncedWorkspace, Text, code_points
 

@@ -28,11 +28,11 @@ from bench.quality.sandbox import Limits, Wall, best_wall, run, run_programs
 from bench.quality.score import difference, score, share
 from bench.quality.suite import Suite, SuiteError, Task, read_suite
 from midfill_engine import wire
-from midfill_engine.checkpoint import make_random
-from midfill_engine.tokenizer import Tokenizer, heal
-from midfill_infill.client import Endpoint, EngineClient
+from midfill_engine.loading.checkpoint import make_random
+from midfill_engine.tokens.tokenizer import Tokenizer, heal
+from midfill_infill.engines.client import Endpoint, EngineClient
+from midfill_infill.engines.supervise import probe
 from midfill_infill.errors import MidfillError
-from midfill_infill.supervise import probe
 from training.data.pack import Pack
 
 LIMITS = Limits(cpu_s=5, wall_s=60, memory_bytes=256 << 20)

@@ -14,8 +14,8 @@ from bench.quality.kept import Kept
 from bench.quality.score import ratio
 from bench.quality.suite import Task
 from bench.quality.versus import app, compare, compare_bits, median_ratio, run
-from midfill_engine.checkpoint import make_random
-from midfill_engine.runtime import load_runtime
+from midfill_engine.loading.checkpoint import make_random
+from midfill_engine.loading.runtime import load_runtime
 from training.baseline import Baseline
 
 

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from tests.cli.fake_engine import FakeEngine, Plan
 
-from midfill_infill import supervise
-from midfill_infill.client import Endpoint, EngineClient
+from midfill_infill.engines import supervise
+from midfill_infill.engines.client import Endpoint, EngineClient
 
 ROOT = Path(__file__).parent.parent.parent
 HERE = Path(__file__).parent

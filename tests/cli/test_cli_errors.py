@@ -11,8 +11,8 @@ from typer.testing import CliRunner
 
 from midfill_infill.cli import build_app
 from midfill_infill.cli.target import Target, parse_target
-from midfill_infill.document import Document
 from midfill_infill.errors import TABLE, MidfillError
+from midfill_infill.text.document import Document
 
 RUNNER = CliRunner()
 SOURCE = 'def add(a, b):\n    """Sum."""\n    ...\n\n\ndef sub(a, b):\n    ...\n'

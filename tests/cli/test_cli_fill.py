@@ -12,17 +12,18 @@ from rich.console import Console
 from tests.cli.fake_engine import Plan, read_record
 from typer.testing import CliRunner
 
-from midfill_infill import holes, supervise
 from midfill_infill.cli import build_app
 from midfill_infill.cli.diff import unified_diff
 from midfill_infill.cli.live import LiveView, color_diff, render_preview
 from midfill_infill.cli.report import FillReport
 from midfill_infill.cli.write import write_atomically
-from midfill_infill.client import EngineClient
-from midfill_infill.document import Document
+from midfill_infill.engines import supervise
+from midfill_infill.engines.client import EngineClient
 from midfill_infill.errors import MidfillError
 from midfill_infill.fill import HolePreview, Preview
-from midfill_infill.visible import visible
+from midfill_infill.syntax import holes
+from midfill_infill.text.document import Document
+from midfill_infill.text.visible import visible
 
 Answer = Callable[..., None]
 RUNNER = CliRunner()

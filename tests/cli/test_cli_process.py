@@ -140,7 +140,7 @@ def test_command_imports_nothing_heavy(fake_installation: Callable[[], dict[str,
 
 def test_real_engine_fills_the_example(file: Path, runtime: Path, tmp_path: Path) -> None:
     """With a tiny model of random weights: what it says is noise, how it is said is not."""
-    from midfill_engine.checkpoint import make_random  # torch takes seconds, and no other test here needs it
+    from midfill_engine.loading.checkpoint import make_random  # torch takes seconds, and no other test here needs it
 
     environment = dict(os.environ, OMP_NUM_THREADS="1")
     checkpoint = str(tmp_path / "random")

@@ -9,10 +9,10 @@ import pytest
 from tests.cli.fake_engine import Plan
 from typer.testing import CliRunner
 
-from midfill_infill import supervise
 from midfill_infill.cli import build_app
 from midfill_infill.cli.write import write_atomically
-from midfill_infill.client import EngineClient
+from midfill_infill.engines import supervise
+from midfill_infill.engines.client import EngineClient
 
 RUNNER = CliRunner()
 SOURCE = b"def add(a, b):\n    ...\n"

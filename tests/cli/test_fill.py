@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 from tests.cli.fake_engine import Plan, read_record, wait_for
 
-from midfill_infill import holes
-from midfill_infill.client import EngineClient
-from midfill_infill.document import Document
+from midfill_infill.engines.client import EngineClient
 from midfill_infill.errors import MidfillError
 from midfill_infill.fill import Filled, Options, Preview, fill
-from midfill_infill.spans import Anchor
+from midfill_infill.syntax import holes
+from midfill_infill.text.document import Document
+from midfill_infill.text.spans import Anchor
 
 Start = Callable[[Plan], EngineClient]
 SOURCE = b'def add(a, b):\r\n    """Sum."""\r\n    ...\r\n\r\nx = 1'

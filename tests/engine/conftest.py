@@ -11,13 +11,13 @@ import torch
 import uvicorn
 from tests.engine.fakes import INFO, LIMIT_S, FakeFills, RunningServer, Service
 
-from midfill_engine import checkpoint
-from midfill_engine.connection import TimedProtocol
-from midfill_engine.denoise import open_fill
-from midfill_engine.runtime import Runtime
-from midfill_engine.scheduler import Scheduler
-from midfill_engine.security import MAX_HEADER_BYTES, Security
-from midfill_engine.service import EngineState, Ready, create_app
+from midfill_engine.denoising.denoise import open_fill
+from midfill_engine.denoising.scheduler import Scheduler
+from midfill_engine.loading import checkpoint
+from midfill_engine.loading.runtime import Runtime
+from midfill_engine.serving.connection import TimedProtocol
+from midfill_engine.serving.security import MAX_HEADER_BYTES, Security
+from midfill_engine.serving.service import EngineState, Ready, create_app
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -9,9 +9,9 @@ from typing import Final
 
 import httpx
 
-from midfill_engine.scheduler import Scheduler
-from midfill_engine.security import Security
-from midfill_engine.service import EngineState, create_app
+from midfill_engine.denoising.scheduler import Scheduler
+from midfill_engine.serving.security import Security
+from midfill_engine.serving.service import EngineState, create_app
 from midfill_engine.wire import (
     FilledHole,
     HoleState,

@@ -16,13 +16,13 @@ import torch
 from safetensors.torch import load_file, save_file
 from tests.engine.test_denoise import run
 
-from midfill_engine import checkpoint, hub
-from midfill_engine.adapter import Adapter, open_files
 from midfill_engine.checkpoint_files import CheckpointError
-from midfill_engine.denoise import denoise
+from midfill_engine.denoising.denoise import denoise
 from midfill_engine.errors import StartError
-from midfill_engine.models.registry import FAMILIES
-from midfill_engine.runtime import Runtime, load_runtime
+from midfill_engine.families import FAMILIES
+from midfill_engine.loading import checkpoint, hub
+from midfill_engine.loading.adapter import Adapter, open_files
+from midfill_engine.loading.runtime import Runtime, load_runtime
 from midfill_engine.wire import InfillRequest
 
 RECORDED = Path(__file__).parent / "adapters"

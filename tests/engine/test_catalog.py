@@ -8,12 +8,12 @@ from huggingface_hub.errors import LocalEntryNotFoundError
 from huggingface_hub.utils import filter_repo_objects
 from typer.testing import CliRunner
 
-from midfill_engine import download, hub
 from midfill_engine.__main__ import app
-from midfill_engine.catalog import as_table, list_models
 from midfill_engine.errors import StartError
-from midfill_engine.models.registry import FAMILIES
-from midfill_engine.runtime import load_runtime
+from midfill_engine.families import FAMILIES
+from midfill_engine.loading import download, hub
+from midfill_engine.loading.catalog import as_table, list_models
+from midfill_engine.loading.runtime import load_runtime
 
 
 def test_the_best_infiller_is_named_first() -> None:

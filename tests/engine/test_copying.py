@@ -8,11 +8,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from midfill_engine import checkpoint
-from midfill_engine.copying import NEIGHBOURS, WEIGHT, Copier, neighbours_of
-from midfill_engine.denoise import denoise, drain
+from midfill_engine.denoising.denoise import denoise, drain
+from midfill_engine.experts.copying import NEIGHBOURS, WEIGHT, Copier, neighbours_of
+from midfill_engine.loading import checkpoint
+from midfill_engine.loading.runtime import Runtime, load_runtime
 from midfill_engine.models.choice import Choice, Echo, choose
-from midfill_engine.runtime import Runtime, load_runtime
 from midfill_engine.wire import HoleSegment, HoleSpec, InfillRequest, TextSegment
 
 TEXT = st.lists(st.integers(0, 5), max_size=30)

@@ -10,15 +10,15 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from midfill_engine import hub
 from midfill_engine.caches import ContextStore, EncodedContext
-from midfill_engine.denoise import denoise
+from midfill_engine.denoising.denoise import denoise
 from midfill_engine.errors import RequestError
+from midfill_engine.families import FAMILIES
 from midfill_engine.lengths import LENGTHS
+from midfill_engine.loading import hub
+from midfill_engine.loading.runtime import Runtime, load_runtime
 from midfill_engine.models.operators import Span, TorchOperators
 from midfill_engine.models.packed import Pass, Result
-from midfill_engine.models.registry import FAMILIES
-from midfill_engine.runtime import Runtime, load_runtime
 from midfill_engine.samplers import SAMPLERS, Decision, Sampler, StepState
 from midfill_engine.wire import (
     ErrorCode,

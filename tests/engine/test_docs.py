@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from midfill_engine.caches import CACHES
-from midfill_engine.catalog import list_models
+from midfill_engine.families import FAMILIES
 from midfill_engine.lengths import LENGTHS
-from midfill_engine.models.registry import FAMILIES
+from midfill_engine.loading.catalog import list_models
 from midfill_engine.registry import Registry
 from midfill_engine.samplers import SAMPLERS
 from midfill_engine.samplers.base import Sampler

@@ -7,7 +7,7 @@ import pytest
 from tests.engine.fakes import Service
 
 from midfill_engine.lengths import learned
-from midfill_engine.llamacpp import cut_at_indent
+from midfill_engine.serving.llamacpp import cut_at_indent
 
 EXCHANGE = json.loads((Path(__file__).parent / "exchanges/llama_vim.json").read_text(encoding="utf-8"))["exchange"]
 

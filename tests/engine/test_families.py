@@ -14,21 +14,21 @@ from safetensors.torch import load_file, save_file
 from tests.engine.test_denoise import run
 from tests.engine.test_packed import run_together
 
-from midfill_engine import hub
 from midfill_engine.caches import CACHES
 from midfill_engine.checkpoint_files import CheckpointError, CheckpointFiles
-from midfill_engine.denoise import denoise, open_fill
+from midfill_engine.denoising.denoise import denoise, open_fill
+from midfill_engine.denoising.work import Claim, Work
 from midfill_engine.errors import RequestError
-from midfill_engine.hub_tokenizer import HubTokenizer
+from midfill_engine.families import FAMILIES, find_family
+from midfill_engine.loading import hub
+from midfill_engine.loading.runtime import Runtime, load_runtime
+from midfill_engine.loading.shift import ShiftTest, measure_shift, warn_of_shift
 from midfill_engine.models.choice import Chosen
 from midfill_engine.models.packed import Pass, Result
-from midfill_engine.models.registry import FAMILIES, find_family
-from midfill_engine.runtime import Runtime, load_runtime
 from midfill_engine.samplers import SAMPLERS, Decision, StepState
 from midfill_engine.samplers.threshold import Threshold
-from midfill_engine.shift import ShiftTest, measure_shift, warn_of_shift
+from midfill_engine.tokens.hub_tokenizer import HubTokenizer
 from midfill_engine.wire import InfillRequest, TextSegment
-from midfill_engine.work import Claim, Work
 
 sys.path.insert(0, str(Path(__file__).parent.parent.parent / "engine/bench"))
 import parity  # type: ignore[import-not-found]
@@ -182,7 +182,7 @@ def test_many_canvases_take_several_forwards_with_the_same_end(
 ) -> None:
     runtime = open_family("llada")
     _, whole, holes = works_of(runtime, ask(n=3))
-    monkeypatch.setattr("midfill_engine.denoise.MAX_ROWS", 100)
+    monkeypatch.setattr("midfill_engine.denoising.denoise.MAX_ROWS", 100)
     _, parts, same = works_of(runtime, ask(n=3))
     assert max(work.num_rows for work in parts) <= 100 < max(work.num_rows for work in whole)
     assert len(parts) > len(whole) and same == holes
@@ -484,7 +484,7 @@ def test_scores_one_position_off_are_noticed(
 
 
 def parity_text() -> str:
-    from midfill_engine.shift import TEXT
+    from midfill_engine.loading.shift import TEXT
 
     return TEXT
 

@@ -7,14 +7,14 @@ import pytest
 import torch
 from tests.engine.test_denoise import run
 
-from midfill_engine import hub
 from midfill_engine.checkpoint_files import CheckpointError
-from midfill_engine.denoise import denoise
+from midfill_engine.denoising.denoise import denoise
 from midfill_engine.errors import RequestError, StartError
-from midfill_engine.guide import SUPERVISORS, Guide, Supervision, load_guide
+from midfill_engine.families import FAMILIES
+from midfill_engine.loading import hub
+from midfill_engine.loading.guide import SUPERVISORS, Guide, Supervision, load_guide
+from midfill_engine.loading.runtime import Runtime, load_runtime
 from midfill_engine.models.packed import Pass, Result
-from midfill_engine.models.registry import FAMILIES
-from midfill_engine.runtime import Runtime, load_runtime
 from midfill_engine.samplers import SAMPLERS
 from midfill_engine.wire import InfillRequest
 

@@ -7,17 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from midfill_engine import checkpoint, hub
-from midfill_engine.models.operators import choose_operators
-from midfill_engine.models.registry import FAMILIES
-from midfill_engine.runtime import Runtime
+from midfill_engine.families import FAMILIES
+from midfill_engine.loading import checkpoint, hub
+from midfill_engine.loading.runtime import Runtime
+from midfill_engine.models.operator_choice import choose_operators
 
 PROGRAM = """
 import sys
 from pathlib import Path
 import torch
-from midfill_engine.denoise import denoise, drain
-from midfill_engine.runtime import open_checkpoint
+from midfill_engine.denoising.denoise import denoise, drain
+from midfill_engine.loading.runtime import open_checkpoint
 from midfill_engine.wire import InfillRequest
 
 def fill(operators):

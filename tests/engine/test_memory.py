@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from midfill_engine.memory import available_bytes
+from midfill_engine.loading.memory import available_bytes
 
 MIB = 2**20
 MACHINE = {

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from midfill_engine.errors import RequestError
-from midfill_engine.outline import (
+from midfill_engine.denoising.outline import (
     Heal,
     no_healing,
     outline_request,
@@ -16,8 +15,9 @@ from midfill_engine.outline import (
     split_segments,
     trim_context,
 )
-from midfill_engine.runtime import Runtime
-from midfill_engine.tokenizer import heal
+from midfill_engine.errors import RequestError
+from midfill_engine.loading.runtime import Runtime
+from midfill_engine.tokens.tokenizer import heal
 from midfill_engine.wire import ErrorCode, HoleSegment, HoleSpec, Segment, TextSegment
 
 

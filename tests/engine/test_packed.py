@@ -10,15 +10,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from midfill_engine.denoise import denoise, drain, open_fill
+from midfill_engine.denoising.denoise import denoise, drain, open_fill
+from midfill_engine.denoising.work import Fill, Work
+from midfill_engine.loading.runtime import Runtime
 from midfill_engine.models.choice import Choice, choose
 from midfill_engine.models.moe import MoEConfig
 from midfill_engine.models.operators import Span, TorchOperators
 from midfill_engine.models.packed import Pass, run_packed
 from midfill_engine.models.transformer import Transformer, TransformerConfig
-from midfill_engine.runtime import Runtime
 from midfill_engine.wire import InfillRequest, InfillResponse
-from midfill_engine.work import Fill, Work
 
 
 @pytest.fixture(scope="module")

@@ -13,14 +13,16 @@ import httpx
 import pytest
 from tests.engine.fakes import LIMIT_S, wait_until
 
-from midfill_engine.sockets import answers
+from midfill_engine.serving.sockets import answers
 
 ENGINE = Path(__file__).parents[2] / "engine"
 Start = Callable[..., "subprocess.Popen[str]"]
 # The engine itself, but a forward of 8 passes ends only when the engine was told to.
 HOLDING = """
 import threading
-from midfill_engine import __main__, runtime, scheduler
+from midfill_engine import __main__
+from midfill_engine.loading import runtime
+from midfill_engine.denoising import scheduler
 told, run, stop = threading.Event(), runtime.Runtime.run, scheduler.Scheduler.stop
 def wait_and_run(self, passes):
     assert len(passes) < 8 or told.wait(60)
@@ -121,7 +123,7 @@ def test_a_model_that_cannot_be_loaded_is_one_line(
 
 
 def test_the_service_does_not_wait_for_torch() -> None:
-    code = "import sys, midfill_engine.serve; sys.exit('torch' in sys.modules)"
+    code = "import sys, midfill_engine.serving.serve; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": str(ENGINE)}).returncode == 0
 
 

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from midfill_engine import device
 from midfill_engine.errors import StartError
-from midfill_engine.runtime import load_runtime
+from midfill_engine.loading import device
+from midfill_engine.loading.runtime import load_runtime
 
 
 def test_a_folder_is_loaded_under_its_names(checkpoint_folder: Path) -> None:

@@ -7,11 +7,11 @@ from types import SimpleNamespace
 import pytest
 from tests.engine.fakes import ENDLESS, LIMIT_S, FakeFills, Pace, wait_until
 
-from midfill_engine import scheduler as scheduler_module
+from midfill_engine.denoising import scheduler as scheduler_module
+from midfill_engine.denoising.scheduler import Event, Scheduler, is_out_of_memory
+from midfill_engine.denoising.work import Claim, Fill, Work
 from midfill_engine.errors import RequestError
-from midfill_engine.scheduler import Event, Scheduler, is_out_of_memory
 from midfill_engine.wire import ErrorCode, FilledHole, InfillRequest, InfillResponse, Stats, StepEvent
-from midfill_engine.work import Claim, Fill, Work
 
 
 def request(name: str) -> InfillRequest:

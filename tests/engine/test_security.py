@@ -8,8 +8,8 @@ import pytest
 from fastapi.routing import APIRoute
 from tests.engine.fakes import FakeFills, Service
 
-from midfill_engine.security import Security, is_json
-from midfill_engine.service import create_app
+from midfill_engine.serving.security import Security, is_json
+from midfill_engine.serving.service import create_app
 from midfill_engine.wire import ErrorResponse
 
 TOKEN = "correct-horse-battery-staple"

@@ -11,9 +11,9 @@ import httpx
 import pytest
 from tests.engine.fakes import ENDLESS, LIMIT_S, FakeFills, Pace, RunningServer, Service
 
-from midfill_engine import completions, fim, llamacpp, stream
+from midfill_engine.denoising.scheduler import Ticket
 from midfill_engine.errors import RequestError
-from midfill_engine.scheduler import Ticket
+from midfill_engine.serving import completions, fim, llamacpp, stream
 from midfill_engine.wire import (
     MAX_BODY_BYTES,
     MAX_TEXT_CHARACTERS,

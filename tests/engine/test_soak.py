@@ -13,11 +13,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from midfill_engine import hub
-from midfill_engine.denoise import open_fill
-from midfill_engine.models.registry import FAMILIES
-from midfill_engine.runtime import Runtime, load_runtime
-from midfill_engine.scheduler import Event, Scheduler, Ticket
+from midfill_engine.denoising.denoise import open_fill
+from midfill_engine.denoising.scheduler import Event, Scheduler, Ticket
+from midfill_engine.families import FAMILIES
+from midfill_engine.loading import hub
+from midfill_engine.loading.runtime import Runtime, load_runtime
 from midfill_engine.wire import ErrorCode, InfillRequest, InfillResponse, StepEvent
 
 MAX_OPEN = 24

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from midfill_engine.errors import StartError
-from midfill_engine.sockets import find_token, listen_tcp, listen_unix, runtime_folder
+from midfill_engine.serving.sockets import find_token, listen_tcp, listen_unix, runtime_folder
 
 
 @pytest.fixture(autouse=True)

@@ -14,15 +14,16 @@ from tests.engine.test_denoise import run
 from torch import Tensor
 
 from midfill_engine.checkpoint_files import CheckpointError, CheckpointFiles
-from midfill_engine.denoise import denoise
+from midfill_engine.denoising.denoise import denoise
 from midfill_engine.errors import RequestError
-from midfill_engine.hub import HubConfig, write_tokenizer
-from midfill_engine.hub_tokenizer import HubTokenizer
-from midfill_engine.models import diffusiongemma
-from midfill_engine.models.diffusiongemma import DIFFUSION_GEMMA, CanvasModel, CanvasPass, CanvasResult
-from midfill_engine.models.registry import find_family
-from midfill_engine.runtime import CanvasRuntime, load_runtime
+from midfill_engine.families import find_family
+from midfill_engine.families.diffusiongemma import DIFFUSION_GEMMA, read_shape
+from midfill_engine.loading import canvas_model
+from midfill_engine.loading.canvas_model import CanvasModel, CanvasPass, CanvasResult
+from midfill_engine.loading.hub import HubConfig, write_tokenizer
+from midfill_engine.loading.runtime import CanvasRuntime, load_runtime
 from midfill_engine.samplers import SAMPLERS
+from midfill_engine.tokens.hub_tokenizer import HubTokenizer
 from midfill_engine.wire import InfillRequest
 
 BOS, EOS = 302, 301
@@ -59,7 +60,7 @@ def open_scripted(folder: Path, letter: str = "q", sureness: float = 40.0, canva
     write_tokenizer(folder, DIFFUSION_GEMMA)
     files = CheckpointFiles(folder)
     files.__dict__["config"] = dict(DIFFUSION_GEMMA.example)
-    config = HubConfig(diffusiongemma.read_shape(files.config), "scripted", 200, canvas_length // 2)
+    config = HubConfig(read_shape(files.config), "scripted", 200, canvas_length // 2)
     inner, tokenizer = Scripted(letter, sureness), HubTokenizer(files, 320)
     model = CanvasModel(inner, tokenizer, config, 0, files, canvas_length, 48, 0.4, 0.8, 0.005)
     runtime = CanvasRuntime.of(model, family=DIFFUSION_GEMMA)
@@ -147,14 +148,14 @@ def test_what_needs_a_mask_is_refused(tmp_path: Path) -> None:
 def test_without_the_library_it_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "transformers", None)
     with pytest.raises(CheckpointError, match="pip install"):
-        diffusiongemma.make_random(tmp_path)
+        canvas_model.make_random(tmp_path)
 
 
 @pytest.fixture(scope="module")
 def real(tmp_path_factory: pytest.TempPathFactory) -> Path:
     pytest.importorskip("transformers", minversion="5.8")
     folder = tmp_path_factory.mktemp("gemma")
-    diffusiongemma.make_random(folder)
+    canvas_model.make_random(folder)
     return folder
 
 
@@ -174,14 +175,14 @@ def test_a_missing_tensor_is_not_drawn_at_random(real: Path, tmp_path: Path) -> 
     lost = next(name for name in tensors if ".layers.1." in name)
     save_file({name: value for name, value in tensors.items() if name != lost}, folder / "model.safetensors")
     with pytest.raises(CheckpointError, match="lack"):
-        diffusiongemma.load(folder)
+        canvas_model.load(folder)
 
 
 def test_its_scores_are_the_librarys(real: Path) -> None:
     """Context once, canvas over its keys: as the library computes both together, from its own loading."""
     library: Any = pytest.importorskip("transformers")
     own = library.DiffusionGemmaForBlockDiffusion.from_pretrained(real, dtype=torch.float32).eval()
-    model = diffusiongemma.load(real)
+    model = canvas_model.load(real)
     context, canvas = torch.randint(0, 256, (20,)), torch.randint(0, 256, (12,))
     past = model.run(CanvasPass(context)).past
     first = model.run(CanvasPass(canvas, past)).scores

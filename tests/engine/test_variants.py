@@ -9,12 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from midfill_engine.caches import CACHES
-from midfill_engine.canvas import decode, merge
+from midfill_engine.denoising.canvas import decode, merge
+from midfill_engine.families import FAMILIES
 from midfill_engine.lengths import LENGTHS, HoleNeed, Lengths, LengthScores
-from midfill_engine.models.registry import FAMILIES
 from midfill_engine.registry import UnknownName
 from midfill_engine.samplers import SAMPLERS, Proposals, StepState, find_sampler
-from midfill_engine.vocabulary import Vocabulary
+from midfill_engine.tokens.vocabulary import Vocabulary
 
 
 @pytest.mark.parametrize("registry", [SAMPLERS, CACHES, LENGTHS, FAMILIES], ids=lambda registry: registry.kind)

@@ -5,11 +5,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from midfill_engine.wire import HoleSegment, TextSegment
-from midfill_infill.context import Segments, build_segments
-from midfill_infill.document import Document
+from midfill_infill.context.segments import Segments, build_segments
 from midfill_infill.errors import MidfillError
-from midfill_infill.holes import body_named, find_stubs, hole_at_cursor
-from midfill_infill.spans import Anchor, Hole
+from midfill_infill.syntax.holes import body_named, find_stubs, hole_at_cursor
+from midfill_infill.text.document import Document
+from midfill_infill.text.spans import Anchor, Hole
 
 NOISE = "".join(f"value_{number} = {number}\n" for number in range(60))
 SOURCE = f"""import os

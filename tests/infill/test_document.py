@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from midfill_infill.document import MAX_DOCUMENT_BYTES, Document
 from midfill_infill.errors import MidfillError
+from midfill_infill.text.document import MAX_DOCUMENT_BYTES, Document
 
 ODD_CHARACTERS = "aé€😀\u0301\u2028\u2029\x0b\x0c\x1c\x85\t \n\r"
 

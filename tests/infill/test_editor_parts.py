@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from midfill_infill.context import build_segments
-from midfill_infill.document import Document
-from midfill_infill.exclusions import Stamps, find_exclusion
+from midfill_infill.context.exclusions import Stamps, find_exclusion
+from midfill_infill.context.related import CHUNK_LINES, MAX_FILES, Ring
+from midfill_infill.context.segments import build_segments
 from midfill_infill.fill import HolePreview, Options, Preview, _put_before, _request, finish
-from midfill_infill.holes import body_named
-from midfill_infill.related import CHUNK_LINES, MAX_FILES, Ring
 from midfill_infill.reroll import keep_ranges
+from midfill_infill.syntax.holes import body_named
+from midfill_infill.text.document import Document
 
 
 @pytest.mark.parametrize("name", [

@@ -3,12 +3,12 @@
 import pytest
 from tests.infill.marks import read_goldens, read_marks, write_marks
 
-from midfill_infill.bodies import body_hole
-from midfill_infill.broken import find_functions
-from midfill_infill.document import Document
-from midfill_infill.holes import find_stubs
 from midfill_infill.languages import REGISTRY
-from midfill_infill.splice import splice
+from midfill_infill.splicing.splice import splice
+from midfill_infill.syntax.bodies import body_hole
+from midfill_infill.syntax.broken import find_functions
+from midfill_infill.syntax.holes import find_stubs
+from midfill_infill.text.document import Document
 
 CASES = [pytest.param(language, marked, id=f"{language}: {title}") for language, title, marked in read_goldens()]
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from midfill_infill.document import Document
 from midfill_infill.errors import MidfillError
-from midfill_infill.holes import (
+from midfill_infill.languages import Language
+from midfill_infill.syntax.holes import (
     body_at,
     body_named,
     find_stubs,
@@ -17,8 +17,8 @@ from midfill_infill.holes import (
     hole_at_range,
     sort_holes,
 )
-from midfill_infill.languages import Language
-from midfill_infill.spans import Hole
+from midfill_infill.text.document import Document
+from midfill_infill.text.spans import Hole
 
 SHAPES = """import math
 

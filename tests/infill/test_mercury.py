@@ -8,14 +8,14 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from midfill_engine.wire import InfillRequest, InfillResponse
-from midfill_infill import mercury
 from midfill_infill.cli.doctor import examine_engine
-from midfill_infill.client import Endpoint, EngineClient
-from midfill_infill.document import Document
+from midfill_infill.engines import mercury
+from midfill_infill.engines.client import Endpoint, EngineClient
+from midfill_infill.engines.supervise import EngineSettings, named_endpoint
 from midfill_infill.errors import MidfillError
 from midfill_infill.fill import Filled, Options, fill
-from midfill_infill.holes import find_stubs
-from midfill_infill.supervise import EngineSettings, named_endpoint
+from midfill_infill.syntax.holes import find_stubs
+from midfill_infill.text.document import Document
 
 
 class StandIn(ThreadingHTTPServer):

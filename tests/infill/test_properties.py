@@ -8,13 +8,15 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.infill.marks import read_goldens, read_marks
 
-from midfill_infill import drafts, languages, outline
-from midfill_infill.context import build_segments
-from midfill_infill.document import Document
-from midfill_infill.holes import find_stubs, hole_at_range, sort_holes
+from midfill_infill import languages
+from midfill_infill.context.segments import build_segments
 from midfill_infill.languages import REGISTRY
-from midfill_infill.spans import Hole
-from midfill_infill.splice import place, splice
+from midfill_infill.splicing import drafts
+from midfill_infill.splicing.splice import place, splice
+from midfill_infill.syntax import outline
+from midfill_infill.syntax.holes import find_stubs, hole_at_range, sort_holes
+from midfill_infill.text.document import Document
+from midfill_infill.text.spans import Hole
 
 FRAGMENTS = [
     b"\n", b"\r\n", b"\r", b"\t", b"    ", b"\x0c", b"\x0b", "\u2028".encode(), "é😀".encode(), b"\xff\xe9", b"",

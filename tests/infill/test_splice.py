@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from midfill_infill import drafts
-from midfill_infill.document import Document
-from midfill_infill.drafts import ADDED, Draft, clean, rebase, respace
 from midfill_infill.errors import MidfillError
-from midfill_infill.holes import body_named, find_stubs, hole_at_cursor, hole_at_lines, hole_at_range
-from midfill_infill.spans import Anchor, Edit, Hole, Patch
-from midfill_infill.splice import Spliced, place, splice
+from midfill_infill.splicing import drafts
+from midfill_infill.splicing.drafts import ADDED, Draft, clean, rebase, respace
+from midfill_infill.splicing.splice import Spliced, place, splice
+from midfill_infill.syntax.holes import body_named, find_stubs, hole_at_cursor, hole_at_lines, hole_at_range
+from midfill_infill.text.document import Document
+from midfill_infill.text.spans import Anchor, Edit, Hole, Patch
 
 PYTHON = "def f(a):\n    ...\n\n\nx = 1\n"
 SCRIPT = "function f() {\n  // TODO\n}\nlet y = 1;\n"

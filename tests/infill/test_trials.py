@@ -4,13 +4,13 @@ import pytest
 import tree_sitter
 from tests.infill.marks import read_goldens, read_marks
 
-from midfill_infill.bodies import body_hole
-from midfill_infill.broken import find_functions
-from midfill_infill.document import Document
-from midfill_infill.drafts import Draft
 from midfill_infill.languages import get_language
-from midfill_infill.syntax import find_problems
-from midfill_infill.trials import Trials
+from midfill_infill.splicing.drafts import Draft
+from midfill_infill.splicing.trials import Trials
+from midfill_infill.syntax.bodies import body_hole
+from midfill_infill.syntax.broken import find_functions
+from midfill_infill.syntax.problems import find_problems
+from midfill_infill.text.document import Document
 
 TEXTS = ("é = [\n        1,\n    ]\n    return é", "", "}\nx {")
 MAX_HOLES = 4

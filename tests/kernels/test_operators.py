@@ -7,7 +7,8 @@ from torch import Tensor
 
 from midfill_engine.models import kernel_operators
 from midfill_engine.models.kernel_operators import KernelOperators
-from midfill_engine.models.operators import OperatorsError, Span, choose_operators
+from midfill_engine.models.operator_choice import choose_operators
+from midfill_engine.models.operators import OperatorsError, Span
 
 
 def test_a_wide_product_is_made_in_parts(device: torch.device, monkeypatch: pytest.MonkeyPatch) -> None:

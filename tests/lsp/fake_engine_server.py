@@ -3,7 +3,7 @@
 import os
 import sys
 
-from midfill_infill import supervise
+from midfill_infill.engines import supervise
 from midfill_lsp.__main__ import main
 
 if __name__ == "__main__":

@@ -9,11 +9,11 @@ from collections.abc import Generator, Sequence
 from pathlib import Path
 
 from midfill_engine.wire import Stats
-from midfill_infill.document import Document
 from midfill_infill.errors import MidfillError
 from midfill_infill.fill import Candidate, Filled, FilledHole, HolePreview, Options, Preview
-from midfill_infill.spans import Hole
-from midfill_infill.splice import splice
+from midfill_infill.splicing.splice import splice
+from midfill_infill.text.document import Document
+from midfill_infill.text.spans import Hole
 from midfill_lsp.__main__ import main
 from midfill_lsp.engine import Say
 from midfill_lsp.server import MidfillServer

@@ -8,11 +8,11 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from midfill_engine.wire import Stats
-from midfill_infill.document import Document
 from midfill_infill.errors import MidfillError
 from midfill_infill.fill import Candidate, Filled, Options, Preview
-from midfill_infill.spans import Hole
-from midfill_infill.splice import splice
+from midfill_infill.splicing.splice import splice
+from midfill_infill.text.document import Document
+from midfill_infill.text.spans import Hole
 from midfill_lsp.engine import Say, WatchedFiller
 from midfill_lsp.ghost import GhostText, Suggestion
 from midfill_lsp.settings import Settings

@@ -16,10 +16,10 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from midfill_infill.document import MAX_DOCUMENT_BYTES
 from midfill_infill.languages import get_language
-from midfill_infill.refactor.journal import Journal
-from midfill_infill.refactor.planned import PlannedFile, PlannedHole
+from midfill_infill.refactor.journal.journal import Journal
+from midfill_infill.refactor.journal.planned import PlannedFile, PlannedHole
+from midfill_infill.text.document import MAX_DOCUMENT_BYTES
 
 MIDFILL = [sys.executable, "-m", "midfill_infill", "refactor"]
 
@@ -69,7 +69,7 @@ def many(num_files: int, per_file: int) -> Iterator[PlannedFile]:
 
 
 def measure_journal(folder: Path, num_files: int) -> None:
-    from midfill_infill.refactor.places import find_place
+    from midfill_infill.refactor.journal.places import find_place
 
     place = find_place(folder)
     began = time.perf_counter()

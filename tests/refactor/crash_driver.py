@@ -14,14 +14,14 @@ import time
 from pathlib import Path
 from typing import Any
 
-from midfill_infill.broken import find_functions
-from midfill_infill.document import Document
 from midfill_infill.errors import MidfillError
-from midfill_infill.refactor import apply, replace
-from midfill_infill.refactor.apply import Writer, written_holes
-from midfill_infill.refactor.journal import Journal
-from midfill_infill.refactor.records import State
-from midfill_infill.refactor.writes import GROUP
+from midfill_infill.refactor.journal.journal import Journal
+from midfill_infill.refactor.journal.records import State
+from midfill_infill.refactor.writing import apply, replace
+from midfill_infill.refactor.writing.apply import Writer, written_holes
+from midfill_infill.refactor.writing.writes import GROUP
+from midfill_infill.syntax.broken import find_functions
+from midfill_infill.text.document import Document
 
 CALLS = ("open", "write", "fsync", "fchmod", "fchown", "unlink", "rename", "replace", "close", "setxattr", "ftruncate")
 

@@ -8,8 +8,8 @@ import pytest
 from tests.refactor.trees import Tree, accepted, init_git, make_tree, source
 
 from midfill_infill.errors import MidfillError
-from midfill_infill.refactor.apply import Options, Writer, written_holes
-from midfill_infill.refactor.records import Report, State
+from midfill_infill.refactor.journal.records import Report, State
+from midfill_infill.refactor.writing.apply import Options, Writer, written_holes
 
 
 @pytest.fixture

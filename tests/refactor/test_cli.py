@@ -22,10 +22,10 @@ from typer.testing import CliRunner, Result
 from midfill_infill.cli import build_app
 from midfill_infill.errors import TABLE
 from midfill_infill.languages.language import Language
-from midfill_infill.refactor import engines, ray_workers
+from midfill_infill.refactor.generating import engines, ray_workers
 from midfill_infill.refactor.hook import main
-from midfill_infill.refactor.lock import hold_lock
-from midfill_infill.refactor.places import find_place
+from midfill_infill.refactor.journal.lock import hold_lock
+from midfill_infill.refactor.journal.places import find_place
 
 CODE = "def add(a, b):\n    ...\n\n\nclass Box:\n    def size(self):\n        raise NotImplementedError\n"
 
@@ -351,7 +351,7 @@ def test_a_disk_that_fails_exits_6(root: Path, monkeypatch: pytest.MonkeyPatch) 
     def fail(*_: object, **__: object) -> int:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("midfill_infill.refactor.replace.write_all", fail)
+    monkeypatch.setattr("midfill_infill.refactor.writing.replace.write_all", fail)
     result = run("apply", "--all")
     assert result.exit_code == 6 and "a.py cannot be written" in result.stderr
     assert (root / "a.py").read_text() == CODE and sorted(os.listdir(root)) == [".git", "a.py", "test_a.py"]

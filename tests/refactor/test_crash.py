@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 from tests.refactor.trees import Tree, accepted, make_tree, source
 
-from midfill_infill.refactor import replace
-from midfill_infill.refactor.apply import Writer
-from midfill_infill.refactor.journal import Journal
-from midfill_infill.refactor.records import Change, State
+from midfill_infill.refactor.journal.journal import Journal
+from midfill_infill.refactor.journal.records import Change, State
+from midfill_infill.refactor.writing import replace
+from midfill_infill.refactor.writing.apply import Writer
 
 HERE = Path(__file__).parent
 Job = Callable[..., dict[str, Any]]

@@ -6,9 +6,9 @@ from pathlib import Path
 from typer.testing import CliRunner
 
 from midfill_infill.cli import build_app
-from midfill_infill.cli.refactor_common import _OWN, exit_code
+from midfill_infill.cli.refactor.common import _OWN, exit_code
 from midfill_infill.errors import TABLE
-from midfill_infill.refactor.recipes import REGISTRY
+from midfill_infill.refactor.planning.recipes import REGISTRY
 
 ROOT = Path(__file__).parent.parent.parent
 PAGE = (ROOT / "docs/refactor.md").read_text("utf-8")

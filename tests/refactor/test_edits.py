@@ -6,7 +6,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from midfill_infill.refactor.edits import Regions
+from midfill_infill.refactor.writing.edits import Regions
 
 
 @dataclass(frozen=True)

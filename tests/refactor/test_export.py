@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from tests.refactor.trees import Tree, init_git, make_tree, plan_tree, source
 
-from midfill_infill.refactor.export import HoleLine, exported, json_lines, patch, sarif, write_patches
-from midfill_infill.refactor.records import FillRow, State
-from midfill_infill.refactor.side_by_side import html_report
+from midfill_infill.refactor.journal.records import FillRow, State
+from midfill_infill.refactor.reporting.export import HoleLine, exported, json_lines, patch, sarif, write_patches
+from midfill_infill.refactor.reporting.side_by_side import html_report
 
 FILES = {
     "plain.py": source(0),

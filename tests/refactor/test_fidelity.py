@@ -9,16 +9,16 @@ from pathlib import Path
 import pytest
 from tests.refactor.workers import ScriptedWorkers
 
-from midfill_infill.document import Document
-from midfill_infill.refactor.apply import Options, Writer, written_holes
-from midfill_infill.refactor.engines import Engine
-from midfill_infill.refactor.generate import Options as GenerateOptions
-from midfill_infill.refactor.generate import generate
-from midfill_infill.refactor.journal import Journal
-from midfill_infill.refactor.places import find_place
-from midfill_infill.refactor.plan import Planning, Request, make_run
-from midfill_infill.refactor.records import State
-from midfill_infill.refactor.selection import Selection
+from midfill_infill.refactor.generating.engines import Engine
+from midfill_infill.refactor.generating.generate import Options as GenerateOptions
+from midfill_infill.refactor.generating.generate import generate
+from midfill_infill.refactor.journal.journal import Journal
+from midfill_infill.refactor.journal.places import find_place
+from midfill_infill.refactor.journal.records import State
+from midfill_infill.refactor.planning.plan import Planning, Request, make_run
+from midfill_infill.refactor.planning.selection import Selection
+from midfill_infill.refactor.writing.apply import Options, Writer, written_holes
+from midfill_infill.text.document import Document
 
 PLAIN = b"def f(a):\n    ...\n\n\nX = 1\n"
 FILL = b"y = a\n    return y"

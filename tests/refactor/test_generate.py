@@ -13,16 +13,16 @@ from tests.refactor.workers import ScriptedWorkers
 
 from midfill_engine.wire import InfillRequest, InfillResponse, TextSegment
 from midfill_infill.errors import MidfillError
-from midfill_infill.refactor.apply import Writer
-from midfill_infill.refactor.engines import AnswerCache, Engine
-from midfill_infill.refactor.export import exported, patch
-from midfill_infill.refactor.generate import Options, Progress, generate, hole_seed, reroll
-from midfill_infill.refactor.journal import Journal
-from midfill_infill.refactor.places import Place, find_place
-from midfill_infill.refactor.plan import Planning, Request, make_run
-from midfill_infill.refactor.records import State
-from midfill_infill.refactor.selection import Selection
-from midfill_infill.refactor.shards import Part, Shard, merge
+from midfill_infill.refactor.generating.engines import AnswerCache, Engine
+from midfill_infill.refactor.generating.generate import Options, Progress, generate, hole_seed, reroll
+from midfill_infill.refactor.generating.shards import Part, Shard, merge
+from midfill_infill.refactor.journal.journal import Journal
+from midfill_infill.refactor.journal.places import Place, find_place
+from midfill_infill.refactor.journal.records import State
+from midfill_infill.refactor.planning.plan import Planning, Request, make_run
+from midfill_infill.refactor.planning.selection import Selection
+from midfill_infill.refactor.reporting.export import exported, patch
+from midfill_infill.refactor.writing.apply import Writer
 
 NUM_FILES, NUM_HOLES = 6, 18
 
@@ -75,14 +75,14 @@ def test_seed_zero_asks_for_the_likeliest_fill_of_every_hole(place: Place) -> No
 
 
 def test_an_engine_that_dies_is_revived_and_nothing_is_lost(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("midfill_infill.refactor.generate._WAIT_S", 0.0)
+    monkeypatch.setattr("midfill_infill.refactor.generating.generate._WAIT_S", 0.0)
     run, workers = new_run(place), ScriptedWorkers(die_at=(3, 4, 11))
     assert fill_run(place, run, workers).accepted == NUM_HOLES
     assert workers.num_revived == 3
 
 
 def test_what_was_made_before_an_engine_fails_for_good_is_kept(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("midfill_infill.refactor.generate._WAIT_S", 0.0)
+    monkeypatch.setattr("midfill_infill.refactor.generating.generate._WAIT_S", 0.0)
     run = new_run(place)
     with pytest.raises(MidfillError) as raised:
         fill_run(place, run, ScriptedWorkers(die_at=tuple(range(7, 100))), jobs=1)
@@ -114,7 +114,7 @@ class FailingWorkers(ScriptedWorkers):
 def test_one_hole_that_the_engine_fails_at_stops_no_other(
     place: Place, monkeypatch: pytest.MonkeyPatch, code: str, jobs: int
 ) -> None:
-    monkeypatch.setattr("midfill_infill.refactor.generate._WAIT_S", 0.0)
+    monkeypatch.setattr("midfill_infill.refactor.generating.generate._WAIT_S", 0.0)
     run = new_run(place)
     workers = FailingWorkers(code, "def f_2_2(a, b):", "def f_5_2(a, b):")
     progress = fill_run(place, run, workers, jobs)
@@ -127,7 +127,7 @@ def test_one_hole_that_the_engine_fails_at_stops_no_other(
 def test_an_engine_that_fails_at_every_hole_ends_the_run_and_no_hole(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("midfill_infill.refactor.generate._WAIT_S", 0.0)
+    monkeypatch.setattr("midfill_infill.refactor.generating.generate._WAIT_S", 0.0)
     run = new_run(place)
     with pytest.raises(MidfillError) as raised:
         fill_run(place, run, FailingWorkers("engine_error", "(a, b):"))
@@ -161,7 +161,7 @@ class FullWorkers(ScriptedWorkers):
 
 
 def test_a_busy_engine_is_waited_for(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("midfill_infill.refactor.generate._WAIT_S", 0.0)
+    monkeypatch.setattr("midfill_infill.refactor.generating.generate._WAIT_S", 0.0)
     run = new_run(place)
     assert fill_run(place, run, FullWorkers(refusals=60), jobs=4).accepted == NUM_HOLES
 
@@ -192,9 +192,9 @@ def test_a_kill_loses_no_journaled_hole_and_none_is_asked_again(place: Place) ->
         "import itertools, sys, threading; sys.path.insert(0, sys.argv[3])\n"
         "from pathlib import Path\n"
         "from tests.refactor.workers import ScriptedWorkers, by_content\n"
-        "from midfill_infill.refactor.engines import Engine\n"
-        "from midfill_infill.refactor.generate import Options, generate\n"
-        "from midfill_infill.refactor.journal import Journal\n"
+        "from midfill_infill.refactor.generating.engines import Engine\n"
+        "from midfill_infill.refactor.generating.generate import Options, generate\n"
+        "from midfill_infill.refactor.journal.journal import Journal\n"
         "journal, asked = Journal(Path(sys.argv[1])), itertools.count()\n"
         "def answer(request):\n"
         f"    next(asked) < {num_answers} or threading.Event().wait()\n"

@@ -9,8 +9,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.refactor.trees import HOLE, Tree, fill_of, make_tree, source
 
-from midfill_infill.refactor.apply import Writer
-from midfill_infill.refactor.records import WRITTEN, Change, HoleRow, Report
+from midfill_infill.refactor.journal.records import WRITTEN, Change, HoleRow, Report
+from midfill_infill.refactor.writing.apply import Writer
 
 NUM_HOLES = 4
 NAMES = ("a.py", "b.py")

@@ -12,17 +12,17 @@ from tests.refactor.trees import GIT_USER, init_git
 from tests.refactor.workers import ScriptedWorkers
 
 from midfill_engine.wire import TextSegment
-from midfill_infill.document import Document
 from midfill_infill.errors import MidfillError
-from midfill_infill.holes import find_stubs
-from midfill_infill.refactor.engines import Engine
-from midfill_infill.refactor.generate import Options, generate
-from midfill_infill.refactor.hints import may_have_python_stub
-from midfill_infill.refactor.journal import Journal
-from midfill_infill.refactor.places import find_place, new_run_id
-from midfill_infill.refactor.plan import Planning, Request, find_holes, make_run
-from midfill_infill.refactor.records import State
-from midfill_infill.refactor.selection import Selection
+from midfill_infill.refactor.generating.engines import Engine
+from midfill_infill.refactor.generating.generate import Options, generate
+from midfill_infill.refactor.journal.journal import Journal
+from midfill_infill.refactor.journal.places import find_place, new_run_id
+from midfill_infill.refactor.journal.records import State
+from midfill_infill.refactor.planning.hints import may_have_python_stub
+from midfill_infill.refactor.planning.plan import Planning, Request, find_holes, make_run
+from midfill_infill.refactor.planning.selection import Selection
+from midfill_infill.syntax.holes import find_stubs
+from midfill_infill.text.document import Document
 
 STUB = "def {}():\n    ...\n"
 
@@ -281,6 +281,6 @@ def test_the_hint_never_misses_a_stub(lines: list[str], newline: str, mark: byte
 
 def test_runs_of_one_second_are_in_the_order_of_their_making(monkeypatch: pytest.MonkeyPatch) -> None:
     made_ns = [1_790_000_000_000_000_000 + 1000 * number for number in (0, 9, 10, 999_999, 1_000_000)]
-    monkeypatch.setattr("midfill_infill.refactor.places.time.time_ns", iter(made_ns).__next__)
+    monkeypatch.setattr("midfill_infill.refactor.journal.places.time.time_ns", iter(made_ns).__next__)
     runs = [new_run_id() for _ in made_ns]
     assert sorted(runs) == runs

@@ -13,16 +13,16 @@ from typing import Any
 import pytest
 from tests.cli.fake_engine import Plan
 
-from midfill_infill.refactor.engines import Engine
-from midfill_infill.refactor.export import exported, patch
-from midfill_infill.refactor.generate import Options, generate
-from midfill_infill.refactor.journal import Journal
-from midfill_infill.refactor.places import Place, find_place
-from midfill_infill.refactor.plan import Planning, Request, make_run
-from midfill_infill.refactor.process_workers import ProcessWorkers
-from midfill_infill.refactor.records import State
-from midfill_infill.refactor.selection import Selection
-from midfill_infill.supervise import EngineSettings
+from midfill_infill.engines.supervise import EngineSettings
+from midfill_infill.refactor.generating.engines import Engine
+from midfill_infill.refactor.generating.generate import Options, generate
+from midfill_infill.refactor.generating.process_workers import ProcessWorkers
+from midfill_infill.refactor.journal.journal import Journal
+from midfill_infill.refactor.journal.places import Place, find_place
+from midfill_infill.refactor.journal.records import State
+from midfill_infill.refactor.planning.plan import Planning, Request, make_run
+from midfill_infill.refactor.planning.selection import Selection
+from midfill_infill.refactor.reporting.export import exported, patch
 
 ROOT = Path(__file__).parent.parent.parent
 PER_FILE = 10
@@ -70,7 +70,8 @@ def test_processes_give_what_one_engine_gives(tmp_path: Path, scripted: None) ->
 
 
 def test_nothing_of_ray_is_imported_unless_asked_for() -> None:
-    code = "import sys, midfill_infill.cli, midfill_infill.refactor.ray_workers; assert 'ray' not in sys.modules"
+    modules = "midfill_infill.cli, midfill_infill.refactor.generating.ray_workers"
+    code = f"import sys, {modules}; assert 'ray' not in sys.modules"
     assert os.spawnv(os.P_WAIT, sys.executable, [sys.executable, "-c", code]) == 0
 
 
@@ -80,7 +81,7 @@ def test_nothing_of_ray_is_imported_unless_asked_for() -> None:
 @pytest.mark.skipif(find_spec("ray") is None, reason="Ray is not installed")
 def test_one_of_two_actors_is_killed_fifty_times(tmp_path: Path, scripted: None) -> None:
     place = make_place(tmp_path / "repo", 30)
-    from midfill_infill.refactor.ray_workers import RayWorkers
+    from midfill_infill.refactor.generating.ray_workers import RayWorkers
 
     local = ProcessWorkers(EngineSettings(), 1)
     try:

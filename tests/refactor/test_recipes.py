@@ -2,10 +2,10 @@
 
 import pytest
 
-from midfill_infill.document import Document
 from midfill_infill.errors import MidfillError
-from midfill_infill.refactor.recipes import REGISTRY, Example, Recipe, get_recipe
-from midfill_infill.splice import splice
+from midfill_infill.refactor.planning.recipes import REGISTRY, Example, Recipe, get_recipe
+from midfill_infill.splicing.splice import splice
+from midfill_infill.text.document import Document
 
 CASES = [(recipe, example) for recipe in REGISTRY.values() for example in recipe.examples]
 

@@ -7,10 +7,10 @@ import pytest
 from tests.refactor.trees import Tree, make_tree, source
 from tests.refactor.workers import ScriptedWorkers
 
-from midfill_infill.refactor.engines import Engine
-from midfill_infill.refactor.generate import Options, reroll
-from midfill_infill.refactor.records import HoleRow, State
-from midfill_infill.refactor.review import Answers, Tools, review
+from midfill_infill.refactor.generating.engines import Engine
+from midfill_infill.refactor.generating.generate import Options, reroll
+from midfill_infill.refactor.journal.records import HoleRow, State
+from midfill_infill.refactor.reporting.review import Answers, Tools, review
 
 
 class Script:

@@ -19,12 +19,12 @@ from hypothesis import strategies as st
 from tests.refactor.trees import Tree, accepted, make_tree
 
 from midfill_infill.errors import MidfillError
-from midfill_infill.refactor import sandbox
-from midfill_infill.refactor.apply import Writer
-from midfill_infill.refactor.bisect import find_guilty
-from midfill_infill.refactor.journal import Journal
-from midfill_infill.refactor.records import FillRow, State
-from midfill_infill.refactor.verify import Options, Verified, verify
+from midfill_infill.refactor.journal.journal import Journal
+from midfill_infill.refactor.journal.records import FillRow, State
+from midfill_infill.refactor.verifying import sandbox
+from midfill_infill.refactor.verifying.bisect import find_guilty
+from midfill_infill.refactor.verifying.verify import Options, Verified, verify
+from midfill_infill.refactor.writing.apply import Writer
 
 needs_bubblewrap = pytest.mark.skipif(sandbox.find_bubblewrap() is None, reason="bubblewrap does not work here")
 

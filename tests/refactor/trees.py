@@ -5,11 +5,11 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-from midfill_infill.refactor.digests import digest
-from midfill_infill.refactor.journal import Journal
-from midfill_infill.refactor.places import Place, find_place, new_run_id
-from midfill_infill.refactor.planned import PlannedFile, PlannedHole
-from midfill_infill.refactor.records import FillRow, HoleRow, State
+from midfill_infill.refactor.journal.digests import digest
+from midfill_infill.refactor.journal.journal import Journal
+from midfill_infill.refactor.journal.places import Place, find_place, new_run_id
+from midfill_infill.refactor.journal.planned import PlannedFile, PlannedHole
+from midfill_infill.refactor.journal.records import FillRow, HoleRow, State
 
 HOLE = b"..."
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from tests.training.packages import PYTHON, SCRIPT, write_npm, write_source, write_wheel
 
-from midfill_engine.tokenizer import Tokenizer
+from midfill_engine.tokens.tokenizer import Tokenizer
 from training.data.corpus import is_validation
 from training.data.filter import write_corpus
 from training.data.pack import write_pack

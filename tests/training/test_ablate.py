@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from midfill_engine.models.embedded import EXPAND, MASK, PAD, Embedded
-from midfill_engine.tokenizer import Tokenizer
+from midfill_engine.families.embedded import Embedded
+from midfill_engine.tokens.special import EXPAND, MASK, PAD
+from midfill_engine.tokens.tokenizer import Tokenizer
 from training.ablate import (
     CPU,
     VARIANTS,

@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 import torch
 
-from midfill_engine import checkpoint
-from midfill_engine.models.embedded import EOS, Embedded
-from midfill_engine.outline import encode_before_space
-from midfill_engine.tokenizer import Tokenizer
+from midfill_engine.denoising.outline import encode_before_space
+from midfill_engine.families.embedded import Embedded
+from midfill_engine.loading import checkpoint
+from midfill_engine.tokens.special import EOS
+from midfill_engine.tokens.tokenizer import Tokenizer
 from training.baseline import MAX_NEW_TOKENS, Baseline, evaluate_baseline
 from training.data.pack import hash_pack, read_pack, sets_of
 from training.data.rows import AS_REQUESTED, DEFAULT_MIX, Batch, Noise, collate, draw_example

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from midfill_engine import checkpoint
-from midfill_engine.models.embedded import Embedded
-from midfill_engine.tokenizer import Tokenizer
+from midfill_engine.families.embedded import Embedded
+from midfill_engine.loading import checkpoint
+from midfill_engine.tokens.tokenizer import Tokenizer
 from training.snapshots import SCRATCH, Progress, read_progress, write_snapshot
 from training.train import RunConfig, embedded_config, train
 

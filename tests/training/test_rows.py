@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 import torch
 
-from midfill_engine.models.embedded import DELETE, EOS, LENGTH_BUCKETS, MASK, PAD, lay_out
-from midfill_engine.tokenizer import Tokenizer, opening_ids
+from midfill_engine.families.embedded import LENGTH_BUCKETS, lay_out
+from midfill_engine.tokens.special import DELETE, EOS, MASK, PAD
+from midfill_engine.tokens.tokenizer import Tokenizer, opening_ids
 from training.data import spans
 from training.data.fim import MIDDLE, PREFIX, SUFFIX, draw_fim
 from training.data.loader import Loader

@@ -7,7 +7,7 @@ from pathlib import Path
 from tests.training.packages import PYTHON, SCRIPT, write_npm, write_source, write_wheel
 from typer.testing import CliRunner
 
-from midfill_engine import checkpoint
+from midfill_engine.loading import checkpoint
 from training.__main__ import app
 from training.data.corpus import is_validation
 from training.data.pack import read_pack

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from midfill_engine.models.embedded import SPECIAL_TOKENS
-from midfill_engine.tokenizer import Tokenizer, TokenizerError, build, heal
+from midfill_engine.tokens.special import SPECIAL_TOKENS
+from midfill_engine.tokens.tokenizer import Tokenizer, TokenizerError, build, heal
 
 PARTS = [*"ab_1 \n\t()[]:=.\r", "é", "☃", "\u2028", "<|mask|>"]
 CODE = st.lists(st.sampled_from(PARTS), max_size=60).map("".join)

@@ -3,19 +3,15 @@
 Knows matrices, keys and values; no model, no token, no request.
 """
 
-import os
 from dataclasses import dataclass
 from functools import cache
-from importlib.util import find_spec
-from typing import Final, Protocol
+from typing import Protocol
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from midfill_engine.models.moe import ROW_TILE
-
-OPERATORS: Final = ("torch", "kernels", "kernels-fp8", "kernels-int8", "kernels-int4")
 
 
 class OperatorsError(ValueError):
@@ -88,21 +84,6 @@ class TorchOperators:
             out = F.scaled_dot_product_attention(q, k, v, attn_mask=span.mask, enable_gqa=is_grouped)
             mixed[span.start : span.end] = out[0].transpose(0, 1)
         return mixed
-
-
-def choose_operators(name: str, device: torch.device, dtype: torch.dtype) -> Operators:
-    """`torch`, or those of `midfill_kernels`, which need Triton. Raises OperatorsError for another name."""
-    if name not in OPERATORS:
-        raise OperatorsError(f"there are no operators named {name!r}; known: {', '.join(OPERATORS)}")
-    if name == "torch":
-        return TorchOperators(device, dtype)
-    if find_spec("triton") is None:
-        raise OperatorsError("they need the package triton, which is not installed")
-    if device.type != "cuda" and os.environ.get("TRITON_INTERPRET") != "1":
-        raise OperatorsError(f"they need a GPU, and the model is on the device {device.type!r}")
-    from midfill_engine.models.kernel_operators import KernelOperators  # only now: it needs Triton
-
-    return KernelOperators(device, dtype)
 
 
 @cache

@@ -9,8 +9,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from midfill_engine.models.embedded import EOS, PAD, SPECIAL_TOKENS
-from midfill_engine.tokenizer import Tokenizer, opening_ids
+from midfill_engine.tokens.special import EOS, PAD, SPECIAL_TOKENS
+from midfill_engine.tokens.tokenizer import Tokenizer, opening_ids
 from training.data import spans
 from training.data.pack import Pack
 from training.data.rows import Ids, draw_window, drop_suffix, split_at_gaps

@@ -12,7 +12,7 @@ from typing import Any, Final, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from midfill_engine.tokenizer import Tokenizer
+from midfill_engine.tokens.tokenizer import Tokenizer
 from training.data.fim import draw_fim
 from training.data.pack import Pack, read_pack, sets_of
 from training.data.rows import DEFAULT_MIX, Batch, GapMix, Noise, RowShape, collate, draw_example, draw_stream

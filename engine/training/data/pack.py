@@ -18,7 +18,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from midfill_engine.tokenizer import Tokenizer
+from midfill_engine.tokens.tokenizer import Tokenizer
 from training.data.corpus import LANGUAGES, SourceFile, fraction_of, is_validation, read_corpus
 
 LANGUAGE_SHARES: Final = {"python": 0.88, "javascript": 0.07, "typescript": 0.05}

@@ -9,8 +9,9 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from midfill_engine.models.embedded import DELETE, EXPAND, LENGTH_BUCKETS, MASK, PAD
-from midfill_engine.tokenizer import Tokenizer, closing_ids, heal, opening_ids
+from midfill_engine.families.embedded import LENGTH_BUCKETS
+from midfill_engine.tokens.special import DELETE, EXPAND, MASK, PAD
+from midfill_engine.tokens.tokenizer import Tokenizer, closing_ids, heal, opening_ids
 from training.data import spans
 from training.data.corpus import LANGUAGES
 from training.data.pack import Pack

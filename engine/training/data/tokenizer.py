@@ -6,8 +6,8 @@ from pathlib import Path
 
 import tokenizers
 
-from midfill_engine.models.embedded import SPECIAL_TOKENS
-from midfill_engine.tokenizer import Tokenizer, build, pre_tokenizer
+from midfill_engine.tokens.special import SPECIAL_TOKENS
+from midfill_engine.tokens.tokenizer import Tokenizer, build, pre_tokenizer
 from training.data.corpus import fraction_of, is_validation, read_corpus
 
 

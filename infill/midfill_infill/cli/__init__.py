@@ -34,7 +34,7 @@ def build_app() -> typer.Typer:
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        from midfill_infill.installed import distribution_version
+        from midfill_infill.engines.installed import distribution_version
 
         typer.echo(f"midfill {distribution_version()}")
         raise typer.Exit()

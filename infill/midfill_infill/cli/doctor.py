@@ -13,7 +13,7 @@ from midfill_infill.cli.failures import report_failures
 from midfill_infill.cli.fill import DeviceName
 
 if TYPE_CHECKING:
-    from midfill_infill.supervise import EngineSettings
+    from midfill_infill.engines.supervise import EngineSettings
 
 _PACKAGES: Final = ("pydantic", "httpx", "tree-sitter", "pygls", "torch", "tokenizers", "fastapi", "triton")
 
@@ -33,7 +33,7 @@ def doctor_command(
 ) -> None:
     """Check the installation and the engine. Ends with exit code 1 if something is wrong."""
     with report_failures():
-        from midfill_infill.supervise import EngineSettings
+        from midfill_infill.engines.supervise import EngineSettings
 
         problems = 0
         for finding in examine(EngineSettings(model, device)):
@@ -47,7 +47,7 @@ def doctor_command(
 
 
 def examine(settings: "EngineSettings") -> Iterator[Finding]:
-    from midfill_infill.installed import distribution_version, missing_engine_packages, package_version
+    from midfill_infill.engines.installed import distribution_version, missing_engine_packages, package_version
 
     system = f"{platform.system()} {platform.machine()}"
     yield Finding("midfill", f"{distribution_version()}, Python {platform.python_version()} on {system}")
@@ -64,9 +64,9 @@ def examine(settings: "EngineSettings") -> Iterator[Finding]:
 
 
 def examine_engine(settings: "EngineSettings") -> Iterator[Finding]:
-    from midfill_infill.client import Endpoint, EngineClient
+    from midfill_infill.engines.client import Endpoint, EngineClient
+    from midfill_infill.engines.supervise import ensure_engine, find_place, named_endpoint, probe
     from midfill_infill.errors import MidfillError
-    from midfill_infill.supervise import ensure_engine, find_place, named_endpoint, probe
 
     try:
         named = named_endpoint()

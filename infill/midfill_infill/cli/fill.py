@@ -15,10 +15,10 @@ from midfill_infill.cli.failures import report_failures
 if TYPE_CHECKING:
     from midfill_infill.cli.live import View
     from midfill_infill.cli.target import Choice, Target
-    from midfill_infill.document import Document
+    from midfill_infill.engines.supervise import EngineSettings
     from midfill_infill.fill import Filled, Options
-    from midfill_infill.spans import Hole
-    from midfill_infill.supervise import EngineSettings
+    from midfill_infill.text.document import Document
+    from midfill_infill.text.spans import Hole
 
 DeviceName = Literal["auto", "cpu", "cuda", "mps"]
 
@@ -64,8 +64,8 @@ def fill_command(
     """
     with report_failures(as_json=json_output):
         from midfill_infill.cli.target import Choice, parse_target
+        from midfill_infill.engines.supervise import EngineSettings
         from midfill_infill.fill import Options
-        from midfill_infill.supervise import EngineSettings
 
         run_fill(
             parse_target(target),
@@ -87,8 +87,8 @@ def run_fill(target: Target, choice: Choice, settings: EngineSettings, options: 
     """The whole command. Raises MidfillError."""
     from midfill_infill.cli.live import open_view
     from midfill_infill.cli.target import choose_holes
-    from midfill_infill.document import Document
     from midfill_infill.errors import MidfillError
+    from midfill_infill.text.document import Document
 
     started_s = time.perf_counter()
     document = Document.read(target.path)
@@ -114,9 +114,9 @@ def _fill(
 ) -> Filled:
     from dataclasses import replace
 
-    from midfill_infill.client import EngineClient
+    from midfill_infill.engines.client import EngineClient
+    from midfill_infill.engines.supervise import ensure_engine
     from midfill_infill.fill import Preview, fill
-    from midfill_infill.supervise import ensure_engine
 
     endpoint = ensure_engine(settings, view.note)
     if endpoint.url is not None:  # an engine of ours has one model, a named one may have several

@@ -13,10 +13,10 @@ from rich.style import Style
 from rich.syntax import Syntax
 from rich.text import Text
 
-from midfill_infill.document import Document
 from midfill_infill.fill import Candidate, HolePreview, Preview
-from midfill_infill.spans import Hole
-from midfill_infill.visible import visible
+from midfill_infill.text.document import Document
+from midfill_infill.text.spans import Hole
+from midfill_infill.text.visible import visible
 
 GUESS: Final = Style(dim=True, italic=True, color="bright_black")
 MASKED: Final = Style(dim=True)

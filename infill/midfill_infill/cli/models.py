@@ -19,13 +19,13 @@ def models_command(
     """List the models of the engine, what they run on and how much they see."""
     with report_failures(as_json=json_output):
         if published:
-            from midfill_infill import supervise
+            from midfill_infill.engines import supervise
 
             supervise.check_installed()
             become([*supervise.engine_command(), "models", *(["--json"] if json_output else [])])
         from midfill_engine.wire import ModelList
-        from midfill_infill.client import EngineClient
-        from midfill_infill.supervise import EngineSettings, ensure_engine
+        from midfill_infill.engines.client import EngineClient
+        from midfill_infill.engines.supervise import EngineSettings, ensure_engine
 
         def note(phrase: str) -> None:
             if sys.stderr.isatty():

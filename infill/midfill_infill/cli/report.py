@@ -4,8 +4,8 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict
 
-from midfill_infill.document import Document
 from midfill_infill.fill import Candidate, Filled, FilledHole
+from midfill_infill.text.document import Document
 
 
 class _Part(BaseModel):

@@ -25,7 +25,7 @@ def serve_command(
 ) -> None:
     """Run an engine in the foreground. Without --socket and --host it is the one that `midfill fill` uses."""
     with report_failures():
-        from midfill_infill import supervise
+        from midfill_infill.engines import supervise
         from midfill_infill.errors import MidfillError
 
         if port is not None and host is None:

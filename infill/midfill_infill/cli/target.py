@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from midfill_infill import holes
-from midfill_infill.document import Document
 from midfill_infill.errors import MidfillError
-from midfill_infill.spans import Hole
+from midfill_infill.syntax import holes
+from midfill_infill.text.document import Document
+from midfill_infill.text.spans import Hole
 
 _POSITION: Final = re.compile(r"(?P<path>.+?):(?P<line>\d+)(?::(?P<column>\d+))?")
 _RANGE: Final = re.compile(r"(\d+):(\d+)-(\d+):(\d+)")

@@ -9,11 +9,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from midfill_infill.errors import ASKED_WRONGLY, PENDING, MidfillError
-from midfill_infill.refactor.check import check
-from midfill_infill.refactor.places import find_place
-from midfill_infill.refactor.plan import Planning, Request
-from midfill_infill.refactor.selection import Selection
-from midfill_infill.visible import visible
+from midfill_infill.refactor.journal.places import find_place
+from midfill_infill.refactor.planning.plan import Planning, Request
+from midfill_infill.refactor.planning.selection import Selection
+from midfill_infill.refactor.reporting.check import check
+from midfill_infill.text.visible import visible
 
 
 def main(words: Sequence[str] | None = None) -> int:

@@ -1,0 +1,1 @@
+"""From a request to its fill: canvas, rows, steps, and the scheduler that packs them. Knows no HTTP."""

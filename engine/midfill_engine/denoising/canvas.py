@@ -1,0 +1,347 @@
+"""The canvas of one fill: the token ids of all holes, what is masked, their text. Knows no sampler, no request."""
+
+import codecs
+from dataclasses import dataclass, field
+from typing import Final
+
+import torch
+from torch import Tensor
+
+from midfill_engine.denoising.outline import HoleOutline
+from midfill_engine.errors import RequestError
+from midfill_engine.models.layout import Layout
+from midfill_engine.samplers.base import Decision, Proposals
+from midfill_engine.tokens.vocabulary import Vocabulary
+from midfill_engine.wire import ErrorCode, FilledHole, HoleState
+
+MAX_CANVAS_TOKENS: Final = 4096  # rows times hole positions: what a request may hold in memory
+# Rules of a request: each is a mask of the vocabulary, and each string in it is looked for in all tokens.
+MAX_RULES: Final = 64
+
+
+@dataclass
+class Canvas:
+    """T hole positions, all holes side by side. Changed in place by `apply` and `reshape`.
+
+    `ids`, `masked`, `confidence` are [B, T] with B = 1: every alternative has a canvas of its own, which may grow by
+    itself. `anchored` [T] marks what never changes. `hole_of` [T] and `rule_of` [T] give each position's hole and its
+    row in `allowed` [R, V]; `leading` has the bytes each position must begin with. `deletable` [B, G] counts the
+    deletions that each hole may still settle before it would be shorter than asked, `expandable` [B, G] the positions
+    that it may still gain before it would be longer. `is_length_chosen` says
+    whether anybody meant the holes to be as long as they are, or only had to begin somewhere.
+    """
+
+    outlines: list[HoleOutline]
+    vocabulary: Vocabulary
+    layout: Layout
+    ids: Tensor
+    masked: Tensor
+    confidence: Tensor
+    anchored: Tensor
+    hole_of: Tensor
+    rule_of: Tensor
+    leading: list[bytes]
+    allowed: Tensor
+    deletable: Tensor
+    expandable: Tensor
+    is_length_chosen: bool
+    guesses: Tensor = field(init=False)
+    guessed: Tensor = field(init=False)  # the guesses' confidence
+
+    def __post_init__(self) -> None:
+        self.guesses = torch.full_like(self.ids, -1)
+        self.guessed = torch.zeros_like(self.confidence)
+
+    @property
+    def num_masked(self) -> int:
+        """Of the row that has most."""
+        return int(self.masked.sum(dim=1).max())
+
+    def apply(self, decision: Decision, proposals: Proposals) -> None:
+        """Settles and remasks. Deletions beyond what a hole may lose, and expansions beyond what it may gain, stay
+        masked, the least confident first.
+        """
+        self.guesses, self.guessed = proposals.ids, proposals.confidence
+        settle = decision.settle & self.masked
+        rooms = ((self.vocabulary.delete_id, self.deletable), (self.vocabulary.expand_id, self.expandable))
+        for token, room in rooms:
+            if token is not None:
+                settle &= ~self._excess(settle & (proposals.ids == token), room, proposals)
+        self.ids = torch.where(settle, proposals.ids, self.ids)
+        self.confidence = torch.where(settle, proposals.confidence, self.confidence)
+        self._count_deletions(settle, -1)
+        self.masked = self.masked & ~settle
+        if decision.remask is not None:
+            again = decision.remask & ~self.masked & ~settle & ~self.anchored
+            self._count_deletions(again, 1)
+            self.masked = self.masked | again
+
+    def _excess(self, chosen: Tensor, room: Tensor, proposals: Proposals) -> Tensor:
+        """Of the positions `chosen` [B, T] those for which their hole has no `room` [B, G] left."""
+        excess = torch.zeros_like(chosen)
+        for hole in range(len(self.outlines)):
+            here = chosen & (self.hole_of == hole)
+            order = proposals.confidence.masked_fill(~here, -1.0).argsort(dim=1, descending=True, stable=True)
+            excess |= here & (order.argsort(dim=1) >= room[:, hole : hole + 1])
+        return excess
+
+    def _count_deletions(self, where: Tensor, change: int) -> None:
+        deleted = (where & (self.ids == self.vocabulary.delete_id)).long()
+        self.deletable = self.deletable.index_add(1, self.hole_of, deleted, alpha=change)
+
+    def delete_rest(self) -> None:
+        """What is masked behind a deletion, up to the next anchor, is deleted too, as far as its hole may shrink."""
+        delete_id = self.vocabulary.delete_id
+        running = False
+        for place in range(self.ids.shape[1]):
+            if place == 0 or self.hole_of[place] != self.hole_of[place - 1] or self.anchored[place]:
+                running = False
+            hole = int(self.hole_of[place])
+            if not self.masked[0, place]:
+                running = running or int(self.ids[0, place]) == delete_id
+            elif running and self.deletable[0, hole] > 0 and not self.leading[place]:
+                assert delete_id is not None
+                self.ids[0, place] = delete_id
+                self.confidence[0, place] = 1.0
+                self.masked[0, place] = False
+                self.deletable[0, hole] -= 1
+
+    def growth(self, expand_id: int | None) -> list[int | None] | None:
+        """The order for `reshape` that drops deletions and puts two masks for each settled `expand_id`; None: stay."""
+        order: list[int | None] = []
+        for place, (token, is_masked) in enumerate(zip(self.ids[0].tolist(), self.masked[0].tolist(), strict=True)):
+            if is_masked or self.anchored[place] or token not in (self.vocabulary.delete_id, expand_id):
+                order.append(place)
+            elif token == expand_id:
+                order += [place, None]
+        return None if order == list(range(self.ids.shape[1])) else order
+
+    def reshape(self, order: list[int | None], expand_id: int | None, mask_id: int) -> None:
+        """Position i of then is `order[i]` of now; None is a new masked one like that before it."""
+        before = torch.bincount(self.hole_of, minlength=len(self.outlines))
+        kept = [place is not None for place in order]
+        index = torch.tensor([place if place is not None else order[i - 1] for i, place in enumerate(order)]).long()
+        is_new = ~torch.tensor(kept, dtype=torch.bool)
+        if expand_id is not None:
+            is_new |= ~self.anchored[index] & ~self.masked[0, index] & (self.ids[0, index] == expand_id)
+        self.leading = [self.leading[place] if place is not None else b"" for place in order]
+        self.anchored, self.hole_of, self.rule_of = (
+            values[index] for values in (self.anchored, self.hole_of, self.rule_of)
+        )
+        self.ids, self.masked, self.confidence, self.guesses, self.guessed = (
+            values[:, index] for values in (self.ids, self.masked, self.confidence, self.guesses, self.guessed)
+        )
+        self.ids[0, is_new] = mask_id
+        self.masked[0, is_new] = True
+        self.confidence[0, is_new] = 0.0
+        self.guesses[0, is_new] = -1
+        grown = torch.bincount(self.hole_of, minlength=len(self.outlines)) - before
+        self.expandable = self.expandable - grown
+        self.deletable = self.deletable + grown.clamp(min=0)
+
+    def hole_lengths(self) -> list[int]:
+        """The number of positions of every hole, anchors included."""
+        return torch.bincount(self.hole_of, minlength=len(self.outlines)).tolist()
+
+    def state(self, row: int, hole: int) -> HoleState:
+        """How a hole looks now: settled tokens, and guesses where there are any."""
+        tokens = (self.hole_of == hole).nonzero().flatten().tolist()
+        masked, ids, guesses = (values[row].tolist() for values in (self.masked, self.ids, self.guesses))
+        shown = [self._guess(guesses, token) if masked[token] else self._piece(ids, token) for token in tokens]
+        text, ranges = self._text(hole, shown, "replace")
+        placed = list(zip(tokens, ranges, strict=True))
+        confidence = torch.where(self.masked[row], self.guessed[row], self.confidence[row]).tolist()
+        seen = [
+            (span, round(confidence[token], 3))
+            for token, span in placed
+            if span[0] < span[1] and (guesses[token] >= 0 or not masked[token])
+        ]
+        return HoleState(
+            text=text,
+            settled=merge([span for token, span in placed if not masked[token]]),
+            masked=sum(masked[token] for token in tokens),
+            tokens=[span for span, _ in seen],
+            confidence=[value for _, value in seen],
+        )
+
+    def fill(self, row: int, hole: int) -> FilledHole:
+        """The finished text. Bytes that are no UTF-8 are left out, as are tokens without text."""
+        tokens = (self.hole_of == hole).nonzero().flatten().tolist()
+        ids, confidence = self.ids[row].tolist(), self.confidence[row].tolist()
+        pieces = [self._piece(ids, token) for token in tokens]
+        text, ranges = self._text(hole, pieces, "ignore")
+        visible = [(span, confidence[token]) for token, span in zip(tokens, ranges, strict=True) if span[0] < span[1]]
+        _, whole = decode(pieces, "ignore")
+        anchors = [self._anchor(token, span) for token, span in zip(tokens, whole, strict=True)]
+        return FilledHole(
+            text=text,
+            tokens=[span for span, _ in visible],
+            confidence=[value for _, value in visible],
+            anchors=merge(self._without_lead(hole, anchors)),
+            cut=self._is_cut(row, hole),
+        )
+
+    def _is_cut(self, row: int, hole: int) -> bool:
+        """Whether the text may go on: all positions are used, and nobody chose that there are no more of them."""
+        deleted = (self.hole_of == hole) & ~self.anchored & (self.ids[row] == self.vocabulary.delete_id)
+        has_room = int(self.expandable[row, hole]) > 0
+        return not bool(deleted.any()) and not (self.is_length_chosen and has_room)
+
+    def _anchor(self, position: int, span: tuple[int, int]) -> tuple[int, int]:
+        """What of a token's characters was asked for: all, none, or the space that its anchor gave to it."""
+        return span if self.anchored[position] else (span[0], span[0] + len(self.leading[position]))
+
+    def _without_lead(self, hole: int, spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
+        """Ranges of the answer, which begins behind what belongs to the context."""
+        lead = len(self.outlines[hole].lead)
+        return [(max(0, start - lead), max(0, end - lead)) for start, end in spans]
+
+    def _piece(self, ids: list[int], position: int) -> bytes:
+        return self.vocabulary.pieces[ids[position]]
+
+    def _guess(self, guesses: list[int], position: int) -> bytes:
+        return self.leading[position] if guesses[position] < 0 else self._piece(guesses, position)
+
+    def _text(self, hole: int, pieces: list[bytes], errors: str) -> tuple[str, list[tuple[int, int]]]:
+        """The answer's text for a hole of `pieces`, and the character range of each."""
+        outline = self.outlines[hole]
+        text, ranges = decode(pieces, errors)
+        assert text.startswith(outline.lead)
+        return text[len(outline.lead) :] + outline.tail, self._without_lead(hole, ranges)
+
+    def num_new_tokens(self, row: int) -> int:
+        """Settled tokens that are neither anchors nor deletions."""
+        is_new = ~self.masked[row] & ~self.anchored & (self.ids[row] != self.vocabulary.delete_id)
+        return int(is_new.sum())
+
+    def mean_log_confidence(self) -> Tensor:
+        """[B], over the positions that were not anchored."""
+        logs = self.confidence.double().clamp(min=1e-12).log()[:, ~self.anchored]
+        return logs.mean(dim=1) if logs.shape[1] else torch.zeros(logs.shape[0])
+
+
+class _Rules:
+    """The distinct token masks of a canvas, each stored once."""
+
+    def __init__(self, vocabulary: Vocabulary, may_delete: bool, may_expand: bool) -> None:
+        self._vocabulary = vocabulary
+        self._may_delete = may_delete
+        self._may_expand = may_expand
+        self._numbers: dict[tuple[tuple[str, ...], str], int] = {}
+        self.masks: list[Tensor] = []
+
+    def number(self, forbid: tuple[str, ...], leading: str) -> int:
+        key = (tuple(sorted(set(forbid))), leading)
+        if key not in self._numbers:
+            if not self._vocabulary.allowed(forbid=key[0], leading=leading).any():
+                raise RequestError(ErrorCode.BAD_REQUEST, "forbid leaves no token to fill with", "forbid less")
+            self._numbers[key] = len(self.masks)
+            self.masks.append(
+                self._vocabulary.allowed(
+                    forbid=key[0], leading=leading, may_delete=self._may_delete, may_expand=self._may_expand
+                )
+            )
+        return self._numbers[key]
+
+
+def count_rules(outlines: list[HoleOutline]) -> int:
+    """How many token masks the holes need. Raises RequestError where that, or what they forbid, is too much."""
+    strings = {text for outline in outlines for text in outline.forbid}
+    rules = {
+        (frozenset(outline.forbid), leading)
+        for outline in outlines
+        for stretch in outline.masked
+        for leading in (stretch.leading, "")
+    }
+    if max(len(strings), len(rules)) > MAX_RULES:
+        message = f"the holes forbid more than {MAX_RULES} different texts, or more than {MAX_RULES} sets of texts"
+        raise RequestError(ErrorCode.TOO_LARGE, message, "forbid the same in all holes, or ask for fewer holes")
+    return len(rules)
+
+
+def lay_canvas(
+    outlines: list[HoleOutline],
+    lengths: list[list[int]],
+    layout: Layout,
+    vocabulary: Vocabulary,
+    *,
+    mask_id: int,
+    num_rows: int = 1,
+    may_delete: bool,
+    may_expand: bool = False,
+    max_hole: int = 0,
+    is_length_chosen: bool = True,
+) -> Canvas:
+    """`lengths` has the number of masked positions for every masked stretch of every hole. Raises RequestError.
+
+    `num_rows` canvases like this one are to be held; `max_hole` bounds what a hole may grow to.
+    """
+    rules = _Rules(vocabulary, may_delete, may_expand)
+    ids: list[int] = []
+    hole_of: list[int] = []
+    rule_of: list[int] = []
+    anchored: list[bool] = []
+    leading: list[bytes] = []
+    for hole, (outline, hole_lengths) in enumerate(zip(outlines, lengths, strict=True)):
+        remaining = iter(hole_lengths)
+        for stretch in outline.stretches:
+            count = next(remaining) if stretch.ids is None else len(stretch.ids)
+            ids += [mask_id] * count if stretch.ids is None else stretch.ids
+            anchored += [stretch.ids is not None] * count
+            hole_of += [hole] * count
+            leading += [stretch.leading.encode()] + [b""] * (count - 1)
+            if stretch.ids is not None:
+                rule_of += [0] * count
+            else:
+                first = rules.number(outline.forbid, stretch.leading)
+                rule_of += [first] + [rules.number(outline.forbid, "")] * (count - 1)
+    if len(ids) * num_rows > MAX_CANVAS_TOKENS:
+        message = f"the holes take {len(ids)} tokens, {num_rows} times; the limit is {MAX_CANVAS_TOKENS} in all"
+        raise RequestError(ErrorCode.TOO_LARGE, message, "ask for fewer holes or alternatives, or a smaller max_tokens")
+    anchors = torch.tensor(anchored, dtype=torch.bool)
+    deletable = [
+        max(0, sum(hole_lengths) - outline.min_tokens) for outline, hole_lengths in zip(outlines, lengths, strict=True)
+    ]
+    expandable = [
+        max(0, outline.need(max_hole).max_tokens - sum(hole_lengths))
+        for outline, hole_lengths in zip(outlines, lengths, strict=True)
+    ]
+    return Canvas(
+        outlines=outlines,
+        vocabulary=vocabulary,
+        layout=layout,
+        ids=torch.tensor(ids, dtype=torch.int64)[None],
+        masked=(~anchors)[None],
+        confidence=anchors.float()[None],
+        anchored=anchors,
+        hole_of=torch.tensor(hole_of, dtype=torch.int64),
+        rule_of=torch.tensor(rule_of, dtype=torch.int64),
+        leading=leading,
+        allowed=torch.stack(rules.masks) if rules.masks else vocabulary.allowed()[None],
+        deletable=torch.tensor(deletable)[None],
+        expandable=torch.tensor(expandable)[None],
+        is_length_chosen=is_length_chosen,
+    )
+
+
+def decode(pieces: list[bytes], errors: str) -> tuple[str, list[tuple[int, int]]]:
+    """The text of byte pieces and the character range of each. A character belongs to the piece with its last byte."""
+    decoder = codecs.getincrementaldecoder("utf-8")(errors=errors)
+    text = ""
+    ranges: list[tuple[int, int]] = []
+    for index, piece in enumerate(pieces):
+        start = len(text)
+        text += decoder.decode(piece, final=index == len(pieces) - 1)
+        ranges.append((start, len(text)))
+    return text, ranges
+
+
+def merge(spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Ascending ranges with neighbours joined and empty ones dropped."""
+    merged: list[tuple[int, int]] = []
+    for start, end in spans:
+        if merged and merged[-1][1] == start:
+            merged[-1] = (merged[-1][0], end)
+        elif start < end:
+            merged.append((start, end))
+    return merged

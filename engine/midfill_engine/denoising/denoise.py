@@ -1,0 +1,424 @@
+"""The denoising loop: one request in, forwards and events out. Knows tokens and models; no HTTP, no threads."""
+
+import time
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Any, Final
+
+import torch
+from torch import Tensor
+
+from midfill_engine.caches import CACHES, Cache, EncodedContext
+from midfill_engine.denoising.canvas import Canvas, count_rules, lay_canvas
+from midfill_engine.denoising.outline import Outline, no_healing, outline_request
+from midfill_engine.denoising.row import Row
+from midfill_engine.denoising.uniform import UniformRow, check_sampler, denoise_rows, texts_behind
+from midfill_engine.denoising.work import MAX_ROWS, Claim, Fill, Work
+from midfill_engine.errors import RequestError, check_model
+from midfill_engine.experts.copying import Copier
+from midfill_engine.lengths import LENGTHS, LengthPolicy, Lengths, LengthScores
+from midfill_engine.loading.guide import Supervision
+from midfill_engine.loading.runtime import Runtime
+from midfill_engine.models.layout import Layout
+from midfill_engine.models.packed import Pass, Result
+from midfill_engine.models.sequence import Sequence as TokenSequence
+from midfill_engine.registry import UnknownName
+from midfill_engine.samplers import Sampler, find_sampler
+from midfill_engine.tokens.tokenizer import heal
+from midfill_engine.wire import ErrorCode, InfillRequest, InfillResponse, Stats, StepEvent
+
+# Alternatives of a request without temperature: the first is greedy, the others would all be the same.
+ALTERNATIVE_TEMPERATURE: Final = 0.8
+MAX_STEPS: Final = 1024
+
+
+def denoise(
+    runtime: Runtime, request: InfillRequest, *, cache: str | None = None, lengths: str | None = None
+) -> Generator[StepEvent, None, InfillResponse]:
+    """Fills all holes of `request` jointly. Yields step 0 before any token is settled, then one event a step.
+
+    Closing the generator stops the work. `cache` and `lengths` name variants other than the family's own. The events
+    show the first row; the answer puts the fill with the highest mean log confidence first. Raises RequestError.
+    """
+    fill = open_fill(runtime, request, cache=cache, lengths=lengths)
+    answer: Any = None
+    while True:
+        try:
+            item = fill.send(answer)
+        except StopIteration as stop:
+            assert isinstance(stop.value, InfillResponse)
+            return stop.value
+        answer = None
+        match item:
+            case StepEvent():
+                yield item
+            case Work():
+                if item.event is not None:
+                    yield item.event
+                answer = runtime.run(item.passes)
+
+
+def drain(steps: Generator[StepEvent, None, InfillResponse]) -> InfillResponse:
+    """The answer of a fill whose events nobody needs."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as stop:
+            assert isinstance(stop.value, InfillResponse)
+            return stop.value
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A request as it was read: what to fill, with which variants."""
+
+    outline: Outline
+    context_ids: Tensor
+    text_lengths: list[int]
+    sampler: Callable[[], Sampler]
+    policy: LengthPolicy
+    cache: Cache
+    copier: Copier | None
+
+    def lay_out(self, runtime: Runtime) -> Callable[[list[int]], Layout]:
+        """Places holes of given lengths."""
+        span = runtime.loaded.config.hole_span
+        return lambda hole_lengths: runtime.family.lay_out(self.text_lengths, hole_lengths, span)
+
+    def texts(self) -> list[list[int]]:
+        """The visible texts' ids, in document order."""
+        return [part.tolist() for part in torch.split(self.context_ids, self.text_lengths)]
+
+
+def open_fill(
+    runtime: Runtime, request: InfillRequest, *, cache: str | None = None, lengths: str | None = None
+) -> Fill:
+    """The fill as a coroutine: it claims memory, asks for forwards (`Work`, answered by its results) and shows events.
+
+    Raises RequestError.
+    """
+    started_s = time.perf_counter()
+    plan = read_request(runtime, request, cache, lengths)
+    yield Claim(count_bytes(runtime, plan, request.n))
+    if runtime.family.attention == "canvas":
+        return (yield from fill_canvas(runtime, request, plan, started_s))
+    context, reused, forwards = yield from encode_context(runtime, plan)
+    canvases, num_searches = yield from choose_lengths(runtime, plan, context)
+    rows = open_rows(runtime, request, plan, canvases, context)
+    first, step = rows[0], 0
+    forwards += num_searches
+    while any(not row.is_done for row in rows):
+        open_rows_now = [row for row in rows if not row.is_done]
+        passes = [row.open_pass() for row in open_rows_now]
+        results = yield from ask(passes, show(first, step))
+        yield from hear_guide(open_rows_now, results)
+        for row, result in zip(open_rows_now, results, strict=True):
+            row.absorb(result)
+        step, forwards = step + 1, forwards + 1
+    yield show(first, step)
+    stats = Stats(
+        steps=step,
+        forwards=forwards,
+        tokens=0,
+        ms=(time.perf_counter() - started_s) * 1000,
+        cached_context=reused,
+    )
+    return answer(runtime, rows, request.n, stats)
+
+
+def fill_canvas(runtime: Runtime, request: InfillRequest, plan: Plan, started_s: float) -> Fill:
+    """A fill of a model without a mask token. Raises RequestError."""
+    canvases, _ = yield from choose_lengths(runtime, plan, None)
+    texts = plan.texts()
+    rows = [
+        make_uniform_row(runtime, request, plan, texts, lengths, index)
+        for index in range(request.n)
+        for lengths in canvases
+    ]
+    steps, forwards = yield from denoise_rows(rows, torch.tensor(texts[0]), show)
+    yield show(rows[0], steps)
+    stats = Stats(steps=steps, forwards=forwards, tokens=0, ms=(time.perf_counter() - started_s) * 1000)
+    return answer(runtime, rows, request.n, stats)
+
+
+def make_uniform_row(
+    runtime: Runtime, request: InfillRequest, plan: Plan, texts: list[list[int]], lengths: Lengths, index: int
+) -> UniformRow:
+    """Alternative number `index`. Raises RequestError."""
+    canvas = make_canvas(runtime, plan, lengths, request.n)
+    model = runtime.loaded
+    return UniformRow(
+        model=model,
+        canvas=canvas,
+        behind=texts_behind(texts, canvas.hole_lengths(), model.canvas_length),
+        sampler=plan.sampler(),
+        num_steps=min(request.steps or model.num_steps, model.num_steps),
+        quality=runtime.family.quality if request.quality is None else request.quality,
+        generator=seeded(request.seed, index),
+    )
+
+
+def hear_guide(rows: list[Row], results: list[Result]) -> Generator[Work, list[Result], None]:
+    """Tells every row what the supervisor says of its proposals, where there is one."""
+    questions = [row.question(result) for row, result in zip(rows, results, strict=True)]
+    asked = [(row, question) for row, question in zip(rows, questions, strict=True) if question is not None]
+    if asked:
+        answers = yield from ask([question for _, question in asked])
+        for (row, _), said in zip(asked, answers, strict=True):
+            row.hear(said)
+
+
+def ask(passes: list[Pass], event: StepEvent | None = None) -> Generator[Work, list[Result], list[Result]]:
+    """The results of all passes, in as many forwards as their rows need; shows `event` first."""
+    found: list[Result] = []
+    rest = passes
+    while rest:
+        ends = accumulate(len(step.ids) for step in rest)
+        count = max(1, sum(end <= MAX_ROWS for end in ends))
+        part, rest = rest[:count], rest[count:]
+        found += yield Work(part, sum(len(step.ids) for step in part), event)
+        event = None
+    return found
+
+
+def show(row: Row | UniformRow, step: int) -> StepEvent:
+    holes = [row.canvas.state(0, hole) for hole in range(len(row.canvas.outlines))]
+    return StepEvent(step=step, num_steps=max(row.num_steps, step), holes=holes)
+
+
+def answer(runtime: Runtime, rows: Sequence[Row | UniformRow], num_fills: int, stats: Stats) -> InfillResponse:
+    """The `num_fills` surest rows, best first."""
+    certainty = torch.cat([row.canvas.mean_log_confidence() for row in rows])
+    best = [rows[index] for index in certainty.argsort(descending=True, stable=True).tolist()[:num_fills]]
+    fills = [[row.canvas.fill(0, hole) for hole in range(len(row.canvas.outlines))] for row in best]
+    stats = stats.model_copy(update={"tokens": best[0].canvas.num_new_tokens(0)})
+    return InfillResponse(model=runtime.names[0], holes=fills[0], alternatives=fills[1:], stats=stats)
+
+
+def read_request(runtime: Runtime, request: InfillRequest, cache: str | None, lengths: str | None) -> Plan:
+    """Tokenises the request and finds its variants. Raises RequestError."""
+    family, config, tokens = runtime.family, runtime.loaded.config, runtime.tokens
+    check_model(request.model, runtime.names)
+    sampler, policy, chosen_cache = find_variants(runtime, request.sampler, cache, lengths)
+    opening, closing = tokens.opening(request.tag), list(tokens.closing)
+    tokenizer, healing = runtime.loaded.tokenizer, heal if family.heals else no_healing
+    outline = outline_request(request.segments, tokenizer, opening, closing, config.max_context, healing)
+    check_room(outline, config.max_hole)
+    if not family.sees_suffix and len(outline.holes) > 1:
+        message = f"models of the family {family.name!r} fill one hole at a time"
+        raise RequestError(ErrorCode.BAD_REQUEST, message, "send a request for each hole")
+    pieces = family.arrange(outline.pieces, tokens)
+    ids = torch.tensor([token for piece in pieces for token in piece], dtype=torch.int64)
+    copier = Copier.of(pieces) if family.copies else None
+    return Plan(outline, ids, [len(piece) for piece in pieces], sampler, policy, chosen_cache, copier)
+
+
+def find_variants(
+    runtime: Runtime, sampler_name: str | None, cache_name: str | None, lengths_name: str | None
+) -> tuple[Callable[[], Sampler], LengthPolicy, Cache]:
+    """By name, the model's own where none is given. Raises RequestError for names unknown or unfit for the model."""
+    family, next_step = runtime.family, "leave it out to take the model's own"
+    cache_name = cache_name or family.cache
+    try:
+        make_sampler = find_sampler(sampler_name or family.sampler)
+        policy = LENGTHS.find(lengths_name or family.lengths)
+        cache = CACHES.find(cache_name)
+    except UnknownName as error:
+        raise RequestError(ErrorCode.BAD_REQUEST, str(error), "use one of the known names") from error
+    sampler = make_sampler()
+    if family.attention not in cache.attentions:
+        fitting = ", ".join(name for name in CACHES if family.attention in CACHES.find(name).attentions)
+        message = f"the cache {cache_name!r} does not fit models of the family {family.name!r}; these do: {fitting}"
+        raise RequestError(ErrorCode.BAD_REQUEST, message, next_step)
+    if sampler.needs_guide and runtime.guide is None:
+        message = "this sampler needs a supervisor, and the engine has none"
+        raise RequestError(ErrorCode.BAD_REQUEST, message, "start the engine with --guide, or leave the sampler out")
+    if family.attention == "canvas":
+        check_sampler(sampler)
+    if sampler.needs_support and family.logit_shift:
+        message = f"this sampler needs scores that are not shifted, and those of {family.name!r} are"
+        raise RequestError(ErrorCode.BAD_REQUEST, message, next_step)
+    if policy.may_expand and runtime.tokens.expand_id is None:
+        message = f"models of the family {family.name!r} have no token that lengthens a hole"
+        raise RequestError(ErrorCode.BAD_REQUEST, message, next_step)
+    return make_sampler, policy, cache
+
+
+def check_room(outline: Outline, max_hole: int) -> None:
+    for index, hole in enumerate(outline.holes):
+        room = max_hole - hole.num_anchored
+        if room < max(len(hole.masked), hole.min_tokens):
+            message = f"hole {index} needs more than the {max_hole} tokens that this model fills at once"
+            raise RequestError(ErrorCode.TOO_LARGE, message, "make the hole smaller, or split it")
+
+
+def count_bytes(runtime: Runtime, plan: Plan, num_rows: int) -> int:
+    """What the fill will hold at most: keys and values, token masks, and states and scores of its largest forward.
+
+    Raises RequestError.
+    """
+    config = runtime.loaded.config
+    shape, size = config.transformer, runtime.dtype.itemsize
+    needs = [hole.need(config.max_hole) for hole in plan.outline.holes]
+
+    def num_positions(total: int) -> int:
+        return sum(need.anchored_tokens + min(total, need.max_tokens) for need in needs)
+
+    filled = [num_positions(total) for total in plan.policy.fills or (config.max_hole,)] * num_rows
+    tried = [num_positions(total) for total in plan.policy.tries]
+    num_context, num_hole = len(plan.context_ids), max(sum(filled), sum(tried))
+    is_shared = runtime.family.attention == "context_frozen"  # the context is computed once, before all others
+    most_rows = max(num_context, num_hole) if is_shared else num_hole + num_context * max(len(filled), len(tried))
+    num_kept = num_context if is_shared else sum(filled) + num_context * len(filled)
+    a_token = 2 * shape.num_layers * shape.num_kv_heads * shape.head_dim * size
+    kept = num_kept * a_token if is_shared or plan.cache.keeps_rows else 0
+    states = min(most_rows, MAX_ROWS) * (8 * shape.dim + 2 * shape.mlp_dim) * size
+    scores = min(num_hole, MAX_ROWS) * shape.vocab_size * (size + 4)
+    masks = count_rules(plan.outline.holes) * shape.vocab_size * max(len(filled), len(tried))
+    guided = 0
+    if runtime.guide is not None and plan.sampler().needs_guide:
+        guided = len(filled) * runtime.guide.count_bytes(num_context + max(filled))
+    return int(guided + kept + masks + states + scores)
+
+
+def encode_context(
+    runtime: Runtime, plan: Plan
+) -> Generator[Work, list[Result], tuple[EncodedContext | None, bool, int]]:
+    """The context's keys where nothing that follows can change them; whether they were known; forwards it took."""
+    family, config = runtime.family, runtime.loaded.config
+    if family.attention != "context_frozen":
+        return None, False, 0
+    layout = plan.lay_out(runtime)([0] * len(plan.outline.holes))
+    keeps = plan.cache.attentions == {"context_frozen"}
+    key = runtime.contexts.key(plan.context_ids, layout.context_positions)
+    known = runtime.contexts.get(key) if keeps else None
+    if known is not None:
+        return known, True, 0
+    sequence = TokenSequence.of(plan.context_ids, torch.arange(0), layout, family.attention, 0, 0)
+    positions = sequence.for_heads(sequence.positions, config.transformer.num_heads)
+    (result,) = yield from ask([Pass(plan.context_ids, positions, wanted=layout.edges.flatten(), keeps=True)])
+    assert result.own is not None
+    context = EncodedContext(result.hidden, result.own)
+    if keeps:
+        runtime.contexts.put(key, context)
+    return context, False, 1
+
+
+def choose_lengths(
+    runtime: Runtime, plan: Plan, context: EncodedContext | None
+) -> Generator[Work, list[Result], tuple[list[Lengths], int]]:
+    """The canvases to fill, and how many forwards the search took."""
+    needs = [hole.need(runtime.loaded.config.max_hole) for hole in plan.outline.holes]
+    if not any(need.hints for need in needs):  # all is kept, nothing to fill
+        return [[[] for _ in needs]], 0
+    search = plan.policy.search(needs, score_lengths(runtime, context))
+    confidences: list[list[float]] | None = None
+    forwards = 0
+    while True:
+        try:
+            canvases = search.send(confidences)  # type: ignore[arg-type]
+        except StopIteration as stop:
+            return stop.value, forwards
+        if runtime.family.attention == "canvas":
+            message = "this length policy asks how sure a model is of its masks, and this one has none"
+            raise RequestError(ErrorCode.BAD_REQUEST, message, "leave it out to take the model's own")
+        rows = [trial_row(runtime, plan, lengths, context) for lengths in canvases]
+        passes = [row.open_pass() for row in rows]
+        results = yield from ask(passes)
+        forwards += 1
+        confidences = [mean_confidences(row, result) for row, result in zip(rows, results, strict=True)]
+
+
+def score_lengths(runtime: Runtime, context: EncodedContext | None) -> LengthScores | None:
+    if context is None or not runtime.family.length_buckets:
+        return None
+    with torch.inference_mode():
+        logits = runtime.loaded.model.length_head(context.edges.view(-1, 2 * context.edges.shape[1]))  # [G, K]
+        return LengthScores(runtime.family.length_buckets, logits.float().log_softmax(dim=-1).cpu())
+
+
+def mean_confidences(row: Row, result: Result) -> list[float]:
+    """Of every hole's masked positions, as proposed by a first forward."""
+    assert result.chosen is not None
+    holes = row.canvas.hole_of[row.canvas.masked[0]]
+    shown = result.chosen.confidence
+    of_holes = [shown[holes[: len(shown)] == hole] for hole in range(len(row.canvas.outlines))]
+    return [float(values.mean()) if len(values) else 0.0 for values in of_holes]
+
+
+def trial_row(runtime: Runtime, plan: Plan, lengths: Lengths, context: EncodedContext | None) -> Row:
+    """A greedy row for one forward over a canvas of these lengths."""
+    return make_row(runtime, plan, lengths, context, InfillRequest(segments=[{"hole": {}}]), 0)  # type: ignore[list-item]
+
+
+def open_rows(
+    runtime: Runtime, request: InfillRequest, plan: Plan, canvases: list[Lengths], context: EncodedContext | None
+) -> list[Row]:
+    """Every alternative over every canvas."""
+    return [
+        make_row(runtime, plan, lengths, context, request, index) for index in range(request.n) for lengths in canvases
+    ]
+
+
+def make_row(
+    runtime: Runtime,
+    plan: Plan,
+    lengths: Lengths,
+    context: EncodedContext | None,
+    request: InfillRequest,
+    index: int,
+) -> Row:
+    """Alternative number `index` of a request. Raises RequestError."""
+    family = runtime.family
+    canvas = make_canvas(runtime, plan, lengths, request.n)
+    sampler = plan.sampler()
+    quality = family.quality if request.quality is None else request.quality
+    num_masked = max(1, canvas.num_masked)
+    if plan.policy.may_expand:
+        num_masked = min(MAX_STEPS, 2 * (num_masked + int(canvas.expandable.sum())))
+    num_steps = request.steps or max(1, sampler.count_steps(num_masked, quality))
+    supervision = None
+    if runtime.guide is not None and sampler.needs_guide:
+        specials = frozenset(runtime.tokens.special_ids)
+        supervision = Supervision(runtime.guide, runtime.guide.prompt(plan.texts(), specials))
+    keeps_context = context is not None and plan.cache.attentions == {"context_frozen"}
+    return Row(
+        runtime=runtime,
+        canvas=canvas,
+        context_ids=plan.context_ids,
+        context_keys=context.keys_values if context is not None and keeps_context else None,
+        lay_out=plan.lay_out(runtime),
+        sampler=sampler,
+        cache=plan.cache,
+        policy=plan.policy,
+        copier=plan.copier,
+        supervision=supervision,
+        num_steps=num_steps if sampler.takes_back else min(num_masked, num_steps),
+        quality=quality,
+        temperature=request.temperature or (ALTERNATIVE_TEMPERATURE if index else 0.0),
+        top_p=request.top_p,
+        generator=seeded(request.seed, index),
+    )
+
+
+def make_canvas(runtime: Runtime, plan: Plan, lengths: Lengths, num_rows: int) -> Canvas:
+    holes = plan.outline.holes
+    totals = [sum(hole) + outline.num_anchored for hole, outline in zip(lengths, holes, strict=True)]
+    return lay_canvas(
+        holes,
+        lengths,
+        plan.lay_out(runtime)(totals),
+        runtime.vocabulary,
+        mask_id=runtime.tokens.mask_id,
+        num_rows=num_rows,
+        may_delete=plan.policy.may_delete,
+        may_expand=plan.policy.may_expand,
+        is_length_chosen=plan.policy.chooses,
+        max_hole=runtime.loaded.config.max_hole,
+    )
+
+
+def seeded(seed: int, row: int) -> torch.Generator:
+    """Row 0 of a seed is the same whatever else is asked for."""
+    return torch.Generator().manual_seed((seed + row * 0x9E3779B97F4A7C15) % 2**63)

@@ -1,0 +1,244 @@
+"""Reads segments into token ids: context pieces around holes of anchors and masked stretches. Knows no model.
+
+White space at the edges is healed where a family was trained so (`tokenizer.heal`): a space or a line break that ends
+the text before a masked stretch moves into the stretch, whose first token must then begin with it.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from midfill_engine.errors import RequestError
+from midfill_engine.lengths.base import HoleNeed
+from midfill_engine.tokens.tokenizer import HealedEdges, heal
+from midfill_engine.wire import ErrorCode, HoleSegment, HoleSpec, Segment, TextSegment
+
+# More than any token but the longest runs of white space has: what lies further from a hole is not even tokenised.
+MAX_CHARACTERS_PER_TOKEN: Final = 32
+
+Encode = Callable[[str], list[int]]
+Heal = Callable[[str, str], HealedEdges]
+
+
+class TextTokens(Protocol):
+    """A tokenizer: text to ids, and the bytes that an id stands for."""
+
+    def encode(self, text: str) -> list[int]: ...
+
+    def token_bytes(self, index: int) -> bytes: ...
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """A part of a hole: an anchor with its `ids`, or masked (`ids` None) with the token count of its draft, if any.
+
+    The first token of a masked stretch begins with `leading`, one character or none.
+    """
+
+    ids: tuple[int, ...] | None
+    hint: int | None = None
+    leading: str = ""
+
+
+@dataclass(frozen=True)
+class HoleOutline:
+    """The answer is the text of the stretches without `lead`, which belongs to the context, and with `tail` behind."""
+
+    stretches: tuple[Stretch, ...]
+    lead: str
+    tail: str
+    forbid: tuple[str, ...]
+    min_tokens: int
+    max_tokens: int | None
+
+    @property
+    def masked(self) -> tuple[Stretch, ...]:
+        return tuple(stretch for stretch in self.stretches if stretch.ids is None)
+
+    @property
+    def num_anchored(self) -> int:
+        return sum(len(stretch.ids) for stretch in self.stretches if stretch.ids is not None)
+
+    def need(self, max_hole: int) -> HoleNeed:
+        """`max_hole` is what the model can lay out for one hole, anchors included."""
+        room = max_hole - self.num_anchored
+        limit = room if self.max_tokens is None else min(room, self.max_tokens)
+        hints = tuple(stretch.hint for stretch in self.masked)
+        return HoleNeed(hints, self.num_anchored, min(self.min_tokens, room), limit, self.max_tokens is not None)
+
+
+@dataclass(frozen=True)
+class Outline:
+    """`pieces[i]` is the context before hole i, the last one that behind all holes; special ids are included."""
+
+    pieces: list[list[int]]
+    holes: list[HoleOutline]
+
+
+def no_healing(prefix: str, suffix: str) -> HealedEdges:
+    """For models that read the text around a hole as it is."""
+    return HealedEdges(prefix, suffix)
+
+
+def outline_request(
+    segments: list[Segment],
+    tokens: TextTokens,
+    opening: list[int],
+    closing: list[int],
+    max_context: int,
+    heal: Heal = heal,
+) -> Outline:
+    """Tokenises every text by itself and trims the context to `max_context` tokens, nearest to the holes first.
+
+    Raises RequestError.
+    """
+    texts, specs = split_segments(segments)
+    holes: list[HoleOutline] = []
+    for index, spec in enumerate(specs):
+        spec, healed = heal_hole(spec, texts[index], texts[index + 1], heal)
+        texts[index], texts[index + 1] = healed.prefix, healed.suffix
+        holes.append(outline_hole(spec, tokens, healed.lead, healed.tail, heal))
+    limit = max_context * MAX_CHARACTERS_PER_TOKEN
+    pieces = trim_context(
+        [encode_ends(text, tokens.encode, limit) for text in texts], max_context - len(opening) - len(closing)
+    )
+    pieces[0] = opening + pieces[0]
+    pieces[-1] = pieces[-1] + closing
+    return Outline(pieces, holes)
+
+
+def encode_ends(text: str, encode: Encode, limit: int) -> list[int]:
+    """The tokens of `text`; where it is very long, of its first and last `limit` characters only."""
+    return encode(text) if len(text) <= 2 * limit else encode(text[:limit]) + encode(text[-limit:])
+
+
+def split_segments(segments: list[Segment]) -> tuple[list[str], list[HoleSpec]]:
+    """The text before each hole and behind the last, where neighbouring texts are one; and the holes."""
+    texts, specs = [""], []
+    for segment in segments:
+        match segment:
+            case TextSegment(text=text):
+                texts[-1] += text
+            case HoleSegment(hole=hole):
+                specs.append(hole)
+                texts.append("")
+    return texts, specs
+
+
+def heal_hole(spec: HoleSpec, prefix: str, suffix: str, heal: Heal) -> tuple[HoleSpec, HealedEdges]:
+    """The edges of a hole as the model reads them, and the hole with its draft to match.
+
+    What a hole forbids, and the end of an anchor, cannot be healed over.
+    """
+    healed = heal(prefix, suffix)
+    is_end_kept = bool(spec.keep) and spec.keep[-1][1] == len(spec.draft)
+    if healed.tail and is_end_kept:
+        if not spec.draft.endswith(healed.tail):
+            healed = heal(prefix, "")
+        else:
+            spec = cut_draft(spec, len(spec.draft) - len(healed.tail))
+    if any(text in healed.lead or text in healed.tail for text in spec.forbid):
+        return spec, HealedEdges(prefix, suffix)
+    return spec, healed
+
+
+def cut_draft(spec: HoleSpec, end: int) -> HoleSpec:
+    """`spec` with only the first `end` characters of its draft."""
+    keep = [(start, min(stop, end)) for start, stop in spec.keep if start < min(stop, end)]
+    return spec.model_copy(update={"draft": spec.draft[:end], "keep": keep})
+
+
+def outline_hole(spec: HoleSpec, tokens: TextTokens, lead: str, tail: str, heal: Heal = heal) -> HoleOutline:
+    """`lead` is what the hole must begin with. Raises RequestError."""
+    stretches: list[Stretch] = []
+    pending = lead
+    for text, is_kept in split_draft(spec):
+        if is_kept:
+            healed, pending = lend(pending + text, spec.forbid, heal)
+            stretches += anchor(healed, tokens.encode(healed), tokens)
+        else:
+            hint = len(tokens.encode(text)) if text.strip() else None
+            spaces = pending[:-1]
+            stretches += anchor(spaces, encode_before_space(tokens.encode, len(spaces)), tokens)
+            stretches.append(Stretch(None, hint, leading=pending[-1:]))
+            pending = ""
+    stretches += anchor(pending, tokens.encode(pending), tokens)
+    return HoleOutline(tuple(stretches), lead, tail, tuple(spec.forbid), spec.min_tokens, spec.max_tokens)
+
+
+def anchor(text: str, ids: list[int], tokens: TextTokens) -> list[Stretch]:
+    """`ids` as an anchor, or nothing where `text` is empty. Raises RequestError where they do not say `text`.
+
+    A checkpoint's tokenizer may drop characters, change them or put a space before them.
+    """
+    if not text:
+        return []
+    if b"".join(map(tokens.token_bytes, ids)) != text.encode("utf-8", errors="replace"):
+        message = "this model's tokenizer changes a text that is to be kept"
+        raise RequestError(ErrorCode.BAD_REQUEST, message, "keep less of the draft, or use another model")
+    return [Stretch(tuple(ids))]
+
+
+def lend(text: str, forbid: list[str], heal: Heal = heal) -> tuple[str, str]:
+    """Splits an anchor into what is settled and what a masked stretch behind it begins with."""
+    healed = heal(text, "")
+    if any(unwanted in healed.lead for unwanted in forbid):
+        return text, ""
+    return healed.prefix, healed.lead
+
+
+def encode_before_space(encode: Encode, num_spaces: int) -> list[int]:
+    """The tokens of `num_spaces` spaces as they are where one more space and a word follow."""
+    if num_spaces < 1:
+        return []
+    ids, ending = encode(" " * (num_spaces + 1) + "x"), encode(" x")
+    return ids[: len(ids) - len(ending)]
+
+
+def split_draft(spec: HoleSpec) -> Iterator[tuple[str, bool]]:
+    """The draft's parts in order, with whether each is kept. An empty draft is one empty masked part."""
+    if not spec.draft:
+        yield "", False
+    end_before = 0
+    for start, end in [*spec.keep, (len(spec.draft), len(spec.draft))]:
+        if spec.draft[end_before:start]:
+            yield spec.draft[end_before:start], False
+        if start < end:
+            yield spec.draft[start:end], True
+        end_before = end
+
+
+def trim_context(pieces: list[list[int]], budget: int) -> list[list[int]]:
+    """Cuts token lists to `budget` tokens: the first keeps its end, the last its beginning, the others both ends.
+
+    Every side of a hole gets the same share; what a short side leaves goes to the others.
+    """
+    if len(pieces) == 1:
+        return [pieces[0][:budget]]
+    last = len(pieces) - 1
+    shares = share_budget(budget, [len(piece) for piece in pieces], [1, *[2] * (last - 1), 1])
+    return [
+        keep_ends(piece, 0 if index == 0 else share if index == last else -(-share // 2), share)
+        for index, (piece, share) in enumerate(zip(pieces, shares, strict=True))
+    ]
+
+
+def keep_ends(piece: list[int], num_first: int, num_kept: int) -> list[int]:
+    """The first `num_first` and the last `num_kept - num_first` items."""
+    if num_kept >= len(piece):
+        return piece
+    return piece[:num_first] + piece[len(piece) - (num_kept - num_first) :]
+
+
+def share_budget(budget: int, wants: list[int], weights: list[int]) -> list[int]:
+    """Shares of `budget` in proportion to `weights`, none above its want; what is not wanted goes to the others."""
+    given = [0] * len(wants)
+    hungry = [index for index, want in enumerate(wants) if want]
+    while budget > 0 and hungry:
+        unit = max(1, budget // sum(weights[index] for index in hungry))
+        for index in hungry:
+            portion = min(unit * weights[index], wants[index] - given[index], budget)
+            given[index] += portion
+            budget -= portion
+        hungry = [index for index in hungry if given[index] < wants[index]]
+    return given

@@ -1,0 +1,328 @@
+"""One alternative of a fill: its canvas, its sampler, its keys; what it asks of a forward and makes of the answer.
+
+Knows tokens and the model's shape; no request, no other rows.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from midfill_engine.caches import Cache, KeptKeys, View
+from midfill_engine.denoising.canvas import Canvas
+from midfill_engine.experts.copying import Copier, neighbours_of
+from midfill_engine.lengths import LengthPolicy
+from midfill_engine.loading.guide import Supervision
+from midfill_engine.loading.runtime import Runtime
+from midfill_engine.models.choice import Bias, Choice, Chosen, Echo
+from midfill_engine.models.layout import Layout
+from midfill_engine.models.packed import Pass, Result, choose_again
+from midfill_engine.models.sequence import Sequence
+from midfill_engine.models.transformer import KeyValues
+from midfill_engine.samplers import Decision, Proposals, Sampler, StepState
+
+
+@dataclass
+class Row:
+    """`context_keys` are the context's, computed once; `lay_out` places holes of given lengths."""
+
+    runtime: Runtime
+    canvas: Canvas
+    context_ids: Tensor
+    context_keys: KeyValues | None
+    lay_out: Callable[[list[int]], Layout]
+    sampler: Sampler
+    cache: Cache
+    policy: LengthPolicy
+    copier: Copier | None
+    supervision: Supervision | None
+    num_steps: int
+    quality: float
+    temperature: float
+    top_p: float
+    generator: torch.Generator
+    step: int = 0
+    age: int = 0
+    kept: KeptKeys = field(default_factory=KeptKeys)
+    _open: Tensor = field(init=False)  # [Th]: what this step may settle
+    _again: Tensor = field(init=False)  # [S]: settled positions that are scored again
+    _computed: Tensor = field(init=False)  # [C]
+    _agreed: Tensor | None = None
+
+    @property
+    def is_done(self) -> bool:
+        return not bool(self.canvas.masked.any())
+
+    @property
+    def is_last_step(self) -> bool:
+        return self.step >= self.num_steps
+
+    def sequence(self) -> Sequence:
+        """The canvas as the model sees it. A deletion that stays looks masked where training never showed one."""
+        family, tokens = self.runtime.family, self.runtime.tokens
+        hidden = self.canvas.masked[0]
+        if not family.shows_deleted:
+            hidden = hidden | (self.canvas.ids[0] == tokens.delete_id)
+        ids = self.canvas.ids[0].masked_fill(hidden, tokens.mask_id)
+        block_size = self.runtime.loaded.config.block_size
+        layout = self.canvas.layout
+        shift, is_pipelined = family.logit_shift, family.pipelined
+        return Sequence.of(self.context_ids, ids, layout, family.attention, shift, block_size, is_pipelined)
+
+    def open_pass(self) -> Pass:
+        """Begins a step: the forward it needs."""
+        self.step += 1
+        sequence = self.sequence()
+        view = self._view(sequence)
+        is_open = view.masked & (view.blocks <= view.active_block)
+        targets = is_open.nonzero().flatten()
+        self._open = is_open[sequence.num_context :]
+        compute = self.cache.compute(view)
+        compute[sequence.rows_of_scores(targets)] = True
+        self._computed = compute.nonzero().flatten()
+        self._again = self._settled_again(sequence)
+        return self._build(sequence, view, targets)
+
+    def _view(self, sequence: Sequence) -> View:
+        length = len(sequence.ids)
+        if len(self.kept.kept) != length:
+            self.kept.reset(length)
+            self.age = 0
+        num_context = sequence.num_context
+        masked = torch.cat((torch.zeros(num_context, dtype=torch.bool), self.canvas.masked[0]))
+        first = sequence.positions[0, num_context:].min()
+        blocks = sequence.blocks
+        return View(
+            is_hole=sequence.is_hole,
+            is_before_holes=sequence.positions[0] < first,
+            masked=masked,
+            kept=self.kept.kept.clone(),
+            changed=self.kept.kept & (self.kept.tokens != sequence.ids),
+            blocks=blocks,
+            active_block=self._active_block(blocks, masked),
+            age=self.age,
+        )
+
+    def _active_block(self, blocks: Tensor, masked: Tensor) -> int:
+        """The last block with a part in this step: the first with masks, or as far as a pipeline has come."""
+        if self.is_last_step:
+            return int(blocks.max())
+        first = int(blocks[masked].min())
+        reach = self.sampler.reach(self.canvas.masked) if self.runtime.family.pipelined else 0
+        return max(first, int(blocks[len(self.context_ids) + reach - 1])) if reach else first
+
+    def _settled_again(self, sequence: Sequence) -> Tensor:
+        if not self.sampler.needs_support or sequence.logit_shift:
+            return torch.arange(0)
+        return (~self.canvas.masked[0] & ~self.canvas.anchored).nonzero().flatten() + sequence.num_context
+
+    def _build(self, sequence: Sequence, view: View, targets: Tensor) -> Pass:
+        computed, again = self._computed, self._again
+        uses_context_keys = self.context_keys is not None and not bool((computed < sequence.num_context).any())
+        if uses_context_keys:
+            rest, past = torch.arange(sequence.num_context), self.context_keys
+        else:
+            is_kept = view.kept.clone()
+            is_kept[computed] = False
+            rest = is_kept.nonzero().flatten()
+            past = self.kept.past(rest)
+        num_rows, keys = len(computed), torch.cat((rest, computed))
+        mask = sequence.mask(computed, keys)
+        if len(again):
+            mask = _shadowed(mask, sequence, computed, keys, again)
+        place = torch.full((len(sequence.ids),), -1)
+        place[computed] = torch.arange(num_rows)
+        wanted = torch.cat((place[sequence.rows_of_scores(targets)], torch.arange(num_rows, num_rows + len(again))))
+        mask_ids = torch.full((len(again),), self.runtime.tokens.mask_id)
+        num_heads = self.runtime.loaded.config.transformer.num_heads
+        seen = torch.cat((computed, again))
+        return Pass(
+            ids=torch.cat((sequence.ids[computed], mask_ids)),
+            positions=sequence.for_heads(sequence.positions[:, seen], num_heads),
+            wanted=wanted,
+            past=past,
+            mask=mask,
+            keeps=self.cache.keeps_rows,
+            choice=self._choice(torch.cat((targets, again)) - sequence.num_context, len(targets)),
+        )
+
+    def _choice(self, places: Tensor, num_targets: int) -> Choice:
+        """How the canvas's positions `places` [M] choose; those behind the first `num_targets` are only asked."""
+        canvas, tokens = self.canvas, self.runtime.tokens
+        holes, barred = canvas.hole_of[places], {}
+        if tokens.delete_id is not None and self.policy.may_delete:
+            barred[tokens.delete_id] = canvas.deletable[0, holes] <= 0
+        if tokens.expand_id is not None and self.policy.may_expand:
+            barred[tokens.expand_id] = (canvas.expandable[0, holes] <= 0) | self.is_last_step
+        credit = self.sampler.credit(canvas.masked)
+        bias = None
+        if credit is not None and len(credit.places):
+            row_of = torch.full((canvas.ids.shape[1],), -1)
+            row_of[places[:num_targets]] = torch.arange(num_targets)
+            here = row_of[credit.places] >= 0
+            bias = Bias(row_of[credit.places[here]], credit.tokens[here], credit.amounts[here])
+        return Choice(
+            allowed=canvas.allowed,
+            rule_of=canvas.rule_of[places],
+            barred=barred,
+            temperature=self.temperature,
+            top_p=self.top_p,
+            is_scaled=self.sampler.is_scaled,
+            generator=self.generator,
+            bias=bias,
+            echo=self._echo(places),
+            asked=canvas.ids[0, places] if len(places) > num_targets else None,
+            needs_entropy=self.sampler.needs_entropy,
+            needs_margin=self.sampler.needs_margin,
+        )
+
+    def _echo(self, places: Tensor) -> Echo | None:
+        """What the document repeats at the canvas's `places` [M]. Deleted positions are no neighbours."""
+        if self.copier is None:
+            return None
+        sequence = self.sequence()
+        order = sequence.positions[0].argsort()
+        num_context, canvas = sequence.num_context, self.canvas
+        is_deleted = torch.zeros_like(sequence.is_hole)
+        is_deleted[num_context:] = ~canvas.masked[0] & (canvas.ids[0] == self.runtime.tokens.delete_id)
+        order = order[~is_deleted[order]]
+        place_of = torch.full((len(sequence.ids),), -1)
+        place_of[order] = torch.arange(len(order))
+        line = [None if token == self.runtime.tokens.mask_id else token for token in sequence.ids[order].tolist()]
+        sides = [
+            (neighbours_of(line, place, -1), neighbours_of(line, place, 1)) if place >= 0 else ((), ())
+            for place in place_of[places + num_context].tolist()
+        ]
+        return self.copier.echo(sides)
+
+    def question(self, result: Result) -> Pass | None:
+        """What the supervisor is asked of this step's proposals, if there is one."""
+        if self.supervision is None:
+            return None
+        assert result.chosen is not None
+        canvas, places = self.canvas, self._open.nonzero().flatten()
+        ids = canvas.ids[0].masked_fill(canvas.masked[0], -1)
+        ids[places] = result.chosen.ids[: len(places)]
+        tokens = self.runtime.tokens
+        is_mute = ids == tokens.expand_id if tokens.expand_id is not None else torch.zeros_like(self._open)
+        is_deleted = ids == tokens.delete_id if tokens.delete_id is not None else torch.zeros_like(self._open)
+        ids[is_mute | is_deleted & canvas.masked[0]] = -1  # it never saw such tokens
+        stays = ~(is_deleted & ~canvas.masked[0])
+        holes = [
+            [(place, int(ids[place]), bool(canvas.masked[0, place])) for place in here.nonzero().flatten().tolist()]
+            for here in ((canvas.hole_of == hole) & stays for hole in range(len(canvas.outlines)))
+        ]
+        return self.supervision.ask(holes)
+
+    def hear(self, said: Result) -> None:
+        """The supervisor's answer to `question`."""
+        assert self.supervision is not None
+        self._agreed = self.supervision.agreed(said, self.quality, self.canvas.ids.shape[1])
+
+    def absorb(self, result: Result) -> None:
+        """Ends the step: settles what the sampler says, then lets the canvas shrink and grow."""
+        assert result.chosen is not None
+        if result.own is not None:
+            ids = self.sequence().ids[self._computed]
+            own = [(key[:, :, : len(ids)], value[:, :, : len(ids)]) for key, value in result.own]
+            self.kept.put(self._computed, ids, own)
+            self.age = 1 if len(ids) == len(self.kept.kept) else self.age + 1
+        places = self._open.nonzero().flatten()
+        self._settle(places, result.chosen)
+        if self.is_last_step:
+            self._settle_all(places, result.hidden[: len(places)])
+        if self.runtime.tokens.deletes_rest and self.policy.may_delete:
+            self.canvas.delete_rest()
+        if self.policy.removes:
+            self._reshape()
+
+    def _settle(self, places: Tensor, chosen: Chosen) -> None:
+        """Decides on `chosen`, whose first rows are the open positions `places` [M]."""
+        proposals = self._scatter(places, chosen)
+        masked = torch.zeros_like(self.canvas.masked)
+        masked[0, places] = True
+        masked &= self.canvas.masked
+        state = StepState(
+            proposals=proposals,
+            masked=masked,
+            step=self.step,
+            num_steps=self.num_steps,
+            quality=self.quality,
+            fast_threshold=self.runtime.family.fast_threshold,
+            remaining=self.canvas.masked.sum(dim=1),
+            settled=self.canvas.confidence,
+            fixed=self.canvas.anchored,
+            generator=self.generator,
+        )
+        decision = Decision(masked) if self.is_last_step else self.sampler.decide(state)
+        if self.policy.may_expand:
+            decision = self._one_growth_at_a_time(decision, proposals)
+        self.canvas.apply(decision, proposals)
+
+    def _settle_all(self, places: Tensor, hidden: Tensor) -> None:
+        """What is still masked after the last step: deletions that a hole could not afford choose another token."""
+        transformer, operators = self.runtime.loaded.model.transformer, self.runtime.operators
+        while bool(self.canvas.masked[0, places].any()):
+            is_left = self.canvas.masked[0, places]
+            places, hidden = places[is_left], hidden[is_left.to(hidden.device)]
+            choice = self._choice(places, len(places))
+            self._settle(places, choose_again(transformer, hidden, choice, operators))
+
+    def _scatter(self, places: Tensor, chosen: Chosen) -> Proposals:
+        shape, num = self.canvas.ids.shape, len(places)
+
+        def spread(values: Tensor | None, rows: slice, where: Tensor) -> Tensor | None:
+            if values is None:
+                return None
+            found = torch.zeros(shape)
+            found[0, where] = values[rows]
+            return found
+
+        ids = torch.full(shape, -1)
+        ids[0, places] = chosen.ids[:num]
+        confidence = spread(chosen.confidence, slice(num), places)
+        assert confidence is not None
+        settled = self._again - len(self.context_ids)
+        agreed, self._agreed = self._agreed, None
+        return Proposals(
+            ids=ids,
+            confidence=confidence,
+            entropy=spread(chosen.entropy, slice(num), places),
+            margin=spread(chosen.margin, slice(num), places),
+            support=spread(chosen.asked, slice(num, num + len(settled)), settled) if len(settled) else None,
+            agreed=agreed,
+        )
+
+    def _one_growth_at_a_time(self, decision: Decision, proposals: Proposals) -> Decision:
+        """Neighbours of an expansion wait: what they guessed was for a shorter text."""
+        grows = decision.settle & (proposals.ids == self.runtime.tokens.expand_id)
+        beside = torch.zeros_like(grows)
+        beside[:, 1:] |= grows[:, :-1]
+        beside[:, :-1] |= grows[:, 1:] & ~beside[:, :-1]
+        settle = decision.settle & ~(beside & ~grows) if bool(grows.any()) else decision.settle
+        return Decision(settle, decision.remask)
+
+    def _reshape(self) -> None:
+        tokens = self.runtime.tokens
+        order = self.canvas.growth(tokens.expand_id)
+        if order is None:
+            return
+        self.canvas.reshape(order, tokens.expand_id, tokens.mask_id)
+        self.canvas.layout = self.lay_out(self.canvas.hole_lengths())
+        self.kept.reset(0)
+        self.sampler.move(order)
+
+
+def _shadowed(mask: Tensor | None, sequence: Sequence, computed: Tensor, keys: Tensor, again: Tensor) -> Tensor:
+    """The mask [C + S, P + C + S] with S rows behind that see what their position sees, except its own token.
+
+    No other row sees them, so what they say of a settled token is what the model would say without it.
+    """
+    num, total = len(computed), len(keys)
+    whole = torch.zeros(num + len(again), total + len(again), dtype=torch.bool)
+    whole[:num, :total] = True if mask is None else mask
+    own = sequence.mask(again, keys)
+    whole[num:, :total] = (True if own is None else own) & (keys[None] != again[:, None])
+    whole[num:, total:] = torch.eye(len(again), dtype=torch.bool)
+    return whole

@@ -1,0 +1,129 @@
+"""Fills of models whose noise is uniform: a position that is not settled holds a random token, not a mask.
+
+After every forward the sampler says which proposals stay, settled ones of earlier steps among them; all others are
+drawn anew (DiffusionGemma; EB-Sampler, arXiv 2505.24857). What stands behind a hole is clamped in the canvas, so that
+the model sees it there. Knows tokens and the model's shape; no request, no HTTP.
+"""
+
+from collections.abc import Callable, Generator
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import torch
+from torch import Tensor
+
+from midfill_engine.denoising.canvas import Canvas
+from midfill_engine.denoising.work import Work
+from midfill_engine.errors import RequestError
+from midfill_engine.loading.canvas_model import CanvasModel, CanvasPass, CanvasResult
+from midfill_engine.models.choice import Choice, choose
+from midfill_engine.samplers import Decision, Proposals, Sampler, StepState
+from midfill_engine.wire import ErrorCode, StepEvent
+
+ENDLESS: Final = 10**6  # the sampler need not hurry: the best guesses are taken when the steps end
+
+
+@dataclass
+class UniformRow:
+    """One alternative. `behind[i]` are the visible tokens after hole i, as far as the model's canvas holds them."""
+
+    model: CanvasModel
+    canvas: Canvas
+    behind: list[list[int]]
+    sampler: Sampler
+    num_steps: int
+    quality: float
+    generator: torch.Generator
+    step: int = 0
+    is_done: bool = False
+    _scores: Tensor | None = None
+    _before: Tensor | None = None
+    _hole_places: Tensor = field(init=False)
+    _fillable: Tensor = field(init=False)
+
+    def __post_init__(self) -> None:
+        line_places, start = list[int](), 0
+        for length, text in zip(self.canvas.hole_lengths(), self.behind, strict=True):
+            line_places += range(start, start + length)
+            start += length + len(text)
+        self._hole_places = torch.tensor(line_places, dtype=torch.int64)
+        self.is_done = not bool(self.canvas.masked.any())
+        self._fillable = self.canvas.allowed.any(dim=0).nonzero().flatten()
+
+    def open_pass(self, past: Any) -> CanvasPass:
+        self.step += 1
+        noise = self._fillable[torch.randint(len(self._fillable), (len(self._hole_places),), generator=self.generator)]
+        held = torch.where(self.canvas.masked[0], noise, self.canvas.ids[0])
+        line, start = list[int](), 0
+        for length, text in zip(self.canvas.hole_lengths(), self.behind, strict=True):
+            line += held[start : start + length].tolist() + text
+            start += length
+        return CanvasPass(torch.tensor(line), past, self._scores)
+
+    def absorb(self, result: CanvasResult) -> None:
+        assert result.scores is not None
+        temperature = self.model.temperature(self.step)
+        self._scores = result.scores / temperature
+        scores = result.scores[self._hole_places.to(result.scores.device)]
+        drawn = choose(scores, self._choice(temperature))
+        best = choose(scores, self._choice(0.0))
+        assert drawn.entropy is not None and drawn.margin is not None
+        canvas, free = self.canvas, ~self.canvas.anchored[None]
+        proposals = Proposals(drawn.ids[None], drawn.confidence[None], drawn.entropy[None], drawn.margin[None])
+        state = StepState(proposals, free, 1, ENDLESS, self.quality, generator=self.generator)
+        canvas.masked = free.clone()
+        canvas.apply(Decision(self.sampler.decide(state).settle), proposals)
+        canvas.guesses, canvas.guessed = best.ids[None], best.confidence[None]
+        is_stable = self._before is not None and bool((self._before == best.ids)[free[0]].all())
+        is_sure = float(drawn.entropy[free[0]].mean()) < self.model.stop_entropy
+        self._before = best.ids
+        if self.step >= self.num_steps or (is_stable and is_sure):
+            canvas.masked = free.clone()
+            canvas.apply(Decision(free), Proposals(best.ids[None], best.confidence[None]))
+            self.is_done = True
+
+    def _choice(self, temperature: float) -> Choice:
+        return Choice(
+            allowed=self.canvas.allowed,
+            rule_of=self.canvas.rule_of,
+            temperature=temperature,
+            is_scaled=temperature > 0,
+            generator=self.generator,
+            needs_entropy=temperature > 0,
+            needs_margin=temperature > 0,
+        )
+
+
+def check_sampler(sampler: Sampler) -> None:
+    """Raises RequestError for samplers that take back: here every step may, by itself."""
+    if sampler.takes_back or sampler.needs_support or sampler.needs_guide:
+        message = "this sampler is for models with a mask token"
+        raise RequestError(ErrorCode.BAD_REQUEST, message, "leave it out to take the model's own")
+
+
+def texts_behind(pieces: list[list[int]], hole_lengths: list[int], canvas_length: int) -> list[list[int]]:
+    """`pieces` without the first, the last cut to what the canvas has room for. Raises RequestError where none is."""
+    *between, last = pieces[1:]
+    room = canvas_length - sum(hole_lengths) - sum(len(piece) for piece in between)
+    if room < 0:
+        message = f"the holes and what stands between them take more than the {canvas_length} tokens of a canvas"
+        raise RequestError(ErrorCode.TOO_LARGE, message, "send a request for each hole")
+    return [*between, last[:room]]
+
+
+def denoise_rows(
+    rows: list[UniformRow], context: Tensor, show: Callable[[UniformRow, int], StepEvent]
+) -> Generator[Work, list[CanvasResult], tuple[int, int]]:
+    """Fills them all over one context [Tc]; the steps and the forwards that it took."""
+    (encoded,) = yield Work([CanvasPass(context)], len(context))
+    forwards, step = 1, 0
+    while True:
+        event = show(rows[0], step)
+        open_rows = [row for row in rows if not row.is_done]
+        if not open_rows:
+            return step, forwards
+        passes = [row.open_pass(encoded.past) for row in open_rows]
+        results = yield Work(passes, sum(len(one.ids) for one in passes), event)
+        for row, result in zip(open_rows, results, strict=True):
+            row.absorb(result)
+        step, forwards = step + 1, forwards + 1

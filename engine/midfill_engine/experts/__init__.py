@@ -1,0 +1,1 @@
+"""Second opinions on masked positions. Knows ids; no request and no row."""

@@ -1,0 +1,57 @@
+"""The families of models by name, and which family a checkpoint is of. Knows no weights, no requests."""
+
+from typing import Final
+
+from midfill_engine.checkpoint_files import CheckpointError, CheckpointFiles
+from midfill_engine.families.coda import CODA
+from midfill_engine.families.d2f import D2F_DIFFUCODER, D2F_DREAM, D2F_LLADA
+from midfill_engine.families.diffucoder import DIFFUCODER
+from midfill_engine.families.diffusiongemma import DIFFUSION_GEMMA
+from midfill_engine.families.dream import DREAM
+from midfill_engine.families.dreamon import DREAMON
+from midfill_engine.families.embedded import EMBEDDED
+from midfill_engine.families.fastdllm2 import FAST_DLLM2
+from midfill_engine.families.llada import LLADA
+from midfill_engine.families.llada2 import LLADA2
+from midfill_engine.families.lladamoe import LLADA_MOE
+from midfill_engine.families.opendcoder import OPENDCODER
+from midfill_engine.families.sdar import SDAR
+from midfill_engine.families.stablediffcoder import STABLE_DIFFCODER
+from midfill_engine.families.tinya2d import TINY_A2D, TINY_A2D_QWEN3
+from midfill_engine.models.family import Family
+from midfill_engine.registry import Registry
+
+# Where several share a model_type, the first that claims a checkpoint has it: the special ones come first.
+_ALL: Final = (
+    EMBEDDED,
+    D2F_DIFFUCODER,
+    D2F_DREAM,
+    D2F_LLADA,
+    DREAMON,
+    DIFFUCODER,
+    DREAM,
+    OPENDCODER,
+    TINY_A2D,
+    TINY_A2D_QWEN3,
+    LLADA_MOE,
+    LLADA,
+    CODA,
+    SDAR,
+    STABLE_DIFFCODER,
+    FAST_DLLM2,
+    LLADA2,
+    DIFFUSION_GEMMA,
+)
+FAMILIES: Final = Registry("model family", {family.name: family for family in _ALL})
+
+
+def find_family(files: CheckpointFiles) -> Family:
+    """The family that a checkpoint's config.json names. Raises CheckpointError."""
+    if "family" in files.config:
+        return FAMILIES.find(files.config["family"])
+    kind = files.config.get("model_type")
+    for family in _ALL:
+        if kind in family.model_types and family.claims(files):
+            return family
+    known = ", ".join(sorted({kind for family in _ALL for kind in family.model_types}))
+    raise CheckpointError(f"The checkpoint at {files.folder} is of the type {kind!r}; known types: {known}.")

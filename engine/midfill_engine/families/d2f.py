@@ -1,0 +1,48 @@
+"""D2F (arXiv 2508.09192): LoRA adapters on full-attention models that make them write blocks, several at a time.
+
+The prompt is one block that sees itself, behind it every block of 16 sees itself and all before (the authors'
+evaluation code). An adapter, or a checkpoint that one was merged into, is known by its name: nothing else tells it.
+"""
+
+from dataclasses import replace
+from typing import Final
+
+from midfill_engine.checkpoint_files import CheckpointFiles
+from midfill_engine.families.diffucoder import DIFFUCODER
+from midfill_engine.families.dream import DREAM
+from midfill_engine.families.llada import LLADA
+from midfill_engine.models.family import Family, KnownModel, SpecialTokens
+
+BLOCK_TOKENS: Final = 16
+
+
+def is_forced(files: CheckpointFiles) -> bool:
+    return "d2f" in files.name.lower()
+
+
+def _force(base: Family, known: KnownModel) -> Family:
+    def read_tokens(files: CheckpointFiles) -> SpecialTokens:
+        """A text ends where the model says so. The parents never learnt fill-in-the-middle tokens."""
+        return replace(base.tokens(files), closing=(), deletes_rest=True, markers=None)
+
+    return replace(
+        base,
+        name=f"d2f-{base.name}",
+        attention="block_causal",
+        tokens=read_tokens,
+        sampler="pipeline",
+        cache="block",
+        lengths="until-end",
+        quality=0.8,
+        pipelined=True,
+        block_size=lambda config: BLOCK_TOKENS,
+        claims=lambda files: is_forced(files) and base.claims(files),
+        known=(known,),
+    )
+
+
+D2F_DREAM: Final = _force(DREAM, KnownModel("SJTU-Deng-Lab/D2F_Dream_Base_7B_Lora", 7.6, "not stated"))
+D2F_DIFFUCODER: Final = _force(
+    DIFFUCODER, KnownModel("SJTU-DENG-Lab/D2F_DiffuCoder_Instruct_7B_Lora", 7.6, "Apache-2.0")
+)
+D2F_LLADA: Final = _force(LLADA, KnownModel("SJTU-Deng-Lab/D2F_LLaDA_Instruct_8B_Lora", 8.0, "not stated"))

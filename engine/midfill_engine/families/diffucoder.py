@@ -1,0 +1,28 @@
+"""DiffuCoder (arXiv 2506.20639): Dream's modules under other tokens. Nothing stands before or behind the text."""
+
+from dataclasses import replace
+from typing import Final
+
+from midfill_engine.checkpoint_files import CheckpointFiles
+from midfill_engine.families.dream import DREAM
+from midfill_engine.models.family import KnownModel, SpecialTokens
+from midfill_engine.models.shapes import need, read_specials
+
+PAD: Final = "<|dlm_pad|>"
+
+
+def read_tokens(files: CheckpointFiles) -> SpecialTokens:
+    return read_specials(files, need(files.number("mask_token_id"), "mask", files), delete_id=files.token(PAD))
+
+
+DIFFUCODER: Final = replace(
+    DREAM,
+    name="diffucoder",
+    tokens=read_tokens,
+    claims=lambda files: PAD in files.added_tokens,
+    added_tokens=(*DREAM.added_tokens, PAD),
+    known=(
+        KnownModel("apple/DiffuCoder-7B-Base", 7.6, "Apple's own (apple-amlr)"),
+        KnownModel("apple/DiffuCoder-7B-cpGRPO", 7.6, "Apple's own (apple-amlr)"),
+    ),
+)

@@ -1,0 +1,68 @@
+"""DiffusionGemma: causal context, a canvas of 256 tokens that sees it and itself, noise instead of a mask token.
+
+Its transformer is the transformers library's own class; `loading/canvas_model.py` makes it. Its scores stand in place.
+"""
+
+from typing import Final
+
+from midfill_engine.checkpoint_files import CheckpointError, CheckpointFiles
+from midfill_engine.models.family import Family, KnownModel, SpecialTokens, Values
+from midfill_engine.models.shapes import TINY, read_specials
+from midfill_engine.models.transformer import TransformerConfig
+
+_TEXT: Final = {
+    **{key: TINY[key] for key in ("vocab_size", "hidden_size", "intermediate_size", "num_attention_heads")},
+    **{"num_key_value_heads": 2, "num_hidden_layers": 3, "head_dim": 16, "global_head_dim": 32},
+    "layer_types": ["sliding_attention", "sliding_attention", "full_attention"],
+    **{"sliding_window": 16, "num_experts": 4, "top_k_experts": 2, "moe_intermediate_size": 32},
+    **{"pad_token_id": 300, "eos_token_id": 301, "bos_token_id": 302, "max_position_embeddings": 2048},
+}
+_VISION: Final = {
+    **{"model_type": "gemma4_vision", "hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1},
+    **{"num_attention_heads": 1, "num_key_value_heads": 1, "head_dim": 16},
+    **{"patch_size": 4, "pooling_kernel_size": 2, "position_embedding_size": 16},
+}
+
+
+def read_tokens(files: CheckpointFiles) -> SpecialTokens:
+    """There is no mask: -1. What config.json says of text stands in `text_config`."""
+    text = files.config.get("text_config") or {}
+    eos = text.get("eos_token_id")
+    bos, eos, pad = text.get("bos_token_id"), eos[0] if isinstance(eos, list) else eos, text.get("pad_token_id")
+    if bos is None or eos is None:
+        raise CheckpointError(f"The checkpoint at {files.folder} does not say which ids its bos and eos tokens have.")
+    named = read_specials(files, bos).special_ids
+    specials = tuple(sorted({*named, eos, *([] if pad is None else [pad])}))
+    return SpecialTokens(mask_id=-1, special_ids=specials, opening=lambda tag: [bos], closing=(eos,))
+
+
+def read_shape(config: Values) -> TransformerConfig:
+    """For sizes only: the class of the library computes."""
+    text = config["text_config"]
+    return TransformerConfig(
+        vocab_size=text["vocab_size"],
+        dim=text["hidden_size"],
+        num_layers=text["num_hidden_layers"],
+        num_heads=text["num_attention_heads"],
+        num_kv_heads=text["num_key_value_heads"],
+        head_dim=text.get("global_head_dim") or text["head_dim"],
+        mlp_dim=text["intermediate_size"],
+    )
+
+
+DIFFUSION_GEMMA: Final = Family(
+    name="diffusion-gemma",
+    attention="canvas",
+    logit_shift=0,
+    shape=read_shape,
+    tensors={},
+    tokens=read_tokens,
+    sampler="entropy-bound",
+    lengths="candidates",
+    quality=13 / 15,  # the checkpoint's entropy bound of 0.1 nats
+    context_window=8192,
+    model_types=("diffusion_gemma",),
+    example={"model_type": "diffusion_gemma", "canvas_length": 64, "text_config": _TEXT, "vision_config": _VISION},
+    added_tokens=("<pad>", "<eos>", "<bos>"),
+    known=(KnownModel("google/diffusiongemma-26B-A4B-it", 26, "see its page"),),
+)

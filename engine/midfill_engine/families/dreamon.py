@@ -1,0 +1,43 @@
+"""DreamOn (arXiv 2602.01326): Dream-Coder that lengthens and shortens holes by tokens of its own.
+
+Its expand token becomes two masks. Its end-of-text token is the delete token, and one takes the rest of the hole along.
+"""
+
+from dataclasses import replace
+from typing import Final
+
+from midfill_engine.checkpoint_files import CheckpointFiles
+from midfill_engine.families.dream import DREAM
+from midfill_engine.models.family import KnownModel, SpecialTokens
+from midfill_engine.models.shapes import need, read_specials
+
+EXPAND_NAMES: Final = ("<|expand|>", "<|expand_token|>", "expand_token")
+
+
+def find_expand(files: CheckpointFiles) -> int | None:
+    return files.number("expand_token_id") or files.token(*EXPAND_NAMES)
+
+
+def read_tokens(files: CheckpointFiles) -> SpecialTokens:
+    eos = need(files.number("eos_token_id"), "eos", files)
+    return read_specials(
+        files,
+        need(files.number("mask_token_id"), "mask", files),
+        with_edges=True,
+        delete_id=files.number("delete_token_id") or eos,
+        expand_id=need(find_expand(files), "expand", files),
+        deletes_rest=True,
+    )
+
+
+DREAMON: Final = replace(
+    DREAM,
+    name="dreamon",
+    tokens=read_tokens,
+    lengths="expand",
+    quality=1.0,  # two tokens a step cost the authors' weights 5 points of pass@1
+    claims=lambda files: find_expand(files) is not None,
+    example={**DREAM.example, "expand_token_id": 304},
+    added_tokens=(*DREAM.added_tokens, "<|expand|>"),
+    known=(KnownModel("Dream-org/DreamOn-v0-7B", 7.6, "Apache-2.0"),),
+)

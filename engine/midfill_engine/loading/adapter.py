@@ -1,0 +1,226 @@
+"""A LoRA adapter in PEFT's format over the checkpoint it was trained on: merged tensor by tensor as these are read.
+
+W becomes W + s B A, where s is alpha / r (Hu et al., arXiv 2106.09685) or alpha / sqrt(r) (rsLoRA, 2312.03732). Knows
+tensors' names, no model. What an adapter asks for and is not computed here is refused, never passed over.
+"""
+
+import json
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Final
+
+import torch
+from torch import Tensor
+
+from midfill_engine.checkpoint_files import CheckpointError, CheckpointFiles, name_of, open_tensors
+from midfill_engine.errors import StartError
+from midfill_engine.loading.download import EXIT_NO_MODEL, find_cached, is_hub_id
+from midfill_engine.wire import ErrorCode
+
+CONFIG: Final = "adapter_config.json"
+WEIGHTS: Final = "adapter_model.safetensors"
+WRAPPED: Final = "base_model.model."
+PARTNERS: Final = {"A.weight": "B.weight", "embedding_A": "embedding_B"}
+PARTNER_OF: Final = {up: down for down, up in PARTNERS.items()}
+COMPUTED: Final = frozenset(
+    {"peft_type", "r", "lora_alpha", "use_rslora", "rank_pattern", "alpha_pattern", "init_lora_weights", "bias"}
+    | {"base_model_name_or_path", "revision"}
+)
+# What only training asks for, or what the tensors say themselves. PEFT too takes no notice of fan_in_fan_out where a
+# matrix is stored as torch's Linear stores it, and the families here store all of theirs so.
+NEEDLESS: Final = frozenset(
+    {"task_type", "auto_mapping", "peft_version", "inference_mode", "target_modules", "exclude_modules"}
+    | {"lora_dropout", "fan_in_fan_out", "modules_to_save", "layers_to_transform", "layers_pattern", "loftq_config"}
+    | {"megatron_core", "eva_config", "qalora_group_size", "ensure_weight_tying", "runtime_config"}
+)
+# Other ways to begin change the base too, and what they saved is to be added to that.
+BEGINNINGS: Final = (True, False, None, "gaussian", "orthogonal", "eva")
+
+
+@dataclass(frozen=True)
+class LowRank:
+    """The stored names of A [r, in] and B [out, r], and s. An embedding's A is [r, rows] and its B [width, r]."""
+
+    down: str
+    up: str
+    scale: float
+    is_embedding: bool
+
+
+@dataclass(frozen=True)
+class Adapter:
+    """What `folder` does to its base: `low_rank` and `replaced` (the stored names) by the base's tensors' names."""
+
+    folder: Path
+    base: str
+    revision: str | None
+    low_rank: Mapping[str, LowRank]
+    replaced: Mapping[str, str]
+
+    @classmethod
+    def read(cls, folder: Path) -> "Adapter":
+        """Raises CheckpointError."""
+        config = _read_config(folder)
+        if not (folder / WEIGHTS).is_file():
+            raise CheckpointError(f"The adapter at {folder} has no {WEIGHTS}; pickled weights could run code.")
+        with open_tensors(folder / WEIGHTS) as tensors:
+            shapes = {name: tuple(tensors.get_slice(name).get_shape()) for name in tensors.keys()}
+        low_rank: dict[str, LowRank] = {}
+        replaced: dict[str, str] = {}
+        for name in shapes:
+            module, _, part = _unwrapped(name, folder).rpartition(".lora_")
+            if not module:
+                replaced[_plain(_unwrapped(name, folder))] = name
+            elif part in PARTNERS:
+                low_rank[f"{module}.weight"] = _pair(name, module, part, config, shapes, folder)
+            elif part not in PARTNERS.values() or f"{name.removesuffix(part)}{PARTNER_OF[part]}" not in shapes:
+                raise CheckpointError(f"The adapter at {folder} has {name}, which is not merged here.")
+        if not low_rank and not replaced:
+            raise CheckpointError(f"The adapter at {folder} has no tensors.")
+        return cls(folder, config["base_model_name_or_path"], config.get("revision"), low_rank, replaced)
+
+    @property
+    def weights(self) -> Path:
+        return self.folder / WEIGHTS
+
+    def merge(self, name: str, value: Tensor | None) -> Tensor:
+        """The base's tensor `value` (None where it is replaced) with what is added to it, then in fp32."""
+        low = self.low_rank.get(name)
+        with open_tensors(self.weights) as tensors:
+            if name in self.replaced:
+                value = tensors.get_tensor(self.replaced[name])
+            assert value is not None
+            if low is None:
+                return value
+            down, up = tensors.get_tensor(low.down).float(), tensors.get_tensor(low.up).float()
+        if low.is_embedding:
+            down, up = up.T, down.T
+        if (up.shape[0], down.shape[1]) != tuple(value.shape):
+            message = f"The adapter at {self.folder} changes {name} as one of {up.shape[0]} by {down.shape[1]}"
+            raise CheckpointError(f"{message}, and its base has {tuple(value.shape)}: it was made for another base.")
+        return torch.addmm(value.float(), up, down, alpha=low.scale)
+
+
+@dataclass(frozen=True)
+class AdaptedFiles(CheckpointFiles):
+    """The files of a base, at `folder`, with an adapter's changes in the weights."""
+
+    adapter: Adapter
+
+    @property
+    def name(self) -> str:
+        return name_of(self.adapter.folder)
+
+    @property
+    def changed(self) -> frozenset[str]:
+        return frozenset(self.adapter.low_rank) | frozenset(self.adapter.replaced)
+
+    @cached_property
+    def _base(self) -> CheckpointFiles:
+        return CheckpointFiles(self.folder)
+
+    @cached_property
+    def shards(self) -> Mapping[str, Path]:
+        return {**self._base.shards, **dict.fromkeys(self.adapter.replaced, self.adapter.weights)}
+
+    def read(self, names: list[str]) -> dict[str, Tensor]:
+        found = self._base.read([name for name in names if name not in self.adapter.replaced])
+        for name in names:
+            if name in self.changed:
+                found[name] = self.adapter.merge(name, found.get(name))
+        return found
+
+
+def open_files(folder: Path) -> CheckpointFiles:
+    """A checkpoint's files, or an adapter's over those of its base. Raises CheckpointError, StartError."""
+    if not is_adapter(folder):
+        return CheckpointFiles(folder)
+    adapter = Adapter.read(folder)
+    return AdaptedFiles(find_base(adapter), adapter)
+
+
+def is_adapter(folder: Path) -> bool:
+    return (folder / CONFIG).is_file()
+
+
+def find_base(adapter: Adapter) -> Path:
+    """The folder of what an adapter was trained on: beside the adapter's, or in the hub's cache; nothing is fetched.
+
+    Of a path that its author wrote down only the last part counts. Raises CheckpointError, StartError.
+    """
+    folder = Path(os.path.abspath(adapter.folder))
+    name = re.split(r"[\\/]", adapter.base.rstrip("\\/"))[-1]
+    if name in ("", ".", ".."):
+        raise CheckpointError(f"The adapter at {adapter.folder} names its base {adapter.base!r}, which is no name.")
+    found = folder.parent / name
+    if found == folder or not found.is_dir():
+        hub_id = f"{adapter.base}@{adapter.revision}" if adapter.revision else adapter.base
+        cached = find_cached(hub_id) if is_hub_id(hub_id) else None
+        if cached is None:
+            message = f"The adapter at {adapter.folder} was trained on {adapter.base!r}, which is not on this machine."
+            fetch = f"run `hf download {adapter.base}`, or " if is_hub_id(adapter.base) else ""
+            next_step = f"{fetch}put the folder of that checkpoint beside the adapter's, under the name {name}"
+            raise StartError(ErrorCode.UNKNOWN_MODEL, message, next_step, EXIT_NO_MODEL)
+        found = cached
+    if is_adapter(found):
+        raise CheckpointError(f"The adapter at {adapter.folder} was trained on another adapter, {found}.")
+    return found
+
+
+def _read_config(folder: Path) -> dict[str, Any]:
+    """The adapter's configuration, with nothing in it that is not computed here. Raises CheckpointError."""
+    try:
+        config = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise CheckpointError(f"{folder / CONFIG} cannot be read: {error}") from error
+    if not isinstance(config, dict) or config.get("peft_type") != "LORA":
+        raise CheckpointError(f"The adapter at {folder} is no LoRA adapter, and no other kind is merged here.")
+    strange = [name for name, value in config.items() if value and name not in COMPUTED | NEEDLESS]
+    if config.get("init_lora_weights") not in BEGINNINGS:
+        strange.append(f"init_lora_weights={config['init_lora_weights']!r}")
+    patterns = [config.get(name) or {} for name in ("rank_pattern", "alpha_pattern")]
+    strange += [repr(pattern) for table in patterns for pattern in table if not re.fullmatch(r"[\w.]+", pattern)]
+    if strange:
+        raise CheckpointError(f"The adapter at {folder} asks for {strange[0]}, which is not merged here.")
+    is_number = all(isinstance(config.get(name), int | float) for name in ("r", "lora_alpha"))
+    is_text = isinstance(config.get("base_model_name_or_path"), str)
+    if not is_number or not is_text or not isinstance(config.get("revision"), str | None):
+        raise CheckpointError(f"{folder / CONFIG} does not say its rank, its alpha and its base.")
+    return config
+
+
+def _unwrapped(name: str, folder: Path) -> str:
+    if not name.startswith(WRAPPED):
+        raise CheckpointError(f"The adapter at {folder} has {name}, which is not named as PEFT names tensors.")
+    return name.removeprefix(WRAPPED)
+
+
+def _plain(name: str) -> str:
+    """A whole tensor's name in the base."""
+    return re.sub(r"\.(modules_to_save|base_layer)\.", ".", name)
+
+
+def _pair(
+    name: str, module: str, part: str, config: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]], folder: Path
+) -> LowRank:
+    """Raises CheckpointError."""
+    up = name.removesuffix(part) + PARTNERS[part]
+    down_shape, up_shape = shapes[name], shapes.get(up, ())
+    if len(down_shape) != 2 or len(up_shape) != 2 or down_shape[0] != up_shape[1]:
+        raise CheckpointError(f"The adapter at {folder} has no B that fits {name}.")
+    rank = down_shape[0]
+    if rank != _of_module(config.get("rank_pattern") or {}, module, config["r"]):
+        raise CheckpointError(f"The adapter at {folder} has {name} of rank {rank}, which is not its configuration's.")
+    alpha = _of_module(config.get("alpha_pattern") or {}, module, config["lora_alpha"])
+    scale = float(alpha) / (rank**0.5 if config.get("use_rslora") else rank)
+    return LowRank(name, up, scale, is_embedding=part == "embedding_A")
+
+
+def _of_module(pattern: Mapping[str, Any], module: str, default: Any) -> Any:
+    """The value of the first name in `pattern` that `module` ends in."""
+    ends = (value for name, value in pattern.items() if module == name or module.endswith(f".{name}"))
+    return next(ends, default)

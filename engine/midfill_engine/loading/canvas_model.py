@@ -1,0 +1,142 @@
+"""Loads DiffusionGemma: the transformers library's own class, made from config.json and given the safetensors' values.
+
+It is `DiffusionGemmaForBlockDiffusion`, 5.8 and later; nothing else of the checkpoint is opened.
+"""
+
+import json
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Final
+
+import torch
+from torch import Tensor, nn
+
+from midfill_engine.checkpoint_files import CheckpointError, CheckpointFiles
+from midfill_engine.families.diffusiongemma import DIFFUSION_GEMMA, read_shape
+from midfill_engine.loading.hub import HubConfig, write_tokenizer
+from midfill_engine.tokens.hub_tokenizer import HubTokenizer
+
+DEFAULTS: Final = {"max_denoising_steps": 48, "t_min": 0.4, "t_max": 0.8, "confidence_threshold": 0.005}
+
+
+@dataclass(frozen=True)
+class CanvasPass:
+    """Rows to compute: with `past` None the context's `ids`, to be kept; else a canvas [T] over that context.
+
+    `scores` [T, V] are those of the step before, which the model is shown (self-conditioning).
+    """
+
+    ids: Tensor
+    past: Any = None
+    scores: Tensor | None = None
+
+
+@dataclass(frozen=True)
+class CanvasResult:
+    """`scores` [T, V] in fp32 of a canvas, `past` of a context."""
+
+    scores: Tensor | None
+    past: Any
+
+
+@dataclass(frozen=True)
+class CanvasModel:
+    """`num_steps`, temperatures and the entropy to stop at are the checkpoint's generation settings."""
+
+    model: Any
+    tokenizer: HubTokenizer
+    config: HubConfig
+    parameters: int
+    files: CheckpointFiles
+    canvas_length: int
+    num_steps: int
+    t_min: float
+    t_max: float
+    stop_entropy: float
+
+    @property
+    def weight(self) -> Tensor:
+        """The embedding's: it stands where the model runs, in its type."""
+        return self.model.model.decoder.embed_tokens.weight  # type: ignore[no-any-return]
+
+    @torch.inference_mode()
+    def run(self, step: CanvasPass) -> CanvasResult:
+        ids = step.ids.to(self.weight.device)[None]
+        if step.past is None:
+            return CanvasResult(None, self.model.model.encoder(input_ids=ids).past_key_values)
+        shown = None if step.scores is None else step.scores[None].to(self.weight.dtype)
+        found = self.model(past_key_values=step.past, decoder_input_ids=ids, self_conditioning_logits=shown)
+        return CanvasResult(found.logits[0].float(), None)
+
+    def temperature(self, step: int) -> float:
+        """Of step 1 to `num_steps`: from `t_max` down towards `t_min`."""
+        return self.t_min + (self.t_max - self.t_min) * (self.num_steps - step + 1) / self.num_steps
+
+
+def load(folder: Path, device: torch.device | str = "cpu", dtype: torch.dtype = torch.float32) -> CanvasModel:
+    """Raises CheckpointError."""
+    files = CheckpointFiles(folder)
+    try:
+        shape = read_shape(files.config)
+        model = _build(files, dtype)
+        settings = {key: type(value)(files.generation.get(key) or value) for key, value in DEFAULTS.items()}
+    except (KeyError, TypeError, ValueError, RuntimeError) as error:
+        if isinstance(error, CheckpointError):
+            raise
+        raise CheckpointError(f"The checkpoint at {folder} is no DiffusionGemma: {error!r}.") from error
+    model = model.to(device).eval().requires_grad_(False)
+    canvas_length = int(files.config.get("canvas_length") or 256)
+    max_context = DIFFUSION_GEMMA.context_window - canvas_length
+    return CanvasModel(
+        model=model,
+        tokenizer=HubTokenizer(files, shape.vocab_size),
+        config=HubConfig(shape, files.name, max_context, canvas_length // 2),
+        parameters=sum(part.numel() for part in model.parameters()),
+        files=files,
+        canvas_length=canvas_length,
+        num_steps=int(settings["max_denoising_steps"]),
+        t_min=settings["t_min"],
+        t_max=settings["t_max"],
+        stop_entropy=settings["confidence_threshold"],
+    )
+
+
+def _library() -> tuple[Any, Any]:
+    """The library's configuration and model classes. Raises CheckpointError where they are not installed."""
+    try:
+        library = import_module("transformers")  # not among the dependencies: only this family needs it
+        return library.DiffusionGemmaConfig, library.DiffusionGemmaForBlockDiffusion
+    except (ImportError, AttributeError) as error:
+        message = "DiffusionGemma needs the transformers library, 5.8 or later: pip install 'transformers>=5.8'."
+        raise CheckpointError(message) from error
+
+
+def _build(files: CheckpointFiles, dtype: torch.dtype) -> nn.Module:
+    """Raises CheckpointError where a tensor is missing or of another shape: the library would draw it at random."""
+    config_class, model_class = _library()
+    tensors = files.read_plain(list(files.shards))
+    known = {key: value for key, value in files.config.items() if key != "auto_map"}
+    # Without a folder the library opens no file of it, generation_config.json with its class names among them.
+    model, info = model_class.from_pretrained(
+        None, config=config_class(**known), state_dict=tensors, dtype=dtype, output_loading_info=True
+    )
+    wrong = sorted(map(str, (*info["missing_keys"], *info["mismatched_keys"])))
+    if wrong:
+        message = f"The weights in {files.folder} lack {wrong[0]} in its shape (and {len(wrong) - 1} more)."
+        raise CheckpointError(message)
+    return model  # type: ignore[no-any-return]
+
+
+def make_random(folder: Path) -> None:
+    """Writes a tiny checkpoint in the published format; the library draws the weights."""
+    config_class, model_class = _library()
+    folder.mkdir(parents=True, exist_ok=True)
+    torch.manual_seed(0)
+    model = model_class(config_class(**DIFFUSION_GEMMA.example))
+    with torch.no_grad():  # drawn for training, they say nearly the same of every token
+        for name, value in model.named_parameters():
+            value.mul_(20.0 if value.dim() > 1 and "norm" not in name else 1.0)
+    model.save_pretrained(folder)
+    (folder / "config.json").write_text(json.dumps(DIFFUSION_GEMMA.example, indent=2) + "\n", encoding="utf-8")
+    write_tokenizer(folder, DIFFUSION_GEMMA)

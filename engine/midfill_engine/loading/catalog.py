@@ -1,0 +1,73 @@
+"""The published checkpoints that the engine's families can load, as a list for people. Loads no weights."""
+
+from dataclasses import asdict, dataclass
+from typing import Final
+
+from midfill_engine.families import FAMILIES
+
+GIB: Final = 2**30
+BYTES_A_PARAMETER: Final = 2  # bf16
+WORKSPACE_GIB: Final = 0.5  # keys, states and scores of a fill or two
+
+
+@dataclass(frozen=True)
+class CatalogEntry:
+    """`parameters` in billions, `context_tokens` what a request may hold, `memory_gib` what it takes in bf16."""
+
+    hub_id: str
+    family: str
+    parameters: float
+    licence: str
+    context_tokens: int
+    memory_gib: float
+    sees_suffix: bool
+    changes_length: bool
+
+
+def list_models() -> list[CatalogEntry]:
+    """Best for infilling first: what sees the suffix and finds the length itself, then what sees it, then the rest."""
+    entries = []
+    for name in FAMILIES:
+        family = FAMILIES.find(name)
+        entries += [
+            CatalogEntry(
+                hub_id=known.hub_id,
+                family=name,
+                parameters=known.parameters,
+                licence=known.licence,
+                context_tokens=family.context_window,
+                memory_gib=round(known.parameters * 1e9 * BYTES_A_PARAMETER / GIB + WORKSPACE_GIB, 1),
+                sees_suffix=family.sees_suffix,
+                changes_length=family.lengths == "expand",
+            )
+            for known in family.known
+        ]
+    return sorted(entries, key=lambda entry: (not entry.changes_length, not entry.sees_suffix))
+
+
+def as_table(entries: list[CatalogEntry]) -> list[str]:
+    """One line a model, columns aligned, a title first."""
+    rows = [("model", "family", "size", "licence", "context", "memory", "sees the suffix")]
+    rows += [
+        (
+            entry.hub_id,
+            entry.family,
+            f"{entry.parameters:g}B",
+            entry.licence,
+            str(entry.context_tokens),
+            f"{entry.memory_gib:g} GiB",
+            "yes, and finds the length"
+            if entry.changes_length
+            else "yes"
+            if entry.sees_suffix
+            else "in the prompt only",
+        )
+        for entry in entries
+    ]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+
+
+def as_values(entries: list[CatalogEntry]) -> list[dict[str, object]]:
+    """For JSON."""
+    return [asdict(entry) for entry in entries]

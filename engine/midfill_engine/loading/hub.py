@@ -1,0 +1,220 @@
+"""Loads published checkpoints of every family, and writes tiny ones in their formats. Knows tensors' names, no ids.
+
+Nothing a checkpoint could run is ever opened: `auto_map`, Python files and pickles are passed over.
+"""
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+import torch
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+from midfill_engine.checkpoint_files import CheckpointError, CheckpointFiles
+from midfill_engine.models.family import Family, Values
+from midfill_engine.models.transformer import Transformer, TransformerConfig
+from midfill_engine.tokens.hub_tokenizer import HubTokenizer
+from midfill_engine.tokens.tokenizer import byte_of_character
+
+LAYER: Final = re.compile(r"^(blocks)\.(\d+)\.")
+
+
+@dataclass(frozen=True)
+class HubConfig:
+    """What the engine asks of every model's configuration. `block_size` is 0 unless attention is block-causal."""
+
+    transformer: TransformerConfig
+    name: str
+    max_context: int
+    max_hole: int
+    hole_span: int = 0
+    block_size: int = 0
+
+
+class HubModel(nn.Module):
+    def __init__(self, config: HubConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.transformer = Transformer(config.transformer)
+
+
+@dataclass(frozen=True)
+class LoadedHubModel:
+    """A published model ready to run, with all that belongs to it."""
+
+    model: HubModel
+    tokenizer: HubTokenizer
+    config: HubConfig
+    parameters: int
+    files: CheckpointFiles
+
+    @property
+    def weight(self) -> Tensor:
+        """The embedding's: it stands where the model runs, in its type."""
+        return self.model.transformer.embedding.weight
+
+
+def load(
+    files: CheckpointFiles, family: Family, device: torch.device | str = "cpu", dtype: torch.dtype = torch.float32
+) -> LoadedHubModel:
+    """Reads a checkpoint in evaluation mode. Raises CheckpointError."""
+    config = read_config(files, family)
+    with torch.device("meta"):
+        model = HubModel(config)
+    wanted = {name: tuple(value.shape) for name, value in model.transformer.state_dict().items()}
+    sources = {name: source_of(name, family.tensors, config.transformer) for name in wanted}
+    check_changes(files, family, config, {part for source in sources.values() for part in source.names})
+    for block in range(-1, config.transformer.num_layers):  # a layer at a time, so that no second copy is ever whole
+        names = [name for name in wanted if _layer_of(name) == block]
+        stored = files.read_plain(sorted({part for name in names for part in sources[name].names}))
+        for name in names:
+            value = sources[name].assemble(stored)
+            if tuple(value.shape) != wanted[name]:
+                message = f"The tensor {sources[name].names[0]} in {files.folder} is not {wanted[name]} in shape."
+                raise CheckpointError(message)
+            _assign(model.transformer, name, value.to(device=device, dtype=dtype))
+    model = model.eval().requires_grad_(False)
+    tokenizer = HubTokenizer(files, config.transformer.vocab_size)
+    return LoadedHubModel(model, tokenizer, config, sum(part.numel() for part in model.parameters()), files)
+
+
+def read_config(files: CheckpointFiles, family: Family) -> HubConfig:
+    """Raises CheckpointError for keys that are missing or mean what is not computed here."""
+    try:
+        shape = family.shape(files.config)
+        block_size = family.block_size(files.config)
+    except (KeyError, TypeError, ValueError, ZeroDivisionError) as error:
+        if isinstance(error, CheckpointError):
+            raise
+        message = f"The config.json in {files.folder} is not one of the family {family.name!r}: {error!r}."
+        raise CheckpointError(message) from error
+    # A head may be stored although the configuration says that it is tied (tiny-a2d), so the weights decide.
+    shape = replace(shape, tied_head=family.tensors["head.weight"] not in files.shards)
+    window = min(family.context_window, files.config.get("max_position_embeddings") or family.context_window)
+    max_hole = min(family.max_hole, window // 4)
+    return HubConfig(shape, files.name, window - max_hole, max_hole, block_size=block_size)
+
+
+def check_changes(files: CheckpointFiles, family: Family, config: HubConfig, used: set[str]) -> None:
+    """Raises CheckpointError where an adapter changes what the model does not have, or what it has twice."""
+    unknown = sorted(files.changed - used)
+    if unknown:
+        message = f"The adapter {files.name} changes {unknown[0]}, which its base at {files.folder} does not have."
+        raise CheckpointError(message)
+    if config.transformer.tied_head and family.tensors["embedding.weight"] in files.changed:
+        raise CheckpointError(f"The adapter {files.name} changes an embedding that is its base's head too.")
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where one of our tensors comes from: stored tensors (several are stacked), and of a fused matrix which rows."""
+
+    names: tuple[str, ...]
+    is_stack: bool = False
+    rows: tuple[int, int] | None = None
+
+    def assemble(self, stored: Mapping[str, Tensor]) -> Tensor:
+        value = torch.stack([stored[name] for name in self.names]) if self.is_stack else stored[self.names[0]]
+        return value if self.rows is None else value[slice(*self.rows)]
+
+
+def source_of(name: str, tensors: Mapping[str, str], config: TransformerConfig) -> Source:
+    """The source of our tensor `name` by the family's table. Raises CheckpointError."""
+    match = LAYER.match(name)
+    general = LAYER.sub("blocks.{i}.", name)
+    if general not in tensors:
+        raise CheckpointError(f"The family has no name for the tensor {name}.")
+    theirs, _, part = tensors[general].partition("#")
+    theirs = theirs.replace("{i}", match.group(2)) if match else theirs
+    if "{e}" in theirs:
+        assert config.moe is not None
+        return Source(tuple(theirs.replace("{e}", str(e)) for e in range(config.moe.num_experts)), is_stack=True)
+    return Source((theirs,), rows=_fused_rows(part, config) if part else None)
+
+
+def _fused_rows(part: str, config: TransformerConfig) -> tuple[int, int]:
+    queries, keys = config.num_heads * config.head_dim, config.num_kv_heads * config.head_dim
+    starts = {"q": (0, queries), "k": (queries, queries + keys), "v": (queries + keys, queries + 2 * keys)}
+    return starts[part]
+
+
+def _layer_of(name: str) -> int:
+    match = LAYER.match(name)
+    return int(match.group(2)) if match else -1
+
+
+def _assign(module: nn.Module, name: str, value: Tensor) -> None:
+    owner, _, leaf = name.rpartition(".")
+    setattr(module.get_submodule(owner), leaf, nn.Parameter(value, requires_grad=False))
+
+
+def make_random(folder: Path, family: Family, *, config: Values | None = None) -> None:
+    """Writes a tiny checkpoint of `family` in its published format, of its example's shape or that of `config`.
+
+    The same bytes on every machine.
+    """
+    values = family.example if config is None else config
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "config.json").write_text(json.dumps(dict(values), indent=2) + "\n", encoding="utf-8")
+    write_tokenizer(folder, family)
+    whole = replace(family.shape(values), tied_head=values.get("tie_word_embeddings") is True)
+    with torch.device("meta"):
+        shapes = {name: tuple(value.shape) for name, value in Transformer(whole).state_dict().items()}
+    stored: dict[str, Tensor] = {}
+    for name, shape in sorted(shapes.items()):
+        source, value = source_of(name, family.tensors, whole), _scattered(name, shape)
+        if source.rows is not None:
+            rows = stored.setdefault(source.names[0], torch.zeros(_fused_rows("v", whole)[1], whole.dim))
+            rows[slice(*source.rows)] = value
+        else:
+            stored.update(zip(source.names, value if source.is_stack else [value], strict=True))
+    save_file({name: value.contiguous() for name, value in stored.items()}, folder / "model.safetensors")
+
+
+def write_tokenizer(folder: Path, family: Family) -> None:
+    """One token a byte, and the family's added tokens from id 300 on."""
+    (folder / "tokenizer.json").write_text(json.dumps(_byte_tokenizer(family)), encoding="utf-8")
+    (folder / "tokenizer_config.json").write_text("{}\n", encoding="utf-8")
+
+
+def _scattered(name: str, shape: tuple[int, ...]) -> Tensor:
+    """Values spread evenly by a multiplicative hash of their place: gains around 1, all else with unit fan-in."""
+    seed = sum((index + 1) * byte for index, byte in enumerate(name.encode()))
+    places = torch.arange(int(torch.Size(shape).numel()), dtype=torch.int64)
+    mixed = (places * 2654435761 + seed * 40503) % 2**32
+    mixed = ((mixed ^ (mixed >> 15)) * 2246822519) % 2**32
+    even = (mixed ^ (mixed >> 13)).double() / 2**31 - 1  # in [-1, 1)
+    if name.endswith("norm.weight"):
+        return (1 + 0.3 * even).float().view(shape)
+    spread = (3 / shape[-1]) ** 0.5 if len(shape) > 1 else 0.3
+    return (even * spread).float().view(shape)
+
+
+def _byte_tokenizer(family: Family) -> dict[str, object]:
+    """One token a byte, and the family's added tokens from id 300 on."""
+
+    added = [
+        {"id": 300 + index, "content": text, "special": True, "single_word": False, "lstrip": False, "rstrip": False}
+        | {"normalized": False}
+        for index, text in enumerate(family.added_tokens)
+    ]
+    level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
+    return {
+        "version": "1.0",
+        "truncation": None,
+        "padding": None,
+        "added_tokens": added,
+        "normalizer": None,
+        "pre_tokenizer": level,
+        "post_processor": None,
+        "decoder": level,
+        "model": {"type": "BPE", "vocab": dict(_byte_vocabulary(byte_of_character())), "merges": []},
+    }
+
+
+def _byte_vocabulary(byte_of: Mapping[str, int]) -> Iterator[tuple[str, int]]:
+    yield from byte_of.items()

@@ -1,0 +1,206 @@
+"""A loaded model with all that is computed once for it. Knows checkpoints and devices; no requests, no HTTP."""
+
+import hashlib
+import logging
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import torch
+
+from midfill_engine.caches import ContextStore
+from midfill_engine.checkpoint_files import CheckpointError
+from midfill_engine.errors import StartError
+from midfill_engine.families import FAMILIES, find_family
+from midfill_engine.families.diffusiongemma import DIFFUSION_GEMMA
+from midfill_engine.families.embedded import EMBEDDED_TOKENS
+from midfill_engine.loading import canvas_model, checkpoint, hub
+from midfill_engine.loading.adapter import open_files
+from midfill_engine.loading.canvas_model import CanvasModel, CanvasPass, CanvasResult
+from midfill_engine.loading.checkpoint import LoadedModel
+from midfill_engine.loading.device import DeviceError, choose_device, choose_dtype
+from midfill_engine.loading.download import EXIT_NO_MODEL, fetch_checkpoint, is_hub_id
+from midfill_engine.loading.guide import Guide, load_guide
+from midfill_engine.loading.hub import LoadedHubModel
+from midfill_engine.models.family import Family, SpecialTokens
+from midfill_engine.models.operator_choice import choose_operators
+from midfill_engine.models.operators import Operators, OperatorsError
+from midfill_engine.models.packed import Pass, Result, run_packed
+from midfill_engine.models.transformer import Transformer
+from midfill_engine.tokens.vocabulary import Vocabulary
+from midfill_engine.wire import ErrorCode, ModelInfo
+
+if TYPE_CHECKING:
+    from midfill_engine.models.fused_runner import FusedRunner
+
+logger = logging.getLogger(__name__)
+
+WEIGHTS: Final = Path(__file__).parent.parent / "weights"
+
+Loaded = LoadedModel | LoadedHubModel | CanvasModel
+
+
+@dataclass(frozen=True)
+class Runtime:
+    """`names` are what requests may call the model; the first is its id. `guide` supervises guided samplers, `fused`
+    computes the passes where kernels do.
+    """
+
+    loaded: Any
+    family: Family
+    tokens: SpecialTokens
+    vocabulary: Vocabulary
+    operators: Operators
+    names: tuple[str, ...]
+    contexts: ContextStore = field(default_factory=ContextStore)
+    guide: Guide | None = None
+    fused: "FusedRunner | None" = None
+
+    @classmethod
+    def of(cls, loaded: Loaded, *aliases: str, family: Family | None = None, operators: str = "torch") -> "Runtime":
+        """Raises CheckpointError where a published checkpoint does not say its ids, OperatorsError."""
+        family = family or FAMILIES.find(checkpoint.FAMILY)
+        tokens = EMBEDDED_TOKENS if isinstance(loaded, LoadedModel) else family.tokens(loaded.files)
+        tokenizer = loaded.tokenizer
+        pieces = [tokenizer.token_bytes(index) for index in range(tokenizer.vocab_size)]
+        vocabulary = Vocabulary(pieces, tokens.special_ids, tokens.delete_id, tokens.expand_id)
+        chosen = choose_operators(operators, loaded.weight.device, loaded.weight.dtype)
+        fused = None if isinstance(loaded, CanvasModel) else open_fused(operators, loaded.model.transformer, chosen)
+        return cls(loaded, family, tokens, vocabulary, chosen, (loaded.config.name, *aliases), fused=fused)
+
+    @property
+    def device(self) -> torch.device:
+        return self.loaded.weight.device  # type: ignore[no-any-return]
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.loaded.weight.dtype  # type: ignore[no-any-return]
+
+    def run(self, passes: list[Pass]) -> list[Result]:
+        """One forward over all of them, whoever asks."""
+        own = [step for step in passes if not step.by_guide]
+        results = iter(self._forward(own) if own else [])
+        if len(own) == len(passes):
+            return list(results)
+        assert self.guide is not None
+        guided = iter(self.guide.run([step for step in passes if step.by_guide]))
+        return [next(guided if step.by_guide else results) for step in passes]
+
+    def _forward(self, passes: list[Pass]) -> list[Result]:
+        if self.fused is not None:
+            return self.fused.run(passes)
+        return run_packed(self.loaded.model.transformer, passes, self.operators)
+
+    def free_memory(self) -> None:
+        """Drops what is only kept to be faster next time."""
+        self.contexts.clear()
+        if self.fused is not None:
+            self.fused.free_memory()
+        if self.device.type == "cuda":
+            torch.cuda.empty_cache()
+
+    @property
+    def info(self) -> ModelInfo:
+        return ModelInfo(
+            id=self.names[0],
+            family=self.family.name,
+            parameters=self.loaded.parameters,
+            device=str(self.device),
+            dtype=str(self.dtype).removeprefix("torch."),
+            max_context_tokens=self.loaded.config.max_context,
+            max_hole_tokens=self.loaded.config.max_hole,
+            sees_suffix=self.family.sees_suffix,
+            weights=self._weights_digest,
+        )
+
+    @cached_property
+    def _weights_digest(self) -> str:
+        """Of the embedding's first rows and of the beginning of all else: no training leaves them all as they were."""
+        digest = hashlib.sha256(self.loaded.weight[:64].float().cpu().numpy().tobytes())
+        for value in self.loaded.model.parameters():
+            digest.update(value.flatten()[:256].float().cpu().numpy().tobytes())
+        return digest.hexdigest()[:16]
+
+
+def open_fused(operators: str, transformer: Transformer, torch_like: Operators) -> "FusedRunner | None":
+    """The kernels' runner where they compute this model; it proves itself on a GPU. Raises OperatorsError."""
+    if operators == "torch":
+        return None
+    from midfill_engine.models.fused_runner import PRECISION_OF, FusedRunner, why_not_fused  # needs Triton
+
+    reason = why_not_fused(transformer.config)
+    if reason is not None:
+        if operators != "kernels":
+            raise OperatorsError(f"{operators} cannot compute this model: {reason}")
+        logger.info("steps go operator by operator: %s", reason)
+        return None
+    fused = FusedRunner(transformer, torch_like, PRECISION_OF[operators])
+    if transformer.embedding.weight.is_cuda:
+        fused.check()
+    return fused
+
+
+class CanvasRuntime(Runtime):
+    """Of a model that another library computes: every pass by itself, so that none depends on the others."""
+
+    def run(self, passes: list[CanvasPass]) -> list[CanvasResult]:  # type: ignore[override]
+        return [self.loaded.run(step) for step in passes]
+
+
+def known_models() -> list[str]:
+    """The models that ship with the package."""
+    return sorted(config.parent.name for config in WEIGHTS.glob("*/config.json"))
+
+
+def find_model(name: str) -> Path:
+    """The checkpoint folder of a shipped model, of a path or of a hub id. Raises StartError."""
+    if name in known_models():
+        return WEIGHTS / name
+    if Path(name).is_dir():
+        return Path(name)
+    if is_hub_id(name):
+        return fetch_checkpoint(name)
+    known = ", ".join(known_models()) or "none"
+    message = f"There is no model named {name!r} and no folder of that name; shipped models: {known}."
+    next_step = "name a shipped model, a checkpoint folder or OWNER/NAME on the hub"
+    raise StartError(ErrorCode.UNKNOWN_MODEL, message, next_step, EXIT_NO_MODEL)
+
+
+def open_checkpoint(
+    folder: Path, device: torch.device, dtype: torch.dtype, name: str, operators: str = "torch"
+) -> Runtime:
+    """A folder of the embedded family or of a published one, or an adapter's. Raises CheckpointError, StartError."""
+    files = open_files(folder)
+    family = find_family(files)
+    if files.changed and family.name in (checkpoint.FAMILY, DIFFUSION_GEMMA.name):
+        raise CheckpointError(f"Adapters are not merged into models of the family {family.name!r}.")
+    if family.name == checkpoint.FAMILY:
+        return Runtime.of(checkpoint.load(folder, device, dtype), name, checkpoint.FAMILY, operators=operators)
+    if family.attention == "canvas":
+        if operators != "torch":
+            raise OperatorsError(f"models of the family {family.name!r} are computed by another library")
+        model = canvas_model.load(folder, device, dtype)
+        return CanvasRuntime.of(model, name, family.name, family=family)
+    loaded = hub.load(files, family, device, dtype)
+    return Runtime.of(loaded, name, family.name, family=family, operators=operators)
+
+
+def load_runtime(name: str, device: str = "auto", operators: str = "torch", guide: str | None = None) -> Runtime:
+    """Loads a shipped model, a checkpoint folder or a hub id; `guide` names its supervisor. Raises StartError."""
+    folder, guide_folder = find_model(name), None if guide is None else find_model(guide)
+    try:
+        chosen = choose_device(device)
+        runtime = open_checkpoint(folder, chosen, choose_dtype(chosen), name, operators)
+        if guide_folder is None:
+            return runtime
+        found = load_guide(guide_folder, runtime.vocabulary, runtime.device, runtime.dtype, operators)
+        return replace(runtime, guide=found)
+    except OperatorsError as error:
+        message = f"The operators {operators!r} cannot be used: {error}."
+        raise StartError(ErrorCode.BAD_REQUEST, message, "use --operators torch", EXIT_NO_MODEL) from error
+    except DeviceError as error:
+        raise StartError(ErrorCode.BAD_REQUEST, str(error), "use --device auto", EXIT_NO_MODEL) from error
+    except CheckpointError as error:
+        next_step = "use a checkpoint with config.json, tokenizer files and safetensors of a known family"
+        raise StartError(ErrorCode.UNKNOWN_MODEL, str(error), next_step, EXIT_NO_MODEL) from error

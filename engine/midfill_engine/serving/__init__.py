@@ -1,0 +1,1 @@
+"""The process and its doors: sockets, routes, gates, streams. Knows the wire; no tensors."""

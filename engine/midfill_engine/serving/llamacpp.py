@@ -1,0 +1,125 @@
+"""llama.cpp's door `/infill`, as llama.vim and llama.vscode speak it. Knows no model."""
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, RootModel
+
+from midfill_engine.serving.fim import around_hole, cut_at_stop, with_line_endings_of
+from midfill_engine.wire import (
+    MAX_HOLE_TOKENS,
+    MAX_TEXT_CHARACTERS,
+    InfillRequest,
+    InfillResponse,
+    LlamaInfillRequest,
+    Stats,
+)
+
+
+class Timings(BaseModel):
+    prompt_n: int
+    prompt_ms: float
+    prompt_per_token_ms: float
+    prompt_per_second: float
+    predicted_n: int
+    predicted_ms: float
+    predicted_per_token_ms: float
+    predicted_per_second: float
+
+
+class LlamaAnswer(BaseModel):
+    """What llama.cpp answers and its clients read."""
+
+    index: int = 0
+    content: str
+    model: str
+    stop: bool = True
+    stop_type: Literal["eos", "limit", "word"] = "eos"
+    stopping_word: str = ""
+    tokens_predicted: int
+    tokens_evaluated: int
+    tokens_cached: int
+    truncated: bool = False
+    timings: Timings
+
+
+class SelectedFields(RootModel[dict[str, Any]]):
+    """The fields that a client asked for, under the paths it gave."""
+
+
+def wants_nothing(request: LlamaInfillRequest) -> bool:
+    """A request that only warms llama.cpp's cache up."""
+    return request.n_predict == 0
+
+
+def to_infill(request: LlamaInfillRequest) -> InfillRequest:
+    """Other files' text comes first: where room is short, what is farthest from the hole goes first."""
+    extra = "".join(f"{part.text}\n" for part in request.input_extra if part.text)
+    before = (extra + request.input_prefix + request.prompt)[-MAX_TEXT_CHARACTERS:]
+    limit = min(request.n_predict, MAX_HOLE_TOKENS) if request.n_predict > 0 else None
+    return InfillRequest(
+        segments=around_hole(before, request.input_suffix, limit),
+        model=request.model or None,
+        seed=max(0, request.seed),
+        temperature=request.temperature,
+        top_p=request.top_p,
+    )
+
+
+def from_infill(request: LlamaInfillRequest, response: InfillResponse, num_prompt_tokens: int) -> BaseModel:
+    whole = response.holes[0]
+    stopped = cut_at_stop(whole.text, request.stop)
+    text = cut_at_indent(stopped, request.n_indent)
+    shown = with_line_endings_of(text, request.input_prefix, request.prompt, request.input_suffix)
+    answer = make_answer(shown, response.model, num_prompt_tokens, response.stats)
+    if len(stopped) < len(whole.text):
+        word = next(word for word in request.stop if word and whole.text.startswith(word, len(stopped)))
+        answer = answer.model_copy(update={"stop_type": "word", "stopping_word": word})
+    elif whole.cut and text == whole.text:
+        answer = answer.model_copy(update={"stop_type": "limit"})
+    return select(answer, request.response_fields)
+
+
+def answer_nothing(request: LlamaInfillRequest, model: str) -> BaseModel:
+    stats = Stats(steps=0, forwards=0, tokens=0, ms=0.0)
+    return select(make_answer("", model, 0, stats), request.response_fields)
+
+
+def make_answer(text: str, model: str, num_prompt_tokens: int, stats: Stats) -> LlamaAnswer:
+    """Denoising has no prompt phase of its own, so all of the time is that of predicting."""
+    num, ms = stats.tokens, max(stats.ms, 1e-3)
+    timings = Timings(
+        prompt_n=num_prompt_tokens,
+        prompt_ms=0.0,
+        prompt_per_token_ms=0.0,
+        prompt_per_second=0.0,
+        predicted_n=num,
+        predicted_ms=ms,
+        predicted_per_token_ms=ms / max(1, num),
+        predicted_per_second=1000 * num / ms,
+    )
+    return LlamaAnswer(
+        content=text,
+        model=model,
+        tokens_predicted=num,
+        tokens_evaluated=num_prompt_tokens,
+        tokens_cached=num_prompt_tokens if stats.cached_context else 0,
+        timings=timings,
+    )
+
+
+def select(answer: LlamaAnswer, fields: list[str]) -> BaseModel:
+    """All of it, or the asked-for fields under their full paths; paths that lead nowhere are left out."""
+    if not fields:
+        return answer
+    values: dict[str, Any] = answer.model_dump()
+    flat = values | {f"timings/{name}": value for name, value in values["timings"].items()}
+    return SelectedFields({name: flat[name] for name in fields if name in flat})
+
+
+def cut_at_indent(text: str, num_spaces: int) -> str:
+    """`text` up to the first later line that is less indented; empty lines do not count."""
+    lines = text.split("\n")
+    for index, line in enumerate(lines[1:], start=1):
+        if line.strip() and len(line) - len(line.lstrip()) < num_spaces:
+            return "\n".join(lines[:index])
+    return text

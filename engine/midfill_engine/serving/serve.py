@@ -1,0 +1,178 @@
+"""Runs the engine's process: binds, answers, loads the model meanwhile, ends. Knows signals, threads, no requests."""
+
+import logging
+import os
+import signal
+import socket
+import sys
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+
+import uvicorn
+
+from midfill_engine.denoising.scheduler import Scheduler
+from midfill_engine.errors import RequestError, StartError
+from midfill_engine.loading.download import EXIT_NO_MODEL
+from midfill_engine.serving.connection import TimedProtocol
+from midfill_engine.serving.security import MAX_HEADER_BYTES, Security
+from midfill_engine.serving.service import EngineState, Ready, create_app
+from midfill_engine.serving.sockets import UnixListener, find_token, listen_tcp, listen_unix
+from midfill_engine.wire import ErrorCode
+
+EXIT_DEVICE_LOST = 5
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class ServeOptions:
+    """Either `socket_path`, or `host` and `port`. Without `idle_timeout_s` it never ends by itself; without `cache` and
+    `lengths` the model's own are used.
+    """
+
+    socket_path: Path | None = None
+    host: str | None = None
+    port: int = 0
+    model: str = "embedded"
+    device: str = "auto"
+    idle_timeout_s: float | None = None
+    token_file: Path | None = None
+    operators: str = "torch"
+    guide: str | None = None
+    cache: str | None = None
+    lengths: str | None = None
+
+
+class Server(uvicorn.Server):
+    """uvicorn's server that also ends when the engine fails or has nothing to do."""
+
+    def __init__(self, config: uvicorn.Config, state: EngineState, idle_timeout_s: float | None) -> None:
+        super().__init__(config)
+        self._state = state
+        self._idle_timeout_s = idle_timeout_s
+
+    async def on_tick(self, counter: int) -> bool:
+        if self._state.failure is not None:
+            self.should_exit = True
+        if self._idle_timeout_s is not None and self._state.idle_s > self._idle_timeout_s:
+            logger.info("idle for %.0f s, ending", self._idle_timeout_s)
+            self.should_exit = True
+        return await super().on_tick(counter)
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        super().handle_exit(sig, frame)
+        if self._state.ready is not None:
+            threading.Thread(target=self._state.ready.scheduler.stop, daemon=True).start()
+
+
+def serve(options: ServeOptions) -> int:
+    """Serves until told to end; returns the exit code. Raises StartError where it cannot listen."""
+    listener, sock, security = listen(options)
+    state = EngineState()
+    threading.Thread(target=load, args=(state, options), name="midfill-loader", daemon=True).start()
+    config = uvicorn.Config(
+        create_app(state, security),
+        http=TimedProtocol,
+        ws="none",
+        lifespan="off",
+        loop="asyncio",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        h11_max_incomplete_event_size=MAX_HEADER_BYTES,
+        timeout_keep_alive=60,
+        timeout_graceful_shutdown=1,
+    )
+    # uvicorn raises the signal that ended it once more; what is left to do here must survive that.
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: None)
+    try:
+        Server(config, state, options.idle_timeout_s).run(sockets=[sock])
+    finally:
+        if listener is not None:
+            listener.remove()
+    if state.failure is not None:
+        report(state.failure)
+        return state.failure.exit_code
+    return 0
+
+
+def listen(options: ServeOptions) -> tuple[UnixListener | None, socket.socket, Security]:
+    if options.socket_path is not None:
+        listener = listen_unix(options.socket_path)
+        return listener, listener.socket, Security.for_unix_socket()
+    assert options.host is not None
+    token = find_token(options.token_file)
+    sock = listen_tcp(options.host, options.port)
+    port = sock.getsockname()[1]
+    if options.host not in {"127.0.0.1", "::1", "localhost"}:
+        logger.warning("%s is open to the network, and what passes is not encrypted", options.host)
+    logger.info("listening on http://%s:%d", f"[{options.host}]" if ":" in options.host else options.host, port)
+    return None, sock, Security.for_tcp(options.host, port, token)
+
+
+def load(state: EngineState, options: ServeOptions) -> None:
+    """Loads the model into `state`; on a thread of its own, so that the process answers meanwhile."""
+    try:
+        state.ready = make_ready(state, options)
+    except StartError as error:
+        state.failure = error
+    except Exception as error:  # noqa: BLE001 - nobody else would see what ends this thread
+        message = f"The model {options.model!r} cannot be loaded: {error}"
+        state.failure = StartError(ErrorCode.INTERNAL, " ".join(message.split()), "see midfill doctor", 3)
+
+
+def make_ready(state: EngineState, options: ServeOptions) -> Ready:
+    # Read when torch is loaded. Waiting threads that spin made a step ten times slower on a machine with other work.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    import torch  # takes seconds to import, and the socket answers before that
+
+    from midfill_engine.denoising.denoise import find_variants, open_fill
+    from midfill_engine.loading.device import choose_num_threads, free_bytes
+    from midfill_engine.loading.runtime import load_runtime
+    from midfill_engine.loading.shift import warn_of_shift
+
+    runtime = load_runtime(options.model, options.device, options.operators, options.guide)
+    if runtime.family.name != "embedded" and runtime.tokens.mask_id >= 0:
+        warn_of_shift(runtime)
+    try:
+        find_variants(runtime, None, options.cache, options.lengths)
+    except RequestError as error:
+        raise StartError(error.code, error.message, error.next_step, EXIT_NO_MODEL) from error
+    if runtime.device.type == "cpu":
+        torch.set_num_threads(choose_num_threads(runtime.loaded.parameters, torch.get_num_threads()))
+
+    def fail() -> None:
+        message = "the device was lost"
+        state.failure = StartError(ErrorCode.INTERNAL, message, "start the engine again", EXIT_DEVICE_LOST)
+
+    scheduler = Scheduler(
+        lambda request: open_fill(runtime, request, cache=options.cache, lengths=options.lengths),
+        runtime.run,
+        max_bytes=free_bytes(runtime.device),
+        recover=runtime.free_memory,
+        fail=fail,
+    )
+    contexts, watch = runtime.contexts, scheduler.metrics.watch
+    watch("midfill_context_hits", "Contexts found among earlier ones", lambda: contexts.hits)
+    watch("midfill_context_misses", "Contexts encoded anew", lambda: contexts.misses)
+    watch("midfill_context_bytes", "Memory of kept contexts", lambda: contexts.num_bytes)
+    watch("midfill_open_requests", "Requests waiting or at work", lambda: scheduler.num_open)
+    watch("midfill_claimed_bytes", "Memory that open fills may use", lambda: scheduler.claimed_bytes)
+    logger.info("%s is ready on %s", runtime.info.id, runtime.info.device)
+    return Ready(runtime.info, runtime.names, scheduler, lambda text: len(runtime.loaded.tokenizer.encode(text)))
+
+
+def report(error: StartError) -> None:
+    """The one line on stderr that whoever started the engine reads."""
+    print(error.body.model_dump_json(), file=sys.stderr, flush=True)
+
+
+def end_process(code: int) -> None:
+    """Ends without waiting for threads: the loader cannot be stopped, a step in progress need not be finished."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)

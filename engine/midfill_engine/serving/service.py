@@ -1,0 +1,228 @@
+"""The HTTP service: routes, bodies, errors. Knows the wire and the scheduler; no tensors, and does not load torch."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Final, Protocol, TypeVar
+
+from fastapi import FastAPI, Request
+from pydantic import BaseModel, ValidationError
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
+from starlette.responses import Response
+
+from midfill_engine.denoising.scheduler import Scheduler
+from midfill_engine.errors import RequestError, StartError, check_model
+from midfill_engine.serving import completions, fim, llamacpp
+from midfill_engine.serving.security import Gate, Security, error_response
+from midfill_engine.serving.shield import Shield
+from midfill_engine.serving.stream import EventStream, Mailbox, encode_event, stream_events, wait_for_answer
+from midfill_engine.wire import (
+    MAX_BODY_BYTES,
+    CompletionRequest,
+    ErrorCode,
+    ErrorResponse,
+    FimRequest,
+    InfillRequest,
+    InfillResponse,
+    LlamaInfillRequest,
+    ModelInfo,
+    ModelList,
+    TextSegment,
+)
+
+# Below the connection's own deadline, so that a slow client still gets an answer.
+BODY_TIMEOUT_S: Final = 8.0
+MAX_ERROR_CHARACTERS: Final = 300
+
+M = TypeVar("M", bound=BaseModel)
+
+
+@dataclass(frozen=True)
+class Ready:
+    """What there is once the model is loaded. `count_tokens` may take its time: it is called off the event loop."""
+
+    info: ModelInfo
+    names: tuple[str, ...]
+    scheduler: Scheduler
+    count_tokens: Callable[[str], int]
+
+
+@dataclass
+class EngineState:
+    """Shared by the service, the loader and the process's watch. `failure` ends the process."""
+
+    ready: Ready | None = None
+    failure: StartError | None = None
+    last_request_s: float = field(default_factory=time.monotonic)
+
+    def use(self, model: str | None = None) -> Ready:
+        """Counts as activity. Raises RequestError while loading and for a model that is not here."""
+        self.last_request_s = time.monotonic()
+        if self.ready is None:
+            headers = {"retry-after": "1"}
+            raise RequestError(ErrorCode.BUSY, "the model is still loading", "try again", status=503, headers=headers)
+        check_model(model, self.ready.names)
+        return self.ready
+
+    @property
+    def idle_s(self) -> float:
+        """Seconds since the last request arrived; 0 while one is open or the model is loading."""
+        if self.ready is None or self.ready.scheduler.num_open:
+            self.last_request_s = time.monotonic()
+        return time.monotonic() - self.last_request_s
+
+
+def create_app(state: EngineState, security: Security) -> FastAPI:
+    """The ASGI application. Bodies are read and checked here, so that every refusal has the same shape."""
+    app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None, redirect_slashes=False)
+    app.add_middleware(Gate, security=security)
+    app.add_middleware(Shield)
+    app.add_exception_handler(RequestError, answer_error)
+    app.add_exception_handler(HTTPException, answer_error)
+
+    @app.get("/healthz", response_model=None)
+    async def healthz() -> dict[str, str]:
+        return {"status": "loading" if state.ready is None else "ok"}
+
+    @app.get("/v1/models", response_model=None)
+    async def models() -> Response:
+        return json_response(ModelList(data=[state.use().info]))
+
+    @app.get("/metrics", response_model=None)
+    async def metrics() -> Response:
+        return Response(state.use().scheduler.metrics.show(), media_type="text/plain; version=0.0.4; charset=utf-8")
+
+    @app.post("/v1/infill", response_model=None)
+    async def infill(http: Request) -> Response:
+        request = await read_body(http, InfillRequest)
+        scheduler = state.use(request.model).scheduler
+        if not request.stream:
+            return json_response(await wait_for_answer(http, scheduler, request))
+        mailbox = Mailbox()
+        return EventStream(stream_events(mailbox), scheduler.submit(request, mailbox.post))
+
+    @app.post("/v1/fim/completions", response_model=None)
+    async def fim_completions(http: Request) -> Response:
+        request = await read_body(http, FimRequest)
+        return await pass_through(http, state, request, fim.to_infill, fim.from_infill)
+
+    @app.post("/v1/completions", response_model=None)
+    async def plain_completions(http: Request) -> Response:
+        request = await read_body(http, CompletionRequest)
+        return await pass_through(http, state, request, completions.to_infill, completions.from_infill)
+
+    @app.post("/infill", response_model=None)
+    async def llama_infill(http: Request) -> Response:
+        request = await read_body(http, LlamaInfillRequest)
+        if llamacpp.wants_nothing(request):
+            return json_response(llamacpp.answer_nothing(request, state.use(request.model or None).info.id))
+        to_infill, from_infill = llamacpp.to_infill, llamacpp.from_infill
+        return await pass_through(http, state, request, to_infill, from_infill, ends_with_done=False)
+
+    return app
+
+
+class ForeignRequest(Protocol):
+    """What the requests of other people's clients have in common."""
+
+    @property
+    def stream(self) -> bool: ...
+
+
+R = TypeVar("R", bound=ForeignRequest)
+
+
+async def pass_through(
+    http: Request,
+    state: EngineState,
+    request: R,
+    to_infill: Callable[[R], InfillRequest],
+    from_infill: Callable[[R, InfillResponse, int], BaseModel],
+    *,
+    ends_with_done: bool = True,
+) -> Response:
+    """Answers another client's `request`, which `to_infill` translates. Raises RequestError."""
+    with refusing(type(request)):
+        infill = to_infill(request)
+    ready = state.use(infill.model)
+    text = "".join(segment.text for segment in infill.segments if isinstance(segment, TextSegment))
+    num_prompt_tokens = await asyncio.to_thread(ready.count_tokens, text)
+
+    def answer(response: InfillResponse) -> BaseModel:
+        return from_infill(request, response, num_prompt_tokens)
+
+    if not request.stream:
+        return json_response(answer(await wait_for_answer(http, ready.scheduler, infill)))
+    mailbox = Mailbox()
+    ticket = ready.scheduler.submit(infill, mailbox.post)
+    return EventStream(stream_whole(mailbox, answer, ends_with_done), ticket)
+
+
+async def stream_whole(
+    mailbox: Mailbox, answer: Callable[[InfillResponse], BaseModel], ends_with_done: bool
+) -> AsyncIterator[bytes]:
+    """One chunk with the whole text: until the last step any part of it may still change. An error is an `error`."""
+    try:
+        yield encode_event(answer(await mailbox.end()))
+    except RequestError as error:
+        yield encode_event(ErrorResponse(error=error.body))
+    if ends_with_done:
+        yield b"data: [DONE]\n\n"
+
+
+async def read_body(http: Request, model: type[M]) -> M:
+    """Reads and checks a JSON body, holding no more than `MAX_BODY_BYTES`. Raises RequestError."""
+    body = bytearray()
+    message = f"the body is larger than {MAX_BODY_BYTES} bytes"
+    too_large = RequestError(ErrorCode.TOO_LARGE, message, "send less context")
+    if int(http.headers.get("content-length", "0")) > MAX_BODY_BYTES:
+        raise too_large
+    try:
+        async with asyncio.timeout(BODY_TIMEOUT_S):
+            async for chunk in http.stream():
+                body += chunk
+                if len(body) > MAX_BODY_BYTES:
+                    raise too_large
+    except TimeoutError as error:
+        closing = {"connection": "close"}
+        message = f"the body did not arrive within {BODY_TIMEOUT_S:.0f} seconds"
+        raise RequestError(ErrorCode.BAD_REQUEST, message, status=408, headers=closing) from error
+    except ClientDisconnect as error:
+        raise RequestError(ErrorCode.CANCELLED, "the client went away") from error
+    with refusing(model):
+        return model.model_validate_json(bytes(body))
+
+
+@contextmanager
+def refusing(message: type[object]) -> Iterator[None]:
+    """What pydantic finds wrong inside is the client's fault. Raises RequestError."""
+    try:
+        yield
+    except ValidationError as error:
+        next_step = f"see midfill_engine.wire.{message.__name__}"
+        raise RequestError(ErrorCode.BAD_REQUEST, describe(error), next_step) from error
+
+
+def describe(error: ValidationError) -> str:
+    """The first problem in one line, without the value: that may be code."""
+    first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+    place = ".".join(str(part) for part in first["loc"])
+    return f"{place}: {first['msg']}"[:MAX_ERROR_CHARACTERS] if place else first["msg"][:MAX_ERROR_CHARACTERS]
+
+
+async def answer_error(http: Request, error: Exception) -> Response:
+    """What a route refuses, or the router, as an ErrorResponse."""
+    if isinstance(error, RequestError):
+        return error_response(error)
+    assert isinstance(error, HTTPException)
+    if error.status_code == 404:
+        return error_response(RequestError(ErrorCode.NOT_FOUND, "there is no such route", "see /v1/models"))
+    message, headers = f"this route does not answer {http.method}", dict(error.headers or {})
+    return error_response(RequestError(ErrorCode.BAD_REQUEST, message, status=error.status_code, headers=headers))
+
+
+def json_response(message: BaseModel) -> Response:
+    return Response(message.model_dump_json(), media_type="application/json")

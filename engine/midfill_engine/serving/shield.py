@@ -1,0 +1,34 @@
+"""The outermost layer of the service: what goes wrong in it is answered, and never told. Knows no route."""
+
+import logging
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from midfill_engine.errors import RequestError, describe_failure
+from midfill_engine.serving.security import error_response
+from midfill_engine.wire import ErrorCode
+
+logger = logging.getLogger(__name__)
+
+
+class Shield:
+    """ASGI middleware that lets no exception out: a server would log it with its message, which could quote code."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        has_begun = False
+
+        async def watch(message: Message) -> None:
+            nonlocal has_begun
+            has_begun = True
+            await send(message)
+
+        try:
+            await self._app(scope, receive, watch)
+        except Exception as error:  # noqa: BLE001 - whatever it is, its message must not reach the log
+            logger.error("an answer failed with %s", describe_failure(error))
+            if not has_begun:
+                failure = RequestError(ErrorCode.INTERNAL, "the engine failed", "see the engine's log")
+                await error_response(failure)(scope, receive, send)

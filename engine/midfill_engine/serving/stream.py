@@ -1,0 +1,133 @@
+"""Carries a fill's events from the worker's thread to an HTTP answer. Knows no event's meaning."""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import AsyncIterator
+from typing import Final
+
+from fastapi.sse import KEEPALIVE_COMMENT, format_sse_event
+from pydantic import BaseModel
+from starlette.requests import Request
+from starlette.responses import StreamingResponse
+from starlette.types import Message as ASGIMessage
+from starlette.types import Receive, Scope, Send
+
+from midfill_engine.denoising.scheduler import Event, Scheduler, Ticket
+from midfill_engine.errors import RequestError
+from midfill_engine.wire import ErrorCode, InfillRequest, InfillResponse, StepEvent
+
+PING_INTERVAL_S: Final = 15.0
+SEND_TIMEOUT_S: Final = 30.0
+MAX_STEPS_KEPT: Final = 16
+
+logger = logging.getLogger(__name__)
+
+
+class Mailbox:
+    """Holds the latest steps and the end. A slow reader misses the oldest steps, never the end."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._steps: deque[StepEvent] = deque(maxlen=MAX_STEPS_KEPT)
+        self._end: InfillResponse | RequestError | None = None
+        self._arrived = asyncio.Event()
+
+    def post(self, event: Event) -> None:
+        """From any thread."""
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._put, event)
+
+    def _put(self, event: Event) -> None:
+        if isinstance(event, StepEvent):
+            self._steps.append(event)
+        else:
+            self._end = event
+        self._arrived.set()
+
+    async def take(self) -> Event:
+        """The next event; steps that were not taken come before the end."""
+        while not self._steps and self._end is None:
+            self._arrived.clear()
+            await self._arrived.wait()
+        if self._steps:
+            return self._steps.popleft()
+        assert self._end is not None
+        return self._end
+
+    async def end(self) -> InfillResponse:
+        """Waits for the answer. Raises RequestError."""
+        while True:
+            event = await self.take()
+            if isinstance(event, RequestError):
+                raise event
+            if isinstance(event, InfillResponse):
+                return event
+
+
+async def wait_for_answer(http: Request, scheduler: Scheduler, request: InfillRequest) -> InfillResponse:
+    """The whole answer; the work stops when the client goes away. Raises RequestError."""
+    mailbox = Mailbox()
+    ticket = scheduler.submit(request, mailbox.post)
+    answer = asyncio.ensure_future(mailbox.end())
+    leaving = asyncio.ensure_future(_wait_for_disconnect(http))
+    try:
+        await asyncio.wait({answer, leaving}, return_when=asyncio.FIRST_COMPLETED)
+        if not answer.done():
+            raise RequestError(ErrorCode.CANCELLED, "the client went away")
+        return answer.result()
+    finally:
+        ticket.cancel()
+        answer.cancel()
+        leaving.cancel()
+        await asyncio.gather(answer, leaving, return_exceptions=True)
+
+
+async def _wait_for_disconnect(http: Request) -> None:
+    while (await http.receive())["type"] != "http.disconnect":
+        pass
+
+
+async def stream_events(mailbox: Mailbox) -> AsyncIterator[bytes]:
+    """Server-sent events `step`, then `done` or `error`."""
+    while True:
+        try:
+            event = await asyncio.wait_for(mailbox.take(), PING_INTERVAL_S)
+        except TimeoutError:
+            yield KEEPALIVE_COMMENT
+            continue
+        if isinstance(event, StepEvent):
+            yield encode_event(event, "step")
+            continue
+        match event:
+            case RequestError():
+                yield encode_event(event.body, "error")
+            case InfillResponse():
+                yield encode_event(event, "done")
+        return
+
+
+def encode_event(message: BaseModel, name: str | None = None) -> bytes:
+    """One server-sent event."""
+    return format_sse_event(data_str=message.model_dump_json(), event=name)
+
+
+class EventStream(StreamingResponse):
+    """A stream of server-sent events that cancels `ticket` however it ends."""
+
+    def __init__(self, events: AsyncIterator[bytes], ticket: Ticket) -> None:
+        headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
+        super().__init__(events, headers=headers, media_type="text/event-stream")
+        self._ticket = ticket
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def send_in_time(message: ASGIMessage) -> None:
+            async with asyncio.timeout(SEND_TIMEOUT_S):
+                await send(message)
+
+        try:
+            await super().__call__(scope, receive, send_in_time)
+        except TimeoutError:
+            logger.info("a client took nothing for %.0f s and is given up", SEND_TIMEOUT_S)
+        finally:
+            self._ticket.cancel()

@@ -1,0 +1,103 @@
+"""Text to token ids and back with a published checkpoint's own tokenizer files. Knows bytes; runs no code of theirs.
+
+Text never becomes a special token: the added tokens are taken out of the encoder, and only ids stand for them. Nor is
+it brought into a Unicode normal form, whatever the checkpoint's authors did: a kept text must come back as it was.
+"""
+
+import json
+from functools import cached_property
+from typing import Any, Final
+
+import tokenizers
+
+from midfill_engine.checkpoint_files import CheckpointError, CheckpointFiles
+from midfill_engine.tokens.tokenizer import byte_of_character
+
+# Qwen2's pieces, for checkpoints that ship vocab.json and merges.txt only (Dream). Digits stand singly.
+QWEN_PIECES: Final = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+SPACE_MARK: Final = "\u2581"  # how sentencepiece writes a space
+UNICODE_FORMS: Final = frozenset({"NFC", "NFD", "NFKC", "NFKD"})
+
+
+class HubTokenizer:
+    """`encode` and the bytes of every id below `vocab_size`; ids without text (special, unused) have none."""
+
+    def __init__(self, files: CheckpointFiles, vocab_size: int) -> None:
+        """Raises CheckpointError."""
+        self.vocab_size = vocab_size
+        self._special = frozenset(files.added_tokens.values())
+        try:
+            serialized = json.dumps(_without_added_tokens(files.tokenizer)) if files.tokenizer else _from_merges(files)
+            self._inner = tokenizers.Tokenizer.from_str(serialized)
+        except CheckpointError:
+            raise
+        except Exception as error:
+            raise CheckpointError(f"The tokenizer in {files.folder} cannot be read: {error}") from error
+        self._is_byte_level = "ByteLevel" in serialized
+        if self._inner.get_vocab_size() > vocab_size:
+            raise CheckpointError(f"The tokenizer in {files.folder} has more tokens than its model.")
+
+    def encode(self, text: str) -> list[int]:
+        """Ids without special tokens. Lone surrogates, which no file can hold, become question marks."""
+        clean = text if text.isascii() else text.encode("utf-8", errors="replace").decode("utf-8")
+        return self._inner.encode(clean, add_special_tokens=False).ids
+
+    def token_bytes(self, index: int) -> bytes:
+        """The bytes of one token, empty for specials. May be a part of a UTF-8 character."""
+        return self._bytes_table[index]
+
+    @cached_property
+    def _bytes_table(self) -> list[bytes]:
+        table = [b""] * self.vocab_size
+        for text, index in self._inner.get_vocab(with_added_tokens=False).items():
+            if index not in self._special and index < self.vocab_size:
+                table[index] = self._to_bytes(text)
+        return table
+
+    def _to_bytes(self, text: str) -> bytes:
+        if self._is_byte_level:
+            return b"".join(
+                bytes([byte_of_character()[character]]) if character in byte_of_character() else character.encode()
+                for character in text
+            )
+        if len(text) == 6 and text.startswith("<0x") and text.endswith(">"):
+            return bytes.fromhex(text[3:5])
+        return text.replace(SPACE_MARK, " ").encode()
+
+
+def _without_added_tokens(values: dict[str, Any]) -> dict[str, Any]:
+    normalizer = _without_unicode_forms(values.get("normalizer"))
+    plain = {"added_tokens": [], "normalizer": normalizer, "post_processor": None, "truncation": None, "padding": None}
+    return {**values, **plain}
+
+
+def _without_unicode_forms(normalizer: Any) -> Any:
+    if not isinstance(normalizer, dict) or normalizer.get("type") in UNICODE_FORMS:
+        return None
+    if normalizer.get("type") != "Sequence":
+        return normalizer
+    parts = [_without_unicode_forms(part) for part in normalizer.get("normalizers", [])]
+    return {**normalizer, "normalizers": [part for part in parts if part is not None]}
+
+
+def _from_merges(files: CheckpointFiles) -> str:
+    """The tokenizer that vocab.json and merges.txt describe, as Qwen2's class builds it. Raises CheckpointError."""
+    try:
+        vocabulary = json.loads((files.folder / "vocab.json").read_text(encoding="utf-8"))
+        lines = (files.folder / "merges.txt").read_text(encoding="utf-8").splitlines()
+    except (OSError, ValueError) as error:
+        message = f"The checkpoint at {files.folder} has neither a tokenizer.json nor vocab.json and merges.txt."
+        raise CheckpointError(message) from error
+    pairs = (line.partition(" ") for line in lines if not line.startswith("#version"))
+    merges = [(left, right) for left, _, right in pairs if right]
+    inner = tokenizers.Tokenizer(tokenizers.models.BPE(vocab=vocabulary, merges=merges))
+    inner.pre_tokenizer = tokenizers.pre_tokenizers.Sequence(
+        [
+            tokenizers.pre_tokenizers.Split(tokenizers.Regex(QWEN_PIECES), behavior="isolated"),
+            tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+        ]
+    )
+    inner.decoder = tokenizers.decoders.ByteLevel()
+    return str(inner.to_str())

@@ -1,0 +1,189 @@
+"""`midfill refactor generate` and `merge`: from a planned run to fills in its journal."""
+
+from __future__ import annotations
+
+import sqlite3
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from midfill_infill.cli.fill import DeviceName
+from midfill_infill.cli.refactor.common import RootOption, RunOption, open_run, plural, reported, say
+
+if TYPE_CHECKING:
+    from midfill_infill.engines.supervise import EngineSettings
+    from midfill_infill.refactor.generating.engines import AnswerCache, Engine
+    from midfill_infill.refactor.generating.generate import Options, Progress
+    from midfill_infill.refactor.generating.shards import Shard
+    from midfill_infill.refactor.journal.records import HoleRow
+
+ModelOption = Annotated[str | None, typer.Option(metavar="NAME|DIR", help="A known model or a checkpoint folder.")]
+DeviceOption = Annotated[DeviceName, typer.Option(help="Where the model runs.")]
+
+
+def generate_command(
+    root: RootOption = Path("."),
+    run: RunOption = None,
+    jobs: Annotated[int, typer.Option("--jobs", "-j", metavar="N", min=1, max=256, help="Holes in flight.")] = 4,
+    model: ModelOption = None,
+    device: DeviceOption = "auto",
+    steps: Annotated[int | None, typer.Option(metavar="N", min=1, max=1024, help="At most this many steps.")] = None,
+    quality: Annotated[
+        float | None, typer.Option(metavar="Q", min=0, max=1, help="0 settles most tokens a step, 1 fewest.")
+    ] = None,
+    max_tokens: Annotated[
+        int | None, typer.Option(metavar="N", min=1, max=1024, help="At most this many tokens a hole.")
+    ] = None,
+    processes: Annotated[
+        int, typer.Option(metavar="N", min=0, max=64, help="So many engine processes of this run's own.")
+    ] = 0,
+    ray: Annotated[
+        int, typer.Option("--ray", metavar="N", min=0, max=4096, help="So many Ray actors, each with an engine.")
+    ] = 0,
+    ray_address: Annotated[str | None, typer.Option(metavar="ADDRESS", help="A Ray cluster to join.")] = None,
+    shard: Annotated[
+        str | None, typer.Option(metavar="I/N", help="Only this part, into --out; `merge` puts parts together.")
+    ] = None,
+    out: Annotated[Path | None, typer.Option(metavar="FILE", help="Where a shard's answers go.")] = None,
+    cache: Annotated[bool, typer.Option("--cache/--no-cache", help="Reuse answers to the same question.")] = True,
+) -> None:
+    """Fill the holes of a run. Every fill is journaled; run it again after any interruption and it goes on."""
+    with reported():
+        from midfill_infill.engines.supervise import EngineSettings
+        from midfill_infill.errors import MidfillError
+        from midfill_infill.refactor.generating.generate import Options
+        from midfill_infill.refactor.generating.shards import Shard
+
+        if (shard is None) != (out is None):
+            raise MidfillError("bad_shard", "--shard and --out go together", next_step="give both")
+        options = Options(
+            jobs=jobs if not (processes or ray) else max(jobs, 2 * (processes or ray)),
+            steps=steps,
+            quality=quality,
+            max_tokens=max_tokens,
+        )
+        settings = EngineSettings(model=model, device=device)
+        with _open_engine(settings, processes, ray, ray_address, cached=cache) as engine:
+            part = Shard.parse(shard) if shard else None
+            progress = _generate(root, run, engine, options, part, out)
+        _conclude(progress)
+
+
+def _generate(
+    root: Path, run: str | None, engine: Engine, options: Options, shard: Shard | None, out: Path | None
+) -> Progress:
+    from midfill_infill.refactor.generating.generate import generate
+    from midfill_infill.refactor.generating.shards import Part
+    from midfill_infill.refactor.journal.lock import hold_lock
+
+    place, journal = open_run(root, run, read_only=shard is not None)
+    with journal:
+        run_id = str(journal.get_meta("run"))
+        if shard is None or out is None:
+            with hold_lock(place.run_folder(run_id) / "lock", "generate"):
+                journal.set_meta("engine", engine.name)
+                return generate(journal, place.root, engine, options, Meter())
+        with closing(Part(out, run_id)) as part:
+
+            def is_left(hole: HoleRow) -> bool:
+                return shard.takes(hole) and hole.id not in part.done
+
+            return generate(journal, place.root, engine, options, Meter(), only=is_left, sink=part.write)
+
+
+@contextmanager
+def _open_engine(
+    settings: EngineSettings, processes: int, ray: int, ray_address: str | None, *, cached: bool
+) -> Iterator[Engine]:
+    from midfill_infill.refactor.generating import engines
+
+    answers = _open_cache() if cached else None
+    workers: engines.Workers
+    if ray:
+        from midfill_infill.refactor.generating.ray_workers import RayWorkers
+
+        workers = RayWorkers(settings, ray, ray_address)
+    elif processes:
+        from midfill_infill.refactor.generating.process_workers import ProcessWorkers
+
+        workers = ProcessWorkers(settings, processes)
+    else:
+        workers = engines.LocalEngine(settings, lambda phrase: say(f"{phrase} ...") if sys.stderr.isatty() else None)
+    engine = engines.Engine(workers, answers)
+    try:
+        yield engine
+    finally:
+        engine.close()
+
+
+def _open_cache() -> AnswerCache | None:
+    """None where the file cannot be used: then every question is asked."""
+    from platformdirs import user_cache_path
+
+    from midfill_infill.refactor.generating.engines import AnswerCache
+
+    path = user_cache_path("midfill") / "answers.db"
+    try:
+        return AnswerCache(path)
+    except (OSError, sqlite3.Error) as error:
+        say(f"without the answers of before: {path} cannot be used ({error}); remove it to have a new one")
+        return None
+
+
+class Meter:
+    """Prints how far a run is: one line that changes on a terminal, a line every ten seconds elsewhere."""
+
+    def __init__(self) -> None:
+        self._live = sys.stderr.isatty()
+        self._next_s = time.monotonic() + (0.0 if self._live else 10.0)
+
+    def __call__(self, progress: Progress) -> None:
+        now_s = time.monotonic()
+        if now_s < self._next_s and progress.done < progress.total:
+            return
+        self._next_s = now_s + (0.2 if self._live else 10.0)
+        left = f", {_duration(progress.left_s)} left" if progress.left_s else ""
+        good = 100 * progress.accepted / max(1, progress.done)
+        text = f"{progress.done}/{progress.total} holes, {good:.0f} % clean, {progress.per_minute:.0f} a minute{left}"
+        if self._live:
+            end = "\n" if progress.done >= progress.total else ""
+            print(f"\r\x1b[K{text}", end=end, file=sys.stderr, flush=True)
+        else:
+            say(text)
+
+
+def _duration(seconds: float) -> str:
+    whole = round(seconds)
+    return f"{whole} s" if whole < 90 else f"{whole // 60} min" if whole < 5400 else f"{whole / 3600:.1f} h"
+
+
+def _conclude(progress: Progress) -> None:
+    rest = progress.done - progress.accepted - progress.failed
+    say(
+        f"{plural(progress.done, 'hole')} in {_duration(progress.elapsed_s)}: {progress.accepted} clean,"
+        f" {rest} with syntax errors, {progress.failed} failed; {progress.cached} from the cache"
+    )
+    if progress.accepted < progress.done:
+        raise typer.Exit(3)
+
+
+def merge_command(
+    parts: Annotated[list[Path], typer.Argument(metavar="FILE...", help="What shards wrote.")],
+    root: RootOption = Path("."),
+    run: RunOption = None,
+) -> None:
+    """Take the answers of shards into the run's journal. Holes that have a fill already keep it."""
+    with reported():
+        from midfill_infill.refactor.generating.shards import merge
+        from midfill_infill.refactor.journal.lock import hold_lock
+
+        place, journal = open_run(root, run)
+        with journal, hold_lock(place.run_folder(str(journal.get_meta("run"))) / "lock", "merge"):
+            count = merge(journal, parts)
+            left = sum(number for state, number in journal.counts().items() if state == "planned")
+        say(f"{plural(count, 'hole')} taken from {plural(len(parts), 'part')}, {left} still planned")

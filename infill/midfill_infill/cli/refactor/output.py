@@ -1,0 +1,122 @@
+"""`midfill refactor status`, `export` and `check`: what a run holds, for people and machines. Writes no tree."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from midfill_infill.cli.refactor.common import RootOption, RunOption, open_run, plural, reported, say
+from midfill_infill.cli.refactor.plan import QueryOption, RecipeOption, read_selection
+from midfill_infill.text.visible import visible
+
+
+def status_command(
+    root: RootOption = Path("."),
+    run: RunOption = None,
+    json_output: Annotated[bool, typer.Option("--json", metavar="", help="Print one JSON object.")] = False,
+) -> None:
+    """Show where the holes of a run stand."""
+    with reported():
+        place, journal = open_run(root, run, read_only=True)
+        with journal:
+            counts = {str(state): number for state, number in journal.counts().items()}
+            run_id, planned_at = str(journal.get_meta("run")), journal.get_meta("planned_at")
+            num_open = len(journal.open_writes())
+        if json_output:
+            body = {"run": run_id, "root": str(place.root), "planned_at": planned_at, "holes": counts}
+            print(json.dumps({**body, "unsettled_writes": num_open}))
+            return
+        print(visible(f"run {run_id} of {place.root}, planned {planned_at}"))
+        for state in sorted(counts, key=lambda state: -counts[state]):
+            print(f"{counts[state]:>9} {state}")
+        if num_open:
+            print(f"{plural(num_open, 'write')} cut short; `midfill refactor apply` or `undo` settles it")
+
+
+def export_command(
+    root: RootOption = Path("."),
+    run: RunOption = None,
+    form: Annotated[
+        str, typer.Option("--format", metavar="FORM", help="patch, jsonl, sarif, html or schema.")
+    ] = "patch",
+    out: Annotated[
+        Path | None, typer.Option(metavar="PATH", help="A file; with --per-file a folder. Otherwise stdout.")
+    ] = None,
+    per_file: Annotated[bool, typer.Option("--per-file", metavar="", help="One patch a file, below --out.")] = False,
+    take_all: Annotated[
+        bool, typer.Option("--all", metavar="", help="Fills that were not reviewed too, if they add no syntax error.")
+    ] = False,
+) -> None:
+    """Print what `apply` would write or has written, as a patch that `git apply` takes, or every hole as data."""
+    with reported():
+        from midfill_infill.errors import MidfillError
+        from midfill_infill.refactor.journal.records import State
+        from midfill_infill.refactor.reporting import export
+
+        states = (*export.CHOSEN, State.GENERATED) if take_all else export.CHOSEN
+        if form == "schema":
+            _emit(out, [json.dumps(export.HoleLine.model_json_schema(), indent=2).encode() + b"\n"])
+            return
+        _, journal = open_run(root, run, read_only=True)
+        with journal:
+            if form == "patch" and per_file:
+                if out is None:
+                    raise MidfillError("bad_request", "--per-file needs --out", next_step="name a folder with --out")
+                say(f"{plural(export.write_patches(journal, out, states), 'patch')[:-1]} written below {out}")
+            elif form == "patch":
+                _emit(out, (export.patch(one) for one in export.exported(journal, states, 0)))
+            elif form == "jsonl":
+                _emit(out, (line.encode() + b"\n" for line in export.json_lines(journal)))
+            elif form == "sarif":
+                _emit(out, [json.dumps(export.sarif(journal, states), indent=2).encode() + b"\n"])
+            elif form == "html":
+                from midfill_infill.refactor.reporting.side_by_side import html_report
+
+                _emit(out, (piece.encode("utf-8", "replace") for piece in html_report(journal)))
+            else:
+                message = f"there is no format {form!r}"
+                raise MidfillError("bad_request", message, next_step="known are patch, jsonl, sarif, html, schema")
+
+
+def _emit(out: Path | None, pieces: Iterable[bytes]) -> None:
+    from midfill_infill.errors import MidfillError
+
+    if out is None:
+        for piece in pieces:
+            sys.stdout.buffer.write(piece)
+        sys.stdout.flush()
+        return
+    try:
+        with open(out, "wb") as file:
+            file.writelines(pieces)
+    except OSError as error:
+        raise MidfillError("write_broken", f"{out} cannot be written ({error.strerror})") from None
+
+
+def check_command(
+    files: Annotated[list[str] | None, typer.Argument(metavar="[FILE]...", help="Only these files.")] = None,
+    root: RootOption = Path("."),
+    query: QueryOption = None,
+    recipe: RecipeOption = None,
+) -> None:
+    """Say what waits to be filled and what a run has not written; exit 1 if anything. Loads no model."""
+    with reported():
+        from midfill_infill.refactor.journal.places import find_place
+        from midfill_infill.refactor.planning.plan import Planning, Request
+        from midfill_infill.refactor.reporting.check import check
+
+        selection = read_selection(query, None, query is None and recipe is None, recipe)
+        request = Request(selection, folder=root, names=tuple(files) if files else None)
+        planning = Planning()
+        findings = check(find_place(root), request, planning)
+        for finding in findings:
+            print(finding)
+        for reason, number in planning.skipped.items():
+            say(f"left out, {reason}: {number} ({', '.join(planning.examples[reason])})")
+        if findings:
+            raise typer.Exit(1)

@@ -1,0 +1,143 @@
+"""`midfill refactor plan` and `recipes`: from options to a run that waits to be generated."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from typer.core import TyperCommand
+
+from midfill_infill.cli.refactor.common import plural, reported, say
+
+if TYPE_CHECKING:
+    from midfill_infill.refactor.journal.places import Place
+    from midfill_infill.refactor.planning.plan import Planning, Request
+    from midfill_infill.refactor.planning.selection import Selection
+
+QueryOption = Annotated[
+    Path | None,
+    typer.Option("--query", metavar="FILE.scm", help="A tree-sitter query: @fill is filled, @context is shown."),
+]
+NameOption = Annotated[
+    list[str] | None, typer.Option("--name", metavar="MODULE:FUNCTION", help="Bodies by name; * and ? fit any text.")
+]
+StubsOption = Annotated[bool, typer.Option("--stubs", metavar="", help="Every function that is only a placeholder.")]
+RecipeOption = Annotated[str | None, typer.Option("--recipe", metavar="NAME[=WORD]", help="See `recipes`.")]
+GlobOption = Annotated[
+    list[str] | None, typer.Option("--glob", metavar="PATTERN", help="Only these paths; with ! all but these.")
+]
+GeneratedOption = Annotated[
+    bool, typer.Option("--include-generated", metavar="", help="Generated and vendored files too.")
+]
+
+
+class PlanCommand(TyperCommand):
+    """Takes `--changed` with and without a reference."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        words = list(args)
+        for number, word in enumerate(words):
+            if word == "--changed" and (number + 1 == len(words) or words[number + 1].startswith("-")):
+                words[number] = "--changed=HEAD"
+        return super().parse_args(ctx, words)
+
+
+def plan_command(
+    folder: Annotated[Path, typer.Argument(metavar="[DIR]", help="Where to look.")] = Path("."),
+    query: QueryOption = None,
+    name: NameOption = None,
+    stubs: StubsOption = False,
+    recipe: RecipeOption = None,
+    glob: GlobOption = None,
+    changed: Annotated[
+        str | None,
+        typer.Option(metavar="[=REF]", help="Only holes on lines that differ from a commit; alone from HEAD."),
+    ] = None,
+    stdin0: Annotated[
+        bool, typer.Option("--stdin0", metavar="", help="Only files whose names come on stdin, each ended by NUL.")
+    ] = False,
+    include_generated: GeneratedOption = False,
+    seed: Annotated[int, typer.Option(metavar="N", min=0, help="0 is the likeliest fill of every hole.")] = 0,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", metavar="", help="Print the plan as JSON lines and make no run.")
+    ] = False,
+) -> None:
+    """Find the holes of a repository and make a run of them. Nothing is filled or written yet."""
+    with reported():
+        from midfill_infill.refactor.journal.places import find_place
+        from midfill_infill.refactor.planning.plan import Planning, Request, make_run
+
+        place = find_place(folder)
+        names = _read_names() if stdin0 else None
+        request = Request(
+            selection=read_selection(query, name, stubs, recipe),
+            folder=folder,
+            globs=tuple(glob or ()),
+            names=names,
+            changed_since=changed,
+            include_generated=include_generated,
+        )
+        planning = Planning()
+        if dry_run:
+            _print_plan(place, request, planning)
+        else:
+            path = make_run(place, request, planning, seed)
+            print(path.parent.name)
+        _print_remarks(planning)
+
+
+def read_selection(query: Path | None, names: list[str] | None, stubs: bool, recipe: str | None) -> Selection:
+    """The selection that the options describe. Raises MidfillError."""
+    from midfill_infill.errors import MidfillError
+    from midfill_infill.refactor.planning.selection import Selection
+
+    text = None
+    if query is not None:
+        try:
+            text = query.read_text("utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise MidfillError("bad_query", f"{query} cannot be read ({error})") from None
+    return Selection(stubs=stubs, names=tuple(names or ()), query=text, recipe=recipe)
+
+
+def _read_names() -> tuple[str, ...]:
+    return tuple(os.fsdecode(name) for name in sys.stdin.buffer.read().split(b"\0") if name)
+
+
+def _print_plan(place: Place, request: Request, planning: Planning) -> None:
+    from midfill_infill.refactor.planning.plan import find_holes
+
+    for planned in find_holes(place, request, planning):
+        for hole in planned.holes:
+            line = {
+                "file": planned.path.encode(errors="replace").decode(),
+                "language": planned.language,
+                "name": hole.name,
+                "kind": hole.kind,
+                "start_byte": hole.start_byte,
+                "end_byte": hole.end_byte,
+            }
+            print(json.dumps(line))
+
+
+def _print_remarks(planning: Planning) -> None:
+    holes, files = plural(planning.num_holes, "hole"), plural(planning.num_files, "file")
+    say(f"{holes} in {files}; {planning.num_seen} looked at, {planning.num_cached} of them known from before")
+    for reason, number in planning.skipped.most_common():
+        names = ", ".join(planning.examples[reason]) + (", ..." if number > len(planning.examples[reason]) else "")
+        say(f"left out, {reason}: {number} ({names})")
+
+
+def recipes_command() -> None:
+    """List the recipes that `plan --recipe` knows, each with an example."""
+    with reported():
+        from midfill_infill.refactor.planning.recipes import REGISTRY
+
+        for recipe in REGISTRY.values():
+            word = "=..." if recipe.word else ""
+            languages = ", ".join(recipe.languages) or "every language"
+            print(f"{recipe.name}{word}: {recipe.title} ({languages}){'; ' + recipe.word if recipe.word else ''}")

@@ -1,0 +1,139 @@
+"""`midfill refactor review`: asks about every fill, in the terminal or as lines of stdin; or writes a page to read."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+import sys
+import tempfile
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from midfill_infill.cli.fill import DeviceName
+from midfill_infill.cli.refactor.common import RootOption, RunOption, open_run, reported, say
+from midfill_infill.text.visible import visible
+
+if TYPE_CHECKING:
+    from midfill_infill.engines.supervise import EngineSettings
+    from midfill_infill.refactor.journal.journal import Journal
+    from midfill_infill.refactor.journal.places import Place
+    from midfill_infill.refactor.journal.records import HoleRow
+    from midfill_infill.refactor.reporting.review import Tools
+
+
+class TerminalScreen:
+    """Asks on the terminal: one key where stdin is one, one line elsewhere."""
+
+    def show(self, text: str) -> None:
+        print(visible(text), flush=True)
+
+    def show_diff(self, diff: bytes, encoding: str) -> None:
+        text = diff.decode(encoding, "replace")
+        if sys.stdout.isatty():
+            from rich.console import Console
+
+            from midfill_infill.cli.live import color_diff
+
+            Console().print(color_diff(text), soft_wrap=True, end="")
+        else:
+            self.show(text)
+
+    def ask(self, question: str) -> str:
+        print(question, end="", flush=True)
+        if not sys.stdin.isatty():
+            return sys.stdin.readline()
+        key = typer.getchar() if hasattr(typer, "getchar") else input()
+        print(key)
+        if key in ("\x03", "\x04"):
+            raise KeyboardInterrupt
+        return key
+
+    def edit(self, text: str, suffix: str) -> str | None:
+        editor = os.environ.get("VISUAL") or os.environ.get("EDITOR") or "vi"
+        with tempfile.NamedTemporaryFile("w", suffix=f".{suffix}", encoding="utf-8") as file:
+            file.write(text + "\n")
+            file.flush()
+            try:
+                if subprocess.run([*shlex.split(editor), file.name], check=False).returncode:
+                    return None
+                edited = Path(file.name).read_text("utf-8")
+            except (OSError, ValueError) as error:
+                from midfill_infill.errors import MidfillError
+
+                message = f"the editor {editor} gives no text ({error})"
+                raise MidfillError("bad_request", message, next_step="set EDITOR to one that does") from None
+        return edited if edited != text + "\n" else None
+
+
+def review_command(
+    root: RootOption = Path("."),
+    run: RunOption = None,
+    html: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write a page with old and new side by side, and ask nothing.")
+    ] = None,
+    command: Annotated[str | None, typer.Option("--command", "-c", metavar="COMMAND", help="What `t` runs.")] = None,
+    timeout_s: Annotated[float, typer.Option("--timeout-s", metavar="S", min=1)] = 600.0,
+    sandbox: Annotated[bool, typer.Option("--sandbox/--no-sandbox", help="Run the command in bubblewrap.")] = True,
+    model: Annotated[str | None, typer.Option(metavar="NAME|DIR", help="The model that `r` asks.")] = None,
+    device: Annotated[DeviceName, typer.Option(help="Where the model runs.")] = "auto",
+) -> None:
+    """Accept or reject fills one by one: y n a d q e b r s t. Every answer is kept at once; stop and go on any time."""
+    with reported(), ExitStack() as stack:
+        from midfill_infill.engines.supervise import EngineSettings
+        from midfill_infill.refactor.journal.lock import hold_lock
+        from midfill_infill.refactor.reporting.review import review
+
+        place, journal = open_run(root, run)
+        stack.enter_context(journal)
+        if html is not None:
+            from midfill_infill.refactor.reporting.side_by_side import html_report
+
+            html.write_bytes("".join(html_report(journal)).encode("utf-8", "replace"))
+            say(f"wrote {html}")
+            return
+        stack.enter_context(hold_lock(place.run_folder(str(journal.get_meta("run"))) / "lock", "review"))
+        tools = _tools(stack, place, journal, EngineSettings(model, device), command, timeout_s, sandbox)
+        answers = review(journal, TerminalScreen(), tools)
+        say(f"{answers.accepted} accepted, {answers.rejected} rejected, {answers.left} open")
+
+
+def _tools(
+    stack: ExitStack,
+    place: Place,
+    journal: Journal,
+    settings: EngineSettings,
+    command: str | None,
+    timeout_s: float,
+    sandboxed: bool,
+) -> Tools:
+    """`r` starts an engine and `t` makes a copy of the tree when they are first used."""
+    from midfill_infill.errors import MidfillError
+    from midfill_infill.refactor.generating import engines
+    from midfill_infill.refactor.generating.generate import Options, reroll
+    from midfill_infill.refactor.reporting.review import Tools
+    from midfill_infill.refactor.verifying import verify
+    from midfill_infill.refactor.verifying.sandbox import Limits
+
+    opened: list[engines.Engine] = []
+
+    def again(hole: HoleRow) -> HoleRow:
+        if not opened:
+            opened.append(engines.Engine(engines.LocalEngine(settings)))
+            stack.callback(opened[0].close)
+        return reroll(journal, place.root, hole, opened[0], Options())
+
+    def test(hole: HoleRow) -> bool:
+        assert command is not None
+        verify.check_sandbox(wanted=sandboxed)
+        options = verify.Options(tuple(shlex.split(command)), Limits(timeout_s), sandboxed)
+        with verify.open_scratch(place, journal, (hole.id,)) as scratch:
+            passes = verify.Verifier(scratch, options).passes([hole.id])
+            for trouble in scratch.troubles:
+                raise MidfillError(trouble.code, trouble.message)
+            return passes
+
+    return Tools(reroll=again, test=test if command else None)

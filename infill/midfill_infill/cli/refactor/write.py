@@ -1,0 +1,183 @@
+"""`midfill refactor apply`, `verify` and `undo`: the commands that write files of the user. Shells around refactor/."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from midfill_infill.cli.refactor.common import RootOption, RunOption, open_run, plural, reported, say, tell
+
+if TYPE_CHECKING:
+    from midfill_infill.refactor.journal.journal import Journal
+    from midfill_infill.refactor.journal.places import Place
+    from midfill_infill.refactor.journal.records import HoleRow, Trouble
+    from midfill_infill.refactor.verifying.verify import Verified
+    from midfill_infill.refactor.writing.apply import Options, Writer
+
+SandboxOption = Annotated[
+    bool, typer.Option("--sandbox/--no-sandbox", help="Run the command in bubblewrap, without network.")
+]
+TimeoutOption = Annotated[float, typer.Option("--timeout-s", metavar="S", min=1, help="Ends a run of the command.")]
+FlakeOption = Annotated[
+    int, typer.Option("--flake-check", metavar="N", min=1, max=100, help="Runs the command so often at start and end.")
+]
+
+
+@contextmanager
+def _writing(
+    root: Path, run: str | None, options: Options | None, doing: str
+) -> Iterator[tuple[Place, Journal, Writer]]:
+    """Holds the locks of the repository and of the run, with what an earlier crash left settled.
+
+    A review, or a `generate`, has the run's: what it answers for must not be written meanwhile.
+    """
+    from midfill_infill.refactor.journal.lock import hold_lock
+    from midfill_infill.refactor.writing.apply import Writer
+
+    place, journal = open_run(root, run)
+    run_lock = place.run_folder(str(journal.get_meta("run"))) / "lock"
+    with journal, hold_lock(place.lock, doing), hold_lock(run_lock, doing):
+        yield place, journal, Writer(journal, place.root, options)
+
+
+def apply_command(
+    root: RootOption = Path("."),
+    run: RunOption = None,
+    take_all: Annotated[
+        bool, typer.Option("--all", metavar="", help="Fills that were not reviewed too, if they add no syntax error.")
+    ] = False,
+    hole: Annotated[list[int] | None, typer.Option(metavar="N", help="Only this hole, by number. Repeatable.")] = None,
+    verify: Annotated[
+        str | None, typer.Option(metavar="COMMAND", help="Test first, and write only what passes.")
+    ] = None,
+    timeout_s: TimeoutOption = 600.0,
+    flake_check: FlakeOption = 1,
+    sandbox: SandboxOption = True,
+    allow_dirty: Annotated[bool, typer.Option("--allow-dirty", metavar="", help="Files with changes too.")] = False,
+    include_generated: Annotated[
+        bool, typer.Option("--include-generated", metavar="", help="Generated files too.")
+    ] = False,
+    write_through: Annotated[
+        bool, typer.Option("--write-through", metavar="", help="Write files with several hard links in place.")
+    ] = False,
+) -> None:
+    """Write accepted fills into their files, each file as a whole or not at all. `undo` takes them out again."""
+    with reported():
+        from midfill_infill.refactor.journal.records import State
+        from midfill_infill.refactor.writing.apply import Options
+
+        options = Options(allow_dirty, include_generated, write_through)
+        with _writing(root, run, options, "apply") as (place, journal, writer):
+            chosen = _choose(journal, take_all, hole or ())
+            writer.guard(chosen, is_git=place.git_dir is not None)
+            guilty = False
+            troubles: list[Trouble] = []
+            if verify is not None:
+                suspects = [*journal.holes_in(State.APPLIED), *chosen]
+                verified = _verify(place, journal, writer, suspects, verify, timeout_s, flake_check, sandbox)
+                passing = set(verified.verdict.good)
+                chosen = [row for row in chosen if row.id in passing]
+                guilty, troubles = bool(verified.verdict.guilty), verified.report.troubles
+            journal.accept(chosen)
+            report = writer.apply([journal.hole(row.id) for row in chosen], is_git=place.git_dir is not None)
+            left, funnel = journal.counts().get(State.GENERATED, 0), journal.funnel()
+            broken = left - len(journal.acceptable())
+        done = f"{plural(report.count(State.APPLIED), 'hole')} written in {plural(report.num_files, 'file')}"
+        say(done + ("; `midfill refactor undo` takes them back" if report.num_files else ""))
+        say(f"of the run: {funnel}")
+        if broken and take_all:
+            say(f"{plural(broken, 'fill')} left out, with syntax errors of their own: see `midfill refactor review`")
+        elif left and not take_all and not report.holes:
+            say(f"{plural(left, 'fill')} not reviewed yet: run `midfill refactor review`, or `apply --all`")
+        tell([*troubles, *report.troubles], verify_failed=guilty)
+
+
+def _choose(journal: Journal, take_all: bool, numbers: Sequence[int]) -> list[HoleRow]:
+    """The holes that `apply` is asked for and has not written. Naming one accepts it. Raises `no_such_hole`."""
+    from midfill_infill.errors import MidfillError
+    from midfill_infill.refactor.journal.records import State
+
+    if not numbers:
+        return [*journal.holes_in(State.ACCEPTED), *(journal.acceptable() if take_all else ())]
+    rows = [row for number in dict.fromkeys(numbers) if not (row := journal.hole(number)).is_written]
+    for row in rows:
+        if row.state not in (State.GENERATED, State.ACCEPTED, State.UNDONE):
+            raise MidfillError("no_such_hole", f"hole {row.id} is {row.state}, not generated or accepted")
+    return rows
+
+
+def verify_command(
+    command: Annotated[str, typer.Option("--command", "-c", metavar="COMMAND", help="What must pass, as `pytest -q`.")],
+    root: RootOption = Path("."),
+    run: RunOption = None,
+    timeout_s: TimeoutOption = 600.0,
+    flake_check: FlakeOption = 1,
+    sandbox: SandboxOption = True,
+) -> None:
+    """Run a command over a copy of the tree; find the fills it fails with, and roll back only those."""
+    with reported(), _writing(root, run, None, "verify") as (place, journal, writer):
+        from midfill_infill.refactor.journal.records import State
+
+        suspects = list(journal.holes_in(State.ACCEPTED, State.APPLIED))
+        verified = _verify(place, journal, writer, suspects, command, timeout_s, flake_check, sandbox)
+        say(f"of the run: {journal.funnel()}")
+        tell(verified.report.troubles, verify_failed=bool(verified.verdict.guilty))
+
+
+def _verify(
+    place: Place,
+    journal: Journal,
+    writer: Writer,
+    suspects: Sequence[HoleRow],
+    command: str,
+    timeout_s: float,
+    flake_runs: int,
+    sandboxed: bool,
+) -> Verified:
+    from midfill_infill.errors import MidfillError
+    from midfill_infill.refactor.verifying.sandbox import Limits
+    from midfill_infill.refactor.verifying.verify import Options, verify
+
+    try:
+        words = tuple(shlex.split(command))
+    except ValueError as error:
+        raise MidfillError("bad_request", f"{command!r} is no command ({error})", next_step="mind the quotes") from None
+    if not words:
+        raise MidfillError("bad_request", "the command is empty", next_step="write --command 'pytest -q'")
+    if not sandboxed:
+        say("without a sandbox: the command, and every fill it runs, can do whatever you can")
+    options = Options(words, Limits(timeout_s), sandboxed, flake_runs)
+    verified = verify(place, journal, writer, [row.id for row in suspects], options, say)
+    kept, guilty = len(verified.verdict.good), len(verified.verdict.guilty)
+    say(f"{kept} kept, {guilty} rolled back, {plural(verified.num_runs, 'run')} of the command")
+    for number in verified.verdict.guilty[:20]:
+        hole = journal.hole(number)
+        say(f"rolled back: {journal.file(hole.file).path}: {hole.name or hole.kind} (hole {hole.id})")
+    return verified
+
+
+def undo_command(
+    root: RootOption = Path("."),
+    run: RunOption = None,
+    file: Annotated[str | None, typer.Option(metavar="PATH", help="Only this file or folder.")] = None,
+    hole: Annotated[list[int] | None, typer.Option(metavar="N", help="Only this hole, by number. Repeatable.")] = None,
+    write_through: Annotated[
+        bool, typer.Option("--write-through", metavar="", help="Write files with several hard links in place.")
+    ] = False,
+) -> None:
+    """Put back what stood there before `apply`: of a run, a file or a hole. Needs no git."""
+    with reported():
+        from midfill_infill.refactor.journal.records import State
+        from midfill_infill.refactor.writing.apply import Options, written_holes
+
+        with _writing(root, run, Options(write_through=write_through), "undo") as (place, journal, writer):
+            path = None if file is None else os.path.relpath(root.resolve() / file, place.root)
+            report = writer.undo(written_holes(journal, path, hole or ()))
+        say(f"{plural(report.count(State.UNDONE), 'hole')} undone in {plural(report.num_files, 'file')}")
+        tell(report.troubles)

@@ -1,0 +1,104 @@
+"""Which files are never read by a fill nor shown to one: secrets, what the user lists, what git ignores.
+
+Knows paths and patterns, no content and no editor. No program is run: a cloned repository must not choose one.
+"""
+
+import os
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Final
+
+from midfill_infill.context.patterns import Patterns, anywhere, read_lines
+
+SECRETS: Final = (
+    ".env", ".env.*", "*.env", ".envrc", ".dev.vars",
+    "*.pem", "*.key", "*.p12", "*.pfx", "*.jks", "*.keystore", "*.kdbx", "*.asc", "*.gpg", "*.ppk",
+    "*.crt", "*.cer", "*.der", "id_rsa*", "id_dsa*", "id_ecdsa*", "id_ed25519*",
+    ".netrc", "_netrc", ".npmrc", ".pypirc", ".pgpass", ".my.cnf", ".htpasswd", ".git-credentials", ".vault-token",
+    "credentials", "credentials.json", "client_secret*.json", "service-account*.json",
+    "secret.*", "secrets.*", "!secrets.py", "*.tfvars", "*.tfstate", "*.tfstate.*",
+    ".aws/", ".ssh/", ".gnupg/", ".azure/", ".kube/config", ".docker/config.json",
+)  # fmt: skip
+"""Patterns as in a `.gitignore`. `secrets.py` is the standard library's name."""
+
+_SECRETS: Final = Patterns(map(anywhere, SECRETS))
+
+Stamps = dict[str, tuple[int, ...]]
+"""Of each folder, the times of all files that have a say in what git ignores there."""
+
+
+def find_exclusion(path: Path, listed: Sequence[str] = (), stamps: Stamps | None = None) -> str | None:
+    """Why `path` is left out, as a phrase; None where it is not. `listed` are patterns of the user, relative to any
+    folder above: `src/gen/`, `/src/gen/` and `**/src/gen/` are the same. What git ignores is read from
+    `.git/info/exclude` and every `.gitignore` up to the repository's root. Calls that share `stamps`, empty at first,
+    look at each folder once.
+    """
+    path = path.absolute()
+    return _find_exclusion(path, tuple(listed), _stamp(os.path.dirname(path), {} if stamps is None else stamps))
+
+
+def _stamp(folder: str, stamps: Stamps) -> tuple[int, ...]:
+    """What changes whenever git's answer may: the times of all files that have a say, up to the repository's root."""
+    if folder not in stamps:
+        own = _time_ns(f"{folder}/.gitignore"), _time_ns(f"{folder}/.git")
+        above = os.path.dirname(folder)
+        if own[1] >= 0:
+            stamps[folder] = *own, _time_ns(f"{folder}/.git/info/exclude")
+        else:
+            stamps[folder] = own + (_stamp(above, stamps) if above != folder else ())
+    return stamps[folder]
+
+
+def _time_ns(path: str) -> int:
+    try:
+        return os.stat(path).st_mtime_ns
+    except OSError:  # there is none
+        return -1
+
+
+@lru_cache(maxsize=1024)
+def _find_exclusion(path: Path, listed: tuple[str, ...], stamp: tuple[int, ...]) -> str | None:
+    name = path.as_posix().lstrip("/")
+    if _SECRETS.take(name):
+        return "its name is that of a file with secrets"
+    if _compile(listed).take(name):
+        return "the setting `exclude` names it"
+    return "git ignores it" if _is_git_ignored(path) else None
+
+
+@lru_cache(maxsize=64)
+def _compile(patterns: tuple[str, ...]) -> Patterns:
+    return Patterns(map(anywhere, patterns))
+
+
+def _is_git_ignored(path: Path) -> bool:
+    """The deepest folder that has an opinion decides, as in git; a folder that is ignored takes all in it along."""
+    root = next((folder for folder in path.parents if (folder / ".git").exists()), None)
+    if root is None:
+        return False
+    folders = [root, *reversed([folder for folder in path.parents if folder.is_relative_to(root) and folder != root])]
+    for target in [*folders[1:], path]:
+        said = None
+        for patterns, base in _find_patterns(root, folders):
+            if target.is_relative_to(base) and target != base:
+                name = target.relative_to(base).as_posix() + ("/" if target != path else "")
+                opinion = patterns.says(name)
+                said = said if opinion is None else opinion
+        if said:
+            return True
+    return False
+
+
+def _find_patterns(root: Path, folders: Sequence[Path]) -> Iterator[tuple[Patterns, Path]]:
+    own = root / ".git" / "info" / "exclude"
+    for file, base in [(own, root), *((folder / ".gitignore", folder) for folder in folders)]:
+        try:
+            yield _read(file, file.stat().st_mtime_ns, follow=file is own), base
+        except OSError:
+            continue
+
+
+@lru_cache(maxsize=256)
+def _read(file: Path, mtime_ns: int, *, follow: bool) -> Patterns:
+    return Patterns(read_lines(file, follow=follow))

@@ -1,0 +1,240 @@
+"""Chooses what of a document the model sees around its holes, within a budget. Knows no model and no tokens.
+
+Whole lines are kept, the nearest to a hole first; imports and the headers of what a hole stands in stay however far
+they are. What is left out is left out without a mark.
+"""
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from midfill_engine.wire import HoleSegment, HoleSpec, Segment, TextSegment
+from midfill_infill.errors import MidfillError
+from midfill_infill.syntax.bodies import find_header_end
+from midfill_infill.syntax.broken import find_functions, find_own
+from midfill_infill.syntax.holes import sort_holes
+from midfill_infill.syntax.outline import Function, outline
+from midfill_infill.text.document import Document
+from midfill_infill.text.lines import Lines
+from midfill_infill.text.spans import Hole
+
+HEADER_SHARE = 0.35
+"""What imports and enclosing headers may take of the budget at most."""
+
+BETWEEN_SHARE = 0.75
+"""What the text between holes may take of the budget before it is trimmed in its middle."""
+
+PREFIX_WEIGHT = 2
+"""Characters before the holes for one behind them, while both sides have any."""
+
+_MAX_DRAFT = 65536
+_MAX_ANCHORS = 1024
+
+
+@dataclass(frozen=True)
+class Segments:
+    """Text and holes as the engine takes them, and the holes in that order."""
+
+    segments: tuple[Segment, ...]
+    holes: tuple[Hole, ...]
+
+
+def build_segments(document: Document, holes: Sequence[Hole], budget_chars: int) -> Segments:
+    r"""Segments in document order with at most `budget_chars` characters of text between, before and behind the holes.
+
+    Text has `\n` line ends and no byte order mark; each hole's lead and tail count as text. A hole with anchors is
+    sent as a draft that keeps them; the others say nothing of themselves. Raises MidfillError `overlapping_holes`
+    and, for more than 65,536 characters with anchors in them or more than 1,024 anchors, `hole_too_large`.
+    """
+    ordered = sort_holes(document, list(holes))
+    stretches = _cut(document, ordered)
+    budget = _Budget(budget_chars)
+    fits = sum(stretch.edge_size() for stretch in stretches) <= budget_chars
+    most_chars = budget_chars if fits else budget_chars // max(1, 2 * len(ordered))
+    budget.left -= sum(stretch.keep_edges(most_chars) for stretch in stretches)
+    if fits:
+        _keep_lines(document, ordered, stretches, budget)
+    return Segments(tuple(_lay_out(document, ordered, [stretch.text for stretch in stretches])), ordered)
+
+
+class _Budget:
+    """Characters that may still be shown. What a part of it takes is gone from the whole as well."""
+
+    def __init__(self, chars: int, whole: "_Budget | None" = None) -> None:
+        self.chars, self.left, self._whole = chars, chars, whole
+
+    def part(self, share: float) -> "_Budget":
+        """At most that share of the whole that there was, and of what is left."""
+        return _Budget(min(self.left, int(share * self.chars)), self)
+
+    def take(self, size: int) -> bool:
+        """Whether `size` characters are left, and takes them."""
+        if size > self.left:
+            return False
+        self.left -= size
+        if self._whole:
+            self._whole.left -= size
+        return True
+
+
+class _Stretch:
+    """The text from one hole, or the start, to the next, or the end. `kept[i]` is line `i` as far as it is shown."""
+
+    def __init__(self, text: str, first_line: int, *, follows_hole: bool, precedes_hole: bool) -> None:
+        self.lines = [line + "\n" for line in text.split("\n")]
+        self.lines[-1] = self.lines[-1][:-1]
+        self.first_line = first_line
+        self.follows_hole, self.precedes_hole = follows_hole, precedes_hole
+        self.kept: list[str | None] = [None] * len(self.lines)
+
+    @property
+    def text(self) -> str:
+        return "".join(line for line in self.kept if line is not None)
+
+    def keep(self, number: int, budget: _Budget) -> bool:
+        """Shows a line if the budget has room for it; says whether it is shown."""
+        if self.kept[number] is None and budget.take(len(self.lines[number])):
+            self.kept[number] = self.lines[number]
+        return self.kept[number] is not None
+
+    def keep_line(self, line: int, budget: _Budget) -> None:
+        """The same for a line of the document, where it lies in this stretch."""
+        if 0 <= line - self.first_line < len(self.lines):
+            self.keep(line - self.first_line, budget)
+
+    def edge_size(self) -> int:
+        """Characters of the lines that holes stand in."""
+        numbers = {0} if self.follows_hole else set()
+        numbers |= {len(self.lines) - 1} if self.precedes_hole else set()
+        return sum(len(self.lines[number]) for number in numbers)
+
+    def keep_edges(self, most_chars: int) -> int:
+        """Shows the lines that holes stand in, at most so many characters at each hole; says how many in all."""
+        if self.follows_hole:
+            self.kept[0] = self.lines[0][:most_chars]
+        if self.precedes_hole:
+            shown = self.kept[-1] or ""
+            rest = self.lines[-1][len(shown) :]
+            self.kept[-1] = shown + rest[max(0, len(rest) - most_chars) :]
+        return len(self.text)
+
+    def queues(self) -> list["_Queue"]:
+        """Its lines from each of its holes outwards."""
+        found = []
+        if self.precedes_hole:
+            weight = 1 if self.follows_hole else PREFIX_WEIGHT
+            found.append(_Queue(self, deque(reversed(range(len(self.lines)))), weight))
+        if self.follows_hole:
+            found.append(_Queue(self, deque(range(len(self.lines))), 1))
+        return found
+
+
+@dataclass
+class _Queue:
+    """Numbers of lines of a stretch, the nearest to a hole first."""
+
+    stretch: _Stretch
+    numbers: deque[int]
+    weight: int
+    used: int = 0
+
+    def advance(self, budget: _Budget) -> bool:
+        """Shows the next line; False when there is none or no room for it."""
+        if not self.numbers or not self.stretch.keep(self.numbers[0], budget):
+            return False
+        self.used += len(self.stretch.lines[self.numbers.popleft()])
+        return True
+
+
+def _keep_lines(document: Document, holes: Sequence[Hole], stretches: Sequence[_Stretch], budget: _Budget) -> None:
+    """Shows headers and imports, then what is between holes, then what is around them."""
+    headers = budget.part(HEADER_SHARE)
+    for line in _header_lines(document, holes):
+        for stretch in stretches:
+            stretch.keep_line(line, headers)
+    between = budget.part(BETWEEN_SHARE)
+    _keep_nearest([queue for stretch in stretches[1:-1] for queue in stretch.queues()], between)
+    _keep_nearest([queue for stretch in stretches for queue in stretch.queues()], budget)
+
+
+def _keep_nearest(queues: list[_Queue], budget: _Budget) -> None:
+    """Shows lines of all queues in step with their weights, until each has ended or met a line that does not fit."""
+    while len(queues) > 1:
+        queue = min(queues, key=lambda queue: queue.used / queue.weight)
+        if not queue.advance(budget):
+            queues.remove(queue)
+    while queues and queues[0].advance(budget):
+        pass
+
+
+def _cut(document: Document, holes: Sequence[Hole]) -> list[_Stretch]:
+    starts = [0, *(hole.end_byte for hole in holes)]
+    stops = [*(hole.start_byte for hole in holes), len(document.data)]
+    leads, tails = [*(hole.lead for hole in holes), ""], ["", *(hole.tail for hole in holes)]
+    return [
+        _Stretch(
+            tail + document.show(start, stop) + lead,
+            document.lines.at(start) - tail.count("\n"),
+            follows_hole=number > 0,
+            precedes_hole=number < len(holes),
+        )
+        for number, (start, stop, lead, tail) in enumerate(zip(starts, stops, leads, tails, strict=True))
+    ]
+
+
+def _header_lines(document: Document, holes: Sequence[Hole]) -> list[int]:
+    """Lines that are shown however far they are: what was asked for, what the holes stand in, then the imports."""
+    headers: dict[int, None] = {}
+    for start, end in (span for hole in holes for span in hole.context):
+        headers |= dict.fromkeys(range(document.lines.at(start), document.lines.at(max(start, end - 1)) + 1))
+    if document.syntax is None:
+        return list(headers)
+    lines, functions, found = document.source_lines, find_functions(document), outline(document)
+    for hole in holes:
+        own = find_own(document, hole)
+        place = own.head if own else document.to_source(hole.start_byte)
+        around = [(scope[0], scope[0]) for scope, _ in found.scopes if scope[0] <= place < scope[1]]
+        around += [
+            (function.start, _header_end(lines, function))
+            for function in functions
+            if function.start <= place < function.end
+        ]
+        for start, end in sorted(around, reverse=True):
+            headers |= dict.fromkeys(range(lines.at(start), lines.at(end) + 1))
+    for start, end in found.imports:
+        headers |= dict.fromkeys(range(lines.at(start), lines.at(max(start, end - 1)) + 1))
+    return list(headers)
+
+
+def _header_end(lines: Lines, function: Function) -> int:
+    start = function.body[0]
+    return start if lines.data[start : start + 1] == b"{" else find_header_end(lines, function)
+
+
+def _lay_out(document: Document, holes: Sequence[Hole], texts: Sequence[str]) -> list[Segment]:
+    segments: list[Segment] = [TextSegment(text=texts[0])] if texts[0] else []
+    for hole, text in zip(holes, texts[1:], strict=True):
+        segments.append(HoleSegment(hole=_specify(document, hole)))
+        if text:
+            segments.append(TextSegment(text=text))
+    return segments
+
+
+def _specify(document: Document, hole: Hole) -> HoleSpec:
+    if not hole.anchors:
+        return HoleSpec()
+    draft = document.show(hole.start_byte, hole.end_byte)
+    if len(draft) > _MAX_DRAFT:
+        raise MidfillError(
+            "hole_too_large", f"a hole with anchors has {len(draft)} characters, {_MAX_DRAFT} are the most"
+        )
+    if len(hole.anchors) > _MAX_ANCHORS:
+        raise MidfillError("hole_too_large", f"a hole has {len(hole.anchors)} anchors, {_MAX_ANCHORS} are the most")
+    keep = [
+        (
+            len(document.show(hole.start_byte, anchor.start_byte)),
+            len(document.show(hole.start_byte, anchor.end_byte)),
+        )
+        for anchor in hole.anchors
+    ]
+    return HoleSpec(draft=draft, keep=keep)

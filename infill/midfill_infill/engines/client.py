@@ -1,0 +1,266 @@
+"""Speaks to one engine over a unix socket or a URL. The only file here that knows sockets and HTTP; starts nothing."""
+
+import socket
+import time
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+from urllib.parse import urlsplit
+
+import httpx
+from httpx_sse import EventSource, ServerSentEvent, SSEError
+from pydantic import ValidationError
+
+from midfill_engine.wire import (
+    ErrorBody,
+    ErrorCode,
+    ErrorResponse,
+    InfillRequest,
+    InfillResponse,
+    ModelInfo,
+    ModelList,
+    StepEvent,
+)
+from midfill_infill.engines import mercury
+from midfill_infill.errors import MidfillError
+
+CONNECT_TIMEOUT_S: Final = 2.0
+HEALTH_TIMEOUT_S: Final = 2.0
+# One step of a large model on a slow machine; a dead engine is noticed by its closed socket, not by this.
+READ_TIMEOUT_S: Final = 300.0
+MAX_RETRY_AFTER_S: Final = 10.0
+
+_CODES: Final[dict[ErrorCode, str]] = {
+    ErrorCode.BAD_REQUEST: "bad_request",
+    ErrorCode.UNAUTHORIZED: "engine_refused",
+    ErrorCode.FORBIDDEN: "engine_refused",
+    ErrorCode.NOT_FOUND: "engine_error",
+    ErrorCode.UNKNOWN_MODEL: "unknown_model",
+    ErrorCode.TOO_LARGE: "hole_too_large",
+    ErrorCode.BUSY: "engine_busy",
+    ErrorCode.CANCELLED: "cancelled",
+    ErrorCode.OUT_OF_MEMORY: "out_of_memory",
+    ErrorCode.INTERNAL: "engine_error",
+}
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """Where an engine listens: a unix socket of ours, or a URL that the user named (Mercury's service, if so said)."""
+
+    socket: Path | None = None
+    url: str | None = None
+    token: str | None = field(default=None, repr=False)
+    is_mercury: bool = False
+
+    def __post_init__(self) -> None:
+        assert (self.socket is None) != (self.url is None)
+
+    def __str__(self) -> str:
+        return str(self.socket or self.url)
+
+
+def relayed(body: ErrorBody) -> MidfillError:
+    """The engine's own words as our error; what to do about a token our table knows better."""
+    code = _CODES[body.code]
+    return MidfillError(code, body.message, next_step=None if code == "engine_refused" else body.next_step or None)
+
+
+class EngineClient:
+    """A connection pool to one engine; may be used from several threads.
+
+    Every method raises `MidfillError`: `engine_died` when our engine is gone, `engine_unreachable` when a named URL
+    does not answer, `engine_busy`, `engine_refused`, and what the engine says itself.
+    """
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        self.endpoint = endpoint
+        self._models: tuple[ModelInfo, ...] = ()
+        try:
+            self._http = _open_pool(endpoint)
+            self._infill_url = self._http.build_request("POST", "/v1/infill").url  # httpx would put it together anew
+        except (ValueError, httpx.InvalidURL):
+            raise MidfillError("engine_unreachable", f"{endpoint} is not the address of an engine") from None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._http.close()
+
+    def health(self) -> str:
+        """ "ok", or "loading" while the engine loads its model. Mercury is asked nothing before a fill."""
+        if self.endpoint.is_mercury:
+            return "ok"
+        with self._failures():
+            self._knock()
+            response = self._http.get("/healthz", timeout=HEALTH_TIMEOUT_S)
+            self._check(response)
+            return str(response.json()["status"])
+
+    def _knock(self) -> None:
+        """Raises where nobody listens at our socket: httpcore would leave a descriptor open (1.0.9)."""
+        if self.endpoint.socket is None:
+            return
+        with socket.socket(socket.AF_UNIX) as probe:
+            probe.settimeout(CONNECT_TIMEOUT_S)
+            try:
+                probe.connect(str(self.endpoint.socket))
+            except OSError:
+                raise self._gone("is not running") from None
+
+    def models(self) -> tuple[ModelInfo, ...]:
+        """What the engine has loaded, the default first; asked again only of an engine that failed since.
+
+        Mercury is not asked: nothing is known of it.
+        """
+        if self.endpoint.is_mercury or self._models:
+            return self._models
+        with self._failures():
+            response = self._http.get("/v1/models")
+            self._check(response)
+            self._models = tuple(ModelList.model_validate_json(response.content).data)
+        return self._models
+
+    def infill(self, request: InfillRequest) -> Generator[StepEvent | InfillResponse, None, None]:
+        """The steps as they happen, then the answer. Closing the iterator closes the connection and stops the work."""
+        if self.endpoint.is_mercury:
+            yield self._ask_mercury(request)
+            return
+        body = request.model_copy(update={"stream": True}).model_dump_json(exclude_defaults=True)
+        try:
+            yield from self._stream(body, busy_waits=1)
+        except _Busy as busy:
+            time.sleep(busy.retry_after_s)
+            yield from self._stream(body, busy_waits=0)
+
+    def _stream(self, body: str, *, busy_waits: int) -> Generator[StepEvent | InfillResponse, None, None]:
+        headers = {"content-type": "application/json", "accept": "text/event-stream", "cache-control": "no-store"}
+        with (
+            self._failures(),
+            self._http.stream("POST", self._infill_url, content=body.encode(), headers=headers) as response,
+        ):
+            if response.is_error:
+                response.read()
+            # 503 without the header is an engine out of memory, which waiting does not cure.
+            if response.status_code in (429, 503) and "retry-after" in response.headers and busy_waits:
+                raise _Busy(_retry_after_s(response))
+            self._check(response)
+            answer: InfillResponse | None = None
+            for event in EventSource(response).iter_sse():
+                message = _parse_event(event)
+                if isinstance(message, InfillResponse):
+                    answer = message  # the stream is read to its end: the next fill takes the same connection
+                elif message is not None:
+                    yield message
+            if answer is None:
+                raise self._gone("ended in the middle of the fill")
+            yield answer
+
+    def _ask_mercury(self, request: InfillRequest) -> InfillResponse:
+        """All holes, one request after the other."""
+        steps = mercury.exchange(request)
+        try:
+            body = next(steps)
+            while True:
+                with self._failures():
+                    content = body.model_dump_json(exclude_none=True).encode()
+                    headers = {"content-type": "application/json"}
+                    response = self._http.post(mercury.PATH, content=content, headers=headers)
+                body = steps.send(mercury.read_reply(self._accept(response)))
+        except StopIteration as stop:
+            assert isinstance(stop.value, InfillResponse)
+            return stop.value
+
+    def _accept(self, response: httpx.Response) -> bytes:
+        """The content of a good answer; errors of OpenAI's form as ours."""
+        if response.is_success:
+            return response.content
+        status, code = response.status_code, "engine_error"
+        if status in (401, 402, 403):
+            next_step = f"check {mercury.KEY_VARIABLE}"
+            raise MidfillError("engine_refused", f"{self.endpoint} refused the key", next_step=next_step)
+        if status in (429, 503):
+            code = "engine_busy"
+        raise MidfillError(code, f"{self.endpoint} answers HTTP {status}")
+
+    def _check(self, response: httpx.Response) -> None:
+        if response.is_success:
+            return
+        try:
+            error = ErrorResponse.model_validate_json(response.content).error
+        except ValidationError:
+            message = f"{self.endpoint} answers HTTP {response.status_code}, and not as a Midfill engine"
+            raise MidfillError("engine_unreachable" if self.endpoint.url else "engine_error", message) from None
+        raise relayed(error)
+
+    def _gone(self, what: str) -> MidfillError:
+        self._models = ()
+        if self.endpoint.url:
+            return MidfillError("engine_unreachable", f"the engine at {self.endpoint} {what}")
+        return MidfillError("engine_died", f"the engine {what}")
+
+    @contextmanager
+    def _failures(self) -> Iterator[None]:
+        try:
+            yield
+        except httpx.ConnectError:
+            raise self._gone("is not running") from None
+        except httpx.TimeoutException:
+            raise MidfillError("engine_unreachable", f"the engine at {self.endpoint} does not answer") from None
+        except (httpx.InvalidURL, httpx.UnsupportedProtocol):
+            raise MidfillError("engine_unreachable", f"{self.endpoint} is not the address of an engine") from None
+        except httpx.TransportError:
+            raise self._gone("ended in the middle of the fill") from None
+        except (ValidationError, SSEError, ValueError, KeyError):
+            message = f"the engine at {self.endpoint} answers what this version does not understand"
+            raise MidfillError(
+                "engine_error", message, next_step="install the same version of midfill on both sides"
+            ) from None
+
+
+def _open_pool(endpoint: Endpoint) -> httpx.Client:
+    """Raises ValueError or httpx.InvalidURL for what is no URL."""
+    timeout = httpx.Timeout(READ_TIMEOUT_S, connect=CONNECT_TIMEOUT_S)
+    if endpoint.socket is not None:
+        transport = httpx.HTTPTransport(uds=str(endpoint.socket))
+        return httpx.Client(transport=transport, base_url="http://localhost", timeout=timeout)
+    assert endpoint.url is not None
+    headers = {"authorization": f"Bearer {endpoint.token}"} if endpoint.token else {}
+    # A proxy of the environment must not see what stays on this machine.
+    is_local = urlsplit(endpoint.url).hostname in ("localhost", "127.0.0.1", "::1")
+    return httpx.Client(base_url=endpoint.url, headers=headers, timeout=timeout, trust_env=not is_local)
+
+
+class _Busy(Exception):
+    def __init__(self, retry_after_s: float) -> None:
+        super().__init__()
+        self.retry_after_s = retry_after_s
+
+
+def _retry_after_s(response: httpx.Response) -> float:
+    try:
+        return min(max(float(response.headers.get("retry-after", "1")), 0.0), MAX_RETRY_AFTER_S)
+    except ValueError:  # an HTTP date
+        return 1.0
+
+
+def _parse_event(event: ServerSentEvent) -> StepEvent | InfillResponse | None:
+    """A message of the stream; None for events of a later version. Raises what an `error` event says."""
+    match event.event:
+        case "step":
+            return StepEvent.model_validate_json(event.data)
+        case "done":
+            return InfillResponse.model_validate_json(event.data)
+        case "error":
+            raise relayed(ErrorBody.model_validate_json(event.data))
+        case _:
+            return None

@@ -1,0 +1,308 @@
+"""Fills the holes of a run: many in flight, each journaled before it counts. Knows documents and the journal, no files'
+writing and no engine of its own.
+
+A hole's fill depends on its file's bytes, its range, the run's seed and the engine, on nothing that happens beside it:
+so one machine, many, and a run that was killed halfway give the same patch.
+"""
+
+import hashlib
+import itertools
+import threading
+import time
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import closing
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+from midfill_infill.errors import MidfillError
+from midfill_infill.fill import Filled, Preview, fill
+from midfill_infill.fill import Options as FillOptions
+from midfill_infill.refactor.generating.engines import Engine
+from midfill_infill.refactor.journal.digests import digest
+from midfill_infill.refactor.journal.journal import Journal
+from midfill_infill.refactor.journal.records import Change, FillRow, HoleRow, State
+from midfill_infill.refactor.writing.replace import read_content
+from midfill_infill.text.document import Document
+
+# Of these the next hole may do better; of anything else (no engine, no model) it would not.
+_OF_THIS_HOLE: Final = ("hole_too_large", "file_encoding", "file_binary", "overlapping_holes", "position_outside")
+# These may be the hole's fault or the engine's: it is the engine's where so many holes in a row have them.
+_DOUBTFUL: Final = ("engine_error", "out_of_memory", "bad_request")
+_MAX_DOUBTFUL: Final = 8
+_ENGINE_AGAIN: Final = ("engine_died", "engine_busy", "engine_error", "out_of_memory")
+_TRIES: Final = 4
+_WAIT_S: Final = 0.5
+
+
+@dataclass(frozen=True)
+class Options:
+    """How to generate. `jobs` is how many holes are in flight. The rest goes into every request."""
+
+    jobs: int = 4
+    steps: int | None = None
+    quality: float | None = None
+    max_tokens: int | None = None
+    temperature: float | None = None
+    model: str | None = None
+
+
+@dataclass(frozen=True)
+class Made:
+    """What became of one hole: a fill and the bytes it was made for, or a state and a reason.
+
+    `error` is one that may be the engine's fault.
+    """
+
+    hole: HoleRow
+    fill: FillRow | None = None
+    source: bytes = b""
+    change: Change | None = None
+    error: MidfillError | None = None
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a run is. `accepted` counts fills that add no syntax error and change something."""
+
+    done: int
+    total: int
+    accepted: int
+    failed: int
+    cached: int
+    elapsed_s: float
+
+    @property
+    def per_minute(self) -> float:
+        return 60 * self.done / self.elapsed_s if self.elapsed_s > 0 else 0.0
+
+    @property
+    def left_s(self) -> float | None:
+        """Seconds to the end at the rate so far; None before there is one."""
+        return (self.total - self.done) * self.elapsed_s / self.done if self.done else None
+
+
+Show = Callable[[Progress], None]
+
+
+def hole_seed(run_seed: int, file_hash: bytes, hole: HoleRow, attempt: int = 0) -> int:
+    """The seed of one hole. Run seed 0 asks for the likeliest fill, so the first attempt has 0 as well."""
+    if run_seed == 0 and attempt == 0:
+        return 0
+    text = f"{run_seed}:{attempt}:{file_hash.hex()}:{hole.start_byte}:{hole.end_byte}"
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:6], "big") | 1
+
+
+def generate(
+    journal: Journal,
+    root: Path,
+    engine: Engine,
+    options: Options,
+    show: Show = lambda _: None,
+    *,
+    only: Callable[[HoleRow], bool] = lambda _: True,
+    sink: Callable[[Sequence[Made]], None] | None = None,
+) -> Progress:
+    """Fills every hole that is still planned. A second call goes on where the first ended, however it ended.
+
+    `only` chooses among them, and `sink` takes batches in the journal's place. Raises MidfillError where no engine is
+    to be had; what was made until then has been taken.
+    """
+    waiting = sum(1 for hole in journal.holes_in(State.PLANNED) if only(hole))
+    holes = (hole for hole in journal.holes_in(State.PLANNED) if only(hole))
+    progress = Progress(0, waiting, 0, 0, 0, 0.0)
+    started_s = time.perf_counter()
+    with closing(_without_doubt(_in_flight(journal, root, engine, options, holes))) as batches:
+        for batch in batches:
+            if sink is None:
+                write(journal, batch)
+            else:
+                sink(batch)
+            progress = _add(progress, batch, time.perf_counter() - started_s)
+            show(progress)
+    return progress
+
+
+def _add(progress: Progress, batch: Sequence[Made], elapsed_s: float) -> Progress:
+    return Progress(
+        progress.done + len(batch),
+        progress.total,
+        progress.accepted + sum(made.fill is not None and _is_good(made.fill) for made in batch),
+        progress.failed + sum(made.change is not None for made in batch),
+        progress.cached + sum(made.fill is not None and made.fill.cached for made in batch),
+        elapsed_s,
+    )
+
+
+def write(journal: Journal, batch: Sequence[Made]) -> None:
+    """Journals a batch in one transaction."""
+    fills = [(made.fill, made.source) for made in batch if made.fill is not None]
+    journal.add_fills(fills, [made.change for made in batch if made.change is not None])
+
+
+def _is_good(row: FillRow) -> bool:
+    return row.new_errors == 0 and row.new != row.old
+
+
+def _without_doubt(batches: Generator[list[Made], None, None]) -> Generator[list[Made], None, None]:
+    """`batches`, in which a hole has failed only once another was filled after it, or at the end.
+
+    Raises the error that so many holes in a row have; they are in no batch and can be asked for again.
+    """
+    doubtful: list[Made] = []
+    with closing(batches):
+        for batch in batches:
+            doubtful += [made for made in batch if made.error is not None]
+            certain = [made for made in batch if made.error is None]
+            if any(made.fill is not None and not made.fill.cached for made in certain):
+                certain += doubtful
+                doubtful = []
+            if certain:
+                yield certain
+            if len(doubtful) >= _MAX_DOUBTFUL and (error := doubtful[-1].error) is not None:
+                raise error
+    if doubtful:
+        yield doubtful
+
+
+def _in_flight(
+    journal: Journal, root: Path, engine: Engine, options: Options, holes: Iterable[HoleRow]
+) -> Generator[list[Made], None, None]:
+    """Batches as they come. Closing it, or an error, lets what is in flight end and drops it."""
+    stop = threading.Event()
+    tasks = _tasks(journal, root, engine, options, holes, stop)
+    with ThreadPoolExecutor(max_workers=options.jobs) as pool:
+        running: set[Future[Made]] = set()
+        try:
+            while True:
+                for task in itertools.islice(tasks, max(0, 2 * options.jobs - len(running))):
+                    running.add(pool.submit(task))
+                if not running:
+                    return
+                done, running = wait(running, return_when=FIRST_COMPLETED)
+                failed = [error for future in done if (error := future.exception()) is not None]
+                yield [future.result() for future in done if future.exception() is None]
+                if failed:
+                    raise failed[0]
+        finally:
+            stop.set()
+            for future in running:
+                future.cancel()
+
+
+def _tasks(
+    journal: Journal,
+    root: Path,
+    engine: Engine,
+    options: Options,
+    holes: Iterable[HoleRow],
+    stop: threading.Event,
+) -> Iterator[Callable[[], Made]]:
+    """One task a hole; a file's bytes are read once for all of its holes.
+
+    Where the journal has the bytes that were planned, they are those: `apply` finds the holes in what came of the file.
+    """
+    seed = int(journal.get_meta("seed") or 0)
+    for number, group in itertools.groupby(holes, key=lambda hole: hole.file):
+        file = journal.file(number)
+        rows = list(group)
+        try:
+            data = journal.snapshot(file.planned_hash)
+            if data is None:
+                data = read_content(file.below(root).resolve()).data
+            document = Document(data, file.language, Path(file.path))
+            reason = "" if digest(data) == file.planned_hash else "its file changed after it was planned"
+        except (OSError, MidfillError) as error:
+            reason, document = f"its file cannot be read ({error})", None
+        for row in rows:
+            if reason or document is None:
+                yield _failed(row, State.STALE, reason)
+            else:
+                yield _task(document, row, engine, hole_seed(seed, file.planned_hash, row, row.attempt), options, stop)
+
+
+def _failed(hole: HoleRow, state: State, reason: str) -> Callable[[], Made]:
+    return lambda: Made(hole, change=Change(hole.id, state, reason))
+
+
+def _task(
+    document: Document, hole: HoleRow, engine: Engine, seed: int, options: Options, stop: threading.Event
+) -> Callable[[], Made]:
+    return lambda: make(document, hole, engine, seed, options, stop)
+
+
+def make(document: Document, hole: HoleRow, engine: Engine, seed: int, options: Options, stop: threading.Event) -> Made:
+    """Fills one hole. Waits for an engine that is busy with others until `stop`.
+
+    Raises MidfillError for what no other hole would do better with.
+    """
+    tries = waits = 0
+    while True:
+        try:
+            return _make_once(document, hole, engine, seed, options)
+        except MidfillError as error:
+            tries, waits = tries + (error.code != "engine_busy"), waits + 1
+            is_last = error.code not in _ENGINE_AGAIN or tries == _TRIES or stop.is_set()
+            if is_last and error.code in (*_OF_THIS_HOLE, *_DOUBTFUL):
+                change = Change(hole.id, State.FAILED, error.message)
+                return Made(hole, change=change, error=error if error.code in _DOUBTFUL else None)
+            if is_last:
+                raise
+            stop.wait(_WAIT_S * min(waits, _TRIES))
+            if error.code == "engine_died":
+                engine.revive()
+
+
+def _make_once(document: Document, hole: HoleRow, engine: Engine, seed: int, options: Options) -> Made:
+    wanted = FillOptions(
+        model=options.model,
+        seed=seed,
+        steps=options.steps,
+        quality=options.quality,
+        max_tokens=options.max_tokens,
+        temperature=options.temperature,
+    )
+    with engine.client() as client, closing(fill(document, (hole.hole,), wanted, client)) as events:
+        for event in events:
+            if not isinstance(event, Preview):
+                return _made(document, hole, event, seed, client.num_asked == 0)
+    raise AssertionError("a fill ends with Filled")
+
+
+def _made(document: Document, hole: HoleRow, filled: Filled, seed: int, cached: bool) -> Made:
+    edits = filled.patch.edits
+    assert len(edits) == 1 and (edits[0].start_byte, edits[0].end_byte) == (hole.start_byte, hole.end_byte)
+    old, new = document.data[hole.start_byte : hole.end_byte], edits[0].replacement
+    scores = filled.fills[0].confidence
+    row = FillRow(
+        hole=hole.id,
+        attempt=hole.attempt,
+        seed=seed,
+        old=old,
+        new=new,
+        new_errors=filled.new_errors,
+        confidence=round(sum(scores) / len(scores), 4) if scores else 0.0,
+        steps=filled.stats.steps,
+        ms=round(filled.stats.ms, 1),
+        cached=cached,
+    )
+    if new == old:
+        return Made(hole, row, document.data, Change(hole.id, State.FAILED, "the model left it as it was"))
+    return Made(hole, row, document.data)
+
+
+def reroll(journal: Journal, root: Path, hole: HoleRow, engine: Engine, options: Options) -> HoleRow:
+    """One hole anew with another seed; the journal has it as the next attempt. Raises MidfillError."""
+    file = journal.file(hole.file)
+    source = journal.snapshot(file.planned_hash)
+    if source is None:
+        raise MidfillError("hole_stale", f"hole {hole.id} has no fill yet", next_step="run `midfill refactor generate`")
+    again = replace(hole, attempt=hole.attempt + 1)
+    seed = hole_seed(int(journal.get_meta("seed") or 0), file.planned_hash, again, again.attempt)
+    document = Document(source, file.language, Path(file.path))
+    made = make(document, again, engine, seed, options, threading.Event())
+    if made.error is not None:
+        raise made.error
+    write(journal, [made])
+    return journal.hole(hole.id)

@@ -1,0 +1,346 @@
+"""The journal of one run: a SQLite file with one writer. Knows rows, nothing of trees, models or how files are written.
+
+Every method that writes is one durable transaction: EXTRA syncs the folder too when the rollback journal has gone, as
+FULL does not, so that a power cut cannot take a commit back. WAL is not used: before SQLite 3.51.3 two connections and
+a checkpoint could corrupt it, and `status` reads beside the writer.
+"""
+
+import json
+import os
+import sqlite3
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from importlib.resources import files
+from itertools import islice
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self
+
+from midfill_infill.errors import MidfillError
+from midfill_infill.refactor.journal.digests import digest
+from midfill_infill.refactor.journal.planned import PlannedFile
+from midfill_infill.refactor.journal.records import (
+    WRITTEN,
+    Change,
+    FileRow,
+    FillRow,
+    Funnel,
+    HoleRow,
+    Rewrite,
+    State,
+    WriteRow,
+)
+
+VERSION: Final = 1
+BUSY_TIMEOUT_S: Final = 30.0
+_PLAN_BATCH: Final = 2000
+
+_HOLE: Final = "id, file, start_byte, end_byte, name, kind, spec, state, reason, at, length, attempt"
+_FILE: Final = "id, path, language, planned_hash, known_hash"
+
+
+class Journal:
+    """Opens the journal at `path`. Raises MidfillError `run_damaged` and `journal_failed`."""
+
+    def __init__(self, path: Path, *, read_only: bool = False) -> None:
+        self.path = path
+        with self._failures():
+            uri = f"file:{os.fsdecode(path).replace('%', '%25').replace('?', '%3f').replace('#', '%23')}?mode=rw"
+            self._db = sqlite3.connect(uri, uri=True, timeout=BUSY_TIMEOUT_S, isolation_level=None)
+            self._db.execute("PRAGMA synchronous = EXTRA")
+            # Not mode=ro, which cannot roll back what a killed writer left.
+            self._db.execute(f"PRAGMA query_only = {int(read_only)}")
+            version = self._db.execute("PRAGMA user_version").fetchone()[0]
+        if version != VERSION:
+            self._db.close()
+            message = f"{path} has version {version}, not {VERSION}"
+            raise MidfillError("run_damaged", message, next_step="use the version of midfill that made the run")
+
+    @classmethod
+    def create(cls, path: Path, meta: dict[str, Any]) -> Self:
+        """A new journal; it appears under its name only when it is whole."""
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        young = path.with_suffix(".new")
+        young.unlink(missing_ok=True)
+        db = sqlite3.connect(young, isolation_level=None)
+        try:
+            db.executescript(files(__package__).joinpath("schema.sql").read_text("utf-8"))
+            db.execute(f"PRAGMA user_version = {VERSION}")
+            db.executemany("INSERT INTO meta VALUES (?, ?)", ((key, json.dumps(value)) for key, value in meta.items()))
+        except sqlite3.Error as error:
+            raise MidfillError("journal_failed", f"{young} cannot be written ({error})") from None
+        finally:
+            db.close()
+        young.chmod(0o600)
+        young.replace(path)
+        return cls(path)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._db.close()
+
+    @contextmanager
+    def _failures(self) -> Iterator[None]:
+        try:
+            yield
+        except sqlite3.DatabaseError as error:
+            code = "journal_failed" if isinstance(error, sqlite3.OperationalError) else "run_damaged"
+            raise MidfillError(code, f"the journal {self.path} fails ({error})") from None
+
+    @contextmanager
+    def _transaction(self) -> Iterator[sqlite3.Connection]:
+        with self._failures():
+            self._db.execute("BEGIN IMMEDIATE")
+            try:
+                yield self._db
+                self._db.execute("COMMIT")
+            except BaseException:
+                if self._db.in_transaction:
+                    self._db.execute("ROLLBACK")
+                raise
+
+    def _rows(self, query: str, values: Sequence[object] = ()) -> Iterator[Any]:
+        with self._failures():
+            yield from self._db.execute(query, values)
+
+    def check_integrity(self) -> str:
+        """ "ok", or what SQLite finds wrong."""
+        return str(next(self._rows("PRAGMA integrity_check"))[0])
+
+    def get_meta(self, key: str) -> Any:
+        row = next(self._rows("SELECT value FROM meta WHERE key = ?", (key,)), None)
+        return None if row is None else json.loads(row[0])
+
+    def set_meta(self, key: str, value: Any) -> None:
+        with self._transaction() as db:
+            db.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (key, json.dumps(value)))
+
+    def add_plan(self, planned: Iterable[PlannedFile]) -> tuple[int, int]:
+        """Writes the plan in the order it comes; returns how many files and holes it has. Holds little in memory."""
+        num_files = num_holes = 0
+        stream = iter(planned)
+        while batch := list(islice(stream, _PLAN_BATCH)):
+            with self._transaction() as db:
+                for file in batch:
+                    num_files += 1
+                    row = (num_files, os.fsencode(file.path), file.language, file.hash, file.hash)
+                    db.execute(f"INSERT INTO files ({_FILE}) VALUES (?, ?, ?, ?, ?)", row)
+                    db.executemany(
+                        "INSERT INTO holes (id, file, start_byte, end_byte, name, kind, spec, at, length)"
+                        " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                        [
+                            (num_holes + number, num_files, hole.start_byte, hole.end_byte, hole.name, hole.kind,
+                             hole.spec, hole.start_byte, hole.end_byte - hole.start_byte)
+                            for number, hole in enumerate(file.holes, start=1)
+                        ],
+                    )  # fmt: skip
+                    num_holes += len(file.holes)
+        return num_files, num_holes
+
+    def counts(self) -> dict[State, int]:
+        rows = self._rows("SELECT state, count(*) FROM holes GROUP BY state")
+        return {State(state): number for state, number in rows}
+
+    def funnel(self) -> Funnel:
+        """How far the holes have come. Reads every fill."""
+        query = (
+            "SELECT count(*), coalesce(sum(new != old), 0), coalesce(sum(new != old AND new_errors = 0), 0)"
+            " FROM holes LEFT JOIN fills ON fills.hole = holes.id AND fills.attempt = holes.attempt"
+        )
+        planned, filled, clean = next(self._rows(query))
+        counts = self.counts()
+        rolled_back, undone = counts.get(State.ROLLED_BACK, 0), counts.get(State.UNDONE, 0)
+        written = sum(counts.get(state, 0) for state in WRITTEN)
+        accepted = counts.get(State.ACCEPTED, 0) + written + rolled_back + undone
+        return Funnel(planned, filled, clean, accepted, accepted - rolled_back, written)
+
+    def num_files(self) -> int:
+        return int(next(self._rows("SELECT count(*) FROM files"))[0])
+
+    def files(self, *states: State) -> Iterator[FileRow]:
+        """Files in the order of the plan; with `states`, those with a hole in one of them."""
+        chosen = f" WHERE id IN (SELECT file FROM holes WHERE state IN ({_marks(states)}))" if states else ""
+        for row in self._rows(f"SELECT {_FILE} FROM files{chosen} ORDER BY id", [*states]):
+            yield _file(row)
+
+    def file(self, file_id: int) -> FileRow:
+        return _file(next(self._rows(f"SELECT {_FILE} FROM files WHERE id = ?", (file_id,))))
+
+    def holes(self, file_id: int) -> list[HoleRow]:
+        """All holes of a file in document order."""
+        rows = self._rows(f"SELECT {_HOLE} FROM holes WHERE file = ? ORDER BY start_byte, id", (file_id,))
+        return [_hole(row) for row in rows]
+
+    def hole(self, hole_id: int) -> HoleRow:
+        """Raises MidfillError `no_such_hole`."""
+        row = next(self._rows(f"SELECT {_HOLE} FROM holes WHERE id = ?", (hole_id,)), None)
+        if row is None:
+            raise MidfillError("no_such_hole", f"the run has no hole {hole_id}")
+        return _hole(row)
+
+    def holes_in(self, *states: State) -> Iterator[HoleRow]:
+        """Holes in one of `states`, in the order of the plan. Rows changed meanwhile may be seen or not."""
+        last = 0
+        while True:
+            query = f"SELECT {_HOLE} FROM holes WHERE id > ? AND state IN ({_marks(states)}) ORDER BY id LIMIT 1000"
+            batch = [_hole(row) for row in self._rows(query, [last, *states])]
+            if not batch:
+                return
+            yield from batch
+            last = batch[-1].id
+
+    def fill(self, hole: HoleRow) -> FillRow | None:
+        """What the hole's latest attempt gave."""
+        query = (
+            "SELECT hole, attempt, seed, old, new, new_errors, confidence, steps, ms, cached FROM fills"
+            " WHERE hole = ? AND attempt = ?"
+        )
+        row = next(self._rows(query, (hole.id, hole.attempt)), None)
+        return None if row is None else FillRow(*row)
+
+    def num_cached(self) -> int:
+        return int(next(self._rows("SELECT count(*) FROM fills WHERE cached"))[0])
+
+    def add_fills(self, fills: Sequence[tuple[FillRow, bytes]], changes: Sequence[Change] = ()) -> None:
+        """Journals fills, each with the file it was made for, and what became of holes that got none."""
+        with self._transaction() as db:
+            for fill, source in fills:
+                row = (fill.hole, fill.attempt, fill.seed, fill.old, fill.new, fill.new_errors, fill.confidence)
+                extra = (fill.steps, fill.ms, int(fill.cached))
+                db.execute("INSERT OR REPLACE INTO fills VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", row + extra)
+                _keep_snapshot(db, source)
+                values = (State.GENERATED, fill.attempt, fill.hole)
+                db.execute("UPDATE holes SET state = ?, reason = '', attempt = ? WHERE id = ?", values)
+            _set_states(db, changes)
+
+    def set_states(self, changes: Sequence[Change]) -> None:
+        with self._transaction() as db:
+            _set_states(db, changes)
+
+    def acceptable(self) -> list[HoleRow]:
+        """Every generated hole whose fill changes something and adds no syntax error."""
+        query = (
+            f"SELECT {_HOLE} FROM holes WHERE state = ? AND EXISTS (SELECT 1 FROM fills WHERE fills.hole = holes.id"
+            " AND fills.attempt = holes.attempt AND fills.new_errors = 0 AND fills.new != fills.old) ORDER BY id"
+        )
+        return [_hole(row) for row in self._rows(query, (State.GENERATED,))]
+
+    def accept(self, holes: Sequence[HoleRow]) -> None:
+        self.set_states([Change(hole.id, State.ACCEPTED) for hole in holes])
+
+    def snapshot(self, content_hash: bytes) -> bytes | None:
+        row = next(self._rows("SELECT data FROM snapshots WHERE hash = ?", (content_hash,)), None)
+        return None if row is None else zlib.decompress(row[0])
+
+    def keep_snapshots(self, contents: Iterable[bytes]) -> None:
+        with self._transaction() as db:
+            for data in contents:
+                _keep_snapshot(db, data)
+
+    def original_mtime_ns(self, file_id: int) -> int | None:
+        row = next(self._rows("SELECT original_mtime_ns FROM files WHERE id = ?", (file_id,)))
+        return None if row[0] is None else int(row[0])
+
+    # Writes. See writes.py for the order.
+
+    def reserve(self, rewrites: Sequence[Rewrite], run_id: str) -> list[WriteRow]:
+        """Names a temporary file for each, so that a crash leaves none that is not known."""
+        with self._transaction() as db:
+            reserved = []
+            for rewrite in rewrites:
+                effect = {
+                    "regions": [[region.hole, region.at, region.length] for region in rewrite.regions],
+                    "changes": [[change.hole, change.state, change.reason] for change in rewrite.changes],
+                }
+                old, new = digest(rewrite.before), digest(rewrite.after)
+                values = (rewrite.file.id, old, new, int(rewrite.through), rewrite.status.st_mtime_ns)
+                number = db.execute(
+                    "INSERT INTO writes (file, temporary, old_hash, new_hash, through, original_mtime_ns, effect,"
+                    " state) VALUES (?, '', ?, ?, ?, ?, ?, 'reserved')",
+                    (*values, json.dumps(effect)),
+                ).lastrowid
+                assert number is not None
+                name = f".midfill-{run_id}-{number}"
+                db.execute("UPDATE writes SET temporary = ? WHERE id = ?", (name, number))
+                reserved.append(WriteRow(number, rewrite.file.id, name, old, new, rewrite.through, "reserved"))
+            return reserved
+
+    def intend(
+        self, writes: Sequence[WriteRow], contents: Sequence[tuple[bytes, bytes]], dropped: Sequence[int]
+    ) -> None:
+        """From here on the files may change. Keeps old and new bytes of each; `dropped` could not be staged."""
+        with self._transaction() as db:
+            for write, (before, after) in zip(writes, contents, strict=True):
+                _keep_snapshot(db, before)
+                _keep_snapshot(db, after)
+                db.execute("UPDATE writes SET state = 'intent' WHERE id = ?", (write.id,))
+            db.executemany("UPDATE writes SET state = 'dropped' WHERE id = ?", [(number,) for number in dropped])
+
+    def finish(self, done: Sequence[int], dropped: Sequence[int], changes: Sequence[Change] = ()) -> None:
+        """Takes the effect of writes that stand in their files into the holes' rows."""
+        with self._transaction() as db:
+            for number in done:
+                query = "SELECT file, new_hash, original_mtime_ns, effect FROM writes WHERE id = ?"
+                file, new_hash, mtime_ns, effect = db.execute(query, (number,)).fetchone()
+                known = json.loads(effect)
+                moved = [(at, length, hole) for hole, at, length in known["regions"]]
+                db.executemany("UPDATE holes SET at = ?, length = ? WHERE id = ?", moved)
+                _set_states(db, [Change(hole, State(state), reason) for hole, state, reason in known["changes"]])
+                db.execute(
+                    "UPDATE files SET known_hash = ?, original_mtime_ns = coalesce(original_mtime_ns, ?) WHERE id = ?",
+                    (new_hash, mtime_ns, file),
+                )
+                db.execute("UPDATE writes SET state = 'done' WHERE id = ?", (number,))
+            db.executemany("UPDATE writes SET state = 'dropped' WHERE id = ?", [(number,) for number in dropped])
+            _set_states(db, changes)
+
+    def retract(self, write_id: int) -> None:
+        """A write that will not stand in its file; what it staged may go."""
+        with self._transaction() as db:
+            db.execute("UPDATE writes SET state = 'retracted' WHERE id = ?", (write_id,))
+
+    def open_writes(self) -> list[WriteRow]:
+        """Those that a crash left: neither done nor dropped."""
+        rows = self._rows(
+            "SELECT id, file, temporary, old_hash, new_hash, through, state FROM writes"
+            " WHERE state IN ('reserved', 'intent', 'retracted') ORDER BY id"
+        )
+        return [WriteRow(*row) for row in rows]
+
+    def has_written(self, file_id: int, content_hash: bytes) -> bool:
+        """Whether these bytes of a file are ours."""
+        query = "SELECT 1 FROM writes WHERE file = ? AND new_hash = ? AND state = 'done' LIMIT 1"
+        return next(self._rows(query, (file_id, content_hash)), None) is not None
+
+
+def _marks(values: Sequence[object]) -> str:
+    return ", ".join("?" * len(values))
+
+
+def _file(row: Any) -> FileRow:
+    return FileRow(row[0], os.fsdecode(row[1]), *row[2:])
+
+
+def _hole(row: Any) -> HoleRow:
+    values = list(row)
+    values[7] = State(values[7])
+    return HoleRow(*values)
+
+
+def _keep_snapshot(db: sqlite3.Connection, data: bytes) -> None:
+    key = digest(data)
+    if db.execute("SELECT 1 FROM snapshots WHERE hash = ?", (key,)).fetchone() is None:
+        db.execute("INSERT INTO snapshots VALUES (?, ?)", (key, zlib.compress(data, 1)))
+
+
+def _set_states(db: sqlite3.Connection, changes: Sequence[Change]) -> None:
+    values = [(change.state, change.reason, change.hole) for change in changes]
+    db.executemany("UPDATE holes SET state = ?, reason = ? WHERE id = ?", values)

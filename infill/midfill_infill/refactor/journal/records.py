@@ -1,0 +1,191 @@
+"""What a run is made of: files, holes, fills and writes, as frozen rows. Knows no SQL and no file system."""
+
+import json
+import os
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+
+from midfill_infill.text.spans import Anchor, Hole
+
+
+class State(StrEnum):
+    """Where a hole stands on its way. Only `apply` and `undo` move one into or out of APPLIED and VERIFIED."""
+
+    PLANNED = "planned"
+    GENERATED = "generated"
+    ACCEPTED = "accepted"
+    REJECTED = "rejected"
+    APPLIED = "applied"
+    VERIFIED = "verified"
+    ROLLED_BACK = "rolled_back"
+    UNDONE = "undone"
+    STALE = "stale"
+    FAILED = "failed"
+
+
+WRITTEN = (State.APPLIED, State.VERIFIED)
+"""The fill of a hole in one of these stands in its file."""
+
+HAS_FILL = (State.GENERATED, State.ACCEPTED, State.REJECTED, *WRITTEN, State.ROLLED_BACK, State.UNDONE)
+
+
+@dataclass(frozen=True)
+class FileRow:
+    """`planned_hash` is of the bytes that the plan saw, `known_hash` of those that all regions of holes refer to."""
+
+    id: int
+    path: str
+    language: str | None
+    planned_hash: bytes
+    known_hash: bytes
+
+    def below(self, root: Path) -> Path:
+        return root / os.fsdecode(os.fsencode(self.path))
+
+
+@dataclass(frozen=True)
+class HoleRow:
+    """One hole. `at` and `length` are its region in the file's known bytes: the old text, or the fill once applied."""
+
+    id: int
+    file: int
+    start_byte: int
+    end_byte: int
+    name: str | None
+    kind: str
+    spec: str
+    state: State
+    reason: str
+    at: int
+    length: int
+    attempt: int
+
+    @property
+    def hole(self) -> Hole:
+        """The hole in the bytes that the plan saw."""
+        rest = json.loads(self.spec)
+        return Hole(
+            self.start_byte,
+            self.end_byte,
+            anchors=tuple(Anchor(start, end) for start, end in rest.get("anchors", [])),
+            kind=self.kind,  # type: ignore[arg-type]
+            name=self.name,
+            lead=rest.get("lead", ""),
+            tail=rest.get("tail", ""),
+            indent=rest.get("indent", ""),
+            context=tuple((start, end) for start, end in rest.get("context", [])),
+        )
+
+    @property
+    def is_written(self) -> bool:
+        return self.state in WRITTEN
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether somebody else has changed its region, so that it is not known where it is."""
+        return self.at < 0
+
+
+@dataclass(frozen=True)
+class FillRow:
+    """What one attempt gave: the bytes that replace `old`, the syntax errors they add, and how it was made."""
+
+    hole: int
+    attempt: int
+    seed: int
+    old: bytes
+    new: bytes
+    new_errors: int
+    confidence: float
+    steps: int = 0
+    ms: float = 0.0
+    cached: bool = False
+
+
+@dataclass(frozen=True)
+class Funnel:
+    """How many holes of a run got how far; each number counts a part of those before it.
+
+    `clean` fills add no syntax error, `passing` were not rolled back, `written` stand in their files now.
+    """
+
+    planned: int
+    filled: int
+    clean: int
+    accepted: int
+    passing: int
+    written: int
+
+    def __str__(self) -> str:
+        return (
+            f"{self.planned} planned, {self.filled} filled, {self.clean} without new syntax errors,"
+            f" {self.accepted} accepted, {self.passing} not rolled back, {self.written} in their files"
+        )
+
+
+@dataclass(frozen=True)
+class Region:
+    """Where a hole is in a file's bytes; `at` is -1 where it is no longer known."""
+
+    hole: int
+    at: int
+    length: int
+
+
+@dataclass(frozen=True)
+class Change:
+    """The new state of a hole and why."""
+
+    hole: int
+    state: State
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class WriteRow:
+    """A file's replacement as the journal has it. `through` writes in place, for hard links."""
+
+    id: int
+    file: int
+    temporary: str
+    old_hash: bytes
+    new_hash: bytes
+    through: bool
+    state: str
+
+
+@dataclass(frozen=True)
+class Rewrite:
+    """One file's replacement with all that the journal is told of it."""
+
+    file: FileRow
+    target: Path
+    before: bytes
+    after: bytes
+    status: os.stat_result
+    regions: tuple[Region, ...]
+    changes: tuple[Change, ...]
+    through: bool = False
+    mtime_ns: int | None = None
+
+
+@dataclass(frozen=True)
+class Trouble:
+    """A file that was left as it is, and why. `code` is a key of the error table."""
+
+    path: str
+    code: str
+    message: str
+
+
+@dataclass
+class Report:
+    """What a writing command did."""
+
+    holes: list[Change] = field(default_factory=list)
+    troubles: list[Trouble] = field(default_factory=list)
+    num_files: int = 0
+
+    def count(self, *states: State) -> int:
+        return sum(change.state in states for change in self.holes)

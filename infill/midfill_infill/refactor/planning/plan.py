@@ -1,0 +1,228 @@
+"""Plans a run: which holes which files have. Streams, and remembers what unchanged files had. Knows no engine."""
+
+import json
+import os
+import sqlite3
+import stat
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from midfill_infill.errors import MidfillError
+from midfill_infill.languages import find_language
+from midfill_infill.refactor.journal import guards
+from midfill_infill.refactor.journal.digests import digest
+from midfill_infill.refactor.journal.places import Place, new_run_id
+from midfill_infill.refactor.journal.planned import PlannedFile, PlannedHole
+from midfill_infill.refactor.planning import walk
+from midfill_infill.refactor.planning.changed import ChangedLines, find_changed
+from midfill_infill.refactor.planning.selection import Selection
+from midfill_infill.text.document import MAX_DOCUMENT_BYTES, Document
+
+# A file changed within the clock's grain of our looking at it may change again and keep its times.
+_SETTLED_NS: Final = 2_000_000_000
+
+
+@dataclass(frozen=True)
+class Request:
+    """What to plan: a selection, and which files it looks at. `names` are paths that were given, not found."""
+
+    selection: Selection
+    folder: Path | None = None
+    globs: tuple[str, ...] = ()
+    names: tuple[str, ...] | None = None
+    changed_since: str | None = None
+    include_generated: bool = False
+
+
+@dataclass
+class Planning:
+    """Counts what a plan saw. `skipped` says why files of known languages were left out, with the first few of each."""
+
+    num_seen: int = 0
+    num_cached: int = 0
+    num_files: int = 0
+    num_holes: int = 0
+    skipped: Counter[str] = field(default_factory=Counter)
+    examples: dict[str, list[str]] = field(default_factory=dict)
+
+    def skip(self, reason: str, path: str) -> None:
+        self.skipped[reason] += 1
+        if len(names := self.examples.setdefault(reason, [])) < 3:
+            names.append(path)
+
+
+def find_holes(place: Place, request: Request, planning: Planning) -> Iterator[PlannedFile]:
+    """Files with holes in the order of their paths. Raises MidfillError `git_failed` and `file_missing`."""
+    changed = find_changed(place.root, request.changed_since) if request.changed_since is not None else None
+    names: Iterable[str] = (
+        _given(place, request.names, planning) if request.names is not None else walk.list_files(place, request.folder)
+    )
+    if changed is not None:
+        names = [name for name in names if name in changed.ranges]
+    marked = walk.read_attributes(place.root)
+    chosen = walk.choose(names, request.globs, marked, include_generated=request.include_generated)
+    with closing(_Cache(place.plan_cache, request)) as cache:
+        for name in chosen:
+            planned = _plan_file(place.root, name, request, cache, planning)
+            if planned is not None and changed is not None:
+                planned = _only_changed(place.root, planned, changed)
+            if planned is not None and planned.holes:
+                planning.num_files += 1
+                planning.num_holes += len(planned.holes)
+                yield planned
+
+
+def make_run(place: Place, request: Request, planning: Planning, seed: int = 0) -> Path:
+    """Plans into a new run and returns its journal, which stands only when the plan is whole."""
+    from midfill_infill.refactor.journal.journal import Journal
+
+    run_id = new_run_id()
+    path = place.run_folder(run_id) / "run.db"
+    young = path.with_name("planning.db")
+    meta = {
+        "run": run_id,
+        "root": os.fsdecode(place.root),
+        "seed": seed,
+        "selection": asdict(request.selection),
+        "planned_at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+    }
+    with Journal.create(young, meta) as journal:
+        journal.add_plan(find_holes(place, request, planning))
+    young.replace(path)
+    return path
+
+
+def _given(place: Place, given: Sequence[str], planning: Planning) -> Iterator[str]:
+    """Given paths, relative to the working folder or absolute, as paths relative to the root; not those ignored."""
+    names = [_below_root(place.root, name) for name in dict.fromkeys(given)]
+    ignored = walk.find_ignored(place, names)
+    for name in names:
+        if name in ignored:
+            planning.skip("ignored", name)
+        else:
+            yield name
+
+
+def _below_root(root: Path, name: str) -> str:
+    path = Path(os.path.abspath(name))
+    if not path.parent.resolve().is_relative_to(root):
+        raise MidfillError("target_refused", f"{name} is outside of {root}")
+    return (path.parent.resolve() / path.name).relative_to(root).as_posix()
+
+
+def _plan_file(root: Path, name: str, request: Request, cache: "_Cache", planning: Planning) -> PlannedFile | None:
+    language = find_language(Path(name))
+    if language is None:
+        return None
+    try:
+        facts = os.stat(root / name, follow_symlinks=False)
+    except OSError:
+        return None  # deleted, but still in git's index
+    if not stat.S_ISREG(facts.st_mode):
+        return None
+    planning.num_seen += 1
+    if (known := cache.find(name, facts)) is not None:
+        planning.num_cached += 1
+        return known
+    try:
+        data = _read(root / name, facts)
+        if guards.is_generated(data) and not request.include_generated:
+            planning.skip("generated", name)
+            return None
+        holes: tuple[PlannedHole, ...] = ()
+        if request.selection.may_match(name, data, language):
+            document = Document(data, language, Path(name))
+            holes = tuple(map(PlannedHole.of, request.selection.find(document, name)))
+    except MidfillError as error:
+        planning.skip(error.title.lower(), name)
+        return None
+    except OSError as error:
+        planning.skip(f"unreadable ({error.strerror})", name)
+        return None
+    planned = PlannedFile(name, digest(data), language, holes)
+    cache.keep(planned, facts)
+    return planned
+
+
+def _read(path: Path, facts: os.stat_result) -> bytes:
+    if facts.st_size > MAX_DOCUMENT_BYTES:
+        raise MidfillError("file_too_large", f"{path} has {facts.st_size // 1024} KiB")
+    with open(path, "rb", buffering=0) as file:
+        return file.read()
+
+
+def _only_changed(root: Path, planned: PlannedFile, changed: ChangedLines) -> PlannedFile:
+    data = (root / planned.path).read_bytes()
+    holes = [hole for hole in planned.holes if changed.touches(planned.path, data, hole.start_byte, hole.end_byte)]
+    return PlannedFile(planned.path, planned.hash, planned.language, tuple(holes))
+
+
+class _Cache:
+    """What files had at their last plan, by path and selection; good while inode, size and times are the same.
+
+    Losing it costs time only, so it is written without waiting for the disk, and any fault of it is passed over.
+    """
+
+    def __init__(self, path: Path, request: Request) -> None:
+        self._key = request.selection.key + bytes([request.include_generated])
+        self._kept: list[tuple[object, ...]] = []
+        self._now_ns = time.time_ns()
+        self._db: sqlite3.Connection | None = None
+        try:
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._db = sqlite3.connect(path, isolation_level=None, timeout=1.0)
+            self._db.execute("PRAGMA synchronous = OFF")
+            self._db.execute(
+                "CREATE TABLE IF NOT EXISTS files (selection BLOB, path BLOB, facts TEXT, hash BLOB, holes TEXT,"
+                " PRIMARY KEY (selection, path)) WITHOUT ROWID"
+            )
+        except (sqlite3.Error, OSError):
+            self._db = None
+
+    def find(self, name: str, facts: os.stat_result) -> PlannedFile | None:
+        if self._db is None:
+            return None
+        query = "SELECT hash, holes FROM files WHERE selection = ? AND path = ? AND facts = ?"
+        try:
+            row = self._db.execute(query, (self._key, os.fsencode(name), _facts(facts))).fetchone()
+        except sqlite3.Error:
+            return None
+        if row is None:
+            return None
+        holes = tuple(PlannedHole(*values) for values in json.loads(row[1])) if row[1] != "[]" else ()
+        return PlannedFile(name, row[0], find_language(Path(name)), holes)
+
+    def keep(self, planned: PlannedFile, facts: os.stat_result) -> None:
+        if self._now_ns - max(facts.st_mtime_ns, facts.st_ctime_ns) < _SETTLED_NS:
+            return
+        holes: list[list[Any]] = [[h.start_byte, h.end_byte, h.name, h.kind, h.spec] for h in planned.holes]
+        row = (self._key, os.fsencode(planned.path), _facts(facts), planned.hash, json.dumps(holes))
+        self._kept.append(row)
+        if len(self._kept) >= 1000:
+            self._flush()
+
+    def _flush(self) -> None:
+        if self._db is None or not self._kept:
+            return
+        try:
+            self._db.execute("BEGIN")
+            self._db.executemany("INSERT OR REPLACE INTO files VALUES (?, ?, ?, ?, ?)", self._kept)
+            self._db.execute("COMMIT")
+        except sqlite3.Error:
+            self._db.close()
+            self._db = None
+        self._kept.clear()
+
+    def close(self) -> None:
+        self._flush()
+        if self._db is not None:
+            self._db.close()
+
+
+def _facts(facts: os.stat_result) -> str:
+    return f"{facts.st_dev}.{facts.st_ino}.{facts.st_size}.{facts.st_mtime_ns}.{facts.st_ctime_ns}"

@@ -1,0 +1,29 @@
+"""The registry of recipes: one module each. An unknown name answers with the known ones."""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final
+
+from midfill_infill.errors import MidfillError
+from midfill_infill.refactor.planning.recipes import docstrings, match_arms, migrate_call, stubs, type_hints
+from midfill_infill.refactor.planning.recipes.recipe import Example, Recipe
+
+__all__ = ["REGISTRY", "Example", "Recipe", "get_recipe"]
+
+_MODULES: Final = (stubs, docstrings, type_hints, match_arms, migrate_call)
+
+REGISTRY: Final[Mapping[str, Recipe]] = MappingProxyType({module.RECIPE.name: module.RECIPE for module in _MODULES})
+
+
+def get_recipe(text: str) -> tuple[Recipe, str]:
+    """The recipe of "NAME" or "NAME=WORD" and its word. Raises `bad_recipe`, naming the known ones."""
+    name, _, word = text.partition("=")
+    if name not in REGISTRY:
+        known = ", ".join(REGISTRY)
+        raise MidfillError("bad_recipe", f"there is no recipe {name!r}", next_step=f"known are {known}")
+    recipe = REGISTRY[name]
+    if recipe.word and not word:
+        raise MidfillError("bad_recipe", f"the recipe {name} wants {recipe.word}", next_step=f"write {name}=...")
+    if word and not recipe.word:
+        raise MidfillError("bad_recipe", f"the recipe {name} takes no word", next_step=f"write --recipe {name}")
+    return recipe, word

@@ -1,0 +1,30 @@
+"""What a recipe is: a name, the languages it is for, how it finds holes, and examples that are run as tests."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from midfill_infill.text.document import Document
+from midfill_infill.text.spans import Hole
+
+
+@dataclass(frozen=True)
+class Example:
+    """`before` becomes `after` when `fills[i]` goes into the i-th hole. `word` is the recipe's own."""
+
+    language: str
+    before: str
+    fills: tuple[str, ...]
+    after: str
+    word: str = ""
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """`find(document, word)` yields holes in any order. `word` says what the text behind `NAME=` is, "" for none."""
+
+    name: str
+    title: str
+    languages: tuple[str, ...]
+    find: Callable[[Document, str], Iterable[Hole]]
+    examples: tuple[Example, ...]
+    word: str = ""

@@ -1,0 +1,112 @@
+"""Which files of a root there are: what git knows or does not ignore; without git, a walk that obeys .gitignore.
+
+Links are left out: the file they lead to is in the list itself, or outside of the root.
+"""
+
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from midfill_infill.context.patterns import Patterns, read_lines
+from midfill_infill.refactor.journal.guards import ignored_paths, is_generated_name, is_vendored, run_git
+from midfill_infill.refactor.journal.places import Place
+
+if TYPE_CHECKING:
+    from pathspec import GitIgnoreSpec
+
+
+def list_files(place: Place, folder: Path | None = None) -> list[str]:
+    """Every file below `folder` that is not ignored, as sorted paths relative to the root."""
+    below = (folder or place.root).resolve().relative_to(place.root)
+    names = _ask_git(place.root, below) if place.git_dir else _walk(place.root, below)
+    return sorted(names)
+
+
+def find_ignored(place: Place, names: Sequence[str]) -> set[str]:
+    """Those of `names`, relative to the root, that are ignored."""
+    if place.git_dir:
+        return ignored_paths(place.root, names)
+    return {name for name in names if _is_ignored(place.root, name)}
+
+
+def _ask_git(root: Path, below: Path) -> Iterable[str]:
+    output = run_git(
+        root, "ls-files", "-z", "--cached", "--others", "--exclude-standard", "--deduplicate", "--", str(below)
+    )
+    return (os.fsdecode(name) for name in output.split(b"\0") if name)
+
+
+def _walk(root: Path, below: Path) -> Iterator[str]:
+    pending = [below.as_posix()]
+    while pending:
+        folder = pending.pop()
+        for entry in os.scandir(root / folder):
+            name = entry.name if folder == "." else f"{folder}/{entry.name}"
+            is_folder = entry.is_dir(follow_symlinks=False)
+            if is_folder and (entry.name == ".git" or os.path.lexists(os.path.join(entry.path, ".git"))):
+                continue
+            if _is_ignored(root, name + "/" * is_folder):
+                continue
+            if is_folder:
+                pending.append(name)
+            elif entry.is_file(follow_symlinks=False):
+                yield name
+
+
+def _is_ignored(root: Path, name: str) -> bool:
+    """The deepest .gitignore with an opinion decides."""
+    parts = name.rstrip("/").split("/")
+    for depth in range(len(parts) - 1, -1, -1):
+        patterns = _read_ignores(root.joinpath(*parts[:depth]) / ".gitignore")
+        said = patterns.says("/".join(parts[depth:]) + "/" * name.endswith("/")) if patterns else None
+        if said is not None:
+            return said
+    return False
+
+
+@cache
+def _read_ignores(path: Path) -> Patterns | None:
+    try:
+        return Patterns(read_lines(path))
+    except OSError:
+        return None
+
+
+def read_attributes(root: Path) -> Patterns | None:
+    """What the root's .gitattributes calls generated or vendored (`linguist-generated`, `linguist-vendored`)."""
+    try:
+        lines = read_lines(root / ".gitattributes")
+    except OSError:
+        return None
+    marked = []
+    for line in lines:
+        words = line.split()
+        if any(word.split("=")[0] in ("linguist-generated", "linguist-vendored") for word in words[1:]):
+            is_off = any(word.endswith("=false") for word in words[1:])
+            marked.append(("!" if is_off else "") + words[0])
+    return Patterns(marked) if marked else None
+
+
+def choose(
+    names: Iterable[str], globs: Sequence[str], marked: Patterns | None, *, include_generated: bool
+) -> Iterator[str]:
+    """Names that fit one of `globs`, as in a .gitignore and `!` for what is left out; all without globs."""
+    wanted = _compile(globs)
+    for name in names:
+        if wanted is not None and not wanted.match_file(name):
+            continue
+        if include_generated or not (
+            is_vendored(name) or is_generated_name(name) or (marked is not None and marked.take(name))
+        ):
+            yield name
+
+
+def _compile(globs: Sequence[str]) -> "GitIgnoreSpec | None":
+    if not globs:
+        return None
+    from pathspec import GitIgnoreSpec  # its import takes as long as a check of twenty files
+
+    only_negative = all(pattern.startswith("!") for pattern in globs)
+    return GitIgnoreSpec.from_lines(["*", *globs] if only_negative else globs)

@@ -1,0 +1,60 @@
+"""Tells, without a model, what is left to fill and what a run has not written. For CI and pre-commit hooks."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from midfill_infill.refactor.journal.digests import digest
+from midfill_infill.refactor.journal.places import Place
+from midfill_infill.refactor.planning.plan import Planning, Request, find_holes
+from midfill_infill.text.document import Document
+from midfill_infill.text.visible import visible
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One line of the answer; `line` from 1, None for what is said of a file as a whole."""
+
+    path: str
+    line: int | None
+    column: int | None
+    message: str
+
+    def __str__(self) -> str:
+        where = self.path if self.line is None else f"{self.path}:{self.line}:{self.column}"
+        return visible(f"{where}: {self.message}")
+
+
+def check(place: Place, request: Request, planning: Planning) -> list[Finding]:
+    """Holes that wait in the files of `request`, and accepted fills that the latest run has not written.
+
+    Raises MidfillError, of a journal that cannot be read too.
+    """
+    findings = []
+    for planned in find_holes(place, request, planning):
+        path = place.root / planned.path
+        document = Document(path.read_bytes(), planned.language, path)
+        for hole in planned.holes:
+            line, column = document.position_at(hole.start_byte)
+            findings.append(Finding(planned.path, line, column, f"{hole.name or 'this'} waits to be filled"))
+    return findings + _unwritten(place, request.names)
+
+
+def _unwritten(place: Place, names: Sequence[str] | None) -> list[Finding]:
+    if not place.run_ids():
+        return []
+    from midfill_infill.refactor.journal.journal import Journal
+    from midfill_infill.refactor.journal.records import State
+
+    chosen = None if names is None else {str(Path(name).resolve()) for name in names}
+    with Journal(place.find_run(), read_only=True) as journal:
+        findings = []
+        for file in journal.files(State.ACCEPTED):
+            path = file.below(place.root)
+            if chosen is not None and str(path.resolve()) not in chosen:
+                continue
+            number = sum(hole.state is State.ACCEPTED for hole in journal.holes(file.id))
+            fills = "1 accepted fill is" if number == 1 else f"{number} accepted fills are"
+            is_same = path.exists() and digest(path.read_bytes()) == file.known_hash
+            findings.append(Finding(file.path, None, None, f"{fills} not written{'' if is_same else ', and stale'}"))
+        return findings

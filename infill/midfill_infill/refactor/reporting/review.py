@@ -1,0 +1,151 @@
+"""One answer a fill, asked one after the other; every answer is journaled at once. Knows no terminal."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from midfill_infill.errors import MidfillError
+from midfill_infill.refactor.journal.journal import Journal
+from midfill_infill.refactor.journal.records import Change, FillRow, HoleRow, State
+from midfill_infill.refactor.reporting.export import Exported, patch
+from midfill_infill.text.document import Document
+from midfill_infill.text.encoding import encode
+
+HELP: Final = """\
+y  accept this fill
+n  reject it
+a  accept it and all that are left
+d  reject it and all that are left of this file
+q  stop; answers are kept, the rest stays open
+e  edit the fill in $EDITOR
+b  back to the one before
+r  reroll: another fill with another seed
+s  show more context
+t  test now: run the command with this fill alone"""
+
+
+class Screen(Protocol):
+    """Where a review is held."""
+
+    def show(self, text: str) -> None: ...
+
+    def show_diff(self, diff: bytes, encoding: str) -> None: ...
+
+    def ask(self, question: str) -> str:
+        """One answer; "" at the end of the input."""
+        ...
+
+    def edit(self, text: str, suffix: str) -> str | None:
+        """The text as the user leaves it; None where nothing was changed. Raises MidfillError."""
+        ...
+
+
+@dataclass(frozen=True)
+class Tools:
+    """What `r` and `t` do; None where the command has no engine or no command to run."""
+
+    reroll: Callable[[HoleRow], HoleRow] | None = None
+    test: Callable[[HoleRow], bool] | None = None
+
+
+@dataclass(frozen=True)
+class Answers:
+    accepted: int
+    rejected: int
+    left: int
+
+
+def review(journal: Journal, screen: Screen, tools: Tools) -> Answers:
+    """Asks for every generated fill, in the order of the plan."""
+    waiting = [hole.id for hole in journal.holes_in(State.GENERATED)]
+    done: list[int] = []
+    while waiting:
+        hole = journal.hole(waiting[0])
+        _show(journal, screen, hole, f"({len(done) + 1}/{len(done) + len(waiting)})", 3)
+        answer = _ask(journal, screen, tools, hole)
+        if answer == "q":
+            break
+        if answer == "b":
+            if done:
+                back = done.pop()
+                journal.set_states([Change(back, State.GENERATED)])
+                waiting.insert(0, back)
+            continue
+        taken = _taken(journal, hole, answer, waiting)
+        state = State.REJECTED if answer in "nd" else State.ACCEPTED
+        journal.set_states([Change(number, state) for number in taken])
+        done += taken
+        waiting = [number for number in waiting if number not in set(taken)]
+    counts = journal.counts()
+    return Answers(counts.get(State.ACCEPTED, 0), counts.get(State.REJECTED, 0), counts.get(State.GENERATED, 0))
+
+
+def _taken(journal: Journal, hole: HoleRow, answer: str, waiting: list[int]) -> list[int]:
+    """The holes that an answer is for. `a` takes no fill along that adds syntax errors, other than the one shown."""
+    if answer == "d":
+        return [number for number in waiting if journal.hole(number).file == hole.file]
+    if answer != "a":
+        return [hole.id]
+    others = [(number, journal.fill(journal.hole(number))) for number in waiting[1:]]
+    return [hole.id, *(number for number, fill in others if fill is not None and not fill.new_errors)]
+
+
+def _ask(journal: Journal, screen: Screen, tools: Tools, hole: HoleRow) -> str:
+    """An answer that ends the question; `e`, `r`, `s`, `t` and `?` are dealt with here."""
+    context = 3
+    while True:
+        answer = screen.ask("[y,n,a,d,q,e,b,r,s,t,?] ").strip().lower()[:1] or "q"
+        if answer in "ynadqb":
+            return answer
+        try:
+            if answer == "s":
+                context *= 4
+            elif answer == "e":
+                if not _edit(journal, screen, journal.hole(hole.id)):
+                    screen.show("nothing changed")
+                    continue
+            elif answer == "r":
+                if tools.reroll is None:
+                    screen.show("there is no engine to ask again")
+                    continue
+                tools.reroll(journal.hole(hole.id))
+            elif answer == "t":
+                if tools.test is None:
+                    screen.show("give --command to test with")
+                else:
+                    screen.show("passes" if tools.test(journal.hole(hole.id)) else "FAILS with this fill")
+                continue
+            else:
+                screen.show(HELP)
+                continue
+        except MidfillError as error:
+            screen.show(error.sentence)
+            continue
+        _show(journal, screen, journal.hole(hole.id), "", context)
+
+
+def _show(journal: Journal, screen: Screen, hole: HoleRow, count: str, context: int) -> None:
+    file, fill = journal.file(hole.file), journal.fill(hole)
+    source = journal.snapshot(file.planned_hash)
+    assert fill is not None and source is not None
+    one = Exported(file, source, ((hole, fill),))
+    line, _ = one.document.position_at(hole.start_byte)
+    errors = f", {fill.new_errors} syntax errors" if fill.new_errors else ""
+    title = f"{file.path}:{line} {hole.name or hole.kind} {count} confidence {fill.confidence:.2f}{errors}"
+    screen.show(title.replace("  ", " "))
+    screen.show_diff(patch(one, context), one.document.encoding)
+
+
+def _edit(journal: Journal, screen: Screen, hole: HoleRow) -> bool:
+    """Takes the user's own text for a fill, as the next attempt. Raises MidfillError."""
+    file, fill = journal.file(hole.file), journal.fill(hole)
+    source = journal.snapshot(file.planned_hash)
+    assert fill is not None and source is not None
+    document = Document(source, file.language)
+    edited = screen.edit(fill.new.decode(document.encoding, "replace"), file.path.rpartition(".")[2])
+    if edited is None:
+        return False
+    text = encode(edited.removesuffix("\n").replace("\n", document.newline), document.encoding)
+    row = FillRow(hole.id, hole.attempt + 1, fill.seed, fill.old, text, 0, 1.0)
+    journal.add_fills([(row, source)])
+    return True

@@ -1,0 +1,1 @@
+"""Runs the user's command over a copy with fills in it and finds the guilty. Knows no engine."""

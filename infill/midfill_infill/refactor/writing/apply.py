@@ -1,0 +1,297 @@
+"""Writes accepted fills into their files, and takes them out again. Knows regions and guards, nothing of models.
+
+One file is one rewrite, whichever of its holes change. What somebody else edited meanwhile stays: holes are found
+again in the new text, or marked stale, or refused.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from midfill_infill.errors import MidfillError
+from midfill_infill.refactor.journal import guards
+from midfill_infill.refactor.journal.digests import digest
+from midfill_infill.refactor.journal.journal import Journal
+from midfill_infill.refactor.journal.records import (
+    WRITTEN,
+    Change,
+    FileRow,
+    HoleRow,
+    Report,
+    Rewrite,
+    State,
+    Trouble,
+)
+from midfill_infill.refactor.writing import replace
+from midfill_infill.refactor.writing.edits import Regions
+from midfill_infill.refactor.writing.writes import GROUP, in_groups, recover, write_group
+from midfill_infill.syntax.broken import find_own
+from midfill_infill.text.document import Document
+from midfill_infill.text.spans import Hole
+
+# How often a file is read again when somebody writes it at the very moment; the first time with others, then alone.
+_TRIES: Final = 8
+Note = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Options:
+    """`write_through` writes files with several hard links in place. The others switch guards off."""
+
+    allow_dirty: bool = False
+    include_generated: bool = False
+    write_through: bool = False
+    allow_errors: bool = False
+
+
+@dataclass
+class _Prepared:
+    """What is to be done with one file: a rewrite, or none, and holes whose state changes without one."""
+
+    rewrite: Rewrite | None = None
+    changes: list[Change] = field(default_factory=list)
+    troubles: list[Trouble] = field(default_factory=list)
+
+
+class Writer:
+    """Applies and undoes holes of one run. The caller holds the lock of the root."""
+
+    def __init__(self, journal: Journal, root: Path, options: Options | None = None) -> None:
+        self.journal = journal
+        self.root = root
+        self.options = options or Options()
+        self.run_id = str(journal.get_meta("run"))
+        self.left_open = recover(journal, root)
+        self._ignored: set[str] = set()
+
+    def apply(self, holes: Iterable[HoleRow], *, is_git: bool) -> Report:
+        """Writes the latest fill of each hole. Raises `tree_dirty` before anything is written."""
+        wanted = list(holes)
+        self.guard(wanted, is_git=is_git)
+        return self._write(_by_file(wanted), self._prepare_apply)
+
+    def guard(self, holes: Iterable[HoleRow], *, is_git: bool) -> None:
+        """Raises `tree_dirty` where `apply` would."""
+        by_file = _by_file(holes)
+        if is_git:
+            self._ignored = guards.ignored_paths(self.root, (self.journal.file(number).path for number in by_file))
+        if is_git and not self.options.allow_dirty:
+            guards.refuse_dirty(self.root, self._not_ours(by_file))
+
+    def undo(self, holes: Iterable[HoleRow], state: State = State.UNDONE, reason: str = "") -> Report:
+        """Puts the old text of each written hole back. One whose text was changed since is refused, and named."""
+
+        def prepare(file: FileRow, wanted: Sequence[HoleRow]) -> _Prepared:
+            return self._prepare_undo(file, wanted, state, reason)
+
+        return self._write(_by_file(hole for hole in holes if hole.is_written), prepare)
+
+    def _not_ours(self, by_file: Mapping[int, object]) -> Iterator[str]:
+        """Files that hold anything else than what this run wrote."""
+        for number in by_file:
+            file = self.journal.file(number)
+            try:
+                content = replace.read_content(file.below(self.root).resolve())
+            except OSError:
+                continue
+            if not self.journal.has_written(file.id, content.hash):
+                yield file.path
+
+    def _write(
+        self, by_file: Mapping[int, list[HoleRow]], prepare: Callable[[FileRow, Sequence[HoleRow]], _Prepared]
+    ) -> Report:
+        report = Report(troubles=list(self.left_open))
+        waiting = list(by_file.items())
+        for left in range(_TRIES, 0, -1):
+            again: list[tuple[int, list[HoleRow]]] = []
+            rewrites = self._prepare_all(waiting, prepare, report)
+            for group in in_groups(rewrites, GROUP if left == _TRIES else 1):
+                written = write_group(self.journal, self.run_id, group)
+                report.num_files += len(written.done)
+                report.troubles += written.troubles
+                for rewrite in written.done:
+                    report.holes += rewrite.changes
+                again += [(rewrite.file.id, by_file[rewrite.file.id]) for rewrite in written.changed]
+            if not again:
+                break
+            waiting = again
+            if left == 1:
+                names = [self.journal.file(number).path for number, _ in again]
+                report.troubles += [Trouble(name, "file_changed", f"{name} is being written") for name in names]
+        return report
+
+    def _prepare_all(
+        self,
+        waiting: Sequence[tuple[int, list[HoleRow]]],
+        prepare: Callable[[FileRow, Sequence[HoleRow]], _Prepared],
+        report: Report,
+    ) -> Iterator[Rewrite]:
+        for number, wanted in waiting:
+            file = self.journal.file(number)
+            try:
+                prepared = prepare(file, wanted)
+            except (MidfillError, OSError) as error:
+                report.troubles.append(trouble_with(file, error))
+                continue
+            if prepared.changes:
+                self.journal.set_states(prepared.changes)
+                report.holes += prepared.changes
+            report.troubles += prepared.troubles
+            if prepared.rewrite is not None:
+                yield prepared.rewrite
+
+    def _open(self, file: FileRow) -> tuple[Path, replace.Content, list[HoleRow], Regions]:
+        target = guards.find_target(self.root, file.below(self.root))
+        content = replace.read_content(target)
+        guards.check_writable(target, content.status, write_through=self.options.write_through)
+        known = self.journal.snapshot(file.known_hash)
+        assert known is not None, "a file with fills has a snapshot"
+        holes = self.journal.holes(file.id)
+        return target, content, holes, Regions.find(holes, known, content.data)
+
+    def _prepare_apply(self, file: FileRow, wanted: Sequence[HoleRow]) -> _Prepared:
+        if file.path in self._ignored:
+            raise MidfillError(
+                "target_refused", f"{file.path} is ignored by git", next_step="track it, or leave it out"
+            )
+        target, content, holes, regions = self._open(file)
+        if guards.is_generated(content.data) and not self.options.include_generated:
+            raise MidfillError("target_refused", f"{file.path} says that it is generated")
+        fills = {fill.hole: fill for hole in wanted if (fill := self.journal.fill(hole)) is not None}
+        prepared, texts = _Prepared(), {}
+        moved = content.hash != file.known_hash
+        document = Document(content.data, file.language, target)
+        for hole in wanted:
+            fill = fills.get(hole.id)
+            if fill is None or hole.is_written:
+                continue
+            if regions.text(hole.id) != fill.old or (moved and not _is_same_place(document, hole, regions)):
+                reason = "its text was changed by somebody else"
+                prepared.changes.append(Change(hole.id, State.STALE, reason))
+                prepared.troubles.append(Trouble(file.path, "hole_stale", f"{_name(file, hole)}: {reason}"))
+            else:
+                texts[hole.id] = fill.new
+        if not self.options.allow_errors:
+            self._drop_broken(file, document, regions, texts, prepared)
+        if texts:
+            changes = tuple(Change(hole, State.APPLIED) for hole in texts)
+            prepared.rewrite = self._rewrite(file, target, content, holes, regions.replace(texts), changes)
+        return prepared
+
+    def _drop_broken(
+        self, file: FileRow, document: Document, regions: Regions, texts: dict[int, bytes], prepared: _Prepared
+    ) -> None:
+        """Takes out of `texts` what would add syntax errors to the file as it is now."""
+        before = count_errors(document, document.data)
+        if not texts or count_errors(document, regions.replace(texts).data) <= before:
+            return
+        kept: dict[int, bytes] = {}
+        for hole, text in list(texts.items()):
+            if count_errors(document, regions.replace({**kept, hole: text}).data) <= before:
+                kept[hole] = text
+                continue
+            del texts[hole]
+            reason = "its fill adds a syntax error"
+            prepared.changes.append(Change(hole, State.FAILED, reason))
+            prepared.troubles.append(Trouble(file.path, "holes_failed", f"hole {hole} of {file.path}: {reason}"))
+
+    def _prepare_undo(self, file: FileRow, wanted: Sequence[HoleRow], state: State, reason: str) -> _Prepared:
+        target, content, holes, regions = self._open(file)
+        prepared, texts = _Prepared(), {}
+        for hole in wanted:
+            fill = self.journal.fill(hole)
+            assert fill is not None, "a written hole has a fill"
+            if regions.text(hole.id) == fill.new:
+                texts[hole.id] = fill.old
+            else:
+                message = f"{_name(file, hole)}: its text was changed since it was applied"
+                prepared.troubles.append(Trouble(file.path, "undo_refused", message))
+        if texts:
+            changes = tuple(Change(hole, state, reason) for hole in texts)
+            after = regions.replace(texts)
+            prepared.rewrite = self._rewrite(file, target, content, holes, after, changes)
+        return prepared
+
+    def _rewrite(
+        self,
+        file: FileRow,
+        target: Path,
+        content: replace.Content,
+        holes: Sequence[HoleRow],
+        after: Regions,
+        changes: tuple[Change, ...],
+    ) -> Rewrite:
+        is_original = digest(after.data) == file.planned_hash
+        return Rewrite(
+            file=file,
+            target=target,
+            before=content.data,
+            after=after.data,
+            status=content.status,
+            regions=after.rows(holes),
+            changes=changes,
+            through=content.status.st_nlink > 1,
+            mtime_ns=self.journal.original_mtime_ns(file.id) if is_original else None,
+        )
+
+
+def _by_file(holes: Iterable[HoleRow]) -> dict[int, list[HoleRow]]:
+    found: dict[int, list[HoleRow]] = {}
+    for hole in holes:
+        found.setdefault(hole.file, []).append(hole)
+    return found
+
+
+def trouble_with(file: FileRow, error: MidfillError | OSError) -> Trouble:
+    """Why a file is left as it is."""
+    if isinstance(error, MidfillError):
+        return Trouble(file.path, error.code, error.message)
+    code = "write_broken" if not isinstance(error, FileNotFoundError) else "file_missing"
+    return Trouble(file.path, code, f"{file.path} cannot be read ({error.strerror or error})")
+
+
+def _name(file: FileRow, hole: HoleRow) -> str:
+    return f"hole {hole.id} of {file.path}" + (f" ({hole.name})" if hole.name else "")
+
+
+def _is_same_place(document: Document, hole: HoleRow, regions: Regions) -> bool:
+    """Whether a body that has moved is still that of the function it was planned for."""
+    at, length = regions.places[hole.id]
+    if document.syntax is None or hole.kind not in ("body", "stub") or hole.name is None:
+        return True
+    return find_own(document, Hole(at, at + length, kind="body", name=hole.name)) is not None
+
+
+def count_errors(document: Document, data: bytes) -> int:
+    """Syntax errors of `data` in the document's language; 0 where there is none."""
+    if document.syntax is None:
+        return 0
+    changed = Document(data, document.language, document.path, document.stored_as)
+    pending, count = [document.syntax.parse(changed.source).root_node], 0
+    while pending:
+        node = pending.pop()
+        count += node.is_error or node.is_missing
+        pending += [child for child in node.children if child.has_error or child.is_error or child.is_missing]
+    return count
+
+
+def written_holes(journal: Journal, file: str | None = None, holes: Sequence[int] = ()) -> list[HoleRow]:
+    """The written holes of a run, of a file or folder below the root, or those named. Raises `no_such_hole`."""
+    if holes:
+        found = [journal.hole(number) for number in holes]
+        for hole in found:
+            if not hole.is_written:
+                raise MidfillError("no_such_hole", f"hole {hole.id} is {hole.state}, not applied")
+        return found
+    rows = journal.holes_in(*WRITTEN)
+    if file is None:
+        return list(rows)
+    numbers = {row.id for row in journal.files(*WRITTEN) if row.path == file or _is_below(row.path, file)}
+    if not numbers:
+        raise MidfillError("no_such_hole", f"nothing was applied to {file}")
+    return [hole for hole in rows if hole.file in numbers]
+
+
+def _is_below(path: str, folder: str) -> bool:
+    return folder == "." or path.startswith(f"{folder}/")

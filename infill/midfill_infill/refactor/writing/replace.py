@@ -1,0 +1,237 @@
+"""Replaces one file as a whole, and notices who else wrote it meanwhile. Knows inodes, nothing of holes or journals.
+
+The new content is exchanged with the old one (`renameat2`, Linux), so the bytes that were replaced can be looked at
+once more, with every other writer's descriptor closed. Where the kernel cannot, it is a rename after a last look.
+"""
+
+import ctypes
+import errno
+import fcntl
+import os
+import signal
+import stat
+import time
+from dataclasses import dataclass
+from enum import Enum, auto
+from functools import cache
+from pathlib import Path
+from typing import Final
+
+from midfill_infill.refactor.journal.digests import digest
+
+_AT_FDCWD: Final = -100
+_RENAME_EXCHANGE: Final = 2
+# How long a writer that still has the replaced file open is waited for.
+QUIET_TIMEOUT_S: Final = 1.0
+_POLL_S: Final = 0.002
+_MAY_BE_REFUSED: Final = ("security.", "trusted.", "system.nfs4")
+
+
+class Swap(Enum):
+    """What became of a replacement. CHANGED: somebody wrote the file first, it is as they left it."""
+
+    DONE = auto()
+    CHANGED = auto()
+
+
+@dataclass(frozen=True)
+class Content:
+    """The bytes of a file and the facts of its inode, read together."""
+
+    data: bytes
+    status: os.stat_result
+
+    @property
+    def hash(self) -> bytes:
+        return digest(self.data)
+
+
+def read_content(path: Path) -> Content:
+    """Reads a regular file. Raises OSError; a link or a device is one (ELOOP, EINVAL)."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    try:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            raise OSError(errno.EINVAL, "not a regular file", str(path))
+        return Content(_read_all(descriptor), status)
+    finally:
+        os.close(descriptor)
+
+
+def _read_all(descriptor: int) -> bytes:
+    pieces = []
+    while piece := os.read(descriptor, 1 << 20):
+        pieces.append(piece)
+    return b"".join(pieces)
+
+
+def stage(temporary: Path, target: Path, data: bytes, status: os.stat_result, mtime_ns: int | None = None) -> int:
+    """Writes `data` to a new file with `target`'s owner, mode and attributes; returns its open descriptor.
+
+    The caller syncs and closes it. Raises OSError, and then leaves no file.
+    """
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    try:
+        write_all(descriptor, data)
+        own = os.fstat(descriptor)
+        if (own.st_uid, own.st_gid) != (status.st_uid, status.st_gid):
+            os.fchown(descriptor, status.st_uid, status.st_gid)
+        _copy_attributes(target, descriptor)
+        os.fchmod(descriptor, stat.S_IMODE(status.st_mode))
+        if mtime_ns is not None:
+            os.utime(descriptor, ns=(mtime_ns, mtime_ns))
+    except BaseException:
+        os.close(descriptor)
+        remove(temporary)
+        raise
+    return descriptor
+
+
+def write_all(descriptor: int, data: bytes) -> None:
+    """All of `data`, however little one call takes. Raises OSError."""
+    view = memoryview(data)
+    while view:
+        view = view[os.write(descriptor, view) :]
+
+
+def _copy_attributes(target: Path, descriptor: int) -> None:
+    """Extended attributes, and with them access lists. Raises OSError for one of the user's that cannot be kept."""
+    if not hasattr(os, "listxattr"):
+        return
+    try:
+        names = os.listxattr(target)
+    except OSError as error:
+        if error.errno == errno.ENOTSUP:
+            return
+        raise
+    for name in names:
+        try:
+            os.setxattr(descriptor, name, os.getxattr(target, name))
+        except OSError:
+            if not name.startswith(_MAY_BE_REFUSED):
+                raise
+
+
+def remove(temporary: Path) -> None:
+    """Removes a file of ours; it is no error if it is gone."""
+    try:
+        os.unlink(temporary)
+    except FileNotFoundError:
+        return
+
+
+def sync_folder(folder: Path) -> None:
+    """Makes the names in a folder durable. Raises OSError."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def swap(temporary: Path, target: Path, old_hash: bytes, new_hash: bytes) -> Swap:
+    """Puts `temporary` in the place of `target`, which must still hold what `old_hash` says, and removes the old file.
+
+    A change made up to the exchange, or later through a descriptor opened before it, is put back whole: CHANGED, and
+    `temporary` is left for `dispose`. Raises OSError; then `temporary` is where `resolve` finds it.
+    """
+    if read_content(target).hash != old_hash:
+        return Swap.CHANGED
+    if not exchange(temporary, target):
+        os.replace(temporary, target)
+        return Swap.DONE
+    return resolve(temporary, target, old_hash, new_hash)
+
+
+def resolve(temporary: Path, target: Path, old_hash: bytes, new_hash: bytes) -> Swap:
+    """Ends an exchange that took place: removes the replaced file, or puts it back where it is not the one expected."""
+    if _is_quiet(temporary, old_hash):
+        remove(temporary)
+        return Swap.DONE
+    if read_content(target).hash == new_hash:
+        exchange(temporary, target)
+    return Swap.CHANGED
+
+
+def dispose(temporary: Path, target: Path, new_hash: bytes) -> Path | None:
+    """Removes a staged file that is not wanted; one that somebody wrote into stays, under the plain name returned."""
+    try:
+        is_ours = _is_quiet(temporary, new_hash)
+    except FileNotFoundError:
+        return None
+    if is_ours:
+        remove(temporary)
+        return None
+    kept = target.with_name(f"{target.name}.midfill-conflict-{time.time_ns():x}")
+    os.rename(temporary, kept)
+    return kept
+
+
+def _is_quiet(path: Path, expected: bytes) -> bool:
+    """Whether a file that nobody has open for writing holds `expected`."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    try:
+        deadline = time.monotonic() + QUIET_TIMEOUT_S
+        while not _take_lease(descriptor):
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(_POLL_S)
+        return digest(_read_all(descriptor)) == expected
+    finally:
+        os.close(descriptor)
+
+
+def _take_lease(descriptor: int) -> bool:
+    """False while somebody has the file open for writing; True as well where the system has no leases."""
+    if not hasattr(fcntl, "F_SETLEASE"):
+        return True
+    try:
+        # A broken lease sends SIGIO, which would end us; SIGURG is ignored by default.
+        fcntl.fcntl(descriptor, fcntl.F_SETSIG, signal.SIGURG)
+        fcntl.fcntl(descriptor, fcntl.F_SETLEASE, fcntl.F_RDLCK)
+    except OSError as error:
+        return error.errno not in (errno.EAGAIN, errno.EBUSY)
+    return True
+
+
+def exchange(first: Path, second: Path) -> bool:
+    """Swaps two names in one step; False where system or file system cannot. Raises OSError."""
+    function = _renameat2()
+    if function is None:
+        return False
+    if function(_AT_FDCWD, os.fsencode(first), _AT_FDCWD, os.fsencode(second), _RENAME_EXCHANGE) == 0:
+        return True
+    number = ctypes.get_errno()
+    if number in (errno.ENOSYS, errno.EINVAL, errno.ENOTSUP):
+        return False
+    raise OSError(number, os.strerror(number), str(second))
+
+
+@cache
+def _renameat2() -> "ctypes._NamedFuncPointer | None":
+    library = ctypes.CDLL(None, use_errno=True)
+    function = getattr(library, "renameat2", None)
+    if function is not None:
+        function.argtypes = (ctypes.c_int, ctypes.c_char_p, ctypes.c_int, ctypes.c_char_p, ctypes.c_uint)
+        function.restype = ctypes.c_int
+    return function
+
+
+def write_through(target: Path, data: bytes) -> None:
+    """Overwrites a file in place, for names that share an inode. Not atomic: the old bytes must be kept elsewhere."""
+    descriptor = os.open(target, os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    try:
+        write_all(descriptor, data)
+        os.ftruncate(descriptor, len(data))
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def is_torn(data: bytes, old: bytes, new: bytes) -> bool:
+    """Whether `data` is what a broken `write_through` leaves: a beginning of `new`, then the rest of `old`."""
+    common = 0
+    limit = min(len(data), len(new))
+    while common < limit and data[common] == new[common]:
+        common += 1
+    return data[common:] == old[common:]

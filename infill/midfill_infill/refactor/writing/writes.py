@@ -1,0 +1,256 @@
+"""Writes many files so that a crash at any moment loses nothing. Knows the order of journal and disk, nothing of holes.
+
+For a group of files: names of temporary files are journaled; the files are staged and synced; the intent, with the old
+and the new bytes, is journaled; each file is exchanged with its staged one, which then holds the old bytes and is
+removed once they are seen to be the expected ones; folders are synced; the group is journaled as done. `recover`
+settles what a crash left by looking at the files.
+"""
+
+import errno
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Final
+
+from midfill_infill.errors import MidfillError
+from midfill_infill.refactor.journal.digests import digest
+from midfill_infill.refactor.journal.journal import Journal
+from midfill_infill.refactor.journal.records import Rewrite, Trouble, WriteRow
+from midfill_infill.refactor.writing import replace
+from midfill_infill.refactor.writing.replace import Swap
+
+GROUP: Final = 64
+_MIN_FREE_BYTES: Final = 1 << 16
+_FULL: Final = (errno.ENOSPC, errno.EDQUOT)
+
+
+@dataclass(frozen=True)
+class Written:
+    """What became of a group: the files that hold their new bytes, those somebody wrote first, and troubles."""
+
+    done: tuple[Rewrite, ...]
+    changed: tuple[Rewrite, ...]
+    troubles: tuple[Trouble, ...]
+
+
+def write_group(journal: Journal, run_id: str, rewrites: Sequence[Rewrite]) -> Written:
+    """Replaces the files of `rewrites`, each as a whole or not at all.
+
+    A file whose bytes are not those expected is left as it is. Raises MidfillError `disk_full` before anything is
+    touched and `journal_failed`; what fails with one file is a `Trouble` and the others go on.
+    """
+    if not rewrites:
+        return Written((), (), ())
+    _check_space(rewrites)
+    rows = journal.reserve(rewrites, run_id)
+    work = list(zip(rows, rewrites, strict=True))
+    staged, troubles = _stage_all(work)
+    kept = [(row, rewrite) for row, rewrite in work if row.id in staged]
+    dropped = [row.id for row, _ in work if row.id not in staged]
+    journal.intend([row for row, _ in kept], [(r.before, r.after) for _, r in kept], dropped)
+    done: list[tuple[WriteRow, Rewrite]] = []
+    changed: list[Rewrite] = []
+    for row, rewrite in kept:
+        outcome, trouble = _put(journal, row, rewrite)
+        if outcome is Swap.DONE:
+            done.append((row, rewrite))
+        elif trouble is not None:
+            troubles.append(trouble)
+        else:
+            changed.append(rewrite)
+    troubles += _sync_folders(rewrite.target.parent for _, rewrite in done)
+    journal.finish([row.id for row, _ in done], [])
+    return Written(tuple(rewrite for _, rewrite in done), tuple(changed), tuple(troubles))
+
+
+def _stage_all(work: Sequence[tuple[WriteRow, Rewrite]]) -> tuple[set[int], list[Trouble]]:
+    """Writes all temporary files, then syncs all: the first sync carries most of the others."""
+    open_files: list[tuple[WriteRow, Rewrite, int]] = []
+    staged, troubles = {row.id for row, rewrite in work if rewrite.through}, []
+    for row, rewrite in work:
+        if rewrite.through:
+            continue
+        path = rewrite.target.with_name(row.temporary)
+        try:
+            descriptor = replace.stage(path, rewrite.target, rewrite.after, rewrite.status, rewrite.mtime_ns)
+            open_files.append((row, rewrite, descriptor))
+        except OSError as error:
+            troubles.append(_trouble(rewrite.file.path, error))
+    for row, rewrite, descriptor in open_files:
+        try:
+            try:
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+            staged.add(row.id)
+        except OSError as error:
+            _remove_quietly(rewrite.target.with_name(row.temporary))
+            troubles.append(_trouble(rewrite.file.path, error))
+    return staged, troubles
+
+
+def _put(journal: Journal, row: WriteRow, rewrite: Rewrite) -> tuple[Swap | None, Trouble | None]:
+    """Writes one file. After an error the file is looked at: None leaves the write open for the next start."""
+    target = rewrite.target
+    trouble = None
+    try:
+        outcome = _put_through(row, rewrite) if rewrite.through else _put_atomically(row, target)
+        if outcome is Swap.CHANGED:
+            _retract(journal, row, target)
+        return outcome, None
+    except FileNotFoundError:
+        pass
+    except OSError as error:
+        trouble = _trouble(rewrite.file.path, error)
+    except MidfillError as error:
+        return None, Trouble(rewrite.file.path, error.code, error.message)
+    try:
+        return _settle(journal, row, target), trouble
+    except OSError as error:
+        return None, trouble or _trouble(rewrite.file.path, error)
+    except MidfillError as error:
+        return None, trouble or Trouble(rewrite.file.path, error.code, error.message)
+
+
+def _put_atomically(row: WriteRow, target: Path) -> Swap:
+    return replace.swap(target.with_name(row.temporary), target, row.old_hash, row.new_hash)
+
+
+def _put_through(row: WriteRow, rewrite: Rewrite) -> Swap:
+    if replace.read_content(rewrite.target).hash != row.old_hash:
+        return Swap.CHANGED
+    replace.write_through(rewrite.target, rewrite.after)
+    return Swap.DONE
+
+
+def _retract(journal: Journal, row: WriteRow, target: Path) -> Swap:
+    """Gives a write up that does not stand in its file.
+
+    The journal is told before the staged file goes: an intent without a staged file means that it was exchanged.
+    Raises `write_unclear`, with the journal settled, where somebody wrote into the staged file too.
+    """
+    journal.retract(row.id)
+    kept = None if row.through else replace.dispose(target.with_name(row.temporary), target, row.new_hash)
+    journal.finish([], [row.id])
+    if kept is not None:
+        raise MidfillError("write_unclear", f"{target} was edited during the exchange, an edit is in {kept.name}")
+    return Swap.CHANGED
+
+
+def _remove_quietly(path: Path) -> None:
+    try:
+        replace.remove(path)
+    except OSError:
+        return  # it is known to the journal, the next start removes it
+
+
+def _sync_folders(folders: Iterable[Path]) -> list[Trouble]:
+    troubles = []
+    for folder in dict.fromkeys(folders):
+        try:
+            replace.sync_folder(folder)
+        except OSError as error:
+            troubles.append(_trouble(str(folder), error))
+    return troubles
+
+
+def _trouble(path: str, error: OSError) -> Trouble:
+    code = "disk_full" if error.errno in _FULL else "write_broken"
+    return Trouble(path, code, f"{path} cannot be written ({error.strerror or error})")
+
+
+def _check_space(rewrites: Sequence[Rewrite]) -> None:
+    wanted: dict[int, tuple[Path, int]] = {}
+    for rewrite in rewrites:
+        folder, size = wanted.get(rewrite.status.st_dev, (rewrite.target.parent, 0))
+        wanted[rewrite.status.st_dev] = folder, size + len(rewrite.after)
+    for folder, size in wanted.values():
+        facts = os.statvfs(folder)
+        free = facts.f_bavail * facts.f_frsize
+        if free < max(2 * size, _MIN_FREE_BYTES):
+            message = f"the disk of {folder} has {free // 1024} KiB free, {2 * size // 1024 + 1} KiB are wanted"
+            raise MidfillError("disk_full", message)
+
+
+def recover(journal: Journal, root: Path) -> list[Trouble]:
+    """Settles every write that a crash left open and removes its temporary file.
+
+    Returns what cannot be settled: a file in place of which neither the old nor the new bytes nor an edit of theirs
+    is found stays as it is. Raises OSError only for what a later start can settle.
+    """
+    troubles = []
+    for row in journal.open_writes():
+        target = journal.file(row.file).below(root).resolve()
+        try:
+            if _settle(journal, row, target) is Swap.DONE:
+                journal.finish([row.id], [])
+        except OSError as error:
+            troubles.append(_trouble(str(target), error))
+        except MidfillError as error:
+            troubles.append(Trouble(str(target), error.code, error.message))
+    return troubles
+
+
+def _settle(journal: Journal, row: WriteRow, target: Path) -> Swap:
+    """Whether a write stands in its file; one that does not is retracted. Leaves no temporary file."""
+    temporary = target.with_name(row.temporary)
+    if row.through:
+        return _settle_through(journal, row, target)
+    if row.state == "reserved":
+        return _settle_reserved(journal, row, target)
+    if row.state == "retracted" or not _exists(target):
+        return _retract(journal, row, target)
+    now = replace.read_content(target).hash
+    if not _exists(temporary):  # it is removed last: the exchange took place
+        return Swap.DONE if now != row.old_hash else _retract(journal, row, target)
+    staged = replace.read_content(temporary).hash
+    if now == row.old_hash or staged == row.new_hash:
+        return _retract(journal, row, target)
+    if now == row.new_hash:
+        outcome = replace.resolve(temporary, target, row.old_hash, row.new_hash)
+        return outcome if outcome is Swap.DONE else _retract(journal, row, target)
+    if staged == row.old_hash:  # exchanged, and edited by somebody since
+        replace.remove(temporary)
+        return Swap.DONE
+    raise MidfillError("write_unclear", f"{target} and {temporary.name} both hold what Midfill did not write")
+
+
+def _settle_reserved(journal: Journal, row: WriteRow, target: Path) -> Swap:
+    """A disk that lies about syncs can lose the intent: the old bytes are then in the staged file only, and go back."""
+    temporary = target.with_name(row.temporary)
+    if _exists(temporary) and replace.read_content(temporary).hash == row.old_hash:
+        now = replace.read_content(target).hash
+        if now not in (row.old_hash, row.new_hash):
+            raise MidfillError("write_unclear", f"{target} was edited, what it held before is in {temporary.name}")
+        if now == row.new_hash:
+            if not replace.exchange(temporary, target):
+                os.replace(temporary, target)
+            return _retract(journal, row, target)
+    replace.remove(temporary)
+    journal.finish([], [row.id])
+    return Swap.CHANGED
+
+
+def _settle_through(journal: Journal, row: WriteRow, target: Path) -> Swap:
+    if row.state != "intent" or not _exists(target):
+        return _retract(journal, row, target)
+    data = replace.read_content(target).data
+    if digest(data) == row.new_hash:
+        return Swap.DONE
+    old, new = journal.snapshot(row.old_hash), journal.snapshot(row.new_hash)
+    assert old is not None and new is not None
+    if data != old and replace.is_torn(data, old, new):
+        replace.write_through(target, old)
+    return _retract(journal, row, target)
+
+
+def _exists(path: Path) -> bool:
+    return os.path.lexists(path)
+
+
+def in_groups(rewrites: Iterable[Rewrite], size: int = GROUP) -> Iterable[list[Rewrite]]:
+    stream = iter(rewrites)
+    while group := list(islice(stream, size)):
+        yield group

@@ -1,0 +1,1 @@
+"""Puts fills back into their document. Knows text and errors, no engine."""

@@ -1,0 +1,237 @@
+"""Puts fills into a document: line ends, indentation, overlap with the text behind, decided by the parser. No I/O."""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import chain
+
+from midfill_infill.errors import MidfillError
+from midfill_infill.languages import Language
+from midfill_infill.splicing import drafts
+from midfill_infill.splicing.drafts import Draft
+from midfill_infill.splicing.trials import Trials
+from midfill_infill.syntax.broken import find_own
+from midfill_infill.syntax.holes import sort_holes
+from midfill_infill.text.document import Document
+from midfill_infill.text.encoding import encode
+from midfill_infill.text.lines import count_columns, mixes_indents
+from midfill_infill.text.spans import Edit, Hole, Patch
+
+_WHITE = " \t\n"
+_CLOSING = re.compile(rb"\s*\}")
+
+
+@dataclass(frozen=True)
+class SplicedFill:
+    r"""What went into one hole, without the hole's lead and tail.
+
+    `text` has `\n` line ends; `origins[i]` is where its character `i` stands in the engine's text, -1 for white space
+    that was added. `error_ranges` are code points of the engine's text: the tokens to remask. `removed` counts
+    dangerous characters that were dropped.
+    """
+
+    text: str
+    origins: tuple[int, ...]
+    error_ranges: tuple[tuple[int, int], ...]
+    removed: int
+
+
+@dataclass(frozen=True)
+class Spliced:
+    """A patch, its fills in the order they were given, and how many syntax errors it adds to the document."""
+
+    patch: Patch
+    fills: tuple[SplicedFill, ...]
+    new_errors: int
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        return tuple(fill.text for fill in self.fills)
+
+
+def place(document: Document, holes: Sequence[Hole], fills: Sequence[str]) -> Patch:
+    """The patch of fills as they came, for a preview: nothing is parsed, cut or moved. `?` for what has no encoding."""
+    cleaned = [drafts.clean(fill, _anchor_texts(document, hole))[0] for hole, fill in zip(holes, fills, strict=True)]
+    return Patch.of(
+        Edit(hole.start_byte, hole.end_byte, text.encode(document.encoding, "replace"))
+        for hole, draft in zip(holes, cleaned, strict=True)
+        for text in [(hole.lead + draft.text + hole.tail).replace("\n", document.newline)]
+    )
+
+
+def splice(document: Document, holes: Sequence[Hole], fills: Sequence[str]) -> Spliced:
+    """The patch that puts `fills[i]` into `holes[i]`, its text settled so that it adds the fewest syntax errors.
+
+    Errors are counted against the document with harmless statements in its holes, so what is broken elsewhere does
+    not matter. An empty fill leaves a body as it is. Raises MidfillError `file_encoding` for characters that the
+    document's encoding lacks, `engine_error` for a fill without its hole's anchors, and `overlapping_holes`.
+    """
+    ordered = sort_holes(document, list(holes))
+    fill_of = dict(zip(((hole.start_byte, hole.end_byte) for hole in holes), fills, strict=True))
+    cleaned = [drafts.clean(fill_of[hole.start_byte, hole.end_byte], _anchor_texts(document, hole)) for hole in ordered]
+    for hole, (draft, _) in zip(ordered, cleaned, strict=True):
+        _check_anchors(document, hole, draft)
+    trimmed = [_trim(document, hole, draft) for hole, (draft, _) in zip(ordered, cleaned, strict=True)]
+    errors = 0
+    ranges: list[tuple[tuple[int, int], ...]] = [()] * len(ordered)
+    if document.syntax is not None:
+        for trials in find_trials(document, document.syntax, ordered):
+            numbers = [ordered.index(hole) for hole in trials.holes]
+            settled = settle(trials, document, [trimmed[number] for number in numbers])
+            added, blamed = trials.judge(settled)
+            errors += added
+            for number, draft, found in zip(numbers, settled, blamed, strict=True):
+                trimmed[number], ranges[number] = draft, found
+    spliced = {
+        (hole.start_byte, hole.end_byte): SplicedFill(draft.text, draft.origins, found, removed)
+        for hole, draft, found, (_, removed) in zip(ordered, trimmed, ranges, cleaned, strict=True)
+    }
+    edits = [_edit(document, hole, draft.text) for hole, draft in zip(ordered, trimmed, strict=True)]
+    return Spliced(Patch.of(edits), tuple(spliced[hole.start_byte, hole.end_byte] for hole in holes), errors)
+
+
+def prepare(document: Document, holes: tuple[Hole, ...]) -> None:
+    """What `splice` needs of the document, whatever the fills: worked out ahead. `holes` are in document order."""
+    mixes_indents(document.lines)
+    if document.syntax is not None:
+        find_trials(document, document.syntax, holes)
+
+
+def _edit(document: Document, hole: Hole, text: str) -> Edit:
+    if hole.is_body and not text:
+        return Edit(hole.start_byte, hole.end_byte, document.data[hole.start_byte : hole.end_byte])
+    whole = (hole.lead + text + hole.tail).replace("\n", document.newline)
+    return Edit(hole.start_byte, hole.end_byte, encode(whole, document.encoding))
+
+
+def _anchor_texts(document: Document, hole: Hole) -> list[str]:
+    texts = [document.decode(anchor.start_byte, anchor.end_byte) for anchor in hole.anchors]
+    return [text.replace("\r\n", "\n").replace("\r", "\n") for text in texts]
+
+
+def _firm_anchors(document: Document, hole: Hole) -> list[str]:
+    """The anchors without what trimming may take: white space at the first's start and the last's end."""
+    texts = [text for text in _anchor_texts(document, hole) if text.strip()]
+    texts[:1] = [text.lstrip(_WHITE) for text in texts[:1]]
+    texts[-1:] = [text.rstrip(_WHITE) for text in texts[-1:]]
+    return texts
+
+
+def _check_anchors(document: Document, hole: Hole, draft: Draft) -> None:
+    """An engine's mistake must not change what its user wanted to keep."""
+    if drafts.find_anchors(draft.text, _firm_anchors(document, hole)) is None:
+        next_step = "fill again, or leave the kept text out of the hole"
+        raise MidfillError("engine_error", "the fill changes text that was to be kept", next_step=next_step)
+
+
+def _behind(document: Document, hole: Hole) -> str:
+    source = document.source[document.to_source(hole.end_byte) :]
+    return hole.tail + source.decode("utf-8").replace("\r\n", "\n")
+
+
+def _trim(document: Document, hole: Hole, draft: Draft) -> Draft:
+    """Drops white space that stands around the hole already."""
+    line_start = document.lines.start(document.lines.at(hole.start_byte))
+    opens_line = bool(hole.lead) or not document.data[line_start : hole.start_byte].strip()
+    closes_line = hole.tail.startswith("\n") or document.data[hole.end_byte : hole.end_byte + 1] in (b"", b"\n", b"\r")
+    before = _WHITE if hole.kind != "cursor" else " \t" if hole.indent else ""
+    return drafts.trim(draft, before if opens_line else "", _WHITE if closes_line else "")
+
+
+@lru_cache(maxsize=8)
+def find_trials(document: Document, language: Language, holes: tuple[Hole, ...]) -> tuple[Trials, ...]:
+    """One for all holes; in a document with errors one each for bodies whose functions are sound by themselves.
+
+    An error elsewhere may have swallowed them, and then what a fill adds to the whole cannot be told.
+    """
+    whole = Trials(document, language, holes)
+    if not whole.num_errors:
+        return (whole,)
+    alone = [Trials(document, language, (hole,), window) for hole in holes if (window := _find_window(document, hole))]
+    sound = [trials for trials in alone if not trials.num_errors]
+    apart = {hole for trials in sound for hole in trials.holes}
+    rest = tuple(hole for hole in holes if hole not in apart)
+    return (*sound, Trials(document, language, rest)) if rest else tuple(sound)
+
+
+def _find_window(document: Document, hole: Hole) -> tuple[int, int] | None:
+    """The lines of the function that a body hole is in, in bytes of the source."""
+    function, lines = find_own(document, hole), document.source_lines
+    if function is None:
+        return None
+    end = document.to_source(hole.end_byte)
+    closing = _CLOSING.match(document.source, end)
+    return lines.start(lines.at(function.start)), closing.end() if closing else lines.end(lines.at(end))
+
+
+def settle(trials: Trials, document: Document, trimmed: list[Draft]) -> list[Draft]:
+    """For each hole in turn, with masks in those to come, the first candidate with the fewest errors."""
+    chosen: list[Draft | None] = [None] * len(trimmed)
+    errors = trials.count(chosen)
+    for index, (hole, draft) in enumerate(zip(trials.holes, trimmed, strict=True)):
+        best: tuple[int, Draft] | None = None
+        for candidate in _candidates(trials, document, hole, draft, index):
+            score = trials.count([*chosen[:index], candidate, *chosen[index + 1 :]])
+            if best is None or score < best[0]:
+                best = score, candidate
+            if score <= errors:
+                break
+        assert best is not None
+        errors, chosen[index] = best
+    return [draft for draft in chosen if draft is not None]
+
+
+def _candidates(trials: Trials, document: Document, hole: Hole, draft: Draft, index: int) -> Iterator[Draft]:
+    """Ways to put a draft in, the one to prefer among equals first; anchors are in all of them."""
+    anchors = _firm_anchors(document, hole)
+    frozen = trials.frozen_lines(draft, index)
+    behind = _behind(document, hole)
+    seen: set[str] = set()
+    spaced = [draft]
+    if not mixes_indents(document.lines):
+        spaced = drafts.respace(draft, hole.indent, document.indent_unit, frozen)
+    if (step := _foreign_step(trials, document, hole, spaced[0], index)) is not None:
+        spaced = [drafts.rescale(spaced[0], hole.indent, step, document.indent_unit, frozen)]
+    arranged = (_arrange(trials.language, hole, variant, behind, frozen) for variant in spaced)
+    for candidate in chain(*arranged, [draft]):
+        if candidate.text not in seen and drafts.find_anchors(candidate.text, anchors) is not None:
+            seen.add(candidate.text)
+            yield candidate
+
+
+def _foreign_step(trials: Trials, document: Document, hole: Hole, draft: Draft, index: int) -> int | None:
+    """The width of the draft's own levels where the document has others; None where tabs are about."""
+    if "\n" not in draft.text or "\t" in draft.text + hole.indent + document.indent_unit:
+        return None
+    step = trials.block_step(draft, index)
+    return step if step and 2 <= step <= 8 and step != len(document.indent_unit) else None
+
+
+def _arrange(language: Language, hole: Hole, draft: Draft, behind: str, frozen: frozenset[int]) -> Iterator[Draft]:
+    plain = [draft, *drafts.overlap_cuts(draft, behind)]
+    margin, columns = drafts.margin(draft, frozen), count_columns(hole.indent.encode("ascii"))
+    if margin is None or margin == columns:
+        yield from plain
+        return
+    based = drafts.rebase(draft, hole.indent, frozen)
+    moved = [based, *drafts.overlap_cuts(based, behind)]
+    leaving = drafts.leaving_line(draft, hole.indent, frozen) if hole.is_body else None
+    if leaving is None:
+        yield from chain(plain, moved)
+        return
+    left = drafts.cut_lines(draft, leaving)
+    if not language.has_indented_blocks:
+        inside = [cut for cut in plain if drafts.leaving_line(cut, hole.indent, frozen) is None]
+        yield from chain(inside, moved, plain, [left])
+    elif _goes_on_elsewhere(language, draft, leaving):
+        yield from chain(plain, [left], moved)
+    else:
+        yield from chain(plain, moved, [left])
+
+
+def _goes_on_elsewhere(language: Language, draft: Draft, line: int) -> bool:
+    """Whether a line that leaves the body begins something new, rather than being the body at the wrong margin."""
+    lines = [part.text for part in draft.lines()]
+    header = language.scope_line
+    return not lines[line - 1].strip() or bool(header and header.match(lines[line].encode("utf-8")))

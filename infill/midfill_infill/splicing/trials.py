@@ -1,0 +1,245 @@
+"""Tries texts in the holes of one document and counts the syntax errors. Knows what is wrong, not the cure."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import tree_sitter
+
+from midfill_infill.languages import Language
+from midfill_infill.splicing.drafts import Draft
+from midfill_infill.syntax.problems import (
+    Span,
+    captures,
+    enclosing_function,
+    find_problems,
+    function_end,
+    parse_again,
+    verbatim_spans,
+)
+from midfill_infill.text.document import Document
+from midfill_infill.text.lines import Lines
+from midfill_infill.text.spans import Hole
+
+_NAME = "midfill"
+_OUTDENTED = re.compile(r"\s*(#\s*(if|ifdef|ifndef|else|elif|endif|define|undef|pragma|include|error)\b|\w+:\s*$)")
+
+
+@dataclass(frozen=True)
+class _Piece:
+    """What a hole holds for a trial: `text` is what is judged."""
+
+    lead: bytes
+    text: bytes
+    tail: bytes
+
+
+@dataclass(frozen=True)
+class _Trial:
+    """A whole source with something in every hole. `spans` are the texts, `starts` the stretches between the holes."""
+
+    source: bytes
+    spans: tuple[Span, ...]
+    starts: tuple[int, ...]
+    problems: tuple[Span, ...]
+    tree: tree_sitter.Tree
+
+
+class Trials:
+    """A document with `holes` in document order. A None among the drafts is a hole with a harmless mask in it."""
+
+    def __init__(
+        self, document: Document, language: Language, holes: tuple[Hole, ...], window: Span | None = None
+    ) -> None:
+        """`window` is the part of the source that is looked at; it holds all holes."""
+        self.language, self.holes = language, holes
+        first, end = window or (0, len(document.source))
+        source = document.source[:end]
+        ends = [(document.to_source(hole.start_byte), document.to_source(hole.end_byte)) for hole in holes]
+        starts = [first, *(end for _, end in ends)]
+        stops = [*(start for start, _ in ends), len(source)]
+        self._between = [source[start:stop] for start, stop in zip(starts, stops, strict=True)]
+        self._originals = [source[start:end] for start, end in ends]
+        self._trials: dict[tuple[_Piece, ...], _Trial] = {}
+        self._first: _Trial | None = None
+        self._masks = self._find_masks()
+        self._baseline = self._try(self._masks)
+        self._bodies = [self._find_body(index) for index in range(len(holes))]
+
+    @property
+    def num_errors(self) -> int:
+        """Syntax errors with masks in all holes."""
+        return len(self._baseline.problems)
+
+    def _find_masks(self) -> tuple[_Piece, ...]:
+        """The stand-ins for all holes that leave the fewest errors: what a good fill can be held to."""
+        masks = [
+            [_pack(hole, self.language.statement if hole.is_body else _NAME) for hole in self.holes],
+            [_pack(hole, _NAME) for hole in self.holes],
+            [_Piece(b"", original, b"") for original in self._originals],
+            [_pack(hole, "") for hole in self.holes],
+        ]
+        best = tuple(masks[0])
+        for other in masks:
+            if not self._try(best).problems:
+                break
+            if len(self._try(tuple(other)).problems) < len(self._try(best).problems):
+                best = tuple(other)
+        return best
+
+    def _try(self, pieces: tuple[_Piece, ...]) -> _Trial:
+        if pieces not in self._trials:
+            self._trials[pieces] = self._parse(pieces)
+        return self._trials[pieces]
+
+    def _parse(self, pieces: tuple[_Piece, ...]) -> _Trial:
+        parts, spans, starts, position = [self._between[0]], [], [0], len(self._between[0])
+        for piece, following in zip(pieces, self._between[1:], strict=True):
+            start = position + len(piece.lead)
+            end = start + len(piece.text)
+            position = end + len(piece.tail)
+            spans.append((start, end))
+            starts.append(position)
+            parts += [piece.lead, piece.text, piece.tail, following]
+            position += len(following)
+        source = b"".join(parts)
+        tree = None
+        if self._first is not None:
+            changes = list(zip(self._pieces_of(self._first.starts), self._pieces_of(starts), strict=True))
+            tree = parse_again(self.language, source, self._first.tree, self._first.source, changes)
+        problems, tree = find_problems(self.language, source, tuple(spans), tree)
+        trial = _Trial(source, tuple(spans), tuple(starts), tuple(problems), tree)
+        self._first = self._first or trial
+        return trial
+
+    def _pieces_of(self, starts: Sequence[int]) -> list[Span]:
+        """Where what stands in the holes begins and ends in a trial whose stretches between them start at `starts`."""
+        pairs = zip(starts, self._between, starts[1:], strict=False)
+        return [(start + len(between), end) for start, between, end in pairs]
+
+    def _find_body(self, index: int) -> tuple[int, int] | None:
+        """The function that a body hole must stay in, as a stretch between holes and an offset into it."""
+        if not self.holes[index].is_body:
+            return None
+        start = enclosing_function(self.language, self._baseline.tree, self._baseline.spans[index])
+        if start is None:
+            return None
+        stretch = max(number for number, begin in enumerate(self._baseline.starts) if begin <= start)
+        return stretch, start - self._baseline.starts[stretch]
+
+    def _pieces(self, drafts: Sequence[Draft | None]) -> tuple[_Piece, ...]:
+        return tuple(
+            mask
+            if draft is None
+            else _Piece(b"", original, b"")
+            if hole.is_body and not draft.text
+            else _pack(hole, draft.text)
+            for hole, draft, mask, original in zip(self.holes, drafts, self._masks, self._originals, strict=True)
+        )
+
+    def _try_alone(self, draft: Draft, index: int) -> _Trial:
+        drafts: list[Draft | None] = [None] * len(self.holes)
+        drafts[index] = draft
+        return self._try(self._pieces(drafts))
+
+    def block_step(self, draft: Draft, index: int) -> int | None:
+        """How many columns the blocks inside of a draft go inwards, where they agree."""
+        trial = self._try_alone(draft, index)
+        lines, steps = Lines(trial.source), set()
+        for block in captures(self.language, trial.tree, trial.spans[index], "block"):
+            if block.parent is None or block.parent.start_byte < trial.spans[index][0]:
+                continue
+            outer = lines.at(block.parent.start_byte)
+            opened = (lines.at(child.start_byte) for child in block.named_children if not child.is_extra)
+            inner = next((line for line in opened if line > outer), None)
+            if inner is not None:
+                steps.add(lines.columns(inner) - lines.columns(outer))
+        return steps.pop() if len(steps) == 1 else None
+
+    def frozen_lines(self, draft: Draft, index: int) -> frozenset[int]:
+        """Lines of a draft whose beginning must stay: inside of strings; preprocessor lines and labels."""
+        lines = draft.lines()
+        if len(lines) == 1:
+            return frozenset()
+        trial = self._try_alone(draft, index)
+        strings = verbatim_spans(self.language, trial.tree, trial.spans[index])
+        frozen, position = set(), trial.spans[index][0]
+        for number, line in enumerate(lines):
+            outdented = not self.language.has_indented_blocks and _OUTDENTED.match(line.text)
+            if outdented or any(start < position < end for start, end in strings):
+                frozen.add(number)
+            position += len(line.text.encode("utf-8", "replace"))
+        return frozenset(frozen)
+
+    def _escapes(self, trial: _Trial, drafts: Sequence[Draft | None]) -> list[Span]:
+        """For each body that a draft ends too early, what stands outside of it."""
+        found = []
+        for body, span, draft in zip(self._bodies, trial.spans, drafts, strict=True):
+            if body is None or draft is None or not draft.text:
+                continue
+            end = function_end(self.language, trial.tree, trial.starts[body[0]] + body[1])
+            outside = trial.source[span[0] if end is None else max(span[0], end) : span[1]]
+            if any(not self._is_note(line) for line in outside.splitlines()):
+                found.append((span[1] - len(outside), span[1]))
+        return found
+
+    def _is_note(self, line: bytes) -> bool:
+        stripped = line.strip()
+        return not stripped or stripped.startswith(self.language.comment.encode("ascii"))
+
+    def count(self, drafts: Sequence[Draft | None]) -> int:
+        """Syntax errors in the whole document, bodies that a draft leaves counted in."""
+        trial = self._try(self._pieces(drafts))
+        return len(trial.problems) + len(self._escapes(trial, drafts))
+
+    def judge(self, drafts: Sequence[Draft]) -> tuple[int, list[tuple[tuple[int, int], ...]]]:
+        """How many errors the drafts add, and where: for each hole, ranges of the engine's text.
+
+        An error that swallows the file's own can leave their number the same: more of them inside the holes than the
+        masks have count as well.
+        """
+        trial = self._try(self._pieces(drafts))
+        problems = [*trial.problems, *self._escapes(trial, drafts)]
+        added = max(
+            0, len(problems) - len(self._baseline.problems), _touching(trial, problems) - _touching(self._baseline)
+        )
+        if not added:
+            return 0, [()] * len(drafts)
+        ranges = [_blame(draft, span, problems) for draft, span in zip(drafts, trial.spans, strict=True)]
+        if not any(ranges):
+            ranges = [((0, max(draft.origins) + 1),) if draft.text else () for draft in drafts]
+        return added, ranges
+
+
+def _pack(hole: Hole, text: str) -> _Piece:
+    return _Piece(hole.lead.encode("utf-8"), text.encode("utf-8", "replace"), hole.tail.encode("utf-8"))
+
+
+def _touching(trial: _Trial, problems: Sequence[Span] | None = None) -> int:
+    spans = trial.problems if problems is None else problems
+    return sum(any(start <= last and first <= end for first, last in trial.spans) for start, end in spans)
+
+
+def _blame(draft: Draft, span: Span, problems: Sequence[Span]) -> tuple[tuple[int, int], ...]:
+    """The ranges of the engine's text in which problems lie; one without width is blamed on the character before it."""
+    encoded, found = draft.text.encode("utf-8", "replace"), []
+    for start, end in problems:
+        first, last = max(start, span[0]) - span[0], min(end, span[1]) - span[0]
+        if first > last or (first == last and not 0 <= first <= len(encoded)):
+            continue
+        begin, stop = (len(encoded[:offset].decode("utf-8", "ignore")) for offset in (first, last))
+        if begin == stop:
+            begin, stop = (begin - 1, begin) if begin else (0, 1)
+        if reach := draft.reach(begin, stop):
+            found.append(reach)
+    return tuple(_merge(sorted(found)))
+
+
+def _merge(ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    merged: list[tuple[int, int]] = []
+    for start, end in ranges:
+        if merged and start <= merged[-1][1]:
+            merged[-1] = merged[-1][0], max(end, merged[-1][1])
+        else:
+            merged.append((start, end))
+    return merged

@@ -1,0 +1,1 @@
+"""What a document's tree says: functions, bodies, holes, errors. Knows captures, no engine."""

@@ -1,0 +1,231 @@
+"""The hole that a function's body is: where it begins and ends, and what must stand around it. Knows no grammar."""
+
+import re
+from dataclasses import dataclass, replace
+
+from midfill_infill.syntax.outline import Function, require_syntax
+from midfill_infill.text.document import Document
+from midfill_infill.text.lines import Lines
+from midfill_infill.text.spans import Hole
+
+_TODO = re.compile(rb"(?i)\b(todo|fixme|implement|your code|fill (this|me) in)\b")
+_NOTE = re.compile(rb"[ \t\f]*(?:#.*|//.*|/\*(?:(?!\*/)[^\r\n])*\*/[ \t]*)?")
+_HEADER_TOKEN = re.compile(rb"""(\"{3}|'{3})(?s:.*?)\1|"[^"\r\n]*"|'[^'\r\n]*'|#[^\r\n]*|[()\[\]{}:]|\r?\n""")
+_DOCSTRING = re.compile(
+    rb"""[rRuU]?(?:(\"{3}|'{3})(?s:.*?)\1|"(?:[^"\\\r\n]|\\.)*"|'(?:[^'\\\r\n]|\\.)*')(?=\s*(?:[#;\r\n]|$))"""
+)
+_OUTDENTED = re.compile(rb"#|//|/\*|\w+\s*:(?!:)")
+_MAX_HEADER_LINES = 64
+
+
+@dataclass(frozen=True)
+class _Region:
+    """A body in source bytes: `[start, end)` becomes `lead + fill + tail`; lines of it are indented by `indent`."""
+
+    start: int
+    end: int
+    indent: str
+    lead: str = ""
+    tail: str = ""
+
+
+def is_stub(document: Document, function: Function) -> bool:
+    """Whether a function waits to be written.
+
+    Its body is one placeholder (`...`, `pass`, `raise NotImplementedError`, `todo!()`, a throw of "not implemented"),
+    or nothing, or a comment with TODO alone. Never a stub: what is abstract, overloads and Protocol methods, what a
+    file of declarations (.pyi) holds, an empty constructor or callback, a function called noop, an empty body whose
+    comment says no TODO, and in Python a `pass` in a `__method__`.
+    """
+    if function.is_deliberate or require_syntax(document).is_interface(document.name):
+        return False
+    if function.statements:
+        return function.is_stub
+    if require_syntax(document).has_indented_blocks:
+        return True
+    if function.is_trivial or (function.path and re.fullmatch(r"_*no_?op", function.path[-1], re.IGNORECASE)):
+        return False
+    inside = document.source[function.body[0] + 1 : function.body[1] - 1].strip()
+    return not inside or bool(_TODO.search(inside))
+
+
+def body_hole(document: Document, function: Function) -> Hole:
+    """The hole between a function's docstring and its end.
+
+    It begins at the first character that is not white and ends where the last line of the body does. Comments before
+    the placeholder of a stub stay, for they say what is wanted. What stands on one line is opened up into lines.
+    """
+    language, lines = require_syntax(document), document.source_lines
+    stub = is_stub(document, function)
+    if function.is_expression:
+        region = _Region(*function.body, indent=_indent_of(lines, function.head))
+    elif language.has_indented_blocks:
+        region = _indented_region(lines, function, document.indent_unit)
+    else:
+        region = _braced_region(lines, function, document.indent_unit)
+    if stub:
+        region = _keep_notes(lines, region)
+    return Hole(
+        document.to_raw(region.start),
+        document.to_raw(region.end),
+        kind="stub" if stub else "body",
+        name=function.name,
+        lead=region.lead,
+        tail=region.tail,
+        indent=region.indent,
+    )
+
+
+def _indent_of(lines: Lines, offset: int) -> str:
+    return lines.indent(lines.at(offset)).replace(b"\f", b"").decode("ascii")
+
+
+def _text_end(lines: Lines, line: int) -> int:
+    return lines.start(line) + len(lines.content(line).rstrip())
+
+
+def _next_line(lines: Lines, line: int, last: int) -> int | None:
+    """The first line behind `line` that is not blank, up to `last`."""
+    return next((number for number in range(line + 1, last + 1) if not lines.is_blank(number)), None)
+
+
+def _keep_notes(lines: Lines, region: _Region) -> _Region:
+    """Starts the hole behind the comment lines that it opens with, TODOs excepted."""
+    line, last = lines.at(region.start), lines.at(region.end)
+    if region.start == region.end or region.start != lines.first_char(line):
+        return region
+    note = None
+    for number in range(line, last + 1):
+        content = lines.content(number)
+        if not _NOTE.fullmatch(content) or _TODO.search(content):
+            return replace(region, start=lines.first_char(number))
+        note = note if lines.is_blank(number) else number
+    assert note is not None
+    return replace(region, start=_text_end(lines, note), lead=f"\n{region.indent}")
+
+
+def find_header_end(lines: Lines, function: Function) -> int:
+    """The offset behind the colon of a Python function's header, or behind its first line where that is broken."""
+    line = lines.at(function.head)
+    stripped = lines.content(line).partition(b"#")[0].rstrip()
+    if function.is_broken and stripped.endswith(b":"):
+        return lines.start(line) + len(stripped)
+    depth = 0
+    for token in _HEADER_TOKEN.finditer(lines.data, function.head):
+        text = token.group()
+        if text in b"([{":
+            depth += 1
+        elif text in b")]}":
+            depth -= 1
+        elif text == b":" and depth <= 0:
+            return token.end()
+        elif text in b"\r\n" and (depth <= 0 or lines.at(token.end()) - line > _MAX_HEADER_LINES):
+            break
+    return lines.start(line) + len(stripped)
+
+
+def find_last_line(lines: Lines, header_end: int, function: Function) -> int:
+    """The last line of an indented body: the one before the next that is indented no deeper than the definition.
+
+    Lines that a sound tree counts in, as those of a string, belong to it however they are indented. Comments at the
+    body's indentation belong to it, blank lines at its end do not.
+    """
+    first, columns = lines.at(header_end), lines.columns(lines.at(function.head))
+    trusted = 0 if function.is_broken else function.end
+    last = first
+    for line in range(first + 1, len(lines)):
+        if lines.is_blank(line) and lines.start(line) >= trusted:
+            continue
+        if lines.columns(line) <= columns and lines.start(line) >= trusted:
+            break
+        last = line
+    return last
+
+
+def _indented_region(lines: Lines, function: Function, unit: str) -> _Region:
+    header_end = find_header_end(lines, function)
+    header = lines.at(header_end)
+    inner = _indent_of(lines, function.head) + unit
+    if lines.data[header_end : lines.end(header)].partition(b"#")[0].strip():
+        return _one_line_region(lines, function, header_end, inner)
+    last = find_last_line(lines, header_end, function)
+    first = _next_line(lines, header, last)
+    if first is not None:
+        inner = _indent_of(lines, lines.start(first))
+    keep = _docstring(lines, function, first)
+    if keep is not None:
+        rest = lines.data[keep : lines.end(lines.at(keep))]
+        if rest.partition(b"#")[0].strip():
+            start = keep + len(rest) - len(rest.lstrip(b" \t;"))
+            return _Region(start, _text_end(lines, last), inner)
+        header = lines.at(keep)
+        first = _next_line(lines, header, last)
+    if first is None:
+        return _empty_region(lines, header, inner, lines.columns(lines.at(function.head)))
+    return _Region(lines.first_char(first), _text_end(lines, last), inner)
+
+
+def _one_line_region(lines: Lines, function: Function, header_end: int, inner: str) -> _Region:
+    end = _text_end(lines, lines.at(header_end if function.is_broken else max(header_end, function.end)))
+    kept = lines.data[slice(*function.keep)].decode("utf-8") if function.keep else ""
+    return _Region(header_end, end, inner, lead=f"\n{inner}{kept}\n{inner}" if kept else f"\n{inner}")
+
+
+def _empty_region(lines: Lines, line: int, inner: str, columns: int) -> _Region:
+    """A hole behind `line`, with the line of white space in it that an editor may have begun there."""
+    end = _text_end(lines, line)
+    begun = line + 1 < len(lines) and lines.is_blank(line + 1) and lines.columns(line + 1) > columns
+    return _Region(end, lines.end(line + 1) if begun else end, inner, lead=f"\n{inner}")
+
+
+def _docstring(lines: Lines, function: Function, first: int | None) -> int | None:
+    """Where the docstring ends; without a sound tree, by its quotes."""
+    if first is None:
+        return None
+    if not function.is_broken:
+        return function.keep[1] if function.keep else None
+    match = _DOCSTRING.match(lines.data, lines.first_char(first))
+    return match.end() if match else None
+
+
+def _braced_region(lines: Lines, function: Function, unit: str) -> _Region:
+    opening, base = function.body[0] + 1, _indent_of(lines, function.head)
+    closing, is_closed = _find_closing(lines, function)
+    first_line, last_line = lines.at(opening), lines.at(closing)
+    on_own_line = is_closed and last_line > first_line and lines.first_char(last_line) == closing
+    first = _next_line(lines, first_line, last_line - on_own_line)
+    inner = base + unit if first is None else _indent_of(lines, lines.start(first))
+    tail = f"\n{base}" if is_closed else ""
+    if function.keep and not function.is_broken and lines.at(function.keep[0]) > first_line:
+        opening = function.keep[1]
+        first = _next_line(lines, lines.at(opening), last_line - on_own_line)
+    opened = lines.data[opening : min(closing, lines.end(lines.at(opening)))]
+    if _NOTE.fullmatch(opened) and not _TODO.search(opened):
+        opening += len(opened.rstrip())
+        opened = b""
+    end = opening + len(lines.data[opening:closing].rstrip()) if on_own_line or not is_closed else closing
+    if first is None and not opened.strip() and not lines.data[opening:closing].strip():
+        return _Region(opening, closing, inner, lead=f"\n{inner}", tail=tail)
+    tail = "" if on_own_line else tail
+    if opened.strip() or first is None:
+        return _Region(opening, end, inner, lead=f"\n{inner}", tail=tail)
+    return _Region(lines.first_char(first), end, inner, tail=tail)
+
+
+def _find_closing(lines: Lines, function: Function) -> tuple[int, bool]:
+    """Where the closing brace of a body stands, and whether there is one: by indentation if the tree is broken."""
+    start, end = function.body
+    closed = lines.data[end - 1 : end] == b"}"
+    first = lines.at(start)
+    if not function.is_broken or (closed and lines.at(end - 1) == first):
+        return (end - 1, True) if closed else (end, False)
+    on_own_line = lines.first_char(first) == start
+    columns, last = lines.columns(first if on_own_line else lines.at(function.head)), first
+    for line in range(first + 1, len(lines)):
+        content = lines.content(line).lstrip()
+        if not content:
+            continue
+        if lines.columns(line) <= columns and not _OUTDENTED.match(content):
+            return (lines.first_char(line), True) if content.startswith(b"}") else (_text_end(lines, last), False)
+        last = line
+    return _text_end(lines, last), False

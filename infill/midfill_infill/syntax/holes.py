@@ -1,0 +1,182 @@
+"""Settles what the holes of a document are: a range, a cursor, a function's body, every stub. Knows no model."""
+
+import difflib
+import re
+from operator import attrgetter
+
+from midfill_infill.errors import MidfillError
+from midfill_infill.syntax.bodies import body_hole, is_stub
+from midfill_infill.syntax.broken import find_functions
+from midfill_infill.syntax.outline import Function, require_syntax
+from midfill_infill.text.document import Document
+from midfill_infill.text.lines import Lines
+from midfill_infill.text.spans import Anchor, Hole
+
+__all__ = [
+    "Anchor",
+    "Hole",
+    "body_at",
+    "body_named",
+    "find_stubs",
+    "hole_at_cursor",
+    "hole_at_lines",
+    "hole_at_range",
+    "sort_holes",
+]
+
+_PLACEHOLDER = re.compile(rb"(?<![.\w])\.\.\.(?![.\w])")
+_NEAR = 3
+
+
+def hole_at_range(document: Document, start_byte: int, end_byte: int) -> Hole:
+    """The hole of a selection, without the white space at its ends; a selection of white space is a cursor.
+
+    Raises MidfillError `position_outside`. Offsets inside of a character are moved before it.
+    """
+    if start_byte > end_byte:
+        raise MidfillError("position_outside", f"the hole ends at byte {end_byte}, before it starts at {start_byte}")
+    start, end = document.snap(start_byte), document.snap(end_byte)
+    selected = document.data[start:end]
+    if not selected.strip():
+        return hole_at_cursor(document, start)
+    end -= len(selected) - len(selected.rstrip())
+    start += len(selected) - len(selected.lstrip())
+    return Hole(start, end, indent=_indent_at(document, start))
+
+
+def hole_at_lines(document: Document, start: tuple[int, int], end: tuple[int, int]) -> Hole:
+    """The hole between two positions, each a line and a column from 1 in code points; `end` is the first not in it.
+
+    Raises MidfillError `position_outside`.
+    """
+    return hole_at_range(document, document.offset_at(*start), document.offset_at(*end))
+
+
+def hole_at_cursor(document: Document, byte: int) -> Hole:
+    """An empty hole at a cursor. On a blank line it takes the line, and indents it where the line is not.
+
+    Raises MidfillError `position_outside`.
+    """
+    byte = document.snap(byte)
+    line = document.lines.at(byte)
+    start, end = max(document.lines.start(line), len(document.bom)), document.lines.end(line)
+    if document.data[start:end].strip():
+        return Hole(byte, byte, kind="cursor", indent=_indent_at(document, byte))
+    indent = document.decode(start, byte).replace("\f", "") or _expected_indent(document, line)
+    lead = "" if byte > start else indent
+    return Hole(byte, end, kind="cursor", lead=lead, indent=indent)
+
+
+def _indent_at(document: Document, byte: int) -> str:
+    """The indentation of the line that holds `byte`, as far as it stands before it."""
+    line = document.lines.at(byte)
+    return document.lines.indent(line)[: byte - document.lines.start(line)].decode("ascii").replace("\f", "")
+
+
+def _expected_indent(document: Document, line: int) -> str:
+    """What a blank line wants: the deeper of the lines around it."""
+    above = next((n for n in range(line - 1, -1, -1) if not document.lines.is_blank(n)), None)
+    below = next((n for n in range(line + 1, len(document.lines)) if not document.lines.is_blank(n)), None)
+    around = [document.lines.indent(n) for n in (above, below) if n is not None]
+    return max(around, key=len, default=b"").decode("ascii").replace("\f", "")
+
+
+def body_at(document: Document, byte: int) -> Hole:
+    """The body of the innermost function at a byte: anywhere in it, its decorators and first line included.
+
+    Outside of functions a blank line is a hole, and so is a `...` on the line. Raises MidfillError `no_hole` where
+    there is neither, `position_outside`, and `unknown_language` for a document without functions.
+    """
+    byte = document.snap(byte)
+    if document.syntax is not None:
+        lines = document.source_lines
+        position = document.to_source(byte)
+        position = max(position, lines.first_char(lines.at(position)))
+        for function in sorted(find_functions(document), key=attrgetter("start", "head"), reverse=True):
+            if _holds(document, lines, function, position):
+                return body_hole(document, function)
+    line = document.lines.at(byte)
+    if document.lines.is_blank(line):
+        return hole_at_cursor(document, byte)
+    if placeholder := _PLACEHOLDER.search(document.lines.content(line)):
+        start = document.lines.start(line) + placeholder.start()
+        return hole_at_range(document, start, start + len(placeholder.group()))
+    require_syntax(document)
+    raise MidfillError("no_hole", f"line {line + 1} of {document.name} is in no function and holds no `...`")
+
+
+def _holds(document: Document, lines: Lines, function: Function, position: int) -> bool:
+    if position < function.start:
+        return False
+    if position <= function.end:
+        return True
+    hole = body_hole(document, function)
+    if position <= document.to_source(hole.end_byte):
+        return True
+    line = lines.at(position)
+    is_open = lines.is_blank(line) and require_syntax(document).has_indented_blocks
+    columns = lines.columns(lines.at(function.head))
+    return (
+        is_open and lines.columns(line) > columns and _is_blank_between(lines, document.to_source(hole.end_byte), line)
+    )
+
+
+def _is_blank_between(lines: Lines, offset: int, line: int) -> bool:
+    return not lines.data[offset : lines.end(line)].strip()
+
+
+def body_named(document: Document, name: str) -> Hole:
+    """The body of the function `name`, or `Class.name`, or any longer end of its path; `::` serves as the dot.
+
+    Raises MidfillError `no_function`, naming those nearest, `ambiguous_function`, naming all with their lines, and
+    `unknown_language`.
+    """
+    path = tuple(name.strip().removesuffix("()").replace("::", ".").split("."))
+    named = [function for function in find_functions(document) if function.path]
+    found = [function for function in named if function.path[-len(path) :] == path]
+    exact = [function for function in found if function.path == path]
+    if len(exact) == 1:
+        return body_hole(document, exact[0])
+    if not found:
+        raise MidfillError("no_function", f"{document.name} has no function {name!r}{_suggest(name, named)}")
+    if len(found) > 1:
+        places = ", ".join(f"{function.name} in line {_line_of(document, function)}" for function in found)
+        raise MidfillError("ambiguous_function", f"{document.name} has {len(found)} functions {name!r}: {places}")
+    return body_hole(document, found[0])
+
+
+def _line_of(document: Document, function: Function) -> int:
+    return document.lines.at(document.to_raw(function.head)) + 1
+
+
+def _suggest(name: str, functions: list[Function]) -> str:
+    known = {function.name or "": None for function in functions} | {function.path[-1]: None for function in functions}
+    near = difflib.get_close_matches(name, list(known), n=_NEAR)
+    if near:
+        return f", did you mean {' or '.join(near)}?"
+    return f", it has {', '.join(list(known)[:8])}" if known else ", nor any other"
+
+
+def find_stubs(document: Document) -> tuple[Hole, ...]:
+    """The holes of all functions that wait to be written, in document order; see `bodies.is_stub` for which.
+
+    Raises MidfillError `unknown_language`.
+    """
+    holes: list[Hole] = []
+    for function in find_functions(document):
+        if is_stub(document, function):
+            hole = body_hole(document, function)
+            if not holes or hole.start_byte >= holes[-1].end_byte:
+                holes.append(hole)
+    return tuple(holes)
+
+
+def sort_holes(document: Document, holes: tuple[Hole, ...] | list[Hole]) -> tuple[Hole, ...]:
+    """The holes in document order. Raises MidfillError `overlapping_holes` for two that share bytes or a place."""
+    ordered = sorted(holes, key=lambda hole: (hole.start_byte, hole.end_byte))
+    for first, second in zip(ordered, ordered[1:], strict=False):
+        same_place = first.start_byte == second.start_byte
+        if second.start_byte < first.end_byte or same_place:
+            line, column = document.position_at(second.start_byte)
+            raise MidfillError("overlapping_holes", f"two holes share line {line}, column {column} of {document.name}")
+    return tuple(ordered)

@@ -1,0 +1,122 @@
+"""What is wrong with a source and where, as its tree has it. Knows captures and columns, no language and no hole."""
+
+from collections.abc import Iterator, Sequence
+
+import tree_sitter
+
+from midfill_infill.languages import Language
+from midfill_infill.text.lines import Lines
+
+Span = tuple[int, int]
+
+
+def parse_again(
+    language: Language, source: bytes, tree: tree_sitter.Tree, old: bytes, changes: Sequence[tuple[Span, Span]]
+) -> tree_sitter.Tree:
+    """The tree of `source`, which is `old`, whose tree is `tree`, with `changes`: pairs of an old and a new span.
+
+    Mending a tree may recover from an error in another way than reading all of it, so a tree with errors is not mended.
+    """
+    mended = tree.copy()
+    for before, after in reversed(changes):
+        start, old_end, new_end = before[0], before[1], before[0] + after[1] - after[0]
+        first = _point(old, start)
+        rows = source.count(b"\n", *after)
+        column = after[1] - source.rfind(b"\n", *after) - 1 if rows else first[1] + after[1] - after[0]
+        mended.edit(start, old_end, new_end, first, _point(old, old_end), (first[0] + rows, column))
+    mended = language.parse(source, mended)
+    return language.parse(source) if mended.root_node.has_error else mended
+
+
+def _point(source: bytes, offset: int) -> tuple[int, int]:
+    return source.count(b"\n", 0, offset), offset - source.rfind(b"\n", 0, offset) - 1
+
+
+def find_problems(
+    language: Language, source: bytes, around: tuple[Span, ...], tree: tree_sitter.Tree | None = None
+) -> tuple[list[Span], tree_sitter.Tree]:
+    """Spans of all syntax errors of `source`, and its tree, which is parsed unless it is given.
+
+    A grammar that reads indentation forgives much of it (tree-sitter-python 0.25 takes an empty `if x:`, a line that
+    is too deep and a lone `try:`): near the spans of `around` those count as well.
+    """
+    tree = tree or language.parse(source)
+    problems = list(_errors(tree.root_node))
+    if language.has_indented_blocks:
+        lines = Lines(source)
+        found: dict[str, dict[Span, tree_sitter.Node]] = {"block": {}, "unfinished": {}, "finished": {}}
+        for start, end in around:
+            touched = _captured(language, tree, (_code_end(language, source, start), end))
+            for name, nodes in found.items():
+                nodes |= {node.byte_range: node for node in touched.get(name, [])}
+        problems += [problem for node in found["block"].values() for problem in _misplaced(node, lines)]
+        problems += found["unfinished"].keys() - found["finished"].keys()
+    return problems, tree
+
+
+def _errors(node: tree_sitter.Node) -> Iterator[Span]:
+    pending = [node]
+    while pending:
+        node = pending.pop()
+        if node.is_error or node.is_missing:
+            yield node.byte_range
+        pending.extend(child for child in node.children if child.has_error or child.is_error or child.is_missing)
+
+
+def captures(language: Language, tree: tree_sitter.Tree, span: Span, name: str) -> list[tree_sitter.Node]:
+    """The nodes of a capture that touch `span`."""
+    return _captured(language, tree, span).get(name, [])
+
+
+def _captured(language: Language, tree: tree_sitter.Tree, span: Span) -> dict[str, list[tree_sitter.Node]]:
+    cursor = tree_sitter.QueryCursor(language.query)
+    cursor.set_byte_range(max(0, span[0] - 1), span[1] + 1)
+    return cursor.captures(tree.root_node)
+
+
+def _code_end(language: Language, source: bytes, offset: int) -> int:
+    """Where the code before `offset` ends, comments aside: an empty block stands right behind its header's colon."""
+    comment = language.comment.encode("ascii")
+    while True:
+        while offset and source[offset - 1 : offset].isspace():
+            offset -= 1
+        note = source.find(comment, source.rfind(b"\n", 0, offset) + 1, offset)
+        if note < 0:
+            return offset
+        offset = note
+
+
+def _misplaced(block: tree_sitter.Node, lines: Lines) -> Iterator[Span]:
+    """The place of a block that is missing, or its statements that stand in another column than the first."""
+    if block.start_byte == block.end_byte and block.parent is not None:
+        yield block.byte_range
+    expected: int | None = None
+    for child in block.named_children:
+        line = lines.at(child.start_byte)
+        if child.is_extra or child.is_error or lines.first_char(line) != child.start_byte:
+            continue
+        columns = lines.columns(line)
+        expected = columns if expected is None else expected
+        if columns != expected:
+            yield child.byte_range
+
+
+def enclosing_function(language: Language, tree: tree_sitter.Tree, span: Span) -> int | None:
+    """Where the innermost function around `span` starts."""
+    nodes = captures(language, tree, span, "function")
+    return max((node.start_byte for node in nodes if _holds(node, span)), default=None)
+
+
+def _holds(node: tree_sitter.Node, span: Span) -> bool:
+    return node.start_byte < span[0] and span[1] <= node.end_byte
+
+
+def function_end(language: Language, tree: tree_sitter.Tree, start: int) -> int | None:
+    """Where the function that starts at `start` ends; None when nothing there is a function any more."""
+    nodes = captures(language, tree, (start, start), "function")
+    return max((node.end_byte for node in nodes if node.start_byte == start), default=None)
+
+
+def verbatim_spans(language: Language, tree: tree_sitter.Tree, span: Span) -> list[Span]:
+    """Strings that touch `span`: what their lines begin with is text."""
+    return [node.byte_range for node in captures(language, tree, span, "verbatim")]

@@ -1,0 +1,189 @@
+"""A document: one source file as bytes, plus its language. Knows text, lines and positions, nothing of syntax."""
+
+import stat
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from midfill_infill.errors import MidfillError
+from midfill_infill.languages import Language, find_language, get_language
+from midfill_infill.text import encoding as encodings
+from midfill_infill.text.lines import Lines, find_indent_unit, find_newline
+
+MAX_DOCUMENT_BYTES = 1024 * 1024
+"""Larger files are not read: parsing them would take longer than filling."""
+
+DEFAULT_INDENT = "    "
+
+
+@dataclass(frozen=True)
+class Document:
+    """One source file. All offsets are bytes of `data`, a byte order mark included.
+
+    `language` is an id of the registry, or None: then there are no functions in it, but ranges can be filled.
+    `stored_as` names the encoding where the bytes themselves do not tell it.
+    Raises MidfillError `file_binary` for what is no text and `unknown_language` for an unknown id.
+    """
+
+    data: bytes
+    language: str | None = None
+    path: Path | None = None
+    stored_as: str | None = None
+
+    def __post_init__(self) -> None:
+        encodings.check_is_text(self.data, self.name)
+        if self.language is not None:
+            get_language(self.language)
+
+    @classmethod
+    def read(cls, path: Path, language: str | None = None) -> "Document":
+        """Reads a file; its name tells the language unless one is given. Raises MidfillError for what cannot be."""
+        return cls(_read_bytes(path), language or find_language(path), path)
+
+    @classmethod
+    def from_text(cls, text: str, language: str | None = None, path: Path | None = None) -> "Document":
+        """A document as an editor holds it: UTF-8, whatever the file on disk says."""
+        data = text.encode("utf-8", "surrogatepass")
+        if len(data) > MAX_DOCUMENT_BYTES:
+            raise _too_large(path.name if path else "the document", len(data))
+        return cls(data, language or (find_language(path) if path else None), path, stored_as="utf-8")
+
+    @property
+    def name(self) -> str:
+        return self.path.name if self.path else "the document"
+
+    @cached_property
+    def syntax(self) -> Language | None:
+        return None if self.language is None else get_language(self.language)
+
+    @cached_property
+    def encoding(self) -> str:
+        has_cookie = self.syntax is not None and self.syntax.has_coding_cookie
+        return self.stored_as or encodings.find_encoding(self.data, has_cookie=has_cookie)
+
+    @property
+    def bom(self) -> bytes:
+        return encodings.UTF8_BOM if self.data.startswith(encodings.UTF8_BOM) else b""
+
+    @cached_property
+    def text(self) -> str:
+        """All of it without the byte order mark, line ends as they are, undecodable bytes as lone surrogates."""
+        return self.decode(len(self.bom), len(self.data))
+
+    @cached_property
+    def lines(self) -> Lines:
+        return Lines(self.data)
+
+    @cached_property
+    def newline(self) -> str:
+        r"""The most frequent line end: `\n`, `\r\n` or `\r`."""
+        return find_newline(self.data)
+
+    @cached_property
+    def indent_unit(self) -> str:
+        """A tab or some spaces, as the file has it; else the language's habit."""
+        return find_indent_unit(self.lines) or (self.syntax.indent if self.syntax else DEFAULT_INDENT)
+
+    @cached_property
+    def source(self) -> bytes:
+        """The UTF-8 that the parser reads. `to_source` and `to_raw` translate offsets."""
+        return encodings.to_source(encodings.decode(self.data, self.encoding))
+
+    @cached_property
+    def source_lines(self) -> Lines:
+        """Lines of `source`, numbered as those of `data` are."""
+        return Lines(self.source)
+
+    @cached_property
+    def _offsets(self) -> encodings.OffsetMap | None:
+        if self.encoding in ("utf-8", "ascii"):
+            return None
+        return encodings.OffsetMap.build(self.data, self.encoding)
+
+    def to_source(self, start_byte: int) -> int:
+        return self._offsets.to_source(start_byte) if self._offsets else start_byte
+
+    def to_raw(self, source_byte: int) -> int:
+        return self._offsets.to_raw(source_byte) if self._offsets else source_byte
+
+    def decode(self, start_byte: int, end_byte: int) -> str:
+        """The text of a byte range that starts and ends between characters."""
+        return encodings.decode(self.data[start_byte:end_byte], self.encoding)
+
+    def show(self, start_byte: int, end_byte: int) -> str:
+        r"""A byte range as a model reads it: `\n` line ends, no byte order mark, U+FFFD for what is no text."""
+        return encodings.to_visible(self.decode(max(start_byte, len(self.bom)), max(end_byte, len(self.bom))))
+
+    @property
+    def num_lines(self) -> int:
+        return len(self.lines)
+
+    def _line_start(self, line: int) -> int:
+        return len(self.bom) if line == 0 else self.lines.start(line)
+
+    def offset_at(self, line: int, column: int) -> int:
+        """The byte at a position as people write it: both from 1, columns in code points, the line's end included.
+
+        Raises MidfillError `position_outside`.
+        """
+        if not 1 <= line <= self.num_lines:
+            plural = "" if self.num_lines == 1 else "s"
+            raise MidfillError("position_outside", f"{self.name} has {self.num_lines} line{plural}, not {line}")
+        start, end = self._line_start(line - 1), self.lines.end(line - 1)
+        text = self.decode(start, end)
+        if not 1 <= column <= len(text) + 1:
+            ends = f"line {line} of {self.name} ends at column {len(text) + 1}"
+            raise MidfillError("position_outside", f"{ends}, column {column} is outside")
+        return self.to_raw(self.to_source(start) + len(encodings.to_source(text[: column - 1])))
+
+    def position_at(self, byte: int) -> tuple[int, int]:
+        """Line and column, both from 1, of a byte of the document."""
+        line = self.lines.at(byte)
+        start = self._line_start(line)
+        return line + 1, len(self.decode(start, max(start, byte))) + 1
+
+    def snap(self, byte: int) -> int:
+        r"""The last place at or before `byte` that cuts neither a character, nor `\r\n`, nor the byte order mark.
+
+        Raises MidfillError `position_outside`.
+        """
+        if not 0 <= byte <= len(self.data):
+            raise MidfillError("position_outside", f"{self.name} has {len(self.data)} bytes, byte {byte} is outside")
+        byte = max(byte, len(self.bom))
+        if self.data[byte - 1 : byte + 1] == b"\r\n":
+            return byte - 1
+        if self._offsets:
+            return self.to_raw(self.to_source(byte))
+        return next((start for start in range(byte - 1, max(byte - 4, -1), -1) if _spans(self.data, start, byte)), byte)
+
+
+def _spans(data: bytes, start: int, byte: int) -> bool:
+    """Whether one UTF-8 character begins at `start` and ends behind `byte`."""
+    for end in range(byte + 1, min(start + 4, len(data)) + 1):
+        try:
+            return len(data[start:end].decode("utf-8")) == 1
+        except UnicodeDecodeError:
+            continue
+    return False
+
+
+def _too_large(name: str, size: int) -> MidfillError:
+    limit = MAX_DOCUMENT_BYTES // 1024
+    return MidfillError("file_too_large", f"{name} has {size // 1024} KiB, the limit is {limit} KiB")
+
+
+def _read_bytes(path: Path) -> bytes:
+    try:
+        status = path.stat()
+        if stat.S_ISDIR(status.st_mode):
+            raise MidfillError("file_is_directory", f"{path} is a directory")
+        if not stat.S_ISREG(status.st_mode):
+            raise MidfillError("file_unreadable", f"{path} is not a regular file", next_step="name a regular file")
+        if status.st_size > MAX_DOCUMENT_BYTES:
+            raise _too_large(str(path), status.st_size)
+        return path.read_bytes()
+    except FileNotFoundError:
+        raise MidfillError("file_missing", f"{path} does not exist") from None
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise MidfillError("file_unreadable", f"{path} cannot be read: {reason}") from None

@@ -1,0 +1,62 @@
+"""What every part of the server may ask of it: settings, engines, a word to the user. Answers no request."""
+
+import logging
+from collections.abc import Mapping
+from importlib.metadata import PackageNotFoundError, version
+
+from lsprotocol import types
+from pygls.lsp.server import LanguageServer
+
+from midfill_lsp.engine import Engines
+from midfill_lsp.protocol import MidfillProtocol
+from midfill_lsp.settings import Settings, parse_settings
+from midfill_lsp.views import find_place
+
+logger = logging.getLogger(__name__)
+
+CELLS = types.NotebookDocumentFilterWithCells(cells=[types.NotebookCellLanguage(language="*")], notebook="*")
+
+
+class Host(LanguageServer):
+    """Edits arrive incrementally: they say where the text moved."""
+
+    def __init__(self) -> None:
+        # pygls has incremental sync as its default; whole texts are taken as well.
+        notebooks = types.NotebookDocumentSyncOptions(notebook_selector=[CELLS])
+        super().__init__("midfill", find_version(), protocol_cls=MidfillProtocol, notebook_document_sync=notebooks)
+        self.engines = Engines()
+        self._settings: dict[str, Settings] = {"": Settings()}
+        self._options: object = None
+
+    def show(self, sentence: str, kind: types.MessageType = types.MessageType.Error) -> None:
+        self.window_show_message(types.ShowMessageParams(type=kind, message=sentence))
+
+    def settings_of(self, uri: str) -> Settings:
+        """Those of the innermost workspace folder that holds the document, or the notebook that a cell is in."""
+        place = find_place(uri)
+        holding = [folder for folder in self._settings if folder and place.startswith(find_place(folder) + "/")]
+        return self._settings[max(holding, key=len, default="")]
+
+    def use_settings(self, values: object, folder: str = "", *, at_start: bool = False) -> None:
+        """Takes the editor's settings over those of its start; says what is wrong and uses the defaults there."""
+        if at_start:
+            self._options = values
+        elif isinstance(values, Mapping) and isinstance(self._options, Mapping):
+            values = {**self._options, **values}
+        self._settings[folder], problems = parse_settings(values)
+        for problem in problems if not folder else ():
+            self.show(problem, types.MessageType.Warning)
+
+    def keep_folders(self, folders: list[str]) -> None:
+        self._settings = {folder: self._settings[folder] for folder in ["", *folders] if folder in self._settings}
+
+    def report_server_error(self, error: Exception, source: type[Exception]) -> None:
+        """Only logged, and without the error's words, which may hold code: a popup would help nobody."""
+        logger.error("a message could not be handled: %s", type(error).__name__)
+
+
+def find_version() -> str:
+    try:
+        return version("midfill")
+    except PackageNotFoundError:  # run from a source tree that is not installed
+        return "0+source"
