@@ -12,6 +12,8 @@ MAX_BODY_BYTES = 8 * 1024 * 1024
 MAX_TEXT_CHARACTERS = 4 * 1024 * 1024
 MAX_SEGMENTS = 1024
 MAX_HOLE_TOKENS = 1024
+MAX_REFERENCES = 64
+MAX_REFERENCE_CHARACTERS = 1024 * 1024
 
 Range = tuple[Annotated[int, Field(ge=0)], Annotated[int, Field(ge=0)]]
 FiniteFloat = Annotated[float, Field(allow_inf_nan=False)]
@@ -60,6 +62,18 @@ class HoleSegment(Message):
 Segment = TextSegment | HoleSegment
 
 
+class Reference(Message):
+    """Text that is not among the segments. Experts may count it and copy from it; the model never attends to it.
+
+    `document` is the rest of the edited one. `distance` tells how far away it is among those of its kind: for the
+    document in characters from the nearest hole, for the others in ranks from 0.
+    """
+
+    kind: Literal["document", "open", "recent", "imported", "neighbour"]
+    text: str = Field(min_length=1, max_length=MAX_REFERENCE_CHARACTERS)
+    distance: int = Field(default=0, ge=0)
+
+
 class InfillRequest(Message):
     """`POST /v1/infill`: text and holes in document order; all holes are filled jointly."""
 
@@ -78,8 +92,16 @@ class InfillRequest(Message):
         default=None, max_length=128, description="any name for where this comes from: of one, the newest goes first"
     )
 
+    references: list[Reference] = Field(default_factory=list, max_length=MAX_REFERENCES)
+    experts: list[Annotated[str, Field(min_length=1, max_length=64)]] | None = Field(
+        default=None, max_length=16, description="the experts to listen to by name; null: the model's own, []: none"
+    )
+    num_drafts: int = Field(default=0, ge=0, le=64, description="how many drafts a hole the answer should list")
+
     @model_validator(mode="after")
     def _check(self) -> Self:
+        if sum(len(reference.text) for reference in self.references) > MAX_REFERENCE_CHARACTERS:
+            raise ValueError(f"references hold more than {MAX_REFERENCE_CHARACTERS} characters")
         if not any(isinstance(segment, HoleSegment) for segment in self.segments):
             raise ValueError("segments hold no hole")
         return self
@@ -111,7 +133,8 @@ class FilledHole(Message):
     """A fill: `confidence[i]` in [0, 1] belongs to the characters `tokens[i]` of `text`.
 
     `anchors` are the ranges of `text` that `keep` asked for, ascending, neighbours joined; their confidence is 1.
-    `cut`: all tokens that the hole may have are used, so the text may not be at its end.
+    `cut`: all tokens that the hole may have are used, so the text may not be at its end. `certainty` is the calibrated
+    probability that the whole text is right; null where the engine cannot say.
     """
 
     text: str
@@ -119,6 +142,14 @@ class FilledHole(Message):
     confidence: list[FiniteFloat]
     anchors: list[Range] = Field(default_factory=list)
     cut: bool = False
+    certainty: FiniteFloat | None = Field(default=None, ge=0, le=1)
+
+
+class Draft(Message):
+    """A whole text that an expert proposes for a hole; `certainty` as in a fill."""
+
+    text: str
+    certainty: FiniteFloat = Field(ge=0, le=1)
 
 
 class Stats(Message):
@@ -130,11 +161,15 @@ class Stats(Message):
 
 
 class InfillResponse(Message):
-    """The whole answer, and the SSE event `done`. `alternatives` holds the other `n - 1` fills, best first."""
+    """The whole answer, and the SSE event `done`. `alternatives` holds the other `n - 1` fills, best first.
+
+    `drafts[i]` are those of hole i, the surest first, where they were asked for; they were not denoised.
+    """
 
     model: str
     holes: list[FilledHole]
     alternatives: list[list[FilledHole]] = Field(default_factory=list)
+    drafts: list[list[Draft]] = Field(default_factory=list)
     stats: Stats
 
 
