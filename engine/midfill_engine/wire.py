@@ -158,6 +158,7 @@ class Stats(Message):
     tokens: int
     ms: FiniteFloat
     cached_context: bool = False
+    context_tokens: int = Field(default=0, description="of the context that the model saw, its special tokens included")
 
 
 class InfillResponse(Message):

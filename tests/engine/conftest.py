@@ -46,7 +46,7 @@ def make_service() -> Iterator[Callable[..., Service]]:
 
     def make(fills: FakeFills, security: Security | None = None, **limits: int) -> Service:
         scheduler = Scheduler(fills, **limits)
-        state = EngineState(ready=Ready(INFO, ("fake", "alias"), scheduler, len))
+        state = EngineState(ready=Ready(INFO, ("fake", "alias"), scheduler))
         made.append(Service(state, scheduler, security or Security.for_unix_socket()))
         return made[-1]
 
@@ -59,8 +59,7 @@ def make_service() -> Iterator[Callable[..., Service]]:
 async def real_service(runtime: Runtime) -> AsyncIterator[Service]:
     """The service over the tiny model."""
     scheduler = Scheduler(lambda request: open_fill(runtime, request), runtime.run, recover=runtime.free_memory)
-    count_tokens = lambda text: len(runtime.loaded.tokenizer.encode(text))  # noqa: E731
-    state = EngineState(ready=Ready(runtime.info, runtime.names, scheduler, count_tokens))
+    state = EngineState(ready=Ready(runtime.info, runtime.names, scheduler))
     yield Service(state, scheduler, Security.for_unix_socket())
     await asyncio.to_thread(scheduler.close)
 

@@ -8,6 +8,8 @@ from hypothesis import strategies as st
 
 from midfill_engine.denoising.outline import (
     Heal,
+    encode_ends,
+    needs_of_texts,
     no_healing,
     outline_request,
     share_budget,
@@ -16,9 +18,11 @@ from midfill_engine.denoising.outline import (
     trim_context,
 )
 from midfill_engine.errors import RequestError
-from midfill_engine.loading.runtime import Runtime
-from midfill_engine.tokens.tokenizer import heal
+from midfill_engine.loading.runtime import WEIGHTS, Runtime
+from midfill_engine.tokens.tokenizer import Tokenizer, heal
 from midfill_engine.wire import ErrorCode, HoleSegment, HoleSpec, Segment, TextSegment
+
+SHIPPED = Tokenizer.read(WEIGHTS / "embedded" / "tokenizer.json")
 
 
 class Tokens:
@@ -144,6 +148,45 @@ def test_texts_far_beyond_the_budget_are_tokenised_at_their_ends_only(runtime: R
     assert runtime.loaded.tokenizer.decode(made.pieces[0]) == (long + "x")[-50:]
     assert runtime.loaded.tokenizer.decode(made.pieces[1]) == ("y" + long)[:50]
     assert max(seen) <= 3200
+
+
+@given(st.data())
+def test_what_is_tokenised_near_the_holes_is_what_all_of_it_would_leave(data: st.DataObject) -> None:
+    lines = st.lists(st.sampled_from(["x = 1\n", "\n", "    return a\n", "é" * 40, "y" * 50 + "\n", "\t\n", "if x:\n"]))
+    texts = data.draw(st.lists(lines.map(lambda parts: "".join(parts * 9)), min_size=2, max_size=4))
+    budget = data.draw(st.integers(1, 60))
+    encode = SHIPPED.encode
+    near = [encode_ends(text, encode, *need) for text, need in zip(texts, needs_of_texts(texts, budget), strict=True)]
+    assert trim_context(near, budget) == trim_context([encode(text) for text in texts], budget)
+
+
+def test_megabytes_between_many_holes_are_hardly_tokenised(runtime: Runtime) -> None:
+    seen: list[int] = []
+
+    class Watched(Tokens):
+        def encode(self, text: str) -> list[int]:
+            seen.append(len(text))
+            return super().encode(text)
+
+    segments = around("a b\n" * 2000, HoleSpec(), "c\n" * 4000) * 300
+    outline_request(segments, Watched(runtime), [], [], 512)
+    assert sum(seen) < 512 * 300
+
+
+def test_drafts_without_measure_are_refused_before_they_are_read(runtime: Runtime) -> None:
+    class Never(Tokens):
+        def encode(self, text: str) -> list[int]:
+            raise AssertionError("it was read")
+
+    segments = around("", HoleSpec(draft="x " * 30_000), "") * 3
+    with pytest.raises(RequestError) as caught:
+        outline_request(segments, Never(runtime), [], [], 512)
+    assert caught.value.code is ErrorCode.TOO_LARGE
+
+
+def test_long_texts_have_the_same_tokens_as_short_ones() -> None:
+    encode, line = SHIPPED.encode, "def f(a):\n    return {1: 'é'}\n"
+    assert encode(line * 400) == encode(line) * 400
 
 
 def test_a_short_side_leaves_its_share_to_the_other() -> None:

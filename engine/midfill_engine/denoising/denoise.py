@@ -123,6 +123,7 @@ def open_fill(
         tokens=0,
         ms=(time.perf_counter() - started_s) * 1000,
         cached_context=reused,
+        context_tokens=len(plan.context_ids),
     )
     return answer(runtime, rows, request.n, stats)
 
@@ -138,7 +139,13 @@ def fill_canvas(runtime: Runtime, request: InfillRequest, plan: Plan, started_s:
     ]
     steps, forwards = yield from denoise_rows(rows, torch.tensor(texts[0]), show)
     yield show(rows[0], steps)
-    stats = Stats(steps=steps, forwards=forwards, tokens=0, ms=(time.perf_counter() - started_s) * 1000)
+    stats = Stats(
+        steps=steps,
+        forwards=forwards,
+        tokens=0,
+        ms=(time.perf_counter() - started_s) * 1000,
+        context_tokens=len(plan.context_ids),
+    )
     return answer(runtime, rows, request.n, stats)
 
 

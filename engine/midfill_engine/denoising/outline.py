@@ -4,6 +4,7 @@ White space at the edges is healed where a family was trained so (`tokenizer.hea
 the text before a masked stretch moves into the stretch, whose first token must then begin with it.
 """
 
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final, Protocol
@@ -15,6 +16,11 @@ from midfill_engine.wire import ErrorCode, HoleSegment, HoleSpec, Segment, TextS
 
 # More than any token but the longest runs of white space has: what lies further from a hole is not even tokenised.
 MAX_CHARACTERS_PER_TOKEN: Final = 32
+USUAL_CHARACTERS_PER_TOKEN: Final = 8
+MAX_DRAFT_CHARACTERS: Final = 128 * 1024  # of all holes together: 4096 tokens, which is more than a canvas may hold
+# No token has text from both sides of it, in any family's rules of pieces.
+LINE_START: Final = re.compile(r"\n(?=\S)")
+LAST_LINE_START: Final = re.compile(r"(?s).*\n(?=\S)")
 
 Encode = Callable[[str], list[int]]
 Heal = Callable[[str, str], HealedEdges]
@@ -93,23 +99,68 @@ def outline_request(
     Raises RequestError.
     """
     texts, specs = split_segments(segments)
+    if sum(len(spec.draft) for spec in specs) > MAX_DRAFT_CHARACTERS:
+        message = f"the drafts hold more than {MAX_DRAFT_CHARACTERS} characters"
+        raise RequestError(ErrorCode.TOO_LARGE, message, "send fewer holes, or shorter drafts")
     holes: list[HoleOutline] = []
     for index, spec in enumerate(specs):
         spec, healed = heal_hole(spec, texts[index], texts[index + 1], heal)
         texts[index], texts[index + 1] = healed.prefix, healed.suffix
         holes.append(outline_hole(spec, tokens, healed.lead, healed.tail, heal))
-    limit = max_context * MAX_CHARACTERS_PER_TOKEN
-    pieces = trim_context(
-        [encode_ends(text, tokens.encode, limit) for text in texts], max_context - len(opening) - len(closing)
-    )
+    budget = max_context - len(opening) - len(closing)
+    needed = zip(texts, needs_of_texts(texts, budget), strict=True)
+    pieces = trim_context([encode_ends(text, tokens.encode, *sides) for text, sides in needed], budget)
     pieces[0] = opening + pieces[0]
     pieces[-1] = pieces[-1] + closing
     return Outline(pieces, holes)
 
 
-def encode_ends(text: str, encode: Encode, limit: int) -> list[int]:
-    """The tokens of `text`; where it is very long, of its first and last `limit` characters only."""
-    return encode(text) if len(text) <= 2 * limit else encode(text[:limit]) + encode(text[-limit:])
+def needs_of_texts(texts: list[str], budget: int) -> list[tuple[int, int]]:
+    """How many tokens of each text's beginning and end can be among `budget` at most, told from their lengths alone."""
+    weights, last = weigh_sides(len(texts)), len(texts) - 1
+    least = [len(text) // MAX_CHARACTERS_PER_TOKEN for text in texts]
+    shares = share_budget(budget, least, weights)
+    unit = max(-(-share // weight) for share, weight in zip(shares, weights, strict=True)) + 2  # of rounding
+    if sum(shares) < budget:
+        unit = budget
+    return [(unit if index else 0, unit if index < last or not last else 0) for index in range(len(texts))]
+
+
+def encode_ends(text: str, encode: Encode, num_first: int, num_last: int) -> list[int]:
+    """The tokens of `text`; where it is long, no more of its beginning and end than hold so many of them."""
+    if len(text) <= (num_first + num_last) * USUAL_CHARACTERS_PER_TOKEN:
+        return encode(text)
+    return encode_part(text, encode, num_first, cut_behind) + encode_part(text, encode, num_last, cut_before)
+
+
+def encode_part(text: str, encode: Encode, num_tokens: int, cut: Callable[[str, int], str]) -> list[int]:
+    """The tokens of one end of `text`, `num_tokens` or more where it has them."""
+    ids: list[int] = []
+    for most in (USUAL_CHARACTERS_PER_TOKEN, MAX_CHARACTERS_PER_TOKEN):
+        part = cut(text, num_tokens * most)
+        ids = encode(part) if part else []
+        if len(ids) >= num_tokens or len(part) == len(text):
+            break
+    return ids
+
+
+def cut_before(text: str, size: int) -> str:
+    """The last `size` characters, from the first start of a line among them."""
+    part = text[max(0, len(text) - size) :]
+    found = LINE_START.search(part) if len(part) < len(text) else None
+    return part[found.end() :] if found else part
+
+
+def cut_behind(text: str, size: int) -> str:
+    """The first `size` characters, to the last start of a line among them."""
+    part = text[:size]
+    found = LAST_LINE_START.match(part) if len(part) < len(text) else None
+    return part[: found.end()] if found else part
+
+
+def weigh_sides(num_texts: int) -> list[int]:
+    """How many sides of holes each text is: those between two holes are two."""
+    return [1, *[2] * (num_texts - 2), 1][:num_texts]
 
 
 def split_segments(segments: list[Segment]) -> tuple[list[str], list[HoleSpec]]:
@@ -216,7 +267,7 @@ def trim_context(pieces: list[list[int]], budget: int) -> list[list[int]]:
     if len(pieces) == 1:
         return [pieces[0][:budget]]
     last = len(pieces) - 1
-    shares = share_budget(budget, [len(piece) for piece in pieces], [1, *[2] * (last - 1), 1])
+    shares = share_budget(budget, [len(piece) for piece in pieces], weigh_sides(len(pieces)))
     return [
         keep_ends(piece, 0 if index == 0 else share if index == last else -(-share // 2), share)
         for index, (piece, share) in enumerate(zip(pieces, shares, strict=True))

@@ -38,7 +38,7 @@ def to_infill(request: CompletionRequest) -> InfillRequest:
     )
 
 
-def from_infill(request: CompletionRequest, response: InfillResponse, num_prompt_tokens: int) -> Completion:
+def from_infill(request: CompletionRequest, response: InfillResponse) -> Completion:
     ends = [finish(fills[0], request.stop) for fills in (response.holes, *response.alternatives)]
     sides = (request.prompt, request.suffix)
     choices = [
@@ -50,5 +50,5 @@ def from_infill(request: CompletionRequest, response: InfillResponse, num_prompt
         created=int(time.time()),
         model=response.model,
         choices=choices,
-        usage=Usage.of(num_prompt_tokens, response.stats.tokens),
+        usage=Usage.of(response.stats),
     )

@@ -17,6 +17,7 @@ from midfill_engine.wire import (
     InfillRequest,
     InfillResponse,
     Segment,
+    Stats,
     TextSegment,
 )
 
@@ -32,12 +33,10 @@ class Usage(BaseModel):
     total_tokens: int
 
     @classmethod
-    def of(cls, num_prompt_tokens: int, num_tokens: int) -> "Usage":
-        return cls(
-            prompt_tokens=num_prompt_tokens,
-            completion_tokens=num_tokens,
-            total_tokens=num_prompt_tokens + num_tokens,
-        )
+    def of(cls, stats: Stats) -> "Usage":
+        """Of a prompt beyond the model's window it counts what the model saw."""
+        total = stats.context_tokens + stats.tokens
+        return cls(prompt_tokens=stats.context_tokens, completion_tokens=stats.tokens, total_tokens=total)
 
 
 FinishReason = Literal["stop", "length"]
@@ -75,7 +74,7 @@ def to_infill(request: FimRequest) -> InfillRequest:
     )
 
 
-def from_infill(request: FimRequest, response: InfillResponse, num_prompt_tokens: int) -> FimAnswer:
+def from_infill(request: FimRequest, response: InfillResponse) -> FimAnswer:
     text, reason = finish(response.holes[0], request.stop)
     text = with_line_endings_of(text, request.prompt, request.suffix)
     message = Message(content=text)
@@ -87,7 +86,7 @@ def from_infill(request: FimRequest, response: InfillResponse, num_prompt_tokens
         created=int(time.time()),
         model=response.model,
         choices=streamed if request.stream else plain,
-        usage=Usage.of(num_prompt_tokens, response.stats.tokens),
+        usage=Usage.of(response.stats),
     )
 
 

@@ -65,12 +65,12 @@ def to_infill(request: LlamaInfillRequest) -> InfillRequest:
     )
 
 
-def from_infill(request: LlamaInfillRequest, response: InfillResponse, num_prompt_tokens: int) -> BaseModel:
+def from_infill(request: LlamaInfillRequest, response: InfillResponse) -> BaseModel:
     whole = response.holes[0]
     stopped = cut_at_stop(whole.text, request.stop)
     text = cut_at_indent(stopped, request.n_indent)
     shown = with_line_endings_of(text, request.input_prefix, request.prompt, request.input_suffix)
-    answer = make_answer(shown, response.model, num_prompt_tokens, response.stats)
+    answer = make_answer(shown, response.model, response.stats)
     if len(stopped) < len(whole.text):
         word = next(word for word in request.stop if word and whole.text.startswith(word, len(stopped)))
         answer = answer.model_copy(update={"stop_type": "word", "stopping_word": word})
@@ -81,14 +81,14 @@ def from_infill(request: LlamaInfillRequest, response: InfillResponse, num_promp
 
 def answer_nothing(request: LlamaInfillRequest, model: str) -> BaseModel:
     stats = Stats(steps=0, forwards=0, tokens=0, ms=0.0)
-    return select(make_answer("", model, 0, stats), request.response_fields)
+    return select(make_answer("", model, stats), request.response_fields)
 
 
-def make_answer(text: str, model: str, num_prompt_tokens: int, stats: Stats) -> LlamaAnswer:
+def make_answer(text: str, model: str, stats: Stats) -> LlamaAnswer:
     """Denoising has no prompt phase of its own, so all of the time is that of predicting."""
     num, ms = stats.tokens, max(stats.ms, 1e-3)
     timings = Timings(
-        prompt_n=num_prompt_tokens,
+        prompt_n=stats.context_tokens,
         prompt_ms=0.0,
         prompt_per_token_ms=0.0,
         prompt_per_second=0.0,
@@ -101,8 +101,8 @@ def make_answer(text: str, model: str, num_prompt_tokens: int, stats: Stats) -> 
         content=text,
         model=model,
         tokens_predicted=num,
-        tokens_evaluated=num_prompt_tokens,
-        tokens_cached=num_prompt_tokens if stats.cached_context else 0,
+        tokens_evaluated=stats.context_tokens,
+        tokens_cached=stats.context_tokens if stats.cached_context else 0,
         timings=timings,
     )
 

@@ -163,7 +163,7 @@ def make_ready(state: EngineState, options: ServeOptions) -> Ready:
     watch("midfill_open_requests", "Requests waiting or at work", lambda: scheduler.num_open)
     watch("midfill_claimed_bytes", "Memory that open fills may use", lambda: scheduler.claimed_bytes)
     logger.info("%s is ready on %s", runtime.info.id, runtime.info.device)
-    return Ready(runtime.info, runtime.names, scheduler, lambda text: len(runtime.loaded.tokenizer.encode(text)))
+    return Ready(runtime.info, runtime.names, scheduler)
 
 
 def report(error: StartError) -> None:

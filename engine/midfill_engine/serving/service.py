@@ -30,7 +30,6 @@ from midfill_engine.wire import (
     LlamaInfillRequest,
     ModelInfo,
     ModelList,
-    TextSegment,
 )
 
 # Below the connection's own deadline, so that a slow client still gets an answer.
@@ -42,12 +41,11 @@ M = TypeVar("M", bound=BaseModel)
 
 @dataclass(frozen=True)
 class Ready:
-    """What there is once the model is loaded. `count_tokens` may take its time: it is called off the event loop."""
+    """What there is once the model is loaded."""
 
     info: ModelInfo
     names: tuple[str, ...]
     scheduler: Scheduler
-    count_tokens: Callable[[str], int]
 
 
 @dataclass
@@ -140,7 +138,7 @@ async def pass_through(
     state: EngineState,
     request: R,
     to_infill: Callable[[R], InfillRequest],
-    from_infill: Callable[[R, InfillResponse, int], BaseModel],
+    from_infill: Callable[[R, InfillResponse], BaseModel],
     *,
     ends_with_done: bool = True,
 ) -> Response:
@@ -148,11 +146,9 @@ async def pass_through(
     with refusing(type(request)):
         infill = to_infill(request)
     ready = state.use(infill.model)
-    text = "".join(segment.text for segment in infill.segments if isinstance(segment, TextSegment))
-    num_prompt_tokens = await asyncio.to_thread(ready.count_tokens, text)
 
     def answer(response: InfillResponse) -> BaseModel:
-        return from_infill(request, response, num_prompt_tokens)
+        return from_infill(request, response)
 
     if not request.stream:
         return json_response(answer(await wait_for_answer(http, ready.scheduler, infill)))

@@ -11,7 +11,7 @@ from typing import Any, Final
 import tokenizers
 
 from midfill_engine.checkpoint_files import CheckpointError, CheckpointFiles
-from midfill_engine.tokens.tokenizer import byte_of_character
+from midfill_engine.tokens.tokenizer import byte_of_character, encode_freely
 
 # Qwen2's pieces, for checkpoints that ship vocab.json and merges.txt only (Dream). Digits stand singly.
 QWEN_PIECES: Final = (
@@ -42,7 +42,7 @@ class HubTokenizer:
     def encode(self, text: str) -> list[int]:
         """Ids without special tokens. Lone surrogates, which no file can hold, become question marks."""
         clean = text if text.isascii() else text.encode("utf-8", errors="replace").decode("utf-8")
-        return self._inner.encode(clean, add_special_tokens=False).ids
+        return encode_freely(self._inner, clean)
 
     def token_bytes(self, index: int) -> bytes:
         """The bytes of one token, empty for specials. May be a part of a UTF-8 character."""

@@ -13,6 +13,7 @@ from midfill_engine.tokens.special import BOS, EOS, SPECIAL_TOKENS
 # What one token may come from. A line break and its indent are one piece of nothing but white space, so no token has
 # text from both sides of a line break; a word or a run of marks takes the one space before it; digits go by twos.
 PIECE_PATTERN: Final = r"\n *| ?[^\W\d]\w*| ?\d{1,2}| ?[^\s\w]+|\t+| +(?= )|\s"
+LONG_TEXT: Final = 4096  # characters from which a text is encoded without holding the interpreter
 LANGUAGE_TOKENS: Final = {"python": 6, "javascript": 7, "typescript": 8}
 
 
@@ -104,7 +105,7 @@ class Tokenizer:
 
     def encode(self, text: str) -> list[int]:
         """Ids without special tokens. Lone surrogates, which no file can hold, become question marks."""
-        return self._inner.encode(_without_surrogates(text)).ids
+        return encode_freely(self._inner, _without_surrogates(text))
 
     def encode_batch(self, texts: list[str]) -> list[list[int]]:
         return [encoding.ids for encoding in self._inner.encode_batch([_without_surrogates(text) for text in texts])]
@@ -130,6 +131,13 @@ class Tokenizer:
             assert characters is not None
             table.append(bytes(byte_of[character] for character in characters))
         return table
+
+
+def encode_freely(inner: tokenizers.Tokenizer, text: str) -> list[int]:
+    """The ids of `text`. For a batch, even of one, the library lets other threads run meanwhile."""
+    if len(text) < LONG_TEXT:
+        return inner.encode(text, add_special_tokens=False).ids
+    return inner.encode_batch_fast([text], add_special_tokens=False)[0].ids
 
 
 def _without_surrogates(text: str) -> str:
