@@ -9,7 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from midfill_engine.denoising.denoise import denoise, drain
-from midfill_engine.experts.copying import NEIGHBOURS, WEIGHT, Copier, neighbours_of
+from midfill_engine.errors import RequestError
+from midfill_engine.experts.base import NEIGHBOURS, neighbours_of
+from midfill_engine.experts.copying import WEIGHT, Copier
 from midfill_engine.loading import checkpoint
 from midfill_engine.loading.runtime import Runtime, load_runtime
 from midfill_engine.models.choice import Choice, Echo, choose
@@ -80,13 +82,20 @@ def runtime(tmp_path_factory: pytest.TempPathFactory) -> Runtime:
     return load_runtime(str(folder), "cpu")
 
 
-def fill(runtime: Runtime) -> str:
+def fill(runtime: Runtime, experts: list[str] | None = None) -> str:
     line = "total = first + second\n"
     hole = HoleSpec(min_tokens=6, max_tokens=6)
     segments = [TextSegment(text=line * 4 + "total = fi"), HoleSegment(hole=hole), TextSegment(text="second\n" + line)]
-    return drain(denoise(runtime, InfillRequest(segments=segments, quality=1.0), lengths="fixed")).holes[0].text
+    request = InfillRequest(segments=segments, quality=1.0, experts=experts)
+    return drain(denoise(runtime, request, lengths="fixed")).holes[0].text
 
 
 def test_a_fill_follows_the_document(runtime: Runtime) -> None:
-    assert runtime.family.copies and fill(runtime) == "rst + "
-    assert fill(replace(runtime, family=replace(runtime.family, copies=False))) != "rst + "
+    assert fill(runtime, ["copying"]) == "rst + " != fill(runtime, [])
+    silent = replace(runtime, family=replace(runtime.family, experts=()))
+    assert fill(silent) == fill(runtime, []) and fill(silent, ["copying"]) == "rst + "
+
+
+def test_an_unknown_expert_is_refused_with_the_known_ones(runtime: Runtime) -> None:
+    with pytest.raises(RequestError, match="no expert named 'nobody'; known: .*copying"):
+        fill(runtime, ["copying", "nobody"])

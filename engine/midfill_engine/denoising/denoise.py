@@ -16,7 +16,7 @@ from midfill_engine.denoising.row import Row
 from midfill_engine.denoising.uniform import UniformRow, check_sampler, denoise_rows, texts_behind
 from midfill_engine.denoising.work import MAX_ROWS, Claim, Fill, Work
 from midfill_engine.errors import RequestError, check_model
-from midfill_engine.experts.copying import Copier
+from midfill_engine.experts import Panel, Sources
 from midfill_engine.lengths import LENGTHS, LengthPolicy, Lengths, LengthScores
 from midfill_engine.loading.guide import Supervision
 from midfill_engine.loading.runtime import Runtime
@@ -79,7 +79,7 @@ class Plan:
     sampler: Callable[[], Sampler]
     policy: LengthPolicy
     cache: Cache
-    copier: Copier | None
+    panel: Panel | None
 
     def lay_out(self, runtime: Runtime) -> Callable[[list[int]], Layout]:
         """Places holes of given lengths."""
@@ -217,8 +217,17 @@ def read_request(runtime: Runtime, request: InfillRequest, cache: str | None, le
         raise RequestError(ErrorCode.BAD_REQUEST, message, "send a request for each hole")
     pieces = family.arrange(outline.pieces, tokens)
     ids = torch.tensor([token for piece in pieces for token in piece], dtype=torch.int64)
-    copier = Copier.of(pieces) if family.copies else None
-    return Plan(outline, ids, [len(piece) for piece in pieces], sampler, policy, chosen_cache, copier)
+    panel = ask_experts(runtime, request, Sources(pieces))
+    return Plan(outline, ids, [len(piece) for piece in pieces], sampler, policy, chosen_cache, panel)
+
+
+def ask_experts(runtime: Runtime, request: InfillRequest, sources: Sources) -> Panel | None:
+    """What the experts say whom the request names, or else the family. Raises RequestError for an unknown name."""
+    names = runtime.family.experts if request.experts is None else request.experts
+    try:
+        return runtime.experts.read(names, sources) if names else None
+    except UnknownName as error:
+        raise RequestError(ErrorCode.BAD_REQUEST, str(error), "use one of the known names") from error
 
 
 def find_variants(
@@ -399,7 +408,7 @@ def make_row(
         sampler=sampler,
         cache=plan.cache,
         policy=plan.policy,
-        copier=plan.copier,
+        panel=plan.panel,
         supervision=supervision,
         num_steps=num_steps if sampler.takes_back else min(num_masked, num_steps),
         quality=quality,

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from midfill_engine.caches import Cache, KeptKeys, View
 from midfill_engine.denoising.canvas import Canvas
-from midfill_engine.experts.copying import Copier, neighbours_of
+from midfill_engine.experts.base import Panel, neighbours_of
 from midfill_engine.lengths import LengthPolicy
 from midfill_engine.loading.guide import Supervision
 from midfill_engine.loading.runtime import Runtime
@@ -35,7 +35,7 @@ class Row:
     sampler: Sampler
     cache: Cache
     policy: LengthPolicy
-    copier: Copier | None
+    panel: Panel | None
     supervision: Supervision | None
     num_steps: int
     quality: float
@@ -178,8 +178,8 @@ class Row:
         )
 
     def _echo(self, places: Tensor) -> Echo | None:
-        """What the document repeats at the canvas's `places` [M]. Deleted positions are no neighbours."""
-        if self.copier is None:
+        """What the experts say of the canvas's `places` [M]. Deleted positions are no neighbours."""
+        if self.panel is None:
             return None
         sequence = self.sequence()
         order = sequence.positions[0].argsort()
@@ -194,7 +194,7 @@ class Row:
             (neighbours_of(line, place, -1), neighbours_of(line, place, 1)) if place >= 0 else ((), ())
             for place in place_of[places + num_context].tolist()
         ]
-        return self.copier.echo(sides)
+        return self.panel.echo(sides)
 
     def question(self, result: Result) -> Pass | None:
         """What the supervisor is asked of this step's proposals, if there is one."""

@@ -12,6 +12,7 @@ import torch
 from midfill_engine.caches import ContextStore
 from midfill_engine.checkpoint_files import CheckpointError
 from midfill_engine.errors import StartError
+from midfill_engine.experts import Experts
 from midfill_engine.families import FAMILIES, find_family
 from midfill_engine.families.diffusiongemma import DIFFUSION_GEMMA
 from midfill_engine.families.embedded import EMBEDDED_TOKENS
@@ -54,6 +55,7 @@ class Runtime:
     operators: Operators
     names: tuple[str, ...]
     contexts: ContextStore = field(default_factory=ContextStore)
+    experts: Experts = field(default_factory=Experts)
     guide: Guide | None = None
     fused: "FusedRunner | None" = None
 

@@ -50,7 +50,7 @@ class Family:
     counted from its end, and several may be open at once), with `canvas` the holes and what stands behind them see
     all and the text before sees itself causally. `logit_shift` is 1 where the scores of a position stand
     one position earlier. `heals` says whether white space at a hole's edges moves into it, as in training;
-    `copies` says whether what the document repeats is mixed into the model's choices;
+    `experts` names those that requests listen to unless they name their own;
     `shows_deleted` whether a settled deletion that stays in the canvas is shown as it is, or masked. `quality` is the
     dial's default, `fast_threshold` the confidence that settles a token where the dial stands at 0. `example` is a
     config.json of the family, shrunk, from which random checkpoints are made.
@@ -73,7 +73,7 @@ class Family:
     claims: Callable[[CheckpointFiles], bool] = lambda files: True
     heals: bool = False
     shows_deleted: bool = True
-    copies: bool = False
+    experts: tuple[str, ...] = ()
     lay_out: Callable[[list[int], list[int], int], Layout] = lay_in_a_row
     length_buckets: tuple[int, ...] = ()
     block_size: Callable[[Values], int] = lambda config: 0

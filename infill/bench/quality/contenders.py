@@ -38,12 +38,12 @@ class Contender(Protocol):
 
 
 class Diffusion:
-    """A checkpoint of the embedded family as the engine fills, with or without copying from the document."""
+    """A checkpoint of the embedded family as the engine fills, with the experts named."""
 
-    def __init__(self, runtime: Runtime, name: str, quality: float | None, copies: bool) -> None:
+    def __init__(self, runtime: Runtime, name: str, quality: float | None, experts: tuple[str, ...]) -> None:
         """`quality` None is the engine's default."""
         self.name, self.quality = name, quality
-        self.runtime = replace(runtime, family=replace(runtime.family, copies=copies))
+        self.runtime = replace(runtime, family=replace(runtime.family, experts=experts))
 
     def fill(self, task: Task, length: Length) -> Completion:
         num_true, most = true_tokens(self.runtime.loaded.tokenizer, gap_of(task)), self.runtime.loaded.config.max_hole
@@ -56,7 +56,7 @@ class Diffusion:
         return Completion(drain(denoise(self.runtime, request)).holes[0].text)
 
     def nats(self, task: Task, sees_suffix: bool) -> float | None:
-        """An upper bound, by sampling (see `training.evaluate`); copying has no part in it."""
+        """An upper bound, by sampling (see `training.evaluate`); experts have no part in it."""
         gap = gap_of(task, sees_suffix)
         example = as_example(self.runtime, gap, self.runtime.loaded.config.max_context)
         if example is None:
