@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from midfill_engine import wire
+from midfill_infill.context.references import Reference, bound, list_left_out
 from midfill_infill.context.segments import Segments, build_segments
 from midfill_infill.engines import mercury
 from midfill_infill.engines.client import EngineClient
@@ -27,6 +28,7 @@ DRAWN_TEMPERATURE: Final = 0.8
 class Options:
     """What a user may choose. None leaves it to the engine. `min_tokens` and `max_tokens` are a hole's, `n` counts
     alternatives. `related` is text of other files, the most useful first: it takes what the document leaves free.
+    `references` are files that matter, the most important first; the rest of the document needs not be among them.
 
     Seed 0 means the likeliest fill, every other seed draws one, unless `temperature` says otherwise.
     """
@@ -42,6 +44,7 @@ class Options:
     min_tokens: int = 0
     single_line: bool = False
     related: tuple[str, ...] = ()
+    references: tuple[Reference, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -145,6 +148,7 @@ def fill(
         raise MidfillError("no_hole", "there is nothing to fill")
     budget_chars = _budget_chars(client, options.model)
     segments = _put_before(build_segments(document, holes, budget_chars), options.related, budget_chars)
+    options = replace(options, references=_gather_references(segments, options, client))
     response = yield from _run(client, _request(segments, document, options), document, segments.holes, repair=False)
     rows = sorted(_rows(document, segments.holes, (response.holes, *response.alternatives)), key=_rank)
     stats = response.stats
@@ -193,6 +197,13 @@ def _budget_chars(client: EngineClient, model: str | None) -> int:
     return chosen.max_context_tokens * CHARS_PER_TOKEN
 
 
+def _gather_references(segments: Segments, options: Options, client: EngineClient) -> tuple[Reference, ...]:
+    """What a request may count; nothing for another host's service, which takes nothing of the kind."""
+    if client.endpoint.is_mercury:
+        return ()
+    return bound([*list_left_out(segments), *options.references])
+
+
 def _put_before(segments: Segments, related: Sequence[str], budget_chars: int) -> Segments:
     """The segments with as much of `related` in front as the budget has room for: the nearest text comes first."""
     room = budget_chars - sum(
@@ -224,6 +235,7 @@ def _request(segments: Segments, document: Document, options: Options) -> wire.I
         quality=options.quality,
         n=options.n,
         stream=True,
+        references=list(options.references),
     )
 
 

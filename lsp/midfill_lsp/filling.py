@@ -20,6 +20,7 @@ from midfill_lsp.messages import FillParams, FillResult, What
 from midfill_lsp.offers import TITLES
 from midfill_lsp.pending import PendingFills, PendingHole, place
 from midfill_lsp.progress import FillProgress, PreviewSender, show_progress
+from midfill_lsp.related import Surroundings
 from midfill_lsp.results import describe, describe_placed, make_result
 from midfill_lsp.settings import Settings
 from midfill_lsp.text import Moves, Span, SyncedDocument, SyncedWorkspace, Text
@@ -60,7 +61,7 @@ class FillJob:
 
     def __init__(
         self, server: LanguageServer, params: FillParams, filler: Filler, settings: Settings,
-        related: Callable[[], tuple[str, ...]], before: Sequence[PendingHole] = (),
+        surroundings: Callable[[], Surroundings], before: Sequence[PendingHole] = (),
     ) -> None:  # fmt: skip
         """`before` are the holes of the fill that this one rerolls, in document order.
 
@@ -69,7 +70,7 @@ class FillJob:
         if params.apply:
             check_takes_edits(server)
         self._server, self.params, self._filler, self._settings = server, params, filler, settings
-        self._related, self._before = related, before
+        self._find_surroundings, self._before = surroundings, before
         self.document = find_document(server, params.uri, params.version)
         assert isinstance(server.workspace, SyncedWorkspace)
         self._view = take_view(server.workspace, self.document)
@@ -140,14 +141,15 @@ class FillJob:
         raise AssertionError("a fill ends with Filled or an error")
 
     def _options(self) -> Options:
-        params, settings = self.params, self._settings
+        params, settings, surroundings = self.params, self._settings, self._find_surroundings()
         return Options(
             seed=settings.seed if params.seed is None else params.seed,
             steps=settings.steps,
             max_tokens=params.max_tokens or settings.max_hole_tokens,
             min_tokens=params.min_tokens or 0,
             n=params.alternatives,
-            related=self._related(),
+            related=surroundings.related,
+            references=surroundings.references,
         )
 
     def _preview(self, previews: PreviewSender, event: Preview) -> None:

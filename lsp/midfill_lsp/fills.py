@@ -34,7 +34,7 @@ class Fills:
         self._pending = PendingFills()
         self._running: list[FillJob] = []
         self._ghost = GhostText(executor)
-        self._related = RelatedText(server.settings_of)
+        self._related = RelatedText(server.freeze_settings)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._num_busy = 0
         self._rest: asyncio.TimerHandle | None = None
@@ -46,8 +46,8 @@ class Fills:
             raise MidfillError("file_excluded", f"this file is left out: {reason}")
         settings = self._server.settings_of(params.uri)
         line = params.ranges[0].start.line if params.ranges else 0
-        related = self._related.near(self._workspace, params.uri, line)
-        job = FillJob(self._server, check(params), self._filler.fill, settings, related, before)
+        surroundings = self._related.near(self._workspace, params.uri, line)
+        job = FillJob(self._server, check(params), self._filler.fill, settings, surroundings, before)
         self._running.append(job)
         try:
             with self._watch():
@@ -124,11 +124,11 @@ class Fills:
             return ()
         view = take_view(self._workspace, document)
         line = document.text.position(offset).line
-        related = self._related.near(self._workspace, document.uri, line)
+        surroundings = self._related.near(self._workspace, document.uri, line)
         filler = self._filler.fill if invoked else self._filler.fill_unasked
         with self._watch():
             return await self._ghost.suggest(
-                view, offset, settings, filler, related, invoked=invoked, document=document
+                view, offset, settings, filler, surroundings, invoked=invoked, document=document
             )
 
     def find_exclusion(self, uri: str) -> str | None:

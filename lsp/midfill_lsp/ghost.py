@@ -13,6 +13,7 @@ from lsprotocol import types
 from midfill_infill.fill import Candidate, Filled, Options
 from midfill_infill.syntax.holes import hole_at_cursor
 from midfill_lsp.engine import Filler
+from midfill_lsp.related import Surroundings
 from midfill_lsp.settings import Settings
 from midfill_lsp.text import SyncedDocument
 from midfill_lsp.views import View
@@ -68,7 +69,7 @@ class GhostText:
         self._stops: dict[str, threading.Event] = {}
 
     async def suggest(
-        self, view: View, offset: int, settings: Settings, filler: Filler, related: Callable[[], tuple[str, ...]],
+        self, view: View, offset: int, settings: Settings, filler: Filler, surroundings: Callable[[], Surroundings],
         *, invoked: bool, document: SyncedDocument,
     ) -> tuple[Suggestion, ...]:  # fmt: skip
         """Raises MidfillError and CancelledError; nothing where the document moved on meanwhile."""
@@ -83,7 +84,7 @@ class GhostText:
                 return ()
             loop = asyncio.get_running_loop()
             made = await loop.run_in_executor(
-                self._executor, _make, view, offset, settings, filler, related, invoked, stop
+                self._executor, _make, view, offset, settings, filler, surroundings, invoked, stop
             )
         finally:
             stop.set()
@@ -95,10 +96,10 @@ class GhostText:
 
 
 def _make(
-    view: View, offset: int, settings: Settings, filler: Filler, related: Callable[[], tuple[str, ...]],
+    view: View, offset: int, settings: Settings, filler: Filler, surroundings: Callable[[], Surroundings],
     invoked: bool, stop: threading.Event,
 ) -> tuple[Suggestion, ...]:  # fmt: skip
-    document = view.read()
+    document, found = view.read(), surroundings()
     hole = hole_at_cursor(document, view.byte(offset))
     single_line = bool(view.text.source[offset:].partition("\n")[0].strip())
     options = Options(
@@ -107,7 +108,8 @@ def _make(
         max_tokens=min(settings.max_hole_tokens or MAX_TOKENS, MAX_TOKENS),
         n=NUM_INVOKED if invoked else 1,
         single_line=single_line,
-        related=related(),
+        related=found.related,
+        references=found.references,
         repair=False,
     )
     with closing(filler(document, [hole], options, settings, lambda phrase: None)) as events:

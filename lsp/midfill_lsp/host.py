@@ -1,7 +1,8 @@
 """What every part of the server may ask of it: settings, engines, a word to the user. Answers no request."""
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 
 from lsprotocol import types
@@ -33,9 +34,11 @@ class Host(LanguageServer):
 
     def settings_of(self, uri: str) -> Settings:
         """Those of the innermost workspace folder that holds the document, or the notebook that a cell is in."""
-        place = find_place(uri)
-        holding = [folder for folder in self._settings if folder and place.startswith(find_place(folder) + "/")]
-        return self._settings[max(holding, key=len, default="")]
+        return _choose_settings(self._settings, uri)
+
+    def freeze_settings(self) -> Callable[[str], Settings]:
+        """`settings_of` as it answers now; for any thread."""
+        return partial(_choose_settings, dict(self._settings))
 
     def use_settings(self, values: object, folder: str = "", *, at_start: bool = False) -> None:
         """Takes the editor's settings over those of its start; says what is wrong and uses the defaults there."""
@@ -53,6 +56,12 @@ class Host(LanguageServer):
     def report_server_error(self, error: Exception, source: type[Exception]) -> None:
         """Only logged, and without the error's words, which may hold code: a popup would help nobody."""
         logger.error("a message could not be handled: %s", type(error).__name__)
+
+
+def _choose_settings(settings: Mapping[str, Settings], uri: str) -> Settings:
+    place = find_place(uri)
+    holding = [folder for folder in settings if folder and place.startswith(find_place(folder) + "/")]
+    return settings[max(holding, key=len, default="")]
 
 
 def find_version() -> str:

@@ -1,47 +1,66 @@
-"""What other open and recent files say of the names near a place; none that is left out now. Knows no fill."""
+"""What other files say of the names near a place, and which of them a fill may count; none that is left out now.
+
+Knows no fill.
+"""
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
 
 from midfill_infill.context.exclusions import Stamps
+from midfill_infill.context.references import MAX_CHARS, Held, Reference, find_references
 from midfill_infill.context.related import Ring
+from midfill_infill.errors import MidfillError
 from midfill_lsp.settings import Settings
 from midfill_lsp.text import SyncedDocument, SyncedWorkspace
-from midfill_lsp.views import find_exclusion
+from midfill_lsp.views import find_exclusion, find_path, find_place, take_view
 
 NEAR_CHARS = 2000
 MAX_NAMES = 256
+
+SettingsOf = Callable[[str], Settings]
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """Text of other files that is shown to the model, and files that are only counted."""
+
+    related: tuple[str, ...] = ()
+    references: tuple[Reference, ...] = ()
 
 
 class RelatedText:
     """For the event loop only, but for what `near` returns."""
 
-    def __init__(self, settings_of: Callable[[str], Settings]) -> None:
-        self._settings_of = settings_of
+    def __init__(self, freeze_settings: Callable[[], SettingsOf]) -> None:
+        self._freeze_settings = freeze_settings
         self._ring = Ring()
         self._names: dict[str, None] = {}
         self._lock = threading.Lock()
 
-    def near(self, workspace: SyncedWorkspace, uri: str, line: int) -> Callable[[], tuple[str, ...]]:
-        """Picks it when it is called, in a thread: every file that may be in the ring is asked for again.
+    def near(self, workspace: SyncedWorkspace, uri: str, line: int) -> Callable[[], Surroundings]:
+        """Finds it when it is called, in a thread: every file that may be in the ring is asked for again.
 
-        Nothing where the settings of `uri` want no repository context.
+        Nothing where the settings of the document want no repository context.
         """
-        if not self._settings_of(uri).repository_context:
-            return tuple
+        settings_of, own = self._freeze_settings(), workspace.open_document(uri)
+        if own is None or not settings_of(uri).repository_context:
+            return Surroundings
         others = {
             other.uri: (other.version, other.source)
             for other in workspace.text_documents.values()
             if other.uri != uri and isinstance(other, SyncedDocument)
         }
         self._remember(others)
-        files = [(name, self._settings_of(name).exclude) for name in self._names]
-        own = workspace.open_document(uri)
-        starts = own.text.line_starts if own else [0]
+        files = [(name, settings_of(name).exclude) for name in self._names]
+        root = _find_folder(workspace, uri)
+        view = take_view(workspace, own)
+        starts = view.text.line_starts
         middle = starts[min(line, len(starts) - 1)]
-        near = own.source[max(0, middle - NEAR_CHARS) : middle + NEAR_CHARS] if own else ""
+        near = view.text.source[max(0, middle - NEAR_CHARS) : middle + NEAR_CHARS]
 
-        def pick() -> tuple[str, ...]:
+        def find() -> Surroundings:
             stamps = Stamps()
             with self._lock:
                 for name, exclude in files:
@@ -49,12 +68,32 @@ class RelatedText:
                         self._ring.drop(name)
                     elif name in others:
                         self._ring.put(name, *others[name])
-                return self._ring.pick(uri, near)
+                related = self._ring.pick(uri, near)
+                seen = [(name, text) for name, text in self._ring.texts(MAX_CHARS) if name != uri]
+            held = [Held("open" if name in others else "recent", find_path(name), text) for name, text in seen]
+            held.sort(key=lambda other: other.kind)  # stable: of each kind the one seen last first
 
-        return pick
+            def leaves_out(path: Path) -> bool:
+                name = path.as_uri()
+                return find_exclusion(name, settings_of(name).exclude, stamps) is not None
 
-    def _remember(self, names: dict[str, tuple[int | None, str]]) -> None:
+            try:
+                references = find_references(view.read(), find_path(uri), held, root=root, leaves_out=leaves_out)
+            except MidfillError:  # it cannot be read: the fill itself will say so
+                references = ()
+            return Surroundings(related, references)
+
+        return find
+
+    def _remember(self, names: Mapping[str, tuple[int | None, str]]) -> None:
         self._names = {name: None for name in self._names if name not in names} | dict.fromkeys(names)
         for name in list(self._names)[:-MAX_NAMES]:
             del self._names[name]
             self._ring.drop(name)
+
+
+def _find_folder(workspace: SyncedWorkspace, uri: str) -> Path | None:
+    """The innermost folder of the workspace that holds the document."""
+    place = find_place(uri)
+    holding = [folder for folder in workspace.folders if place.startswith(find_place(folder) + "/")]
+    return find_path(max(holding, key=len)) if holding else None

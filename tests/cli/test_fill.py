@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from tests.cli.fake_engine import Plan, read_record, wait_for
 
+from midfill_infill.context.references import Reference
 from midfill_infill.engines.client import EngineClient
 from midfill_infill.errors import MidfillError
 from midfill_infill.fill import Filled, Options, Preview, fill
@@ -42,6 +43,21 @@ def test_every_token_keeps_its_confidence(engine_client: Start) -> None:
     (hole,) = filled.fills
     assert "".join(hole.text[start:end] for start, end in hole.tokens) == hole.text
     assert len(hole.confidence) == len(hole.tokens)
+
+
+def test_what_is_not_shown_is_counted(engine_client: Start, tmp_path: Path) -> None:
+    record = tmp_path / "record"
+    for side in ("first", "second"):  # the scripted model sees 512 tokens
+        source = "".join(f"{side}_{number} = {number}\n" for number in range(200)) + "def f():\n    ...\n"
+        other = Reference(kind="open", text=f"{side} open\n")
+        doc = Document(source.encode(), "python")
+        run(engine_client(Plan(record=str(record))), doc, Options(references=(other,)))
+        request = read_record(record)[-1]["request"]
+        assert [reference["kind"] for reference in request["references"]] == ["document", "open"]
+        assert request["references"][0]["text"].startswith(f"{side}_0 = 0\n{side}_1 = 1\n")
+        assert request["references"][1] == {"kind": "open", "text": f"{side} open\n"}
+    run(engine_client(Plan(record=str(record))), document())
+    assert "references" not in read_record(record)[-1]["request"]
 
 
 def test_request_says_what_was_asked(engine_client: Start, tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from midfill_engine.wire import InfillRequest, InfillResponse
 from midfill_infill.cli.doctor import examine_engine
+from midfill_infill.context.references import Reference
 from midfill_infill.engines import mercury
 from midfill_infill.engines.client import Endpoint, EngineClient
 from midfill_infill.engines.supervise import EngineSettings, named_endpoint
@@ -116,6 +117,18 @@ def test_a_stub_is_filled(stand_in: StandIn) -> None:
     result, filled = fill_stub(stand_in)
     assert (result, filled.new_errors) == (b"def add(a, b):\n    return a + b\n", 0)
     assert [(body["prompt"], body["suffix"]) for body in stand_in.asked] == [("def add(a, b):\n    ", "\n")]
+
+
+def test_nothing_of_other_files_goes_to_another_host(stand_in: StandIn) -> None:
+    document = Document(b"def add(a, b):\n    ...\n", "python")
+    other = Reference(kind="open", text="hunter2")
+    sent: list[InfillRequest] = []
+    with connect(stand_in) as client:
+        ask_mercury = client.infill
+        client.infill = lambda request: sent.append(request) or ask_mercury(request)  # type: ignore[assignment,method-assign,func-returns-value]
+        list(fill(document, find_stubs(document), Options(references=(other,)), client))
+    assert sent and not any(request.references for request in sent)
+    assert "hunter2" not in str(stand_in.asked)
 
 
 def test_a_fill_whose_repair_it_cannot_take_stays_and_is_marked(stand_in: StandIn) -> None:

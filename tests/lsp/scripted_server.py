@@ -53,8 +53,9 @@ def follow_script(
     rows = [make_row(document, holes, number) for number in range(options.n)]
     asked = f"seed {options.seed} min {options.min_tokens} max {options.max_tokens} line {options.single_line}"
     related = " | ".join(options.related)
+    counted = " | ".join(f"{reference.kind} {reference.text}" for reference in options.references)
     stats = Stats(steps=3, forwards=3, tokens=4, ms=9.0)
-    yield Filled(rows[0], tuple(rows[1:]), stats, f"{asked} related {related} text {document.text}")
+    yield Filled(rows[0], tuple(rows[1:]), stats, f"{asked} counted {counted} related {related} text {document.text}")
 
 
 def wait_at(folder: Path, step: int) -> None:

@@ -359,7 +359,36 @@ async def test_related_text_of_other_files_comes_along(editor: Editor, tmp_path:
     result = await editor.ask("midfill/fill", asked)
     assert "related def parse_invoice(path):" in result.model
     configure(editor, repositoryContext=False)
-    assert "related  text" in (await editor.ask("midfill/fill", asked)).model
+    assert "counted  related  text" in (await editor.ask("midfill/fill", asked)).model
+
+
+async def test_files_that_matter_are_counted_and_fresh(start: Start, tmp_path: Path) -> None:
+    root = tmp_path / "work"
+    (root / "private").mkdir(parents=True)
+    (tmp_path / "above.py").write_text("above = 'hunter2'\n")
+    (root / "link.py").symlink_to(tmp_path / "above.py")
+    (root / ".env").write_text("env = 'hunter2'\n")
+    (root / "private" / "hidden.py").write_text("hidden = 'hunter2'\n")
+    (root / "money.py").write_text("money = 'on disk'\n")
+    (root / "test_own.py").write_text("tested = 1\n")
+    editor = await start(folders=(root.as_uri(),), options={"exclude": ["private/"]})
+    source = "import money, private.hidden, link\nfrom .. import above\n\ndef own():\n    \n"
+    buffer = editor.open(source, uri=(root / "own.py").as_uri())
+    asked = {"uri": buffer.uri, "what": "hole", "ranges": [span(buffer, len(source) - 1)]}
+
+    async def count() -> str:
+        model = (await editor.ask("midfill/fill", asked)).model
+        return str(model.partition(" counted ")[2].partition(" related ")[0])
+
+    assert await count() == "imported money = 'on disk'\n | neighbour tested = 1\n"
+    money = editor.open("money = 'typed'\n", uri=(root / "money.py").as_uri())
+    assert await count() == "open money = 'typed' | neighbour tested = 1\n"
+    (root / "test_own.py").write_text("tested = 'again'\n")
+    editor.client.text_document_did_close(types.DidCloseTextDocumentParams(types.TextDocumentIdentifier(money.uri)))
+    assert await count() == "recent money = 'typed' | neighbour tested = 'again'\n"
+    other = editor.open("x\n", uri="untitled:3")
+    asked = {"uri": other.uri, "what": "hole", "ranges": [span(other, 1)]}
+    assert (await count()).startswith("open ") and "hunter2" not in await count()
 
 
 async def test_the_cells_of_a_notebook_are_context(editor: Editor) -> None:

@@ -313,6 +313,28 @@ def test_reroll_draws_another_fill_as_the_next_attempt(place: Place) -> None:
     assert (first.attempt, again.attempt) == (0, 1) and first.seed == 0 != again.seed and first.new != again.new
 
 
+def test_the_repository_is_counted_as_it_was_planned(place: Place) -> None:
+    (place.root / ".env").write_text("hunter2 = 1\n")
+    (place.root / "secret.py").symlink_to(place.root / ".env")
+    (place.root / "m0.py").write_text(f"import m3, secret\n{(place.root / 'm0.py').read_text()}")
+    run, workers = new_run(place), ScriptedWorkers()
+    fill_run(place, run, workers)
+    assert sorted(map(kinds_of, workers.asked)) == sorted(
+        [["imported", *["neighbour"] * 4], *[["neighbour"] * 5] * 5] * 3
+    )
+    assert "hunter2" not in str([request.references for request in workers.asked])
+    with Journal(run) as journal:
+        Writer(journal, place.root).apply(list(journal.holes_in(State.GENERATED))[3:], is_git=False)
+        assert "..." not in (place.root / "m3.py").read_text()
+        reroll(journal, place.root, journal.hole(1), Engine(workers), Options())
+    first = next(request for request in workers.asked if "imported" in kinds_of(request))
+    assert workers.asked[-1].references == first.references
+
+
+def kinds_of(request: InfillRequest) -> list[str]:
+    return [reference.kind for reference in request.references]
+
+
 def test_progress_says_how_long_is_left() -> None:
     progress = Progress(done=20, total=100, accepted=10, failed=1, cached=0, elapsed_s=10.0)
     assert progress.per_minute == 120 and progress.left_s == 40

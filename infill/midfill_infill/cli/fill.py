@@ -114,6 +114,7 @@ def _fill(
 ) -> Filled:
     from dataclasses import replace
 
+    from midfill_infill.context.references import find_references
     from midfill_infill.engines.client import EngineClient
     from midfill_infill.engines.supervise import ensure_engine
     from midfill_infill.fill import Preview, fill
@@ -121,6 +122,7 @@ def _fill(
     endpoint = ensure_engine(settings, view.note)
     if endpoint.url is not None:  # an engine of ours has one model, a named one may have several
         options = replace(options, model=settings.model)
+    options = replace(options, references=find_references(document, document.path))
     with EngineClient(endpoint) as client, closing(fill(document, holes, options, client)) as events:
         for event in events:
             if not isinstance(event, Preview):

@@ -63,6 +63,18 @@ class Ring:
                 if not self._holders[word]:
                     del self._holders[word]
 
+    def texts(self, most_chars: int) -> list[tuple[str, str]]:
+        """Names and texts of the files, the one seen last first: so many that they hold `most_chars` characters."""
+        found, left = [], most_chars
+        with self._lock:
+            for name, (_, chunks) in reversed(self._files.items()):
+                text = "\n".join(chunk.text for chunk in chunks)
+                found.append((name, text))
+                left -= len(text)
+                if left <= 0:
+                    break
+        return found
+
     def pick(self, name: str, near: str) -> tuple[str, ...]:
         """The chunks of other files that share the rarest identifiers with `near`, the best first; at most 8."""
         scores: defaultdict[Chunk, float] = defaultdict(float)

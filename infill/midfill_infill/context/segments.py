@@ -5,8 +5,9 @@ they are. What is left out is left out without a mark.
 """
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import accumulate, groupby
 
 from midfill_engine.wire import HoleSegment, HoleSpec, Segment, TextSegment
 from midfill_infill.errors import MidfillError
@@ -32,11 +33,21 @@ _MAX_ANCHORS = 1024
 
 
 @dataclass(frozen=True)
+class LeftOut:
+    """Neighbouring lines that are not shown, `distance` characters from the nearest hole: after them, or before."""
+
+    text: str
+    distance: int
+    precedes_hole: bool
+
+
+@dataclass(frozen=True)
 class Segments:
-    """Text and holes as the engine takes them, and the holes in that order."""
+    """Text and holes as the engine takes them, the holes in that order, and what of the document is not shown."""
 
     segments: tuple[Segment, ...]
     holes: tuple[Hole, ...]
+    left_out: tuple[LeftOut, ...] = ()
 
 
 def build_segments(document: Document, holes: Sequence[Hole], budget_chars: int) -> Segments:
@@ -54,7 +65,8 @@ def build_segments(document: Document, holes: Sequence[Hole], budget_chars: int)
     budget.left -= sum(stretch.keep_edges(most_chars) for stretch in stretches)
     if fits:
         _keep_lines(document, ordered, stretches, budget)
-    return Segments(tuple(_lay_out(document, ordered, [stretch.text for stretch in stretches])), ordered)
+    left_out = tuple(run for stretch in stretches for run in stretch.left_out())
+    return Segments(tuple(_lay_out(document, ordered, [stretch.text for stretch in stretches])), ordered, left_out)
 
 
 class _Budget:
@@ -117,6 +129,18 @@ class _Stretch:
             rest = self.lines[-1][len(shown) :]
             self.kept[-1] = shown + rest[max(0, len(rest) - most_chars) :]
         return len(self.text)
+
+    def left_out(self) -> Iterator[LeftOut]:
+        """Its runs of lines that are not shown."""
+        ends = [0, *accumulate(map(len, self.lines))]
+        for is_left_out, run in groupby(range(len(self.lines)), key=lambda number: self.kept[number] is None):
+            if is_left_out:
+                numbers = list(run)
+                start, end = ends[numbers[0]], ends[numbers[-1] + 1]
+                ahead = ends[-1] - end if self.precedes_hole else ends[-1]
+                behind = start if self.follows_hole else ends[-1]
+                text = "".join(self.lines[numbers[0] : numbers[-1] + 1])
+                yield LeftOut(text, min(ahead, behind), ahead <= behind)
 
     def queues(self) -> list["_Queue"]:
         """Its lines from each of its holes outwards."""

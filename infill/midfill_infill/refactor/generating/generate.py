@@ -1,8 +1,9 @@
 """Fills the holes of a run: many in flight, each journaled before it counts. Knows documents and the journal, no files'
 writing and no engine of its own.
 
-A hole's fill depends on its file's bytes, its range, the run's seed and the engine, on nothing that happens beside it:
-so one machine, many, and a run that was killed halfway give the same patch.
+A hole's fill depends on its file's bytes, its range, the run's seed, the engine and the files that it may count, as
+they were planned where the journal has them: on nothing that the run does beside it. So one machine, many, and a run
+that was killed halfway give the same patch.
 """
 
 import hashlib
@@ -13,9 +14,11 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import closing
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Final
 
+from midfill_infill.context.references import Read, Reference, find_references, read_text, show_text
 from midfill_infill.errors import MidfillError
 from midfill_infill.fill import Filled, Preview, fill
 from midfill_infill.fill import Options as FillOptions
@@ -203,7 +206,7 @@ def _tasks(
 
     Where the journal has the bytes that were planned, they are those: `apply` finds the holes in what came of the file.
     """
-    seed = int(journal.get_meta("seed") or 0)
+    seed, read = int(journal.get_meta("seed") or 0), _planned_reader(journal, root)
     for number, group in itertools.groupby(holes, key=lambda hole: hole.file):
         file = journal.file(number)
         rows = list(group)
@@ -215,24 +218,39 @@ def _tasks(
             reason = "" if digest(data) == file.planned_hash else "its file changed after it was planned"
         except (OSError, MidfillError) as error:
             reason, document = f"its file cannot be read ({error})", None
+        if reason or document is None:
+            yield from (_failed(row, State.STALE, reason) for row in rows)
+            continue
+        references = find_references(document, file.below(root), root=root, read=read)
         for row in rows:
-            if reason or document is None:
-                yield _failed(row, State.STALE, reason)
-            else:
-                yield _task(document, row, engine, hole_seed(seed, file.planned_hash, row, row.attempt), options, stop)
+            row_seed = hole_seed(seed, file.planned_hash, row, row.attempt)
+            yield partial(make, document, row, engine, row_seed, options, stop, references)
+
+
+def _planned_reader(journal: Journal, root: Path) -> Read:
+    """Reads files below `root`, those that the journal has a copy of as they were planned: `apply` may be through."""
+    planned = {file.below(root): file.planned_hash for file in journal.files()}
+
+    def read(path: Path) -> str | None:
+        data = journal.snapshot(planned[path]) if path in planned else None
+        return read_text(path) if data is None else show_text(data, path)
+
+    return read
 
 
 def _failed(hole: HoleRow, state: State, reason: str) -> Callable[[], Made]:
     return lambda: Made(hole, change=Change(hole.id, state, reason))
 
 
-def _task(
-    document: Document, hole: HoleRow, engine: Engine, seed: int, options: Options, stop: threading.Event
-) -> Callable[[], Made]:
-    return lambda: make(document, hole, engine, seed, options, stop)
-
-
-def make(document: Document, hole: HoleRow, engine: Engine, seed: int, options: Options, stop: threading.Event) -> Made:
+def make(
+    document: Document,
+    hole: HoleRow,
+    engine: Engine,
+    seed: int,
+    options: Options,
+    stop: threading.Event,
+    references: tuple[Reference, ...] = (),
+) -> Made:
     """Fills one hole. Waits for an engine that is busy with others until `stop`.
 
     Raises MidfillError for what no other hole would do better with.
@@ -240,7 +258,7 @@ def make(document: Document, hole: HoleRow, engine: Engine, seed: int, options: 
     tries = waits = 0
     while True:
         try:
-            return _make_once(document, hole, engine, seed, options)
+            return _make_once(document, hole, engine, seed, options, references)
         except MidfillError as error:
             tries, waits = tries + (error.code != "engine_busy"), waits + 1
             is_last = error.code not in _ENGINE_AGAIN or tries == _TRIES or stop.is_set()
@@ -254,7 +272,14 @@ def make(document: Document, hole: HoleRow, engine: Engine, seed: int, options: 
                 engine.revive()
 
 
-def _make_once(document: Document, hole: HoleRow, engine: Engine, seed: int, options: Options) -> Made:
+def _make_once(
+    document: Document,
+    hole: HoleRow,
+    engine: Engine,
+    seed: int,
+    options: Options,
+    references: tuple[Reference, ...],
+) -> Made:
     wanted = FillOptions(
         model=options.model,
         seed=seed,
@@ -262,6 +287,7 @@ def _make_once(document: Document, hole: HoleRow, engine: Engine, seed: int, opt
         quality=options.quality,
         max_tokens=options.max_tokens,
         temperature=options.temperature,
+        references=references,
     )
     with engine.client() as client, closing(fill(document, (hole.hole,), wanted, client)) as events:
         for event in events:
@@ -301,7 +327,8 @@ def reroll(journal: Journal, root: Path, hole: HoleRow, engine: Engine, options:
     again = replace(hole, attempt=hole.attempt + 1)
     seed = hole_seed(int(journal.get_meta("seed") or 0), file.planned_hash, again, again.attempt)
     document = Document(source, file.language, Path(file.path))
-    made = make(document, again, engine, seed, options, threading.Event())
+    references = find_references(document, file.below(root), root=root, read=_planned_reader(journal, root))
+    made = make(document, again, engine, seed, options, threading.Event(), references)
     if made.error is not None:
         raise made.error
     write(journal, [made])

@@ -1,0 +1,87 @@
+"""Finds the files that a document imports, by their names alone. Knows how some languages write it, reads nothing."""
+
+import os
+import re
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from midfill_infill.syntax.outline import outline
+from midfill_infill.text.document import Document
+
+MAX_IMPORTS: Final = 64
+
+_PYTHON: Final = re.compile(
+    r"^\s*(?:from\s+(?P<dots>\.*)(?P<module>[\w.]*)\s+import\s+(?P<names>[^#\n]*)|import\s+(?P<modules>[^#\n]*))", re.M
+)
+_SCRIPT: Final = re.compile(r"""(?:\bfrom|\bimport|\brequire\s*\()\s*["'](?P<place>\.[^"'\n]*)["']""")
+_INCLUDE: Final = re.compile(r'#\s*include\s*"(?P<place>[^"\n]+)"')
+_SCRIPT_ENDINGS: Final = (".ts", ".tsx", ".js", ".jsx", ".mjs", ".cjs", ".mts", ".d.ts", ".vue")
+
+Places = Iterator[Path]
+
+
+def find_imports(document: Document, path: Path, root: Path) -> list[Path]:
+    """Where the files may be that `document`, kept at `path`, imports from below `root`: those that are there.
+
+    In the order of the imports, at most 64. What is installed elsewhere is not looked for.
+    """
+    find = _FINDERS.get(document.language or "")
+    if find is None:
+        return []
+    source = document.source
+    text = "\n".join(source[start:end].decode("utf-8", "replace") for start, end in outline(document).imports)
+    return list(dict.fromkeys(find(text, path.parent, root)))[:MAX_IMPORTS]
+
+
+def _find_python(text: str, folder: Path, root: Path) -> Places:
+    everywhere = _python_bases(folder, root)
+    joined = re.sub(r"\(([^)]*)\)", lambda names: " ".join(names[1].split()), text)
+    for match in _PYTHON.finditer(joined):
+        for name in (match["modules"] or "").split(","):
+            yield from _find_module(name.split(" as ")[0].strip(), everywhere)
+        if match["names"] is None:
+            continue
+        names = [name.split(" as ")[0].strip() for name in match["names"].split(",")]
+        level = len(match["dots"])
+        bases = [folder, *folder.parents][level - 1 : level] if level else everywhere
+        for name in [*names, ""]:  # what is imported may be a module itself
+            yield from _find_module(f"{match['module']}.{name}".strip("."), bases)
+
+
+def _python_bases(folder: Path, root: Path) -> list[Path]:
+    """Folders that modules may be named from."""
+    above = [base for base in (folder, *folder.parents) if base.is_relative_to(root)]
+    return [*above, root / "src"]
+
+
+def _find_module(name: str, bases: list[Path]) -> Places:
+    parts = name.split(".")
+    if not all(part.isidentifier() for part in parts):
+        return
+    for base in bases:
+        stem = os.path.join(base, *parts)  # ten times as fast as a Path, and there are hundreds
+        for place in (f"{stem}.py", f"{stem}/__init__.py"):
+            if os.path.isfile(place):
+                yield Path(place)
+                return
+
+
+def _find_relative(pattern: re.Pattern[str], endings: tuple[str, ...], text: str, folder: Path, root: Path) -> Places:
+    for match in pattern.finditer(text):
+        stem = folder / match["place"]
+        bare = stem.with_suffix("") if stem.suffix in endings else stem
+        tried = [stem, *(Path(f"{bare}{ending}") for ending in endings), *(stem / f"index{end}" for end in endings)]
+        found = next((place for place in tried if place.is_file()), None)
+        if found is not None:
+            yield found
+
+
+_find_script = partial(_find_relative, _SCRIPT, _SCRIPT_ENDINGS)
+_find_include = partial(_find_relative, _INCLUDE, ())
+_FINDERS: Final[dict[str, Callable[[str, Path, Path], Places]]] = {
+    "python": _find_python,
+    **dict.fromkeys(("javascript", "typescript", "tsx"), _find_script),
+    **dict.fromkeys(("c", "cpp"), _find_include),
+}

@@ -1,0 +1,59 @@
+"""Finds the files that belong to another by their names: its tests, what it tests, its folder. Reads no file."""
+
+import os
+import re
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Final
+
+from midfill_infill.languages import find_language
+
+MAX_NEIGHBOURS: Final = 32
+MAX_ENTRIES: Final = 4096
+
+_TEST_NAME: Final = re.compile(r"^test[_-]|[._-](?:tests?|spec)$|(?:Tests?|Spec)$")
+_TESTS: Final = ("test_{}", "{}_test", "{}.test", "{}.spec", "{}Test")
+_TEST_FOLDERS: Final = ("tests", "test", "__tests__")
+_WORD: Final = re.compile(r"[A-Z]?[a-z]+|[A-Z]+|\d+")
+
+
+def find_neighbours(path: Path, root: Path) -> list[Path]:
+    """Files in the language family of `path`: its test or what it tests, then its folder, the most alike name first.
+
+    At most 32, none of them is `path`; all are below `root` unless a link leads out of it.
+    """
+    partners = [place for place in _find_partners(path, root) if place.is_file()]
+    return [place for place in dict.fromkeys([*partners, *_find_beside(path)]) if place != path][:MAX_NEIGHBOURS]
+
+
+def _find_partners(path: Path, root: Path) -> Iterator[Path]:
+    bare = _TEST_NAME.sub("", path.stem)
+    names = [bare] if bare != path.stem else [name.format(bare) for name in _TESTS]
+    above = [path.parent, path.parent.parent, root]
+    folders = [*above, *(base / name for base in above for name in (*_TEST_FOLDERS, "src"))]
+    for folder in folders:
+        if folder.is_relative_to(root):
+            yield from (folder / f"{name}{path.suffix}" for name in names)
+
+
+def _find_beside(path: Path) -> list[Path]:
+    """The folder's own files, the ones whose names share most with it first."""
+    family, words = _family(path), _words(path)
+    try:
+        with os.scandir(path.parent) as entries:
+            names = [entry.name for entry in islice(entries, MAX_ENTRIES) if entry.name != path.name]
+    except OSError:
+        return []
+    alike = [path.parent / name for name in sorted(names) if _family(Path(name)) == family]
+    return sorted(alike, key=lambda other: -len(words & _words(other)) / len(words | _words(other) | {""}))
+
+
+def _family(path: Path) -> str:
+    """The language, JavaScript and TypeScript being one; the ending where there is none."""
+    language = find_language(path) or path.suffix
+    return "typescript" if language in ("javascript", "tsx") else language
+
+
+def _words(path: Path) -> set[str]:
+    return {word.lower() for word in _WORD.findall(path.stem)}

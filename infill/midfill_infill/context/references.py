@@ -1,0 +1,178 @@
+"""What a fill may count but does not attend to: the rest of its document, and the files that matter to it.
+
+Knows files and their order, no engine. Whatever `exclusions` leaves out is never read.
+"""
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Final, Literal
+
+from midfill_engine.wire import Reference
+from midfill_infill.context import exclusions
+from midfill_infill.context.imports import find_imports
+from midfill_infill.context.neighbours import find_neighbours
+from midfill_infill.context.segments import Segments
+from midfill_infill.errors import MidfillError
+from midfill_infill.languages import find_language
+from midfill_infill.text.document import Document
+
+__all__ = ["Held", "Reference", "bound", "find_references", "find_root", "list_left_out", "read_text", "show_text"]
+
+MAX_REFERENCES: Final = 32
+MAX_CHARS: Final = 256 * 1024
+MAX_FILE_CHARS: Final = 64 * 1024
+
+Kind = Literal["open", "recent", "imported", "neighbour"]
+Read = Callable[[Path], str | None]
+LeavesOut = Callable[[Path], bool]
+
+
+@dataclass(frozen=True)
+class Held:
+    r"""Another file as an editor holds it, with its `\n` line ends; `path` is None for what is kept in no file."""
+
+    kind: Literal["open", "recent"]
+    path: Path | None
+    text: str
+
+
+def list_left_out(segments: Segments) -> list[Reference]:
+    """What of the document the segments do not show, the nearest to a hole first, and of a long stretch its near end.
+
+    At most 16 stretches with 262,144 characters together.
+    """
+    found: list[Reference] = []
+    left = MAX_CHARS
+    for stretch in sorted(segments.left_out, key=lambda stretch: stretch.distance):
+        text = stretch.text[max(0, len(stretch.text) - left) :] if stretch.precedes_hole else stretch.text[:left]
+        if text.strip() and len(found) < MAX_REFERENCES // 2:
+            found.append(Reference(kind="document", text=text, distance=stretch.distance))
+            left -= len(text)
+    return found
+
+
+def find_root(path: Path) -> Path:
+    """The repository that a file is in, else its own folder: nothing above it is read for it."""
+    folder = path.absolute().parent
+    return next((above for above in (folder, *folder.parents) if (above / ".git").exists()), folder)
+
+
+def read_text(path: Path) -> str | None:
+    r"""A regular file as a model reads it, with `\n` line ends; None for what is none, is no text or is too large."""
+    try:
+        status = os.stat(path)
+    except OSError:
+        return None
+    return _read_text(path, status.st_mtime_ns, status.st_size)
+
+
+@lru_cache(maxsize=128)
+def _read_text(path: Path, mtime_ns: int, size: int) -> str | None:
+    try:
+        return show_text(Document.read(path).data, path)
+    except MidfillError:
+        return None
+
+
+def show_text(data: bytes, path: Path) -> str | None:
+    """The bytes of a file as a model reads them, 65,536 characters at most."""
+    try:
+        document = Document(data, find_language(path), path)
+    except MidfillError:
+        return None
+    return document.show(0, len(data))[:MAX_FILE_CHARS]
+
+
+def find_references(
+    document: Document,
+    path: Path | None,
+    held: Sequence[Held] = (),
+    *,
+    root: Path | None = None,
+    leaves_out: LeavesOut | None = None,
+    read: Read = read_text,
+) -> tuple[Reference, ...]:
+    """The files that matter to `document`, which is kept at `path`: held, imported, neighbours; bounded.
+
+    Nothing outside of `root`, by default the repository, is read, through links neither. `leaves_out` says what else
+    is not, by default what `exclusions` names. `held` files are taken as they are: who hands them over has asked.
+    """
+    found: list[tuple[Kind, str]] = [(other.kind, other.text) for other in held]
+    if path is not None:
+        path = path.absolute()
+        root = find_root(path) if root is None else root.absolute()
+        taken = {_real(path), *(_real(other.path) for other in held if other.path is not None)}
+        allowed = _Allowed(_real(root), leaves_out or _left_out())
+        found += _read_found(_find_files(document, path, root), taken, allowed, read)
+    return bound(_rank(found))
+
+
+def _left_out() -> LeavesOut:
+    stamps = exclusions.Stamps()
+    return lambda path: exclusions.find_exclusion(path, (), stamps) is not None
+
+
+def _real(path: Path) -> Path:
+    return Path(os.path.realpath(path))
+
+
+@dataclass(frozen=True)
+class _Allowed:
+    """`root` is where it really is."""
+
+    root: Path
+    leaves_out: LeavesOut
+
+    def find(self, path: Path) -> Path | None:
+        """Where the file really is, if it may be read."""
+        real = _real(path)
+        is_inside = real.is_relative_to(self.root)
+        return real if is_inside and not any(map(self.leaves_out, {path, real})) else None
+
+
+def _find_files(document: Document, path: Path, root: Path) -> Iterator[tuple[Kind, Path]]:
+    yield from (("imported", place) for place in find_imports(document, path, root))
+    yield from (("neighbour", place) for place in find_neighbours(path, root))
+
+
+def _read_found(
+    files: Iterable[tuple[Kind, Path]], taken: set[Path], allowed: _Allowed, read: Read
+) -> Iterator[tuple[Kind, str]]:
+    """Their texts, until there is more than a request may hold."""
+    left = MAX_CHARS
+    for kind, place in files:
+        real = allowed.find(place)
+        if real is None or real in taken:
+            continue
+        taken.add(real)
+        text = read(real)
+        if text and text.strip():
+            yield kind, text
+            left -= len(text)
+        if left <= 0:
+            return
+
+
+def _rank(found: Iterable[tuple[Kind, str]]) -> Iterator[Reference]:
+    """Each with its rank among those of its kind."""
+    ranks: dict[Kind, int] = {}
+    for kind, text in found:
+        if text.strip():
+            ranks[kind] = ranks.get(kind, -1) + 1
+            yield Reference(kind=kind, text=text, distance=ranks[kind])
+
+
+def bound(references: Iterable[Reference]) -> tuple[Reference, ...]:
+    """The first of them that a request may hold: at most 32, with 262,144 characters together, the last one cut."""
+    taken: list[Reference] = []
+    left = MAX_CHARS
+    for reference in references:
+        if len(taken) == MAX_REFERENCES or not left:
+            break
+        text = reference.text[:left]
+        taken.append(reference if len(text) == len(reference.text) else reference.model_copy(update={"text": text}))
+        left -= len(text)
+    return tuple(taken)

@@ -1,0 +1,194 @@
+"""Which texts a fill may count: the rest of its document, files that matter, never one that is left out."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from midfill_engine import wire
+from midfill_infill.context.references import (
+    MAX_CHARS,
+    MAX_FILE_CHARS,
+    MAX_REFERENCES,
+    Held,
+    Reference,
+    bound,
+    find_references,
+    find_root,
+    list_left_out,
+)  # fmt: skip
+from midfill_infill.context.segments import build_segments
+from midfill_infill.syntax.holes import body_named, find_stubs, hole_at_cursor
+from midfill_infill.text.document import Document
+
+SECRET = "hunter2 = True\n"
+
+
+def put(root: Path, files: dict[str, str]) -> None:
+    for name, text in files.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text)
+
+
+def names_of(references: Sequence[Reference]) -> list[tuple[str, str]]:
+    """Kind and first word of each: files of these tests say their own names first."""
+    return [(reference.kind, reference.text.split()[1]) for reference in references]
+
+
+def references_of(path: Path, **options: object) -> tuple[Reference, ...]:
+    return find_references(Document.read(path), path, **options)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    (tmp_path / "repository" / ".git").mkdir(parents=True)
+    return tmp_path / "repository"
+
+
+def test_the_rest_of_the_document_by_distance() -> None:
+    lines = [f"value_{number} = {number}" for number in range(400)]
+    source = "\n".join([*lines[:200], "def wanted():", "    ...", *lines[200:]])
+    document = Document(source.encode(), "python")
+    segments = build_segments(document, find_stubs(document), 600)
+    left_out = list_left_out(segments)
+    assert [reference.kind for reference in left_out] == ["document"] * 2
+    before, behind = sorted(left_out, key=lambda reference: reference.text)
+    assert before.text.startswith("value_0 = 0\n") and behind.text.endswith("\nvalue_399 = 399")
+    shown = "".join(segment.text for segment in segments.segments if isinstance(segment, wire.TextSegment))
+    assert sorted((before.text + shown + behind.text).split("\n")) == sorted(source.replace("...", "").split("\n"))
+    hole = segments.holes[0]
+    assert before.distance == hole.start_byte - len(before.text)
+    assert behind.distance == len(source) - len(behind.text) - hole.end_byte
+    assert left_out == sorted(left_out, key=lambda reference: reference.distance)
+
+
+def test_what_is_between_two_holes_too_and_nothing_of_a_small_file() -> None:
+    middle = "".join(f"middle_{number} = 0\n" for number in range(300))
+    document = Document(f"def a():\n    ...\n{middle}def b():\n    ...\n".encode(), "python")
+    left_out = list_left_out(build_segments(document, find_stubs(document), 1000))
+    assert len(left_out) == 1 and "middle_150 = 0\n" in left_out[0].text and "def" not in left_out[0].text
+    assert list_left_out(build_segments(document, find_stubs(document), 100_000)) == []
+
+
+def test_of_a_huge_document_the_ends_near_the_hole() -> None:
+    side = "".join(f"line_{number:06} = 0\n" for number in range(20_000))
+    document = Document(f"{side}\n\n{side}".encode(), "python")
+    hole = hole_at_cursor(document, len(side) + 1)
+    left_out = list_left_out(build_segments(document, [hole], 1000))
+    assert sum(len(reference.text) for reference in left_out) == MAX_CHARS
+    assert left_out[0].distance < 1000
+    nearest = min(left_out, key=lambda reference: len(reference.text))
+    assert "line_019000" in nearest.text or "line_000900" in nearest.text
+
+
+def test_files_by_kind_and_rank(root: Path) -> None:
+    put(root, {
+        "app/store.py": "import json\nfrom app import money\nfrom .base import (\n    Base,\n    Other,\n)\n",
+        "app/money.py": "# money\n", "app/base.py": "# base\n", "app/__init__.py": "# init\n",
+        "app/store_memory.py": "# store_memory\n", "app/aaa.py": "# aaa\n", "app/notes.md": "# notes\n",
+        "tests/test_store.py": "# test_store\n", "other/far.py": "# far\n",
+    })  # fmt: skip
+    held = [Held("open", root / "app" / "aaa.py", "# aaa as typed\n"), Held("recent", None, "# untitled\n")]
+    found = references_of(root / "app/store.py", held=held)
+    assert names_of(found) == [
+        ("open", "aaa"), ("recent", "untitled"), ("imported", "money"), ("imported", "init"), ("imported", "base"),
+        ("neighbour", "test_store"), ("neighbour", "store_memory"),
+    ]  # fmt: skip
+    assert [reference.distance for reference in found] == [0, 0, 0, 1, 2, 0, 1]
+    tested = names_of(references_of(root / "tests" / "test_store.py"))
+    assert tested == []  # app/store.py is neither beside it nor imported
+    put(root, {"tests/test_store.py": "# test_store\nimport app.store\n"})
+    assert names_of(references_of(root / "tests" / "test_store.py")) == [("imported", "json")]
+
+
+@pytest.mark.parametrize("name, source", [
+    ("a.ts", "import { x } from './lib/b'\nimport './side.js'\nexport * from \"./c\"\nimport z from 'react'\n"),
+    ("a.js", "const x = require('./lib/b')\nconst { s } = require('./side')\nimport c from './c/index'\n"),
+    ("a.tsx", "import type { x } from './lib/b'\nimport s from './side'\nimport {\n  c,\n} from './c'\n"),
+])  # fmt: skip
+def test_scripts_import_files(root: Path, name: str, source: str) -> None:
+    put(root, {
+        f"web/{name}": source, "web/lib/b.ts": "// b\n", "web/side.ts": "// side\n", "web/c/index.js": "// c\n",
+    })  # fmt: skip
+    found = names_of(references_of(root / "web" / name))
+    assert found == [("imported", "b"), ("imported", "side"), ("imported", "c")]
+
+
+def test_a_header_and_a_test_beside(root: Path) -> None:
+    put(root, {"a.c": '#include "lib/b.h"\n', "lib/b.h": "// b\n", "a_test.c": "// a_test\n", "z.c": "// z\n"})
+    assert names_of(references_of(root / "a.c")) == [("imported", "b"), ("neighbour", "a_test"), ("neighbour", "z")]
+
+
+def test_nothing_that_is_left_out_is_read(root: Path, tmp_path: Path) -> None:
+    put(root, {
+        ".gitignore": "local/\nlocal_settings.py\n",
+        "app.py": "import local.a, local_settings, secret_link, outside, user_listed, folder.b, pkg\n"
+        "from .. import up\n",
+        "local/a.py": SECRET, "local_settings.py": SECRET, ".env": SECRET, "user_listed.py": SECRET,
+        "id_rsa.py": SECRET, "app_test.py": "# fine\n",
+    })  # fmt: skip
+    put(tmp_path, {"up.py": SECRET, "beyond/outside.py": SECRET, "beyond/b.py": SECRET})
+    (root / "secret_link.py").symlink_to(root / ".env")
+    (root / "linked_ignored.py").symlink_to(root / "local" / "a.py")
+    (root / "outside.py").symlink_to(tmp_path / "beyond" / "outside.py")
+    (root / "folder").symlink_to(tmp_path / "beyond")
+    (root / "dangling.py").symlink_to(root / "nowhere.py")
+    (root / "pkg.py").mkdir()
+    from midfill_infill.context.exclusions import find_exclusion
+
+    def leaves_out(path: Path) -> bool:
+        return find_exclusion(path, ["user_listed.py"]) is not None
+
+    found = references_of(root / "app.py", leaves_out=leaves_out)
+    assert names_of(found) == [("neighbour", "fine")]
+    assert "hunter2" in str(references_of(root / "app.py")), "only the user's list keeps user_listed.py away"
+
+
+def test_outside_of_a_repository_only_the_own_folder(tmp_path: Path) -> None:
+    put(tmp_path, {"a/own.py": "import b.far\nfrom ..b import far\n", "a/near.py": "# near\n", "b/far.py": "# far\n"})
+    assert find_root(tmp_path / "a" / "own.py") == tmp_path / "a"
+    assert names_of(references_of(tmp_path / "a" / "own.py")) == [("neighbour", "near")]
+    wider = references_of(tmp_path / "a" / "own.py", root=tmp_path)
+    assert names_of(wider) == [("imported", "far"), ("neighbour", "near")]
+
+
+def test_what_is_no_text_is_passed_over(root: Path) -> None:
+    put(root, {"own.py": "import blob, huge, empty\n", "empty.py": " \n", "huge.py": "# huge\n" + "x = 1\n" * 200_000})
+    (root / "blob.py").write_bytes(b"\x00\x01\x02")
+    (root / "latin.py").write_bytes("# latin\r\n# coding: latin-1\r\nx = 'é'\r\n".encode("latin-1"))
+    found = references_of(root / "own.py")
+    assert [reference.text for reference in found] == ["# latin\n# coding: latin-1\nx = 'é'\n"]
+
+
+def test_a_changed_file_is_read_anew(root: Path) -> None:
+    put(root, {"own.py": "import other\n", "other.py": "# first\n"})
+    assert names_of(references_of(root / "own.py")) == [("imported", "first")]
+    put(root, {"other.py": "# second one\n"})
+    assert names_of(references_of(root / "own.py")) == [("imported", "second")]
+
+
+def test_two_documents_have_their_own(root: Path) -> None:
+    put(
+        root, {"a/own.py": "from . import x\n", "a/x.py": "# ax\n", "b/own.py": "from . import x\n", "b/x.py": "# bx\n"}
+    )
+    assert names_of(references_of(root / "a/own.py")) == [("imported", "ax")]
+    assert names_of(references_of(root / "b/own.py")) == [("imported", "bx")]
+
+
+def test_bounds(root: Path) -> None:
+    put(root, {"own.py": "\n", **{f"n{number:03}.py": f"# n{number:03}\n" + "y\n" * 50_000 for number in range(60)}})
+    found = references_of(root / "own.py")
+    assert 1 < len(found) <= MAX_REFERENCES and sum(len(reference.text) for reference in found) <= MAX_CHARS
+    assert max(len(reference.text) for reference in found) <= MAX_FILE_CHARS
+    many = bound(Reference(kind="open", text=f"t{number}", distance=number) for number in range(100))
+    assert [reference.distance for reference in many] == list(range(MAX_REFERENCES))
+    cut = bound([Reference(kind="open", text="x" * (MAX_CHARS - 5)), Reference(kind="open", text="y" * 50)])
+    assert [len(reference.text) for reference in cut] == [MAX_CHARS - 5, 5]
+    assert MAX_REFERENCES <= wire.MAX_REFERENCES and MAX_CHARS <= wire.MAX_REFERENCE_CHARACTERS
+
+
+def test_the_body_of_a_large_file_counts_the_rest_of_it() -> None:
+    noise = "".join(f"def f{number}(a):\n    return a + {number}\n\n" for number in range(200))
+    document = Document(f"{noise}def own():\n    pass\n".encode(), "python")
+    left_out = list_left_out(build_segments(document, [body_named(document, "own")], 500))
+    assert len(left_out) == 1 and left_out[0].text.startswith("def f0(a):")
