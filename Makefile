@@ -5,6 +5,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 # Asked for first and alone: other resolvers would fetch several GB of CUDA on a machine without a GPU.
 TORCH ?= torch>=2.11,<2.14
 SOURCES := lsp infill engine kernels tests
+PYTEST = OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 --dist loadscope
 
 .DEFAULT_GOAL := help
 .PHONY: help demo setup test soak check fix lint typecheck bench eval train clean
@@ -17,9 +18,10 @@ demo: $(VENV)/.engine  ## install what a fill needs and fill a function of examp
 
 setup: $(VENV)/.dev  ## make .venv with everything for development
 
-test: setup  ## lint, types and tests: what CI runs
+test: setup  ## lint, types and tests, what a model computes in fp32 and in bf16: what CI runs
 	@$(MAKE) --no-print-directory lint typecheck
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 --dist loadscope
+	MIDFILL_DTYPE=fp32 $(PYTEST)
+	MIDFILL_DTYPE=bf16 $(PYTEST) tests/engine tests/bench
 
 soak: setup  ## the long versions of the tests: kills, faults, histories; half an hour and more
 	$(BIN)/python -m pytest -m soak -s

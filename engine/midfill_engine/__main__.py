@@ -24,6 +24,9 @@ def serve(
     port: Annotated[int, typer.Option(min=0, max=65535, help="TCP port; 0 takes a free one.")] = 8427,
     model: Annotated[str, typer.Option(help="A shipped model, a folder, or OWNER/NAME on the hub.")] = "embedded",
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
+    dtype: Annotated[
+        str, typer.Option(help="auto, fp32 or bf16: the number format of the weights; MIDFILL_DTYPE says what auto is.")
+    ] = "auto",
     idle_timeout_s: Annotated[float | None, typer.Option(min=0, help="End after so many seconds of rest.")] = None,
     token_file: Annotated[Path | None, typer.Option(help="Where the token is kept; MIDFILL_TOKEN goes first.")] = None,
     operators: Annotated[
@@ -50,7 +53,7 @@ def serve(
     logging.getLogger("uvicorn").setLevel(logging.ERROR)
     try:
         options = ServeOptions(
-            socket, host, port, model, device, idle_timeout_s, token_file, operators, guide, cache, lengths
+            socket, host, port, model, device, idle_timeout_s, token_file, operators, guide, cache, lengths, dtype
         )
         code = run_server(options)
     except StartError as error:

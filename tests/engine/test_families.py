@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from tests.engine.peak import PeakBytes
 from tests.engine.test_denoise import run
 from tests.engine.test_packed import run_together
 
@@ -163,18 +164,37 @@ def works_of(runtime: Runtime, request: InfillRequest, lengths: str | None = Non
         claimed += item.num_bytes if isinstance(item, Claim) else 0
 
 
+WIDE = {
+    "d_model": 256,
+    "n_heads": 4,
+    "n_kv_heads": 4,
+    "mlp_hidden_size": 768,
+    "vocab_size": 4096,
+    "embedding_size": 4096,
+}
+
+
+@pytest.fixture(scope="session", params=["fp32", "bf16"])
+def wide(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Runtime:
+    """Of a shape whose states and scores outweigh all small tensors."""
+    family = FAMILIES.find("llada")
+    folder = tmp_path_factory.mktemp("wide")
+    hub.make_random(folder, family, config={**family.example, **WIDE})
+    return load_runtime(str(folder), "cpu", dtype=request.param)
+
+
 @pytest.mark.parametrize("lengths", ["fixed", "calibrated", "candidates"])
-@pytest.mark.parametrize("n", [1, 3])
+@pytest.mark.parametrize("context", [20, 200])
+@pytest.mark.parametrize("options", [{}, {"n": 3}, {"temperature": 0.8}, {"temperature": 0.8, "top_p": 0.9}])
 def test_what_a_fill_claims_is_enough_for_its_largest_forward(
-    lengths: str, n: int, open_family: Callable[[str], Runtime]
+    lengths: str, context: int, options: dict[str, object], wide: Runtime
 ) -> None:
-    """States of all rows, the context's among them, on every canvas and for every alternative."""
-    runtime = open_family("llada")
-    segments = [{"text": "x = 1\n" * 40}, {"hole": {"max_tokens": 12}}, {"text": "y\n"}]
-    request = InfillRequest.model_validate({"segments": segments, "n": n, "steps": 1})
-    claimed, works, _ = works_of(runtime, request, lengths)
-    shape = runtime.loaded.config.transformer
-    assert claimed >= max(work.num_rows for work in works) * 4 * (8 * shape.dim + 2 * shape.mlp_dim)
+    """The tensors that are alive at once, measured, in each number format; and it claims no multiple of them."""
+    segments = [{"text": "x = 1\n" * context}, {"hole": {"max_tokens": 48}}, {"text": "y\n"}]
+    request = InfillRequest.model_validate({"segments": segments, "steps": 2, **options})
+    with PeakBytes() as memory:
+        claimed, _, _ = works_of(wide, request, lengths)
+    assert memory.peak <= claimed <= 4 * memory.peak
 
 
 def test_many_canvases_take_several_forwards_with_the_same_end(

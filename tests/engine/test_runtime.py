@@ -51,6 +51,16 @@ def test_auto_takes_the_fastest_device(
     assert device.choose_device("auto").type == chosen
 
 
+def test_a_number_format_may_be_forced(checkpoint_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By name, else by the environment; neither says what the machine has."""
+    monkeypatch.setenv("MIDFILL_DTYPE", "bf16")
+    dtypes = [load_runtime(str(checkpoint_folder), "cpu", dtype=name).info.dtype for name in ("auto", "fp32", "bf16")]
+    assert dtypes == ["bfloat16", "float32", "bfloat16"]
+    monkeypatch.setenv("MIDFILL_DTYPE", "fp64")
+    with pytest.raises(StartError, match="'fp64'; known: auto, fp32, bf16"):
+        load_runtime(str(checkpoint_folder), "cpu")
+
+
 @pytest.mark.parametrize(
     ("flags", "dtype"),
     [({"avx2"}, torch.float32), ({"avx2", "avx512_bf16"}, torch.bfloat16), ({"amx_bf16"}, torch.bfloat16)],
@@ -58,6 +68,7 @@ def test_auto_takes_the_fastest_device(
 def test_a_cpu_computes_in_bf16_only_where_it_has_it(
     monkeypatch: pytest.MonkeyPatch, flags: set[str], dtype: torch.dtype
 ) -> None:
+    monkeypatch.delenv("MIDFILL_DTYPE", raising=False)
     monkeypatch.setattr(device, "cpu_flags", lambda: frozenset(flags))
     assert device.choose_dtype(torch.device("cpu")) is dtype
     assert device.choose_dtype(torch.device("cuda")) is torch.bfloat16

@@ -20,6 +20,7 @@ from midfill_engine.experts import Panel, Sources
 from midfill_engine.lengths import LENGTHS, LengthPolicy, Lengths, LengthScores
 from midfill_engine.loading.guide import Supervision
 from midfill_engine.loading.runtime import Runtime
+from midfill_engine.models.choice import CHUNK_POSITIONS, count_wide_copies
 from midfill_engine.models.layout import Layout
 from midfill_engine.models.packed import Pass, Result
 from midfill_engine.models.sequence import Sequence as TokenSequence
@@ -100,7 +101,7 @@ def open_fill(
     """
     started_s = time.perf_counter()
     plan = read_request(runtime, request, cache, lengths)
-    yield Claim(count_bytes(runtime, plan, request.n))
+    yield Claim(count_bytes(runtime, plan, request))
     if runtime.family.attention == "canvas":
         return (yield from fill_canvas(runtime, request, plan, started_s))
     context, reused, forwards = yield from encode_context(runtime, plan)
@@ -269,7 +270,7 @@ def check_room(outline: Outline, max_hole: int) -> None:
             raise RequestError(ErrorCode.TOO_LARGE, message, "make the hole smaller, or split it")
 
 
-def count_bytes(runtime: Runtime, plan: Plan, num_rows: int) -> int:
+def count_bytes(runtime: Runtime, plan: Plan, request: InfillRequest) -> int:
     """What the fill will hold at most: keys and values, token masks, and states and scores of its largest forward.
 
     Raises RequestError.
@@ -281,7 +282,7 @@ def count_bytes(runtime: Runtime, plan: Plan, num_rows: int) -> int:
     def num_positions(total: int) -> int:
         return sum(need.anchored_tokens + min(total, need.max_tokens) for need in needs)
 
-    filled = [num_positions(total) for total in plan.policy.fills or (config.max_hole,)] * num_rows
+    filled = [num_positions(total) for total in plan.policy.fills or (config.max_hole,)] * request.n
     tried = [num_positions(total) for total in plan.policy.tries]
     num_context, num_hole = len(plan.context_ids), max(sum(filled), sum(tried))
     is_shared = runtime.family.attention == "context_frozen"  # the context is computed once, before all others
@@ -289,8 +290,9 @@ def count_bytes(runtime: Runtime, plan: Plan, num_rows: int) -> int:
     num_kept = num_context if is_shared else sum(filled) + num_context * len(filled)
     a_token = 2 * shape.num_layers * shape.num_kv_heads * shape.head_dim * size
     kept = num_kept * a_token if is_shared or plan.cache.keeps_rows else 0
-    states = min(most_rows, MAX_ROWS) * (8 * shape.dim + 2 * shape.mlp_dim) * size
-    scores = min(num_hole, MAX_ROWS) * shape.vocab_size * (size + 4)
+    states = min(most_rows, MAX_ROWS) * (9 * shape.dim + 2 * shape.mlp_dim) * size
+    num_wide = min(num_hole, CHUNK_POSITIONS) * count_wide_copies(request.temperature, request.top_p)
+    scores = shape.vocab_size * (2 * min(num_hole, MAX_ROWS) * size + 4 * num_wide)
     masks = count_rules(plan.outline.holes) * shape.vocab_size * max(len(filled), len(tried))
     guided = 0
     if runtime.guide is not None and plan.sampler().needs_guide:

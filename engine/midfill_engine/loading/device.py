@@ -1,5 +1,6 @@
 """Chooses where and in which number format a model runs. Knows the machine, not the model."""
 
+import os
 import platform
 from functools import cache
 from pathlib import Path
@@ -10,12 +11,14 @@ import torch
 from midfill_engine.loading.memory import available_bytes
 
 DEVICES: Final = ("auto", "cpu", "cuda", "mps")
+DTYPES: Final = {"fp32": torch.float32, "bf16": torch.bfloat16}
+DTYPE_VARIABLE: Final = "MIDFILL_DTYPE"
 ONE_THREAD_PARAMETERS: Final = 20_000_000
 BFLOAT16_CPU_FLAGS: Final = frozenset({"avx512_bf16", "amx_bf16"})
 
 
 class DeviceError(ValueError):
-    """A device that this machine does not have; the message is one sentence."""
+    """A device or number format that there is not; the message is one sentence."""
 
 
 def choose_device(name: str) -> torch.device:
@@ -30,8 +33,17 @@ def choose_device(name: str) -> torch.device:
     return torch.device(name)
 
 
-def choose_dtype(device: torch.device) -> torch.dtype:
-    """bf16 where the hardware multiplies it, else fp32: emulated bf16 was 8 times slower on an AVX2 CPU."""
+def choose_dtype(device: torch.device, name: str = "auto") -> torch.dtype:
+    """`auto` takes what MIDFILL_DTYPE names, else bf16 where the hardware multiplies it, else fp32.
+
+    Emulated bf16 was 8 times slower on an AVX2 CPU. Raises DeviceError.
+    """
+    if name == "auto":
+        name = os.environ.get(DTYPE_VARIABLE) or "auto"
+    if name in DTYPES:
+        return DTYPES[name]
+    if name != "auto":
+        raise DeviceError(f"There is no number format named {name!r}; known: auto, {', '.join(DTYPES)}.")
     if device.type == "cuda" or (device.type == "cpu" and cpu_flags() & BFLOAT16_CPU_FLAGS):
         return torch.bfloat16
     return torch.float32

@@ -188,12 +188,14 @@ def open_checkpoint(
     return Runtime.of(loaded, name, family.name, family=family, operators=operators)
 
 
-def load_runtime(name: str, device: str = "auto", operators: str = "torch", guide: str | None = None) -> Runtime:
+def load_runtime(
+    name: str, device: str = "auto", operators: str = "torch", guide: str | None = None, dtype: str = "auto"
+) -> Runtime:
     """Loads a shipped model, a checkpoint folder or a hub id; `guide` names its supervisor. Raises StartError."""
     folder, guide_folder = find_model(name), None if guide is None else find_model(guide)
     try:
         chosen = choose_device(device)
-        runtime = open_checkpoint(folder, chosen, choose_dtype(chosen), name, operators)
+        runtime = open_checkpoint(folder, chosen, choose_dtype(chosen, dtype), name, operators)
         if guide_folder is None:
             return runtime
         found = load_guide(guide_folder, runtime.vocabulary, runtime.device, runtime.dtype, operators)
@@ -202,7 +204,9 @@ def load_runtime(name: str, device: str = "auto", operators: str = "torch", guid
         message = f"The operators {operators!r} cannot be used: {error}."
         raise StartError(ErrorCode.BAD_REQUEST, message, "use --operators torch", EXIT_NO_MODEL) from error
     except DeviceError as error:
-        raise StartError(ErrorCode.BAD_REQUEST, str(error), "use --device auto", EXIT_NO_MODEL) from error
+        raise StartError(
+            ErrorCode.BAD_REQUEST, str(error), "use --device auto and --dtype auto", EXIT_NO_MODEL
+        ) from error
     except CheckpointError as error:
         next_step = "use a checkpoint with config.json, tokenizer files and safetensors of a known family"
         raise StartError(ErrorCode.UNKNOWN_MODEL, str(error), next_step, EXIT_NO_MODEL) from error

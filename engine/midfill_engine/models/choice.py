@@ -87,6 +87,13 @@ def choose(scores: Tensor, choice: Choice) -> Chosen:
     return chosen
 
 
+def count_wide_copies(temperature: float, top_p: float) -> int:
+    """How many copies in fp32 of CHUNK_POSITIONS rows of scores `choose` holds at most: measured, and one more."""
+    if top_p < 1:
+        return 9
+    return 6 if temperature > 0 else 4
+
+
 def _join(parts: list[Tensor | None]) -> Tensor | None:
     present = [part for part in parts if part is not None]
     return torch.cat(present) if present else None

@@ -43,6 +43,7 @@ class ServeOptions:
     guide: str | None = None
     cache: str | None = None
     lengths: str | None = None
+    dtype: str = "auto"
 
 
 class Server(uvicorn.Server):
@@ -135,7 +136,7 @@ def make_ready(state: EngineState, options: ServeOptions) -> Ready:
     from midfill_engine.loading.runtime import load_runtime
     from midfill_engine.loading.shift import warn_of_shift
 
-    runtime = load_runtime(options.model, options.device, options.operators, options.guide)
+    runtime = load_runtime(options.model, options.device, options.operators, options.guide, options.dtype)
     if runtime.family.name != "embedded" and runtime.tokens.mask_id >= 0:
         warn_of_shift(runtime)
     try:
