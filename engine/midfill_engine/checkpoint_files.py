@@ -76,6 +76,29 @@ class CheckpointFiles:
                     return value
         return None
 
+    def numbers(self, key: str) -> tuple[int, ...]:
+        """Every whole number that config.json and generation_config.json have under `key`, alone or in a list."""
+        found: list[int] = []
+        for values in (self.config, self.generation):
+            value = values.get(key)
+            found += [one for one in (value if isinstance(value, list) else [value]) if isinstance(one, int)]
+        return tuple(dict.fromkeys(found))
+
+    def role(self, role: str) -> int | None:
+        """The id of the token that is `bos`, `eos`, ...: as the tokenizer says, else as config.json does.
+
+        The tokenizer is what the authors' code asks, and some of their configurations are wrong (Dream-v0's bos).
+        """
+        named = self.named_by_tokenizer(role)
+        return self.number(f"{role}_token_id") if named is None else named
+
+    def named_by_tokenizer(self, role: str) -> int | None:
+        """The id of a role's token where the tokenizer's files name one that has an id."""
+        key = f"{role}_token"
+        text = self.tokenizer_config.get(key) or self._json("special_tokens_map.json").get(key)
+        text = text.get("content") if isinstance(text, dict) else text
+        return self.added_tokens.get(text) if isinstance(text, str) else None
+
     def token(self, *names: str) -> int | None:
         """The id of the first added token of these names: its text, or a role as in tokenizer_config.json."""
         for name in names:

@@ -199,6 +199,19 @@ class ErrorResponse(Message):
     error: ErrorBody
 
 
+class ModelIds(Message):
+    """The special tokens of a model by their ids: `before` and `behind` a request's text, and what a hole may end in.
+
+    `mask` is None where a model has no mask token, `expand` where none lengthens a hole.
+    """
+
+    before: list[int] = []
+    behind: list[int] = []
+    mask: int | None = None
+    ends: list[int] = []
+    expand: int | None = None
+
+
 class ModelInfo(Message):
     """One row of `GET /v1/models`, a superset of OpenAI's."""
 
@@ -214,6 +227,7 @@ class ModelInfo(Message):
     sees_suffix: bool = True
     weights: str = ""
     """Tells weights of the same name apart; empty where the engine does not say."""
+    ids: ModelIds = ModelIds()
     description: str = ""
 
 

@@ -70,7 +70,7 @@ class Baseline:
         self.num_parameters = loaded.parameters
         pieces = [self.tokenizer.token_bytes(index) for index in range(self.tokenizer.vocab_size)]
         # What ends a fill stands where the engine's models have what shortens one: never first where a fill has a lead.
-        self.vocabulary = Vocabulary(pieces, range(len(SPECIAL_TOKENS)), delete_id=EOS)
+        self.vocabulary = Vocabulary(pieces, range(len(SPECIAL_TOKENS)), delete_ids=[EOS])
 
     def parts(self, gap: Gap) -> tuple[Ids, Ids, str, str]:
         """The prompt, the middle's ids, and what healing put before the middle and took off its end."""

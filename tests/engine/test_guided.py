@@ -113,9 +113,9 @@ def test_the_supervisor_reads_causally_and_its_prompt_once(guide: Guide) -> None
     assert len(question.ids) == 2  # the prompt's last token and one of the hole
 
 
-def test_with_markers_it_reads_the_text_behind_first(guide: Guide) -> None:
+def test_with_markers_it_reads_the_text_behind_before_it_writes(guide: Guide) -> None:
     assert guide.markers is not None
-    suffix, prefix, middle = guide.markers
+    prefix, suffix, middle = guide.markers.prefix, guide.markers.suffix, guide.markers.middle
     assert guide.prompt([[1, 2, 9], [3, 9]], frozenset({9})).start == [prefix, 1, 2, suffix, 3, middle]
     assert guide.prompt([[1], [2], [3]], frozenset()).start == [1]
     assert replace(guide, markers=None, opening=(7,)).prompt([[1], [2]], frozenset()).start == [7, 1]

@@ -254,7 +254,7 @@ PIECES = [b"", b"", b"a", b" a", b"\r", b"\n", b"\n  ", b"\x00", b"'''", b"\xc3"
 
 
 def test_masks_follow_the_bytes_of_tokens() -> None:
-    vocabulary = Vocabulary(PIECES, special_ids=[0, 1], delete_id=1)
+    vocabulary = Vocabulary(PIECES, special_ids=[0, 1], delete_ids=[1])
 
     def allowed(**rules: object) -> list[int]:
         return vocabulary.allowed(**rules).nonzero().flatten().tolist()  # type: ignore[arg-type]

@@ -63,10 +63,10 @@ class Canvas:
         """
         self.guesses, self.guessed = proposals.ids, proposals.confidence
         settle = decision.settle & self.masked
-        rooms = ((self.vocabulary.delete_id, self.deletable), (self.vocabulary.expand_id, self.expandable))
-        for token, room in rooms:
-            if token is not None:
-                settle &= ~self._excess(settle & (proposals.ids == token), room, proposals)
+        settle &= ~self._excess(settle & self.vocabulary.is_deletion(proposals.ids), self.deletable, proposals)
+        if self.vocabulary.expand_id is not None:
+            grows = settle & (proposals.ids == self.vocabulary.expand_id)
+            settle &= ~self._excess(grows, self.expandable, proposals)
         self.ids = torch.where(settle, proposals.ids, self.ids)
         self.confidence = torch.where(settle, proposals.confidence, self.confidence)
         self._count_deletions(settle, -1)
@@ -86,31 +86,55 @@ class Canvas:
         return excess
 
     def _count_deletions(self, where: Tensor, change: int) -> None:
-        deleted = (where & (self.ids == self.vocabulary.delete_id)).long()
+        deleted = (where & self.vocabulary.is_deletion(self.ids)).long()
         self.deletable = self.deletable.index_add(1, self.hole_of, deleted, alpha=change)
 
     def delete_rest(self) -> None:
         """What is masked behind a deletion, up to the next anchor, is deleted too, as far as its hole may shrink."""
-        delete_id = self.vocabulary.delete_id
         running = False
+        is_deletion = self.vocabulary.is_deletion(self.ids[0])
         for place in range(self.ids.shape[1]):
-            if place == 0 or self.hole_of[place] != self.hole_of[place - 1] or self.anchored[place]:
-                running = False
-            hole = int(self.hole_of[place])
+            running = running and not self._begins(place)
             if not self.masked[0, place]:
-                running = running or int(self.ids[0, place]) == delete_id
-            elif running and self.deletable[0, hole] > 0 and not self.leading[place]:
-                assert delete_id is not None
-                self.ids[0, place] = delete_id
-                self.confidence[0, place] = 1.0
-                self.masked[0, place] = False
-                self.deletable[0, hole] -= 1
+                running = running or bool(is_deletion[place])
+            elif running:
+                self._delete(place)
+
+    def end_text(self) -> None:
+        """All behind a deletion that has nothing masked before it, up to the next anchor, is deleted likewise."""
+        running, is_final = False, True
+        is_deletion = self.vocabulary.is_deletion(self.ids[0])
+        for place in range(self.ids.shape[1]):
+            if self._begins(place):
+                running, is_final = False, True
+            if running:
+                self._delete(place)
+            elif self.masked[0, place]:
+                is_final = False
+            else:
+                running = is_final and bool(is_deletion[place]) and not bool(self.anchored[place])
+
+    def _begins(self, place: int) -> bool:
+        """Whether what was said further left is nothing to `place`."""
+        return place == 0 or bool(self.hole_of[place] != self.hole_of[place - 1]) or bool(self.anchored[place])
+
+    def _delete(self, place: int) -> None:
+        """Where the hole may still shrink and `place` is not yet deleted."""
+        hole, delete_id = int(self.hole_of[place]), self.vocabulary.delete_ids[0]
+        is_deleted = not self.masked[0, place] and int(self.ids[0, place]) in self.vocabulary.delete_ids
+        if is_deleted or self.deletable[0, hole] <= 0 or self.leading[place]:
+            return
+        self.ids[0, place] = delete_id
+        self.confidence[0, place] = 1.0
+        self.masked[0, place] = False
+        self.deletable[0, hole] -= 1
 
     def growth(self, expand_id: int | None) -> list[int | None] | None:
         """The order for `reshape` that drops deletions and puts two masks for each settled `expand_id`; None: stay."""
         order: list[int | None] = []
+        leaving = (*self.vocabulary.delete_ids, expand_id)
         for place, (token, is_masked) in enumerate(zip(self.ids[0].tolist(), self.masked[0].tolist(), strict=True)):
-            if is_masked or self.anchored[place] or token not in (self.vocabulary.delete_id, expand_id):
+            if is_masked or self.anchored[place] or token not in leaving:
                 order.append(place)
             elif token == expand_id:
                 order += [place, None]
@@ -183,7 +207,7 @@ class Canvas:
 
     def _is_cut(self, row: int, hole: int) -> bool:
         """Whether the text may go on: all positions are used, and nobody chose that there are no more of them."""
-        deleted = (self.hole_of == hole) & ~self.anchored & (self.ids[row] == self.vocabulary.delete_id)
+        deleted = (self.hole_of == hole) & ~self.anchored & self.vocabulary.is_deletion(self.ids[row])
         has_room = int(self.expandable[row, hole]) > 0
         return not bool(deleted.any()) and not (self.is_length_chosen and has_room)
 
@@ -211,7 +235,7 @@ class Canvas:
 
     def num_new_tokens(self, row: int) -> int:
         """Settled tokens that are neither anchors nor deletions."""
-        is_new = ~self.masked[row] & ~self.anchored & (self.ids[row] != self.vocabulary.delete_id)
+        is_new = ~self.masked[row] & ~self.anchored & ~self.vocabulary.is_deletion(self.ids[row])
         return int(is_new.sum())
 
     def mean_log_confidence(self) -> Tensor:

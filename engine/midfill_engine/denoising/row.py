@@ -63,7 +63,7 @@ class Row:
         family, tokens = self.runtime.family, self.runtime.tokens
         hidden = self.canvas.masked[0]
         if not family.shows_deleted:
-            hidden = hidden | (self.canvas.ids[0] == tokens.delete_id)
+            hidden = hidden | self.canvas.vocabulary.is_deletion(self.canvas.ids[0])
         ids = self.canvas.ids[0].masked_fill(hidden, tokens.mask_id)
         block_size = self.runtime.loaded.config.block_size
         layout = self.canvas.layout
@@ -151,8 +151,8 @@ class Row:
         """How the canvas's positions `places` [M] choose; those behind the first `num_targets` are only asked."""
         canvas, tokens = self.canvas, self.runtime.tokens
         holes, barred = canvas.hole_of[places], {}
-        if tokens.delete_id is not None and self.policy.may_delete:
-            barred[tokens.delete_id] = canvas.deletable[0, holes] <= 0
+        if self.policy.may_delete:
+            barred.update(dict.fromkeys(tokens.delete_ids, canvas.deletable[0, holes] <= 0))
         if tokens.expand_id is not None and self.policy.may_expand:
             barred[tokens.expand_id] = (canvas.expandable[0, holes] <= 0) | self.is_last_step
         credit = self.sampler.credit(canvas.masked)
@@ -185,7 +185,7 @@ class Row:
         order = sequence.positions[0].argsort()
         num_context, canvas = sequence.num_context, self.canvas
         is_deleted = torch.zeros_like(sequence.is_hole)
-        is_deleted[num_context:] = ~canvas.masked[0] & (canvas.ids[0] == self.runtime.tokens.delete_id)
+        is_deleted[num_context:] = ~canvas.masked[0] & canvas.vocabulary.is_deletion(canvas.ids[0])
         order = order[~is_deleted[order]]
         place_of = torch.full((len(sequence.ids),), -1)
         place_of[order] = torch.arange(len(order))
@@ -206,7 +206,7 @@ class Row:
         ids[places] = result.chosen.ids[: len(places)]
         tokens = self.runtime.tokens
         is_mute = ids == tokens.expand_id if tokens.expand_id is not None else torch.zeros_like(self._open)
-        is_deleted = ids == tokens.delete_id if tokens.delete_id is not None else torch.zeros_like(self._open)
+        is_deleted = canvas.vocabulary.is_deletion(ids)
         ids[is_mute | is_deleted & canvas.masked[0]] = -1  # it never saw such tokens
         stays = ~(is_deleted & ~canvas.masked[0])
         holes = [
@@ -234,6 +234,8 @@ class Row:
             self._settle_all(places, result.hidden[: len(places)])
         if self.runtime.tokens.deletes_rest and self.policy.may_delete:
             self.canvas.delete_rest()
+        if self.runtime.tokens.ends_text and self.policy.may_delete:
+            self.canvas.end_text()
         if self.policy.removes:
             self._reshape()
 

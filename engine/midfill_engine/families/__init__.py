@@ -53,5 +53,9 @@ def find_family(files: CheckpointFiles) -> Family:
     for family in _ALL:
         if kind in family.model_types and family.claims(files):
             return family
+    missing = [family.sign for family in _ALL if kind in family.model_types and family.sign]
+    if missing:
+        message = f"The checkpoint at {files.folder} is of the type {kind!r}, but has no {' and no '.join(missing)}"
+        raise CheckpointError(f"{message}: without it this is an autoregressive model, which fills nothing here.")
     known = ", ".join(sorted({kind for family in _ALL for kind in family.model_types}))
     raise CheckpointError(f"The checkpoint at {files.folder} is of the type {kind!r}; known types: {known}.")

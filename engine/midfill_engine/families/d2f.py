@@ -23,7 +23,7 @@ def is_forced(files: CheckpointFiles) -> bool:
 def _force(base: Family, known: KnownModel) -> Family:
     def read_tokens(files: CheckpointFiles) -> SpecialTokens:
         """A text ends where the model says so. The parents never learnt fill-in-the-middle tokens."""
-        return replace(base.tokens(files), closing=(), deletes_rest=True, markers=None)
+        return replace(base.tokens(files), closing=(), deletes_rest=False, ends_text=True, markers=None)
 
     return replace(
         base,

@@ -12,7 +12,7 @@ PAD: Final = "<|dlm_pad|>"
 
 
 def read_tokens(files: CheckpointFiles) -> SpecialTokens:
-    return read_specials(files, need(files.number("mask_token_id"), "mask", files), delete_id=files.token(PAD))
+    return read_specials(files, need(files.number("mask_token_id"), "mask", files), delete_ids=(files.token(PAD),))
 
 
 DIFFUCODER: Final = replace(

@@ -4,13 +4,16 @@ from typing import Final
 
 from midfill_engine.checkpoint_files import CheckpointFiles
 from midfill_engine.models.family import Family, KnownModel, SpecialTokens
-from midfill_engine.models.shapes import LLAMA_TENSORS, TINY, need, read_qwen2_shape, read_specials
+from midfill_engine.models.shapes import LLAMA_TENSORS, TINY, need, read_ends, read_qwen2_shape, read_specials
 
 
 def read_tokens(files: CheckpointFiles) -> SpecialTokens:
-    """The mask id is config.json's: Dream-v0's generation_config.json says null. An over-long hole ends in eos."""
+    """The mask id is config.json's: Dream-v0's generation_config.json says null. An over-long hole ends in eos.
+
+    The bos is the tokenizer's, `<|beginoftext|>`, which the authors' code puts first: config.json has eos in its place.
+    """
     mask_id = need(files.number("mask_token_id"), "mask", files)
-    return read_specials(files, mask_id, with_edges=True, delete_id=files.number("eos_token_id"), deletes_rest=True)
+    return read_specials(files, mask_id, with_edges=True, delete_ids=read_ends(files), deletes_rest=True)
 
 
 DREAM: Final = Family(
@@ -22,7 +25,10 @@ DREAM: Final = Family(
     tokens=read_tokens,
     model_types=("Dream",),
     example={**TINY, "model_type": "Dream", "mask_token_id": 303, "eos_token_id": 300, "pad_token_id": 300}
-    | {"bos_token_id": 302},
+    | {"bos_token_id": 300},
+    example_generation={"bos_token_id": 300, "eos_token_id": 300, "pad_token_id": 300, "mask_token_id": None},
+    example_tokenizer={"bos_token": "<|beginoftext|>", "eos_token": "<|endoftext|>", "mask_token": "<|mask|>"}
+    | {"pad_token": "<|endoftext|>"},
     added_tokens=("<|endoftext|>", "<|im_end|>", "<|beginoftext|>", "<|mask|>"),
     known=(
         KnownModel("Dream-org/Dream-Coder-v0-Base-7B", 7.6, "Apache-2.0"),

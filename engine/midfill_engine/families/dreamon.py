@@ -19,12 +19,12 @@ def find_expand(files: CheckpointFiles) -> int | None:
 
 
 def read_tokens(files: CheckpointFiles) -> SpecialTokens:
-    eos = need(files.number("eos_token_id"), "eos", files)
+    eos = need(files.role("eos"), "eos", files)
     return read_specials(
         files,
         need(files.number("mask_token_id"), "mask", files),
         with_edges=True,
-        delete_id=files.number("delete_token_id") or eos,
+        delete_ids=(files.number("delete_token_id") or eos,),
         expand_id=need(find_expand(files), "expand", files),
         deletes_rest=True,
     )

@@ -123,7 +123,7 @@ EMBEDDED_TOKENS: Final = SpecialTokens(
     special_ids=tuple(range(len(SPECIAL_TOKENS))),
     opening=opening_ids,
     closing=tuple(closing_ids()),
-    delete_id=DELETE,
+    delete_ids=(DELETE,),
 )
 EMBEDDED: Final = Family(
     name="embedded",

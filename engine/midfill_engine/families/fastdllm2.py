@@ -4,13 +4,12 @@ from typing import Final
 
 from midfill_engine.checkpoint_files import CheckpointFiles
 from midfill_engine.models.family import Family, KnownModel, SpecialTokens
-from midfill_engine.models.shapes import LLAMA_TENSORS, TINY, need, read_qwen2_shape, read_specials
+from midfill_engine.models.shapes import LLAMA_TENSORS, TINY, read_qwen2_shape, read_writer
 
 
 def read_tokens(files: CheckpointFiles) -> SpecialTokens:
     mask_id = files.number("mask_token_id")
-    mask_id = need(files.token("mask_token", "<|mask|>", "|<MASK>|") if mask_id is None else mask_id, "mask", files)
-    return read_specials(files, mask_id, delete_id=files.number("eos_token_id"), deletes_rest=True)
+    return read_writer(files, files.token("mask_token", "<|mask|>", "|<MASK>|") if mask_id is None else mask_id)
 
 
 FAST_DLLM2: Final = Family(
@@ -27,7 +26,9 @@ FAST_DLLM2: Final = Family(
     block_size=lambda config: config.get("bd_size") or 32,
     example={**TINY, "model_type": "Fast_dLLM_Qwen", "bd_size": 8, "mask_token_id": 302, "eos_token_id": 301}
     | {"pad_token_id": 301, "bos_token_id": 300},
-    added_tokens=("<|endoftext|>", "<|im_end|>", "|<MASK>|"),
+    example_generation={"bos_token_id": 300, "eos_token_id": [301, 300], "pad_token_id": 300},
+    example_tokenizer={"bos_token": None, "eos_token": "<|im_end|>", "pad_token": "<|endoftext|>"},
+    added_tokens=("<|endoftext|>", "<|im_end|>", "|<MASK>|", "<|fim_prefix|>", "<|fim_middle|>", "<|fim_suffix|>"),
     known=(
         KnownModel("Efficient-Large-Model/Fast_dLLM_v2_1.5B", 1.5, "Apache-2.0"),
         KnownModel("Efficient-Large-Model/Fast_dLLM_v2_7B", 7.6, "Apache-2.0"),

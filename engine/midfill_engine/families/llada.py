@@ -4,7 +4,7 @@ from typing import Final
 
 from midfill_engine.checkpoint_files import CheckpointFiles
 from midfill_engine.models.family import Family, KnownModel, SpecialTokens, Values
-from midfill_engine.models.shapes import need, read_specials, refuse
+from midfill_engine.models.shapes import need, read_ends, read_specials, refuse
 from midfill_engine.models.transformer import TransformerConfig
 
 # `blocks.i.ff_out` brings the MLP's width down; `transformer.ff_out` is the head; `ff_proj` is the gate.
@@ -48,7 +48,7 @@ def read_shape(config: Values) -> TransformerConfig:
 
 def read_tokens(files: CheckpointFiles) -> SpecialTokens:
     mask_id = need(files.number("mask_token_id"), "mask", files)
-    return read_specials(files, mask_id, delete_id=files.number("eos_token_id"), deletes_rest=True)
+    return read_specials(files, mask_id, delete_ids=read_ends(files), deletes_rest=True)
 
 
 LLADA: Final = Family(

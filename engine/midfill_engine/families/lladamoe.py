@@ -6,7 +6,15 @@ from typing import Final
 from midfill_engine.checkpoint_files import CheckpointFiles
 from midfill_engine.models.family import Family, KnownModel, SpecialTokens, Values
 from midfill_engine.models.moe import MoEConfig
-from midfill_engine.models.shapes import EXPERT_TENSORS, LLAMA_TENSORS, TINY, need, read_qwen3_shape, read_specials
+from midfill_engine.models.shapes import (
+    EXPERT_TENSORS,
+    LLAMA_TENSORS,
+    TINY,
+    need,
+    read_ends,
+    read_qwen3_shape,
+    read_specials,
+)
 from midfill_engine.models.transformer import TransformerConfig
 
 
@@ -20,7 +28,7 @@ def read_shape(config: Values) -> TransformerConfig:
 def read_tokens(files: CheckpointFiles) -> SpecialTokens:
     mask_id = files.number("mask_token_id")
     mask_id = need(files.token("<|mask|>") if mask_id is None else mask_id, "mask", files)
-    return read_specials(files, mask_id, delete_id=files.number("eos_token_id"), deletes_rest=True)
+    return read_specials(files, mask_id, delete_ids=read_ends(files), deletes_rest=True)
 
 
 LLADA_MOE: Final = Family(

@@ -21,6 +21,7 @@ OPENDCODER: Final = Family(
     tensors=LLAMA_TENSORS,
     tokens=read_tokens,
     model_types=("qwen2", "qwen2_diffusion"),
+    sign=f"mask token {MASK} in its tokenizer",
     claims=lambda files: files.token("mask_token", MASK) is not None and MASK in files.added_tokens,
     example={**TINY, "model_type": "qwen2", "tie_word_embeddings": True, "eos_token_id": 300},
     added_tokens=("<|endoftext|>", "<|im_end|>", MASK),

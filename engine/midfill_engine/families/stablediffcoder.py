@@ -4,13 +4,12 @@ from typing import Final
 
 from midfill_engine.checkpoint_files import CheckpointFiles
 from midfill_engine.models.family import Family, KnownModel, SpecialTokens
-from midfill_engine.models.shapes import LLAMA_TENSORS, TINY, need, read_llama_shape, read_specials
+from midfill_engine.models.shapes import LLAMA_TENSORS, TINY, read_llama_shape, read_writer
 
 
 def read_tokens(files: CheckpointFiles) -> SpecialTokens:
     mask_id = files.number("mask_token_id", "mask_id")
-    mask_id = need(files.token("mask_token", "<[MASK_TOKEN]>") if mask_id is None else mask_id, "mask", files)
-    return read_specials(files, mask_id, delete_id=files.number("eos_token_id"), deletes_rest=True)
+    return read_writer(files, files.token("mask_token", "<[MASK_TOKEN]>") if mask_id is None else mask_id)
 
 
 STABLE_DIFFCODER: Final = Family(
@@ -24,6 +23,7 @@ STABLE_DIFFCODER: Final = Family(
     lengths="until-end",
     context_window=4096,
     model_types=("stable_diffcoder", "seed_coder_diffusion", "llama"),
+    sign="mask_token_id in its config.json",
     claims=lambda files: (
         files.number("mask_token_id", "mask_id") is not None or files.token("mask_token", "<[MASK_TOKEN]>") is not None
     ),

@@ -15,7 +15,7 @@ from midfill_engine.checkpoint_files import CheckpointError, CheckpointFiles
 from midfill_engine.loading import hub
 from midfill_engine.loading.hub import LoadedHubModel
 from midfill_engine.models.choice import Choice
-from midfill_engine.models.family import Family, SpecialTokens
+from midfill_engine.models.family import Family, Markers, SpecialTokens
 from midfill_engine.models.operator_choice import choose_operators
 from midfill_engine.models.operators import Operators
 from midfill_engine.models.packed import Pass, Result, run_packed
@@ -49,12 +49,12 @@ SUPERVISORS: Final = {
 
 @dataclass(frozen=True)
 class Guide:
-    """`opening` stands before everything, `markers` are the ids before the suffix, the prefix and the middle."""
+    """`opening` stands before everything, `markers` are the fill-in-the-middle tokens, if it has some."""
 
     loaded: LoadedHubModel
     operators: Operators
     opening: tuple[int, ...]
-    markers: tuple[int, int, int] | None
+    markers: Markers | None
 
     @property
     def max_tokens(self) -> int:
@@ -68,8 +68,7 @@ class Guide:
         texts = [[token for token in piece if token not in specials] for piece in pieces]
         if self.markers is None or len(texts) != 2 or not texts[1]:
             return Prompt([*self.opening, *texts[0]], texts[1:])
-        suffix, prefix, middle = self.markers
-        return Prompt([*self.opening, prefix, *texts[0], suffix, *texts[1], middle], [[]])
+        return Prompt([*self.opening, *self.markers.lay(texts[0], texts[1])], [[]])
 
     def count_bytes(self, num_tokens: int) -> int:
         """What reading `num_tokens` holds: keys, values and states."""
@@ -164,6 +163,6 @@ def load_guide(folder: Path, vocabulary: Vocabulary, device: torch.device, dtype
         for index, piece in enumerate(vocabulary.pieces)
     ):
         raise CheckpointError(f"The supervisor at {folder} has another vocabulary than the model that it is to guide.")
-    bos = files.number("bos_token_id") if files.tokenizer_config.get("add_bos_token") else None
+    bos = files.role("bos") if files.tokenizer_config.get("add_bos_token") else None
     chosen = choose_operators(operators, device, dtype)
     return Guide(loaded, chosen, () if bos is None else (bos,), read_markers(files))

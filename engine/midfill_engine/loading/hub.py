@@ -160,6 +160,7 @@ def make_random(folder: Path, family: Family, *, config: Values | None = None) -
     values = family.example if config is None else config
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "config.json").write_text(json.dumps(dict(values), indent=2) + "\n", encoding="utf-8")
+    (folder / "generation_config.json").write_text(json.dumps(dict(family.example_generation)), encoding="utf-8")
     write_tokenizer(folder, family)
     whole = replace(family.shape(values), tied_head=values.get("tie_word_embeddings") is True)
     with torch.device("meta"):
@@ -176,9 +177,9 @@ def make_random(folder: Path, family: Family, *, config: Values | None = None) -
 
 
 def write_tokenizer(folder: Path, family: Family) -> None:
-    """One token a byte, and the family's added tokens from id 300 on."""
+    """One token a byte, the family's added tokens from id 300 on, and which of them has which role."""
     (folder / "tokenizer.json").write_text(json.dumps(_byte_tokenizer(family)), encoding="utf-8")
-    (folder / "tokenizer_config.json").write_text("{}\n", encoding="utf-8")
+    (folder / "tokenizer_config.json").write_text(json.dumps(dict(family.example_tokenizer)), encoding="utf-8")
 
 
 def _scattered(name: str, shape: tuple[int, ...]) -> Tensor:

@@ -30,7 +30,7 @@ from midfill_engine.models.operators import Operators, OperatorsError
 from midfill_engine.models.packed import Pass, Result, run_packed
 from midfill_engine.models.transformer import Transformer
 from midfill_engine.tokens.vocabulary import Vocabulary
-from midfill_engine.wire import ErrorCode, ModelInfo
+from midfill_engine.wire import ErrorCode, ModelIds, ModelInfo
 
 if TYPE_CHECKING:
     from midfill_engine.models.fused_runner import FusedRunner
@@ -66,7 +66,7 @@ class Runtime:
         tokens = EMBEDDED_TOKENS if isinstance(loaded, LoadedModel) else family.tokens(loaded.files)
         tokenizer = loaded.tokenizer
         pieces = [tokenizer.token_bytes(index) for index in range(tokenizer.vocab_size)]
-        vocabulary = Vocabulary(pieces, tokens.special_ids, tokens.delete_id, tokens.expand_id)
+        vocabulary = Vocabulary(pieces, tokens.special_ids, tokens.delete_ids, tokens.expand_id)
         chosen = choose_operators(operators, loaded.weight.device, loaded.weight.dtype)
         fused = None if isinstance(loaded, CanvasModel) else open_fused(operators, loaded.model.transformer, chosen)
         return cls(loaded, family, tokens, vocabulary, chosen, (loaded.config.name, *aliases), fused=fused)
@@ -114,6 +114,18 @@ class Runtime:
             max_hole_tokens=self.loaded.config.max_hole,
             sees_suffix=self.family.sees_suffix,
             weights=self._weights_digest,
+            ids=self._ids,
+        )
+
+    @property
+    def _ids(self) -> ModelIds:
+        tokens = self.tokens
+        return ModelIds(
+            before=tokens.opening(None),
+            behind=list(tokens.closing),
+            mask=tokens.mask_id if tokens.mask_id >= 0 else None,
+            ends=list(tokens.delete_ids),
+            expand=tokens.expand_id,
         )
 
     @cached_property

@@ -17,19 +17,41 @@ Values = Mapping[str, Any]  # a checkpoint's config.json
 class SpecialTokens:
     """A checkpoint's ids. `opening` takes the request's tag; `special_ids` no fill may contain.
 
-    `delete_id` shortens a hole where it is chosen, `expand_id` lengthens it. With `deletes_rest` one deletion takes
-    what is still masked behind it along (DreamOn's broadcast). `markers` are a base model's fill-in-the-middle ids:
-    before the suffix, before the prefix, before the middle.
+    `delete_ids` shorten a hole where they are chosen, `expand_id` lengthens it. With `deletes_rest` one deletion takes
+    what is still masked behind it along (DreamOn's broadcast); with `ends_text` a deletion with nothing masked before
+    it ends the hole, whatever stands behind. `markers` are a base model's fill-in-the-middle tokens.
     """
 
     mask_id: int
     special_ids: tuple[int, ...]
     opening: Callable[[str | None], list[int]] = lambda tag: []
     closing: tuple[int, ...] = ()
-    delete_id: int | None = None
+    delete_ids: tuple[int, ...] = ()
     expand_id: int | None = None
     deletes_rest: bool = False
-    markers: tuple[int, int, int] | None = None
+    ends_text: bool = False
+    markers: "Markers | None" = None
+
+    @property
+    def delete_id(self) -> int | None:
+        """The one to write where nothing was chosen."""
+        return self.delete_ids[0] if self.delete_ids else None
+
+
+@dataclass(frozen=True)
+class Markers:
+    """Fill-in-the-middle ids: what stands before the prefix, the suffix and the middle, and which text comes first."""
+
+    prefix: int
+    suffix: int
+    middle: int
+    suffix_first: bool
+
+    def lay(self, before: list[int], after: list[int]) -> list[int]:
+        """The prompt that a model trained with them goes on from."""
+        if self.suffix_first:
+            return [self.suffix, *after, self.prefix, *before, self.middle]
+        return [self.prefix, *before, self.suffix, *after, self.middle]
 
 
 @dataclass(frozen=True)
@@ -49,11 +71,13 @@ class Family:
     position sees its own block of `block_size` and all before (with `pipelined` the prompt is one block, the others are
     counted from its end, and several may be open at once), with `canvas` the holes and what stands behind them see
     all and the text before sees itself causally. `logit_shift` is 1 where the scores of a position stand
-    one position earlier. `heals` says whether white space at a hole's edges moves into it, as in training;
+    one position earlier. `claims` says whether a checkpoint of the `model_types` is the family's, `sign` what it must
+    have for that. `heals` says whether white space at a hole's edges moves into it, as in training;
     `experts` names those that requests listen to unless they name their own;
     `shows_deleted` whether a settled deletion that stays in the canvas is shown as it is, or masked. `quality` is the
-    dial's default, `fast_threshold` the confidence that settles a token where the dial stands at 0. `example` is a
-    config.json of the family, shrunk, from which random checkpoints are made.
+    dial's default, `fast_threshold` the confidence that settles a token where the dial stands at 0. `example` is the
+    published config.json of the family, shrunk, from which random checkpoints are made; `example_generation` and
+    `example_tokenizer` are what its generation_config.json and tokenizer_config.json say of special tokens.
     """
 
     name: str
@@ -71,6 +95,7 @@ class Family:
     max_hole: int = 256
     model_types: tuple[str, ...] = ()
     claims: Callable[[CheckpointFiles], bool] = lambda files: True
+    sign: str = ""
     heals: bool = False
     shows_deleted: bool = True
     experts: tuple[str, ...] = ()
@@ -79,6 +104,8 @@ class Family:
     block_size: Callable[[Values], int] = lambda config: 0
     pipelined: bool = False
     example: Values = field(default_factory=dict)
+    example_generation: Values = field(default_factory=dict)
+    example_tokenizer: Values = field(default_factory=dict)
     added_tokens: tuple[str, ...] = ()
     known: tuple[KnownModel, ...] = ()
 
@@ -88,12 +115,11 @@ class Family:
         return self.attention != "block_causal"
 
     def arrange(self, pieces: Pieces, tokens: SpecialTokens) -> Pieces:
-        """The context's pieces as the model is to read them: a block-causal one gets the suffix first."""
+        """The context's pieces as the model is to read them: a block-causal one gets the suffix in its prompt."""
         if self.sees_suffix:
             return pieces
         before, after = pieces
         if tokens.markers is None:
             num_first = len(tokens.opening(None))
             return [before[:num_first] + after + before[num_first:], []]
-        suffix, prefix, middle = tokens.markers
-        return [[suffix, *after, prefix, *before, middle], []]
+        return [tokens.markers.lay(before, after), []]

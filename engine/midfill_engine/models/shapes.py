@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from midfill_engine.checkpoint_files import CheckpointError, CheckpointFiles
-from midfill_engine.models.family import SpecialTokens, Values
+from midfill_engine.models.family import Markers, SpecialTokens, Values
 from midfill_engine.models.transformer import TransformerConfig
 
 # Ours by theirs. {i} counts layers, {e} experts (stacked); "NAME#q" are a fused matrix's query rows, so "#k", "#v".
@@ -99,31 +99,48 @@ def read_specials(
     mask_id: int,
     *,
     with_edges: bool = False,
-    delete_id: int | None = None,
+    delete_ids: tuple[int | None, ...] = (),
     expand_id: int | None = None,
     deletes_rest: bool = False,
+    ends_text: bool = False,
 ) -> SpecialTokens:
     """Ids from the files. `with_edges` puts bos before the text, where it is no eos too, and eos behind it."""
-    eos, pad, bos = (files.number(f"{role}_token_id") for role in ("eos", "pad", "bos"))
-    known = {*files.added_tokens.values(), mask_id, eos, pad, bos, delete_id, expand_id}
+    eos, pad, bos = (files.role(role) for role in ("eos", "pad", "bos"))
+    deletions = tuple(dict.fromkeys(token for token in delete_ids if token is not None))
+    named = (number for role in ("eos", "pad", "bos") for number in files.numbers(f"{role}_token_id"))
+    known = {*files.added_tokens.values(), mask_id, eos, pad, bos, *named, *deletions, expand_id}
     bos_ids = [bos] if with_edges and bos is not None and bos != eos else []
     return SpecialTokens(
         mask_id=mask_id,
         special_ids=tuple(sorted(token for token in known if token is not None)),
         opening=lambda tag: list(bos_ids),
         closing=(eos,) if with_edges and eos is not None else (),
-        delete_id=delete_id,
+        delete_ids=deletions,
         expand_id=expand_id,
         deletes_rest=deletes_rest,
+        ends_text=ends_text,
         markers=read_markers(files),
     )
 
 
-def read_markers(files: CheckpointFiles) -> tuple[int, int, int] | None:
-    """The fill-in-the-middle ids of Qwen's and Seed's tokenizers: before the suffix, the prefix, the middle."""
-    for form in ("<|fim_{}|>", "<[fim-{}]>"):
-        found = [files.token(form.format(part)) for part in ("suffix", "prefix", "middle")]
+def read_ends(files: CheckpointFiles, *names: str) -> tuple[int | None, ...]:
+    """The ids that end a text: the tokenizer's eos, all that the configurations name, and the tokens `names`."""
+    return (files.role("eos"), *files.numbers("eos_token_id"), *(files.token(name) for name in names))
+
+
+def read_writer(files: CheckpointFiles, mask_id: int | None, *ends: str) -> SpecialTokens:
+    """Ids of a model that writes from left to right until the end of text, `ends` among its tokens."""
+    return read_specials(files, need(mask_id, "mask", files), delete_ids=read_ends(files, *ends), ends_text=True)
+
+
+def read_markers(files: CheckpointFiles) -> Markers | None:
+    """The fill-in-the-middle ids of Qwen's tokenizers (Qwen2.5-Coder's report: prefix, suffix, middle) and of Seed's.
+
+    Seed-Coder's report has the suffix first.
+    """
+    for form, suffix_first in (("<|fim_{}|>", False), ("<[fim-{}]>", True)):
+        found = [files.token(form.format(part)) for part in ("prefix", "suffix", "middle")]
         if None not in found:
-            suffix, prefix, middle = (token for token in found if token is not None)
-            return suffix, prefix, middle
+            prefix, suffix, middle = (token for token in found if token is not None)
+            return Markers(prefix, suffix, middle, suffix_first)
     return None

@@ -18,11 +18,11 @@ class Vocabulary:
         self,
         pieces: Sequence[bytes],
         special_ids: Sequence[int],
-        delete_id: int | None,
+        delete_ids: Sequence[int] = (),
         expand_id: int | None = None,
     ) -> None:
         self.pieces = pieces
-        self.delete_id = delete_id
+        self.delete_ids = tuple(delete_ids)
         self.expand_id = expand_id
         specials = frozenset(special_ids)
         is_fillable = (index not in specials and self._is_clean(piece) for index, piece in enumerate(pieces))
@@ -44,11 +44,15 @@ class Vocabulary:
             mask &= ~self._containing(text.encode("utf-8", errors="replace"))
         if leading:
             mask &= self._beginning(leading.encode())
-        elif may_delete and self.delete_id is not None:
-            mask[self.delete_id] = True
+        elif may_delete:
+            mask[list(self.delete_ids)] = True
         if may_expand and self.expand_id is not None:
             mask[self.expand_id] = True
         return mask
+
+    def is_deletion(self, ids: Tensor) -> Tensor:
+        """Where `ids` are tokens that shorten a hole."""
+        return torch.isin(ids, torch.tensor(self.delete_ids, dtype=ids.dtype, device=ids.device))
 
     def _scan(self, unwanted: bytes) -> Tensor:
         return torch.tensor([unwanted in piece for piece in self.pieces])

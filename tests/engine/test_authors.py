@@ -1,0 +1,146 @@
+"""What surrounds the scores is the authors': which tokens end a text, stand around it and lay it out."""
+
+import json
+import logging
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tests.engine.test_denoise import run
+from tests.engine.test_families import ask, copy_checkpoint, load, wanting
+
+from midfill_engine.checkpoint_files import CheckpointError, CheckpointFiles
+from midfill_engine.denoising.denoise import denoise
+from midfill_engine.families import FAMILIES, find_family
+from midfill_engine.loading import hub
+from midfill_engine.loading.roles import describe, find_disagreements, report_roles
+from midfill_engine.loading.runtime import Runtime, load_runtime
+from midfill_engine.models.packed import Pass, Result
+
+WRITERS = [name for name in FAMILIES if FAMILIES.find(name).lengths == "until-end"]
+
+
+@pytest.fixture(scope="module")
+def opened(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Runtime]:
+    made: dict[str, Runtime] = {}
+
+    def make(name: str) -> Runtime:
+        if name not in made:
+            folder = tmp_path_factory.mktemp(name)
+            hub.make_random(folder, FAMILIES.find(name))
+            made[name] = load_runtime(str(folder), "cpu")
+        return made[name]
+
+    return make
+
+
+@pytest.mark.parametrize("name", WRITERS)
+def test_every_family_that_writes_can_end_its_text(name: str, opened: Callable[[str], Runtime]) -> None:
+    """With each of the tokens that its files name, whatever config.json leaves out."""
+    runtime = opened(name)
+    assert runtime.tokens.delete_ids
+    letter = runtime.loaded.tokenizer.encode("q")[0]
+    for end in runtime.tokens.delete_ids:
+        model = wanting(runtime, lambda step, end=end: letter if step <= 3 else end)  # type: ignore[misc]
+        _, response = run(denoise(model, ask({"max_tokens": 60}, quality=1.0)))
+        assert set(response.holes[0].text) <= {"q"}
+        assert response.stats.tokens < 60 and not response.holes[0].cut
+
+
+def test_llada2_says_its_end_only_in_its_tokenizer(opened: Callable[[str], Runtime]) -> None:
+    """As published: config.json has a pad and no eos."""
+    files = opened("llada2").loaded.files
+    assert files.number("eos_token_id") is None
+    assert opened("llada2").tokens.delete_ids == (300, 301)
+
+
+@pytest.mark.parametrize("name", ["sdar", "fast-dllm-v2"])
+def test_every_eos_of_the_files_ends_a_text(name: str, opened: Callable[[str], Runtime]) -> None:
+    assert set(opened(name).tokens.delete_ids) == {300, 301}
+
+
+class Scripted(Runtime):
+    """Proposes the scripted token at each place behind `start`, surer the further right it stands."""
+
+    script: tuple[int, ...] = ()
+    start: int = 0
+
+    def run(self, passes: list[Pass]) -> list[Result]:
+        found = []
+        for step, result in zip(passes, super().run(passes), strict=True):
+            assert result.chosen is not None
+            places = step.positions[step.wanted] - self.start
+            ids = torch.tensor([self.script[int(place)] for place in places])
+            found.append(replace(result, chosen=replace(result.chosen, ids=ids, confidence=0.5 + places / 1000)))
+        return found
+
+
+def test_a_text_ends_at_its_first_end_whatever_was_settled_behind(opened: Callable[[str], Runtime]) -> None:
+    """Within a block letters behind the end may be settled before it: they are no part of the text."""
+    runtime = opened("llada2")
+    q, z = (runtime.loaded.tokenizer.encode(letter)[0] for letter in "qz")
+    model = Scripted(**{name: getattr(runtime, name) for name in Runtime.__dataclass_fields__})
+    object.__setattr__(model, "script", (q, q, 300, z, z, z, z, z))
+    object.__setattr__(model, "start", len("def f(a):\n    return " + "\n\nf(1)\n"))
+    events, response = run(denoise(model, ask({"max_tokens": 8}, quality=1.0)))
+    assert events[3].holes[0].text.endswith("z")
+    assert response.holes[0].text == "qq" and response.stats.tokens == 2 and not response.holes[0].cut
+
+
+@pytest.mark.parametrize("name", ["dream", "dreamon", "d2f-dream"])
+def test_bos_is_the_tokenizers(name: str, opened: Callable[[str], Runtime], caplog: pytest.LogCaptureFixture) -> None:
+    """config.json has the eos in its place, and the user hears of it."""
+    files = CheckpointFiles(opened("dream").loaded.files.folder)
+    runtime = opened(name)
+    assert files.config["bos_token_id"] == files.config["eos_token_id"] == 300
+    assert runtime.tokens.opening(None) == [302]
+    with caplog.at_level(logging.INFO):
+        report_roles(runtime)
+    said, warned = (record.getMessage() for record in caplog.records)
+    assert "before the text: <|beginoftext|> (302)" in said
+    assert "<|beginoftext|> (302) as bos, its config.json <|endoftext|> (300)" in warned
+
+
+def test_files_that_agree_are_not_warned_of(opened: Callable[[str], Runtime]) -> None:
+    assert not find_disagreements(opened("sdar").loaded.files)
+    assert "before the text: nothing" in describe(opened("sdar"))
+
+
+def test_an_older_tokenizers_map_of_special_tokens_is_read(tmp_path: Path) -> None:
+    folder = copy_checkpoint("dream", tmp_path)
+    (folder / "tokenizer_config.json").write_text("{}")
+    (folder / "special_tokens_map.json").write_text(json.dumps({"bos_token": {"content": "<|beginoftext|>"}}))
+    assert CheckpointFiles(folder).role("bos") == 302
+    assert CheckpointFiles(folder).role("eos") == 300  # config.json's, since no tokenizer says
+
+
+def test_the_served_model_says_its_ids(opened: Callable[[str], Runtime]) -> None:
+    ids = opened("dreamon").info.ids
+    assert (ids.before, ids.behind, ids.mask, ids.ends, ids.expand) == ([302], [300], 303, [300], 304)
+
+
+@pytest.mark.parametrize("name", ["sdar", "fast-dllm-v2", "stable-diffcoder"])
+def test_fill_in_the_middle_is_laid_out_as_its_base_was_trained(name: str, opened: Callable[[str], Runtime]) -> None:
+    """Qwen: prefix, suffix, middle. Seed-Coder: suffix, prefix, middle."""
+    runtime = opened(name)
+    markers = runtime.tokens.markers
+    assert markers is not None
+    laid = runtime.family.arrange([[1, 2], [3]], runtime.tokens)
+    if name == "stable-diffcoder":
+        assert laid == [[markers.suffix, 3, markers.prefix, 1, 2, markers.middle], []]
+    else:
+        assert laid == [[markers.prefix, 1, 2, markers.suffix, 3, markers.middle], []]
+
+
+@pytest.mark.parametrize(("kind", "missing"), [("qwen2", "<M>"), ("llama", "mask_token_id")])
+def test_a_model_without_a_mask_token_is_told_what_it_lacks(tmp_path: Path, kind: str, missing: str) -> None:
+    hub.make_random(tmp_path, replace(FAMILIES.find("dream"), added_tokens=("<|endoftext|>",)))
+    config: dict[str, Any] = json.loads((tmp_path / "config.json").read_text()) | {"model_type": kind}
+    del config["mask_token_id"]
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    with pytest.raises(CheckpointError, match=f"no .*{missing}.* autoregressive"):
+        load(tmp_path)
+    assert find_family(CheckpointFiles(copy_checkpoint("dream", tmp_path / "other"))).name == "dream"
