@@ -13,7 +13,7 @@ class Entry:
     exit_code: int
 
 
-ASKED_WRONGLY, FILE_TROUBLE, ENGINE_TROUBLE, MODEL_TROUBLE, INTERRUPTED, INTERNAL = 2, 3, 4, 5, 130, 70
+ASKED_WRONGLY, FILE_TROUBLE, ENGINE_TROUBLE, MODEL_TROUBLE, BROKEN_FILL, INTERRUPTED, INTERNAL = 2, 3, 4, 5, 6, 130, 70
 # `midfill refactor` has codes of its own: a pipeline must tell a refusal from a failed test.
 PENDING, SOME_FAILED, VERIFY_FAILED, REFUSED, DISK_TROUBLE = 1, 3, 4, 5, 6
 
@@ -32,8 +32,13 @@ TABLE: Final[dict[str, Entry]] = {
     "no_function": Entry("No such function", "name one as it is written in the file, or Class.method", ASKED_WRONGLY),
     "ambiguous_function": Entry("More than one function", "write Class.method, or give FILE:LINE", ASKED_WRONGLY),
     "no_stubs": Entry("No stubs", "give FILE:LINE, --function NAME or --hole L:C-L:C", ASKED_WRONGLY),
-    "unknown_language": Entry("Language not known", "select the text to fill with --hole L:C-L:C", ASKED_WRONGLY),
+    "unknown_language": Entry(
+        "Language not known", "give --language, or select the text to fill with --hole L:C-L:C", ASKED_WRONGLY
+    ),
     "hole_too_large": Entry("Hole too large", "select less text or lower --max-tokens", ASKED_WRONGLY),
+    "large_hole": Entry("Large hole", "give --yes to go on, or --hole L:C-L:C for less", ASKED_WRONGLY),
+    # What came.
+    "fill_broken": Entry("Fill with syntax errors", "try another --seed or -n 4, or give --allow-errors", BROKEN_FILL),
     # The file.
     "file_missing": Entry("No such file", "check the path", FILE_TROUBLE),
     "file_is_directory": Entry("Not a file", "name one file inside it", FILE_TROUBLE),
@@ -44,6 +49,7 @@ TABLE: Final[dict[str, Entry]] = {
     "file_excluded": Entry("File left out", "rename it, or change what is left out", FILE_TROUBLE),
     "file_changed": Entry("File changed meanwhile", "run the command again", FILE_TROUBLE),
     "write_failed": Entry("File cannot be written", "check the permissions of the file and its folder", FILE_TROUBLE),
+    "output_failed": Entry("Output cannot be written", "free some space and run the command again", FILE_TROUBLE),
     # The engine.
     "engine_missing": Entry("The engine is not installed", "run `pip install 'midfill[engine]'`", ENGINE_TROUBLE),
     "engine_failed": Entry("The engine did not start", "run `midfill doctor`", ENGINE_TROUBLE),

@@ -28,6 +28,7 @@ from midfill_infill.text.visible import visible
 Answer = Callable[..., None]
 RUNNER = CliRunner()
 SOURCE = b'def add(a, b):\r\n    """Return the sum of a and b."""\r\n    ...\r\nx = "\xc3\xa4'
+TITLE = b"# t.py:3 add: 1 of 4 lines replaced by 1\n"
 DIFF = (
     b'--- t.py\n+++ t.py\n@@ -1,4 +1,4 @@\n def add(a, b):\r\n     """Return the sum of a and b."""\r\n'
     b'-    ...\r\n+    return a + b\r\n x = "\xc3\xa4\n\\ No newline at end of file\n'
@@ -57,7 +58,7 @@ def answer(engine_client: Callable[[Plan], EngineClient], monkeypatch: pytest.Mo
 
 def test_diff_is_shown_and_nothing_written(file: Path, answer: Answer) -> None:
     result = RUNNER.invoke(build_app(), ["fill", "t.py:3"])
-    assert (result.exit_code, result.stdout_bytes, result.stderr) == (0, DIFF, "")
+    assert (result.exit_code, result.stdout_bytes, result.stderr) == (0, TITLE + DIFF, "")
     assert file.read_bytes() == SOURCE
 
 

@@ -47,10 +47,10 @@ def test_interrupt_says_what_was_written(
     endpoint = engine_client(Plan()).endpoint
     monkeypatch.setattr(supervise, "ensure_engine", lambda settings, on_progress: endpoint)
 
-    def interrupt(*_: object) -> None:
+    def interrupt(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("midfill_infill.cli.fill._print_result", interrupt)
+    monkeypatch.setattr("midfill_infill.cli.fill._print", interrupt)
     result = RUNNER.invoke(build_app(), ["fill", "t.py", *words])
     assert (result.exit_code, result.stderr) == (130, f"midfill: interrupted; {says}.\n")
     assert (file.read_bytes() != SOURCE) == bool(words)

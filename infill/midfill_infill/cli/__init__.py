@@ -1,5 +1,7 @@
 """The `midfill` command: one file a subcommand. Imports nothing heavy before a command has been chosen."""
 
+import sys
+from io import TextIOWrapper
 from typing import Annotated
 
 import typer
@@ -9,6 +11,9 @@ from midfill_infill.cli import doctor, fill, lsp, models, refactor, serve
 
 def main() -> None:
     """The console script."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):  # ASCII cannot say all that code says
+            stream.reconfigure(errors="replace")
     build_app()()
 
 
@@ -22,7 +27,7 @@ def build_app() -> typer.Typer:
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     app.callback()(_common)
-    app.command("fill")(fill.fill_command)
+    app.command("fill", cls=fill.FillCommand)(fill.fill_command)
     app.add_typer(refactor.build_group())
     app.command("serve")(serve.serve_command)
     app.command("models")(models.models_command)

@@ -1,15 +1,19 @@
 """Turns every failure of a command into one sentence on stderr and an exit code. Knows no command."""
 
+import errno
 import json
 import os
 import sys
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Final
 
 import typer
 
 from midfill_infill.errors import INTERRUPTED, MidfillError
+
+_FULL: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 @contextmanager
@@ -26,16 +30,24 @@ def report_failures(*, as_json: bool = False) -> Iterator[None]:
     except KeyboardInterrupt:
         _end(MidfillError("cancelled", "interrupted", next_step="nothing was written"), as_json)
     except BrokenPipeError:  # the reader of our output has gone, as `head` does
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop_output()
         raise typer.Exit(INTERRUPTED) from None
     except typer.Exit:
         raise
     except Exception as error:
+        if isinstance(error, OSError) and error.errno in _FULL:
+            _drop_output()
+            _end(MidfillError("output_failed", f"the output cannot be written ({error.strerror})"), as_json)
         if os.environ.get("MIDFILL_DEBUG"):
             raise
         place = traceback.extract_tb(error.__traceback__)[-1]
         message = f"{type(error).__name__} in {os.path.basename(place.filename)}:{place.lineno}: {error}"
         _end(MidfillError("internal", message), as_json)
+
+
+def _drop_output() -> None:
+    """What is still in the buffer must not fail once more when the process ends."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _end(error: MidfillError, as_json: bool) -> None:

@@ -2,25 +2,39 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import time
 from contextlib import closing
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Literal
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 import typer
+from typer.core import TyperCommand
 
 from midfill_infill.cli.failures import report_failures
 
 if TYPE_CHECKING:
     from midfill_infill.cli.live import View
-    from midfill_infill.cli.target import Choice, Target
+    from midfill_infill.cli.results import Results
+    from midfill_infill.cli.target import Choice, Source
     from midfill_infill.engines.supervise import EngineSettings
     from midfill_infill.fill import Filled, Options
     from midfill_infill.text.document import Document
     from midfill_infill.text.spans import Hole
 
 DeviceName = Literal["auto", "cpu", "cuda", "mps"]
+_STDIN_POSITION: Final = re.compile(r"-:\d.*")
+
+
+class FillCommand(TyperCommand):
+    """Takes `-:12`, a place in standard input, for the argument that it is."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        places = [word for word in args if _STDIN_POSITION.fullmatch(word)]
+        if places and "--" not in args:
+            args = [*(word for word in args if word not in places), "--", *places]
+        return super().parse_args(ctx, args)
 
 
 def fill_command(
@@ -45,14 +59,32 @@ def fill_command(
         int, typer.Option(metavar="N", min=0, max=2**32 - 1, help="0 is the likeliest fill, others draw one.")
     ] = 0,
     n: Annotated[int, typer.Option("-n", metavar="N", min=1, max=8, help="How many alternatives to make.")] = 1,
+    take: Annotated[
+        int | None, typer.Option(metavar="K", min=1, max=8, help="Of -n alternatives, show or write this one.")
+    ] = None,
     max_tokens: Annotated[
         int | None, typer.Option(metavar="N", min=1, max=1024, help="At most this many tokens a hole.")
     ] = None,
     frame_ms: Annotated[
         int, typer.Option(metavar="MS", min=0, max=2000, help="Show every step at least this long, on a pipe too.")
     ] = 0,
+    language: Annotated[
+        str | None, typer.Option(metavar="NAME", help="What the file is written in; otherwise its name tells.")
+    ] = None,
+    stdin_filename: Annotated[
+        str | None, typer.Option(metavar="NAME", help="With - as FILE: the name of what standard input holds.")
+    ] = None,
+    diff: Annotated[
+        bool, typer.Option("--diff", metavar="", help="With - as FILE: a diff in place of the text.")
+    ] = False,
     write: Annotated[
         bool, typer.Option("--write", metavar="", help="Write the file. Otherwise only a diff is shown.")
+    ] = False,
+    yes: Annotated[
+        bool, typer.Option("--yes", "-y", metavar="", help="Replace large bodies without being asked.")
+    ] = False,
+    allow_errors: Annotated[
+        bool, typer.Option("--allow-errors", metavar="", help="Write a fill that adds syntax errors, too.")
     ] = False,
     json_output: Annotated[
         bool, typer.Option("--json", metavar="", help="Print one JSON object and nothing else.")
@@ -60,60 +92,87 @@ def fill_command(
 ) -> None:
     """Fill holes of a file. Shows a diff and changes nothing, unless --write is given.
 
-    Holes of one command are filled jointly. With nothing chosen, the only stub of the file is filled.
+    Holes of one command are filled jointly. With nothing chosen, the only stub of the file is filled. With - as FILE
+    the text comes from standard input, and with the fill in it goes to standard output.
     """
     with report_failures(as_json=json_output):
-        from midfill_infill.cli.target import Choice, parse_target
+        from midfill_infill.cli.target import Choice, open_source, parse_target
         from midfill_infill.engines.supervise import EngineSettings
         from midfill_infill.fill import Options
 
+        output = Output(write, json_output, frame_ms / 1000, diff, take, yes, allow_errors)
+        output.check(n)
         run_fill(
-            parse_target(target),
+            open_source(parse_target(target), language, stdin_filename),
             Choice(tuple(function or ()), tuple(hole or ()), stubs),
             EngineSettings(model=model, device=device),
             Options(seed=seed, steps=steps, quality=quality, n=n, max_tokens=max_tokens),
-            Output(write, json_output, frame_ms / 1000),
+            output,
         )
 
 
 @dataclass(frozen=True)
 class Output:
+    """What becomes of the fill."""
+
     write: bool = False
     json: bool = False
     frame_s: float = 0.0
+    diff: bool = False
+    take: int | None = None
+    yes: bool = False
+    allow_errors: bool = False
+
+    def check(self, n: int) -> None:
+        from midfill_infill.errors import MidfillError
+
+        if self.take is not None and self.take > n:
+            raise MidfillError("bad_request", f"--take {self.take} of -n {n}", next_step=f"give -n {self.take} or more")
+
+    def replaces(self, source: Source) -> bool:
+        """Whether the fill takes the place of what its user has, without being shown first."""
+        return self.write or self.is_filter(source)
+
+    def is_filter(self, source: Source) -> bool:
+        return source.is_stdin and not self.diff and not self.json
 
 
-def run_fill(target: Target, choice: Choice, settings: EngineSettings, options: Options, output: Output) -> None:
-    """The whole command. Raises MidfillError."""
+def run_fill(source: Source, choice: Choice, settings: EngineSettings, options: Options, output: Output) -> None:
+    """The whole command. Raises MidfillError, and typer.Exit where a fill was made and not written."""
+    from midfill_infill.cli.guard import ask_before, find_refusal
     from midfill_infill.cli.live import open_view
+    from midfill_infill.cli.results import Results
     from midfill_infill.cli.target import choose_holes
     from midfill_infill.errors import MidfillError
-    from midfill_infill.text.document import Document
 
     started_s = time.perf_counter()
-    document = Document.read(target.path)
-    holes = choose_holes(document, target, choice)
-    with open_view(document, holes, live=not output.json, frame_s=output.frame_s) as view:
-        filled = _fill(document, holes, settings, options, view)
-    after = filled.patch.apply(document.data)
+    if output.write and source.is_stdin:
+        raise MidfillError("bad_request", "standard input cannot be written", next_step="leave out --write")
+    holes = choose_holes(source.document, source.target, choice)
+    ask_before(source.document, holes, replaces=output.replaces(source), yes=output.yes)
+    with open_view(source.document, holes, live=not output.json, frame_s=output.frame_s) as view:
+        filled = _fill(source.document, holes, settings, options, view)
+    wall_ms = (time.perf_counter() - started_s) * 1000
+    results = Results(source.target.path, source.document, filled).take(output.take or 1)
+    if is_shown := _can_choose(results, source, output):
+        results, output = _let_choose(results, output)
+    refusal = find_refusal(results) if output.replaces(source) and not output.allow_errors else None
     try:
-        if output.write:
-            from midfill_infill.cli.write import write_atomically
-
-            write_atomically(target.path, document.data, after)
-        wall_ms = (time.perf_counter() - started_s) * 1000
-        _print_result(target, document, filled, output, wall_ms)
+        if refusal is None:
+            _write(results, source, output)
+        _print(results, source, output, wall_ms, is_shown=is_shown, is_refused=refusal is not None)
     except KeyboardInterrupt:
-        if not output.write or target.path.read_bytes() != after:
+        if not output.write or source.target.path.read_bytes() != results.after():
             raise
-        raise MidfillError("cancelled", "interrupted", next_step=f"{target.path} is written") from None
+        raise MidfillError("cancelled", "interrupted", next_step=f"{source.target.path} is written") from None
+    if refusal is not None:
+        print(f"midfill: {refusal.sentence}", file=sys.stderr)
+        raise typer.Exit(refusal.exit_code)
 
 
 def _fill(
     document: Document, holes: tuple[Hole, ...], settings: EngineSettings, options: Options, view: View
 ) -> Filled:
-    from dataclasses import replace
-
     from midfill_infill.context.references import find_references
     from midfill_infill.engines.client import EngineClient
     from midfill_infill.engines.supervise import ensure_engine
@@ -131,36 +190,39 @@ def _fill(
     raise AssertionError("a fill ends with Filled")
 
 
-def _print_result(target: Target, document: Document, filled: Filled, output: Output, wall_ms: float) -> None:
-    from midfill_infill.cli.diff import unified_diff
+def _can_choose(results: Results, source: Source, output: Output) -> bool:
+    """Whether there is something to choose from and somebody to choose, with keys."""
+    is_asked = output.take is None and not output.json and not output.is_filter(source)
+    is_person = sys.stdin.isatty() and sys.stdout.isatty()
+    return is_asked and is_person and len(results.candidates) > 1
 
-    candidates = (filled.best, *filled.alternatives)
-    diffs = [unified_diff(target.path, document.data, each.patch.apply(document.data)) for each in candidates]
+
+def _let_choose(results: Results, output: Output) -> tuple[Results, Output]:
+    from midfill_infill.cli.results import choose
+
+    number, write = choose(results)
+    return results.take(number), replace(output, write=write)
+
+
+def _write(results: Results, source: Source, output: Output) -> None:
+    if output.write:
+        from midfill_infill.cli.write import write_atomically
+
+        write_atomically(source.target.path, source.document.data, results.after())
+
+
+def _print(
+    results: Results, source: Source, output: Output, wall_ms: float, *, is_shown: bool, is_refused: bool
+) -> None:
+    from midfill_infill.cli import results as show
+
+    written = output.write and not is_refused
     if output.json:
-        from midfill_infill.cli.report import report_fill
-
-        texts = [diff.decode(document.encoding, errors="replace") for diff in diffs]
-        report = report_fill(target.path, document, filled, texts, wall_ms=wall_ms, written=output.write)
-        sys.stdout.buffer.write(report.model_dump_json().encode() + b"\n")
-        sys.stdout.flush()
-    elif sys.stdout.isatty():
-        from midfill_infill.cli.live import print_diffs
-
-        print_diffs([diff.decode(document.encoding, errors="replace") for diff in diffs], candidates)
-    else:
-        sys.stdout.buffer.write(diffs[0])
-        sys.stdout.flush()
-    _print_remarks(target, filled, output, wall_ms)
-
-
-def _print_remarks(target: Target, filled: Filled, output: Output, wall_ms: float) -> None:
-    """What is not the result itself, on stderr: a warning always, the rest for a person only."""
-    if filled.new_errors:
-        errors = "1 syntax error" if filled.new_errors == 1 else f"{filled.new_errors} syntax errors"
-        print(f"midfill: the fill adds {errors}; try another --seed or -n 4", file=sys.stderr)
-    if filled.best.is_empty:
-        print("midfill: the model left a body empty; try another --seed or -n 4", file=sys.stderr)
-    if sys.stderr.isatty() and not output.json:
-        done = f"wrote {target.path}" if output.write else "nothing written, add --write to write it"
-        stats = filled.stats
-        print(f"{done} ({stats.tokens} tokens in {stats.steps} steps, {wall_ms / 1000:.2f} s)", file=sys.stderr)
+        show.print_json(results, wall_ms=wall_ms, written=written)
+    elif not output.is_filter(source):
+        if not is_shown:
+            show.print_diffs(results, all_of_them=output.take is None and not output.write)
+    elif not is_refused:
+        show.print_text(results)
+    is_for_person = sys.stderr.isatty() and not output.json and not output.is_filter(source)
+    show.print_remarks(results, written=written, is_refused=is_refused, wall_ms=wall_ms, for_person=is_for_person)

@@ -13,7 +13,7 @@ from rich.style import Style
 from rich.syntax import Syntax
 from rich.text import Text
 
-from midfill_infill.fill import Candidate, HolePreview, Preview
+from midfill_infill.fill import HolePreview, Preview
 from midfill_infill.text.document import Document
 from midfill_infill.text.spans import Hole
 from midfill_infill.text.visible import visible
@@ -21,6 +21,7 @@ from midfill_infill.text.visible import visible
 GUESS: Final = Style(dim=True, italic=True, color="bright_black")
 MASKED: Final = Style(dim=True)
 BLOCK: Final = "\N{LIGHT SHADE}"
+ASCII_BLOCK: Final = "_"
 _LINES_BEFORE, _LINES_AFTER = 3, 1
 
 
@@ -39,8 +40,8 @@ def open_view(
 
     Every step stays for at least `frame_s`; if that is asked for, it is printed where there is no terminal too.
     """
-    console = Console()
-    if live and console.is_terminal and not console.is_dumb_terminal:
+    console = Console()  # which FORCE_COLOR makes take a pipe for a terminal
+    if live and sys.stdout.isatty() and not console.is_dumb_terminal:
         return LiveView(document, holes, console, frame_s)
     if live and frame_s:
         return PrintedView(document, holes)
@@ -98,20 +99,62 @@ class LiveView:
         self._live.update(Text(f"{phrase} ...", style="dim"), refresh=True)
 
     def show(self, preview: Preview) -> None:
-        self._live.update(render_preview(self._document, self._holes, preview), refresh=True)
+        self._live.update(self._render(preview), refresh=True)
         time.sleep(self._frame_s)
 
+    def _render(self, preview: Preview) -> RenderableType:
+        console = self._live.console
+        block = BLOCK if console.encoding.startswith("utf") else ASCII_BLOCK
+        frame = render_preview(self._document, self._holes, preview, block)
+        rows = len(console.render_lines(frame, pad=False))
+        return frame if rows < console.height else _render_small(self._document, self._holes, preview, console.height)
 
-def render_preview(document: Document, holes: Sequence[Hole], preview: Preview) -> RenderableType:
+
+def render_preview(document: Document, holes: Sequence[Hole], preview: Preview, block: str = BLOCK) -> RenderableType:
     """Every hole among its neighbouring lines, under a line that counts the steps."""
+    shown = [_render_hole(document, hole, look, block) for hole, look in zip(holes, preview.holes, strict=True)]
+    return Group(_head(preview), *shown)
+
+
+def _render_small(document: Document, holes: Sequence[Hole], preview: Preview, height: int) -> RenderableType:
+    """As `render_preview` where that needs more than `height` rows: a part of every hole, or its line alone.
+
+    The first hole that is not settled is seen in any case.
+    """
+    room = max(1, height - 2)
+    first = next((number for number, look in enumerate(preview.holes) if look.masked), 0)
+    first = max(0, min(first, len(holes) - room))
+    shown = list(zip(holes, preview.holes, strict=True))[first : first + room]
+    rows, more = divmod(room, len(shown))
+    parts = [_render_part(document, *pair, rows + (number < more)) for number, pair in enumerate(shown)]
+    return Group(_head(preview), *parts)
+
+
+def _render_part(document: Document, hole: Hole, preview: HolePreview, rows: int) -> Text:
+    """A title and the first lines of a hole, one row each."""
+    title = _title(document, hole)
+    title.append(f"  {preview.masked} masked" if preview.masked else "  done", style="dim")
+    text = Text(visible(preview.text))
+    for start, end in _gaps(preview.settled, len(preview.text)):
+        text.stylize(GUESS, start, end)
+    part = Text("\n", no_wrap=True, overflow="ellipsis").join([title, *text.split("\n")[: rows - 1]])
+    part.no_wrap, part.overflow = True, "ellipsis"
+    return part
+
+
+def _head(preview: Preview) -> Text:
     what = "repair step" if preview.repair else "step"
-    masked = sum(hole.masked for hole in preview.holes)
-    head = Text(f"{what} {preview.step} of {preview.num_steps}", style="bold")
-    head.append(f"  {masked} masked", style="dim")
-    return Group(head, *map(_render_hole, [document] * len(holes), holes, preview.holes))
+    head = Text(f"{what} {preview.step} of {preview.num_steps}", style="bold", no_wrap=True, overflow="ellipsis")
+    return head.append(f"  {sum(hole.masked for hole in preview.holes)} masked", style="dim")
 
 
-def _render_hole(document: Document, hole: Hole, preview: HolePreview) -> RenderableType:
+def _title(document: Document, hole: Hole) -> Text:
+    line, _ = document.position_at(hole.start_byte)
+    title = f"{document.path or 'text'}:{line}" + (f" {hole.name}" if hole.name else "")
+    return Text(f"-- {visible(title)}", style="cyan")
+
+
+def _render_hole(document: Document, hole: Hole, preview: HolePreview, block: str) -> RenderableType:
     before = document.decode(max(0, hole.start_byte - 2000), hole.start_byte)
     after = document.decode(hole.end_byte, min(len(document.data), hole.end_byte + 1000))
     before = "\n".join(_lines(before)[-_LINES_BEFORE - 1 :]) + hole.lead
@@ -122,10 +165,8 @@ def _render_hole(document: Document, hole: Hole, preview: HolePreview) -> Render
         text.stylize(GUESS, len(before) + start, len(before) + end)
     if preview.masked and not guesses:  # before the first step nothing has been guessed
         at = len(before) + len(preview.text)
-        text = Text.assemble(text[:at], (BLOCK * preview.masked, MASKED), text[at:])
-    line, _ = document.position_at(hole.start_byte)
-    title = f"{document.path or 'text'}:{line}" + (f" {hole.name}" if hole.name else "")
-    return Group(Text(f"-- {visible(title)}", style="cyan"), text)
+        text = Text.assemble(text[:at], (block * preview.masked, MASKED), text[at:])
+    return Group(_title(document, hole), text)
 
 
 def _lines(text: str) -> list[str]:
@@ -147,15 +188,6 @@ def _gaps(settled: Sequence[tuple[int, int]], length: int) -> list[tuple[int, in
     return [(start, end) for start, end in zip(edges[::2], edges[1::2], strict=True) if start < end]
 
 
-def print_diffs(diffs: Sequence[str], candidates: Sequence[Candidate]) -> None:
-    """The diff of every candidate in colours, the best first."""
-    console = Console()
-    for number, (diff, candidate) in enumerate(zip(diffs, candidates, strict=True), start=1):
-        if len(diffs) > 1:
-            console.print(Text(f"alternative {number}, new syntax errors: {candidate.new_errors}", style="bold"))
-        console.print(color_diff(diff), soft_wrap=True, end="")
-
-
 def color_diff(diff: str) -> Text:
     text = Text()
     for line in visible(diff).split("\n")[:-1]:
@@ -164,7 +196,14 @@ def color_diff(diff: str) -> Text:
 
 
 def _diff_style(line: str) -> str:
-    for prefix, style in (("---", "bold"), ("+++", "bold"), ("@@", "cyan"), ("+", "green"), ("-", "red")):
+    for prefix, style in (
+        ("---", "bold"),
+        ("+++", "bold"),
+        ("#", "bold"),
+        ("@@", "cyan"),
+        ("+", "green"),
+        ("-", "red"),
+    ):
         if line.startswith(prefix):
             return style
     return ""

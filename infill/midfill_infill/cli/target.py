@@ -2,17 +2,20 @@
 
 import os
 import re
+import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
+from midfill_infill.context.exclusions import find_exclusion
 from midfill_infill.errors import MidfillError
 from midfill_infill.syntax import holes
-from midfill_infill.text.document import Document
+from midfill_infill.text.document import MAX_DOCUMENT_BYTES, Document
 from midfill_infill.text.spans import Hole
 
 _POSITION: Final = re.compile(r"(?P<path>.+?):(?P<line>\d+)(?::(?P<column>\d+))?")
+_STDIN: Final = Path("-")
 _RANGE: Final = re.compile(r"(\d+):(\d+)-(\d+):(\d+)")
 
 
@@ -51,6 +54,30 @@ def _last_number(text: str) -> re.Match[str] | None:
 def _target(match: re.Match[str]) -> Target:
     column = match["column"]
     return Target(Path(match["path"]), int(match["line"]), int(column) if column else None)
+
+
+@dataclass(frozen=True)
+class Source:
+    """What is filled: `target.path` is its name, which standard input has from its user."""
+
+    target: Target
+    document: Document
+    is_stdin: bool = False
+
+
+def open_source(target: Target, language: str | None = None, stdin_name: str | None = None) -> Source:
+    """Reads what a target names, `-` is standard input. Raises MidfillError, `file_excluded` as editors do."""
+    is_stdin = target.path == _STDIN
+    if stdin_name and not is_stdin:
+        raise MidfillError("bad_request", "--stdin-filename names standard input", next_step="give - as FILE")
+    if is_stdin:
+        target = replace(target, path=Path(stdin_name or "stdin"))
+    if (stdin_name or not is_stdin) and (reason := find_exclusion(target.path)):
+        raise MidfillError("file_excluded", f"{target.path} is left out: {reason}")
+    if is_stdin:
+        data = sys.stdin.buffer.read(MAX_DOCUMENT_BYTES + 1)
+        return Source(target, Document.from_bytes(data, target.path, language), is_stdin=True)
+    return Source(target, Document.read(target.path, language))
 
 
 @dataclass(frozen=True)
@@ -96,7 +123,7 @@ def _range_hole(document: Document, text: str) -> Hole:
 def _all_stubs(document: Document) -> list[Hole]:
     stubs = list(holes.find_stubs(document))
     if not stubs:
-        raise MidfillError("no_stubs", f"{document.path} has no function that is only a stub")
+        raise MidfillError("no_stubs", f"{document.name} has no function that is only a stub")
     return stubs
 
 
@@ -105,7 +132,7 @@ def _only_stub(document: Document) -> Hole:
     if len(stubs) == 1:
         return stubs[0]
     if not stubs:
-        raise MidfillError("no_hole", f"{document.path} has no stub, and no position was given")
+        raise MidfillError("no_hole", f"{document.name} has no stub, and no position was given")
     lines = ", ".join(str(document.position_at(hole.start_byte)[0]) for hole in stubs[:5])
     more = ", ..." if len(stubs) > 5 else ""
-    raise MidfillError("ambiguous_hole", f"{document.path} has {len(stubs)} stubs, at lines {lines}{more}")
+    raise MidfillError("ambiguous_hole", f"{document.name} has {len(stubs)} stubs, at lines {lines}{more}")

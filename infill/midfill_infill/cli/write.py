@@ -1,5 +1,6 @@
 """Replaces a file's bytes as a whole or not at all. Knows files, nothing of what is in them."""
 
+import errno
 import os
 import tempfile
 from contextlib import suppress
@@ -26,7 +27,10 @@ def write_atomically(path: Path, before: bytes, after: bytes) -> None:
             temporary.unlink(missing_ok=True)
             raise
     except OSError as error:
-        raise MidfillError("write_failed", f"{path} cannot be written ({error.strerror})") from None
+        is_full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+        next_step = "free some space and run the command again; the file is as it was" if is_full else None
+        message = f"{path} cannot be written ({error.strerror})"
+        raise MidfillError("write_failed", message, next_step=next_step) from None
     with suppress(OSError):  # of a folder that may be entered but not read; the file is written
         _sync_folder(target.parent)
 

@@ -41,6 +41,13 @@ class Document:
         return cls(_read_bytes(path), language or find_language(path), path)
 
     @classmethod
+    def from_bytes(cls, data: bytes, path: Path, language: str | None = None) -> "Document":
+        """A document that comes from elsewhere than the file it is named after. Raises MidfillError."""
+        if len(data) > MAX_DOCUMENT_BYTES:
+            raise _too_large(path.name, len(data))
+        return cls(data, language or find_language(path), path)
+
+    @classmethod
     def from_text(cls, text: str, language: str | None = None, path: Path | None = None) -> "Document":
         """A document as an editor holds it: UTF-8, whatever the file on disk says."""
         data = text.encode("utf-8", "surrogatepass")

@@ -1,4 +1,4 @@
-"""Text as a terminal may get it: nothing in it acts on the terminal, and every encoding can print it."""
+"""Text as a terminal may get it: nothing in it acts on the terminal, and numbers agree with their words."""
 
 import unicodedata
 
@@ -14,3 +14,9 @@ def _visible(char: str) -> str:
     if char < " ":
         return chr(0x2400 + ord(char))
     return "\N{REPLACEMENT CHARACTER}" if unicodedata.category(char) != "Zs" else char
+
+
+def plural(number: int, word: str) -> str:
+    """`1 patch`, `2 patches`."""
+    ending = "" if number == 1 else "es" if word.endswith(("s", "x", "ch", "sh")) else "s"
+    return f"{number} {word}{ending}"

@@ -23,6 +23,7 @@ from midfill_infill.errors import (
     VERIFY_FAILED,
     MidfillError,
 )
+from midfill_infill.text.visible import plural as plural
 from midfill_infill.text.visible import visible
 
 if TYPE_CHECKING:
@@ -95,7 +96,3 @@ def tell(troubles: Sequence[Trouble], *, verify_failed: bool = False, most: int 
 def say(text: str) -> None:
     """A remark for a person, on stderr."""
     print(visible(text), file=sys.stderr, flush=True)
-
-
-def plural(number: int, word: str) -> str:
-    return f"{number} {word}" if number == 1 else f"{number} {word}s"

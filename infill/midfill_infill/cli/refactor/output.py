@@ -67,7 +67,7 @@ def export_command(
             if form == "patch" and per_file:
                 if out is None:
                     raise MidfillError("bad_request", "--per-file needs --out", next_step="name a folder with --out")
-                say(f"{plural(export.write_patches(journal, out, states), 'patch')[:-1]} written below {out}")
+                say(f"{plural(export.write_patches(journal, out, states), 'patch')} written below {out}")
             elif form == "patch":
                 _emit(out, (export.patch(one) for one in export.exported(journal, states, 0)))
             elif form == "jsonl":

@@ -1,0 +1,135 @@
+"""What `midfill fill` prints of its candidates: diffs, a filled text, JSON, remarks. Starts no fill, writes no file."""
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import typer
+
+from midfill_infill.cli.diff import unified_diff
+from midfill_infill.errors import MidfillError
+from midfill_infill.fill import Candidate, Filled
+from midfill_infill.syntax.size import measure
+from midfill_infill.text.document import Document
+from midfill_infill.text.visible import plural, visible
+
+
+@dataclass(frozen=True)
+class Results:
+    """The candidates of one fill beside the document that they are for; `path` is its name in diffs."""
+
+    path: Path
+    document: Document
+    filled: Filled
+
+    @property
+    def candidates(self) -> tuple[Candidate, ...]:
+        return (self.filled.best, *self.filled.alternatives)
+
+    def after(self) -> bytes:
+        return self.filled.patch.apply(self.document.data)
+
+    def take(self, number: int) -> "Results":
+        """The same with another candidate as the best. Raises MidfillError where there are not so many."""
+        candidates = list(self.candidates)
+        if number > len(candidates):
+            message = f"the fill has {plural(len(candidates), 'alternative')}, not {number}"
+            raise MidfillError("bad_request", message, next_step="give a larger -n or a smaller --take")
+        best = candidates.pop(number - 1)
+        return replace(self, filled=replace(self.filled, best=best, alternatives=tuple(candidates)))
+
+    def diff(self, candidate: Candidate) -> bytes:
+        return unified_diff(self.path, self.document.data, candidate.patch.apply(self.document.data))
+
+    def titles(self, number: int) -> str:
+        """Lines that say which candidate it is and how much it replaces; `patch` skips them."""
+        candidate, several = self.candidates[number - 1], len(self.candidates) > 1
+        titles = [f"alternative {number} of {len(self.candidates)}, {errors_of(candidate)}"] if several else []
+        return "".join(f"# {visible(title)}\n" for title in [*titles, *self._sizes(candidate)])
+
+    def _sizes(self, candidate: Candidate) -> list[str]:
+        sizes = []
+        for fill in candidate.fills:
+            taken = measure(self.document, fill.hole)
+            name = f" {fill.hole.name}" if fill.hole.name else ""
+            replaced = f"{taken.num_lines} of {plural(taken.of_lines, 'line')} replaced by {_num_lines(fill.text)}"
+            sizes.append(f"{self.path}:{taken.first_line}{name}: {replaced}")
+        return sizes
+
+
+def _num_lines(text: str) -> int:
+    return text.count("\n") + 1 if text else 0
+
+
+def errors_of(candidate: Candidate) -> str:
+    return f"adds {plural(candidate.new_errors, 'syntax error')}" if candidate.new_errors else "adds no syntax error"
+
+
+def print_json(results: Results, *, wall_ms: float, written: bool) -> None:
+    from midfill_infill.cli.report import report_fill
+
+    encoding = results.document.encoding
+    diffs = [results.diff(each).decode(encoding, "replace") for each in results.candidates]
+    report = report_fill(results.path, results.document, results.filled, diffs, wall_ms=wall_ms, written=written)
+    _write(report.model_dump_json().encode() + b"\n")
+
+
+def print_text(results: Results) -> None:
+    """The whole document with the fill in it, byte for byte."""
+    _write(results.after())
+
+
+def print_diffs(results: Results, *, all_of_them: bool) -> None:
+    for number in range(1, 1 + (len(results.candidates) if all_of_them else 1)):
+        show_diff(results, number)
+
+
+def show_diff(results: Results, number: int) -> None:
+    """In colours on a terminal, elsewhere as `patch` reads it."""
+    titles, diff = results.titles(number), results.diff(results.candidates[number - 1])
+    if not sys.stdout.isatty():
+        return _write(titles.encode("utf-8", "replace") + diff)
+    from rich.console import Console
+
+    from midfill_infill.cli.live import color_diff
+
+    text = color_diff(titles + diff.decode(results.document.encoding, "replace"))
+    Console().print(text, soft_wrap=True, end="")
+
+
+def _write(data: bytes) -> None:
+    sys.stdout.buffer.write(data)
+    sys.stdout.flush()
+
+
+def choose(results: Results, read_key: Callable[[], str] = typer.getchar) -> tuple[int, bool]:
+    """Shows alternatives until their reader decides: the number of the one last shown, and whether to write it."""
+    last, number = len(results.candidates), 1
+    while True:
+        show_diff(results, number)
+        print(f"1-{last} show another, w write {number}, q leave: ", end="", flush=True)
+        while True:
+            key = read_key()
+            if key in ("\x03", "\x04"):
+                raise KeyboardInterrupt
+            if key in ("w", "q", "\r", "\n", "\x1b"):
+                print("w" if key == "w" else "q")
+                return number, key == "w"
+            if key.isdecimal() and 1 <= int(key) <= last:
+                break
+        number = int(key)
+        print(number)
+
+
+def print_remarks(results: Results, *, written: bool, is_refused: bool, wall_ms: float, for_person: bool) -> None:
+    """What is not the result itself, on stderr: a warning always, the rest for a person only."""
+    best = results.filled.best
+    if best.new_errors and not is_refused:
+        print(f"midfill: the fill {errors_of(best)}; try another --seed or -n 4", file=sys.stderr)
+    if best.is_empty:
+        print("midfill: the model left a body empty; try another --seed or -n 4", file=sys.stderr)
+    if for_person:
+        done = f"wrote {visible(str(results.path))}" if written else "nothing written, add --write to write it"
+        stats = results.filled.stats
+        print(f"{done} ({stats.tokens} tokens in {stats.steps} steps, {wall_ms / 1000:.2f} s)", file=sys.stderr)
