@@ -14,10 +14,10 @@ from rich.terminal_theme import DIMMED_MONOKAI
 from midfill_infill.cli.diff import unified_diff
 from midfill_infill.cli.live import color_diff, render_preview
 from midfill_infill.engines.client import EngineClient
-from midfill_infill.text.document import Document
+from midfill_infill.engines.supervise import EngineSettings, ensure_engine
 from midfill_infill.fill import Filled, Options, Preview, fill
 from midfill_infill.syntax.holes import body_named
-from midfill_infill.engines.supervise import EngineSettings, ensure_engine
+from midfill_infill.text.document import Document
 
 ROOT = Path(__file__).parent.parent
 EXAMPLE = Path("examples/inventory.py")

@@ -23,7 +23,7 @@ from midfill_infill.engines.supervise import EngineSettings, ensure_engine
 from midfill_infill.fill import Candidate, Filled, Options, Preview, fill, finish
 from midfill_infill.reroll import keep_ranges, put_drafts
 from midfill_infill.syntax.bodies import body_hole
-from midfill_infill.syntax.broken import find_functions
+from midfill_infill.syntax.outline import outline
 from midfill_infill.text.document import Document
 from midfill_infill.text.spans import Hole
 
@@ -47,7 +47,7 @@ def find_cases(num_files: int) -> list[Case]:
     for name in NAMES[:num_files]:
         document = Document.read(Path(sysconfig.get_path("stdlib")) / f"{name}.py")
         holes: list[Hole] = []
-        for function in find_functions(document):
+        for function in outline(document).functions:
             hole = body_hole(document, function)
             if 0 < hole.end_byte - hole.start_byte <= MAX_BODY_BYTES and (
                 not holes or hole.start_byte > holes[-1].end_byte

@@ -14,7 +14,7 @@ from midfill_infill.errors import MidfillError
 from midfill_infill.languages import REGISTRY
 from midfill_infill.reroll import put_drafts
 from midfill_infill.syntax import holes
-from midfill_infill.syntax.broken import find_functions
+from midfill_infill.syntax.outline import outline
 from midfill_infill.text.document import Document
 from midfill_infill.text.lines import find_indent_unit
 from midfill_infill.text.spans import Hole
@@ -78,7 +78,7 @@ def read_ahead(view: View) -> None:
         document = view.read()
         view.text.position(0)
         view.text.offset_of_byte(0)
-        find_functions(document)
+        outline(document)
         find_indent_unit(document.lines)
 
 

@@ -6,8 +6,8 @@ from tests.infill.marks import read_goldens, read_marks, write_marks
 from midfill_infill.languages import REGISTRY
 from midfill_infill.splicing.splice import splice
 from midfill_infill.syntax.bodies import body_hole
-from midfill_infill.syntax.broken import find_functions
 from midfill_infill.syntax.holes import find_stubs
+from midfill_infill.syntax.outline import outline
 from midfill_infill.text.document import Document
 
 CASES = [pytest.param(language, marked, id=f"{language}: {title}") for language, title, marked in read_goldens()]
@@ -21,7 +21,7 @@ def test_each_language_has_goldens() -> None:
 def test_holes_are_where_the_marks_are(language: str, marked: str) -> None:
     source, expected = read_marks(marked)
     document = Document(source, language)
-    holes = [body_hole(document, function) for function in find_functions(document)]
+    holes = [body_hole(document, function) for function in outline(document).functions]
     found = {(hole.start_byte, hole.end_byte, hole.kind) for hole in holes}
     assert write_marks(source, found) == write_marks(source, expected)
     assert {(hole.start_byte, hole.end_byte) for hole in find_stubs(document)} == {

@@ -8,7 +8,7 @@ from midfill_infill.languages import get_language
 from midfill_infill.splicing.drafts import Draft
 from midfill_infill.splicing.trials import Trials
 from midfill_infill.syntax.bodies import body_hole
-from midfill_infill.syntax.broken import find_functions
+from midfill_infill.syntax.outline import outline
 from midfill_infill.syntax.problems import find_problems
 from midfill_infill.text.document import Document
 
@@ -22,7 +22,7 @@ def test_mended_trees(language: str, marked: str) -> None:
     source, _ = read_marks(marked)
     document = Document(source, language)
     holes, end = [], 0
-    for function in find_functions(document):
+    for function in outline(document).functions:
         hole = body_hole(document, function)
         if hole.start_byte >= end and len(holes) < MAX_HOLES:
             holes.append(hole)

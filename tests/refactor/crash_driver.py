@@ -20,7 +20,7 @@ from midfill_infill.refactor.journal.records import State
 from midfill_infill.refactor.writing import apply, replace
 from midfill_infill.refactor.writing.apply import Writer, written_holes
 from midfill_infill.refactor.writing.writes import GROUP
-from midfill_infill.syntax.broken import find_functions
+from midfill_infill.syntax.outline import outline
 from midfill_infill.text.document import Document
 
 CALLS = ("open", "write", "fsync", "fchmod", "fchown", "unlink", "rename", "replace", "close", "setxattr", "ftruncate")
@@ -96,7 +96,7 @@ def run_job(job: dict[str, Any]) -> dict[str, Any]:
 
 
 def main() -> None:
-    find_functions(Document(b"def f():\n    pass\n", "python"))  # loads the grammar once, before the forks
+    outline(Document(b"def f():\n    pass\n", "python"))  # loads the grammar once, before the forks
     assert errno.EIO
     for line in sys.stdin:
         print(json.dumps(run_job(json.loads(line))), flush=True)

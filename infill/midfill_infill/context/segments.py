@@ -11,10 +11,10 @@ from itertools import accumulate, groupby
 
 from midfill_engine.wire import HoleSegment, HoleSpec, Segment, TextSegment
 from midfill_infill.errors import MidfillError
-from midfill_infill.syntax.bodies import find_header_end
-from midfill_infill.syntax.broken import find_functions, find_own
+from midfill_infill.syntax.captures import Function
+from midfill_infill.syntax.extent import find_header_end
 from midfill_infill.syntax.holes import sort_holes
-from midfill_infill.syntax.outline import Function, outline
+from midfill_infill.syntax.outline import find_own, outline
 from midfill_infill.text.document import Document
 from midfill_infill.text.lines import Lines
 from midfill_infill.text.spans import Hole
@@ -213,14 +213,14 @@ def _header_lines(document: Document, holes: Sequence[Hole]) -> list[int]:
         headers |= dict.fromkeys(range(document.lines.at(start), document.lines.at(max(start, end - 1)) + 1))
     if document.syntax is None:
         return list(headers)
-    lines, functions, found = document.source_lines, find_functions(document), outline(document)
+    lines, found = document.source_lines, outline(document)
     for hole in holes:
         own = find_own(document, hole)
         place = own.head if own else document.to_source(hole.start_byte)
         around = [(scope[0], scope[0]) for scope, _ in found.scopes if scope[0] <= place < scope[1]]
         around += [
             (function.start, _header_end(lines, function))
-            for function in functions
+            for function in found.functions
             if function.start <= place < function.end
         ]
         for start, end in sorted(around, reverse=True):

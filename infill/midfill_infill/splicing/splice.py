@@ -11,8 +11,8 @@ from midfill_infill.languages import Language
 from midfill_infill.splicing import drafts
 from midfill_infill.splicing.drafts import Draft
 from midfill_infill.splicing.trials import Trials
-from midfill_infill.syntax.broken import find_own
 from midfill_infill.syntax.holes import sort_holes
+from midfill_infill.syntax.outline import find_own
 from midfill_infill.text.document import Document
 from midfill_infill.text.encoding import encode
 from midfill_infill.text.lines import count_columns, mixes_indents

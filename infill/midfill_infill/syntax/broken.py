@@ -2,29 +2,22 @@
 
 from collections.abc import Iterable
 from dataclasses import replace
-from functools import lru_cache
 
 from midfill_infill.languages import Language
-from midfill_infill.syntax.bodies import find_header_end, find_last_line
-from midfill_infill.syntax.outline import Function, outline, read_outline
-from midfill_infill.text.document import Document
+from midfill_infill.syntax.captures import Function, Outline, read_outline
+from midfill_infill.syntax.extent import find_header_end, find_last_line
 from midfill_infill.text.lines import Lines
-from midfill_infill.text.spans import Hole
 
 
-@lru_cache(maxsize=8)
-def find_functions(document: Document) -> tuple[Function, ...]:
-    """Every function of a document, those that its broken tree lost or got wrong read again by themselves.
+def recover(language: Language, lines: Lines, found: Outline) -> Outline:
+    """`found` with every function that its broken tree lost or got wrong read again by itself.
 
     An open bracket pulls the next definition into an ERROR node (tree-sitter-python 0.25); a header line is still
     a header line, and the text down to the next line that is indented as little is its function.
     """
-    found = outline(document)
-    language = document.syntax
-    if not found.has_error or language is None or language.header_line is None:
-        return found.functions
+    if not found.has_error or language.header_line is None:
+        return found
     sound = {function.head: function for function in found.functions if not function.is_broken}
-    lines = document.source_lines
     functions = dict(sound)
     known = {lines.at(head) for head in sound}
     for line in range(len(lines)):
@@ -33,15 +26,7 @@ def find_functions(document: Document) -> tuple[Function, ...]:
         if match and line not in known and not _is_text(sound.values(), head):
             name = match.group(1).decode("utf-8", "replace")
             functions[head] = _read_again(language, lines, line, name)
-    return tuple(functions[head] for head in sorted(functions))
-
-
-def find_own(document: Document, hole: Hole) -> Function | None:
-    """The function that a body hole is the inside of."""
-    start = document.to_source(hole.start_byte)
-    if not hole.is_body:
-        return None
-    return next((f for f in reversed(find_functions(document)) if f.head < start and f.name == hole.name), None)
+    return replace(found, functions=tuple(functions[head] for head in sorted(functions)))
 
 
 def _is_text(sound: Iterable[Function], head: int) -> bool:

@@ -6,8 +6,8 @@ from operator import attrgetter
 
 from midfill_infill.errors import MidfillError
 from midfill_infill.syntax.bodies import body_hole, is_stub
-from midfill_infill.syntax.broken import find_functions
-from midfill_infill.syntax.outline import Function, require_syntax
+from midfill_infill.syntax.captures import Function
+from midfill_infill.syntax.outline import outline, require_syntax
 from midfill_infill.text.document import Document
 from midfill_infill.text.lines import Lines
 from midfill_infill.text.spans import Anchor, Hole
@@ -92,7 +92,7 @@ def body_at(document: Document, byte: int) -> Hole:
         lines = document.source_lines
         position = document.to_source(byte)
         position = max(position, lines.first_char(lines.at(position)))
-        for function in sorted(find_functions(document), key=attrgetter("start", "head"), reverse=True):
+        for function in sorted(outline(document).functions, key=attrgetter("start", "head"), reverse=True):
             if _holds(document, lines, function, position):
                 return body_hole(document, function)
     line = document.lines.at(byte)
@@ -132,7 +132,7 @@ def body_named(document: Document, name: str) -> Hole:
     `unknown_language`.
     """
     path = tuple(name.strip().removesuffix("()").replace("::", ".").split("."))
-    named = [function for function in find_functions(document) if function.path]
+    named = [function for function in outline(document).functions if function.path]
     found = [function for function in named if function.path[-len(path) :] == path]
     exact = [function for function in found if function.path == path]
     if len(exact) == 1:
@@ -163,7 +163,7 @@ def find_stubs(document: Document) -> tuple[Hole, ...]:
     Raises MidfillError `unknown_language`.
     """
     holes: list[Hole] = []
-    for function in find_functions(document):
+    for function in outline(document).functions:
         if is_stub(document, function):
             hole = body_hole(document, function)
             if not holes or hole.start_byte >= holes[-1].end_byte:

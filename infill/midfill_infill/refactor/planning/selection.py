@@ -19,8 +19,8 @@ from midfill_infill.languages import REGISTRY
 from midfill_infill.refactor.planning.hints import may_have_python_stub
 from midfill_infill.refactor.planning.recipes import get_recipe
 from midfill_infill.syntax.bodies import body_hole
-from midfill_infill.syntax.broken import find_functions
 from midfill_infill.syntax.holes import find_stubs, hole_at_range
+from midfill_infill.syntax.outline import outline
 from midfill_infill.text.document import Document
 from midfill_infill.text.spans import Hole
 
@@ -112,7 +112,7 @@ def _fits_module(pattern: str, path: str) -> bool:
 def _named(document: Document, path: str, module: str, function: str) -> Iterator[Hole]:
     if document.syntax is None or not _fits_module(module, path):
         return
-    for found in find_functions(document):
+    for found in outline(document).functions:
         if found.name is not None and fnmatchcase(found.name, function.replace("::", ".")):
             yield body_hole(document, found)
 

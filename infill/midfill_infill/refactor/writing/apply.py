@@ -26,7 +26,7 @@ from midfill_infill.refactor.journal.records import (
 from midfill_infill.refactor.writing import replace
 from midfill_infill.refactor.writing.edits import Regions
 from midfill_infill.refactor.writing.writes import GROUP, in_groups, recover, write_group
-from midfill_infill.syntax.broken import find_own
+from midfill_infill.syntax.outline import find_own
 from midfill_infill.text.document import Document
 from midfill_infill.text.spans import Hole
 

@@ -3,8 +3,9 @@
 from collections.abc import Iterator
 
 from midfill_infill.refactor.planning.recipes.recipe import Example, Recipe
-from midfill_infill.syntax.bodies import find_header_end, is_stub
-from midfill_infill.syntax.broken import find_functions
+from midfill_infill.syntax.bodies import is_stub
+from midfill_infill.syntax.extent import find_header_end
+from midfill_infill.syntax.outline import outline
 from midfill_infill.text.document import Document
 from midfill_infill.text.spans import Hole
 
@@ -12,7 +13,7 @@ from midfill_infill.text.spans import Hole
 def find(document: Document, word: str) -> Iterator[Hole]:
     """An empty hole between quotes below each header; stubs, private and broken functions are left alone."""
     lines = document.source_lines
-    for function in find_functions(document):
+    for function in outline(document).functions:
         if function.keep or function.is_broken or not function.path or function.path[-1].startswith("_"):
             continue
         header_end = find_header_end(lines, function)

@@ -1,0 +1,149 @@
+"""What a tree says: its functions, what they stand in, and its imports. Knows captures, no document and no language."""
+
+import re
+from collections import defaultdict, deque
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import tree_sitter
+
+from midfill_infill.languages import Language
+
+Span = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Function:
+    """One function that has a body. Offsets count bytes of the document's source.
+
+    `start` is the first byte of its first decorator and `head` of the definition itself. `body` is the body's node,
+    empty where nothing stands yet, and `keep` the docstring in it. `statements` counts the body's, docstring and
+    comments left out; `is_stub` says that the only one stands for missing code. `is_deliberate`: it is never a stub;
+    `is_trivial`: it is none for being empty. `is_broken`: a syntax error is inside, so its ends are not to be trusted.
+    """
+
+    path: tuple[str, ...]
+    start: int
+    head: int
+    end: int
+    body: Span
+    keep: Span | None = None
+    statements: int = 0
+    is_stub: bool = False
+    is_expression: bool = False
+    is_deliberate: bool = False
+    is_trivial: bool = False
+    is_broken: bool = False
+
+    @property
+    def name(self) -> str | None:
+        return ".".join(self.path) or None
+
+
+@dataclass(frozen=True)
+class Outline:
+    """What the captures of a tree name, in the order of the text. `scopes` are what holds functions, with its name."""
+
+    has_error: bool
+    functions: tuple[Function, ...]
+    scopes: tuple[tuple[Span, str], ...]
+    imports: tuple[Span, ...]
+
+
+def read_outline(language: Language, source: bytes) -> Outline:
+    """The outline of UTF-8 `source`, as far as its tree goes."""
+    root = language.parse(source).root_node
+    captured = _Captures()
+    for _, match in tree_sitter.QueryCursor(language.query).matches(root):
+        captured.add(match)
+    functions = [captured.describe(node, body) for node, body in captured.functions.values()]
+    return Outline(
+        has_error=root.has_error,
+        functions=tuple(_qualify(functions, captured.scopes)),
+        scopes=tuple(sorted(captured.scopes)),
+        imports=tuple(sorted(captured.spans["import"])),
+    )
+
+
+class _Captures:
+    """The matches of a language's query, sorted by what they say."""
+
+    def __init__(self) -> None:
+        self.functions: dict[Span, tuple[tree_sitter.Node, tree_sitter.Node]] = {}
+        self.paths: dict[Span, tuple[str, ...]] = {}
+        self.scopes: list[tuple[Span, str]] = []
+        self.spans: dict[str, set[Span]] = defaultdict(set)
+
+    def add(self, match: dict[str, list[tree_sitter.Node]]) -> None:
+        if "function" in match:
+            body = match["body"][0]
+            self.functions.setdefault(body.byte_range, (match["function"][0], body))
+            if "name" in match:
+                owners = [_type_name(owner) for owner in match.get("owner", [])]
+                self.paths[body.byte_range] = (*owners, *_split_path(_text(match["name"][0])))
+        elif "scope" in match:
+            self.scopes.append((match["scope"][0].byte_range, _type_name(match["scope.name"][0])))
+        else:
+            for capture, nodes in match.items():
+                self.spans[capture].update(node.byte_range for node in nodes)
+
+    def describe(self, node: tree_sitter.Node, body: tree_sitter.Node) -> Function:
+        span = body.byte_range
+        is_expression = span not in self.spans["block"]
+        parts = [part.byte_range for part in _statements(body)]
+        keep = parts[0] if parts and parts[0] in self.spans["keep"] else None
+        rest = parts[1:] if keep else parts
+        wrapper = node.parent if node.parent and node.parent.type == "decorated_definition" else node
+        return Function(
+            path=self.paths.get(span, ()),
+            start=wrapper.start_byte,
+            head=node.start_byte,
+            end=node.end_byte,
+            body=span,
+            keep=keep,
+            statements=1 if is_expression else len(rest),
+            is_stub=not is_expression and len(rest) == 1 and rest[0] in self.spans["stub"],
+            is_expression=is_expression,
+            is_deliberate=span in self.spans["deliberate"],
+            is_trivial=span in self.spans["trivial"] or span not in self.paths,
+            is_broken=node.has_error,
+        )
+
+
+def _statements(body: tree_sitter.Node) -> Iterator[tree_sitter.Node]:
+    for child in body.named_children:
+        if child.type == "statement_list":
+            yield from _statements(child)
+        elif not child.is_extra and child.type != "empty_statement":
+            yield child
+
+
+def _text(node: tree_sitter.Node) -> str:
+    return (node.text or b"").decode("utf-8", "replace")
+
+
+def _split_path(name: str) -> tuple[str, ...]:
+    """`A::b`, `A.b` and `exports.b` as paths; quotes and brackets of computed names are dropped."""
+    return tuple(part.strip(" \"'`[]#*&") for part in re.split(r"::|\.", "".join(name.split())) if part)
+
+
+def _type_name(node: tree_sitter.Node) -> str:
+    """The bare name of a type: `*List[T]`, `List<T>` and `(l *List)` are all `List`."""
+    names = re.findall(r"[\w$:.]+", re.sub(r"[<\[].*", "", _text(node), flags=re.DOTALL))
+    return names[-1].replace("::", ".") if names else ""
+
+
+def _qualify(functions: list[Function], scopes: list[tuple[Span, str]]) -> list[Function]:
+    """Puts the names of the classes, modules and functions around it before each function's own."""
+    around = sorted([*scopes, *(((f.head, f.end), f.path[-1]) for f in functions if f.path)])
+    open_spans: list[tuple[int, str, int]] = []
+    qualified, queue = [], deque(around)
+    for function in sorted(functions, key=lambda function: (function.head, -function.end)):
+        while queue and queue[0][0][0] <= function.head:
+            (start, end), name = queue.popleft()
+            open_spans.append((end, name, start))
+        open_spans = [entry for entry in open_spans if entry[0] > function.head]
+        outer = [entry[1] for entry in open_spans if entry[0] >= function.end and entry[2] < function.head]
+        path = (*outer, *function.path) if function.path else ()
+        qualified.append(replace(function, path=path))
+    return qualified
