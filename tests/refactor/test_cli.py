@@ -6,6 +6,7 @@ import os
 import pty
 import re
 import select
+import shlex
 import subprocess
 import sys
 import termios
@@ -129,7 +130,28 @@ def test_apply_with_verify_writes_only_what_passes(root: Path) -> None:
     assert "NotImplementedError" in text and "..." not in text
 
 
-BAD_SIZE = f"{sys.executable} -c \"import sys; sys.exit('size(self):\\n        return' in open('a.py').read())\""
+BAD_SIZE = (
+    f"{shlex.quote(sys.executable)} -c \"import sys; sys.exit('size(self):\\n        return' in open('a.py').read())\""
+)
+
+
+@pytest.mark.parametrize("command", ["cd . && true", "true | cat", "cd .", "A=1 true"])
+def test_a_line_for_a_shell_says_so(root: Path, command: str) -> None:
+    run("plan", "--stubs")
+    run("generate")
+    refused = run("apply", "--all", "--verify", command, "--no-sandbox")
+    assert refused.exit_code == 2 and "give --shell too" in refused.stderr
+    assert run("apply", "--all", "--verify", command, "--no-sandbox", "--shell").exit_code == 0
+
+
+def test_a_command_that_fails_without_fills_is_explained(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MY_TOKEN", "hush")
+    (root / ".env").write_text("X=1")
+    run("plan", "--stubs")
+    run("generate")
+    result = run("apply", "--all", "--verify", "echo one; echo two; exit 7", "--shell", "--no-sandbox")
+    assert result.exit_code == 5 and "  one\n  two\n" in result.stderr
+    assert "not in its copy: .env (named like a secret, and not git's)" in result.stderr
 
 
 def test_verify_writes_no_named_hole_that_fails_or_was_refused(root: Path) -> None:

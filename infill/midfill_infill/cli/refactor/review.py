@@ -14,7 +14,19 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from midfill_infill.cli.fill import DeviceName
-from midfill_infill.cli.refactor.common import RootOption, RunOption, open_run, reported, say
+from midfill_infill.cli.refactor.common import (
+    AllowOption,
+    EnvOption,
+    RootOption,
+    RunOption,
+    SandboxOption,
+    ShellOption,
+    TimeoutOption,
+    open_run,
+    read_command,
+    reported,
+    say,
+)
 from midfill_infill.text.visible import visible
 
 if TYPE_CHECKING:
@@ -23,6 +35,7 @@ if TYPE_CHECKING:
     from midfill_infill.refactor.journal.places import Place
     from midfill_infill.refactor.journal.records import HoleRow
     from midfill_infill.refactor.reporting.review import Tools
+    from midfill_infill.refactor.verifying.verify import Options
 
 
 class TerminalScreen:
@@ -76,8 +89,11 @@ def review_command(
         Path | None, typer.Option(metavar="FILE", help="Write a page with old and new side by side, and ask nothing.")
     ] = None,
     command: Annotated[str | None, typer.Option("--command", "-c", metavar="COMMAND", help="What `t` runs.")] = None,
-    timeout_s: Annotated[float, typer.Option("--timeout-s", metavar="S", min=1)] = 600.0,
-    sandbox: Annotated[bool, typer.Option("--sandbox/--no-sandbox", help="Run the command in bubblewrap.")] = True,
+    timeout_s: TimeoutOption = 600.0,
+    sandbox: SandboxOption = True,
+    shell: ShellOption = False,
+    allow: AllowOption = None,
+    env: EnvOption = None,
     model: Annotated[str | None, typer.Option(metavar="NAME|DIR", help="The model that `r` asks.")] = None,
     device: Annotated[DeviceName, typer.Option(help="Where the model runs.")] = "auto",
 ) -> None:
@@ -96,7 +112,12 @@ def review_command(
             say(f"wrote {html}")
             return
         stack.enter_context(hold_lock(place.run_folder(str(journal.get_meta("run"))) / "lock", "review"))
-        tools = _tools(stack, place, journal, EngineSettings(model, device), command, timeout_s, sandbox)
+        options = None
+        if command is not None:
+            options = read_command(
+                command, shell=shell, timeout_s=timeout_s, sandboxed=sandbox, allow=allow or (), env=env or ()
+            )
+        tools = _tools(stack, place, journal, EngineSettings(model, device), options)
         answers = review(journal, TerminalScreen(), tools)
         say(f"{answers.accepted} accepted, {answers.rejected} rejected, {answers.left} open")
 
@@ -106,17 +127,13 @@ def _tools(
     place: Place,
     journal: Journal,
     settings: EngineSettings,
-    command: str | None,
-    timeout_s: float,
-    sandboxed: bool,
+    options: Options | None,
 ) -> Tools:
     """`r` starts an engine and `t` makes a copy of the tree when they are first used."""
     from midfill_infill.errors import MidfillError
-    from midfill_infill.refactor.generating import engines
-    from midfill_infill.refactor.generating.generate import Options, reroll
+    from midfill_infill.refactor.generating import engines, generate
     from midfill_infill.refactor.reporting.review import Tools
     from midfill_infill.refactor.verifying import verify
-    from midfill_infill.refactor.verifying.sandbox import Limits
 
     opened: list[engines.Engine] = []
 
@@ -124,16 +141,15 @@ def _tools(
         if not opened:
             opened.append(engines.Engine(engines.LocalEngine(settings)))
             stack.callback(opened[0].close)
-        return reroll(journal, place.root, hole, opened[0], Options())
+        return generate.reroll(journal, place.root, hole, opened[0], generate.Options())
 
     def test(hole: HoleRow) -> bool:
-        assert command is not None
-        verify.check_sandbox(wanted=sandboxed)
-        options = verify.Options(tuple(shlex.split(command)), Limits(timeout_s), sandboxed)
-        with verify.open_scratch(place, journal, (hole.id,)) as scratch:
+        assert options is not None
+        verify.check_sandbox(wanted=options.sandboxed)
+        with verify.open_scratch(place, journal, (hole.id,), sandboxed=options.sandboxed) as scratch:
             passes = verify.Verifier(scratch, options).passes([hole.id])
             for trouble in scratch.troubles:
                 raise MidfillError(trouble.code, trouble.message)
             return passes
 
-    return Tools(reroll=again, test=test if command else None)
+    return Tools(reroll=again, test=test if options else None)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,19 +10,30 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from midfill_infill.cli.refactor.common import RootOption, RunOption, open_run, plural, reported, say, tell
+from midfill_infill.cli.refactor.common import (
+    AllowOption,
+    EnvOption,
+    RootOption,
+    RunOption,
+    SandboxOption,
+    ShellOption,
+    TimeoutOption,
+    open_run,
+    plural,
+    read_command,
+    reported,
+    say,
+    tell,
+)
 
 if TYPE_CHECKING:
     from midfill_infill.refactor.journal.journal import Journal
     from midfill_infill.refactor.journal.places import Place
     from midfill_infill.refactor.journal.records import HoleRow, Trouble
+    from midfill_infill.refactor.verifying.verify import Options as VerifyOptions
     from midfill_infill.refactor.verifying.verify import Verified
     from midfill_infill.refactor.writing.apply import Options, Writer
 
-SandboxOption = Annotated[
-    bool, typer.Option("--sandbox/--no-sandbox", help="Run the command in bubblewrap, without network.")
-]
-TimeoutOption = Annotated[float, typer.Option("--timeout-s", metavar="S", min=1, help="Ends a run of the command.")]
 FlakeOption = Annotated[
     int, typer.Option("--flake-check", metavar="N", min=1, max=100, help="Runs the command so often at start and end.")
 ]
@@ -59,6 +69,9 @@ def apply_command(
     timeout_s: TimeoutOption = 600.0,
     flake_check: FlakeOption = 1,
     sandbox: SandboxOption = True,
+    shell: ShellOption = False,
+    allow: AllowOption = None,
+    env: EnvOption = None,
     allow_dirty: Annotated[bool, typer.Option("--allow-dirty", metavar="", help="Files with changes too.")] = False,
     include_generated: Annotated[
         bool, typer.Option("--include-generated", metavar="", help="Generated files too.")
@@ -73,14 +86,25 @@ def apply_command(
         from midfill_infill.refactor.writing.apply import Options
 
         options = Options(allow_dirty, include_generated, write_through)
+        test = None
+        if verify is not None:
+            test = read_command(
+                verify,
+                shell=shell,
+                timeout_s=timeout_s,
+                sandboxed=sandbox,
+                flake_runs=flake_check,
+                allow=allow or (),
+                env=env or (),
+            )
         with _writing(root, run, options, "apply") as (place, journal, writer):
             chosen = _choose(journal, take_all, hole or ())
             writer.guard(chosen, is_git=place.git_dir is not None)
             guilty = False
             troubles: list[Trouble] = []
-            if verify is not None:
+            if test is not None:
                 suspects = [*journal.holes_in(State.APPLIED), *chosen]
-                verified = _verify(place, journal, writer, suspects, verify, timeout_s, flake_check, sandbox)
+                verified = _verify(place, journal, writer, suspects, test)
                 passing = set(verified.verdict.good)
                 chosen = [row for row in chosen if row.id in passing]
                 guilty, troubles = bool(verified.verdict.guilty), verified.report.troubles
@@ -119,41 +143,38 @@ def verify_command(
     timeout_s: TimeoutOption = 600.0,
     flake_check: FlakeOption = 1,
     sandbox: SandboxOption = True,
+    shell: ShellOption = False,
+    allow: AllowOption = None,
+    env: EnvOption = None,
 ) -> None:
     """Run a command over a copy of the tree; find the fills it fails with, and roll back only those."""
-    with reported(), _writing(root, run, None, "verify") as (place, journal, writer):
+    with reported():
         from midfill_infill.refactor.journal.records import State
 
-        suspects = list(journal.holes_in(State.ACCEPTED, State.APPLIED))
-        verified = _verify(place, journal, writer, suspects, command, timeout_s, flake_check, sandbox)
-        say(f"of the run: {journal.funnel()}")
+        test = read_command(
+            command,
+            shell=shell,
+            timeout_s=timeout_s,
+            sandboxed=sandbox,
+            flake_runs=flake_check,
+            allow=allow or (),
+            env=env or (),
+        )
+        with _writing(root, run, None, "verify") as (place, journal, writer):
+            suspects = list(journal.holes_in(State.ACCEPTED, State.APPLIED))
+            verified = _verify(place, journal, writer, suspects, test)
+            say(f"of the run: {journal.funnel()}")
         tell(verified.report.troubles, verify_failed=bool(verified.verdict.guilty))
 
 
 def _verify(
-    place: Place,
-    journal: Journal,
-    writer: Writer,
-    suspects: Sequence[HoleRow],
-    command: str,
-    timeout_s: float,
-    flake_runs: int,
-    sandboxed: bool,
+    place: Place, journal: Journal, writer: Writer, suspects: Sequence[HoleRow], test: VerifyOptions
 ) -> Verified:
-    from midfill_infill.errors import MidfillError
-    from midfill_infill.refactor.verifying.sandbox import Limits
-    from midfill_infill.refactor.verifying.verify import Options, verify
+    from midfill_infill.refactor.verifying.verify import verify
 
-    try:
-        words = tuple(shlex.split(command))
-    except ValueError as error:
-        raise MidfillError("bad_request", f"{command!r} is no command ({error})", next_step="mind the quotes") from None
-    if not words:
-        raise MidfillError("bad_request", "the command is empty", next_step="write --command 'pytest -q'")
-    if not sandboxed:
+    if not test.sandboxed:
         say("without a sandbox: the command, and every fill it runs, can do whatever you can")
-    options = Options(words, Limits(timeout_s), sandboxed, flake_runs)
-    verified = verify(place, journal, writer, [row.id for row in suspects], options, say)
+    verified = verify(place, journal, writer, [row.id for row in suspects], test, say)
     kept, guilty = len(verified.verdict.good), len(verified.verdict.guilty)
     say(f"{kept} kept, {guilty} rolled back, {plural(verified.num_runs, 'run')} of the command")
     for number in verified.verdict.guilty[:20]:

@@ -18,6 +18,11 @@ class Place:
     git_dir: Path | None
 
     @property
+    def git_folders(self) -> tuple[Path, ...]:
+        """What git reads of this tree: its own folder, and for a worktree that of all."""
+        return tuple(dict.fromkeys((self.git_dir, _common_dir(self.git_dir)))) if self.git_dir else ()
+
+    @property
     def lock(self) -> Path:
         return self.state / "lock"
 

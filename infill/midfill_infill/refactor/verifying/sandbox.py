@@ -1,24 +1,28 @@
 """Runs a command of the user's over a copy of the tree: no network, nothing but the copy writable, bounded in time.
 
-With bubblewrap the rest of the machine is read-only, keys in the home are hidden, and the copy stands where the tree
-itself stands, so that what was installed from the tree runs the copy; without it only limits and a timeout hold, and
-what makes itself a session of its own outlives the command.
+With bubblewrap it sees what `view` lists and can call what `seccomp` leaves, and the copy stands where the tree itself
+stands, so that what was installed from the tree runs the copy; without it only limits and a timeout hold, and what
+makes itself a session of its own outlives the command.
 """
 
+import json
 import os
-import re
 import resource
 import selectors
 import shutil
 import signal
 import subprocess
-import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
 from typing import Final
+
+from midfill_infill.refactor.verifying import environment, view
+from midfill_infill.refactor.verifying.seccomp import make_filter
+from midfill_infill.refactor.verifying.view import Access
 
 _MAX_FILE_BYTES: Final = 2 << 30
 _MAX_NEW_PROCESSES: Final = 512
@@ -26,15 +30,11 @@ _TAIL_BYTES: Final = 4000
 _POLL_S: Final = 0.05
 # How long what a command has printed is read after its end: others may hold its output open.
 _REST_S: Final = 1.0
-_SECRET: Final = re.compile(
-    r"TOKEN|SECRET|CREDENTIAL|PASS|KEYS?\d*(?:_|$)|(?:^|_)(?:AUTH|AUTHORIZATION|PAT)(?:_|$)|PWD$|(?:_|^)(?:URL|URI|DSN)$"
-)
-_NO_SECRETS: Final = ("PWD", "OLDPWD")
-# What a command needs of a tree that no copy has: environments, which git ignores.
-_ENVIRONMENTS: Final = (".venv", "venv", "env", "node_modules", ".tox", ".nox")
-# Nothing of these can be read inside: keys, tokens and sockets of the user.
-_HIDDEN: Final = (".ssh", ".gnupg", ".aws", ".azure", ".kube", ".docker", ".config", ".netrc", ".npmrc", ".pypirc",
-                  ".git-credentials", ".local/state", ".cache", ".password-store", ".mozilla")  # fmt: skip
+# How long the end of all that ran in the sandbox is waited for.
+_GONE_S: Final = 20.0
+_APART: Final = (
+    "--unshare-all", "--unshare-user", "--disable-userns", "--die-with-parent", "--new-session", "--cap-drop", "ALL",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ def find_bubblewrap() -> str | None:
     path = shutil.which("bwrap")
     if path is None:
         return None
-    words = [path, "--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc", "--unshare-all", "true"]
+    words = [path, *view.machine_words(), *_APART, "true"]
     try:
         works = subprocess.run(words, capture_output=True, timeout=20, check=False).returncode == 0
     except (OSError, subprocess.TimeoutExpired):
@@ -69,73 +69,108 @@ def find_bubblewrap() -> str | None:
     return path if works else None
 
 
-def wrap(command: Sequence[str], folder: Path, at: Path, *, home: Path | None = None) -> list[str]:
-    """`command` inside of bubblewrap. `folder` is seen at `at` and can be written, as can a /tmp of its own.
-
-    Environments and the `.git` of `at`, which `folder` lacks, are seen there too, read-only.
-    """
+@contextmanager
+def _wrapped(command: Sequence[str], folder: Path, at: Path, access: Access) -> Iterator[tuple[list[str], list[int]]]:
+    """`command` inside of bubblewrap, and descriptors that it must inherit."""
     bubblewrap = find_bubblewrap()
     assert bubblewrap is not None
-    home = home or Path.home()
-    words = [
-        bubblewrap,
-        "--ro-bind",
-        "/",
-        "/",
-        "--dev",
-        "/dev",
-        "--proc",
-        "/proc",
-        "--tmpfs",
-        "/tmp",
-        "--tmpfs",
-        "/run",
-    ]
-    for name in _HIDDEN:
-        if (home / name).is_dir():
-            words += ["--tmpfs", str(home / name)]
-        elif (home / name).is_file():
-            words += ["--ro-bind", "/dev/null", str(home / name)]
-    words += ["--bind", str(folder), str(at)]
-    lacking = [at / name for name in (*_ENVIRONMENTS, ".git") if at != folder and _is_bare(folder / name)]
-    # An environment below the tree or the temporary folder was hidden just now.
-    hidden = (at, Path("/tmp"))
-    prefixes = [path for path in map(Path, (sys.prefix, sys.base_prefix)) if any(map(path.is_relative_to, hidden))]
-    for shown in dict.fromkeys(path for path in (*lacking, *prefixes) if path.exists()):
-        words += ["--ro-bind", str(shown), str(shown)]
-    words += ["--chdir", str(at), "--unshare-all", "--die-with-parent", "--new-session", "--cap-drop", "ALL"]
-    return [*words, "--", *command]
+    with ExitStack() as stack:
+        words = [bubblewrap, *view.machine_words(), *view.tree_words(folder, at, access, command[0]), *_APART]
+        inherited = []
+        for git in access.git:
+            with suppress(OSError):
+                config = view.without_logins((git / "config").read_bytes())
+                inherited.append(_give(stack, config))
+                words += ["--ro-bind-data", str(inherited[-1]), str(git / "config")]
+        if (program := make_filter()) is not None:
+            inherited.append(_give(stack, program))
+            words += ["--seccomp", str(inherited[-1])]
+        yield [*words, "--", *command], inherited
 
 
-def _is_bare(path: Path) -> bool:
-    """Whether there is nothing, or what bubblewrap left there to mount on."""
-    if path.is_dir():
-        return not any(path.iterdir())
-    return not os.path.lexists(path) or (path.is_file() and not path.stat().st_size)
+def _give(stack: ExitStack, data: bytes) -> int:
+    """A descriptor from which `data` is read."""
+    descriptor = os.memfd_create("midfill")
+    stack.callback(os.close, descriptor)
+    os.write(descriptor, data)
+    os.lseek(descriptor, 0, os.SEEK_SET)
+    return descriptor
 
 
 def run(
-    command: Sequence[str], folder: Path, limits: Limits, *, sandboxed: bool, copy_of: Path | None = None
+    command: Sequence[str],
+    folder: Path,
+    limits: Limits,
+    *,
+    sandboxed: bool,
+    copy_of: Path | None = None,
+    access: Access | None = None,
 ) -> Outcome:
     """Runs `command` in `folder` and ends everything it started. Raises OSError where it cannot be started.
 
     In the sandbox it finds itself in `copy_of`, the tree that `folder` is a copy of.
     """
-    tree = copy_of or folder
-    words = wrap(command, folder, tree) if sandboxed else list(command)
+    tree, access = (copy_of or folder) if sandboxed else folder, access or Access()
+    source = tree / "src" if (folder / "src").is_dir() else tree
+    variables = environment.for_command(access.variables, str(source))
     if not sandboxed:
-        _link_environments(folder, tree)
-    with subprocess.Popen(
+        with _start(command, folder, variables, limits) as process:
+            return _watch(process, limits.timeout_s)
+    with _wrapped(command, folder, tree, access) as (words, inherited), _Inside() as inside:
+        words[1:1] = ["--info-fd", str(inside.descriptor)]
+        with _start(words, folder, variables, limits, [*inherited, inside.descriptor]) as process:
+            inside.look()
+            outcome = _watch(process, limits.timeout_s)
+        inside.wait()
+        return outcome
+
+
+def _start(
+    words: Sequence[str], folder: Path, variables: Mapping[str, str], limits: Limits, inherited: Sequence[int] = ()
+) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
         words,
         cwd=folder,
-        env=_environment(folder, tree if sandboxed else folder),
+        env=variables,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         start_new_session=True,
+        pass_fds=inherited,
         preexec_fn=partial(_limit, limits, _count_own_tasks()),
-    ) as process:
-        return _watch(process, limits.timeout_s)
+    )
+
+
+class _Inside:
+    """The first process inside of bubblewrap, which the kernel ends only after all others in there."""
+
+    def __init__(self) -> None:
+        self._read, self.descriptor = os.pipe()
+        self._process: int | None = None
+
+    def __enter__(self) -> "_Inside":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for descriptor in (self._read, self.descriptor, self._process):
+            if descriptor is not None and descriptor >= 0:
+                os.close(descriptor)
+
+    def look(self) -> None:
+        """Reads what bubblewrap says of it; nothing where it did not come so far."""
+        os.close(self.descriptor)
+        self.descriptor = -1
+        said = b""
+        while piece := os.read(self._read, 1 << 12):
+            said += piece
+        with suppress(ValueError, KeyError, OSError):
+            self._process = os.pidfd_open(json.loads(said)["child-pid"])
+
+    def wait(self) -> None:
+        if self._process is not None:
+            with selectors.DefaultSelector() as selector:
+                selector.register(self._process, selectors.EVENT_READ)
+                selector.select(_GONE_S)
 
 
 def _watch(process: subprocess.Popen[bytes], timeout_s: float) -> Outcome:
@@ -175,29 +210,11 @@ class _Tail:
         self.is_whole = not piece
 
 
-def _environment(folder: Path, seen_at: Path) -> dict[str, str]:
-    """The user's without secrets. Python takes modules of the tree before installed ones of the same name."""
-    found = {key: value for key, value in os.environ.items() if not _is_secret(key)}
-    source = seen_at / "src" if (folder / "src").is_dir() else seen_at
-    paths = [str(source), *filter(None, [found.get("PYTHONPATH")])]
-    return found | {"PYTHONDONTWRITEBYTECODE": "1", "PYTHONPATH": os.pathsep.join(paths), "MIDFILL_VERIFY": "1"}
-
-
-def _link_environments(folder: Path, tree: Path) -> None:
-    for name in _ENVIRONMENTS:
-        if (tree / name).is_dir() and not os.path.lexists(folder / name):
-            (folder / name).symlink_to(tree / name)
-
-
 def _end(process: subprocess.Popen[bytes]) -> None:
     try:
         os.killpg(process.pid, signal.SIGKILL)
     except ProcessLookupError:
         return
-
-
-def _is_secret(name: str) -> bool:
-    return name not in _NO_SECRETS and _SECRET.search(name.upper()) is not None
 
 
 def _count_own_tasks() -> int | None:

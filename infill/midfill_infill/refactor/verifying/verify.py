@@ -4,36 +4,47 @@ The user's tree is written once, at the end, and by `apply.Writer` only.
 """
 
 import os
-import shutil
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import Final
 
 from midfill_infill.errors import MidfillError
 from midfill_infill.refactor.journal import guards
 from midfill_infill.refactor.journal.journal import Journal
 from midfill_infill.refactor.journal.places import Place
 from midfill_infill.refactor.journal.records import WRITTEN, Change, HoleRow, Report, State, Trouble
-from midfill_infill.refactor.planning import walk
-from midfill_infill.refactor.verifying import sandbox
+from midfill_infill.refactor.verifying import environment, sandbox
 from midfill_infill.refactor.verifying.bisect import Verdict, find_guilty
+from midfill_infill.refactor.verifying.inventory import take_inventory
+from midfill_infill.refactor.verifying.leftovers import scratch_folder
+from midfill_infill.refactor.verifying.mirror import Mirror
+from midfill_infill.refactor.verifying.view import Access
 from midfill_infill.refactor.writing import replace
 from midfill_infill.refactor.writing.apply import Writer, trouble_with
 from midfill_infill.refactor.writing.edits import Regions
 
 Note = Callable[[str], None]
+# Of a command that fails without fills: lines of its output, and names of what it did not get.
+_LINES: Final = 12
+_NAMED: Final = 12
 
 
 @dataclass(frozen=True)
 class Options:
-    """`command` is words, no shell. `flake_runs` repeats the command without fills and at the end with them."""
+    """`command` is words, no shell. `flake_runs` repeats the command without fills and at the end with them.
+
+    `allowed` are paths that it may read, `variables` those of the environment it gets, beside what is harmless.
+    """
 
     command: tuple[str, ...]
     limits: sandbox.Limits = sandbox.Limits()
     sandboxed: bool = True
     flake_runs: int = 1
+    allowed: tuple[Path, ...] = ()
+    variables: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -46,80 +57,99 @@ class Verified:
 
 
 class Scratch:
-    """A copy of the tree in which any choice of fills can be put. Holds one file's texts at a time.
+    """A copy of the tree in which any choice of fills can be put, and which every run finds as the first one did.
 
     A file that its fills cannot be put into is among `troubles`, and its holes are no suspects any more.
     """
 
-    def __init__(self, place: Place, journal: Journal, folder: Path, suspects: Sequence[int]) -> None:
-        self.folder, self.root = folder, place.root
+    def __init__(
+        self, place: Place, journal: Journal, folder: Path, suspects: Sequence[int], *, sandboxed: bool = True
+    ) -> None:
+        self.root, self.place = place.root, place
         self.troubles: list[Trouble] = []
-        self._journal, self._place = journal, place
+        inventory = take_inventory(place)
+        self.left_out = inventory.left_out
+        self.shown = tuple(place.root / name for name in inventory.shown) + tuple(inventory.targets)
+        self._journal, self._firsts = journal, folder / "firsts"
+        self._mirror = Mirror(place.root, folder)
+        self._names: dict[int, str] = {}
         self._suspects: dict[int, list[HoleRow]] = {}
         self._standing: dict[int, frozenset[int] | None] = {}
+        if sandboxed and place.git_dir is not None and (place.root / ".git").is_dir():
+            inventory.folders.insert(0, ".git")
+        unreadable = self._mirror.take(inventory.folders, inventory.files)
+        self.left_out += [f"{name} (not readable)" for name in unreadable]
+        if not sandboxed:
+            for name in inventory.shown:
+                if Path(name).name != ".git":
+                    self._mirror.link(name, place.root / name)
+        self._firsts.mkdir()
         for hole in map(journal.hole, suspects):
             self._suspects.setdefault(hole.file, []).append(hole)
-            self._standing[hole.file] = None
-        for name in walk.list_files(place):
-            self._copy(name)
+        for number in list(self._suspects):
+            self._guarded(number, self._keep_first)
+
+    @property
+    def folder(self) -> Path:
+        return self._mirror.work
 
     @property
     def suspects(self) -> list[int]:
         return [hole.id for holes in self._suspects.values() for hole in holes]
 
-    def _copy(self, name: str) -> None:
-        source, target = self._place.root / name, self.folder / name
-        if not os.path.lexists(source) or source.is_dir():
-            return
-        target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy2(source, target, follow_symlinks=False)
-
     def put(self, chosen: Sequence[int]) -> None:
-        """Writes the files so that just the fills of `chosen` are in them.
+        """Undoes what the last run did, and writes the files so that just the fills of `chosen` are in them.
 
-        Raises `file_changed` where fills cannot be taken out of a file of the copy again.
+        Raises `disk_full`, and `file_changed` where fills cannot be taken out of a file of the copy again.
         """
+        self._mirror.reset()
         wanted = frozenset(chosen)
         for number, holes in list(self._suspects.items()):
             here = wanted & {hole.id for hole in holes}
-            if self._standing[number] == here:
-                continue
-            try:
-                self._put_file(number, holes, here)
-            except (MidfillError, OSError) as error:
-                trouble = trouble_with(self._journal.file(number), error)
-                if self._standing[number]:
-                    raise MidfillError("file_changed", trouble.message) from None
-                self.troubles.append(trouble)
-                del self._suspects[number]
-            else:
-                self._standing[number] = here
+            if self._standing.get(number) != here:
+                self._guarded(number, partial(self._put_file, chosen=here))
+        self._mirror.settle()
 
-    def _put_file(self, number: int, suspects: Sequence[HoleRow], chosen: frozenset[int]) -> None:
+    def _guarded(self, number: int, act: Callable[[int], None]) -> None:
+        """Does something with a file; where it fails its holes are no suspects."""
+        try:
+            act(number)
+        except (MidfillError, OSError) as error:
+            trouble = trouble_with(self._journal.file(number), error)
+            if self._standing.get(number) or trouble.code == "disk_full":
+                raise MidfillError(trouble.code, trouble.message) from None
+            self.troubles.append(trouble)
+            del self._suspects[number]
+
+    def _keep_first(self, number: int) -> None:
+        """What the file held when the copy was made; it may be edited meanwhile."""
+        target = guards.find_target(self.root, self._journal.file(number).below(self.root))
+        data = replace.read_content(target).data
+        self._names[number] = target.relative_to(self.root).as_posix()
+        (self._firsts / str(number)).write_bytes(data)
+
+    def _put_file(self, number: int, chosen: frozenset[int]) -> None:
         file = self._journal.file(number)
-        path = file.below(self._place.root)
-        target = guards.find_target(self._place.root, path)
-        data, known = replace.read_content(target).data, self._journal.snapshot(file.known_hash)
+        data, known = (self._firsts / str(number)).read_bytes(), self._journal.snapshot(file.known_hash)
         assert known is not None, "a file with fills has a snapshot"
         regions = Regions.find(self._journal.holes(number), known, data)
         texts = {}
-        for hole in suspects:
+        for hole in self._suspects[number]:
             fill = self._journal.fill(hole)
             assert fill is not None
             if regions.text(hole.id) == (fill.new if hole.is_written else fill.old):
                 texts[hole.id] = fill.new if hole.id in chosen else fill.old
-        copy = self.folder / target.relative_to(self._place.root)
-        copy.write_bytes(regions.replace(texts).data)
+        self._mirror.write(self._names[number], regions.replace(texts).data)
+        self._standing[number] = chosen
 
 
 @contextmanager
-def open_scratch(place: Place, journal: Journal, suspects: Sequence[int]) -> Iterator[Scratch]:
-    """A copy of the tree in the temporary folder, removed at the end."""
-    folder = Path(tempfile.mkdtemp(prefix="midfill-verify-"))
-    try:
-        yield Scratch(place, journal, folder, suspects)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+def open_scratch(
+    place: Place, journal: Journal, suspects: Sequence[int], *, sandboxed: bool = True
+) -> Iterator[Scratch]:
+    """A copy of the tree in the temporary folder, removed at the end. What killed ones have left goes too."""
+    with scratch_folder() as folder:
+        yield Scratch(place, journal, folder, suspects, sandboxed=sandboxed)
 
 
 class Verifier:
@@ -128,6 +158,12 @@ class Verifier:
     def __init__(self, scratch: Scratch, options: Options, note: Note = lambda _: None) -> None:
         self.scratch, self.options, self.note = scratch, options, note
         self.num_runs = 0
+        self._access = Access(
+            shown=scratch.shown,
+            allowed=options.allowed,
+            git=scratch.place.git_folders,
+            variables=options.variables,
+        )
 
     def passes(self, chosen: Sequence[int]) -> bool:
         return self.run(chosen).passed
@@ -143,6 +179,7 @@ class Verifier:
                 self.options.limits,
                 sandboxed=self.options.sandboxed,
                 copy_of=self.scratch.root,
+                access=self._access,
             )
         except OSError as error:
             said = f"{self.options.command[0]} cannot be run ({error.strerror})"
@@ -160,8 +197,25 @@ class Verifier:
                 "verify_flaky", f"the command fails {len(failed)} of {len(outcomes)} times without fills"
             )
         if failed:
+            self._explain(failed[0])
             last = (failed[0].output.strip().splitlines() or ["it prints nothing"])[-1]
             raise MidfillError("verify_baseline", f"the command fails without any fill: {last}")
+
+    def _explain(self, failed: sandbox.Outcome) -> None:
+        """Notes the end of what was printed, and what the command did not get."""
+        for line in failed.output.rstrip().splitlines()[-_LINES:]:
+            self.note(f"  {line}")
+        if self.scratch.left_out:
+            self.note(f"not in its copy: {_some(self.scratch.left_out)}")
+        if self.options.sandboxed:
+            names = environment.withheld(os.environ, self.options.variables)
+            self.note("it has no network, and no files of yours but the copy: --allow PATH shows it one")
+            self.note(f"variables it does not get without --env NAME: {_some(names)}")
+
+
+def _some(names: Sequence[str]) -> str:
+    rest = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return (", ".join(names[:_NAMED]) or "none") + rest
 
 
 def check_sandbox(*, wanted: bool) -> None:
@@ -184,7 +238,7 @@ def verify(
     `sandbox_missing` before anything has been changed.
     """
     check_sandbox(wanted=options.sandboxed)
-    with open_scratch(place, journal, suspects) as scratch:
+    with open_scratch(place, journal, suspects, sandboxed=options.sandboxed) as scratch:
         verifier = Verifier(scratch, options, note)
         verifier.check_baseline()
         verdict = find_guilty(scratch.suspects, verifier.passes)

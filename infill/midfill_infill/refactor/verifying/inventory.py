@@ -1,0 +1,118 @@
+"""Says what of a tree a command's copy gets: all of it but caches, secrets git does not have, and what is too large.
+
+Environments (`node_modules`, virtual ones) are shown in their place instead of copied. Copies nothing itself.
+"""
+
+import os
+import stat
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from midfill_infill.context.exclusions import SECRETS
+from midfill_infill.context.patterns import Patterns, anywhere
+from midfill_infill.refactor.journal import guards
+from midfill_infill.refactor.journal.places import Place
+from midfill_infill.refactor.planning import walk
+
+# Of files that git ignores: built modules and generated sources are small, data sets and build trees are not.
+MAX_IGNORED_BYTES: Final = 512 << 20
+_ENVIRONMENTS: Final = frozenset(("node_modules", ".tox", ".nox"))
+_MARKS: Final = ("pyvenv.cfg", "conda-meta")
+_CACHES: Final = frozenset(("__pycache__", ".pytest_cache", ".mypy_cache", ".ruff_cache", ".hypothesis"))
+
+
+@dataclass
+class Inventory:
+    """Paths relative to the root: `folders` from the outermost, `files` with links among them.
+
+    `shown` are environments and the `.git` of nested repositories; `targets` are absolute, what links to environments
+    lead to; `left_out` says what no copy has and why.
+    """
+
+    folders: list[str] = field(default_factory=list)
+    files: list[str] = field(default_factory=list)
+    shown: list[str] = field(default_factory=list)
+    targets: list[Path] = field(default_factory=list)
+    left_out: list[str] = field(default_factory=list)
+
+
+def take_inventory(place: Place, max_ignored_bytes: int = MAX_IGNORED_BYTES) -> Inventory:
+    """Looks at every folder of the tree once. Raises `git_failed`."""
+    inventory = Inventory()
+    tracked, own = _tracked(place), set(walk.list_files(place))
+    secrets = Patterns(map(anywhere, SECRETS))
+    ignored: list[tuple[int, str]] = []
+    for name, entry in _walk(place.root, inventory):
+        if entry.is_symlink():
+            _take_link(inventory, name, entry)
+        elif name in tracked:
+            inventory.files.append(name)
+        elif secrets.take(name):
+            inventory.left_out.append(f"{name} (named like a secret, and not git's)")
+        elif name in own:
+            inventory.files.append(name)
+        else:
+            ignored.append((entry.stat(follow_symlinks=False).st_size, name))
+    _take_ignored(inventory, ignored, max_ignored_bytes)
+    return inventory
+
+
+def _tracked(place: Place) -> set[str]:
+    if place.git_dir is None:
+        return set()
+    output = guards.run_git(place.root, "ls-files", "-z", "--cached", "--recurse-submodules")
+    return {os.fsdecode(name) for name in output.split(b"\0") if name}
+
+
+def _walk(root: Path, inventory: Inventory) -> Iterator[tuple[str, os.DirEntry[str]]]:
+    """Every file and link; folders go into the inventory, the outer one first."""
+    pending = [""]
+    while pending:
+        folder = pending.pop()
+        try:
+            entries = list(os.scandir(root / folder))
+        except OSError as error:
+            inventory.left_out.append(f"{folder} ({error.strerror})")
+            continue
+        for entry in entries:
+            name = f"{folder}/{entry.name}" if folder else entry.name
+            if entry.is_dir(follow_symlinks=False):
+                if _is_copied(inventory, name, entry):
+                    pending.append(name)
+            elif entry.is_symlink() or stat.S_ISREG(entry.stat(follow_symlinks=False).st_mode):
+                yield name, entry
+
+
+def _is_copied(inventory: Inventory, name: str, entry: os.DirEntry[str]) -> bool:
+    if entry.name in _CACHES or name == ".git":
+        return False
+    inventory.folders.append(name)
+    if entry.name == ".git" or _is_environment(entry):
+        inventory.shown.append(name)
+        return False
+    return True
+
+
+def _is_environment(entry: os.DirEntry[str]) -> bool:
+    return entry.name in _ENVIRONMENTS or any(os.path.lexists(os.path.join(entry.path, mark)) for mark in _MARKS)
+
+
+def _take_link(inventory: Inventory, name: str, entry: os.DirEntry[str]) -> None:
+    inventory.files.append(name)
+    if entry.is_dir() and _is_environment(entry):
+        inventory.targets.append(Path(entry.path).resolve())
+
+
+def _take_ignored(inventory: Inventory, ignored: list[tuple[int, str]], most: int) -> None:
+    """The smallest first, as far as they fit; of the rest each folder is named once."""
+    total, large = 0, dict[str, int]()
+    for size, name in sorted(ignored):
+        total += size
+        if total <= most:
+            inventory.files.append(name)
+        else:
+            top = "/".join(name.split("/")[:2])
+            large[top] = large.get(top, 0) + size
+    inventory.left_out += [f"{name} (ignored by git, {size >> 20} MiB)" for name, size in large.items()]

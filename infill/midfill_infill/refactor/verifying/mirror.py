@@ -1,0 +1,175 @@
+"""A copy of a tree that is made anew after every run by renewing only what a run has changed. Knows files, no fills.
+
+Beside the copy that commands write into stands one that nobody does. An inode's change time cannot be set, so a file
+whose facts are those noted when it was copied was not touched since.
+"""
+
+import errno
+import fcntl
+import os
+import shutil
+import stat
+import time
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from midfill_infill.errors import MidfillError
+
+Facts = tuple[int, ...]
+_FICLONE: Final = 0x40049409
+# The coarsest clock that a kernel stamps files with.
+_TICK_NS: Final = 10_000_000
+
+
+class Mirror:
+    """`work` is the copy that a command gets. Raises MidfillError `disk_full` where it does not fit."""
+
+    def __init__(self, root: Path, folder: Path) -> None:
+        self.root, self.work, self._clean = root, folder / "tree", folder / "clean"
+        self._facts: dict[str, Facts] = {}
+        self._touched_ns = 0
+        self.work.mkdir()
+        self._clean.mkdir()
+
+    def take(self, folders: Iterable[str], files: Iterable[str]) -> list[str]:
+        """Copies `folders`, an outer one before those inside it, and `files`; returns those that cannot be read."""
+        unreadable = []
+        for name in folders:
+            self._make_folder(name)
+        for name in files:
+            try:
+                clone(self.root / name, self._clean / name)
+            except FileNotFoundError:
+                continue  # it has gone since it was listed
+            except PermissionError:
+                unreadable.append(name)
+                continue
+            except OSError as error:
+                raise _failure(error, self._clean / name) from None
+            self._renew(name)
+        return unreadable
+
+    def link(self, name: str, target: Path) -> None:
+        """A link in the copy, also in the place of a folder."""
+        self._forget(name)
+        (self._clean / name).symlink_to(target)
+        self._renew(name)
+
+    def write(self, name: str, data: bytes) -> None:
+        """From now on every run finds a file with `data`."""
+        for folder in [str(parent) for parent in Path(name).parents][-2::-1]:
+            if folder not in self._facts:
+                self._make_folder(folder)
+        try:
+            (self._clean / name).write_bytes(data)
+        except OSError as error:
+            raise _failure(error, self._clean / name) from None
+        self._renew(name)
+
+    def reset(self) -> list[str]:
+        """Makes the copy what it was before the last run; returns what it had to renew or remove."""
+        found, changed = set(self._facts), [*self._sweep()]
+        missing = sorted(name for name in found if not os.path.lexists(self.work / name))
+        wrong = [name for name in changed if name in found]
+        for name in sorted({*missing, *wrong}):
+            self._renew(name)
+        return sorted({*changed, *missing})
+
+    def settle(self) -> None:
+        """Waits until the file system's clock has moved on: a write in the same tick would not show."""
+        time.sleep(max(0, min(_TICK_NS, self._touched_ns + _TICK_NS - time.monotonic_ns())) / 1e9)
+
+    def _sweep(self) -> Iterable[str]:
+        """Removes what does not belong into the copy; yields that and what must be renewed."""
+        pending = [""]
+        while pending:
+            folder = pending.pop()
+            for entry in _scan(self.work / folder):
+                name = f"{folder}/{entry.name}" if folder else entry.name
+                expected, is_folder = self._facts.get(name), entry.is_dir(follow_symlinks=False)
+                if expected is None or is_folder != stat.S_ISDIR(expected[0]):
+                    remove(Path(entry.path))
+                    yield name
+                    continue
+                if _read_facts(entry.stat(follow_symlinks=False)) != expected:
+                    yield name
+                if is_folder:
+                    pending.append(name)
+
+    def _make_folder(self, name: str) -> None:
+        try:
+            (self._clean / name).mkdir(exist_ok=True)
+            with suppress(OSError):
+                mode = stat.S_IMODE(os.stat(self.root / name).st_mode)
+                (self._clean / name).chmod(mode | stat.S_IRWXU)
+        except OSError as error:
+            raise _failure(error, self._clean / name) from None
+        self._renew(name)
+
+    def _renew(self, name: str) -> None:
+        source, target = self._clean / name, self.work / name
+        try:
+            if source.is_dir() and not source.is_symlink():
+                target.mkdir(exist_ok=True)
+                shutil.copymode(source, target)
+            else:
+                remove(target)
+                clone(source, target)
+        except OSError as error:
+            raise _failure(error, target) from None
+        self._facts[name] = _read_facts(os.lstat(target))
+        self._touched_ns = time.monotonic_ns()
+
+    def _forget(self, name: str) -> None:
+        for folder in (self._clean, self.work):
+            remove(folder / name)
+        self._facts.pop(name, None)
+
+
+def clone(source: Path, target: Path) -> None:
+    """Copies a file with mode, times and attributes, sharing its blocks where the file system can; a link as a link."""
+    if not source.is_symlink():
+        with open(source, "rb") as read, open(target, "wb") as written:
+            with suppress(OSError):
+                fcntl.ioctl(written, _FICLONE, read.fileno())
+                shutil.copystat(source, target)
+                return
+    shutil.copy2(source, target, follow_symlinks=False)
+
+
+def remove(path: Path) -> None:
+    """Removes a file, a link or a whole folder, whatever modes a command gave to folders inside."""
+    try:
+        is_folder = stat.S_ISDIR(os.lstat(path).st_mode)
+    except FileNotFoundError:
+        return
+    if not is_folder:
+        path.unlink()
+        return
+    for entry in _scan(path):
+        remove(Path(entry.path))
+    path.rmdir()
+
+
+def _scan(folder: Path) -> list[os.DirEntry[str]]:
+    """The entries of a folder that we may then change."""
+    mode = os.lstat(folder).st_mode
+    if mode & stat.S_IRWXU != stat.S_IRWXU:
+        folder.chmod(stat.S_IMODE(mode) | stat.S_IRWXU)
+    return list(os.scandir(folder))
+
+
+def _read_facts(status: os.stat_result) -> Facts:
+    """A folder's times and size say only what its entries say themselves."""
+    if stat.S_ISDIR(status.st_mode):
+        return (status.st_mode,)
+    return status.st_mode, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
+
+
+def _failure(error: OSError, path: Path) -> MidfillError:
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        message = f"the copy of the tree does not fit where {path.parent} is"
+        return MidfillError("disk_full", message, next_step="set TMPDIR to a folder with more space")
+    return MidfillError("write_broken", f"{path} cannot be written ({error.strerror or error})")

@@ -1,0 +1,103 @@
+"""The system calls that a command in the sandbox is refused, as a program for the kernel. Knows no mounts.
+
+What containers refuse by default, and what no name space holds: keyrings, other machines' sockets (VSOCK), io_uring.
+libseccomp makes the program; where it is not installed there is none, and the name spaces hold alone.
+"""
+
+import ctypes
+import ctypes.util
+import errno
+import os
+from functools import cache
+from typing import Final
+
+_ALLOW: Final = 0x7FFF0000
+_ERRNO: Final = 0x00050000
+_EQUAL, _GREATER, _MASKED = 4, 6, 7
+_REFUSED: Final = (
+    "acct", "add_key", "bpf", "clock_adjtime", "clock_settime", "delete_module", "fanotify_init", "finit_module",
+    "fsconfig", "fsmount", "fsopen", "fspick", "init_module", "io_uring_enter", "io_uring_register", "io_uring_setup",
+    "ioperm", "iopl", "kcmp", "kexec_file_load", "kexec_load", "keyctl", "lookup_dcookie", "mount", "mount_setattr",
+    "move_mount", "move_pages", "name_to_handle_at", "nfsservctl", "open_by_handle_at", "open_tree",
+    "perf_event_open", "pidfd_getfd", "pivot_root", "process_madvise", "process_vm_readv", "process_vm_writev",
+    "quotactl", "quotactl_fd", "reboot", "request_key", "setdomainname", "sethostname", "setns", "settimeofday",
+    "stime", "swapoff", "swapon", "syslog", "umount", "umount2", "unshare", "uselib", "userfaultfd", "vhangup",
+)  # fmt: skip
+# AF_UNIX, AF_INET, AF_INET6 and AF_NETLINK are left.
+_FAMILIES: Final = (*range(3, 10), *range(11, 16))
+_LAST_FAMILY: Final = 16
+_NEW_NAMESPACES: Final = (0x00020000, 0x02000000, 0x04000000, 0x08000000, 0x10000000, 0x20000000, 0x40000000)
+# Both put keys into the terminal of whoever started the command.
+_TIOCSTI, _TIOCLINUX = 0x5412, 0x541C
+
+
+class _Comparison(ctypes.Structure):
+    _fields_ = (
+        ("argument", ctypes.c_uint),
+        ("operator", ctypes.c_int),
+        ("first", ctypes.c_uint64),
+        ("second", ctypes.c_uint64),
+    )
+
+
+@cache
+def find_library() -> ctypes.CDLL | None:
+    name = ctypes.util.find_library("seccomp")
+    try:
+        library = ctypes.CDLL(name, use_errno=True) if name else None
+    except OSError:
+        return None
+    if library is None:
+        return None
+    library.seccomp_init.restype = ctypes.c_void_p
+    library.seccomp_init.argtypes = (ctypes.c_uint32,)
+    library.seccomp_rule_add_array.argtypes = (
+        ctypes.c_void_p,
+        ctypes.c_uint32,
+        ctypes.c_int,
+        ctypes.c_uint,
+        ctypes.POINTER(_Comparison),
+    )
+    library.seccomp_export_bpf.argtypes = (ctypes.c_void_p, ctypes.c_int)
+    library.seccomp_release.argtypes = (ctypes.c_void_p,)
+    return library
+
+
+@cache
+def make_filter() -> bytes | None:
+    """The program that bubblewrap's `--seccomp` takes; None without libseccomp."""
+    library = find_library()
+    context = library.seccomp_init(_ALLOW) if library is not None else None
+    if library is None or not context:
+        return None
+    try:
+        for name in _REFUSED:
+            _refuse(library, context, name, errno.EPERM)
+        _refuse(library, context, "clone3", errno.ENOSYS)  # its flags are out of sight; libraries fall back to clone
+        for family in _FAMILIES:
+            _refuse(library, context, "socket", errno.EAFNOSUPPORT, _Comparison(0, _EQUAL, family, 0))
+        _refuse(library, context, "socket", errno.EAFNOSUPPORT, _Comparison(0, _GREATER, _LAST_FAMILY, 0))
+        for flag in _NEW_NAMESPACES:
+            _refuse(library, context, "clone", errno.EPERM, _Comparison(0, _MASKED, flag, flag))
+        for request in (_TIOCSTI, _TIOCLINUX):
+            _refuse(library, context, "ioctl", errno.EPERM, _Comparison(1, _MASKED, 0xFFFFFFFF, request))
+        return _export(library, context)
+    finally:
+        library.seccomp_release(context)
+
+
+def _refuse(library: ctypes.CDLL, context: int, name: str, number: int, *when: _Comparison) -> None:
+    call = library.seccomp_syscall_resolve_name(name.encode())
+    if call == -1:  # this libseccomp does not know it
+        return
+    library.seccomp_rule_add_array(context, _ERRNO | number, call, len(when), (_Comparison * len(when))(*when))
+
+
+def _export(library: ctypes.CDLL, context: int) -> bytes | None:
+    descriptor = os.memfd_create("filter")
+    try:
+        if library.seccomp_export_bpf(context, descriptor) != 0:
+            return None
+        return os.pread(descriptor, 1 << 20, 0)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,154 @@
+"""What of the machine a command in bubblewrap sees. Knows paths; starts nothing.
+
+Nothing is seen but what is listed: system programs, a few files of /etc, tools and caches of the home, the copy, and
+what the user allows. So a key, a token or a socket is out of reach wherever it lies, not where somebody thought of it.
+"""
+
+import os
+import pwd
+import re
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+_SYSTEM: Final = ("/usr", "/opt", "/nix", "/gnu", "/home/linuxbrew/.linuxbrew", "/sys/devices/system", "/sys/fs/cgroup")
+_MAYBE_MERGED: Final = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
+_ETC: Final = (
+    "alternatives", "ca-certificates", "ca-certificates.conf", "crypto-policies", "debian_version", "default/locale",
+    "fonts", "gai.conf", "group", "host.conf", "hostname", "hosts", "inputrc", "java", "ld.so.cache", "ld.so.conf",
+    "ld.so.conf.d", "locale.alias", "locale.conf", "localtime", "lsb-release", "machine-id", "magic", "mime.types",
+    "nsswitch.conf", "os-release", "passwd", "perl", "pki/ca-trust", "pki/tls/certs", "protocols", "resolv.conf",
+    "services", "shells", "ssl/cert.pem", "ssl/certs", "ssl/openssl.cnf", "terminfo", "timezone",
+)  # fmt: skip
+# Interpreters, tools and what they have fetched. No folder that a login is kept in, and none that has sockets.
+_TOOLS: Final = (
+    ".asdf/installs", ".asdf/shims", ".bun/bin", ".bun/install/cache", ".cabal/bin", ".cabal/packages",
+    ".cache/go-build", ".cache/pip", ".cache/pypoetry/virtualenvs", ".cache/uv", ".cache/yarn", ".cargo/bin",
+    ".cargo/git", ".cargo/registry", ".composer/vendor", ".deno/bin", ".elan/toolchains", ".fnm", ".gem/ruby",
+    ".ghcup/bin", ".gradle/caches", ".gradle/wrapper", ".ivy2/cache", ".julia/packages", ".local/bin", ".local/lib",
+    ".local/pipx/venvs", ".local/share/fnm", ".local/share/mise/installs", ".local/share/pipx/venvs",
+    ".local/share/pnpm", ".local/share/uv/python", ".local/share/uv/tools", ".local/share/virtualenvs",
+    ".m2/repository", ".npm/_cacache", ".nuget/packages", ".nvm/versions", ".opam", ".pyenv/bin", ".pyenv/libexec",
+    ".pyenv/shims", ".pyenv/versions", ".rbenv/shims", ".rbenv/versions", ".rustup", ".rvm/rubies",
+    ".sdkman/candidates", ".virtualenvs", ".volta/bin", ".volta/tools", "go/bin", "go/pkg", "anaconda3", "mambaforge",
+    "miniconda3", "miniforge3",
+)  # fmt: skip
+_ROOTS: Final = tuple(map(Path, ("/usr", "/opt", "/nix", "/gnu", "/bin", "/sbin", "/lib", "/lib64")))
+_MASKED: Final = ("/proc/kcore", "/proc/keys", "/proc/key-users", "/proc/kmsg", "/proc/timer_list", "/proc/kallsyms")
+_FROZEN: Final = ("/proc/sys", "/proc/sysrq-trigger", "/proc/irq", "/proc/bus", "/proc/fs", "/proc/acpi", "/proc/scsi")
+# A server's password in an address, and the header that a CI's checkout keeps its token in.
+_LOGIN: Final = re.compile(rb"(://)[^/\s@]+@")
+_HEADER: Final = re.compile(rb"^.*extraheader.*$\n?", re.IGNORECASE | re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Access:
+    """What a command gets beside its copy. `shown` are read-only, `allowed` as well and named by the user.
+
+    `git` are git's own folders, seen without logins; `variables` as in `environment.choose_variables`.
+    """
+
+    shown: tuple[Path, ...] = ()
+    allowed: tuple[Path, ...] = ()
+    git: tuple[Path, ...] = ()
+    variables: tuple[str, ...] = ()
+
+
+def find_homes() -> list[Path]:
+    """The user's home by the environment, and by the system's list of users."""
+    found = [Path.home()]
+    with suppress(KeyError):
+        found.append(Path(pwd.getpwuid(os.getuid()).pw_dir))
+    return [home for home in dict.fromkeys(found) if home.is_absolute() and len(home.parts) > 1]
+
+
+def machine_words() -> Iterator[str]:
+    """A root of read-only system folders, with /dev, /proc, /tmp and an empty home of its own."""
+    for path in _SYSTEM:
+        yield from ("--ro-bind-try", path, path)
+    for path in _MAYBE_MERGED:
+        if os.path.islink(path):
+            yield from ("--symlink", os.readlink(path), path)
+        else:
+            yield from ("--ro-bind-try", path, path)
+    for name in _ETC:
+        if (path := f"/etc/{name}") and os.path.exists(path):
+            yield from ("--ro-bind", os.path.realpath(path), path)
+    yield from ("--dev", "/dev", "--proc", "/proc", "--tmpfs", "/tmp", "--tmpfs", "/run", "--tmpfs", "/var/tmp")
+    for path in _FROZEN:
+        if os.path.exists(path):
+            yield from ("--ro-bind", path, path)
+    for path in _MASKED:
+        if os.path.exists(path):
+            yield from ("--ro-bind", "/dev/null", path)
+    for home in find_homes():
+        if not any(home.is_relative_to(root) or root.is_relative_to(home) for root in _ROOTS):
+            yield from ("--tmpfs", str(home))
+            yield from _read_only(home / name for name in _TOOLS)
+
+
+def tree_words(folder: Path, at: Path, access: Access, command: str) -> Iterator[str]:
+    """`folder` in the place of `at`, writable, with what is shown inside of it and beside it."""
+    inside = [path for path in access.allowed if path.is_relative_to(at)]
+    yield from _read_only(prefix for prefix in _interpreters(at, access, command) if not prefix.is_relative_to(at))
+    yield from _read_only(path for path in access.allowed if path not in inside)
+    yield from _read_only(path for path in access.git if not path.is_relative_to(at))
+    yield from ("--bind", str(folder), str(at))
+    yield from _read_only(path for path in (*access.shown, *access.git, *inside) if path.is_relative_to(at))
+    yield from _read_only(path for path in access.shown if not path.is_relative_to(at))
+    for git in access.git:
+        yield from _hidden_of_git(git)
+    yield from ("--remount-ro", "/", "--chdir", str(at))
+
+
+def _read_only(paths: Iterable[Path]) -> Iterator[str]:
+    for path in dict.fromkeys(paths):
+        if os.access(path, os.R_OK):
+            yield from ("--ro-bind", os.path.realpath(path), str(path))
+
+
+def _interpreters(at: Path, access: Access, command: str) -> Iterator[Path]:
+    """Where Python of this process, of the tree's environments and of the command are installed, if not for all."""
+    programs = [Path(sys.executable), at / command, *(Path(folder) / command for folder in _search_path())]
+    programs += [folder / "bin/python" for folder in access.shown]
+    found = [Path(sys.prefix), Path(sys.base_prefix), *(Path(path) for path in _search_path())]
+    for program in programs:
+        if os.path.isfile(program) and os.access(program, os.X_OK):
+            found += _prefixes(program)
+    homes = find_homes()
+    for prefix in dict.fromkeys(found):
+        is_wide = any(home.is_relative_to(prefix) or prefix == home / ".local" for home in homes)
+        if not (is_wide or any(prefix.is_relative_to(root) for root in _ROOTS)):
+            yield prefix
+
+
+def _prefixes(program: Path) -> Iterator[Path]:
+    """The folders that each link on the way to a program stands in; `PREFIX` for a `PREFIX/bin` with a library."""
+    for _ in range(10):
+        folder = program.parent
+        around = folder.parent
+        has_library = folder.name == "bin" and any(os.path.exists(around / name) for name in ("lib", "pyvenv.cfg"))
+        yield around if has_library else folder
+        if not os.path.islink(program):
+            return
+        program = folder / os.readlink(program)
+
+
+def _search_path() -> list[str]:
+    return [folder for folder in os.environ.get("PATH", "").split(os.pathsep) if os.path.isabs(folder)]
+
+
+def _hidden_of_git(git: Path) -> Iterator[str]:
+    for name in ("midfill", "fsmonitor--daemon"):
+        if (git / name).is_dir():
+            yield from ("--tmpfs", str(git / name))
+    for path in git.glob("*.ipc"):
+        yield from ("--ro-bind", "/dev/null", str(path))
+
+
+def without_logins(config: bytes) -> bytes:
+    """Git's settings without passwords and tokens."""
+    return _LOGIN.sub(rb"\1", _HEADER.sub(b"", config))
