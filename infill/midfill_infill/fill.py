@@ -75,13 +75,14 @@ class Preview:
 class FilledHole:
     """A fill as it goes into the document, with `\\n` line ends. `confidence[i]` belongs to `text[slice(*tokens[i])]`.
 
-    White space that splicing added belongs to no token.
+    White space that splicing added belongs to no token. `errors` are ranges of `text` that no syntax allows.
     """
 
     hole: Hole
     text: str
     tokens: tuple[tuple[int, int], ...]
     confidence: tuple[float, ...]
+    errors: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -321,7 +322,14 @@ def _placed(hole: Hole, filled: wire.FilledHole | HolePreview, spliced: SplicedF
         spliced.text,
         tuple(span for _, span in ordered),
         tuple(filled.confidence[token] for token, _ in ordered),
+        tuple(found for range in spliced.error_ranges if (found := _find(spliced.origins, range))),
     )
+
+
+def _find(origins: Sequence[int], range: tuple[int, int]) -> tuple[int, int] | None:
+    """Where a range of the engine's text stands in a fill; None where it was cut."""
+    places = [place for place, origin in enumerate(origins) if range[0] <= origin < range[1]]
+    return (places[0], places[-1] + 1) if places else None
 
 
 def _rank(row: _Row) -> tuple[int, bool, float]:

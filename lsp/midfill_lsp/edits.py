@@ -7,7 +7,7 @@ from lsprotocol import types
 from pygls.exceptions import JsonRpcContentModified, JsonRpcException
 from pygls.lsp.server import LanguageServer
 
-from midfill_lsp.text import Span, SyncedDocument, SyncedWorkspace, trim
+from midfill_lsp.text import Span, SyncedDocument, SyncedWorkspace, cuts_line_end, trim
 
 MAX_APPLY_TRIES = 3
 MOVED_WAIT_S = 0.2
@@ -81,11 +81,21 @@ def _text_edit(
     document: SyncedDocument, change: Replacement, confirm: bool
 ) -> types.TextEdit | types.AnnotatedTextEdit:
     """The part of a replacement that changes something; all of it where a user is to read it."""
-    (start, end), new = change
+    (start, end), new = _keep_line_ends(document.source, change)
     first, last = (0, end - start) if confirm else trim(document.source[start:end], new)
     range = document.text.range((start + first, start + last))
     part = new[first : len(new) - (end - start) + last]
     return types.AnnotatedTextEdit("fill", range, part) if confirm else types.TextEdit(range, part)
+
+
+def _keep_line_ends(source: str, change: Replacement) -> Replacement:
+    r"""The change with both halves of a `\r\n` that it begins or ends in: no position lies between them."""
+    (start, end), new = change
+    if cuts_line_end(source, start):
+        start, new = start - 1, "\r" + new
+    if cuts_line_end(source, end):
+        end, new = end + 1, new + "\n"
+    return (start, end), new
 
 
 def _replace(source: str, changes: Sequence[Replacement]) -> str:

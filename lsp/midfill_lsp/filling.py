@@ -60,15 +60,16 @@ class FillJob:
     """One fill of one document. Only `_make` runs in a worker thread; what it writes is read after it ended."""
 
     def __init__(
-        self, server: LanguageServer, params: FillParams, filler: Filler, settings: Settings,
+        self, id: int, server: LanguageServer, params: FillParams, filler: Filler, settings: Settings,
         surroundings: Callable[[], Surroundings], before: Sequence[PendingHole] = (),
     ) -> None:  # fmt: skip
-        """`before` are the holes of the fill that this one rerolls, in document order.
+        """`id` is the pending fill's too. `before` are the holes of the fill that is rerolled, in document order.
 
         Raises FillFailed or JsonRpcContentModified where the document cannot be filled now.
         """
         if params.apply:
             check_takes_edits(server)
+        self.id, self._task = id, asyncio.current_task()
         self._server, self.params, self._filler, self._settings = server, params, filler, settings
         self._find_surroundings, self._before = surroundings, before
         self.document = find_document(server, params.uri, params.version)
@@ -78,12 +79,22 @@ class FillJob:
         self._title = f"Midfill: {TITLES[params.what].lower()}"
         self._stop, self._finish = threading.Event(), threading.Event()
         self._moves = Moves()
-        self._spans: list[Span] = []
+        self._spans = [self._text.span(range.to_lsp()) for range in params.ranges]
         self._newline = "\n"
 
     def finish(self) -> None:
         """Ends the fill at its present step with the guesses of the rest."""
         self._finish.set()
+
+    def cancel(self) -> None:
+        """As the cancel button does."""
+        if self._task is not None:
+            self._task.cancel()
+
+    @property
+    def spans(self) -> list[Span]:
+        """Where its holes lie now, those that nobody has touched."""
+        return [carried for span in self._spans if (carried := self._moves.carry(span))]
 
     async def run(self, executor: Executor, pending: PendingFills) -> FillResult:
         """Fills, applies one versioned edit if asked to, and describes what went in.
@@ -99,7 +110,7 @@ class FillJob:
 
     async def _run_make(self, executor: Executor, progress: FillProgress) -> Filled:
         loop = asyncio.get_running_loop()
-        previews = PreviewSender(self._server, self.params.preview_token, self._text.encoding)
+        previews = PreviewSender(self._server, self.id, self.params.preview_token, self._text.encoding)
 
         def report_now(report: Callable[..., None], values: tuple[Any, ...]) -> None:
             if not self._stop.is_set():
@@ -183,7 +194,7 @@ class FillJob:
 
         made = Made(filled, self._settings.seed if self.params.seed is None else self.params.seed, self._newline)
         confirm = self.params.confirm and len(self._spans) > 1 and takes_confirmation(self._server)
-        return await put_in(self._server, pending, self.document, made, find, self._title, confirm=confirm)
+        return await put_in(self._server, pending, self.id, self.document, made, find, self._title, confirm=confirm)
 
     def _place(self, filled: Filled, spans: Sequence[Span]) -> list[PendingHole]:
         """Where the fills stand after the edit. A reroll goes back to what was there before the first fill."""
@@ -191,10 +202,13 @@ class FillJob:
         placed = place(filled.best, spans, originals, self._newline)
         if not self._before:
             return placed
-        holes = []
-        for new, span, old in zip(placed, self._spans, self._before, strict=True):
-            outer = new.outer[0] - (span[0] - old.outer[0]), new.outer[1] + (old.outer[1] - span[1])
-            holes.append(replace(new, hole=old.hole, outer=outer, original=old.original))
+        source, holes = self._text.source, []
+        for new, (start, end), old in zip(placed, self._spans, self._before, strict=True):
+            # A reroll's hole may be larger than the fill was: blanks around an empty one are a part of it.
+            first, last = min(start, old.outer[0]), max(end, old.outer[1])
+            original = source[first : old.outer[0]] + old.original + source[old.outer[1] : last]
+            outer = new.outer[0] - (start - first), new.outer[1] + (last - end)
+            holes.append(replace(new, hole=old.hole, outer=outer, original=original))
         return holes
 
 
@@ -208,7 +222,7 @@ class Made:
 
 
 async def put_in(
-    server: LanguageServer, pending: PendingFills, document: SyncedDocument, made: Made,
+    server: LanguageServer, pending: PendingFills, id: int, document: SyncedDocument, made: Made,
     find: Callable[[], tuple[list[Replacement], list[PendingHole]]], title: str, *, confirm: bool = False,
 ) -> FillResult:  # fmt: skip
     """Applies one versioned edit and keeps the fill as pending. What a user has ticked hole by hole is accepted.
@@ -217,8 +231,11 @@ async def put_in(
     """
     moves = document.record()
     holes: list[PendingHole] = []
+    before = document.source
 
     def find_edits() -> list[Replacement]:
+        nonlocal before
+        before = document.source
         moves.clear()
         edits, holes[:] = find()
         return edits
@@ -232,7 +249,7 @@ async def put_in(
     if confirm:
         document.forget(moves)
         return make_result(made.filled, described, version=version, applied=True)
-    added = pending.add(document, holes, made.filled, made.seed, expected, made.newline, moves)
+    added = pending.add(id, document, holes, made.filled, made.seed, before, expected, made.newline, moves)
     return make_result(made.filled, described, version=version, applied=True, id=added.id)
 
 

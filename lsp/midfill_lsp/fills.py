@@ -13,10 +13,12 @@ from midfill_lsp.engine import Filler, WatchedFiller
 from midfill_lsp.filling import FillJob, Made, check, explain, put_in
 from midfill_lsp.ghost import GhostText, Suggestion
 from midfill_lsp.host import Host
+from midfill_lsp.meant import find_meant
 from midfill_lsp.messages import Done, FillParams, FillResult, PendingParams, Range, Status, What
 from midfill_lsp.pending import Pending, PendingFills, PendingHole
 from midfill_lsp.related import RelatedText
 from midfill_lsp.settings import Settings
+from midfill_lsp.telling import PendingTeller
 from midfill_lsp.text import SyncedDocument, SyncedWorkspace
 from midfill_lsp.views import View, find_exclusion, read_ahead, take_view
 
@@ -32,6 +34,7 @@ class Fills:
         self._server, self._executor = server, executor
         self._filler = WatchedFiller(filler, self._tell_from_thread)
         self._pending = PendingFills()
+        self._teller = PendingTeller(server, self._pending)
         self._running: list[FillJob] = []
         self._ghost = GhostText(executor)
         self._related = RelatedText(server.freeze_settings)
@@ -47,7 +50,8 @@ class Fills:
         settings = self._server.settings_of(params.uri)
         line = params.ranges[0].start.line if params.ranges else 0
         surroundings = self._related.near(self._workspace, params.uri, line)
-        job = FillJob(self._server, check(params), self._filler.fill, settings, surroundings, before)
+        id = self._pending.next_id()
+        job = FillJob(id, self._server, check(params), self._filler.fill, settings, surroundings, before)
         self._running.append(job)
         try:
             with self._watch():
@@ -55,25 +59,35 @@ class Fills:
                 self._filler.succeed()  # one that was ended early too
         finally:
             self._running.remove(job)
-        self._refresh_lenses()
+        self._tell_pending(job.document)
         return result
 
     async def finish(self, params: PendingParams) -> Done:
-        """Ends the latest running fill at its present step."""
-        if not self._running:
-            raise FillFailed("Midfill: no fill is running.")
-        self._running[-1].finish()
-        return Done(id=0, uri=self._running[-1].params.uri)
+        """Ends a running fill at its present step."""
+        job = find_meant(self._workspace, params, self._running)
+        if job is None:
+            raise FillFailed("Midfill: no fill is running here.")
+        job.finish()
+        return Done(id=job.id, uri=job.document.uri)
 
     async def accept(self, params: PendingParams) -> Done:
+        """Keeps what is there: of a running fill its present guesses."""
+        meant = find_meant(self._workspace, params, [*self._running, *self._pending])
+        return await self.finish(PendingParams(id=meant.id)) if isinstance(meant, FillJob) else self._keep(params)
+
+    def _keep(self, params: PendingParams) -> Done:
         return self._close(self._find(params))
 
     async def discard(self, params: PendingParams) -> Done:
-        """Puts back what was there before the first fill."""
+        """Puts back what was there before the first fill; a running one is cancelled."""
+        meant = find_meant(self._workspace, params, [*self._running, *self._pending])
+        if isinstance(meant, FillJob):
+            meant.cancel()
+            return Done(id=meant.id, uri=meant.document.uri)
         pending = self._find(params)
 
         def find_edits() -> list[Replacement]:
-            return [(hole.outer, hole.original) for hole in self._find(params, pending).holes]
+            return [(hole.outer, hole.original) for hole in self._same(pending).holes]
 
         await apply_edits(self._server, pending.document, find_edits, "Midfill: discard")
         return self._close(pending)
@@ -110,8 +124,8 @@ class Fills:
             raise FillFailed("Midfill: this fill has no alternatives; ask for some, or reroll.")
         made = Made(pending.rotated(), pending.seed, pending.newline)
         result = await put_in(
-            self._server, self._pending, pending.document, made,
-            lambda: self._find(params, pending).show(made.filled), "Midfill: next alternative",
+            self._server, self._pending, self._pending.next_id(), pending.document, made,
+            lambda: self._same(pending).show(made.filled), "Midfill: next alternative",
         )  # fmt: skip
         self._close(pending)
         return result
@@ -142,9 +156,10 @@ class Fills:
         document = self._workspace.open_document(uri)
         if document is None:
             return
-        if self._pending.of(document):
-            self._pending.follow(document)
-            self._refresh_lenses()
+        if self._pending.follow(document):
+            self._tell_pending(document)
+        elif self._pending.of(document):
+            self._teller.tell_soon(document)
         if self._rest:
             self._rest.cancel()
         self._rest = asyncio.get_running_loop().call_later(REST_S, self._read, document)
@@ -157,7 +172,8 @@ class Fills:
 
     def forget(self, uri: str) -> None:
         """A document was closed."""
-        self._pending.drop_uri(uri)
+        for document in self._pending.drop_uri(uri):
+            self._teller.tell(document)
 
     def status(self, uri: str | None = None) -> Status:
         facts = self._server.engines.facts
@@ -181,17 +197,23 @@ class Fills:
         assert isinstance(self._server.workspace, SyncedWorkspace)
         return self._server.workspace
 
-    def _find(self, params: PendingParams, same: Pending | None = None) -> Pending:
-        found = self._pending.find(same.id if same else params.id)
-        if found is None:
+    def _find(self, params: PendingParams) -> Pending:
+        found = find_meant(self._workspace, params, self._pending)
+        if found is None and params.id is None:
+            raise FillFailed("Midfill: nothing is pending here.")
+        return self._same(found)
+
+    def _same(self, pending: Pending | None) -> Pending:
+        """The fill, if it still is pending and the client has taken it."""
+        if pending is None or self._pending.find(pending.id) is None:
             raise FillFailed("Midfill: that fill is no longer pending.", data={"pending": False})
-        if found.expected is not None:
+        if pending.expected is not None:
             raise FillFailed("Midfill: the editor has not told yet that it took the fill; try again.")
-        return found
+        return pending
 
     def _close(self, pending: Pending) -> Done:
         self._pending.drop(pending)
-        self._refresh_lenses()
+        self._tell_pending(pending.document)
         return Done(id=pending.id, uri=pending.document.uri)
 
     @contextmanager
@@ -214,11 +236,11 @@ class Fills:
     def _tell_status(self) -> None:
         if self._telling:
             self._telling.cancel()
-        told = self._server.client_capabilities.experimental
-        if getattr(told, "midfill", None) or (isinstance(told, dict) and told.get("midfill")):
+        if self._server.speaks_midfill:
             self._server.protocol.notify("midfill/didChangeStatus", self.status().to_json())
 
-    def _refresh_lenses(self) -> None:
+    def _tell_pending(self, document: SyncedDocument) -> None:
+        self._teller.tell(document)
         workspace = self._server.client_capabilities.workspace
         if workspace and workspace.code_lens and workspace.code_lens.refresh_support:
             self._server.workspace_code_lens_refresh(None, callback=lambda _: None)

@@ -32,6 +32,12 @@ class Host(LanguageServer):
     def show(self, sentence: str, kind: types.MessageType = types.MessageType.Error) -> None:
         self.window_show_message(types.ShowMessageParams(type=kind, message=sentence))
 
+    @property
+    def speaks_midfill(self) -> bool:
+        """Whether the client takes our own notifications."""
+        told = self.client_capabilities.experimental
+        return bool(getattr(told, "midfill", None) or (isinstance(told, dict) and told.get("midfill")))
+
     def settings_of(self, uri: str) -> Settings:
         """Those of the innermost workspace folder that holds the document, or the notebook that a cell is in."""
         return _choose_settings(self._settings, uri)

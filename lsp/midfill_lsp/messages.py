@@ -28,6 +28,9 @@ class Position(Message):
     line: Annotated[int, Field(ge=0, lt=2**31)]
     character: Annotated[int, Field(ge=0, lt=2**31)]
 
+    def to_lsp(self) -> types.Position:
+        return types.Position(self.line, self.character)
+
 
 class Range(Message):
     start: Position
@@ -39,8 +42,7 @@ class Range(Message):
         return cls(start=next(ends), end=next(ends))
 
     def to_lsp(self) -> types.Range:
-        start, end = (types.Position(end.line, end.character) for end in (self.start, self.end))
-        return types.Range(start, end)
+        return types.Range(self.start.to_lsp(), self.end.to_lsp())
 
 
 class What(StrEnum):
@@ -131,22 +133,55 @@ class PreviewHole(Message):
 
 
 class PreviewParams(Message):
-    """The whole text of every hole after a step. `seq` rises by one. None comes after the answer."""
+    """The whole text of every hole after a step. `seq` rises by one. None comes after the answer.
+
+    `id` names the running fill, and the pending one that it becomes.
+    """
 
     token: Token
+    id: int
     seq: int
     step: int
     num_steps: int
     holes: tuple[PreviewHole, ...]
 
 
-class PendingParams(Message):
-    """Names a pending fill, by default the latest. The rest is for a reroll.
+class PendingText(Message):
+    """One hole of a pending fill: where its text stands now, and what stood there before the first fill."""
 
-    `keep` is the share of tokens to keep, the most confident first; what was typed into the fill always stays.
+    range: Range
+    original: str
+
+
+class PendingFill(Message):
+    """A pending fill. `weak` are its weakest tokens and `errors` what is no syntax, where nobody has typed since."""
+
+    id: int
+    holes: tuple[PendingText, ...]
+    weak: tuple[Range, ...]
+    errors: tuple[Range, ...]
+    new_errors: int
+    alternatives: int
+    stats: Stats
+
+
+class PendingFills(Message):
+    """All pending fills of a document, the oldest first, whenever they or their places changed; the last one counts."""
+
+    uri: str
+    fills: tuple[PendingFill, ...]
+
+
+class PendingParams(Message):
+    """Names a fill: by `id`, else the one at `position` of `uri`, else the latest of `uri`, else the latest of all.
+
+    A fill that still runs is ended with its guesses by finish and accept, and cancelled by discard. The rest is for a
+    reroll. `keep` is the share of tokens to keep, the most confident first; what was typed into the fill always stays.
     """
 
     id: int | None = None
+    uri: str | None = None
+    position: Position | None = None
     keep: Share | None = None
     length: Literal["same", "shorter", "longer"] = "same"
     preview_token: Token | None = None
@@ -154,7 +189,7 @@ class PendingParams(Message):
 
 
 class Done(Message):
-    """`uri` is the document, `id` the fill that is no longer pending."""
+    """`uri` is the document, `id` the fill that is no longer pending or no longer runs."""
 
     id: int
     uri: str
@@ -181,7 +216,11 @@ class Status(Message):
 
 
 REQUESTS = {"midfill/fill": (FillParams, FillResult), "midfill/status": (StatusParams, Status)}
-NOTIFICATIONS = {"midfill/preview": PreviewParams, "midfill/didChangeStatus": Status}
+NOTIFICATIONS = {
+    "midfill/preview": PreviewParams,
+    "midfill/didChangePending": PendingFills,
+    "midfill/didChangeStatus": Status,
+}
 COMMANDS: dict[str, tuple[type[Message], type[Message]]] = {
     "midfill.fill": (FillParams, FillResult),
     "midfill.finish": (PendingParams, Done),

@@ -1,15 +1,17 @@
 """Fills that are in a document but not accepted yet, followed while their user types. Asks for nothing itself."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 
 from midfill_infill.fill import Candidate, Filled, FilledHole
 from midfill_infill.reroll import keep_ranges
 from midfill_infill.text.spans import Hole
 from midfill_lsp.messages import Draft
-from midfill_lsp.text import Moves, Span, SyncedDocument, to_units, trim
+from midfill_lsp.text import Moves, Span, SyncedDocument, Text, to_units, trim
 
 MAX_PENDING = 64
+WEAK_SHARE = 0.1
 
 
 @dataclass
@@ -22,6 +24,12 @@ class PendingHole:
     fill: FilledHole
     original: str
 
+    def find(self, spans: Iterable[Span], newline: str) -> list[Span]:
+        """Where parts of the fill stand in the document, as long as nothing was typed into it."""
+        text, start = self.fill.text, self.inner[0]
+        before = (tuple(len(text[:end].replace("\n", newline)) for end in span) for span in spans)
+        return [(start + first, start + last) for first, last in before]
+
     def carry(self, moves: Moves) -> bool:
         """Follows the edits of `moves`; False if one of them crossed an end."""
         outer, inner = moves.stretch(self.outer), moves.stretch(self.inner)
@@ -33,7 +41,7 @@ class PendingHole:
 
 @dataclass
 class Pending:
-    """One fill; the best of `filled` stands in the document."""
+    """One fill; the best of `filled` stands in the document, whose text was `before`."""
 
     id: int
     document: SyncedDocument
@@ -41,15 +49,38 @@ class Pending:
     filled: Filled
     seed: int
     moves: Moves
+    before: str
     expected: str | None
     newline: str
+    weak: list[Span] = field(default_factory=list)
+    errors: list[Span] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.errors = [span for hole in self.holes for span in hole.find(hole.fill.errors, self.newline)]
+        if self.filled.new_errors and not self.errors:
+            self.errors = [hole.inner for hole in self.holes]
+        scored = [
+            (score, span)
+            for hole in self.holes
+            for score, span in zip(hole.fill.confidence, hole.find(hole.fill.tokens, self.newline), strict=False)
+        ]
+        self.weak = [span for _, span in sorted(scored)[: math.ceil(len(scored) * WEAK_SHARE)]]
+
+    @property
+    def spans(self) -> list[Span]:
+        return [hole.outer for hole in self.holes]
+
+    @property
+    def text(self) -> Text:
+        """That of the document, once the client took the edit."""
+        return self.document.text if self.expected is None else Text(self.expected, self.document.text.encoding)
 
     @property
     def num_tokens(self) -> int:
         return max((len(hole.fill.tokens) for hole in self.holes), default=0)
 
     def follow(self) -> bool:
-        """Takes in the document's last changes; False where the fill cannot be found any more."""
+        """Takes in the document's last changes; False where the fill was undone or cannot be found any more."""
         if self.expected is not None:
             # The client's echo of our own edit, in which later typing may be merged already.
             start, end = trim(self.expected, self.document.source)
@@ -58,9 +89,24 @@ class Pending:
             if self.document.source == self.expected:
                 self.moves.clear()
             self.expected = None
-        alive = all(hole.carry(self.moves) for hole in self.holes)
+        alive = not self._is_undone() and all(hole.carry(self.moves) for hole in self.holes)
+        for spans in (self.weak, self.errors):
+            spans[:] = [carried for span in spans if (carried := self.moves.carry(span))]
         self.moves.clear()
         return alive
+
+    def _is_undone(self) -> bool:
+        """Whether the document is what it was, or its holes hold what they held. Undo may come as any equal change."""
+        source = self.document.source
+        if source == self.before and source != self.expected:
+            return bool(self.moves)
+        if all(self.moves.carry(span) is not None for span in self.spans):
+            return False
+        wide = [self.moves.widen(span) for span in self.spans]
+        return all(
+            span is not None and source[slice(*span)] == hole.original
+            for span, hole in zip(wide, self.holes, strict=True)
+        )
 
     def rotated(self) -> Filled:
         """The fill with its next alternative as the best."""
@@ -101,13 +147,20 @@ class PendingFills:
     def __len__(self) -> int:
         return len(self._fills)
 
-    def add(
-        self, document: SyncedDocument, holes: Sequence[PendingHole], filled: Filled, seed: int,
-        expected: str, newline: str, moves: Moves,
-    ) -> Pending:  # fmt: skip
-        """`moves` records since before the edit that the client turns into `expected`."""
+    def __iter__(self) -> Iterator[Pending]:
+        return iter(self._fills.values())
+
+    def next_id(self) -> int:
+        """For a fill that begins; it keeps the id while it is pending."""
         self._last_id += 1
-        pending = Pending(self._last_id, document, list(holes), filled, seed, moves, expected, newline)
+        return self._last_id
+
+    def add(
+        self, id: int, document: SyncedDocument, holes: Sequence[PendingHole], filled: Filled, seed: int,
+        before: str, expected: str, newline: str, moves: Moves,
+    ) -> Pending:  # fmt: skip
+        """`moves` records since before the edit that the client turns from `before` into `expected`."""
+        pending = Pending(id, document, list(holes), filled, seed, moves, before, expected, newline)
         self._fills[pending.id] = pending
         if moves or document.source == expected:
             self.follow(document)
@@ -122,19 +175,24 @@ class PendingFills:
             self.drop(pending)
         return bool(lost)
 
-    def find(self, id: int | None) -> Pending | None:
-        return next(reversed(self._fills.values()), None) if id is None else self._fills.get(id)
+    def find(self, id: int) -> Pending | None:
+        return self._fills.get(id)
 
     def of(self, document: SyncedDocument) -> list[Pending]:
-        return [pending for pending in self._fills.values() if pending.document is document]
+        """Those of a document, in the order they were asked for."""
+        found = [pending for pending in self._fills.values() if pending.document is document]
+        return sorted(found, key=lambda pending: pending.id)
 
     def drop(self, pending: Pending) -> None:
         self._fills.pop(pending.id, None)
         pending.document.forget(pending.moves)
 
-    def drop_uri(self, uri: str) -> None:
-        for pending in [pending for pending in self._fills.values() if pending.document.uri == uri]:
+    def drop_uri(self, uri: str) -> list[SyncedDocument]:
+        """The documents, now without fills."""
+        lost = [pending for pending in self._fills.values() if pending.document.uri == uri]
+        for pending in lost:
             self.drop(pending)
+        return [pending.document for pending in lost]
 
 
 def place(candidate: Candidate, spans: Sequence[Span], originals: Sequence[str], newline: str) -> list[PendingHole]:

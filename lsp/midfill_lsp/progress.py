@@ -67,8 +67,8 @@ class FillProgress:
 class PreviewSender:
     """Sends `midfill/preview`, at most 15 a second; nothing where the client gave no token."""
 
-    def __init__(self, server: LanguageServer, token: Token | None, encoding: str) -> None:
-        self._server, self._token, self._encoding = server, token, encoding
+    def __init__(self, server: LanguageServer, id: int, token: Token | None, encoding: str) -> None:
+        self._server, self._id, self._token, self._encoding = server, id, token, encoding
         self._sent_s = -1.0
         self._seq = 0
 
@@ -96,7 +96,7 @@ class PreviewSender:
             for place, hole in zip(places, preview.holes, strict=True)
         )
         params = PreviewParams(
-            token=self._token, seq=self._seq, step=preview.step, num_steps=preview.num_steps, holes=holes
+            token=self._token, id=self._id, seq=self._seq, step=preview.step, num_steps=preview.num_steps, holes=holes
         )
         self._server.protocol.notify("midfill/preview", params.to_json())
 

@@ -32,7 +32,6 @@ def describe_placed(holes: Iterable[PendingHole], text: Text) -> list[HoleFill]:
 def make_result(
     filled: Filled, holes: Iterable[HoleFill], *, version: int | None, applied: bool, id: int | None = None
 ) -> FillResult:
-    stats = filled.stats
     return FillResult(
         id=id,
         version=version,
@@ -41,5 +40,10 @@ def make_result(
         alternatives=tuple(tuple(fill.text for fill in row.fills) for row in filled.alternatives),
         new_errors=filled.new_errors,
         model=filled.model,
-        stats=Stats(steps=stats.steps, forwards=stats.forwards, tokens=stats.tokens, ms=stats.ms),
+        stats=make_stats(filled),
     )
+
+
+def make_stats(filled: Filled) -> Stats:
+    stats = filled.stats
+    return Stats(steps=stats.steps, forwards=stats.forwards, tokens=stats.tokens, ms=stats.ms)

@@ -117,13 +117,13 @@ def common_prefix(old: str, new: str) -> int:
 def trim(old: str, new: str) -> Span:
     """The shortest part of `old` that differs from `new`, as (start, end); never cuts a `\\r\\n` in two."""
     start = common_prefix(old, new)
-    start -= any(_cuts_line_end(text, start) for text in (old, new))
+    start -= any(cuts_line_end(text, start) for text in (old, new))
     tail = common_prefix(old[start:][::-1], new[start:][::-1])
-    tail -= any(_cuts_line_end(text, len(text) - tail) for text in (old, new))
+    tail -= any(cuts_line_end(text, len(text) - tail) for text in (old, new))
     return start, len(old) - tail
 
 
-def _cuts_line_end(text: str, offset: int) -> bool:
+def cuts_line_end(text: str, offset: int) -> bool:
     return offset > 0 and text[offset - 1 : offset + 1] == "\r\n"
 
 
@@ -174,6 +174,19 @@ class Moves:
             if end < first:
                 shift = new_length - (end - start)
                 first, last = first + shift, last + shift
+        return first, last
+
+    def widen(self, span: Span) -> Span | None:
+        """As `stretch`, but what was put in right at an end belongs to the span."""
+        first, last = span
+        for start, end, new_length in self._edits:
+            shift = new_length - (end - start)
+            if first <= start and end <= last:
+                last += shift
+            elif end <= first:
+                first, last = first + shift, last + shift
+            elif start < last:
+                return None
         return first, last
 
     def stretch(self, span: Span) -> Span | None:
@@ -237,10 +250,14 @@ class SyncedDocument(TextDocument):
             if start > end:
                 raise OutsideError("the range ends before it starts")
         except OutsideError as error:
-            logger.warning("%s: a change does not fit this document (%s)", self.filename, error)
-            self.desynced = True
+            self.lose_track(str(error))
             return
         self._replace(start, end, change.text)
+
+    def lose_track(self, reason: str) -> None:
+        """A change could not be made: the document is left alone until its full text comes."""
+        logger.warning("%s: a change does not fit this document (%s)", self.filename, reason)
+        self.desynced = True
 
     def _replace(self, start: int, end: int, new: str) -> None:
         source = self.source

@@ -43,6 +43,8 @@ class Seen:
     previews: list[Any] = field(default_factory=list)
     status: list[Any] = field(default_factory=list)
     refreshes: int = 0
+    pending: dict[str, list[Any]] = field(default_factory=dict)
+    diagnostics: dict[str, list[types.Diagnostic]] = field(default_factory=dict)
 
 
 class Editor:
@@ -66,6 +68,8 @@ class Editor:
         self.client.feature(types.PROGRESS)(lambda params: self.seen.progress.append(params.value))
         self.client.feature(types.WORKSPACE_CONFIGURATION)(lambda params: self._configure(params))
         self.client.feature("midfill/preview")(lambda params: self.seen.previews.append(params))
+        self.client.feature("midfill/didChangePending")(lambda params: self._see_pending(params))
+        self.client.feature(types.TEXT_DOCUMENT_PUBLISH_DIAGNOSTICS)(lambda params: self._see_diagnostics(params))
         self.client.feature("midfill/didChangeStatus")(lambda params: self.seen.status.append(params))
         self.client.feature(types.WORKSPACE_CODE_LENS_REFRESH)(lambda params: self._count_refresh())
 
@@ -187,6 +191,12 @@ class Editor:
 
     def _configure(self, params: types.ConfigurationParams) -> list[object]:
         return [self.by_folder.get(item.scope_uri or "", self.configuration) for item in params.items]
+
+    def _see_pending(self, params: Any) -> None:
+        self.seen.pending[params.uri] = list(params.fills)
+
+    def _see_diagnostics(self, params: types.PublishDiagnosticsParams) -> None:
+        self.seen.diagnostics[params.uri] = list(params.diagnostics)
 
     def _count_refresh(self) -> None:
         self.seen.refreshes += 1

@@ -50,7 +50,7 @@ def follow_script(
         if settings.model == "breaks" and step == 1:
             raise RuntimeError(document.text)
         time.sleep(0.0 if settings.model == "fast" else STEP_S)
-    rows = [make_row(document, holes, number) for number in range(options.n)]
+    rows = [make_row(document, holes, number, is_empty=settings.model == "empty") for number in range(options.n)]
     asked = f"seed {options.seed} min {options.min_tokens} max {options.max_tokens} line {options.single_line}"
     related = " | ".join(options.related)
     counted = " | ".join(f"{reference.kind} {reference.text}" for reference in options.references)
@@ -63,9 +63,9 @@ def wait_at(folder: Path, step: int) -> None:
         time.sleep(0.002)
 
 
-def make_row(document: Document, holes: Sequence[Hole], number: int) -> Candidate:
-    """Row 0 is FILL, the others say their number. Words are tokens, each less sure than the one before."""
-    texts = [_text(document, hole, number) for hole in holes]
+def make_row(document: Document, holes: Sequence[Hole], number: int, *, is_empty: bool = False) -> Candidate:
+    """Row 0 is FILL or empty, the others say their number. Words are tokens, each less sure than the one before."""
+    texts = ["" if is_empty and not hole.anchors else _text(document, hole, number) for hole in holes]
     spliced = splice(document, holes, texts)
     fills = []
     for hole, text in zip(holes, texts, strict=True):

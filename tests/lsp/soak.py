@@ -159,6 +159,42 @@ async def fill_while_typing(num_fills: int, folder: Path, seed: int = 0) -> tupl
     return filled, refused, wrong
 
 
+async def type_for_hours(num_edits: int, seed: int = 0) -> float:
+    """Keys in two documents with a pending fill each: by how many MiB the server grew since the first tenth."""
+    chance = random.Random(seed)
+    editor = await Editor().start()
+    source = "".join(f"def f{index}(ä):\n    return {index}\n\n\n" for index in range(50))
+    first_kib = 0
+    try:
+        buffers = [editor.open(source, uri=f"untitled:{number}") for number in range(2)]
+        for buffer in buffers:
+            await editor.do("fill", uri=buffer.uri, what="body", ranges=[_at_start()])
+        for number in range(num_edits // 2):
+            buffer = chance.choice(buffers)
+            place = chance.randrange(100, len(buffer.text.source))
+            editor.edit(buffer, place, place, "ä")
+            editor.edit(buffer, place, place + 1, "")
+            if number % 250 == 0:
+                await editor.settle()
+            if number == num_edits // 20:
+                first_kib = _resident_kib(editor)
+        await editor.settle()
+        return (_resident_kib(editor) - first_kib) / 1024
+    finally:
+        await editor.kill()
+
+
+def _at_start() -> dict[str, object]:
+    place = {"line": 1, "character": 5}
+    return {"start": place, "end": place}
+
+
+def _resident_kib(editor: Editor) -> int:
+    assert editor.client._server is not None
+    status = Path(f"/proc/{editor.client._server.pid}/status").read_text()
+    return int(status.partition("VmRSS:")[2].split()[0])
+
+
 def _type(chance: random.Random, editor: Editor, buffer: Buffer, outside: str, name: str) -> str:
     """One edit somewhere; now and then inside the hole. Returns the text around the hole, which stands as NUL."""
     source = buffer.text.source

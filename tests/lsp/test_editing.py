@@ -161,13 +161,13 @@ async def test_the_next_alternative_and_round_again(editor: Editor) -> None:
 
 async def test_a_pending_fill_that_was_cut_is_let_go(editor: Editor) -> None:
     buffer = editor.open(SOURCE)
-    await editor.do("fill", **body(buffer))
+    result = await editor.do("fill", **body(buffer))
     place = at(buffer, FILL)
     editor.edit(buffer, place - 10, place + 5, "")
     assert await editor.lenses(buffer) == []
     before = buffer.text.source
     with pytest.raises(JsonRpcException, match="no longer pending"):
-        await editor.do("discard")
+        await editor.do("discard", id=result["id"])
     assert buffer.text.source == before
 
 

@@ -40,5 +40,5 @@ def test_every_message_is_handled_and_every_name_in_the_prose_exists(writer: Mod
     assert own == known
     assert f"at most {PREVIEWS_PER_S} times a second" in page
     for standard in re.findall(r"`((?:textDocument|workspace)/\w+)`", page):
-        sent = ("workspace/applyEdit", "workspace/configuration")
+        sent = ("workspace/applyEdit", "workspace/configuration", "textDocument/publishDiagnostics")
         assert standard in sent or standard in {**server.protocol.fm.features, **server.protocol.fm.builtin_features}

@@ -26,6 +26,14 @@ async def test_no_fill_goes_to_a_wrong_place(num_fills: int, tmp_path: Path) -> 
     assert wrong == 0 and filled + refused == num_fills and filled and refused
 
 
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="no /proc tells what a process takes")
+@pytest.mark.parametrize("num_edits", [20_000, pytest.param(1_000_000, marks=[soaked, pytest.mark.timeout(7200)])])
+async def test_memory_is_flat_while_someone_types(num_edits: int) -> None:
+    grown_mib = await soak.type_for_hours(num_edits)
+    print(f"{num_edits} edits, {grown_mib:.1f} MiB more")
+    assert grown_mib < 5
+
+
 @pytest.mark.parametrize("num_kills", [3, pytest.param(500, marks=[soaked, pytest.mark.timeout(7200)])])
 async def test_the_server_outlives_its_engines(num_kills: int, tmp_path: Path) -> None:
     tmp_path.chmod(0o700)

@@ -1,0 +1,234 @@
+"""Over stdio with a scripted filler: which fill a command means, and what is pending where, whatever the user does."""
+
+import asyncio
+from typing import Any
+
+import pytest
+from lsprotocol import types
+from pygls.exceptions import JsonRpcException
+from tests.lsp.conftest import Gate
+from tests.lsp.editor import Buffer, Editor
+from tests.lsp.scripted_server import FILL, GUESS
+from tests.lsp.test_editing import BODY, SOURCE, at, body, configure, span
+
+from midfill_lsp.text import common_prefix
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+TWO = "def first(a):\n    return a\n\n\ndef second(b):\n    return b\n"
+
+
+def here(buffer: Buffer, text: str) -> dict[str, Any]:
+    """The cursor at a text, as a plugin names it."""
+    return {"uri": buffer.uri, "position": span(buffer, at(buffer, text))["start"]}
+
+
+def ids(editor: Editor, buffer: Buffer) -> list[int]:
+    return [fill.id for fill in editor.seen.pending.get(buffer.uri, [])]
+
+
+async def fill_both(editor: Editor, buffer: Buffer) -> tuple[int, int]:
+    first = await editor.do("fill", **body(buffer, "return a"))
+    second = await editor.do("fill", **body(buffer, "return b"))
+    return first["id"], second["id"]
+
+
+async def test_a_command_acts_on_the_fill_under_the_cursor(editor: Editor) -> None:
+    buffer = editor.open(TWO)
+    first, second = await fill_both(editor, buffer)
+    assert ids(editor, buffer) == [first, second]
+    assert (await editor.do("accept", **here(buffer, "def first")))["id"] == second, "else the latest"
+    await fill_both(editor, buffer := editor.open(TWO, uri="untitled:2"))
+    done = await editor.do("discard", **here(buffer, FILL))
+    assert buffer.text.source == TWO.replace("return b", FILL) and done["uri"] == buffer.uri
+    assert len(ids(editor, buffer)) == 1
+    with pytest.raises(JsonRpcException, match="nothing is pending here"):
+        await editor.do("discard", **here(editor.open(TWO, uri="untitled:3"), "return a"))
+
+
+async def test_anywhere_on_the_line_is_at_the_fill(editor: Editor) -> None:
+    buffer = editor.open("x = f(1)  # 😀\ny = f(2)\n")
+    for text in ("1", "2"):
+        await editor.do(
+            "fill", uri=buffer.uri, what="selection", ranges=[span(buffer, at(buffer, text), at(buffer, text) + 1)]
+        )
+    await editor.do("discard", **here(buffer, "😀"))
+    assert buffer.text.source == f"x = f(1)  # 😀\ny = f({FILL})\n"
+
+
+async def test_fills_that_run_are_meant_in_the_same_way(editor: Editor, gate: Gate) -> None:
+    one, other = editor.open(TWO), editor.open(TWO, uri="untitled:2")
+    configure(editor, model=gate.model, steps=200)
+    asked = [(one, "return a"), (one, "return b"), (other, "return a"), (other, "return b")]
+    fills = [
+        asyncio.ensure_future(editor.do("fill", **body(buffer, text, previewToken=token)))
+        for token, (buffer, text) in enumerate(asked)
+    ]
+    await editor.wait_for(lambda: {preview.token for preview in editor.seen.previews} == {0, 1, 2, 3})
+    running = {preview.token: preview.id for preview in editor.seen.previews}
+    assert (await editor.do("discard", **here(one, "return b")))["id"] == running[1]
+    assert (await editor.do("finish", id=running[3]))["uri"] == other.uri
+    with pytest.raises(JsonRpcException, match="no fill is running here"):
+        await editor.do("finish", uri="untitled:3")
+    with pytest.raises(JsonRpcException, match="no fill is running here"):
+        await editor.do("finish", id=10_000)
+    assert (await editor.do("accept", **here(one, "return a")))["id"] == running[0]
+    gate.let(1)
+    assert (await fills[3])["id"] == running[3] and (await fills[0])["id"] == running[0]
+    with pytest.raises(JsonRpcException) as error:
+        await fills[1]
+    assert error.value.code == types.LSPErrorCodes.RequestCancelled
+    assert one.text.source == TWO.replace("return a", GUESS) and other.text.source == TWO.replace("return b", GUESS)
+    await editor.do("discard", uri=one.uri)
+    assert one.text.source == TWO and ids(editor, other) == [running[3]]
+    gate.open()
+    await fills[2]
+    assert ids(editor, other) == [running[2], running[3]]
+
+
+UNDO = [
+    ("return b + 1", "the whole hole"),
+    ("", "nothing"),
+    ("retry", "what begins as the fill"),
+    (FILL * 2, "itself twice"),
+]
+
+
+@pytest.mark.parametrize("whole", [False, True])
+@pytest.mark.parametrize("held", [held for held, _ in UNDO])
+async def test_an_undone_fill_is_dropped_and_redo_makes_plain_text(editor: Editor, held: str, whole: bool) -> None:
+    buffer = editor.open(f"x = [{held}]\n")
+    before = buffer.text.source
+    start = before.index("[") + 1
+    await editor.do("fill", uri=buffer.uri, what="selection", ranges=[span(buffer, start, start + len(held))])
+    filled = buffer.text.source
+    assert len(await editor.lenses(buffer)) == 3
+    put(editor, buffer, before, whole=whole)
+    assert await editor.lenses(buffer) == [] and ids(editor, buffer) == []
+    put(editor, buffer, filled, whole=whole)
+    assert await editor.lenses(buffer) == []
+    with pytest.raises(JsonRpcException, match="nothing is pending here"):
+        await editor.do("discard", uri=buffer.uri)
+
+
+def put(editor: Editor, buffer: Buffer, text: str, *, whole: bool) -> None:
+    """As an undo may come: the changed lines from their first difference to their last, or all of the text."""
+    source = buffer.text.source
+    if whole:
+        editor.edit(buffer, 0, len(source), text)
+        return
+    start = common_prefix(source, text)
+    tail = 0
+    while tail < min(len(source), len(text)) - start and source[-1 - tail] == text[-1 - tail]:
+        tail += 1
+    editor.edit(buffer, start, len(source) - tail, text[start : len(text) - tail])
+
+
+async def test_an_undone_fill_is_dropped_after_other_edits_too(editor: Editor) -> None:
+    buffer = editor.open(TWO)
+    first, second = await fill_both(editor, buffer)
+    editor.edit(buffer, 0, 0, "# typed\n")
+    place = at(buffer, FILL)
+    editor.edit(buffer, place + 2, place + 2, "typed")
+    editor.edit(buffer, place, place + len(FILL) + 5, "return a")
+    await editor.settle()
+    assert ids(editor, buffer) == [second] != [first]
+    await editor.do("discard", uri=buffer.uri)
+    assert buffer.text.source == "# typed\n" + TWO
+
+
+async def test_stubs_are_undone_hole_by_hole_and_typing_beside_drops_nothing(editor: Editor) -> None:
+    source = "def f():\n    ...\n\n\ndef g():\n    ...\n"
+    buffer = editor.open(source)
+    await editor.do("fill", uri=buffer.uri, what="stubs")
+    editor.edit(buffer, at(buffer, "def g"), at(buffer, "def g"), "# beside\n")
+    assert len(await editor.lenses(buffer)) == 3
+    for _ in range(2):
+        editor.edit(buffer, at(buffer, FILL), at(buffer, FILL) + len(FILL), "...")
+    assert await editor.lenses(buffer) == []
+    assert buffer.text.source == source.replace("def g", "# beside\ndef g")
+
+
+async def test_a_reroll_that_is_undone_is_dropped(editor: Editor) -> None:
+    buffer = editor.open(SOURCE)
+    await editor.do("fill", **body(buffer))
+    filled = buffer.text.source
+    await editor.do("reroll")
+    put(editor, buffer, filled, whole=False)
+    assert await editor.lenses(buffer) == []
+
+
+@pytest.mark.parametrize("source, hole", [
+    ("x = 1   \ny\n", "1   "), ("a\rhole\nb\n", "hole"), ("a\r\nhole\r\nb", "hole\r\n"),
+    ("    call  \n\n", "    call  "), ("a\rhole\rb\n", "\rhole"), ("if x:\n    one  \n    two\t\n", "one  \n    two\t"),
+])  # fmt: skip
+@pytest.mark.parametrize("num_rerolls", [0, 1, 2])
+async def test_discard_puts_back_every_byte_after_an_empty_fill(
+    editor: Editor, source: str, hole: str, num_rerolls: int
+) -> None:
+    buffer = editor.open(source)
+    configure(editor, model="empty")
+    start = source.index(hole)
+    await editor.do("fill", uri=buffer.uri, what="selection", ranges=[span(buffer, start, start + len(hole))])
+    for number in range(num_rerolls):
+        configure(editor, model="empty" if number else None)
+        await editor.do("reroll")
+    await editor.do("discard")
+    assert buffer.text.source == source
+
+
+async def test_what_is_pending_is_told_with_its_places(editor: Editor) -> None:
+    buffer = editor.open(SOURCE)
+    await editor.do("fill", **body(buffer, alternatives=3))
+    await editor.settle()
+    (fill,) = editor.seen.pending[buffer.uri]
+    assert (fill.holes[0].original, fill.alternatives, fill.newErrors, fill.stats.steps) == (BODY, 2, 0, 3)
+    assert texts(buffer, [fill.holes[0].range]) == [FILL] and texts(buffer, fill.weak) == ["'ß😀'"]
+    editor.edit(buffer, 0, 0, "# 😀\n")
+    editor.edit(buffer, at(buffer, FILL) + 1, at(buffer, FILL) + 1, "xx")
+    await editor.wait_for(lambda: editor.seen.pending[buffer.uri][0].holes[0].range.start.line == 11)
+    (fill,) = editor.seen.pending[buffer.uri]
+    assert texts(buffer, [fill.holes[0].range]) == ["rxx" + FILL[1:]] and texts(buffer, fill.weak) == ["'ß😀'"]
+    editor.client.text_document_did_close(types.DidCloseTextDocumentParams(types.TextDocumentIdentifier(buffer.uri)))
+    await editor.settle()
+    assert ids(editor, buffer) == []
+
+
+def texts(buffer: Buffer, ranges: Any) -> list[str]:
+    places = [[types.Position(end.line, end.character) for end in (range.start, range.end)] for range in ranges]
+    return [buffer.text.source[slice(*buffer.text.span(types.Range(*ends)))] for ends in places]
+
+
+async def test_new_syntax_errors_are_diagnostics_until_they_are_gone(editor: Editor) -> None:
+    buffer = editor.open("x = f(1)\n")
+    place = at(buffer, "1")
+    asked = {"uri": buffer.uri, "what": "selection", "ranges": [span(buffer, place, place + 1)]}
+    result = await editor.do("fill", **asked)
+    assert result["newErrors"] == 1
+    await editor.settle()
+    (found,) = editor.seen.diagnostics[buffer.uri]
+    assert found.severity is types.DiagnosticSeverity.Warning and buffer.text.span(found.range)[0] == place
+    await editor.do("accept")
+    await editor.settle()
+    assert editor.seen.diagnostics[buffer.uri] == []
+
+
+@pytest.mark.parametrize("change", [
+    {"range": {"start": {"line": 0, "character": 0}, "end": {"line": 0, "character": 2**31}}, "text": "x"},
+    {"range": {"start": {"line": 0, "character": 0}, "end": {"line": -1, "character": 0}}, "text": "x"},
+    {"range": 7, "text": "x"},
+])  # fmt: skip
+async def test_a_refused_change_puts_the_document_out_of_step(editor: Editor, change: dict[str, Any]) -> None:
+    buffer = editor.open(SOURCE)
+    identifier = {"uri": buffer.uri, "version": 2}
+    params = {"textDocument": identifier, "contentChanges": [change]}
+    editor.client.protocol._send_data({"jsonrpc": "2.0", "method": "textDocument/didChange", "params": params})
+    buffer.version = 2
+    with pytest.raises(JsonRpcException, match="lost track"):
+        await editor.do("fill", **body(buffer))
+    whole = types.TextDocumentContentChangeWholeDocument(SOURCE)
+    versioned = types.VersionedTextDocumentIdentifier(3, buffer.uri)
+    buffer.version = 3
+    editor.client.text_document_did_change(types.DidChangeTextDocumentParams(versioned, [whole]))
+    await editor.do("fill", **body(buffer))
+    assert buffer.text.source == SOURCE.replace(BODY, FILL)
