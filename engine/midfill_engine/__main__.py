@@ -1,15 +1,15 @@
 """`python -m midfill_engine`: the engine's process as a command. Knows options; what they mean is known elsewhere."""
 
 import json
-import logging
-import sys
 from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
 
 from midfill_engine.errors import StartError
-from midfill_engine.serving.serve import ServeOptions, end_process, report
+from midfill_engine.serving.connection import MAX_CONNECTIONS_PER_PEER
+from midfill_engine.serving.logs import set_up_logging
+from midfill_engine.serving.serve import DRAIN_S, ServeOptions, end_process, report
 from midfill_engine.serving.serve import serve as run_server
 
 app = typer.Typer(
@@ -28,7 +28,10 @@ def serve(
         str, typer.Option(help="auto, fp32 or bf16: the number format of the weights; MIDFILL_DTYPE says what auto is.")
     ] = "auto",
     idle_timeout_s: Annotated[float | None, typer.Option(min=0, help="End after so many seconds of rest.")] = None,
-    token_file: Annotated[Path | None, typer.Option(help="Where the token is kept; MIDFILL_TOKEN goes first.")] = None,
+    token_file: Annotated[
+        Path | None,
+        typer.Option(help="Where the token is kept, or lines of NAME TOKEN; MIDFILL_TOKEN goes first."),
+    ] = None,
     operators: Annotated[
         Literal["torch", "kernels", "kernels-fp8", "kernels-int8", "kernels-int4"],
         typer.Option(
@@ -45,15 +48,41 @@ def serve(
     lengths: Annotated[
         str | None, typer.Option(help="How long holes are made, such as fixed; the model's own if not given.")
     ] = None,
+    drain_s: Annotated[
+        float, typer.Option(min=0, help="How long open requests may go on once the engine is told to end.")
+    ] = DRAIN_S,
+    allowed_host: Annotated[
+        list[str] | None, typer.Option(help="A name by which clients reach the engine, such as a proxy's.")
+    ] = None,
+    certfile: Annotated[Path | None, typer.Option(help="Speak TLS with this certificate (PEM).")] = None,
+    keyfile: Annotated[Path | None, typer.Option(help="The certificate's key, where it is a file of its own.")] = None,
+    max_connections_per_peer: Annotated[
+        int, typer.Option(min=1, help="Connections that one address may hold; a proxy is one address.")
+    ] = MAX_CONNECTIONS_PER_PEER,
 ) -> None:
     """Listens, loads the model, answers."""
     if (socket is None) == (host is None):
         raise typer.BadParameter("give either --socket or --host")
-    logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(levelname)s %(name)s: %(message)s")
-    logging.getLogger("uvicorn").setLevel(logging.ERROR)
+    set_up_logging()
     try:
         options = ServeOptions(
-            socket, host, port, model, device, idle_timeout_s, token_file, operators, guide, cache, lengths, dtype
+            socket_path=socket,
+            host=host,
+            port=port,
+            model=model,
+            device=device,
+            idle_timeout_s=idle_timeout_s,
+            token_file=token_file,
+            operators=operators,
+            guide=guide,
+            cache=cache,
+            lengths=lengths,
+            dtype=dtype,
+            drain_s=drain_s,
+            allowed_hosts=tuple(allowed_host or ()),
+            certfile=certfile,
+            keyfile=keyfile,
+            max_connections_per_peer=max_connections_per_peer,
         )
         code = run_server(options)
     except StartError as error:

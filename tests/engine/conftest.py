@@ -5,6 +5,7 @@ import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -15,7 +16,7 @@ from midfill_engine.denoising.denoise import open_fill
 from midfill_engine.denoising.scheduler import Scheduler
 from midfill_engine.loading import checkpoint
 from midfill_engine.loading.runtime import Runtime
-from midfill_engine.serving.connection import TimedProtocol
+from midfill_engine.serving.connection import Limits, timed_protocol
 from midfill_engine.serving.security import MAX_HEADER_BYTES, Security
 from midfill_engine.serving.service import EngineState, Ready, create_app
 
@@ -69,13 +70,12 @@ def run_server(tmp_path: Path) -> Iterator[Callable[..., RunningServer]]:
     """Serves an app by uvicorn on a unix socket, in a thread."""
     running: list[tuple[uvicorn.Server, threading.Thread]] = []
 
-    def run(service: Service, request_timeout_s: float = 10.0) -> RunningServer:
-        protocol = type("Protocol", (TimedProtocol,), {"request_timeout_s": request_timeout_s})
+    def run(service: Service, **limits: Any) -> RunningServer:
         path = tmp_path / "engine.sock"
         config = uvicorn.Config(
             create_app(service.state, service.security),
             uds=str(path),
-            http=protocol,
+            http=timed_protocol(Limits(**limits)),
             ws="none",
             lifespan="off",
             log_config=None,

@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import ssl
 import stat
 import subprocess
 import sys
@@ -57,7 +58,7 @@ def is_ready(client: httpx.Client) -> bool:
 
 def test_an_engine_on_a_socket_from_start_to_end(start: Start, checkpoint_folder: Path, tmp_path: Path) -> None:
     socket = tmp_path / "run" / "engine.sock"
-    options = ("--socket", str(socket), "--model", str(checkpoint_folder), "--device", "cpu")
+    options = ("--socket", str(socket), "--model", str(checkpoint_folder), "--device", "cpu", "--drain-s", "0")
     process = start("serve", *options, code=HOLDING)
     with httpx.Client(transport=httpx.HTTPTransport(uds=str(socket)), base_url="http://midfill", timeout=30) as client:
         wait_until(lambda: answers(socket))
@@ -70,11 +71,64 @@ def test_an_engine_on_a_socket_from_start_to_end(start: Start, checkpoint_folder
             lines = response.iter_lines()
             assert next(lines) == "event: step"
             process.send_signal(signal.SIGTERM)
-            assert '"cancelled"' in "".join(lines)
+            assert '"busy"' in "".join(lines)
     _, logged = process.communicate(timeout=LIMIT_S)
     assert process.returncode == 0
     assert not socket.exists()
     assert "very_secret_name" not in logged
+
+
+def test_an_engine_that_is_told_to_end_finishes_what_it_took(
+    start: Start, checkpoint_folder: Path, tmp_path: Path
+) -> None:
+    socket = tmp_path / "engine.sock"
+    process = start("serve", "--socket", str(socket), "--model", str(checkpoint_folder), "--device", "cpu")
+    transport = httpx.HTTPTransport(uds=str(socket))
+    with httpx.Client(transport=transport, base_url="http://midfill", timeout=LIMIT_S) as client:
+        wait_until(lambda: answers(socket))
+        wait_until(lambda: is_ready(client))
+        body = {"segments": [{"hole": {"min_tokens": 90, "max_tokens": 90}}], "n": 8, "quality": 1, "stream": True}
+        with client.stream("POST", "/v1/infill", json=body) as response:
+            lines = response.iter_lines()
+            assert next(lines) == "event: step"
+            process.send_signal(signal.SIGTERM)
+            wait_until(lambda: client.get("/readyz").status_code == 503)
+            refused = client.post("/v1/infill", json=body)
+            assert (refused.status_code, refused.headers["retry-after"]) == (503, "1")
+            assert client.get("/healthz").json() == {"status": "draining"}
+            assert "event: done" in list(lines)
+    assert process.wait(LIMIT_S) == 0
+    assert not socket.exists()
+
+
+@pytest.mark.parametrize("kind", ["nothing there", "no certificate", "a key alone"])
+def test_a_certificate_that_cannot_be_used_is_one_line(start: Start, tmp_path: Path, kind: str) -> None:
+    file = tmp_path / "cert.pem"
+    if kind == "no certificate":
+        file.write_text("hello")
+    option = "--keyfile" if kind == "a key alone" else "--certfile"
+    process = start("serve", "--host", "127.0.0.1", "--port", "0", option, str(file), MIDFILL_TOKEN="t" * 20)
+    _, logged = process.communicate(timeout=LIMIT_S)
+    assert process.returncode == 2
+    assert "cert" in json.loads(logged.splitlines()[-1])["message"]
+
+
+def test_tls(start: Start, checkpoint_folder: Path, tmp_path: Path) -> None:
+    certificate, key = tmp_path / "cert.pem", tmp_path / "key.pem"
+    made = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost"]
+    names = ["-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1", "-keyout", str(key), "-out", str(certificate)]
+    subprocess.run([*made, *names], check=True, capture_output=True)
+    files = ("--certfile", str(certificate), "--keyfile", str(key))
+    arguments = ("--host", "127.0.0.1", "--port", "0", "--model", str(checkpoint_folder), *files)
+    process = start("serve", *arguments, MIDFILL_TOKEN="t" * 20)
+    assert process.stderr is not None
+    address = process.stderr.readline().split()[-1]
+    assert address.startswith("https://")
+    trusted = ssl.create_default_context(cafile=str(certificate))
+    with httpx.Client(base_url=address, verify=trusted, timeout=30) as client:
+        wait_until(lambda: is_ready(client))
+        bearer = {"authorization": "Bearer " + "t" * 20}
+        assert client.get("/v1/models", headers=bearer).status_code == 200
 
 
 def test_an_idle_engine_ends(start: Start, checkpoint_folder: Path, tmp_path: Path) -> None:

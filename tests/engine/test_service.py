@@ -13,7 +13,8 @@ from tests.engine.fakes import ENDLESS, LIMIT_S, FakeFills, Pace, RunningServer,
 
 from midfill_engine.denoising.scheduler import Ticket
 from midfill_engine.errors import RequestError
-from midfill_engine.serving import completions, fim, llamacpp, stream
+from midfill_engine.serving import completions, fim, llamacpp
+from midfill_engine.serving.connection import Limits
 from midfill_engine.wire import (
     MAX_BODY_BYTES,
     MAX_TEXT_CHARACTERS,
@@ -420,12 +421,9 @@ async def test_many_leaving_clients_leave_no_place_taken(run_server: RunServer, 
         assert (await client.get("/healthz")).status_code == 200
 
 
-async def test_a_reader_that_stalls_is_given_up(
-    run_server: RunServer, make_service: MakeService, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(stream, "SEND_TIMEOUT_S", 0.2)
+async def test_a_reader_that_stalls_is_given_up(run_server: RunServer, make_service: MakeService) -> None:
     service = make_service(FakeFills(ENDLESS, step_s=0.001, shown="x" * 100_000))
-    server = run_server(service)
+    server = run_server(service, send_timeout_s=0.2)
     reader, writer = await asyncio.open_unix_connection(str(server.socket))
     body = json.dumps({**ASK, "stream": True}).encode()
     writer.write(POST_HEAD + b"Content-Length: %d\r\n\r\n" % len(body) + body)
@@ -433,6 +431,78 @@ async def test_a_reader_that_stalls_is_given_up(
     await wait_until(lambda: service.scheduler.num_open == 0)
     writer.transport.abort()
     assert reader is not None
+
+
+async def test_unread_answers_hold_no_connection(run_server: RunServer, make_service: MakeService) -> None:
+    """Whoever asks again and again and reads nothing, without a token even."""
+    server = run_server(make_service(FakeFills()), send_timeout_s=0.2)
+    reader, writer = await asyncio.open_unix_connection(str(server.socket))
+    assert reader is not None
+    with pytest.raises(OSError):  # once the engine has hung up
+        async with asyncio.timeout(LIMIT_S):
+            while True:
+                writer.write(b"GET /healthz HTTP/1.1\r\nHost: midfill\r\n\r\n" * 100)
+                await writer.drain()
+                await asyncio.sleep(0)
+    writer.transport.abort()
+
+
+async def test_a_slow_reader_is_not_given_up(run_server: RunServer, make_service: MakeService) -> None:
+    fills = FakeFills(60, step_s=0.001, shown="x" * 30_000)
+    server = run_server(make_service(fills), send_timeout_s=0.3)
+    body = json.dumps({**ASK, "stream": True}).encode()
+    reader, writer = await asyncio.open_unix_connection(str(server.socket), limit=1024)
+    writer.write(POST_HEAD + b"Content-Length: %d\r\n\r\n" % len(body) + body)
+    received = b""
+    async with asyncio.timeout(LIMIT_S):
+        while b"event: done" not in received[-2000:]:
+            received += (part := await reader.read(65536))
+            assert part
+            await asyncio.sleep(0.05)
+    writer.transport.abort()
+
+
+async def test_a_connection_too_many_is_told_so(run_server: RunServer, make_service: MakeService) -> None:
+    server = run_server(make_service(FakeFills()), max_connections=3)
+    held = [await asyncio.open_unix_connection(str(server.socket)) for _ in range(3)]
+    head, _, content = (await exchange(server, b"")).partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 503") and b"retry-after: 1" in head
+    assert ErrorResponse.model_validate_json(content).error.code == "busy"
+    for _, writer in held:
+        writer.transport.abort()
+    async with server.client() as client:
+        await wait_until_ok(client)
+
+
+async def wait_until_ok(client: httpx.AsyncClient) -> None:
+    async with asyncio.timeout(LIMIT_S):
+        while (await client.get("/healthz")).status_code != 200:
+            await asyncio.sleep(0.01)
+
+
+def test_connections_are_counted_by_peer() -> None:
+    limits = Limits(max_per_peer=2, max_connections=5)
+    limits.open.update({"10.0.0.1": 2, "": 2})
+    assert [limits.is_full(peer) for peer in ("10.0.0.1", "10.0.0.2", "")] == [True, False, False]
+    limits.open["10.0.0.2"] += 1
+    assert limits.is_full("10.0.0.3")
+
+
+async def test_readiness_is_a_status_and_heads_are_answered(make_service: MakeService) -> None:
+    service = make_service(FakeFills(1))
+    async with service.client() as client:
+        for path in ("/healthz", "/readyz", "/v1/models", "/metrics"):
+            assert (await client.head(path)).status_code == 200
+        service.state.is_draining = True
+        health, ready = await client.get("/healthz"), await client.get("/readyz")
+        refused = await client.post("/v1/infill", json=ASK)
+        service.state.is_draining, service.state.ready = False, None
+        loading = await client.get("/readyz")
+    assert (health.status_code, health.json()) == (200, {"status": "draining"})
+    assert (ready.status_code, ready.json()) == (503, {"status": "draining"})
+    assert (refused.status_code, refused.json()["error"]["code"]) == (503, "busy")
+    assert (loading.status_code, loading.json()) == (503, {"status": "loading"})
+    assert {answer.headers["retry-after"] for answer in (ready, refused, loading)} == {"1"}
 
 
 async def test_a_full_queue_answers_at_once(run_server: RunServer, make_service: MakeService) -> None:

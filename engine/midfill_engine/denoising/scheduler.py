@@ -105,7 +105,7 @@ class Scheduler:
         """Raises RequestError (`busy`) when too many requests are open."""
         with self._changed:
             if self._is_closed:
-                raise RequestError(ErrorCode.BUSY, "the engine is stopping", "try again", status=503)
+                raise is_ending()
             if len(self._waiting) + len(self._active) >= self._max_requests:
                 self.metrics.count_request("refused")
                 message = f"{self._max_requests} requests are open already"
@@ -166,7 +166,8 @@ class Scheduler:
         with self._changed:
             cancelled = [ticket for ticket in (*self._waiting, *self._active) if ticket.is_cancelled]
         for ticket in cancelled:
-            self._end(ticket, RequestError(ErrorCode.CANCELLED, "the request was cancelled"))
+            stopped = is_ending() if self._is_closed else None
+            self._end(ticket, stopped or RequestError(ErrorCode.CANCELLED, "the request was cancelled"))
 
     def _join_waiting(self) -> None:
         """Takes waiting requests in, the oldest first, but of one document the newest."""
@@ -284,6 +285,13 @@ class Scheduler:
         if type(error).__name__ == "AcceleratorError":
             self._fail()
         return RequestError(ErrorCode.INTERNAL, f"the fill failed ({type(error).__name__})", "see the engine's log")
+
+
+def is_ending() -> RequestError:
+    headers = {"retry-after": "1", "connection": "close"}
+    return RequestError(
+        ErrorCode.BUSY, "the engine is ending", "ask again: another may answer", status=503, headers=headers
+    )
 
 
 def is_out_of_memory(error: Exception) -> bool:

@@ -1,35 +1,107 @@
-"""A connection that does not wait for ever: requests arrive in time or it closes. Knows bytes and time, no routes."""
+"""A connection that does not wait for ever, and not beside too many of its peer's. Knows bytes and time, no routes.
+
+Requests arrive in time and answers are taken in time, or it closes.
+"""
 
 import asyncio
-from typing import Final
+import itertools
+import resource
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any, Final
 
 import h11
+from uvicorn.config import Config
 from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.server import ServerState
 
 from midfill_engine.wire import ErrorBody, ErrorCode, ErrorResponse
 
 REQUEST_TIMEOUT_S: Final = 10.0  # from the first byte (or the connection) to the last byte of a request
+SEND_TIMEOUT_S: Final = 30.0  # that a client may take nothing of what waits for it
+MAX_CONNECTIONS_PER_PEER: Final = 256
+RESERVED_FILES: Final = 64  # descriptors that are not connections
+
+
+@dataclass
+class Limits:
+    """What all connections of a server share. A unix socket's peers are one user, whom only the sum bounds."""
+
+    request_timeout_s: float = REQUEST_TIMEOUT_S
+    send_timeout_s: float = SEND_TIMEOUT_S
+    max_per_peer: int = MAX_CONNECTIONS_PER_PEER
+    max_connections: int = 4096
+    open: Counter[str] = field(default_factory=Counter)
+    numbers: "itertools.count[int]" = field(default_factory=itertools.count)
+
+    def is_full(self, peer: str) -> bool:
+        return self.open.total() >= self.max_connections or bool(peer and self.open[peer] >= self.max_per_peer)
+
+
+def raise_file_limit() -> int:
+    """Asks for as many descriptors as the system allows; how many connections they are good for."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = hard if hard != resource.RLIM_INFINITY else 65536
+    if soft == resource.RLIM_INFINITY or soft >= wanted:
+        return min(4096, wanted - RESERVED_FILES)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    except (ValueError, OSError):  # macOS allows less than it says
+        wanted = soft
+    return min(4096, wanted - RESERVED_FILES)
 
 
 class TimedProtocol(H11Protocol):
-    """uvicorn's h11 connection with a deadline for half-sent requests, which uvicorn keeps open without end."""
+    """uvicorn's h11 connection with deadlines for half-sent requests and unread answers, which uvicorn keeps open."""
 
-    request_timeout_s = REQUEST_TIMEOUT_S
-    _deadline: asyncio.TimerHandle | None = None
+    limits = Limits()
+
+    def __init__(
+        self,
+        config: Config,
+        server_state: ServerState,
+        app_state: dict[str, Any],
+        _loop: asyncio.AbstractEventLoop | None = None,
+    ) -> None:
+        super().__init__(config, server_state, {**app_state, "connection": next(self.limits.numbers)}, _loop)
+        self._deadline: asyncio.TimerHandle | None = None
+        self._watch: asyncio.TimerHandle | None = None
+        self._unread_bytes, self._was_read = 0, False
+        self._peer: str | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        peer = self.client[0] if self.client else ""
+        if self.limits.is_full(peer):
+            transport.write(self._refusal(503, ErrorCode.BUSY, "too many connections are open", b"retry-after: 1\r\n"))
+            transport.close()
+            return
+        self._peer = peer
+        self.limits.open[peer] += 1
         self._arm()
+        self._watch = self.loop.call_later(self.limits.send_timeout_s, self._check_reader)
 
     def data_received(self, data: bytes) -> None:
+        if self.transport.is_closing():  # refused before it said anything
+            return
         super().data_received(data)
         if self.conn.their_state in {h11.IDLE, h11.SEND_BODY}:
             self._arm()
         else:
             self._disarm()
 
+    def resume_writing(self) -> None:
+        self._was_read = True
+        super().resume_writing()
+
     def connection_lost(self, exc: Exception | None) -> None:
         self._disarm()
+        if self._watch is not None:
+            self._watch.cancel()
+        if self._peer is not None:
+            self.limits.open[self._peer] -= 1
+            self.limits.open += Counter()  # forgets peers with none
+            self._peer = None
         super().connection_lost(exc)
 
     def send_400_response(self, msg: str) -> None:
@@ -42,16 +114,28 @@ class TimedProtocol(H11Protocol):
         if not is_free or self.conn.our_state not in {h11.IDLE, h11.SEND_RESPONSE} or self.transport.is_closing():
             self.transport.close()
             return
-        error = ErrorBody(code=ErrorCode.BAD_REQUEST, message="this is not a valid HTTP request")
-        content = ErrorResponse(error=error).model_dump_json().encode()
-        headers = [("content-type", "application/json"), ("connection", "close"), ("content-length", str(len(content)))]
-        for event in (h11.Response(status_code=400, headers=headers), h11.Data(data=content), h11.EndOfMessage()):
-            self.transport.write(self.conn.send(event) or b"")
+        self.transport.write(self._refusal(400, ErrorCode.BAD_REQUEST, "this is not a valid HTTP request"))
         self.transport.close()
+
+    def _refusal(self, status: int, code: ErrorCode, message: str, headers: bytes = b"") -> bytes:
+        """A whole answer, for where no request was read."""
+        content = ErrorResponse(error=ErrorBody(code=code, message=message)).model_dump_json().encode()
+        return (
+            b"HTTP/1.1 %d \r\ncontent-type: application/json\r\nconnection: close\r\n%scontent-length: %d\r\n\r\n%s"
+        ) % (status, headers, len(content), content)
+
+    def _check_reader(self) -> None:
+        """Gives up a connection that has taken nothing since the last look, a closing one too."""
+        waiting = self.transport.get_write_buffer_size()
+        if waiting >= self._unread_bytes > 0 and not self._was_read:
+            self.transport.abort()
+            return
+        self._unread_bytes, self._was_read = waiting, False
+        self._watch = self.loop.call_later(self.limits.send_timeout_s, self._check_reader)
 
     def _arm(self) -> None:
         if self._deadline is None:
-            self._deadline = self.loop.call_later(self.request_timeout_s, self._expire)
+            self._deadline = self.loop.call_later(self.limits.request_timeout_s, self._expire)
 
     def _disarm(self) -> None:
         if self._deadline is not None:
@@ -63,3 +147,8 @@ class TimedProtocol(H11Protocol):
             self.transport.abort()
         else:
             self.transport.close()
+
+
+def timed_protocol(limits: Limits) -> type[TimedProtocol]:
+    """The connections of one server."""
+    return type("LimitedProtocol", (TimedProtocol,), {"limits": limits})

@@ -1,10 +1,10 @@
-"""The gate before every route: who may ask, from where, in which format. Knows headers; no route but the open one.
+"""The gate before every route: who may ask, from where, in which format. Knows headers; no route but the open ones.
 
 Localhost is no boundary: a web page can reach it by DNS rebinding or by a plain form, so names and origins are checked.
 """
 
 import ipaddress
-import secrets
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
@@ -13,76 +13,93 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from midfill_engine.errors import RequestError
+from midfill_engine.serving.tokens import Tokens
 from midfill_engine.wire import ErrorCode, ErrorResponse
 
 MAX_HEADER_BYTES: Final = 32 * 1024
-OPEN_PATH: Final = "/healthz"
+OPEN_PATHS: Final = frozenset({"/healthz", "/readyz"})
+READING: Final = frozenset({"GET", "HEAD"})
 UNIX_HOSTS: Final = frozenset({"localhost", "midfill"})
+LOCAL_HOSTS: Final = frozenset({"127.0.0.1", "localhost", "[::1]"})
 WILDCARDS: Final = frozenset({"0.0.0.0", "::", ""})
 
 
 @dataclass(frozen=True)
 class Security:
-    """`hosts` are the exact values of Host that are let in; with `any_address` also every IP address with `port`.
+    """`hosts` are the names in Host that are let in, whatever the port; with `any_address` also every IP address.
 
-    A web page that has another name resolved to this machine still sends that name, so an address is no rebinding.
-    `token` None means that the transport itself says who asks (a unix socket with mode 0600).
+    A web page that has another name resolved to this machine still sends that name, so neither an address nor a port is
+    rebinding, and a port may well be another one: that of a tunnel, or of a container's outside. `tokens` None means
+    that the transport itself says who asks (a unix socket with mode 0600).
     """
 
     hosts: frozenset[str]
-    token: str | None = None
+    tokens: Tokens | None = None
     any_address: bool = False
-    port: int = 0
 
     @classmethod
-    def for_unix_socket(cls) -> "Security":
-        return cls(UNIX_HOSTS)
+    def for_unix_socket(cls, allowed_hosts: Iterable[str] = ()) -> "Security":
+        return cls(UNIX_HOSTS | clean_hosts(allowed_hosts))
 
     @classmethod
-    def for_tcp(cls, host: str, port: int, token: str) -> "Security":
-        names = {"127.0.0.1", "localhost", "[::1]", f"[{host}]" if ":" in host else host.lower()}
-        hosts = {f"{name}:{port}" for name in names} | (names if port == 80 else set())
-        return cls(frozenset(hosts), token, host in WILDCARDS, port)
+    def for_tcp(cls, host: str, tokens: Tokens, allowed_hosts: Iterable[str] = ()) -> "Security":
+        return cls(LOCAL_HOSTS | clean_hosts([host, *allowed_hosts]), tokens, host in WILDCARDS)
 
     def check(self, scope: Scope) -> RequestError | None:
-        """The refusal that a request deserves, or None."""
+        """The refusal that a request deserves, or None. Notes in the scope's state whose token it brought."""
         headers = Headers(scope=scope)
         if sum(len(name) + len(value) for name, value in scope["headers"]) > MAX_HEADER_BYTES:
             return RequestError(ErrorCode.BAD_REQUEST, "the headers are too long", status=431)
         if not self.knows_host(headers.getlist("host")):
-            return RequestError(ErrorCode.FORBIDDEN, "the Host header does not name this engine", "use its own address")
+            message = "the Host header does not name this engine"
+            return RequestError(ErrorCode.FORBIDDEN, message, "use its own address, or start it with --allowed-host")
         if "origin" in headers or headers.get("sec-fetch-site", "none") not in {"none", "same-origin"}:
             return RequestError(ErrorCode.FORBIDDEN, "web pages may not use the engine", "call it from a program")
-        is_open = scope["path"] == OPEN_PATH and scope["method"] == "GET"
-        if self.token is not None and not is_open and not self.knows_token(headers.getlist("authorization")):
-            next_step = "send it as Authorization: Bearer TOKEN"
-            wanted = {"www-authenticate": "Bearer"}
-            return RequestError(
-                ErrorCode.UNAUTHORIZED, "the bearer token is missing or wrong", next_step, headers=wanted
-            )
-        if scope["method"] not in {"GET", "HEAD", "OPTIONS"} and not is_json(headers.getlist("content-type")):
+        is_open = scope["path"] in OPEN_PATHS and scope["method"] in READING
+        if self.tokens is not None and not is_open:
+            name = self.find_token(headers.getlist("authorization"))
+            if name is None:
+                return refuse_token()
+            scope.setdefault("state", {})["token_name"] = name
+        if scope["method"] not in READING | {"OPTIONS"} and not is_json(headers.getlist("content-type")):
             message = "the body must be JSON in UTF-8"
             return RequestError(ErrorCode.BAD_REQUEST, message, "send Content-Type: application/json", status=415)
         return None
 
     def knows_host(self, values: list[str]) -> bool:
-        if len(values) != 1:
-            return False
-        value = values[0].lower()
-        return value in self.hosts or (self.any_address and is_address(value, self.port))
+        name = name_of(values[0].lower()) if len(values) == 1 else None
+        return name is not None and (name in self.hosts or (self.any_address and is_address(name)))
 
-    def knows_token(self, values: list[str]) -> bool:
+    def find_token(self, values: list[str]) -> str | None:
+        """Whose bearer token it is, or None."""
         scheme, _, given = values[0].partition(" ") if len(values) == 1 else ("", "", "")
-        assert self.token is not None
-        is_right = secrets.compare_digest(given.strip().encode(), self.token.encode())
-        return is_right and scheme.lower() == "bearer"
+        assert self.tokens is not None
+        name = self.tokens.find(given.strip())
+        return name if scheme.lower() == "bearer" else None
 
 
-def is_address(host: str, port: int) -> bool:
-    """Whether `host` is an IP address with this very port."""
-    name, separator, given_port = host.rpartition(":")
-    if not separator or given_port != str(port):
-        return False
+def refuse_token() -> RequestError:
+    message, wanted = "the bearer token is missing or wrong", {"www-authenticate": "Bearer"}
+    return RequestError(ErrorCode.UNAUTHORIZED, message, "send it as Authorization: Bearer TOKEN", headers=wanted)
+
+
+def clean_hosts(hosts: Iterable[str]) -> frozenset[str]:
+    """As `name_of` would find them in a Host header: lower case, IPv6 addresses in brackets."""
+    return frozenset(
+        f"[{host}]" if ":" in host and not host.startswith("[") else host for host in map(str.lower, hosts)
+    ) - {""}
+
+
+def name_of(host: str) -> str | None:
+    """A Host header's value without its port; None where that is none."""
+    name, separator, port = host.rpartition(":")
+    if not separator or host.endswith("]"):
+        return host or None
+    is_port = port.isascii() and port.isdigit() and len(port) <= 5
+    return name if is_port and (":" not in name or name.endswith("]")) else None
+
+
+def is_address(name: str) -> bool:
     try:
         ipaddress.ip_address(name.removeprefix("[").removesuffix("]"))
     except ValueError:

@@ -4,24 +4,28 @@ import logging
 import os
 import signal
 import socket
+import ssl
 import sys
 import threading
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
+from typing import Final
 
 import uvicorn
 
 from midfill_engine.denoising.scheduler import Scheduler
 from midfill_engine.errors import RequestError, StartError
 from midfill_engine.loading.download import EXIT_NO_MODEL
-from midfill_engine.serving.connection import TimedProtocol
+from midfill_engine.serving.connection import MAX_CONNECTIONS_PER_PEER, Limits, raise_file_limit, timed_protocol
 from midfill_engine.serving.security import MAX_HEADER_BYTES, Security
+from midfill_engine.serving.server import STOP_TIMEOUT_S, Server
 from midfill_engine.serving.service import EngineState, Ready, create_app
-from midfill_engine.serving.sockets import UnixListener, find_token, listen_tcp, listen_unix
+from midfill_engine.serving.sockets import EXIT_BAD_SOCKET, UnixListener, listen_tcp, listen_unix
+from midfill_engine.serving.tokens import find_tokens
 from midfill_engine.wire import ErrorCode
 
-EXIT_DEVICE_LOST = 5
+EXIT_DEVICE_LOST: Final = 5
+DRAIN_S: Final = 20.0
 
 logger = logging.getLogger(__name__)
 
@@ -44,38 +48,23 @@ class ServeOptions:
     cache: str | None = None
     lengths: str | None = None
     dtype: str = "auto"
-
-
-class Server(uvicorn.Server):
-    """uvicorn's server that also ends when the engine fails or has nothing to do."""
-
-    def __init__(self, config: uvicorn.Config, state: EngineState, idle_timeout_s: float | None) -> None:
-        super().__init__(config)
-        self._state = state
-        self._idle_timeout_s = idle_timeout_s
-
-    async def on_tick(self, counter: int) -> bool:
-        if self._state.failure is not None:
-            self.should_exit = True
-        if self._idle_timeout_s is not None and self._state.idle_s > self._idle_timeout_s:
-            logger.info("idle for %.0f s, ending", self._idle_timeout_s)
-            self.should_exit = True
-        return await super().on_tick(counter)
-
-    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        super().handle_exit(sig, frame)
-        if self._state.ready is not None:
-            threading.Thread(target=self._state.ready.scheduler.stop, daemon=True).start()
+    drain_s: float = DRAIN_S
+    allowed_hosts: tuple[str, ...] = ()
+    certfile: Path | None = None
+    keyfile: Path | None = None
+    max_connections_per_peer: int = MAX_CONNECTIONS_PER_PEER
 
 
 def serve(options: ServeOptions) -> int:
     """Serves until told to end; returns the exit code. Raises StartError where it cannot listen."""
+    check_certificate(options)
     listener, sock, security = listen(options)
     state = EngineState()
     threading.Thread(target=load, args=(state, options), name="midfill-loader", daemon=True).start()
+    limits = Limits(max_per_peer=options.max_connections_per_peer, max_connections=raise_file_limit())
     config = uvicorn.Config(
         create_app(state, security),
-        http=TimedProtocol,
+        http=timed_protocol(limits),
         ws="none",
         lifespan="off",
         loop="asyncio",
@@ -85,13 +74,16 @@ def serve(options: ServeOptions) -> int:
         proxy_headers=False,
         h11_max_incomplete_event_size=MAX_HEADER_BYTES,
         timeout_keep_alive=60,
-        timeout_graceful_shutdown=1,
+        timeout_graceful_shutdown=int(STOP_TIMEOUT_S),
+        ssl_certfile=options.certfile,
+        ssl_keyfile=options.keyfile,
     )
     # uvicorn raises the signal that ended it once more; what is left to do here must survive that.
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: None)
     try:
-        Server(config, state, options.idle_timeout_s).run(sockets=[sock])
+        server = Server(config, state, idle_timeout_s=options.idle_timeout_s, drain_s=options.drain_s)
+        server.run(sockets=[sock])
     finally:
         if listener is not None:
             listener.remove()
@@ -104,15 +96,31 @@ def serve(options: ServeOptions) -> int:
 def listen(options: ServeOptions) -> tuple[UnixListener | None, socket.socket, Security]:
     if options.socket_path is not None:
         listener = listen_unix(options.socket_path)
-        return listener, listener.socket, Security.for_unix_socket()
+        return listener, listener.socket, Security.for_unix_socket(options.allowed_hosts)
     assert options.host is not None
-    token = find_token(options.token_file)
+    tokens = find_tokens(options.token_file)
     sock = listen_tcp(options.host, options.port)
-    port = sock.getsockname()[1]
-    if options.host not in {"127.0.0.1", "::1", "localhost"}:
+    scheme, port = "https" if options.certfile else "http", sock.getsockname()[1]
+    if options.host not in {"127.0.0.1", "::1", "localhost"} and not options.certfile:
         logger.warning("%s is open to the network, and what passes is not encrypted", options.host)
-    logger.info("listening on http://%s:%d", f"[{options.host}]" if ":" in options.host else options.host, port)
-    return None, sock, Security.for_tcp(options.host, port, token)
+    name = f"[{options.host}]" if ":" in options.host else options.host
+    logger.info("listening on %s://%s:%d", scheme, name, port)
+    return None, sock, Security.for_tcp(options.host, tokens, options.allowed_hosts)
+
+
+def check_certificate(options: ServeOptions) -> None:
+    """Raises StartError for files that are no certificate with its key."""
+    if options.certfile is None:
+        if options.keyfile is None:
+            return
+        message, next_step = "--keyfile needs --certfile", "give both, or a certfile that holds the key too"
+        raise StartError(ErrorCode.BAD_REQUEST, message, next_step, EXIT_BAD_SOCKET)
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(options.certfile, options.keyfile, lambda: "")
+    except (OSError, ssl.SSLError) as error:
+        reason = getattr(error, "strerror", None) or type(error).__name__
+        message = f"{options.certfile} is no certificate with the key of --keyfile: {reason}"
+        raise StartError(ErrorCode.BAD_REQUEST, message, "give both as PEM files", EXIT_BAD_SOCKET) from error
 
 
 def load(state: EngineState, options: ServeOptions) -> None:

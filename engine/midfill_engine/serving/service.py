@@ -5,15 +5,15 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Final, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 from fastapi import FastAPI, Request
 from pydantic import BaseModel, ValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
-from starlette.responses import Response
+from starlette.responses import JSONResponse, Response
 
-from midfill_engine.denoising.scheduler import Scheduler
+from midfill_engine.denoising.scheduler import Scheduler, is_ending
 from midfill_engine.errors import RequestError, StartError, check_model
 from midfill_engine.serving import completions, fim, llamacpp
 from midfill_engine.serving.security import Gate, Security, error_response
@@ -37,6 +37,7 @@ BODY_TIMEOUT_S: Final = 8.0
 MAX_ERROR_CHARACTERS: Final = 300
 
 M = TypeVar("M", bound=BaseModel)
+Route = TypeVar("Route", bound=Callable[..., Any])
 
 
 @dataclass(frozen=True)
@@ -55,10 +56,13 @@ class EngineState:
     ready: Ready | None = None
     failure: StartError | None = None
     last_request_s: float = field(default_factory=time.monotonic)
+    is_draining: bool = False
 
     def use(self, model: str | None = None) -> Ready:
-        """Counts as activity. Raises RequestError while loading and for a model that is not here."""
+        """Counts as activity. Raises RequestError while loading, when ending, and for a model that is not here."""
         self.last_request_s = time.monotonic()
+        if self.is_draining:
+            raise is_ending()
         if self.ready is None:
             headers = {"retry-after": "1"}
             raise RequestError(ErrorCode.BUSY, "the model is still loading", "try again", status=503, headers=headers)
@@ -66,9 +70,17 @@ class EngineState:
         return self.ready
 
     @property
+    def status(self) -> str:
+        return "draining" if self.is_draining else "loading" if self.ready is None else "ok"
+
+    @property
+    def num_open(self) -> int:
+        return 0 if self.ready is None else self.ready.scheduler.num_open
+
+    @property
     def idle_s(self) -> float:
         """Seconds since the last request arrived; 0 while one is open or the model is loading."""
-        if self.ready is None or self.ready.scheduler.num_open:
+        if self.ready is None or self.num_open:
             self.last_request_s = time.monotonic()
         return time.monotonic() - self.last_request_s
 
@@ -81,15 +93,23 @@ def create_app(state: EngineState, security: Security) -> FastAPI:
     app.add_exception_handler(RequestError, answer_error)
     app.add_exception_handler(HTTPException, answer_error)
 
-    @app.get("/healthz", response_model=None)
-    async def healthz() -> dict[str, str]:
-        return {"status": "loading" if state.ready is None else "ok"}
+    def reading(path: str) -> Callable[[Route], Route]:
+        return app.api_route(path, methods=["GET", "HEAD"], response_model=None)
 
-    @app.get("/v1/models", response_model=None)
+    @reading("/healthz")
+    async def healthz() -> dict[str, str]:
+        return {"status": state.status}
+
+    @reading("/readyz")
+    async def readyz() -> Response:
+        is_ready, headers = state.status == "ok", {"retry-after": "1"}
+        return JSONResponse({"status": state.status}, 200 if is_ready else 503, {} if is_ready else headers)
+
+    @reading("/v1/models")
     async def models() -> Response:
         return json_response(ModelList(data=[state.use().info]))
 
-    @app.get("/metrics", response_model=None)
+    @reading("/metrics")
     async def metrics() -> Response:
         return Response(state.use().scheduler.metrics.show(), media_type="text/plain; version=0.0.4; charset=utf-8")
 

@@ -1,7 +1,6 @@
-"""Opens the socket that the engine listens on, and keeps its token. Knows files and modes, no HTTP."""
+"""Opens the socket that the engine listens on. Knows files and modes, no HTTP."""
 
 import os
-import secrets
 import socket
 import stat
 from dataclasses import dataclass
@@ -15,7 +14,6 @@ from midfill_engine.wire import ErrorCode
 
 EXIT_BAD_SOCKET: Final = 2
 EXIT_ALREADY_RUNNING: Final = 4
-MIN_TOKEN_CHARACTERS: Final = 16
 
 
 @dataclass(frozen=True)
@@ -98,49 +96,3 @@ def runtime_folder() -> Path:
     """Where sockets and tokens are kept: MIDFILL_RUNTIME_DIR, else the user's runtime directory."""
     chosen = os.environ.get("MIDFILL_RUNTIME_DIR")
     return Path(chosen) if chosen else user_runtime_path("midfill", appauthor=False)
-
-
-def find_token(file: Path | None) -> str:
-    """MIDFILL_TOKEN, else the token in `file`, made at first use with mode 0600. Raises StartError."""
-    token = os.environ.get("MIDFILL_TOKEN")
-    if token is None:
-        token = read_token(runtime_folder() / "token" if file is None else file)
-    if len(token) < MIN_TOKEN_CHARACTERS or not token.isascii() or not token.isprintable() or " " in token:
-        message = f"the token is not {MIN_TOKEN_CHARACTERS} or more printable ASCII characters"
-        raise StartError(ErrorCode.BAD_REQUEST, message, "choose a longer one, or unset MIDFILL_TOKEN", EXIT_BAD_SOCKET)
-    return token
-
-
-def read_token(path: Path) -> str:
-    """Raises StartError."""
-    prepare_folder(path.parent)
-    try:
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    except FileExistsError:
-        return read_own_file(path)
-    except OSError as error:
-        raise no_token_file(path, error) from error
-    token = secrets.token_urlsafe(32)
-    with os.fdopen(descriptor, "w", encoding="ascii") as file:
-        file.write(token + "\n")
-    return token
-
-
-def read_own_file(path: Path) -> str:
-    """Raises StartError unless the file is the user's and closed to everybody else."""
-    try:
-        file = open(os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0)), encoding="utf-8", errors="replace")
-    except OSError as error:
-        raise no_token_file(path, error) from error
-    with file:
-        status = os.fstat(file.fileno())
-        if status.st_uid != os.geteuid() or status.st_mode & 0o077:
-            message = f"the token file {path} is open to others"
-            raise StartError(ErrorCode.FORBIDDEN, message, f"delete it, or chmod 600 {path}", EXIT_BAD_SOCKET)
-        return file.read().strip()
-
-
-def no_token_file(path: Path, error: OSError) -> StartError:
-    message = f"the token file {path} cannot be used: {error.strerror or error}"
-    next_step = "name a plain file, not a link, in a folder of your own, or set MIDFILL_TOKEN"
-    return StartError(ErrorCode.BAD_REQUEST, message, next_step, EXIT_BAD_SOCKET)

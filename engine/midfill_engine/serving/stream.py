@@ -1,7 +1,6 @@
 """Carries a fill's events from the worker's thread to an HTTP answer. Knows no event's meaning."""
 
 import asyncio
-import logging
 from collections import deque
 from collections.abc import AsyncIterator
 from typing import Final
@@ -10,7 +9,6 @@ from fastapi.sse import KEEPALIVE_COMMENT, format_sse_event
 from pydantic import BaseModel
 from starlette.requests import Request
 from starlette.responses import StreamingResponse
-from starlette.types import Message as ASGIMessage
 from starlette.types import Receive, Scope, Send
 
 from midfill_engine.denoising.scheduler import Event, Scheduler, Ticket
@@ -18,10 +16,7 @@ from midfill_engine.errors import RequestError
 from midfill_engine.wire import ErrorCode, InfillRequest, InfillResponse, StepEvent
 
 PING_INTERVAL_S: Final = 15.0
-SEND_TIMEOUT_S: Final = 30.0
 MAX_STEPS_KEPT: Final = 16
-
-logger = logging.getLogger(__name__)
 
 
 class Mailbox:
@@ -121,13 +116,7 @@ class EventStream(StreamingResponse):
         self._ticket = ticket
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        async def send_in_time(message: ASGIMessage) -> None:
-            async with asyncio.timeout(SEND_TIMEOUT_S):
-                await send(message)
-
         try:
-            await super().__call__(scope, receive, send_in_time)
-        except TimeoutError:
-            logger.info("a client took nothing for %.0f s and is given up", SEND_TIMEOUT_S)
+            await super().__call__(scope, receive, send)
         finally:
             self._ticket.cancel()

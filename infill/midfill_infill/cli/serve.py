@@ -18,11 +18,20 @@ def serve_command(
     device: Annotated[DeviceName, typer.Option(help="Where the model runs.")] = "auto",
     dtype: Annotated[str | None, typer.Option(metavar="NAME", help="auto, fp32 or bf16: the weights' format.")] = None,
     idle_timeout_s: Annotated[float | None, typer.Option(min=0, help="End after this long without requests.")] = None,
-    token_file: Annotated[Path | None, typer.Option(help="Where the bearer token is kept, with --host.")] = None,
+    token_file: Annotated[
+        Path | None, typer.Option(help="Where the bearer token is kept, or lines of NAME TOKEN, with --host.")
+    ] = None,
     guide: Annotated[str | None, typer.Option(metavar="NAME|DIR", help="A small model that supervises fills.")] = None,
     operators: Annotated[str | None, typer.Option(metavar="NAME", help="torch, or kernels on a GPU.")] = None,
     cache: Annotated[str | None, typer.Option(metavar="NAME", help="What a step does not compute anew.")] = None,
     lengths: Annotated[str | None, typer.Option(metavar="NAME", help="How long holes are made.")] = None,
+    drain_s: Annotated[float | None, typer.Option(min=0, help="How long open requests may go on at the end.")] = None,
+    allowed_host: Annotated[list[str] | None, typer.Option(help="A name that clients use, such as a proxy's.")] = None,
+    certfile: Annotated[Path | None, typer.Option(help="Speak TLS with this certificate (PEM), with --host.")] = None,
+    keyfile: Annotated[Path | None, typer.Option(help="The certificate's key.")] = None,
+    max_connections_per_peer: Annotated[
+        int | None, typer.Option(min=1, help="Connections that one address may hold.")
+    ] = None,
 ) -> None:
     """Run an engine in the foreground. Without --socket and --host it is the one that `midfill fill` uses."""
     with report_failures():
@@ -44,6 +53,11 @@ def serve_command(
             ("--operators", operators),
             ("--cache", cache),
             ("--lengths", lengths),
+            ("--drain-s", drain_s),
+            ("--certfile", certfile),
+            ("--keyfile", keyfile),
+            ("--max-connections-per-peer", max_connections_per_peer),
+            *(("--allowed-host", name) for name in allowed_host or ()),
         ]
         if host is None:
             settings = supervise.EngineSettings(model, device)

@@ -1,0 +1,67 @@
+"""Ends a server well: what was taken is finished first, what comes meanwhile is sent elsewhere. Knows no requests."""
+
+import logging
+import signal
+import time
+from types import FrameType
+from typing import Final
+
+import uvicorn
+
+from midfill_engine.serving.service import EngineState
+
+LINGER_S: Final = 0.5  # in which those who do not know yet are told
+STOP_TIMEOUT_S: Final = 5.0  # for the answers of fills that were broken off at the next step
+
+logger = logging.getLogger(__name__)
+
+
+class Server(uvicorn.Server):
+    """uvicorn's server, but a signal drains it for at most `drain_s`; a second one ends it now.
+
+    It also ends when the engine fails or has nothing to do.
+    """
+
+    def __init__(
+        self, config: uvicorn.Config, state: EngineState, *, idle_timeout_s: float | None = None, drain_s: float = 0.0
+    ) -> None:
+        super().__init__(config)
+        self._state = state
+        self._idle_timeout_s = idle_timeout_s
+        self._drain_s = drain_s
+        self._asked_s: float | None = None
+
+    async def on_tick(self, counter: int) -> bool:
+        if self._state.failure is not None:
+            self.should_exit = True
+        if self._idle_timeout_s is not None and self._state.idle_s > self._idle_timeout_s and not self.is_draining:
+            logger.info("idle for %.0f s, ending", self._idle_timeout_s)
+            self.drain()
+        if self._asked_s is not None and self._is_drained(time.monotonic() - self._asked_s):
+            self._stop_fills()
+            self.should_exit = True
+        return await super().on_tick(counter)
+
+    @property
+    def is_draining(self) -> bool:
+        return self._asked_s is not None
+
+    def drain(self) -> None:
+        """Takes no new requests; ends when the open ones have their answers, or the time for that is over."""
+        self._state.is_draining = True
+        self._asked_s = self._asked_s or time.monotonic()
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        if self.is_draining:
+            self._drain_s = 0.0
+        self.drain()
+        if sig == signal.SIGINT and self.should_exit:
+            super().handle_exit(sig, frame)
+
+    def _is_drained(self, seconds: float) -> bool:
+        is_empty = self._state.num_open == 0
+        return seconds >= self._drain_s or (is_empty and seconds >= min(LINGER_S, self._drain_s))
+
+    def _stop_fills(self) -> None:
+        if self._state.ready is not None:
+            self._state.ready.scheduler.stop()

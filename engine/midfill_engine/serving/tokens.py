@@ -1,0 +1,148 @@
+"""Bearer tokens by name: kept in a file that may change while the engine runs. Knows files, no HTTP."""
+
+import logging
+import os
+import secrets
+import tempfile
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from midfill_engine.errors import StartError
+from midfill_engine.serving.sockets import EXIT_BAD_SOCKET, prepare_folder, runtime_folder
+from midfill_engine.wire import ErrorCode
+
+MIN_TOKEN_CHARACTERS: Final = 16
+MAX_NAME_CHARACTERS: Final = 64
+MAX_FILE_BYTES: Final = 1024 * 1024
+RELOAD_INTERVAL_S: Final = 1.0
+ONLY_NAME: Final = ""  # of a token that stands alone in its file
+
+logger = logging.getLogger(__name__)
+
+
+class Tokens:
+    """Who may ask. Of a `file`, a change counts within a second; while it cannot be used, what it said before does."""
+
+    def __init__(self, by_name: Mapping[str, str], file: Path | None = None) -> None:
+        self._by_name = {name: token.encode() for name, token in by_name.items()}
+        self._file = file
+        self._stamp = stamp_of(file)
+        self._checked_s = time.monotonic()
+
+    @classmethod
+    def single(cls, token: str) -> "Tokens":
+        return cls({ONLY_NAME: token})
+
+    def find(self, given: str) -> str | None:
+        """Whose token it is, or None. Takes as long for every wrong one."""
+        self._reload()
+        said = given.encode()
+        found = [name for name, token in self._by_name.items() if secrets.compare_digest(said, token)]
+        return found[0] if found else None
+
+    def _reload(self) -> None:
+        now_s = time.monotonic()
+        if self._file is None or now_s - self._checked_s < RELOAD_INTERVAL_S:
+            return
+        self._checked_s, stamp = now_s, stamp_of(self._file)
+        if stamp == self._stamp:
+            return
+        self._stamp = stamp
+        try:
+            by_name = parse_tokens(read_own_file(self._file), self._file)
+        except StartError as error:
+            logger.warning("the tokens stay as they were: %s", error.message)
+            return
+        self._by_name = {name: token.encode() for name, token in by_name.items()}
+        logger.info("%d tokens are known now", len(by_name))
+
+
+def stamp_of(file: Path | None) -> tuple[int, int] | None:
+    """Tells whether the file was changed; None where there is none."""
+    try:
+        status = file.stat() if file else None
+    except OSError:
+        return None
+    return (status.st_mtime_ns, status.st_ino) if status else None
+
+
+def find_tokens(file: Path | None) -> Tokens:
+    """MIDFILL_TOKEN, else those in `file`, which is made with one at first use, mode 0600. Raises StartError."""
+    given = os.environ.get("MIDFILL_TOKEN")
+    if given is not None:
+        check_token(given, "choose a longer one, or unset MIDFILL_TOKEN")
+        return Tokens.single(given)
+    path = runtime_folder() / "token" if file is None else file
+    prepare_folder(path.parent)
+    if not os.path.lexists(path):
+        make_token_file(path)
+    return Tokens(parse_tokens(read_own_file(path), path), path)
+
+
+def parse_tokens(text: str, path: Path) -> dict[str, str]:
+    """One token, or a line `NAME TOKEN` for each; lines that begin with # do not count. Raises StartError."""
+    lines = [line.split() for line in text.splitlines() if line.strip() and not line.lstrip().startswith("#")]
+    if not lines:
+        message = f"the token file {path} holds no token"
+        raise StartError(ErrorCode.BAD_REQUEST, message, "delete it, and a new one is made", EXIT_BAD_SOCKET)
+    by_name: dict[str, str] = {}
+    for words in lines:
+        name = words[0] if len(words) == 2 else ONLY_NAME
+        is_bare = len(words) == 1 and len(lines) == 1
+        if not (is_bare or len(words) == 2) or name in by_name or len(name) > MAX_NAME_CHARACTERS:
+            message = f"the token file {path} is neither one token nor lines of NAME TOKEN with different names"
+            raise StartError(ErrorCode.BAD_REQUEST, message, "write one name and one token a line", EXIT_BAD_SOCKET)
+        check_token(words[-1], f"mend {path}")
+        by_name[name] = words[-1]
+    return by_name
+
+
+def check_token(token: str, next_step: str) -> None:
+    """Raises StartError."""
+    if len(token) < MIN_TOKEN_CHARACTERS or not token.isascii() or not token.isprintable() or " " in token:
+        message = f"a token is not {MIN_TOKEN_CHARACTERS} or more printable ASCII characters"
+        raise StartError(ErrorCode.BAD_REQUEST, message, next_step, EXIT_BAD_SOCKET)
+
+
+def make_token_file(path: Path) -> None:
+    """Written aside and linked: it is there whole or not at all, and of many starts at once one makes it.
+
+    Raises StartError.
+    """
+    aside: str | None = None
+    try:
+        descriptor, aside = tempfile.mkstemp(prefix=".token-", dir=path.parent)  # mode 0600
+        with os.fdopen(descriptor, "w", encoding="ascii") as file:
+            file.write(secrets.token_urlsafe(32) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+        os.link(aside, path)
+    except FileExistsError:
+        pass
+    except OSError as error:
+        raise no_token_file(path, error) from error
+    finally:
+        if aside is not None:
+            os.unlink(aside)
+
+
+def read_own_file(path: Path) -> str:
+    """Raises StartError unless the file is the user's and closed to everybody else."""
+    try:
+        file = open(os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0)), encoding="utf-8", errors="replace")
+    except OSError as error:
+        raise no_token_file(path, error) from error
+    with file:
+        status = os.fstat(file.fileno())
+        if status.st_uid != os.geteuid() or status.st_mode & 0o077:
+            message = f"the token file {path} is open to others"
+            raise StartError(ErrorCode.FORBIDDEN, message, f"delete it, or chmod 600 {path}", EXIT_BAD_SOCKET)
+        return file.read(MAX_FILE_BYTES)
+
+
+def no_token_file(path: Path, error: OSError) -> StartError:
+    message = f"the token file {path} cannot be used: {error.strerror or error}"
+    next_step = "name a plain file, not a link, in a folder of your own, or set MIDFILL_TOKEN"
+    return StartError(ErrorCode.BAD_REQUEST, message, next_step, EXIT_BAD_SOCKET)

@@ -1,0 +1,27 @@
+"""The log: the same line does not come without end."""
+
+import logging
+
+import pytest
+
+from midfill_engine.serving import logs
+from midfill_engine.serving.logs import RateLimit
+
+
+def test_a_place_that_repeats_itself_falls_silent_and_says_so_later(caplog: pytest.LogCaptureFixture) -> None:
+    now_s = [0.0]
+    logger, limit = logging.getLogger("tests.rate"), RateLimit(lambda: now_s[0])
+    logger.addFilter(limit)
+    try:
+        for minute in range(2):
+            now_s[0] = minute * logs.INTERVAL_S
+            for number in range(500):
+                logger.warning("descriptor %d", number)
+                if number == 0:
+                    logger.warning("another place")
+    finally:
+        logger.removeFilter(limit)
+    lines = [record.getMessage() for record in caplog.records]
+    assert len(lines) == 2 * (logs.MAX_LINES + 1)
+    assert lines.count("another place") == 2
+    assert lines[logs.MAX_LINES + 1] == f"descriptor 0 ({500 - logs.MAX_LINES} more like this were not logged)"
