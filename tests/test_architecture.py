@@ -169,9 +169,11 @@ def test_every_room_exists_and_every_module_has_one(package: str) -> None:
 
 def test_the_page_names_every_room() -> None:
     page = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
-    named = {room.removesuffix(".*").replace(".", "/") for floors in FLOORS.values() for floor in floors for room in floor}
-    whole = {"__main__", "refactor/hook", "cli/refactor"}  # a file that only starts another, a folder inside `cli/`
-    assert [room for room in sorted(named - whole) if f"`{room}/`" not in page and f"`{room}.py`" not in page] == []
+    rooms = {
+        room.removesuffix(".*").replace(".", "/") for floors in FLOORS.values() for floor in floors for room in floor
+    }
+    rooms -= {"__main__", "refactor/hook", "cli/refactor"}  # two that only start something, a folder inside `cli/`
+    assert [room for room in sorted(rooms) if f"`{room}/`" not in page and f"`{room}.py`" not in page] == []
 
 
 @pytest.mark.parametrize("room", ROOMS)
