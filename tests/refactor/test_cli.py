@@ -7,6 +7,7 @@ import pty
 import re
 import select
 import shlex
+import shutil
 import subprocess
 import sys
 import termios
@@ -82,6 +83,55 @@ def test_undo_takes_a_path_from_where_it_is_called(root: Path, monkeypatch: pyte
     assert run("undo", "--file", "a.py").exit_code == 2 and (root / "a.py").read_text() != CODE
     assert "1 hole undone" in run("undo", "--file", "../s.py").stderr
     assert "2 holes undone" in run("undo", "--file", "..").stderr and (root / "a.py").read_text() == CODE
+
+
+def test_what_was_undone_is_written_again(root: Path) -> None:
+    run("plan", "--stubs")
+    run("generate")
+    assert run("apply", "--all").exit_code == 0
+    filled = (root / "a.py").read_text()
+    assert run("undo").exit_code == 0
+    alone = run("apply")
+    assert "2 fills undone: `apply --all` writes them again" in alone.stderr and (root / "a.py").read_text() == CODE
+    assert "2 holes written in 1 file" in run("apply", "--all").stderr and (root / "a.py").read_text() == filled
+
+
+def test_make_builds_again_what_was_undone(root: Path) -> None:
+    make = shutil.which("make")
+    if make is None:
+        pytest.skip("needs make")
+    (root / "Makefile").write_text("out: a.py\n\tcp a.py out\n")
+    for words in (["plan", "--stubs"], ["generate"], ["apply", "--all"]):
+        run(*words)
+    subprocess.run([make], check=True, capture_output=True)
+    filled = (root / "out").read_text()
+    run("undo")
+    subprocess.run([make], check=True, capture_output=True)
+    assert filled != (root / "out").read_text() == CODE
+
+
+@pytest.mark.parametrize("is_worktree", [False, True], ids=["repository", "worktree"])
+def test_a_repository_that_is_moved_keeps_its_runs(
+    root: Path, monkeypatch: pytest.MonkeyPatch, is_worktree: bool
+) -> None:
+    old, new = root, root.with_name("repo2")
+    if is_worktree:
+        old = root.with_name("tree")
+        subprocess.run(["git", "worktree", "add", "-q", str(old)], check=True)
+        monkeypatch.chdir(old)
+    for words in (["plan", "--stubs"], ["generate", "--shard", "1/1", "--out", "../part"]):
+        assert run(*words).exit_code == 0
+    move = ["git", "-C", str(root), "worktree", "move", str(old), str(new)] if is_worktree else ["mv", old, new]
+    monkeypatch.chdir(root.parent)
+    subprocess.run(move, check=True)
+    monkeypatch.chdir(new)
+    assert "2 holes taken from 1 part" in run("merge", "../part").stderr
+    assert run("apply", "--all").exit_code == 0 and (new / "a.py").read_text() != CODE
+    monkeypatch.chdir(root.parent)
+    subprocess.run(["mv", new, new.with_name("repo3")], check=True)
+    if not is_worktree:  # git itself does not find a worktree that was moved behind its back
+        assert "2 holes undone" in run("undo", "--root", "repo3").stderr
+        assert (root.parent / "repo3/a.py").read_text() == CODE
 
 
 def test_a_cache_of_answers_that_is_torn_is_not_used(root: Path, tmp_path: Path) -> None:

@@ -60,7 +60,7 @@ def apply_command(
     root: RootOption = Path("."),
     run: RunOption = None,
     take_all: Annotated[
-        bool, typer.Option("--all", metavar="", help="Fills that were not reviewed too, if they add no syntax error.")
+        bool, typer.Option("--all", metavar="", help="Fills not reviewed, or undone, too, if they add no syntax error.")
     ] = False,
     hole: Annotated[list[int] | None, typer.Option(metavar="N", help="Only this hole, by number. Repeatable.")] = None,
     verify: Annotated[
@@ -110,7 +110,8 @@ def apply_command(
                 guilty, troubles = bool(verified.verdict.guilty), verified.report.troubles
             journal.accept(chosen)
             report = writer.apply([journal.hole(row.id) for row in chosen], is_git=place.git_dir is not None)
-            left, funnel = journal.counts().get(State.GENERATED, 0), journal.funnel()
+            counts, funnel = journal.counts(), journal.funnel()
+            left, undone = counts.get(State.GENERATED, 0), counts.get(State.UNDONE, 0)
             broken = left - len(journal.acceptable())
         done = f"{plural(report.count(State.APPLIED), 'hole')} written in {plural(report.num_files, 'file')}"
         say(done + ("; `midfill refactor undo` takes them back" if report.num_files else ""))
@@ -119,6 +120,8 @@ def apply_command(
             say(f"{plural(broken, 'fill')} left out, with syntax errors of their own: see `midfill refactor review`")
         elif left and not take_all and not report.holes:
             say(f"{plural(left, 'fill')} not reviewed yet: run `midfill refactor review`, or `apply --all`")
+        if undone and not take_all and not report.holes:
+            say(f"{plural(undone, 'fill')} undone: `apply --all` writes them again")
         tell([*troubles, *report.troubles], verify_failed=guilty)
 
 
@@ -128,7 +131,8 @@ def _choose(journal: Journal, take_all: bool, numbers: Sequence[int]) -> list[Ho
     from midfill_infill.refactor.journal.records import State
 
     if not numbers:
-        return [*journal.holes_in(State.ACCEPTED), *(journal.acceptable() if take_all else ())]
+        unseen = journal.acceptable(State.GENERATED, State.UNDONE) if take_all else ()
+        return [*journal.holes_in(State.ACCEPTED), *unseen]
     rows = [row for number in dict.fromkeys(numbers) if not (row := journal.hole(number)).is_written]
     for row in rows:
         if row.state not in (State.GENERATED, State.ACCEPTED, State.UNDONE):

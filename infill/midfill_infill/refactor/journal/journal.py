@@ -225,13 +225,15 @@ class Journal:
         with self._transaction() as db:
             _set_states(db, changes)
 
-    def acceptable(self) -> list[HoleRow]:
-        """Every generated hole whose fill changes something and adds no syntax error."""
+    def acceptable(self, *states: State) -> list[HoleRow]:
+        """Every hole in one of `states`, GENERATED alone, whose fill changes something and adds no syntax error."""
+        states = states or (State.GENERATED,)
         query = (
-            f"SELECT {_HOLE} FROM holes WHERE state = ? AND EXISTS (SELECT 1 FROM fills WHERE fills.hole = holes.id"
-            " AND fills.attempt = holes.attempt AND fills.new_errors = 0 AND fills.new != fills.old) ORDER BY id"
+            f"SELECT {_HOLE} FROM holes WHERE state IN ({_marks(states)})"
+            " AND EXISTS (SELECT 1 FROM fills WHERE fills.hole = holes.id AND fills.attempt = holes.attempt"
+            " AND fills.new_errors = 0 AND fills.new != fills.old) ORDER BY id"
         )
-        return [_hole(row) for row in self._rows(query, (State.GENERATED,))]
+        return [_hole(row) for row in self._rows(query, [*states])]
 
     def accept(self, holes: Sequence[HoleRow]) -> None:
         self.set_states([Change(hole.id, State.ACCEPTED) for hole in holes])
@@ -244,10 +246,6 @@ class Journal:
         with self._transaction() as db:
             for data in contents:
                 _keep_snapshot(db, data)
-
-    def original_mtime_ns(self, file_id: int) -> int | None:
-        row = next(self._rows("SELECT original_mtime_ns FROM files WHERE id = ?", (file_id,)))
-        return None if row[0] is None else int(row[0])
 
     # Writes. See writes.py for the order.
 
@@ -288,16 +286,13 @@ class Journal:
         """Takes the effect of writes that stand in their files into the holes' rows."""
         with self._transaction() as db:
             for number in done:
-                query = "SELECT file, new_hash, original_mtime_ns, effect FROM writes WHERE id = ?"
-                file, new_hash, mtime_ns, effect = db.execute(query, (number,)).fetchone()
+                query = "SELECT file, new_hash, effect FROM writes WHERE id = ?"
+                file, new_hash, effect = db.execute(query, (number,)).fetchone()
                 known = json.loads(effect)
                 moved = [(at, length, hole) for hole, at, length in known["regions"]]
                 db.executemany("UPDATE holes SET at = ?, length = ? WHERE id = ?", moved)
                 _set_states(db, [Change(hole, State(state), reason) for hole, state, reason in known["changes"]])
-                db.execute(
-                    "UPDATE files SET known_hash = ?, original_mtime_ns = coalesce(original_mtime_ns, ?) WHERE id = ?",
-                    (new_hash, mtime_ns, file),
-                )
+                db.execute("UPDATE files SET known_hash = ? WHERE id = ?", (new_hash, file))
                 db.execute("UPDATE writes SET state = 'done' WHERE id = ?", (number,))
             db.executemany("UPDATE writes SET state = 'dropped' WHERE id = ?", [(number,) for number in dropped])
             _set_states(db, changes)

@@ -59,10 +59,18 @@ def find_place(start: Path) -> Place:
         raise MidfillError("file_missing", f"{start} is not a folder", next_step="name the root of a repository")
     for candidate in (folder, *folder.parents):
         if (git := _git_dir(candidate / ".git")) is not None:
-            mark = hashlib.sha256(os.fsencode(candidate)).hexdigest()[:12]
-            return Place(candidate, _common_dir(git) / "midfill" / mark, git)
-    mark = hashlib.sha256(os.fsencode(folder)).hexdigest()[:12]
-    return Place(folder, _state_home() / "refactor" / mark, None)
+            return Place(candidate, _state_within(git, candidate), git)
+    return Place(folder, _state_home() / "refactor" / _mark(folder), None)
+
+
+def _state_within(git: Path, root: Path) -> Path:
+    """The same wherever the tree is moved to; runs of versions that named it by its path stay where they are."""
+    by_path = _common_dir(git) / "midfill" / _mark(root)
+    return by_path if by_path.is_dir() else git / "midfill" / "tree"
+
+
+def _mark(folder: Path) -> str:
+    return hashlib.sha256(os.fsencode(folder)).hexdigest()[:12]
 
 
 def _git_dir(entry: Path) -> Path | None:

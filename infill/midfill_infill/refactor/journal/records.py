@@ -167,7 +167,6 @@ class Rewrite:
     regions: tuple[Region, ...]
     changes: tuple[Change, ...]
     through: bool = False
-    mtime_ns: int | None = None
 
 
 @dataclass(frozen=True)

@@ -4,8 +4,7 @@ CREATE TABLE files (
     path BLOB NOT NULL UNIQUE,
     language TEXT,
     planned_hash BLOB NOT NULL,
-    known_hash BLOB NOT NULL,
-    original_mtime_ns INTEGER
+    known_hash BLOB NOT NULL
 );
 CREATE TABLE holes (
     id INTEGER PRIMARY KEY,

@@ -11,7 +11,6 @@ from typing import Final
 
 from midfill_infill.errors import MidfillError
 from midfill_infill.refactor.journal import guards
-from midfill_infill.refactor.journal.digests import digest
 from midfill_infill.refactor.journal.journal import Journal
 from midfill_infill.refactor.journal.records import (
     WRITTEN,
@@ -222,7 +221,6 @@ class Writer:
         after: Regions,
         changes: tuple[Change, ...],
     ) -> Rewrite:
-        is_original = digest(after.data) == file.planned_hash
         return Rewrite(
             file=file,
             target=target,
@@ -232,7 +230,6 @@ class Writer:
             regions=after.rows(holes),
             changes=changes,
             through=content.status.st_nlink > 1,
-            mtime_ns=self.journal.original_mtime_ns(file.id) if is_original else None,
         )
 
 

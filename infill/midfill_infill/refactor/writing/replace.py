@@ -65,9 +65,10 @@ def _read_all(descriptor: int) -> bytes:
     return b"".join(pieces)
 
 
-def stage(temporary: Path, target: Path, data: bytes, status: os.stat_result, mtime_ns: int | None = None) -> int:
+def stage(temporary: Path, target: Path, data: bytes, status: os.stat_result) -> int:
     """Writes `data` to a new file with `target`'s owner, mode and attributes; returns its open descriptor.
 
+    Its time is now, when old bytes go back too: what was built from the new ones is older.
     The caller syncs and closes it. Raises OSError, and then leaves no file.
     """
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
@@ -78,8 +79,6 @@ def stage(temporary: Path, target: Path, data: bytes, status: os.stat_result, mt
             os.fchown(descriptor, status.st_uid, status.st_gid)
         _copy_attributes(target, descriptor)
         os.fchmod(descriptor, stat.S_IMODE(status.st_mode))
-        if mtime_ns is not None:
-            os.utime(descriptor, ns=(mtime_ns, mtime_ns))
     except BaseException:
         os.close(descriptor)
         remove(temporary)

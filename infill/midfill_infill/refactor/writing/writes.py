@@ -74,7 +74,7 @@ def _stage_all(work: Sequence[tuple[WriteRow, Rewrite]]) -> tuple[set[int], list
             continue
         path = rewrite.target.with_name(row.temporary)
         try:
-            descriptor = replace.stage(path, rewrite.target, rewrite.after, rewrite.status, rewrite.mtime_ns)
+            descriptor = replace.stage(path, rewrite.target, rewrite.after, rewrite.status)
             open_files.append((row, rewrite, descriptor))
         except OSError as error:
             troubles.append(_trouble(rewrite.file.path, error))
