@@ -45,6 +45,7 @@ FLOORS: dict[str, Floors] = {
         ("text",),
         ("syntax", "reroll", "refactor.journal"),
         ("context", "splicing", "refactor.writing"),
+        ("candidates",),
         ("fill", "refactor.planning"),
         ("refactor.generating", "refactor.verifying", "refactor.reporting"),
         ("refactor.hook", "cli.*"),

@@ -1,17 +1,18 @@
 """One fill from holes to patch: context, request, steps, splice, one repair round. Knows no terminal and no editor."""
 
-import math
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
 from midfill_engine import wire
+from midfill_infill.candidates import MAX_TRIED, Candidate, FilledHole, Place, Row, place_fill
 from midfill_infill.context.references import Reference, bound, list_left_out
 from midfill_infill.context.segments import Segments, build_segments
 from midfill_infill.engines import mercury
 from midfill_infill.engines.client import EngineClient
 from midfill_infill.errors import MidfillError
-from midfill_infill.splicing.splice import Spliced, SplicedFill, prepare, splice
+from midfill_infill.splicing.sight import Sight
+from midfill_infill.splicing.splice import prepare, splice
 from midfill_infill.syntax.holes import sort_holes
 from midfill_infill.text.document import Document
 from midfill_infill.text.spans import Hole, Patch
@@ -72,39 +73,6 @@ class Preview:
 
 
 @dataclass(frozen=True)
-class FilledHole:
-    """A fill as it goes into the document, with `\\n` line ends. `confidence[i]` belongs to `text[slice(*tokens[i])]`.
-
-    White space that splicing added belongs to no token. `errors` are ranges of `text` that no syntax allows.
-    """
-
-    hole: Hole
-    text: str
-    tokens: tuple[tuple[int, int], ...]
-    confidence: tuple[float, ...]
-    errors: tuple[tuple[int, int], ...] = ()
-
-
-@dataclass(frozen=True)
-class Candidate:
-    """One way to fill all holes; `new_errors` counts the syntax errors that its patch adds."""
-
-    patch: Patch
-    fills: tuple[FilledHole, ...]
-    new_errors: int
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether a body hole got no text: it stays as it was, which adds no error and helps nobody."""
-        return any(fill.hole.is_body and not fill.text for fill in self.fills)
-
-    @property
-    def mean_log_confidence(self) -> float:
-        scores = [math.log(max(score, 1e-9)) for fill in self.fills for score in fill.confidence]
-        return sum(scores) / len(scores) if scores else 0.0
-
-
-@dataclass(frozen=True)
 class Filled:
     """The end of a fill: the best candidate, the others in falling order, and what it took over all rounds."""
 
@@ -126,15 +94,6 @@ class Filled:
         return self.best.new_errors
 
 
-@dataclass(frozen=True)
-class _Row:
-    """A candidate with what the engine said, which a repair starts from."""
-
-    candidate: Candidate
-    holes: tuple[wire.FilledHole, ...]
-    spliced: Spliced
-
-
 def fill(
     document: Document, holes: Sequence[Hole], options: Options, client: EngineClient
 ) -> Generator[Preview | Filled, None, None]:
@@ -142,20 +101,23 @@ def fill(
 
     A fill that brings in syntax errors is repaired once: all but the lines with errors stays as anchor, those are
     masked again; where no line is at fault, everything is. What cannot be repaired stays as it came. Fewest new errors
-    win, then having text at all, then confidence. Closing the generator closes the connection, which stops the engine's
-    work. Raises `MidfillError`. The same seed gives the same fill.
+    win, then having text at all, then names that are in sight, then confidence. What the experts proposed beside is
+    tried, the surest first, where the engine's own fill has a fault. Closing the generator closes the connection, which
+    stops the engine's work. Raises `MidfillError`. The same seed gives the same fill.
     """
     if not holes:
         raise MidfillError("no_hole", "there is nothing to fill")
     budget_chars = _budget_chars(client, options.model)
     segments = _put_before(build_segments(document, holes, budget_chars), options.related, budget_chars)
     options = replace(options, references=_gather_references(segments, options, client))
+    place = Place(document, segments.holes, _look_around(document, segments.holes, options.references))
     response = yield from _run(client, _request(segments, document, options), document, segments.holes, repair=False)
-    rows = sorted(_rows(document, segments.holes, (response.holes, *response.alternatives)), key=_rank)
+    rows = place.rows((response.holes, *response.alternatives))
+    rows[0] = place.improve(rows[0], _fitting(response.drafts, options))
     stats = response.stats
     if options.repair and rows[0].candidate.new_errors:
         try:
-            rows[0], spent = yield from _repair(document, segments, rows[0], options, client)
+            rows[0], spent = yield from _repair(place, segments, rows[0], options, client)
             stats = _add(stats, spent)
         except MidfillError as error:
             if error.code == "cancelled":  # of any other failure the first fill, which is marked, need not be lost
@@ -164,15 +126,27 @@ def fill(
     yield Filled(best, tuple(others), stats, response.model)
 
 
+def _look_around(document: Document, holes: Sequence[Hole], references: Sequence[Reference]) -> Sight:
+    """The names outside of the holes."""
+    edges = [0, *(edge for hole in holes for edge in (hole.start_byte, hole.end_byte)), len(document.data)]
+    around = [document.show(start, end) for start, end in zip(edges[::2], edges[1::2], strict=True)]
+    known = document.syntax.names if document.syntax else None
+    return Sight((*around, *(reference.text for reference in references)), known)
+
+
+def _fitting(drafts: Sequence[Sequence[wire.Draft]], options: Options) -> list[list[wire.Draft]]:
+    return [[draft for draft in some if not (options.single_line and "\n" in draft.text)] for some in drafts]
+
+
 def _repair(
-    document: Document, segments: Segments, row: _Row, options: Options, client: EngineClient
-) -> Generator[Preview, None, tuple[_Row, wire.Stats]]:
+    place: Place, segments: Segments, row: Row, options: Options, client: EngineClient
+) -> Generator[Preview, None, tuple[Row, wire.Stats]]:
     """The best of `row` and what a second round makes of it, and what that round took."""
     draft = _repair_segments(segments, row)
-    request = _request(draft, document, replace(options, n=REPAIR_ROWS))
-    repaired = yield from _run(client, request, document, segments.holes, repair=True)
+    request = _request(draft, place.document, replace(options, n=REPAIR_ROWS))
+    repaired = yield from _run(client, request, place.document, place.holes, repair=True)
     answers = [_recall(draft, row, answer) for answer in (repaired.holes, *repaired.alternatives)]
-    return min([row, *_rows(document, segments.holes, answers)], key=_rank), repaired.stats
+    return min([row, *place.rows(answers)], key=lambda row: row.rank), repaired.stats
 
 
 def finish(document: Document, holes: Sequence[Hole], preview: Preview) -> Filled:
@@ -182,7 +156,7 @@ def finish(document: Document, holes: Sequence[Hole], preview: Preview) -> Fille
     """
     ordered = sort_holes(document, list(holes))
     spliced = splice(document, ordered, [shown.text for shown in preview.holes])
-    fills = tuple(map(_placed, ordered, preview.holes, spliced.fills))
+    fills = tuple(map(place_fill, ordered, preview.holes, spliced.fills))
     stats = wire.Stats(steps=preview.step, forwards=preview.step, tokens=0, ms=0.0)
     return Filled(Candidate(spliced.patch, fills, spliced.new_errors), (), stats, "")
 
@@ -237,6 +211,7 @@ def _request(segments: Segments, document: Document, options: Options) -> wire.I
         n=options.n,
         stream=True,
         references=list(options.references),
+        num_drafts=0 if all(hole.is_body for hole in segments.holes) else MAX_TRIED,
     )
 
 
@@ -287,56 +262,7 @@ def _preview(event: wire.StepEvent, repair: bool) -> Preview:
     return Preview(event.step, event.num_steps, holes, repair)
 
 
-def _rows(document: Document, holes: tuple[Hole, ...], answers: Sequence[Sequence[wire.FilledHole]]) -> Sequence[_Row]:
-    """Those of the answers that can be put in. Raises MidfillError where none can."""
-    rows: list[_Row] = []
-    failures: list[MidfillError] = []
-    for answer in answers:
-        try:
-            rows.append(_row(document, holes, answer))
-        except MidfillError as failure:
-            failures.append(failure)
-    if not rows:
-        raise failures[0]
-    return rows
-
-
-def _row(document: Document, holes: tuple[Hole, ...], answer: Sequence[wire.FilledHole]) -> _Row:
-    if len(answer) != len(holes):
-        raise MidfillError("engine_error", f"the engine answered {len(answer)} of {len(holes)} holes")
-    spliced = splice(document, holes, [filled.text for filled in answer])
-    fills = tuple(map(_placed, holes, answer, spliced.fills))
-    return _Row(Candidate(spliced.patch, fills, spliced.new_errors), tuple(answer), spliced)
-
-
-def _placed(hole: Hole, filled: wire.FilledHole | HolePreview, spliced: SplicedFill) -> FilledHole:
-    """Moves the engine's tokens to where splicing put their characters; tokens that were cut are left out."""
-    token_of = {char: index for index, (start, end) in enumerate(filled.tokens) for char in range(start, end)}
-    spans: dict[int, tuple[int, int]] = {}
-    for place, origin in enumerate(spliced.origins):
-        if (token := token_of.get(origin)) is not None:
-            spans[token] = (spans.get(token, (place, place))[0], place + 1)
-    ordered = sorted(spans.items(), key=lambda item: item[1])
-    return FilledHole(
-        hole,
-        spliced.text,
-        tuple(span for _, span in ordered),
-        tuple(filled.confidence[token] for token, _ in ordered),
-        tuple(found for range in spliced.error_ranges if (found := _find(spliced.origins, range))),
-    )
-
-
-def _find(origins: Sequence[int], range: tuple[int, int]) -> tuple[int, int] | None:
-    """Where a range of the engine's text stands in a fill; None where it was cut."""
-    places = [place for place, origin in enumerate(origins) if range[0] <= origin < range[1]]
-    return (places[0], places[-1] + 1) if places else None
-
-
-def _rank(row: _Row) -> tuple[int, bool, float]:
-    return row.candidate.new_errors, row.candidate.is_empty, -row.candidate.mean_log_confidence
-
-
-def _repair_segments(segments: Segments, row: _Row) -> Segments:
+def _repair_segments(segments: Segments, row: Row) -> Segments:
     """The segments with the engine's text as draft and the lines with errors masked; unchanged if there are none."""
     drafts = iter(zip(segments.holes, row.holes, row.spliced.fills, strict=True))
     repaired: list[wire.Segment] = []
@@ -354,7 +280,7 @@ def _repair_segments(segments: Segments, row: _Row) -> Segments:
     return replace(segments, segments=tuple(repaired)) if any_masked else segments
 
 
-def _recall(draft: Segments, row: _Row, answer: Sequence[wire.FilledHole]) -> tuple[wire.FilledHole, ...]:
+def _recall(draft: Segments, row: Row, answer: Sequence[wire.FilledHole]) -> tuple[wire.FilledHole, ...]:
     """What a repair kept has the confidence it was first settled with, not an anchor's."""
     specs = [segment.hole for segment in draft.segments if isinstance(segment, wire.HoleSegment)]
     return tuple(map(_recall_hole, specs, row.holes, answer))

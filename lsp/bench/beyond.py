@@ -18,9 +18,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from midfill_infill.candidates import Candidate
 from midfill_infill.engines.client import EngineClient
 from midfill_infill.engines.supervise import EngineSettings, ensure_engine
-from midfill_infill.fill import Candidate, Filled, Options, Preview, fill, finish
+from midfill_infill.fill import Filled, Options, Preview, fill, finish
 from midfill_infill.reroll import keep_ranges, put_drafts
 from midfill_infill.syntax.bodies import body_hole
 from midfill_infill.syntax.outline import outline

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 
 from lsprotocol import types
 
-from midfill_infill.fill import Candidate, Filled, Options
+from midfill_infill.candidates import Candidate
+from midfill_infill.fill import Filled, Options
 from midfill_infill.syntax.holes import hole_at_cursor
 from midfill_lsp.engine import Filler
 from midfill_lsp.related import Surroundings

@@ -4,7 +4,8 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from midfill_infill.fill import Candidate, Filled, FilledHole
+from midfill_infill.candidates import Candidate, FilledHole
+from midfill_infill.fill import Filled
 from midfill_infill.reroll import keep_ranges
 from midfill_infill.text.spans import Hole
 from midfill_lsp.messages import Draft

@@ -4,7 +4,8 @@ from collections.abc import Iterable
 
 from lsprotocol import types
 
-from midfill_infill.fill import Filled, FilledHole
+from midfill_infill.candidates import FilledHole
+from midfill_infill.fill import Filled
 from midfill_lsp.messages import FillResult, HoleFill, Range, Stats
 from midfill_lsp.pending import PendingHole
 from midfill_lsp.text import Span, Text, to_units

@@ -23,10 +23,13 @@ from midfill_engine import wire
 class Plan:
     """`rows[i]` are the fills of alternative i, one a hole; `repaired` answer requests whose holes have a draft.
 
+    `drafts[i]` are those of hole i with their certainties; `certainty` is that of every fill.
     An `endless` fill takes steps until its connection is closed; a model loads `load_until` there is such a file.
     """
 
     rows: list[list[str]] = field(default_factory=lambda: [["return a + b"]])
+    drafts: list[list[tuple[str, float]]] = field(default_factory=list)
+    certainty: float | None = None
     repaired: list[list[str]] = field(default_factory=list)
     num_steps: int = 3
     step_s: float = 0.0
@@ -110,9 +113,18 @@ class Handler(http.server.BaseHTTPRequestHandler):
         while plan.endless:
             self.event("step", wire.StepEvent(step=plan.num_steps, num_steps=plan.num_steps, holes=states))
             time.sleep(0.01)
-        best, *others = [list(map(filled, row, chain(holes, repeat(wire.HoleSpec())))) for row in rows[: request.n]]
+        best, *others = [
+            [hole.model_copy(update={"certainty": plan.certainty}) for hole in map(filled, row, specs)]
+            for row, specs in ((row, chain(holes, repeat(wire.HoleSpec()))) for row in rows[: request.n])
+        ]
+        best, *others = [
+            [hole.model_copy(update={"certainty": plan.certainty}) for hole in row] for row in [best, *others]
+        ]
+        drafts = [[wire.Draft(text=text, certainty=sure) for text, sure in some] for some in plan.drafts]
         stats = wire.Stats(steps=plan.num_steps, forwards=plan.num_steps, tokens=4, ms=1.5)
-        self.event("done", wire.InfillResponse(model="fake", holes=best, alternatives=others, stats=stats))
+        drafts = drafts if request.num_drafts else []
+        answer = wire.InfillResponse(model="fake", holes=best, alternatives=others, drafts=drafts, stats=stats)
+        self.event("done", answer)
 
     def event(self, name: str, message: wire.Message) -> None:
         try:

@@ -13,6 +13,7 @@ from rich.console import Console
 from tests.cli.fake_engine import Plan
 from typer.testing import CliRunner
 
+from midfill_infill.candidates import Candidate, FilledHole
 from midfill_infill.cli import build_app, results
 from midfill_infill.cli.live import LiveView
 from midfill_infill.cli.report import FillReport
@@ -21,7 +22,7 @@ from midfill_infill.cli.write import write_atomically
 from midfill_infill.engines import supervise
 from midfill_infill.engines.client import EngineClient
 from midfill_infill.errors import TABLE, MidfillError
-from midfill_infill.fill import Candidate, Filled, FilledHole, HolePreview, Preview
+from midfill_infill.fill import Filled, HolePreview, Preview
 from midfill_infill.splicing.splice import splice
 from midfill_infill.syntax.holes import find_stubs
 from midfill_infill.text.document import Document

@@ -9,8 +9,9 @@ from collections.abc import Generator, Sequence
 from pathlib import Path
 
 from midfill_engine.wire import Stats
+from midfill_infill.candidates import Candidate, FilledHole
 from midfill_infill.errors import MidfillError
-from midfill_infill.fill import Candidate, Filled, FilledHole, HolePreview, Options, Preview
+from midfill_infill.fill import Filled, HolePreview, Options, Preview
 from midfill_infill.splicing.splice import splice
 from midfill_infill.text.document import Document
 from midfill_infill.text.spans import Hole

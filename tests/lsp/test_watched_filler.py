@@ -8,8 +8,9 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from midfill_engine.wire import Stats
+from midfill_infill.candidates import Candidate
 from midfill_infill.errors import MidfillError
-from midfill_infill.fill import Candidate, Filled, Options, Preview
+from midfill_infill.fill import Filled, Options, Preview
 from midfill_infill.splicing.splice import splice
 from midfill_infill.text.document import Document
 from midfill_infill.text.spans import Hole

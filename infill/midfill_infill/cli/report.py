@@ -4,7 +4,8 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict
 
-from midfill_infill.fill import Candidate, Filled, FilledHole
+from midfill_infill.candidates import Candidate, FilledHole
+from midfill_infill.fill import Filled
 from midfill_infill.text.document import Document
 
 

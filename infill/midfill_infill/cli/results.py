@@ -7,9 +7,10 @@ from pathlib import Path
 
 import typer
 
+from midfill_infill.candidates import Candidate
 from midfill_infill.cli.diff import unified_diff
 from midfill_infill.errors import MidfillError
-from midfill_infill.fill import Candidate, Filled
+from midfill_infill.fill import Filled
 from midfill_infill.syntax.size import measure
 from midfill_infill.text.document import Document
 from midfill_infill.text.visible import plural, visible

@@ -1,5 +1,6 @@
 """JavaScript, JSX included: one grammar reads both."""
 
+from midfill_infill.languages.ecmascript import NAMES
 from midfill_infill.languages.language import Language
 
 LANGUAGE = Language(
@@ -11,4 +12,5 @@ LANGUAGE = Language(
     indent="  ",
     comment="//",
     statement="midfill();",
+    names=NAMES,
 )

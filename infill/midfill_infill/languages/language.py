@@ -43,6 +43,8 @@ class Language:
     """Matches the first line of a function or a class, its name in group 1; stands beside `header`."""
     interfaces: tuple[str, ...] = ()
     """Extensions of files that only declare: nothing in them is a stub."""
+    names: frozenset[str] | None = None
+    """What every program may name without binding it, built-in attributes too; None where no list is kept."""
 
     @cached_property
     def _grammar(self) -> tree_sitter.Language:

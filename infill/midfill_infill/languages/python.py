@@ -1,6 +1,13 @@
 """Python. Indentation is syntax, a comment may name the encoding, and a docstring opens a body."""
 
+import builtins
+
 from midfill_infill.languages.language import Language
+
+_TYPES = (str, bytes, int, float, list, dict, set, tuple, BaseException, OSError, type, property, type(id))
+NAMES = frozenset(dir(builtins)).union(
+    *map(dir, _TYPES), ("self", "cls", "args", "kwargs"), ("read", "write", "readline", "readlines", "seek", "flush")
+)
 
 LANGUAGE = Language(
     id="python",
@@ -16,4 +23,5 @@ LANGUAGE = Language(
     header=r"[ \t\f]*(?:async[ \t]+)?def[ \t]+(\w+)",
     scope_header=r"[ \t\f]*(?:class|(?:async[ \t]+)?def)[ \t]+(\w+)",
     interfaces=(".pyi",),
+    names=NAMES,
 )

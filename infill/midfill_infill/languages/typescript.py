@@ -1,5 +1,6 @@
 """TypeScript. Signatures without a body, as of overloads and abstract methods, are no functions here."""
 
+from midfill_infill.languages.ecmascript import NAMES
 from midfill_infill.languages.language import Language
 
 LANGUAGE = Language(
@@ -12,4 +13,5 @@ LANGUAGE = Language(
     comment="//",
     statement="midfill();",
     interfaces=(".d.ts", ".d.mts", ".d.cts"),
+    names=NAMES,
 )

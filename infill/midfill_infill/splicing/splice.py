@@ -28,13 +28,14 @@ class SplicedFill:
 
     `text` has `\n` line ends; `origins[i]` is where its character `i` stands in the engine's text, -1 for white space
     that was added. `error_ranges` are code points of the engine's text: the tokens to remask. `removed` counts
-    dangerous characters that were dropped.
+    dangerous characters that were dropped. `names` are those that it uses and does not bind itself.
     """
 
     text: str
     origins: tuple[int, ...]
     error_ranges: tuple[tuple[int, int], ...]
     removed: int
+    names: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -69,26 +70,32 @@ def splice(document: Document, holes: Sequence[Hole], fills: Sequence[str]) -> S
     """
     ordered = sort_holes(document, list(holes))
     fill_of = dict(zip(((hole.start_byte, hole.end_byte) for hole in holes), fills, strict=True))
-    cleaned = [drafts.clean(fill_of[hole.start_byte, hole.end_byte], _anchor_texts(document, hole)) for hole in ordered]
-    for hole, (draft, _) in zip(ordered, cleaned, strict=True):
-        _check_anchors(document, hole, draft)
-    trimmed = [_trim(document, hole, draft) for hole, (draft, _) in zip(ordered, cleaned, strict=True)]
+    cleaned = [clean(document, hole, fill_of[hole.start_byte, hole.end_byte]) for hole in ordered]
+    trimmed = [draft for draft, _ in cleaned]
     errors = 0
     ranges: list[tuple[tuple[int, int], ...]] = [()] * len(ordered)
+    names: list[frozenset[str]] = [frozenset()] * len(ordered)
     if document.syntax is not None:
         for trials in find_trials(document, document.syntax, ordered):
             numbers = [ordered.index(hole) for hole in trials.holes]
             settled = settle(trials, document, [trimmed[number] for number in numbers])
             added, blamed = trials.judge(settled)
             errors += added
-            for number, draft, found in zip(numbers, settled, blamed, strict=True):
-                trimmed[number], ranges[number] = draft, found
+            for number, draft, found, used in zip(numbers, settled, blamed, trials.find_names(settled), strict=True):
+                trimmed[number], ranges[number], names[number] = draft, found, used
     spliced = {
-        (hole.start_byte, hole.end_byte): SplicedFill(draft.text, draft.origins, found, removed)
-        for hole, draft, found, (_, removed) in zip(ordered, trimmed, ranges, cleaned, strict=True)
+        (hole.start_byte, hole.end_byte): SplicedFill(draft.text, draft.origins, found, removed, used)
+        for hole, draft, found, used, (_, removed) in zip(ordered, trimmed, ranges, names, cleaned, strict=True)
     }
     edits = [_edit(document, hole, draft.text) for hole, draft in zip(ordered, trimmed, strict=True)]
     return Spliced(Patch.of(edits), tuple(spliced[hole.start_byte, hole.end_byte] for hole in holes), errors)
+
+
+def clean(document: Document, hole: Hole, fill: str) -> tuple[Draft, int]:
+    """A fill as it may be tried in its hole, and how many dangerous characters were dropped. Raises MidfillError."""
+    draft, removed = drafts.clean(fill, _anchor_texts(document, hole))
+    _check_anchors(document, hole, draft)
+    return _trim(document, hole, draft), removed
 
 
 def prepare(document: Document, holes: tuple[Hole, ...]) -> None:
@@ -168,18 +175,23 @@ def _find_window(document: Document, hole: Hole) -> tuple[int, int] | None:
 def settle(trials: Trials, document: Document, trimmed: list[Draft]) -> list[Draft]:
     """For each hole in turn, with masks in those to come, the first candidate with the fewest errors."""
     chosen: list[Draft | None] = [None] * len(trimmed)
-    errors = trials.count(chosen)
-    for index, (hole, draft) in enumerate(zip(trials.holes, trimmed, strict=True)):
-        best: tuple[int, Draft] | None = None
-        for candidate in _candidates(trials, document, hole, draft, index):
-            score = trials.count([*chosen[:index], candidate, *chosen[index + 1 :]])
-            if best is None or score < best[0]:
-                best = score, candidate
-            if score <= errors:
-                break
-        assert best is not None
-        errors, chosen[index] = best
+    for index, draft in enumerate(trimmed):
+        chosen[index] = settle_one(trials, document, chosen, index, draft)
     return [draft for draft in chosen if draft is not None]
+
+
+def settle_one(trials: Trials, document: Document, chosen: Sequence[Draft | None], index: int, trimmed: Draft) -> Draft:
+    """The first candidate for one hole with the fewest errors, with what is chosen for the others or masks in them."""
+    errors = trials.count(chosen)
+    best: tuple[int, Draft] | None = None
+    for candidate in _candidates(trials, document, trials.holes[index], trimmed, index):
+        score = trials.count([*chosen[:index], candidate, *chosen[index + 1 :]])
+        if best is None or score < best[0]:
+            best = score, candidate
+        if score <= errors:
+            break
+    assert best is not None
+    return best[1]
 
 
 def _candidates(trials: Trials, document: Document, hole: Hole, draft: Draft, index: int) -> Iterator[Draft]:

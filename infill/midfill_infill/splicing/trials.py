@@ -13,6 +13,7 @@ from midfill_infill.syntax.problems import (
     captures,
     enclosing_function,
     find_problems,
+    free_names,
     function_end,
     parse_again,
     verbatim_spans,
@@ -209,6 +210,11 @@ class Trials:
         if not any(ranges):
             ranges = [((0, max(draft.origins) + 1),) if draft.text else () for draft in drafts]
         return added, ranges
+
+    def find_names(self, drafts: Sequence[Draft | None]) -> list[frozenset[str]]:
+        """For each hole the names that its draft uses and does not bind."""
+        trial = self._try(self._pieces(drafts))
+        return [free_names(trial.tree, span) for span in trial.spans]
 
 
 def _pack(hole: Hole, text: str) -> _Piece:

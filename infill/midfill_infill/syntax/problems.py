@@ -1,5 +1,7 @@
-"""What is wrong with a source and where, as its tree has it. Knows captures and columns, no language and no hole."""
+"""What is wrong with a source and where, and the names in it, as its tree has it. Knows captures and columns, no
+language and no hole."""
 
+import re
 from collections.abc import Iterator, Sequence
 
 import tree_sitter
@@ -120,3 +122,25 @@ def function_end(language: Language, tree: tree_sitter.Tree, start: int) -> int 
 def verbatim_spans(language: Language, tree: tree_sitter.Tree, span: Span) -> list[Span]:
     """Strings that touch `span`: what their lines begin with is text."""
     return [node.byte_range for node in captures(language, tree, span, "verbatim")]
+
+
+# What the grammars call the places where a name comes into being, or is a label of somebody else's.
+_BINDING_FIELDS = frozenset(("left", "name", "alias", "parameter", "parameters", "declarator", "key", "label"))
+_BINDING_NODES = re.compile("parameter|pattern|import")
+
+
+def free_names(tree: tree_sitter.Tree, span: Span) -> frozenset[str]:
+    """The names that the text of `span` uses without binding them in it, attributes too."""
+    free: set[str] = set()
+    bound: set[str] = set()
+    start = tree.root_node.descendant_for_byte_range(*span) if span[0] < span[1] else None
+    pending = [(start, False)] if start else []
+    while pending:
+        node, binds = pending.pop()
+        if node.type.endswith("identifier") and span[0] <= node.start_byte and node.end_byte <= span[1]:
+            (bound if binds else free).add((node.text or b"").decode("utf-8", "replace"))
+        for number, child in enumerate(node.children):
+            if child.start_byte < span[1] and span[0] < child.end_byte:
+                binding = bool(_BINDING_NODES.search(node.type)) or node.field_name_for_child(number) in _BINDING_FIELDS
+                pending.append((child, binds or binding))
+    return frozenset(free - bound)

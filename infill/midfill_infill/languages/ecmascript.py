@@ -1,0 +1,23 @@
+"""What every JavaScript program may name: the standard's globals and their attributes, and those of hosts."""
+
+NAMES = frozenset(
+    """
+    AbortController Array ArrayBuffer BigInt Boolean Buffer DataView Date Error EvalError Event Float32Array
+    Float64Array FormData Function Headers Infinity Int16Array Int32Array Int8Array Intl JSON Map Math NaN Number Object
+    Promise Proxy RangeError ReferenceError Reflect RegExp Request Response Set String Symbol SyntaxError TextDecoder
+    TextEncoder TypeError URIError URL URLSearchParams Uint16Array Uint32Array Uint8Array WeakMap WeakRef WeakSet
+    clearInterval clearTimeout console decodeURIComponent document encodeURIComponent exports fetch globalThis
+    isFinite isNaN module navigator parseFloat parseInt performance process queueMicrotask require setImmediate
+    setInterval setTimeout structuredClone undefined window __dirname __filename arguments super this
+    Awaited Exclude Extract NonNullable Omit Parameters Partial Pick Readonly ReadonlyArray Record Required ReturnType
+    any bigint boolean never number object string symbol unknown void
+    abs apply argv assign at bind call catch ceil charAt charCodeAt codePointAt concat constructor create cwd data
+    debug defineProperty delete done endsWith entries env error every exec exit fill filter finally find findIndex
+    flat flatMap floor forEach freeze from fromCharCode fromEntries get getTime has hasOwnProperty hypot includes
+    indexOf info isArray isInteger isSafeInteger iterator join keys lastIndexOf length log map match matchAll max
+    message min name next normalize now of on once parse pop pow prototype push random reason reduce reduceRight
+    reject repeat replace replaceAll resolve reverse round set shift sign size slice some sort splice split sqrt
+    stack startsWith stringify substring test then toFixed toISOString toLocaleString toLowerCase toString
+    toUpperCase trim trimEnd trimStart trunc unshift value valueOf values warn
+    """.split()
+)

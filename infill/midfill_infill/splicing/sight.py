@@ -1,0 +1,33 @@
+"""Which names are in sight of a hole: those of the texts around and those every program has. Knows words, no syntax."""
+
+from collections.abc import Sequence
+
+
+class Sight:
+    """`known` are the names that every program has; None where they are not known: then every name is in sight."""
+
+    def __init__(self, texts: Sequence[str], known: frozenset[str] | None) -> None:
+        self._texts, self._known = texts, known
+        self._found: dict[str, bool] = {}
+
+    def has(self, name: str) -> bool:
+        if self._known is None or name in self._known:
+            return True
+        if name not in self._found:
+            self._found[name] = any(_holds(text, name) for text in self._texts)
+        return self._found[name]
+
+
+def _holds(text: str, name: str) -> bool:
+    """Whether `name` is a whole word of `text`. To search is faster than to keep all words: few names are asked for."""
+    at = text.find(name)
+    while at >= 0:
+        end = at + len(name)
+        if not _continues(text[max(0, at - 1) : at]) and not _continues(text[end : end + 1]):
+            return True
+        at = text.find(name, end)
+    return False
+
+
+def _continues(char: str) -> bool:
+    return char.isalnum() or char in ("_", "$")

@@ -1,0 +1,144 @@
+"""What the parser, names and drafts decide: the engine's own fill unless it has a fault that a draft has not."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+from tests.cli.fake_engine import Plan, read_record
+
+from midfill_infill import candidates
+from midfill_infill.candidates import MAX_TRIED, MAX_WHOLE
+from midfill_infill.context.references import Reference
+from midfill_infill.engines.client import EngineClient
+from midfill_infill.fill import Filled, Options, Preview, fill
+from midfill_infill.splicing.sieve import Sieve
+from midfill_infill.syntax.holes import find_stubs, hole_at_range
+from midfill_infill.text.document import Document
+from midfill_infill.text.spans import Hole
+
+Start = Callable[[Plan], EngineClient]
+SOURCE = "import os\n\n\ndef load(path, rows):\n    <1>\n    for row in rows:\n        <2>\n    return path\n"
+
+
+def make(source: str = SOURCE, language: str = "python") -> tuple[Document, list[Hole]]:
+    """A document whose lines of `<`, a digit and `>` are holes."""
+    document = Document(source.encode(), language)
+    starts = [source.index(mark) for mark in ("<1>", "<2>") if mark in source]
+    return document, [hole_at_range(document, start, start + 3) for start in starts]
+
+
+def settle(client: EngineClient, case: tuple[Document, Sequence[Hole]], options: Options | None = None) -> Filled:
+    *_, filled = fill(case[0], case[1], options or Options(), client)
+    assert not isinstance(filled, Preview)
+    return filled
+
+
+def one(source: str = SOURCE) -> tuple[Document, list[Hole]]:
+    return make(source.replace("<2>", "print(row)"))
+
+
+def test_a_sound_fill_of_the_engine_wins_whatever_the_drafts(engine_client: Start) -> None:
+    plan = Plan(rows=[["rows = list(rows)"]], drafts=[[("path = os.path.join(path)", 0.99)]], certainty=0.2)
+    filled = settle(engine_client(plan), one())
+    assert [hole.text for hole in filled.fills] == ["rows = list(rows)"]
+    assert filled.best.certainty == 0.2 and filled.fills[0].certainty == 0.2
+
+
+def test_the_surest_draft_that_parses_comes_before_a_repair(engine_client: Start, tmp_path: Path) -> None:
+    record = tmp_path / "record"
+    drafts = [("path = len(rows)", 0.3), ("path = (rows", 0.6), ("rows = list(path)", 0.5)]
+    filled = settle(engine_client(Plan(rows=[["rows = ("]], drafts=[drafts], certainty=0.7, record=str(record))), one())
+    assert filled.fills[0].text == "rows = list(path)" and filled.new_errors == 0
+    assert filled.fills[0].certainty == filled.best.certainty == 0.5
+    assert "".join(filled.fills[0].text[slice(*token)] for token in filled.fills[0].tokens) == "rows = list(path)"
+    assert len(read_record(record)) == 1, "nothing had to be repaired"
+
+
+def test_where_nothing_parses_it_is_repaired_as_ever(engine_client: Start, tmp_path: Path) -> None:
+    record = tmp_path / "record"
+    plan = Plan(rows=[["rows = ("]], drafts=[[("path = (", 0.6)]], repaired=[["rows = path"]], record=str(record))
+    filled = settle(engine_client(plan), one())
+    assert filled.fills[0].text == "rows = path" and filled.new_errors == 0 and len(read_record(record)) == 2
+
+
+@pytest.mark.parametrize("unseen", ["rows = zlib.open(path)", "rows = path.unknown", "nowhere(rows)", "rows = a + b"])
+def test_a_name_that_is_nowhere_counts_against_a_fill(engine_client: Start, unseen: str) -> None:
+    filled = settle(
+        engine_client(Plan(rows=[[unseen]], drafts=[[("rows = os.scandir", 0.5), ("path = rows", 0.4)]])), one()
+    )
+    assert filled.fills[0].text == "path = rows"
+    filled = settle(engine_client(Plan(rows=[[unseen], ["path = rows"]])), one(), Options(n=2))
+    assert filled.fills[0].text == "path = rows"
+    filled = settle(engine_client(Plan(rows=[[unseen]], drafts=[[("rows = (", 0.9)]])), one())
+    assert filled.fills[0].text == unseen, "an error is worse"
+
+
+@pytest.mark.parametrize("seen", [
+    "fresh = [each for each in rows if len(each)]", "def inner(new): return new", "with open(path) as f: rows = f",
+    "from json import load as read", "rows = path.strip().split()", "print(rows, end='')", "rows = lambda x, *y: x",
+    "try: fresh = 1\n    except OSError as error: print(error)",
+])  # fmt: skip
+def test_what_a_fill_binds_itself_and_what_is_built_in_is_in_sight(engine_client: Start, seen: str) -> None:
+    assert settle(engine_client(Plan(rows=[[seen]])), one()).best.num_unseen == 0
+
+
+def test_references_are_in_sight_and_what_a_hole_held_is_not(engine_client: Start) -> None:
+    source = SOURCE.replace("<2>", "print(row)").replace("<1>", "old")
+    document = Document(source.encode(), "python")
+    start = source.index("old")
+    case = document, [hole_at_range(document, start, start + 3)]
+    plan = Plan(rows=[["rows = helper(old)"]], drafts=[[("path = rows", 0.5)]])
+    assert settle(engine_client(plan), case).fills[0].text == "path = rows"
+    other = Reference(kind="open", text="def helper(): ...\nold = 1\n")
+    assert settle(engine_client(plan), case, Options(references=(other,))).fills[0].text == "rows = helper(old)"
+    part = Reference(kind="open", text="def helpers(): ...\nmy_old = old_one = 1\n")
+    assert settle(engine_client(plan), case, Options(references=(part,))).fills[0].text == "path = rows"
+
+
+def test_scripts_have_names_too_and_other_languages_no_list(engine_client: Start) -> None:
+    source = "import { rows } from './x'\nfunction f(path) {\n  <1>\n  return path\n}\n"
+    for text, expected in (
+        ("rows.map((one) => one.trim())", 0),
+        ("const a = { key: rows }; a.key", 0),
+        ("zip(rows)", 1),
+    ):
+        assert settle(engine_client(Plan(rows=[[text]])), make(source, "javascript")).best.num_unseen == expected
+    go = "package a\n\nfunc f() int {\n\t<1>\n}\n"
+    assert settle(engine_client(Plan(rows=[["return nowhere()"]])), make(go, "go")).best.num_unseen == 0
+
+
+def test_several_holes_are_settled_in_turn(engine_client: Start) -> None:
+    good = [("path = rows", 0.9)], [("print(", 0.8), ("print(row)", 0.7)]
+    filled = settle(engine_client(Plan(rows=[["rows = (", "print(row"]], drafts=[list(some) for some in good])), make())
+    assert [hole.text for hole in filled.fills] == ["path = rows", "print(row)"] and filled.new_errors == 0
+    plan = Plan(rows=[["rows = path", "print(row"]], drafts=[list(some) for some in good])
+    assert [hole.text for hole in settle(engine_client(plan), make()).fills] == ["rows = path", "print(row)"]
+
+
+@pytest.mark.parametrize("num_holes", [1, 2])
+def test_so_many_are_tried_at_most(engine_client: Start, monkeypatch: pytest.MonkeyPatch, num_holes: int) -> None:
+    bad = [[(f"rows = ({number}", 1 - number / 1000) for number in range(200)]] * num_holes
+    tried: list[object] = []
+    row = candidates.Place.row
+    monkeypatch.setattr(candidates.Place, "row", lambda *values: tried.append(values) or row(*values))
+    judged: list[object] = []
+    judge = Sieve.judge
+    monkeypatch.setattr(Sieve, "judge", lambda *values: judged.append(values) or judge(*values))
+    case = one() if num_holes == 1 else make()
+    filled = settle(engine_client(Plan(rows=[["rows = ("] * num_holes], drafts=bad)), case, Options(repair=False))
+    assert filled.new_errors and 1 < len(tried) <= MAX_WHOLE * num_holes + 1
+    assert len(judged) <= MAX_TRIED
+
+
+def test_drafts_are_asked_for_holes_but_bodies(engine_client: Start, tmp_path: Path) -> None:
+    record = tmp_path / "record"
+    settle(engine_client(Plan(rows=[["rows = path"]], record=str(record))), one())
+    assert read_record(record)[-1]["request"]["num_drafts"] == MAX_TRIED
+    body = Document(b"def f():\n    ...\n", "python")
+    settle(engine_client(Plan(record=str(record))), (body, find_stubs(body)))
+    assert "num_drafts" not in read_record(record)[-1]["request"]
+
+
+def test_a_single_line_takes_no_draft_of_two(engine_client: Start) -> None:
+    plan = Plan(rows=[["rows = ("]], drafts=[[("path = rows\n    rows = path", 0.9), ("rows = path", 0.5)]])
+    assert settle(engine_client(plan), one(), Options(single_line=True)).fills[0].text == "rows = path"
