@@ -24,10 +24,12 @@ from rich.table import Table
 
 from bench.ceilings import measure_ceilings
 from bench.measure import MIN_REPEATS, Timing, describe, stop_unless_green, summarize, time_eager, write_record
+from bench.shapes import pass_flops
 from midfill_engine.denoising.denoise import denoise, drain
 from midfill_engine.families.embedded import Embedded, lay_out
 from midfill_engine.loading.runtime import Runtime, load_runtime
 from midfill_engine.models.choice import Choice
+from midfill_engine.models.fused import Shape
 from midfill_engine.models.layout import Layout
 from midfill_engine.models.packed import Pass
 from midfill_engine.wire import HoleSegment, HoleSpec, InfillRequest, TextSegment
@@ -70,15 +72,6 @@ class FillResult:
     timing: Timing
     tokens: int
     steps: int
-
-
-def count_flops(model: Embedded, rows: int, seen: int, scored: int) -> float:
-    """Of a pass over `rows` positions that attend to `seen` and ask for the scores of `scored`."""
-    config = model.config.transformer
-    heads = config.num_heads * config.head_dim
-    products = config.dim * (2 * heads + 2 * config.num_kv_heads * config.head_dim) + 2 * config.dim * config.mlp_dim
-    layers = config.num_layers * (2.0 * rows * products + 4.0 * rows * seen * heads)
-    return layers + 2.0 * scored * config.dim * config.vocab_size
 
 
 def count_bytes(model: Embedded, context: int) -> float:
@@ -127,10 +120,8 @@ def time_model(runtime: Runtime, context: int, repeats: int, rate: float, label:
         others["torch.compile"] = lambda: compiled(hole, positions, past)
     encoding = time_eager(lambda: runtime.run([passes.encode]), device, repeats)
     stepping = time_eager(lambda: runtime.run([passes.step]), device, repeats)
-    encode_flops, step_flops = (
-        count_flops(model, context, context, 0),
-        count_flops(model, GAP, context + GAP, GAP),
-    )
+    shape = Shape.of(label, model.config.transformer)
+    encode_flops, step_flops = pass_flops(shape, context, context), pass_flops(shape, GAP, context + GAP, GAP)
     return [
         Result(f"{label}: encode", encoding, encode_flops, encode_flops / encoding.median_s / rate, {}),
         Result(
@@ -147,6 +138,7 @@ def time_model(runtime: Runtime, context: int, repeats: int, rate: float, label:
 def time_steps(runtime: Runtime, repeats: int) -> list[StepPoint]:
     """Steps of every gap behind every context, in turn, so that all see the same machine."""
     model, device = runtime.loaded.model, runtime.device
+    shape = Shape.of("embedded", model.config.transformer)
     loads = [(context, gap) for context in CONTEXTS for gap in GAPS]
     calls = {load: Passes.make(runtime, *load).step for load in loads}
     samples: dict[tuple[int, int], list[float]] = {load: [] for load in loads}
@@ -158,7 +150,7 @@ def time_steps(runtime: Runtime, repeats: int) -> list[StepPoint]:
             context,
             gap,
             summarize(samples[context, gap]),
-            count_flops(model, gap, context + gap, gap),
+            pass_flops(shape, gap, context + gap, gap),
             count_bytes(model, context),
         )
         for context, gap in loads

@@ -49,7 +49,7 @@ class Floor:
 
 def step_floor(shape: Shape, precision: Precision, batch: int, context: int, gap: int) -> Floor:
     """A step of `batch` gaps of `gap` rows, each behind `context` cached tokens; bf16 keys, values and int4's head."""
-    rows, heads = batch * gap, shape.heads
+    rows = batch * gap
     head_weights = shape.vocabulary * shape.dim
     layer_weights = shape.num_layers * shape.layer_weights
     head_bits = 16 if precision == "int4" else WEIGHT_BITS[precision]
@@ -59,11 +59,16 @@ def step_floor(shape: Shape, precision: Precision, batch: int, context: int, gap
         batch * shape.key_value_bytes(context),
         2.0 * rows * layer_weights,
         2.0 * rows * head_weights,
-        4.0 * rows * (context + gap) * heads.query * heads.width * shape.num_layers,
+        attention_flops(shape, rows, context + gap),
     )
 
 
-def encode_flops(shape: Shape, context: int) -> float:
-    """A forward over `context` tokens without a head."""
-    products = 2.0 * context * shape.num_layers * shape.layer_weights
-    return products + 4.0 * context**2 * shape.heads.query * shape.heads.width * shape.num_layers
+def attention_flops(shape: Shape, rows: int, seen: int) -> float:
+    """Of `rows` positions that attend to `seen`, in all layers."""
+    return 4.0 * rows * seen * shape.heads.query * shape.heads.width * shape.num_layers
+
+
+def pass_flops(shape: Shape, rows: int, seen: int, scored: int = 0) -> float:
+    """A forward over `rows` positions that attend to `seen`, and the head over `scored` of them."""
+    products = 2.0 * rows * shape.num_layers * shape.layer_weights
+    return products + attention_flops(shape, rows, seen) + 2.0 * scored * shape.dim * shape.vocabulary

@@ -23,7 +23,7 @@ from bench.ceilings import Ceilings, measure_ceilings
 from bench.fused import make_random
 from bench.measure import MIN_REPEATS, Clock, Timing, describe, stop_unless_green, time_eager, write_record
 from bench.plain import PlainModel, fill_plainly, fill_with_dual_cache
-from bench.shapes import SHAPES, TOY, encode_flops, step_floor
+from bench.shapes import SHAPES, TOY, pass_flops, step_floor
 from midfill_engine.models.fused import PRECISIONS, Batch, FusedModel, Precision, Shape
 from midfill_kernels.gap_attention import GapSequence
 from midfill_kernels.launch import is_interpreted
@@ -178,7 +178,7 @@ def measure_fill(
         steps.median_s,
         whole,
         num_steps * step_s / steps.median_s,
-        load.batch * encode_flops(model.shape, load.context) / rate / encoding.median_s,
+        load.batch * pass_flops(model.shape, load.context, load.context) / rate / encoding.median_s,
         compare_loops(model, contexts, load, per_step, max(3, repeats // 40)) if compares else {},
     )
 

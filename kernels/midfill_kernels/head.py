@@ -14,7 +14,7 @@ import triton.language as tl
 from torch import Tensor
 
 from midfill_kernels.launch import ceil_div, is_interpreted
-from midfill_kernels.matmul import MAX_ROWS, Tile, fit_stages, weigh
+from midfill_kernels.matmul import MAX_ROWS, Tile, fit_stages, load_turn, weigh
 from midfill_kernels.quantize import INT4_GROUP, Quantized, Weight
 
 PROGRAMS: Final = 132  # pieces of the vocabulary: a constant, so that sums keep their order; one wave on an H100
@@ -47,6 +47,12 @@ class Rules:
     of_row: Tensor
 
 
+def pointers(rules: Rules | None, sampling: Sampling | None) -> tuple[Tensor | None, ...]:
+    """What a kernel is given of both: `allowed` as bytes, `of_row`, `temperature`, `seeds`."""
+    ruled = (rules.allowed.view(torch.uint8), rules.of_row) if rules else (None, None)
+    return (*ruled, *((sampling.temperature, sampling.seeds) if sampling else (None, None)))
+
+
 def propose_reference(x: Tensor | Quantized, weight: Weight, rules: Rules | None = None) -> Proposals:
     """The definition without sampling, through scores [M, V] in fp32. Ties go to the lowest id."""
     wide = x.dequantize() if isinstance(x, Quantized) else x.float()
@@ -61,14 +67,17 @@ def propose_reference(x: Tensor | Quantized, weight: Weight, rules: Rules | None
 
 
 def choose_head_tile(weight: Weight, num_rows: int, x_group: int | None) -> Tile:
-    """As `matmul.choose_tile`; `splits` is the number of vocabulary pieces."""
+    """As `matmul.choose_tile`; `splits` is the number of vocabulary pieces.
+
+    Always 8 warps: the layout of their sums decides a row's bits, which must not depend on the number of rows.
+    """
     inner = min(128, max(16, triton.next_power_of_2(weight.shape[1])))
     if weight.format == "int4":
         inner = INT4_GROUP
     rows = min(MAX_ROWS, max(16, triton.next_power_of_2(num_rows)))
     inner = x_group or inner
     stages = fit_stages(weight, 128, rows, inner, 1 if x_group else 2)
-    return Tile(128, rows, inner, PROGRAMS, warps=8 if rows > 32 else 4, stages=stages)
+    return Tile(128, rows, inner, PROGRAMS, warps=8, stages=stages)
 
 
 def propose(
@@ -96,10 +105,7 @@ def propose(
         x.scales if isinstance(x, Quantized) else None,
         weight.data,
         weight.scale,
-        rules.allowed.view(torch.uint8) if rules else None,
-        rules.of_row if rules else None,
-        sampling.temperature if sampling else None,
-        sampling.seeds if sampling else None,
+        *pointers(rules, sampling),
         numbers,
         ids,
         num_rows,
@@ -240,18 +246,7 @@ def _head(
         m_col = o_col < num_cols
         logits = tl.zeros((B_COLS, B_ROWS), tl.float32)
         for start in range(0, width, B_INNER):
-            if FORMAT == "int4":
-                p_half = p_x + o_row[None, :] * width + start + tl.arange(0, B_INNER // 2)[:, None]
-                x = tl.load(p_half, m_row[None, :], 0.0)
-                x_high = tl.load(p_half + B_INNER // 2, m_row[None, :], 0.0)
-            else:
-                o_inner = start + tl.arange(0, B_INNER)
-                m_x = m_row[None, :] if EVEN else m_row[None, :] & (o_inner < width)[:, None]
-                x = tl.load(p_x + o_row[None, :] * width + o_inner[:, None], m_x, 0.0)
-                x_high = x
-            x_scale = total
-            if FORMAT == "fp8_both":
-                x_scale = tl.load(p_x_scale + o_row * (width // B_INNER) + start // B_INNER, m_row, 0.0)
+            x, x_high, x_scale = load_turn(p_x, p_x_scale, o_row, m_row, start, width, FORMAT, EVEN, B_INNER)
             logits = weigh(
                 logits, p_w, p_w_scale, o_col, m_col, x, x_high, x_scale, start, width, FORMAT, EVEN, B_INNER, UPCAST
             )

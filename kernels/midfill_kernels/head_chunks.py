@@ -11,7 +11,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from midfill_kernels.head import NUMBERS, Proposals, Rules, Sampling, absorb, join_pieces
+from midfill_kernels.head import NUMBERS, Proposals, Rules, Sampling, absorb, join_pieces, pointers
 from midfill_kernels.launch import ceil_div
 from midfill_kernels.quantize import Weight
 
@@ -41,10 +41,7 @@ def propose_by_chunks(
         chunk = _multiply(x, piece, scores)
         _absorb_chunk[(num_rows,)](
             chunk,
-            rules.allowed.view(torch.uint8) if rules else None,
-            rules.of_row if rules else None,
-            sampling.temperature if sampling else None,
-            sampling.seeds if sampling else None,
+            *pointers(rules, sampling),
             numbers,
             ids,
             num_rows,

@@ -160,6 +160,26 @@ def _start(
 
 
 @triton.jit
+def load_turn(
+    p_x, p_x_scale, o_row, m_row, start, width, FORMAT: tl.constexpr, EVEN: tl.constexpr, B_INNER: tl.constexpr
+):
+    """One turn's `x` [B_INNER, B_ROWS], its upper half for int4 (else `x` again), and its scales [B_ROWS] for fp8."""
+    x_scale = tl.zeros_like(o_row).to(tl.float32)
+    if FORMAT == "int4":
+        p_half = p_x + o_row[None, :] * width + start + tl.arange(0, B_INNER // 2)[:, None]
+        x = tl.load(p_half, m_row[None, :], 0.0)
+        x_high = tl.load(p_half + B_INNER // 2, m_row[None, :], 0.0)
+    else:
+        o_inner = start + tl.arange(0, B_INNER)
+        m_x = m_row[None, :] if EVEN else m_row[None, :] & (o_inner < width)[:, None]
+        x = tl.load(p_x + o_row[None, :] * width + o_inner[:, None], m_x, 0.0)
+        x_high = x
+        if FORMAT == "fp8_both":
+            x_scale = tl.load(p_x_scale + o_row * (width // B_INNER) + start // B_INNER, m_row, 0.0)
+    return x, x_high, x_scale
+
+
+@triton.jit
 def weigh(
     accumulator, p_w, p_w_scale, o_col, m_col, x, x_high, x_scale, start, width,
     FORMAT: tl.constexpr, EVEN: tl.constexpr, B_INNER: tl.constexpr, UPCAST: tl.constexpr,
@@ -219,19 +239,7 @@ def _matmul(
         up = tl.zeros((B_COLS, B_ROWS), tl.float32)
     first = tl.program_id(2) * per_split
     for start in range(first, tl.minimum(first + per_split, width), B_INNER):
-        if FORMAT == "int4":
-            o_half = start + tl.arange(0, B_INNER // 2)
-            p_half = p_x + o_row[None, :] * width + o_half[:, None]
-            x = tl.load(p_half, m_row[None, :], 0.0)
-            x_high = tl.load(p_half + B_INNER // 2, m_row[None, :], 0.0)
-        else:
-            o_inner = start + tl.arange(0, B_INNER)
-            m_x = m_row[None, :] if EVEN else m_row[None, :] & (o_inner < width)[:, None]
-            x = tl.load(p_x + o_row[None, :] * width + o_inner[:, None], m_x, 0.0)
-            x_high = x
-        x_scale = accumulator
-        if FORMAT == "fp8_both":
-            x_scale = tl.load(p_x_scale + o_row * (width // B_INNER) + start // B_INNER, m_row, 0.0)
+        x, x_high, x_scale = load_turn(p_x, p_x_scale, o_row, m_row, start, width, FORMAT, EVEN, B_INNER)
         accumulator = weigh(
             accumulator, p_w, p_w_scale, o_col, m_col, x, x_high, x_scale, start, width, FORMAT, EVEN, B_INNER, UPCAST
         )

@@ -20,7 +20,7 @@ from bench.fused import make_random
 from bench.measure import Clock, RedTests, require_green, summarize
 from bench.operators import draw_table, run_case
 from bench.plain import PlainModel, fill_plainly, fill_with_dual_cache
-from bench.shapes import LLADA_8B, QWEN_7B, QWEN_HALF_B, TOY, encode_flops, step_floor
+from bench.shapes import LLADA_8B, QWEN_7B, QWEN_HALF_B, TOY, pass_flops, step_floor
 from midfill_engine.models.fused import PRECISIONS
 from midfill_kernels.gap_attention import GapSequence
 from midfill_kernels.settle import open_fills
@@ -47,7 +47,7 @@ def test_floors(shape, precision, context, gap, milliseconds) -> None:  # type: 
 
 
 def test_floor_of_an_encoding() -> None:
-    assert encode_flops(LLADA_8B, 2048) / 1e12 == pytest.approx(30.8, abs=0.1)
+    assert pass_flops(LLADA_8B, 2048, 2048) / 1e12 == pytest.approx(30.8, abs=0.1)
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)

@@ -1,13 +1,12 @@
 """A canvas of exactly the length asked for: the limit, or a default. Nothing shrinks it."""
 
-from typing import Final
+from typing import ClassVar
 
 from midfill_engine.lengths.base import HoleNeed, LengthScores, LengthSearch, of_total
 
-DEFAULT_TOKENS: Final = 32
-
 
 class Fixed:
+    default_tokens: ClassVar[int] = 32
     may_delete = False
     may_expand = False
     chooses = False
@@ -19,6 +18,5 @@ class Fixed:
         yield from ()
         return [[of_total(self._total(need), need) for need in needs]]
 
-    @staticmethod
-    def _total(need: HoleNeed) -> int:
-        return need.max_tokens if need.has_limit else max(DEFAULT_TOKENS, need.min_tokens)
+    def _total(self, need: HoleNeed) -> int:
+        return need.max_tokens if need.has_limit else max(self.default_tokens, need.min_tokens)

@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from midfill_engine.models.transformer import MLP, Block, RMSNorm, Transformer
+from midfill_engine.models.transformer import MLP, Block, RMSNorm, Transformer, TransformerConfig
 from midfill_kernels.context_attention import context_attention, schedule_contexts
 from midfill_kernels.gap_attention import (
     GapSchedule,
@@ -60,6 +60,22 @@ class Shape:
     bias: bool = False
     eps: float = 1e-6
     group: int = 128
+
+    @classmethod
+    def of(cls, name: str, config: TransformerConfig, group: int = 128) -> "Shape":
+        return cls(
+            name,
+            config.dim,
+            config.num_layers,
+            Heads(config.num_heads, config.num_kv_heads, config.head_dim, config.qk_norm, config.norm_eps),
+            config.mlp_dim,
+            config.vocab_size,
+            config.rope_base,
+            config.mlp,
+            config.attention_bias,
+            config.norm_eps,
+            group,
+        )
 
     @property
     def layer_weights(self) -> int:
@@ -237,21 +253,7 @@ def split_cache(pool: Tensor) -> list[KeyValue]:
 
 def pack_transformer(transformer: Transformer, precision: Precision, num_slots: int, group: int = 128) -> FusedModel:
     """The same model from the engine's modules, dense layers only. Plain matrices are shared with them, not copied."""
-    config, format = transformer.config, FORMAT_OF[precision]
-    heads = Heads(config.num_heads, config.num_kv_heads, config.head_dim, config.qk_norm, config.norm_eps)
-    shape = Shape(
-        "packed",
-        config.dim,
-        config.num_layers,
-        heads,
-        config.mlp_dim,
-        config.vocab_size,
-        config.rope_base,
-        config.mlp,
-        config.attention_bias,
-        config.norm_eps,
-        group,
-    )
+    format, shape = FORMAT_OF[precision], Shape.of("packed", transformer.config, group)
     weight = transformer.embedding.weight.detach()
     blocks = [block for block in transformer.blocks if isinstance(block, Block)]
     return FusedModel(
