@@ -14,7 +14,7 @@ help:  ## show these commands
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):[^#]*## */\1\t/' | expand -t 12
 
 demo: $(VENV)/.engine  ## install what a fill needs and fill a function of examples/ on this machine
-	@$(BIN)/midfill fill examples/inventory.py --function remaining --frame-ms 250
+	@$(BIN)/midfill fill examples/expenses.py --function sum_by_payee --frame-ms 250
 
 setup: $(VENV)/.dev  ## make .venv with everything for development
 

@@ -1,4 +1,4 @@
-"""Draws docs/fill.svg: frames of a real fill of examples/inventory.py by the shipped model, then the diff.
+"""Draws docs/fill.svg: frames of a real fill of examples/expenses.py by the shipped model, then the diff.
 
 python docs/make_picture.py
 """
@@ -20,7 +20,7 @@ from midfill_infill.syntax.holes import body_named
 from midfill_infill.text.document import Document
 
 ROOT = Path(__file__).parent.parent
-EXAMPLE = Path("examples/inventory.py")
+EXAMPLE = Path("examples/expenses.py")
 # Rich's own template loads a web font: a reader's machine would ask a foreign host for it.
 SVG = """<svg class="rich-terminal" viewBox="0 0 {width} {height}" xmlns="http://www.w3.org/2000/svg">
 <style>.{unique_id}-matrix {{ font-family: monospace; font-size: {char_height}px; line-height: {line_height}px; }}
@@ -34,7 +34,7 @@ SVG = """<svg class="rich-terminal" viewBox="0 0 {width} {height}" xmlns="http:/
 
 def run_fill(document: Document) -> tuple[list[Preview], Filled]:
     """Every step of the fill and its end."""
-    holes = (body_named(document, "remaining"),)
+    holes = (body_named(document, "sum_by_payee"),)
     previews: list[Preview] = []
     with EngineClient(ensure_engine(EngineSettings(), lambda phrase: None)) as client:
         with closing(fill(document, holes, Options(), client)) as events:

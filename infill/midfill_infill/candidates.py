@@ -18,6 +18,9 @@ from midfill_infill.text.document import Document
 from midfill_infill.text.spans import Hole, Patch
 
 MAX_TRIED: Final = 40
+# Where three of four are right, and where a fill is worth showing unasked.
+SURE: Final = 0.75
+LIKELY: Final = 0.5
 # So many are parsed in the whole document: 20 ms each in a file of 3,000 lines, 0.5 ms in a function alone.
 MAX_WHOLE: Final = 6
 
@@ -37,6 +40,16 @@ class FilledHole:
     errors: tuple[tuple[int, int], ...] = ()
     certainty: float | None = None
 
+    @property
+    def is_guess(self) -> bool:
+        """Whether it is rather wrong than right, by what the engine says."""
+        return self.certainty is not None and self.certainty < LIKELY
+
+
+def name_certainty(certainty: float) -> str:
+    """The word for it that people are shown."""
+    return "sure" if certainty >= SURE else "likely" if certainty >= LIKELY else "a guess"
+
 
 @dataclass(frozen=True)
 class Candidate:
@@ -55,9 +68,14 @@ class Candidate:
         return any(fill.hole.is_body and not fill.text for fill in self.fills)
 
     @property
+    def is_blank(self) -> bool:
+        """Whether a hole got nothing that can be seen: nobody asked for that."""
+        return not all(fill.text.strip() for fill in self.fills)
+
+    @property
     def faults(self) -> tuple[int, bool, int]:
         """What speaks against it, the gravest first."""
-        return self.new_errors, self.is_empty, self.num_unseen
+        return self.new_errors, self.is_blank, self.num_unseen
 
     @property
     def mean_log_confidence(self) -> float:
@@ -128,8 +146,7 @@ class Place:
 
     def _is_at_fault(self, row: Row, index: int) -> bool:
         fill = row.spliced.fills[index]
-        is_empty = row.candidate.is_empty and not fill.text
-        return bool(fill.error_ranges) or is_empty or any(not self.sight.has(name) for name in fill.names)
+        return bool(fill.error_ranges) or not fill.text.strip() or any(not self.sight.has(name) for name in fill.names)
 
     def _improve_hole(self, row: Row, index: int, drafts: Sequence[wire.Draft]) -> Row:
         for draft in islice(self._sift(index, drafts), MAX_WHOLE):

@@ -120,21 +120,28 @@ def _make(
             if isinstance(event, Filled):
                 rows = (event.best, *event.alternatives)
                 num_replaced = view.span(hole)[1] - offset
-                return _choose(view, offset, num_replaced, rows, invoked=invoked, single_line=single_line)
+                if not invoked:
+                    rows = tuple(row for row in rows if _is_worth_showing(row, settings.ghost_text_certainty))
+                return _choose(view, offset, num_replaced, rows, single_line=single_line)
     return ()
 
 
+def _is_worth_showing(row: Candidate, least: float) -> bool:
+    """Unasked: no new error, and as sure as the user wants it where the engine says how sure it is."""
+    return not row.new_errors and (row.certainty is None or row.certainty >= least)
+
+
 def _choose(
-    view: View, offset: int, num_replaced: int, rows: tuple[Candidate, ...], *, invoked: bool, single_line: bool
+    view: View, offset: int, num_replaced: int, rows: tuple[Candidate, ...], *, single_line: bool
 ) -> tuple[Suggestion, ...]:
-    """What is worth showing: not blank, not the line that follows anyway, and unasked nothing with a new error."""
+    """What is not blank and not the line that follows anyway."""
     following = view.text.source[offset + num_replaced :].lstrip("\r\n").partition("\n")[0].strip()
     found: dict[str, Suggestion] = {}
     for row in rows:
         text = row.patch.edits[0].replacement.decode("utf-8", "surrogatepass")
         if single_line:
             text = text.splitlines()[0] if text.strip() else ""
-        if text.strip() and text.strip() != following and (invoked or not row.new_errors):
+        if text.strip() and text.strip() != following:
             found[text] = Suggestion(text, num_replaced)
     return tuple(found.values())
 

@@ -85,13 +85,18 @@ class FillParams(Message):
 
 
 class HoleFill(Message):
-    """`text` goes to `range` of the document of the answer's `version`. `confidence[i]` belongs to `tokens[i]`."""
+    """`text` goes to `range` of the document of the answer's `version`. `confidence[i]` belongs to `tokens[i]`.
+
+    `certainty` is the probability that the whole text is right, where the engine says it. `isGuess`: it is below 0.5.
+    """
 
     range: Range
     text: str
     name: str | None = None
     tokens: tuple[tuple[int, int], ...] = ()
     confidence: tuple[float, ...] = ()
+    certainty: float | None = None
+    is_guess: bool = False
 
 
 class Stats(Message):

@@ -62,7 +62,10 @@ def _action(uri: str, version: int | None, what: What, range: types.Range) -> ty
 
 
 def offer_lenses(pending: Pending, text: Text) -> list[types.CodeLens]:
-    """Accept, Reroll and Discard above the first hole of a pending fill."""
+    """Accept, Reroll and Discard above the first hole of a pending fill; the first says what is only a guess."""
     range = text.range(pending.holes[0].outer)
-    commands = [types.Command(title, name, arguments=[{"id": pending.id}]) for name, title in LENSES.items()]
+    titles = dict(LENSES)
+    if any(hole.fill.is_guess for hole in pending.holes):
+        titles["midfill.accept"] += " (a guess)"
+    commands = [types.Command(title, name, arguments=[{"id": pending.id}]) for name, title in titles.items()]
     return [types.CodeLens(range, command=command) for command in commands]

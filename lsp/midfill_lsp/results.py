@@ -22,6 +22,8 @@ def describe(fill: FilledHole, range: types.Range, encoding: str, text: str | No
         name=fill.hole.name,
         tokens=to_units(shown, tokens, encoding),
         confidence=fill.confidence if shift >= 0 else (),
+        certainty=fill.certainty,
+        is_guess=fill.is_guess,
     )
 
 

@@ -4,6 +4,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
+from midfill_infill.candidates import LIKELY
+
 DEVICES = ("auto", "cpu", "cuda", "mps")
 TRIGGERS = ("auto", "manual")
 PREVIEWS = ("decoration", "buffer", "off")
@@ -27,6 +29,7 @@ class Settings:
     seed: int = 0
     trigger: str = "auto"
     debounce_ms: int = 150
+    ghost_text_certainty: float = LIKELY
     exclude: tuple[str, ...] = ()
     repository_context: bool = True
     preview: str = "decoration"
@@ -64,6 +67,11 @@ _CHECKS: dict[str, Callable[[Any, dict[str, Any]], bool]] = {
     "integer": lambda value, schema: (
         isinstance(value, int) and not isinstance(value, bool) and schema["minimum"] <= value <= schema["maximum"]
     ),
+    "number": lambda value, schema: (
+        isinstance(value, int | float)
+        and not isinstance(value, bool)
+        and schema["minimum"] <= value <= schema["maximum"]
+    ),
     "boolean": lambda value, schema: isinstance(value, bool),
     "array": lambda value, schema: isinstance(value, list | tuple) and all(isinstance(item, str) for item in value),
 }
@@ -76,6 +84,12 @@ RULES: dict[str, Rule] = {
     "seed": Rule("seed", *_whole(0), "0 takes the likeliest fill, any other number draws one."),
     "trigger": Rule("trigger", *_one_of(*TRIGGERS), "Ghost text while typing, or only when asked for."),
     "debounce_ms": Rule("debounceMs", *_whole(0, MAX_DEBOUNCE_MS), "Rest after a key before ghost text is made."),
+    "ghost_text_certainty": Rule(
+        "ghostTextCertainty",
+        {"type": "number", "minimum": 0, "maximum": 1},
+        "a number from 0 to 1",
+        "Unasked ghost text is shown from this certainty on, where the model tells it.",
+    ),
     "exclude": Rule("exclude", _STRINGS, "a list of patterns", "Files to leave out, as in a .gitignore."),
     "repository_context": Rule(
         "repositoryContext", {"type": "boolean"}, "true or false", "Show the model text of other open and recent files."

@@ -30,6 +30,7 @@ class Plan:
     rows: list[list[str]] = field(default_factory=lambda: [["return a + b"]])
     drafts: list[list[tuple[str, float]]] = field(default_factory=list)
     certainty: float | None = None
+    model: str = "fake"
     repaired: list[list[str]] = field(default_factory=list)
     num_steps: int = 3
     step_s: float = 0.0
@@ -123,7 +124,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         drafts = [[wire.Draft(text=text, certainty=sure) for text, sure in some] for some in plan.drafts]
         stats = wire.Stats(steps=plan.num_steps, forwards=plan.num_steps, tokens=4, ms=1.5)
         drafts = drafts if request.num_drafts else []
-        answer = wire.InfillResponse(model="fake", holes=best, alternatives=others, drafts=drafts, stats=stats)
+        answer = wire.InfillResponse(model=plan.model, holes=best, alternatives=others, drafts=drafts, stats=stats)
         self.event("done", answer)
 
     def event(self, name: str, message: wire.Message) -> None:

@@ -54,6 +54,13 @@ def test_the_surest_draft_that_parses_comes_before_a_repair(engine_client: Start
     assert len(read_record(record)) == 1, "nothing had to be repaired"
 
 
+def test_a_blank_fill_gives_way(engine_client: Start) -> None:
+    plan = Plan(rows=[["  "]], drafts=[[("", 0.9), ("path = rows", 0.2)]], certainty=0.8)
+    filled = settle(engine_client(plan), one())
+    assert filled.fills[0].text == "path = rows" and filled.best.certainty == 0.2
+    assert settle(engine_client(Plan(rows=[[""]], drafts=[[("(", 0.9)]])), one()).fills[0].text == ""
+
+
 def test_where_nothing_parses_it_is_repaired_as_ever(engine_client: Start, tmp_path: Path) -> None:
     record = tmp_path / "record"
     plan = Plan(rows=[["rows = ("]], drafts=[[("path = (", 0.6)]], repaired=[["rows = path"]], record=str(record))

@@ -1,7 +1,8 @@
 """The real server with a filler that follows a script, not an engine: `model` names the script, `steps` its length.
 
 What it was asked for comes back as the answer's model. A hole with anchors is filled with them and `+ new`. The model
-`gate:FOLDER` waits before every step but the first until the folder has a file of the step's number, or `open`.
+`gate:FOLDER` waits before every step but the first until the folder has a file of the step's number, or `open`;
+`sure:0.3` is so sure of its fills.
 """
 
 import time
@@ -22,6 +23,7 @@ from midfill_lsp.settings import Settings
 
 STEP_S = 0.03
 GATE = "gate:"
+SURE = "sure:"
 FILL = "return 'ß😀'"
 GUESS = "return '😀ß' or x"
 GUESSED = ((0, 6), (6, 9), (9, 11), (11, 14), (14, 16))
@@ -51,7 +53,10 @@ def follow_script(
         if settings.model == "breaks" and step == 1:
             raise RuntimeError(document.text)
         time.sleep(0.0 if settings.model == "fast" else STEP_S)
-    rows = [make_row(document, holes, number, is_empty=settings.model == "empty") for number in range(options.n)]
+    says = (settings.model or "").startswith(SURE)
+    certainty = float(str(settings.model).removeprefix(SURE)) if says else None
+    is_empty = settings.model == "empty"
+    rows = [make_row(document, holes, number, certainty, is_empty=is_empty) for number in range(options.n)]
     asked = f"seed {options.seed} min {options.min_tokens} max {options.max_tokens} line {options.single_line}"
     related = " | ".join(options.related)
     counted = " | ".join(f"{reference.kind} {reference.text}" for reference in options.references)
@@ -64,7 +69,9 @@ def wait_at(folder: Path, step: int) -> None:
         time.sleep(0.002)
 
 
-def make_row(document: Document, holes: Sequence[Hole], number: int, *, is_empty: bool = False) -> Candidate:
+def make_row(
+    document: Document, holes: Sequence[Hole], number: int, certainty: float | None = None, *, is_empty: bool = False
+) -> Candidate:
     """Row 0 is FILL or empty, the others say their number. Words are tokens, each less sure than the one before."""
     texts = ["" if is_empty and not hole.anchors else _text(document, hole, number) for hole in holes]
     spliced = splice(document, holes, texts)
@@ -72,7 +79,8 @@ def make_row(document: Document, holes: Sequence[Hole], number: int, *, is_empty
     for hole, text in zip(holes, texts, strict=True):
         starts = [0, *(index + 1 for index, char in enumerate(text) if char == " ")]
         tokens = tuple(zip(starts, [*(start - 1 for start in starts[1:]), len(text)], strict=True))
-        fills.append(FilledHole(hole, text, tokens, tuple(0.9 / (1 + index) for index in range(len(tokens)))))
+        confidence = tuple(0.9 / (1 + index) for index in range(len(tokens)))
+        fills.append(FilledHole(hole, text, tokens, confidence, certainty=certainty))
     return Candidate(spliced.patch, tuple(fills), spliced.new_errors)
 
 

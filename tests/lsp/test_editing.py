@@ -101,6 +101,33 @@ async def test_previews_follow_a_hole_that_moves(editor: Editor, gate: Gate) -> 
     assert apply_answer(buffer, result) == "# typed\n\n" + SOURCE.replace(BODY, FILL)
 
 
+@pytest.mark.parametrize("certainty, least, is_shown", [
+    (0.49, None, False), (0.5, None, True), (0.49, 0.3, True), (0.8, 0.9, False), (0.0, 0, True),
+])  # fmt: skip
+async def test_unasked_ghost_text_is_shown_where_it_is_sure_enough(
+    editor: Editor, certainty: float, least: float | None, is_shown: bool
+) -> None:
+    wanted = {} if least is None else {"ghostTextCertainty": least}
+    configure(editor, model=f"sure:{certainty}", debounceMs=0, **wanted)
+    for number in range(2):
+        buffer = editor.open(f"def f{number}():\n    \n", uri=f"untitled:sure{certainty}{least}{number}")
+        assert await editor.suggest(buffer, 14) == ([FILL] if is_shown else [])
+        assert FILL in await editor.suggest(buffer, 14, invoked=True), "what is asked for is shown"
+
+
+@pytest.mark.parametrize("certainty, title", [(0.49, "Accept (a guess)"), (0.5, "Accept")])
+async def test_a_guess_is_called_one(editor: Editor, certainty: float, title: str) -> None:
+    configure(editor, model=f"sure:{certainty}")
+    buffer = editor.open(SOURCE)
+    result = await editor.do("fill", **body(buffer))
+    assert result["holes"][0]["certainty"] == certainty and result["holes"][0]["isGuess"] is (certainty < 0.5)
+    assert await editor.lenses(buffer) == [title, "Reroll", "Discard"]
+    configure(editor)
+    buffer = editor.open(SOURCE, uri="untitled:nothing-said")
+    result = await editor.do("fill", **body(buffer))
+    assert "certainty" not in result["holes"][0] and await editor.lenses(buffer) == ["Accept", "Reroll", "Discard"]
+
+
 async def test_lenses_stand_on_a_pending_fill_only(editor: Editor) -> None:
     buffer = editor.open(SOURCE)
     assert await editor.lenses(buffer) == []

@@ -8,7 +8,7 @@ from midfill_lsp.settings import RULES, Settings, parse_settings
 def test_good_values() -> None:
     values = {"model": "m", "device": "cuda", "steps": 9, "maxHoleTokens": 64, "seed": 3, "exclude": ["*.x"]}
     assert parse_settings(values) == (Settings("m", "cuda", 9, 64, 3, exclude=("*.x",)), [])
-    assert len(RULES) <= 12
+    assert len(RULES) <= 13
     assert parse_settings(None) == parse_settings({"steps": None}) == (Settings(), [])
 
 
@@ -18,6 +18,8 @@ def test_good_values() -> None:
     ("steps", 1.5, "from 1 to 1024"), ("steps", True, "from 1 to 1024"), ("steps", "x" * 500, "not 'xxxx"),
     ("trigger", "always", "one of auto, manual"), ("debounceMs", -1, "from 0 to 5000"), ("exclude", "x", "a list"),
     ("exclude", [1], "a list of patterns"), ("repositoryContext", 1, "true or false"), ("preview", "on", "decoration"),
+    ("ghostTextCertainty", 1.01, "from 0 to 1"), ("ghostTextCertainty", True, "from 0 to 1"),
+    ("ghostTextCertainty", float("nan"), "from 0 to 1"), ("ghostTextCertainty", "0.5", "from 0 to 1"),
     ("maxHoleTokens", 10**9, "from 1 to 1024"), ("seed", -1, "from 0"),
 ])  # fmt: skip
 def test_a_bad_value_costs_only_itself(key: str, value: object, expected: str) -> None:
@@ -31,7 +33,7 @@ def test_an_unknown_key_lists_the_known() -> None:
     assert settings == Settings()
     assert problem == (
         "midfill.modle is not a setting; known are model, device, steps, maxHoleTokens, seed, "
-        "trigger, debounceMs, exclude, repositoryContext, preview, confidence, serverCommand."
+        "trigger, debounceMs, ghostTextCertainty, exclude, repositoryContext, preview, confidence, serverCommand."
     )
 
 

@@ -223,6 +223,7 @@ function takeResult(uri: string, result: FillResult): void {
   if (result.holes && result.id !== undefined) {
     pending.set(uri, result.id);
     showPending(uri, result.holes, setting("confidence") !== "off");
+    if (result.holes.some((hole) => hole.isGuess)) void vscode.window.setStatusBarMessage("Midfill: this fill is a guess", 5000);
     if (result.newErrors) void vscode.window.setStatusBarMessage(`Midfill: ${result.newErrors} new syntax error(s)`, 5000);
   } else {
     forget([uri]);

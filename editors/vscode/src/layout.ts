@@ -5,7 +5,7 @@ export interface Place { line: number; character: number }
 export interface Range { start: Place; end: Place }
 /** `confidence[i]` belongs to `tokens[i]`; both are missing where the engine does not say. */
 export interface PreviewHole { range: Range; text: string; settled: Span[]; masked: number; tokens?: Span[]; confidence?: number[] }
-export interface HoleFill { range: Range; text: string; tokens: Span[]; confidence: number[] }
+export interface HoleFill { range: Range; text: string; tokens: Span[]; confidence: number[]; isGuess?: boolean }
 /** What a line shows: a beginning that is settled, and the rest, of which most may be unlikely. */
 export interface ShownLine { line: number; settled: string; rest: string; isFaint: boolean }
 /** A part of a text, `old` at offset `start`, in whose place `now` is shown, at present at offset `at`. */

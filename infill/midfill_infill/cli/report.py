@@ -14,7 +14,10 @@ class _Part(BaseModel):
 
 
 class HoleReport(_Part):
-    """Where a hole was, `line` and `column` from 1, and its fill; `confidence[i]` is of `text[slice(*tokens[i])]`."""
+    """Where a hole was, `line` and `column` from 1, and its fill; `confidence[i]` is of `text[slice(*tokens[i])]`.
+
+    `certainty` is the probability that the whole text is right; null where the engine does not say.
+    """
 
     name: str | None
     kind: str
@@ -25,6 +28,7 @@ class HoleReport(_Part):
     text: str
     tokens: list[tuple[int, int]]
     confidence: list[float]
+    certainty: float | None = None
 
 
 class AlternativeReport(_Part):
@@ -110,4 +114,5 @@ def _hole(document: Document, filled: FilledHole) -> HoleReport:
         text=filled.text,
         tokens=list(filled.tokens),
         confidence=[round(score, 4) for score in filled.confidence],
+        certainty=None if filled.certainty is None else round(filled.certainty, 4),
     )

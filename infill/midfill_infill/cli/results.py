@@ -4,16 +4,19 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Final
 
 import typer
 
-from midfill_infill.candidates import Candidate
+from midfill_infill.candidates import LIKELY, Candidate, FilledHole, name_certainty
 from midfill_infill.cli.diff import unified_diff
 from midfill_infill.errors import MidfillError
 from midfill_infill.fill import Filled
 from midfill_infill.syntax.size import measure
 from midfill_infill.text.document import Document
 from midfill_infill.text.visible import plural, visible
+
+DEMONSTRATOR: Final = "midfill-embedded"
 
 
 @dataclass(frozen=True)
@@ -55,12 +58,17 @@ class Results:
             taken = measure(self.document, fill.hole)
             name = f" {fill.hole.name}" if fill.hole.name else ""
             replaced = f"{taken.num_lines} of {plural(taken.of_lines, 'line')} replaced by {_num_lines(fill.text)}"
-            sizes.append(f"{self.path}:{taken.first_line}{name}: {replaced}")
+            sizes.append(f"{self.path}:{taken.first_line}{name}: {replaced}{certainty_of(fill)}")
         return sizes
 
 
 def _num_lines(text: str) -> int:
     return text.count("\n") + 1 if text else 0
+
+
+def certainty_of(fill: FilledHole) -> str:
+    known = fill.certainty
+    return "" if known is None else f", {name_certainty(known)} ({known:.0%})"
 
 
 def errors_of(candidate: Candidate) -> str:
@@ -123,6 +131,12 @@ def choose(results: Results, read_key: Callable[[], str] = typer.getchar) -> tup
         print(number)
 
 
+def is_guess_of_demonstrator(filled: Filled) -> bool:
+    """Whether the model that ships, which is there to show what fills are, says itself that it only guesses."""
+    certainty = filled.best.certainty
+    return filled.model == DEMONSTRATOR and certainty is not None and certainty < LIKELY
+
+
 def print_remarks(results: Results, *, written: bool, is_refused: bool, wall_ms: float, for_person: bool) -> None:
     """What is not the result itself, on stderr: a warning always, the rest for a person only."""
     best = results.filled.best
@@ -130,6 +144,11 @@ def print_remarks(results: Results, *, written: bool, is_refused: bool, wall_ms:
         print(f"midfill: the fill {errors_of(best)}; try another --seed or -n 4", file=sys.stderr)
     if best.is_empty:
         print("midfill: the model left a body empty; try another --seed or -n 4", file=sys.stderr)
+    if is_guess_of_demonstrator(results.filled):
+        print(
+            "midfill: the built-in model is unsure of this fill: read it as a guess, or name another --model",
+            file=sys.stderr,
+        )
     if for_person:
         done = f"wrote {visible(str(results.path))}" if written else "nothing written, add --write to write it"
         stats = results.filled.stats

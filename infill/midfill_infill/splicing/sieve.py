@@ -27,7 +27,9 @@ class Sieve:
     index: int
 
     def judge(self, text: str, sight: Sight) -> tuple[int, int] | None:
-        """How many errors and names out of sight it adds; None for what cannot be put in."""
+        """How many errors and names out of sight it adds; None for what cannot be put in or seen."""
+        if not text.strip():
+            return None
         try:
             trimmed, _ = clean(self.document, self.trials.holes[self.index], text)
         except MidfillError:

@@ -116,6 +116,12 @@ function M.pending(buffer, result, keys)
     })
   end
   local hint = ('  ◆ %s keep · %s reroll · %s next · %s discard'):format(keys.accept, keys.reroll, keys.next, keys.discard)
+  for _, hole in ipairs(result.holes) do
+    if hole.isGuess then
+      hint = '  a guess' .. hint
+      break
+    end
+  end
   if result.newErrors > 0 then
     hint = ('  ▲ %d new syntax error(s)'):format(result.newErrors) .. hint
   end

@@ -1,0 +1,69 @@
+"""What the command says of how sure a fill is: a word, a number, and a sentence where the model that ships guesses."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.cli.fake_engine import Plan
+from typer.testing import CliRunner
+
+from midfill_infill.candidates import LIKELY, SURE, name_certainty
+from midfill_infill.cli import build_app
+from midfill_infill.cli.results import DEMONSTRATOR
+from midfill_infill.engines import supervise
+from midfill_infill.engines.client import EngineClient
+
+Answer = Callable[..., None]
+
+
+@pytest.fixture
+def answer(engine_client: Callable[[Plan], EngineClient], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Answer:
+    def change(**plan: Any) -> None:
+        endpoint = engine_client(Plan(**plan)).endpoint
+        monkeypatch.setattr(supervise, "ensure_engine", lambda settings, on_progress: endpoint)
+
+    monkeypatch.chdir(tmp_path)
+    Path("t.py").write_text("def add(a, b):\n    ...\n")
+    return change
+
+
+def fill(*words: str) -> tuple[str, str]:
+    result = CliRunner().invoke(build_app(), ["fill", "t.py", *words])
+    assert result.exit_code == 0
+    return result.stdout, result.stderr
+
+
+def test_words_go_by_thresholds() -> None:
+    named = [name_certainty(certainty) for certainty in (0.0, LIKELY - 0.01, LIKELY, SURE - 0.01, SURE, 1.0)]
+    assert named == ["a guess"] * 2 + ["likely"] * 2 + ["sure"] * 2
+
+
+@pytest.mark.parametrize("certainty, said", [(0.9, "sure (90%)"), (0.6, "likely (60%)"), (0.04, "a guess (4%)")])
+def test_diff_and_json_say_how_sure_it_is(answer: Answer, certainty: float, said: str) -> None:
+    answer(certainty=certainty, model=DEMONSTRATOR)
+    out, err = fill()
+    assert out.splitlines()[0].endswith(f"replaced by 1, {said}")
+    assert ("unsure" in err) is (certainty < LIKELY) and err.count("\n") == ("unsure" in err)
+    out, err = fill("--json")
+    assert json.loads(out)["holes"][0]["certainty"] == certainty
+    assert ("unsure" in err) is (certainty < LIKELY)
+
+
+def test_an_engine_that_does_not_say_changes_nothing(answer: Answer) -> None:
+    answer(model=DEMONSTRATOR)
+    out, err = fill()
+    assert out.splitlines()[0].endswith("replaced by 1") and err == ""
+    assert json.loads(fill("--json")[0])["holes"][0]["certainty"] is None
+
+
+def test_of_other_models_no_sentence_is_made(answer: Answer) -> None:
+    answer(certainty=0.1, model="Dream-org/Dream-v0")
+    out, err = fill()
+    assert "a guess (10%)" in out and err == ""
+
+
+def test_the_demonstrator_is_the_model_that_ships() -> None:
+    config = Path(__file__).parents[2] / "engine/midfill_engine/weights/embedded/config.json"
+    assert DEMONSTRATOR in json.loads(config.read_text()).values()
