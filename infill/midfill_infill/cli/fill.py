@@ -43,6 +43,9 @@ def fill_command(
         list[str] | None,
         typer.Option(metavar="NAME", help="Fill this function: name or Class.name. Repeatable."),
     ] = None,
+    outer: Annotated[
+        int, typer.Option("--outer", count=True, metavar="", help="The function around the innermost. Repeatable.")
+    ] = 0,
     hole: Annotated[
         list[str] | None, typer.Option(metavar="L:C-L:C", help="Fill this range, its end not included. Repeatable.")
     ] = None,
@@ -104,7 +107,7 @@ def fill_command(
         output.check(n)
         run_fill(
             open_source(parse_target(target), language, stdin_filename),
-            Choice(tuple(function or ()), tuple(hole or ()), stubs),
+            Choice(tuple(function or ()), tuple(hole or ()), stubs, outer),
             EngineSettings(model=model, device=device),
             Options(seed=seed, steps=steps, quality=quality, n=n, max_tokens=max_tokens),
             output,

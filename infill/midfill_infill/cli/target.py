@@ -87,6 +87,7 @@ class Choice:
     functions: Sequence[str] = ()
     ranges: Sequence[str] = ()
     stubs: bool = False
+    outer: int = 0
 
 
 def choose_holes(document: Document, target: Target, choice: Choice) -> tuple[Hole, ...]:
@@ -96,7 +97,7 @@ def choose_holes(document: Document, target: Target, choice: Choice) -> tuple[Ho
     if choice.stubs:
         chosen += _all_stubs(document)
     if target.line is not None:
-        chosen.append(holes.body_at(document, _offset(document, target.line, target.column)))
+        chosen.append(holes.body_at(document, _offset(document, target.line, target.column), choice.outer))
     if not chosen:
         chosen = [_only_stub(document)]
     return holes.sort_holes(document, tuple(dict.fromkeys(chosen)))

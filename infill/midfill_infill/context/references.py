@@ -80,7 +80,7 @@ def _read_text(path: Path, mtime_ns: int, size: int) -> str | None:
 def show_text(data: bytes, path: Path) -> str | None:
     """The bytes of a file as a model reads them, 65,536 characters at most."""
     try:
-        document = Document(data, find_language(path), path)
+        document = Document(data, find_language(path, data), path)
     except MidfillError:
         return None
     return document.show(0, len(data))[:MAX_FILE_CHARS]

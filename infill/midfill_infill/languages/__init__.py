@@ -8,6 +8,7 @@ from typing import Final
 
 from midfill_infill.errors import MidfillError
 from midfill_infill.languages import c, cpp, go, java, javascript, python, rust, tsx, typescript
+from midfill_infill.languages.headers import settle_header
 from midfill_infill.languages.language import Language
 
 __all__ = ["REGISTRY", "Language", "find_language", "get_language"]
@@ -30,6 +31,11 @@ def _by_extension() -> Mapping[str, str]:
     return {extension: language.id for language in REGISTRY.values() for extension in language.extensions}
 
 
-def find_language(path: Path) -> str | None:
-    """The id of the language that a file's name tells, or None. `.H` and `.C` are C++, `.h` and `.c` are C."""
+def find_language(path: Path, source: bytes | None = None) -> str | None:
+    """The id of the language that a file's name tells, or None. `.H` and `.C` are C++, `.c` is C.
+
+    A `.h` is C or C++ by what `source` says; C without it.
+    """
+    if path.suffix == ".h" and source is not None:
+        return settle_header(source, path)
     return _by_extension().get(path.suffix) or _by_extension().get(path.suffix.lower())

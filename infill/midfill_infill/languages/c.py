@@ -1,6 +1,7 @@
 """C. A function's name lies inside its declarator, as deep as its pointers."""
 
 from midfill_infill.languages.language import Language
+from midfill_infill.languages.macros import blank_alternatives, blank_macros
 
 LANGUAGE = Language(
     id="c",
@@ -11,4 +12,5 @@ LANGUAGE = Language(
     indent="    ",
     comment="//",
     statement="midfill();",
+    readings=(blank_macros, blank_alternatives),
 )

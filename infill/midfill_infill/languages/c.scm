@@ -8,8 +8,9 @@
   declarator: (pointer_declarator
     declarator: (pointer_declarator declarator: (function_declarator declarator: (_) @name)))
   body: (compound_statement) @body) @function
-; A declarator that a macro hides: found by position only.
-(function_definition body: (compound_statement) @body) @function
+; A declarator that a macro hides: found by position only. Without parentheses it is no function, but a class perhaps.
+((function_definition declarator: (_) @_declarator body: (compound_statement) @body) @function
+  (#match? @_declarator "\\("))
 
 [(preproc_include) (preproc_def)] @import
 

@@ -1,6 +1,7 @@
 """C++: what C has, with classes, namespaces and exceptions."""
 
 from midfill_infill.languages.language import Language
+from midfill_infill.languages.macros import blank_alternatives, blank_macros
 
 LANGUAGE = Language(
     id="cpp",
@@ -11,4 +12,5 @@ LANGUAGE = Language(
     indent="    ",
     comment="//",
     statement="midfill();",
+    readings=(blank_macros, blank_alternatives),
 )

@@ -2,6 +2,11 @@
   declarator: (reference_declarator (function_declarator declarator: (_) @name))
   body: (compound_statement) @body) @function
 
+; Lambdas: found by position only, and empty by choice.
+(lambda_expression body: (compound_statement) @body) @function
+
+(template_declaration (function_definition)) @whole
+
 ; `A() {}`, `A() : x(0) {}` and `~A() {}` are whole.
 (function_definition declarator: (function_declarator declarator: (destructor_name)) body: (_) @trivial)
 (function_definition

@@ -23,8 +23,12 @@
   ] @function)
 
 ; Callbacks: found by position only, and empty by choice.
-(arrow_function body: (statement_block) @body) @function
+(arrow_function body: (_) @body) @function
 (function_expression body: (statement_block) @body) @function
+(generator_function body: (statement_block) @body) @function
+(class_static_block body: (statement_block) @body) @function
+
+(export_statement declaration: (_)) @whole
 (method_definition name: (_) @_name body: (statement_block) @trivial (#eq? @_name "constructor"))
 
 (statement_block (expression_statement (string)) @keep)

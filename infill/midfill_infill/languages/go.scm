@@ -4,6 +4,9 @@
   name: (field_identifier) @name
   body: (block) @body) @function
 
+; Function literals: found by position only, and empty by choice.
+(func_literal body: (block) @body) @function
+
 (package_clause) @import
 (import_declaration) @import
 

@@ -3,6 +3,10 @@
 [(constructor_declaration body: (_) @trivial) (compact_constructor_declaration body: (_) @trivial)]
 (compact_constructor_declaration name: (_) @name body: (block) @body) @function
 
+; Found by position only, and empty by choice.
+(lambda_expression body: (_) @body) @function
+(static_initializer (block) @body) @function
+
 (class_declaration name: (_) @scope.name) @scope
 (interface_declaration name: (_) @scope.name) @scope
 (enum_declaration name: (_) @scope.name) @scope

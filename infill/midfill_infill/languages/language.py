@@ -1,12 +1,19 @@
 """What a language is to this room: a grammar, its queries and a few habits. Knows no language by name."""
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from importlib import import_module
 from importlib.resources import files
+from typing import Final
 
 import tree_sitter
+
+# One byte of errors in so many is not worth another reading.
+TOLERABLE_ERRORS: Final = 500
+# A reading that guesses must leave less than this part of the errors.
+WORTH_A_GUESS: Final = 1.5
 
 
 @dataclass(frozen=True)
@@ -14,6 +21,7 @@ class Language:
     """One row of the registry. The captures of its queries:
 
     `@function` a definition with `@body` and, where it has them, `@name` and `@owner` (the class named outside of it);
+    `@whole` what belongs to a function before it, decorators say, and ends with it;
     `@keep` what a body keeps at its start (docstring); `@scope` with `@scope.name` what holds functions;
     `@import` what the context always shows; `@stub` a statement that stands for code yet to be written;
     `@deliberate` a body that is never a stub; `@trivial` one that may well be empty; `@verbatim` text whose lines are
@@ -41,6 +49,8 @@ class Language:
     """Matches the first line of a function, its name in group 1; finds functions where the tree is broken."""
     scope_header: str | None = None
     """Matches the first line of a function or a class, its name in group 1; stands beside `header`."""
+    readings: tuple[Callable[[bytes], bytes], ...] = ()
+    """What a source with errors is tried as, in turn, each from the one before and as long: without its macros, say."""
     interfaces: tuple[str, ...] = ()
     """Extensions of files that only declare: nothing in them is a stub."""
     names: frozenset[str] | None = None
@@ -75,7 +85,31 @@ class Language:
         `old` is a tree that was told of all edits since; only what they touch is read again.
         """
         parser = tree_sitter.Parser(self._grammar)
-        return parser.parse(source) if old is None else parser.parse(source, old)
+        tree = parser.parse(source) if old is None else parser.parse(source, old)
+        weight, reading = weigh_errors(tree), source
+        for read in self.readings if old is None else ():
+            if weight * TOLERABLE_ERRORS <= len(source):
+                break
+            reading = read(reading)
+            found = parser.parse(reading)
+            if (lighter := weigh_errors(found)) * WORTH_A_GUESS < weight:
+                tree, weight = found, lighter
+        return tree
 
     def is_interface(self, name: str) -> bool:
         return name.endswith(self.interfaces) if self.interfaces else False
+
+
+def weigh_errors(tree: tree_sitter.Tree) -> int:
+    """How many bytes of a source its tree has found no place for; what is missing counts one."""
+    weight, pending = 0, [tree.root_node]
+    while pending:
+        node = pending.pop()
+        if node.is_error or node.is_missing:
+            weight += max(1, _width(node) - sum(map(_width, node.children)))
+        pending.extend(child for child in node.children if child.has_error or child.is_error or child.is_missing)
+    return weight
+
+
+def _width(node: tree_sitter.Node) -> int:
+    return node.end_byte - node.start_byte

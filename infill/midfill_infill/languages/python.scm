@@ -1,6 +1,8 @@
 (function_definition name: (identifier) @name body: (block) @body) @function
 (function_definition body: (block (expression_statement [(string) (concatenated_string)]) @keep))
 
+(decorated_definition definition: (function_definition)) @whole
+
 (class_definition name: (identifier) @scope.name) @scope
 
 (module [(import_statement) (import_from_statement) (future_import_statement)] @import)

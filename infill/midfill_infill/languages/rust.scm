@@ -1,5 +1,8 @@
 (function_item name: (_) @name body: (block) @body) @function
 
+; Closures: found by position only, and empty by choice.
+(closure_expression body: (_) @body) @function
+
 (impl_item type: (_) @scope.name) @scope
 (trait_item name: (_) @scope.name) @scope
 (mod_item name: (_) @scope.name body: (_)) @scope

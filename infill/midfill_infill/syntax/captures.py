@@ -16,10 +16,11 @@ Span = tuple[int, int]
 class Function:
     """One function that has a body. Offsets count bytes of the document's source.
 
-    `start` is the first byte of its first decorator and `head` of the definition itself. `body` is the body's node,
-    empty where nothing stands yet, and `keep` the docstring in it. `statements` counts the body's, docstring and
-    comments left out; `is_stub` says that the only one stands for missing code. `is_deliberate`: it is never a stub;
-    `is_trivial`: it is none for being empty. `is_broken`: a syntax error is inside, so its ends are not to be trusted.
+    `start` is the first byte of its first decorator, or of what else it is a part of, and `head` of the definition
+    itself. `body` is the body's node, empty where nothing stands yet, and `keep` the docstring in it. `statements`
+    counts the body's, docstring and comments left out; `is_stub` says that the only one stands for missing code.
+    `is_deliberate`: it is never a stub; `is_trivial`: it is none for being empty. `is_broken`: a syntax error is
+    inside, so its ends are not to be trusted.
     """
 
     path: tuple[str, ...]
@@ -93,10 +94,11 @@ class _Captures:
         parts = [part.byte_range for part in _statements(body)]
         keep = parts[0] if parts and parts[0] in self.spans["keep"] else None
         rest = parts[1:] if keep else parts
-        wrapper = node.parent if node.parent and node.parent.type == "decorated_definition" else node
+        is_part = node.parent is not None and node.parent.byte_range in self.spans["whole"]
+        whole = node.parent if is_part and node.parent is not None else node
         return Function(
             path=self.paths.get(span, ()),
-            start=wrapper.start_byte,
+            start=whole.start_byte,
             head=node.start_byte,
             end=node.end_byte,
             body=span,

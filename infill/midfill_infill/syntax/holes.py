@@ -81,21 +81,23 @@ def _expected_indent(document: Document, line: int) -> str:
     return max(around, key=len, default=b"").decode("ascii").replace("\f", "")
 
 
-def body_at(document: Document, byte: int) -> Hole:
+def body_at(document: Document, byte: int, outer: int = 0) -> Hole:
     """The body of the innermost function at a byte: anywhere in it, its decorators and first line included.
 
-    Outside of functions a blank line is a hole, and so is a `...` on the line. Raises MidfillError `no_hole` where
-    there is neither, `position_outside`, and `unknown_language` for a document without functions.
+    Functions without a name count: closures, lambdas, callbacks. The start of a line stands for what opens on it.
+    `outer` is how many functions to go out from there. Outside of functions a blank line is a hole, and so is a `...`
+    on the line. Raises MidfillError `no_hole` where there is neither, `position_outside`, and `unknown_language` for a
+    document without functions.
     """
     byte = document.snap(byte)
-    if document.syntax is not None:
-        lines = document.source_lines
-        position = document.to_source(byte)
-        position = max(position, lines.first_char(lines.at(position)))
-        for function in sorted(outline(document).functions, key=attrgetter("start", "head"), reverse=True):
-            if _holds(document, lines, function, position):
-                return body_hole(document, function)
     line = document.lines.at(byte)
+    if document.syntax is not None:
+        around = _functions_at(document, byte)
+        if outer < len(around):
+            return body_hole(document, around[outer])
+        if around:
+            message = f"line {line + 1} of {document.name} is in {len(around)} function{'s' * (len(around) > 1)}"
+            raise MidfillError("no_hole", message, next_step="give --outer less often")
     if document.lines.is_blank(line):
         return hole_at_cursor(document, byte)
     if placeholder := _PLACEHOLDER.search(document.lines.content(line)):
@@ -105,20 +107,32 @@ def body_at(document: Document, byte: int) -> Hole:
     raise MidfillError("no_hole", f"line {line + 1} of {document.name} is in no function and holds no `...`")
 
 
+def _functions_at(document: Document, byte: int) -> list[Function]:
+    """The functions that hold a byte, the innermost first."""
+    lines, position = document.source_lines, document.to_source(byte)
+    line = lines.at(position)
+    first_char = lines.first_char(line)
+    functions = sorted(outline(document).functions, key=attrgetter("start", "head"), reverse=True)
+    headed = [function for function in functions if position <= first_char < function.start <= lines.end(line)]
+    opened = [function for function in headed if lines.at(function.end) > line][:1]
+    found = opened + [each for each in functions if _holds(document, lines, each, max(position, first_char))]
+    return found or headed[-1:]
+
+
 def _holds(document: Document, lines: Lines, function: Function, position: int) -> bool:
     if position < function.start:
         return False
     if position <= function.end:
         return True
+    if not function.is_broken and not require_syntax(document).has_indented_blocks:
+        return False
     hole = body_hole(document, function)
     if position <= document.to_source(hole.end_byte):
         return True
     line = lines.at(position)
-    is_open = lines.is_blank(line) and require_syntax(document).has_indented_blocks
     columns = lines.columns(lines.at(function.head))
-    return (
-        is_open and lines.columns(line) > columns and _is_blank_between(lines, document.to_source(hole.end_byte), line)
-    )
+    is_open = lines.is_blank(line) and lines.columns(line) > columns
+    return is_open and _is_blank_between(lines, document.to_source(hole.end_byte), line)
 
 
 def _is_blank_between(lines: Lines, offset: int, line: int) -> bool:

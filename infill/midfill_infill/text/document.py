@@ -38,14 +38,15 @@ class Document:
     @classmethod
     def read(cls, path: Path, language: str | None = None) -> "Document":
         """Reads a file; its name tells the language unless one is given. Raises MidfillError for what cannot be."""
-        return cls(_read_bytes(path), language or find_language(path), path)
+        data = _read_bytes(path)
+        return cls(data, language or find_language(path, data), path)
 
     @classmethod
     def from_bytes(cls, data: bytes, path: Path, language: str | None = None) -> "Document":
         """A document that comes from elsewhere than the file it is named after. Raises MidfillError."""
         if len(data) > MAX_DOCUMENT_BYTES:
             raise _too_large(path.name, len(data))
-        return cls(data, language or find_language(path), path)
+        return cls(data, language or find_language(path, data), path)
 
     @classmethod
     def from_text(cls, text: str, language: str | None = None, path: Path | None = None) -> "Document":
@@ -53,7 +54,7 @@ class Document:
         data = text.encode("utf-8", "surrogatepass")
         if len(data) > MAX_DOCUMENT_BYTES:
             raise _too_large(path.name if path else "the document", len(data))
-        return cls(data, language or (find_language(path) if path else None), path, stored_as="utf-8")
+        return cls(data, language or (find_language(path, data) if path else None), path, stored_as="utf-8")
 
     @property
     def name(self) -> str:

@@ -126,7 +126,8 @@ def _plan_file(root: Path, name: str, request: Request, cache: "_Cache", plannin
     if not stat.S_ISREG(facts.st_mode):
         return None
     planning.num_seen += 1
-    if (known := cache.find(name, facts)) is not None:
+    # What is in a header says what it is written in.
+    if Path(name).suffix != ".h" and (known := cache.find(name, facts)) is not None:
         planning.num_cached += 1
         return known
     try:
@@ -136,6 +137,7 @@ def _plan_file(root: Path, name: str, request: Request, cache: "_Cache", plannin
             return None
         holes: tuple[PlannedHole, ...] = ()
         if request.selection.may_match(name, data, language):
+            language = find_language(root / name, data)
             document = Document(data, language, Path(name))
             holes = tuple(map(PlannedHole.of, request.selection.find(document, name)))
     except MidfillError as error:

@@ -1,0 +1,81 @@
+"""Blanks what the preprocessor would take out of C and C++, so that a grammar reads the rest. Knows spellings, no tree.
+
+Every byte keeps its place. What is blanked is a guess by how macros are named, of use where it leaves fewer errors.
+"""
+
+import re
+from collections.abc import Callable
+from typing import Final
+
+_MACRO: Final = rb"\b[A-Z][A-Z0-9_]{2,}\b"
+_ARGUMENTS: Final = rb"\((?:[^()\n]|\([^()\n]*\))*\)"
+_GUESSES: Final = tuple(
+    re.compile(pattern, re.MULTILINE)
+    for pattern in (
+        # NAMESPACE_BEGIN or SUPPRESS("-Wx") on a line of its own, unless a body follows.
+        rb"^[ \t]*(?P<blank>%s(?:%s)?)(?=[ \t]*(?://[^\n]*)?\r?\n(?!\s*\{))" % (_MACRO, _ARGUMENTS),
+        # class API Name {
+        rb"\b(?:class|struct|union|enum|namespace)[ \t]+(?P<blank>%s(?:%s)?)"
+        rb"(?=\s+\w[\w:]*(?:<[^<>{};]*>)?\s*(?:final\s*)?[:{])" % (_MACRO, _ARGUMENTS),
+        # API void f(), static INLINE auto g()
+        rb"(?:^|[;{}>]|\b(?:static|inline|extern|constexpr|virtual|explicit|friend))[ \t]*"
+        rb"(?P<blank>%s(?:%s)?)(?=[ \t]+[A-Za-z_~:])" % (_MACRO, _ARGUMENTS),
+        # void f() const NOEXCEPT {
+        rb"\)(?:\s*(?:const|override|final|noexcept))*\s*(?P<blank>%s(?:%s)?)(?=\s*(?:\{|;|->|:))"
+        % (_MACRO, _ARGUMENTS),
+        # TEST_CASE("what it says") {
+        rb"^%s\((?P<blank>(?:[^()\n]|\([^()\n]*\))*)(?=\)\s*\{)" % _MACRO,
+    )
+)
+_DIRECTIVE: Final = re.compile(rb"^[ \t]*#[ \t]*(?P<word>\w*)(?:[^\n\\]|\\\r?\n|\\.)*", re.MULTILINE)
+
+
+def blank_macros(source: bytes) -> bytes:
+    """`source`, as long as before, with spaces for what looks like a macro. Directives stay."""
+    directives = [match.span() for match in _DIRECTIVE.finditer(source)]
+    code = _replace(source, directives, _spaces)
+    for guess in _GUESSES:
+        for _ in range(3):  # several macros in a row
+            spans = [match.span("blank") for match in guess.finditer(code)]
+            if not spans:
+                break
+            code = _replace(code, spans, _spaces)
+            source = _replace(source, spans, _spaces)
+    return source
+
+
+def blank_alternatives(source: bytes) -> bytes:
+    """`source`, as long as before, without directives and with the first branch of each condition alone.
+
+    Branches that open a brace each leave a grammar with one too many.
+    """
+    spans: list[tuple[int, int]] = []
+    dropped_from: list[int | None] = []  # of each open condition, where the branch that goes began
+    for match in _DIRECTIVE.finditer(source):
+        kind = match["word"]
+        if kind in (b"if", b"ifdef", b"ifndef"):
+            is_never = kind == b"if" and match.group().split()[-1] == b"0"
+            dropped_from.append(match.start() if is_never else None)
+        elif kind in (b"elif", b"else", b"endif") and dropped_from:
+            if dropped_from[-1] is not None:
+                spans.append((dropped_from[-1], match.start()))
+            dropped_from[-1] = match.start()
+            if kind == b"endif":
+                dropped_from.pop()
+        spans.append(match.span())
+    covered = bytearray(source)
+    for start, end in spans:
+        covered[start:end] = _spaces(source[start:end])
+    return bytes(covered)
+
+
+def _spaces(text: bytes) -> bytes:
+    return re.sub(rb"[^\n]", b" ", text)
+
+
+def _replace(source: bytes, spans: list[tuple[int, int]], change: Callable[[bytes], bytes]) -> bytes:
+    pieces, position = [], 0
+    for start, end in spans:
+        pieces += [source[position:start], change(source[start:end])]
+        position = end
+    return b"".join([*pieces, source[position:]])
