@@ -23,7 +23,7 @@ from midfill_infill.errors import MidfillError
 from midfill_infill.languages import find_language, get_language
 from midfill_infill.splicing.splice import splice
 from midfill_infill.syntax.holes import body_at
-from midfill_infill.text.document import MAX_DOCUMENT_BYTES, Document
+from midfill_infill.text.document import Document
 from midfill_infill.text.spans import Hole
 
 _ECMASCRIPT: Final = (
@@ -40,6 +40,7 @@ NODE_TYPES: Final[dict[str, tuple[str, ...]]] = {
     "java": ("method_declaration", "constructor_declaration", "compact_constructor_declaration", "lambda_expression"),
 }
 BY_BRACES: Final = ("c", "cpp")
+LARGEST_BYTES: Final = 256 * 1024  # to put a text into a megabyte that does not parse takes seconds
 SKIPPED: Final = ("node_modules", "vendor", "third_party", "deps", "dist", "build", ".git")
 Span = tuple[int, int]
 
@@ -57,7 +58,7 @@ _LAMBDA: Final = re.compile(rb"\[[^\[\]]*\]\s*$")
 _MADE_BY_MACRO: Final = re.compile(rb"[A-Z][A-Z0-9_]+")
 _LONGEST_HEAD: Final = 2000
 _NO_CODE: Final = re.compile(
-    rb'"""(?s:.*?)"""|\'\'\'(?s:.*?)\'\'\'|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'|//[^\n]*|#[^\n]*|/\*(?s:.*?)\*/|[\s;]'
+    rb'[rRuU]?"""(?s:.*?)"""|\'\'\'(?s:.*?)\'\'\'|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'|//[^\n]*|#[^\n]*|/\*(?s:.*?)\*/|[\s;]'
 )
 
 
@@ -223,7 +224,7 @@ def judge(document: Document, functions: list[Found], sample: list[Found]) -> It
 def find_sources(folder: Path) -> Iterator[Document]:
     for path in sorted(folder.rglob("*")):
         named = find_language(path) if not any(part in SKIPPED for part in path.relative_to(folder).parts) else None
-        if named and path.is_file() and path.stat().st_size <= MAX_DOCUMENT_BYTES:
+        if named and path.is_file() and path.stat().st_size <= LARGEST_BYTES:
             try:
                 document = Document.read(path)
                 if not document.name.endswith((".min.js", ".d.ts")):

@@ -23,10 +23,6 @@
   ])
   (#match? @_bases "\\bProtocol\\b"))
 
-; `def __init__(self): pass` is a decision, not a gap.
-((function_definition name: (identifier) @_name body: (block (pass_statement)) @deliberate)
-  (#match? @_name "^__\\w+__$"))
-
 (string) @verbatim
 (block) @block
 (module) @block

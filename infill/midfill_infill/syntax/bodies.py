@@ -6,11 +6,11 @@ from dataclasses import dataclass, replace
 from midfill_infill.syntax.captures import Function
 from midfill_infill.syntax.extent import find_header_end, find_last_line
 from midfill_infill.syntax.outline import require_syntax
+from midfill_infill.syntax.stubs import TODO, is_stub
 from midfill_infill.text.document import Document
 from midfill_infill.text.lines import Lines
 from midfill_infill.text.spans import Hole
 
-_TODO = re.compile(rb"(?i)\b(todo|fixme|implement|your code|fill (this|me) in)\b")
 _NOTE = re.compile(rb"[ \t\f]*(?:#.*|//.*|/\*(?:(?!\*/)[^\r\n])*\*/[ \t]*)?")
 _DOCSTRING = re.compile(
     rb"""[rRuU]?(?:(\"{3}|'{3})(?s:.*?)\1|"(?:[^"\\\r\n]|\\.)*"|'(?:[^'\\\r\n]|\\.)*')(?=\s*(?:[#;\r\n]|$))"""
@@ -27,26 +27,6 @@ class _Region:
     indent: str
     lead: str = ""
     tail: str = ""
-
-
-def is_stub(document: Document, function: Function) -> bool:
-    """Whether a function waits to be written.
-
-    Its body is one placeholder (`...`, `pass`, `raise NotImplementedError`, `todo!()`, a throw of "not implemented"),
-    or nothing, or a comment with TODO alone. Never a stub: what is abstract, overloads and Protocol methods, what a
-    file of declarations (.pyi) holds, an empty constructor or callback, a function called noop, an empty body whose
-    comment says no TODO, and in Python a `pass` in a `__method__`.
-    """
-    if function.is_deliberate or require_syntax(document).is_interface(document.name):
-        return False
-    if function.statements:
-        return function.is_stub
-    if require_syntax(document).has_indented_blocks:
-        return True
-    if function.is_trivial or (function.path and re.fullmatch(r"_*no_?op", function.path[-1], re.IGNORECASE)):
-        return False
-    inside = document.source[function.body[0] + 1 : function.body[1] - 1].strip()
-    return not inside or bool(_TODO.search(inside))
 
 
 def body_hole(document: Document, function: Function) -> Hole:
@@ -97,7 +77,7 @@ def _keep_notes(lines: Lines, region: _Region) -> _Region:
     note = None
     for number in range(line, last + 1):
         content = lines.content(number)
-        if not _NOTE.fullmatch(content) or _TODO.search(content):
+        if not _NOTE.fullmatch(content) or TODO.search(content):
             return replace(region, start=lines.first_char(number))
         note = note if lines.is_blank(number) else number
     assert note is not None
@@ -162,7 +142,7 @@ def _braced_region(lines: Lines, function: Function, unit: str) -> _Region:
         opening = function.keep[1]
         first = _next_line(lines, lines.at(opening), last_line - on_own_line)
     opened = lines.data[opening : min(closing, lines.end(lines.at(opening)))]
-    if _NOTE.fullmatch(opened) and not _TODO.search(opened):
+    if _NOTE.fullmatch(opened) and not TODO.search(opened):
         opening += len(opened.rstrip())
         opened = b""
     end = opening + len(lines.data[opening:closing].rstrip()) if on_own_line or not is_closed else closing

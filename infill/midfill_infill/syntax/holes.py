@@ -5,9 +5,10 @@ import re
 from operator import attrgetter
 
 from midfill_infill.errors import MidfillError
-from midfill_infill.syntax.bodies import body_hole, is_stub
+from midfill_infill.syntax.bodies import body_hole
 from midfill_infill.syntax.captures import Function
 from midfill_infill.syntax.outline import outline, require_syntax
+from midfill_infill.syntax.stubs import is_stub
 from midfill_infill.text.document import Document
 from midfill_infill.text.lines import Lines
 from midfill_infill.text.spans import Anchor, Hole
@@ -172,7 +173,7 @@ def _suggest(name: str, functions: list[Function]) -> str:
 
 
 def find_stubs(document: Document) -> tuple[Hole, ...]:
-    """The holes of all functions that wait to be written, in document order; see `bodies.is_stub` for which.
+    """The holes of all functions that wait to be written, in document order; see `stubs.is_stub` for which.
 
     Raises MidfillError `unknown_language`.
     """

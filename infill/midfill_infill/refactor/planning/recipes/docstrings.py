@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 
 from midfill_infill.refactor.planning.recipes.recipe import Example, Recipe
-from midfill_infill.syntax.bodies import is_stub
 from midfill_infill.syntax.extent import find_header_end
 from midfill_infill.syntax.outline import outline
+from midfill_infill.syntax.stubs import is_stub
 from midfill_infill.text.document import Document
 from midfill_infill.text.spans import Hole
 

@@ -1,0 +1,149 @@
+"""Says which functions wait to be written, and which are only meant to look so. Knows words and classes, no grammar."""
+
+import re
+from functools import lru_cache
+from typing import Final
+
+from midfill_infill.syntax.captures import Function
+from midfill_infill.syntax.outline import outline, require_syntax
+from midfill_infill.text.document import Document
+
+TODO: Final = re.compile(rb"(?i)\b(todo|fixme|implement|your code|fill (this|me) in)\b")
+
+_NOOP_NAME: Final = re.compile(r"(?i)_*no_?op")
+# Where `raise NotImplementedError` is what a class says to those that derive from it.
+_BASE_NAME: Final = re.compile(r"_*(Abstract|Base)(?=\w)|(?<=\w)(Base|Mixin|Interface|ABC|Abstract)$")
+# Where nothing is to be done: `NullFile.close`, `LifespanOff.startup`.
+_IDLE_NAME: Final = re.compile(r"_*(Null|No(?=[A-Z])|Dummy|Fake|Mock|Stub|Nothing)|(Null|Off|Dummy|Stub|Mock|Mixin)$")
+_HOOK_NAME: Final = re.compile(
+    r"__\w+__|_?on_\w+|a?close|flush|(un)?register|(pre|post|setup|set_up|teardown|tear_down|visit|model_post)_\w+|setup"
+    r"|setUp\w*|tearDown\w*|teardown|\w*(do_nothing|dummy|stub|placeholder|hook)\w*"
+)
+_FOR_OTHERS: Final = re.compile(
+    rb"(?i)\bsub-?class|\boverrid|\bderived class|\bdo(es)? nothing|\bno-?op\b|\bby default\b|\bhook\b|\bplaceholder\b"
+    rb"|\bcalled (when|if|by|before|after|once)\b"
+)
+_UNWRITTEN: Final = re.compile(
+    rb"(?i)not[ _]?(yet[ _]?)?implemented( yet)?\W*$|unimplemented|todo|fixme|^\W*implement|^\W*$"
+)
+_RAISE: Final = re.compile(rb"raise\s+NotImplemented\w*\s*(?:\((?P<said>.*)\))?", re.DOTALL)
+_REMARK: Final = re.compile(rb"[ \t]*(?:#|//|/\*)[^\n]*")
+_REMARK_BEHIND: Final = re.compile(rb"\S[ \t]*#")
+_STRING: Final = re.compile(rb"""\"(?:\\.|[^"\\])*\"|'(?:\\.|[^'\\])*'""")
+_CLASS: Final = re.compile(
+    rb"\bclass\s+(?P<name>\w+)(?:<[^<>{}]*>)?\s*(?:\((?P<python>[^()]*(?:\([^()]*\)[^()]*)*)\)\s*:"
+    rb"|(?P<others>(?:extends|implements|:)[^{};=]+)\{)"
+)
+
+
+def is_stub(document: Document, function: Function) -> bool:
+    """Whether a function waits to be written.
+
+    Its body is one placeholder (`...`, `pass`, `raise NotImplementedError`, `todo!()`, a throw of "not implemented"),
+    or nothing, or a comment with TODO alone. Never a stub: what is abstract, overloads and Protocol methods, what a
+    file of declarations (.pyi) holds, an empty constructor or callback, a function called noop, and an empty body whose
+    comment says no TODO. Nor is, unless a TODO says so, what a class leaves to those that derive from it (see
+    `_is_for_others`) and, in Python, a body without any code where there may well be none (`_may_be_empty`).
+    """
+    language = require_syntax(document)
+    if function.is_deliberate or language.is_interface(document.name):
+        return False
+    if function.statements and not function.is_stub:
+        return False
+    inside = _inside(document, function)
+    if language.has_indented_blocks:
+        return bool(TODO.search(_code_and_notes(document, function))) or not _is_meant(document, function, inside)
+    if function.statements:
+        return bool(TODO.search(inside)) or not _is_overridden(document, function)
+    if function.is_trivial or (function.path and _NOOP_NAME.fullmatch(function.path[-1])):
+        return False
+    note = inside[1:-1].strip()
+    return not note or bool(TODO.search(note))
+
+
+def _inside(document: Document, function: Function) -> bytes:
+    start = function.keep[1] if function.keep else function.body[0]
+    return document.source[start : max(start, function.body[1])].strip()
+
+
+def _code_and_notes(document: Document, function: Function) -> bytes:
+    """The body without its docstring, and the comments before and behind it, which its node may not hold."""
+    start = function.keep[1] if function.keep else function.head
+    lines = document.source_lines
+    text = document.source[start : lines.end(lines.at(max(start, function.end - 1)))]
+    return b"\n".join(_REMARK.findall(text))
+
+
+def _is_meant(document: Document, function: Function, inside: bytes) -> bool:
+    """Whether a body of Python with a placeholder, or nothing, is as its author wants it."""
+    raised = _RAISE.match(inside)
+    if raised and (said := raised["said"]):
+        return not _UNWRITTEN.search(said)
+    if inside.startswith(b"..."):
+        return False
+    if _is_for_others(document, function) or _has_remark(document, function):
+        return True
+    return not raised and _may_be_empty(document, function)
+
+
+def _is_for_others(document: Document, function: Function) -> bool:
+    """Of a method: a class of the file overrides it, or the class's name or the docstring says that others are to."""
+    if len(function.path) < 2:
+        return False
+    doc = document.source[slice(*function.keep)] if function.keep else b""
+    return (
+        bool(_BASE_NAME.search(function.path[-2]))
+        or bool(_FOR_OTHERS.search(doc))
+        or _is_overridden(document, function)
+    )
+
+
+def _may_be_empty(document: Document, function: Function) -> bool:
+    """A hook, a method of a class that does nothing, or a dummy: in a test, or decorated in another function."""
+    name, owner = (function.path[-1:] or ("",))[0], function.path[-2] if len(function.path) > 1 else ""
+    if _HOOK_NAME.fullmatch(name) or _NOOP_NAME.fullmatch(name) or _IDLE_NAME.search(owner):
+        return True
+    around = [f for f in outline(document).functions if f.head < function.head and function.end <= f.end]
+    is_decorated = function.start < function.head
+    return any(is_decorated or (f.path and f.path[-1].startswith("test")) for f in around)
+
+
+def _has_remark(document: Document, function: Function) -> bool:
+    """Whether a comment stands behind the placeholder, on its line: somebody has thought about it."""
+    lines = document.source_lines
+    last = lines.content(lines.at(max(function.head, function.end - 1)))
+    return bool(function.statements) and bool(_REMARK_BEHIND.search(_STRING.sub(b"", last)))
+
+
+def _is_overridden(document: Document, function: Function) -> bool:
+    """Whether a class that derives from its own has a function of that name, in this file."""
+    if len(function.path) < 2:
+        return False
+    owner, name = function.path[-2:]
+    return any(path[-2:] == (derived, name) for derived in _derived(document, owner) for path in _paths(document))
+
+
+@lru_cache(maxsize=8)
+def _paths(document: Document) -> tuple[tuple[str, ...], ...]:
+    return tuple(function.path for function in outline(document).functions)
+
+
+def _derived(document: Document, owner: str) -> set[str]:
+    """The classes of the file that derive from `owner`, through others too."""
+    found, size = {owner}, 0
+    while len(found) > size:
+        size = len(found)
+        found |= {name for name, bases in _bases(document) if bases & found}
+    return found - {owner}
+
+
+@lru_cache(maxsize=8)
+def _bases(document: Document) -> tuple[tuple[str, frozenset[str]], ...]:
+    """Each class of the file with the words that stand where its bases do."""
+    return tuple(
+        (
+            match["name"].decode(),
+            frozenset(re.findall(r"\w+", (match["python"] or match["others"] or b"").decode("utf-8", "replace"))),
+        )
+        for match in _CLASS.finditer(document.source)
+    )

@@ -1,0 +1,72 @@
+"""What is a stub and what only looks like one: classes that others derive from, hooks, dummies, remarks."""
+
+import textwrap
+
+import pytest
+
+from midfill_infill.syntax.holes import find_stubs
+from midfill_infill.text.document import Document
+
+
+def stubs(source: str, language: str = "python") -> list[str | None]:
+    return [hole.name for hole in find_stubs(Document(textwrap.dedent(source).encode(), language))]
+
+
+STUBS = {
+    "three dots": "def f(x):\n    ...\n",
+    "not implemented": "def f(x):\n    raise NotImplementedError\n",
+    "called": "def f(x):\n    raise NotImplementedError()\n",
+    "with a message": "def f(x):\n    raise NotImplementedError('not implemented yet')\n",
+    "a message that says TODO": "class Base:\n    def f(x):\n        raise NotImplementedError('TODO')\n",
+    "pass": "def f(x):\n    pass\n",
+    "a docstring alone": 'def f(x):\n    """The sum."""\n',
+    "TODO before": "class BaseAdapter:\n    def __enter__(x):\n        # TODO: write\n        pass\n",
+    "TODO behind": "class NullFile:\n    def close(x):\n        pass  # TODO\n",
+    "three dots in a base class": "class BaseAdapter:\n    def f(x):\n        ...\n",
+    "a comment that says what is wanted": "def f(x):\n    # the sum of all x\n    pass\n",
+    "a base class without others": "class Shape:\n    def f(x):\n        raise NotImplementedError\n",
+    "a docstring that speaks of subclasses": 'def f(x):\n    """Subclasses."""\n    raise NotImplementedError\n',
+    "within a function": "def g():\n    def f(x):\n        pass\n    return f\n",
+    "a class that derives from another": "class A(B):\n    def f(x):\n        pass\n",
+}
+NONE = {
+    "overridden": "class A:\n  def f(x):\n    raise NotImplementedError\n\nclass B(A):\n  def f(x):\n    return 1\n",
+    "overridden by a grandchild": "class A:\n def f(x): pass\nclass B(A): x = 1\nclass C(B):\n def f(x): return 1\n",
+    "abstract": "class A:\n    @abstractmethod\n    def f(x):\n        ...\n",
+    "overload": "@overload\ndef f(x: int) -> int: ...\n",
+    "protocol": "class A(Protocol):\n    def f(x): ...\n",
+    "named a base": "class BaseTransport:\n    def f(x):\n        raise NotImplementedError\n",
+    "a mixin": "class LogMixin:\n    def f(x):\n        pass\n",
+    "a message to those who call": "def f(x):\n    raise NotImplementedError('Cookie headers go elsewhere')\n",
+    "a docstring for those who derive": 'class A:\n def f(x):\n  """Override it."""\n  raise NotImplementedError\n',
+    "a docstring of a hook": 'class A:\n    def f(x):\n        """Called when it ends."""\n',
+    "a remark": "class A:\n    def f(x):\n        raise NotImplementedError()  # pragma: no cover\n",
+    "a special method": "class A:\n    def __init__(x):\n        pass\n",
+    "a hook": 'class A:\n    def on_enter(x):\n        """Enter."""\n',
+    "nothing to do": "class NullFile:\n    def write(x):\n        pass\n",
+    "called noop": "def noop(x):\n    pass\n",
+    "a dummy of a test": "def test_g():\n    def f(x):\n        pass\n    use(f)\n",
+    "a decorated dummy": "def g():\n    @wrapped\n    def f(x):\n        pass\n    use(f)\n",
+    "an exception": "class FError(Exception):\n    pass\n",
+    "code": "def f(x):\n    return 1\n",
+}
+
+
+@pytest.mark.parametrize("case", STUBS)
+def test_waits_to_be_written(case: str) -> None:
+    assert len(stubs(STUBS[case])) == 1
+
+
+@pytest.mark.parametrize("case", NONE)
+def test_is_as_it_should_be(case: str) -> None:
+    assert stubs(NONE[case]) == []
+
+
+def test_other_languages_have_base_classes_too() -> None:
+    throws = 'throw new Error("not implemented");'
+    base = f"class A {{\n  f() {{ {throws} }}\n  g() {{ {throws} }}\n}}\n"
+    assert stubs(base, "typescript") == ["A.f", "A.g"]
+    assert stubs(base + "class B extends A {\n  f() { return 1; }\n}\n", "typescript") == ["A.g"]
+    java = f"class A {{\n  void f() {{ {throws.replace('Error', 'UnsupportedOperationException')} }}\n}}\n"
+    assert stubs(java, "java") == ["A.f"]
+    assert stubs(java + "class B extends A implements C {\n  void f() { g(); }\n}\n", "java") == []
