@@ -1,6 +1,7 @@
 """The canvas of one fill: the token ids of all holes, what is masked, their text. Knows no sampler, no request."""
 
 import codecs
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -45,6 +46,7 @@ class Canvas:
     deletable: Tensor
     expandable: Tensor
     is_length_chosen: bool
+    certainties: dict[int, float] = field(default_factory=dict)  # of holes that a draft was laid out in
     guesses: Tensor = field(init=False)
     guessed: Tensor = field(init=False)  # the guesses' confidence
 
@@ -56,6 +58,14 @@ class Canvas:
     def num_masked(self) -> int:
         """Of the row that has most."""
         return int(self.masked.sum(dim=1).max())
+
+    def lay_draft(self, hole: int, ids: Sequence[int], certainty: float) -> None:
+        """Settles what is masked of a hole with the `ids` of a draft, whose tokens are as sure as it is."""
+        here = (self.hole_of == hole) & ~self.anchored
+        self.ids[0, here] = torch.tensor(ids)
+        self.confidence[0, here] = certainty
+        self.masked[0, here] = False
+        self.certainties[hole] = certainty
 
     def apply(self, decision: Decision, proposals: Proposals) -> None:
         """Settles and remasks. Deletions beyond what a hole may lose, and expansions beyond what it may gain, stay
@@ -188,7 +198,7 @@ class Canvas:
             confidence=[value for _, value in seen],
         )
 
-    def fill(self, row: int, hole: int) -> FilledHole:
+    def fill(self, row: int, hole: int, certainty: float | None = None) -> FilledHole:
         """The finished text. Bytes that are no UTF-8 are left out, as are tokens without text."""
         tokens = (self.hole_of == hole).nonzero().flatten().tolist()
         ids, confidence = self.ids[row].tolist(), self.confidence[row].tolist()
@@ -203,10 +213,13 @@ class Canvas:
             confidence=[value for _, value in visible],
             anchors=merge(self._without_lead(hole, anchors)),
             cut=self._is_cut(row, hole),
+            certainty=certainty,
         )
 
     def _is_cut(self, row: int, hole: int) -> bool:
         """Whether the text may go on: all positions are used, and nobody chose that there are no more of them."""
+        if hole in self.certainties:
+            return False
         deleted = (self.hole_of == hole) & ~self.anchored & self.vocabulary.is_deletion(self.ids[row])
         has_room = int(self.expandable[row, hole]) > 0
         return not bool(deleted.any()) and not (self.is_length_chosen and has_room)

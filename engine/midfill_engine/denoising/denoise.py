@@ -1,33 +1,28 @@
 """The denoising loop: one request in, forwards and events out. Knows tokens and models; no HTTP, no threads."""
 
+import math
 import time
-from collections.abc import Callable, Generator, Sequence
-from dataclasses import dataclass
+from collections.abc import Generator, Sequence
 from itertools import accumulate
 from typing import Any, Final
 
 import torch
-from torch import Tensor
 
-from midfill_engine.caches import CACHES, Cache, EncodedContext
-from midfill_engine.denoising.canvas import Canvas, count_rules, lay_canvas
-from midfill_engine.denoising.outline import Outline, no_healing, outline_request
+from midfill_engine.caches import EncodedContext
+from midfill_engine.denoising.canvas import Canvas, lay_canvas
+from midfill_engine.denoising.drafts import Laid, certainty_of, choose, lay
+from midfill_engine.denoising.plan import Plan, count_bytes, read_request
 from midfill_engine.denoising.row import Row
-from midfill_engine.denoising.uniform import UniformRow, check_sampler, denoise_rows, texts_behind
+from midfill_engine.denoising.uniform import UniformRow, denoise_rows, texts_behind
 from midfill_engine.denoising.work import MAX_ROWS, Claim, Fill, Work
-from midfill_engine.errors import RequestError, check_model
-from midfill_engine.experts import Panel, Sources
-from midfill_engine.lengths import LENGTHS, LengthPolicy, Lengths, LengthScores
+from midfill_engine.errors import RequestError
+from midfill_engine.experts import Proposal
+from midfill_engine.lengths import Lengths, LengthScores
 from midfill_engine.loading.guide import Supervision
 from midfill_engine.loading.runtime import Runtime
-from midfill_engine.models.choice import CHUNK_POSITIONS, count_wide_copies
-from midfill_engine.models.layout import Layout
 from midfill_engine.models.packed import Pass, Result
 from midfill_engine.models.sequence import Sequence as TokenSequence
-from midfill_engine.registry import UnknownName
-from midfill_engine.samplers import Sampler, find_sampler
-from midfill_engine.tokens.tokenizer import heal
-from midfill_engine.wire import ErrorCode, InfillRequest, InfillResponse, Stats, StepEvent
+from midfill_engine.wire import Draft, ErrorCode, InfillRequest, InfillResponse, Stats, StepEvent
 
 # Alternatives of a request without temperature: the first is greedy, the others would all be the same.
 ALTERNATIVE_TEMPERATURE: Final = 0.8
@@ -70,28 +65,6 @@ def drain(steps: Generator[StepEvent, None, InfillResponse]) -> InfillResponse:
             return stop.value
 
 
-@dataclass(frozen=True)
-class Plan:
-    """A request as it was read: what to fill, with which variants."""
-
-    outline: Outline
-    context_ids: Tensor
-    text_lengths: list[int]
-    sampler: Callable[[], Sampler]
-    policy: LengthPolicy
-    cache: Cache
-    panel: Panel | None
-
-    def lay_out(self, runtime: Runtime) -> Callable[[list[int]], Layout]:
-        """Places holes of given lengths."""
-        span = runtime.loaded.config.hole_span
-        return lambda hole_lengths: runtime.family.lay_out(self.text_lengths, hole_lengths, span)
-
-    def texts(self) -> list[list[int]]:
-        """The visible texts' ids, in document order."""
-        return [part.tolist() for part in torch.split(self.context_ids, self.text_lengths)]
-
-
 def open_fill(
     runtime: Runtime, request: InfillRequest, *, cache: str | None = None, lengths: str | None = None
 ) -> Fill:
@@ -104,11 +77,15 @@ def open_fill(
     yield Claim(count_bytes(runtime, plan, request))
     if runtime.family.attention == "canvas":
         return (yield from fill_canvas(runtime, request, plan, started_s))
-    context, reused, forwards = yield from encode_context(runtime, plan)
-    canvases, num_searches = yield from choose_lengths(runtime, plan, context)
-    rows = open_rows(runtime, request, plan, canvases, context)
+    proposals = yield from hear_experts(request, plan)
+    drafts = choose_drafts(runtime, request, plan, proposals)
+    context, reused, forwards, canvases = None, False, 0, [[list[int]() for _ in plan.outline.holes]]
+    if any(draft is None for row in drafts for draft in row):  # else there is nothing to denoise
+        context, reused, forwards = yield from encode_context(runtime, plan)
+        canvases, num_searches = yield from choose_lengths(runtime, plan, context)
+        forwards += num_searches
+    rows = open_rows(runtime, request, plan, canvases, context, drafts)
     first, step = rows[0], 0
-    forwards += num_searches
     while any(not row.is_done for row in rows):
         open_rows_now = [row for row in rows if not row.is_done]
         passes = [row.open_pass() for row in open_rows_now]
@@ -126,11 +103,12 @@ def open_fill(
         cached_context=reused,
         context_tokens=len(plan.context_ids),
     )
-    return answer(runtime, rows, request.n, stats)
+    return answer(runtime, rows, request, stats, proposals)
 
 
 def fill_canvas(runtime: Runtime, request: InfillRequest, plan: Plan, started_s: float) -> Fill:
     """A fill of a model without a mask token. Raises RequestError."""
+    proposals = yield from hear_experts(request, plan)
     canvases, _ = yield from choose_lengths(runtime, plan, None)
     texts = plan.texts()
     rows = [
@@ -147,7 +125,7 @@ def fill_canvas(runtime: Runtime, request: InfillRequest, plan: Plan, started_s:
         ms=(time.perf_counter() - started_s) * 1000,
         context_tokens=len(plan.context_ids),
     )
-    return answer(runtime, rows, request.n, stats)
+    return answer(runtime, rows, request, stats, proposals)
 
 
 def make_uniform_row(
@@ -195,109 +173,57 @@ def show(row: Row | UniformRow, step: int) -> StepEvent:
     return StepEvent(step=step, num_steps=max(row.num_steps, step), holes=holes)
 
 
-def answer(runtime: Runtime, rows: Sequence[Row | UniformRow], num_fills: int, stats: Stats) -> InfillResponse:
-    """The `num_fills` surest rows, best first."""
-    certainty = torch.cat([row.canvas.mean_log_confidence() for row in rows])
-    best = [rows[index] for index in certainty.argsort(descending=True, stable=True).tolist()[:num_fills]]
-    fills = [[row.canvas.fill(0, hole) for hole in range(len(row.canvas.outlines))] for row in best]
-    stats = stats.model_copy(update={"tokens": best[0].canvas.num_new_tokens(0)})
-    return InfillResponse(model=runtime.names[0], holes=fills[0], alternatives=fills[1:], stats=stats)
+def answer(
+    runtime: Runtime,
+    rows: Sequence[Row | UniformRow],
+    request: InfillRequest,
+    stats: Stats,
+    proposals: list[list[Proposal]],
+) -> InfillResponse:
+    """The surest rows, best first; where calibrated certainties are known, by these."""
+    curve = runtime.family.certainty
+    sure = [[certainty_of(row.canvas, hole, curve) for hole in range(len(row.canvas.outlines))] for row in rows]
+    logs = torch.cat([row.canvas.mean_log_confidence() for row in rows])
+    if all(value is not None for values in sure for value in values):
+        logs = torch.tensor([sum(math.log(value) for value in values if value) for values in sure])
+    best = logs.argsort(descending=True, stable=True).tolist()[: request.n]
+    fills = [[rows[index].canvas.fill(0, hole, value) for hole, value in enumerate(sure[index])] for index in best]
+    stats = stats.model_copy(update={"tokens": rows[best[0]].canvas.num_new_tokens(0)})
+    listed = [each[: request.num_drafts] for each in proposals] if request.num_drafts else []
+    return InfillResponse(
+        model=runtime.names[0],
+        holes=fills[0],
+        alternatives=fills[1:],
+        drafts=[[Draft(text=each.text, certainty=each.certainty) for each in drafts] for drafts in listed],
+        stats=stats,
+    )
 
 
-def read_request(runtime: Runtime, request: InfillRequest, cache: str | None, lengths: str | None) -> Plan:
-    """Tokenises the request and finds its variants. Raises RequestError."""
-    family, config, tokens = runtime.family, runtime.loaded.config, runtime.tokens
-    check_model(request.model, runtime.names)
-    sampler, policy, chosen_cache = find_variants(runtime, request.sampler, cache, lengths)
-    opening, closing = tokens.opening(request.tag), list(tokens.closing)
-    tokenizer, healing = runtime.loaded.tokenizer, heal if family.heals else no_healing
-    outline = outline_request(request.segments, tokenizer, opening, closing, config.max_context, healing)
-    check_room(outline, config.max_hole)
-    if not family.sees_suffix and len(outline.holes) > 1:
-        message = f"models of the family {family.name!r} fill one hole at a time"
-        raise RequestError(ErrorCode.BAD_REQUEST, message, "send a request for each hole")
-    pieces = family.arrange(outline.pieces, tokens)
-    ids = torch.tensor([token for piece in pieces for token in piece], dtype=torch.int64)
-    panel = ask_experts(runtime, request, Sources(pieces))
-    return Plan(outline, ids, [len(piece) for piece in pieces], sampler, policy, chosen_cache, panel)
+def hear_experts(request: InfillRequest, plan: Plan) -> Generator[Work, list[Result], list[list[Proposal]]]:
+    """The experts' drafts for every hole; other requests go on between two holes."""
+    found: list[list[Proposal]] = []
+    for hole in range(len(plan.outline.holes)):
+        if hole and found[-1]:
+            yield Work([], 0)
+        found.append(plan.panel.propose(hole) if plan.lays_drafts or request.num_drafts else [])
+    return found
 
 
-def ask_experts(runtime: Runtime, request: InfillRequest, sources: Sources) -> Panel | None:
-    """What the experts say whom the request names, or else the family. Raises RequestError for an unknown name."""
-    names = runtime.family.experts if request.experts is None else request.experts
-    try:
-        return runtime.experts.read(names, sources) if names else None
-    except UnknownName as error:
-        raise RequestError(ErrorCode.BAD_REQUEST, str(error), "use one of the known names") from error
-
-
-def find_variants(
-    runtime: Runtime, sampler_name: str | None, cache_name: str | None, lengths_name: str | None
-) -> tuple[Callable[[], Sampler], LengthPolicy, Cache]:
-    """By name, the model's own where none is given. Raises RequestError for names unknown or unfit for the model."""
-    family, next_step = runtime.family, "leave it out to take the model's own"
-    cache_name = cache_name or family.cache
-    try:
-        make_sampler = find_sampler(sampler_name or family.sampler)
-        policy = LENGTHS.find(lengths_name or family.lengths)
-        cache = CACHES.find(cache_name)
-    except UnknownName as error:
-        raise RequestError(ErrorCode.BAD_REQUEST, str(error), "use one of the known names") from error
-    sampler = make_sampler()
-    if family.attention not in cache.attentions:
-        fitting = ", ".join(name for name in CACHES if family.attention in CACHES.find(name).attentions)
-        message = f"the cache {cache_name!r} does not fit models of the family {family.name!r}; these do: {fitting}"
-        raise RequestError(ErrorCode.BAD_REQUEST, message, next_step)
-    if sampler.needs_guide and runtime.guide is None:
-        message = "this sampler needs a supervisor, and the engine has none"
-        raise RequestError(ErrorCode.BAD_REQUEST, message, "start the engine with --guide, or leave the sampler out")
-    if family.attention == "canvas":
-        check_sampler(sampler)
-    if sampler.needs_support and family.logit_shift:
-        message = f"this sampler needs scores that are not shifted, and those of {family.name!r} are"
-        raise RequestError(ErrorCode.BAD_REQUEST, message, next_step)
-    if policy.may_expand and runtime.tokens.expand_id is None:
-        message = f"models of the family {family.name!r} have no token that lengthens a hole"
-        raise RequestError(ErrorCode.BAD_REQUEST, message, next_step)
-    return make_sampler, policy, cache
-
-
-def check_room(outline: Outline, max_hole: int) -> None:
-    for index, hole in enumerate(outline.holes):
-        room = max_hole - hole.num_anchored
-        if room < max(len(hole.masked), hole.min_tokens):
-            message = f"hole {index} needs more than the {max_hole} tokens that this model fills at once"
-            raise RequestError(ErrorCode.TOO_LARGE, message, "make the hole smaller, or split it")
-
-
-def count_bytes(runtime: Runtime, plan: Plan, request: InfillRequest) -> int:
-    """What the fill will hold at most: keys and values, token masks, and states and scores of its largest forward.
-
-    Raises RequestError.
-    """
-    config = runtime.loaded.config
-    shape, size = config.transformer, runtime.dtype.itemsize
-    needs = [hole.need(config.max_hole) for hole in plan.outline.holes]
-
-    def num_positions(total: int) -> int:
-        return sum(need.anchored_tokens + min(total, need.max_tokens) for need in needs)
-
-    filled = [num_positions(total) for total in plan.policy.fills or (config.max_hole,)] * request.n
-    tried = [num_positions(total) for total in plan.policy.tries]
-    num_context, num_hole = len(plan.context_ids), max(sum(filled), sum(tried))
-    is_shared = runtime.family.attention == "context_frozen"  # the context is computed once, before all others
-    most_rows = max(num_context, num_hole) if is_shared else num_hole + num_context * max(len(filled), len(tried))
-    num_kept = num_context if is_shared else sum(filled) + num_context * len(filled)
-    a_token = 2 * shape.num_layers * shape.num_kv_heads * shape.head_dim * size
-    kept = num_kept * a_token if is_shared or plan.cache.keeps_rows else 0
-    states = min(most_rows, MAX_ROWS) * (9 * shape.dim + 2 * shape.mlp_dim) * size
-    num_wide = min(num_hole, CHUNK_POSITIONS) * count_wide_copies(request.temperature, request.top_p)
-    scores = shape.vocab_size * (2 * min(num_hole, MAX_ROWS) * size + 4 * num_wide)
-    masks = count_rules(plan.outline.holes) * shape.vocab_size * max(len(filled), len(tried))
-    guided = 0
-    if runtime.guide is not None and plan.sampler().needs_guide:
-        guided = len(filled) * runtime.guide.count_bytes(num_context + max(filled))
-    return int(guided + kept + masks + states + scores)
+def choose_drafts(
+    runtime: Runtime, request: InfillRequest, plan: Plan, proposals: list[list[Proposal]]
+) -> list[list[Laid | None]]:
+    """For every alternative the drafts to lay out in its holes."""
+    needs = [outline.need(runtime.loaded.config.max_hole) for outline in plan.outline.holes]
+    tokens, vocabulary = runtime.loaded.tokenizer, runtime.vocabulary
+    fitting = [
+        lay(listed, outline, need, tokens, vocabulary) if plan.lays_drafts and listed else []
+        for listed, outline, need in zip(proposals, plan.outline.holes, needs, strict=True)
+    ]
+    generators = [seeded(request.seed, index) for index in range(request.n)]
+    return [
+        [choose(laid, index, request.temperature, generator) for laid in fitting]
+        for index, generator in enumerate(generators)
+    ]
 
 
 def encode_context(
@@ -371,12 +297,24 @@ def trial_row(runtime: Runtime, plan: Plan, lengths: Lengths, context: EncodedCo
 
 
 def open_rows(
-    runtime: Runtime, request: InfillRequest, plan: Plan, canvases: list[Lengths], context: EncodedContext | None
+    runtime: Runtime,
+    request: InfillRequest,
+    plan: Plan,
+    canvases: list[Lengths],
+    context: EncodedContext | None,
+    drafts: list[list[Laid | None]],
 ) -> list[Row]:
-    """Every alternative over every canvas."""
-    return [
-        make_row(runtime, plan, lengths, context, request, index) for index in range(request.n) for lengths in canvases
-    ]
+    """Every alternative over every canvas, with its drafts laid out; one with drafts in all holes has one canvas."""
+    rows = []
+    for index, laid in enumerate(drafts):
+        for lengths in canvases if None in laid else canvases[:1]:
+            own = [hole if draft is None else [len(draft.ids)] for hole, draft in zip(lengths, laid, strict=True)]
+            row = make_row(runtime, plan, own, context, request, index)
+            for hole, draft in enumerate(laid):
+                if draft is not None:
+                    row.canvas.lay_draft(hole, draft.ids, draft.certainty)
+            rows.append(row)
+    return rows
 
 
 def make_row(

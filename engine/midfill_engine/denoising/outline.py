@@ -75,10 +75,14 @@ class HoleOutline:
 
 @dataclass(frozen=True)
 class Outline:
-    """`pieces[i]` is the context before hole i, the last one that behind all holes; special ids are included."""
+    """`pieces[i]` is the context before hole i, the last one that behind all holes; special ids are included.
+
+    `texts` are the same as text, healed but whole.
+    """
 
     pieces: list[list[int]]
     holes: list[HoleOutline]
+    texts: list[str]
 
 
 def no_healing(prefix: str, suffix: str) -> HealedEdges:
@@ -112,7 +116,7 @@ def outline_request(
     pieces = trim_context([encode_ends(text, tokens.encode, *sides) for text, sides in needed], budget)
     pieces[0] = opening + pieces[0]
     pieces[-1] = pieces[-1] + closing
-    return Outline(pieces, holes)
+    return Outline(pieces, holes, texts)
 
 
 def needs_of_texts(texts: list[str], budget: int) -> list[tuple[int, int]]:

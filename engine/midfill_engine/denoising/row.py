@@ -35,7 +35,7 @@ class Row:
     sampler: Sampler
     cache: Cache
     policy: LengthPolicy
-    panel: Panel | None
+    panel: Panel
     supervision: Supervision | None
     num_steps: int
     quality: float
@@ -179,7 +179,7 @@ class Row:
 
     def _echo(self, places: Tensor) -> Echo | None:
         """What the experts say of the canvas's `places` [M]. Deleted positions are no neighbours."""
-        if self.panel is None:
+        if not self.panel.mixes:
             return None
         sequence = self.sequence()
         order = sequence.positions[0].argsort()

@@ -5,9 +5,10 @@ from typing import Final
 
 from midfill_engine.experts.base import Expert, Gap, Panel, Proposal, Remote, Sources
 from midfill_engine.experts.copying import Copying
+from midfill_engine.experts.counts import Counts
 from midfill_engine.registry import Registry
 
-EXPERTS: Final[Registry[Callable[[], Expert]]] = Registry("expert", {"copying": Copying})
+EXPERTS: Final[Registry[Callable[[], Expert]]] = Registry("expert", {"copying": Copying, "counts": Counts})
 
 
 class Experts:
@@ -21,6 +22,10 @@ class Experts:
         if name not in self._made:
             self._made[name] = EXPERTS.find(name)()
         return self._made[name]
+
+    def put(self, name: str, expert: Expert) -> None:
+        """Takes `expert` for the one of that name."""
+        self._made[name] = expert
 
     def read(self, names: Sequence[str], sources: Sources) -> Panel:
         """What the experts of these names, each once, say of a request. Raises UnknownName."""

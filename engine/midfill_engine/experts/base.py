@@ -66,6 +66,7 @@ class Opinion:
     """What one expert says of one request. `num_bytes` is what it holds until the request ends."""
 
     num_bytes = 0
+    mixes = False  # whether it ever has an echo
 
     def echo(self, sides: Sides) -> Echo | None:
         """The distribution to mix in for M rows with these neighbours; None where it has nothing to say."""
@@ -92,6 +93,10 @@ class Panel:
     @property
     def num_bytes(self) -> int:
         return sum(opinion.num_bytes for opinion in self._opinions)
+
+    @property
+    def mixes(self) -> bool:
+        return any(opinion.mixes for opinion in self._opinions)
 
     def echo(self, sides: Sides) -> Echo | None:
         found = [echo for echo in (opinion.echo(sides) for opinion in self._opinions) if echo is not None]

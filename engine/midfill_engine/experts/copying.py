@@ -37,6 +37,8 @@ class Copier(Opinion):
     right: Continuations
     _known: dict[tuple[Ids, Ids], tuple[float, dict[int, float]]] = field(default_factory=dict)
 
+    mixes = True
+
     @classmethod
     def of(cls, texts: list[list[int]]) -> "Copier":
         return cls(_count(texts), _count([text[::-1] for text in texts]))

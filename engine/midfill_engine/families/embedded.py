@@ -138,7 +138,7 @@ EMBEDDED: Final = Family(
     fast_threshold=0.0,
     heals=True,
     shows_deleted=False,
-    experts=("copying",),
+    experts=("copying", "counts"),
     lay_out=lay_out,
     length_buckets=LENGTH_BUCKETS,
 )

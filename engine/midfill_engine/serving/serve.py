@@ -139,7 +139,8 @@ def make_ready(state: EngineState, options: ServeOptions) -> Ready:
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     import torch  # takes seconds to import, and the socket answers before that
 
-    from midfill_engine.denoising.denoise import find_variants, open_fill
+    from midfill_engine.denoising.denoise import open_fill
+    from midfill_engine.denoising.plan import find_variants
     from midfill_engine.loading.device import choose_num_threads, free_bytes
     from midfill_engine.loading.roles import report_roles
     from midfill_engine.loading.runtime import load_runtime

@@ -1,0 +1,103 @@
+"""Lays drafts of experts out in holes: which texts fit a hole, as the ids of its masked stretch. Knows no model.
+
+A hole takes a draft only where nothing of its text is known. What the draft begins with must be what healing gave to
+the stretch, and no token of it may be one that the hole forbids.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import torch
+
+from midfill_engine.denoising.canvas import Canvas
+from midfill_engine.denoising.outline import HoleOutline, Outline, TextTokens
+from midfill_engine.experts import Gap, Proposal, Remote, Sources
+from midfill_engine.lengths import HoleNeed
+from midfill_engine.tokens.vocabulary import Vocabulary
+from midfill_engine.wire import InfillRequest
+
+# Under this a draft is left out. Above it a draft is right more often than what the shipped model writes instead.
+FLOOR: Final = 0.03
+MAX_COUNTED_CHARACTERS: Final = 2**20  # of a request's own texts, the nearest to the holes
+MAX_DRAFTED_HOLES: Final = 16
+
+
+@dataclass(frozen=True)
+class Laid:
+    """A draft as the ids of a hole's masked stretch."""
+
+    ids: tuple[int, ...]
+    certainty: float
+
+
+def sources_of(request: InfillRequest, pieces: list[list[int]], outline: Outline) -> Sources:
+    """What experts are shown: healed texts, cut where they are very long, the ends away from holes first."""
+    share = MAX_COUNTED_CHARACTERS // len(outline.texts)
+    texts = [text[-share:] if index == 0 else text[:share] for index, text in enumerate(outline.texts)]
+    gaps = [
+        Gap(texts[index], texts[index + 1], hole.lead, hole.tail) if is_blank(hole) else None
+        for index, hole in enumerate(outline.holes)
+    ]
+    if len(gaps) > MAX_DRAFTED_HOLES:
+        gaps = [None] * len(gaps)
+    remotes = [Remote(each.kind, each.text, each.distance) for each in request.references]
+    return Sources(pieces, texts, gaps, remotes)
+
+
+def is_blank(outline: HoleOutline) -> bool:
+    """Whether nothing is known of the hole's text but the white space that healing gave it."""
+    masked = [stretch for stretch in outline.stretches if stretch.ids is None]
+    return len(masked) == 1 and masked[0].hint is None and outline.stretches[-1].ids is None
+
+
+def lay(
+    proposals: Sequence[Proposal], outline: HoleOutline, need: HoleNeed, tokens: TextTokens, vocabulary: Vocabulary
+) -> list[Laid]:
+    """The proposals over FLOOR that fit the hole, in their order."""
+    found = []
+    for proposal in proposals:
+        ids = ids_of(proposal.text, outline, tokens) if proposal.certainty >= FLOOR else ()
+        if ids and need.min_tokens <= len(ids) <= need.max_tokens and _is_allowed(ids, outline, vocabulary):
+            found.append(Laid(ids, proposal.certainty))
+    return found
+
+
+def ids_of(text: str, outline: HoleOutline, tokens: TextTokens) -> tuple[int, ...]:
+    """The ids of the masked stretch for a user's text; none where it cannot end so."""
+    if not text.endswith(outline.tail):
+        return ()
+    leading = outline.masked[0].leading
+    whole = leading + text[: len(text) - len(outline.tail)]
+    ids = tuple(tokens.encode(whole))
+    return ids if b"".join(map(tokens.token_bytes, ids)) == whole.encode("utf-8", errors="replace") else ()
+
+
+def _is_allowed(ids: tuple[int, ...], outline: HoleOutline, vocabulary: Vocabulary) -> bool:
+    fits = bool(vocabulary.allowed(forbid=outline.forbid)[list(ids)].all())
+    return fits and bool(vocabulary.allowed(leading=outline.masked[0].leading)[ids[0]])
+
+
+def choose(laid: Sequence[Laid], index: int, temperature: float, generator: torch.Generator) -> Laid | None:
+    """The draft of alternative `index`: the best, the next, ...; with a temperature one drawn by certainty, or none."""
+    if temperature == 0:
+        return laid[index] if index < len(laid) else None
+    weights = [each.certainty ** (1 / temperature) for each in laid]
+    rest = max(0.0, 1 - math.fsum(each.certainty for each in laid)) ** (1 / temperature)
+    drawn = int(torch.multinomial(torch.tensor([*weights, rest + 1e-9]), 1, generator=generator))
+    return laid[drawn] if drawn < len(laid) else None
+
+
+def certainty_of(canvas: Canvas, hole: int, curve: tuple[float, float, float] | None) -> float | None:
+    """The probability that the whole text of a hole is right: its draft's, or read off the tokens' confidences.
+
+    `curve` are offset, weight of the mean ln confidence, weight of ln(number of tokens); None: nobody fitted one.
+    """
+    if hole in canvas.certainties or curve is None:
+        return canvas.certainties.get(hole)
+    logs = canvas.confidence[0, (canvas.hole_of == hole) & ~canvas.anchored].double().clamp(min=1e-12).log()
+    if not len(logs):
+        return 1.0
+    offset, by_mean, by_number = curve
+    return 1 / (1 + math.exp(-offset - by_mean * float(logs.mean()) - by_number * math.log(len(logs))))

@@ -1,0 +1,150 @@
+"""Reads a request into a plan: what to fill, with which variants, who is listened to. Knows tokens; runs no model."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+import torch
+from torch import Tensor
+
+from midfill_engine.caches import CACHES, Cache
+from midfill_engine.denoising.canvas import count_rules
+from midfill_engine.denoising.drafts import sources_of
+from midfill_engine.denoising.outline import Outline, no_healing, outline_request
+from midfill_engine.denoising.uniform import check_sampler
+from midfill_engine.denoising.work import MAX_ROWS
+from midfill_engine.errors import RequestError, check_model
+from midfill_engine.experts import Panel, Sources
+from midfill_engine.lengths import LENGTHS, LengthPolicy
+from midfill_engine.loading.runtime import Runtime
+from midfill_engine.models.choice import CHUNK_POSITIONS, count_wide_copies
+from midfill_engine.models.layout import Layout
+from midfill_engine.registry import UnknownName
+from midfill_engine.samplers import Sampler, find_sampler
+from midfill_engine.tokens.tokenizer import heal
+from midfill_engine.wire import ErrorCode, InfillRequest
+
+# Who is asked for drafts where a model listens to nobody of its own: they are listed, never laid out.
+HINTS: Final = ("counts",)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A request as it was read: what to fill, with which variants."""
+
+    outline: Outline
+    context_ids: Tensor
+    text_lengths: list[int]
+    sampler: Callable[[], Sampler]
+    policy: LengthPolicy
+    cache: Cache
+    panel: Panel
+    lays_drafts: bool
+
+    def lay_out(self, runtime: Runtime) -> Callable[[list[int]], Layout]:
+        """Places holes of given lengths."""
+        span = runtime.loaded.config.hole_span
+        return lambda hole_lengths: runtime.family.lay_out(self.text_lengths, hole_lengths, span)
+
+    def texts(self) -> list[list[int]]:
+        """The visible texts' ids, in document order."""
+        return [part.tolist() for part in torch.split(self.context_ids, self.text_lengths)]
+
+
+def read_request(runtime: Runtime, request: InfillRequest, cache: str | None, lengths: str | None) -> Plan:
+    """Tokenises the request and finds its variants. Raises RequestError."""
+    family, config, tokens = runtime.family, runtime.loaded.config, runtime.tokens
+    check_model(request.model, runtime.names)
+    sampler, policy, chosen_cache = find_variants(runtime, request.sampler, cache, lengths)
+    opening, closing = tokens.opening(request.tag), list(tokens.closing)
+    tokenizer, healing = runtime.loaded.tokenizer, heal if family.heals else no_healing
+    outline = outline_request(request.segments, tokenizer, opening, closing, config.max_context, healing)
+    check_room(outline, config.max_hole)
+    if not family.sees_suffix and len(outline.holes) > 1:
+        message = f"models of the family {family.name!r} fill one hole at a time"
+        raise RequestError(ErrorCode.BAD_REQUEST, message, "send a request for each hole")
+    pieces = family.arrange(outline.pieces, tokens)
+    ids = torch.tensor([token for piece in pieces for token in piece], dtype=torch.int64)
+    panel = ask_experts(runtime, request, sources_of(request, pieces, outline))
+    lays = bool(request.experts or (request.experts is None and family.experts))
+    return Plan(outline, ids, [len(piece) for piece in pieces], sampler, policy, chosen_cache, panel, lays)
+
+
+def ask_experts(runtime: Runtime, request: InfillRequest, sources: Sources) -> Panel:
+    """What the experts say whom the request names, or else the family. Raises RequestError for an unknown name."""
+    names = runtime.family.experts if request.experts is None else request.experts
+    if request.experts is None and not names and request.num_drafts:
+        names = HINTS
+    try:
+        return runtime.experts.read(names, sources)
+    except UnknownName as error:
+        raise RequestError(ErrorCode.BAD_REQUEST, str(error), "use one of the known names") from error
+
+
+def find_variants(
+    runtime: Runtime, sampler_name: str | None, cache_name: str | None, lengths_name: str | None
+) -> tuple[Callable[[], Sampler], LengthPolicy, Cache]:
+    """By name, the model's own where none is given. Raises RequestError for names unknown or unfit for the model."""
+    family, next_step = runtime.family, "leave it out to take the model's own"
+    cache_name = cache_name or family.cache
+    try:
+        make_sampler = find_sampler(sampler_name or family.sampler)
+        policy = LENGTHS.find(lengths_name or family.lengths)
+        cache = CACHES.find(cache_name)
+    except UnknownName as error:
+        raise RequestError(ErrorCode.BAD_REQUEST, str(error), "use one of the known names") from error
+    sampler = make_sampler()
+    if family.attention not in cache.attentions:
+        fitting = ", ".join(name for name in CACHES if family.attention in CACHES.find(name).attentions)
+        message = f"the cache {cache_name!r} does not fit models of the family {family.name!r}; these do: {fitting}"
+        raise RequestError(ErrorCode.BAD_REQUEST, message, next_step)
+    if sampler.needs_guide and runtime.guide is None:
+        message = "this sampler needs a supervisor, and the engine has none"
+        raise RequestError(ErrorCode.BAD_REQUEST, message, "start the engine with --guide, or leave the sampler out")
+    if family.attention == "canvas":
+        check_sampler(sampler)
+    if sampler.needs_support and family.logit_shift:
+        message = f"this sampler needs scores that are not shifted, and those of {family.name!r} are"
+        raise RequestError(ErrorCode.BAD_REQUEST, message, next_step)
+    if policy.may_expand and runtime.tokens.expand_id is None:
+        message = f"models of the family {family.name!r} have no token that lengthens a hole"
+        raise RequestError(ErrorCode.BAD_REQUEST, message, next_step)
+    return make_sampler, policy, cache
+
+
+def check_room(outline: Outline, max_hole: int) -> None:
+    for index, hole in enumerate(outline.holes):
+        room = max_hole - hole.num_anchored
+        if room < max(len(hole.masked), hole.min_tokens):
+            message = f"hole {index} needs more than the {max_hole} tokens that this model fills at once"
+            raise RequestError(ErrorCode.TOO_LARGE, message, "make the hole smaller, or split it")
+
+
+def count_bytes(runtime: Runtime, plan: Plan, request: InfillRequest) -> int:
+    """What the fill will hold at most: keys and values, token masks, and states and scores of its largest forward.
+
+    Raises RequestError.
+    """
+    config = runtime.loaded.config
+    shape, size = config.transformer, runtime.dtype.itemsize
+    needs = [hole.need(config.max_hole) for hole in plan.outline.holes]
+
+    def num_positions(total: int) -> int:
+        return sum(need.anchored_tokens + min(total, need.max_tokens) for need in needs)
+
+    filled = [num_positions(total) for total in plan.policy.fills or (config.max_hole,)] * request.n
+    tried = [num_positions(total) for total in plan.policy.tries]
+    num_context, num_hole = len(plan.context_ids), max(sum(filled), sum(tried))
+    is_shared = runtime.family.attention == "context_frozen"  # the context is computed once, before all others
+    most_rows = max(num_context, num_hole) if is_shared else num_hole + num_context * max(len(filled), len(tried))
+    num_kept = num_context if is_shared else sum(filled) + num_context * len(filled)
+    a_token = 2 * shape.num_layers * shape.num_kv_heads * shape.head_dim * size
+    kept = num_kept * a_token if is_shared or plan.cache.keeps_rows else 0
+    states = min(most_rows, MAX_ROWS) * (9 * shape.dim + 2 * shape.mlp_dim) * size
+    num_wide = min(num_hole, CHUNK_POSITIONS) * count_wide_copies(request.temperature, request.top_p)
+    scores = shape.vocab_size * (2 * min(num_hole, MAX_ROWS) * size + 4 * num_wide)
+    masks = count_rules(plan.outline.holes) * shape.vocab_size * max(len(filled), len(tried))
+    guided = 0
+    if runtime.guide is not None and plan.sampler().needs_guide:
+        guided = len(filled) * runtime.guide.count_bytes(num_context + max(filled))
+    return int(guided + kept + masks + states + scores) + plan.panel.num_bytes

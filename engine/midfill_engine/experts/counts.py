@@ -1,0 +1,191 @@
+"""Drafts from what the texts repeat: candidates for a gap, ranked by fitted weights. Knows texts; no model, no tokens.
+
+Candidates are lines of the texts and paths of a beam over counted words; a conditional logit (McFadden 1974) over what
+is known of each, and of the case that none is right, gives shares, which a fitted curve turns into probabilities.
+"""
+
+import json
+from dataclasses import dataclass, replace
+from functools import cache, cached_property
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from midfill_engine.experts import beam
+from midfill_engine.experts.base import Expert, Gap, Opinion, Proposal, Sources
+from midfill_engine.experts.features import CANDIDATE, NONE, Candidate, Scene, describe, net_of
+from midfill_engine.experts.levels import Floats, Gate, Reader
+from midfill_engine.experts.lines import Lines, Site, find_lines
+from midfill_engine.experts.table import DEPTH, Keys, Numbers, Table, make_stream
+from midfill_engine.experts.words import NAME, Chunk, Lexicon
+
+WEIGHTS: Final = Path(__file__).with_name("counts.json")
+PARTS: Final = frozenset({"lines", "renamed", "beam"})
+MAX_PROPOSALS: Final = 64
+MAX_CANDIDATES: Final = 200
+
+
+@dataclass(frozen=True)
+class Weights:
+    """`forward` and `backward` gates by order; a weight a column; `slope` and `offset` of ln(share / (1 - share))."""
+
+    forward: tuple[Gate, ...]
+    backward: tuple[Gate, ...]
+    candidate: Floats
+    none: Floats
+    slope: float
+    offset: float
+
+    @classmethod
+    def of(cls, values: dict[str, Any]) -> "Weights":
+        return cls(
+            forward=tuple(tuple(gate) for gate in values["forward"]),
+            backward=tuple(tuple(gate) for gate in values["backward"]),
+            candidate=np.array([values["candidate"][name] for name in CANDIDATE]),
+            none=np.array([values["none"][name] for name in NONE]),
+            slope=values["slope"],
+            offset=values["offset"],
+        )
+
+    def shares(self, table: Floats, none: Floats) -> Floats:
+        """Of each candidate; what is missing to 1 is that of none."""
+        scores = np.append(table @ self.candidate, none @ self.none)
+        likely: Floats = np.exp(scores - scores.max())
+        shares: Floats = likely[:-1] / likely.sum()
+        return shares
+
+    def certainties(self, shares: Floats) -> Floats:
+        clear = np.clip(shares, 1e-6, 1 - 1e-6)
+        certain: Floats = 1 / (1 + np.exp(-self.offset - self.slope * np.log(clear / (1 - clear))))
+        return certain
+
+
+@cache
+def shipped_weights() -> Weights:
+    return Weights.of(json.loads(WEIGHTS.read_text(encoding="utf-8")))
+
+
+class Counts(Expert):
+    """Remembers cut chunks and the last table of either direction, so an edit costs little."""
+
+    def __init__(self, weights: Weights | None = None, parts: frozenset[str] = PARTS, is_ranked: bool = True) -> None:
+        """`parts` are where candidates come from; without ranking they are sorted by their ln p, read forward."""
+        self.weights = weights or shipped_weights()
+        if not is_ranked:
+            self.weights = replace(
+                self.weights, candidate=np.array([float(name == "forward_lead") for name in CANDIDATE])
+            )
+        self.parts = parts
+        self._lexicon = Lexicon()
+        self._tables: tuple[Table, Table] | None = None
+
+    def read(self, sources: Sources) -> "CountsOpinion":
+        if self._lexicon.is_full:
+            self._lexicon, self._tables = Lexicon(), None
+        lexicon = self._lexicon
+        own = [lexicon.chunks(text) for text in sources.texts]
+        remote = [lexicon.chunks(each.text) for each in sources.remotes if each.kind == "document"]
+        stream = make_stream([[chunk.words for chunk in text] for text in (*remote, *own)])
+        self._tables = self._count(stream, lexicon.hashes)
+        return CountsOpinion(self.weights, self.parts, lexicon, self._tables, own, remote, sources)
+
+    def _count(self, stream: Numbers, hashes: Keys) -> tuple[Table, Table]:
+        if self._tables is None:
+            return Table.of(stream, hashes), Table.of(stream[::-1], hashes)
+        forward, backward = self._tables
+        return forward.changed_to(stream, hashes), backward.changed_to(stream[::-1], hashes)
+
+
+class CountsOpinion(Opinion):
+    def __init__(
+        self,
+        weights: Weights,
+        parts: frozenset[str],
+        lexicon: Lexicon,
+        tables: tuple[Table, Table],
+        own: list[list[Chunk]],
+        remote: list[list[Chunk]],
+        sources: Sources,
+    ) -> None:
+        self._weights, self._parts, self.lexicon, self.tables = weights, parts, lexicon, tables
+        self._own, self._remote, self._texts, self._gaps = own, remote, sources.texts, sources.gaps
+        self.num_bytes = sum(table.num_bytes for table in tables)
+
+    def propose(self, hole: int) -> list[Proposal]:
+        gap = self._gaps[hole]
+        if gap is None:
+            return []
+        candidates, table, none = self.describe(hole, gap)
+        if not candidates:
+            return []
+        certainties = self._weights.certainties(self._weights.shares(table, none))
+        order = np.argsort(-certainties, kind="stable")[:MAX_PROPOSALS]
+        return [Proposal(candidates[index].text, float(certainties[index])) for index in order]
+
+    def describe(self, hole: int, gap: Gap) -> tuple[list[Candidate], Floats, Floats]:
+        """The candidates for a gap with their columns."""
+        scene = self._scene(hole, gap)
+        candidates = self._candidates(gap, scene)
+        if not candidates:
+            return [], np.zeros((0, len(CANDIDATE))), np.zeros(len(NONE))
+        return candidates, *describe(candidates, scene)
+
+    def _scene(self, hole: int, gap: Gap) -> Scene:
+        forward, backward = self._readers
+        lines = Lines.of(self.lexicon, [*self._remote, *self._own[: hole + 1]], self._own[hole + 1 :])
+        before, behind = self.edges(hole)
+        return Scene(forward, backward, before, behind[::-1], lines, Site.of(gap), self._names, self._net)
+
+    def edges(self, hole: int) -> tuple[Numbers, Numbers]:
+        """The words before a hole and those behind it, the nearest last."""
+        edge = np.zeros(DEPTH, np.int32)
+        before = np.concatenate([edge, *(chunk.words for chunk in self._own[hole])])
+        return before, np.concatenate([*(chunk.words for chunk in self._own[hole + 1]), edge])[::-1]
+
+    @cached_property
+    def _readers(self) -> tuple[Reader, Reader]:
+        gates = (self._weights.forward, self._weights.backward)
+        first, second = (Reader.of(table, self.lexicon, gate) for table, gate in zip(self.tables, gates, strict=True))
+        return first, second
+
+    @cached_property
+    def _names(self) -> frozenset[str]:
+        texts = self.lexicon.texts
+        return frozenset(name for number in self._readers[0].known.tolist() for name in NAME.findall(texts[number]))
+
+    @cached_property
+    def _net(self) -> tuple[int, ...]:
+        """The brackets that the request's own texts leave open together."""
+        nets = [net_of(text) for text in self._texts]
+        return tuple(map(sum, zip(*nets, strict=True))) if nets else (0, 0, 0)
+
+    def _candidates(self, gap: Gap, scene: Scene) -> list[Candidate]:
+        made: dict[str, Candidate] = {}
+        votes = dict(find_lines(scene.lines, scene.site))
+        for line, renamed in votes.items():
+            if ("renamed" if renamed else "lines") not in self._parts:
+                continue
+            for place, indent in enumerate(scene.site.indents):
+                text = indent + line + scene.site.end
+                words = self._cut(text, gap)
+                if words:
+                    made.setdefault(text, Candidate(text, words, renamed, False, place))
+        for words in self._paths(gap, scene) if "beam" in self._parts else ():
+            text = "".join(self.lexicon.texts[word] for word in words)[len(gap.lead) :] + gap.tail
+            known = made.get(text, Candidate(text, words, votes.get(text.strip(), 0), True, 0))
+            made[text] = replace(known, from_beam=True)
+        return list(made.values())[:MAX_CANDIDATES]
+
+    def _cut(self, text: str, gap: Gap) -> tuple[int, ...]:
+        """The words of the fill; none where the text cannot end so, or is too long."""
+        if not text.endswith(gap.tail):
+            return ()
+        words = self.lexicon.cut(gap.lead + text[: len(text) - len(gap.tail)])
+        return tuple(words) if len(words) <= 2 * beam.MAX_WORDS else ()
+
+    def _paths(self, gap: Gap, scene: Scene) -> list[tuple[int, ...]]:
+        texts, known = self.lexicon.texts, scene.forward.known.tolist()
+        breaks = np.array([word for word in known if texts[word].startswith("\n")], np.int32)
+        begins = np.array([word for word in known if texts[word].startswith(gap.lead)], np.int32) if gap.lead else None
+        return beam.search(scene.forward, scene.before, scene.after, breaks, begins)

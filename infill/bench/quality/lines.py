@@ -1,0 +1,173 @@
+"""`python -m bench.quality.lines OUT SOURCE...`: a suite of single lines with their whole files around them.
+
+With `--mixed` other gaps are among them, as users have them: bodies, several lines, rests of lines, whole lines.
+
+A source is an archive of a package (sdist, wheel, npm) or a part of a training corpus (`LANGUAGE-NN.jsonl.xz`). The
+prefix and suffix are all of the file: what a model sees of them is its own affair. Knows no model.
+"""
+
+import io
+import json
+import lzma
+import re
+import tarfile
+import tokenize
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Final
+
+import numpy as np
+import typer
+
+from training.data import spans
+from training.data.contamination import count_hits
+
+LANGUAGE_OF: Final = {".py": "python", ".js": "javascript", ".mjs": "javascript", ".ts": "typescript"}
+UNWANTED: Final = re.compile(r"(^|/)(_?vendor|node_modules|dist|umd|build)/|\.min\.|\.d\.ts$|\.umd\.")
+SKIPPED: Final = (tokenize.COMMENT, tokenize.NL, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER)
+PIECE: Final = re.compile(r"\w+|[^\w\s]")
+MAX_PIECES: Final = 50
+MAX_BREAKS: Final = 6
+MIN_BYTES: Final = 200
+MAX_BYTES: Final = 200_000
+MAX_HITS: Final = 8  # windows of evaluation programs, from which on a file is left out
+
+Span = tuple[int, int]
+File = tuple[str, str, str]  # path, language, text
+
+
+def main(
+    out: Annotated[Path, typer.Argument(help="The suite to write, as JSON lines.")],
+    sources: Annotated[list[Path], typer.Argument(help="Archives, or parts of a corpus.")],
+    per_package: Annotated[int, typer.Option(min=1)] = 40,
+    evaluation: Annotated[list[Path] | None, typer.Option(help="Suites, or a module that counts hits.")] = None,
+    share: Annotated[float, typer.Option(min=0, max=1, help="Of a corpus' files, so many are looked at.")] = 1.0,
+    mixed: Annotated[bool, typer.Option(help="Other gaps too, for fitting.")] = False,
+    seed: int = 5,
+) -> None:
+    """Draws lines by the size of their files, and leaves out files that hold evaluation programs."""
+    hits, rng = count_hits(evaluation or []), np.random.default_rng(seed)
+    with out.open("w", encoding="utf-8") as rows:
+        for package, files in (found for path in sources for found in read_packages(path, rng, share)):
+            clean = [file for file in files if hits(file[2]) < MAX_HITS]
+            for row in draw(package, clean, per_package, rng, mixed):
+                rows.write(json.dumps(row) + "\n")
+
+
+def read_packages(path: Path, rng: np.random.Generator, share: float) -> Iterator[tuple[str, list[File]]]:
+    """The packages of a source with their files."""
+    if path.suffix != ".xz":
+        files = ((name, LANGUAGE_OF.get(Path(name).suffix), data) for name, data in sorted(read_archive(path)))
+        yield path.name.split("-")[0], [each for each in map(_file, files) if each is not None]
+        return
+    packages: dict[str, list[File]] = {}
+    with lzma.open(path, "rt", encoding="utf-8") as lines:
+        for line in lines:
+            row = json.loads(line)
+            if rng.random() < share:
+                packages.setdefault(row["package"], []).append((row["path"], path.name.split("-")[0], row["text"]))
+    yield from packages.items()
+
+
+def read_archive(path: Path) -> Iterator[tuple[str, bytes]]:
+    if path.suffix in (".whl", ".zip"):
+        with zipfile.ZipFile(path) as archive:
+            yield from ((name, archive.read(name)) for name in archive.namelist())
+        return
+    with tarfile.open(path) as archive:
+        for member in archive:
+            stream = archive.extractfile(member) if member.isfile() else None
+            if stream is not None:
+                yield member.name, stream.read()
+
+
+def _file(found: tuple[str, str | None, bytes]) -> File | None:
+    name, language, data = found
+    if language is None or UNWANTED.search(name) or not MIN_BYTES <= len(data) <= MAX_BYTES:
+        return None
+    try:
+        return name, language, data.decode("utf-8").replace("\r\n", "\n")
+    except UnicodeDecodeError:
+        return None
+
+
+def draw(
+    package: str, files: list[File], count: int, rng: np.random.Generator, mixed: bool
+) -> Iterator[dict[str, str]]:
+    """`count` different lines, or as many as there are."""
+    known = [(path, language, text, lines_of(text, language)) for path, language, text in files]
+    known = [each for each in known if each[3]]
+    sizes = np.array([len(text) for _, _, text, _ in known], float)
+    seen: set[tuple[str, Span]] = set()
+    for _ in range(20 * count if known else 0):
+        path, language, text, found = known[int(rng.choice(len(known), p=sizes / sizes.sum()))]
+        start, end = found[int(rng.integers(len(found)))]
+        if mixed:
+            start, end = vary(text, (start, end), rng)
+        if (path, (start, end)) not in seen and len(seen) < count:
+            seen.add((path, (start, end)))
+            yield {
+                "id": f"{package}/{len(seen)}",
+                "group": f"{package}/{path}",
+                "package": package,
+                "kind": "single",
+                "language": language,
+                "prefix": text[:start],
+                "middle": text[start:end],
+                "suffix": text[end:],
+            }
+
+
+def vary(text: str, line: Span, rng: np.random.Generator) -> Span:
+    """The line, or with its indent, or with its line end too; or another gap."""
+    kind = rng.random()
+    for bound, chooser in ((0.15, spans.body), (0.25, spans.consecutive_lines), (0.35, spans.rest_of_line)):
+        if kind < bound:
+            return chooser(text, rng) or line
+    start = text.rfind("\n", 0, line[0]) + 1
+    if kind < 0.75 or text[start : line[0]].strip() or text[line[1] : line[1] + 1] != "\n":
+        return line
+    return start, line[1] + (kind > 0.87)
+
+
+def lines_of(text: str, language: str) -> list[Span]:
+    """Logical lines of Python, filled lines of all else, without indent and line end."""
+    found = logical_lines(text) if language == "python" else filled_lines(text)
+    return [span for span in found if _is_fit(text[slice(*span)])]
+
+
+def _is_fit(line: str) -> bool:
+    return len(line) > 1 and len(PIECE.findall(line)) <= MAX_PIECES and line.count("\n") <= MAX_BREAKS
+
+
+def filled_lines(text: str) -> list[Span]:
+    found, start = [], 0
+    for line in text.split("\n"):
+        if line.strip():
+            found.append((start + len(line) - len(line.lstrip()), start + len(line.rstrip())))
+        start += len(line) + 1
+    return found
+
+
+def logical_lines(text: str) -> list[Span]:
+    """Up to the first error, if there is one."""
+    offsets = np.cumsum([0, *(len(line) + 1 for line in text.split("\n"))])
+    found: list[Span] = []
+    start, end = None, 0
+    try:
+        for token in tokenize.generate_tokens(io.StringIO(text).readline):
+            if token.type == tokenize.NEWLINE:
+                if start is not None:
+                    found.append((start, end))
+                start = None
+            elif token.type not in SKIPPED:
+                start = int(offsets[token.start[0] - 1]) + token.start[1] if start is None else start
+                end = int(offsets[token.end[0] - 1]) + token.end[1]
+    except (tokenize.TokenError, IndentationError, SyntaxError):
+        return found
+    return found
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -1,0 +1,64 @@
+"""The suite of lines drawn from archives, and the table of what experts bring."""
+
+import io
+import json
+import tarfile
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from bench.quality import experts, lines
+from bench.quality.experts import Way, measure, recurs
+from bench.quality.suite import Task, read_suite
+from midfill_engine.wire import FilledHole
+
+SOURCE = (
+    "import os\n\n\ndef f(a):\n    # why\n    b = [\n        a,\n    ]\n    return b\n\n\ndef g(a):\n    return b\n" * 5
+)
+
+
+def archive(path: Path) -> Path:
+    with tarfile.open(path, "w:gz") as tar:
+        for name, text in (("p/a.py", SOURCE), ("p/vendor/b.py", SOURCE), ("p/c.md", SOURCE), ("p/d.py", "x = 1\n")):
+            entry = tarfile.TarInfo(name)
+            entry.size = len(text)
+            tar.addfile(entry, io.BytesIO(text.encode()))
+    return path
+
+
+def test_a_suite_is_drawn_from_an_archive_the_same_every_time(tmp_path: Path) -> None:
+    source = str(archive(tmp_path / "p-1.0.tar.gz"))
+    for name in ("one", "two"):
+        app = lines.typer.Typer()
+        app.command()(lines.main)
+        result = CliRunner().invoke(app, [str(tmp_path / name), source, "--per-package", "12"])
+        assert result.exit_code == 0, result.output
+    assert (tmp_path / "one").read_text() == (tmp_path / "two").read_text()
+    tasks = read_suite(tmp_path / "one").tasks
+    assert len(tasks) == 12 and {task.group for task in tasks} == {"p/p/a.py"}
+    for task in tasks:
+        assert task.prefix + task.middle + task.suffix == SOURCE
+        assert task.middle == task.middle.strip() and not task.middle.startswith("#")
+
+
+def test_lines_are_logical_ones_up_to_the_first_error() -> None:
+    found = [SOURCE[slice(*span)] for span in lines.lines_of(SOURCE, "python")]
+    assert "b = [\n        a,\n    ]" in found and "# why" not in found
+    assert len(lines.lines_of("x = 1\ny = (\n", "python")) == 1
+    assert [*map(len, lines.lines_of("ab\n\n  cde\n", "javascript"))] == [2, 2]
+
+
+@pytest.mark.parametrize(("text", "certainty", "exact"), [("return b", 0.9, 100.0), ("return c", 0.2, 0.0)])
+def test_recurring_lines_and_sure_fills_are_counted_apart(text: str, certainty: float, exact: float) -> None:
+    tasks = [
+        Task("1", "def f():\n    ", "return b", "\ndef g():\n    return b\n", group="one"),
+        Task("2", "def f():\n    ", "return b", "\n", group="two"),
+    ]
+    assert [recurs(task) for task in tasks] == [True, False] and experts.shared(tasks) == 50.0
+    fill = FilledHole(text=text, tokens=[], confidence=[], certainty=certainty)
+    row, scores = measure(Way("it", lambda task: fill), tasks)
+    assert (row.exact.percent, row.recurring.percent, row.others.percent) == (exact, exact, exact)
+    assert row.sure is not None and row.sure.percent == (100.0 if certainty >= 0.5 else 0.0)
+    assert (row.right is None) == (certainty < 0.5) and row.error == pytest.approx(abs(certainty - exact / 100))
+    assert len(scores) == 2 and json.dumps(row.cpu_ms)
