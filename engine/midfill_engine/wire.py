@@ -80,8 +80,18 @@ class InfillRequest(Message):
     segments: list[Segment] = Field(min_length=1, max_length=MAX_SEGMENTS)
     model: str | None = Field(default=None, max_length=512)
     tag: str | None = Field(default=None, max_length=32, description="what kind of text this is; a model may ignore it")
-    seed: int = Field(default=0, ge=0, lt=2**63)
+    seed: int | None = Field(
+        default=None,
+        ge=0,
+        lt=2**63,
+        description="the same seed gives the same bytes; without one, any where it matters",
+    )
     temperature: FiniteFloat = Field(default=0.0, ge=0, le=2)
+    max_ms: int | None = Field(
+        default=None,
+        ge=1,
+        description="of work, from when its turn comes; then what is still masked is settled at once",
+    )
     top_p: FiniteFloat = Field(default=1.0, gt=0, le=1, description="only the likeliest tokens of this total take part")
     steps: int | None = Field(default=None, ge=1, le=1024, description="upper bound on denoise steps")
     quality: FiniteFloat | None = Field(default=None, ge=0, le=1, description="0 settles most tokens a step, 1 fewest")
@@ -172,6 +182,7 @@ class InfillResponse(Message):
     alternatives: list[list[FilledHole]] = Field(default_factory=list)
     drafts: list[list[Draft]] = Field(default_factory=list)
     stats: Stats
+    seed: int | None = Field(default=None, description="which was used")
 
 
 class ErrorCode(StrEnum):
@@ -247,6 +258,7 @@ class FimRequest(BaseModel):
     max_tokens: int | None = Field(default=None, ge=1, le=MAX_HOLE_TOKENS)
     temperature: FiniteFloat | None = Field(default=None, ge=0, le=2)
     random_seed: int | None = Field(default=None, ge=0, lt=2**63)
+    seed: int | None = Field(default=None, ge=0, lt=2**63)
     stop: str | list[str] | None = None
     stream: bool = False
 
@@ -295,7 +307,7 @@ class LlamaInfillRequest(BaseModel):
     n_indent: int = 0
     temperature: FiniteFloat = Field(default=0.0, ge=0, le=2)
     top_p: FiniteFloat = Field(default=1.0, gt=0, le=1)
-    seed: int = Field(default=0, lt=2**63)
+    seed: int = Field(default=-1, lt=2**63)
     stop: list[str] = Field(default_factory=list)
     stream: bool = False
     response_fields: list[str] = Field(default_factory=list, max_length=64)

@@ -107,7 +107,7 @@ async def test_an_answer_says_whether_its_limit_cut_it(real_service: Service, do
 
 @pytest.mark.usefixtures("_middling")
 async def test_llama_cpps_answer_says_why_it_ends(real_service: Service) -> None:
-    body = {"input_prefix": "x = [", "input_suffix": "]\n", "temperature": 1.0}
+    body = {"input_prefix": "x = [", "input_suffix": "]\n", "temperature": 1.0, "seed": 0}
     async with real_service.client() as client:
         free = (await client.post("/infill", json={**body, "n_predict": 90})).json()
         cut = (await client.post("/infill", json={**body, "n_predict": 3})).json()

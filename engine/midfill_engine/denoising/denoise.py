@@ -1,6 +1,7 @@
 """The denoising loop: one request in, forwards and events out. Knows tokens and models; no HTTP, no threads."""
 
 import math
+import secrets
 import time
 from collections.abc import Generator, Sequence
 from itertools import accumulate
@@ -73,6 +74,7 @@ def open_fill(
     Raises RequestError.
     """
     started_s = time.perf_counter()
+    request = with_seed(request)
     plan = read_request(runtime, request, cache, lengths)
     yield Claim(count_bytes(runtime, plan, request))
     if runtime.family.attention == "canvas":
@@ -88,6 +90,7 @@ def open_fill(
     first, step = rows[0], 0
     while any(not row.is_done for row in rows):
         open_rows_now = [row for row in rows if not row.is_done]
+        hurry(open_rows_now, request, started_s)
         passes = [row.open_pass() for row in open_rows_now]
         results = yield from ask(passes, show(first, step))
         yield from hear_guide(open_rows_now, results)
@@ -106,6 +109,21 @@ def open_fill(
     return answer(runtime, rows, request, stats, proposals)
 
 
+def hurry(rows: Sequence[Row | UniformRow], request: InfillRequest, started_s: float) -> None:
+    """Makes the next step the last one where the request's time is over."""
+    if request.max_ms is None or (time.perf_counter() - started_s) * 1000 < request.max_ms:
+        return
+    for row in rows:
+        row.num_steps = min(row.num_steps, row.step + 1)
+
+
+def with_seed(request: InfillRequest) -> InfillRequest:
+    """Draws a seed where none was given and tokens are drawn; what is not drawn is the same without."""
+    if request.seed is not None:
+        return request
+    return request.model_copy(update={"seed": secrets.randbelow(2**31) if request.temperature else 0})
+
+
 def fill_canvas(runtime: Runtime, request: InfillRequest, plan: Plan, started_s: float) -> Fill:
     """A fill of a model without a mask token. Raises RequestError."""
     proposals = yield from hear_experts(request, plan)
@@ -116,7 +134,9 @@ def fill_canvas(runtime: Runtime, request: InfillRequest, plan: Plan, started_s:
         for index in range(request.n)
         for lengths in canvases
     ]
-    steps, forwards = yield from denoise_rows(rows, torch.tensor(texts[0]), show)
+    steps, forwards = yield from denoise_rows(
+        rows, torch.tensor(texts[0]), show, lambda open_rows: hurry(open_rows, request, started_s)
+    )
     yield show(rows[0], steps)
     stats = Stats(
         steps=steps,
@@ -196,6 +216,7 @@ def answer(
         alternatives=fills[1:],
         drafts=[[Draft(text=each.text, certainty=each.certainty) for each in drafts] for drafts in listed],
         stats=stats,
+        seed=request.seed,
     )
 
 
@@ -375,6 +396,6 @@ def make_canvas(runtime: Runtime, plan: Plan, lengths: Lengths, num_rows: int) -
     )
 
 
-def seeded(seed: int, row: int) -> torch.Generator:
+def seeded(seed: int | None, row: int) -> torch.Generator:
     """Row 0 of a seed is the same whatever else is asked for."""
-    return torch.Generator().manual_seed((seed + row * 0x9E3779B97F4A7C15) % 2**63)
+    return torch.Generator().manual_seed(((seed or 0) + row * 0x9E3779B97F4A7C15) % 2**63)

@@ -20,6 +20,16 @@ class Metrics:
         self._seconds = Histogram(
             "midfill_fill_seconds", "From a request to its fill", buckets=SECONDS, registry=self._registry
         )
+        self._depth = Gauge(
+            "midfill_waiting_requests", "Requests without a place, by kind", ["kind"], registry=self._registry
+        )
+        self._waits = Histogram(
+            "midfill_wait_seconds",
+            "From a request to its place, by kind",
+            ["kind"],
+            buckets=SECONDS,
+            registry=self._registry,
+        )
         self._steps = Counter("midfill_steps", "Denoise steps of finished fills", registry=self._registry)
         self._tokens = Counter("midfill_tokens", "Tokens of finished fills", registry=self._registry)
         self._forwards = Counter("midfill_forwards", "Forward passes", registry=self._registry)
@@ -30,6 +40,13 @@ class Metrics:
     def watch(self, name: str, meaning: str, read: Callable[[], float]) -> None:
         """A number that is read when it is asked for."""
         Gauge(name, meaning, registry=self._registry).set_function(read)
+
+    def watch_kind(self, kind: str, count: Callable[[], float]) -> None:
+        """How many requests of a kind wait for a place."""
+        self._depth.labels(kind).set_function(count)
+
+    def count_wait(self, kind: str, seconds: float) -> None:
+        self._waits.labels(kind).observe(seconds)
 
     def count_request(self, outcome: str) -> None:
         self._requests.labels(outcome).inc()

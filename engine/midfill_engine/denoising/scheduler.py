@@ -13,12 +13,14 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from midfill_engine.denoising.metrics import Metrics
+from midfill_engine.denoising.turns import MAX_PASSED_S, Kind, Turns, kind_of
 from midfill_engine.denoising.work import MAX_ROWS, Claim, Fill, Work
 from midfill_engine.errors import RequestError, describe_failure
 from midfill_engine.wire import ErrorCode, InfillRequest, InfillResponse, StepEvent
 
-MAX_REQUESTS: Final = 32
-MAX_ACTIVE: Final = 8  # fills that take part in a forward; the others wait for their turn
+MAX_REQUESTS: Final = 64
+MAX_ACTIVE: Final = 8  # fills of any kind that are at work; half as many short ones more
+SHARED_ROWS: Final = 64  # of long fills in a forward that short ones wait for
 MAX_BYTES: Final = 2**33  # that all fills together may claim, where nobody measured the device
 MAX_RETRY_AFTER_S: Final = 30
 
@@ -32,10 +34,14 @@ logger = logging.getLogger(__name__)
 class Ticket:
     """One request's place. Its listener is called from the worker thread; the last event is no StepEvent."""
 
-    def __init__(self, request: InfillRequest, listener: Listener, wake: Callable[[], None]) -> None:
+    def __init__(self, request: InfillRequest, listener: Listener, wake: Callable[[], None], client: str = "") -> None:
         self.request = request
         self.listener = listener
+        self.client = client
+        self.kind = kind_of(request)
         self.fill: Fill | None = None
+        self.work: Work | None = None  # asked, and not yet done
+        self.num_rows = 0  # that went through the model for it
         self.answer: Any = None
         self.claim: Claim | None = None
         self.is_admitted = False
@@ -63,6 +69,7 @@ class Scheduler:
         max_requests: int = MAX_REQUESTS,
         max_active: int = MAX_ACTIVE,
         max_rows: int = MAX_ROWS,
+        shared_rows: int = SHARED_ROWS,
         max_bytes: int = MAX_BYTES,
         recover: Callable[[], None] = lambda: None,
         fail: Callable[[], None] = lambda: None,
@@ -71,7 +78,8 @@ class Scheduler:
         self._open_fill = open_fill
         self._run_passes = run
         self._max_requests = max_requests
-        self._max_active = max_active
+        self._turns = Turns(max_active)
+        self._shared_rows = shared_rows
         self._max_rows = max_rows
         self._max_bytes = max_bytes
         self._recover = recover
@@ -80,6 +88,8 @@ class Scheduler:
         self._changed = threading.Condition()
         self._waiting: deque[Ticket] = deque()
         self._active: deque[Ticket] = deque()
+        for kind in Kind:
+            self.metrics.watch_kind(kind, lambda kind=kind: self._count(self._waiting, kind))  # type: ignore[misc]
         self._is_closed = False
         self._mean_fill_s = 0.0
         self._thread = threading.Thread(target=self._serve, name="midfill-scheduler", daemon=True)
@@ -101,17 +111,23 @@ class Scheduler:
         with self._changed:
             return sum(ticket.claim.num_bytes for ticket in self._active if ticket.is_admitted and ticket.claim)
 
-    def submit(self, request: InfillRequest, listener: Listener) -> Ticket:
-        """Raises RequestError (`busy`) when too many requests are open."""
+    def _count(self, tickets: deque[Ticket], kind: Kind) -> int:
+        with self._changed:
+            return sum(ticket.kind is kind for ticket in tickets)
+
+    def submit(self, request: InfillRequest, listener: Listener, client: str = "") -> Ticket:
+        """Raises RequestError (`busy`) when too many requests are open, or too many of them are a named client's."""
         with self._changed:
             if self._is_closed:
                 raise is_ending()
-            if len(self._waiting) + len(self._active) >= self._max_requests:
+            held = [ticket.client for ticket in (*self._waiting, *self._active)]
+            share = self._max_requests - self._max_requests // 4
+            if len(held) >= self._max_requests or (client and held.count(client) >= share):
                 self.metrics.count_request("refused")
-                message = f"{self._max_requests} requests are open already"
+                message = f"{len(held)} requests are open already"
                 headers = {"retry-after": str(self._retry_after_s())}
                 raise RequestError(ErrorCode.BUSY, message, "try again in a moment", headers=headers)
-            ticket = Ticket(request, listener, self._wake)
+            ticket = Ticket(request, listener, self._wake, client)
             self._waiting.append(ticket)
             self._changed.notify()
         return ticket
@@ -135,20 +151,17 @@ class Scheduler:
 
     def _retry_after_s(self) -> int:
         """When a place will be free, from how long fills took lately."""
-        expected_s = self._mean_fill_s * len(self._waiting) / self._max_active
+        expected_s = self._mean_fill_s * len(self._waiting) / self._turns.num_places
         return max(1, min(MAX_RETRY_AFTER_S, math.ceil(expected_s)))
 
     def _serve(self) -> None:
         while self._wait():
             self._join_waiting()
-            asking: list[tuple[Ticket, Work]] = []
             for ticket in list(self._active):
                 self._end_cancelled()
-                if not ticket.is_cancelled:
-                    work = self._advance(ticket)
-                    if work is not None:
-                        asking.append((ticket, work))
-            for group in self._group(asking):
+                if not ticket.is_cancelled and ticket.work is None:
+                    ticket.work = self._advance(ticket)
+            for group in self._group(self._choose()):
                 self._end_cancelled()
                 self._forward([(ticket, work) for ticket, work in group if not ticket.is_cancelled])
             self._end_cancelled()
@@ -170,15 +183,18 @@ class Scheduler:
             self._end(ticket, stopped or RequestError(ErrorCode.CANCELLED, "the request was cancelled"))
 
     def _join_waiting(self) -> None:
-        """Takes waiting requests in, the oldest first, but of one document the newest."""
+        """Takes waiting requests in while there are places."""
         with self._changed:
-            while self._waiting and len(self._active) < self._max_active:
-                oldest = self._waiting[0]
-                name = oldest.request.document
-                same = [ticket for ticket in self._waiting if name is not None and ticket.request.document == name]
-                chosen = same[-1] if same else oldest
+            while chosen := self._turns.next(self._waiting, self._active):
                 self._waiting.remove(chosen)
                 self._active.append(chosen)
+                self.metrics.count_wait(chosen.kind, time.monotonic() - chosen.submitted_s)
+
+    def _choose(self) -> list[tuple[Ticket, Work]]:
+        """Who takes part in the next forwards."""
+        asking = [(ticket, ticket.work) for ticket in self._active if ticket.work and not ticket.is_cancelled]
+        chosen = self._turns.choose([(ticket, work.num_rows) for ticket, work in asking], self._shared_rows)
+        return [(ticket, work) for ticket, work in asking if ticket in chosen]
 
     def _advance(self, ticket: Ticket) -> Work | None:
         """Runs a fill up to its next forward, or by one event. Whatever goes wrong in it ends this ticket only."""
@@ -212,9 +228,16 @@ class Scheduler:
         if claim.num_bytes > self._max_bytes:
             message = f"the request needs {claim.num_bytes >> 20} MiB and the engine has {self._max_bytes >> 20}"
             raise RequestError(ErrorCode.TOO_LARGE, message, "ask for fewer holes, alternatives or tokens")
-        first = next((other for other in self._active if other.claim and not other.is_admitted), ticket)
+        first = next((other for other in self._active if self._goes_first(other, ticket)), ticket)
         ticket.is_admitted = first is ticket and self.claimed_bytes + claim.num_bytes <= self._max_bytes
         return ticket.is_admitted
+
+    @staticmethod
+    def _goes_first(other: Ticket, ticket: Ticket) -> bool:
+        """Whether `other` waits for memory and must have it first: short fills pass long ones for a while."""
+        is_passed = ticket.kind is Kind.SHORT and other.kind is Kind.LONG
+        is_due = not is_passed or time.monotonic() - other.submitted_s > MAX_PASSED_S
+        return other.claim is not None and not other.is_admitted and is_due
 
     def _group(self, asking: list[tuple[Ticket, Work]]) -> Iterator[list[tuple[Ticket, Work]]]:
         """Cuts what is asked into forwards of at most `max_rows` rows."""
@@ -247,6 +270,9 @@ class Scheduler:
             return
         self.metrics.count_forward(len(group), sum(work.num_rows for _, work in group), started_s)
         for ticket, work in group:
+            self._turns.count(ticket.client, work.num_rows)
+            ticket.num_rows += work.num_rows
+            ticket.work = None
             ticket.answer, results = results[: len(work.passes)], results[len(work.passes) :]
 
     def _run_alone(self, passes: list[Any]) -> list[Any]:
@@ -264,11 +290,12 @@ class Scheduler:
         if ticket.fill is not None:
             ticket.fill.close()
             ticket.fill = None
-        ticket.answer, ticket.is_cancelled = None, True
+        ticket.answer, ticket.work, ticket.is_cancelled = None, None, True
         with self._changed:
             for queue in (self._waiting, self._active):
                 if ticket in queue:
                     queue.remove(ticket)
+            self._turns.keep({other.client for other in (*self._waiting, *self._active)})
         seconds = time.monotonic() - ticket.submitted_s
         if isinstance(event, InfillResponse):
             self._mean_fill_s += 0.2 * (seconds - self._mean_fill_s)

@@ -112,7 +112,10 @@ def texts_behind(pieces: list[list[int]], hole_lengths: list[int], canvas_length
 
 
 def denoise_rows(
-    rows: list[UniformRow], context: Tensor, show: Callable[[UniformRow, int], StepEvent]
+    rows: list[UniformRow],
+    context: Tensor,
+    show: Callable[[UniformRow, int], StepEvent],
+    hurry: Callable[[list[UniformRow]], None] = lambda rows: None,
 ) -> Generator[Work, list[CanvasResult], tuple[int, int]]:
     """Fills them all over one context [Tc]; the steps and the forwards that it took."""
     (encoded,) = yield Work([CanvasPass(context)], len(context))
@@ -122,6 +125,7 @@ def denoise_rows(
         open_rows = [row for row in rows if not row.is_done]
         if not open_rows:
             return step, forwards
+        hurry(open_rows)
         passes = [row.open_pass(encoded.past) for row in open_rows]
         results = yield Work(passes, sum(len(one.ids) for one in passes), event)
         for row, result in zip(open_rows, results, strict=True):

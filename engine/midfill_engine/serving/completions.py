@@ -24,6 +24,7 @@ class Completion(BaseModel):
     model: str
     choices: list[Choice]
     usage: Usage
+    seed: int | None = None
 
 
 def to_infill(request: CompletionRequest) -> InfillRequest:
@@ -31,7 +32,7 @@ def to_infill(request: CompletionRequest) -> InfillRequest:
     return InfillRequest(
         segments=around_hole(request.prompt, request.suffix or "", limit),
         model=request.model or None,
-        seed=request.seed or 0,
+        seed=request.seed,
         temperature=request.temperature or 0.0,
         top_p=request.top_p or 1.0,
         n=request.n,
@@ -51,4 +52,5 @@ def from_infill(request: CompletionRequest, response: InfillResponse) -> Complet
         model=response.model,
         choices=choices,
         usage=Usage.of(response.stats),
+        seed=response.seed,
     )

@@ -63,13 +63,14 @@ class FimAnswer(BaseModel):
     model: str
     choices: list[Choice] | list[StreamedChoice]
     usage: Usage
+    seed: int | None = None
 
 
 def to_infill(request: FimRequest) -> InfillRequest:
     return InfillRequest(
         segments=around_hole(request.prompt, request.suffix or "", request.max_tokens),
         model=request.model,
-        seed=request.random_seed or 0,
+        seed=request.random_seed if request.seed is None else request.seed,
         temperature=request.temperature or 0.0,
     )
 
@@ -87,6 +88,7 @@ def from_infill(request: FimRequest, response: InfillResponse) -> FimAnswer:
         model=response.model,
         choices=streamed if request.stream else plain,
         usage=Usage.of(response.stats),
+        seed=response.seed,
     )
 
 

@@ -39,6 +39,7 @@ class LlamaAnswer(BaseModel):
     tokens_evaluated: int
     tokens_cached: int
     truncated: bool = False
+    seed: int | None = None
     timings: Timings
 
 
@@ -59,7 +60,7 @@ def to_infill(request: LlamaInfillRequest) -> InfillRequest:
     return InfillRequest(
         segments=around_hole(before, request.input_suffix, limit),
         model=request.model or None,
-        seed=max(0, request.seed),
+        seed=request.seed if request.seed >= 0 else None,
         temperature=request.temperature,
         top_p=request.top_p,
     )
@@ -70,7 +71,7 @@ def from_infill(request: LlamaInfillRequest, response: InfillResponse) -> BaseMo
     stopped = cut_at_stop(whole.text, request.stop)
     text = cut_at_indent(stopped, request.n_indent)
     shown = with_line_endings_of(text, request.input_prefix, request.prompt, request.input_suffix)
-    answer = make_answer(shown, response.model, response.stats)
+    answer = make_answer(shown, response.model, response.stats).model_copy(update={"seed": response.seed})
     if len(stopped) < len(whole.text):
         word = next(word for word in request.stop if word and whole.text.startswith(word, len(stopped)))
         answer = answer.model_copy(update={"stop_type": "word", "stopping_word": word})

@@ -13,7 +13,7 @@ from typing import Final
 
 import uvicorn
 
-from midfill_engine.denoising.scheduler import Scheduler
+from midfill_engine.denoising.scheduler import SHARED_ROWS, Scheduler
 from midfill_engine.errors import RequestError, StartError
 from midfill_engine.loading.download import EXIT_NO_MODEL
 from midfill_engine.serving.connection import MAX_CONNECTIONS_PER_PEER, Limits, raise_file_limit, timed_protocol
@@ -26,6 +26,7 @@ from midfill_engine.wire import ErrorCode
 
 EXIT_DEVICE_LOST: Final = 5
 DRAIN_S: Final = 20.0
+SHARED_ROWS_OF_DEVICE: Final = 512  # so many cost hardly more than one where weights are read from slow memory
 
 logger = logging.getLogger(__name__)
 
@@ -165,6 +166,7 @@ def make_ready(state: EngineState, options: ServeOptions) -> Ready:
         lambda request: open_fill(runtime, request, cache=options.cache, lengths=options.lengths),
         runtime.run,
         max_bytes=free_bytes(runtime.device),
+        shared_rows=SHARED_ROWS if runtime.device.type == "cpu" else SHARED_ROWS_OF_DEVICE,
         recover=runtime.free_memory,
         fail=fail,
     )

@@ -18,7 +18,7 @@ from midfill_engine.errors import RequestError, StartError, check_model
 from midfill_engine.serving import completions, fim, llamacpp
 from midfill_engine.serving.security import Gate, Security, error_response
 from midfill_engine.serving.shield import Shield
-from midfill_engine.serving.stream import EventStream, Mailbox, encode_event, stream_events, wait_for_answer
+from midfill_engine.serving.stream import EventStream, Mailbox, client_of, encode_event, stream_events, wait_for_answer
 from midfill_engine.wire import (
     MAX_BODY_BYTES,
     CompletionRequest,
@@ -120,7 +120,7 @@ def create_app(state: EngineState, security: Security) -> FastAPI:
         if not request.stream:
             return json_response(await wait_for_answer(http, scheduler, request))
         mailbox = Mailbox()
-        return EventStream(stream_events(mailbox), scheduler.submit(request, mailbox.post))
+        return EventStream(stream_events(mailbox), scheduler.submit(request, mailbox.post, client_of(http)))
 
     @app.post("/v1/fim/completions", response_model=None)
     async def fim_completions(http: Request) -> Response:
@@ -173,7 +173,7 @@ async def pass_through(
     if not request.stream:
         return json_response(answer(await wait_for_answer(http, ready.scheduler, infill)))
     mailbox = Mailbox()
-    ticket = ready.scheduler.submit(infill, mailbox.post)
+    ticket = ready.scheduler.submit(infill, mailbox.post, client_of(http))
     return EventStream(stream_whole(mailbox, answer, ends_with_done), ticket)
 
 

@@ -60,10 +60,16 @@ class Mailbox:
                 return event
 
 
+def client_of(http: Request) -> str:
+    """Who shares with others: whose token it is where tokens have names, else the connection."""
+    name, connection = getattr(http.state, "token_name", ""), getattr(http.state, "connection", None)
+    return name or ("" if connection is None else f"connection {connection}")
+
+
 async def wait_for_answer(http: Request, scheduler: Scheduler, request: InfillRequest) -> InfillResponse:
     """The whole answer; the work stops when the client goes away. Raises RequestError."""
     mailbox = Mailbox()
-    ticket = scheduler.submit(request, mailbox.post)
+    ticket = scheduler.submit(request, mailbox.post, client_of(http))
     answer = asyncio.ensure_future(mailbox.end())
     leaving = asyncio.ensure_future(_wait_for_disconnect(http))
     try:

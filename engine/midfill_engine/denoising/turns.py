@@ -1,0 +1,110 @@
+"""Whose turn it is: places for short fills beside long ones, equal shares for clients, nobody waits for ever.
+
+Knows what tickets ask and how much they got; no fills, no threads.
+"""
+
+import time
+from collections import Counter
+from collections.abc import Sequence
+from enum import StrEnum
+from typing import Final, Protocol, TypeVar
+
+from midfill_engine.wire import HoleSegment, HoleSpec, InfillRequest
+
+SHORT_HOLE_TOKENS: Final = 32
+SHORT_HOLES: Final = 4
+SHORT_ALTERNATIVES: Final = 2
+MAX_PASSED_S: Final = 10.0  # that others may go first
+
+
+class Kind(StrEnum):
+    SHORT = "short"
+    LONG = "long"
+
+
+class Waiting(Protocol):
+    """What is asked of a ticket."""
+
+    @property
+    def request(self) -> InfillRequest: ...
+    @property
+    def kind(self) -> Kind: ...
+    @property
+    def client(self) -> str: ...
+    @property
+    def submitted_s(self) -> float: ...
+    @property
+    def num_rows(self) -> int: ...
+
+
+T = TypeVar("T", bound=Waiting)
+
+
+def kind_of(request: InfillRequest) -> Kind:
+    """Short is what somebody waits for at a line: told from the request alone, before any work."""
+    holes = [segment.hole for segment in request.segments if isinstance(segment, HoleSegment)]
+    is_short = len(holes) <= SHORT_HOLES and request.n <= SHORT_ALTERNATIVES and all(map(is_line, holes))
+    return Kind.SHORT if is_short else Kind.LONG
+
+
+def is_line(hole: HoleSpec) -> bool:
+    return "\n" in hole.forbid or (hole.max_tokens is not None and hole.max_tokens <= SHORT_HOLE_TOKENS)
+
+
+class Turns:
+    """`num_places` for fills of any kind, half as many more for short ones. Counts the rows that each client got."""
+
+    def __init__(self, num_places: int) -> None:
+        self.num_places = num_places
+        self.num_all = num_places + (num_places + 1) // 2
+        self._rows: Counter[str] = Counter()
+
+    def has_place(self, kind: Kind, num_active: int) -> bool:
+        return num_active < (self.num_all if kind is Kind.SHORT else self.num_places)
+
+    def next(self, waiting: Sequence[T], active: Sequence[T]) -> T | None:
+        """Who gets a place now: whoever was passed for too long, else of the client with least; of one document the
+        newest. `waiting` is in the order of coming.
+        """
+        fitting = [ticket for ticket in waiting if self.has_place(ticket.kind, len(active))]
+        if not fitting:
+            return None
+        oldest = fitting[0]
+        if time.monotonic() - oldest.submitted_s > MAX_PASSED_S:
+            return oldest
+        held = Counter(ticket.client for ticket in active)
+        chosen = min(fitting, key=lambda ticket: (held[ticket.client], self._rows[ticket.client]))
+        return newest_of_document(chosen, fitting)
+
+    def choose(self, asking: Sequence[tuple[T, int]], max_rows: int) -> list[T]:
+        """Who takes part in the next forwards, given everybody's rows: all, but beside short fills of long ones only
+        as many as `max_rows` allow, one at least, those first whose clients had least.
+        """
+        is_shared = len({ticket.kind for ticket, _ in asking}) > 1
+        if not is_shared:
+            return [ticket for ticket, _ in asking]
+        chosen = [ticket for ticket, _ in asking if ticket.kind is Kind.SHORT]
+        long = [(ticket, rows) for ticket, rows in asking if ticket.kind is Kind.LONG]
+        used = 0
+        for ticket, rows in sorted(long, key=lambda entry: (self._rows[entry[0].client], entry[0].num_rows)):
+            if used and used + rows > max_rows:
+                break
+            chosen.append(ticket)
+            used += rows
+        return chosen
+
+    def count(self, client: str, num_rows: int) -> None:
+        self._rows[client] += num_rows
+
+    def keep(self, clients: set[str]) -> None:
+        """Forgets who has nothing open; those who stay count from the least of them, and so do those who come."""
+        known = {client: self._rows[client] for client in clients if client in self._rows}
+        least = min(known.values(), default=0)
+        self._rows = Counter({client: rows - least for client, rows in known.items()})
+
+
+def newest_of_document(chosen: T, waiting: Sequence[T]) -> T:
+    name = chosen.request.document
+    if name is None:
+        return chosen
+    return [ticket for ticket in waiting if ticket.request.document == name][-1]
