@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 import typer
 
 from midfill_engine.errors import StartError
+from midfill_engine.serving.access import AccessLog
 from midfill_engine.serving.connection import MAX_CONNECTIONS_PER_PEER
 from midfill_engine.serving.logs import set_up_logging
 from midfill_engine.serving.serve import DRAIN_S, ServeOptions, end_process, report
@@ -59,6 +60,9 @@ def serve(
     max_connections_per_peer: Annotated[
         int, typer.Option(min=1, help="Connections that one address may hold; a proxy is one address.")
     ] = MAX_CONNECTIONS_PER_PEER,
+    access_log: Annotated[
+        AccessLog, typer.Option(help="A line for every answer on stderr: route, status, time, whose token; no text.")
+    ] = "off",
 ) -> None:
     """Listens, loads the model, answers."""
     if (socket is None) == (host is None):
@@ -83,6 +87,7 @@ def serve(
             certfile=certfile,
             keyfile=keyfile,
             max_connections_per_peer=max_connections_per_peer,
+            access_log=access_log,
         )
         code = run_server(options)
     except StartError as error:

@@ -4,7 +4,7 @@ Offsets into `draft`, `text` and `settled` count Unicode code points of that str
 """
 
 from enum import StrEnum
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -229,6 +229,7 @@ class ModelInfo(Message):
     id: str
     object: Literal["model"] = "model"
     owned_by: str = "midfill"
+    created: int = Field(default=0, description="when the engine was started, in seconds since 1970")
     family: str
     parameters: int
     device: str
@@ -255,7 +256,10 @@ class FimRequest(BaseModel):
     model: str | None = Field(default=None, max_length=512)
     prompt: str = Field(max_length=MAX_TEXT_CHARACTERS)
     suffix: str | None = Field(default=None, max_length=MAX_TEXT_CHARACTERS)
-    max_tokens: int | None = Field(default=None, ge=1, le=MAX_HOLE_TOKENS)
+    max_tokens: int | None = Field(
+        default=None, ge=1, description="more than the model can fill at once counts as that"
+    )
+    t_max_predict_ms: int | None = None
     temperature: FiniteFloat | None = Field(default=None, ge=0, le=2)
     random_seed: int | None = Field(default=None, ge=0, lt=2**63)
     seed: int | None = Field(default=None, ge=0, lt=2**63)
@@ -272,12 +276,36 @@ class CompletionRequest(BaseModel):
     prompt: str = Field(max_length=MAX_TEXT_CHARACTERS)
     suffix: str | None = Field(default=None, max_length=MAX_TEXT_CHARACTERS)
     max_tokens: int | None = Field(default=None, ge=1)
+    t_max_predict_ms: int | None = None
     temperature: FiniteFloat | None = Field(default=None, ge=0, le=2)
     top_p: FiniteFloat | None = Field(default=None, gt=0, le=1)
     n: int = Field(default=1, ge=1, le=8)
     seed: int | None = Field(default=None, ge=0, lt=2**63)
     stop: str | list[str] | None = None
     stream: bool = False
+    echo: bool = False
+    logprobs: int | bool | None = None
+    best_of: int | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _take_out_of_list(cls, values: Any) -> Any:
+        prompt = values.get("prompt") if isinstance(values, dict) else None
+        if not isinstance(prompt, list):
+            return values
+        if len(prompt) != 1:
+            raise ValueError("one prompt a request: send a request for each")
+        return {**values, "prompt": prompt[0]}
+
+    @model_validator(mode="after")
+    def _refuse_what_is_not_done(self) -> Self:
+        if self.echo:
+            raise ValueError("echo is not supported: put the prompt before the answer")
+        if self.logprobs is not None and self.logprobs is not False:
+            raise ValueError("logprobs are not supported: /v1/infill tells every token's confidence")
+        if self.best_of is not None and self.best_of != self.n:
+            raise ValueError("best_of is not supported: ask for n, and the surest comes first")
+        return self
 
 
 class ExtraText(BaseModel):
@@ -305,9 +333,34 @@ class LlamaInfillRequest(BaseModel):
     input_extra: list[ExtraText] = Field(default_factory=list, max_length=256)
     n_predict: int = -1
     n_indent: int = 0
+    n_cmpl: int = Field(default=1, ge=1, le=8, description="with more than one the answer is a list")
+    t_max_predict_ms: int = Field(default=0, description="of work; then the best guesses are the answer")
     temperature: FiniteFloat = Field(default=0.0, ge=0, le=2)
     top_p: FiniteFloat = Field(default=1.0, gt=0, le=1)
     seed: int = Field(default=-1, lt=2**63)
     stop: list[str] = Field(default_factory=list)
     stream: bool = False
     response_fields: list[str] = Field(default_factory=list, max_length=64)
+
+
+class LlamaCompletionRequest(LlamaInfillRequest):
+    """llama.cpp's `POST /completion`, as Continue sends it: the text around the gap stands in `prompt`, with a model
+    family's marks of fill-in-the-middle or without.
+    """
+
+
+class TokenizeRequest(BaseModel):
+    """llama.cpp's `POST /tokenize`."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+    content: str = Field(max_length=256 * 1024)
+    with_pieces: bool = False
+
+
+class DetokenizeRequest(BaseModel):
+    """llama.cpp's `POST /detokenize`."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+    tokens: list[Annotated[int, Field(ge=0, lt=2**31)]] = Field(max_length=256 * 1024)

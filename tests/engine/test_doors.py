@@ -128,3 +128,131 @@ async def test_metrics_count_what_was_done(real_service: Service) -> None:
     assert float(numbers['midfill_requests_total{outcome="filled"}']) == 2
     assert float(numbers["midfill_forwards_total"]) >= float(numbers["midfill_fill_seconds_count"]) == 2
     assert float(numbers["midfill_tokens_total"]) >= 2
+
+
+async def test_more_tokens_than_a_hole_may_have_are_that_many(real_service: Service) -> None:
+    """As Continue asks."""
+    async with real_service.client() as client:
+        for path in ("/v1/fim/completions", "/v1/completions"):
+            asked = {"prompt": "x = [", "suffix": "]", "max_tokens": 4096, "t_max_predict_ms": 1}
+            assert (await client.post(path, json=asked)).status_code == 200
+
+
+async def test_several_completions_are_a_list(real_service: Service) -> None:
+    body = {"input_prefix": "x = [", "input_suffix": "]\n", "n_predict": 6, "seed": 3}
+    async with real_service.client() as client:
+        values = (await client.post("/infill", json={**body, "n_cmpl": 3})).json()
+        few = (await client.post("/infill", json={**body, "n_cmpl": 2, "response_fields": ["content", "index"]})).json()
+        line = (await client.post("/infill", json={**body, "n_cmpl": 2, "stream": True})).text.splitlines()[0]
+    assert [value["index"] for value in values] == [0, 1, 2]
+    assert [set(value) for value in few] == [{"content", "index"}] * 2
+    assert [value["content"] for value in json.loads(line.removeprefix("data: "))] == [one["content"] for one in few]
+
+
+async def test_a_time_for_predicting_ends_a_fill(real_service: Service) -> None:
+    segments = [{"hole": {"min_tokens": 60, "max_tokens": 60}}]
+    async with real_service.client() as client:
+        asked = {"segments": segments, "quality": 1, "max_ms": 1}
+        stats = (await client.post("/v1/infill", json=asked)).json()["stats"]
+    assert (stats["steps"], stats["tokens"]) == (1, 60)
+
+
+@pytest.mark.parametrize(
+    ("option", "word"),
+    [({"echo": True}, "echo"), ({"logprobs": 5}, "logprobs"), ({"logprobs": True}, "logprobs"), ({"best_of": 4}, "n")],
+)
+async def test_what_is_not_done_is_said(real_service: Service, option: dict[str, object], word: str) -> None:
+    async with real_service.client() as client:
+        answer = await client.post("/v1/completions", json={"prompt": "x", "max_tokens": 2, **option})
+        plain = {"prompt": ["x"], "max_tokens": 2, "echo": False, "logprobs": None, "best_of": 1}
+        assert (await client.post("/v1/completions", json=plain)).status_code == 200
+        many = await client.post("/v1/completions", json={"prompt": ["x", "y"]})
+    assert answer.status_code == many.status_code == 400
+    assert f"{word}" in answer.json()["error"]["message"]
+    assert "one prompt" in many.json()["error"]["message"]
+
+
+async def test_a_model_is_retrieved(real_service: Service) -> None:
+    async with real_service.client() as client:
+        listed = (await client.get("/v1/models")).json()["data"][0]
+        assert (await client.get(f"/v1/models/{listed['id']}")).json() == listed
+        unknown = await client.get("/v1/models/nobody/gpt")
+    assert (unknown.status_code, unknown.json()["error"]["code"]) == (404, "unknown_model")
+
+
+@pytest.mark.parametrize("text", ["", "def f(a):\n    return 'é🙂'\n", "x" * 5000])
+async def test_text_becomes_tokens_and_text_again(real_service: Service, text: str) -> None:
+    async with real_service.client() as client:
+        tokens = (await client.post("/tokenize", json={"content": text})).json()["tokens"]
+        pieces = (await client.post("/tokenize", json={"content": text, "with_pieces": True})).json()["tokens"]
+        assert (await client.post("/detokenize", json={"tokens": tokens})).json() == {"content": text}
+        wrong = await client.post("/detokenize", json={"tokens": [10**9]})
+    assert [piece["id"] for piece in pieces] == tokens
+    parts = [piece["piece"].encode() if isinstance(piece["piece"], str) else bytes(piece["piece"]) for piece in pieces]
+    assert b"".join(parts).decode() == text
+    assert wrong.status_code == 400
+
+
+async def test_llama_cpps_clients_find_what_they_ask_for(real_service: Service) -> None:
+    async with real_service.client() as client:
+        props = (await client.get("/props")).json()
+        assert (await client.get("/health")).json() == {"status": "ok"}
+        real_service.state.is_draining = True
+        health = await client.get("/health")
+    assert (props["default_generation_settings"]["n_ctx"], props["total_slots"]) == (512, 8)
+    assert (health.status_code, health.json()["error"]["code"]) == (503, 503)
+
+
+PREFIX, SUFFIX = "def f(a):\n    return ", "\n\nprint(f(1))\n"
+
+
+@pytest.mark.parametrize(
+    "prompt",
+    [
+        f"<|fim_prefix|>{PREFIX}<|fim_suffix|>{SUFFIX}<|fim_middle|>",
+        f"<fim_prefix>{PREFIX}<fim_suffix>{SUFFIX}<fim_middle>",
+        f"<｜fim▁begin｜>{PREFIX}<｜fim▁hole｜>{SUFFIX}<｜fim▁end｜>",
+        f"<PRE> {PREFIX} <SUF>{SUFFIX} <MID>",
+        f"<|fim_prefix|>{PREFIX}<|fim_suffix|>{SUFFIX}<|fim_middle|>\n",
+    ],
+)
+async def test_marks_of_fill_in_the_middle_are_read(real_service: Service, prompt: str) -> None:
+    """As Continue's provider for llama.cpp writes them, whatever model it takes this for."""
+    options = {"n_predict": 8, "seed": 5, "temperature": 0.5}
+    async with real_service.client() as client:
+        wanted = await client.post("/infill", json={"input_prefix": PREFIX, "input_suffix": SUFFIX, **options})
+        found = await client.post("/completion", json={"prompt": prompt, **options})
+        streamed = (await client.post("/completion", json={"prompt": prompt, "stream": True, **options})).text
+        assert (await client.post("/completion", json={"prompt": PREFIX, **options})).status_code == 200
+    assert found.json()["content"] == wanted.json()["content"]
+    lines = [line for line in streamed.split("\n") if line.strip()]
+    assert json.loads(lines[0].removeprefix("data: "))["content"] == found.json()["content"]
+
+
+async def test_the_doors_are_described(real_service: Service) -> None:
+    async with real_service.client() as client:
+        document = (await client.get("/openapi.json")).json()
+        for path, methods in document["paths"].items():
+            for method in methods:
+                answer = await client.request(method, path, json={} if method == "post" else None)
+                assert answer.status_code in {200, 400}, path
+
+    def follow(value: object) -> None:
+        if isinstance(value, dict):
+            if "$ref" in value:
+                assert value["$ref"].removeprefix("#/components/schemas/") in document["components"]["schemas"]
+            for part in value.values():
+                follow(part)
+
+    follow(document["paths"])
+    assert "segments" in document["components"]["schemas"]["InfillRequest"]["properties"]
+
+
+@pytest.mark.parametrize("temperature", [1e-38, 1e-45, 5e-324, 1e-7])
+async def test_temperatures_next_to_nothing_are_nothing(real_service: Service, temperature: float) -> None:
+    asked = {"segments": [{"text": "x = "}, {"hole": {"max_tokens": 8}}], "seed": 1}
+    async with real_service.client() as client:
+        none = (await client.post("/v1/infill", json={**asked, "temperature": 0})).json()
+        tiny = await client.post("/v1/infill", json={**asked, "temperature": temperature})
+    assert tiny.status_code == 200
+    assert tiny.json()["holes"] == none["holes"]

@@ -14,6 +14,7 @@ from tests.engine.fakes import ENDLESS, LIMIT_S, FakeFills, Pace, RunningServer,
 from midfill_engine.denoising.scheduler import Ticket
 from midfill_engine.errors import RequestError
 from midfill_engine.serving import completions, fim, llamacpp
+from midfill_engine.serving import service as service_module
 from midfill_engine.serving.connection import Limits
 from midfill_engine.wire import (
     MAX_BODY_BYTES,
@@ -329,7 +330,7 @@ async def test_the_last_of_repeated_keys_counts(make_service: MakeService) -> No
 
 async def test_unknown_routes_and_methods(make_service: MakeService) -> None:
     async with make_service(FakeFills()).client() as client:
-        for path in ("/", "/docs", "/openapi.json", "/v1/infill/", "/healthz/", "/%00"):
+        for path in ("/", "/docs", "/redoc", "/v1/infill/", "/healthz/", "/%00"):
             response = await client.get(path)
             assert response.status_code == 404
             assert ErrorResponse.model_validate_json(response.content).error.code == "not_found"
@@ -503,6 +504,16 @@ async def test_readiness_is_a_status_and_heads_are_answered(make_service: MakeSe
     assert (refused.status_code, refused.json()["error"]["code"]) == (503, "busy")
     assert (loading.status_code, loading.json()) == (503, {"status": "loading"})
     assert {answer.headers["retry-after"] for answer in (ready, refused, loading)} == {"1"}
+
+
+async def test_a_fill_that_takes_its_time_is_no_silence(
+    make_service: MakeService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(service_module, "PING_INTERVAL_S", 0.02)
+    async with make_service(FakeFills(4, step_s=0.05)).client() as client:
+        for path, body in DOORS.items():
+            text = (await client.post(path, json={**body, "stream": True})).text
+            assert text.startswith("\n") and ":" not in text[: text.index("data")]
 
 
 async def test_a_full_queue_answers_at_once(run_server: RunServer, make_service: MakeService) -> None:

@@ -27,6 +27,7 @@ from midfill_engine.wire import Draft, ErrorCode, InfillRequest, InfillResponse,
 
 # Alternatives of a request without temperature: the first is greedy, the others would all be the same.
 ALTERNATIVE_TEMPERATURE: Final = 0.8
+MIN_TEMPERATURE: Final = 1e-6  # below it scores over the temperature are no numbers
 MAX_STEPS: Final = 1024
 
 
@@ -119,6 +120,8 @@ def hurry(rows: Sequence[Row | UniformRow], request: InfillRequest, started_s: f
 
 def with_seed(request: InfillRequest) -> InfillRequest:
     """Draws a seed where none was given and tokens are drawn; what is not drawn is the same without."""
+    if request.temperature < MIN_TEMPERATURE:
+        request = request.model_copy(update={"temperature": 0.0})
     if request.seed is not None:
         return request
     return request.model_copy(update={"seed": secrets.randbelow(2**31) if request.temperature else 0})

@@ -6,8 +6,8 @@ from typing import Literal
 
 from pydantic import BaseModel
 
-from midfill_engine.serving.fim import FinishReason, Usage, around_hole, finish, with_line_endings_of
-from midfill_engine.wire import MAX_HOLE_TOKENS, CompletionRequest, InfillRequest, InfillResponse
+from midfill_engine.serving.fim import FinishReason, Usage, around_hole, budget_ms, clamp, finish, with_line_endings_of
+from midfill_engine.wire import CompletionRequest, InfillRequest, InfillResponse
 
 
 class Choice(BaseModel):
@@ -28,9 +28,9 @@ class Completion(BaseModel):
 
 
 def to_infill(request: CompletionRequest) -> InfillRequest:
-    limit = None if request.max_tokens is None else min(request.max_tokens, MAX_HOLE_TOKENS)
     return InfillRequest(
-        segments=around_hole(request.prompt, request.suffix or "", limit),
+        segments=around_hole(request.prompt, request.suffix or "", clamp(request.max_tokens)),
+        max_ms=budget_ms(request.t_max_predict_ms),
         model=request.model or None,
         seed=request.seed,
         temperature=request.temperature or 0.0,

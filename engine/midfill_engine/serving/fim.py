@@ -10,6 +10,7 @@ from typing import Literal
 from pydantic import BaseModel
 
 from midfill_engine.wire import (
+    MAX_HOLE_TOKENS,
     FilledHole,
     FimRequest,
     HoleSegment,
@@ -68,8 +69,9 @@ class FimAnswer(BaseModel):
 
 def to_infill(request: FimRequest) -> InfillRequest:
     return InfillRequest(
-        segments=around_hole(request.prompt, request.suffix or "", request.max_tokens),
+        segments=around_hole(request.prompt, request.suffix or "", clamp(request.max_tokens)),
         model=request.model,
+        max_ms=budget_ms(request.t_max_predict_ms),
         seed=request.random_seed if request.seed is None else request.seed,
         temperature=request.temperature or 0.0,
     )
@@ -90,6 +92,15 @@ def from_infill(request: FimRequest, response: InfillResponse) -> FimAnswer:
         usage=Usage.of(response.stats),
         seed=response.seed,
     )
+
+
+def clamp(max_tokens: int | None) -> int | None:
+    return None if max_tokens is None else min(max_tokens, MAX_HOLE_TOKENS)
+
+
+def budget_ms(asked: int | None) -> int | None:
+    """llama.cpp's time for predicting: nothing or less than nothing is no bound."""
+    return asked if asked is not None and asked > 0 else None
 
 
 def around_hole(prompt: str, suffix: str, max_tokens: int | None) -> list[Segment]:

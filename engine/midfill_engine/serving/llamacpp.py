@@ -1,15 +1,17 @@
-"""llama.cpp's door `/infill`, as llama.vim and llama.vscode speak it. Knows no model."""
+"""llama.cpp's doors `/infill` and `/completion`, as llama.vim, llama.vscode and Continue speak them. Knows no model."""
 
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
-from pydantic import BaseModel, RootModel
+from pydantic import BaseModel, RootModel, SerializeAsAny
 
-from midfill_engine.serving.fim import around_hole, cut_at_stop, with_line_endings_of
+from midfill_engine.serving.fim import around_hole, budget_ms, cut_at_stop, with_line_endings_of
 from midfill_engine.wire import (
     MAX_HOLE_TOKENS,
     MAX_TEXT_CHARACTERS,
+    FilledHole,
     InfillRequest,
     InfillResponse,
+    LlamaCompletionRequest,
     LlamaInfillRequest,
     Stats,
 )
@@ -47,6 +49,34 @@ class SelectedFields(RootModel[dict[str, Any]]):
     """The fields that a client asked for, under the paths it gave."""
 
 
+class Answers(RootModel[list[SerializeAsAny[BaseModel]]]):
+    """Several answers to one request."""
+
+
+# How prompts for other families write text before the gap, text behind it, and the gap's place.
+MARKS: Final = (
+    ("<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>"),
+    ("<fim_prefix>", "<fim_suffix>", "<fim_middle>"),
+    ("<|fim▁begin|>", "<|fim▁hole|>", "<|fim▁end|>"),
+    ("<｜fim▁begin｜>", "<｜fim▁hole｜>", "<｜fim▁end｜>"),
+    ("<PRE> ", " <SUF>", " <MID>"),
+)
+
+
+def unmark(request: LlamaCompletionRequest) -> LlamaInfillRequest:
+    """The request as `/infill` knows it: a prompt without marks has nothing behind its gap."""
+    for first, second, last in MARKS:
+        head, is_marked, rest = request.prompt.partition(first)
+        before, has_suffix, behind = rest.partition(second)
+        if is_marked and has_suffix and behind.rstrip().endswith(last.strip()):
+            end = behind.rindex(last.strip())
+            sides = {"input_prefix": head + before, "input_suffix": behind[:end].removesuffix(" "), "prompt": ""}
+            if last[0] != " ":
+                sides["input_suffix"] = behind[:end]
+            return request.model_copy(update=sides)
+    return request
+
+
 def wants_nothing(request: LlamaInfillRequest) -> bool:
     """A request that only warms llama.cpp's cache up."""
     return request.n_predict == 0
@@ -63,15 +93,24 @@ def to_infill(request: LlamaInfillRequest) -> InfillRequest:
         seed=request.seed if request.seed >= 0 else None,
         temperature=request.temperature,
         top_p=request.top_p,
+        n=request.n_cmpl,
+        max_ms=budget_ms(request.t_max_predict_ms),
     )
 
 
 def from_infill(request: LlamaInfillRequest, response: InfillResponse) -> BaseModel:
-    whole = response.holes[0]
+    """One answer, or as many as were asked for in a list, the surest first."""
+    fills = [row[0] for row in (response.holes, *response.alternatives)]
+    answers = [from_fill(request, response, fill, index) for index, fill in enumerate(fills)]
+    return answers[0] if request.n_cmpl == 1 else Answers(answers)
+
+
+def from_fill(request: LlamaInfillRequest, response: InfillResponse, whole: FilledHole, index: int) -> BaseModel:
     stopped = cut_at_stop(whole.text, request.stop)
     text = cut_at_indent(stopped, request.n_indent)
     shown = with_line_endings_of(text, request.input_prefix, request.prompt, request.input_suffix)
-    answer = make_answer(shown, response.model, response.stats).model_copy(update={"seed": response.seed})
+    told = {"index": index, "seed": response.seed}
+    answer = make_answer(shown, response.model, response.stats).model_copy(update=told)
     if len(stopped) < len(whole.text):
         word = next(word for word in request.stop if word and whole.text.startswith(word, len(stopped)))
         answer = answer.model_copy(update={"stop_type": "word", "stopping_word": word})

@@ -17,7 +17,7 @@ from midfill_engine.serving.tokens import Tokens
 from midfill_engine.wire import ErrorCode, ErrorResponse
 
 MAX_HEADER_BYTES: Final = 32 * 1024
-OPEN_PATHS: Final = frozenset({"/healthz", "/readyz"})
+OPEN_PATHS: Final = frozenset({"/healthz", "/readyz", "/health"})
 READING: Final = frozenset({"GET", "HEAD"})
 UNIX_HOSTS: Final = frozenset({"localhost", "midfill"})
 LOCAL_HOSTS: Final = frozenset({"127.0.0.1", "localhost", "[::1]"})

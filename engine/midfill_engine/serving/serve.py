@@ -7,6 +7,7 @@ import socket
 import ssl
 import sys
 import threading
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -16,6 +17,7 @@ import uvicorn
 from midfill_engine.denoising.scheduler import SHARED_ROWS, Scheduler
 from midfill_engine.errors import RequestError, StartError
 from midfill_engine.loading.download import EXIT_NO_MODEL
+from midfill_engine.serving.access import AccessLog
 from midfill_engine.serving.connection import MAX_CONNECTIONS_PER_PEER, Limits, raise_file_limit, timed_protocol
 from midfill_engine.serving.security import MAX_HEADER_BYTES, Security
 from midfill_engine.serving.server import STOP_TIMEOUT_S, Server
@@ -54,6 +56,7 @@ class ServeOptions:
     certfile: Path | None = None
     keyfile: Path | None = None
     max_connections_per_peer: int = MAX_CONNECTIONS_PER_PEER
+    access_log: AccessLog = "off"
 
 
 def serve(options: ServeOptions) -> int:
@@ -64,7 +67,7 @@ def serve(options: ServeOptions) -> int:
     threading.Thread(target=load, args=(state, options), name="midfill-loader", daemon=True).start()
     limits = Limits(max_per_peer=options.max_connections_per_peer, max_connections=raise_file_limit())
     config = uvicorn.Config(
-        create_app(state, security),
+        create_app(state, security, options.access_log),
         http=timed_protocol(limits),
         ws="none",
         lifespan="off",
@@ -177,12 +180,14 @@ def make_ready(state: EngineState, options: ServeOptions) -> Ready:
     watch("midfill_open_requests", "Requests waiting or at work", lambda: scheduler.num_open)
     watch("midfill_claimed_bytes", "Memory that open fills may use", lambda: scheduler.claimed_bytes)
     logger.info("%s is ready on %s", runtime.info.id, runtime.info.device)
-    return Ready(runtime.info, runtime.names, scheduler)
+    info = runtime.info.model_copy(update={"created": int(time.time())})
+    return Ready(info, runtime.names, scheduler, runtime.loaded.tokenizer)
 
 
 def report(error: StartError) -> None:
-    """The one line on stderr that whoever started the engine reads."""
-    print(error.body.model_dump_json(), file=sys.stderr, flush=True)
+    """The one line on stderr that whoever started the engine reads: a sentence for people, JSON for programs."""
+    sentence = f"midfill: {error.message}; {error.next_step}"
+    print(sentence if sys.stderr.isatty() else error.body.model_dump_json(), file=sys.stderr, flush=True)
 
 
 def end_process(code: int) -> None:

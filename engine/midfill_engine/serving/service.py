@@ -16,20 +16,33 @@ from starlette.responses import JSONResponse, Response
 from midfill_engine.denoising.scheduler import Scheduler, is_ending
 from midfill_engine.errors import RequestError, StartError, check_model
 from midfill_engine.serving import completions, fim, llamacpp
+from midfill_engine.serving.about import TextTokens, describe_routes, describe_server, text_of, tokens_of
+from midfill_engine.serving.access import Access, AccessLog
 from midfill_engine.serving.security import Gate, Security, error_response
 from midfill_engine.serving.shield import Shield
-from midfill_engine.serving.stream import EventStream, Mailbox, client_of, encode_event, stream_events, wait_for_answer
+from midfill_engine.serving.stream import (
+    PING_INTERVAL_S,
+    EventStream,
+    Mailbox,
+    client_of,
+    encode_event,
+    stream_events,
+    wait_for_answer,
+)
 from midfill_engine.wire import (
     MAX_BODY_BYTES,
     CompletionRequest,
+    DetokenizeRequest,
     ErrorCode,
     ErrorResponse,
     FimRequest,
     InfillRequest,
     InfillResponse,
+    LlamaCompletionRequest,
     LlamaInfillRequest,
     ModelInfo,
     ModelList,
+    TokenizeRequest,
 )
 
 # Below the connection's own deadline, so that a slow client still gets an answer.
@@ -47,6 +60,7 @@ class Ready:
     info: ModelInfo
     names: tuple[str, ...]
     scheduler: Scheduler
+    tokenizer: TextTokens | None = None
 
 
 @dataclass
@@ -85,11 +99,12 @@ class EngineState:
         return time.monotonic() - self.last_request_s
 
 
-def create_app(state: EngineState, security: Security) -> FastAPI:
+def create_app(state: EngineState, security: Security, access_log: AccessLog = "off") -> FastAPI:
     """The ASGI application. Bodies are read and checked here, so that every refusal has the same shape."""
     app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None, redirect_slashes=False)
     app.add_middleware(Gate, security=security)
     app.add_middleware(Shield)
+    app.add_middleware(Access, log=access_log)
     app.add_exception_handler(RequestError, answer_error)
     app.add_exception_handler(HTTPException, answer_error)
 
@@ -108,6 +123,36 @@ def create_app(state: EngineState, security: Security) -> FastAPI:
     @reading("/v1/models")
     async def models() -> Response:
         return json_response(ModelList(data=[state.use().info]))
+
+    @reading("/v1/models/{name:path}")
+    async def model(name: str) -> Response:
+        return json_response(state.use(name).info)
+
+    @reading("/health")
+    async def health() -> Response:
+        """llama.cpp's, which speaks by its status."""
+        if state.status == "ok":
+            return JSONResponse({"status": "ok"})
+        error = {"code": 503, "message": f"the engine is {state.status}", "type": "unavailable_error"}
+        return JSONResponse({"error": error}, 503, {"retry-after": "1"})
+
+    @reading("/props")
+    async def props() -> Response:
+        return JSONResponse(describe_server(state.use().info))
+
+    @reading("/openapi.json")
+    async def openapi() -> Response:
+        return JSONResponse(describe_routes())
+
+    @app.post("/tokenize", response_model=None)
+    async def tokenize(http: Request) -> Response:
+        request = await read_body(http, TokenizeRequest)
+        return JSONResponse(await asyncio.to_thread(tokens_of, state.use().tokenizer, request))
+
+    @app.post("/detokenize", response_model=None)
+    async def detokenize(http: Request) -> Response:
+        request = await read_body(http, DetokenizeRequest)
+        return JSONResponse(await asyncio.to_thread(text_of, state.use().tokenizer, request))
 
     @reading("/metrics")
     async def metrics() -> Response:
@@ -137,6 +182,12 @@ def create_app(state: EngineState, security: Security) -> FastAPI:
         request = await read_body(http, LlamaInfillRequest)
         if llamacpp.wants_nothing(request):
             return json_response(llamacpp.answer_nothing(request, state.use(request.model or None).info.id))
+        to_infill, from_infill = llamacpp.to_infill, llamacpp.from_infill
+        return await pass_through(http, state, request, to_infill, from_infill, ends_with_done=False)
+
+    @app.post("/completion", response_model=None)
+    async def llama_completion(http: Request) -> Response:
+        request = llamacpp.unmark(await read_body(http, LlamaCompletionRequest))
         to_infill, from_infill = llamacpp.to_infill, llamacpp.from_infill
         return await pass_through(http, state, request, to_infill, from_infill, ends_with_done=False)
 
@@ -180,11 +231,19 @@ async def pass_through(
 async def stream_whole(
     mailbox: Mailbox, answer: Callable[[InfillResponse], BaseModel], ends_with_done: bool
 ) -> AsyncIterator[bytes]:
-    """One chunk with the whole text: until the last step any part of it may still change. An error is an `error`."""
+    """One chunk with the whole text: until the last step any part of it may still change. An error is an `error`.
+
+    Until then empty lines say that something comes: clients end at comments, and proxies at silence.
+    """
+    ending = asyncio.ensure_future(mailbox.end())
     try:
-        yield encode_event(answer(await mailbox.end()))
+        while not (await asyncio.wait({ending}, timeout=PING_INTERVAL_S))[0]:
+            yield b"\n"
+        yield encode_event(answer(ending.result()))
     except RequestError as error:
         yield encode_event(ErrorResponse(error=error.body))
+    finally:
+        ending.cancel()
     if ends_with_done:
         yield b"data: [DONE]\n\n"
 

@@ -5,6 +5,7 @@ import logging
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from midfill_engine.errors import RequestError, describe_failure
+from midfill_engine.serving.access import request_id
 from midfill_engine.serving.security import error_response
 from midfill_engine.wire import ErrorCode
 
@@ -28,7 +29,7 @@ class Shield:
         try:
             await self._app(scope, receive, watch)
         except Exception as error:  # noqa: BLE001 - whatever it is, its message must not reach the log
-            logger.error("an answer failed with %s", describe_failure(error))
+            logger.error("the answer to %s failed with %s", request_id.get(), describe_failure(error))
             if not has_begun:
                 failure = RequestError(ErrorCode.INTERNAL, "the engine failed", "see the engine's log")
                 await error_response(failure)(scope, receive, send)

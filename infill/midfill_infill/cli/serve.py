@@ -32,6 +32,7 @@ def serve_command(
     max_connections_per_peer: Annotated[
         int | None, typer.Option(min=1, help="Connections that one address may hold.")
     ] = None,
+    access_log: Annotated[str | None, typer.Option(metavar="off|text|json", help="A line an answer, no text.")] = None,
 ) -> None:
     """Run an engine in the foreground. Without --socket and --host it is the one that `midfill fill` uses."""
     with report_failures():
@@ -57,6 +58,7 @@ def serve_command(
             ("--certfile", certfile),
             ("--keyfile", keyfile),
             ("--max-connections-per-peer", max_connections_per_peer),
+            ("--access-log", access_log),
             *(("--allowed-host", name) for name in allowed_host or ()),
         ]
         if host is None:

@@ -1,0 +1,68 @@
+"""Names every request and logs how it ended: route, status, time, whose token. Knows nothing of what it says.
+
+A path that is no route of ours is not logged either: it may hold anything.
+"""
+
+import json
+import logging
+import re
+import secrets
+import time
+from contextvars import ContextVar
+from typing import Any, Final, Literal
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+AccessLog = Literal["off", "text", "json"]
+HEADER: Final = b"x-request-id"
+FITTING: Final = re.compile(rb"[A-Za-z0-9._-]{1,64}")
+
+logger = logging.getLogger("midfill.access")
+request_id: ContextVar[str] = ContextVar("request_id", default="")
+
+
+class Access:
+    """ASGI middleware. A client's own id is kept where it is harmless."""
+
+    def __init__(self, app: ASGIApp, log: AccessLog = "off") -> None:
+        self._app = app
+        self._log = log
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        name, started_s, status = choose_id(scope), time.perf_counter(), 0
+        request_id.set(name)
+
+        async def note(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                message = {**message, "headers": [*message.get("headers", []), (HEADER, name.encode())]}
+            await send(message)
+
+        try:
+            await self._app(scope, receive, note)
+        finally:
+            if self._log != "off":
+                self._write(scope, name, status, time.perf_counter() - started_s)
+
+    def _write(self, scope: Scope, name: str, status: int, seconds: float) -> None:
+        values: dict[str, Any] = {
+            "request": name,
+            "method": scope["method"] if scope["method"].isalpha() and len(scope["method"]) < 8 else "?",
+            "route": getattr(scope.get("route"), "path", "?"),
+            "status": status,
+            "ms": round(1000 * seconds, 1),
+            "client": scope.get("state", {}).get("token_name", ""),
+        }
+        if self._log == "json":
+            logger.info("%s", json.dumps(values))
+        else:
+            logger.info("%s", " ".join(f"{key}={value}" for key, value in values.items()))
+
+
+def choose_id(scope: Scope) -> str:
+    given = next((value for key, value in scope["headers"] if key == HEADER), b"")
+    return given.decode() if FITTING.fullmatch(given) else secrets.token_hex(8)
