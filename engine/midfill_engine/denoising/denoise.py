@@ -1,7 +1,6 @@
 """The denoising loop: one request in, forwards and events out. Knows tokens and models; no HTTP, no threads."""
 
 import math
-import secrets
 import time
 from collections.abc import Generator, Sequence
 from itertools import accumulate
@@ -14,6 +13,7 @@ from midfill_engine.denoising.canvas import Canvas, lay_canvas
 from midfill_engine.denoising.drafts import Laid, certainty_of, choose, lay
 from midfill_engine.denoising.plan import Plan, count_bytes, read_request
 from midfill_engine.denoising.row import Row
+from midfill_engine.denoising.seeds import seeded, with_seed
 from midfill_engine.denoising.uniform import UniformRow, denoise_rows, texts_behind
 from midfill_engine.denoising.work import MAX_ROWS, Claim, Fill, Work
 from midfill_engine.errors import RequestError
@@ -27,7 +27,6 @@ from midfill_engine.wire import Draft, ErrorCode, InfillRequest, InfillResponse,
 
 # Alternatives of a request without temperature: the first is greedy, the others would all be the same.
 ALTERNATIVE_TEMPERATURE: Final = 0.8
-MIN_TEMPERATURE: Final = 1e-6  # below it scores over the temperature are no numbers
 MAX_STEPS: Final = 1024
 
 
@@ -116,15 +115,6 @@ def hurry(rows: Sequence[Row | UniformRow], request: InfillRequest, started_s: f
         return
     for row in rows:
         row.num_steps = min(row.num_steps, row.step + 1)
-
-
-def with_seed(request: InfillRequest) -> InfillRequest:
-    """Draws a seed where none was given and tokens are drawn; what is not drawn is the same without."""
-    if request.temperature < MIN_TEMPERATURE:
-        request = request.model_copy(update={"temperature": 0.0})
-    if request.seed is not None:
-        return request
-    return request.model_copy(update={"seed": secrets.randbelow(2**31) if request.temperature else 0})
 
 
 def fill_canvas(runtime: Runtime, request: InfillRequest, plan: Plan, started_s: float) -> Fill:
@@ -397,8 +387,3 @@ def make_canvas(runtime: Runtime, plan: Plan, lengths: Lengths, num_rows: int) -
         is_length_chosen=plan.policy.chooses,
         max_hole=runtime.loaded.config.max_hole,
     )
-
-
-def seeded(seed: int | None, row: int) -> torch.Generator:
-    """Row 0 of a seed is the same whatever else is asked for."""
-    return torch.Generator().manual_seed(((seed or 0) + row * 0x9E3779B97F4A7C15) % 2**63)

@@ -1,0 +1,24 @@
+"""Where chance comes from: a request's seed, and each row's own generator. Knows no model."""
+
+import secrets
+from typing import Final
+
+import torch
+
+from midfill_engine.wire import InfillRequest
+
+MIN_TEMPERATURE: Final = 1e-6  # below it scores over the temperature are no numbers
+
+
+def with_seed(request: InfillRequest) -> InfillRequest:
+    """Draws a seed where none was given and tokens are drawn; what is not drawn is the same without."""
+    if request.temperature < MIN_TEMPERATURE:
+        request = request.model_copy(update={"temperature": 0.0})
+    if request.seed is not None:
+        return request
+    return request.model_copy(update={"seed": secrets.randbelow(2**31) if request.temperature else 0})
+
+
+def seeded(seed: int | None, row: int) -> torch.Generator:
+    """Row 0 of a seed is the same whatever else is asked for."""
+    return torch.Generator().manual_seed(((seed or 0) + row * 0x9E3779B97F4A7C15) % 2**63)
