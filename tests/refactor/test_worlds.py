@@ -38,7 +38,7 @@ def poison(name):
 def delete_spare(name):
     if os.path.exists("spare"): shutil.rmtree("spare")
 def lock(name):
-    os.makedirs("locked/in", exist_ok=True); os.chmod("locked/in", 0); os.chmod("spare", 0o500)
+    os.makedirs(name + "/in"); os.chmod(name + "/in", 0); os.chmod(name, 0o500)
 def linger(name):
     sys.stdout.flush()
     if os.fork() == 0:

@@ -25,6 +25,10 @@ QueryOption = Annotated[
 NameOption = Annotated[
     list[str] | None, typer.Option("--name", metavar="MODULE:FUNCTION", help="Bodies by name; * and ? fit any text.")
 ]
+WhereOption = Annotated[
+    list[str] | None,
+    typer.Option("--where", metavar="CONDITION", help="Functions that: calls NAME, has TODO, no docstring, lines > N."),
+]
 StubsOption = Annotated[bool, typer.Option("--stubs", metavar="", help="Every function that is only a placeholder.")]
 RecipeOption = Annotated[str | None, typer.Option("--recipe", metavar="NAME[=WORD]", help="See `recipes`.")]
 GlobOption = Annotated[
@@ -52,6 +56,7 @@ def plan_command(
     name: NameOption = None,
     stubs: StubsOption = False,
     recipe: RecipeOption = None,
+    where: WhereOption = None,
     glob: GlobOption = None,
     changed: Annotated[
         str | None,
@@ -74,7 +79,7 @@ def plan_command(
         place = find_place(folder)
         names = _read_names() if stdin0 else None
         request = Request(
-            selection=read_selection(query, name, stubs, recipe),
+            selection=read_selection(query, name, stubs, recipe, where),
             folder=folder,
             globs=tuple(glob or ()),
             names=names,
@@ -90,7 +95,9 @@ def plan_command(
         _print_remarks(planning)
 
 
-def read_selection(query: Path | None, names: list[str] | None, stubs: bool, recipe: str | None) -> Selection:
+def read_selection(
+    query: Path | None, names: list[str] | None, stubs: bool, recipe: str | None, where: list[str] | None = None
+) -> Selection:
     """The selection that the options describe. Raises MidfillError."""
     from midfill_infill.errors import MidfillError
     from midfill_infill.refactor.planning.selection import Selection
@@ -101,7 +108,7 @@ def read_selection(query: Path | None, names: list[str] | None, stubs: bool, rec
             text = query.read_text("utf-8")
         except (OSError, UnicodeDecodeError) as error:
             raise MidfillError("bad_query", f"{query} cannot be read ({error})") from None
-    return Selection(stubs=stubs, names=tuple(names or ()), query=text, recipe=recipe)
+    return Selection(stubs=stubs, names=tuple(names or ()), query=text, recipe=recipe, where=tuple(where or ()))
 
 
 def _read_names() -> tuple[str, ...]:

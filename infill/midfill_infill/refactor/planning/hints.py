@@ -1,4 +1,4 @@
-"""Tells without parsing that a Python file has no stub. May say "perhaps" too often, never "no" to a file with one.
+"""Tells without parsing that a Python file has no stub, or lacks no docstring. May say "perhaps" too often, never "no".
 
 Parsing is what planning costs, and most files need none of it. Other languages are always parsed.
 """
@@ -26,6 +26,20 @@ _STRING: Final = re.compile(
 _ONE_LINE: Final = re.compile(
     rb"def[ \t][^\n]*:[ \t]*(?:\.\.\.|pass\b|raise\b|[rRuU]?[\"'])|[):;][ \t]*(?:\.\.\.|pass\b)[ \t]*(?:#|\r?\n|\Z)"
 )
+
+
+_PUBLIC: Final = re.compile(rb"\bdef[ \t\f\\]+(?:(?!_)|__new__|__call__)")
+_PLAIN_HEADER: Final = re.compile(rb"[^\n#'\"]*:[ \t]*(?:#[^\n]*)?\r?\n" + _BLANKS + rb"[ \t\f]*")
+
+
+def may_lack_docstring(data: bytes) -> bool:
+    """Whether a public function may have none: but for those whose header is one plain line above a string."""
+    return any(not _is_documented(data, match.end()) for match in _PUBLIC.finditer(data))
+
+
+def _is_documented(data: bytes, name: int) -> bool:
+    header = _PLAIN_HEADER.match(data, name)
+    return header is not None and _STRING.match(data, header.end()) is not None
 
 
 def may_have_python_stub(data: bytes) -> bool:

@@ -18,34 +18,43 @@ from midfill_infill.errors import MidfillError
 from midfill_infill.languages import REGISTRY
 from midfill_infill.refactor.planning.hints import may_have_python_stub
 from midfill_infill.refactor.planning.recipes import get_recipe
+from midfill_infill.refactor.planning.where import read_condition
 from midfill_infill.syntax.bodies import body_hole
-from midfill_infill.syntax.holes import find_stubs, hole_at_range
+from midfill_infill.syntax.captures import Function
+from midfill_infill.syntax.holes import hole_at_range
 from midfill_infill.syntax.outline import outline
+from midfill_infill.syntax.stubs import is_stub
 from midfill_infill.text.document import Document
 from midfill_infill.text.spans import Hole
 
 # A change in what selectors find makes plans of before unfit.
-_VERSION: Final = 2
+_VERSION: Final = 3
 
 
 @dataclass(frozen=True)
 class Selection:
-    """All that is given is joined. `query` is the text of a query, `recipe` "NAME[=WORD]".
+    """All that is given must hold. A recipe, else a query, else `stubs`, else every body says what is filled.
 
-    A query's `@fill` is what is filled; the lines of its `@context` are shown to the model wherever they are.
+    The others restrict it: a query to what it captures, `stubs` to functions that are stubs, `names` to functions that
+    have one of them, `where` to those of which all of it holds. `query` is the text of a query, `recipe`
+    "NAME[=WORD]". A query's `@fill` is what is filled; the lines of its `@context` are shown to the model wherever
+    they are.
     """
 
     stubs: bool = False
     names: tuple[str, ...] = ()
     query: str | None = None
     recipe: str | None = None
+    where: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        if not (self.stubs or self.names or self.query is not None or self.recipe):
+        if not (self.stubs or self.names or self.query is not None or self.recipe or self.where):
             raise MidfillError("no_selector", "nothing says what is to be filled")
         for name in self.names:
             if name.count(":") != 1 or not all(name.split(":")):
                 raise MidfillError("bad_selector", f"--name {name!r} is not MODULE:FUNCTION")
+        for text in self.where:
+            read_condition(text)
         if self.query is not None:
             _compile_somewhere(self.query)
         if self.recipe is not None:
@@ -57,35 +66,72 @@ class Selection:
         return hashlib.sha256(json.dumps([_VERSION, asdict(self)], sort_keys=True).encode()).digest()
 
     @cached_property
-    def needs_only_python_stubs(self) -> bool:
-        return self.stubs and not (self.names or self.query is not None or self.recipe)
+    def languages(self) -> tuple[str, ...]:
+        """Those that the recipe is for; empty for all."""
+        return get_recipe(self.recipe)[0].languages if self.recipe else ()
 
     def may_match(self, path: str, data: bytes, language: str) -> bool:
         """A cheap look before parsing: False only where there is surely nothing."""
+        if self.languages and language not in self.languages:
+            return False
         if self.names and not any(_fits_module(name.split(":")[0], path) for name in self.names):
-            if not (self.stubs or self.query is not None or self.recipe):
-                return False
-        if self.needs_only_python_stubs:
-            return not REGISTRY[language].is_interface(path) and (language != "python" or may_have_python_stub(data))
-        if self.recipe and not (self.stubs or self.names or self.query is not None):
-            recipe, _ = get_recipe(self.recipe)
-            return not recipe.languages or language in recipe.languages
+            return False
+        if self.stubs and (REGISTRY[language].is_interface(path) or (language == "python" and _has_no_stub(data))):
+            return False
         return True
 
     def find(self, document: Document, path: str) -> tuple[Hole, ...]:
         """The holes of a document in its order. Of two that overlap the outer one stays."""
-        found: list[Hole] = []
-        if self.stubs:
-            found += find_stubs(document)
-        for name in self.names:
-            found += _named(document, path, *name.split(":"))
-        if self.query is not None:
-            found += _queried(document, self.query)
+        if document.syntax is None:
+            return ()
+        return tuple(
+            _disjoint(hole for hole, functions in self._find(document) if self._takes(document, path, functions))
+        )
+
+    def _find(self, document: Document) -> Iterator[tuple[Hole, list[Function]]]:
+        """Holes with the functions that they stand in, the innermost first; a body's own alone."""
+        if self.recipe is None and self.query is None:
+            for function in outline(document).functions:
+                if not self.stubs or is_stub(document, function):
+                    yield body_hole(document, function), [function]
+            return
         if self.recipe is not None:
             recipe, word = get_recipe(self.recipe)
-            if not recipe.languages or document.language in recipe.languages:
-                found += recipe.find(document, word)
-        return tuple(_disjoint(found))
+            holes, inside = recipe.find(document, word), None if self.query is None else _queried(document, self.query)
+        else:
+            assert self.query is not None
+            holes, inside = _queried(document, self.query), None
+        spans = None if inside is None else [(hole.start_byte, hole.end_byte) for hole in inside]
+        for hole in holes:
+            if spans is None or any(start <= hole.start_byte and hole.end_byte <= end for start, end in spans):
+                yield hole, _around(document, hole) if self._restricts_functions else []
+
+    @cached_property
+    def _restricts_functions(self) -> bool:
+        return bool(self.names or self.where or self.stubs)
+
+    def _takes(self, document: Document, path: str, functions: list[Function]) -> bool:
+        if self.stubs and not any(is_stub(document, function) for function in functions):
+            return False
+        if self.names and not any(_is_named(name, path, functions) for name in self.names):
+            return False
+        return all(any(read_condition(text).holds(document, function) for function in functions) for text in self.where)
+
+
+def _has_no_stub(data: bytes) -> bool:
+    return not may_have_python_stub(data)
+
+
+def _around(document: Document, hole: Hole) -> list[Function]:
+    at = document.to_source(hole.start_byte)
+    return [function for function in reversed(outline(document).functions) if function.start <= at <= function.end]
+
+
+def _is_named(name: str, path: str, functions: list[Function]) -> bool:
+    """What stands in no function has the empty name."""
+    module, pattern = name.split(":")
+    known = [function.name or "" for function in functions] or [""]
+    return _fits_module(module, path) and any(fnmatchcase(known_as, pattern.replace("::", ".")) for known_as in known)
 
 
 def _disjoint(holes: Iterable[Hole]) -> Iterator[Hole]:
@@ -107,14 +153,6 @@ def _module_names(path: str) -> list[str]:
 @cache
 def _fits_module(pattern: str, path: str) -> bool:
     return any(fnmatchcase(name, pattern) for name in _module_names(path))
-
-
-def _named(document: Document, path: str, module: str, function: str) -> Iterator[Hole]:
-    if document.syntax is None or not _fits_module(module, path):
-        return
-    for found in outline(document).functions:
-        if found.name is not None and fnmatchcase(found.name, function.replace("::", ".")):
-            yield body_hole(document, found)
 
 
 @cache

@@ -1,0 +1,73 @@
+"""The calls of a document, with what they call by its imports: functions, methods and constructors. Knows trees."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from functools import cache
+from typing import Final
+
+import tree_sitter
+
+from midfill_infill.languages import get_language
+from midfill_infill.refactor.planning.imports import plain, read_imports
+from midfill_infill.text.document import Document
+
+_CALL: Final = "(call_expression function: (_) @function) @call"
+_NEW: Final = "(new_expression constructor: (_) @function) @call"
+_QUERIES: Final = {
+    "python": "(call function: (_) @function) @call",
+    "javascript": _CALL + _NEW,
+    "typescript": _CALL + _NEW,
+    "tsx": _CALL + _NEW,
+    "go": _CALL + "(composite_literal type: (_) @function) @call",
+    "rust": _CALL + "(macro_invocation macro: (_) @function) @call",
+    "c": _CALL,
+    "cpp": _CALL + "(new_expression type: (_) @function) @call",
+    "java": "(method_invocation object: (_)? @object name: (_) @function) @call"
+    "(object_creation_expression type: (_) @function) @call",
+}
+LANGUAGES: Final = tuple(_QUERIES)
+
+
+@dataclass(frozen=True)
+class Call:
+    """`start` to `end` in source bytes. `name` is as written and `full` what it may stand for, both dotted."""
+
+    start: int
+    end: int
+    name: str
+    full: tuple[str, ...]
+    is_broken: bool
+
+    def calls(self, pattern: str) -> bool:
+        """Whether this is a call of `pattern`; an import's path may go on before it."""
+        wanted = plain(pattern)
+        if fnmatchcase(self.name, wanted):
+            return True
+        return "." in wanted and any(fnmatchcase(f".{path}", f"*.{wanted}") for path in self.full)
+
+    def calls_named(self, pattern: str) -> bool:
+        """The same, and for a name without dots of whatever has that name."""
+        return self.calls(pattern) or fnmatchcase(self.name.rpartition(".")[2], pattern)
+
+
+@cache
+def _query(language: str) -> tree_sitter.Query:
+    return get_language(language).compile(_QUERIES[language])
+
+
+def find_calls(document: Document) -> Iterator[Call]:
+    """Every call in the order of the tree, outer ones first; nothing in languages without."""
+    if document.syntax is None or document.language not in _QUERIES:
+        return
+    imports = read_imports(document)
+    root = document.syntax.parse(document.source).root_node
+    for _, match in tree_sitter.QueryCursor(_query(document.language)).matches(root):
+        call = match["call"][0]
+        parts = [_text(node) for key in ("object", "function") for node in match.get(key, [])]
+        name = plain(".".join(parts))
+        yield Call(call.start_byte, call.end_byte, name, imports.resolve(name), call.has_error)
+
+
+def _text(node: tree_sitter.Node) -> str:
+    return (node.text or b"").decode("utf-8", "replace")

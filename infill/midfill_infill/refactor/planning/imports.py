@@ -1,0 +1,143 @@
+"""What names of a file stand for by its imports, as dotted paths. Reads statements one by one; resolves nothing."""
+
+import ast
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from midfill_infill.syntax.outline import outline
+from midfill_infill.text.document import Document
+
+_GENERICS: Final = re.compile(r"(?:\.|::)?<[^<>]*>")
+_SEPARATOR: Final = re.compile(r"::|\?\.|->|/")
+_FROM: Final = re.compile(r"\bimport\s+(?P<what>.*?)\s*\bfrom\s*['\"](?P<path>[^'\"]+)['\"]", re.DOTALL)
+_NAMED: Final = re.compile(r"\b(\w[\w$]*)(?:\s+as\s+([\w$]+))?")
+_JAVA: Final = re.compile(r"\bimport\s+(?:static\s+)?([\w.]+?)(\.\*)?\s*;")
+_GO: Final = re.compile(r"(?:([\w.]+)\s+)?\"([^\"]+)\"")
+_RUST: Final = re.compile(r"\buse\s+(.*?);", re.DOTALL)
+
+Pair = tuple[str, str]
+"""A name in the file, "*" for all of them, and what it stands for."""
+
+
+@dataclass(frozen=True)
+class Imports:
+    """`names` stand for dotted paths; of `stars` every name is taken in."""
+
+    names: dict[str, str]
+    stars: tuple[str, ...] = ()
+
+    def resolve(self, name: str) -> tuple[str, ...]:
+        """What a dotted name may stand for; nothing where no import says anything of it."""
+        first, dot, rest = name.partition(".")
+        if first in self.names:
+            return (self.names[first] + dot + rest,)
+        return tuple(f"{star}.{name}" for star in self.stars)
+
+
+def plain(name: str) -> str:
+    """A name as a dotted path: without white space, type arguments and the marks of its language."""
+    text, last = "".join(name.split()), ""
+    while text != last:
+        text, last = _GENERICS.sub("", text), text
+    return _SEPARATOR.sub(".", text).strip(".")
+
+
+def read_imports(document: Document) -> Imports:
+    """The imports of a document in any language that has them."""
+    read = _READERS.get(document.language or "")
+    if read is None:
+        return Imports({})
+    names, stars = dict[str, str](), []
+    for start, end in outline(document).imports:
+        for name, path in read(document.source[start:end].decode("utf-8", "replace")):
+            if name == "*":
+                stars.append(path)
+            else:
+                names[name] = path
+    return Imports(names, tuple(stars))
+
+
+def _python(text: str) -> Iterator[Pair]:
+    try:
+        statements = ast.parse(text.strip()).body
+    except (SyntaxError, ValueError):
+        return
+    for statement in statements:
+        if isinstance(statement, ast.Import):
+            yield from ((entry.asname, entry.name) for entry in statement.names if entry.asname)
+        elif isinstance(statement, ast.ImportFrom):
+            module = "." * statement.level + (statement.module or "")
+            for entry in statement.names:
+                is_star = entry.name == "*"
+                yield entry.asname or entry.name, module if is_star else f"{module}.{entry.name}"
+
+
+def _ecmascript(text: str) -> Iterator[Pair]:
+    for match in _FROM.finditer(text):
+        path = plain(match["path"].lstrip("./@"))
+        whole, _, named = match["what"].partition("{")
+        for name, alias in _NAMED.findall(named):
+            if name != "type":
+                yield alias or name, f"{path}.{name}"
+        for name in re.findall(r"[\w$]+", whole):
+            if name not in ("as", "type"):
+                yield name, path
+
+
+def _java(text: str) -> Iterator[Pair]:
+    for path, star in _JAVA.findall(text):
+        yield "*" if star else path.rpartition(".")[2], path
+
+
+def _go(text: str) -> Iterator[Pair]:
+    for alias, path in _GO.findall(text):
+        dotted = plain(path)
+        if alias not in ("_", "import"):
+            yield "*" if alias == "." else alias or path.rpartition("/")[2], dotted
+        elif alias == "import":
+            yield path.rpartition("/")[2], dotted
+
+
+def _rust(text: str) -> Iterator[Pair]:
+    for tree in _RUST.findall(text):
+        yield from _flatten("", "".join(re.sub(r"\s+as\s+", "@", tree).split()))
+
+
+def _flatten(prefix: str, tree: str) -> Iterator[Pair]:
+    """`a::{b, c as d}` as pairs; `@` stands for `as`."""
+    if tree.endswith("}") and "{" in tree:
+        head, _, inside = tree[:-1].partition("{")
+        for part in _split(inside):
+            yield from _flatten(prefix + head, part)
+        return
+    path, _, alias = tree.partition("@")
+    dotted = plain(prefix + path)
+    last = dotted.rpartition(".")[2]
+    if last == "self":
+        dotted = dotted.rpartition(".")[0]
+        last = dotted.rpartition(".")[2]
+    yield ("*", dotted.rpartition(".")[0]) if last == "*" else (alias or last, dotted)
+
+
+def _split(text: str) -> Iterator[str]:
+    depth, start = 0, 0
+    for place, sign in enumerate(text):
+        depth += (sign == "{") - (sign == "}")
+        if sign == "," and depth == 0:
+            yield text[start:place]
+            start = place + 1
+    if text[start:]:
+        yield text[start:]
+
+
+_READERS: Final = {
+    "python": _python,
+    "javascript": _ecmascript,
+    "typescript": _ecmascript,
+    "tsx": _ecmascript,
+    "java": _java,
+    "go": _go,
+    "rust": _rust,
+}

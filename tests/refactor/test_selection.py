@@ -1,0 +1,253 @@
+"""Selectors restrict one another; `--where` asks the tree; a recipe takes what it says in every language it names."""
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from midfill_infill.errors import MidfillError
+from midfill_infill.languages import find_language
+from midfill_infill.refactor.planning.calls import find_calls
+from midfill_infill.refactor.planning.hints import may_lack_docstring
+from midfill_infill.refactor.planning.recipes import docstrings
+from midfill_infill.refactor.planning.selection import Selection
+from midfill_infill.text.document import Document
+
+CODE = '''import old.api as oa
+from old.api import load, save as keep
+
+
+def public(path):  # TODO: say what it does
+    return load(path)
+
+
+def described(path):
+    """Not TODO, and load(path) is not called here."""
+    return path.load(1)
+
+
+def stub(path):
+    ...
+
+
+class Box:
+    def get(self):
+        text = "TODO load(x)"
+        return oa.load(
+            text
+        )
+
+    def _own(self):
+        return keep(self)
+
+
+load(1)
+'''
+
+
+def found(selection: Selection, code: str = CODE, name: str = "pkg/mod.py") -> list[str | None]:
+    document = Document(code.encode(), find_language(Path(name)), Path(name))
+    return [
+        hole.name or document.data[hole.start_byte : hole.end_byte].decode() for hole in selection.find(document, name)
+    ]
+
+
+BROAD = "oa.load(\n            text\n        )"
+ALL = ["public", "described", "stub", "Box.get", "Box._own"]
+CASES: list[tuple[dict[str, object], list[str]]] = [
+    ({"names": ("*:*",)}, ALL),
+    ({"names": ("pkg.mod:public", "pkg.mod:Box.*")}, ["public", "Box.get", "Box._own"]),
+    ({"names": ("other:*",)}, []),
+    ({"stubs": True, "names": ("*:Box.*",)}, []),
+    ({"stubs": True, "names": ("*:stub",)}, ["stub"]),
+    ({"recipe": "add-docstrings"}, ["public", "Box.get"]),
+    ({"recipe": "add-docstrings", "names": ("*:Box.*",)}, ["Box.get"]),
+    ({"recipe": "add-docstrings", "where": ("calls load",), "names": ("*:public",)}, ["public"]),
+    ({"recipe": "migrate-call=old.api.load"}, ["load(path)", BROAD, "load(1)"]),
+    ({"recipe": "migrate-call=old.api.*", "names": ("*:Box.*",)}, [BROAD, "keep(self)"]),
+    ({"recipe": "migrate-call=load"}, ["load(path)", "load(1)"]),
+    ({"recipe": "migrate-call=old.api.load", "where": ("lines > 4",)}, [BROAD]),
+    ({"recipe": "migrate-call=old.api.load", "query": "(class_definition) @fill"}, [BROAD]),
+    ({"query": "(return_statement) @fill", "names": ("*:public",)}, ["return load(path)"]),
+    ({"where": ("calls load",)}, ["public", "described", "Box.get"]),
+    ({"where": ("calls old.api.load",)}, ["public", "Box.get"]),
+    ({"where": ("calls old.api.save",)}, ["Box._own"]),
+    ({"where": ("not calls load",)}, ["stub", "Box._own"]),
+    ({"where": ("has TODO",)}, ["public"]),
+    ({"where": ("no docstring", "lines <= 2")}, ["public", "stub", "Box._own"]),
+    ({"where": ("has docstring",)}, ["described"]),
+    ({"where": ("lines > 4",)}, ["Box.get"]),
+    ({"where": ("lines = 3",), "stubs": True}, []),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("options", "expected"), CASES, ids=[json.dumps(options) for options, _ in CASES])
+def test_selectors_restrict_one_another(options: dict[str, object], expected: list[str]) -> None:
+    assert found(Selection(**options)) == expected  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("text", ["", "calls", "has", "lines 40", "lines > many", "no comment", "is long"])
+def test_a_condition_that_is_not_understood_names_the_forms(text: str) -> None:
+    with pytest.raises(MidfillError) as raised:
+        Selection(where=(text,))
+    assert raised.value.code == "bad_selector" and "calls NAME" in raised.value.next_step
+
+
+CALLS = {
+    "a.rs": (
+        "use old::api::{load, save as s};\nuse old::api;\n"
+        "fn f() { load(1); s(1); api::load::<i32>(2); old::api::load(3); x.load(4); Box::new(5); mine::load(6); }\n",
+        "old::api::load",
+        ["load(1)", "api::load::<i32>(2)", "old::api::load(3)"],
+    ),
+    "a.java": (
+        "import old.api.Loader;\nimport static old.api.Loader.load;\nclass A { void f() {\n"
+        "Loader.load(1); load(2); other.load(3); new Loader(4); old.api.Loader.load(5); } }\n",
+        "old.api.Loader.load",
+        ["Loader.load(1)", "load(2)", "old.api.Loader.load(5)"],
+    ),
+    "b.java": (
+        "import old.api.Loader;\nclass A { Object f() { return new Loader<String>(1); } }\n",
+        "old.api.Loader",
+        ["new Loader<String>(1)"],
+    ),
+    "a.go": (
+        'package a\nimport (\n\t"example.com/old/api"\n\to "example.com/other"\n)\n'
+        "func f() { api.Load(1); o.Load(2); Load(3) }\n",
+        "old/api.Load",
+        ["api.Load(1)"],
+    ),
+    "a.ts": (
+        "import { load as l, save } from 'old/api';\nimport * as api from 'old/api';\nimport Thing from 'old/thing';\n"
+        "l(1); save(2); api.load(3); load(4); new Thing(5); api?.load(6);\n",
+        "old/api.load",
+        ["l(1)", "api.load(3)", "api?.load(6)"],
+    ),
+    "b.ts": ("import Thing from 'old/thing';\nconst a = new Thing<number>(5);\n", "Thing", ["new Thing<number>(5)"]),
+    "a.cpp": ("int f() { return old::api::load<int>(1) + p->load(2); }\n", "old::api::*", ["old::api::load<int>(1)"]),
+    "a.c": ("int f(void) { return old_load(1) + load(2); }\n", "old_*", ["old_load(1)"]),
+    "a.py": ("from old import *\nfrom . import api\nload(1)\napi.load(2)\n", "old.load", ["load(1)"]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_calls_are_known_by_imports(name: str) -> None:
+    code, pattern, expected = CALLS[name]
+    document = Document(code.encode(), find_language(Path(name)), Path(name))
+    calls = [document.source[call.start : call.end].decode() for call in find_calls(document) if call.calls(pattern)]
+    assert calls == expected
+    assert found(Selection(recipe=f"migrate-call={pattern}"), code, name) == expected
+
+
+WHERE = {
+    "a.ts": (
+        "// TODO later\nfunction a() {\n  // TODO now\n  return f('TODO');\n}\n\n"
+        "/** Said. */\nfunction b() { return 'TODO'; }\n"
+    ),
+    "a.go": (
+        'package a\n\nfunc a() int {\n\t// TODO now\n\treturn f(1)\n}\n\n'
+        '// Said.\nfunc b() string { return "TODO" }\n'
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", WHERE)
+def test_conditions_know_other_languages(name: str) -> None:
+    assert found(Selection(where=("has TODO",)), WHERE[name], name) == ["a"]
+    assert found(Selection(where=("calls f",)), WHERE[name], name) == ["a"]
+    assert found(Selection(where=("has docstring",)), WHERE[name], name)[-1:] == ["b"]
+
+
+PUBLIC = """__all__ = ["shown", "Shown"]
+from typing import overload, override
+
+
+def shown(): return 1
+
+
+def hidden():
+    return 1
+
+
+@overload
+def shown(x): return 2
+
+
+class Shown:
+    def get(self):
+        return 1
+
+    def __call__(self): return 1
+    def __init__(self):
+        self.x = 1
+
+    def __str__(self):
+        return ""
+
+    @property
+    def a(self):
+        return 1
+
+    @a.setter
+    def a(self, x):
+        self.x = x
+
+    @override
+    def b(self):
+        return 1
+
+    class In:
+        def c(self):
+            def inner():
+                return 1
+            return inner
+
+    class _In:
+        def d(self):
+            return 1
+
+    def said(self):
+        "Said."
+
+    def bytes(self):
+        b"no"
+
+    async def e(
+        self, x="):",
+    ):  # note
+        # note
+        return x
+"""
+
+
+def test_docstrings_go_where_ruff_misses_them(tmp_path: Path) -> None:
+    ruff = shutil.which("ruff", path=str(Path(sys.executable).parent)) or shutil.which("ruff")
+    if ruff is None:
+        pytest.skip("needs ruff")
+    expected = []
+    for name in ("mod.py", "_mod.py", "_pkg/mod.py", "__init__.py"):
+        path = tmp_path / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(PUBLIC)
+        (path.parent / "__init__.py").touch()
+        words = [
+            ruff,
+            "check",
+            "--isolated",
+            "--no-cache",
+            "--select",
+            "D102,D103",
+            "--output-format",
+            "json",
+            str(path),
+        ]
+        said = json.loads(subprocess.run(words, capture_output=True, check=False).stdout)
+        rows = [found["location"]["row"] for found in said if found["code"] in ("D102", "D103")]
+        document = Document(PUBLIC.encode(), "python", Path(name))
+        holes = list(docstrings.find(document, ""))
+        expected.append((name, len(rows)))
+        assert len(holes) == len(rows) and may_lack_docstring(document.data)
+    assert expected == [("mod.py", 7), ("_mod.py", 0), ("_pkg/mod.py", 0), ("__init__.py", 7)]
