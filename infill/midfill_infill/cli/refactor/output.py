@@ -42,7 +42,7 @@ def export_command(
     root: RootOption = Path("."),
     run: RunOption = None,
     form: Annotated[
-        str, typer.Option("--format", metavar="FORM", help="patch, jsonl, sarif, html or schema.")
+        str, typer.Option("--format", metavar="FORM", help="patch, jsonl, sarif, html, markdown or schema.")
     ] = "patch",
     out: Annotated[
         Path | None, typer.Option(metavar="PATH", help="A file; with --per-file a folder. Otherwise stdout.")
@@ -51,6 +51,10 @@ def export_command(
     take_all: Annotated[
         bool, typer.Option("--all", metavar="", help="Fills that were not reviewed too, if they add no syntax error.")
     ] = False,
+    branch: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Make a branch with the fills, one commit ahead; the tree stays.")
+    ] = None,
+    message: Annotated[str, typer.Option(metavar="TEXT", help="Of the branch's commit.")] = "Fill holes",
 ) -> None:
     """Print what `apply` would write or has written, as a patch that `git apply` takes, or every hole as data."""
     with reported():
@@ -62,9 +66,14 @@ def export_command(
         if form == "schema":
             _emit(out, [json.dumps(export.HoleLine.model_json_schema(), indent=2).encode() + b"\n"])
             return
-        _, journal = open_run(root, run, read_only=True)
+        place, journal = open_run(root, run, read_only=True)
         with journal:
-            if form == "patch" and per_file:
+            if branch is not None:
+                from midfill_infill.refactor.reporting.commits import make_branch
+
+                count = make_branch(place.root, branch, export.exported(journal, states, 0), message)
+                say(f"{plural(count, 'file')} filled on the branch {branch}, which is not pushed")
+            elif form == "patch" and per_file:
                 if out is None:
                     raise MidfillError("bad_request", "--per-file needs --out", next_step="name a folder with --out")
                 say(f"{plural(export.write_patches(journal, out, states), 'patch')} written below {out}")
@@ -74,13 +83,19 @@ def export_command(
                 _emit(out, (line.encode() + b"\n" for line in export.json_lines(journal)))
             elif form == "sarif":
                 _emit(out, [json.dumps(export.sarif(journal, states), indent=2).encode() + b"\n"])
+            elif form == "markdown":
+                from midfill_infill.refactor.reporting.summary import markdown
+
+                _emit(out, (piece.encode("utf-8", "replace") for piece in markdown(journal, states)))
             elif form == "html":
                 from midfill_infill.refactor.reporting.side_by_side import html_report
 
                 _emit(out, (piece.encode("utf-8", "replace") for piece in html_report(journal)))
             else:
                 message = f"there is no format {form!r}"
-                raise MidfillError("bad_request", message, next_step="known are patch, jsonl, sarif, html, schema")
+                raise MidfillError(
+                    "bad_request", message, next_step="known are patch, jsonl, sarif, html, markdown, schema"
+                )
 
 
 def _emit(out: Path | None, pieces: Iterable[bytes]) -> None:

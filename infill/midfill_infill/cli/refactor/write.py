@@ -79,6 +79,13 @@ def apply_command(
     write_through: Annotated[
         bool, typer.Option("--write-through", metavar="", help="Write files with several hard links in place.")
     ] = False,
+    commit_each: Annotated[
+        str | None, typer.Option(metavar="BY", help="Commit what was written: by file, directory or recipe.")
+    ] = None,
+    message: Annotated[
+        str | None,
+        typer.Option(metavar="TEXT", help="Of each commit; {names}, {path}, {holes}, {files}, {recipe}, {run}."),
+    ] = None,
 ) -> None:
     """Write accepted fills into their files, each file as a whole or not at all. `undo` takes them out again."""
     with reported():
@@ -86,6 +93,7 @@ def apply_command(
         from midfill_infill.refactor.writing.apply import Options
 
         options = Options(allow_dirty, include_generated, write_through)
+        _check_commits(commit_each, message, allow_dirty)
         test = None
         if verify is not None:
             test = read_command(
@@ -113,8 +121,11 @@ def apply_command(
             counts, funnel = journal.counts(), journal.funnel()
             left, undone = counts.get(State.GENERATED, 0), counts.get(State.UNDONE, 0)
             broken = left - len(journal.acceptable())
+            num_commits = _commit(place, journal, commit_each, message)
         done = f"{plural(report.count(State.APPLIED), 'hole')} written in {plural(report.num_files, 'file')}"
         say(done + ("; `midfill refactor undo` takes them back" if report.num_files else ""))
+        if num_commits:
+            say(f"{plural(num_commits, 'commit')} made, none pushed")
         say(f"of the run: {funnel}")
         if broken and take_all:
             say(f"{plural(broken, 'fill')} left out, with syntax errors of their own: see `midfill refactor review`")
@@ -123,6 +134,28 @@ def apply_command(
         if undone and not take_all and not report.holes:
             say(f"{plural(undone, 'fill')} undone: `apply --all` writes them again")
         tell([*troubles, *report.troubles], verify_failed=guilty)
+
+
+def _check_commits(by: str | None, message: str | None, allow_dirty: bool) -> None:
+    """Raises `bad_request` before anything is written."""
+    from midfill_infill.errors import MidfillError
+    from midfill_infill.refactor.reporting import commits
+
+    if by is None and message is not None:
+        raise MidfillError("bad_request", "--message needs --commit-each", next_step="give both")
+    if by is not None and allow_dirty:
+        said = "--commit-each would commit changes of yours"
+        raise MidfillError("bad_request", said, next_step="give it without --allow-dirty")
+    if by is not None:
+        commits.check(by, message or commits.MESSAGE)
+
+
+def _commit(place: Place, journal: Journal, by: str | None, message: str | None) -> int:
+    from midfill_infill.refactor.reporting import commits
+
+    if by is None:
+        return 0
+    return commits.commit(place.root, commits.plan_commits(journal, place.root, by, message or commits.MESSAGE))
 
 
 def _choose(journal: Journal, take_all: bool, numbers: Sequence[int]) -> list[HoleRow]:

@@ -4,7 +4,7 @@ import os
 import re
 import stat
 import subprocess
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -76,9 +76,15 @@ def ignored_paths(root: Path, paths: Iterable[str]) -> set[str]:
     return {os.fsdecode(name) for name in output.split(b"\0") if name}
 
 
-def run_git(root: Path, *words: str, stdin: bytes | None = None, fine: tuple[int, ...] = (0,)) -> bytes:
-    """What a git command prints. Raises `git_failed` with git's own words."""
-    environment = dict(os.environ, GIT_OPTIONAL_LOCKS="0", LC_ALL="C")
+def run_git(
+    root: Path,
+    *words: str,
+    stdin: bytes | None = None,
+    fine: tuple[int, ...] = (0,),
+    extra: Mapping[str, str] | None = None,
+) -> bytes:
+    """What a git command prints, with `extra` in its environment. Raises `git_failed` with git's own words."""
+    environment = dict(os.environ, GIT_OPTIONAL_LOCKS="0", LC_ALL="C") | dict(extra or {})
     command = ["git", "-c", "core.quotepath=off", "-c", "core.fsmonitor=false", *words]
     try:
         result = subprocess.run(command, cwd=root, input=stdin, capture_output=True, env=environment, check=False)

@@ -10,10 +10,11 @@ from midfill_infill.refactor.planning.recipes.recipe import Example, Recipe
 from midfill_infill.text.document import Document
 from midfill_infill.text.spans import Anchor, Hole
 
-_SIGNATURE = (
-    "(function_definition name: (identifier) @name parameters: (parameters) @parameters !return_type) @function"
-)
-_PLAIN = ("identifier", "default_parameter", "list_splat_pattern", "dictionary_splat_pattern")
+_SIGNATURE = "(function_definition name: (identifier) @name parameters: (parameters) @parameters) @function"
+_BARE = ("identifier", "default_parameter", "list_splat_pattern", "dictionary_splat_pattern")
+# They stay as they are: what has a type, and the marks of positional and of named parameters.
+_KEPT = ("typed_parameter", "typed_default_parameter", "keyword_separator", "positional_separator")
+_OWN = (b"self", b"cls")
 
 
 @cache
@@ -22,29 +23,41 @@ def _query() -> tree_sitter.Query:
 
 
 def find(document: Document, word: str) -> Iterator[Hole]:
-    """From behind the opening bracket up to the colon, with every parameter's name as an anchor."""
+    """From behind the opening bracket up to the colon, with every parameter's name and all types as anchors."""
     if document.syntax is None:
         return
     root = document.syntax.parse(document.source).root_node
     for _, match in tree_sitter.QueryCursor(_query()).matches(root):
-        name, parameters = match["name"][0], match["parameters"][0]
-        given = parameters.named_children
-        colon = next((child for child in match["function"][0].children if child.type == ":"), None)
-        if colon is None or match["function"][0].has_error or any(child.type not in _PLAIN for child in given):
+        function, name, parameters = match["function"][0], match["name"][0], match["parameters"][0]
+        given, result = parameters.named_children, function.child_by_field_name("return_type")
+        colon = next((child for child in function.children if child.type == ":"), None)
+        if colon is None or function.has_error or any(child.type not in (*_BARE, *_KEPT) for child in given):
             continue
+        if result is not None and not _lacks_type(given):
+            continue
+        spans = [(child.start_byte, _kept_end(child)) for child in given]
+        if result is not None:
+            arrow = next(child for child in function.children if child.type == "->")
+            spans.append((arrow.start_byte, result.end_byte))
+        anchors = tuple(Anchor(document.to_raw(start), document.to_raw(end)) for start, end in spans)
         start, end = document.to_raw(parameters.start_byte + 1), document.to_raw(colon.start_byte)
-        anchors = [Anchor(document.to_raw(child.start_byte), document.to_raw(_name_end(child))) for child in given]
-        yield Hole(start, end, anchors=tuple(anchors), name=(name.text or b"").decode("utf-8", "replace"))
+        yield Hole(start, end, anchors=anchors, name=(name.text or b"").decode("utf-8", "replace"))
 
 
-def _name_end(parameter: tree_sitter.Node) -> int:
-    name = parameter.child_by_field_name("name")
+def _lacks_type(parameters: list[tree_sitter.Node]) -> bool:
+    rest = parameters[1:] if parameters and parameters[0].text in _OWN else parameters
+    return any(child.type in _BARE for child in rest)
+
+
+def _kept_end(parameter: tree_sitter.Node) -> int:
+    """A typed parameter is kept with its default."""
+    name = parameter.child_by_field_name("name") if parameter.type == "default_parameter" else None
     return parameter.end_byte if name is None else name.end_byte
 
 
 RECIPE = Recipe(
     name="add-type-hints",
-    title="annotate signatures that have no type hints",
+    title="annotate signatures that lack type hints; those there are stay",
     languages=("python",),
     find=find,
     examples=(
@@ -54,6 +67,14 @@ RECIPE = Recipe(
             ("text: str, times: int = 2) -> str",),
             "def repeat(text: str, times: int = 2) -> str:\n    return text * times\n\n\n"
             "def done() -> None:\n    return\n",
+        ),
+        Example(
+            "python",
+            "def cut(text, /, *, size: int = 2, **rest) -> str:\n    return text[:size]\n\n\n"
+            "class A:\n    def get(self) -> int:\n        return 1\n",
+            ("text: str, /, *, size: int = 2, **rest: object) -> str",),
+            "def cut(text: str, /, *, size: int = 2, **rest: object) -> str:\n    return text[:size]\n\n\n"
+            "class A:\n    def get(self) -> int:\n        return 1\n",
         ),
     ),
 )
