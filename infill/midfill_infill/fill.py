@@ -6,6 +6,7 @@ from typing import Final
 
 from midfill_engine import wire
 from midfill_infill.candidates import MAX_TRIED, Candidate, FilledHole, Place, Row, place_fill
+from midfill_infill.context.intent import with_intent
 from midfill_infill.context.references import Reference, bound, list_left_out
 from midfill_infill.context.segments import Segments, build_segments
 from midfill_infill.engines import mercury
@@ -29,6 +30,7 @@ DRAWN_TEMPERATURE: Final = 0.8
 class Options:
     """What a user may choose. None leaves it to the engine. `min_tokens` and `max_tokens` are a hole's, `n` counts
     alternatives. `related` is text of other files, the most useful first: it takes what the document leaves free.
+    `intent` is one line for the model, a comment above each hole that no fill has.
     `references` are files that matter, the most important first; the rest of the document needs not be among them.
 
     Seed 0 means the likeliest fill, every other seed draws one, unless `temperature` says otherwise.
@@ -46,6 +48,7 @@ class Options:
     single_line: bool = False
     related: tuple[str, ...] = ()
     references: tuple[Reference, ...] = ()
+    intent: str = ""
 
 
 @dataclass(frozen=True)
@@ -109,6 +112,7 @@ def fill(
         raise MidfillError("no_hole", "there is nothing to fill")
     budget_chars = _budget_chars(client, options.model)
     segments = _put_before(build_segments(document, holes, budget_chars), options.related, budget_chars)
+    segments = with_intent(segments, document.syntax.comment if document.syntax else "#", options.intent)
     options = replace(options, references=_gather_references(segments, options, client))
     place = Place(document, segments.holes, _look_around(document, segments.holes, options.references))
     response = yield from _run(client, _request(segments, document, options), document, segments.holes, repair=False)

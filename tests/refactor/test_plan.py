@@ -284,3 +284,31 @@ def test_runs_of_one_second_are_in_the_order_of_their_making(monkeypatch: pytest
     monkeypatch.setattr("midfill_infill.refactor.journal.places.time.time_ns", iter(made_ns).__next__)
     runs = [new_run_id() for _ in made_ns]
     assert sorted(runs) == runs
+
+
+def test_an_intent_stands_above_every_hole_and_in_no_fill(tmp_path: Path) -> None:
+    write(
+        tmp_path,
+        {"a.py": "def f(p):\n    ...\n\n\ndef g(p):\n    return p\n", "b.go": "package b\n\nfunc h() int {\n}\n"},
+    )
+    workers, place = ScriptedWorkers(), find_place(tmp_path)
+    request = Request(Selection(stubs=True), intent="use pathlib")
+    with Journal(make_run(place, request, Planning())) as journal:
+        generate(journal, tmp_path, Engine(workers), Options(jobs=1))
+        fills = [fill.new for hole in journal.holes_in(State.GENERATED) if (fill := journal.fill(hole))]
+    texts = [asked.segments[0].text for asked in workers.asked if isinstance(asked.segments[0], TextSegment)]
+    assert any(text.endswith("def f(p):\n    # use pathlib\n    ") for text in texts)
+    assert any("// use pathlib\n" in text for text in texts) and len(fills) == 2
+    assert not any(b"pathlib" in fill for fill in fills)
+
+
+@pytest.mark.parametrize("intent", ["two\nlines", "x" * 201])
+def test_an_intent_is_one_line(intent: str) -> None:
+    with pytest.raises(MidfillError):
+        Request(Selection(stubs=True), intent=intent)
+
+
+def test_files_in_languages_that_a_recipe_does_not_know_are_named(tmp_path: Path) -> None:
+    write(tmp_path, {"a.py": "def f():\n    return 1\n", "b.go": "package b\n"})
+    found, planning = plan(tmp_path, Selection(recipe="add-docstrings"))
+    assert found == [("a.py", "f")] and planning.examples == {"in a language that the recipe does not know": ["b.go"]}

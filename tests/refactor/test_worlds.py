@@ -178,6 +178,7 @@ def test_two_hundred_worlds(port: int) -> None:
             num_runs += live(world)
             num_guilty += len(world.guilty) * (not world.is_flaky)
             num_flaky += world.is_flaky
+            print(f"{seed - first + 1}", end=" ", flush=True)
             with world.tree.open() as journal:
                 num_holes += sum(journal.counts().values())
     print(f"200 worlds, {num_holes} fills: {num_guilty} of {num_guilty} guilty ones rolled back and no other;", end=" ")

@@ -66,6 +66,9 @@ def plan_command(
         bool, typer.Option("--stdin0", metavar="", help="Only files whose names come on stdin, each ended by NUL.")
     ] = False,
     include_generated: GeneratedOption = False,
+    intent: Annotated[
+        str, typer.Option(metavar="TEXT", help="A line for the model: a comment above each hole that no fill has.")
+    ] = "",
     seed: Annotated[int, typer.Option(metavar="N", min=0, help="0 is the likeliest fill of every hole.")] = 0,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", metavar="", help="Print the plan as JSON lines and make no run.")
@@ -85,6 +88,7 @@ def plan_command(
             names=names,
             changed_since=changed,
             include_generated=include_generated,
+            intent=intent.strip(),
         )
         planning = Planning()
         if dry_run:

@@ -49,6 +49,7 @@ class Options:
     max_tokens: int | None = None
     temperature: float | None = None
     model: str | None = None
+    intent: str = ""
 
 
 @dataclass(frozen=True)
@@ -112,6 +113,7 @@ def generate(
     `only` chooses among them, and `sink` takes batches in the journal's place. Raises MidfillError where no engine is
     to be had; what was made until then has been taken.
     """
+    options = _with_intent(journal, options)
     waiting = sum(1 for hole in journal.holes_in(State.PLANNED) if only(hole))
     holes = (hole for hole in journal.holes_in(State.PLANNED) if only(hole))
     progress = Progress(0, waiting, 0, 0, 0, 0.0)
@@ -125,6 +127,10 @@ def generate(
             progress = _add(progress, batch, time.perf_counter() - started_s)
             show(progress)
     return progress
+
+
+def _with_intent(journal: Journal, options: Options) -> Options:
+    return replace(options, intent=str(journal.get_meta("intent") or ""))
 
 
 def _add(progress: Progress, batch: Sequence[Made], elapsed_s: float) -> Progress:
@@ -288,6 +294,7 @@ def _make_once(
         max_tokens=options.max_tokens,
         temperature=options.temperature,
         references=references,
+        intent=options.intent,
     )
     with engine.client() as client, closing(fill(document, (hole.hole,), wanted, client)) as events:
         for event in events:
@@ -328,7 +335,7 @@ def reroll(journal: Journal, root: Path, hole: HoleRow, engine: Engine, options:
     seed = hole_seed(int(journal.get_meta("seed") or 0), file.planned_hash, again, again.attempt)
     document = Document(source, file.language, Path(file.path))
     references = find_references(document, file.below(root), root=root, read=_planned_reader(journal, root))
-    made = make(document, again, engine, seed, options, threading.Event(), references)
+    made = make(document, again, engine, seed, _with_intent(journal, options), threading.Event(), references)
     if made.error is not None:
         raise made.error
     write(journal, [made])

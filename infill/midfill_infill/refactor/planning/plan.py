@@ -24,12 +24,16 @@ from midfill_infill.refactor.planning.selection import Selection
 from midfill_infill.text.document import MAX_DOCUMENT_BYTES, Document
 
 # A file changed within the clock's grain of our looking at it may change again and keep its times.
+_MAX_INTENT: Final = 200
 _SETTLED_NS: Final = 2_000_000_000
 
 
 @dataclass(frozen=True)
 class Request:
-    """What to plan: a selection, and which files it looks at. `names` are paths that were given, not found."""
+    """What to plan: a selection, and which files it looks at. `names` are paths that were given, not found.
+
+    `intent` is a line for the model, shown to it as a comment above every hole. Raises `bad_request` for more.
+    """
 
     selection: Selection
     folder: Path | None = None
@@ -37,6 +41,12 @@ class Request:
     names: tuple[str, ...] | None = None
     changed_since: str | None = None
     include_generated: bool = False
+    intent: str = ""
+
+    def __post_init__(self) -> None:
+        if len(self.intent.splitlines()) > 1 or len(self.intent) > _MAX_INTENT:
+            message = f"an intent is one line of at most {_MAX_INTENT} characters"
+            raise MidfillError("bad_request", message, next_step="say it shorter")
 
 
 @dataclass
@@ -89,6 +99,7 @@ def make_run(place: Place, request: Request, planning: Planning, seed: int = 0) 
         "root": os.fsdecode(place.root),
         "seed": seed,
         "selection": asdict(request.selection),
+        "intent": request.intent,
         "planned_at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
     }
     with Journal.create(young, meta) as journal:
@@ -118,6 +129,9 @@ def _below_root(root: Path, name: str) -> str:
 def _plan_file(root: Path, name: str, request: Request, cache: "_Cache", planning: Planning) -> PlannedFile | None:
     language = find_language(Path(name))
     if language is None:
+        return None
+    if request.selection.languages and language not in request.selection.languages:
+        planning.skip("in a language that the recipe does not know", name)
         return None
     try:
         facts = os.stat(root / name, follow_symlinks=False)
