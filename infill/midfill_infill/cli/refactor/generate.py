@@ -108,6 +108,8 @@ def _open_engine(
         from midfill_infill.refactor.generating.ray_workers import RayWorkers
 
         workers = RayWorkers(settings, ray, ray_address)
+        for node, count in sorted(workers.placement.items()):
+            say(f"{node}: {plural(count, 'actor')}")
     elif processes:
         from midfill_infill.refactor.generating.process_workers import ProcessWorkers
 

@@ -6,15 +6,18 @@ requests are asked again, and an answer that comes twice is the same.
 
 import json
 import os
+import platform
 import queue
 import secrets
 import tempfile
+from collections import Counter
 from dataclasses import asdict
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
 
 from midfill_engine.wire import InfillRequest, InfillResponse, ModelInfo, ModelList
+from midfill_infill.engines.installed import distribution_version
 from midfill_infill.engines.supervise import EngineSettings
 from midfill_infill.errors import TABLE, MidfillError
 from midfill_infill.refactor.generating.engines import answer_json, open_client
@@ -23,6 +26,8 @@ _IN_HAND: Final = 2
 _IDLE_TIMEOUT_S: Final = 60.0
 # Ray's own 30 s are not enough on a busy machine.
 _START_TIMEOUT_S: Final = "120"
+# Of all actors, with a model to load on each node.
+_READY_TIMEOUT_S: Final = 900.0
 
 
 def _prepare_environment() -> None:
@@ -35,14 +40,19 @@ def _prepare_environment() -> None:
 class FillActor:
     """One engine. It never sees a path of the repository. Its engine outlives it for a minute, and is found again."""
 
-    def __init__(self, number: int, settings: dict[str, Any]) -> None:
-        folder = Path(tempfile.gettempdir()) / f"mf-ray-{os.getuid()}-{os.environ.get('RAY_JOB_ID', '')}{number}"
+    def __init__(self, number: int, settings: dict[str, Any], run: str = "") -> None:
+        folder = Path(tempfile.gettempdir()) / f"mf-ray-{os.getuid()}-{run}-{number}"
         os.environ["MIDFILL_RUNTIME_DIR"] = str(folder)
         self._settings = settings
         self._client = open_client(settings)
 
     def models(self) -> str:
         return ModelList(data=list(self._client.models())).model_dump_json()
+
+    def about(self) -> tuple[str, str, str]:
+        """The node, the version of Midfill there, and the models with their weights."""
+        models = ", ".join(f"{model.id} {model.weights}".strip() for model in self._client.models())
+        return platform.node(), distribution_version(), models
 
     def infill(self, request_json: str) -> str:
         """{"answer": ...} or {"error": [code, message]}, so that no exception of ours is pickled."""
@@ -61,7 +71,8 @@ class FillActor:
 class RayWorkers:
     """`count` actors. Starts a Ray of its own on the loopback interface unless an address is given.
 
-    Raises MidfillError `ray_missing`, and `engine_error` where the cluster fails.
+    `placement` says how many stand on which node. Raises MidfillError `ray_missing`, and `engine_error` where the
+    cluster fails, has no room for all of them, or has nodes with another version or other models.
     """
 
     def __init__(self, settings: EngineSettings, count: int, address: str | None = None) -> None:
@@ -71,17 +82,55 @@ class RayWorkers:
             self._ray: Any = import_module("ray")
         except ImportError:
             raise MidfillError("ray_missing", "Ray is not installed") from None
+        self.actors: list[Any] = []
         self._owns = not self._ray.is_initialized()
         if self._owns:
             self._start(address, count)
         gpus = 1 if settings.device == "cuda" else 0
-        options = {"num_cpus": 0 if gpus else 1, "num_gpus": gpus, "max_restarts": -1, "max_task_retries": -1}
-        actor = self._ray.remote(**options)(FillActor)
-        known = asdict(settings) | {"idle_timeout_s": _IDLE_TIMEOUT_S}
-        self.actors = [actor.remote(number, known) for number in range(count)]
+        try:
+            self._check_room(count, "GPU" if gpus else "CPU")
+            self._place(settings, count, gpus)
+            self.placement = self._check_nodes()
+        except BaseException:
+            self.close()
+            raise
         self._free: queue.Queue[Any] = queue.Queue()
         for handle in self.actors * _IN_HAND:
             self._free.put(handle)
+
+    def _check_room(self, count: int, what: str) -> None:
+        has = int(self._ray.cluster_resources().get(what, 0))
+        if has < count:
+            message = f"--ray {count} wants {count} {what}s, the cluster has {has}"
+            raise MidfillError("engine_error", message, next_step=f"give --ray {has}" if has else "add nodes to it")
+
+    def _place(self, settings: EngineSettings, count: int, gpus: int) -> None:
+        options = {"num_cpus": 0 if gpus else 1, "num_gpus": gpus, "max_restarts": -1, "max_task_retries": -1}
+        actor = self._ray.remote(**options)(FillActor)
+        known = asdict(settings) | {"idle_timeout_s": _IDLE_TIMEOUT_S}
+        run = secrets.token_hex(4)  # two runs of one user on one node must not share engines
+        self.actors = [actor.remote(number, known, run) for number in range(count)]
+
+    def _check_nodes(self) -> dict[str, int]:
+        """Waits until all actors have an engine; says how many each node has."""
+        asked = [handle.about.remote() for handle in self.actors]
+        ready, waiting = self._ray.wait(asked, num_returns=len(asked), timeout=_READY_TIMEOUT_S)
+        if waiting:
+            message = f"{len(ready)} of {len(asked)} actors have an engine after {_READY_TIMEOUT_S:.0f} s"
+            raise MidfillError("engine_error", message, next_step="see `ray status` for what the cluster lacks")
+        try:
+            said = self._ray.get(asked)
+        except self._ray.exceptions.RayError as error:
+            raise MidfillError("engine_error", f"Ray fails ({type(error).__name__})") from None
+        here, models = distribution_version(), said[0][2]
+        for node, version, known in said:
+            if version != here:
+                message = f"the node {node} has midfill {version}, this machine {here}"
+                raise MidfillError("engine_error", message, next_step="install the same version on every node")
+            if known != models:
+                message = f"the node {node} has the model {known}, the node {said[0][0]} has {models}"
+                raise MidfillError("engine_error", message, next_step="put the same weights on every node")
+        return dict(Counter(node for node, _, _ in said))
 
     def _start(self, address: str | None, count: int) -> None:
         options: dict[str, Any] = {"log_to_driver": False, "logging_level": "error"}
