@@ -104,6 +104,7 @@ class Stats(Message):
     forwards: int
     tokens: int
     ms: float
+    cached_context: bool = False
 
 
 class FillResult(Message):

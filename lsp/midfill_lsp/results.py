@@ -49,4 +49,10 @@ def make_result(
 
 def make_stats(filled: Filled) -> Stats:
     stats = filled.stats
-    return Stats(steps=stats.steps, forwards=stats.forwards, tokens=stats.tokens, ms=stats.ms)
+    return Stats(
+        steps=stats.steps,
+        forwards=stats.forwards,
+        tokens=stats.tokens,
+        ms=stats.ms,
+        cached_context=stats.cached_context,
+    )

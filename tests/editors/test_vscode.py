@@ -28,6 +28,8 @@ MAX_CODE_LINES = 580
 FILES = {
     "body.py": "# 😀\nimport os\n\n\n"
     "def second(b):\n    '''Doc.'''\n\n    return b + 1\n\n\ndef third(c):\n    return c\n",
+    "two.py": "def first(a):\n    return a\n\n\ndef second(b):\n    return b\n",
+    "three.py": "def third(c):\n    return c\n",
     "holes.py": "first = 1\nsecond = 2\nthird = 3\n",
     "stubs.py": "def f(): ...\n\n\ndef g(): ...\n",
     "dies.py": "def first(b):\n    return b  # the engine dies here\n",

@@ -22,10 +22,16 @@ return {
   root_markers = { '.git', 'pyproject.toml', 'package.json', 'go.mod', 'Cargo.toml' },
   capabilities = capabilities,
   flags = { debounce_text_changes = 0 }, -- a change that waits is one that the server's edit does not know
+  on_exit = function(code, signal)
+    vim.schedule(function() require('midfill').recover(code, signal) end)
+  end,
   handlers = {
     ['workspace/applyEdit'] = apply_edit,
     ['midfill/preview'] = function(_, params)
       require('midfill.marks').preview(params)
+    end,
+    ['midfill/didChangePending'] = function(_, params)
+      require('midfill').show_pending(params)
     end,
     ['midfill/didChangeStatus'] = function(_, params)
       require('midfill').status = params

@@ -3,39 +3,42 @@
 import * as vscode from "vscode";
 import { LanguageClient, type Middleware, State, type StaticFeature, TextEdit } from "vscode-languageclient/node";
 import { type Animation, findAnimation, openAnimation, stopAnimations, watchDocuments } from "./buffer.ts";
-import { type HoleFill, type PreviewHole, type Range, shift } from "./layout.ts";
+import { readKeys } from "./keys.ts";
+import { type PendingFill, type PreviewHole, type Range, shift } from "./layout.ts";
+import { drawPending, fillsOf, findDocument, forgetPending, hover, takePending } from "./pending.ts";
 import { findCommand, offerInstall, runDoctor } from "./server.ts";
-import { showHoles, showPending, showPreview, toRange } from "./view.ts";
+import { showHoles, showPreview, toRange } from "./view.ts";
 
-interface FillResult { id?: number; version?: number; holes: HoleFill[]; newErrors: number }
 interface Status { kind: "Normal" | "Warning" | "Error" | "Inactive"; busy: boolean; message: string }
 type Arguments = Record<string, unknown>;
+interface Running { uri: string; cancel: vscode.CancellationTokenSource; animation?: Animation; holes: PreviewHole[] }
 
+// Errors of a client whose server ended: it is started again by itself, a few times.
+const ENDED = [-32097, -32099];
+
+let context: vscode.ExtensionContext;
 let client: LanguageClient | undefined;
 let starts = Promise.resolve(); // one after the other
 let log: vscode.LogOutputChannel;
 let item: vscode.StatusBarItem;
 let lastToken = 0;
-const running = new Map<number, { uri: string; cancel: vscode.CancellationTokenSource; animation?: Animation }>();
-const pending = new Map<string, number>(); // document -> pending fill
+const running = new Map<number, Running>();
 const holes = new Map<string, vscode.Range[]>(); // document -> holes that wait
 
-export async function activate(context: vscode.ExtensionContext): Promise<void> {
+export async function activate(activated: vscode.ExtensionContext): Promise<void> {
+  context = activated;
   log = vscode.window.createOutputChannel("Midfill", { log: true });
   item = vscode.window.createStatusBarItem("midfill.status", vscode.StatusBarAlignment.Right, 100);
   item.name = "Midfill";
   item.command = "midfill.showLog";
   showStatus({ kind: "Inactive", busy: false, message: "Midfill's server has not been started." });
   item.show();
+  await readKeys(context);
   context.subscriptions.push(log, item, watchDocuments(), vscode.workspace.onDidChangeConfiguration(takeConfiguration),
-    vscode.workspace.onDidCloseTextDocument((document) => {
-      holes.delete(document.uri.toString());
-      forget([document.uri.toString()]);
-    }),
-    vscode.window.onDidChangeActiveTextEditor((editor) => {
-      if (editor) showHoles(editor, holes.get(editor.document.uri.toString()) ?? []);
-      void setContexts();
-    }),
+    vscode.workspace.onDidCloseTextDocument((document) => void holes.delete(document.uri.toString())),
+    vscode.languages.registerHoverProvider({ pattern: "**" }, { provideHover: hover }),
+    vscode.window.onDidChangeVisibleTextEditors(draw),
+    vscode.window.onDidChangeActiveTextEditor(() => void setContexts()),
     vscode.workspace.onDidChangeTextDocument(carryHoles));
   const commands: Record<string, () => unknown> = {
     fillBody: () => fillHere("body"),
@@ -47,7 +50,7 @@ export async function activate(context: vscode.ExtensionContext): Promise<void> 
     fillHoles,
     finishFill: () => run("finish"),
     acceptFill: () => run("accept"),
-    discardFill: () => cancelRunning() || run("discard"),
+    discardFill: () => run("discard"),
     rerollFill: () => run("reroll"),
     shorterFill: () => run("reroll", { length: "shorter" }),
     longerFill: () => run("reroll", { length: "longer" }),
@@ -93,11 +96,21 @@ async function start(): Promise<void> {
   client.onNotification("midfill/preview", (params: { token: number; holes: PreviewHole[] }) => {
     const fill = running.get(params.token);
     if (fill?.animation?.isOver === false) void fill.animation.show(params.holes);
-    else if (fill && setting("preview") !== "off") showPreview(fill.uri, params.holes);
+    else if (fill && setting("preview") !== "off") {
+      fill.holes = params.holes;
+      drawPreviews(fill.uri);
+    }
+  });
+  client.onNotification("midfill/didChangePending", (params: { uri: string; fills: PendingFill[] }) => {
+    if (params.fills.length && !fillsOf(params.uri).length) void readKeys(context).then(drawPending);
+    takePending(params.uri, params.fills);
+    void setContexts();
   });
   client.onNotification("midfill/didChangeStatus", showStatus);
   client.onDidChangeState(({ newState }) => {
-    if (newState === State.Starting) forget([...pending.keys()]); // a server counts its fills from 1
+    if (newState === State.Running) return;
+    forgetPending();
+    void setContexts();
   });
   try {
     await client.start();
@@ -177,22 +190,23 @@ async function fill(params: Arguments): Promise<void> {
     setting("preview") === "buffer" && !params.confirm);
 }
 
-/** Runs one of the server's commands on a pending fill, by default the one of the active editor. */
+/** Runs one of the server's commands on the fill that it names, by default the one at the cursor. */
 async function run(name: string, argument: Arguments = {}): Promise<void> {
-  if (name === "finish") return void client?.sendRequest("workspace/executeCommand", { command: "midfill.finish", arguments: [] });
-  const id = argument.id ?? pending.get(activeUri());
-  if (id === undefined) return void vscode.window.showInformationMessage("Midfill: nothing is pending here.");
-  const uri = [...pending].find(([, other]) => other === id)?.[0] ?? activeUri();
-  await ask("workspace/executeCommand", uri, (previewToken) => ({
-    command: `midfill.${name}`, arguments: [{ ...argument, id, ...(name === "reroll" ? { previewToken } : {}) }],
-  }));
+  const editor = vscode.window.activeTextEditor;
+  const uri = findDocument(argument.id) ?? activeUri();
+  const place = argument.id === undefined && editor ? { uri, position: toJson(editor.selections[0]).start } : {};
+  const send = (previewToken?: number) => ({ command: `midfill.${name}`, arguments: [{ ...argument, ...place, previewToken }] });
+  if (["reroll", "next"].includes(name)) return ask("workspace/executeCommand", uri, send);
+  await client?.sendRequest("workspace/executeCommand", send()).catch(explain);
 }
 
-/** Stops what runs in the active editor; the server answers within a step. Says whether there was anything. */
-function cancelRunning(): boolean {
-  const found = [...running.values()].filter((fill) => fill.uri === activeUri());
-  found.forEach((fill) => fill.cancel.cancel());
-  return found.length > 0;
+/** Says what went wrong, unless the user wanted it. */
+function explain(error: unknown): void {
+  const { code, message } = error as { code?: number; message?: string };
+  log.warn(String(error));
+  if (code === -32800) return;
+  const isDead = code !== undefined && ENDED.includes(code);
+  void vscode.window.showErrorMessage(isDead ? "Midfill: the server ended; it is started again. Fill again." : message ?? String(error));
 }
 
 async function ask(method: string, uri: string, make: (token: number) => Arguments, isAnimated = false): Promise<void> {
@@ -201,40 +215,32 @@ async function ask(method: string, uri: string, make: (token: number) => Argumen
   const cancel = new vscode.CancellationTokenSource();
   await findAnimation(uri)?.stop();
   const animation = isAnimated ? openAnimation(uri, tellText) : undefined;
-  running.set(token, { uri, cancel, animation });
+  running.set(token, { uri, cancel, animation, holes: [] });
   await setContexts();
   try {
-    const result = await client.sendRequest<FillResult>(method, make(token), cancel.token);
-    takeResult(uri, result);
+    await client.sendRequest(method, make(token), cancel.token);
   } catch (error) {
-    const { code, data } = error as { code?: number; data?: { pending?: boolean } };
-    if (data?.pending === false) forget([uri]);
-    log.warn(String(error));
-    if (code !== -32800) void vscode.window.showErrorMessage(error instanceof Error ? error.message : String(error));
+    explain(error);
   } finally {
     running.delete(token);
     await animation?.stop();
-    showPreview(uri, []);
+    drawPreviews(uri);
     await setContexts();
   }
 }
 
-function takeResult(uri: string, result: FillResult): void {
-  if (result.holes && result.id !== undefined) {
-    pending.set(uri, result.id);
-    showPending(uri, result.holes, setting("confidence") !== "off");
-    if (result.holes.some((hole) => hole.isGuess)) void vscode.window.setStatusBarMessage("Midfill: this fill is a guess", 5000);
-    if (result.newErrors) void vscode.window.setStatusBarMessage(`Midfill: ${result.newErrors} new syntax error(s)`, 5000);
-  } else {
-    forget([uri]);
-  }
+/** What runs in a document as it looks now, all of it together. */
+function drawPreviews(uri: string): void {
+  showPreview(uri, [...running.values()].filter((fill) => fill.uri === uri).flatMap((fill) => fill.holes));
 }
 
-/** No fill is pending in these documents any more. */
-function forget(uris: string[]): void {
-  for (const uri of uris) {
-    pending.delete(uri);
-    showPending(uri, [], false);
+/** Everything in all editors, as one that was split or shown again has nothing yet. */
+function draw(): void {
+  drawPending();
+  for (const editor of vscode.window.visibleTextEditors) {
+    const uri = editor.document.uri.toString();
+    showHoles(editor, holes.get(uri) ?? []);
+    drawPreviews(uri);
   }
   void setContexts();
 }
@@ -247,7 +253,7 @@ function activeUri(): string {
 async function setContexts(): Promise<void> {
   const uri = activeUri();
   const isRunning = [...running.values()].some((fill) => fill.uri === uri);
-  const contexts = { running: isRunning, pending: pending.has(uri), holes: Boolean(holes.get(uri)?.length) };
+  const contexts = { running: isRunning, pending: fillsOf(uri).length > 0, holes: Boolean(holes.get(uri)?.length) };
   for (const [name, value] of Object.entries(contexts)) await vscode.commands.executeCommand("setContext", `midfill.${name}`, value);
 }
 

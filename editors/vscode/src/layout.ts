@@ -5,7 +5,11 @@ export interface Place { line: number; character: number }
 export interface Range { start: Place; end: Place }
 /** `confidence[i]` belongs to `tokens[i]`; both are missing where the engine does not say. */
 export interface PreviewHole { range: Range; text: string; settled: Span[]; masked: number; tokens?: Span[]; confidence?: number[] }
-export interface HoleFill { range: Range; text: string; tokens: Span[]; confidence: number[]; isGuess?: boolean }
+export interface Stats { steps: number; tokens: number; ms: number; cachedContext?: boolean }
+/** A pending fill: where its texts stand, what stood there, its weakest tokens, what is no syntax in it. */
+export interface PendingFill {
+  id: number; holes: { range: Range; original: string; isGuess?: boolean }[]; weak: Range[]; errors: Range[]; newErrors: number; alternatives: number; stats: Stats;
+}
 /** What a line shows: a beginning that is settled, and the rest, of which most may be unlikely. */
 export interface ShownLine { line: number; settled: string; rest: string; isFaint: boolean }
 /** A part of a text, `old` at offset `start`, in whose place `now` is shown, at present at offset `at`. */
@@ -14,7 +18,6 @@ export interface Region { start: number; old: string; at: number; now: string }
 export interface Change { rangeOffset: number; rangeLength: number; text: string }
 export interface Edit { range: Range; newText: string }
 
-const WEAK_SHARE = 0.1;
 const UNLIKELY = 0.5;
 
 /** The lines of a preview, each on a line of its hole; what has no line of its own is joined to the last one's. */
@@ -117,14 +120,10 @@ export function offsetIn(text: string, place: Place): number {
   return ends.lastIndex + place.character;
 }
 
-/** Where the weakest tenth of the tokens of all holes stand in the document. */
-export function findWeak(holes: HoleFill[], share = WEAK_SHARE): Range[] {
-  const tokens = holes.flatMap((hole) =>
-    hole.tokens.map((span, index) => ({ hole, span, confidence: hole.confidence[index] ?? 1 })));
-  tokens.sort((one, other) => one.confidence - other.confidence);
-  return tokens.slice(0, Math.ceil(tokens.length * share)).map(({ hole, span }) => ({
-    start: locate(hole, span[0]), end: locate(hole, span[1]),
-  }));
+/** Whether a range holds a place, its ends included. */
+export function isAt({ start, end }: Range, place: Place): boolean {
+  const isBefore = (one: Place, other: Place) => one.line < other.line || (one.line === other.line && one.character < other.character);
+  return !isBefore(place, start) && !isBefore(end, place);
 }
 
 /** Where an offset of a fill's text stands in the document. */

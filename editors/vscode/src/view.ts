@@ -1,13 +1,17 @@
 // Draws with decorations only: a fill while it sharpens, a pending fill, holes that wait. Changes no document.
 
 import * as vscode from "vscode";
-import { findWeak, type HoleFill, keepSpaces, layPreview, type PreviewHole, type Range } from "./layout.ts";
+import { keyOf } from "./keys.ts";
+import { keepSpaces, layPreview, type PendingFill, type PreviewHole, type Range } from "./layout.ts";
 
 const old = vscode.window.createTextEditorDecorationType({ opacity: "0.35" });
 const sharpening = vscode.window.createTextEditorDecorationType({});
 const pending = vscode.window.createTextEditorDecorationType({
   backgroundColor: new vscode.ThemeColor("diffEditor.insertedTextBackground"),
   rangeBehavior: vscode.DecorationRangeBehavior.OpenOpen,
+});
+const hints = vscode.window.createTextEditorDecorationType({
+  after: { color: new vscode.ThemeColor("editorCodeLens.foreground"), fontStyle: "italic" },
 });
 const guesses = vscode.window.createTextEditorDecorationType({ opacity: "0.7", fontStyle: "italic" });
 const faint = vscode.window.createTextEditorDecorationType({ opacity: "0.5" });
@@ -53,12 +57,20 @@ export function showGuesses(editor: vscode.TextEditor, guessed: vscode.Range[], 
   editor.setDecorations(faint, unlikely);
 }
 
-/** A pending fill and its weakest tokens; none clears it. */
-export function showPending(uri: string, holes: HoleFill[], withWeak: boolean): void {
-  for (const editor of editorsOf(uri)) {
-    editor.setDecorations(pending, holes.map((hole) => toRange(hole.range)));
-    editor.setDecorations(weak, withWeak ? findWeak(holes).map(toRange) : []);
-  }
+/** Pending fills and their weakest tokens; none clears them. */
+export function showPending(editor: vscode.TextEditor, fills: PendingFill[], withWeak: boolean): void {
+  editor.setDecorations(pending, fills.flatMap((fill) => fill.holes.map((hole) => toRange(hole.range))));
+  editor.setDecorations(weak, withWeak ? fills.flatMap((fill) => fill.weak.map(toRange)) : []);
+}
+
+/** What can be done with each pending fill, beside its first line, with the keys that do it. */
+export function showHints(editor: vscode.TextEditor, fills: PendingFill[]): void {
+  const actions = { acceptFill: "keep", discardFill: "put back", rerollFill: "again", nextFill: "next" };
+  const known = Object.entries(actions).map(([name, word]) => [keyOf(`midfill.${name}`), word]).filter(([key]) => key);
+  const contentText = keepSpaces(`   ${known.map(([key, word]) => `${key} ${word}`).join("  ·  ")}`);
+  editor.setDecorations(hints, fills.filter((fill) => fill.holes.length && known.length).map((fill) => ({
+    range: endOf(editor.document, fill.holes[0].range.start.line), renderOptions: { after: { contentText } },
+  })));
 }
 
 export function showHoles(editor: vscode.TextEditor, holes: readonly vscode.Range[]): void {

@@ -3,7 +3,9 @@ import assert from "node:assert/strict";
 import { beforeEach, test } from "node:test";
 import { activate } from "../src/extension.ts";
 import { LanguageClient } from "./fake-client.ts";
-import { close, contexts, FakeDocument, FakeEditor, goTo, Position, Range, registered, tellChanges, tellConfiguration, told } from "./fake-vscode.ts";
+import { findKey, parseKeys } from "../src/keys.ts";
+import { hover } from "../src/pending.ts";
+import { close, contexts, FakeDocument, FakeEditor, goTo, Position, Range, registered, show, tellChanges, tellConfiguration, told } from "./fake-vscode.ts";
 
 const [a, b] = ["file:///a.py", "file:///b.py"].map((uri) => new FakeEditor(new FakeDocument("one\ntwo\nthree\n", uri)));
 const rest = () => new Promise((done) => setImmediate(done));
@@ -23,52 +25,87 @@ beforeEach(async () => {
   told.length = 0;
 });
 
-/** A fill of the editor's document that is pending as `id`. */
-async function fillIn(editor: FakeEditor, id: number): Promise<void> {
-  goTo(editor);
-  editor.selections = [range(0, 0, 0)];
-  const done = command("fillBody");
-  while (!client().requests.length) await rest();
-  client().requests.pop()!.answer({ id, version: 1, newErrors: 0, holes: [{ range: range(0, 0, 1), text: "x", tokens: [], confidence: [] }] });
-  await done;
-  assert.equal(contexts["midfill.pending"], true);
+/** The server says that fills are pending in the editor's document, one on each line. */
+async function fillIn(editor: FakeEditor, ...ids: number[]): Promise<void> {
+  const stats = { steps: 4, tokens: 50, ms: 500, cachedContext: true };
+  const fills = ids.map((id, line) => ({
+    id, holes: [{ range: range(line, 0, 1), original: "x" }], weak: [range(line, 0, 1)], errors: [], newErrors: 1, alternatives: 2, stats,
+  }));
+  client().tell("midfill/didChangePending", { uri: editor.document.uri.toString(), fills });
+  for (let turn = 0; turn < 3; turn++) await rest();
 }
 
-test("a fill is pending in its document alone", async () => {
-  await fillIn(a, 7);
+test("keys are on where something is pending, and name the cursor's place", async () => {
+  goTo(a);
+  await fillIn(a, 7, 8);
+  assert.equal(contexts["midfill.pending"], true);
   goTo(b);
   await rest();
   assert.equal(contexts["midfill.pending"], false);
-  for (const name of ["discardFill", "acceptFill", "rerollFill", "shorterFill", "longerFill", "nextFill"]) {
-    told.length = 0;
-    await command(name);
-    assert.deepEqual(told, ["Midfill: nothing is pending here."]);
-  }
-  assert.deepEqual(client().requests, []);
   goTo(a);
-  await rest();
-  assert.equal(contexts["midfill.pending"], true);
-  void command("discardFill");
-  while (!client().requests.length) await rest();
-  assert.deepEqual(client().requests[0].params, { command: "midfill.discard", arguments: [{ id: 7 }] });
+  a.selections = [range(1, 1, 1)];
+  for (const [name, sent] of [["discardFill", "discard"], ["acceptFill", "accept"], ["finishFill", "finish"]]) {
+    void command(name);
+    while (!client().requests.length) await rest();
+    const place = { uri: "file:///a.py", position: { line: 1, character: 1 }, previewToken: undefined };
+    assert.deepEqual(client().requests.pop()!.params, { command: `midfill.${sent}`, arguments: [place] });
+  }
+  await fillIn(a);
+  assert.equal(contexts["midfill.pending"], false);
 });
 
-test("a fill that the server let go is forgotten", async () => {
+test("a pending fill is drawn in every editor that shows it, whenever it does", async () => {
+  const split = new FakeEditor(a.document);
+  goTo(a);
   await fillIn(a, 7);
-  const done = command("acceptFill");
-  while (!client().requests.length) await rest();
-  client().requests.pop()!.fail(Object.assign(new Error("no longer pending"), { code: -32803, data: { pending: false } }));
-  await done;
-  assert.deepEqual([told, contexts["midfill.pending"]], [["no longer pending"], false]);
+  const num = a.numShown;
+  assert.ok(num >= 2);
+  show(a, split, b);
+  assert.deepEqual([split.numShown, b.numShown], [num, 0]);
+  await fillIn(a);
+  assert.deepEqual([a.numShown, split.numShown], [0, 0]);
+  await fillIn(b, 9);
+  assert.deepEqual([a.numShown, b.numShown], [0, num]);
+});
+
+test("hover tells speed and cache", async () => {
+  await fillIn(a, 7);
+  const text = (line: number) => (hover(a.document as never, new Position(line, 1))?.contents as unknown as { value: string })?.value;
+  assert.match(text(0), /50 tokens in 4 steps, 500 ms, 100 tokens\/s, context from the cache, 2 alternatives, 1 new syntax error/);
+  assert.equal(text(1), undefined);
+});
+
+test("keys are the user's own", () => {
+  const own = [{ command: "a", key: "alt+enter", mac: "cmd+enter" }, { command: "b", key: "alt+r" }];
+  const user = parseKeys('// mine\n[{ "key": "ctrl+k ctrl+a", "command": "a" /* x */ }, { "key": "alt+r", "command": "-b" }, 3,]');
+  assert.deepEqual([findKey("a", own, [], false), findKey("a", own, [], true), findKey("b", own, [], false)], ["Alt+Enter", "Cmd+Enter", "Alt+R"]);
+  assert.deepEqual([findKey("a", own, user, false), findKey("b", own, user, false), findKey("c", own, user, false)], ["Ctrl+K Ctrl+A", "", ""]);
+  assert.deepEqual(parseKeys("[{"), []);
+});
+
+test("what goes wrong is one sentence, a dead server too, a cancelled fill is none", async () => {
+  goTo(a);
+  a.selections = [range(0, 0, 0)];
+  for (const [code, wanted] of [[-32803, ["as it is"]], [-32800, []], [-32097, ["Midfill: the server ended; it is started again. Fill again."]]] as const) {
+    told.length = 0;
+    const done = command("fillBody");
+    while (!client().requests.length) await rest();
+    client().requests.pop()!.fail(Object.assign(new Error("as it is"), { code }));
+    await done;
+    assert.deepEqual(told, wanted);
+  }
 });
 
 test("fills are forgotten with their server, which may be started again after it failed", async () => {
+  goTo(a);
+  await fillIn(a, 1);
+  client().end();
+  await rest();
+  assert.deepEqual([contexts["midfill.pending"], a.numShown], [false, 0]);
   await fillIn(a, 1);
   await command("restart");
   await rest();
   assert.equal(contexts["midfill.pending"], false);
-  await command("discardFill");
-  assert.deepEqual(client().requests, []);
   LanguageClient.startsAreRefused = true;
   await command("restart");
   const failed = client();

@@ -10,11 +10,14 @@ export class LanguageClient {
   static startsAreRefused = false;
   requests: Request[] = [];
   notifications: string[] = [];
+  private heard: Record<string, (params: unknown) => void> = {};
   private listen = (_: { newState: number }) => {};
 
   constructor() { LanguageClient.last = this; }
   registerFeature(): void {}
-  onNotification(): void {}
+  onNotification(name: string, hear: (params: unknown) => void): void { this.heard[name] = hear; }
+  tell(name: string, params: unknown): void { this.heard[name](params); }
+  end(): void { this.listen({ newState: State.Stopped }); }
   onDidChangeState(listener: (event: { newState: number }) => void): void { this.listen = listener; }
   async stop(): Promise<void> {}
   async sendNotification(method: string): Promise<void> { this.notifications.push(method); }

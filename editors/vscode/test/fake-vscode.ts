@@ -11,6 +11,10 @@ export class Range {
 export class TextEdit { constructor(readonly range: Range, readonly newText: string) {} }
 export class WorkspaceEdit { edits: TextEdit[] = []; set(_: unknown, edits: TextEdit[]) { this.edits = edits; } }
 export class ThemeColor {}
+export class MarkdownString { constructor(readonly value: string) {} }
+export class Hover { constructor(readonly contents: MarkdownString) {} }
+export const languages = { registerHoverProvider: () => undefined };
+export const Uri = { joinPath: () => undefined };
 export const EndOfLine = { LF: 1, CRLF: 2 };
 export const DecorationRangeBehavior = { OpenOpen: 0 };
 export const Disposable = { from: () => undefined };
@@ -35,7 +39,7 @@ interface Change { rangeOffset: number; rangeLength: number; text: string; range
 type Listener = (event: { document: FakeDocument; contentChanges: Change[]; waitUntil: (done: Promise<unknown>) => void }) => void;
 const listeners: Listener[] = [];
 const saving: Listener[] = [];
-let hiding = () => {};
+const looking: (() => void)[] = [];
 let activating = (_: FakeEditor | undefined) => {};
 let closing = (_: FakeDocument) => {};
 /** What the user was told, which keys are on, and the commands they have. */
@@ -57,7 +61,7 @@ export const window = {
   onDidChangeActiveTextEditor: (listener: typeof activating) => { activating = listener; },
   createTextEditorDecorationType: () => ({}),
   showWarningMessage: (message: string) => { throw new Error(message); },
-  onDidChangeVisibleTextEditors: (listener: () => void) => { hiding = listener; },
+  onDidChangeVisibleTextEditors: (listener: () => void) => void looking.push(listener),
 };
 let shown: FakeDocument;
 export const workspace = {
@@ -66,6 +70,7 @@ export const workspace = {
   onDidCloseTextDocument: (listener: typeof closing) => { closing = listener; },
   onDidChangeConfiguration: (listener: typeof tellConfiguration) => { tellConfiguration = listener; },
   getConfiguration: () => ({ get: (key: string) => (key === "serverCommand" ? ["server"] : undefined) }),
+  fs: { readFile: async () => { throw new Error("no such file"); } },
   applyEdit: (edit: WorkspaceEdit) => shown.take(edit.edits, { undoStopBefore: true, undoStopAfter: true }),
 };
 
@@ -154,7 +159,9 @@ export class FakeDocument {
 export class FakeEditor {
   selections: Range[] = [];
   constructor(readonly document: FakeDocument) {}
-  setDecorations(): void {}
+  shown = new Map<object, unknown[]>();
+  setDecorations(type: object, options: unknown[]): void { this.shown.set(type, options); }
+  get numShown(): number { return [...this.shown.values()].flat().length; }
   edit(fill: (builder: { replace: (range: Range, text: string) => void }) => void, stops: { undoStopBefore: boolean; undoStopAfter: boolean }): Promise<boolean> {
     const edits: TextEdit[] = [];
     fill({ replace: (range, text) => void edits.push(new TextEdit(range, text)) });
@@ -163,14 +170,19 @@ export class FakeEditor {
 }
 
 export function hide(): void {
-  window.visibleTextEditors = [];
-  hiding();
+  show();
+}
+
+/** The user sees these editors and no other. */
+export function show(...editors: FakeEditor[]): void {
+  window.visibleTextEditors = editors;
+  looking.forEach((look) => look());
 }
 
 /** The user goes to an editor; the others are hidden. */
 export function goTo(editor: FakeEditor): void {
-  window.visibleTextEditors = [editor];
   window.activeTextEditor = editor;
+  show(editor);
   activating(editor);
 }
 

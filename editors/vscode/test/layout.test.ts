@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import {
-  fillRegions, findGuesses, findWeak, follow, keepSpaces, layPreview, locate, offsetIn, type Region, rewrite, shift, type Span,
+  fillRegions, findGuesses, follow, isAt, keepSpaces, layPreview, locate, offsetIn, type Region, rewrite, shift, type Span,
 } from "../src/layout.ts";
 
 const range = (line: number, character: number, lastLine: number, lastCharacter: number) =>
@@ -85,14 +85,9 @@ test("offsets of a fill are found in the document, wide characters count two", (
   assert.deepEqual(locate(hole, 14), { line: 10, character: 5 });
 });
 
-test("the weakest tenth over all holes, at least one", () => {
-  const tokens: [number, number][] = Array.from({ length: 20 }, (_, index) => [index, index + 1]);
-  const one = { range: range(0, 0, 0, 20), text: "a".repeat(20), tokens, confidence: tokens.map((_, index) => 0.5 + index / 100) };
-  const other = { range: range(3, 0, 3, 1), text: "b", tokens: [[0, 1]] as [number, number][], confidence: [0.1] };
-  assert.deepEqual(findWeak([one, other]).map((found) => found.start), [
-    { line: 3, character: 0 }, { line: 0, character: 0 }, { line: 0, character: 1 },
-  ]);
-  assert.deepEqual(findWeak([]), []);
+test("a range holds its ends", () => {
+  const found = [[0, 9], [1, 2], [1, 3], [2, 0], [2, 1], [2, 2]].map(([line, character]) => isAt(range(1, 3, 2, 1), { line, character }));
+  assert.deepEqual(found, [false, false, true, true, true, false]);
 });
 
 test("spaces are kept", () => assert.equal(keepSpaces("  a"), "\u00a0\u00a0a"));

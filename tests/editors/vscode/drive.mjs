@@ -1,6 +1,6 @@
 // Drives a real VS Code by keyboard and mouse. Prints "ok NAME" for each scene, and fails at the first that does not hold.
 // drive.mjs URL SHOTS: SHOTS gets the screenshots. With SCENES, a pattern of their names, only those are played.
-import { mkdirSync, readFileSync, renameSync, writeFileSync } from "node:fs";
+import { mkdirSync, readdirSync, readFileSync, renameSync, writeFileSync } from "node:fs";
 import { createRequire } from "node:module";
 import { join } from "node:path";
 
@@ -60,6 +60,22 @@ async function open(name) {
   await until(`the file ${name}`, async () => (await page.textContent(".quick-input-list .monaco-list-row.focused")).includes(name));
   await page.keyboard.press("Enter");
   await until(`the editor of ${name}`, async () => (await page.textContent(".tab.active")).includes(name));
+}
+
+const count = (what) => page.locator(`.editor-group-container.active .codelens-decoration ${what}`).count();
+const isPreviewing = async () => page.evaluate(() => [...document.querySelectorAll(".view-line span span")].some(
+  (span) => getComputedStyle(span, "::before").content.includes("▸")));
+
+// The language servers of this run: other runs on the machine have another home.
+function servers() {
+  return readdirSync("/proc").filter((name) => /^\d+$/.test(name)).filter((name) => {
+    try {
+      return readFileSync(`/proc/${name}/cmdline`, "utf8").includes("scripted_server.py")
+        && readFileSync(`/proc/${name}/environ`, "utf8").split("\0").includes(`HOME=${process.env.HOME}`);
+    } catch {
+      return false;
+    }
+  }).map(Number);
 }
 
 async function goTo(line, column) {
@@ -183,7 +199,92 @@ const scenes = {
     if ((await text()).includes(FILL)) throw new Error("one undo does not restore");
     return `${seen.length} preview states`;
   },
+  async "keys act on the fill under the cursor, in one file and in two"() {
+    await open("two.py");
+    await until("the source", has("return b"));
+    const both = await text();
+    const first = both.replace("return a", FILL);
+    for (const [line, filled] of [[2, first], [6, first.replace("return b", FILL)]]) {
+      await goTo(line, 8);
+      await page.keyboard.press("Control+Alt+b");
+      await until("the fill", async () => (await text()) === filled);
+      await until("its lenses", async () => (await count("a:has-text('Discard')")) === (line === 2 ? 1 : 2));
+    }
+    await goTo(2, 8);
+    await until("the hint with its keys", async () => page.evaluate(() => [...document.querySelectorAll(".view-line span span")].some(
+      (span) => getComputedStyle(span, "::after").content.includes("Alt+Enter\u00a0keep"))));
+    await shot("vscode-two");
+    await page.keyboard.press("Alt+Enter");
+    await until("one lens less", async () => (await count("a:has-text('Discard')")) === 1);
+    await open("three.py");
+    await until("the source", has("return c"));
+    await sleep(400);
+    await palette("Midfill: Discard or Cancel");
+    await until("the sentence", async () => (await page.textContent("body")).includes("nothing is pending here"));
+    await open("two.py");
+    await until("its lens", async () => (await count("a:has-text('Discard')")) === 1);
+    await sleep(400);
+    await page.keyboard.press("Alt+Backspace");
+    await until("the second alone put back", async () => (await text()) === first);
+    await page.keyboard.press("Control+z");
+    await page.keyboard.press("Control+z");
+    await undoUntil("the old text", async () => (await text()) === both);
+  },
+  async "a fill that is undone is no longer pending, redo brings plain text"() {
+    await goTo(2, 8);
+    await page.keyboard.press("Control+Alt+b");
+    await until("the fill", has(FILL));
+    await until("the lenses", async () => (await count("a:has-text('Discard')")) === 1);
+    await page.keyboard.press("Control+z");
+    await until("the old text", has("return a"));
+    await until("no lenses", async () => (await count("a:has-text('Discard')")) === 0);
+    await page.keyboard.press("Control+y");
+    await until("the fill again", has(FILL));
+    await sleep(500);
+    if (await count("a:has-text('Discard')")) throw new Error("redo made it pending");
+    await undoUntil("the old text", has("return a"));
+  },
+  async "a pending fill keeps its look in a split and after another tab"() {
+    await goTo(2, 8);
+    await page.keyboard.press("Control+Alt+b");
+    await until("the fill", has(FILL));
+    const marked = async () => page.evaluate(() => [...document.querySelectorAll(".editor-instance")].map((editor) => editor.querySelectorAll(
+      ".view-overlays [class*='ced-']").length > 0));
+    await until("the mark", async () => (await marked()).every(Boolean));
+    await page.keyboard.press("Control+\\");
+    await until("the mark in both", async () => { const seen = await marked(); return seen.length === 2 && seen.every(Boolean); });
+    await shot("vscode-split");
+    await page.keyboard.press("Control+w");
+    await open("three.py");
+    await open("two.py");
+    await until("the mark again", async () => (await marked()).every(Boolean));
+    await page.keyboard.press("Alt+Backspace");
+    await until("the old text", has("return a"));
+  },
+  async "a server that dies is one sentence, and the next fill works"() {
+    await goTo(2, 8);
+    await page.keyboard.press("Control+Alt+b");
+    await until("a preview", isPreviewing);
+    const [pid] = servers();
+    process.kill(pid, "SIGKILL");
+    await until("the sentence", async () => (await page.textContent("body")).includes("the server ended; it is started again"));
+    if ((await page.textContent("body")).includes("Pending response rejected")) throw new Error("the library's own words are shown");
+    await until("no preview", async () => !(await isPreviewing()));
+    await until("another server", async () => servers().some((other) => other !== pid));
+    await until("the fill", async () => {
+      if ((await text()).includes(FILL)) return true;
+      if (!(await isPreviewing())) {
+        await goTo(2, 8);
+        await page.keyboard.press("Control+Alt+b");
+        await sleep(2500);
+      }
+      return false;
+    }, 60000);
+    await undoUntil("the old text", has("return a"));
+  },
   async "reroll, next and discard"() {
+    await open("body.py");
+    await until("the source", has("return b + 1"));
     await goTo(8, 8);
     await page.keyboard.press("Control+Alt+b");
     await until("the fill", has(FILL));

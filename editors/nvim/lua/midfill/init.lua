@@ -2,6 +2,10 @@
 local marks = require('midfill.marks')
 
 local M = { status = nil }
+local running = {} -- preview token -> { buffer, cancel }
+local mapped = {} -- buffer with a pending fill -> what its user had mapped, by name
+local deaths = {} -- when a server died
+local MAX_DEATHS, DEATHS_MS = 4, 180000
 local holes = {} -- buffer -> extmarks of holes that wait to be filled jointly
 local last_token = 0
 
@@ -45,50 +49,74 @@ local function at_cursor()
   return { row - 1, column, row - 1, column }
 end
 
---- Draws a pending fill in its buffer and maps its keys; nil takes both away.
-local function show_pending(buffer, result)
-  marks.clear_pending(buffer)
-  if result then
-    marks.pending(buffer, result, options)
+--- The keys of pending fills; what the user had mapped there in this buffer comes back behind them.
+local function map_keys(buffer, is_on)
+  local before = mapped[buffer]
+  if is_on == (before ~= nil) or not options.keys then
+    return
   end
-  vim.b[buffer].midfill_pending = result and result.id
-  for _, name in ipairs({ 'accept', 'discard', 'reroll', 'next' }) do
-    pcall(vim.keymap.del, 'n', options[name], { buffer = buffer })
-    if result and options.keys then
-      vim.keymap.set('n', options[name], function() M.run(name, buffer) end, { buffer = buffer, desc = 'Midfill: ' .. name })
+  mapped[buffer] = is_on and {} or nil
+  vim.api.nvim_buf_call(buffer, function()
+    for _, name in ipairs({ 'accept', 'discard', 'reroll', 'next' }) do
+      local key = options[name]
+      if is_on then
+        local old = vim.fn.maparg(key, 'n', false, true)
+        mapped[buffer][name] = old.buffer == 1 and old or nil
+        vim.keymap.set('n', key, function() M.run(name, buffer) end, { buffer = buffer, desc = 'Midfill: ' .. name })
+      else
+        pcall(vim.keymap.del, 'n', key, { buffer = buffer })
+        if before[name] then
+          vim.fn.mapset('n', false, before[name])
+        end
+      end
     end
-  end
+  end)
 end
 
-local function take_answer(buffer)
-  return function(error, result)
-    marks.clear_preview(buffer)
-    if not vim.api.nvim_buf_is_valid(buffer) then
-      return
-    end
-    if not error then
-      return show_pending(buffer, result.holes and result.id and result or nil)
-    end
-    if type(error.data) == 'table' and error.data.pending == false then
-      show_pending(buffer, nil)
-    end
-    return error.code ~= vim.lsp.protocol.ErrorCodes.RequestCancelled and error.code ~= -32800 and fail(error.message)
+--- Draws all fills that are pending in a document, as the server says, and maps their keys.
+function M.show_pending(params)
+  local buffer = vim.uri_to_bufnr(params.uri)
+  if not vim.api.nvim_buf_is_loaded(buffer) then
+    return
+  end
+  local latest = params.fills[#params.fills]
+  vim.b[buffer].midfill_pending = latest and latest.id
+  marks.pending(buffer, params.fills, options)
+  map_keys(buffer, latest ~= nil)
+end
+
+local function take_answer(buffer, token)
+  return function(error)
+    running[token or 0] = nil
+    marks.clear_preview(buffer, token)
+    return error and error.code ~= -32800 and vim.api.nvim_buf_is_valid(buffer) and fail(error.message)
   end
 end
 
 --- Sends what `:Midfill cancel` can end: a fill or a reroll.
-local function ask(client, method, params, buffer)
-  local _, id = client:request(method, params, take_answer(buffer), buffer)
-  M.cancel = function()
-    client:cancel_request(id)
-    marks.clear_preview(buffer)
-  end
+local function ask(client, method, params, buffer, token)
+  local _, id = client:request(method, params, take_answer(buffer, token), buffer)
+  running[token] = { buffer = buffer, cancel = function() client:cancel_request(id) end }
 end
 
 local function next_token(buffer)
   last_token = last_token + 1
   marks.expect(last_token, buffer)
   return last_token
+end
+
+--- Stops the fill that runs at the cursor, else the latest of this buffer.
+function M.cancel()
+  local buffer, row = vim.api.nvim_get_current_buf(), vim.api.nvim_win_get_cursor(0)[1] - 1
+  local own = vim.tbl_filter(function(token) return running[token].buffer == buffer end, vim.tbl_keys(running))
+  table.sort(own)
+  local here = vim.tbl_filter(function(token) return marks.is_at(token, row) end, own)
+  local token = here[#here] or own[#own]
+  if not token then
+    return fail('Midfill: no fill is running here')
+  end
+  running[token].cancel()
+  marks.clear_preview(buffer, token)
 end
 
 --- Asks for a fill of `what` (body, selection, stubs, hole) and has the server put it in as one undo step.
@@ -99,34 +127,31 @@ function M.fill(what, ranges, extra)
   if not client then
     return
   end
+  local token = next_token(buffer)
   local params = vim.tbl_extend('force', {
     uri = vim.uri_from_bufnr(buffer), what = what, version = vim.lsp.util.buf_versions[buffer], apply = true,
-    ranges = vim.tbl_map(function(range) return range_of(client, buffer, range) end, ranges or { at_cursor() }), previewToken = next_token(buffer), alternatives = 3,
+    ranges = vim.tbl_map(function(range) return range_of(client, buffer, range) end, ranges or { at_cursor() }), previewToken = token, alternatives = 3,
   }, extra or {})
-  ask(client, 'midfill/fill', params, buffer)
+  ask(client, 'midfill/fill', params, buffer, token)
 end
 
---- Runs accept, discard, reroll, shorter, longer, next or finish on the buffer's pending or running fill.
+--- Runs accept, discard, reroll, shorter, longer, next or finish on the fill at the cursor, else the buffer's latest.
 function M.run(name, buffer)
   buffer = buffer or vim.api.nvim_get_current_buf()
   local client = client_of(buffer)
   if not client then
     return
   end
-  local argument = { id = name ~= 'finish' and vim.b[buffer].midfill_pending or nil }
-  if name ~= 'finish' and not argument.id then
-    return fail('Midfill: nothing is pending here')
-  end
+  local argument = { uri = vim.uri_from_bufnr(buffer), position = range_of(client, buffer, at_cursor()).start }
   if name == 'shorter' or name == 'longer' then
     argument.length, name = name, 'reroll'
   end
-  local params = { command = 'midfill.' .. name, arguments = { next(argument) and argument or vim.empty_dict() } }
+  local params = { command = 'midfill.' .. name, arguments = { argument } }
   if name == 'reroll' then
     argument.previewToken = next_token(buffer)
-    return ask(client, 'workspace/executeCommand', params, buffer)
+    return ask(client, 'workspace/executeCommand', params, buffer, argument.previewToken)
   end
-  local done = name == 'finish' and function() end or take_answer(buffer)
-  client:request('workspace/executeCommand', params, done, buffer)
+  client:request('workspace/executeCommand', params, take_answer(buffer), buffer)
 end
 
 --- Remembers the selection, or the cursor, as one of the holes that `:Midfill holes` fills jointly.
@@ -178,6 +203,37 @@ local function selected(command)
   return { command.line1 - 1, 0, command.line2 - 1, #vim.fn.getline(command.line2) }
 end
 
+local function forget(buffer)
+  for token, fill in pairs(running) do
+    if fill.buffer == buffer then
+      running[token] = nil
+      pcall(fill.cancel)
+    end
+  end
+  if vim.api.nvim_buf_is_loaded(buffer) then
+    marks.clear_preview(buffer)
+    M.show_pending({ uri = vim.uri_from_bufnr(buffer), fills = {} })
+  end
+end
+
+--- After a server's end: nothing of it stays on the screen. One that nobody asked to end is started again.
+function M.recover(code, signal)
+  M.status = nil
+  vim.tbl_map(forget, vim.api.nvim_list_bufs())
+  if code == 0 and signal == 0 or signal == 15 or code == 143 or vim.v.exiting ~= vim.NIL then
+    return
+  end
+  local now = vim.uv.now()
+  deaths = vim.tbl_filter(function(time) return now - time < DEATHS_MS end, deaths)
+  table.insert(deaths, now)
+  if #deaths > MAX_DEATHS then
+    return fail('Midfill: the server ended again and again; see :checkhealth midfill')
+  end
+  fail('Midfill: the server ended; it is started again. Fill again')
+  vim.lsp.enable('midfill', false)
+  vim.lsp.enable('midfill')
+end
+
 --- A word or two for a statusline: '', 'midfill', 'midfill …' while it fills, 'midfill !' after a failure.
 function M.statusline()
   local status = M.status
@@ -192,7 +248,7 @@ local subcommands = {
   stubs = function() M.fill('stubs', {}) end,
   hole = function() M.fill('hole') end,
   holes = M.fill_holes,
-  cancel = function() if M.cancel then M.cancel() end end,
+  cancel = function() M.cancel() end,
   status = function() vim.print(M.status or 'Midfill has not been used yet') end,
   selection = function(command)
     local row = vim.fn.line('.') - 1
@@ -225,7 +281,7 @@ function M.setup()
   vim.api.nvim_create_autocmd('LspDetach', { callback = function(event)
     local client = vim.lsp.get_client_by_id(event.data.client_id)
     if client and client.name == 'midfill' then
-      show_pending(event.buf, nil) -- the next server counts its fills from 1 again
+      forget(event.buf) -- the next server counts its fills from 1 again
     end
   end })
   require('midfill.ghost').setup(options)

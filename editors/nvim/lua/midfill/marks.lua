@@ -5,7 +5,8 @@ local preview = vim.api.nvim_create_namespace('midfill.preview')
 local pending = vim.api.nvim_create_namespace('midfill.pending')
 local waiting = vim.api.nvim_create_namespace('midfill.holes')
 local buffers = {} -- preview token -> buffer
-local WEAK_SHARE, UNLIKELY = 0.1, 0.5
+local drawn = {} -- preview token -> extmarks
+local UNLIKELY = 0.5
 
 vim.api.nvim_set_hl(0, 'MidfillSettled', { default = true, link = 'String' })
 vim.api.nvim_set_hl(0, 'MidfillGuess', { default = true, link = 'Comment' })
@@ -68,70 +69,78 @@ function M.expect(token, buffer)
   buffers[token] = buffer
 end
 
+local function erase(token)
+  for _, mark in ipairs(drawn[token] or {}) do
+    if vim.api.nvim_buf_is_valid(buffers[token]) then
+      vim.api.nvim_buf_del_extmark(buffers[token], preview, mark)
+    end
+  end
+  drawn[token] = nil
+end
+
 function M.preview(params)
   local buffer = buffers[params.token]
   if not buffer or not vim.api.nvim_buf_is_valid(buffer) then
     return
   end
   local encoding = encoding_of(buffer)
-  vim.api.nvim_buf_clear_namespace(buffer, preview, 0, -1)
+  erase(params.token)
+  drawn[params.token] = {}
   for _, hole in ipairs(params.holes) do
     local from, to = hole.range.start, hole.range['end']
     local start_column = column(buffer, from, encoding)
     local lines = virtual_lines(hole, encoding)
     table.insert(lines[1], 1, { (' '):rep(start_column), 'MidfillGuess' })
-    pcall(vim.api.nvim_buf_set_extmark, buffer, preview, from.line, start_column, {
+    local is_set, mark = pcall(vim.api.nvim_buf_set_extmark, buffer, preview, from.line, start_column, {
       end_row = to.line, end_col = column(buffer, to, encoding), hl_group = 'MidfillOld', virt_lines = lines,
     })
+    table.insert(drawn[params.token], is_set and mark or nil)
   end
 end
 
-function M.clear_preview(buffer)
-  if vim.api.nvim_buf_is_valid(buffer) then
-    vim.api.nvim_buf_clear_namespace(buffer, preview, 0, -1)
-  end
-  for token, other in pairs(buffers) do
-    buffers[token] = other ~= buffer and other or nil
-  end
-end
-
---- Underlines the weakest tenth of a pending fill's tokens, and says at its first line what can be done with it.
-function M.pending(buffer, result, keys)
-  local tokens, encoding = {}, encoding_of(buffer)
-  for _, hole in ipairs(result.holes) do
-    for index, span in ipairs(hole.tokens or {}) do
-      table.insert(tokens, { hole = hole, from = span[1], to = span[2], confidence = hole.confidence[index] })
+--- Whether what is drawn of a token stands on a row.
+function M.is_at(token, row)
+  for _, mark in ipairs(drawn[token] or {}) do
+    local first, _, details = unpack(vim.api.nvim_buf_get_extmark_by_id(buffers[token], preview, mark, { details = true }))
+    if first and first <= row and row <= (details.end_row or first) then
+      return true
     end
   end
-  table.sort(tokens, function(one, other) return one.confidence < other.confidence end)
-  for index = 1, math.ceil(#tokens * WEAK_SHARE) do
-    local token = tokens[index]
-    local place, text = token.hole.range.start, token.hole.text
-    local from, to = byte(text, token.from, encoding), byte(text, token.to, encoding)
-    local before = text:sub(1, from)
-    local _, num_lines = before:gsub('\n', '')
-    local start = num_lines > 0 and #before:match('[^\n]*$') or column(buffer, place, encoding) + from
-    pcall(vim.api.nvim_buf_set_extmark, buffer, pending, place.line + num_lines, start, {
-      end_row = place.line + num_lines, end_col = start + to - from, hl_group = 'MidfillWeak', strict = false,
+  return false
+end
+
+--- Takes away what is drawn of a token, or of all tokens of a buffer.
+function M.clear_preview(buffer, token)
+  for other, owner in pairs(buffers) do
+    if owner == buffer and (token == nil or other == token) then
+      erase(other)
+      buffers[other] = nil
+    end
+  end
+end
+
+--- Draws all pending fills of a buffer: their weakest tokens, and at each one's first line what can be done with it.
+function M.pending(buffer, fills, keys)
+  local encoding = encoding_of(buffer)
+  vim.api.nvim_buf_clear_namespace(buffer, pending, 0, -1)
+  for _, fill in ipairs(fills) do
+    for _, range in ipairs(fill.weak) do
+      local from, to = range.start, range['end']
+      pcall(vim.api.nvim_buf_set_extmark, buffer, pending, from.line, column(buffer, from, encoding), {
+        end_row = to.line, end_col = column(buffer, to, encoding), hl_group = 'MidfillWeak', strict = false,
+      })
+    end
+    local hint = ('  ◆ %s keep · %s reroll · %s next · %s discard'):format(keys.accept, keys.reroll, keys.next, keys.discard)
+    if #vim.tbl_filter(function(hole) return hole.isGuess end, fill.holes) > 0 then
+      hint = '  a guess' .. hint
+    end
+    if fill.newErrors > 0 then
+      hint = ('  ▲ %d new syntax error(s)'):format(fill.newErrors) .. hint
+    end
+    pcall(vim.api.nvim_buf_set_extmark, buffer, pending, fill.holes[1].range.start.line, 0, {
+      virt_text = { { hint, 'MidfillHint' } }, virt_text_pos = 'eol',
     })
   end
-  local hint = ('  ◆ %s keep · %s reroll · %s next · %s discard'):format(keys.accept, keys.reroll, keys.next, keys.discard)
-  for _, hole in ipairs(result.holes) do
-    if hole.isGuess then
-      hint = '  a guess' .. hint
-      break
-    end
-  end
-  if result.newErrors > 0 then
-    hint = ('  ▲ %d new syntax error(s)'):format(result.newErrors) .. hint
-  end
-  vim.api.nvim_buf_set_extmark(buffer, pending, result.holes[1].range.start.line, 0, {
-    virt_text = { { hint, 'MidfillHint' } }, virt_text_pos = 'eol',
-  })
-end
-
-function M.clear_pending(buffer)
-  vim.api.nvim_buf_clear_namespace(buffer, pending, 0, -1)
 end
 
 --- Marks a hole that waits; `range` is { row, column, row, column } from 0.
