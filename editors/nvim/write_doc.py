@@ -13,14 +13,14 @@ COMMANDS = {
     "hole": "fill at the cursor",
     "add": "remember the selection, or the cursor, as a hole",
     "holes": "fill all remembered holes jointly",
-    "accept": "keep the pending fill",
+    "accept": "keep the fill at the cursor, else the latest of the buffer",
     "discard": "put back what was there before the pending fill",
     "reroll": "fill again; the surest tokens and what was typed stay",
     "shorter": "fill again with fewer tokens",
     "longer": "fill again with more tokens",
     "next": "show the next alternative",
     "finish": "end the running fill now, with its present guesses",
-    "cancel": "stop the running fill",
+    "cancel": "stop the fill that runs at the cursor, else the latest of the buffer",
     "status": "what the server last said of itself",
 }
 

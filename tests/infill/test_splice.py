@@ -329,3 +329,19 @@ def test_whatever_comes_the_rest_of_the_file_stays(fill: str) -> None:
         result = splice(document, [hole], [fill]).patch.apply(document.data)
         assert result.startswith(document.data[: hole.start_byte])
         assert result.endswith(document.data[hole.end_byte :])
+
+
+@pytest.mark.parametrize("head", ["def bad(x:", "async def bad(x, y=[:"])
+@pytest.mark.parametrize("indent", ["", "    "])
+@pytest.mark.parametrize("below", ["", "\n\ndef g():\n    pass\n"])
+@pytest.mark.parametrize(
+    "fill", ["a = 1\nreturn a", "for i in x:\n    a = i\nreturn a", "a = 1\n    return a", "return 1\n\n\ndef other():"]
+)
+def test_a_body_stays_in_a_function_that_does_not_parse(head: str, indent: str, below: str, fill: str) -> None:
+    source = f"{head}\n    return x\n{below}"
+    outer = "class A:\n" if indent else ""
+    source = outer + "".join(f"{indent}{line}" if line.strip() else line for line in source.splitlines(keepends=True))
+    document = Document(source.encode(), "python")
+    patched = splice(document, [body_named(document, "bad")], [fill]).patch.apply(document.data).decode()
+    written = patched.removeprefix(outer).removesuffix(below and source[source.index("\n\n") :]).splitlines()[1:]
+    assert written and all(line.startswith(f"{indent}    ") for line in written if line.strip()), patched

@@ -205,11 +205,15 @@ def _candidates(trials: Trials, document: Document, hole: Hole, draft: Draft, in
         spaced = drafts.respace(draft, hole.indent, document.indent_unit, frozen)
     if (step := _foreign_step(trials, document, hole, spaced[0], index)) is not None:
         spaced = [drafts.rescale(spaced[0], hole.indent, step, document.indent_unit, frozen)]
-    arranged = (_arrange(trials.language, hole, variant, behind, frozen) for variant in spaced)
-    for candidate in chain(*arranged, [draft]):
+    sees_body = trials.sees_body(index)
+    arranged = (_arrange(trials.language, hole, variant, behind, frozen, sees_body=sees_body) for variant in spaced)
+    last = [draft] if sees_body or not hole.is_body else []
+    for candidate in chain(*arranged, last):
         if candidate.text not in seen and drafts.find_anchors(candidate.text, anchors) is not None:
             seen.add(candidate.text)
             yield candidate
+    if not seen:
+        yield draft
 
 
 def _foreign_step(trials: Trials, document: Document, hole: Hole, draft: Draft, index: int) -> int | None:
@@ -220,7 +224,9 @@ def _foreign_step(trials: Trials, document: Document, hole: Hole, draft: Draft, 
     return step if step and 2 <= step <= 8 and step != len(document.indent_unit) else None
 
 
-def _arrange(language: Language, hole: Hole, draft: Draft, behind: str, frozen: frozenset[int]) -> Iterator[Draft]:
+def _arrange(
+    language: Language, hole: Hole, draft: Draft, behind: str, frozen: frozenset[int], *, sees_body: bool
+) -> Iterator[Draft]:
     plain = [draft, *drafts.overlap_cuts(draft, behind)]
     margin, columns = drafts.margin(draft, frozen), count_columns(hole.indent.encode("ascii"))
     if margin is None or margin == columns:
@@ -233,6 +239,10 @@ def _arrange(language: Language, hole: Hole, draft: Draft, behind: str, frozen: 
         yield from chain(plain, moved)
         return
     left = drafts.cut_lines(draft, leaving)
+    if language.has_indented_blocks and not sees_body:
+        # In a function that does not parse (`def f(x:`) a line that leaves the body is no error to the parser.
+        yield from chain([left], moved) if _goes_on_elsewhere(language, draft, leaving) else moved
+        return
     if not language.has_indented_blocks:
         inside = [cut for cut in plain if drafts.leaving_line(cut, hole.indent, frozen) is None]
         yield from chain(inside, moved, plain, [left])

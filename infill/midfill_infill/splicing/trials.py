@@ -143,6 +143,13 @@ class Trials:
         drafts[index] = draft
         return self._try(self._pieces(drafts))
 
+    def sees_body(self, index: int) -> bool:
+        """Whether the parser finds the function of a body hole, with nothing wrong before the body."""
+        if (body := self._bodies[index]) is None:
+            return False
+        start, stop = self._baseline.starts[body[0]] + body[1], self._baseline.spans[index][0]
+        return not any(first < stop and last >= start for first, last in self._baseline.problems)
+
     def block_step(self, draft: Draft, index: int) -> int | None:
         """How many columns the blocks inside of a draft go inwards, where they agree."""
         trial = self._try_alone(draft, index)

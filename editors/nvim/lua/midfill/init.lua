@@ -230,8 +230,11 @@ function M.recover(code, signal)
     return fail('Midfill: the server ended again and again; see :checkhealth midfill')
   end
   fail('Midfill: the server ended; it is started again. Fill again')
-  vim.lsp.enable('midfill', false)
-  vim.lsp.enable('midfill')
+  vim.defer_fn(function() -- the dead one would be used again until it is off Neovim's list
+    for _, buffer in ipairs(vim.tbl_filter(vim.api.nvim_buf_is_loaded, vim.api.nvim_list_bufs())) do
+      vim.api.nvim_exec_autocmds('FileType', { group = 'nvim.lsp.enable', buffer = buffer, modeline = false })
+    end
+  end, 100)
 end
 
 --- A word or two for a statusline: '', 'midfill', 'midfill …' while it fills, 'midfill !' after a failure.
