@@ -50,6 +50,7 @@ FLOORS: dict[str, Floors] = {
         ("refactor.generating", "refactor.verifying", "refactor.reporting"),
         ("refactor.hook", "cli.*"),
         ("cli.refactor",),
+        ("cli.app",),
         ("cli",),
         ("__main__",),
     ),

@@ -2,7 +2,7 @@
 
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from midfill_engine import wire
 from midfill_infill.candidates import MAX_TRIED, Candidate, FilledHole, Place, Row, place_fill
@@ -10,13 +10,15 @@ from midfill_infill.context.intent import with_intent
 from midfill_infill.context.references import Reference, bound, list_left_out
 from midfill_infill.context.segments import Segments, build_segments
 from midfill_infill.engines import mercury
-from midfill_infill.engines.client import EngineClient
 from midfill_infill.errors import MidfillError
 from midfill_infill.splicing.sight import Sight
 from midfill_infill.splicing.splice import prepare, splice
 from midfill_infill.syntax.holes import sort_holes
 from midfill_infill.text.document import Document
 from midfill_infill.text.spans import Hole, Patch
+
+if TYPE_CHECKING:  # it needs an HTTP client, which is a fifth of the language server's start
+    from midfill_infill.engines.client import EngineClient
 
 # Source code measures 3 to 4 characters a token; the engine cuts what is still too long.
 CHARS_PER_TOKEN: Final = 3
@@ -98,7 +100,7 @@ class Filled:
 
 
 def fill(
-    document: Document, holes: Sequence[Hole], options: Options, client: EngineClient
+    document: Document, holes: Sequence[Hole], options: Options, client: "EngineClient"
 ) -> Generator[Preview | Filled, None, None]:
     """Fills `holes` of `document` jointly: a `Preview` each step, then one `Filled`.
 
@@ -143,7 +145,7 @@ def _fitting(drafts: Sequence[Sequence[wire.Draft]], options: Options) -> list[l
 
 
 def _repair(
-    place: Place, segments: Segments, row: Row, options: Options, client: EngineClient
+    place: Place, segments: Segments, row: Row, options: Options, client: "EngineClient"
 ) -> Generator[Preview, None, tuple[Row, wire.Stats]]:
     """The best of `row` and what a second round makes of it, and what that round took."""
     draft = _repair_segments(segments, row)
@@ -165,7 +167,7 @@ def finish(document: Document, holes: Sequence[Hole], preview: Preview) -> Fille
     return Filled(Candidate(spliced.patch, fills, spliced.new_errors), (), stats, "")
 
 
-def _budget_chars(client: EngineClient, model: str | None) -> int:
+def _budget_chars(client: "EngineClient", model: str | None) -> int:
     """How much context the model can see, in characters."""
     if client.endpoint.is_mercury:
         return mercury.CONTEXT_TOKENS * CHARS_PER_TOKEN
@@ -176,7 +178,7 @@ def _budget_chars(client: EngineClient, model: str | None) -> int:
     return chosen.max_context_tokens * CHARS_PER_TOKEN
 
 
-def _gather_references(segments: Segments, options: Options, client: EngineClient) -> tuple[Reference, ...]:
+def _gather_references(segments: Segments, options: Options, client: "EngineClient") -> tuple[Reference, ...]:
     """What a request may count; nothing for another host's service, which takes nothing of the kind."""
     if client.endpoint.is_mercury:
         return ()
@@ -239,7 +241,7 @@ def _limited(segment: wire.Segment, options: Options) -> wire.Segment:
 
 
 def _run(
-    client: EngineClient, request: wire.InfillRequest, document: Document, holes: tuple[Hole, ...], *, repair: bool
+    client: "EngineClient", request: wire.InfillRequest, document: Document, holes: tuple[Hole, ...], *, repair: bool
 ) -> Generator[Preview, None, wire.InfillResponse]:
     """One request: yields its steps, returns its answer. Closed with its caller, it closes the connection.
 

@@ -5,20 +5,23 @@ import time
 from collections.abc import Callable, Generator, Sequence
 from contextlib import closing, nullcontext
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from midfill_infill.engines.client import EngineClient
-from midfill_infill.engines.supervise import EngineSettings, ensure_engine
 from midfill_infill.errors import MidfillError
 from midfill_infill.fill import Filled, Options, Preview, fill
 from midfill_infill.text.document import Document
 from midfill_infill.text.spans import Hole
 from midfill_lsp.settings import Settings
 
+if TYPE_CHECKING:  # it needs an HTTP client, which takes a fifth of the server's start; the first fill imports it
+    from midfill_infill.engines.client import EngineClient
+
 FIRST_BACKOFF_S = 2.0
 MAX_BACKOFF_S = 300.0
 # How the codes of errors begin that the next fill would meet again.
 _ENGINE_ERRORS = ("engine_", "out_of", "unknown_model", "bad_checkpoint")
 
+Wanted = tuple[str | None, str]  # a model and a device
 Say = Callable[[str], None]
 Filler = Callable[[Document, Sequence[Hole], Options, Settings, Say], Generator[Preview | Filled, None, None]]
 
@@ -38,14 +41,14 @@ class Engines:
 
     def __init__(self) -> None:
         self.facts: EngineFacts | None = None
-        self._clients: dict[EngineSettings, EngineClient] = {}
+        self._clients: dict[Wanted, EngineClient] = {}
         self._lock = threading.Lock()
 
     def fill(
         self, document: Document, holes: Sequence[Hole], options: Options, settings: Settings, say: Say
     ) -> Generator[Preview | Filled, None, None]:
         """Starts the engine if there is none, then fills. Raises MidfillError; closing it stops the work."""
-        wanted = EngineSettings(settings.model, settings.device)
+        wanted = settings.model, settings.device
         client = self._clients.get(wanted)
         if client is not None:
             events = fill(document, holes, options, client)
@@ -62,14 +65,17 @@ class Engines:
                 return
         yield from fill(document, holes, options, self._connect(wanted, say))
 
-    def _connect(self, wanted: EngineSettings, say: Say) -> EngineClient:
-        client = EngineClient(ensure_engine(wanted, say))
+    def _connect(self, wanted: Wanted, say: Say) -> "EngineClient":
+        from midfill_infill.engines.client import EngineClient
+        from midfill_infill.engines.supervise import EngineSettings, ensure_engine
+
+        client = EngineClient(ensure_engine(EngineSettings(*wanted), say))
         if known := client.models():
             self.facts = EngineFacts(known[0].id, known[0].device, known[0].dtype, known[0].parameters)
         with self._lock:
             return self._clients.setdefault(wanted, client)
 
-    def _drop(self, wanted: EngineSettings) -> None:
+    def _drop(self, wanted: Wanted) -> None:
         """Left to the collector: other fills may still read from it."""
         with self._lock:
             self._clients.pop(wanted, None)

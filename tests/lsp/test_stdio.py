@@ -140,3 +140,15 @@ def test_exit_without_shutdown_is_an_error() -> None:
 def test_the_server_does_not_load_torch() -> None:
     program = "import sys, midfill_lsp.server; assert not {'torch', 'transformers', 'numpy'} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", program], env=server_environment(), check=True, timeout=60)
+
+
+def test_the_server_starts_without_what_only_fills_and_other_commands_need() -> None:
+    code = "import sys, midfill_lsp.__main__; print([name for name in sys.argv[1:] if name in sys.modules])"
+    heavy = ["httpx", "rich", "click", "typer", "torch", "midfill_engine.serving"]
+    command = [sys.executable, "-c", code, *heavy]
+    done = subprocess.run(command, env=server_environment(), capture_output=True, text=True, timeout=60)
+    assert done.stdout == "[]\n", done.stderr
+    code = "import sys, midfill_infill.cli; print([name for name in sys.argv[1:] if name in sys.modules])"
+    command = [sys.executable, "-c", code, *heavy, "pydantic"]
+    done = subprocess.run(command, env=server_environment(), capture_output=True, text=True, timeout=60)
+    assert done.stdout == "[]\n", done.stderr

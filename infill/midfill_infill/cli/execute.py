@@ -11,3 +11,8 @@ def become(command: Sequence[str]) -> NoReturn:
     sys.stdout.flush()
     sys.stderr.flush()
     os.execv(command[0], list(command))
+
+
+def become_server(words: Sequence[str]) -> NoReturn:
+    """Becomes the language server, which takes `words`."""
+    become([sys.executable, "-P", "-m", "midfill_lsp", *words])
