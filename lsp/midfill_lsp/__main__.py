@@ -30,12 +30,23 @@ def main(server: MidfillServer | None = None) -> None:
     os._exit(code)
 
 
+class Output(StdoutWriter):
+    """The client's end. Where it is closed the process ends, whatever still waits in its pipe: nobody listens."""
+
+    def write(self, data: bytes) -> None:
+        try:
+            super().write(data)
+        except OSError:
+            logging.shutdown()
+            os._exit(1)
+
+
 def run_stdio(server: MidfillServer) -> int:
     """The exit code: 0 after shutdown and exit, 1 when the client left without them."""
     # Whatever prints, here or in a child process, must not get into the messages.
     out = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
-    server.protocol.set_writer(StdoutWriter(out))
+    server.protocol.set_writer(Output(out))
     try:
         return asyncio.run(serve(server, 0))
     except SystemExit as stop:

@@ -42,6 +42,8 @@ class MidfillProtocol(LanguageServerProtocol):
     @lsp_method(types.INITIALIZE)
     def lsp_initialize(self, params: types.InitializeParams) -> Generator[Any, Any, types.InitializeResult]:
         result = yield from super().lsp_initialize(params)
+        if result.capabilities.execute_command_provider:
+            result.capabilities.execute_command_provider.work_done_progress = True
         if params.process_id is not None and _is_alive(params.process_id):
             self.client_pid = params.process_id
         encoding = result.capabilities.position_encoding

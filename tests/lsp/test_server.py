@@ -221,6 +221,11 @@ async def test_a_document_that_was_closed_is_not_edited(editor: Editor, gate: Ga
     assert not editor.seen.edits
 
 
+async def test_progress_is_claimed(editor: Editor) -> None:
+    provider = editor.capabilities.execute_command_provider
+    assert provider and provider.work_done_progress
+
+
 async def test_an_offer_for_an_older_version_is_refused(editor: Editor) -> None:
     buffer = editor.open(SOURCE)
     command = await body_command(editor, buffer)

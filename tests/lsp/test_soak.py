@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from tests.lsp import soak
+from tests.lsp import pending_model, soak
 
 soaked = pytest.mark.soak
 
@@ -45,3 +45,10 @@ async def test_the_server_outlives_its_engines(num_kills: int, tmp_path: Path) -
 @pytest.mark.parametrize("num_kills", [3, pytest.param(300, marks=[soaked, pytest.mark.timeout(7200)])])
 def test_no_server_outlives_its_editor(num_kills: int, tmp_path: Path) -> None:
     assert soak.kill_editors(num_kills, tmp_path) == (num_kills, 0)
+
+
+@pytest.mark.parametrize("num_sequences", [60, pytest.param(10_000, marks=[soaked, pytest.mark.timeout(14_400)])])
+async def test_what_is_pending_is_what_a_plain_model_says(num_sequences: int) -> None:
+    done, wrong = await pending_model.run_sequences(num_sequences)
+    print(f"{done} operations in {num_sequences} sequences")
+    assert not wrong

@@ -152,3 +152,13 @@ def test_the_server_starts_without_what_only_fills_and_other_commands_need() -> 
     command = [sys.executable, "-c", code, *heavy, "pydantic"]
     done = subprocess.run(command, env=server_environment(), capture_output=True, text=True, timeout=60)
     assert done.stdout == "[]\n", done.stderr
+
+
+def test_a_client_that_stops_reading_and_leaves_takes_the_server_along() -> None:
+    wire = Wire()
+    assert wire.process.stdin and wire.process.stdout
+    unknown = frame(json.dumps({"jsonrpc": "2.0", "id": 1, "method": "x" * 300}).encode())
+    wire.send(unknown * 2000)  # more than a pipe holds of answers: the server waits for its client
+    wire.process.stdout.close()
+    wire.process.stdin.close()
+    assert wire.process.wait(TIMEOUT_S) == 1

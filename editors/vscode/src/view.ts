@@ -14,7 +14,7 @@ const hints = vscode.window.createTextEditorDecorationType({
   after: { color: new vscode.ThemeColor("editorCodeLens.foreground"), fontStyle: "italic" },
 });
 const guesses = vscode.window.createTextEditorDecorationType({ opacity: "0.7", fontStyle: "italic" });
-const faint = vscode.window.createTextEditorDecorationType({ opacity: "0.5" });
+const faint = vscode.window.createTextEditorDecorationType({ opacity: "0.7" });
 const weak = vscode.window.createTextEditorDecorationType({ textDecoration: "underline dotted 2px #d7ba7d" });
 const waiting = vscode.window.createTextEditorDecorationType({
   border: "1px dashed", borderColor: new vscode.ThemeColor("editorWarning.foreground"),
@@ -44,7 +44,7 @@ export function showPreview(uri: string, holes: PreviewHole[]): void {
         before: { contentText: keepSpaces(` ▸ ${settled}`), color: new vscode.ThemeColor("editor.foreground") },
         after: {
           contentText: keepSpaces(rest), color: new vscode.ThemeColor("editorGhostText.foreground"), fontStyle: "italic",
-          textDecoration: isFaint ? "none; opacity: 0.5" : undefined,
+          textDecoration: isFaint ? "none; opacity: 0.75" : undefined,
         },
       },
     })));

@@ -9,7 +9,8 @@ local drawn = {} -- preview token -> extmarks
 local UNLIKELY = 0.5
 
 vim.api.nvim_set_hl(0, 'MidfillSettled', { default = true, link = 'String' })
-vim.api.nvim_set_hl(0, 'MidfillGuess', { default = true, link = 'Comment' })
+-- Neovim 0.12 has a group for ghost text.
+vim.api.nvim_set_hl(0, 'MidfillGuess', { default = true, link = vim.fn.hlexists('ComplHint') == 1 and 'ComplHint' or 'Comment' })
 vim.api.nvim_set_hl(0, 'MidfillFaint', { default = true, link = 'NonText' })
 vim.api.nvim_set_hl(0, 'MidfillOld', { default = true, link = 'NonText' })
 vim.api.nvim_set_hl(0, 'MidfillWeak', { default = true, underdotted = true })
