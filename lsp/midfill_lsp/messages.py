@@ -157,6 +157,7 @@ class PendingText(Message):
 
     range: Range
     original: str
+    is_guess: bool = False
 
 
 class PendingFill(Message):

@@ -63,7 +63,7 @@ def _describe(fill: Pending) -> PendingFill:
     return PendingFill(
         id=fill.id,
         holes=tuple(
-            PendingText(range=place, original=hole.original)
+            PendingText(range=place, original=hole.original, is_guess=hole.fill.is_guess)
             for place, hole in zip(ranges([hole.inner for hole in fill.holes]), fill.holes, strict=True)
         ),
         weak=ranges(fill.weak),

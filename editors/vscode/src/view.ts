@@ -67,9 +67,10 @@ export function showPending(editor: vscode.TextEditor, fills: PendingFill[], wit
 export function showHints(editor: vscode.TextEditor, fills: PendingFill[]): void {
   const actions = { acceptFill: "keep", discardFill: "put back", rerollFill: "again", nextFill: "next" };
   const known = Object.entries(actions).map(([name, word]) => [keyOf(`midfill.${name}`), word]).filter(([key]) => key);
-  const contentText = keepSpaces(`   ${known.map(([key, word]) => `${key} ${word}`).join("  ·  ")}`);
+  const keys = known.map(([key, word]) => `${key} ${word}`).join("  ·  ");
+  const say = (fill: PendingFill) => keepSpaces(`   ${fill.holes.some((hole) => hole.isGuess) ? "a guess  ·  " : ""}${keys}`);
   editor.setDecorations(hints, fills.filter((fill) => fill.holes.length && known.length).map((fill) => ({
-    range: endOf(editor.document, fill.holes[0].range.start.line), renderOptions: { after: { contentText } },
+    range: endOf(editor.document, fill.holes[0].range.start.line), renderOptions: { after: { contentText: say(fill) } },
   })));
 }
 
