@@ -1,6 +1,5 @@
 """Random fills, moves, undos and kills over several documents, beside a plain model that knows what must be pending."""
 
-import asyncio
 import random
 from dataclasses import dataclass, field
 
