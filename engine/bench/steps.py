@@ -8,8 +8,9 @@ all before the gap, encoded once. With `TRITON_INTERPRET=1` on a CPU all runs at
 
 import gc
 import sys
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from itertools import product
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -24,7 +25,7 @@ from bench.fused import make_random
 from bench.measure import MIN_REPEATS, Clock, Timing, describe, stop_unless_green, time_eager, write_record
 from bench.plain import PlainModel, fill_plainly, fill_with_dual_cache
 from bench.shapes import SHAPES, TOY, pass_flops, step_floor
-from midfill_engine.models.fused import PRECISIONS, Batch, FusedModel, Precision, Shape
+from midfill_engine.models.fused import PRECISIONS, Batch, FusedModel
 from midfill_kernels.gap_attention import GapSequence
 from midfill_kernels.launch import is_interpreted
 from midfill_kernels.loop import StepLoop
@@ -144,7 +145,7 @@ def measure_step(model: FusedModel, load: Load, clock: Clock, ceilings: Ceilings
 
 
 def measure_fill(
-    model: FusedModel, load: Load, per_step: int, repeats: int, ceilings: Ceilings, step_s: float, *, compares: bool
+    model: FusedModel, load: Load, per_step: int, repeats: int, ceilings: Ceilings, step_s: float
 ) -> FillResult:
     """Times encoding and the whole loop from the host; `step_s` is one replay's time."""
     device, num_steps = model.embedding.device, -(-load.gap // per_step)
@@ -179,7 +180,7 @@ def measure_fill(
         whole,
         num_steps * step_s / steps.median_s,
         load.batch * pass_flops(model.shape, load.context, load.context) / rate / encoding.median_s,
-        compare_loops(model, contexts, load, per_step, max(3, repeats // 40)) if compares else {},
+        {},
     )
 
 
@@ -187,10 +188,11 @@ def discard(_: object) -> None:
     """A step's proposals are settled already; the loop needs none of them."""
 
 
-def compare_loops(model: FusedModel, contexts: Tensor, load: Load, per_step: int, repeats: int) -> dict[str, Timing]:
-    """The published loops, eager, and the plain one compiled, for one gap of the load."""
+def compare_loops(model: FusedModel, load: Load, per_step: int, repeats: int) -> Iterator[tuple[str, Timing]]:
+    """The published loops, eager, and the plain one compiled, for one gap of the load; the slowest last."""
     assert load.batch == 1 and model.precision == "bf16"
-    plain, device = PlainModel(model), contexts.device
+    plain, device = PlainModel(model), model.embedding.device
+    contexts = torch.randint(2, model.shape.vocabulary, (load.context,), device=device)
     ids = torch.cat((contexts, torch.full((load.gap,), MASK, device=device)))
     masked = torch.arange(len(ids), device=device) >= load.context
     loops: dict[str, Callable[[], Tensor]] = {
@@ -201,7 +203,8 @@ def compare_loops(model: FusedModel, contexts: Tensor, load: Load, per_step: int
         compiled = torch.compile(plain.hidden, dynamic=False)
         loops["plain loop, torch.compile"] = lambda: fill_plainly(plain, ids, masked, per_step, hidden=compiled)
     with torch.inference_mode():
-        return {name: time_eager(call, device, repeats) for name, call in loops.items()}
+        for name, call in loops.items():
+            yield name, time_eager(call, device, repeats)
 
 
 @dataclass(frozen=True)
@@ -271,31 +274,43 @@ def draw_tables(steps: list[StepResult], fills: list[FillResult], checks: list[B
     return [step_table, fill_table, check_table]
 
 
-def measure_shape(
-    shape: Shape, precision: Precision, device: torch.device, repeats: int, ceilings: Ceilings, *, toy: bool
-) -> tuple[list[StepResult], list[FillResult], list[BitCheck]]:
-    """All figures of one model; its memory is given back at the end."""
+@dataclass
+class Record:
+    """All that was measured so far, written to `path` after every part: a run that is cut short keeps it."""
+
+    path: Path | None
+    machine: dict[str, Any]
+    ceilings: Ceilings
+    steps: list[StepResult] = field(default_factory=list)
+    fills: list[FillResult] = field(default_factory=list)
+    bits: list[BitCheck] = field(default_factory=list)
+
+    def write(self) -> None:
+        if self.path is not None:
+            write_record(self.path, {key: value for key, value in vars(self).items() if key != "path"})
+
+
+def measure_shape(model: FusedModel, repeats: int, record: Record, *, toy: bool) -> None:
+    """All figures of one model, into `record`: steps, own fills, bits, and last the rivals, which take longest."""
     loads = (TOY_LOAD,) if toy else STEP_LOADS
-    num_slots = max(load.batch * load.context for load in loads)
-    model = make_random(shape, precision, num_slots, device, torch.float32 if toy else torch.bfloat16)
-    clock = Clock(device, repeats, flushes=False)
-    steps = [measure_step(model, load, clock, ceilings) for load in loads]
+    clock = Clock(model.embedding.device, repeats, flushes=False)
+    steps = [measure_step(model, load, clock, record.ceilings) for load in loads]
+    record.steps += steps
+    record.write()
     times = {result.load: result.step.median_s for result in steps}
     single = [replace(TOY_LOAD, batch=1)] if toy else [load for load in loads if load.batch == 1 and load.gap == 64]
-    fills = []
-    for load in single:
+    first = len(record.fills)
+    for load, per_step in product(single, (1, 8)):
         step_s = times.get(load) or steps[0].step.median_s
-        for per_step in (1, 8):
-            compares = precision == "bf16" and (toy or load.context == 2048 or (load.context == 8192 and per_step == 8))
-            fills.append(
-                measure_fill(model, load, per_step, max(2, repeats // 10), ceilings, step_s, compares=compares)
-            )
-    checks = check_bits(model, TOY_LOAD if toy else Load(16, 2048, 64))
-    del model
-    gc.collect()
-    if device.type == "cuda":
-        torch.cuda.empty_cache()
-    return steps, fills, checks
+        record.fills.append(measure_fill(model, load, per_step, max(2, repeats // 10), record.ceilings, step_s))
+        record.write()
+    record.bits += check_bits(model, TOY_LOAD if toy else Load(16, 2048, 64))
+    record.write()
+    for fill in record.fills[first:] if model.precision == "bf16" else ():
+        if toy or fill.load.context == 2048 or (fill.load.context == 8192 and fill.per_step == 8):
+            for name, timing in compare_loops(model, fill.load, fill.per_step, max(3, repeats // 400)):
+                fill.others[name] = timing
+                record.write()
 
 
 @torch.inference_mode()
@@ -305,29 +320,23 @@ def run(shapes: list[str], precisions: list[str], repeats: int, json_file: Path 
     toy = device.type == "cpu"
     if toy and not is_interpreted():
         sys.exit("There is no GPU here: set TRITON_INTERPRET=1 to see the bench run at toy size.")
-    chosen = [TOY] if toy else [SHAPES[name] for name in shapes]
-    console = Console(width=150)
     stop_unless_green(*TESTS)
     size: dict[str, int] = {"copy_bytes": 2**24, "side": 256} if toy else {"copy_bytes": 2**32, "side": 8192}
-    facts: dict[str, Any] = describe(device)
-    ceilings = measure_ceilings(device, repeats=20, **size)
-    steps: list[StepResult] = []
-    fills: list[FillResult] = []
-    checks: list[BitCheck] = []
-    for shape in chosen:
-        for precision in PRECISIONS:
-            if precision in precisions:
-                found = measure_shape(shape, precision, device, 2 if toy else repeats, ceilings, toy=toy)
-                steps += found[0]
-                fills += found[1]
-                checks += found[2]
-                if json_file is not None:  # after every model: a run that is cut short keeps what it measured
-                    record = {"machine": facts, "ceilings": ceilings, "steps": steps, "fills": fills, "bits": checks}
-                    write_record(json_file, record)
-    title = f"{facts['device']}: copy {ceilings.copy_bytes_per_s / 1e12:.3f} TB/s"
-    for table in draw_tables(steps, fills, checks, title + (" (interpreted: times mean nothing)" if toy else "")):
-        console.print(table)
-    return 0 if all(check.holds for check in checks) else 1
+    record = Record(json_file, describe(device), measure_ceilings(device, repeats=20, **size))
+    num_slots = max(load.batch * load.context for load in ((TOY_LOAD,) if toy else STEP_LOADS))
+    for shape, precision in product([TOY] if toy else [SHAPES[name] for name in shapes], PRECISIONS):
+        if precision in precisions:
+            model = make_random(shape, precision, num_slots, device, torch.float32 if toy else torch.bfloat16)
+            measure_shape(model, 2 if toy else repeats, record, toy=toy)
+            del model
+            gc.collect()
+            if device.type == "cuda":
+                torch.cuda.empty_cache()
+    title = f"{record.machine['device']}: copy {record.ceilings.copy_bytes_per_s / 1e12:.3f} TB/s"
+    title += " (interpreted: times mean nothing)" if toy else ""
+    for table in draw_tables(record.steps, record.fills, record.bits, title):
+        Console(width=150).print(table)
+    return 0 if all(check.holds for check in record.bits) else 1
 
 
 def main(

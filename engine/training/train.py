@@ -34,16 +34,18 @@ COOLDOWN_NOISE: Final = Noise(full_share=0.40)
 class RunConfig:
     """One run. The defaults are the recipe for one GPU; the README says what a CPU run changes.
 
-    `num_steps` ends a run by its steps rather than by the clock, which makes it repeatable. `objective` is `spans`, or
-    `fim` for the autoregressive baseline on the same data. Parts of a run are shares of all of it: `ar_fraction`, then
-    `short_fraction` with short gaps and no bodies, `cooldown` at the end and, where `certainty` (a weight) is above 0,
-    `certainty_fraction` at the end of that.
+    `end_at_s`, in seconds since 1970, ends it at that moment instead of `deadline_s` after its start, for who lends a
+    machine counts from the asking. `num_steps` ends a run by its steps rather than by the clock, which makes it
+    repeatable. `objective` is `spans`, or `fim` for the autoregressive baseline on the same data. Parts of a run are
+    shares of all of it: `ar_fraction`, then `short_fraction` with short gaps and no bodies, `cooldown` at the end and,
+    where `certainty` (a weight) is above 0, `certainty_fraction` at the end of that.
     """
 
     pack: Path
     tokenizer: Path
     out: Path
     deadline_s: float
+    end_at_s: float = 0.0
     num_steps: int = 0
     resume: Path | None = None
     objective: str = "spans"
@@ -59,7 +61,7 @@ class RunConfig:
     causal_rows: int = 256
     micro_rows: int = 64
     muon_lr: float = 0.02
-    adam_lr: float = 6e-3
+    adam_lr: float = 3e-3
     warmup_steps: int = 100
     cooldown: float = 0.3
     ar_fraction: float = 0.35
@@ -123,6 +125,7 @@ class _Run:
         self.validation = validation_fims(config, tokenizer) if is_fim(config) else validation_batch(config, tokenizer)
         self.started, self.first_step = started, progress.step
         self.base_seconds = progress.seconds
+        self.length_s = max(config.end_at_s - time.time(), 1e-3) if config.end_at_s else config.deadline_s
         self.saved_at = time.monotonic()
         self.certainty = 0.0
         if config.bf16:
@@ -137,7 +140,7 @@ class _Run:
         """How much of the run has gone, in [0, 1] and past 1 when it is over."""
         if self.config.num_steps:
             return (self.progress.step - self.first_step) / self.config.num_steps
-        return (time.monotonic() - self.started) / self.config.deadline_s
+        return (time.monotonic() - self.started) / self.length_s
 
     def run(self) -> None:
         if is_fim(self.config):
@@ -217,6 +220,8 @@ class _Run:
 
     def _log(self, stage: str, losses: Losses, gradient_norm: Tensor) -> None:
         self.progress.seconds = self.base_seconds + time.monotonic() - self.started
+        if not math.isfinite(losses.total.item() + gradient_norm.item()):
+            raise self._no_number()
         row = {
             "stage": stage,
             "step": self.progress.step,
@@ -245,14 +250,17 @@ class _Run:
         _assign(self.model, self.average.values)
         averaged = self._validate()
         if not math.isfinite(own + averaged):
-            message = f"The loss is no number at step {self.progress.step}: resume from the last snapshot, more slowly."
-            raise ValueError(message)
+            raise self._no_number()
         self._write(f"{name}-average", averaged)
         _assign(self.model, raw)
         self._write(name, own)
         scores = {"validation_nats": own, "validation_nats_average": averaged}
         self._write_log({"saved": name, "step": self.progress.step, "tokens": self.progress.tokens, **scores})
         self.saved_at = time.monotonic()
+
+    def _no_number(self) -> ValueError:
+        where = f"The loss or its gradient is no number at step {self.progress.step}"
+        return ValueError(f"{where}: resume from the last snapshot, more slowly.")
 
     def _write(self, name: str, validation_nats: float) -> None:
         self.progress.validation_nats = validation_nats
@@ -261,9 +269,10 @@ class _Run:
     @torch.no_grad()
     def _validate(self) -> float:
         total, rows = 0.0, _num_rows(self.validation)
-        for first in range(0, rows, 16):
-            losses = self._losses(self.validation, slice(first, first + 16))
-            total += losses.token.item() * min(16, rows - first)
+        size = min(rows, self.config.micro_rows)  # the shape that training compiled
+        for first in range(0, rows, size):
+            losses = self._losses(self.validation, slice(first, first + size))
+            total += losses.token.item() * min(size, rows - first)
         return round(total / rows, 4)
 
 
@@ -272,6 +281,10 @@ def check_rows(config: RunConfig) -> None:
     for name, rows in (("rows", config.rows), ("causal_rows", config.causal_rows)):
         if rows > config.micro_rows and rows % config.micro_rows:
             raise ValueError(f"{name} is {rows}, which is no multiple of micro_rows, {config.micro_rows}.")
+    if config.device.startswith("cuda") and (config.context % 128 or (config.context + config.gap) % 128):
+        lengths = f"{config.context} and {config.context + config.gap}"
+        message = "masked attention gives NaN gradients otherwise (pytorch issue 196678)"
+        raise ValueError(f"On CUDA a row's lengths, {lengths}, must be multiples of 128: {message}.")
 
 
 def _num_rows(batch: Batch | NDArray[np.int64]) -> int:

@@ -2,8 +2,10 @@
 
 import json
 import shutil
+import time
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -22,7 +24,7 @@ from training.export import export, write_sources
 from training.lengths import refit
 from training.objective import certainty_loss, span_hidden, span_loss, to_device
 from training.optimizer import orthogonalize, rate_factor
-from training.train import RunConfig, _Run, embedded_config, train
+from training.train import RunConfig, _Run, check_rows, embedded_config, train
 
 CPU = torch.device("cpu")
 
@@ -117,6 +119,34 @@ def test_a_loss_that_is_no_number_leaves_the_last_snapshots(
     with pytest.raises(ValueError, match="no number at step"):
         train(replace(finished, out=out, resume=out / "snapshot", num_steps=2))
     assert (out / "snapshot/state.json").read_text() == before
+
+
+def test_a_step_whose_loss_is_no_number_ends_the_run_at_once(
+    finished: RunConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Within the steps from one line of the log to the next, not at the next snapshot."""
+    out, step = shutil.copytree(finished.out, tmp_path / "run"), _Run._step
+
+    def break_step(run: _Run, batch: Any, is_logged: bool) -> Any:
+        losses, norm = step(run, batch, is_logged)
+        return replace(losses, total=losses.total * float("nan")), norm
+
+    monkeypatch.setattr(_Run, "_step", break_step)
+    before = (out / "snapshot/state.json").read_text()
+    with pytest.raises(ValueError, match="no number at step"):
+        train(replace(finished, out=out, resume=out / "snapshot", num_steps=10**6))
+    assert (out / "snapshot/state.json").read_text() == before
+
+
+def test_a_run_ends_at_the_moment_it_is_given(finished: RunConfig, tmp_path: Path) -> None:
+    train(replace(finished, out=tmp_path / "run", num_steps=0, deadline_s=600.0, end_at_s=time.time() - 1))
+    assert read_log(tmp_path / "run")[-1]["saved"] == "snapshot"
+
+
+def test_lengths_that_a_gpu_computes_wrong_are_refused(finished: RunConfig) -> None:
+    with pytest.raises(ValueError, match="96 and 352, must be multiples of 128"):
+        check_rows(replace(finished, device="cuda", context=96, gap=256))
+    check_rows(replace(finished, device="cuda", context=512, gap=256))
 
 
 def test_a_set_that_arrives_is_in_the_record(

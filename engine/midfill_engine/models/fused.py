@@ -22,7 +22,6 @@ from midfill_kernels.gap_attention import (
 )
 from midfill_kernels.gate import Activation, activate
 from midfill_kernels.head import Proposals, Sampling, propose
-from midfill_kernels.head_chunks import propose_by_chunks
 from midfill_kernels.matmul import gated_matmul, gated_matmul_fp8, matmul
 from midfill_kernels.norm import add_rms_norm, add_rms_norm_fp8
 from midfill_kernels.quantize import Format, Quantized, Weight, pack, quantize_rows
@@ -39,7 +38,6 @@ FORMAT_OF: Final[dict[Precision, Format]] = {
     "int4": "int4",
 }
 LIBRARY_ROWS: Final = 512  # from here on a plain product is bound by arithmetic, and the library's
-CHUNKED_HEAD_ROWS: Final = 256  # likewise the head's; both await measurement on a GPU
 
 
 KeyValue = tuple[Tensor, Tensor]
@@ -166,10 +164,7 @@ class FusedModel:
         fills = batch.fills
         normed = self.hidden(fills.ids, batch.rows)
         sampling = None if batch.temperature is None else Sampling(batch.temperature, fills.seeds)
-        if isinstance(normed, Tensor) and self.head.format == "plain" and normed.shape[0] >= CHUNKED_HEAD_ROWS:
-            proposals = propose_by_chunks(normed, self.head, sampling=sampling)
-        else:
-            proposals = propose(normed, self.head, sampling=sampling)
+        proposals = propose(normed, self.head, sampling=sampling)  # for any number of rows: a row keeps its bits
         settle(fills, proposals)
         return proposals
 
@@ -232,9 +227,12 @@ class FusedModel:
         return add_rms_norm(parts, stream, self.final_gain, self.shape.eps)[1]
 
     def _multiply(self, x: Tensor, weight: Weight) -> Tensor:
-        """[S, N, columns]; for many rows of plain weights the library's product."""
-        if weight.format == "plain" and x.shape[0] >= LIBRARY_ROWS:
-            return F.linear(x, weight.data)[None]
+        """[S, N, columns]; for many rows the library's product, of weights widened where they are narrow.
+
+        Partial sums of many rows in fp32 would move more bytes than the widened weight (57 GB at 2,048 rows of 7B).
+        """
+        if x.shape[0] >= LIBRARY_ROWS:
+            return F.linear(x, weight.data if weight.format == "plain" else weight.dequantize().to(x.dtype))[None]
         if self.precision == "fp8":
             return matmul(quantize_rows(x, self.shape.group), weight)
         return matmul(x, weight)
