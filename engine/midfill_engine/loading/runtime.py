@@ -169,8 +169,9 @@ def known_models() -> list[str]:
 
 def find_model(name: str) -> Path:
     """The checkpoint folder of a shipped model, of a path or of a hub id. Raises StartError."""
-    if name in known_models():
-        return WEIGHTS / name
+    shipped = name.removeprefix("midfill-")  # as `midfill models` prints it
+    if shipped in known_models():
+        return WEIGHTS / shipped
     if Path(name).is_dir():
         return Path(name)
     if is_hub_id(name):

@@ -2,9 +2,11 @@
 
 import os
 import platform
+import re
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
@@ -98,7 +100,15 @@ def describe_memory() -> str:
     """Total and free memory as the system tells it."""
     page_bytes = os.sysconf("SC_PAGE_SIZE")
     total = os.sysconf("SC_PHYS_PAGES") * page_bytes
-    words = f"{total / 2**30:.1f} GiB"
-    if "SC_AVPHYS_PAGES" in os.sysconf_names:
-        words += f", {os.sysconf('SC_AVPHYS_PAGES') * page_bytes / 2**30:.1f} GiB free"
-    return words
+    return f"{total / 2**30:.1f} GiB, {available_bytes() / 2**30:.1f} GiB available"
+
+
+def available_bytes() -> int:
+    """What programs can still have, as the engine counts it: what the page cache holds is not used up."""
+    try:
+        found = re.search(r"^MemAvailable:\s*(\d+) kB", Path("/proc/meminfo").read_text(encoding="ascii"), re.MULTILINE)
+    except OSError:
+        found = None
+    if found:
+        return int(found.group(1)) * 1024
+    return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")

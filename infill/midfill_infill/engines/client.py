@@ -1,6 +1,8 @@
 """Speaks to one engine over a unix socket or a URL. The only file here that knows sockets and HTTP; starts nothing."""
 
 import socket
+import struct
+import threading
 import time
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
@@ -31,6 +33,8 @@ CONNECT_TIMEOUT_S: Final = 2.0
 HEALTH_TIMEOUT_S: Final = 2.0
 # One step of a large model on a slow machine; a dead engine is noticed by its closed socket, not by this.
 READ_TIMEOUT_S: Final = 300.0
+# After so long without a word it is looked whether the engine's process was stopped, as by a debugger or Ctrl-Z.
+SILENCE_S: Final = 3.0
 MAX_RETRY_AFTER_S: Final = 10.0
 
 _CODES: Final[dict[ErrorCode, str]] = {
@@ -116,6 +120,7 @@ class EngineClient:
                 probe.connect(str(self.endpoint.socket))
             except OSError:
                 raise self._gone("is not running") from None
+            _check_runs(probe)
 
     def models(self) -> tuple[ModelInfo, ...]:
         """What the engine has loaded, the default first; asked again only of an engine that failed since.
@@ -155,12 +160,14 @@ class EngineClient:
                 raise _Busy(_retry_after_s(response))
             self._check(response)
             answer: InfillResponse | None = None
-            for event in EventSource(response).iter_sse():
-                message = _parse_event(event)
-                if isinstance(message, InfillResponse):
-                    answer = message  # the stream is read to its end: the next fill takes the same connection
-                elif message is not None:
-                    yield message
+            with _Watch(response) as watch:
+                for event in EventSource(response).iter_sse():
+                    watch.hear()
+                    message = _parse_event(event)
+                    if isinstance(message, InfillResponse):
+                        answer = message  # the stream is read to its end: the next fill takes the same connection
+                    elif message is not None:
+                        yield message
             if answer is None:
                 raise self._gone("ended in the middle of the fill")
             yield answer
@@ -225,6 +232,59 @@ class EngineClient:
             raise MidfillError(
                 "engine_error", message, next_step="install the same version of midfill on both sides"
             ) from None
+
+
+def _check_runs(connection: socket.socket) -> None:
+    """Raises `engine_stopped` where Linux says that the process at the other end takes no part in anything."""
+    if not hasattr(socket, "SO_PEERCRED"):
+        return
+    pid, _, _ = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i")))
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except (OSError, IndexError):
+        return
+    if state in "Tt":
+        next_step = f"continue it with `kill -CONT {pid}`, or end it with `kill -9 {pid}`"
+        raise MidfillError("engine_stopped", f"the engine (process {pid}) is stopped", next_step=next_step)
+
+
+class _Watch:
+    """Looks, while a fill is silent, whether its engine still runs; ends the connection if it does not."""
+
+    def __init__(self, response: httpx.Response) -> None:
+        self.failure: MidfillError | None = None
+        self._connection = response.extensions["network_stream"].get_extra_info("socket")
+        self._last_s = time.monotonic()
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._look, daemon=True)
+
+    def __enter__(self) -> Self:
+        if self._connection is not None and self._connection.family == socket.AF_UNIX:
+            self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._ended.set()
+        if self.failure is not None and not isinstance(error, GeneratorExit):
+            raise self.failure from None
+
+    def hear(self) -> None:
+        self._last_s = time.monotonic()
+
+    def _look(self) -> None:
+        while not self._ended.wait(SILENCE_S):
+            if time.monotonic() - self._last_s < SILENCE_S:
+                continue
+            try:
+                _check_runs(self._connection)
+            except MidfillError as failure:
+                self.failure = failure
+                self._connection.shutdown(socket.SHUT_RDWR)
+                return
+            except OSError:  # closed meanwhile
+                return
 
 
 def _open_pool(endpoint: Endpoint) -> httpx.Client:

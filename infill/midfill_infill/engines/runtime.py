@@ -1,9 +1,12 @@
 """The private folder where engines of this user keep sockets, locks and logs. Knows the file system, no engine."""
 
+import errno
 import hashlib
 import os
 import stat
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -31,6 +34,20 @@ def runtime_folder() -> Path:
         raise MidfillError("runtime_folder", f"{folder} cannot be made ({error.strerror})") from None
     _check_private(folder, facts)
     return folder
+
+
+@contextmanager
+def writable(folder: Path) -> Iterator[None]:
+    """Raises `runtime_folder` where no file of an engine can be written."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES):
+            raise
+        next_step = "free some space there, or set MIDFILL_RUNTIME_DIR to another folder"
+        raise MidfillError(
+            "runtime_folder", f"{folder} cannot be written ({error.strerror})", next_step=next_step
+        ) from None
 
 
 def _wanted_folder() -> Path:

@@ -21,7 +21,7 @@ from pydantic import ValidationError
 from midfill_engine.wire import ErrorBody
 from midfill_infill.engines.client import Endpoint, EngineClient, relayed
 from midfill_infill.engines.installed import distribution_version, missing_engine_packages
-from midfill_infill.engines.runtime import runtime_folder
+from midfill_infill.engines.runtime import runtime_folder, writable
 from midfill_infill.errors import MidfillError
 
 DEFAULT_IDLE_TIMEOUT_S: Final = 1800.0
@@ -116,7 +116,8 @@ def ensure_engine(settings: EngineSettings | None = None, on_progress: Progress 
     endpoint = Endpoint(socket=place.socket)
     if probe(endpoint) == "ok":
         return endpoint
-    _start_and_wait(settings, place, endpoint, on_progress)
+    with writable(place.socket.parent):
+        _start_and_wait(settings, place, endpoint, on_progress)
     return endpoint
 
 
@@ -127,7 +128,9 @@ def probe(endpoint: Endpoint) -> str | None:
     try:
         with EngineClient(endpoint) as client:
             return client.health()
-    except MidfillError:
+    except MidfillError as error:
+        if error.code == "engine_stopped":  # it holds its lock, and nothing that waits would ever end
+            raise
         return None
 
 
@@ -183,7 +186,8 @@ def _sign_lock(lock: int, pid: int) -> None:
 def claim_place(settings: EngineSettings) -> EnginePlace:
     """Makes this process, and what it becomes by exec, the engine for `settings`. Raises if one lives."""
     place = find_place(settings)
-    lock = _take_lock(place)
+    with writable(place.socket.parent):
+        lock = _take_lock(place)
     if lock is None:
         message = f"an engine for this model and device is running (process {place.pid})"
         raise MidfillError("engine_failed", message, next_step="end it first, or give another --socket")

@@ -1,0 +1,88 @@
+"""The commands of README and docs: every one parses, and those that fill a file do so with a scripted engine."""
+
+import re
+import shlex
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from tests.cli.fake_engine import Plan
+from typer.testing import CliRunner
+
+from midfill_infill.cli import build_app
+from midfill_infill.engines import supervise
+from midfill_infill.engines.client import EngineClient
+
+ROOT = Path(__file__).parent.parent.parent
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+RUNNER = CliRunner()
+STOCK = '''class Inventory:
+    def remaining(self, name):
+        """What is left."""
+        ...
+'''
+
+
+def commands() -> Iterator[tuple[str, list[str]]]:
+    """Page and words of each `midfill` command in a block of shell, or in a line of text, that can be told apart."""
+    for page in PAGES:
+        text = page.read_text("utf-8")
+        lines = [
+            line for block in re.findall(r"```(?:sh|console)\n(.*?)```", text, re.DOTALL) for line in block.splitlines()
+        ]
+        for line in lines + [f"{found}\n" for found in re.findall(r"`([^`\n]*\bmidfill (?:fill|serve)[^`\n]*)`", text)]:
+            for part in re.split(r"&&|\|", line.partition("  #")[0].partition(" #")[0]):
+                match = re.search(r"(?:^|[\s/])midfill (.*)", part.strip())
+                if match and "..." not in match.group(1) and "[" not in match.group(1):
+                    yield page.name, shlex.split(match.group(1).partition("<")[0].partition(">")[0])
+
+
+COMMANDS = [pytest.param(words, id=f"{page}: {' '.join(words)}") for page, words in commands()]
+
+
+def test_there_are_commands() -> None:
+    assert len(COMMANDS) > 20
+
+
+@pytest.mark.parametrize("words", COMMANDS)
+def test_every_option_exists(words: list[str]) -> None:
+    options = [word.partition("=")[0] for word in words if word.startswith("--")]
+    path = [word for word in words[:2] if re.fullmatch(r"[a-z]+", word)][
+        : 2 if words[:1] in (["refactor"], ["models"]) else 1
+    ]
+    shown = RUNNER.invoke(build_app(), [*path, "--help"], env={"COLUMNS": "300", "TERM": "dumb"}) if path else None
+    missing = [word for word in options if shown and word not in shown.stdout]
+    assert not missing, f"midfill {' '.join(path)} has no {missing}"
+
+
+FILLS = [param for param in COMMANDS if param.values[0][:1] == ["fill"]]
+
+
+@pytest.mark.parametrize("words", FILLS)
+def test_fills_of_the_docs_fill(
+    words: list[str],
+    tmp_path: Path,
+    engine_client: Callable[[Plan], EngineClient],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    endpoint = engine_client(Plan(rows=[["pass"], ["pass"]] if words.count("--hole") < 2 else [["1", "pass"]])).endpoint
+    monkeypatch.setattr(supervise, "ensure_engine", lambda settings, on_progress: endpoint)
+    shutil.copytree(ROOT / "examples", "examples")
+    Path("path/to").mkdir(parents=True)
+    for name in ("t.py", "FILE", "x.py"):
+        Path(name).write_text(STOCK)
+    Path("path/to/file.py").write_text("x = 1\n" * 40 + STOCK)
+    if words.count("--hole") == 2:
+        Path("t.py").write_text(
+            "class A:\n    x = 2\n    y = [1, 2, 3]\n\n\n\n\n\ndef f():\n    return [\n        1, 2, 3, 4, 5, 6, 7]\n"
+        )
+    result = RUNNER.invoke(build_app(), [word.replace("LINE", "4") for word in words], input=STOCK)
+    assert result.exit_code == 0, result.stderr
+
+
+def test_python_that_the_readme_asks_for_is_this_one() -> None:
+    said = re.search(r"Python (\d)\.(\d+) or newer", (ROOT / "README.md").read_text("utf-8"))
+    assert said and sys.version_info >= (int(said.group(1)), int(said.group(2)))

@@ -1,0 +1,78 @@
+"""An engine that was stopped, a runtime folder without room, a model by the name that is printed, free memory."""
+
+import errno
+import os
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from tests.cli.fake_engine import Plan, wait_for
+from tests.cli.test_cli_process import Midfill
+from typer.testing import CliRunner
+
+from midfill_infill.cli import build_app
+from midfill_infill.cli.doctor import available_bytes
+from midfill_infill.engines import runtime, supervise
+
+SOURCE = "def add(a, b):\n    ...\n"
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("t.py").write_text(SOURCE)
+
+
+@pytest.mark.parametrize("in_a_fill", [True, False])
+def test_a_stopped_engine_is_told_at_once(
+    in_a_fill: bool, midfill: Midfill, runtime: Path, set_plan: Callable[..., Plan], tmp_path: Path
+) -> None:
+    record = tmp_path / "record"
+    set_plan(step_s=60.0 if in_a_fill else 0.0, record=str(record))
+    fill = midfill("fill", "t.py:2")
+    wait_for(record, "request")
+    if not in_a_fill:
+        assert fill.wait() == 0
+    (engine,) = map(int, (runtime / "starts").read_text().split())
+    os.kill(engine, signal.SIGSTOP)
+    started_s = time.monotonic()
+    asked = fill if in_a_fill else midfill("fill", "t.py:2")
+    out, err = asked.communicate()
+    assert (asked.returncode, out) == (4, b"")
+    assert f"the engine (process {engine}) is stopped; continue it with `kill -CONT {engine}`" in err.decode()
+    assert time.monotonic() - started_s < 60
+    os.kill(engine, signal.SIGCONT)
+
+
+@pytest.mark.parametrize("words", [["fill", "t.py:2"], ["doctor"]])
+def test_a_full_runtime_folder_is_one_sentence(
+    words: list[str], fake_command: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(place: object) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(supervise, "_take_lock", refuse)
+    result = CliRunner().invoke(build_app(), words)
+    said = result.stderr + result.stdout
+    assert result.exit_code == (1 if words == ["doctor"] else 4)
+    assert f"{fake_command} cannot be written (No space left on device); free some space there" in said
+    assert "report it" not in said
+
+
+def test_other_failures_of_the_folder_are_not_hidden(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError), runtime.writable(tmp_path):
+        (tmp_path / "none").read_bytes()
+
+
+def test_the_name_that_is_printed_is_a_model() -> None:
+    from midfill_engine.loading.runtime import find_model
+
+    assert find_model("midfill-embedded") == find_model("embedded")
+
+
+def test_memory_in_the_page_cache_is_available() -> None:
+    from midfill_engine.loading.memory import available_bytes as engine_bytes
+
+    assert available_bytes() >= engine_bytes() * 0.9
