@@ -197,5 +197,18 @@ def _ablate(
     print(table(ablate(pack, tokenizer, out, range(seeds), names)))
 
 
+@app.command()
+def drafts(
+    gaps: Annotated[Path, typer.Argument(help="Gaps of a corpus, by `bench.quality.lines --mixed`.")],
+    lines: Annotated[Path, typer.Argument(help="Lines of packages outside it.")],
+    out: Annotated[Path, typer.Argument(help="The weights to write.")],
+    limit: Annotated[int | None, typer.Option(min=1, help="So many of each.")] = None,
+) -> None:
+    """Fits what the expert `counts` weighs."""
+    from training import drafts as fitting
+
+    fitting.fit(gaps, lines, out, limit=limit)
+
+
 if __name__ == "__main__":
     app()

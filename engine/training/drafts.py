@@ -1,15 +1,14 @@
 """Fits what the expert `counts` weighs: gates of contexts, the ranking of candidates, their calibration. Knows gaps.
 
-`python -m training drafts GAPS OUT`: GAPS are JSON lines of {package, prefix, middle, suffix}, as `bench.quality.lines`
-draws them; every fourth package, by hash, is kept for the calibration.
+Both files are JSON lines of {package, prefix, middle, suffix}, as `bench.quality.lines` draws them: gaps of a training
+corpus with `--mixed`, and single lines of packages outside it with their tests, which files of a corpus seldom have.
 """
 
 import json
-import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import torch
@@ -17,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from midfill_engine.experts.base import Gap, Sources
-from midfill_engine.experts.counts import Counts, CountsOpinion, Weights
+from midfill_engine.experts.counts import Counts, CountsOpinion, Weights, shipped_weights
 from midfill_engine.experts.features import CANDIDATE, NONE
 from midfill_engine.experts.levels import BASE, Floats, Gate
 from midfill_engine.experts.table import DEPTH, Table
@@ -25,8 +24,9 @@ from midfill_engine.tokens.tokenizer import heal
 from training.data.corpus import fraction_of
 
 STEPS: Final = 400
-RIDGE: Final = 3e-3
-CALIBRATION_SHARE: Final = 0.25
+RIDGE: Final = 0.03
+NUM_RIVALS: Final = 30  # of a gap's candidates, the best by the weights before
+TIMES: Final = 3  # that a line of the packages counts
 PLAIN: Final[Gate] = (-0.7, 1.4, -0.3)
 
 
@@ -71,30 +71,40 @@ def open_line(expert: Counts, line: Line) -> CountsOpinion:
     return expert.read(Sources([], (gap.before, gap.after), (gap,)))
 
 
-def fit(path: Path, out: Path, *, num_gate_lines: int = 800, limit: int | None = None) -> dict[str, Any]:
-    """Writes the weights to `out`; returns what it wrote."""
-    lines = read_lines(path, limit)
-    kept = {line.package for line in lines if fraction_of(f"calibration {line.package}") < CALIBRATION_SHARE}
-    fitting = [line for line in lines if line.package not in kept]
-    weights = blank_weights()
-    forward, backward = (fit_gates(fitting[:num_gate_lines], weights, reverse) for reverse in (False, True))
-    weights = Weights(forward, backward, weights.candidate, weights.none, 1.0, 0.0)
-    expert = Counts(weights)
-    ranked = [rank(expert, line) for line in fitting]
-    candidate, none = fit_ranking([each for each in ranked if each is not None])
-    weights = Weights(forward, backward, candidate, none, 1.0, 0.0)
-    checked = [rank(expert, line) for line in lines if line.package in kept]
-    slope, offset = fit_calibration(weights, [each for each in checked if each is not None])
-    values: dict[str, Any] = {
-        "forward": forward,
-        "backward": backward,
-        "candidate": dict(zip(CANDIDATE, candidate.round(5).tolist(), strict=True)),
-        "none": dict(zip(NONE, none.round(5).tolist(), strict=True)),
-        "slope": slope,
-        "offset": offset,
-    }
-    out.write_text(json.dumps(values, indent=1) + "\n", encoding="utf-8")
-    return values
+def fit(gaps: Path, lines: Path, out: Path, *, num_gate_lines: int = 700, limit: int | None = None) -> Weights:
+    """Writes the weights to `out`. The calibration is of packages that the weights beside it did not see."""
+    corpus, packages = read_lines(gaps, limit), read_lines(lines, limit)
+    blank, before = blank_weights(), shipped_weights()
+    gates = [fit_gates(corpus[:num_gate_lines], blank, is_backward) for is_backward in (False, True)]
+    expert = Counts(replace(before, forward=gates[0], backward=gates[1]))
+    first = [cut(each, before) for each in ranked_of(expert, corpus)]
+    names = sorted({line.package for line in packages})
+    halves = [
+        ranked_of(expert, [line for line in packages if names.index(line.package) % 2 == half]) for half in (0, 1)
+    ]
+
+    def weigh(*parts: list[Ranked]) -> Weights:
+        candidate, none = fit_ranking([*first, *(cut(each, before) for part in parts for each in part * TIMES)])
+        return replace(expert.weights, candidate=candidate, none=none, slope=1.0, offset=0.0)
+
+    unseen = [(weigh(halves[1 - half]), each) for half in (0, 1) for each in halves[half]]
+    slope, offset = fit_calibration(unseen)
+    found = replace(weigh(*halves), slope=slope, offset=offset)
+    out.write_text(json.dumps(found.to_json(), indent=1) + "\n", encoding="utf-8")
+    return found
+
+
+def ranked_of(expert: Counts, lines: Sequence[Line]) -> list[Ranked]:
+    return [each for each in (rank(expert, line) for line in lines) if each is not None]
+
+
+def cut(each: Ranked, weights: Weights) -> Ranked:
+    """The gap with its best candidates only, and the right one."""
+    best = np.argsort(-(each.table @ weights.candidate), kind="stable")[:NUM_RIVALS].tolist()
+    has_right = each.right < len(each.table)
+    if has_right and each.right not in best:
+        best.append(each.right)
+    return Ranked(each.table[best], each.none, best.index(each.right) if has_right else len(best))
 
 
 def fit_gates(lines: Sequence[Line], weights: Weights, is_backward: bool) -> tuple[Gate, ...]:
@@ -170,7 +180,7 @@ def fit_ranking(ranked: Sequence[Ranked]) -> tuple[Floats, Floats]:
     is_none = rights == sizes
     chosen = (starts + rights).clamp(max=len(columns) - 1)
     weights = torch.zeros(columns.shape[1] + nones.shape[1], dtype=torch.float64, requires_grad=True)
-    optimizer = torch.optim.LBFGS([weights], max_iter=300, line_search_fn="strong_wolfe")
+    optimizer = torch.optim.LBFGS([weights], max_iter=60, line_search_fn="strong_wolfe")
 
     def loss() -> Tensor:
         optimizer.zero_grad()
@@ -188,12 +198,13 @@ def fit_ranking(ranked: Sequence[Ranked]) -> tuple[Floats, Floats]:
     return found[: len(spread)] / spread, found[len(spread) :] / none_spread
 
 
-def fit_calibration(weights: Weights, ranked: Sequence[Ranked]) -> tuple[float, float]:
+def fit_calibration(ranked: Sequence[tuple[Weights, Ranked]]) -> tuple[float, float]:
     """Platt's curve (1999) of the first candidate's share: its slope and offset."""
-    shares = [weights.shares(each.table, each.none) for each in ranked]
+    shares = [weights.shares(each.table, each.none) for weights, each in ranked]
     clear = torch.tensor([min(max(float(each.max()), 1e-6), 1 - 1e-6) for each in shares])
-    is_right = torch.tensor([float(share.argmax() == each.right) for share, each in zip(shares, ranked, strict=True)])
-    logits, curve = (clear / (1 - clear)).log(), torch.tensor([1.0, 0.0], requires_grad=True)
+    firsts = [float(share.argmax() == each.right) for share, (_, each) in zip(shares, ranked, strict=True)]
+    logits, is_right = (clear / (1 - clear)).log(), torch.tensor(firsts)
+    curve = torch.tensor([1.0, 0.0], requires_grad=True)
     optimizer = torch.optim.LBFGS([curve], max_iter=100, line_search_fn="strong_wolfe")
 
     def loss() -> Tensor:
@@ -205,13 +216,3 @@ def fit_calibration(weights: Weights, ranked: Sequence[Ranked]) -> tuple[float, 
     optimizer.step(loss)  # type: ignore[no-untyped-call]
     slope, offset = curve.tolist()
     return round(slope, 4), round(offset, 4)
-
-
-def is_known(line: Line) -> bool:
-    """Whether the line stands elsewhere in its file."""
-    text = line.middle.strip()
-    return text in {each.strip() for each in (line.prefix + "\n" + line.suffix).split("\n")}
-
-
-def logit(share: float) -> float:
-    return math.log(share / (1 - share))

@@ -48,6 +48,16 @@ class Weights:
             offset=values["offset"],
         )
 
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "forward": self.forward,
+            "backward": self.backward,
+            "candidate": dict(zip(CANDIDATE, self.candidate.round(5).tolist(), strict=True)),
+            "none": dict(zip(NONE, self.none.round(5).tolist(), strict=True)),
+            "slope": self.slope,
+            "offset": self.offset,
+        }
+
     def shares(self, table: Floats, none: Floats) -> Floats:
         """Of each candidate; what is missing to 1 is that of none."""
         scores = np.append(table @ self.candidate, none @ self.none)
