@@ -21,6 +21,9 @@ MAX_TRIED: Final = 40
 # Where three of four are right, and where a fill is worth showing unasked.
 SURE: Final = 0.75
 LIKELY: Final = 0.5
+# A body's draft that is right so often is put before what a doubtful engine wrote: over 60 bodies of packages this gave
+# 6.6 points of similarity (-0.2 to 15.3) to the shipped model, and no exact one more (2026-11-22).
+FAIR: Final = 0.05
 # So many are parsed in the whole document: 20 ms each in a file of 3,000 lines, 0.5 ms in a function alone.
 MAX_WHOLE: Final = 6
 
@@ -135,26 +138,36 @@ class Place:
     def improve(self, row: Row, drafts: Sequence[Sequence[wire.Draft]]) -> Row:
         """`row`, or what has fewer faults with drafts in its holes: the first without any, at most 40 are tried.
 
-        Of several holes each with a fault is settled in turn, the others as they are by then.
+        In a body that the engine itself doubts a fair draft wins, too. Of several holes each is settled in turn, the
+        others as they are by then.
         """
         share = max(1, MAX_TRIED // max(1, len(drafts)))
         for index, proposed in enumerate(drafts[: len(self.holes)]):
             ordered = sorted(proposed, key=lambda draft: -draft.certainty)[:share]
-            if self._is_at_fault(row, index):
+            if self._is_doubtful(row, index) or self._is_at_fault(row, index):
                 row = self._improve_hole(row, index, ordered)
         return row
+
+    def _is_doubtful(self, row: Row, index: int) -> bool:
+        """Of a body an engine's certainty, which is fitted on lines, says too much: doubt is enough."""
+        certainty = row.holes[index].certainty
+        return self.holes[index].is_body and certainty is not None and certainty < LIKELY
 
     def _is_at_fault(self, row: Row, index: int) -> bool:
         fill = row.spliced.fills[index]
         return bool(fill.error_ranges) or not fill.text.strip() or any(not self.sight.has(name) for name in fill.names)
 
     def _improve_hole(self, row: Row, index: int, drafts: Sequence[wire.Draft]) -> Row:
+        is_doubtful = self._is_doubtful(row, index)
         for draft in islice(self._sift(index, drafts), MAX_WHOLE):
             answer = [*row.holes[:index], _as_answer(draft), *row.holes[index + 1 :]]
             try:
-                row = min(row, self.row(answer), key=lambda row: row.candidate.faults)
+                other = self.row(answer)
             except MidfillError:  # it leaves out what is to be kept, or has no encoding
                 continue
+            is_better = is_doubtful and draft.certainty >= FAIR
+            if (other.candidate.faults, not is_better) < (row.candidate.faults, True):
+                row = other
             if not any(row.candidate.faults):
                 break
         return row

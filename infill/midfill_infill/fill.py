@@ -9,6 +9,7 @@ from midfill_infill.candidates import MAX_TRIED, Candidate, FilledHole, Place, R
 from midfill_infill.context.intent import with_intent
 from midfill_infill.context.references import Reference, bound, list_left_out
 from midfill_infill.context.segments import Segments, build_segments
+from midfill_infill.context.siblings import propose_body
 from midfill_infill.engines import mercury
 from midfill_infill.errors import MidfillError
 from midfill_infill.splicing.sight import Sight
@@ -119,7 +120,7 @@ def fill(
     place = Place(document, segments.holes, _look_around(document, segments.holes, options.references))
     response = yield from _run(client, _request(segments, document, options), document, segments.holes, repair=False)
     rows = place.rows((response.holes, *response.alternatives))
-    rows[0] = place.improve(rows[0], _fitting(response.drafts, options))
+    rows[0] = place.improve(rows[0], _list_drafts(place, response, options))
     stats = response.stats
     if options.repair and rows[0].candidate.new_errors:
         try:
@@ -140,8 +141,14 @@ def _look_around(document: Document, holes: Sequence[Hole], references: Sequence
     return Sight((*around, *(reference.text for reference in references)), known)
 
 
-def _fitting(drafts: Sequence[Sequence[wire.Draft]], options: Options) -> list[list[wire.Draft]]:
-    return [[draft for draft in some if not (options.single_line and "\n" in draft.text)] for some in drafts]
+def _list_drafts(place: Place, response: wire.InfillResponse, options: Options) -> list[list[wire.Draft]]:
+    """What else may go into each hole: what the engine's experts propose, and for a body what a sibling says."""
+    listed = [[draft for draft in some if not (options.single_line and "\n" in draft.text)] for some in response.drafts]
+    listed += [[] for _ in place.holes[len(listed) :]]
+    for hole, drafts in zip(place.holes, listed, strict=True):
+        if hole.is_body:
+            drafts += propose_body(place.document, hole, options.references, place.sight.has)
+    return listed
 
 
 def _repair(

@@ -146,6 +146,19 @@ def test_drafts_are_asked_for_holes_but_bodies(engine_client: Start, tmp_path: P
     assert "num_drafts" not in read_record(record)[-1]["request"]
 
 
+@pytest.mark.parametrize("certainty, taken", [(0.49, "return path.name"), (0.5, "return path"), (None, "return path")])
+def test_a_body_of_an_alike_function_wins_where_the_engine_doubts(
+    engine_client: Start, certainty: float | None, taken: str
+) -> None:
+    header = "_of(path):\n    '''Of it.'''\n"
+    source = f"def name{header}    return path.name\n\n\ndef label{header}    ...\n"
+    body = Document(source.encode(), "python")
+    filled = settle(engine_client(Plan(rows=[["return path"]], certainty=certainty)), (body, find_stubs(body)))
+    assert filled.fills[0].text == taken and filled.new_errors == 0
+    filled = settle(engine_client(Plan(rows=[["return ("]], certainty=certainty)), (body, find_stubs(body)))
+    assert filled.fills[0].text == "return path.name", "of an engine that fails it is taken in any case"
+
+
 def test_a_single_line_takes_no_draft_of_two(engine_client: Start) -> None:
     plan = Plan(rows=[["rows = ("]], drafts=[[("path = rows\n    rows = path", 0.9), ("rows = path", 0.5)]])
     assert settle(engine_client(plan), one(), Options(single_line=True)).fills[0].text == "rows = path"

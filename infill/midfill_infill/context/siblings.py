@@ -1,0 +1,125 @@
+"""Proposes a function's body from the most alike function of its file or its references, the names changed as between
+their headers. Knows functions and words, no model.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from difflib import SequenceMatcher
+from functools import lru_cache, partial
+from typing import Final
+
+from midfill_engine.wire import Draft, Reference
+from midfill_infill.languages import Language
+from midfill_infill.syntax.captures import Function, read_outline
+from midfill_infill.syntax.outline import find_own
+from midfill_infill.text.document import Document
+from midfill_infill.text.spans import Hole
+
+MAX_LINES: Final = 30
+# How often such a body was exactly right, by how alike the functions are: 300 bodies of ten packages, 2026-11-22.
+CERTAINTY: Final = ((0.7, 0.09), (0.0, 0.02))
+
+_WORD: Final = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+")
+_TOKEN: Final = re.compile(r"[^\W\d]\w*|\d+|[^\w\s]")
+_NAME: Final = re.compile(r"[^\W\d]\w*")
+
+
+@dataclass(frozen=True)
+class _Told:
+    """What a function says of itself, and the text of its body; both without the other."""
+
+    name: tuple[str, ...]
+    header: tuple[str, ...]
+    docstring: tuple[str, ...]
+    body: str
+
+    def likeness(self, other: "_Told") -> float:
+        """From 0 to 1."""
+        names, headers = _ratio(self.name, other.name), _ratio(self.header, other.header)
+        if self.docstring and other.docstring:
+            return 0.4 * names + 0.35 * headers + 0.25 * _ratio(self.docstring, other.docstring)
+        return 0.5 * names + 0.5 * headers - 0.05 * (bool(self.docstring) != bool(other.docstring))
+
+
+def propose_body(
+    document: Document, hole: Hole, references: Sequence[Reference], is_seen: Callable[[str], bool]
+) -> list[Draft]:
+    """At most one draft for a body hole: of the sibling's names those change whose new ones are seen somewhere."""
+    own = find_own(document, hole)
+    if own is None or own.name is None or document.syntax is None or hole.anchors:
+        return []
+    wanted = _tell(document.source, own)
+    around = document.source[: own.start], document.source[own.end :]
+    texts = [*around, *(reference.text.encode() for reference in references)]
+    others = [told for text in texts for told in _tell_all(document.syntax, text)]
+    best = max(others, key=wanted.likeness, default=None)
+    if best is None:
+        return []
+    likeness = wanted.likeness(best)
+    certainty = next(certainty for least, certainty in CERTAINTY if likeness >= least or not least)
+    return [Draft(text=_rename(best, wanted, is_seen), certainty=certainty)]
+
+
+def _tell(source: bytes, function: Function) -> _Told:
+    keep = function.keep or (function.body[0], function.body[0])
+    header, docstring, body = (
+        source[start:end].decode("utf-8", "replace")
+        for start, end in ((function.head, function.body[0]), keep, (keep[1], function.body[1]))
+    )
+    return _Told(_words(function.path[-1]), _tokens(header), _tokens(docstring), _unwrap(body))
+
+
+def _unwrap(body: str) -> str:
+    body = body.strip()
+    return body[1:-1].strip() if body.startswith("{") and body.endswith("}") else body
+
+
+@lru_cache(maxsize=64)
+def _tell_all(language: Language, source: bytes) -> tuple[_Told, ...]:
+    """The functions that have something to say."""
+    functions = read_outline(language, source).functions
+    told = [_tell(source, each) for each in functions if each.path and each.statements and not _is_useless(each)]
+    return tuple(each for each in told if each.body and each.body.count("\n") < MAX_LINES)
+
+
+def _is_useless(function: Function) -> bool:
+    return function.is_stub or function.is_broken or function.is_expression
+
+
+def _rename(sibling: _Told, wanted: _Told, is_seen: Callable[[str], bool]) -> str:
+    pairs = list(_changes(sibling.header + sibling.docstring, wanted.header + wanted.docstring))
+    names = dict(reversed(pairs))
+    words = dict(pair for old, new in reversed(pairs) for pair in _changes(_words(old), _words(new)))
+
+    def change(match: re.Match[str]) -> str:
+        new = names.get(match[0]) or _WORD.sub(partial(_change_word, words), match[0])
+        return new if is_seen(new) else match[0]
+
+    return _NAME.sub(change, sibling.body)
+
+
+def _changes(old: Sequence[str], new: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """The names that stand in each other's place."""
+    for tag, start, end, begin, stop in SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
+        if tag == "replace" and end - start == stop - begin:
+            pairs = zip(old[start:end], new[begin:stop], strict=True)
+            yield from ((a, b) for a, b in pairs if _NAME.fullmatch(a) and _NAME.fullmatch(b))
+
+
+def _change_word(words: dict[str, str], match: re.Match[str]) -> str:
+    word = match[0]
+    new = words.get(word.lower(), word)
+    return new.upper() if word.isupper() and len(word) > 1 else new.capitalize() if word[0].isupper() else new
+
+
+def _ratio(first: Sequence[str], second: Sequence[str]) -> float:
+    return SequenceMatcher(None, first, second, autojunk=False).ratio() if first or second else 0.0
+
+
+def _tokens(text: str) -> tuple[str, ...]:
+    return tuple(_TOKEN.findall(text))
+
+
+def _words(name: str) -> tuple[str, ...]:
+    return tuple(word.lower() for word in _WORD.findall(name))

@@ -1,0 +1,70 @@
+"""A body proposed from the most alike function, its names changed as between the headers."""
+
+from collections.abc import Sequence
+
+from midfill_engine.wire import Draft
+from midfill_infill.context.references import Reference
+from midfill_infill.context.siblings import propose_body
+from midfill_infill.syntax.holes import body_named
+from midfill_infill.text.document import Document
+
+SOURCE = '''class Report:
+    def sum_by_category(self, rows):
+        """Sums up each category."""
+        sums = {}
+        for row in rows:
+            sums[row.category] = sums.get(row.category, 0) + row.amount
+        return sums
+
+    def sum_by_payee(self, rows):
+        """Sums up each payee."""
+        ...
+
+    def close(self):
+        self.file.close()
+'''
+
+
+def propose(source: str, name: str, references: Sequence[Reference] = (), seen: str = "") -> list[Draft]:
+    document = Document(source.encode(), "python")
+    return propose_body(document, body_named(document, name), references, lambda word: word in (seen or source))
+
+
+def test_names_change_as_between_the_headers() -> None:
+    (draft,) = propose(SOURCE, "sum_by_payee")
+    assert draft.text == (
+        "sums = {}\n        for row in rows:\n"
+        "            sums[row.payee] = sums.get(row.payee, 0) + row.amount\n        return sums"
+    )
+    (other,) = propose(SOURCE.replace("payee", "shop_name").replace("rows):", "entries):", 1), "sum_by_shop_name")
+    assert "entries" not in other.text and "row in rows" in other.text
+
+
+def test_a_name_changes_only_into_one_that_is_seen() -> None:
+    (draft,) = propose(SOURCE, "sum_by_payee", seen="row rows sums category get amount for in return")
+    assert "row.category" in draft.text and "payee" not in draft.text
+
+
+def test_siblings_come_from_references_too_and_stubs_are_none() -> None:
+    alone = 'def load_user(path):\n    """Loads a user."""\n    ...\n'
+    assert propose(alone, "load_user") == []
+    stub = Reference(kind="open", text='def load_user(path):\n    """Loads a user."""\n    pass\n')
+    assert propose(alone, "load_user", [stub]) == []
+    like = Reference(kind="open", text='def load_team(path):\n    """Loads a team."""\n    return Team.read(path)\n')
+    far = Reference(kind="open", text="def shut(self):\n    self.door.close()\n")
+    (draft,) = propose(alone, "load_user", [far, like], seen=alone + like.text)
+    assert draft.text == "return Team.read(path)"
+    (certain,) = propose(alone, "load_user", [like], seen=alone + like.text + " User")
+    assert certain.text == "return User.read(path)"
+    (unlike,) = propose(alone, "load_user", [far])
+    assert unlike.certainty < certain.certainty
+
+
+def test_scripts() -> None:
+    source = (
+        "export function readTeam(id) {\n  return get(`/team/${id}`)\n}\n\n"
+        "export function readUser(id) {\n  throw new Error('not implemented')\n}\n"
+    )
+    document = Document(source.encode(), "javascript")
+    (draft,) = propose_body(document, body_named(document, "readUser"), (), lambda word: True)
+    assert draft.text == "return get(`/user/${id}`)"
