@@ -80,7 +80,8 @@ local function open(source)
   notices = {}
 end
 
-test('ghost text is shown and taken', function()
+for part, wanted in pairs({ all = FILL, word = 'return', line = FILL }) do
+test('ghost text is shown and taken: ' .. part, function()
   open({ 'def f():', '    ', '' })
   vim.api.nvim_win_set_cursor(0, { 2, 4 })
   local taken = false
@@ -98,7 +99,7 @@ test('ghost text is shown and taken', function()
     if vim.uv.now() - started > 50000 then
       vim.api.nvim_input('<Esc>')
     elseif not taken and vim.fn.mode() == 'i' then
-      taken = require('midfill.ghost').accept()
+      taken = require('midfill.ghost').accept(part ~= 'all' and part or nil)
       if taken then
         timer:stop()
         vim.defer_fn(function() vim.api.nvim_input('<Esc>') end, 200)
@@ -109,8 +110,9 @@ test('ghost text is shown and taken', function()
   vim.api.nvim_feedkeys('', 'x!', false)
   timer:stop()
   equal(taken and true, true, 'nothing was suggested')
-  assert(lines()[2]:find(FILL, 1, true) or lines()[2]:find('return', 1, true), vim.inspect(lines()))
+  equal(vim.trim(lines()[2]), wanted)
 end)
+end
 
 test('fill a body: previews sharpen, one undo restores', function()
   open()

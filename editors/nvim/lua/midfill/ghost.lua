@@ -50,15 +50,39 @@ function M.request()
   sent.id = id
 end
 
---- Takes the ghost text; false where there is none.
-function M.accept()
+--- The first word or line of a text.
+local function part_of(text, part)
+  if part == 'line' then
+    return text:match('^\n*[^\n]*')
+  end
+  return text:match('^%s*[%w_\128-\255]+') or text:match('^%s*%S') or text
+end
+
+--- Types a part of an item of Neovim's own; the server finds the rest again.
+local function take_part(item, part)
+  local row, column = unpack(vim.api.nvim_win_get_cursor(0))
+  local from = item.range and select(2, unpack(item.range.start:to_extmark())) or column
+  local typed = vim.api.nvim_get_current_line():sub(from + 1, column)
+  local text = item.insert_text
+  if type(text) ~= 'string' or text:sub(1, #typed) ~= typed then
+    return
+  end
+  local lines = vim.split(part_of(text:sub(#typed + 1), part), '\n')
+  vim.api.nvim_buf_set_text(0, row - 1, column, row - 1, column, lines)
+  vim.api.nvim_win_set_cursor(0, { row + #lines - 1, #lines == 1 and column + #lines[1] or #lines[#lines] })
+end
+
+--- Takes the ghost text, or its first 'word' or 'line'; false where there is none.
+function M.accept(part)
   if vim.lsp.inline_completion then
-    return vim.lsp.inline_completion.get()
+    return vim.lsp.inline_completion.get(part and { on_accept = function(item) take_part(item, part) end })
   end
   if not shown then
     return false
   end
-  local ghost, lines = shown, vim.split(shown.text, '\n')
+  local text = part and part_of(shown.text, part) or shown.text
+  local ghost, lines = shown, vim.split(text, '\n')
+  ghost.end_column = text == shown.text and ghost.end_column or ghost.column
   hide()
   vim.schedule(function()
     vim.api.nvim_buf_set_text(ghost.buffer, ghost.row, ghost.column, ghost.row, ghost.end_column, lines)
@@ -82,9 +106,11 @@ function M.setup(options)
     vim.api.nvim_create_autocmd({ 'InsertLeave', 'BufLeave' }, { group = group, callback = hide })
   end
   if options.keys then
-    vim.keymap.set('i', options.ghost_accept, function()
-      return M.accept() and '' or options.ghost_accept
-    end, { expr = true, desc = 'Midfill: take the ghost text' })
+    for key, part in pairs({ [options.ghost_accept] = false, [options.ghost_word] = 'word', [options.ghost_line] = 'line' }) do
+      vim.keymap.set('i', key, function()
+        return M.accept(part or nil) and '' or key
+      end, { expr = true, desc = 'Midfill: take the ghost text' .. (part and ', a ' .. part or '') })
+    end
   end
 end
 

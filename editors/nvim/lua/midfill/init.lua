@@ -13,12 +13,14 @@ local last_token = 0
 ---@field keys? boolean whether to map keys (true)
 ---@field operator? string fills what a motion covers, or the visual selection ('gm')
 ---@field ghost_accept? string takes the ghost text, in insert mode ('<C-l>')
+---@field ghost_word? string takes the next word of the ghost text, in insert mode ('<M-l>')
+---@field ghost_line? string takes the next line of the ghost text, in insert mode ('<M-j>')
 ---@field accept? string keeps a pending fill ('<C-y>')
 ---@field discard? string puts back what was there before a pending fill ('<C-e>')
 ---@field reroll? string fills a pending fill again, keeping its surest tokens and what was typed ('<C-g>')
 ---@field next? string shows the next alternative of a pending fill ('<C-n>')
 local options = {
-  keys = true, operator = 'gm', ghost_accept = '<C-l>', accept = '<C-y>', discard = '<C-e>', reroll = '<C-g>',
+  keys = true, operator = 'gm', ghost_accept = '<C-l>', ghost_word = '<M-l>', ghost_line = '<M-j>', accept = '<C-y>', discard = '<C-e>', reroll = '<C-g>',
   next = '<C-n>',
 }
 
