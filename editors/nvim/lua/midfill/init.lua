@@ -81,6 +81,12 @@ function M.show_pending(params)
   if not vim.api.nvim_buf_is_loaded(buffer) then
     return
   end
+  for _, fill in ipairs(params.fills) do
+    for _, token in ipairs(marks.tokens_of(fill.id)) do -- its answer comes a moment later
+      running[token] = nil
+      marks.clear_preview(buffer, token)
+    end
+  end
   local latest = params.fills[#params.fills]
   vim.b[buffer].midfill_pending = latest and latest.id
   marks.pending(buffer, params.fills, options)

@@ -6,6 +6,7 @@ local pending = vim.api.nvim_create_namespace('midfill.pending')
 local waiting = vim.api.nvim_create_namespace('midfill.holes')
 local buffers = {} -- preview token -> buffer
 local drawn = {} -- preview token -> extmarks
+local ids = {} -- preview token -> fill
 local UNLIKELY = 0.5
 
 vim.api.nvim_set_hl(0, 'MidfillSettled', { default = true, link = 'String' })
@@ -86,7 +87,7 @@ function M.preview(params)
   end
   local encoding = encoding_of(buffer)
   erase(params.token)
-  drawn[params.token] = {}
+  drawn[params.token], ids[params.token] = {}, params.id
   for _, hole in ipairs(params.holes) do
     local from, to = hole.range.start, hole.range['end']
     local start_column = column(buffer, from, encoding)
@@ -110,12 +111,17 @@ function M.is_at(token, row)
   return false
 end
 
+--- The tokens of a fill.
+function M.tokens_of(id)
+  return vim.tbl_filter(function(token) return ids[token] == id end, vim.tbl_keys(ids))
+end
+
 --- Takes away what is drawn of a token, or of all tokens of a buffer.
 function M.clear_preview(buffer, token)
   for other, owner in pairs(buffers) do
     if owner == buffer and (token == nil or other == token) then
       erase(other)
-      buffers[other] = nil
+      buffers[other], ids[other] = nil, nil
     end
   end
 end
