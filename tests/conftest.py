@@ -10,6 +10,9 @@ from hypothesis import settings
 settings.register_profile("repeatable", deadline=None, derandomize=True)
 settings.load_profile("repeatable")
 
+os.environ["MIDFILL_CONFIG"] = os.devnull  # a developer's own settings are no part of a test
+os.environ["XDG_STATE_HOME"] = os.devnull  # nothing is remembered, so nothing is offered
+
 if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"
 

@@ -41,6 +41,7 @@ FLOORS: dict[str, Floors] = {
     ),
     "midfill_infill": (
         ("errors",),
+        ("config",),
         ("languages", "engines"),
         ("text",),
         ("syntax", "reroll", "refactor.journal"),

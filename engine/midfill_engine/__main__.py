@@ -25,6 +25,9 @@ def serve(
     port: Annotated[int, typer.Option(min=0, max=65535, help="TCP port; 0 takes a free one.")] = 8427,
     model: Annotated[str, typer.Option(help="A shipped model, a folder, or OWNER/NAME on the hub.")] = "embedded",
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
+    weights: Annotated[
+        Literal["stored", "int8"], typer.Option(help="int8: half the memory of bf16, faster where a CPU has no bf16.")
+    ] = "stored",
     dtype: Annotated[
         str, typer.Option(help="auto, fp32 or bf16: the number format of the weights; MIDFILL_DTYPE says what auto is.")
     ] = "auto",
@@ -34,7 +37,7 @@ def serve(
         typer.Option(help="Where the token is kept, or lines of NAME TOKEN; MIDFILL_TOKEN goes first."),
     ] = None,
     operators: Annotated[
-        Literal["torch", "kernels", "kernels-fp8", "kernels-int8", "kernels-int4"],
+        Literal["torch", "torch-int8", "kernels", "kernels-fp8", "kernels-int8", "kernels-int4"],
         typer.Option(
             help="What computes a step: torch, or Midfill's kernels on a GPU, with weights as they are or narrow."
         ),
@@ -82,6 +85,7 @@ def serve(
             cache=cache,
             lengths=lengths,
             dtype=dtype,
+            weights=weights,
             drain_s=drain_s,
             allowed_hosts=tuple(allowed_host or ()),
             certfile=certfile,
@@ -121,6 +125,40 @@ def random_checkpoint(
         canvas_model.make_random(folder)
     else:
         hub.make_random(folder, found)
+
+
+@app.command()
+def fetch(
+    model: Annotated[str, typer.Argument(help="OWNER/NAME on the hub, or OWNER/NAME@REVISION.")],
+    device: Annotated[str, typer.Option(help="Where it is to run: does it fit there?")] = "auto",
+    if_missing: Annotated[bool, typer.Option("--if-missing", help="Ask nobody where it is here.")] = False,
+    cached_only: Annotated[bool, typer.Option("--cached-only", help="Never ask the hub.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Even if it does not fit into memory.")] = False,
+    check: Annotated[bool, typer.Option("--check", help="Hash what is here, too.")] = False,
+) -> None:
+    """Fetches a checkpoint into the hub's cache, going on where an earlier run stopped. Reports lines of JSON."""
+    from midfill_engine.loading.stock import fetch_and_report, report_cached
+
+    try:
+        if if_missing or cached_only:
+            if report_cached(model, must_be=cached_only):
+                return
+        fetch_and_report(model, device, force=force, check=check)
+    except StartError as error:
+        report(error)
+        raise typer.Exit(error.exit_code) from None
+
+
+@app.command()
+def stock(remove: Annotated[str | None, typer.Option(help="OWNER/NAME to take off this machine.")] = None) -> None:
+    """Lists as JSON what the hub's cache holds that can be served."""
+    from midfill_engine.loading.stock import list_stock, remove_stock
+
+    try:
+        print((list_stock() if remove is None else remove_stock(remove)).model_dump_json())
+    except StartError as error:
+        report(error)
+        raise typer.Exit(error.exit_code) from None
 
 
 @app.command()

@@ -5,6 +5,7 @@ from typing import Final
 
 from midfill_engine.wire import ErrorBody, ErrorCode
 
+EXIT_NO_MODEL: Final = 3
 HTTP_STATUS: Final = {
     ErrorCode.BAD_REQUEST: 400,
     ErrorCode.UNAUTHORIZED: 401,
@@ -15,6 +16,7 @@ HTTP_STATUS: Final = {
     ErrorCode.BUSY: 429,
     ErrorCode.CANCELLED: 499,
     ErrorCode.INTERNAL: 500,
+    ErrorCode.FETCH_FAILED: 502,
     ErrorCode.OUT_OF_MEMORY: 503,
 }
 

@@ -195,6 +195,7 @@ class ErrorCode(StrEnum):
     BUSY = "busy"
     CANCELLED = "cancelled"
     OUT_OF_MEMORY = "out_of_memory"
+    FETCH_FAILED = "fetch_failed"
     INTERNAL = "internal"
 
 
@@ -204,6 +205,54 @@ class ErrorBody(Message):
     code: ErrorCode
     message: str
     next_step: str = ""
+
+
+class FetchProgress(Message):
+    """A line of `python -m midfill_engine fetch`. `left_s` is not known before the first byte; `note` says what is
+    being waited for; `folder` is set on the last line: where the checkpoint now is.
+    """
+
+    model: str
+    done_bytes: int = Field(ge=0)
+    total_bytes: int = Field(ge=0)
+    bytes_per_s: FiniteFloat = 0.0
+    left_s: FiniteFloat | None = None
+    note: str = ""
+    folder: str | None = None
+
+    @property
+    def words(self) -> str:
+        """For a log or an editor's status line."""
+        left = f", {_duration(self.left_s)} left" if self.left_s and self.done_bytes < self.total_bytes else ""
+        note = f" ({self.note})" if self.note else ""
+        return f"getting {self.model}: {self.amount}, {_amount(self.bytes_per_s)}/s{left}{note}"
+
+    @property
+    def amount(self) -> str:
+        return f"{_amount(self.done_bytes)} of {_amount(self.total_bytes)}"
+
+
+def _amount(num_bytes: float) -> str:
+    unit, size = next(((unit, size) for unit, size in (("GB", 1e9), ("MB", 1e6)) if num_bytes >= size), ("kB", 1e3))
+    return f"{num_bytes / size:.1f} {unit}"
+
+
+def _duration(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{rest} s" if not minutes else f"{minutes} min" if minutes < 60 else f"{minutes / 60:.1f} h"
+
+
+class StoredModel(Message):
+    """A checkpoint in the hub's cache, for `midfill models list`."""
+
+    model: str
+    num_bytes: int
+    is_whole: bool
+    folder: str
+
+
+class StoredModels(Message):
+    data: list[StoredModel]
 
 
 class ErrorResponse(Message):

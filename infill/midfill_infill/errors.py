@@ -36,6 +36,7 @@ TABLE: Final[dict[str, Entry]] = {
         "Language not known", "give --language, or select the text to fill with --hole L:C-L:C", ASKED_WRONGLY
     ),
     "hole_too_large": Entry("Hole too large", "select less text or lower --max-tokens", ASKED_WRONGLY),
+    "bad_config": Entry("Setting not understood", "correct it; `midfill config` shows them all", ASKED_WRONGLY),
     "large_hole": Entry("Large hole", "give --yes to go on, or --hole L:C-L:C for less", ASKED_WRONGLY),
     # What came.
     "fill_broken": Entry("Fill with syntax errors", "try another --seed or -n 4, or give --allow-errors", BROKEN_FILL),
@@ -67,6 +68,7 @@ TABLE: Final[dict[str, Entry]] = {
     ),
     # The model.
     "unknown_model": Entry("Unknown model", "run `midfill models` to see the known ones", MODEL_TROUBLE),
+    "fetch_failed": Entry("Model not fetched", "run the command again: it goes on where it stopped", MODEL_TROUBLE),
     "bad_checkpoint": Entry("Checkpoint cannot be loaded", "get the checkpoint again", MODEL_TROUBLE),
     # Whole repositories.
     "run_missing": Entry("No such run", "run `midfill refactor plan` first", ASKED_WRONGLY),

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from tests.cli.fake_engine import FakeEngine, Plan
 
-from midfill_infill.engines import supervise
+from midfill_infill.engines import fetching, supervise
 from midfill_infill.engines.client import Endpoint, EngineClient
 
 ROOT = Path(__file__).parent.parent.parent
@@ -60,6 +60,7 @@ def set_plan(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Plan]:
 def fake_command(runtime: Path, set_plan: Callable[..., Plan], monkeypatch: pytest.MonkeyPatch) -> Path:
     """This process starts scripted engines; returns the runtime folder."""
     monkeypatch.setattr(supervise, "engine_command", lambda: [sys.executable, str(HERE / "fake_engine.py")])
+    monkeypatch.setattr(fetching, "engine_command", supervise.engine_command)
     monkeypatch.setattr(supervise, "missing_engine_packages", list)
     monkeypatch.setenv("PYTHONPATH", python_path())
     set_plan()

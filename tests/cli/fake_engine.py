@@ -46,6 +46,9 @@ class Plan:
     raw_answer: str | None = None
     exit_code: int | None = None
     exit_line: str = ""
+    fetch_fails: str = ""
+    fetch_stalls: bool = False
+    fetch_s: float = 0.0
     record: str | None = None
 
     @classmethod
@@ -207,13 +210,43 @@ def wait_for(path: Path, what: str) -> str:
     return path.read_text()
 
 
+def fetch(options: argparse.Namespace, plan: Plan) -> None:
+    """Ten tenths of a model, unless the plan has it end or stop there; what was asked is recorded."""
+    if plan.record:
+        with open(plan.record, "a", encoding="utf-8") as file:
+            file.write(json.dumps({"fetch": options.what, "cached_only": options.cached_only}) + "\n")
+    for tenth in range(10):
+        line = wire.FetchProgress(model=options.what, done_bytes=tenth * 10**8, total_bytes=10**9, bytes_per_s=5e7)
+        print(line.model_dump_json(), flush=True)
+        if plan.fetch_fails and tenth == 3:
+            print("noise", plan.fetch_fails, sep="\n", file=sys.stderr)
+            sys.exit(3)
+        time.sleep(60 if plan.fetch_stalls and tenth == 3 else plan.fetch_s / 10)
+    print(line.model_copy(update={"folder": "/cache/there"}).model_dump_json())
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("command", choices=["serve"])
-    for name in ("--socket", "--model", "--device", "--idle-timeout-s"):
+    parser.add_argument("command", choices=["serve", "fetch"])
+    for name in (
+        "--socket",
+        "--model",
+        "--device",
+        "--idle-timeout-s",
+        "--dtype",
+        "--cache",
+        "--weights",
+        "--host",
+        "--port",
+    ):
         parser.add_argument(name)
+    parser.add_argument("what", nargs="?")
+    for name in ("--if-missing", "--cached-only", "--check", "--force"):
+        parser.add_argument(name, action="store_true")
     options = parser.parse_args()
     plan = Plan.from_environment()
+    if options.command == "fetch":
+        return fetch(options, plan)
     if plan.exit_code is not None:
         print("noise before", plan.exit_line, sep="\n", file=sys.stderr)
         sys.exit(plan.exit_code)

@@ -108,7 +108,7 @@ def test_a_base_is_taken_from_the_hubs_cache_and_never_fetched(
     adapter = put_adapter(tmp_path / "far/adapter")
     with pytest.raises(StartError, match="somebody/base.*not on this machine") as caught:
         load_runtime(str(adapter), "cpu")
-    assert "hf download somebody/base" in caught.value.next_step
+    assert "midfill models get somebody/base" in caught.value.next_step
     cache_base(base, tmp_path / "cache", "0" * 40)
     assert load_runtime(str(adapter), "cpu").names == ("adapter", str(adapter), "dream")
     with pytest.raises(StartError, match="not on this machine"):

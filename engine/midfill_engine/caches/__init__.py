@@ -7,6 +7,7 @@ from midfill_engine.caches.block import Block
 from midfill_engine.caches.delayed import Delayed
 from midfill_engine.caches.dual import Dual
 from midfill_engine.caches.frozen import Frozen
+from midfill_engine.caches.kept import Kept
 from midfill_engine.caches.none import Uncached
 from midfill_engine.caches.prefix import Prefix
 from midfill_engine.registry import Registry
@@ -18,6 +19,7 @@ CACHES: Final[Registry[Cache]] = Registry(
         "prefix": Prefix(),
         "dual": Dual(),
         "delayed": Delayed(),
+        "kept": Kept(),
         "frozen": Frozen(),
         "block": Block(),
     },

@@ -8,10 +8,11 @@ from typing import Any, Final
 
 import torch
 
-from midfill_engine.caches import EncodedContext
+from midfill_engine.caches import CACHES, EncodedContext
+from midfill_engine.caches.held import ContextKeys
 from midfill_engine.denoising.canvas import Canvas, lay_canvas
 from midfill_engine.denoising.drafts import Laid, certainty_of, choose, lay
-from midfill_engine.denoising.plan import Plan, count_bytes, read_request
+from midfill_engine.denoising.plan import TRIALS_AT_ONCE, Plan, count_bytes, read_request, shares_context
 from midfill_engine.denoising.row import Row
 from midfill_engine.denoising.seeds import seeded, with_seed
 from midfill_engine.denoising.uniform import UniformRow, denoise_rows, texts_behind
@@ -81,12 +82,18 @@ def open_fill(
         return (yield from fill_canvas(runtime, request, plan, started_s))
     proposals = yield from hear_experts(request, plan)
     drafts = choose_drafts(runtime, request, plan, proposals)
+    keeps = plan.cache is CACHES.find("kept")
+    known = runtime.recent.find(plan.context_ids) if keeps else None
+    shared = known
     context, reused, forwards, canvases = None, False, 0, [[list[int]() for _ in plan.outline.holes]]
     if any(draft is None for row in drafts for draft in row):  # else there is nothing to denoise
         context, reused, forwards = yield from encode_context(runtime, plan)
-        canvases, num_searches = yield from choose_lengths(runtime, plan, context)
+        canvases, num_searches, shared = yield from choose_lengths(runtime, plan, context, known)
         forwards += num_searches
     rows = open_rows(runtime, request, plan, canvases, context, drafts)
+    if shared is not None:
+        for row in rows if keeps else []:
+            row.begin_with(shared)
     first, step = rows[0], 0
     while any(not row.is_done for row in rows):
         open_rows_now = [row for row in rows if not row.is_done]
@@ -98,12 +105,14 @@ def open_fill(
             row.absorb(result)
         step, forwards = step + 1, forwards + 1
     yield show(first, step)
+    if keeps and bool(first.kept.kept[: len(plan.context_ids)].all()) and first.kept.layers:
+        runtime.recent.put(plan.context_ids, first.share_context())
     stats = Stats(
         steps=step,
         forwards=forwards,
         tokens=0,
         ms=(time.perf_counter() - started_s) * 1000,
-        cached_context=reused,
+        cached_context=reused or known is not None,
         context_tokens=len(plan.context_ids),
     )
     return answer(runtime, rows, request, stats, proposals)
@@ -120,7 +129,7 @@ def hurry(rows: Sequence[Row | UniformRow], request: InfillRequest, started_s: f
 def fill_canvas(runtime: Runtime, request: InfillRequest, plan: Plan, started_s: float) -> Fill:
     """A fill of a model without a mask token. Raises RequestError."""
     proposals = yield from hear_experts(request, plan)
-    canvases, _ = yield from choose_lengths(runtime, plan, None)
+    canvases, _, _ = yield from choose_lengths(runtime, plan, None)
     texts = plan.texts()
     rows = [
         make_uniform_row(runtime, request, plan, texts, lengths, index)
@@ -264,12 +273,12 @@ def encode_context(
 
 
 def choose_lengths(
-    runtime: Runtime, plan: Plan, context: EncodedContext | None
-) -> Generator[Work, list[Result], tuple[list[Lengths], int]]:
-    """The canvases to fill, and how many forwards the search took."""
+    runtime: Runtime, plan: Plan, context: EncodedContext | None, shared: ContextKeys | None = None
+) -> Generator[Work, list[Result], tuple[list[Lengths], int, ContextKeys | None]]:
+    """The canvases to fill, how many forwards the search took, and the context's keys if it shared them."""
     needs = [hole.need(runtime.loaded.config.max_hole) for hole in plan.outline.holes]
     if not any(need.hints for need in needs):  # all is kept, nothing to fill
-        return [[[] for _ in needs]], 0
+        return [[[] for _ in needs]], 0, shared
     search = plan.policy.search(needs, score_lengths(runtime, context))
     confidences: list[list[float]] | None = None
     forwards = 0
@@ -277,15 +286,47 @@ def choose_lengths(
         try:
             canvases = search.send(confidences)  # type: ignore[arg-type]
         except StopIteration as stop:
-            return stop.value, forwards
+            return stop.value, forwards, shared
         if runtime.family.attention == "canvas":
             message = "this length policy asks how sure a model is of its masks, and this one has none"
             raise RequestError(ErrorCode.BAD_REQUEST, message, "leave it out to take the model's own")
         rows = [trial_row(runtime, plan, lengths, context) for lengths in canvases]
-        passes = [row.open_pass() for row in rows]
-        results = yield from ask(passes)
-        forwards += 1
+        if shares_context(runtime, plan):
+            results, shared, num_asked = yield from try_over_one_context(rows, shared)
+        else:
+            results, num_asked = (yield from ask([row.open_pass() for row in rows])), 1
+        forwards += num_asked
         confidences = [mean_confidences(row, result) for row, result in zip(rows, results, strict=True)]
+
+
+def try_over_one_context(
+    rows: list[Row], shared: ContextKeys | None
+) -> Generator[Work, list[Result], tuple[list[Result], ContextKeys, int]]:
+    """Results of first forwards, the context's keys, and how many forwards it took.
+
+    Without keys from before, the middle row computes the context, and is shown meanwhile; the others only their holes.
+    Of keys from an earlier request it computes what is new.
+    """
+    found: list[Result | None] = [None] * len(rows)
+    forwards = 0
+    if shared is None or not shared.is_whole:
+        middle = len(rows) // 2
+        row = rows[middle]
+        row.cache = CACHES.find("kept")  # it computes what is not there, and keeps it
+        if shared is not None:
+            row.begin_with(shared)
+        (result,) = yield from ask([row.open_pass()], show(row, 0))
+        row.keep(result)
+        found[middle], shared, forwards = result, row.share_context(), 1
+    left = [index for index, result in enumerate(found) if result is None]
+    for start in range(0, len(left), TRIALS_AT_ONCE):
+        part = left[start : start + TRIALS_AT_ONCE]
+        event = show(rows[part[0]], 0) if not forwards else None
+        results = yield from ask([rows[index].open_over(shared) for index in part], event)
+        for index, result in zip(part, results, strict=True):
+            found[index] = result
+        forwards += 1
+    return [result for result in found if result is not None], shared, forwards
 
 
 def score_lengths(runtime: Runtime, context: EncodedContext | None) -> LengthScores | None:

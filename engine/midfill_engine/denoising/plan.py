@@ -26,6 +26,7 @@ from midfill_engine.wire import ErrorCode, InfillRequest
 
 # Who is asked for drafts where a model listens to nobody of its own: they are listed, never laid out.
 HINTS: Final = ("counts",)
+TRIALS_AT_ONCE: Final = 4  # each has a copy of the context's keys
 
 
 @dataclass(frozen=True)
@@ -136,10 +137,14 @@ def count_bytes(runtime: Runtime, plan: Plan, request: InfillRequest) -> int:
     tried = [num_positions(total) for total in plan.policy.tries]
     num_context, num_hole = len(plan.context_ids), max(sum(filled), sum(tried))
     is_shared = runtime.family.attention == "context_frozen"  # the context is computed once, before all others
-    most_rows = max(num_context, num_hole) if is_shared else num_hole + num_context * max(len(filled), len(tried))
+    tries_over_one = shares_context(runtime, plan) and bool(tried)
+    num_contexts = max(len(filled), 1 if tries_over_one else len(tried))
+    most_rows = max(num_context, num_hole) if is_shared else num_hole + num_context * num_contexts
     num_kept = num_context if is_shared else sum(filled) + num_context * len(filled)
     a_token = 2 * shape.num_layers * shape.num_kv_heads * shape.head_dim * size
     kept = num_kept * a_token if is_shared or plan.cache.keeps_rows else 0
+    if tries_over_one:  # of the keys that the trials share each has a copy, turned to where its canvas has them
+        kept = max(kept, (1 + TRIALS_AT_ONCE) * num_context * a_token)
     states = min(most_rows, MAX_ROWS) * (9 * shape.dim + 2 * shape.mlp_dim) * size
     num_wide = min(num_hole, CHUNK_POSITIONS) * count_wide_copies(request.temperature, request.top_p)
     scores = shape.vocab_size * (2 * min(num_hole, MAX_ROWS) * size + 4 * num_wide)
@@ -148,3 +153,8 @@ def count_bytes(runtime: Runtime, plan: Plan, request: InfillRequest) -> int:
     if runtime.guide is not None and plan.sampler().needs_guide:
         guided = len(filled) * runtime.guide.count_bytes(num_context + max(filled))
     return int(guided + kept + masks + states + scores) + plan.panel.num_bytes
+
+
+def shares_context(runtime: Runtime, plan: Plan) -> bool:
+    """Whether a search computes the context once although it sees the holes."""
+    return runtime.family.attention == "bidirectional" and plan.policy.shares_context

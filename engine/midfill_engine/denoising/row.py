@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from midfill_engine.caches import Cache, KeptKeys, View
+from midfill_engine.caches.held import ContextKeys, Held
 from midfill_engine.denoising.canvas import Canvas
 from midfill_engine.experts.base import Panel, neighbours_of
 from midfill_engine.lengths import LengthPolicy
@@ -83,6 +84,27 @@ class Row:
         self._computed = compute.nonzero().flatten()
         self._again = self._settled_again(sequence)
         return self._build(sequence, view, targets)
+
+    def share_context(self) -> ContextKeys:
+        """The context's part of the keys that were computed or kept."""
+        num = len(self.context_ids)
+        layers = [(keys[:, :, :num], values[:, :, :num]) for keys, values in self.kept.layers]
+        return ContextKeys(layers, self.canvas.layout.context_positions.clone())
+
+    def begin_with(self, shared: ContextKeys) -> None:
+        """Takes over the context's keys as another canvas, or an earlier request, saw it."""
+        self._place(shared, with_room=True)
+
+    def open_over(self, shared: ContextKeys) -> Pass:
+        """`open_pass` of the holes alone, over the context's keys as another canvas saw it."""
+        self._place(shared, with_room=False)
+        self.cache = Held()
+        return self.open_pass()
+
+    def _place(self, shared: ContextKeys, *, with_room: bool) -> None:
+        sequence, config = self.sequence(), self.runtime.loaded.config.transformer
+        positions = sequence.positions[0, : sequence.num_context]
+        self.kept, self.age = shared.at(positions, sequence.ids, config, with_room=with_room), 1
 
     def _view(self, sequence: Sequence) -> View:
         length = len(sequence.ids)
@@ -220,14 +242,18 @@ class Row:
         assert self.supervision is not None
         self._agreed = self.supervision.agreed(said, self.quality, self.canvas.ids.shape[1])
 
-    def absorb(self, result: Result) -> None:
-        """Ends the step: settles what the sampler says, then lets the canvas shrink and grow."""
-        assert result.chosen is not None
+    def keep(self, result: Result) -> None:
+        """Takes in the keys that a pass computed, if it kept them."""
         if result.own is not None:
             ids = self.sequence().ids[self._computed]
             own = [(key[:, :, : len(ids)], value[:, :, : len(ids)]) for key, value in result.own]
             self.kept.put(self._computed, ids, own)
             self.age = 1 if len(ids) == len(self.kept.kept) else self.age + 1
+
+    def absorb(self, result: Result) -> None:
+        """Ends the step: settles what the sampler says, then lets the canvas shrink and grow."""
+        assert result.chosen is not None
+        self.keep(result)
         places = self._open.nonzero().flatten()
         self._settle(places, result.chosen)
         if self.is_last_step:

@@ -18,6 +18,7 @@ LENGTHS: Final[Registry[LengthPolicy]] = Registry(
         "learned": Learned(),
         "expand": Expand(),
         "calibrated": Calibrated(),
+        "calibrated-exact": Calibrated(shares_context=False),
         "candidates": Candidates(),
         "until-end": UntilEnd(),
     },

@@ -42,12 +42,13 @@ class LengthPolicy(Protocol):
     `chooses`: a canvas is as long as the text is thought to be, not as long as it may be.
     With `removes` deletions leave the canvas at once. A policy that returns several canvases has all of them filled,
     and the surest fill wins. `tries` are the lengths that stand side by side in a search, `fills` those that are
-    filled so; both are empty where there is one.
+    filled so; both are empty where there is one. With `shares_context` a search may compute the context once.
     """
 
     may_delete: bool
     may_expand: bool
     chooses: bool
+    shares_context: bool
     removes: bool
     tries: tuple[int, ...]
     fills: tuple[int, ...]

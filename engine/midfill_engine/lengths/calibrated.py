@@ -19,6 +19,13 @@ def expected_confidence(length: int) -> float:
 
 
 class Calibrated:
+    """With `shares_context` all lengths are tried over the keys that the context has beside one of them, which costs a
+    fifteenth; what it would have beside the others differs a little where context sees holes.
+    """
+
+    def __init__(self, shares_context: bool = True) -> None:
+        self.shares_context = shares_context
+
     may_delete = False
     may_expand = False
     chooses = True

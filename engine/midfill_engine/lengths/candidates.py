@@ -11,6 +11,7 @@ class Candidates:
     may_delete = False
     may_expand = False
     chooses = True
+    shares_context = True
     removes = False
     tries: tuple[int, ...] = ()
     fills: tuple[int, ...] = TOTALS

@@ -14,6 +14,7 @@ class Expand:
     may_delete = True
     may_expand = True
     chooses = True
+    shares_context = True
     removes = True
     tries: tuple[int, ...] = ()
     fills: tuple[int, ...] = ()

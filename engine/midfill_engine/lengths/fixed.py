@@ -10,6 +10,7 @@ class Fixed:
     may_delete = False
     may_expand = False
     chooses = False
+    shares_context = True
     removes = False
     tries: tuple[int, ...] = ()
     fills: tuple[int, ...] = ()

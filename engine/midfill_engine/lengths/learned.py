@@ -16,6 +16,7 @@ class Learned:
     may_delete = True
     may_expand = False
     chooses = True
+    shares_context = True
     removes = False
     tries: tuple[int, ...] = ()
     fills: tuple[int, ...] = ()

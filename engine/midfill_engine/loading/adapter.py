@@ -17,8 +17,8 @@ import torch
 from torch import Tensor
 
 from midfill_engine.checkpoint_files import CheckpointError, CheckpointFiles, name_of, open_tensors
-from midfill_engine.errors import StartError
-from midfill_engine.loading.download import EXIT_NO_MODEL, find_cached, is_hub_id
+from midfill_engine.errors import EXIT_NO_MODEL, StartError
+from midfill_engine.loading.download import find_cached, is_hub_id
 from midfill_engine.wire import ErrorCode
 
 CONFIG: Final = "adapter_config.json"
@@ -162,7 +162,7 @@ def find_base(adapter: Adapter) -> Path:
         cached = find_cached(hub_id) if is_hub_id(hub_id) else None
         if cached is None:
             message = f"The adapter at {adapter.folder} was trained on {adapter.base!r}, which is not on this machine."
-            fetch = f"run `hf download {adapter.base}`, or " if is_hub_id(adapter.base) else ""
+            fetch = f"run `midfill models get {hub_id}`, or " if is_hub_id(adapter.base) else ""
             next_step = f"{fetch}put the folder of that checkpoint beside the adapter's, under the name {name}"
             raise StartError(ErrorCode.UNKNOWN_MODEL, message, next_step, EXIT_NO_MODEL)
         found = cached

@@ -1,16 +1,23 @@
-"""Fetches a checkpoint that the user named from the Hugging Face hub: JSON, merges, safetensors and no code."""
+"""Finds a checkpoint by its hub id: in the hub's cache, and only then on the hub. Takes no code and no pickles.
 
+HF_HOME, HF_HUB_CACHE, HF_ENDPOINT, HF_HUB_OFFLINE, HF_TOKEN and HF_HUB_DOWNLOAD_TIMEOUT mean what they mean elsewhere.
+"""
+
+import json
+import logging
 import re
 from pathlib import Path
 from typing import Final
 
-from midfill_engine.errors import StartError
-from midfill_engine.wire import ErrorCode
+from midfill_engine.loading.fetch import Fits, Say, fetch
+from midfill_engine.loading.hub_api import Hub, Patience, fetch_failed
+from midfill_engine.wire import FetchProgress
 
 HUB_ID: Final = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*(@[\w./-]+)?")
-PATTERNS: Final = ["*.json", "*.safetensors", "merges.txt"]
-NESTED: Final = ["*/*"]  # the hub's * also takes slashes
-EXIT_NO_MODEL: Final = 3
+INDEX: Final = "model.safetensors.index.json"
+SAY_EVERY_BYTES: Final = 2**28
+
+logger = logging.getLogger(__name__)
 
 
 def is_hub_id(name: str) -> bool:
@@ -18,33 +25,61 @@ def is_hub_id(name: str) -> bool:
     return HUB_ID.fullmatch(name) is not None
 
 
+def cache_folder() -> Path:
+    from huggingface_hub import constants
+
+    return Path(constants.HF_HUB_CACHE)
+
+
 def find_cached(name: str) -> Path | None:
-    """The folder of a hub checkpoint that was fetched before. Asks no network."""
+    """The folder of a hub checkpoint that was fetched before, and whole. Asks no network."""
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import LocalEntryNotFoundError
 
     repository, _, revision = name.partition("@")
     try:
-        return Path(snapshot_download(repository, revision=revision or None, local_files_only=True))
+        folder = Path(snapshot_download(repository, revision=revision or None, local_files_only=True))
     except (LocalEntryNotFoundError, OSError, ValueError):
         return None
+    return folder if is_whole(folder) else None
 
 
-def fetch_checkpoint(name: str) -> Path:
-    """The folder of a hub checkpoint, downloaded at first use into the hub's own cache. Raises StartError.
-
-    Only the files at the top of the repository are taken, and of these none that holds code or pickles.
-    """
-    from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
-
-    repository, _, revision = name.partition("@")
+def is_whole(folder: Path) -> bool:
+    """Whether its weights are all there: those of the index, or any where there is none."""
     try:
-        found = snapshot_download(
-            repository, revision=revision or None, allow_patterns=PATTERNS, ignore_patterns=NESTED
-        )
-    except (HfHubHTTPError, LocalEntryNotFoundError, OSError, ValueError) as error:
-        message = f"The checkpoint {name!r} cannot be fetched from the hub: {type(error).__name__}"
-        next_step = "check its name and your network, or name a folder"
-        raise StartError(ErrorCode.UNKNOWN_MODEL, message, next_step, EXIT_NO_MODEL) from error
-    return Path(found)
+        names = set(json.loads((folder / INDEX).read_text(encoding="utf-8"))["weight_map"].values())
+    except FileNotFoundError:
+        return any(file.exists() for file in folder.glob("*.safetensors"))
+    except (OSError, ValueError, KeyError, AttributeError):
+        return False
+    return all((folder / Path(name).name).exists() for name in names)
+
+
+def fetch_checkpoint(name: str, say: Say | None = None, fits: Fits = lambda folder, weights_bytes: None) -> Path:
+    """The folder of a hub checkpoint: the cached one without asking anybody, else downloaded. Raises StartError."""
+    return find_cached(name) or download(name, say or _Log(), fits)
+
+
+def download(name: str, say: Say, fits: Fits, *, check: bool = False) -> Path:
+    """Asks the hub, and takes what is missing here; with `check` what is here is hashed, too. Raises StartError."""
+    from huggingface_hub import constants, get_token
+
+    if constants.HF_HUB_OFFLINE:
+        message = f"{name} is not in {constants.HF_HUB_CACHE}, and HF_HUB_OFFLINE forbids to fetch it"
+        raise fetch_failed(message, "unset HF_HUB_OFFLINE, or set HF_HOME to where it is")
+    token = None if constants.HF_HUB_DISABLE_IMPLICIT_TOKEN else get_token()
+    headers = {"user-agent": "midfill", **({"authorization": f"Bearer {token}"} if token else {})}
+    with Hub(constants.ENDPOINT, headers, Patience(float(constants.HF_HUB_DOWNLOAD_TIMEOUT))) as hub:
+        return fetch(hub, name, cache_folder(), say, fits, check=check)
+
+
+class _Log:
+    """Progress for the log of a process that nobody watches."""
+
+    def __init__(self) -> None:
+        self._said_bytes = -SAY_EVERY_BYTES
+
+    def __call__(self, progress: FetchProgress) -> None:
+        if progress.note or progress.done_bytes - self._said_bytes >= SAY_EVERY_BYTES:
+            self._said_bytes = progress.done_bytes
+            logger.info("%s", progress.words)

@@ -5,8 +5,9 @@ Nothing a checkpoint could run is ever opened: `auto_map`, Python files and pick
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from math import prod
 from pathlib import Path
 from typing import Final
 
@@ -59,9 +60,13 @@ class LoadedHubModel:
 
 
 def load(
-    files: CheckpointFiles, family: Family, device: torch.device | str = "cpu", dtype: torch.dtype = torch.float32
+    files: CheckpointFiles,
+    family: Family,
+    device: torch.device | str = "cpu",
+    dtype: torch.dtype = torch.float32,
+    shrink: Callable[[nn.Module], None] = lambda layer: None,
 ) -> LoadedHubModel:
-    """Reads a checkpoint in evaluation mode. Raises CheckpointError."""
+    """Reads a checkpoint in evaluation mode; `shrink` gets each layer once it is there. Raises CheckpointError."""
     config = read_config(files, family)
     with torch.device("meta"):
         model = HubModel(config)
@@ -77,9 +82,12 @@ def load(
                 message = f"The tensor {sources[name].names[0]} in {files.folder} is not {wanted[name]} in shape."
                 raise CheckpointError(message)
             _assign(model.transformer, name, value.to(device=device, dtype=dtype))
+        del stored
+        if block >= 0:
+            shrink(model.transformer.blocks[block])
     model = model.eval().requires_grad_(False)
     tokenizer = HubTokenizer(files, config.transformer.vocab_size)
-    return LoadedHubModel(model, tokenizer, config, sum(part.numel() for part in model.parameters()), files)
+    return LoadedHubModel(model, tokenizer, config, sum(map(prod, wanted.values())), files)
 
 
 def read_config(files: CheckpointFiles, family: Family) -> HubConfig:

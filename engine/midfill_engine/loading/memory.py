@@ -19,6 +19,20 @@ def available_bytes(root: Path = Path("/")) -> int:
     return max(0, min(amounts) - _mapped_bytes(root))
 
 
+def total_bytes(root: Path = Path("/")) -> int:
+    """What the machine has in all, or less where a control group of this process allows less."""
+    machine = _read_table(root / "proc/meminfo").get("MemTotal:")
+    amounts = [_all_bytes() if machine is None else machine * 1024]
+    amounts += [most for most, _ in _limits_of_groups(root)]
+    return min(amounts)
+
+
+def _all_bytes() -> int:
+    if "SC_PHYS_PAGES" not in os.sysconf_names:
+        return UNKNOWN_BYTES
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
 def _mapped_bytes(root: Path) -> int:
     """The pages of files that this process holds."""
     pages = _read(root / "proc/self/statm").split()
@@ -32,7 +46,13 @@ def _free_bytes() -> int:
 
 
 def _left_by_groups(root: Path) -> Iterator[int]:
-    """Of every control group with a limit that this process is in, version 2 and 1."""
+    return (most - used for most, used in _limits_of_groups(root))
+
+
+def _limits_of_groups(root: Path) -> Iterator[tuple[int, int]]:
+    """What is allowed and what is used up, of every control group with a limit that this process is in, of version 2
+    and 1.
+    """
     for line in _read(root / "proc/self/cgroup").splitlines():
         _, controllers, path = line.split(":", 2)
         if not controllers:
@@ -50,7 +70,7 @@ def _left_by_groups(root: Path) -> Iterator[int]:
             if most.isdigit() and used.isdigit():
                 kept = _read_table(folder / "memory.stat")
                 cached = kept.get(f"{prefix}inactive_file", 0) + kept.get(f"{prefix}active_file", 0)
-                yield int(most) - int(used) + cached
+                yield int(most), int(used) - cached
 
 
 def _read(file: Path) -> str:

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 
 from midfill_engine.caches import ContextStore
+from midfill_engine.caches.recent import RecentContexts
 from midfill_engine.checkpoint_files import CheckpointError
-from midfill_engine.errors import StartError
+from midfill_engine.errors import EXIT_NO_MODEL, StartError
 from midfill_engine.experts import Experts
 from midfill_engine.families import FAMILIES, find_family
 from midfill_engine.families.diffusiongemma import DIFFUSION_GEMMA
@@ -21,11 +22,12 @@ from midfill_engine.loading.adapter import open_files
 from midfill_engine.loading.canvas_model import CanvasModel, CanvasPass, CanvasResult
 from midfill_engine.loading.checkpoint import LoadedModel
 from midfill_engine.loading.device import DeviceError, choose_device, choose_dtype
-from midfill_engine.loading.download import EXIT_NO_MODEL, fetch_checkpoint, is_hub_id
+from midfill_engine.loading.download import fetch_checkpoint, is_hub_id
 from midfill_engine.loading.guide import Guide, load_guide
 from midfill_engine.loading.hub import LoadedHubModel
 from midfill_engine.models.family import Family, SpecialTokens
-from midfill_engine.models.operator_choice import choose_operators
+from midfill_engine.models.int8 import pack_if_narrow
+from midfill_engine.models.operator_choice import choose_operators, name_operators
 from midfill_engine.models.operators import Operators, OperatorsError
 from midfill_engine.models.packed import Pass, Result, run_packed
 from midfill_engine.models.transformer import Transformer
@@ -55,20 +57,26 @@ class Runtime:
     operators: Operators
     names: tuple[str, ...]
     contexts: ContextStore = field(default_factory=ContextStore)
+    recent: RecentContexts = field(default_factory=RecentContexts)
     experts: Experts = field(default_factory=Experts)
     guide: Guide | None = None
     fused: "FusedRunner | None" = None
 
     @classmethod
-    def of(cls, loaded: Loaded, *aliases: str, family: Family | None = None, operators: str = "torch") -> "Runtime":
+    def of(
+        cls, loaded: Loaded, *aliases: str, family: Family | None = None, operators: str | Operators = "torch"
+    ) -> "Runtime":
         """Raises CheckpointError where a published checkpoint does not say its ids, OperatorsError."""
         family = family or FAMILIES.find(checkpoint.FAMILY)
         tokens = EMBEDDED_TOKENS if isinstance(loaded, LoadedModel) else family.tokens(loaded.files)
         tokenizer = loaded.tokenizer
         pieces = [tokenizer.token_bytes(index) for index in range(tokenizer.vocab_size)]
         vocabulary = Vocabulary(pieces, tokens.special_ids, tokens.delete_ids, tokens.expand_id)
-        chosen = choose_operators(operators, loaded.weight.device, loaded.weight.dtype)
-        fused = None if isinstance(loaded, CanvasModel) else open_fused(operators, loaded.model.transformer, chosen)
+        name, chosen = "torch", operators
+        if isinstance(operators, str):
+            name, chosen = operators, choose_operators(operators, loaded.weight.device, loaded.weight.dtype)
+        assert not isinstance(chosen, str)
+        fused = None if isinstance(loaded, CanvasModel) else open_fused(name, loaded.model.transformer, chosen)
         return cls(loaded, family, tokens, vocabulary, chosen, (loaded.config.name, *aliases), fused=fused)
 
     @property
@@ -97,6 +105,7 @@ class Runtime:
     def free_memory(self) -> None:
         """Drops what is only kept to be faster next time."""
         self.contexts.clear()
+        self.recent.clear()
         if self.fused is not None:
             self.fused.free_memory()
         if self.device.type == "cuda":
@@ -139,7 +148,7 @@ class Runtime:
 
 def open_fused(operators: str, transformer: Transformer, torch_like: Operators) -> "FusedRunner | None":
     """The kernels' runner where they compute this model; it proves itself on a GPU. Raises OperatorsError."""
-    if operators == "torch":
+    if operators in ("torch", "torch-int8"):
         return None
     from midfill_engine.models.fused_runner import PRECISION_OF, FusedRunner, why_not_fused  # needs Triton
 
@@ -190,24 +199,34 @@ def open_checkpoint(
     family = find_family(files)
     if files.changed and family.name in (checkpoint.FAMILY, DIFFUSION_GEMMA.name):
         raise CheckpointError(f"Adapters are not merged into models of the family {family.name!r}.")
+    narrow = choose_operators(operators, device, dtype) if operators == "torch-int8" else None
     if family.name == checkpoint.FAMILY:
-        return Runtime.of(checkpoint.load(folder, device, dtype), name, checkpoint.FAMILY, operators=operators)
+        shipped = checkpoint.load(folder, device, dtype)
+        if narrow is not None:
+            pack_if_narrow(narrow, shipped.model)
+        return Runtime.of(shipped, name, checkpoint.FAMILY, operators=narrow or operators)
     if family.attention == "canvas":
         if operators != "torch":
             raise OperatorsError(f"models of the family {family.name!r} are computed by another library")
         model = canvas_model.load(folder, device, dtype)
         return CanvasRuntime.of(model, name, family.name, family=family)
-    loaded = hub.load(files, family, device, dtype)
-    return Runtime.of(loaded, name, family.name, family=family, operators=operators)
+    loaded = hub.load(files, family, device, dtype, lambda layer: pack_if_narrow(narrow, layer) if narrow else None)
+    return Runtime.of(loaded, name, family.name, family=family, operators=narrow or operators)
 
 
 def load_runtime(
-    name: str, device: str = "auto", operators: str = "torch", guide: str | None = None, dtype: str = "auto"
+    name: str,
+    device: str = "auto",
+    operators: str = "torch",
+    guide: str | None = None,
+    dtype: str = "auto",
+    weights: str = "stored",
 ) -> Runtime:
     """Loads a shipped model, a checkpoint folder or a hub id; `guide` names its supervisor. Raises StartError."""
     folder, guide_folder = find_model(name), None if guide is None else find_model(guide)
     try:
         chosen = choose_device(device)
+        operators = name_operators(operators, weights, chosen)
         runtime = open_checkpoint(folder, chosen, choose_dtype(chosen, dtype), name, operators)
         if guide_folder is None:
             return runtime

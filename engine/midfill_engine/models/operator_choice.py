@@ -6,17 +6,32 @@ from typing import Final
 
 import torch
 
+from midfill_engine.models.int8 import Int8Operators
 from midfill_engine.models.operators import Operators, OperatorsError, TorchOperators
 
-OPERATORS: Final = ("torch", "kernels", "kernels-fp8", "kernels-int8", "kernels-int4")
+OPERATORS: Final = ("torch", "torch-int8", "kernels", "kernels-fp8", "kernels-int8", "kernels-int4")
+
+
+def name_operators(operators: str, weights: str, device: torch.device) -> str:
+    """The operators of that name, with weights in the wanted form: as they are `stored`, or in `int8`.
+
+    Raises OperatorsError.
+    """
+    if weights == "stored":
+        return operators
+    if weights != "int8":
+        raise OperatorsError(f"there are no weights in {weights!r}; known: stored, int8")
+    return "kernels-int8" if device.type == "cuda" else "torch-int8"
 
 
 def choose_operators(name: str, device: torch.device, dtype: torch.dtype) -> Operators:
-    """`torch`, or those of `midfill_kernels`, which need Triton. Raises OperatorsError for another name."""
+    """`torch`, `torch-int8` on CPUs, or those of `midfill_kernels`, which need Triton. Raises OperatorsError."""
     if name not in OPERATORS:
         raise OperatorsError(f"there are no operators named {name!r}; known: {', '.join(OPERATORS)}")
     if name == "torch":
         return TorchOperators(device, dtype)
+    if name == "torch-int8":
+        return Int8Operators(device, dtype)
     if find_spec("triton") is None:
         raise OperatorsError("they need the package triton, which is not installed")
     if device.type != "cuda" and os.environ.get("TRITON_INTERPRET") != "1":

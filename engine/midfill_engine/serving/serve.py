@@ -15,8 +15,7 @@ from typing import Final
 import uvicorn
 
 from midfill_engine.denoising.scheduler import SHARED_ROWS, Scheduler
-from midfill_engine.errors import RequestError, StartError
-from midfill_engine.loading.download import EXIT_NO_MODEL
+from midfill_engine.errors import EXIT_NO_MODEL, RequestError, StartError
 from midfill_engine.serving.access import AccessLog
 from midfill_engine.serving.connection import MAX_CONNECTIONS_PER_PEER, Limits, raise_file_limit, timed_protocol
 from midfill_engine.serving.security import MAX_HEADER_BYTES, Security
@@ -51,6 +50,7 @@ class ServeOptions:
     cache: str | None = None
     lengths: str | None = None
     dtype: str = "auto"
+    weights: str = "stored"
     drain_s: float = DRAIN_S
     allowed_hosts: tuple[str, ...] = ()
     certfile: Path | None = None
@@ -109,6 +109,7 @@ def listen(options: ServeOptions) -> tuple[UnixListener | None, socket.socket, S
         logger.warning("%s is open to the network, and what passes is not encrypted", options.host)
     name = f"[{options.host}]" if ":" in options.host else options.host
     logger.info("listening on %s://%s:%d", scheme, name, port)
+    logger.info("its bearer token is in %s", tokens.place)
     return None, sock, Security.for_tcp(options.host, tokens, options.allowed_hosts)
 
 
@@ -150,7 +151,9 @@ def make_ready(state: EngineState, options: ServeOptions) -> Ready:
     from midfill_engine.loading.runtime import load_runtime
     from midfill_engine.loading.shift import warn_of_shift
 
-    runtime = load_runtime(options.model, options.device, options.operators, options.guide, options.dtype)
+    runtime = load_runtime(
+        options.model, options.device, options.operators, options.guide, options.dtype, options.weights
+    )
     if runtime.family.name != "embedded" and runtime.tokens.mask_id >= 0:
         report_roles(runtime)
         warn_of_shift(runtime)

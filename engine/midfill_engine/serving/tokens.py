@@ -35,6 +35,11 @@ class Tokens:
     def single(cls, token: str) -> "Tokens":
         return cls({ONLY_NAME: token})
 
+    @property
+    def place(self) -> str:
+        """Where the user finds them."""
+        return "MIDFILL_TOKEN" if self._file is None else str(self._file)
+
     def find(self, given: str) -> str | None:
         """Whose token it is, or None. Takes as long for every wrong one."""
         self._reload()

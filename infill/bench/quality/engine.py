@@ -15,7 +15,8 @@ from pydantic import ValidationError
 
 from midfill_engine.wire import ErrorBody
 from midfill_infill.engines.client import Endpoint, relayed
-from midfill_infill.engines.supervise import engine_arguments, engine_command, engine_environment, probe
+from midfill_infill.engines.command import engine_command, engine_environment
+from midfill_infill.engines.supervise import engine_arguments, probe
 from midfill_infill.errors import MidfillError
 
 START_TIMEOUT_S: Final = 600.0

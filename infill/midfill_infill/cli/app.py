@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from midfill_infill.cli import doctor, fill, lsp, models, refactor, serve
+from midfill_infill.cli import configuration, doctor, engine, fill, lsp, models, refactor, serve
 
 
 def build_app() -> typer.Typer:
@@ -20,7 +20,9 @@ def build_app() -> typer.Typer:
     app.command("fill", cls=fill.FillCommand)(fill.fill_command)
     app.add_typer(refactor.build_group())
     app.command("serve")(serve.serve_command)
-    app.command("models")(models.models_command)
+    app.add_typer(models.build_group(), name="models")
+    app.add_typer(engine.build_group(), name="engine")
+    app.command("config")(configuration.config_command)
     app.command("doctor")(doctor.doctor_command)
     passed_on = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
     app.command("lsp", context_settings=passed_on)(lsp.lsp_command)

@@ -17,6 +17,7 @@ from midfill_infill.cli.fill import DeviceName
 if TYPE_CHECKING:
     from midfill_infill.engines.supervise import EngineSettings
 
+LARGE_PARAMETERS: Final = 200_000_000
 _PACKAGES: Final = ("pydantic", "httpx", "tree-sitter", "pygls", "torch", "tokenizers", "fastapi", "triton")
 
 
@@ -38,7 +39,7 @@ def doctor_command(
         from midfill_infill.engines.supervise import EngineSettings
 
         problems = 0
-        for finding in examine(EngineSettings(model, device)):
+        for finding in examine(EngineSettings(model, device, project=Path.cwd())):
             problems += bool(finding.problem)
             print(f"{'!!' if finding.problem else 'ok'}  {finding.name:<9} {finding.value}".rstrip())
             if finding.problem:
@@ -90,6 +91,19 @@ def examine_engine(settings: "EngineSettings") -> Iterator[Finding]:
     for info in known:
         facts = f"{info.parameters / 1e6:.1f}M parameters, sees {info.max_context_tokens} tokens"
         yield Finding("model", f"{info.id} on {info.device} in {info.dtype}, {facts}")
+        if advice := what_is_slow(info.parameters, info.device, info.dtype):
+            yield Finding("speed", advice)
+
+
+def what_is_slow(parameters: int, device: str, dtype: str) -> str | None:
+    """What a large model waits for on this machine, and the next step; the ratios are those of docs/laptop.md."""
+    if device != "cpu" or parameters < LARGE_PARAMETERS:
+        return None
+    where = "a processor without bf16" if dtype == "float32" else "a CPU"
+    steps = ["`midfill config cache kept` computes what is new of a context alone, approximately"]
+    if dtype == "float32":
+        steps.insert(0, "`midfill config weights int8` makes a pass over the context up to twice as fast")
+    return f"{parameters / 1e9:.1f}B parameters on {where}: {'; '.join(steps)}"
 
 
 def probe_words(state: str | None) -> str:

@@ -7,6 +7,7 @@ import sys
 import time
 from contextlib import closing
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 import typer
@@ -108,7 +109,7 @@ def fill_command(
         run_fill(
             open_source(parse_target(target), language, stdin_filename),
             Choice(tuple(function or ()), tuple(hole or ()), stubs, outer),
-            EngineSettings(model=model, device=device),
+            EngineSettings(model=model, device=device, project=Path.cwd()),
             Options(seed=seed, steps=steps, quality=quality, n=n, max_tokens=max_tokens),
             output,
         )
@@ -229,3 +230,8 @@ def _print(
         show.print_text(results)
     is_for_person = sys.stderr.isatty() and not output.json and not output.is_filter(source)
     show.print_remarks(results, written=written, is_refused=is_refused, wall_ms=wall_ms, for_person=is_for_person)
+    if is_for_person:
+        from midfill_infill.cli.offer import offer
+
+        if (sentence := offer(results.filled.model)) is not None:
+            print(f"midfill: {sentence}", file=sys.stderr)

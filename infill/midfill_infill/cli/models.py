@@ -1,7 +1,11 @@
-"""`midfill models`: the models of the running engine, started if need be."""
+"""`midfill models`: what runs, what is here, what there is; get, use, rm. Knows the engine's commands, no hub."""
 
+import os
 import sys
-from typing import Annotated
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -9,20 +13,36 @@ from midfill_infill.cli.execute import become
 from midfill_infill.cli.failures import report_failures
 from midfill_infill.cli.fill import DeviceName
 
+if TYPE_CHECKING:
+    from midfill_engine.wire import FetchProgress
+
+PLAIN_EVERY_BYTES: Final = 100_000_000
+HubName = Annotated[str, typer.Argument(metavar="OWNER/NAME", help="A checkpoint on the hub, @REVISION if wanted.")]
+
+
+def build_group() -> typer.Typer:
+    app = typer.Typer(help="The engine's models; `get`, `list`, `use` and `rm` those of the hub.")
+    app.callback(invoke_without_command=True)(models_command)
+    app.command("get")(get_command)
+    app.command("list")(list_command)
+    app.command("use")(use_command)
+    app.command("rm")(remove_command)
+    return app
+
 
 def models_command(
+    context: typer.Context,
     model: Annotated[str | None, typer.Option(metavar="NAME|DIR", help="A known model or a checkpoint folder.")] = None,
     device: Annotated[DeviceName, typer.Option(help="Where the model runs.")] = "auto",
     json_output: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     published: Annotated[bool, typer.Option("--published", help="List what `--model` can load from the hub.")] = False,
 ) -> None:
     """List the models of the engine, what they run on and how much they see."""
+    if context.invoked_subcommand is not None:
+        return
     with report_failures(as_json=json_output):
         if published:
-            from midfill_infill.engines import supervise
-
-            supervise.check_installed()
-            become([*supervise.engine_command(), "models", *(["--json"] if json_output else [])])
+            _list_published(json_output)
         from midfill_engine.wire import ModelList
         from midfill_infill.engines.client import EngineClient
         from midfill_infill.engines.supervise import EngineSettings, ensure_engine
@@ -31,7 +51,7 @@ def models_command(
             if sys.stderr.isatty():
                 print(f"{phrase} ...", file=sys.stderr)
 
-        with EngineClient(ensure_engine(EngineSettings(model, device), note)) as client:
+        with EngineClient(ensure_engine(EngineSettings(model, device, project=Path.cwd()), note)) as client:
             known = client.models()
         if json_output:
             print(ModelList(data=list(known)).model_dump_json(indent=2))
@@ -41,3 +61,122 @@ def models_command(
             print(f"    sees {info.max_context_tokens} tokens around holes of at most {info.max_hole_tokens}")
             if info.description:
                 print(f"    {info.description}")
+
+
+def get_command(
+    name: HubName,
+    device: Annotated[DeviceName, typer.Option(help="Where it is to run: does it fit there?")] = "auto",
+    check: Annotated[bool, typer.Option("--check", help="Compare the hashes of what is here, too.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Even if it does not fit into memory.")] = False,
+    use: Annotated[bool, typer.Option("--use", help="Make it the model that fills.")] = False,
+) -> None:
+    """Fetch a checkpoint, going on where an earlier run stopped. Nothing of it is ever run; hashes are compared."""
+    with report_failures():
+        from midfill_infill.engines.fetching import fetch
+        from midfill_infill.engines.supervise import check_installed
+
+        check_installed()
+        options = [*(["--check"] if check else []), *(["--force"] if force else [])]
+        with _shown(name) as show:
+            folder = fetch(name, show, "--device", device, *options)
+        print(f"{name} is here: {folder}")
+        if use:
+            _choose(name)
+        else:
+            print(f"fill with it: `midfill models use {name}`, or --model {name}")
+
+
+def list_command(
+    json_output: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    published: Annotated[bool, typer.Option("--published", help="What can be had from the hub.")] = False,
+) -> None:
+    """List the checkpoints on this machine, half-fetched ones too."""
+    with report_failures(as_json=json_output):
+        if published:
+            _list_published(json_output)
+        from midfill_infill import config
+        from midfill_infill.engines.fetching import list_stock
+        from midfill_infill.engines.supervise import SHIPPED, check_installed
+
+        check_installed()
+        stock = list_stock()
+        if json_output:
+            print(stock.model_dump_json(indent=2))
+            return
+        chosen = config.load(Path.cwd())["model"].value or SHIPPED
+        print(f"{'*' if chosen == SHIPPED else ' '} {SHIPPED}  ships with midfill, a demonstrator")
+        for stored in stock.data:
+            state = "" if stored.is_whole else f", not whole: `midfill models get {stored.model}` goes on"
+            mark = "*" if chosen == stored.model else " "
+            print(f"{mark} {stored.model}  {stored.num_bytes / 1e9:.1f} GB{state}")
+
+
+def use_command(
+    name: Annotated[str, typer.Argument(metavar="NAME|DIR", help="A known model, a folder or OWNER/NAME.")],
+) -> None:
+    """Make a model the one that fills, in the command and in editors. Fetches nothing."""
+    with report_failures():
+        _choose(name)
+
+
+def remove_command(name: HubName) -> None:
+    """Take a checkpoint off this machine, from the cache that it shares with other programs of the hub."""
+    with report_failures():
+        from midfill_infill import config
+        from midfill_infill.engines.fetching import list_stock
+        from midfill_infill.engines.supervise import check_installed
+
+        check_installed()
+        for gone in list_stock("--remove", name).data:
+            print(f"removed {gone.model}, {gone.num_bytes / 1e9:.1f} GB")
+        if config.load()["model"].value == name:
+            print("it is the chosen model still: `midfill models use embedded` goes back to the one that ships")
+
+
+def _choose(name: str) -> None:
+    from midfill_infill import config
+    from midfill_infill.engines.supervise import absolute_model
+
+    file = config.set_for_user("model", absolute_model(name))
+    print(f"{absolute_model(name)} fills from now on ({file})")
+    if os.environ.get("MIDFILL_MODEL"):
+        print("but MIDFILL_MODEL is set here, and goes first")
+
+
+def _list_published(json_output: bool) -> None:
+    from midfill_infill.engines import command, supervise
+
+    supervise.check_installed()
+    become([*command.engine_command(), "models", *(["--json"] if json_output else [])])
+
+
+@contextmanager
+def _shown(name: str) -> Iterator[Callable[["FetchProgress"], None]]:
+    """A bar with bytes, rate and time left on a terminal, else a line now and then, on stderr."""
+    if not sys.stderr.isatty():
+        yield _PlainProgress()
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn())
+    with Progress(
+        *columns, TransferSpeedColumn(), TimeRemainingColumn(), console=Console(stderr=True), transient=True
+    ) as bar:
+        task = bar.add_task(name, total=None)
+
+        def show(progress: "FetchProgress") -> None:
+            bar.update(task, completed=progress.done_bytes, total=progress.total_bytes)
+            bar.update(task, description=f"{name} ({progress.note})" if progress.note else name)
+
+        yield show
+
+
+class _PlainProgress:
+    def __init__(self) -> None:
+        self._said_bytes = -PLAIN_EVERY_BYTES
+
+    def __call__(self, progress: "FetchProgress") -> None:
+        if progress.note or progress.done_bytes - self._said_bytes >= PLAIN_EVERY_BYTES:
+            self._said_bytes = progress.done_bytes
+            print(progress.words, file=sys.stderr)

@@ -1,5 +1,6 @@
 """`midfill serve`: becomes an engine in the foreground. Knows the engine's options, not what it does."""
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -16,6 +17,7 @@ def serve_command(
     port: Annotated[int | None, typer.Option(min=0, max=65535, help="The port, with --host.")] = None,
     model: Annotated[str | None, typer.Option(metavar="NAME|DIR", help="A known model or a checkpoint folder.")] = None,
     device: Annotated[DeviceName, typer.Option(help="Where the model runs.")] = "auto",
+    weights: Annotated[str | None, typer.Option(metavar="NAME", help="stored, or int8 for CPUs without bf16.")] = None,
     dtype: Annotated[str | None, typer.Option(metavar="NAME", help="auto, fp32 or bf16: the weights' format.")] = None,
     idle_timeout_s: Annotated[float | None, typer.Option(min=0, help="End after this long without requests.")] = None,
     token_file: Annotated[
@@ -37,6 +39,7 @@ def serve_command(
     """Run an engine in the foreground. Without --socket and --host it is the one that `midfill fill` uses."""
     with report_failures():
         from midfill_infill.engines import supervise
+        from midfill_infill.engines.command import engine_command
         from midfill_infill.errors import MidfillError
 
         if port is not None and host is None:
@@ -49,10 +52,8 @@ def serve_command(
             ("--token-file", token_file),
             ("--host", host),
             ("--port", port),
-            ("--dtype", dtype),
             ("--guide", guide),
             ("--operators", operators),
-            ("--cache", cache),
             ("--lengths", lengths),
             ("--drain-s", drain_s),
             ("--certfile", certfile),
@@ -61,8 +62,24 @@ def serve_command(
             ("--access-log", access_log),
             *(("--allowed-host", name) for name in allowed_host or ()),
         ]
+        asked = supervise.EngineSettings(model, device, cache=cache, dtype=dtype, weights=weights, project=Path.cwd())
+        settings = supervise.complete(asked)
+        supervise.fetch_model(settings, lambda phrase: print(phrase, file=sys.stderr))
         if host is None:
-            settings = supervise.EngineSettings(model, device)
             options.append(("--socket", socket.absolute() if socket else supervise.claim_place(settings).socket))
         given = [word for name, value in options if value is not None for word in (name, str(value))]
-        become([*supervise.engine_command(), "serve", *given, *supervise.engine_arguments(model, device)])
+        chosen = supervise.engine_arguments(
+            settings.model, settings.device, settings.dtype, settings.cache, settings.weights
+        )
+        say_where(settings.model or supervise.SHIPPED, socket, host, port)
+        become([*engine_command(), "serve", *given, *chosen])
+
+
+def say_where(model: str, socket: Path | None, host: str | None, port: int | None) -> None:
+    """How to reach it; the engine itself says on which port it listens, and where its token is kept."""
+    if host is not None:
+        print(f"{model} will answer at {host}, with the bearer token that the next lines name", file=sys.stderr)
+    elif socket is not None:
+        print(f"{model} will answer at {socket.absolute()}, for you alone", file=sys.stderr)
+    else:
+        print(f"{model} fills from now on, in the command and in editors, until this process ends", file=sys.stderr)

@@ -47,6 +47,7 @@ _CODES: Final[dict[ErrorCode, str]] = {
     ErrorCode.BUSY: "engine_busy",
     ErrorCode.CANCELLED: "cancelled",
     ErrorCode.OUT_OF_MEMORY: "out_of_memory",
+    ErrorCode.FETCH_FAILED: "fetch_failed",
     ErrorCode.INTERNAL: "engine_error",
 }
 

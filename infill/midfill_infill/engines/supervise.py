@@ -1,7 +1,7 @@
 """Finds the user's engine, or starts one and waits for it. Knows processes, locks and folders; not HTTP, not requests.
 
-One engine a (model, device). Its `.lock` is held by the engine itself for as long as it lives (the starter hands the
-locked descriptor over), so a killed engine frees it at once and a slow one is never started twice.
+One engine a (model, device, ...). Its `.lock` is held by the engine itself for as long as it lives (the starter hands
+the locked descriptor over), so a killed engine frees it at once and a slow one is never started twice.
 """
 
 import fcntl
@@ -12,22 +12,28 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
 from pydantic import ValidationError
 
-from midfill_engine.wire import ErrorBody
+from midfill_engine.wire import ErrorBody, FetchProgress
+from midfill_infill import config
 from midfill_infill.engines.client import Endpoint, EngineClient, relayed
+from midfill_infill.engines.command import engine_command, engine_environment
+from midfill_infill.engines.fetching import fetch
 from midfill_infill.engines.installed import distribution_version, missing_engine_packages
+from midfill_infill.engines.records import EnginePlace, EngineRecord, living
 from midfill_infill.engines.runtime import runtime_folder, writable
 from midfill_infill.errors import MidfillError
 
 DEFAULT_IDLE_TIMEOUT_S: Final = 1800.0
 START_TIMEOUT_S: Final = 600.0
 HUB_ID: Final = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*(@[\w./-]+)?")
+SHIPPED: Final = "embedded"
 _POLL_S: Final = 0.03
+_SAY_EVERY_S: Final = 1.0
 _MAX_LOG_BYTES: Final = 1_000_000
 
 Progress = Callable[[str], None]
@@ -38,39 +44,76 @@ _started: list[subprocess.Popen[bytes]] = []
 
 @dataclass(frozen=True)
 class EngineSettings:
-    """Which engine is wanted. `model` is a known name or a checkpoint folder; None is the engine's default."""
+    """Which engine is wanted. `model` is a known name, a checkpoint folder or a hub id. What is not said (None, or the
+    device `auto`) the configuration says, `project`'s file among it where that is given.
+    """
 
     model: str | None = None
     device: str = "auto"
     idle_timeout_s: float = DEFAULT_IDLE_TIMEOUT_S
     start_timeout_s: float = START_TIMEOUT_S
-
-
-@dataclass(frozen=True)
-class EnginePlace:
-    """The files of one engine in the runtime folder."""
-
-    socket: Path
-    lock: Path
-    log: Path
+    dtype: str | None = None
+    cache: str | None = None
+    weights: str | None = None
+    project: Path | None = None
+    may_fetch: bool = True
 
     @property
-    def pid(self) -> int | None:
-        """The process last started here; None before the first."""
-        try:
-            return int(self.lock.read_text())
-        except (OSError, ValueError):
-            return None
+    def record(self) -> EngineRecord:
+        model = absolute_model(self.model) if self.model and self.model != SHIPPED else ""
+        installation = f"{sys.prefix} {distribution_version()}"
+        return EngineRecord(
+            model, self.device, self.dtype or "", self.cache or "", self.weights or "", installation=installation
+        )
 
 
-def engine_command() -> list[str]:
-    """How the engine is started. `-P`: a file of the user's folder must not be imported in place of a library."""
-    return [sys.executable, "-P", "-m", "midfill_engine"]
+def complete(settings: EngineSettings) -> EngineSettings:
+    """With all that the user did not say: the engine of `midfill serve` if one runs, else as configured.
+
+    A model that only a project's file names is never fetched: whoever cloned it did not ask for that.
+    """
+    known = config.load(settings.project)
+    model = known["model"]
+    if settings.model is None and model.source != "environment" and (served := _find_served(settings)) is not None:
+        return served
+    return replace(
+        settings,
+        model=settings.model or _text(model),
+        device=settings.device if settings.device != "auto" else _text(known["device"]) or "auto",
+        dtype=settings.dtype or _text(known["dtype"]),
+        cache=settings.cache or _text(known["cache"]),
+        weights=settings.weights or _text(known["weights"]),
+        project=None,
+        may_fetch=settings.may_fetch and (settings.model is not None or model.source != "project"),
+    )
 
 
-def engine_arguments(model: str | None, device: str) -> list[str]:
-    """`serve` options that name the model and the device."""
-    return [*(["--model", absolute_model(model)] if model else []), "--device", device]
+def _find_served(settings: EngineSettings) -> EngineSettings | None:
+    for _, record in living():
+        wanted = replace(settings.record, model=record.model)
+        if record.is_served and record.serves(wanted):
+            return replace(
+                settings,
+                model=record.model or SHIPPED,
+                device=record.device,
+                dtype=record.dtype or None,
+                cache=record.cache or None,
+                weights=record.weights or None,
+            )
+    return None
+
+
+def _text(setting: config.Setting) -> str | None:
+    return None if setting.value is None else str(setting.value)
+
+
+def engine_arguments(
+    model: str | None, device: str, dtype: str | None = None, cache: str | None = None, weights: str | None = None
+) -> list[str]:
+    """`serve` options that name the model, the device and what else is chosen."""
+    given = [("--model", absolute_model(model) if model else None), ("--device", device)]
+    given += [("--dtype", dtype), ("--cache", cache), ("--weights", weights)]
+    return [word for name, value in given if value is not None for word in (name, value)]
 
 
 def absolute_model(model: str) -> str:
@@ -80,12 +123,21 @@ def absolute_model(model: str) -> str:
 
 
 def find_place(settings: EngineSettings) -> EnginePlace:
-    """Where the engine for `settings` keeps its files. Engines of another version or installation are others."""
-    model = absolute_model(settings.model) if settings.model else ""
-    identity = "\0".join((model, settings.device, sys.prefix, distribution_version()))
-    stem = f"engine-{hashlib.sha256(identity.encode()).hexdigest()[:12]}"
-    folder = runtime_folder()
-    return EnginePlace(folder / f"{stem}.sock", folder / f"{stem}.lock", folder / f"{stem}.log")
+    """Where the engine for `settings` keeps its files: one that lives and is wanted, or the one to start.
+
+    Engines of another version or installation are others.
+    """
+    wanted = complete(settings).record
+    own = place_of(wanted)
+    if own.lives:
+        return own
+    return next((place for place, record in living() if record.serves(wanted)), own)
+
+
+def place_of(record: EngineRecord) -> EnginePlace:
+    chosen = (record.model, record.device, record.dtype, record.cache, record.weights, record.installation)
+    identity = "\0".join(chosen)
+    return EnginePlace.at(runtime_folder() / f"engine-{hashlib.sha256(identity.encode()).hexdigest()[:12]}")
 
 
 def named_endpoint() -> Endpoint | None:
@@ -111,14 +163,34 @@ def ensure_engine(settings: EngineSettings | None = None, on_progress: Progress 
     named = named_endpoint()
     if named is not None:
         return named
-    settings = settings or EngineSettings()
+    settings = complete(settings or EngineSettings())
     place = find_place(settings)
     endpoint = Endpoint(socket=place.socket)
     if probe(endpoint) == "ok":
         return endpoint
+    if not place.lives:
+        fetch_model(settings, on_progress)
     with writable(place.socket.parent):
         _start_and_wait(settings, place, endpoint, on_progress)
     return endpoint
+
+
+def fetch_model(settings: EngineSettings, on_progress: Progress) -> None:
+    """Has a model of the hub on this machine before an engine starts, however long that takes. Raises MidfillError."""
+    model = settings.model
+    if model is None or absolute_model(model) != model or HUB_ID.fullmatch(model) is None or Path(model).is_dir():
+        return
+    check_installed()
+    options = ["--if-missing", "--device", settings.device, *([] if settings.may_fetch else ["--cached-only"])]
+    said_s = 0.0
+
+    def hear(progress: FetchProgress) -> None:
+        nonlocal said_s
+        if progress.folder is None and time.monotonic() - said_s > _SAY_EVERY_S:
+            said_s = time.monotonic()
+            on_progress(progress.words)
+
+    fetch(model, hear, *options)
 
 
 def probe(endpoint: Endpoint) -> str | None:
@@ -184,14 +256,18 @@ def _sign_lock(lock: int, pid: int) -> None:
 
 
 def claim_place(settings: EngineSettings) -> EnginePlace:
-    """Makes this process, and what it becomes by exec, the engine for `settings`. Raises if one lives."""
+    """Makes this process, and what it becomes by exec, the engine for `settings`, which fills then use.
+
+    Raises if one lives.
+    """
     place = find_place(settings)
     with writable(place.socket.parent):
         lock = _take_lock(place)
     if lock is None:
         message = f"an engine for this model and device is running (process {place.pid})"
-        raise MidfillError("engine_failed", message, next_step="end it first, or give another --socket")
+        raise MidfillError("engine_failed", message, next_step="run `midfill engine stop`, or give another --socket")
     _sign_lock(lock, os.getpid())
+    place.write(replace(settings.record, is_served=True))
     os.set_inheritable(lock, True)
     return place
 
@@ -201,7 +277,8 @@ def _start(settings: EngineSettings, place: EnginePlace, lock: int) -> tuple[sub
     if place.log.exists() and place.log.stat().st_size > _MAX_LOG_BYTES:
         place.log.replace(place.log.with_suffix(".log.old"))
     command = [*engine_command(), "serve", "--socket", str(place.socket)]
-    command += [*engine_arguments(settings.model, settings.device), "--idle-timeout-s", f"{settings.idle_timeout_s:g}"]
+    command += engine_arguments(settings.model, settings.device, settings.dtype, settings.cache, settings.weights)
+    command += ["--idle-timeout-s", f"{settings.idle_timeout_s:g}"]
     with open(place.log, "ab", opener=_open_private) as log:
         log_start = log.tell()
         process = subprocess.Popen(
@@ -216,6 +293,7 @@ def _start(settings: EngineSettings, place: EnginePlace, lock: int) -> tuple[sub
         )
     _started[:] = [process, *(earlier for earlier in _started if earlier.poll() is None)]
     _sign_lock(lock, process.pid)
+    place.write(settings.record)
     return process, log_start
 
 
@@ -223,14 +301,6 @@ def check_installed() -> None:
     """Raises `engine_missing` where the engine's libraries are not installed."""
     if missing := missing_engine_packages():
         raise MidfillError("engine_missing", f"the engine's libraries are not installed ({', '.join(missing)})")
-
-
-def engine_environment() -> dict[str, str]:
-    """Our environment; PYTHONPATH made absolute, for the engine runs in another folder."""
-    environment = dict(os.environ)
-    if path := environment.get("PYTHONPATH"):
-        environment["PYTHONPATH"] = os.pathsep.join(os.path.abspath(entry) for entry in path.split(os.pathsep))
-    return environment
 
 
 def _open_private(path: str, flags: int) -> int:

@@ -67,7 +67,7 @@ def generate_command(
             quality=quality,
             max_tokens=max_tokens,
         )
-        settings = EngineSettings(model=model, device=device)
+        settings = EngineSettings(model=model, device=device, project=Path.cwd())
         with _open_engine(settings, processes, ray, ray_address, cached=cache) as engine:
             part = Shard.parse(shard) if shard else None
             progress = _generate(root, run, engine, options, part, out)

@@ -117,7 +117,7 @@ def review_command(
             options = read_command(
                 command, shell=shell, timeout_s=timeout_s, sandboxed=sandbox, allow=allow or (), env=env or ()
             )
-        tools = _tools(stack, place, journal, EngineSettings(model, device), options)
+        tools = _tools(stack, place, journal, EngineSettings(model, device, project=Path.cwd()), options)
         answers = review(journal, TerminalScreen(), tools)
         say(f"{answers.accepted} accepted, {answers.rejected} rejected, {answers.left} open")
 

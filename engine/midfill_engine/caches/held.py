@@ -1,0 +1,66 @@
+"""Computes the holes alone over keys that were put there before: a search's trials, which nobody keeps anything of."""
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from midfill_engine.caches.base import KeptKeys, View
+from midfill_engine.caches.prefix import BIDIRECTIONAL
+from midfill_engine.models.family import Attention
+from midfill_engine.models.transformer import KeyValues, TransformerConfig, rotary_tables, rotate
+
+
+class Held:
+    attentions = BIDIRECTIONAL
+    exact_for: frozenset[Attention] = frozenset()
+    keeps_rows = False
+
+    def compute(self, view: View) -> Tensor:
+        return view.is_hole
+
+
+@dataclass(frozen=True)
+class ContextKeys:
+    """Keys and values [1, K, C, E] a layer of C context tokens, computed where they stood at `positions` [C].
+
+    Where `is_known` [C] is false, what stands in them is of other tokens.
+    """
+
+    layers: KeyValues
+    positions: Tensor
+    is_known: Tensor | None = None
+
+    @property
+    def is_whole(self) -> bool:
+        return self.is_known is None or bool(self.is_known.all())
+
+    def at(self, positions: Tensor, ids: Tensor, config: TransformerConfig, *, with_room: bool = False) -> KeptKeys:
+        """As they are for a sequence with tokens `ids` [T], the first C of them at `positions` [C].
+
+        A rotary key is turned on by as far as its token moved, which is exact; that its token saw a hole of another
+        length when it was computed is not undone. `with_room` leaves room for the keys of all T.
+        """
+        moved, num = positions - self.positions, len(positions)
+        layers = _turned(self.layers, moved, config) if bool(moved.any()) else self.layers
+        kept = KeptKeys()
+        kept.reset(len(ids))
+        if with_room:
+            room = (0, 0, 0, len(ids) - num)
+            layers = [(F.pad(key, room), F.pad(value, room)) for key, value in layers]
+        kept.layers = layers
+        kept.kept[:num] = True if self.is_known is None else self.is_known
+        kept.tokens[:num] = torch.where(kept.kept[:num], ids[:num], -1)
+        return kept
+
+
+def _turned(layers: KeyValues, moved: Tensor, config: TransformerConfig) -> KeyValues:
+    """Only what moved is copied."""
+    first = int(moved.nonzero()[0])
+    device = layers[0][0].device
+    tables = rotary_tables(moved[None, first:].to(device), config.rotary_dim, config.rope_base, torch.float32)
+    return [
+        (torch.cat((key[:, :, :first], rotate(key[:, :, first:].float(), *tables).to(key.dtype)), dim=2), value)
+        for key, value in layers
+    ]

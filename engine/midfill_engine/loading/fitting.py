@@ -1,0 +1,64 @@
+"""Whether a checkpoint is one that the engine can load, and fits into this machine, before its weights are fetched."""
+
+from pathlib import Path
+from typing import Final
+
+import torch
+
+from midfill_engine.checkpoint_files import CheckpointError, CheckpointFiles
+from midfill_engine.errors import EXIT_NO_MODEL, StartError
+from midfill_engine.families import find_family
+from midfill_engine.loading.adapter import is_adapter, open_files
+from midfill_engine.loading.device import choose_device, choose_dtype
+from midfill_engine.loading.hub_api import fetch_failed
+from midfill_engine.loading.memory import total_bytes
+from midfill_engine.models.family import Family
+from midfill_engine.registry import UnknownName
+from midfill_engine.wire import ErrorCode
+
+WORKSPACE_BYTES: Final = 2**29  # keys, states and scores of a fill or two
+
+
+def check_fits(folder: Path, weights_bytes: int, device: str = "auto", *, force: bool = False) -> None:
+    """Of a folder without its weights, which take `weights_bytes` on the disk. Raises StartError."""
+    if is_adapter(folder):
+        open_files(folder)  # names its base, which must be here
+        return
+    files = CheckpointFiles(folder)
+    try:
+        family = find_family(files)
+        if family.attention not in ("canvas", "context_frozen"):
+            check_shape(files, family)
+    except (CheckpointError, UnknownName) as error:
+        next_step = "see `midfill models list --published` for those that can be loaded"
+        raise StartError(ErrorCode.UNKNOWN_MODEL, f"It was not fetched: {error}", next_step, EXIT_NO_MODEL) from error
+    chosen = choose_device(device)
+    held = weights_bytes * choose_dtype(chosen).itemsize // stored_itemsize(files)
+    present = memory_of(chosen)
+    if held + WORKSPACE_BYTES > present and not force:
+        message = f"It takes {(held + WORKSPACE_BYTES) / 1e9:.1f} GB of memory, and {chosen} has {present / 1e9:.1f} GB"
+        raise fetch_failed(message, "choose a smaller model, or give --force to fetch it all the same")
+
+
+def stored_itemsize(files: CheckpointFiles) -> int:
+    named = files.config.get("dtype") or files.config.get("torch_dtype")
+    return 4 if named == "float32" else 2
+
+
+def check_shape(files: CheckpointFiles, family: Family) -> None:
+    """Raises CheckpointError where config.json asks for what is not computed here."""
+    try:
+        family.shape(files.config)
+        family.block_size(files.config)
+    except (KeyError, TypeError, ValueError, ZeroDivisionError) as error:
+        if isinstance(error, CheckpointError):
+            raise
+        message = f"Its config.json is not one of the family {family.name!r}: {error!r}."
+        raise CheckpointError(message) from error
+
+
+def memory_of(device: torch.device) -> int:
+    """What there is in all, bytes."""
+    if device.type == "cuda":
+        return torch.cuda.mem_get_info(device)[1]
+    return total_bytes()

@@ -1,0 +1,74 @@
+"""What of the hub's cache can be served: fetched with reports, listed, removed. Loads no weights."""
+
+import shutil
+from pathlib import Path
+
+from midfill_engine.errors import EXIT_NO_MODEL, StartError
+from midfill_engine.loading.download import cache_folder, download, find_cached, is_hub_id, is_whole
+from midfill_engine.loading.hub_api import fetch_failed
+from midfill_engine.wire import ErrorCode, FetchProgress, StoredModel, StoredModels
+
+
+def report_cached(model: str, *, must_be: bool) -> bool:
+    """Prints where it is, if it is here. Raises StartError where it is not and must be."""
+    folder = find_cached(model)
+    if folder is not None:
+        _report(model, folder)
+    elif must_be:
+        message = f"{model} is not on this machine, and nobody but this project's configuration asked for it"
+        raise fetch_failed(message, f"run `midfill models get {model}`, or give --model")
+    return folder is not None
+
+
+def fetch_and_report(model: str, device: str, *, force: bool, check: bool) -> None:
+    """Prints FetchProgress lines; the last has the folder. Raises StartError."""
+    if not is_hub_id(model):
+        message = f"{model!r} is not OWNER/NAME on the hub"
+        raise StartError(ErrorCode.UNKNOWN_MODEL, message, "see `midfill models list --published`", EXIT_NO_MODEL)
+    _report(model, download(model, say, lambda small, num_bytes: _check(small, num_bytes, device, force), check=check))
+
+
+def _report(model: str, folder: Path) -> None:
+    size = weights_bytes(folder)
+    say(FetchProgress(model=model, done_bytes=size, total_bytes=size, folder=str(folder)))
+
+
+def say(progress: FetchProgress) -> None:
+    print(progress.model_dump_json(exclude_defaults=True), flush=True)
+
+
+def list_stock() -> StoredModels:
+    """Every repository of the cache with safetensors, half-fetched ones too."""
+    found = []
+    for folder in sorted(cache_folder().glob("models--*--*")):
+        owner, _, name = folder.name.removeprefix("models--").partition("--")
+        model = f"{owner}/{name}"
+        snapshot = find_cached(model)
+        parts = [*folder.glob("blobs/*.midfill-part")]
+        if snapshot is None and not parts and not any(map(is_whole, folder.glob("snapshots/*"))):
+            continue
+        size = sum(file.stat().st_size for file in folder.glob("blobs/*"))
+        found.append(
+            StoredModel(model=model, num_bytes=size, is_whole=snapshot is not None, folder=str(snapshot or folder))
+        )
+    return StoredModels(data=found)
+
+
+def remove_stock(model: str) -> StoredModels:
+    """Takes a repository off this machine; returns what went. Raises StartError."""
+    gone = [stored for stored in list_stock().data if stored.model == model]
+    if not gone:
+        message = f"{model} is not in {cache_folder()}"
+        raise StartError(ErrorCode.UNKNOWN_MODEL, message, "see `midfill models list`", EXIT_NO_MODEL)
+    shutil.rmtree(cache_folder() / f"models--{model.replace('/', '--')}")
+    return StoredModels(data=gone)
+
+
+def weights_bytes(folder: Path) -> int:
+    return sum(file.stat().st_size for file in folder.glob("*.safetensors"))
+
+
+def _check(folder: Path, num_bytes: int, device: str, force: bool) -> None:
+    from midfill_engine.loading.fitting import check_fits  # imports torch, which takes seconds
+
+    check_fits(folder, num_bytes, device, force=force)

@@ -1,0 +1,107 @@
+"""Products in 8-bit whole numbers on a CPU: weights one scale a column, rows one scale a row. Knows matrices, no model.
+
+One activation scale for a whole call, as torch's own dynamic quantization has, would make a row's bits depend on its
+neighbours; whole numbers add up to the same whatever stands beside them. The product is oneDNN's, through torch.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+import torch
+from torch import Tensor, nn
+
+from midfill_engine.models.operators import Operators, OperatorsError, Span, TorchOperators
+from midfill_engine.models.transformer import MLP, Attention
+
+ROW_LEVELS: Final = 127
+ZERO: Final = 128  # rows are stored unsigned, which x86 multiplies at full speed: signed ones took 1,000 times as long
+WEIGHT_LEVELS: Final = (127, 63)
+
+
+@dataclass(frozen=True)
+class PackedWeight:
+    """`values` in oneDNN's own layout, `scales` [N] of its columns."""
+
+    values: Tensor
+    scales: Tensor
+    zeros: Tensor
+
+    @classmethod
+    def of(cls, weight: Tensor, levels: int) -> "PackedWeight":
+        """`weight` [N, D] in whole numbers from -levels to levels."""
+        wide = weight.float()
+        scales = wide.abs().amax(dim=1).clamp(min=1e-12) / levels
+        whole = (wide / scales[:, None]).round().to(torch.int8)
+        packed = torch.ops.onednn.qlinear_prepack(whole, None)
+        return cls(packed, scales, torch.zeros(len(scales), dtype=torch.int64))
+
+    def product(self, x: Tensor) -> Tensor:
+        """`x` [R, D] -> fp32 [R, N]."""
+        largest = x.abs().amax(dim=1, keepdim=True).float().clamp(min=1e-12)
+        rows = (x * (ROW_LEVELS / largest)).round_().add_(ZERO).to(torch.uint8)
+        product: Tensor = torch.ops.onednn.qlinear_pointwise(
+            rows, 1.0, ZERO, self.values, self.scales, self.zeros, None, 1.0, 0, torch.float32, "none", [], ""
+        )
+        return product.mul_(largest / ROW_LEVELS)
+
+
+class Int8Operators(TorchOperators):
+    """Torch's operators, but for weights that were packed: their products are of whole numbers."""
+
+    def __init__(self, device: torch.device, dtype: torch.dtype) -> None:
+        """Raises OperatorsError where the machine cannot compute so."""
+        super().__init__(device, dtype)
+        if device.type != "cpu":
+            raise OperatorsError("torch-int8 is for CPUs; a GPU has kernels-int8")
+        self._levels = choose_levels()
+        self._packed: dict[int, PackedWeight] = {}
+
+    def pack(self, module: nn.Module) -> None:
+        """Replaces the matrices of attention and MLPs; what else there is stays, experts too."""
+        for part in module.modules():
+            if isinstance(part, Attention | MLP):
+                for linear in part.children():
+                    if isinstance(linear, nn.Linear):
+                        packed = PackedWeight.of(linear.weight, self._levels)
+                        linear.weight = nn.Parameter(torch.empty(0, dtype=linear.weight.dtype), requires_grad=False)
+                        self._packed[id(linear.weight)] = packed
+
+    def linear(self, x: Tensor, weight: Tensor, bias: Tensor | None, spans: list[Span]) -> Tensor:
+        packed = self._packed.get(id(weight))
+        if packed is None:
+            return super().linear(x, weight, bias, spans)
+        product = packed.product(x)
+        return (product if bias is None else product.add_(bias)).to(x.dtype)
+
+
+def choose_levels() -> int:
+    """How fine weights may be. Processors without VNNI add two products in 16 bits, which holds 7-bit weights only.
+
+    Raises OperatorsError where no product is right, or a row depends on its neighbours.
+    """
+    try:
+        found = next((levels for levels in WEIGHT_LEVELS if _adds_up(levels)), None)
+    except (RuntimeError, AttributeError) as error:
+        raise OperatorsError(f"this machine's torch has no 8-bit product ({type(error).__name__})") from error
+    if found is None:
+        raise OperatorsError("this machine's 8-bit products are not exact")
+    return found
+
+
+def _adds_up(levels: int) -> bool:
+    """Exact at the extremes, and the same alone and in company."""
+    generator = torch.Generator().manual_seed(0)
+    weight = torch.randint(-levels, levels + 1, (272, 256), generator=generator).float()
+    weight[:2], weight[:, 0] = torch.tensor([[levels], [-levels]]), levels  # every column has the scale 1
+    x = torch.randint(-ROW_LEVELS, ROW_LEVELS + 1, (320, 256), generator=generator).float()
+    x[:16], x[:, 0] = ROW_LEVELS, ROW_LEVELS
+    packed = PackedWeight.of(weight, levels)
+    whole = packed.product(x)
+    is_exact = torch.equal(whole, (x.double() @ weight.double().t()).float())
+    return is_exact and all(torch.equal(packed.product(x[-rows:]), whole[-rows:]) for rows in (16, 32, 80, 128))
+
+
+def pack_if_narrow(operators: Operators, module: nn.Module) -> None:
+    """Packs a module's matrices where the operators want that."""
+    if isinstance(operators, Int8Operators):
+        operators.pack(module)

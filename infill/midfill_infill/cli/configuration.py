@@ -1,0 +1,39 @@
+"""`midfill config`: every setting, its value and where that comes from; sets the user's own. Knows no engine."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from midfill_infill.cli.failures import report_failures
+
+
+def config_command(
+    name: Annotated[str | None, typer.Argument(help="One setting.")] = None,
+    value: Annotated[str | None, typer.Argument(help="What it is to be, in your own file.")] = None,
+    unset: Annotated[bool, typer.Option("--unset", help="Take it out of your own file.")] = False,
+    json_output: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Show every setting and where it comes from: flag, environment, project, user, default; or set one."""
+    with report_failures(as_json=json_output):
+        import json
+        from dataclasses import asdict
+
+        from midfill_infill import config
+        from midfill_infill.errors import MidfillError
+
+        if name is not None and name not in config.KEYS:
+            message = f"there is no setting {name!r}"
+            raise MidfillError("bad_config", message, next_step=f"known are {', '.join(config.KEYS)}")
+        if name is not None and (value is not None or unset):
+            config.set_for_user(name, None if unset else value)
+        known = config.load(Path.cwd())
+        shown = {key: setting for key, setting in known.items() if name in (None, key)}
+        if json_output:
+            print(json.dumps({key: asdict(setting) for key, setting in shown.items()}, indent=2))
+            return
+        for key, setting in shown.items():
+            where = f"{setting.source}, {setting.place}" if setting.place else setting.source
+            print(f"{key:<8} {'-' if setting.value is None else setting.value}  ({where})")
+        if name is None:
+            print(f"your file: {config.user_file()}; a project's: {config.PROJECT_FILE}; flags go before all")

@@ -1,0 +1,76 @@
+"""`midfill engine`: which engines run, and ending them. Knows their records and processes, not what they compute."""
+
+import os
+import signal
+import time
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from midfill_infill.cli.failures import report_failures
+
+if TYPE_CHECKING:
+    from midfill_infill.engines.records import EnginePlace
+
+
+def build_group() -> typer.Typer:
+    app = typer.Typer(help="The engines that run: `ps` lists them, `stop` ends them.", no_args_is_help=True)
+    app.command("ps")(ps_command)
+    app.command("stop")(stop_command)
+    return app
+
+
+def ps_command(json_output: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False) -> None:
+    """List your engines: process, state, model, device."""
+    with report_failures(as_json=json_output):
+        import json
+        from dataclasses import asdict
+
+        from midfill_infill.engines.client import Endpoint
+        from midfill_infill.engines.records import living
+        from midfill_infill.engines.supervise import SHIPPED, probe
+
+        rows = []
+        for place, record in living():
+            state = {"ok": "ready", "loading": "loading"}.get(probe(Endpoint(socket=place.socket)) or "", "starting")
+            rows.append({"pid": place.pid, "state": state, **asdict(record), "socket": str(place.socket)})
+        if json_output:
+            print(json.dumps(rows, indent=2))
+        elif not rows:
+            print("no engine runs; the first fill starts one")
+        for row in [] if json_output else rows:
+            by = ", by `midfill serve`" if row["is_served"] else ""
+            print(f"{row['pid']}  {row['state']}  {row['model'] or SHIPPED}  device {row['device']}{by}")
+
+
+def stop_command(
+    model: Annotated[str | None, typer.Argument(metavar="[NAME|DIR]", help="Only engines of this model.")] = None,
+) -> None:
+    """End your engines, with their fills. The next fill starts one again."""
+    with report_failures():
+        from midfill_infill.engines.records import living
+        from midfill_infill.engines.supervise import SHIPPED, EngineSettings
+
+        wanted = None if model is None else EngineSettings(model).record.model
+        ended = 0
+        for place, record in list(living()):
+            if place.pid is not None and wanted in (None, record.model):
+                end(place, place.pid)
+                print(f"ended {record.model or SHIPPED} (process {place.pid})")
+                ended += 1
+        if not ended:
+            print("no engine runs" if model is None else f"no engine of {model} runs")
+
+
+def end(place: "EnginePlace", pid: int, grace_s: float = 5.0) -> None:
+    """Asks a process to end, and ends it where it does not."""
+    for number, wait_s in ((signal.SIGTERM, grace_s), (signal.SIGKILL, grace_s)):
+        try:
+            os.kill(pid, number)
+        except ProcessLookupError:
+            return
+        until = time.monotonic() + wait_s
+        while time.monotonic() < until:
+            if not place.lives:
+                return
+            time.sleep(0.02)

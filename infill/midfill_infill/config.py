@@ -1,0 +1,160 @@
+"""What the user wants without saying it at every call: environment, project file, user file, in this order.
+
+Knows files and names of settings; what a value means is known where it is used.
+"""
+
+import os
+import tomllib
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Literal
+
+from midfill_infill.errors import MidfillError
+
+PROJECT_FILE: Final = ".midfill.toml"
+USER_VARIABLE: Final = "MIDFILL_CONFIG"
+
+Source = Literal["flag", "environment", "project", "user", "default"]
+Value = str | float | None
+
+
+@dataclass(frozen=True)
+class Key:
+    """One setting: the values it takes, and what they are in words."""
+
+    name: str
+    expected: str
+    allows: Callable[[Any], bool]
+    help: str
+
+    @property
+    def variable(self) -> str:
+        return f"MIDFILL_{self.name.upper()}"
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A value, and where it comes from: the `place` is a file, a variable's name or empty."""
+
+    value: Value
+    source: Source = "default"
+    place: str = ""
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str) and bool(value.strip())
+
+
+def _one_of(*names: str) -> tuple[str, Callable[[Any], bool]]:
+    return "one of " + ", ".join(names), lambda value: value in names
+
+
+def _is_share(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= 1
+
+
+KEYS: Final = {
+    key.name: key
+    for key in (
+        Key("model", "a model's name, folder or OWNER/NAME", _is_text, "The model that fills."),
+        Key("device", *_one_of("auto", "cpu", "cuda", "mps"), "Where it runs."),
+        Key("dtype", *_one_of("auto", "fp32", "bf16"), "In which number format."),
+        Key("weights", *_one_of("stored", "int8"), "As they are stored, or in 8-bit whole numbers."),
+        Key("quality", "a number from 0 to 1", _is_share, "0 settles most tokens a step, 1 fewest."),
+        Key("cache", "the name of a cache", _is_text, "What a step does not compute anew, such as dual."),
+    )
+}
+
+
+def user_file() -> Path:
+    if chosen := os.environ.get(USER_VARIABLE):
+        return Path(chosen)
+    from platformdirs import user_config_path
+
+    return user_config_path("midfill") / "config.toml"
+
+
+def project_file(folder: Path) -> Path | None:
+    """The next `.midfill.toml` from `folder` upwards, within its repository."""
+    for place in (folder, *folder.parents):
+        if (place / PROJECT_FILE).is_file():
+            return place / PROJECT_FILE
+        if (place / ".git").exists():
+            return None
+    return None
+
+
+def load(project: Path | None = None) -> dict[str, Setting]:
+    """Every setting; `project` is a folder whose `.midfill.toml` counts, too. Raises MidfillError for a wrong file."""
+    layers = list(_layers(project))
+    return {name: next((layer[name] for layer in layers if name in layer), Setting(None)) for name in KEYS}
+
+
+def _layers(project: Path | None) -> Iterator[Mapping[str, Setting]]:
+    yield {
+        key.name: Setting(_parse(key, os.environ[key.variable]), "environment", key.variable)
+        for key in KEYS.values()
+        if os.environ.get(key.variable)
+    }
+    if project is not None and (file := project_file(project.absolute())) is not None:
+        yield _read(file, "project")
+    yield _read(user_file(), "user")
+
+
+def _parse(key: Key, text: str) -> Value:
+    value: Value = text
+    if key.name == "quality":
+        try:
+            value = float(text)
+        except ValueError:
+            value = text
+    if not key.allows(value):
+        message = f"{key.variable} is {text!r}, and it takes {key.expected}"
+        raise MidfillError("bad_config", message, next_step="set it to one of those, or unset it")
+    return value
+
+
+def _read(file: Path, source: Source) -> dict[str, Setting]:
+    try:
+        values = tomllib.loads(file.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError) as error:
+        raise MidfillError("bad_config", f"{file} cannot be read ({error})") from None
+    return {name: Setting(_checked(file, name, value), source, str(file)) for name, value in values.items()}
+
+
+def _checked(file: Path, name: str, value: Any) -> Value:
+    if name not in KEYS:
+        message = f"{file} sets {name!r}, which is no setting"
+        raise MidfillError("bad_config", message, next_step=f"known are {', '.join(KEYS)}")
+    if not KEYS[name].allows(value):
+        message = f"{file} sets {name} to {value!r}, and it takes {KEYS[name].expected}"
+        raise MidfillError("bad_config", message)
+    return value  # type: ignore[no-any-return]
+
+
+def set_for_user(name: str, value: str | None) -> Path:
+    """Writes one setting into the user's file, None takes it out; all other lines stay as they are."""
+    file = user_file()
+    _read(file, "user")
+    parsed = None if value is None else _parse(KEYS[name], value)
+    old = file.read_text(encoding="utf-8").splitlines() if file.exists() else []
+    lines = [line for line in old if line.partition("=")[0].strip() != name]
+    if parsed is not None:
+        lines.insert(0, f"{name} = {_toml(parsed)}")
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        part = file.with_name(f"{file.name}.part")
+        part.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+        part.replace(file)
+    except OSError as error:
+        raise MidfillError("write_failed", f"{file} cannot be written ({error.strerror})") from None
+    return file
+
+
+def _toml(value: Value) -> str:
+    import json
+
+    return json.dumps(value, ensure_ascii=False)  # a TOML string knows JSON's escapes

@@ -1,0 +1,88 @@
+"""Has the engine's package fetch a checkpoint, in a process of its own that reports. Knows that process, no network.
+
+What came is kept whatever ends it, so that the next run goes on. No limit of time ends it.
+"""
+
+import signal
+import subprocess
+from collections.abc import Callable
+
+from pydantic import ValidationError
+
+from midfill_engine.wire import ErrorBody, FetchProgress, StoredModels
+from midfill_infill.engines.client import relayed
+from midfill_infill.engines.command import engine_command, engine_environment
+from midfill_infill.errors import MidfillError
+
+GRACE_S = 5.0
+
+
+def fetch(model: str, hear: Callable[[FetchProgress], None], *options: str) -> str:
+    """Tells how far it is; returns the folder. Whatever ends this ends the download too.
+
+    Raises MidfillError: what the engine says, or `cancelled` with what is left to do.
+    """
+    last: FetchProgress | None = None
+    with _spawn("fetch", model, *options) as process:
+        assert process.stdout is not None and process.stderr is not None
+        try:
+            for line in process.stdout:
+                last = FetchProgress.model_validate_json(line)
+                hear(last)
+            said = process.stderr.read()
+            code = process.wait()
+        except KeyboardInterrupt:
+            raise _interrupted(model, last) from None
+        except ValidationError:
+            raise MidfillError("fetch_failed", f"the engine says of {model} what is not understood") from None
+        finally:
+            _end(process)
+    if code or last is None or last.folder is None:
+        raise explain(said, code)
+    return last.folder
+
+
+def list_stock(*options: str) -> StoredModels:
+    """What is on this machine. Raises MidfillError."""
+    with _spawn("stock", *options) as process:
+        out, said = process.communicate()
+    if process.returncode:
+        raise explain(said, process.returncode)
+    return StoredModels.model_validate_json(out)
+
+
+def explain(said: str, exit_code: int) -> MidfillError:
+    """The last line that the engine wrote for us, as our error."""
+    for line in reversed(said.splitlines()):
+        try:
+            return relayed(ErrorBody.model_validate_json(line))
+        except ValidationError:
+            continue
+    ending = f"was ended by signal {-exit_code}" if exit_code < 0 else f"ended with exit code {exit_code}"
+    last = next((line for line in reversed(said.splitlines()) if line.strip()), "it said nothing")
+    return MidfillError("fetch_failed", f"the process that fetches {ending} ({last.strip()})")
+
+
+def _interrupted(model: str, last: FetchProgress | None) -> MidfillError:
+    amount = f" with {last.amount} here" if last is not None else ""
+    return MidfillError("cancelled", f"stopped{amount}", next_step=f"run `midfill models get {model}` to go on")
+
+
+def _spawn(*words: str) -> "subprocess.Popen[str]":
+    return subprocess.Popen(
+        [*engine_command(), *words],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=engine_environment(),
+        text=True,
+    )
+
+
+def _end(process: "subprocess.Popen[str]") -> None:
+    if process.poll() is None:
+        process.send_signal(signal.SIGTERM)
+        try:
+            process.wait(GRACE_S)
+        except subprocess.TimeoutExpired:
+            process.kill()

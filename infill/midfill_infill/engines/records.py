@@ -1,0 +1,90 @@
+"""Which engines there are: the files of each in the runtime folder, and what it was started for. Starts nothing."""
+
+import fcntl
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+
+from midfill_infill.engines.runtime import runtime_folder
+
+
+@dataclass(frozen=True)
+class EngineRecord:
+    """What an engine was started for. A user who runs `midfill serve` wants fills to go there: `is_served`."""
+
+    model: str = ""
+    device: str = "auto"
+    dtype: str = ""
+    cache: str = ""
+    weights: str = ""
+    installation: str = ""
+    is_served: bool = False
+
+    def serves(self, wanted: "EngineRecord") -> bool:
+        """Whether it is what is wanted, where that leaves a choice too: a second copy would gain nothing."""
+        pairs = [(self.device, wanted.device), (self.dtype, wanted.dtype), (self.cache, wanted.cache)]
+        pairs.append((self.weights, wanted.weights))
+        same = (self.model, self.installation) == (wanted.model, wanted.installation)
+        return same and all(want in ("", "auto", has) for has, want in pairs)
+
+
+@dataclass(frozen=True)
+class EnginePlace:
+    """The files of one engine in the runtime folder."""
+
+    socket: Path
+    lock: Path
+    log: Path
+
+    @classmethod
+    def at(cls, stem: Path) -> "EnginePlace":
+        return cls(stem.with_suffix(".sock"), stem.with_suffix(".lock"), stem.with_suffix(".log"))
+
+    @property
+    def record_file(self) -> Path:
+        return self.lock.with_suffix(".json")
+
+    @property
+    def pid(self) -> int | None:
+        """The process last started here; None before the first."""
+        try:
+            return int(self.lock.read_text())
+        except (OSError, ValueError):
+            return None
+
+    @property
+    def record(self) -> EngineRecord | None:
+        try:
+            values = json.loads(self.record_file.read_text(encoding="utf-8"))
+            return EngineRecord(**{key.name: values[key.name] for key in fields(EngineRecord) if key.name in values})
+        except (OSError, ValueError, TypeError):
+            return None
+
+    def write(self, record: EngineRecord) -> None:
+        self.record_file.write_text(json.dumps(asdict(record)), encoding="utf-8")
+
+    @property
+    def lives(self) -> bool:
+        """An engine holds its lock for as long as it lives."""
+        try:
+            lock = os.open(self.lock, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            return False
+        try:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        finally:
+            os.close(lock)
+        return False
+
+
+def living() -> Iterator[tuple[EnginePlace, EngineRecord]]:
+    """The engines of this user that are at work or loading, the one started last first."""
+    locks = sorted(runtime_folder().glob("engine-*.lock"), key=lambda lock: lock.stat().st_mtime_ns, reverse=True)
+    for lock in locks:
+        place = EnginePlace.at(lock.with_suffix(""))
+        if place.lives:
+            yield place, place.record or EngineRecord()

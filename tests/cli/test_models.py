@@ -1,0 +1,204 @@
+"""Getting, choosing and removing models, the configuration, and which engine a fill gets. Engines are scripted."""
+
+import json
+import os
+import signal
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from tests.cli.fake_engine import Plan, read_record
+from typer.testing import CliRunner
+
+from midfill_infill import config
+from midfill_infill.cli import build_app
+from midfill_infill.engines import supervise
+from midfill_infill.engines.records import living
+from midfill_infill.engines.supervise import EngineSettings, claim_place, complete, ensure_engine, find_place
+from midfill_infill.errors import MidfillError
+
+SetPlan = Callable[..., Plan]
+Midfill = Callable[..., subprocess.Popen[bytes]]
+HUB = "owner/name"
+
+
+@pytest.fixture(autouse=True)
+def user_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("MIDFILL_CONFIG", str(tmp_path / "config/config.toml"))
+    for key in config.KEYS.values():
+        monkeypatch.delenv(key.variable, raising=False)
+    (tmp_path / "work/.git").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / "work")
+    return tmp_path / "config/config.toml"
+
+
+def say(*words: str, code: int = 0) -> str:
+    result = CliRunner().invoke(build_app(), list(words))
+    assert result.exit_code == code, (result.output, result.exception)
+    return result.output
+
+
+def test_every_setting_says_where_it_comes_from(user_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    say("config", "model", "user/model")
+    say("config", "quality", "0.5")
+    Path(".midfill.toml").write_text('device = "cpu"\nquality = 1\n')
+    monkeypatch.setenv("MIDFILL_DTYPE", "fp32")
+    Path("deep/inside").mkdir(parents=True)
+    monkeypatch.chdir("deep/inside")
+    shown = json.loads(say("config", "--json"))
+    assert {name: (each["value"], each["source"]) for name, each in shown.items()} == {
+        "model": ("user/model", "user"),
+        "device": ("cpu", "project"),
+        "dtype": ("fp32", "environment"),
+        "quality": (1, "project"),
+        "cache": (None, "default"),
+        "weights": (None, "default"),
+    }
+    assert "quality  1  (project, " in say("config")
+    assert config.load()["quality"].value == 0.5, "a project's file counts only where it is asked for"
+    say("config", "quality", "--unset")
+    assert user_file.read_text() == 'model = "user/model"\n'
+
+
+def test_a_project_file_is_looked_for_within_the_repository_only(tmp_path: Path) -> None:
+    (tmp_path / ".midfill.toml").write_text('device = "cpu"\n')
+    assert config.load(Path.cwd())["device"].source == "default"
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("model = 3", "sets model to 3, and it takes a model's name"),
+        ("quality = 2", "from 0 to 1"),
+        ("quality = true", "from 0 to 1"),
+        ('colour = "red"', "'colour', which is no setting; known are model"),
+        ("device = ", "cannot be read"),
+    ],
+)
+def test_a_wrong_file_is_named(text: str, words: str, user_file: Path) -> None:
+    user_file.parent.mkdir()
+    user_file.write_text(text)
+    output = say("config", code=2)
+    assert words in output and str(user_file) in output
+
+
+def test_wrong_values_are_not_written(user_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "takes one of auto, cpu" in say("config", "device", "toaster", code=2)
+    assert "no setting 'colour'" in say("config", "colour", "red", code=2)
+    assert not user_file.exists()
+    monkeypatch.setenv("MIDFILL_QUALITY", "high")
+    assert "MIDFILL_QUALITY is 'high'" in say("config", code=2)
+
+
+def test_other_lines_of_the_users_file_stay(user_file: Path) -> None:
+    user_file.parent.mkdir()
+    user_file.write_text('# mine\nmodel = "old"\ncache = "dual"\n')
+    say("models", "use", "new/one")
+    assert user_file.read_text() == 'model = "new/one"\n# mine\ncache = "dual"\n'
+
+
+def test_the_chosen_model_is_what_every_caller_gets(fake_command: Path, user_file: Path) -> None:
+    say("models", "use", HUB)
+    ensure_engine()
+    assert [record.model for _, record in living()] == [HUB]
+    assert find_place(EngineSettings(HUB)) == find_place(EngineSettings())
+    assert find_place(EngineSettings("embedded")) != find_place(EngineSettings())
+
+
+def test_flags_go_before_the_environment_and_that_before_files(monkeypatch: pytest.MonkeyPatch, runtime: Path) -> None:
+    say("config", "model", "user/model")
+    Path(".midfill.toml").write_text('model = "project/model"\n')
+    here = EngineSettings(project=Path.cwd())
+    assert (complete(here).model, complete(here).may_fetch) == ("project/model", False)
+    assert complete(EngineSettings()).model == "user/model"
+    monkeypatch.setenv("MIDFILL_MODEL", "environment/model")
+    assert (complete(here).model, complete(here).may_fetch) == ("environment/model", True)
+    assert complete(EngineSettings("flag/model", project=Path.cwd())).model == "flag/model"
+
+
+def test_what_serve_runs_is_what_fills_use_until_it_ends(runtime: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    say("config", "model", "user/model")
+    descriptors = len(os.listdir("/proc/self/fd"))
+    place = claim_place(EngineSettings("served/model", "cpu"))
+    assert complete(EngineSettings()).model == "served/model"
+    assert find_place(EngineSettings()) == place == find_place(EngineSettings("served/model"))
+    assert find_place(EngineSettings("served/model", "cuda")) != place
+    assert complete(EngineSettings("other/model")).model == "other/model"
+    monkeypatch.setenv("MIDFILL_MODEL", "environment/model")
+    assert complete(EngineSettings()).model == "environment/model"
+    monkeypatch.delenv("MIDFILL_MODEL")
+    with pytest.raises(MidfillError, match="midfill engine stop"):
+        claim_place(EngineSettings("served/model", "cpu"))
+    for name in os.listdir("/proc/self/fd")[descriptors - 1 :]:
+        if os.path.exists(link := f"/proc/self/fd/{name}") and os.readlink(link) == str(place.lock):
+            os.close(int(name))
+    assert complete(EngineSettings()).model == "user/model"
+
+
+def test_a_second_copy_is_not_loaded_for_who_leaves_the_device_open(fake_command: Path) -> None:
+    first = ensure_engine(EngineSettings("a", "cpu"))
+    assert ensure_engine(EngineSettings("a")) == first
+    assert ensure_engine(EngineSettings("a", "cuda")) != first
+    assert len((fake_command / "starts").read_text().split()) == 2
+
+
+def test_a_model_of_the_hub_is_fetched_before_the_engine_starts_and_no_limit_ends_that(
+    fake_command: Path, set_plan: SetPlan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    set_plan(fetch_s=9.0, record=str(tmp_path / "record"))
+    monkeypatch.setattr(supervise, "_SAY_EVERY_S", 0.0)
+    phrases: list[str] = []
+    ensure_engine(EngineSettings(HUB, start_timeout_s=8.0), phrases.append)
+    assert phrases[3] == "getting owner/name: 300.0 MB of 1.0 GB, 50.0 MB/s"
+    assert phrases[-1] in ("starting the engine", "loading the model")
+    ensure_engine(EngineSettings(HUB))
+    assert read_record(tmp_path / "record") == [{"fetch": HUB, "cached_only": False}]
+
+
+def test_a_project_alone_has_nothing_fetched(fake_command: Path, set_plan: SetPlan, tmp_path: Path) -> None:
+    set_plan(record=str(tmp_path / "record"))
+    Path(".midfill.toml").write_text(f'model = "{HUB}"\n')
+    ensure_engine(EngineSettings(project=Path.cwd()))
+    assert read_record(tmp_path / "record") == [{"fetch": HUB, "cached_only": True}]
+
+
+def test_a_failed_download_says_why(fake_command: Path, set_plan: SetPlan) -> None:
+    set_plan(fetch_fails='{"code": "fetch_failed", "message": "no room", "next_step": "make some"}')
+    with pytest.raises(MidfillError) as error:
+        ensure_engine(EngineSettings(HUB))
+    assert (error.value.sentence, error.value.exit_code) == ("no room; make some.", 5)
+    set_plan(fetch_fails="Traceback: something")
+    with pytest.raises(MidfillError, match="exit code 3 .Traceback: something."):
+        ensure_engine(EngineSettings(HUB))
+
+
+def test_get_shows_progress_and_an_interrupt_says_how_to_go_on(midfill: Midfill, set_plan: SetPlan) -> None:
+    process = midfill("models", "get", HUB, "--use")
+    out, err = process.communicate()
+    assert process.returncode == 0, err
+    assert b"owner/name is here: /cache/there" in out and b"fills from now on" in out
+    assert b"900.0 MB of 1.0 GB" in err
+    set_plan(fetch_stalls=True)
+    process = midfill("models", "get", HUB)
+    assert process.stderr is not None
+    while b"300.0 MB" not in process.stderr.readline():
+        pass
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate()
+    assert process.returncode == 130
+    assert err.endswith(b"stopped with 300.0 MB of 1.0 GB here; run `midfill models get owner/name` to go on.\n")
+
+
+def test_engines_are_listed_and_ended(fake_command: Path) -> None:
+    assert "no engine runs" in say("engine", "ps")
+    ensure_engine(EngineSettings("a"))
+    ensure_engine(EngineSettings("b"))
+    assert [(row["model"], row["state"]) for row in json.loads(say("engine", "ps", "--json"))] == [
+        ("b", "ready"),
+        ("a", "ready"),
+    ]
+    assert "ended a" in say("engine", "stop", "a")
+    assert [record.model for _, record in living()] == ["b"]
+    assert "no engine of a runs" in say("engine", "stop", "a")
+    assert "ended b" in say("engine", "stop") and not list(living())

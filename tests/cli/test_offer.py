@@ -1,0 +1,46 @@
+"""A better model is offered once, to whom it is of use, and never again."""
+
+from pathlib import Path
+
+import pytest
+
+from midfill_infill.cli import offer
+from midfill_infill.cli.doctor import what_is_slow
+from midfill_infill.cli.offer import OFFERED
+
+
+@pytest.fixture(autouse=True)
+def large_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(offer, "memory_bytes", lambda: 2**34)
+    monkeypatch.delenv("MIDFILL_MODEL", raising=False)
+
+
+def test_it_is_said_once(tmp_path: Path) -> None:
+    said = offer.offer("embedded", tmp_path / "state")
+    assert said is not None and OFFERED in said
+    assert offer.offer("embedded", tmp_path / "state") is None
+
+
+def test_it_is_not_said_of_another_model_on_a_small_machine_or_to_who_chose(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert offer.offer("DreamOn-v0-7B", tmp_path) is None
+    monkeypatch.setenv("MIDFILL_MODEL", "embedded")
+    assert offer.offer("embedded", tmp_path) is None
+    monkeypatch.delenv("MIDFILL_MODEL")
+    monkeypatch.setattr(offer, "memory_bytes", lambda: 2**32)
+    assert offer.offer("embedded", tmp_path) is None
+    assert not (tmp_path / "offered").exists()
+
+
+def test_where_nothing_can_be_remembered_nothing_is_said(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    assert offer.offer("embedded", tmp_path / "file") is None
+
+
+def test_the_doctor_says_what_a_large_model_on_a_cpu_waits_for() -> None:
+    assert what_is_slow(5_000_000, "cpu", "float32") is None
+    assert what_is_slow(7_600_000_000, "cuda", "bfloat16") is None
+    slow, fast = (what_is_slow(500_000_000, "cpu", dtype) for dtype in ("float32", "bfloat16"))
+    assert slow is not None and "weights int8" in slow and "cache kept" in slow
+    assert fast is not None and "weights int8" not in fast

@@ -1,0 +1,289 @@
+"""A checkpoint comes from a hub that breaks off, hangs, lies or refuses, and from the cache without any hub."""
+
+import errno
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from tests.engine.fakes import wait_until
+from tests.engine.hub import COMMIT, Hub, run_hub
+
+from midfill_engine.errors import StartError
+from midfill_engine.families import FAMILIES
+from midfill_engine.loading import download, fetch, fitting, stock
+from midfill_engine.loading.hub import make_random
+from midfill_engine.loading.hub_api import Patience
+from midfill_engine.loading.runtime import load_runtime
+from midfill_engine.wire import FetchProgress
+
+NAME = "somebody/tiny"
+ROOT = Path(__file__).parents[2]
+BRIEF = Patience(read_timeout_s=0.4, retries=2, first_wait_s=0.01)
+Get = Callable[..., Path]
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("source") / "tiny"
+    make_random(folder, FAMILIES.find("dream"))
+    (folder / "modeling_evil.py").write_text("raise SystemExit")
+    return folder
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+@pytest.fixture
+def get(cache: Path) -> Get:
+    def run(hub: Hub, name: str = NAME, token: str | None = None, **options: object) -> Path:
+        from midfill_engine.loading.hub_api import Hub as Api
+
+        headers = {"authorization": f"Bearer {token}"} if token else {}
+        said: list[FetchProgress] = []
+        say = options.pop("say", said.append)
+        fits = options.pop("fits", lambda folder, size: fitting.check_fits(folder, size, "cpu"))
+        with Api(hub.url, headers, BRIEF) as api:
+            return fetch.fetch(api, name, cache, say, fits, **options)  # type: ignore[arg-type]
+
+    return run
+
+
+def same(folder: Path, source: Path) -> bool:
+    wanted = [file for file in source.iterdir() if file.suffix != ".py"]
+    return all((folder / file.name).read_bytes() == file.read_bytes() for file in wanted)
+
+
+def weights(source: Path) -> bytes:
+    return (source / "model.safetensors").read_bytes()
+
+
+def parts(cache: Path) -> list[Path]:
+    return list(cache.glob("**/*.midfill-part"))
+
+
+def test_it_comes_with_bytes_counted_and_lies_where_others_find_it(source: Path, cache: Path, get: Get) -> None:
+    said: list[FetchProgress] = []
+    with run_hub({NAME: source}) as hub:
+        folder = get(hub, say=said.append)
+    assert same(folder, source) and not (folder / "modeling_evil.py").exists()
+    assert said[0].done_bytes == 0 and said[-1].done_bytes == said[-1].total_bytes == len(weights(source))
+    from huggingface_hub import snapshot_download
+
+    assert Path(snapshot_download(NAME, cache_dir=cache, local_files_only=True)) == folder
+    assert load_runtime(NAME, "cpu").family.name == "dream"
+
+
+@pytest.mark.parametrize("takes_ranges", [True, False])
+def test_a_broken_connection_is_gone_on_with(takes_ranges: bool, source: Path, cache: Path, get: Get) -> None:
+    said: list[FetchProgress] = []
+    with run_hub({NAME: source}, cut_after=5000, takes_ranges=takes_ranges) as hub:
+        assert same(get(hub, say=said.append), source)
+    ranges = [asked for path, asked in hub.asked if path.endswith(".safetensors")]
+    assert ranges == [None, "bytes=5000-"]
+    assert said[-1].done_bytes == len(weights(source))
+    assert any("trying again" in each.note for each in said)
+
+
+def test_what_came_is_kept_when_it_ends_and_gone_on_with_in_the_next_run(source: Path, cache: Path, get: Get) -> None:
+    with run_hub({NAME: source}, stall_after=7000) as hub:
+        with pytest.raises(StartError, match="no answer within 0.4 s") as caught:
+            get(hub)
+        assert "goes on" in caught.value.next_step
+    assert [part.stat().st_size for part in parts(cache)] == [7000]
+    assert download.find_cached(NAME) is None
+    with run_hub({NAME: source}) as hub:
+        assert same(get(hub), source)
+    assert [asked for path, asked in hub.asked if path.endswith(".safetensors")] == ["bytes=7000-"]
+    assert not parts(cache)
+
+
+def test_a_part_that_is_wrong_or_too_long_is_begun_anew(source: Path, cache: Path, get: Get) -> None:
+    for left in (b"x" * 3000, b"x" * (len(weights(source)) + 5), b"x" * len(weights(source))):
+        with run_hub({NAME: source}, stall_after=10) as hub, pytest.raises(StartError):
+            get(hub)
+        parts(cache)[0].write_bytes(left)
+        with run_hub({NAME: source}) as hub:
+            assert same(get(hub), source)
+        shutil.rmtree(cache)
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "config.json"])
+def test_other_bytes_than_the_hubs_are_never_served(name: str, source: Path, cache: Path, get: Get) -> None:
+    with run_hub({NAME: source}, wrong=name) as hub, pytest.raises(StartError, match="is not what the hub says"):
+        get(hub)
+    assert not parts(cache) and download.find_cached(NAME) is None
+    assert not list(cache.glob(f"**/snapshots/*/{name}"))
+
+
+def test_what_is_here_and_damaged_is_found_by_check(source: Path, cache: Path, get: Get) -> None:
+    with run_hub({NAME: source}) as hub:
+        folder = get(hub)
+        (folder / "model.safetensors").resolve().write_bytes(b"rotten")
+        assert not same(get(hub), source)
+        assert same(get(hub, check=True), source)
+
+
+@pytest.mark.parametrize(
+    ("behaviour", "message", "next_step"),
+    [
+        ({"refusal": (401, "GatedRepo")}, "accepted its licence", "somebody/tiny, set HF_TOKEN"),
+        ({"refusal": (403, "GatedRepo"), "refuses_listing": True}, "accepted its licence", "accept it at http"),
+        ({"refusal": (418, "")}, "HTTP 418", "HF_ENDPOINT"),
+        ({"token": "secret"}, "has no somebody/tiny, or it is private", "set HF_TOKEN"),
+        ({"hangs": True}, "no answer within 0.4 s", "check the network"),
+        ({"resets": True}, "cannot be used: .*(disconnected|reset)", "check the network"),
+        ({"busy_times": 9}, "HTTP 503", "run the command again"),
+    ],
+)
+def test_every_failure_has_its_reason(
+    behaviour: dict[str, object], message: str, next_step: str, source: Path, get: Get
+) -> None:
+    with run_hub({NAME: source}, **behaviour) as hub, pytest.raises(StartError, match=message) as caught:
+        get(hub)
+    assert next_step in caught.value.next_step
+
+
+def test_names_revisions_and_addresses_that_are_not_there(source: Path, cache: Path, get: Get) -> None:
+    with run_hub({NAME: source}) as hub:
+        with pytest.raises(StartError, match="has no nobody/none"):
+            get(hub, "nobody/none")
+        with pytest.raises(StartError, match="no revision 'v9'"):
+            get(hub, f"{NAME}@v9")
+        with pytest.raises(StartError, match="is no revision"):
+            get(hub, f"{NAME}@../../../evil")
+        assert get(hub, f"{NAME}@{COMMIT}") == download.find_cached(f"{NAME}@{COMMIT}")
+    with pytest.raises(StartError, match="cannot be used: .*refused"):
+        get(hub, NAME)
+
+
+def test_a_token_is_sent_and_a_busy_hub_asked_again(source: Path, get: Get) -> None:
+    with run_hub({NAME: source}, token="secret", busy_times=1) as hub:
+        assert same(get(hub, token="secret"), source)
+
+
+def test_pickles_strange_families_and_what_does_not_fit_are_refused_before_the_weights(
+    source: Path, cache: Path, get: Get, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pickled, strange = tmp_path / "pickled", tmp_path / "strange"
+    shutil.copytree(source, pickled)
+    (pickled / "model.safetensors").rename(pickled / "pytorch_model.bin")
+    shutil.copytree(source, strange)
+    config = json.loads((strange / "config.json").read_text())
+    (strange / "config.json").write_text(json.dumps(config | {"model_type": "gpt2"}))
+    with run_hub({NAME: source, "a/pickled": pickled, "a/strange": strange}) as hub:
+        with pytest.raises(StartError, match="only pickled weights"):
+            get(hub, "a/pickled")
+        with pytest.raises(StartError, match="'gpt2'; known types"):
+            get(hub, "a/strange")
+        monkeypatch.setattr(fitting, "memory_of", lambda device: 2**29)
+        with pytest.raises(StartError, match="GB of memory, and cpu has 0.5 GB"):
+            get(hub)
+        monkeypatch.setattr(fetch.shutil, "disk_usage", lambda folder: shutil._ntuple_diskusage(9, 9, 2**28))  # type: ignore[attr-defined]
+        with pytest.raises(StartError, match="still to come .* has 0.3 GB free"):
+            get(hub, fits=lambda folder, size: None)
+    assert not [path for path, _ in hub.asked if path.endswith((".safetensors", ".bin"))]
+
+
+def test_a_full_disk_is_said(source: Path, get: Get, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(part: fetch.Part, chunk: bytes) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(fetch.Part, "add", refuse)
+    with run_hub({NAME: source}) as hub, pytest.raises(StartError, match="No space left on device"):
+        get(hub)
+
+
+def test_only_the_shards_of_the_index_are_taken(source: Path, get: Get, tmp_path: Path) -> None:
+    folder = tmp_path / "sharded"
+    shutil.copytree(source, folder)
+    (folder / "model.safetensors").rename(folder / "model-00001-of-00001.safetensors")
+    (folder / "consolidated.safetensors").write_bytes(b"twice")
+    index = {"weight_map": {"a": "model-00001-of-00001.safetensors"}}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+    with run_hub({NAME: folder}) as hub:
+        found = get(hub)
+        assert not (found / "consolidated.safetensors").exists() and download.is_whole(found)
+        (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"a": "gone.safetensors"}}))
+        with pytest.raises(StartError, match="lacks weights that its index names"):
+            get(hub)
+
+
+@pytest.mark.parametrize("behaviour", [{"hangs": True}, {"resets": True}])
+def test_a_cached_model_starts_whatever_the_hub_does(
+    behaviour: dict[str, bool], source: Path, get: Get, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with run_hub({NAME: source}) as hub:
+        folder = get(hub)
+    with run_hub({NAME: source}, **behaviour) as hub:
+        monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", hub.url)
+        assert download.fetch_checkpoint(NAME) == folder
+        assert hub.asked == []
+
+
+def test_offline_is_obeyed(source: Path, get: Get, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    with pytest.raises(StartError, match="HF_HUB_OFFLINE forbids"):
+        download.fetch_checkpoint(NAME)
+    with run_hub({NAME: source}) as hub:
+        folder = get(hub)
+    assert download.fetch_checkpoint(NAME) == folder
+
+
+def test_the_stock_is_listed_and_removed(source: Path, cache: Path, get: Get) -> None:
+    assert stock.list_stock().data == []
+    with run_hub({NAME: source, "a/half": source}) as hub:
+        get(hub)
+        hub.behaviour.stall_after = 100
+        with pytest.raises(StartError):
+            get(hub, "a/half")
+    assert [(each.model, each.is_whole) for each in stock.list_stock().data] == [("a/half", False), (NAME, True)]
+    assert [each.model for each in stock.remove_stock(NAME).data] == [NAME]
+    assert [each.model for each in stock.list_stock().data] == ["a/half"]
+    with pytest.raises(StartError, match="is not in"):
+        stock.remove_stock(NAME)
+
+
+@pytest.fixture
+def engine(tmp_path: Path) -> Iterator[Callable[..., "subprocess.Popen[str]"]]:
+    started: list[subprocess.Popen[str]] = []
+
+    def start(hub: Hub, *words: str) -> "subprocess.Popen[str]":
+        environment = {**os.environ, "PYTHONPATH": str(ROOT / "engine"), "HF_ENDPOINT": hub.url}
+        environment |= {"HF_HOME": str(tmp_path / "home"), "NO_PROXY": "127.0.0.1"}
+        command = [sys.executable, "-m", "midfill_engine", *words]
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        started.append(subprocess.Popen(command, env=environment, text=True, **pipes))  # type: ignore[call-overload]
+        return started[-1]
+
+    yield start
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+def test_a_killed_download_goes_on_in_the_next_process(
+    source: Path, tmp_path: Path, engine: Callable[..., "subprocess.Popen[str]"]
+) -> None:
+    with run_hub({NAME: source}, stall_after=9000) as hub:
+        first = engine(hub, "fetch", NAME, "--device", "cpu")
+        wait_until(lambda: [part.stat().st_size for part in parts(tmp_path / "home") if part.stat().st_size] != [])
+        first.send_signal(signal.SIGKILL)
+        first.wait()
+    kept = max(part.stat().st_size for part in parts(tmp_path / "home"))
+    with run_hub({NAME: source}) as hub:
+        out, err = engine(hub, "fetch", NAME, "--device", "cpu").communicate(timeout=60)
+        assert f"bytes={kept}-" in [asked for _, asked in hub.asked]
+        last = FetchProgress.model_validate_json(out.splitlines()[-1])
+        assert last.folder is not None and same(Path(last.folder), source), err
+        hub.asked.clear()
+        again, _ = engine(hub, "fetch", NAME, "--if-missing").communicate(timeout=60)
+        assert FetchProgress.model_validate_json(again).folder == last.folder and hub.asked == []

@@ -1,0 +1,99 @@
+"""Products of 8-bit whole numbers: exact, alone as in company, near the original; a model packed so still fills."""
+
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from midfill_engine.denoising.denoise import denoise, drain
+from midfill_engine.errors import StartError
+from midfill_engine.families import FAMILIES
+from midfill_engine.loading import hub
+from midfill_engine.loading.runtime import load_runtime
+from midfill_engine.models import int8
+from midfill_engine.models.int8 import Int8Operators, PackedWeight, choose_levels
+from midfill_engine.models.operators import Span
+from midfill_engine.wire import InfillRequest
+
+CPU = torch.device("cpu")
+
+
+@pytest.mark.parametrize("shape", [(16, 24, 40), (64, 896, 512), (48, 130, 17)])
+def test_a_product_is_that_of_the_rounded_numbers(shape: tuple[int, int, int]) -> None:
+    num_rows, dim, width = shape
+    weight, x = torch.randn(width, dim), torch.randn(num_rows, dim)
+    levels = choose_levels()
+    whole = (weight / weight.abs().amax(1, keepdim=True) * levels).round()
+    rows = (x * (127 / x.abs().amax(1, keepdim=True))).round()
+    scale = x.abs().amax(1, keepdim=True) / 127 * weight.abs().amax(1) / levels
+    found = PackedWeight.of(weight, levels).product(x)
+    torch.testing.assert_close(found, (rows.double() @ whole.double().t()).float() * scale, rtol=1e-5, atol=1e-5)
+    error = (found - F.linear(x, weight)).norm() / F.linear(x, weight).norm()
+    assert error < (0.02 if levels == 127 else 0.03)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_row_has_the_same_bits_beside_a_row_eight_times_as_large(dtype: torch.dtype) -> None:
+    linear = nn.Linear(256, 272, bias=True)
+    operators = Int8Operators(CPU, dtype)
+    packed = PackedWeight.of(linear.weight, operators._levels)
+    x = torch.randn(320, 256).to(dtype)
+    alone = packed.product(x[:16])
+    x[16:] *= 8
+    assert torch.equal(packed.product(x)[:16], alone)
+
+
+def test_a_processor_that_adds_in_sixteen_bits_gets_seven_bit_weights(monkeypatch: pytest.MonkeyPatch) -> None:
+    product = PackedWeight.product
+
+    def saturate(packed: PackedWeight, x: torch.Tensor) -> torch.Tensor:
+        found = product(packed, x)
+        return found.clamp(max=127 * 100 * 256)
+
+    monkeypatch.setattr(PackedWeight, "product", saturate)
+    assert choose_levels() == 63
+    monkeypatch.setattr(PackedWeight, "product", lambda packed, x: product(packed, x) + 1)
+    with pytest.raises(int8.OperatorsError, match="not exact"):
+        choose_levels()
+
+
+@pytest.mark.parametrize("family", ["dream", "llada", "tiny-a2d"])
+def test_a_packed_model_fills_and_holds_no_second_copy(family: str, tmp_path: Path) -> None:
+    hub.make_random(tmp_path, FAMILIES.find(family))
+    plain, packed = (load_runtime(str(tmp_path), "cpu", dtype="fp32", weights=name) for name in ("stored", "int8"))
+    assert plain.loaded.parameters == packed.loaded.parameters
+    block = packed.loaded.model.transformer.blocks[0]
+    assert block.mlp.down.weight.numel() == block.attention.q.weight.numel() == 0
+    ids, positions = torch.arange(40) % 256, torch.arange(40)
+    from midfill_engine.models.packed import Pass
+
+    hidden = [runtime.run([Pass(ids, positions, wanted=torch.arange(40))])[0].hidden for runtime in (plain, packed)]
+    error = (hidden[0] - hidden[1]).norm() / hidden[0].norm()
+    assert 0 < error < 0.1
+    request = InfillRequest.model_validate({"segments": [{"text": "x = "}, {"hole": {"max_tokens": 5}}], "steps": 2})
+    assert drain(denoise(packed, request, lengths="fixed")).holes
+
+
+def test_alone_or_beside_others_it_fills_the_same(tmp_path: Path) -> None:
+    hub.make_random(tmp_path, FAMILIES.find("dream"))
+    runtime = load_runtime(str(tmp_path), "cpu", dtype="fp32", weights="int8")
+    from midfill_engine.models.packed import Pass
+
+    passes = [Pass(torch.arange(num) + num, torch.arange(num), wanted=torch.arange(num)) for num in (5, 40, 17, 64)]
+    together = runtime.run(passes)
+    for step, found in zip(passes, together, strict=True):
+        assert torch.equal(runtime.run([step])[0].hidden, found.hidden)
+
+
+def test_unknown_weights_are_refused(tmp_path: Path) -> None:
+    hub.make_random(tmp_path, FAMILIES.find("dream"))
+    with pytest.raises(StartError, match="known: stored, int8"):
+        load_runtime(str(tmp_path), "cpu", weights="int3")
+
+
+def test_one_span_is_not_copied() -> None:
+    operators = Int8Operators(CPU, torch.float32)
+    x, weight = torch.randn(32, 64), torch.randn(16, 64)
+    assert torch.equal(operators.linear(x, weight, None, [Span(0, 30, 32)]), F.linear(x, weight))

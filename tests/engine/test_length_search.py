@@ -1,0 +1,95 @@
+"""The length search over one context's keys: how many rows it takes, what it shows meanwhile, where it is exact."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from tests.engine.test_families import works_of
+
+from midfill_engine.denoising.denoise import open_fill, trial_row, try_over_one_context
+from midfill_engine.denoising.plan import read_request
+from midfill_engine.families import FAMILIES
+from midfill_engine.loading import hub
+from midfill_engine.loading.runtime import Runtime, load_runtime
+from midfill_engine.models.packed import Result
+from midfill_engine.wire import InfillRequest, StepEvent
+
+LAYERS = {"dream": "num_hidden_layers", "llada": "n_layers"}
+LENGTHS = [[[2]], [[7]], [[16]], [[33]], [[5]], [[64]]]
+
+
+@pytest.fixture(scope="module", params=["dream", "llada"])
+def family(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+def open_model(family: str, num_layers: int, folder: Path) -> Runtime:
+    found = FAMILIES.find(family)
+    hub.make_random(folder, found, config={**found.example, LAYERS[family]: num_layers})
+    return load_runtime(str(folder), "cpu", dtype="fp32")
+
+
+def ask(context: int = 100) -> InfillRequest:
+    text = "x = [1, 2]\n" * (context // 11)
+    return InfillRequest.model_validate({"segments": [{"text": text}, {"hole": {}}, {"text": f"y\n{text}"}]})
+
+
+def confidences(runtime: Runtime, *, shared: bool) -> list[torch.Tensor]:
+    plan = read_request(runtime, ask(), None, "calibrated")
+    rows = [trial_row(runtime, plan, lengths, None) for lengths in LENGTHS]
+    found: list[Result] = []
+    if shared:
+        search = try_over_one_context(rows, None)
+        results: list[Result] | None = None
+        while True:
+            try:
+                work = search.send(results)  # type: ignore[arg-type]
+            except StopIteration as stop:
+                found = stop.value[0]
+                break
+            results = runtime.run(work.passes)
+    else:
+        found = runtime.run([row.open_pass() for row in rows])
+    return [result.chosen.confidence for result in found if result.chosen is not None]
+
+
+def test_it_is_exact_where_contexts_keys_see_no_hole(family: str, tmp_path: Path) -> None:
+    """In a model of one layer the keys are of the tokens alone, so only turning them could go wrong."""
+    runtime = open_model(family, 1, tmp_path)
+    for one, apart in zip(confidences(runtime, shared=True), confidences(runtime, shared=False), strict=True):
+        torch.testing.assert_close(one, apart, rtol=1e-4, atol=1e-7)
+
+
+def test_elsewhere_it_is_near_and_only_the_canvas_that_computed_the_context_is_exact(
+    family: str, tmp_path: Path
+) -> None:
+    runtime = open_model(family, 3, tmp_path)
+    pairs = list(zip(confidences(runtime, shared=True), confidences(runtime, shared=False), strict=True))
+    assert torch.equal(*pairs[len(LENGTHS) // 2])
+    assert any(not torch.equal(*pair) for pair in pairs)
+    for one, apart in pairs:
+        torch.testing.assert_close(one.log(), apart.log(), rtol=0.1, atol=0.3)
+
+
+def test_rows_until_the_first_token_and_an_event_with_the_first_pass(family: str, tmp_path: Path) -> None:
+    runtime = open_model(family, 2, tmp_path)
+    request = ask(1000)
+    fill = open_fill(runtime, request)
+    answer = None
+    rows: list[int] = []
+    events: list[StepEvent] = []
+    while sum(event.step == 0 for event in events) < 2:  # the search's, then the fill's own
+        item = fill.send(answer)
+        answer = None
+        if isinstance(item, StepEvent):
+            events.append(item)
+        elif hasattr(item, "passes"):
+            events += [item.event] if item.event is not None else []
+            rows.append(item.num_rows)
+            answer = runtime.run(item.passes)
+    context = len(read_request(runtime, request, None, None).context_ids)
+    assert events[0].holes[0].masked > 0
+    assert context < rows[0] <= context + 200
+    assert sum(rows[1:-1]) <= 1500
+    _, works, _ = works_of(runtime, request, "calibrated-exact")
+    assert sum(work.num_rows for work in works) > 21 * context
