@@ -135,9 +135,10 @@ def count_bytes(runtime: Runtime, plan: Plan, request: InfillRequest) -> int:
 
     filled = [num_positions(total) for total in plan.policy.fills or (config.max_hole,)] * request.n
     tried = [num_positions(total) for total in plan.policy.tries]
-    num_context, num_hole = len(plan.context_ids), max(sum(filled), sum(tried))
-    is_shared = runtime.family.attention == "context_frozen"  # the context is computed once, before all others
     tries_over_one = shares_context(runtime, plan) and bool(tried)
+    tried_at_once = sorted(tried)[-TRIALS_AT_ONCE:] if tries_over_one else tried
+    num_context, num_hole = len(plan.context_ids), max(sum(filled), sum(tried_at_once))
+    is_shared = runtime.family.attention == "context_frozen"  # the context is computed once, before all others
     num_contexts = max(len(filled), 1 if tries_over_one else len(tried))
     most_rows = max(num_context, num_hole) if is_shared else num_hole + num_context * num_contexts
     num_kept = num_context if is_shared else sum(filled) + num_context * len(filled)
