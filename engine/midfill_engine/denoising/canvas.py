@@ -29,7 +29,8 @@ class Canvas:
     row in `allowed` [R, V]; `leading` has the bytes each position must begin with. `deletable` [B, G] counts the
     deletions that each hole may still settle before it would be shorter than asked, `expandable` [B, G] the positions
     that it may still gain before it would be longer. `is_length_chosen` says
-    whether anybody meant the holes to be as long as they are, or only had to begin somewhere.
+    whether anybody meant the holes to be as long as they are, or only had to begin somewhere. The last `spill` places
+    only complete a block: they are denoised with the others and are no part of the fill.
     """
 
     outlines: list[HoleOutline]
@@ -47,6 +48,7 @@ class Canvas:
     expandable: Tensor
     is_length_chosen: bool
     certainties: dict[int, float] = field(default_factory=dict)  # of holes that a draft was laid out in
+    spill: int = 0
     guesses: Tensor = field(init=False)
     guessed: Tensor = field(init=False)  # the guesses' confidence
 
@@ -72,6 +74,8 @@ class Canvas:
         masked, the least confident first.
         """
         self.guesses, self.guessed = proposals.ids, proposals.confidence
+        if decision.edit is not None:
+            self._edit(decision.edit & ~self.masked & ~self.anchored, proposals)
         settle = decision.settle & self.masked
         settle &= ~self._excess(settle & self.vocabulary.is_deletion(proposals.ids), self.deletable, proposals)
         if self.vocabulary.expand_id is not None:
@@ -85,6 +89,21 @@ class Canvas:
             again = decision.remask & ~self.masked & ~settle & ~self.anchored
             self._count_deletions(again, 1)
             self.masked = self.masked | again
+
+    def _edit(self, where: Tensor, proposals: Proposals) -> None:
+        """Gives settled positions the tokens proposed there; deletions that a hole cannot afford stay as they are."""
+        where = where & ~self._excess(where & self.vocabulary.is_deletion(proposals.ids), self.deletable, proposals)
+        self._count_deletions(where, 1)
+        self.ids = torch.where(where, proposals.ids, self.ids)
+        self.confidence = torch.where(where, proposals.confidence, self.confidence)
+        self._count_deletions(where, -1)
+
+    def cut_spill(self) -> None:
+        """Drops what only completed a block."""
+        if self.spill:
+            num_kept = self.ids.shape[1] - self.spill
+            self.spill = 0
+            self.reshape(list(range(num_kept)), None, 0)
 
     def _excess(self, chosen: Tensor, room: Tensor, proposals: Proposals) -> Tensor:
         """Of the positions `chosen` [B, T] those for which their hole has no `room` [B, G] left."""
@@ -180,6 +199,7 @@ class Canvas:
     def state(self, row: int, hole: int) -> HoleState:
         """How a hole looks now: settled tokens, and guesses where there are any."""
         tokens = (self.hole_of == hole).nonzero().flatten().tolist()
+        tokens = tokens[: len(tokens) - self.spill] if hole == len(self.outlines) - 1 else tokens
         masked, ids, guesses = (values[row].tolist() for values in (self.masked, self.ids, self.guesses))
         shown = [self._guess(guesses, token) if masked[token] else self._piece(ids, token) for token in tokens]
         text, ranges = self._text(hole, shown, "replace")
@@ -308,10 +328,12 @@ def lay_canvas(
     may_expand: bool = False,
     max_hole: int = 0,
     is_length_chosen: bool = True,
+    spill: int = 0,
 ) -> Canvas:
     """`lengths` has the number of masked positions for every masked stretch of every hole. Raises RequestError.
 
-    `num_rows` canvases like this one are to be held; `max_hole` bounds what a hole may grow to.
+    `num_rows` canvases like this one are to be held; `max_hole` bounds what a hole may grow to; `spill` positions more
+    stand at the end of the last hole.
     """
     rules = _Rules(vocabulary, may_delete, may_expand)
     ids: list[int] = []
@@ -332,6 +354,12 @@ def lay_canvas(
             else:
                 first = rules.number(outline.forbid, stretch.leading)
                 rule_of += [first] + [rules.number(outline.forbid, "")] * (count - 1)
+    if spill:
+        ids += [mask_id] * spill
+        anchored += [False] * spill
+        hole_of += [len(outlines) - 1] * spill
+        leading += [b""] * spill
+        rule_of += [rules.number(outlines[-1].forbid, "")] * spill
     if len(ids) * num_rows > MAX_CANVAS_TOKENS:
         message = f"the holes take {len(ids)} tokens, {num_rows} times; the limit is {MAX_CANVAS_TOKENS} in all"
         raise RequestError(ErrorCode.TOO_LARGE, message, "ask for fewer holes or alternatives, or a smaller max_tokens")
@@ -339,6 +367,7 @@ def lay_canvas(
     deletable = [
         max(0, sum(hole_lengths) - outline.min_tokens) for outline, hole_lengths in zip(outlines, lengths, strict=True)
     ]
+    deletable[-1] += spill
     expandable = [
         max(0, outline.need(max_hole).max_tokens - sum(hole_lengths))
         for outline, hole_lengths in zip(outlines, lengths, strict=True)
@@ -358,6 +387,7 @@ def lay_canvas(
         deletable=torch.tensor(deletable)[None],
         expandable=torch.tensor(expandable)[None],
         is_length_chosen=is_length_chosen,
+        spill=spill,
     )
 
 

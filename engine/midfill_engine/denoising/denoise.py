@@ -416,6 +416,8 @@ def make_row(
 def make_canvas(runtime: Runtime, plan: Plan, lengths: Lengths, num_rows: int) -> Canvas:
     holes = plan.outline.holes
     totals = [sum(hole) + outline.num_anchored for hole, outline in zip(lengths, holes, strict=True)]
+    spill = count_spill(runtime, plan, totals[-1])
+    totals[-1] += spill
     return lay_canvas(
         holes,
         lengths,
@@ -427,4 +429,18 @@ def make_canvas(runtime: Runtime, plan: Plan, lengths: Lengths, num_rows: int) -
         may_expand=plan.policy.may_expand,
         is_length_chosen=plan.policy.chooses,
         max_hole=runtime.loaded.config.max_hole,
+        spill=spill,
     )
+
+
+def count_spill(runtime: Runtime, plan: Plan, total: int) -> int:
+    """How many positions behind a hole of `total` complete its last block: models that write in blocks know no less.
+
+    None where the hole ends in an anchor, or must not end early.
+    """
+    last, block_size = plan.outline.holes[-1], runtime.loaded.config.block_size
+    is_open = runtime.tokens.ends_text and plan.policy.may_delete and not last.min_tokens
+    if not is_open or not last.stretches or last.stretches[-1].ids is not None:
+        return 0
+    start = 0 if runtime.family.pipelined else len(plan.context_ids)
+    return int(-(start + total) % block_size)

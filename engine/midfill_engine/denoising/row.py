@@ -50,10 +50,11 @@ class Row:
     _again: Tensor = field(init=False)  # [S]: settled positions that are scored again
     _computed: Tensor = field(init=False)  # [C]
     _agreed: Tensor | None = None
+    _active: int = 0
 
     @property
     def is_done(self) -> bool:
-        return not bool(self.canvas.masked.any())
+        return not bool(self.canvas.masked.any()) and (not self.sampler.goes_on or self.is_last_step)
 
     @property
     def is_last_step(self) -> bool:
@@ -76,7 +77,7 @@ class Row:
         self.step += 1
         sequence = self.sequence()
         view = self._view(sequence)
-        is_open = view.masked & (view.blocks <= view.active_block)
+        is_open = self._asked(view)
         targets = is_open.nonzero().flatten()
         self._open = is_open[sequence.num_context :]
         compute = self.cache.compute(view)
@@ -106,6 +107,14 @@ class Row:
         positions = sequence.positions[0, : sequence.num_context]
         self.kept, self.age = shared.at(positions, sequence.ids, config, with_room=with_room), 1
 
+    def _asked(self, view: View) -> Tensor:
+        """[T]: what this step may settle or revise."""
+        is_open = view.masked & (view.blocks <= view.active_block)
+        if self.sampler.revises:
+            revisable = ~self.canvas.masked[0] & ~self.canvas.anchored
+            is_open[len(self.context_ids) :] |= revisable & (view.blocks[len(self.context_ids) :] == view.active_block)
+        return is_open
+
     def _view(self, sequence: Sequence) -> View:
         length = len(sequence.ids)
         if len(self.kept.kept) != length:
@@ -115,6 +124,7 @@ class Row:
         masked = torch.cat((torch.zeros(num_context, dtype=torch.bool), self.canvas.masked[0]))
         first = sequence.positions[0, num_context:].min()
         blocks = sequence.blocks
+        self._active = self._active_block(blocks, masked)
         return View(
             is_hole=sequence.is_hole,
             is_before_holes=sequence.positions[0] < first,
@@ -122,7 +132,7 @@ class Row:
             kept=self.kept.kept.clone(),
             changed=self.kept.kept & (self.kept.tokens != sequence.ids),
             blocks=blocks,
-            active_block=self._active_block(blocks, masked),
+            active_block=self._active,
             age=self.age,
         )
 
@@ -130,6 +140,8 @@ class Row:
         """The last block with a part in this step: the first with masks, or as far as a pipeline has come."""
         if self.is_last_step:
             return int(blocks.max())
+        if self.sampler.goes_on:
+            return self._active
         first = int(blocks[masked].min())
         reach = self.sampler.reach(self.canvas.masked) if self.runtime.family.pipelined else 0
         return max(first, int(blocks[len(self.context_ids) + reach - 1])) if reach else first
@@ -225,7 +237,7 @@ class Row:
         assert result.chosen is not None
         canvas, places = self.canvas, self._open.nonzero().flatten()
         ids = canvas.ids[0].masked_fill(canvas.masked[0], -1)
-        ids[places] = result.chosen.ids[: len(places)]
+        ids[places] = torch.where(canvas.masked[0, places], result.chosen.ids[: len(places)], ids[places])
         tokens = self.runtime.tokens
         is_mute = ids == tokens.expand_id if tokens.expand_id is not None else torch.zeros_like(self._open)
         is_deleted = canvas.vocabulary.is_deletion(ids)
@@ -261,9 +273,16 @@ class Row:
         if self.runtime.tokens.deletes_rest and self.policy.may_delete:
             self.canvas.delete_rest()
         if self.runtime.tokens.ends_text and self.policy.may_delete:
-            self.canvas.end_text()
+            self._end_text()
         if self.policy.removes:
             self._reshape()
+
+    def _end_text(self) -> None:
+        if not self.sampler.goes_on or self.is_last_step:
+            self.canvas.end_text()
+        if self.is_done:
+            self.canvas.cut_spill()
+            self.canvas.layout = self.lay_out(self.canvas.hole_lengths())
 
     def _settle(self, places: Tensor, chosen: Chosen) -> None:
         """Decides on `chosen`, whose first rows are the open positions `places` [M]."""
@@ -282,6 +301,9 @@ class Row:
             settled=self.canvas.confidence,
             fixed=self.canvas.anchored,
             generator=self.generator,
+            ids=self.canvas.ids,
+            places=self.canvas.layout.hole_positions[0],
+            block_size=self.runtime.loaded.config.block_size,
         )
         decision = Decision(masked) if self.is_last_step else self.sampler.decide(state)
         if self.policy.may_expand:
@@ -329,7 +351,7 @@ class Row:
         beside[:, 1:] |= grows[:, :-1]
         beside[:, :-1] |= grows[:, 1:] & ~beside[:, :-1]
         settle = decision.settle & ~(beside & ~grows) if bool(grows.any()) else decision.settle
-        return Decision(settle, decision.remask)
+        return Decision(settle, decision.remask, decision.edit)
 
     def _reshape(self) -> None:
         tokens = self.runtime.tokens

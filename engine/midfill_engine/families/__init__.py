@@ -12,7 +12,7 @@ from midfill_engine.families.dreamon import DREAMON
 from midfill_engine.families.embedded import EMBEDDED
 from midfill_engine.families.fastdllm2 import FAST_DLLM2
 from midfill_engine.families.llada import LLADA
-from midfill_engine.families.llada2 import LLADA2
+from midfill_engine.families.llada2 import LLADA2, LLADA21
 from midfill_engine.families.lladamoe import LLADA_MOE
 from midfill_engine.families.opendcoder import OPENDCODER
 from midfill_engine.families.sdar import SDAR
@@ -39,6 +39,7 @@ _ALL: Final = (
     SDAR,
     STABLE_DIFFCODER,
     FAST_DLLM2,
+    LLADA21,
     LLADA2,
     DIFFUSION_GEMMA,
 )

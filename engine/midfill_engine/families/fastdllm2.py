@@ -19,6 +19,7 @@ FAST_DLLM2: Final = Family(
     shape=read_qwen2_shape,
     tensors=LLAMA_TENSORS,
     tokens=read_tokens,
+    sampler="sub-blocks",
     cache="block",
     lengths="until-end",
     context_window=4096,

@@ -1,4 +1,7 @@
-"""LLaDA2.0 and 2.1 (arXiv 2512.15745): a mixture of many small experts, block-causal, half of a head turns."""
+"""LLaDA2.0 and 2.1 (arXiv 2512.15745): a mixture of many small experts, block-causal, half of a head turns.
+
+2.1 (arXiv 2602.08676) was trained to correct its own tokens. Nothing in its files says so but its name.
+"""
 
 from dataclasses import replace
 from typing import Final
@@ -41,7 +44,7 @@ def read_shape(config: Values) -> TransformerConfig:
         shared_dim=config["moe_intermediate_size"] * (config.get("num_shared_experts") or 0),
         router_bias=True,
     )
-    rope_dim = int(shape.head_dim * config.get("partial_rotary_factor", 1.0))
+    rope_dim = int(shape.head_dim * config.get("partial_rotary_factor", 0.5))
     return replace(shape, moe=moe, num_dense_layers=config["first_k_dense_replace"], rope_dim=rope_dim)
 
 
@@ -72,8 +75,12 @@ LLADA2: Final = Family(
     example_generation={"_from_model_config": True},
     example_tokenizer={"eos_token": "<|endoftext|>", "pad_token": "<|endoftext|>"},
     added_tokens=("<|endoftext|>", "<|role_end|>", "<|mask|>"),
-    known=(
-        KnownModel("inclusionAI/LLaDA2.0-mini", 16.3, "Apache-2.0"),
-        KnownModel("inclusionAI/LLaDA2.1-mini", 16.3, "Apache-2.0"),
-    ),
+    known=(KnownModel("inclusionAI/LLaDA2.0-mini", 16.3, "Apache-2.0"),),
+)
+LLADA21: Final = replace(
+    LLADA2,
+    name="llada2.1",
+    sampler="editing",
+    claims=lambda files: "llada2.1" in files.name.lower(),
+    known=(KnownModel("inclusionAI/LLaDA2.1-mini", 16.3, "Apache-2.0"),),
 )

@@ -7,6 +7,7 @@ from midfill_engine.registry import Registry
 from midfill_engine.samplers.base import Credit, Decision, Proposals, Sampler, StepState
 from midfill_engine.samplers.credit import CreditThreshold
 from midfill_engine.samplers.dream import Dream
+from midfill_engine.samplers.editing import Editing
 from midfill_engine.samplers.entropy import Entropy
 from midfill_engine.samplers.entropy_bound import EntropyBound
 from midfill_engine.samplers.factor import Factor
@@ -18,6 +19,7 @@ from midfill_engine.samplers.pipeline import Pipeline
 from midfill_engine.samplers.prophet import Prophet
 from midfill_engine.samplers.random import Random
 from midfill_engine.samplers.remdm import ReMDM
+from midfill_engine.samplers.subblocks import SubBlocks
 from midfill_engine.samplers.threshold import Threshold
 from midfill_engine.samplers.topk import TopK
 from midfill_engine.samplers.wino import Wino
@@ -32,6 +34,8 @@ SAMPLERS: Final[Registry[type[Sampler]]] = Registry(
         "hierarchy": Hierarchy,
         "prophet": Prophet,
         "pipeline": Pipeline,
+        "sub-blocks": SubBlocks,
+        "editing": Editing,
         "wino": Wino,
         "remdm": ReMDM,
         "p2": P2,

@@ -32,7 +32,8 @@ class StepState:
 
     `quality` is the wire's dial, `fast_threshold` the model's threshold where it stands at 0. `remaining` [B] counts
     all that is masked, later blocks included. `settled` [B, T] has the confidence with which tokens were settled,
-    `fixed` [T] marks anchors. Chance comes from `generator` alone.
+    `ids` [B, T] what stands there, `fixed` [T] marks anchors. `places` [T] are absolute positions, counted in blocks
+    of `block_size` where attention knows blocks, else 0. Chance comes from `generator` alone.
     """
 
     proposals: Proposals
@@ -45,6 +46,9 @@ class StepState:
     fixed: Tensor | None = None
     generator: torch.Generator | None = None
     fast_threshold: float = 0.5
+    ids: Tensor | None = None
+    places: Tensor | None = None
+    block_size: int = 0
 
     @property
     def threshold(self) -> float:
@@ -75,6 +79,10 @@ class StepState:
         """[B, T]: the `count` [B] best masked positions of every row."""
         return self.masked & (self.rank(by) < count[:, None])
 
+    def rank_from_below(self, among: Tensor) -> Tensor:
+        """[B, T]: 0 for the least confident position of `among` [B, T], 1 for the next; all others last."""
+        return self.proposals.confidence.masked_fill(~among, torch.inf).argsort(dim=1, stable=True).argsort(dim=1)
+
     @property
     def takeable(self) -> Tensor:
         """[B, T]: settled positions that may be masked again."""
@@ -84,10 +92,14 @@ class StepState:
 
 @dataclass(frozen=True)
 class Decision:
-    """Which positions [B, T] to settle, and which settled ones to mask again (anchors are safe whatever it says)."""
+    """Which positions [B, T] to settle, and which settled ones to mask again, or to give the token proposed there.
+
+    Anchors are safe whatever it says.
+    """
 
     settle: Tensor
     remask: Tensor | None = None
+    edit: Tensor | None = None
 
 
 @dataclass(frozen=True)
@@ -100,10 +112,14 @@ class Credit:
 
 
 class Sampler:
-    """Settles at least one position of every row that has masked ones. The last step is the caller's: all settle.
+    """Settles at least one position of every row that has masked ones, unless it takes back.
+
+    The last step is the caller's: all settle.
 
     One instance serves one row of one fill, so it may remember what it saw. `is_scaled`: its confidence is taken after
     temperature and top-p. `needs_support`: settled tokens are scored anew each step, at one more row a token.
+    `revises`: there are proposals for settled positions of the current block too, by what stands there. `goes_on`: the
+    current block may still change though nothing in it is masked, so the next one waits.
     `takes_back`: it masks settled positions again, so it may use more steps than there are positions. `needs_guide`: it
     wants a supervisor's opinion of every step's proposals.
     """
@@ -114,6 +130,8 @@ class Sampler:
     needs_support = False
     takes_back = False
     needs_guide = False
+    revises = False
+    goes_on = False
 
     def count_steps(self, num_masked: int, quality: float) -> int:
         """The bound on steps for a request that names none."""

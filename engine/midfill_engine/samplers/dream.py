@@ -1,9 +1,12 @@
 """Dream's schedule: time runs evenly from 1 to 0.001 and a step settles what its share of time has (arXiv 2508.15487).
 
-The authors round down and so may settle nothing; here a step settles one at least.
+The authors round down, so some of their steps settle nothing. Those are passed over here without a forward: what the
+model says of an unchanged text would be the same.
 """
 
 from typing import Final
+
+import torch
 
 from midfill_engine.samplers.base import Decision, StepState
 from midfill_engine.samplers.entropy import Entropy
@@ -12,8 +15,16 @@ END: Final = 1e-3
 
 
 class Dream(Entropy):
+    def __init__(self) -> None:
+        self._clock = 0
+
     def decide(self, state: StepState) -> Decision:
-        a_step = (1 - END) / state.num_steps
-        now = 1 - a_step * (state.step - 1)
-        total = state.masked.sum(dim=1) if state.remaining is None else state.remaining
-        return Decision(state.best((total * (a_step / now)).long().clamp(min=1), self.score(state)))
+        total = int(state.masked.sum() if state.remaining is None else state.remaining.sum())
+        times = torch.linspace(1, END, state.num_steps + 1)  # in fp32, as theirs: rounding decides at whole numbers
+        count = 0
+        while not count:
+            now, then = times[self._clock : self._clock + 2]
+            self._clock += 1
+            is_last = self._clock >= state.num_steps
+            count = total if is_last else int(torch.tensor(float(total)) * (1 - then / now))
+        return Decision(state.best(torch.full_like(state.quota, count), self.score(state)))

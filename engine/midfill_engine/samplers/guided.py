@@ -24,6 +24,11 @@ class Guided(Sampler):
         self.is_scaled = inner.is_scaled
         self.needs_support = inner.needs_support
         self.takes_back = inner.takes_back
+        self.revises = inner.revises
+
+    @property
+    def goes_on(self) -> bool:  # type: ignore[override]
+        return self.inner.goes_on
 
     def count_steps(self, num_masked: int, quality: float) -> int:
         return self.inner.count_steps(num_masked, quality)
@@ -35,7 +40,7 @@ class Guided(Sampler):
         decision = self.inner.decide(state)
         if state.proposals.agreed is None:
             return decision
-        return Decision(decision.settle | state.proposals.agreed & state.masked, decision.remask)
+        return Decision(decision.settle | state.proposals.agreed & state.masked, decision.remask, decision.edit)
 
     def reach(self, masked: Tensor) -> int:
         return self.inner.reach(masked)

@@ -1,0 +1,25 @@
+"""Fills a block a quarter at a time, its first token by itself: Fast-dLLM v2 (arXiv 2509.26328, its generate code).
+
+The first token of a block is the autoregressive head's, settled as soon as the block before is whole. Of the quarter
+that is under way all sure positions are settled, at least one; the next one begins when it has no masks left.
+"""
+
+from dataclasses import replace
+from typing import Final
+
+from midfill_engine.samplers.base import Decision, StepState
+from midfill_engine.samplers.threshold import Threshold
+
+PARTS: Final = 4  # of 32 tokens: the authors' small_block_size is 8
+
+
+class SubBlocks(Threshold):
+    def decide(self, state: StepState) -> Decision:
+        if state.places is None or not state.block_size:
+            return super().decide(state)
+        opens = state.masked & (state.places % state.block_size == 0)
+        if bool(opens.any()):
+            return Decision(opens)
+        part = state.places // max(1, state.block_size // PARTS)
+        here = state.masked & (part == part[state.masked[0]].min())
+        return super().decide(replace(state, masked=here))
