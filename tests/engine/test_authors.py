@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from tests.engine.test_denoise import run
 from tests.engine.test_families import ask, copy_checkpoint, load, wanting
 
@@ -144,3 +145,74 @@ def test_a_model_without_a_mask_token_is_told_what_it_lacks(tmp_path: Path, kind
     with pytest.raises(CheckpointError, match=f"no .*{missing}.* autoregressive"):
         load(tmp_path)
     assert find_family(CheckpointFiles(copy_checkpoint("dream", tmp_path / "other"))).name == "dream"
+
+
+def test_a_stored_tensor_that_nothing_reads_ends_loading(tmp_path: Path) -> None:
+    folder = copy_checkpoint("llada", tmp_path)
+    tensors = load_file(folder / "model.safetensors")
+    save_file({**tensors, "model.rotary_emb.inv_freq": torch.ones(4)}, folder / "model.safetensors")
+    assert load(folder).parameters > 0  # computed at load, whoever stored it
+    name = "model.transformer.blocks.0.attn_norm.bias"
+    save_file({**tensors, name: torch.ones(32), "x.bias": torch.ones(1)}, folder / "model.safetensors")
+    with pytest.raises(CheckpointError, match=f"{name} and 1 more"):
+        load(folder)
+
+
+def test_a_key_that_nothing_reads_is_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    folder = copy_checkpoint("sdar", tmp_path, logit_softcap=30.0, use_rope=False, head_gate=None)
+    load(folder)
+    (warned,) = (record.getMessage() for record in caplog.records)
+    assert warned.endswith("nothing here reads: logit_softcap, use_rope")
+
+
+@pytest.mark.parametrize(
+    ("family", "changes", "message"),
+    [
+        ("llada", {"layer_norm_type": "default"}, "'default'"),
+        ("llada", {"bias_for_layer_norm": True}, "bias_for_layer_norm"),
+        ("llada", {"rope": False}, "rotary"),
+        ("llada-moe", {"shared_expert_intermediate_size": 16}, "every token"),
+        ("llada-moe", {"moe_router_enable_expert_bias": True}, "choice of experts"),
+        ("llada-moe", {"partial_rotary_factor": 0.5}, "part of each head"),
+        ("llada-moe", {"clip_qkv": 8.0}, "clipped"),
+        ("llada-moe", {"moe_layer_freq": [0, 1]}, "without experts"),
+        ("llada2", {"use_bias": True}, "biases"),
+        ("llada2", {"use_qkv_bias": True}, "biases"),
+        ("llada2", {"use_qk_norm": False}, "without norms"),
+    ],
+)
+def test_what_the_authors_compute_otherwise_is_refused(
+    tmp_path: Path, family: str, changes: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(CheckpointError, match=message):
+        load(copy_checkpoint(family, tmp_path, **changes))
+
+
+# What the published files say, shrunk in `FAMILIES` for tests: SDAR-4B-Chat (JetAstra/SDAR) and LLaDA-8B-Base.
+PUBLISHED_KEYS = {
+    "sdar": {"attention_bias": False, "attention_dropout": 0.0, "attn_implementation": "flex_attention"}
+    | {"debug": False, "ep_size": 1, "fuse_cross_entropy": True, "initializer_range": 0.02, "max_window_layers": 36}
+    | {"micro_forward": False, "rope_scaling": None, "skip_checkpoint": False, "sliding_window": None, "block_size": 4}
+    | {"use_cache": False, "use_deepep": False, "use_sliding_window": False, "torch_dtype": "bfloat16"},
+    "llada": {"activation_type": "silu", "alibi": False, "alibi_bias_max": 8.0, "attention_dropout": 0.0}
+    | {"attention_layer_norm": False, "attention_layer_norm_with_affine": True, "block_group_size": 1}
+    | {"block_type": "llama", "embedding_dropout": 0.0, "flash_attention": False, "include_bias": False}
+    | {"include_qkv_bias": False, "init_cutoff_factor": None, "init_device": "meta", "init_fn": "mitchell"}
+    | {"init_std": 0.02, "input_emb_norm": False, "max_sequence_length": 4096, "mlp_ratio": 4, "precision": "amp_bf16"}
+    | {"multi_query_attention": None, "residual_dropout": 0.0, "rope_full_precision": True, "scale_logits": False},
+}
+
+
+@pytest.mark.parametrize("family", list(PUBLISHED_KEYS))
+def test_a_published_configuration_is_read_without_a_word(
+    family: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert load(copy_checkpoint(family, tmp_path, **PUBLISHED_KEYS[family])).parameters > 0
+    assert not caplog.records
+
+
+@pytest.mark.parametrize("family", [name for name in FAMILIES if FAMILIES.find(name).tensors])
+def test_an_example_is_read_without_a_word(family: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    hub.make_random(tmp_path, FAMILIES.find(family))
+    hub.load(CheckpointFiles(tmp_path), FAMILIES.find(family))
+    assert not caplog.records

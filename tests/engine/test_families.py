@@ -402,7 +402,7 @@ def test_shards_are_read_as_one(tmp_path: Path) -> None:
         ({"intermediate_size": 65}, "not"),
         ({"num_hidden_layers": 3}, "lack"),
         ({"hidden_size": "wide"}, "not one of the family"),
-        ({"attention_bias": True}, "biases in attention"),
+        ({"layer_types": ["full_attention", "sliding_attention"]}, "sliding_attention"),
         ({"mlp_bias": True}, "biases in its MLPs"),
         ({"quantization_config": {"quant_method": "bitsandbytes"}}, "quantized"),
     ],

@@ -24,10 +24,29 @@ TENSORS: Final = {
 }
 
 
+# Switches of the class that the published checkpoints leave off.
+UNKNOWN: Final = (
+    *("bias_for_layer_norm", "include_bias", "include_qkv_bias", "attention_layer_norm", "input_emb_norm"),
+    *("scale_logits", "alibi"),
+)
+
+
 def read_shape(config: Values) -> TransformerConfig:
     refuse(config.get("block_type", "llama") != "llama", f"blocks of the type {config.get('block_type')!r}")
     refuse(config.get("activation_type", "silu") != "silu", f"the activation {config.get('activation_type')!r}")
-    for key in ("include_bias", "include_qkv_bias", "attention_layer_norm", "input_emb_norm", "scale_logits", "alibi"):
+    refuse(config.get("layer_norm_type", "rms") != "rms", f"norms of the type {config.get('layer_norm_type')!r}")
+    refuse(config.get("rope") is False, "positions other than rotary ones")
+    refuse(config.get("layer_norm_with_affine") is False, "norms without a gain")
+    refuse(bool(config.get("multi_query_attention")) and not config.get("n_kv_heads"), "a single head of keys")
+    for key in (
+        "bias_for_layer_norm",
+        "include_bias",
+        "include_qkv_bias",
+        "attention_layer_norm",
+        "input_emb_norm",
+        "scale_logits",
+        "alibi",
+    ):
         refuse(bool(config.get(key)), key)
     num_heads = config["n_heads"]
     return TransformerConfig(
@@ -69,6 +88,10 @@ LLADA: Final = Family(
         "mlp_hidden_size": 64,
         "vocab_size": 320,
         "embedding_size": 320,
+        "layer_norm_type": "rms",
+        "layer_norm_with_affine": True,
+        "bias_for_layer_norm": False,
+        "rope": True,
         "rms_norm_eps": 1e-5,
         "rope_theta": 500000.0,
         "weight_tying": False,

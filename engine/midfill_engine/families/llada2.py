@@ -9,7 +9,7 @@ from typing import Final
 from midfill_engine.checkpoint_files import CheckpointFiles
 from midfill_engine.models.family import Family, KnownModel, SpecialTokens, Values
 from midfill_engine.models.moe import MoEConfig
-from midfill_engine.models.shapes import EXPERT_TENSORS, LLAMA_TENSORS, TINY, read_qwen3_shape, read_writer
+from midfill_engine.models.shapes import EXPERT_TENSORS, LLAMA_TENSORS, TINY, read_qwen3_shape, read_writer, refuse
 from midfill_engine.models.transformer import TransformerConfig
 
 FUSED: Final = "model.layers.{i}.attention.query_key_value.weight"
@@ -31,6 +31,9 @@ TENSORS: Final = {
 
 
 def read_shape(config: Values) -> TransformerConfig:
+    refuse(bool(config.get("use_bias")) or bool(config.get("use_qkv_bias")), "biases in attention")
+    refuse(config.get("use_qk_norm") is False, "queries and keys without norms")
+    refuse(config.get("moe_router_enable_expert_bias") is False, "a choice of experts without bias")
     shape = read_qwen3_shape(config)
     moe = MoEConfig(
         num_experts=config["num_experts"],

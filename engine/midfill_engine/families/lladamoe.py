@@ -14,15 +14,24 @@ from midfill_engine.models.shapes import (
     read_ends,
     read_qwen3_shape,
     read_specials,
+    refuse,
 )
 from midfill_engine.models.transformer import TransformerConfig
 
 
 def read_shape(config: Values) -> TransformerConfig:
     """The experts' weights are not renormalised, whatever config.json says: the authors' code sets it."""
+    refuse((config.get("shared_expert_intermediate_size") or 0) > 0, "an expert that every token takes")
+    refuse(bool(config.get("moe_router_enable_expert_bias")), "a bias in the choice of experts")
+    refuse(config.get("moe_router_score_function", "softmax") not in (None, "softmax"), "another score of experts")
+    refuse(config.get("partial_rotary_factor") not in (None, 1, -1), "rotary positions in a part of each head")
+    refuse((config.get("routed_scaling_factor") or 1) != 1, "scaled experts")
+    refuse(config.get("clip_qkv") is not None, "clipped queries, keys and values")
+    refuse(config.get("qk_layernorm") is False, "queries and keys without norms")
+    refuse(0 in (config.get("moe_layer_freq") or ()), "layers without experts")
     moe = MoEConfig(config["num_experts"], config["num_experts_per_tok"], config["expert_intermediate_size"])
     width = config.get("dense_intermediate_size") or config["expert_intermediate_size"]
-    return replace(read_qwen3_shape({**config, "intermediate_size": width}), moe=moe)
+    return replace(read_qwen3_shape(config, mlp_dim=width), moe=moe)
 
 
 def read_tokens(files: CheckpointFiles) -> SpecialTokens:
@@ -43,7 +52,8 @@ LLADA_MOE: Final = Family(
     claims=lambda files: "num_experts" in files.config,
     example={**TINY, "model_type": "lladamoe", "num_experts": 8, "num_experts_per_tok": 2, "head_dim": 8}
     | {"num_key_value_heads": 4, "expert_intermediate_size": 16, "rope_theta": 50000.0, "rms_norm_eps": 1e-5}
-    | {"mask_token_id": 302, "eos_token_id": 300, "pad_token_id": 300, "qk_layernorm": True},
+    | {"mask_token_id": 302, "eos_token_id": 300, "pad_token_id": 300, "qk_layernorm": True}
+    | {"moe_router_enable_expert_bias": False, "partial_rotary_factor": 1, "moe_layer_freq": [1, 1]},
     added_tokens=("<|endoftext|>", "<|role_end|>", "<|mask|>"),
     known=(KnownModel("inclusionAI/LLaDA-MoE-7B-A1B-Base", 7.4, "Apache-2.0"),),
 )

@@ -16,6 +16,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from midfill_engine.checkpoint_files import CheckpointError, CheckpointFiles
+from midfill_engine.loading.unread import WatchedConfig, refuse_unread_tensors, warn_of_unread_keys
 from midfill_engine.models.family import Family, Values
 from midfill_engine.models.transformer import Transformer, TransformerConfig
 from midfill_engine.tokens.hub_tokenizer import HubTokenizer
@@ -72,7 +73,9 @@ def load(
         model = HubModel(config)
     wanted = {name: tuple(value.shape) for name, value in model.transformer.state_dict().items()}
     sources = {name: source_of(name, family.tensors, config.transformer) for name in wanted}
-    check_changes(files, family, config, {part for source in sources.values() for part in source.names})
+    used = {part for source in sources.values() for part in source.names}
+    check_changes(files, family, config, used)
+    refuse_unread_tensors(files, used)
     for block in range(-1, config.transformer.num_layers):  # a layer at a time, so that no second copy is ever whole
         names = [name for name in wanted if _layer_of(name) == block]
         stored = files.read_plain(sorted({part for name in names for part in sources[name].names}))
@@ -92,14 +95,16 @@ def load(
 
 def read_config(files: CheckpointFiles, family: Family) -> HubConfig:
     """Raises CheckpointError for keys that are missing or mean what is not computed here."""
+    values = WatchedConfig(files.config)
     try:
-        shape = family.shape(files.config)
-        block_size = family.block_size(files.config)
+        shape = family.shape(values)
+        block_size = family.block_size(values)
     except (KeyError, TypeError, ValueError, ZeroDivisionError) as error:
         if isinstance(error, CheckpointError):
             raise
         message = f"The config.json in {files.folder} is not one of the family {family.name!r}: {error!r}."
         raise CheckpointError(message) from error
+    warn_of_unread_keys(files, values)
     # A head may be stored although the configuration says that it is tied (tiny-a2d), so the weights decide.
     shape = replace(shape, tied_head=family.tensors["head.weight"] not in files.shards)
     window = min(family.context_window, files.config.get("max_position_embeddings") or family.context_window)

@@ -48,13 +48,19 @@ TINY: Final[Mapping[str, Any]] = {
 }
 
 
-def read_llama_shape(config: Values, *, attention_bias: bool = False, qk_norm: bool = False) -> TransformerConfig:
+def read_llama_shape(
+    config: Values, *, attention_bias: bool = False, qk_norm: bool = False, mlp_dim: int | None = None
+) -> TransformerConfig:
     """The shape that Llama's, Qwen2's and Qwen3's keys describe. Raises CheckpointError for what is not known here."""
     rope = config.get("rope_scaling") or config.get("rope_parameters") or {}
     refuse(rope.get("rope_type", rope.get("type", "default")) != "default", "scaled rotary positions")
     refuse(bool(config.get("use_sliding_window")), "sliding-window attention")
+    kinds = set(config.get("layer_types") or ()) - {"full_attention"}
+    refuse(bool(kinds), f"layers of the type {', '.join(sorted(kinds))}")
+    refuse(bool(config.get("use_mrope")), "rotary positions in several dimensions")
     refuse(config.get("hidden_act", "silu") != "silu", f"the activation {config.get('hidden_act')!r}")
-    refuse(bool(config.get("attention_bias")), "biases in attention")
+    # Every Qwen2 has biases at queries, keys and values, and says so in this key or not at all.
+    refuse(bool(config.get("attention_bias")) and not attention_bias, "biases in attention")
     refuse(bool(config.get("mlp_bias")), "biases in its MLPs")
     num_heads = config["num_attention_heads"]
     return TransformerConfig(
@@ -64,7 +70,7 @@ def read_llama_shape(config: Values, *, attention_bias: bool = False, qk_norm: b
         num_heads=num_heads,
         num_kv_heads=config.get("num_key_value_heads") or num_heads,
         head_dim=config.get("head_dim") or config["hidden_size"] // num_heads,
-        mlp_dim=config["intermediate_size"],
+        mlp_dim=config["intermediate_size"] if mlp_dim is None else mlp_dim,
         mlp="swiglu",
         norm_eps=config.get("rms_norm_eps", 1e-6),
         norm_gain=True,
@@ -78,8 +84,8 @@ def read_qwen2_shape(config: Values) -> TransformerConfig:
     return read_llama_shape(config, attention_bias=True)
 
 
-def read_qwen3_shape(config: Values) -> TransformerConfig:
-    return read_llama_shape(config, qk_norm=True)
+def read_qwen3_shape(config: Values, mlp_dim: int | None = None) -> TransformerConfig:
+    return read_llama_shape(config, qk_norm=True, mlp_dim=mlp_dim)
 
 
 def refuse(is_unknown: bool, what: str) -> None:
