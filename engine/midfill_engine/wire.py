@@ -17,6 +17,7 @@ MAX_REFERENCE_CHARACTERS = 1024 * 1024
 
 Range = tuple[Annotated[int, Field(ge=0)], Annotated[int, Field(ge=0)]]
 FiniteFloat = Annotated[float, Field(allow_inf_nan=False)]
+Share = Annotated[float, Field(allow_inf_nan=False, ge=0, le=1)]
 
 
 class Message(BaseModel):
@@ -94,7 +95,9 @@ class InfillRequest(Message):
     )
     top_p: FiniteFloat = Field(default=1.0, gt=0, le=1, description="only the likeliest tokens of this total take part")
     steps: int | None = Field(default=None, ge=1, le=1024, description="upper bound on denoise steps")
-    quality: FiniteFloat | None = Field(default=None, ge=0, le=1, description="0 settles most tokens a step, 1 fewest")
+    quality: Share | Literal["authors"] | None = Field(
+        default=None, description="0 settles most tokens a step, 1 fewest; authors: as the model's authors do"
+    )
     sampler: str | None = Field(default=None, max_length=64)
     n: int = Field(default=1, ge=1, le=8)
     stream: bool = False

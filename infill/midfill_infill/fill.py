@@ -2,7 +2,7 @@
 
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal
 
 from midfill_engine import wire
 from midfill_infill.candidates import MAX_TRIED, Candidate, FilledHole, Place, Row, place_fill
@@ -42,7 +42,7 @@ class Options:
     model: str | None = None
     seed: int = 0
     steps: int | None = None
-    quality: float | None = None
+    quality: float | Literal["authors"] | None = None
     n: int = 1
     max_tokens: int | None = None
     temperature: float | None = None

@@ -141,3 +141,9 @@ def test_a_folder_that_must_not_be_entered(tmp_path: Path, monkeypatch: pytest.M
     with pytest.raises(MidfillError) as error:
         Document.read(Path("p/x.py"))
     assert error.value.code == "file_unreadable"
+
+
+def test_the_dial_is_a_number_or_the_authors_word() -> None:
+    from midfill_infill.cli.dial import read_quality
+
+    assert (read_quality(None), read_quality("0.25"), read_quality("authors")) == (None, 0.25, "authors")

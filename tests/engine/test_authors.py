@@ -14,12 +14,15 @@ from tests.engine.test_denoise import run
 from tests.engine.test_families import ask, copy_checkpoint, load, wanting
 
 from midfill_engine.checkpoint_files import CheckpointError, CheckpointFiles
+from midfill_engine.denoising.authors import take_authors
 from midfill_engine.denoising.denoise import denoise
+from midfill_engine.errors import RequestError
 from midfill_engine.families import FAMILIES, find_family
 from midfill_engine.loading import hub
 from midfill_engine.loading.roles import describe, find_disagreements, report_roles
 from midfill_engine.loading.runtime import Runtime, load_runtime
 from midfill_engine.models.packed import Pass, Result
+from midfill_engine.samplers import SAMPLERS
 
 WRITERS = [name for name in FAMILIES if FAMILIES.find(name).lengths == "until-end"]
 
@@ -216,3 +219,33 @@ def test_an_example_is_read_without_a_word(family: str, tmp_path: Path, caplog: 
     hub.make_random(tmp_path, FAMILIES.find(family))
     hub.load(CheckpointFiles(tmp_path), FAMILIES.find(family))
     assert not caplog.records
+
+
+def test_a_request_can_be_filled_as_the_authors_evaluate(opened: Callable[[str], Runtime]) -> None:
+    family = FAMILIES.find("dreamon")
+    asked = take_authors(family, ask({"min_tokens": 1}, quality="authors"))
+    assert (asked.sampler, asked.quality, asked.temperature, asked.top_p) == ("entropy", 1.0, 0.2, 0.9)
+    assert asked.segments[1].hole.max_tokens == 64  # type: ignore[union-attr]
+    mine = take_authors(family, ask({"max_tokens": 9}, quality="authors", temperature=0.5, sampler="topk"))
+    assert (mine.sampler, mine.temperature) == ("topk", 0.5)
+    assert mine.segments[1].hole.max_tokens == 9  # type: ignore[union-attr]
+    _, response = run(denoise(opened("dreamon"), ask({"max_tokens": 9}, quality="authors", seed=4)))
+    assert response.stats.tokens <= 9
+    plain = ask({}, quality=0.3)
+    assert take_authors(family, plain) is plain
+
+
+def test_p2_is_open_dcoders_way(opened: Callable[[str], Runtime]) -> None:
+    asked = take_authors(FAMILIES.find("opendcoder"), ask({}, quality="authors"))
+    assert (asked.sampler, asked.steps, asked.temperature, asked.top_p) == ("p2", 64, 0.6, 0.95)
+
+
+def test_authors_without_a_setting_are_not_guessed() -> None:
+    with pytest.raises(RequestError, match="coda"):
+        take_authors(FAMILIES.find("coda"), ask({}, quality="authors"))
+
+
+def test_the_setting_of_every_family_names_known_variants_and_its_source() -> None:
+    for name in FAMILIES:
+        setting = FAMILIES.find(name).authors
+        assert setting is None or (setting.source and setting.sampler in SAMPLERS)

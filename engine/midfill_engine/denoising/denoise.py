@@ -10,6 +10,7 @@ import torch
 
 from midfill_engine.caches import CACHES, EncodedContext
 from midfill_engine.caches.held import ContextKeys
+from midfill_engine.denoising.authors import dial, take_authors
 from midfill_engine.denoising.canvas import Canvas, lay_canvas
 from midfill_engine.denoising.drafts import Laid, certainty_of, choose, lay
 from midfill_engine.denoising.plan import TRIALS_AT_ONCE, Plan, count_bytes, read_request, shares_context
@@ -75,7 +76,7 @@ def open_fill(
     Raises RequestError.
     """
     started_s = time.perf_counter()
-    request = with_seed(request)
+    request = with_seed(take_authors(runtime.family, request))
     plan = read_request(runtime, request, cache, lengths)
     yield Claim(count_bytes(runtime, plan, request))
     if runtime.family.attention == "canvas":
@@ -162,7 +163,7 @@ def make_uniform_row(
         behind=texts_behind(texts, canvas.hole_lengths(), model.canvas_length),
         sampler=plan.sampler(),
         num_steps=min(request.steps or model.num_steps, model.num_steps),
-        quality=runtime.family.quality if request.quality is None else request.quality,
+        quality=dial(runtime.family, request),
         generator=seeded(request.seed, index),
     )
 
@@ -384,7 +385,7 @@ def make_row(
     family = runtime.family
     canvas = make_canvas(runtime, plan, lengths, request.n)
     sampler = plan.sampler()
-    quality = family.quality if request.quality is None else request.quality
+    quality = dial(family, request)
     num_masked = max(1, canvas.num_masked)
     if plan.policy.may_expand:
         num_masked = min(MAX_STEPS, 2 * (num_masked + int(canvas.expandable.sum())))

@@ -11,7 +11,7 @@ from midfill_engine.checkpoint_files import CheckpointFiles
 from midfill_engine.families.diffucoder import DIFFUCODER
 from midfill_engine.families.dream import DREAM
 from midfill_engine.families.llada import LLADA
-from midfill_engine.models.family import Family, KnownModel, SpecialTokens
+from midfill_engine.models.family import AuthorsSetting, Family, KnownModel, SpecialTokens
 
 BLOCK_TOKENS: Final = 16
 
@@ -35,6 +35,7 @@ def _force(base: Family, known: KnownModel) -> Family:
         lengths="until-end",
         quality=0.8,
         pipelined=True,
+        authors=AuthorsSetting("Discrete-Diffusion-Forcing, D2F-eval/*.sh", sampler="pipeline", quality=0.8),
         block_size=lambda config: BLOCK_TOKENS,
         claims=lambda files: is_forced(files) and base.claims(files),
         known=(known,),

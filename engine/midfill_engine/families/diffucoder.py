@@ -5,7 +5,7 @@ from typing import Final
 
 from midfill_engine.checkpoint_files import CheckpointFiles
 from midfill_engine.families.dream import DREAM
-from midfill_engine.models.family import KnownModel, SpecialTokens
+from midfill_engine.models.family import AuthorsSetting, KnownModel, SpecialTokens
 from midfill_engine.models.shapes import need, read_specials
 
 PAD: Final = "<|dlm_pad|>"
@@ -21,6 +21,7 @@ DIFFUCODER: Final = replace(
     tokens=read_tokens,
     claims=lambda files: PAD in files.added_tokens,
     added_tokens=(*DREAM.added_tokens, PAD),
+    authors=AuthorsSetting("apple/ml-diffucoder, README", sampler="dream", temperature=0.2, top_p=0.95),
     known=(
         KnownModel("apple/DiffuCoder-7B-Base", 7.6, "Apple's own (apple-amlr)"),
         KnownModel("apple/DiffuCoder-7B-cpGRPO", 7.6, "Apple's own (apple-amlr)"),

@@ -8,7 +8,7 @@ from typing import Final
 
 from midfill_engine.checkpoint_files import CheckpointFiles
 from midfill_engine.families.dream import DREAM
-from midfill_engine.models.family import KnownModel, SpecialTokens
+from midfill_engine.models.family import AuthorsSetting, KnownModel, SpecialTokens
 from midfill_engine.models.shapes import need, read_specials
 
 EXPAND_NAMES: Final = ("<|expand|>", "<|expand_token|>", "expand_token")
@@ -38,6 +38,13 @@ DREAMON: Final = replace(
     quality=1.0,  # two tokens a step cost the authors' weights 5 points of pass@1
     claims=lambda files: find_expand(files) is not None,
     example={**DREAM.example, "expand_token_id": 304},
+    authors=AuthorsSetting(
+        "DreamLM/DreamOn, eval/*.sh: from 64 masks with room for 64",
+        sampler="entropy",
+        temperature=0.2,
+        top_p=0.9,
+        max_tokens=64,
+    ),
     added_tokens=(*DREAM.added_tokens, "<|expand|>"),
     known=(KnownModel("Dream-org/DreamOn-v0-7B", 7.6, "Apache-2.0"),),
 )

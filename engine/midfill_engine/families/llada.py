@@ -3,7 +3,7 @@
 from typing import Final
 
 from midfill_engine.checkpoint_files import CheckpointFiles
-from midfill_engine.models.family import Family, KnownModel, SpecialTokens, Values
+from midfill_engine.models.family import AuthorsSetting, Family, KnownModel, SpecialTokens, Values
 from midfill_engine.models.shapes import need, read_ends, read_specials, refuse
 from midfill_engine.models.transformer import TransformerConfig
 
@@ -99,6 +99,7 @@ LLADA: Final = Family(
         "eos_token_id": 300,
         "pad_token_id": 300,
     },
+    authors=AuthorsSetting("ML-GSAI/LLaDA, generate.py: as many steps as tokens", sampler="topk"),
     added_tokens=("<|endoftext|>", "<|eot_id|>", "<|mdm_mask|>"),
     known=(
         KnownModel("GSAI-ML/LLaDA-8B-Base", 8.0, "MIT"),

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Final
 
 from midfill_engine.checkpoint_files import CheckpointFiles
-from midfill_engine.models.family import Family, KnownModel, SpecialTokens, Values
+from midfill_engine.models.family import AuthorsSetting, Family, KnownModel, SpecialTokens, Values
 from midfill_engine.models.moe import MoEConfig
 from midfill_engine.models.shapes import EXPERT_TENSORS, LLAMA_TENSORS, TINY, read_qwen3_shape, read_writer, refuse
 from midfill_engine.models.transformer import TransformerConfig
@@ -77,6 +77,7 @@ LLADA2: Final = Family(
     | {"norm_topk_prob": True, "score_function": "sigmoid", "moe_router_enable_expert_bias": True},
     example_generation={"_from_model_config": True},
     example_tokenizer={"eos_token": "<|endoftext|>", "pad_token": "<|endoftext|>"},
+    authors=AuthorsSetting("`generate` of the published code: threshold 0.95", sampler="threshold", quality=0.9),
     added_tokens=("<|endoftext|>", "<|role_end|>", "<|mask|>"),
     known=(KnownModel("inclusionAI/LLaDA2.0-mini", 16.3, "Apache-2.0"),),
 )
@@ -84,6 +85,7 @@ LLADA21: Final = replace(
     LLADA2,
     name="llada2.1",
     sampler="editing",
+    authors=AuthorsSetting("`generate` of the published code: threshold 0.95", sampler="editing", quality=0.9),
     claims=lambda files: "llada2.1" in files.name.lower(),
     known=(KnownModel("inclusionAI/LLaDA2.1-mini", 16.3, "Apache-2.0"),),
 )

@@ -3,7 +3,7 @@
 from typing import Final
 
 from midfill_engine.checkpoint_files import CheckpointFiles
-from midfill_engine.models.family import Family, KnownModel, SpecialTokens
+from midfill_engine.models.family import AuthorsSetting, Family, KnownModel, SpecialTokens
 from midfill_engine.models.shapes import LLAMA_TENSORS, TINY, read_qwen3_shape, read_writer
 
 
@@ -28,6 +28,7 @@ SDAR: Final = Family(
     | {"bos_token_id": 300},
     example_generation={"bos_token_id": 300, "eos_token_id": [301, 300], "pad_token_id": 300},
     example_tokenizer={"bos_token": None, "eos_token": "<|endoftext|>", "mask_token": "<|MASK|>"},
+    authors=AuthorsSetting("JetAstra/SDAR, README: threshold 0.9", sampler="threshold", quality=0.8, temperature=1.0),
     added_tokens=("<|endoftext|>", "<|im_end|>", "<|MASK|>", "<|fim_prefix|>", "<|fim_middle|>", "<|fim_suffix|>"),
     known=(
         KnownModel("JetLM/SDAR-1.7B-Chat", 2.0, "Apache-2.0"),

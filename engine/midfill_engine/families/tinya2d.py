@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Final
 
 from midfill_engine.checkpoint_files import CheckpointError, CheckpointFiles
-from midfill_engine.models.family import Family, KnownModel, SpecialTokens
+from midfill_engine.models.family import AuthorsSetting, Family, KnownModel, SpecialTokens
 from midfill_engine.models.shapes import (
     LLAMA_TENSORS,
     TINY,
@@ -36,6 +36,7 @@ TINY_A2D: Final = Family(
     tokens=read_tokens,
     model_types=("a2d-qwen2",),
     example={**TINY, "model_type": "a2d-qwen2", "eos_token_id": 301, "pad_token_id": 300},
+    authors=AuthorsSetting("ZHZisZZ/dllm, examples/a2d: one token a step", sampler="topk"),
     added_tokens=("<|endoftext|>", "<|im_end|>", MASK),
     known=(KnownModel("dllm-hub/Qwen2.5-Coder-0.5B-Instruct-diffusion-mdlm-v0.1", 0.6, "Apache-2.0"),),
 )

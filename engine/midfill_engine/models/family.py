@@ -55,6 +55,19 @@ class Markers:
 
 
 @dataclass(frozen=True)
+class AuthorsSetting:
+    """How a family's authors evaluate or recommend it; `source` says where. Without `steps` the sampler counts them."""
+
+    source: str
+    sampler: str
+    quality: float = 1.0
+    steps: int | None = None
+    temperature: float = 0.0
+    top_p: float = 1.0
+    max_tokens: int | None = None
+
+
+@dataclass(frozen=True)
 class KnownModel:
     """A published checkpoint, for the list of models. `parameters` in billions; `licence` as its authors state it."""
 
@@ -105,6 +118,7 @@ class Family:
     length_buckets: tuple[int, ...] = ()
     block_size: Callable[[Values], int] = lambda config: 0
     pipelined: bool = False
+    authors: AuthorsSetting | None = None
     example: Values = field(default_factory=dict)
     example_generation: Values = field(default_factory=dict)
     example_tokenizer: Values = field(default_factory=dict)

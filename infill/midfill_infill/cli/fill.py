@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 import typer
 from typer.core import TyperCommand
 
+from midfill_infill.cli.dial import QualityOption, read_quality
 from midfill_infill.cli.failures import report_failures
 
 if TYPE_CHECKING:
@@ -56,9 +57,7 @@ def fill_command(
     steps: Annotated[
         int | None, typer.Option(metavar="N", min=1, max=1024, help="At most this many denoise steps.")
     ] = None,
-    quality: Annotated[
-        float | None, typer.Option(metavar="Q", min=0, max=1, help="0 settles most tokens a step, 1 fewest.")
-    ] = None,
+    quality: QualityOption = None,
     seed: Annotated[
         int, typer.Option(metavar="N", min=0, max=2**32 - 1, help="0 is the likeliest fill, others draw one.")
     ] = 0,
@@ -110,7 +109,7 @@ def fill_command(
             open_source(parse_target(target), language, stdin_filename),
             Choice(tuple(function or ()), tuple(hole or ()), stubs, outer),
             EngineSettings(model=model, device=device, project=Path.cwd()),
-            Options(seed=seed, steps=steps, quality=quality, n=n, max_tokens=max_tokens),
+            Options(seed=seed, steps=steps, quality=read_quality(quality), n=n, max_tokens=max_tokens),
             output,
         )
 

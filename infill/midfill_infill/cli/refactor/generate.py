@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from midfill_infill.cli.dial import QualityOption, read_quality
 from midfill_infill.cli.fill import DeviceName
 from midfill_infill.cli.refactor.common import RootOption, RunOption, open_run, plural, reported, say
 
@@ -33,9 +34,7 @@ def generate_command(
     model: ModelOption = None,
     device: DeviceOption = "auto",
     steps: Annotated[int | None, typer.Option(metavar="N", min=1, max=1024, help="At most this many steps.")] = None,
-    quality: Annotated[
-        float | None, typer.Option(metavar="Q", min=0, max=1, help="0 settles most tokens a step, 1 fewest.")
-    ] = None,
+    quality: QualityOption = None,
     max_tokens: Annotated[
         int | None, typer.Option(metavar="N", min=1, max=1024, help="At most this many tokens a hole.")
     ] = None,
@@ -64,7 +63,7 @@ def generate_command(
         options = Options(
             jobs=jobs if not (processes or ray) else max(jobs, 2 * (processes or ray)),
             steps=steps,
-            quality=quality,
+            quality=read_quality(quality),
             max_tokens=max_tokens,
         )
         settings = EngineSettings(model=model, device=device, project=Path.cwd())

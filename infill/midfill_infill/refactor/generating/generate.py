@@ -16,7 +16,7 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
 
 from midfill_infill.context.references import Read, Reference, find_references, read_text, show_text
 from midfill_infill.errors import MidfillError
@@ -45,7 +45,7 @@ class Options:
 
     jobs: int = 4
     steps: int | None = None
-    quality: float | None = None
+    quality: float | Literal["authors"] | None = None
     max_tokens: int | None = None
     temperature: float | None = None
     model: str | None = None

@@ -1,0 +1,33 @@
+"""The option `--quality`: a number from 0 to 1, or `authors`. Knows words, no engine."""
+
+from typing import Annotated, Literal
+
+import typer
+
+Quality = float | Literal["authors"] | None
+
+
+def read_quality(text: str | None) -> Quality:
+    """Raises BadParameter for anything else."""
+    if text is None or text == "authors":
+        return "authors" if text else None
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value <= 1:
+        raise typer.BadParameter(f"{text!r} is neither a number from 0 to 1 nor authors")
+    return value
+
+
+def _check(text: str | None) -> str | None:
+    read_quality(text)
+    return text
+
+
+QualityOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="Q", callback=_check, help="0 settles most tokens a step, 1 fewest; authors: as the model's authors do."
+    ),
+]
