@@ -76,7 +76,9 @@ def score(loaded: hub.LoadedHubModel, family: Family, ids: Tensor, shift: int) -
     end = len(ids) // 3 if family.pipelined else len(ids)
     layout = Layout(places[:end], places[None, end:], torch.empty(0, 2, dtype=torch.int64))
     block_size = loaded.config.block_size
-    sequence = Sequence.of(ids[:end], ids[end:], layout, family.attention, shift, block_size, family.pipelined)
+    sequence = Sequence.of(
+        ids[:end], ids[end:], layout, family.attention, shift, block_size, family.pipelined, family.aligned
+    )
     rows = sequence.rows_of_scores(places)
     step = Pass(ids, sequence.positions[0], wanted=rows, mask=sequence.mask(places, places))
     transformer = loaded.model.transformer

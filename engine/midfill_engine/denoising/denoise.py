@@ -440,7 +440,7 @@ def count_spill(runtime: Runtime, plan: Plan, total: int) -> int:
     None where the hole ends in an anchor, or must not end early.
     """
     last, block_size = plan.outline.holes[-1], runtime.loaded.config.block_size
-    is_open = runtime.tokens.ends_text and plan.policy.may_delete and not last.min_tokens
+    is_open = runtime.tokens.ends_text and not runtime.family.aligned and plan.policy.may_delete and not last.min_tokens
     if not is_open or not last.stretches or last.stretches[-1].ids is not None:
         return 0
     start = 0 if runtime.family.pipelined else len(plan.context_ids)

@@ -69,8 +69,16 @@ class Row:
         ids = self.canvas.ids[0].masked_fill(hidden, tokens.mask_id)
         block_size = self.runtime.loaded.config.block_size
         layout = self.canvas.layout
-        shift, is_pipelined = family.logit_shift, family.pipelined
-        return Sequence.of(self.context_ids, ids, layout, family.attention, shift, block_size, is_pipelined)
+        return Sequence.of(
+            self.context_ids,
+            ids,
+            layout,
+            family.attention,
+            family.logit_shift,
+            block_size,
+            family.pipelined,
+            family.aligned,
+        )
 
     def open_pass(self) -> Pass:
         """Begins a step: the forward it needs."""

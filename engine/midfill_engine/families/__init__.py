@@ -15,9 +15,9 @@ from midfill_engine.families.llada import LLADA
 from midfill_engine.families.llada2 import LLADA2, LLADA21
 from midfill_engine.families.lladamoe import LLADA_MOE
 from midfill_engine.families.opendcoder import OPENDCODER
-from midfill_engine.families.sdar import SDAR
+from midfill_engine.families.sdar import SDAR, SDAR_MOE
 from midfill_engine.families.stablediffcoder import STABLE_DIFFCODER
-from midfill_engine.families.tinya2d import TINY_A2D, TINY_A2D_QWEN3
+from midfill_engine.families.tinya2d import TINY_A2D, TINY_A2D_BD3LM, TINY_A2D_QWEN3, TINY_A2D_QWEN3_BD3LM
 from midfill_engine.models.family import Family
 from midfill_engine.registry import Registry
 
@@ -33,10 +33,13 @@ _ALL: Final = (
     OPENDCODER,
     TINY_A2D,
     TINY_A2D_QWEN3,
+    TINY_A2D_BD3LM,
+    TINY_A2D_QWEN3_BD3LM,
     LLADA_MOE,
     LLADA,
     CODA,
     SDAR,
+    SDAR_MOE,
     STABLE_DIFFCODER,
     FAST_DLLM2,
     LLADA21,

@@ -1,15 +1,32 @@
-"""SDAR (arXiv 2510.06303): Qwen3's shape, block-causal by 4 (or 8 to 64), scores not shifted."""
+"""SDAR (arXiv 2510.06303): Qwen3's shape, block-causal by 4 (or 8 to 64), scores not shifted.
 
+SDAR-MoE has Qwen3-MoE's: 128 experts, 8 a token, their weights renormalised.
+"""
+
+from dataclasses import replace
 from typing import Final
 
 from midfill_engine.checkpoint_files import CheckpointFiles
-from midfill_engine.models.family import AuthorsSetting, Family, KnownModel, SpecialTokens
-from midfill_engine.models.shapes import LLAMA_TENSORS, TINY, read_qwen3_shape, read_writer
+from midfill_engine.models.family import AuthorsSetting, Family, KnownModel, SpecialTokens, Values
+from midfill_engine.models.moe import MoEConfig
+from midfill_engine.models.shapes import EXPERT_TENSORS, LLAMA_TENSORS, TINY, read_qwen3_shape, read_writer, refuse
+from midfill_engine.models.transformer import TransformerConfig
 
 
 def read_tokens(files: CheckpointFiles) -> SpecialTokens:
     mask_id = files.number("mask_token_id")
     return read_writer(files, files.token("mask_token", "<|MASK|>") if mask_id is None else mask_id)
+
+
+def read_moe_shape(config: Values) -> TransformerConfig:
+    refuse(config.get("decoder_sparse_step", 1) != 1 or bool(config.get("mlp_only_layers")), "layers without experts")
+    moe = MoEConfig(
+        num_experts=config["num_experts"],
+        num_chosen=config["num_experts_per_tok"],
+        expert_dim=config["moe_intermediate_size"],
+        renormalize=bool(config.get("norm_topk_prob")),
+    )
+    return replace(read_qwen3_shape(config), moe=moe)
 
 
 SDAR: Final = Family(
@@ -35,4 +52,14 @@ SDAR: Final = Family(
         KnownModel("JetLM/SDAR-4B-Chat", 4.4, "Apache-2.0"),
         KnownModel("JetLM/SDAR-8B-Chat", 8.2, "Apache-2.0"),
     ),
+)
+SDAR_MOE: Final = replace(
+    SDAR,
+    name="sdar-moe",
+    shape=read_moe_shape,
+    tensors={**LLAMA_TENSORS, **EXPERT_TENSORS},
+    model_types=("sdar_moe",),
+    example={**SDAR.example, "model_type": "sdar_moe", "num_experts": 8, "num_experts_per_tok": 2}
+    | {"moe_intermediate_size": 16, "norm_topk_prob": True, "decoder_sparse_step": 1, "mlp_only_layers": []},
+    known=(KnownModel("JetLM/SDAR-30B-A3B-Chat", 30.5, "Apache-2.0"),),
 )

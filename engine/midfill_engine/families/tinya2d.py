@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import Final
 
-from midfill_engine.checkpoint_files import CheckpointError, CheckpointFiles
+from midfill_engine.checkpoint_files import CheckpointFiles
 from midfill_engine.models.family import AuthorsSetting, Family, KnownModel, SpecialTokens
 from midfill_engine.models.shapes import (
     LLAMA_TENSORS,
@@ -12,19 +12,41 @@ from midfill_engine.models.shapes import (
     read_qwen2_shape,
     read_qwen3_shape,
     read_specials,
+    read_writer,
 )
 
 MASK: Final = "<|mask|>"
+BLOCK_TOKENS: Final = 32
 
 
 def read_tokens(files: CheckpointFiles) -> SpecialTokens:
-    """Raises CheckpointError, also for the block-causal variants, which only their names tell apart."""
-    if "bd3lm" in files.name.lower():
-        message = (
-            f"The checkpoint {files.name} has block-causal attention, which is not computed here: take the mdlm one."
-        )
-        raise CheckpointError(message)
+    """Raises CheckpointError."""
     return read_specials(files, need(files.token("mask_token", MASK), "mask", files))
+
+
+def is_in_blocks(files: CheckpointFiles) -> bool:
+    return "bd3lm" in files.name.lower()
+
+
+def read_writers_tokens(files: CheckpointFiles) -> SpecialTokens:
+    return read_writer(files, files.token("mask_token", MASK))
+
+
+def _in_blocks(base: Family, known: KnownModel) -> Family:
+    """The block-causal variant, which only its name tells apart: blocks of 32, counted from the prompt's end."""
+    return replace(
+        base,
+        name=f"{base.name}-bd3lm",
+        attention="block_causal",
+        tokens=read_writers_tokens,
+        cache="block",
+        lengths="until-end",
+        aligned=True,
+        block_size=lambda config: BLOCK_TOKENS,
+        claims=is_in_blocks,
+        authors=AuthorsSetting("ZHZisZZ/dllm, examples/a2d/bd3lm: one token a step", sampler="threshold"),
+        known=(known,),
+    )
 
 
 TINY_A2D: Final = Family(
@@ -35,6 +57,7 @@ TINY_A2D: Final = Family(
     tensors=LLAMA_TENSORS,
     tokens=read_tokens,
     model_types=("a2d-qwen2",),
+    claims=lambda files: not is_in_blocks(files),
     example={**TINY, "model_type": "a2d-qwen2", "eos_token_id": 301, "pad_token_id": 300},
     authors=AuthorsSetting("ZHZisZZ/dllm, examples/a2d: one token a step", sampler="topk"),
     added_tokens=("<|endoftext|>", "<|im_end|>", MASK),
@@ -47,4 +70,10 @@ TINY_A2D_QWEN3: Final = replace(
     model_types=("a2d-qwen3",),
     example={**TINY_A2D.example, "model_type": "a2d-qwen3", "head_dim": 16},
     known=(KnownModel("dllm-hub/Qwen3-0.6B-diffusion-mdlm-v0.1", 0.75, "Apache-2.0"),),
+)
+TINY_A2D_BD3LM: Final = _in_blocks(
+    TINY_A2D, KnownModel("dllm-hub/Qwen2.5-Coder-0.5B-Instruct-diffusion-bd3lm-v0.1", 0.6, "Apache-2.0")
+)
+TINY_A2D_QWEN3_BD3LM: Final = _in_blocks(
+    TINY_A2D_QWEN3, KnownModel("dllm-hub/Qwen3-0.6B-diffusion-bd3lm-v0.1", 0.75, "Apache-2.0")
 )

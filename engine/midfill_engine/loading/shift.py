@@ -73,7 +73,9 @@ def measure_shift(runtime: Runtime) -> ShiftTest:
     masked = ids.index_fill(0, targets, tokens.mask_id)
     places = torch.arange(len(ids))
     layout = Layout(places, torch.empty(1, 0, dtype=torch.int64), torch.empty(0, 2, dtype=torch.int64))
-    sequence = Sequence.of(masked, ids[:0], layout, family.attention, 0, config.block_size, family.pipelined)
+    sequence = Sequence.of(
+        masked, ids[:0], layout, family.attention, 0, config.block_size, family.pipelined, family.aligned
+    )
     everything = torch.ones(1, runtime.loaded.tokenizer.vocab_size, dtype=torch.bool)
     wanted = torch.cat((targets, targets - 1))
     choice = Choice(everything, torch.zeros(len(wanted), dtype=torch.int64))

@@ -23,6 +23,7 @@ class Sequence:
     logit_shift: int
     block_size: int
     pipelined: bool = False
+    aligned: bool = False
 
     @classmethod
     def of(
@@ -34,11 +35,12 @@ class Sequence:
         shift: int,
         block_size: int,
         pipelined: bool = False,
+        aligned: bool = False,
     ) -> "Sequence":
         context = layout.context_positions.expand(len(layout.hole_positions), -1)
         positions = torch.cat((context, layout.hole_positions), dim=1)
         ids = torch.cat((context_ids, hole_ids))
-        return cls(ids, positions, len(context_ids), attention, shift, block_size, pipelined)
+        return cls(ids, positions, len(context_ids), attention, shift, block_size, pipelined, aligned)
 
     @property
     def is_hole(self) -> Tensor:
@@ -50,6 +52,8 @@ class Sequence:
         if self.pipelined:
             behind = (self.positions[0] - self.num_context) // self.block_size + 1
             return torch.where(self.is_hole, behind, 0)
+        if self.aligned:
+            return (self.positions[0] + -self.num_context % self.block_size) // self.block_size
         size = self.block_size or int(self.positions.max()) + 1
         return self.positions[0] // size
 
