@@ -82,7 +82,8 @@ class Family:
 
     `attention` says who sees whom: with `context_frozen` context positions see context only, with `block_causal` a
     position sees its own block of `block_size` and all before (with `pipelined` the prompt is one block, the others are
-    counted from its end, and several may be open at once; with `aligned` all blocks are counted from there), with `canvas` the holes and what stands behind them see
+    counted from its end, and several may be open at once; with `aligned` all blocks are counted from there),
+    with `canvas` the holes and what stands behind them see
     all and the text before sees itself causally. `logit_shift` is 1 where the scores of a position stand
     one position earlier. `claims` says whether a checkpoint of the `model_types` is the family's, `sign` what it must
     have for that. `heals` says whether white space at a hole's edges moves into it, as in training;
