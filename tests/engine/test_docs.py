@@ -35,7 +35,7 @@ def first_cells(page: str, section: str) -> str:
     ],
 )
 def test_a_page_names_every_variant(page: str, section: str, registry: Registry[type[Sampler]]) -> None:
-    named = set(re.findall(r"[\w-]+", first_cells(page, section)))
+    named = set(re.findall(r"[\w.-]+", first_cells(page, section)))
     assert set(registry) <= named
 
 
@@ -50,6 +50,6 @@ def test_the_published_models_are_listed_as_the_command_lists_them() -> None:
 
 def test_the_families_state_their_own_default_of_the_dial() -> None:
     page = (DOCS / "samplers.md").read_text(encoding="utf-8")
-    table = dict(re.findall(r"^\| `([\w-]+)` \| `[\w-]+` \| ([\d.]+) \|", page, flags=re.MULTILINE))
+    table = dict(re.findall(r"^\| `([\w.-]+)` \| `[\w-]+` \| ([\d.]+) \|", page, flags=re.MULTILINE))
     for name in FAMILIES:
         assert float(table.get(name, 0.8)) == pytest.approx(FAMILIES.find(name).quality, abs=0.005)
