@@ -17,6 +17,7 @@ USER_VARIABLE: Final = "MIDFILL_CONFIG"
 
 Source = Literal["flag", "environment", "project", "user", "default"]
 Value = str | float | None
+Quality = float | Literal["authors"] | None
 
 
 @dataclass(frozen=True)
@@ -50,8 +51,8 @@ def _one_of(*names: str) -> tuple[str, Callable[[Any], bool]]:
     return "one of " + ", ".join(names), lambda value: value in names
 
 
-def _is_share(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= 1
+def _is_quality(value: Any) -> bool:
+    return value == "authors" or (isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= 1)
 
 
 KEYS: Final = {
@@ -61,7 +62,7 @@ KEYS: Final = {
         Key("device", *_one_of("auto", "cpu", "cuda", "mps"), "Where it runs."),
         Key("dtype", *_one_of("auto", "fp32", "bf16"), "In which number format."),
         Key("weights", *_one_of("stored", "int8"), "As they are stored, or in 8-bit whole numbers."),
-        Key("quality", "a number from 0 to 1", _is_share, "0 settles most tokens a step, 1 fewest."),
+        Key("quality", "a number from 0 to 1, or authors", _is_quality, "0 settles most tokens a step, 1 fewest."),
         Key("cache", "the name of a cache", _is_text, "What a step does not compute anew, such as dual."),
     )
 }
@@ -89,6 +90,12 @@ def load(project: Path | None = None) -> dict[str, Setting]:
     """Every setting; `project` is a folder whose `.midfill.toml` counts, too. Raises MidfillError for a wrong file."""
     layers = list(_layers(project))
     return {name: next((layer[name] for layer in layers if name in layer), Setting(None)) for name in KEYS}
+
+
+def choose_quality(flag: Quality, project: Path | None = None) -> Quality:
+    """The quality that a fill asks for: what a flag says, else as set; None leaves it to the engine."""
+    value = load(project)["quality"].value if flag is None else flag
+    return "authors" if value == "authors" else None if value is None else float(value)
 
 
 def _layers(project: Path | None) -> Iterator[Mapping[str, Setting]]:

@@ -2,10 +2,11 @@
 
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final
 
 from midfill_engine import wire
 from midfill_infill.candidates import MAX_TRIED, Candidate, FilledHole, Place, Row, place_fill
+from midfill_infill.config import Quality
 from midfill_infill.context.intent import with_intent
 from midfill_infill.context.references import Reference, bound, list_left_out
 from midfill_infill.context.segments import Segments, build_segments
@@ -42,7 +43,7 @@ class Options:
     model: str | None = None
     seed: int = 0
     steps: int | None = None
-    quality: float | Literal["authors"] | None = None
+    quality: Quality = None
     n: int = 1
     max_tokens: int | None = None
     temperature: float | None = None

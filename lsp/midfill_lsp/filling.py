@@ -12,6 +12,7 @@ from typing import Any
 from pygls.exceptions import JsonRpcContentModified, JsonRpcInvalidParams
 from pygls.lsp.server import LanguageServer
 
+from midfill_infill.config import choose_quality
 from midfill_infill.errors import MidfillError
 from midfill_infill.fill import Filled, Options, Preview, finish
 from midfill_lsp.edits import Replacement, apply_edits, check_takes_edits, find_document
@@ -156,6 +157,7 @@ class FillJob:
         return Options(
             seed=settings.seed if params.seed is None else params.seed,
             steps=settings.steps,
+            quality=choose_quality(None),
             max_tokens=params.max_tokens or settings.max_hole_tokens,
             min_tokens=params.min_tokens or 0,
             n=params.alternatives,

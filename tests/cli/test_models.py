@@ -57,7 +57,10 @@ def test_every_setting_says_where_it_comes_from(user_file: Path, monkeypatch: py
     }
     assert "quality  1  (project, " in say("config")
     assert config.load()["quality"].value == 0.5, "a project's file counts only where it is asked for"
+    assert [config.choose_quality(flag, Path.cwd()) for flag in (None, 0.25, "authors")] == [1.0, 0.25, "authors"]
+    assert config.choose_quality(None) == 0.5
     say("config", "quality", "--unset")
+    assert config.choose_quality(None) is None
     assert user_file.read_text() == 'model = "user/model"\n'
 
 

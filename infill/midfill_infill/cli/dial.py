@@ -1,13 +1,14 @@
 """The option `--quality`: a number from 0 to 1, or `authors`. Knows words, no engine."""
 
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-Quality = float | Literal["authors"] | None
+if TYPE_CHECKING:
+    from midfill_infill.config import Quality
 
 
-def read_quality(text: str | None) -> Quality:
+def read_quality(text: str | None) -> "Quality":
     """Raises BadParameter for anything else."""
     if text is None or text == "authors":
         return "authors" if text else None

@@ -99,17 +99,19 @@ def fill_command(
     the text comes from standard input, and with the fill in it goes to standard output.
     """
     with report_failures(as_json=json_output):
+        from midfill_infill import config
         from midfill_infill.cli.target import Choice, open_source, parse_target
         from midfill_infill.engines.supervise import EngineSettings
         from midfill_infill.fill import Options
 
         output = Output(write, json_output, frame_ms / 1000, diff, take, yes, allow_errors)
         output.check(n)
+        chosen = config.choose_quality(read_quality(quality), Path.cwd())
         run_fill(
             open_source(parse_target(target), language, stdin_filename),
             Choice(tuple(function or ()), tuple(hole or ()), stubs, outer),
             EngineSettings(model=model, device=device, project=Path.cwd()),
-            Options(seed=seed, steps=steps, quality=read_quality(quality), n=n, max_tokens=max_tokens),
+            Options(seed=seed, steps=steps, quality=chosen, n=n, max_tokens=max_tokens),
             output,
         )
 

@@ -53,6 +53,7 @@ def generate_command(
 ) -> None:
     """Fill the holes of a run. Every fill is journaled; run it again after any interruption and it goes on."""
     with reported():
+        from midfill_infill import config
         from midfill_infill.engines.supervise import EngineSettings
         from midfill_infill.errors import MidfillError
         from midfill_infill.refactor.generating.generate import Options
@@ -63,7 +64,7 @@ def generate_command(
         options = Options(
             jobs=jobs if not (processes or ray) else max(jobs, 2 * (processes or ray)),
             steps=steps,
-            quality=read_quality(quality),
+            quality=config.choose_quality(read_quality(quality), Path.cwd()),
             max_tokens=max_tokens,
         )
         settings = EngineSettings(model=model, device=device, project=Path.cwd())

@@ -16,8 +16,9 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final
 
+from midfill_infill.config import Quality
 from midfill_infill.context.references import Read, Reference, find_references, read_text, show_text
 from midfill_infill.errors import MidfillError
 from midfill_infill.fill import Filled, Preview, fill
@@ -45,7 +46,7 @@ class Options:
 
     jobs: int = 4
     steps: int | None = None
-    quality: float | Literal["authors"] | None = None
+    quality: Quality = None
     max_tokens: int | None = None
     temperature: float | None = None
     model: str | None = None
