@@ -50,7 +50,8 @@ def main() -> None:
     previews, filled = run_fill(document)
     holes = tuple(placed.hole for placed in filled.fills)
     console = Console(record=True, width=76, file=StringIO(), force_terminal=True, color_system="truecolor")
-    for index in sorted({0, 1, len(previews) // 2, len(previews) - 1}):
+    last = len(previews) - 1
+    for index in sorted({0, min(1, last), len(previews) // 2, last}):  # a fill that is found takes few steps
         console.print(render_preview(document, holes, previews[index]))
         console.print()
     diff = unified_diff(EXAMPLE, document.data, filled.patch.apply(document.data))

@@ -4,8 +4,6 @@ import json
 from pathlib import Path
 
 import pytest
-from huggingface_hub.errors import LocalEntryNotFoundError
-from huggingface_hub.utils import filter_repo_objects
 from typer.testing import CliRunner
 
 from midfill_engine.__main__ import app
@@ -48,30 +46,24 @@ def test_what_is_a_hub_id(name: str, is_id: bool) -> None:
     assert download.is_hub_id(name) is is_id
 
 
-def test_a_hub_id_is_fetched_without_anything_that_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[tuple[str, object]] = []
-    stored = ["config.json", "model-1.safetensors", "merges.txt", "run.py", "a/config.json", "a/b/model.safetensors"]
+def test_a_hub_id_is_served_from_where_it_was_fetched_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
 
-    def fetch(repository: str, *, revision: str | None, **patterns: list[str]) -> str:
-        asked.append((repository, revision))
-        taken.extend(filter_repo_objects(stored, **patterns))
+    def fetch(name: str, *_: object) -> Path:
+        asked.append(name)
         hub.make_random(tmp_path, FAMILIES.find("llada"))
-        return str(tmp_path)
+        return tmp_path
 
-    taken: list[str] = []
-    monkeypatch.setattr("huggingface_hub.snapshot_download", fetch)
+    monkeypatch.setattr(download, "find_cached", lambda name: None)
+    monkeypatch.setattr(download, "download", fetch)
     runtime = load_runtime("someone/some-model@v1", "cpu")
     assert runtime.family.name == "llada"
     assert "someone/some-model@v1" in runtime.names
-    assert asked == [("someone/some-model", "v1")]
-    assert taken == stored[:3]
+    assert asked == ["someone/some-model@v1"]
 
 
 def test_what_cannot_be_fetched_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(repository: str, **options: object) -> str:
-        raise LocalEntryNotFoundError("no network\nand more")
-
-    monkeypatch.setattr("huggingface_hub.snapshot_download", fail)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     with pytest.raises(StartError) as caught:
         load_runtime("someone/some-model", "cpu")
     assert caught.value.exit_code == 3

@@ -199,7 +199,7 @@ def test_what_a_fill_claims_is_enough_for_its_largest_forward(
     request = InfillRequest.model_validate({"segments": segments, "steps": 2, **options})
     with PeakBytes() as memory:
         claimed, _, _ = works_of(wide, request, lengths)
-    assert memory.peak <= claimed <= 4 * memory.peak
+    assert memory.peak <= claimed <= 5 * memory.peak  # a search claims keys that are turned for every trial
 
 
 def test_many_canvases_take_several_forwards_with_the_same_end(
@@ -222,7 +222,9 @@ def test_d2f_reads_the_suffix_before_the_prefix_and_behind_bos(open_family: Call
 
 
 @pytest.mark.parametrize("name", ["dream", "llada"])
-@pytest.mark.parametrize("cache", [name for name in CACHES if "bidirectional" in CACHES.find(name).attentions])
+@pytest.mark.parametrize(
+    "cache", [name for name in CACHES if "bidirectional" in CACHES.find(name).attentions and name != "kept"]
+)
 def test_a_cache_that_refreshes_every_step_is_exact(
     name: str, cache: str, open_family: Callable[[str], Runtime], monkeypatch: pytest.MonkeyPatch
 ) -> None:

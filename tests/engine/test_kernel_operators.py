@@ -51,5 +51,5 @@ def test_a_fill_is_as_with_torch(tmp_path: Path, family: str) -> None:
 
 
 def test_unknown_operators_name_the_known_ones(runtime: Runtime) -> None:
-    with pytest.raises(ValueError, match="known: torch, kernels"):
+    with pytest.raises(ValueError, match="known: torch, torch-int8, kernels"):
         choose_operators("magic", runtime.device, runtime.dtype)

@@ -145,7 +145,7 @@ def count_bytes(runtime: Runtime, plan: Plan, request: InfillRequest) -> int:
     a_token = 2 * shape.num_layers * shape.num_kv_heads * shape.head_dim * size
     kept = num_kept * a_token if is_shared or plan.cache.keeps_rows else 0
     if tries_over_one:  # of the keys that the trials share each has a copy, turned to where its canvas has them
-        kept = max(kept, (1 + TRIALS_AT_ONCE) * num_context * a_token)
+        kept = max(kept, (2 + TRIALS_AT_ONCE) * num_context * a_token)  # and one is on its way
     states = min(most_rows, MAX_ROWS) * (9 * shape.dim + 2 * shape.mlp_dim) * size
     num_wide = min(num_hole, CHUNK_POSITIONS) * count_wide_copies(request.temperature, request.top_p)
     scores = shape.vocab_size * (2 * min(num_hole, MAX_ROWS) * size + 4 * num_wide)

@@ -21,8 +21,8 @@ class Dream(Entropy):
     def decide(self, state: StepState) -> Decision:
         total = int(state.masked.sum() if state.remaining is None else state.remaining.sum())
         times = torch.linspace(1, END, state.num_steps + 1)  # in fp32, as theirs: rounding decides at whole numbers
-        count = 0
-        while not count:
+        count = total if self._clock >= state.num_steps else 0  # time was over before: a bound came down meanwhile
+        while not count and self._clock < state.num_steps:
             now, then = times[self._clock : self._clock + 2]
             self._clock += 1
             is_last = self._clock >= state.num_steps
