@@ -135,7 +135,8 @@ def test_a_block_causal_model_gets_the_suffix_first(name: str, open_family: Call
     runtime = open_family(name)
     fills = [run(denoise(runtime, ask({"max_tokens": 14}), cache=cache))[1] for cache in ("block", "none")]
     assert fills[0].holes[0].text == fills[1].holes[0].text
-    assert fills[0].holes[0].confidence == pytest.approx(fills[1].holes[0].confidence, abs=1e-4)
+    rounding = max(1e-4, torch.finfo(runtime.dtype).eps / 4)
+    assert fills[0].holes[0].confidence == pytest.approx(fills[1].holes[0].confidence, abs=rounding)
     request = ask()
     with pytest.raises(RequestError, match="one hole"):
         run(denoise(runtime, request.model_copy(update={"segments": request.segments * 2})))
