@@ -5,6 +5,9 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 # Asked for first and alone: other resolvers would fetch several GB of CUDA on a machine without a GPU.
 TORCH ?= torch>=2.11,<2.14
 SOURCES := lsp infill engine kernels tests
+# Tests in which a model computes.
+COMPUTING := $(patsubst %,tests/engine/test_%.py,adapter authors choice copying decodes denoise drafts families guided \
+	int8 kept length_search packed runtime scheduler uniform variants) tests/bench
 PYTEST = OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 --dist loadscope
 
 .DEFAULT_GOAL := help
@@ -21,7 +24,7 @@ setup: $(VENV)/.dev  ## make .venv with everything for development
 test: setup  ## lint, types and tests, what a model computes in fp32 and in bf16: what CI runs
 	@$(MAKE) --no-print-directory lint typecheck
 	MIDFILL_DTYPE=fp32 $(PYTEST)
-	MIDFILL_DTYPE=bf16 $(PYTEST) tests/engine tests/bench
+	MIDFILL_DTYPE=bf16 $(PYTEST) $(COMPUTING)
 
 soak: setup  ## the long versions of the tests: kills, faults, histories; half an hour and more
 	$(BIN)/python -m pytest -m soak -s
