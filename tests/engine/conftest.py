@@ -14,8 +14,9 @@ from tests.engine.fakes import INFO, LIMIT_S, FakeFills, RunningServer, Service
 
 from midfill_engine.denoising.denoise import open_fill
 from midfill_engine.denoising.scheduler import Scheduler
-from midfill_engine.loading import checkpoint
-from midfill_engine.loading.runtime import Runtime
+from midfill_engine.families import FAMILIES
+from midfill_engine.loading import checkpoint, hub
+from midfill_engine.loading.runtime import Runtime, load_runtime
 from midfill_engine.serving.connection import Limits, timed_protocol
 from midfill_engine.serving.security import MAX_HEADER_BYTES, Security
 from midfill_engine.serving.service import EngineState, Ready, create_app
@@ -34,6 +35,21 @@ def checkpoint_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("random")
     checkpoint.make_random(folder)
     return folder
+
+
+@pytest.fixture(scope="session")
+def open_family(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Runtime]:
+    """Tiny random checkpoints of published families, each loaded once."""
+    made: dict[str, Runtime] = {}
+
+    def make(name: str) -> Runtime:
+        if name not in made:
+            folder = tmp_path_factory.mktemp(name)
+            hub.make_random(folder, FAMILIES.find(name))
+            made[name] = load_runtime(str(folder), "cpu")
+        return made[name]
+
+    return make
 
 
 @pytest.fixture(scope="session")

@@ -20,31 +20,17 @@ from midfill_engine.errors import RequestError
 from midfill_engine.families import FAMILIES, find_family
 from midfill_engine.loading import hub
 from midfill_engine.loading.roles import describe, find_disagreements, report_roles
-from midfill_engine.loading.runtime import Runtime, load_runtime
+from midfill_engine.loading.runtime import Runtime
 from midfill_engine.models.packed import Pass, Result
 from midfill_engine.samplers import SAMPLERS
 
 WRITERS = [name for name in FAMILIES if FAMILIES.find(name).lengths == "until-end"]
 
 
-@pytest.fixture(scope="module")
-def opened(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Runtime]:
-    made: dict[str, Runtime] = {}
-
-    def make(name: str) -> Runtime:
-        if name not in made:
-            folder = tmp_path_factory.mktemp(name)
-            hub.make_random(folder, FAMILIES.find(name))
-            made[name] = load_runtime(str(folder), "cpu")
-        return made[name]
-
-    return make
-
-
 @pytest.mark.parametrize("name", WRITERS)
-def test_every_family_that_writes_can_end_its_text(name: str, opened: Callable[[str], Runtime]) -> None:
+def test_every_family_that_writes_can_end_its_text(name: str, open_family: Callable[[str], Runtime]) -> None:
     """With each of the tokens that its files name, whatever config.json leaves out."""
-    runtime = opened(name)
+    runtime = open_family(name)
     assert runtime.tokens.delete_ids
     letter = runtime.loaded.tokenizer.encode("q")[0]
     for end in runtime.tokens.delete_ids:
@@ -54,16 +40,16 @@ def test_every_family_that_writes_can_end_its_text(name: str, opened: Callable[[
         assert response.stats.tokens < 60 and not response.holes[0].cut
 
 
-def test_llada2_says_its_end_only_in_its_tokenizer(opened: Callable[[str], Runtime]) -> None:
+def test_llada2_says_its_end_only_in_its_tokenizer(open_family: Callable[[str], Runtime]) -> None:
     """As published: config.json has a pad and no eos."""
-    files = opened("llada2").loaded.files
+    files = open_family("llada2").loaded.files
     assert files.number("eos_token_id") is None
-    assert opened("llada2").tokens.delete_ids == (300, 301)
+    assert open_family("llada2").tokens.delete_ids == (300, 301)
 
 
 @pytest.mark.parametrize("name", ["sdar", "fast-dllm-v2"])
-def test_every_eos_of_the_files_ends_a_text(name: str, opened: Callable[[str], Runtime]) -> None:
-    assert set(opened(name).tokens.delete_ids) == {300, 301}
+def test_every_eos_of_the_files_ends_a_text(name: str, open_family: Callable[[str], Runtime]) -> None:
+    assert set(open_family(name).tokens.delete_ids) == {300, 301}
 
 
 class Scripted(Runtime):
@@ -82,9 +68,9 @@ class Scripted(Runtime):
         return found
 
 
-def test_a_text_ends_at_its_first_end_whatever_was_settled_behind(opened: Callable[[str], Runtime]) -> None:
+def test_a_text_ends_at_its_first_end_whatever_was_settled_behind(open_family: Callable[[str], Runtime]) -> None:
     """Within a block letters behind the end may be settled before it: they are no part of the text."""
-    runtime = opened("llada2")
+    runtime = open_family("llada2")
     q, z = (runtime.loaded.tokenizer.encode(letter)[0] for letter in "qz")
     model = Scripted(**{name: getattr(runtime, name) for name in Runtime.__dataclass_fields__})
     object.__setattr__(model, "script", (q, q, 300, z, z, z, z, z))
@@ -95,10 +81,12 @@ def test_a_text_ends_at_its_first_end_whatever_was_settled_behind(opened: Callab
 
 
 @pytest.mark.parametrize("name", ["dream", "dreamon", "d2f-dream"])
-def test_bos_is_the_tokenizers(name: str, opened: Callable[[str], Runtime], caplog: pytest.LogCaptureFixture) -> None:
+def test_bos_is_the_tokenizers(
+    name: str, open_family: Callable[[str], Runtime], caplog: pytest.LogCaptureFixture
+) -> None:
     """config.json has the eos in its place, and the user hears of it."""
-    files = CheckpointFiles(opened("dream").loaded.files.folder)
-    runtime = opened(name)
+    files = CheckpointFiles(open_family("dream").loaded.files.folder)
+    runtime = open_family(name)
     assert files.config["bos_token_id"] == files.config["eos_token_id"] == 300
     assert runtime.tokens.opening(None) == [302]
     with caplog.at_level(logging.INFO):
@@ -108,9 +96,9 @@ def test_bos_is_the_tokenizers(name: str, opened: Callable[[str], Runtime], capl
     assert "<|beginoftext|> (302) as bos, its config.json <|endoftext|> (300)" in warned
 
 
-def test_files_that_agree_are_not_warned_of(opened: Callable[[str], Runtime]) -> None:
-    assert not find_disagreements(opened("sdar").loaded.files)
-    assert "before the text: nothing" in describe(opened("sdar"))
+def test_files_that_agree_are_not_warned_of(open_family: Callable[[str], Runtime]) -> None:
+    assert not find_disagreements(open_family("sdar").loaded.files)
+    assert "before the text: nothing" in describe(open_family("sdar"))
 
 
 def test_an_older_tokenizers_map_of_special_tokens_is_read(tmp_path: Path) -> None:
@@ -121,15 +109,17 @@ def test_an_older_tokenizers_map_of_special_tokens_is_read(tmp_path: Path) -> No
     assert CheckpointFiles(folder).role("eos") == 300  # config.json's, since no tokenizer says
 
 
-def test_the_served_model_says_its_ids(opened: Callable[[str], Runtime]) -> None:
-    ids = opened("dreamon").info.ids
+def test_the_served_model_says_its_ids(open_family: Callable[[str], Runtime]) -> None:
+    ids = open_family("dreamon").info.ids
     assert (ids.before, ids.behind, ids.mask, ids.ends, ids.expand) == ([302], [300], 303, [300], 304)
 
 
 @pytest.mark.parametrize("name", ["sdar", "fast-dllm-v2", "stable-diffcoder"])
-def test_fill_in_the_middle_is_laid_out_as_its_base_was_trained(name: str, opened: Callable[[str], Runtime]) -> None:
+def test_fill_in_the_middle_is_laid_out_as_its_base_was_trained(
+    name: str, open_family: Callable[[str], Runtime]
+) -> None:
     """Qwen: prefix, suffix, middle. Seed-Coder: suffix, prefix, middle."""
-    runtime = opened(name)
+    runtime = open_family(name)
     markers = runtime.tokens.markers
     assert markers is not None
     laid = runtime.family.arrange([[1, 2], [3]], runtime.tokens)
@@ -221,7 +211,7 @@ def test_an_example_is_read_without_a_word(family: str, tmp_path: Path, caplog: 
     assert not caplog.records
 
 
-def test_a_request_can_be_filled_as_the_authors_evaluate(opened: Callable[[str], Runtime]) -> None:
+def test_a_request_can_be_filled_as_the_authors_evaluate(open_family: Callable[[str], Runtime]) -> None:
     family = FAMILIES.find("dreamon")
     asked = take_authors(family, ask({"min_tokens": 1}, quality="authors"))
     assert (asked.sampler, asked.quality, asked.temperature, asked.top_p) == ("entropy", 1.0, 0.2, 0.9)
@@ -229,13 +219,13 @@ def test_a_request_can_be_filled_as_the_authors_evaluate(opened: Callable[[str],
     mine = take_authors(family, ask({"max_tokens": 9}, quality="authors", temperature=0.5, sampler="topk"))
     assert (mine.sampler, mine.temperature) == ("topk", 0.5)
     assert mine.segments[1].hole.max_tokens == 9  # type: ignore[union-attr]
-    _, response = run(denoise(opened("dreamon"), ask({"max_tokens": 9}, quality="authors", seed=4)))
+    _, response = run(denoise(open_family("dreamon"), ask({"max_tokens": 9}, quality="authors", seed=4)))
     assert response.stats.tokens <= 9
     plain = ask({}, quality=0.3)
     assert take_authors(family, plain) is plain
 
 
-def test_p2_is_open_dcoders_way(opened: Callable[[str], Runtime]) -> None:
+def test_p2_is_open_dcoders_way(open_family: Callable[[str], Runtime]) -> None:
     asked = take_authors(FAMILIES.find("opendcoder"), ask({}, quality="authors"))
     assert (asked.sampler, asked.steps, asked.temperature, asked.top_p) == ("p2", 64, 0.6, 0.95)
 

@@ -39,20 +39,6 @@ SEEING = [name for name in PUBLISHED if FAMILIES.find(name).sees_suffix]
 BLIND = [name for name in PUBLISHED if not FAMILIES.find(name).sees_suffix]
 
 
-@pytest.fixture(scope="session")
-def open_family(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Runtime]:
-    made: dict[str, Runtime] = {}
-
-    def make(name: str) -> Runtime:
-        if name not in made:
-            folder = tmp_path_factory.mktemp(name)
-            hub.make_random(folder, FAMILIES.find(name))
-            made[name] = load_runtime(str(folder), "cpu")
-        return made[name]
-
-    return make
-
-
 def ask(hole: dict[str, object] | None = None, **options: object) -> InfillRequest:
     segments = [{"text": "def f(a):\n    return "}, {"hole": hole or {"max_tokens": 9}}, {"text": "\n\nf(1)\n"}]
     return InfillRequest.model_validate({"segments": segments, **options})
