@@ -201,8 +201,8 @@ def fit_ranking(ranked: Sequence[Ranked]) -> tuple[Floats, Floats]:
 def fit_calibration(ranked: Sequence[tuple[Weights, Ranked]]) -> tuple[float, float]:
     """Platt's curve (1999) of the first candidate's share: its slope and offset."""
     shares = [weights.shares(each.table, each.none) for weights, each in ranked]
-    clear = torch.tensor([min(max(float(each.max()), 1e-6), 1 - 1e-6) for each in shares])
-    firsts = [float(share.argmax() == each.right) for share, (_, each) in zip(shares, ranked, strict=True)]
+    clear = torch.tensor([min(max(float(np.max(each)), 1e-6), 1 - 1e-6) for each in shares])
+    firsts = [float(np.argmax(share) == each.right) for share, (_, each) in zip(shares, ranked, strict=True)]
     logits, is_right = (clear / (1 - clear)).log(), torch.tensor(firsts)
     curve = torch.tensor([1.0, 0.0], requires_grad=True)
     optimizer = torch.optim.LBFGS([curve], max_iter=100, line_search_fn="strong_wolfe")

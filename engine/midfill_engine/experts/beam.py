@@ -43,10 +43,10 @@ def search(
     best = NEVER
     for step in range(MAX_WORDS):
         paths = _grow(reader, before, paths, may_begin if step == 0 else None, breaks)
-        if not len(paths.scores) or paths.scores.max() < best - DROP:
+        if not len(paths.scores) or np.max(paths.scores) < best - DROP:
             break
         totals = paths.scores + arrive(reader, before, paths.words, after)
-        best = max(best, float(totals.max()))
+        best = max(best, float(np.max(totals)))
         order = np.argsort(-totals, kind="stable")[:ARRIVALS]
         found += [tuple(paths.words[index].tolist()) for index in order if totals[index] > best - 2 * DROP]
     return found

@@ -147,10 +147,10 @@ def _none(scores: Floats, scene: Scene) -> Floats:
     return np.array(
         [
             1.0,
-            (scores[:, 2] + scores[:, 3]).max(),
-            (scores[:, 4] + scores[:, 5]).max(),
+            np.max(scores[:, 2] + scores[:, 3]),
+            np.max(scores[:, 4] + scores[:, 5]),
             *(np.log1p((runs > 0).sum()) for runs in (exact.up, exact.down, alike.up, alike.down)),
-            *((each.up + each.down).max() for each in (exact, alike)),
+            *(np.max(each.up + each.down) for each in (exact, alike)),
             np.log1p(len(scene.lines.numbers)),
             not scene.site.is_line,
             scene.site.opens,
@@ -168,13 +168,13 @@ def _scores(candidates: Sequence[Candidate], scene: Scene) -> Floats:
     sizes = np.array([len(each.words) for each in candidates], float)
     mean = (ahead + after + back + before) / (2 * sizes + 2 * REACH)
     first, second = ahead + after, back + before
-    leads = first - first.max(), second - second.max()
+    leads = first - np.max(first), second - np.max(second)
     return np.column_stack((*leads, ahead, after, back, before, sizes, np.log(sizes), mean))
 
 
 def _places(numbers: Ints, runs: Runs, wanted: Ints) -> Floats:
     """The columns PLACES: where lines of the `wanted` numbers [C] stand between neighbours like ours."""
-    num = int(max(numbers.max(), wanted.max())) + 1
+    num = int(max(np.max(numbers), np.max(wanted))) + 1
     filled = numbers > 0
     by, up, down = numbers[filled], runs.up[filled], runs.down[filled]
     best = [np.zeros(num, np.int64) for _ in range(3)]
@@ -187,7 +187,7 @@ def _places(numbers: Ints, runs: Runs, wanted: Ints) -> Floats:
 
 def _stands(lines: Lines, wanted: Ints) -> Floats:
     """The columns STANDS: where and how often lines of the `wanted` numbers [C] stand at all."""
-    num = int(max(lines.numbers.max(), wanted.max())) + 1
+    num = int(max(np.max(lines.numbers), np.max(wanted))) + 1
     times = np.bincount(lines.numbers, minlength=num)
     times[0] = 0
     nearest = np.full(num, len(lines.numbers))
