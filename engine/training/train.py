@@ -21,7 +21,8 @@ from training.data.fim import draw_fim
 from training.data.loader import Loader
 from training.data.pack import hash_pack, read_pack
 from training.data.rows import SHORT_GAPS, Batch, GapMix, Noise, RowShape, collate, draw_example
-from training.objective import Losses, causal_loss, span_loss, to_device
+from training.feed import Part, Stream, cut, feed, num_rows
+from training.objective import Losses, causal_loss, span_loss, token_nats
 from training.optimizer import Average, make_optimizers, momentum_at, rate_factor, set_rates
 from training.snapshots import LOG, Progress, clear_scratch, read_progress, write_snapshot
 
@@ -59,7 +60,7 @@ class RunConfig:
     hole_span: int = 256
     rows: int = 256
     causal_rows: int = 256
-    micro_rows: int = 64
+    micro_rows: int = 128
     muon_lr: float = 0.02
     adam_lr: float = 3e-3
     warmup_steps: int = 100
@@ -122,7 +123,9 @@ class _Run:
         self.device = torch.device(config.device)
         self.optimizers = make_optimizers(model, config.muon_lr, config.adam_lr)
         self.average = Average(model, config.ema)
-        self.validation = validation_fims(config, tokenizer) if is_fim(config) else validation_batch(config, tokenizer)
+        held_out = validation_fims(config, tokenizer) if is_fim(config) else validation_batch(config, tokenizer)
+        self.validation = cut(held_out, min(num_rows(held_out), config.micro_rows), self.device)
+        self.nats = torch.compile(token_nats, dynamic=True) if config.compile else token_nats
         self.started, self.first_step = started, progress.step
         self.base_seconds = progress.seconds
         self.length_s = max(config.end_at_s - time.time(), 1e-3) if config.end_at_s else config.deadline_s
@@ -174,22 +177,23 @@ class _Run:
         self.save("snapshot")
 
     def _stage(self, name: str, batches: Iterator[Batch | NDArray[np.int64]], until: float) -> None:
+        parts = feed(batches, self.config.micro_rows, self.device)
         while self.elapsed < until:
             self.progress.stage = name
             is_logged = (self.progress.step + 1) % LOG_EVERY == 0 or self.progress.step == self.first_step
-            losses, gradient_norm = self._step(next(batches), is_logged)
+            losses, gradient_norm = self._step(*next(parts), is_logged)
             if gradient_norm is not None:
                 self._log(name, losses, gradient_norm)
             if time.monotonic() - self.saved_at > self.config.snapshot_s:
                 self.save("snapshot")
 
-    def _step(self, batch: Batch | NDArray[np.int64], is_logged: bool) -> tuple[Losses, Tensor | None]:
-        """One update. Returns the last part's losses and, for the log, the norm of all gradients."""
+    def _step(self, rows: int, parts: list[Part], is_logged: bool) -> tuple[Losses, Tensor | None]:
+        """One update. Returns the losses and, for the log, the norm of all gradients."""
         new_steps = self.progress.step - self.first_step
         factor = rate_factor(new_steps, self.elapsed, self.config.warmup_steps, self.config.cooldown)
         set_rates(self.optimizers, factor)
         self.optimizers[0].param_groups[0]["momentum"] = momentum_at(new_steps)
-        losses = self._backward(batch)
+        losses = self._backward(parts)
         gradients = [value.grad for value in self.model.parameters() if value.grad is not None]
         gradient_norm = torch.nn.utils.get_total_norm(gradients) if is_logged else None
         for optimizer in self.optimizers:
@@ -197,26 +201,23 @@ class _Run:
             optimizer.zero_grad(set_to_none=True)
         self.average.update(self.model)
         self.progress.step += 1
-        self.progress.tokens += _num_rows(batch) * self.config.shape.computed
+        self.progress.tokens += rows * self.config.shape.computed
         return losses, gradient_norm
 
-    def _backward(self, batch: Batch | NDArray[np.int64]) -> Losses:
-        """Gradients of the whole batch, in parts of `micro_rows`. Returns the last part's losses."""
-        num_parts = max(1, _num_rows(batch) // self.config.micro_rows)
-        losses: Losses | None = None
-        for part in range(num_parts):
-            rows = slice(part * self.config.micro_rows, (part + 1) * self.config.micro_rows)
-            losses = self._losses(batch, rows)
-            (losses.total / num_parts).backward()  # type: ignore[no-untyped-call]
-        assert losses is not None
-        return losses
+    def _backward(self, parts: list[Part]) -> Losses:
+        """Gradients and losses of a whole batch."""
+        found = []
+        for part in parts:
+            losses = self._losses(part)
+            losses.total.backward()  # type: ignore[no-untyped-call]
+            found.append(Losses(losses.total.detach(), losses.token, losses.length))
+        return Losses.sum(found)
 
-    def _losses(self, batch: Batch | NDArray[np.int64], rows: slice) -> Losses:
+    def _losses(self, part: Part) -> Losses:
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.config.bf16):
-            if isinstance(batch, Batch):
-                part = Batch(**{name: value[rows] for name, value in vars(batch).items()})
-                return span_loss(self.model, to_device(part, self.device), self.certainty)
-            return causal_loss(self.model, torch.from_numpy(batch[rows]).to(self.device))
+            if isinstance(part, Stream):
+                return causal_loss(self.model, part.ids, part.num_targets, self.nats)
+            return span_loss(self.model, part, self.certainty, nats=self.nats)
 
     def _log(self, stage: str, losses: Losses, gradient_norm: Tensor) -> None:
         self.progress.seconds = self.base_seconds + time.monotonic() - self.started
@@ -268,12 +269,7 @@ class _Run:
 
     @torch.no_grad()
     def _validate(self) -> float:
-        total, rows = 0.0, _num_rows(self.validation)
-        size = min(rows, self.config.micro_rows)  # the shape that training compiled
-        for first in range(0, rows, size):
-            losses = self._losses(self.validation, slice(first, first + size))
-            total += losses.token.item() * min(size, rows - first)
-        return round(total / rows, 4)
+        return round(Losses.sum([self._losses(part) for part in self.validation]).token.item(), 4)
 
 
 def check_rows(config: RunConfig) -> None:
@@ -285,10 +281,6 @@ def check_rows(config: RunConfig) -> None:
         lengths = f"{config.context} and {config.context + config.gap}"
         message = "masked attention gives NaN gradients otherwise (pytorch issue 196678)"
         raise ValueError(f"On CUDA a row's lengths, {lengths}, must be multiples of 128: {message}.")
-
-
-def _num_rows(batch: Batch | NDArray[np.int64]) -> int:
-    return len(batch.context_ids) if isinstance(batch, Batch) else len(batch)
 
 
 def validation_batch(config: RunConfig, tokenizer: Tokenizer, num_rows: int = 64) -> Batch:

@@ -127,8 +127,8 @@ def test_a_step_whose_loss_is_no_number_ends_the_run_at_once(
     """Within the steps from one line of the log to the next, not at the next snapshot."""
     out, step = shutil.copytree(finished.out, tmp_path / "run"), _Run._step
 
-    def break_step(run: _Run, batch: Any, is_logged: bool) -> Any:
-        losses, norm = step(run, batch, is_logged)
+    def break_step(run: _Run, *arguments: Any) -> Any:
+        losses, norm = step(run, *arguments)
         return replace(losses, total=losses.total * float("nan")), norm
 
     monkeypatch.setattr(_Run, "_step", break_step)
