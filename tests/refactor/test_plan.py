@@ -311,4 +311,4 @@ def test_an_intent_is_one_line(intent: str) -> None:
 def test_files_in_languages_that_a_recipe_does_not_know_are_named(tmp_path: Path) -> None:
     write(tmp_path, {"a.py": "def f():\n    return 1\n", "b.go": "package b\n"})
     found, planning = plan(tmp_path, Selection(recipe="add-docstrings"))
-    assert found == [("a.py", "f")] and planning.examples == {"in a language that the recipe does not know": ["b.go"]}
+    assert found == [("a.py", "f")] and planning.examples == {"Go, which the recipe does not know": ["b.go"]}

@@ -10,6 +10,7 @@ import pytest
 
 from midfill_infill.errors import MidfillError
 from midfill_infill.languages import find_language
+from midfill_infill.refactor.journal.planned import PlannedHole
 from midfill_infill.refactor.planning.calls import find_calls
 from midfill_infill.refactor.planning.hints import may_lack_docstring
 from midfill_infill.refactor.planning.recipes import docstrings
@@ -140,6 +141,29 @@ def test_calls_are_known_by_imports(name: str) -> None:
     calls = [document.source[call.start : call.end].decode() for call in find_calls(document) if call.calls(pattern)]
     assert calls == expected
     assert found(Selection(recipe=f"migrate-call={pattern}"), code, name) == expected
+
+
+MIGRATED = {
+    "a.py": ("from old.api import load\nload(1)\n", "read()", ("from new.api import read",)),
+    "b.py": ("import new.api as n\nimport old.api\nold.api.load(1)\n", "n.read()", ()),
+    "c.py": ("import old.api\nread = old.api.load(1)\n", "new.api.read()", ("import new.api",)),
+    "d.py": ("from new import api\nfrom old.api import load\nload(1)\n", "api.read()", ()),
+    "e.py": ("import new\nfrom old.api import load\nload(1)\n", "read()", ("from new.api import read",)),
+    "a.ts": ("import { load } from 'old/api';\nimport { read as r } from 'new/api';\nload(1);\n", "r()", ()),
+    "a.java": ("import new.api;\nimport old.api;\nclass A { int a = api.load(1); }\n", "new.api.read()", ()),
+    "a.go": ('package a\nimport "x.org/old/api"\nfunc f() { api.load(1) }\n', "api.read()", ()),
+    "a.rs": ("use old::api;\nfn f() { api::load(1); }\n", "new::api::read()", ()),
+}
+
+
+@pytest.mark.parametrize("name", MIGRATED)
+def test_the_new_function_is_written_as_the_file_knows_it_and_the_old_call_is_shown(name: str) -> None:
+    code, expected, imports = MIGRATED[name]
+    document = Document(code.encode(), find_language(Path(name)), Path(name))
+    new = "new/api.read" if name == "a.go" else "new.api.read"
+    (hole,) = Selection(recipe=f"migrate-call=old.api.load:{new}").find(document, name)
+    assert (hole.lead + hole.tail, hole.imports) == (expected, imports)
+    assert hole.note.endswith("load(1)") and PlannedHole.of(hole).spec.count(hole.note) == 1
 
 
 WHERE = {

@@ -33,7 +33,19 @@ def test_all_guilty_and_no_good_one_are_found(case: tuple[int, set[int]]) -> Non
     number, guilty = case
     verdict = find_guilty(range(number), lambda chosen: not guilty & set(chosen))
     assert set(verdict.guilty) == guilty and set(verdict.good) == set(range(number)) - guilty
-    assert verdict.num_runs <= 1 + len(guilty) * (1 + 2 * log2(max(2, number)))
+    assert verdict.num_runs <= 1 + len(guilty) * (2 + 2 * log2(max(2, number))) and not verdict.doubtful
+
+
+@pytest.mark.parametrize("guilty", [set(), {0}, {5}, {2, 3}, {0, 4, 6}])
+def test_one_run_that_lies_costs_no_good_fill(guilty: set[int]) -> None:
+    """Whichever run it is: what fails that should pass is asked again."""
+    honest = find_guilty(range(7), lambda chosen: not guilty & set(chosen))
+    for liar in range(1, honest.num_runs + 1):
+        runs = iter(range(1, 100))
+        verdict = find_guilty(
+            range(7), lambda chosen, runs=runs, liar=liar: not guilty & set(chosen) and next(runs) != liar
+        )
+        assert set(verdict.guilty) <= guilty and (verdict.doubtful or set(verdict.guilty) == guilty)
 
 
 def test_of_two_that_fail_together_only_one_goes() -> None:
@@ -89,7 +101,7 @@ def test_two_hundred_bad_among_a_thousand(tmp_path: Path) -> None:
     began = time.perf_counter()
     verified = run(tree, written=True)
     assert set(verified.verdict.guilty) == bad and len(verified.verdict.good) == 800
-    assert verified.num_runs <= len(bad) * (1 + 2 * log2(1000))
+    assert verified.num_runs <= len(bad) * (2 + 2 * log2(1000))
     rate = verified.num_runs / len(bad)
     print(f"200 of 200 rolled back, 800 of 800 kept, {verified.num_runs} runs ({rate:.1f} a guilty one),", end=" ")
     print(f"{time.perf_counter() - began:.0f} s")

@@ -1,4 +1,4 @@
-"""Puts what a user wants into the text around holes, as a comment above each. No fill has it. Knows no document."""
+"""Puts what a user wants into the text around holes, as comments above each. No fill has them. Knows no document."""
 
 from dataclasses import replace
 
@@ -7,19 +7,19 @@ from midfill_infill.context.segments import Segments
 
 
 def with_intent(segments: Segments, mark: str, intent: str) -> Segments:
-    """The segments with a line comment above the line of each hole; `mark` is what a comment begins with."""
-    if not intent:
-        return segments
+    """The segments with `intent` and each hole's note as line comments above its line, which begin with `mark`."""
     shown: list[Segment] = []
+    holes = iter(segments.holes)
     for segment in segments.segments:
-        if not isinstance(segment, TextSegment):
+        lines = () if isinstance(segment, TextSegment) else (intent, next(holes).note)
+        if comments := [f"{mark} {line}" for line in lines if line]:
             before = shown.pop().text if shown and isinstance(shown[-1], TextSegment) else ""  # type: ignore[union-attr]
-            shown.append(TextSegment(text=_above_last_line(before, f"{mark} {intent}")))
+            shown.append(TextSegment(text=_above_last_line(before, comments)))
         shown.append(segment)
     return replace(segments, segments=tuple(shown))
 
 
-def _above_last_line(text: str, comment: str) -> str:
+def _above_last_line(text: str, comments: list[str]) -> str:
     head, newline, line = text.rpartition("\n")
     indent = line[: len(line) - len(line.lstrip())]
-    return f"{head}{newline}{indent}{comment}\n{line}"
+    return head + newline + "".join(f"{indent}{comment}\n" for comment in comments) + line

@@ -26,6 +26,8 @@ class PlannedHole:
             "indent": hole.indent,
             "anchors": anchors,
             "context": [[*span] for span in hole.context],
+            "note": hole.note,
+            "imports": hole.imports,
         }
         spec = json.dumps({key: value for key, value in rest.items() if value}, separators=(",", ":"))
         return cls(hole.start_byte, hole.end_byte, hole.name, hole.kind, spec)

@@ -75,6 +75,8 @@ class HoleRow:
             tail=rest.get("tail", ""),
             indent=rest.get("indent", ""),
             context=tuple((start, end) for start, end in rest.get("context", [])),
+            note=rest.get("note", ""),
+            imports=tuple(rest.get("imports", [])),
         )
 
     @property

@@ -31,8 +31,11 @@ LANGUAGES: Final = tuple(_QUERIES)
 
 @dataclass(frozen=True)
 class Call:
-    """`start` to `end` in source bytes. `name` is as written and `full` what it may stand for, both dotted."""
+    """`start` to `end` in source bytes. `name` is as written and `full` what it may stand for, both dotted; `kind` is
+    the type of its node.
+    """
 
+    kind: str
     start: int
     end: int
     name: str
@@ -66,7 +69,7 @@ def find_calls(document: Document) -> Iterator[Call]:
         call = match["call"][0]
         parts = [_text(node) for key in ("object", "function") for node in match.get(key, [])]
         name = plain(".".join(parts))
-        yield Call(call.start_byte, call.end_byte, name, imports.resolve(name), call.has_error)
+        yield Call(call.type, call.start_byte, call.end_byte, name, imports.resolve(name), call.has_error)
 
 
 def _text(node: tree_sitter.Node) -> str:

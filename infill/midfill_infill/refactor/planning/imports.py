@@ -35,6 +35,17 @@ class Imports:
             return (self.names[first] + dot + rest,)
         return tuple(f"{star}.{name}" for star in self.stars)
 
+    def spell(self, path: str) -> str | None:
+        """How a file with these imports writes a dotted path, the shortest way; None where no import helps."""
+        found = [name + path[len(stands_for) :] for name, stands_for in self.names.items() if _leads(stands_for, path)]
+        return min(found, key=len, default=None)
+
+
+def _leads(start: str, path: str) -> bool:
+    """Whether `path` is `start`, or something in it: what is in a module of a package is not known with the package."""
+    first, _, rest = path[len(start) + 1 :].partition(".")
+    return path == start or (path.startswith(f"{start}.") and (not rest or first[:1].isupper()))
+
 
 def plain(name: str) -> str:
     """A name as a dotted path: without white space, type arguments and the marks of its language."""
@@ -66,7 +77,7 @@ def _python(text: str) -> Iterator[Pair]:
         return
     for statement in statements:
         if isinstance(statement, ast.Import):
-            yield from ((entry.asname, entry.name) for entry in statement.names if entry.asname)
+            yield from ((entry.asname or entry.name, entry.name) for entry in statement.names)
         elif isinstance(statement, ast.ImportFrom):
             module = "." * statement.level + (statement.module or "")
             for entry in statement.names:

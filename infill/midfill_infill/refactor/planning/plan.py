@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from midfill_infill.errors import MidfillError
-from midfill_infill.languages import find_language
+from midfill_infill.languages import REGISTRY, find_language
 from midfill_infill.refactor.journal import guards
 from midfill_infill.refactor.journal.digests import digest
 from midfill_infill.refactor.journal.places import Place, new_run_id
@@ -131,7 +131,7 @@ def _plan_file(root: Path, name: str, request: Request, cache: "_Cache", plannin
     if language is None:
         return None
     if request.selection.languages and language not in request.selection.languages:
-        planning.skip("in a language that the recipe does not know", name)
+        planning.skip(f"{REGISTRY[language].title}, which the recipe does not know", name)
         return None
     try:
         facts = os.stat(root / name, follow_symlinks=False)

@@ -28,7 +28,7 @@ from midfill_infill.text.document import Document
 from midfill_infill.text.spans import Hole
 
 # A change in what selectors find makes plans of before unfit.
-_VERSION: Final = 3
+_VERSION: Final = 4
 
 
 @dataclass(frozen=True)

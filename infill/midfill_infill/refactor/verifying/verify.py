@@ -242,6 +242,9 @@ def verify(
         verifier = Verifier(scratch, options, note)
         verifier.check_baseline()
         verdict = find_guilty(scratch.suspects, verifier.passes)
+        if verdict.doubtful:
+            names = ", ".join(map(str, verdict.doubtful))
+            raise MidfillError("verify_flaky", f"with the same fills the command fails and passes (hole {names})")
         again = [verifier.passes(verdict.good) for _ in range(options.flake_runs - 1)]
         if not all(again):
             raise MidfillError(

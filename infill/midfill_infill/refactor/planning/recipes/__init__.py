@@ -5,12 +5,12 @@ from types import MappingProxyType
 from typing import Final
 
 from midfill_infill.errors import MidfillError
-from midfill_infill.refactor.planning.recipes import docstrings, match_arms, migrate_call, stubs, type_hints
+from midfill_infill.refactor.planning.recipes import docstrings, match_arms, migrate_call, stubs, todos, type_hints
 from midfill_infill.refactor.planning.recipes.recipe import Example, Recipe
 
 __all__ = ["REGISTRY", "Example", "Recipe", "get_recipe"]
 
-_MODULES: Final = (stubs, docstrings, type_hints, match_arms, migrate_call)
+_MODULES: Final = (stubs, todos, docstrings, type_hints, match_arms, migrate_call)
 
 REGISTRY: Final[Mapping[str, Recipe]] = MappingProxyType({module.RECIPE.name: module.RECIPE for module in _MODULES})
 

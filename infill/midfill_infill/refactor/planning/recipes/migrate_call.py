@@ -1,22 +1,65 @@
-"""Write calls of a function anew; which function is given as a pattern, as `migrate-call=old.api.*`."""
+"""Write calls of a function anew, as calls of another one where that is named: `migrate-call=old.load:new.api.read`."""
 
+import re
 from collections.abc import Iterator
+from dataclasses import replace
+from typing import Final
 
-from midfill_infill.refactor.planning.calls import LANGUAGES, find_calls
+from midfill_infill.refactor.planning.calls import LANGUAGES, Call, find_calls
+from midfill_infill.refactor.planning.imports import plain, read_imports
 from midfill_infill.refactor.planning.recipes.recipe import Example, Recipe
 from midfill_infill.syntax.holes import hole_at_range
 from midfill_infill.text.document import Document
 from midfill_infill.text.spans import Hole
 
+_BETWEEN: Final = re.compile(r"(?<!:):(?!:)")
+_CREATIONS: Final = ("new_expression", "object_creation_expression")
+_SCRIPTS: Final = ("javascript", "typescript", "tsx")
+_MAX_NOTE: Final = 200
+
 
 def find(document: Document, word: str) -> Iterator[Hole]:
     """The whole call, from its function's name to the closing bracket; of nested ones the outer.
 
-    Imports say what a name stands for: `old.api.load` takes `load(x)` behind `from old.api import load` too.
+    Imports say what a name stands for: `old.api.load` takes `load(x)` behind `from old.api import load` too. The model
+    sees the old call as a comment. Of a new function that is named only the arguments are left to it.
     """
-    for call in find_calls(document):
-        if call.calls(word) and not call.is_broken:
-            yield hole_at_range(document, document.to_raw(call.start), document.to_raw(call.end))
+    old, *new = _BETWEEN.split(word, maxsplit=1)
+    calls = [call for call in find_calls(document) if call.calls(old) and not call.is_broken]
+    callee, imports = _spell(document, new[0]) if calls and new else ("", ())
+    for call in calls:
+        hole = hole_at_range(document, document.to_raw(call.start), document.to_raw(call.end))
+        text = " ".join(document.source[call.start : call.end].decode("utf-8", "replace").split())
+        if not callee:
+            yield replace(hole, note=f"instead of {text}"[:_MAX_NOTE])
+            continue
+        lead, tail = _frame(call, callee)
+        note = f"{lead}...{tail} instead of {text}"[:_MAX_NOTE]
+        yield replace(hole, lead=lead, tail=tail, note=note, imports=imports)
+
+
+def _frame(call: Call, callee: str) -> tuple[str, str]:
+    """What stands around the arguments of the new call. A name with a capital is a class where the old one was."""
+    name = re.split(r"\W+", callee.rstrip("!"))[-1]
+    if call.kind == "composite_literal" and not name.startswith("New"):
+        return f"{callee}{{", "}"
+    return ("new " if call.kind in _CREATIONS and name[:1].isupper() else "") + f"{callee}(", ")"
+
+
+def _spell(document: Document, new: str) -> tuple[str, tuple[str, ...]]:
+    """How a document writes the new function, and the imports that it needs for that. Only Python's are known."""
+    dotted, separator = plain(new), "::" if "::" in new or document.language == "rust" else "."
+    if (known := read_imports(document).spell(dotted)) is not None:
+        return known.replace(".", separator), ()
+    parts = dotted.split(".")
+    if document.language == "python" and len(parts) > 1:
+        cut = next((place for place, part in enumerate(parts) if place and part[:1].isupper()), len(parts) - 1)
+        module, rest = ".".join(parts[:cut]), parts[cut:]
+        if re.search(rb"\b%b\b" % rest[0].encode(), document.source):
+            return dotted, (f"import {module}",)
+        return ".".join(rest), (f"from {module} import {rest[0]}",)
+    known_by = {"go": 2, **dict.fromkeys(_SCRIPTS, 1)}.get(document.language or "", 0) if "/" in new else 0
+    return separator.join(parts[-known_by:]), ()
 
 
 RECIPE = Recipe(
@@ -24,7 +67,7 @@ RECIPE = Recipe(
     title="write the calls of a function anew",
     languages=LANGUAGES,
     find=find,
-    word="the function's name, with * and ?",
+    word="the function's name, with * and ?, and :NEW for the one to call",
     examples=(
         Example(
             "python",
@@ -34,7 +77,28 @@ RECIPE = Recipe(
             word="old.*",
         ),
         Example(
+            "python",
+            "import new.api\n\ndata = old.read(path, 'r')\n",
+            ("path",),
+            "import new.api\n\ndata = new.api.load(path)\n",
+            word="old.read:new.api.load",
+        ),
+        Example(
             "javascript", "const a = fetchIt(x);\n", ("await get(x)",), "const a = await get(x);\n", word="fetchIt"
+        ),
+        Example(
+            "java",
+            "class A { B b = new old.B(1, x); }\n",
+            ("x",),
+            "class A { B b = new fresh.B(x); }\n",
+            word="old.B:fresh.B",
+        ),
+        Example(
+            "rust",
+            "fn f() { old::load::<u8>(1, 2); }\n",
+            ("2",),
+            "fn f() { fresh::api::read(2); }\n",
+            word="old::load:fresh::api::read",
         ),
     ),
 )

@@ -1,0 +1,132 @@
+"""Fill part of a body at a TODO: below what it says, in place of its mark and of a placeholder that follows."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Final
+
+import tree_sitter
+
+from midfill_infill.languages import Language
+from midfill_infill.refactor.planning.recipes.recipe import Example, Recipe
+from midfill_infill.syntax.bodies import body_hole
+from midfill_infill.syntax.holes import hole_at_range
+from midfill_infill.syntax.outline import outline
+from midfill_infill.text.document import Document
+from midfill_infill.text.spans import Hole
+
+_MARK: Final = re.compile(r"\b(?:TODO|FIXME)\b(?:\([^)]*\))?:?\s*")
+_SIGNS: Final = re.compile(r"^[ \t]*(?:#+|//+!?|/\*+|\*+(?!/))?[ \t]*|[ \t]*(?:\*+/)?\s*$", re.MULTILINE)
+
+
+def find(document: Document, word: str) -> Iterator[Hole]:
+    """Comments in functions that have lines of their own and begin with TODO, with the comment lines that go on below.
+
+    What they say stays above the fill as a comment, without the mark.
+    """
+    language = document.syntax
+    if language is None or not re.search(rb"TODO|FIXME", document.source):
+        return
+    bodies = [body_hole(document, function) for function in outline(document).functions]
+    nodes = sorted(_walk(language.parse(document.source).root_node, language), key=lambda node: node.start_byte)
+    for place, node in enumerate(nodes):
+        at = document.to_raw(node.start_byte)
+        around = [body for body in bodies if body.start_byte <= at <= body.end_byte]
+        if around and _asks(document, node) and _is_alone(document, node):
+            yield replace(_hole(document, language, _gather(document, nodes[place:])), name=around[-1].name)
+
+
+def _gather(document: Document, nodes: list[tree_sitter.Node]) -> list[tree_sitter.Node]:
+    """The first, the lines that go on below it, and the placeholder that they end at."""
+    group = nodes[:1]
+    for below in nodes[1:]:
+        if not _is_comment(group[-1]) or not _follows(document, group[-1], below) or _asks(document, below):
+            break
+        group.append(below)
+    return group
+
+
+def _hole(document: Document, language: Language, group: list[tree_sitter.Node]) -> Hole:
+    hole = hole_at_range(document, document.to_raw(group[0].start_byte), document.to_raw(group[-1].end_byte))
+    said = "\n".join(_plain(document, node) for node in group if _is_comment(node))
+    lines = _MARK.sub("", said, count=1).splitlines()
+    return replace(hole, lead="".join(f"{language.comment} {line}".rstrip() + f"\n{hole.indent}" for line in lines))
+
+
+def _asks(document: Document, node: tree_sitter.Node) -> bool:
+    return _is_comment(node) and _MARK.match(_plain(document, node)) is not None
+
+
+def _walk(root: tree_sitter.Node, language: Language) -> Iterator[tree_sitter.Node]:
+    """Comments, and statements that stand for missing code."""
+    yield from tree_sitter.QueryCursor(language.query).captures(root).get("stub", [])
+    pending = [root]
+    while pending:
+        node = pending.pop()
+        if _is_comment(node):
+            yield node
+        else:
+            pending += node.children
+
+
+def _is_comment(node: tree_sitter.Node) -> bool:
+    return "comment" in node.type
+
+
+def _plain(document: Document, node: tree_sitter.Node) -> str:
+    text = document.source[node.start_byte : node.end_byte].decode("utf-8", "replace")
+    return _SIGNS.sub("", text.replace("\r", "")).strip()
+
+
+def _is_alone(document: Document, node: tree_sitter.Node) -> bool:
+    lines = document.source_lines
+    first, last = lines.at(node.start_byte), lines.at(max(node.start_byte, node.end_byte - 1))
+    return lines.first_char(first) == node.start_byte and not document.source[node.end_byte : lines.end(last)].strip()
+
+
+def _follows(document: Document, above: tree_sitter.Node, below: tree_sitter.Node) -> bool:
+    """On the next line, as far in."""
+    lines = document.source_lines
+    is_next = lines.at(below.start_byte) == lines.at(max(above.start_byte, above.end_byte - 1)) + 1
+    return is_next and above.start_point.column == below.start_point.column and _is_alone(document, below)
+
+
+RECIPE = Recipe(
+    name="fill-todos",
+    title="write the part of a body that a TODO asks for",
+    languages=(),
+    find=find,
+    examples=(
+        Example(
+            "python",
+            "def area(w, h):\n    # TODO: refuse what is negative,\n    # whichever it is\n    return w * h\n",
+            ("if w < 0 or h < 0:\n        raise ValueError",),
+            "def area(w, h):\n    # refuse what is negative,\n    # whichever it is\n    if w < 0 or h < 0:\n"
+            "        raise ValueError\n    return w * h\n",
+        ),
+        Example(
+            "python",
+            "def keep(n):\n    n = int(n)\n    # FIXME: say it\n\n\n# TODO: not here\n",
+            ("print(n)",),
+            "def keep(n):\n    n = int(n)\n    # say it\n    print(n)\n\n\n# TODO: not here\n",
+        ),
+        Example(
+            "python",
+            "def half(n):\n    n = int(n)\n    # TODO(ann)\n    pass\n",
+            ("return n / 2",),
+            "def half(n):\n    n = int(n)\n    return n / 2\n",
+        ),
+        Example(
+            "go",
+            "func f(n int) int {\n\tn++\n\t// TODO: double it\n\treturn n\n}\n",
+            ("n *= 2",),
+            "func f(n int) int {\n\tn++\n\t// double it\n\tn *= 2\n\treturn n\n}\n",
+        ),
+        Example(
+            "typescript",
+            "function f(n: number) {\n  /* TODO: check */\n  return n;\n}\n",
+            ("if (!n) throw new Error();",),
+            "function f(n: number) {\n  // check\n  if (!n) throw new Error();\n  return n;\n}\n",
+        ),
+    ),
+)
