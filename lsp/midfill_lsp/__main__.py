@@ -25,6 +25,7 @@ def main(server: MidfillServer | None = None) -> None:
     # A worker that reads a document gives way to messages sooner than after Python's 5 ms.
     sys.setswitchinterval(SWITCH_S)
     gc.freeze()
+    gc.set_threshold(50_000)  # by default a third of the time that a large file is read in
     code = run_stdio(server or MidfillServer())
     logging.shutdown()
     os._exit(code)

@@ -1,6 +1,7 @@
 """What editors need of infill: exclusions, related text, rerolls, a fill that ends early, related text in a request."""
 
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,8 @@ from midfill_infill.context.related import CHUNK_LINES, MAX_FILES, Ring
 from midfill_infill.context.segments import build_segments
 from midfill_infill.fill import HolePreview, Options, Preview, _put_before, _request, finish
 from midfill_infill.reroll import keep_ranges
-from midfill_infill.syntax.holes import body_named
+from midfill_infill.syntax.holes import body_at, body_named
+from midfill_infill.syntax.outline import outline
 from midfill_infill.text.document import Document
 
 
@@ -150,3 +152,21 @@ def test_a_fill_may_end_early_with_its_guesses() -> None:
     assert (fill.tokens, fill.confidence) == (((0, 6), (6, 8), (8, 12)), (0.9, 0.5, 0.4)), "cut text has no token"
     broken = finish(document, holes, Preview(1, 9, (HolePreview("return (", (), 3),)))
     assert broken.new_errors > 0
+
+
+def test_two_threads_read_a_document_once() -> None:
+    text = "".join(f"def f{number}(x):\n    return {number}\n" for number in range(2000))
+    with ThreadPoolExecutor(2) as pool:
+        first, second = pool.map(lambda _: outline(Document.from_text(text, "python")), range(2))
+    assert first is second and len(first.functions) == 2000
+
+
+@pytest.mark.parametrize("text, name", [
+    ("def f():\n    x = 1\n    # still f |\n\ny = 2\n", "f"),
+    ("def f():\n    s = \"\"\"\nat the margin\n\"\"\"\n    |\n", "f"),
+    ("class A:\n    def g(self):\n        return 1\n\n        |\n\n    def h(self):\n        pass\n", "A.g"),
+    ("def f(:\n    return (\n    |\n\ndef g():\n    pass\n", "f"),
+])  # fmt: skip
+def test_a_function_goes_on_to_the_next_line_at_its_margin(text: str, name: str) -> None:
+    byte = text.index("|")
+    assert body_at(Document.from_text(text.replace("|", ""), "python"), byte).name == name

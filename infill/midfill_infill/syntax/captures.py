@@ -126,6 +126,8 @@ def _text(node: tree_sitter.Node) -> str:
 
 def _split_path(name: str) -> tuple[str, ...]:
     """`A::b`, `A.b` and `exports.b` as paths; quotes and brackets of computed names are dropped."""
+    if name.isidentifier():
+        return (name,)
     return tuple(part.strip(" \"'`[]#*&") for part in re.split(r"::|\.", "".join(name.split())) if part)
 
 
@@ -146,6 +148,6 @@ def _qualify(functions: list[Function], scopes: list[tuple[Span, str]]) -> list[
             open_spans.append((end, name, start))
         open_spans = [entry for entry in open_spans if entry[0] > function.head]
         outer = [entry[1] for entry in open_spans if entry[0] >= function.end and entry[2] < function.head]
-        path = (*outer, *function.path) if function.path else ()
-        qualified.append(replace(function, path=path))
+        is_inner = outer and function.path
+        qualified.append(replace(function, path=(*outer, *function.path)) if is_inner else function)
     return qualified

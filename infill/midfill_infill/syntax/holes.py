@@ -112,12 +112,19 @@ def _functions_at(document: Document, byte: int) -> list[Function]:
     """The functions that hold a byte, the innermost first."""
     lines, position = document.source_lines, document.to_source(byte)
     line = lines.at(position)
-    first_char = lines.first_char(line)
-    functions = sorted(outline(document).functions, key=attrgetter("start", "head"), reverse=True)
-    headed = [function for function in functions if position <= first_char < function.start <= lines.end(line)]
+    first_char, line_end, margin = lines.first_char(line), lines.end(line), _last_at_margin(lines, line)
+    near = [each for each in outline(document).functions if each.end >= margin or each.is_broken]
+    functions = sorted(near, key=attrgetter("start", "head"), reverse=True)
+    headed = [function for function in functions if position <= first_char < function.start <= line_end]
     opened = [function for function in headed if lines.at(function.end) > line][:1]
     found = opened + [each for each in functions if _holds(document, lines, each, max(position, first_char))]
     return found or headed[-1:]
+
+
+def _last_at_margin(lines: Lines, line: int) -> int:
+    """The start of the last line above `line` with text in its first column: no function goes on behind one."""
+    starts = map(lines.start, range(line - 1, -1, -1))
+    return next((start for start in starts if lines.data[start : start + 1].strip()), 0)
 
 
 def _holds(document: Document, lines: Lines, function: Function, position: int) -> bool:

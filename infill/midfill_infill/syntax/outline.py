@@ -1,5 +1,6 @@
 """What a document consists of, read once: its functions, those that an error swallowed too, scopes and imports."""
 
+import threading
 from functools import lru_cache
 
 from midfill_infill.errors import MidfillError
@@ -17,12 +18,21 @@ def require_syntax(document: Document) -> Language:
     return document.syntax
 
 
-@lru_cache(maxsize=8)
+_reading = threading.Lock()
+
+
 def outline(document: Document) -> Outline:
     """All that a document has, its functions in the order of the text.
 
-    Raises MidfillError `unknown_language` where there is no grammar.
+    A thread that asks for what another one is reading waits for it. Raises MidfillError `unknown_language` where there
+    is no grammar.
     """
+    with _reading:
+        return _read(document)
+
+
+@lru_cache(maxsize=8)
+def _read(document: Document) -> Outline:
     language = require_syntax(document)
     return recover(language, document.source_lines, read_outline(language, document.source))
 
