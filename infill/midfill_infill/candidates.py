@@ -24,8 +24,9 @@ LIKELY: Final = 0.5
 # A body's draft that is right so often is put before what a doubtful engine wrote: over 60 bodies of packages this gave
 # 6.6 points of similarity (-0.2 to 15.3) to the shipped model, and no exact one more (2026-11-22).
 FAIR: Final = 0.05
-# So many are parsed in the whole document: 20 ms each in a file of 3,000 lines, 0.5 ms in a function alone.
-MAX_WHOLE: Final = 6
+# So many are parsed in the whole document, more of them in a short one: 20 ms each in a file of 3,000 lines.
+MIN_WHOLE: Final = 6
+MAX_WHOLE_BYTES: Final = 400_000
 
 
 @dataclass(frozen=True)
@@ -159,7 +160,8 @@ class Place:
 
     def _improve_hole(self, row: Row, index: int, drafts: Sequence[wire.Draft]) -> Row:
         is_doubtful = self._is_doubtful(row, index)
-        for draft in islice(self._sift(index, drafts), MAX_WHOLE):
+        num_whole = max(MIN_WHOLE, MAX_WHOLE_BYTES // max(1, len(self.document.source)))
+        for draft in islice(self._sift(index, drafts), num_whole):
             answer = [*row.holes[:index], _as_answer(draft), *row.holes[index + 1 :]]
             try:
                 other = self.row(answer)

@@ -7,7 +7,7 @@ import pytest
 from tests.cli.fake_engine import Plan, read_record
 
 from midfill_infill import candidates
-from midfill_infill.candidates import MAX_TRIED, MAX_WHOLE
+from midfill_infill.candidates import MAX_TRIED, MIN_WHOLE
 from midfill_infill.context.references import Reference
 from midfill_infill.engines.client import EngineClient
 from midfill_infill.fill import Filled, Options, Preview, fill
@@ -133,7 +133,7 @@ def test_so_many_are_tried_at_most(engine_client: Start, monkeypatch: pytest.Mon
     monkeypatch.setattr(Sieve, "judge", lambda *values: judged.append(values) or judge(*values))
     case = one() if num_holes == 1 else make()
     filled = settle(engine_client(Plan(rows=[["rows = ("] * num_holes], drafts=bad)), case, Options(repair=False))
-    assert filled.new_errors and 1 < len(tried) <= MAX_WHOLE * num_holes + 1
+    assert filled.new_errors and 1 < len(tried) <= MIN_WHOLE * num_holes + 1
     assert len(judged) <= MAX_TRIED
 
 

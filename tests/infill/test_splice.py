@@ -345,3 +345,22 @@ def test_a_body_stays_in_a_function_that_does_not_parse(head: str, indent: str, 
     patched = splice(document, [body_named(document, "bad")], [fill]).patch.apply(document.data).decode()
     written = patched.removeprefix(outer).removesuffix(below and source[source.index("\n\n") :]).splitlines()[1:]
     assert written and all(line.startswith(f"{indent}    ") for line in written if line.strip()), patched
+
+
+@pytest.mark.parametrize(
+    ("language", "source", "good", "bad"),
+    [
+        ("python", "x = 1\n\n\n<>\n    return x\n", "def get(x):", "get(x)"),
+        ("python", "<>\n    x = 1\nexcept OSError:\n    x = 2\n", "try:", "if x:"),
+        ("python", "call(\n    a,\n    <>\n    c,\n)\n", "b,", "b"),
+        ("python", "y = 1\n<>\n    return x\n", "def get(x):", "get(x)"),
+        ("javascript", "<>\n  return x;\n}\n", "function get(x) {", "get(x);"),
+        ("javascript", "const a = {\n  b: 1,\n  <>\n  d: 3,\n};\n", "c: 2,", "c"),
+    ],
+)
+def test_a_hole_that_no_statement_fits_is_held_to_what_does(language: str, source: str, good: str, bad: str) -> None:
+    start = source.index("<>")
+    document = Document(source.replace("<>", "").encode(), language)
+    hole = hole_at_range(document, start, start)
+    assert splice(document, [hole], [good]).new_errors == 0
+    assert splice(document, [hole], [bad]).new_errors > 0

@@ -41,6 +41,10 @@ class Language:
     """What a line comment begins with."""
     statement: str
     """A harmless statement that stands for a hole while the rest is parsed."""
+    openings: tuple[str, ...] = (
+        "midfill,", "if (midfill) {", "}", "} else {", "midfill(", ");", "midfill(midfill, {", "});", "},", "]",
+    )  # fmt: skip
+    """Lines that open, go on or close what others end: they stand for a hole that no statement fits."""
     has_indented_blocks: bool = False
     """Whether indentation is syntax."""
     has_coding_cookie: bool = False

@@ -80,6 +80,8 @@ class Trials:
             [_Piece(b"", original, b"") for original in self._originals],
             [_pack(hole, "") for hole in self.holes],
         ]
+        if len(self.holes) == 1 and not self.holes[0].is_body:
+            masks += [[_pack(self.holes[0], line)] for line in self.language.openings]
         best = tuple(masks[0])
         for other in masks:
             if not self._try(best).problems:

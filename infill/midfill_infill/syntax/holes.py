@@ -27,6 +27,7 @@ __all__ = [
 
 _PLACEHOLDER = re.compile(rb"(?<![.\w])\.\.\.(?![.\w])")
 _NEAR = 3
+_OPENERS = (b":", b"(", b"[", b"{", b"\\")
 
 
 def hole_at_range(document: Document, start_byte: int, end_byte: int) -> Hole:
@@ -75,11 +76,21 @@ def _indent_at(document: Document, byte: int) -> str:
 
 
 def _expected_indent(document: Document, line: int) -> str:
-    """What a blank line wants: the deeper of the lines around it."""
+    """What a blank line wants: the deeper of the lines around it.
+
+    Where indentation is syntax, none under two blank lines, and of a line that opens what is below the shallower.
+    """
     above = next((n for n in range(line - 1, -1, -1) if not document.lines.is_blank(n)), None)
     below = next((n for n in range(line + 1, len(document.lines)) if not document.lines.is_blank(n)), None)
     around = [document.lines.indent(n) for n in (above, below) if n is not None]
-    return max(around, key=len, default=b"").decode("ascii").replace("\f", "")
+    found = max(around, key=len, default=b"")
+    if document.syntax is not None and document.syntax.has_indented_blocks and above is not None:
+        opens = document.data[: document.lines.end(above)].rstrip().endswith(_OPENERS)
+        if line - above > 2:
+            found = b""
+        elif len(around) == 2 and len(around[0]) < len(around[1]) and not opens:
+            found = around[0]
+    return found.decode("ascii").replace("\f", "")
 
 
 def body_at(document: Document, byte: int, outer: int = 0) -> Hole:
