@@ -66,6 +66,10 @@ def serve(
     access_log: Annotated[
         AccessLog, typer.Option(help="A line for every answer on stderr: route, status, time, whose token; no text.")
     ] = "off",
+    ray: Annotated[
+        int, typer.Option(metavar="N", min=0, max=4096, help="So many engines on a Ray cluster behind this door.")
+    ] = 0,
+    ray_address: Annotated[str | None, typer.Option(help="The cluster; one on this machine if not given.")] = None,
 ) -> None:
     """Listens, loads the model, answers."""
     if (socket is None) == (host is None):
@@ -93,11 +97,22 @@ def serve(
             max_connections_per_peer=max_connections_per_peer,
             access_log=access_log,
         )
-        code = run_server(options)
+        code = run_cluster(options, ray, ray_address) if ray else run_server(options)
     except StartError as error:
         report(error)
         code = error.exit_code
     end_process(code)
+
+
+def run_cluster(options: ServeOptions, count: int, address: str | None) -> int:
+    from midfill_engine.serving.cluster import Cluster, restart_at_signal
+
+    cluster = Cluster(count, address)
+    restart_at_signal(cluster)
+    try:
+        return run_server(options, cluster.make_ready)
+    finally:
+        cluster.close()
 
 
 @app.command()

@@ -25,3 +25,8 @@ def test_a_place_that_repeats_itself_falls_silent_and_says_so_later(caplog: pyte
     assert len(lines) == 2 * (logs.MAX_LINES + 1)
     assert lines.count("another place") == 2
     assert lines[logs.MAX_LINES + 1] == f"descriptor 0 ({500 - logs.MAX_LINES} more like this were not logged)"
+
+
+def test_the_access_log_is_whole() -> None:
+    limit, record = RateLimit(), logging.makeLogRecord({"name": logs.ACCESS, "msg": "200"})
+    assert all(limit.filter(record) for _ in range(10 * logs.MAX_LINES))

@@ -13,11 +13,13 @@ from typing import Any, Final, Literal
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from midfill_engine.serving.logs import ACCESS
+
 AccessLog = Literal["off", "text", "json"]
 HEADER: Final = b"x-request-id"
 FITTING: Final = re.compile(rb"[A-Za-z0-9._-]{1,64}")
 
-logger = logging.getLogger("midfill.access")
+logger = logging.getLogger(ACCESS)
 request_id: ContextVar[str] = ContextVar("request_id", default="")
 
 

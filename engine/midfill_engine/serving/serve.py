@@ -8,6 +8,7 @@ import ssl
 import sys
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -28,6 +29,8 @@ from midfill_engine.wire import ErrorCode
 EXIT_DEVICE_LOST: Final = 5
 DRAIN_S: Final = 20.0
 SHARED_ROWS_OF_DEVICE: Final = 512  # so many cost hardly more than one where weights are read from slow memory
+
+Prepare = Callable[["EngineState", "ServeOptions"], Ready]
 
 logger = logging.getLogger(__name__)
 
@@ -59,12 +62,14 @@ class ServeOptions:
     access_log: AccessLog = "off"
 
 
-def serve(options: ServeOptions) -> int:
+def serve(options: ServeOptions, prepare: Prepare | None = None) -> int:
     """Serves until told to end; returns the exit code. Raises StartError where it cannot listen."""
     check_certificate(options)
     listener, sock, security = listen(options)
     state = EngineState()
-    threading.Thread(target=load, args=(state, options), name="midfill-loader", daemon=True).start()
+    threading.Thread(
+        target=load, args=(state, options, prepare or make_ready), name="midfill-loader", daemon=True
+    ).start()
     limits = Limits(max_per_peer=options.max_connections_per_peer, max_connections=raise_file_limit())
     config = uvicorn.Config(
         create_app(state, security, options.access_log),
@@ -128,10 +133,10 @@ def check_certificate(options: ServeOptions) -> None:
         raise StartError(ErrorCode.BAD_REQUEST, message, "give both as PEM files", EXIT_BAD_SOCKET) from error
 
 
-def load(state: EngineState, options: ServeOptions) -> None:
+def load(state: EngineState, options: ServeOptions, prepare: Prepare) -> None:
     """Loads the model into `state`; on a thread of its own, so that the process answers meanwhile."""
     try:
-        state.ready = make_ready(state, options)
+        state.ready = prepare(state, options)
     except StartError as error:
         state.failure = error
     except Exception as error:  # noqa: BLE001 - nobody else would see what ends this thread

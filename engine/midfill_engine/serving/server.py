@@ -32,6 +32,10 @@ class Server(uvicorn.Server):
         self._asked_s: float | None = None
 
     async def on_tick(self, counter: int) -> bool:
+        if self._state.has_lost_signals:
+            self._state.has_lost_signals = False
+            for number in (signal.SIGTERM, signal.SIGINT):
+                signal.signal(number, self.handle_exit)
         if self._state.failure is not None:
             self.should_exit = True
         if self._idle_timeout_s is not None and self._state.idle_s > self._idle_timeout_s and not self.is_draining:

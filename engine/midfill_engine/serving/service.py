@@ -13,7 +13,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.responses import JSONResponse, Response
 
-from midfill_engine.denoising.scheduler import Scheduler, is_ending
+from midfill_engine.denoising.scheduler import is_ending
 from midfill_engine.errors import RequestError, StartError, check_model
 from midfill_engine.serving import completions, fim, llamacpp
 from midfill_engine.serving.about import TextTokens, describe_routes, describe_server, text_of, tokens_of
@@ -23,6 +23,7 @@ from midfill_engine.serving.shield import Shield
 from midfill_engine.serving.stream import (
     PING_INTERVAL_S,
     EventStream,
+    Fills,
     Mailbox,
     client_of,
     encode_event,
@@ -59,8 +60,9 @@ class Ready:
 
     info: ModelInfo
     names: tuple[str, ...]
-    scheduler: Scheduler
+    scheduler: Fills
     tokenizer: TextTokens | None = None
+    is_able: Callable[[], bool] = lambda: True
 
 
 @dataclass
@@ -71,13 +73,14 @@ class EngineState:
     failure: StartError | None = None
     last_request_s: float = field(default_factory=time.monotonic)
     is_draining: bool = False
+    has_lost_signals: bool = False  # somebody's library put its own handlers in place of the server's
 
     def use(self, model: str | None = None) -> Ready:
         """Counts as activity. Raises RequestError while loading, when ending, and for a model that is not here."""
         self.last_request_s = time.monotonic()
         if self.is_draining:
             raise is_ending()
-        if self.ready is None:
+        if self.ready is None or not self.ready.is_able():
             headers = {"retry-after": "1"}
             raise RequestError(ErrorCode.BUSY, "the model is still loading", "try again", status=503, headers=headers)
         check_model(model, self.ready.names)
@@ -85,7 +88,9 @@ class EngineState:
 
     @property
     def status(self) -> str:
-        return "draining" if self.is_draining else "loading" if self.ready is None else "ok"
+        if self.is_draining:
+            return "draining"
+        return "ok" if self.ready is not None and self.ready.is_able() else "loading"
 
     @property
     def num_open(self) -> int:

@@ -3,7 +3,7 @@
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterator
-from typing import Final
+from typing import Final, Protocol
 
 from fastapi.sse import KEEPALIVE_COMMENT, format_sse_event
 from pydantic import BaseModel
@@ -11,12 +11,24 @@ from starlette.requests import Request
 from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from midfill_engine.denoising.scheduler import Event, Scheduler, Ticket
+from midfill_engine.denoising.metrics import Metrics
+from midfill_engine.denoising.scheduler import Event, Listener, Ticket
 from midfill_engine.errors import RequestError
 from midfill_engine.wire import ErrorCode, InfillRequest, InfillResponse, StepEvent
 
 PING_INTERVAL_S: Final = 15.0
 MAX_STEPS_KEPT: Final = 16
+
+
+class Fills(Protocol):
+    """What takes requests: a Scheduler, or what asks those of other processes."""
+
+    @property
+    def metrics(self) -> Metrics: ...
+    @property
+    def num_open(self) -> int: ...
+    def submit(self, request: InfillRequest, listener: Listener, client: str = "") -> Ticket: ...
+    def stop(self) -> None: ...
 
 
 class Mailbox:
@@ -66,7 +78,7 @@ def client_of(http: Request) -> str:
     return name or ("" if connection is None else f"connection {connection}")
 
 
-async def wait_for_answer(http: Request, scheduler: Scheduler, request: InfillRequest) -> InfillResponse:
+async def wait_for_answer(http: Request, scheduler: Fills, request: InfillRequest) -> InfillResponse:
     """The whole answer; the work stops when the client goes away. Raises RequestError."""
     mailbox = Mailbox()
     ticket = scheduler.submit(request, mailbox.post, client_of(http))

@@ -35,6 +35,8 @@ def serve_command(
         int | None, typer.Option(min=1, help="Connections that one address may hold.")
     ] = None,
     access_log: Annotated[str | None, typer.Option(metavar="off|text|json", help="A line an answer, no text.")] = None,
+    ray: Annotated[int | None, typer.Option(metavar="N", min=1, help="So many engines on a Ray cluster.")] = None,
+    ray_address: Annotated[str | None, typer.Option(help="That cluster; one on this machine if not given.")] = None,
 ) -> None:
     """Run an engine in the foreground. Without --socket and --host it is the one that `midfill fill` uses."""
     with report_failures():
@@ -60,6 +62,8 @@ def serve_command(
             ("--keyfile", keyfile),
             ("--max-connections-per-peer", max_connections_per_peer),
             ("--access-log", access_log),
+            ("--ray", ray),
+            ("--ray-address", ray_address),
             *(("--allowed-host", name) for name in allowed_host or ()),
         ]
         asked = supervise.EngineSettings(model, device, cache=cache, dtype=dtype, weights=weights, project=Path.cwd())

@@ -35,6 +35,7 @@ def _prepare_environment() -> None:
     os.environ["RAY_AUTH_MODE"] = "token"
     os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
     os.environ.setdefault("RAY_gcs_server_port_wait_time_s", _START_TIMEOUT_S)
+    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
 
 
 class FillActor:
