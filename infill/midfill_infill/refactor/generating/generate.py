@@ -24,6 +24,7 @@ from midfill_infill.errors import MidfillError
 from midfill_infill.fill import Filled, Preview, fill
 from midfill_infill.fill import Options as FillOptions
 from midfill_infill.refactor.generating.engines import Engine
+from midfill_infill.refactor.generating.needs import Resolver
 from midfill_infill.refactor.journal.digests import digest
 from midfill_infill.refactor.journal.journal import Journal
 from midfill_infill.refactor.journal.records import Change, FillRow, HoleRow, State
@@ -42,7 +43,9 @@ _WAIT_S: Final = 0.5
 
 @dataclass(frozen=True)
 class Options:
-    """How to generate. `jobs` is how many holes are in flight. The rest goes into every request."""
+    """How to generate. `jobs` is how many holes are in flight. The rest goes into every request, but for the last two,
+    which the run itself brings: a line for the model, and what knows which imports a fill needs.
+    """
 
     jobs: int = 4
     steps: int | None = None
@@ -51,6 +54,7 @@ class Options:
     temperature: float | None = None
     model: str | None = None
     intent: str = ""
+    resolver: Resolver | None = None
 
 
 @dataclass(frozen=True)
@@ -114,7 +118,7 @@ def generate(
     `only` chooses among them, and `sink` takes batches in the journal's place. Raises MidfillError where no engine is
     to be had; what was made until then has been taken.
     """
-    options = _with_intent(journal, options)
+    options = _of_run(journal, root, options)
     waiting = sum(1 for hole in journal.holes_in(State.PLANNED) if only(hole))
     holes = (hole for hole in journal.holes_in(State.PLANNED) if only(hole))
     progress = Progress(0, waiting, 0, 0, 0, 0.0)
@@ -130,8 +134,8 @@ def generate(
     return progress
 
 
-def _with_intent(journal: Journal, options: Options) -> Options:
-    return replace(options, intent=str(journal.get_meta("intent") or ""))
+def _of_run(journal: Journal, root: Path, options: Options) -> Options:
+    return replace(options, intent=str(journal.get_meta("intent") or ""), resolver=Resolver(root))
 
 
 def _add(progress: Progress, batch: Sequence[Made], elapsed_s: float) -> Progress:
@@ -300,11 +304,13 @@ def _make_once(
     with engine.client() as client, closing(fill(document, (hole.hole,), wanted, client)) as events:
         for event in events:
             if not isinstance(event, Preview):
-                return _made(document, hole, event, seed, client.num_asked == 0)
+                return _made(document, hole, event, seed, client.num_asked == 0, options.resolver)
     raise AssertionError("a fill ends with Filled")
 
 
-def _made(document: Document, hole: HoleRow, filled: Filled, seed: int, cached: bool) -> Made:
+def _made(
+    document: Document, hole: HoleRow, filled: Filled, seed: int, cached: bool, resolver: Resolver | None
+) -> Made:
     edits = filled.patch.edits
     assert len(edits) == 1 and (edits[0].start_byte, edits[0].end_byte) == (hole.start_byte, hole.end_byte)
     old, new = document.data[hole.start_byte : hole.end_byte], edits[0].replacement
@@ -320,6 +326,7 @@ def _made(document: Document, hole: HoleRow, filled: Filled, seed: int, cached: 
         steps=filled.stats.steps,
         ms=round(filled.stats.ms, 1),
         cached=cached,
+        imports=tuple(sorted({*hole.hole.imports, *(resolver.find(document, edits[0]) if resolver else ())})),
     )
     if new == old:
         return Made(hole, row, document.data, Change(hole.id, State.FAILED, "the model left it as it was"))
@@ -336,7 +343,7 @@ def reroll(journal: Journal, root: Path, hole: HoleRow, engine: Engine, options:
     seed = hole_seed(int(journal.get_meta("seed") or 0), file.planned_hash, again, again.attempt)
     document = Document(source, file.language, Path(file.path))
     references = find_references(document, file.below(root), root=root, read=_planned_reader(journal, root))
-    made = make(document, again, engine, seed, _with_intent(journal, options), threading.Event(), references)
+    made = make(document, again, engine, seed, _of_run(journal, root, options), threading.Event(), references)
     if made.error is not None:
         raise made.error
     write(journal, [made])

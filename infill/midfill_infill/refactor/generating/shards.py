@@ -106,7 +106,7 @@ def read_part(path: Path, run: str) -> Iterator[tuple[Answer, bytes]]:
         fill = None
         if "fill" in body:
             packed = {key: base64.b64decode(body["fill"][key]) for key in ("old", "new")}
-            fill = FillRow(**{**body["fill"], **packed})
+            fill = FillRow(**{**body["fill"], **packed, "imports": tuple(body["fill"].get("imports", ()))})
         change = Change(hole, State(body["change"][0]), body["change"][1]) if "change" in body else None
         yield Answer(hole, fill, change), zlib.decompress(base64.b64decode(body.get("source", ""))) if fill else b""
 

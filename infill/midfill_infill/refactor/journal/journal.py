@@ -49,9 +49,13 @@ class Journal:
             uri = f"file:{os.fsdecode(path).replace('%', '%25').replace('?', '%3f').replace('#', '%23')}?mode=rw"
             self._db = sqlite3.connect(uri, uri=True, timeout=BUSY_TIMEOUT_S, isolation_level=None)
             self._db.execute("PRAGMA synchronous = EXTRA")
+            version = self._db.execute("PRAGMA user_version").fetchone()[0]
+            if version == VERSION and "imports" not in {
+                row[1] for row in self._db.execute("PRAGMA table_info (fills)")
+            }:
+                self._db.execute("ALTER TABLE fills ADD COLUMN imports TEXT NOT NULL DEFAULT '[]'")
             # Not mode=ro, which cannot roll back what a killed writer left.
             self._db.execute(f"PRAGMA query_only = {int(read_only)}")
-            version = self._db.execute("PRAGMA user_version").fetchone()[0]
         if version != VERSION:
             self._db.close()
             message = f"{path} has version {version}, not {VERSION}"
@@ -200,11 +204,11 @@ class Journal:
     def fill(self, hole: HoleRow) -> FillRow | None:
         """What the hole's latest attempt gave."""
         query = (
-            "SELECT hole, attempt, seed, old, new, new_errors, confidence, steps, ms, cached FROM fills"
+            "SELECT hole, attempt, seed, old, new, new_errors, confidence, steps, ms, cached, imports FROM fills"
             " WHERE hole = ? AND attempt = ?"
         )
         row = next(self._rows(query, (hole.id, hole.attempt)), None)
-        return None if row is None else FillRow(*row)
+        return None if row is None else FillRow(*(*row[:-1], tuple(json.loads(row[-1]))))
 
     def num_cached(self) -> int:
         return int(next(self._rows("SELECT count(*) FROM fills WHERE cached"))[0])
@@ -214,8 +218,8 @@ class Journal:
         with self._transaction() as db:
             for fill, source in fills:
                 row = (fill.hole, fill.attempt, fill.seed, fill.old, fill.new, fill.new_errors, fill.confidence)
-                extra = (fill.steps, fill.ms, int(fill.cached))
-                db.execute("INSERT OR REPLACE INTO fills VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", row + extra)
+                extra = (fill.steps, fill.ms, int(fill.cached), json.dumps(fill.imports))
+                db.execute("INSERT OR REPLACE INTO fills VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", row + extra)
                 _keep_snapshot(db, source)
                 values = (State.GENERATED, fill.attempt, fill.hole)
                 db.execute("UPDATE holes SET state = ?, reason = '', attempt = ? WHERE id = ?", values)

@@ -91,7 +91,10 @@ class HoleRow:
 
 @dataclass(frozen=True)
 class FillRow:
-    """What one attempt gave: the bytes that replace `old`, the syntax errors they add, and how it was made."""
+    """What one attempt gave: the bytes that replace `old`, the syntax errors they add, and how it was made.
+
+    `imports` are statements that the file must have with it.
+    """
 
     hole: int
     attempt: int
@@ -103,6 +106,7 @@ class FillRow:
     steps: int = 0
     ms: float = 0.0
     cached: bool = False
+    imports: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -31,6 +31,7 @@ CREATE TABLE fills (
     steps INTEGER NOT NULL,
     ms REAL NOT NULL,
     cached INTEGER NOT NULL,
+    imports TEXT NOT NULL DEFAULT '[]',
     PRIMARY KEY (hole, attempt)
 ) WITHOUT ROWID;
 -- Whole files, compressed: what the engine saw and what we last wrote. Regions of holes refer to them.

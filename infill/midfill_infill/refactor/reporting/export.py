@@ -17,8 +17,10 @@ from midfill_infill.engines.installed import distribution_version
 from midfill_infill.errors import MidfillError
 from midfill_infill.refactor.journal.journal import Journal
 from midfill_infill.refactor.journal.records import WRITTEN, FileRow, FillRow, HoleRow, State
+from midfill_infill.refactor.writing.edits import Regions
+from midfill_infill.refactor.writing.imports import put_in, weave
 from midfill_infill.text.document import Document
-from midfill_infill.text.spans import Edit, Patch
+from midfill_infill.text.spans import Edit
 
 CHOSEN: Final = (State.ACCEPTED, *WRITTEN)
 """What `apply` would write or has written."""
@@ -37,8 +39,11 @@ class Exported:
 
     @property
     def after(self) -> bytes:
-        edits = (Edit(hole.start_byte, hole.end_byte, fill.new) for hole, fill in self.fills)
-        return Patch.of(edits).apply(self.before)
+        filled = Regions(
+            self.before, {hole.id: (hole.start_byte, hole.end_byte - hole.start_byte) for hole, _ in self.fills}
+        )
+        imports = {statement for _, fill in self.fills for statement in fill.imports}
+        return weave(self.document, filled.replace({hole.id: fill.new for hole, fill in self.fills}), imports).data
 
     @cached_property
     def document(self) -> Document:
@@ -114,6 +119,7 @@ class HoleLine(BaseModel):
     new_errors: int | None = None
     confidence: float | None = None
     ms: float | None = None
+    imports: tuple[str, ...] | None = None
 
 
 def json_lines(journal: Journal) -> Iterator[str]:
@@ -150,6 +156,7 @@ def _hole_line(run: str, file: FileRow, hole: HoleRow, fill: FillRow | None, doc
         new_errors=fill.new_errors if fill else None,
         confidence=fill.confidence if fill else None,
         ms=fill.ms if fill else None,
+        imports=fill.imports or None if fill else None,
     )
 
 
@@ -165,10 +172,13 @@ def sarif(journal: Journal, states: Sequence[State] = CHOSEN) -> dict[str, Any]:
     rules: dict[str, dict[str, Any]] = {}
     results = []
     for one in exported(journal, states, 0):
+        waiting = {statement for _, fill in one.fills for statement in fill.imports}
         for hole, fill in one.fills:
+            added = [edit for text in sorted(waiting & {*fill.imports}) if (edit := put_in(one.document, text))]
+            waiting -= {*fill.imports}
             rule = f"midfill/{hole.kind}"
             rules.setdefault(rule, {"id": rule, "shortDescription": {"text": f"a {hole.kind} hole has a fill"}})
-            results.append(_result(one, hole, fill, rule))
+            results.append(_result(one, hole, fill, rule, added))
     driver = {
         "name": "midfill",
         "version": distribution_version(),
@@ -180,10 +190,17 @@ def sarif(journal: Journal, states: Sequence[State] = CHOSEN) -> dict[str, Any]:
     return {"$schema": schema, "version": "2.1.0", "runs": [run]}
 
 
-def _result(one: Exported, hole: HoleRow, fill: FillRow, rule: str) -> dict[str, Any]:
+def _result(one: Exported, hole: HoleRow, fill: FillRow, rule: str, imports: Sequence[Edit]) -> dict[str, Any]:
+    """`imports` are edits for what no fix before adds already."""
     artifact = {"uri": _uri(one.file.path)}
-    region = _region(one.document, hole)
-    replacement = {"deletedRegion": region, "insertedContent": _content(one.document, fill.new)}
+    region = _region(one.document, hole.start_byte, hole.end_byte)
+    replacements = [
+        {
+            "deletedRegion": _region(one.document, edit.start_byte, edit.end_byte),
+            "insertedContent": _content(one.document, edit.replacement),
+        }
+        for edit in (*imports, Edit(hole.start_byte, hole.end_byte, fill.new))
+    ]
     what = f"{hole.name or hole.kind}: fill with confidence {fill.confidence:.2f}"
     return {
         "ruleId": rule,
@@ -193,7 +210,7 @@ def _result(one: Exported, hole: HoleRow, fill: FillRow, rule: str) -> dict[str,
         "fixes": [
             {
                 "description": {"text": "put the fill in"},
-                "artifactChanges": [{"artifactLocation": artifact, "replacements": [replacement]}],
+                "artifactChanges": [{"artifactLocation": artifact, "replacements": replacements}],
             }
         ],
         "partialFingerprints": {"midfillHole/v1": f"{one.file.planned_hash.hex()[:16]}:{hole.start_byte}"},
@@ -201,10 +218,10 @@ def _result(one: Exported, hole: HoleRow, fill: FillRow, rule: str) -> dict[str,
     }
 
 
-def _region(document: Document, hole: HoleRow) -> dict[str, int]:
-    (line, column), (end_line, end_column) = document.position_at(hole.start_byte), document.position_at(hole.end_byte)
+def _region(document: Document, start_byte: int, end_byte: int) -> dict[str, int]:
+    (line, column), (end_line, end_column) = document.position_at(start_byte), document.position_at(end_byte)
     lines = {"startLine": line, "startColumn": column, "endLine": end_line, "endColumn": end_column}
-    return {**lines, "byteOffset": hole.start_byte, "byteLength": hole.end_byte - hole.start_byte}
+    return {**lines, "byteOffset": start_byte, "byteLength": end_byte - start_byte}
 
 
 def _content(document: Document, data: bytes) -> dict[str, str]:

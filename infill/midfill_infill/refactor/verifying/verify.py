@@ -25,6 +25,8 @@ from midfill_infill.refactor.verifying.view import Access
 from midfill_infill.refactor.writing import replace
 from midfill_infill.refactor.writing.apply import Writer, trouble_with
 from midfill_infill.refactor.writing.edits import Regions
+from midfill_infill.refactor.writing.imports import weave
+from midfill_infill.text.document import Document
 
 Note = Callable[[str], None]
 # Of a command that fails without fills: lines of its output, and names of what it did not get.
@@ -133,13 +135,17 @@ class Scratch:
         data, known = (self._firsts / str(number)).read_bytes(), self._journal.snapshot(file.known_hash)
         assert known is not None, "a file with fills has a snapshot"
         regions = Regions.find(self._journal.holes(number), known, data)
-        texts = {}
+        texts, wanted, unwanted = dict[int, bytes](), set[str](), set[str]()
         for hole in self._suspects[number]:
             fill = self._journal.fill(hole)
             assert fill is not None
             if regions.text(hole.id) == (fill.new if hole.is_written else fill.old):
                 texts[hole.id] = fill.new if hole.id in chosen else fill.old
-        self._mirror.write(self._names[number], regions.replace(texts).data)
+                (wanted if hole.id in chosen else unwanted).update(fill.imports)
+        after = regions.replace(texts)
+        if wanted or unwanted:
+            after = weave(Document(data, file.language, Path(file.path)), after, wanted, unwanted)
+        self._mirror.write(self._names[number], after.data)
         self._standing[number] = chosen
 
 

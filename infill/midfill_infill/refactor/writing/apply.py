@@ -24,6 +24,7 @@ from midfill_infill.refactor.journal.records import (
 )
 from midfill_infill.refactor.writing import replace
 from midfill_infill.refactor.writing.edits import Regions
+from midfill_infill.refactor.writing.imports import weave
 from midfill_infill.refactor.writing.writes import GROUP, in_groups, recover, write_group
 from midfill_infill.syntax.outline import find_own
 from midfill_infill.text.document import Document
@@ -175,7 +176,9 @@ class Writer:
             self._drop_broken(file, document, regions, texts, prepared)
         if texts:
             changes = tuple(Change(hole, State.APPLIED) for hole in texts)
-            prepared.rewrite = self._rewrite(file, target, content, holes, regions.replace(texts), changes)
+            wanted_imports = {statement for hole in texts for statement in fills[hole].imports}
+            after = weave(document, regions.replace(texts), wanted_imports)
+            prepared.rewrite = self._rewrite(file, target, content, holes, after, changes)
         return prepared
 
     def _drop_broken(
@@ -208,9 +211,17 @@ class Writer:
                 prepared.troubles.append(Trouble(file.path, "undo_refused", message))
         if texts:
             changes = tuple(Change(hole, state, reason) for hole in texts)
-            after = regions.replace(texts)
+            unwanted = self._imports(hole for hole in holes if hole.id in texts) - self._imports(
+                hole for hole in holes if hole.id not in texts
+            )
+            after = weave(Document(content.data, file.language, target), regions.replace(texts), (), unwanted)
             prepared.rewrite = self._rewrite(file, target, content, holes, after, changes)
         return prepared
+
+    def _imports(self, holes: Iterable[HoleRow]) -> set[str]:
+        """What those of `holes` need that stand in their file."""
+        fills = (self.journal.fill(hole) for hole in holes if hole.is_written)
+        return {statement for fill in fills if fill is not None for statement in fill.imports}
 
     def _rewrite(
         self,

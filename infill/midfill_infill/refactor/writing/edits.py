@@ -58,6 +58,14 @@ class Regions:
             earlier.add(hole)
         return Regions(after, places)
 
+    def edit(self, edit: Edit) -> "Regions":
+        """The bytes with an edit that belongs to no hole; as they are where it reaches into one."""
+        if any(_reaches_into(edit, at, at + length) for at, length in self.places.values()):
+            return self
+        growth = _growth(edit)
+        places = {hole: (at + growth * (edit.end_byte <= at), length) for hole, (at, length) in self.places.items()}
+        return Regions(Patch((edit,)).apply(self.data), places)
+
     def rows(self, holes: Sequence[HoleRow]) -> tuple[Region, ...]:
         return tuple(Region(hole.id, *self.places.get(hole.id, (LOST, hole.length))) for hole in holes)
 
