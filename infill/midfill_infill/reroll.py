@@ -1,6 +1,7 @@
 """Which part of an earlier fill a new one keeps: what the user typed into it, and its most confident tokens."""
 
 import re
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import replace
 from difflib import SequenceMatcher
@@ -16,18 +17,24 @@ Range = tuple[int, int]
 
 
 def keep_ranges(
-    filled: str, tokens: Sequence[Range], confidence: Sequence[float], current: str, share: float = KEEP_SHARE
+    filled: str,
+    tokens: Sequence[Range],
+    confidence: Sequence[float],
+    current: str,
+    share: float = KEEP_SHARE,
+    fixed: Sequence[Range] = (),
 ) -> list[Range]:
     r"""Ranges of `current` in code points, ascending and disjoint, that survive as anchors.
 
     `filled` is the fill as it came with its `tokens` and their `confidence`; `current` is what its user made of it,
     which may have `\r\n` line ends. Everything typed is kept, and the `share` of tokens with the highest confidence
-    that were left alone.
+    that were left alone, and `fixed` ranges of `current` whatever they are.
     """
     if "\r\n" in current:
         chars = re.findall("\r\n|.", current, re.DOTALL)
         places = [0, *accumulate(map(len, chars))]
-        kept_chars = keep_ranges(filled, tokens, confidence, current.replace("\r\n", "\n"), share)
+        placed = [(bisect_left(places, start), bisect_left(places, end)) for start, end in fixed]
+        kept_chars = keep_ranges(filled, tokens, confidence, current.replace("\r\n", "\n"), share, placed)
         return [(places[start], places[end]) for start, end in kept_chars]
     kept = [False] * len(current)
     matcher = SequenceMatcher(None, filled, current, autojunk=False)
@@ -42,6 +49,8 @@ def keep_ranges(
         for char in range(*tokens[index]):
             if char in moved:
                 kept[moved[char]] = True
+    for start, end in fixed:
+        kept[start:end] = [True] * (end - start)
     return _join(kept, current)
 
 

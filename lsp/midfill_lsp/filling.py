@@ -210,7 +210,7 @@ class FillJob:
             first, last = min(start, old.outer[0]), max(end, old.outer[1])
             original = source[first : old.outer[0]] + old.original + source[old.outer[1] : last]
             outer = new.outer[0] - (start - first), new.outer[1] + (last - end)
-            holes.append(replace(new, hole=old.hole, outer=outer, original=original))
+            holes.append(replace(new, hole=old.hole, outer=outer, original=original, is_decided=old.is_decided))
         return holes
 
 

@@ -72,6 +72,8 @@ class Fills:
 
     async def accept(self, params: PendingParams) -> Done:
         """Keeps what is there: of a running fill its present guesses."""
+        if params.part != "all":
+            return await self._decide(params, keeps=True)
         meant = find_meant(self._workspace, params, [*self._running, *self._pending])
         return await self.finish(PendingParams(id=meant.id)) if isinstance(meant, FillJob) else self._keep(params)
 
@@ -80,6 +82,8 @@ class Fills:
 
     async def discard(self, params: PendingParams) -> Done:
         """Puts back what was there before the first fill; a running one is cancelled."""
+        if params.part != "all":
+            return await self._decide(params, keeps=False)
         meant = find_meant(self._workspace, params, [*self._running, *self._pending])
         if isinstance(meant, FillJob):
             meant.cancel()
@@ -91,6 +95,32 @@ class Fills:
 
         await apply_edits(self._server, pending.document, find_edits, "Midfill: discard")
         return self._close(pending)
+
+    async def _decide(self, params: PendingParams, *, keeps: bool) -> Done:
+        """Keeps or puts back the hole or the hunk at a place; the rest stays pending."""
+        pending = self._find(params)
+        offset = pending.document.text.offset(params.position.to_lsp()) if params.position else None
+        found = pending.find_part(params.part, offset)
+        if found is None:
+            raise FillFailed(f"Midfill: no {params.part} of a fill is here; put the cursor into one.")
+        hole, number = found
+
+        def find_edits() -> list[Replacement]:
+            source = self._same(pending).document.source
+            return [(hole.outer, hole.original)] if number is None else hole.hunks(source)[number : number + 1]
+
+        if keeps and number is not None:
+            hole.keep_hunk(number, pending.document.source)
+        elif not keeps:
+            await apply_edits(self._server, pending.document, find_edits, "Midfill: put back")
+        if number is not None:
+            pending.decide(hole)
+        if number is None or hole.holds_old(pending.document.source):
+            pending.narrow([other for other in pending.holes if other is not hole])
+        if not pending.holes:
+            return self._close(pending)
+        self._tell_pending(pending.document)
+        return Done(id=pending.id, uri=pending.document.uri)
 
     async def reroll(self, params: PendingParams) -> FillResult:
         """Fills again from the next seed; what was typed and, at the same length, the surest tokens stay."""

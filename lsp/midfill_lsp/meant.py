@@ -1,6 +1,6 @@
 """Which fill a command means: the one it names, the one under the cursor, the latest. Knows places, no fill's state."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Protocol, TypeVar
 
 from midfill_lsp.messages import PendingParams
@@ -21,6 +21,7 @@ class Placed(Protocol):
 
 
 P = TypeVar("P", bound=Placed)
+T = TypeVar("T")
 
 
 def find_meant(workspace: SyncedWorkspace, params: PendingParams, fills: Iterable[P]) -> P | None:
@@ -33,12 +34,20 @@ def find_meant(workspace: SyncedWorkspace, params: PendingParams, fills: Iterabl
         ordered = [fill for fill in ordered if fill.document is document]
         if document and params.position is not None:
             offset = document.text.offset(params.position.to_lsp())
-            ordered = _holding(ordered, (offset, offset)) or _holding(ordered, _line(document.text, offset)) or ordered
+            ordered = (
+                find_at(document.text, offset, ((span, fill) for fill in ordered for span in fill.spans)) or ordered
+            )
     return ordered[-1] if ordered else None
 
 
-def _holding(fills: Sequence[P], place: Span) -> list[P]:
-    return [fill for fill in fills if any(first <= place[1] and place[0] <= last for first, last in fill.spans)]
+def find_at(text: Text, offset: int, placed: Iterable[tuple[Span, T]]) -> list[T]:
+    """What holds an offset; else what holds a part of its line."""
+    listed = list(placed)
+    found = (
+        [each for (first, last), each in listed if first <= end and start <= last]
+        for start, end in ((offset, offset), _line(text, offset))
+    )
+    return next(found) or next(found)
 
 
 def _line(text: Text, offset: int) -> Span:

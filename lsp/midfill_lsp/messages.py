@@ -152,11 +152,19 @@ class PreviewParams(Message):
     holes: tuple[PreviewHole, ...]
 
 
+class OldText(Message):
+    """Lines that differ from what stood there before the first fill: `range` has them now, `text` is the old ones."""
+
+    range: Range
+    text: str
+
+
 class PendingText(Message):
-    """One hole of a pending fill: where its text stands now, and what stood there before the first fill."""
+    """One hole of a pending fill: where its text stands now, what stood there before, and where the two differ."""
 
     range: Range
     original: str
+    hunks: tuple[OldText, ...]
     is_guess: bool = False
 
 
@@ -182,13 +190,15 @@ class PendingFills(Message):
 class PendingParams(Message):
     """Names a fill: by `id`, else the one at `position` of `uri`, else the latest of `uri`, else the latest of all.
 
-    A fill that still runs is ended with its guesses by finish and accept, and cancelled by discard. The rest is for a
-    reroll. `keep` is the share of tokens to keep, the most confident first; what was typed into the fill always stays.
+    A fill that still runs is ended with its guesses by finish and accept, and cancelled by discard. `part` has accept
+    and discard decide of the hole or the hunk at `position` alone; the others stay pending. The rest is for a reroll.
+    `keep` is the share of tokens to keep, the most confident first; what was typed into the fill always stays.
     """
 
     id: int | None = None
     uri: str | None = None
     position: Position | None = None
+    part: Literal["all", "hole", "hunk"] = "all"
     keep: Share | None = None
     length: Literal["same", "shorter", "longer"] = "same"
     preview_token: Token | None = None
@@ -196,7 +206,7 @@ class PendingParams(Message):
 
 
 class Done(Message):
-    """`uri` is the document, `id` the fill that is no longer pending or no longer runs."""
+    """`uri` is the document, `id` the fill that is no longer pending, or no longer runs, as a whole or in a part."""
 
     id: int
     uri: str

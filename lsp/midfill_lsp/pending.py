@@ -8,6 +8,9 @@ from midfill_infill.candidates import Candidate, FilledHole
 from midfill_infill.fill import Filled
 from midfill_infill.reroll import keep_ranges
 from midfill_infill.text.spans import Hole
+from midfill_lsp.edits import Replacement
+from midfill_lsp.hunks import find_hunks
+from midfill_lsp.meant import find_at
 from midfill_lsp.messages import Draft
 from midfill_lsp.text import Moves, Span, SyncedDocument, Text, to_units, trim
 
@@ -15,7 +18,7 @@ MAX_PENDING = 64
 WEAK_SHARE = 0.1
 
 
-@dataclass
+@dataclass(eq=False)
 class PendingHole:
     """`outer` is all that the fill put in, `inner` its text without lead and tail; both spans of the present text."""
 
@@ -24,6 +27,8 @@ class PendingHole:
     inner: Span
     fill: FilledHole
     original: str
+    is_decided: bool = False
+    """Whether its user has kept or put back some of its hunks."""
 
     def find(self, spans: Iterable[Span], newline: str) -> list[Span]:
         """Where parts of the fill stand in the document, as long as nothing was typed into it."""
@@ -38,6 +43,37 @@ class PendingHole:
             return False
         self.outer, self.inner = outer, inner
         return True
+
+    def was_put_back(self, moves: Moves, source: str) -> bool:
+        """Whether the edits of `moves` touched it, and `source` has there what was there before the fill."""
+        wide = moves.widen(self.outer)
+        return moves.carry(self.outer) is None and wide is not None and source[slice(*wide)] == self.original
+
+    def hunks(self, source: str) -> list[Replacement]:
+        """The present lines that differ from the old ones, and those."""
+        start = self.outer[0]
+        return [
+            ((start + hunk.new[0], start + hunk.new[1]), self.original[slice(*hunk.old)])
+            for hunk in find_hunks(self.original, source[slice(*self.outer)])
+        ]
+
+    def holds_old(self, source: str) -> bool:
+        return source[slice(*self.outer)] == self.original
+
+    def keep_hunk(self, number: int, source: str) -> None:
+        """Its lines count as old from now on."""
+        new = source[slice(*self.outer)]
+        hunk = find_hunks(self.original, new)[number]
+        first, last = hunk.old
+        self.original = self.original[:first] + new[slice(*hunk.new)] + self.original[last:]
+
+    def decided_ranges(self, source: str) -> list[Span]:
+        """What of its inner text is as its user wants it: all that is no hunk, once they decided of one."""
+        first, last = self.inner
+        edges = [first, *(edge for span, _ in self.hunks(source) for edge in span), last]
+        pairs = zip(edges[::2], edges[1::2], strict=True)
+        spans = [(max(start, first) - first, min(end, last) - first) for start, end in pairs]
+        return [(start, end) for start, end in spans if start < end] if self.is_decided else []
 
 
 @dataclass
@@ -90,24 +126,42 @@ class Pending:
             if self.document.source == self.expected:
                 self.moves.clear()
             self.expected = None
-        alive = not self._is_undone() and all(hole.carry(self.moves) for hole in self.holes)
+        alive = not self._is_undone() and self._carry_holes()
         for spans in (self.weak, self.errors):
             spans[:] = [carried for span in spans if (carried := self.moves.carry(span))]
         self.moves.clear()
         return alive
 
     def _is_undone(self) -> bool:
-        """Whether the document is what it was, or its holes hold what they held. Undo may come as any equal change."""
+        """Whether the document is what it was. Undo may come as any equal change."""
+        return bool(self.moves) and self.document.source == self.before != self.expected
+
+    def _carry_holes(self) -> bool:
+        """False where none is left: a hole that holds what it held is let go."""
+        self.narrow([hole for hole in self.holes if not hole.was_put_back(self.moves, self.document.source)])
+        return bool(self.holes) and all(hole.carry(self.moves) for hole in self.holes)
+
+    def narrow(self, holes: Sequence[PendingHole]) -> None:
+        """To some of its holes."""
+        if len(holes) < len(self.holes):
+            left = [number for number, hole in enumerate(self.holes) if hole in holes]
+            self.filled = _only(self.filled, left)
+            self.holes = [self.holes[number] for number in left]
+
+    def find_part(self, part: str, offset: int | None) -> tuple[PendingHole, int | None] | None:
+        """The hole at an offset, or the number of its hunk there too; the only one whatever the offset."""
         source = self.document.source
-        if source == self.before and source != self.expected:
-            return bool(self.moves)
-        if all(self.moves.carry(span) is not None for span in self.spans):
-            return False
-        wide = [self.moves.widen(span) for span in self.spans]
-        return all(
-            span is not None and source[slice(*span)] == hole.original
-            for span, hole in zip(wide, self.holes, strict=True)
-        )
+        parts: list[tuple[Span, tuple[PendingHole, int | None]]] = [(hole.outer, (hole, None)) for hole in self.holes]
+        if part == "hunk":
+            hunks = [(hole, number, span) for hole in self.holes for number, (span, _) in enumerate(hole.hunks(source))]
+            parts = [(span, (hole, number)) for hole, number, span in hunks]
+        found = find_at(self.document.text, offset, parts) if offset is not None else []
+        return found[0] if found else parts[0][1] if len(parts) == 1 else None
+
+    def decide(self, hole: PendingHole) -> None:
+        """Its user has decided of a hunk: another alternative would undo that."""
+        hole.is_decided = True
+        self.filled = replace(self.filled, alternatives=())
 
     def rotated(self) -> Filled:
         """The fill with its next alternative as the best."""
@@ -134,8 +188,16 @@ class Pending:
 
     def _draft(self, hole: PendingHole, share: float) -> Draft:
         text = self.document.source[slice(*hole.inner)]
-        keep = keep_ranges(hole.fill.text, hole.fill.tokens, hole.fill.confidence, text, share)
+        fixed = hole.decided_ranges(self.document.source)
+        keep = keep_ranges(hole.fill.text, hole.fill.tokens, hole.fill.confidence, text, share, fixed)
         return Draft(keep=to_units(text, keep, self.document.text.encoding))
+
+
+def _only(filled: Filled, numbers: Sequence[int]) -> Filled:
+    """A fill with some of its holes."""
+    rows = (filled.best, *filled.alternatives)
+    best, *others = (replace(row, fills=tuple(row.fills[number] for number in numbers)) for row in rows)
+    return replace(filled, best=best, alternatives=tuple(others))
 
 
 class PendingFills:

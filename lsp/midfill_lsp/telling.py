@@ -6,9 +6,9 @@ from typing import Any
 from lsprotocol import types
 
 from midfill_lsp.host import Host
-from midfill_lsp.messages import PendingFill, PendingText, Range
+from midfill_lsp.messages import OldText, PendingFill, PendingText, Range
 from midfill_lsp.messages import PendingFills as PendingMessage
-from midfill_lsp.pending import Pending, PendingFills
+from midfill_lsp.pending import Pending, PendingFills, PendingHole
 from midfill_lsp.results import make_stats
 from midfill_lsp.text import Span, SyncedDocument
 
@@ -63,7 +63,7 @@ def _describe(fill: Pending) -> PendingFill:
     return PendingFill(
         id=fill.id,
         holes=tuple(
-            PendingText(range=place, original=hole.original, is_guess=hole.fill.is_guess)
+            PendingText(range=place, original=hole.original, hunks=_hunks(fill, hole), is_guess=hole.fill.is_guess)
             for place, hole in zip(ranges([hole.inner for hole in fill.holes]), fill.holes, strict=True)
         ),
         weak=ranges(fill.weak),
@@ -72,6 +72,11 @@ def _describe(fill: Pending) -> PendingFill:
         alternatives=len(fill.filled.alternatives),
         stats=make_stats(fill.filled),
     )
+
+
+def _hunks(fill: Pending, hole: PendingHole) -> tuple[OldText, ...]:
+    found = hole.hunks(fill.text.source)
+    return tuple(OldText(range=Range.of(fill.text.range(span)), text=old) for span, old in found)
 
 
 def _diagnose(fill: Pending, span: Span) -> types.Diagnostic:

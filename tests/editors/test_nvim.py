@@ -14,7 +14,7 @@ from tests.lsp.editor import ROOT, SCRIPTED, server_environment
 
 HERE = Path(__file__).parent / "nvim"
 PLUGIN = ROOT / "editors" / "nvim"
-MAX_LINES = 720
+MAX_LINES = 840
 
 
 def find_nvims() -> list[Path]:

@@ -2,7 +2,7 @@
 
 What it was asked for comes back as the answer's model. A hole with anchors is filled with them and `+ new`. The model
 `gate:FOLDER` waits before every step but the first until the folder has a file of the step's number, or `open`;
-`sure:0.3` is so sure of its fills.
+`sure:0.3` is so sure of its fills, and `writes:TEXT` writes that.
 """
 
 import time
@@ -24,6 +24,7 @@ from midfill_lsp.settings import Settings
 STEP_S = 0.03
 GATE = "gate:"
 SURE = "sure:"
+WRITES = "writes:"
 FILL = "return 'ß😀'"
 GUESS = "return '😀ß' or x"
 GUESSED = ((0, 6), (6, 9), (9, 11), (11, 14), (14, 16))
@@ -56,7 +57,8 @@ def follow_script(
     says = (settings.model or "").startswith(SURE)
     certainty = float(str(settings.model).removeprefix(SURE)) if says else None
     is_empty = settings.model == "empty"
-    rows = [make_row(document, holes, number, certainty, is_empty=is_empty) for number in range(options.n)]
+    written = str(settings.model).removeprefix(WRITES) if str(settings.model).startswith(WRITES) else FILL
+    rows = [make_row(document, holes, number, certainty, written, is_empty=is_empty) for number in range(options.n)]
     asked = f"seed {options.seed} min {options.min_tokens} max {options.max_tokens} line {options.single_line}"
     related = " | ".join(options.related)
     counted = " | ".join(f"{reference.kind} {reference.text}" for reference in options.references)
@@ -70,10 +72,11 @@ def wait_at(folder: Path, step: int) -> None:
 
 
 def make_row(
-    document: Document, holes: Sequence[Hole], number: int, certainty: float | None = None, *, is_empty: bool = False
-) -> Candidate:
-    """Row 0 is FILL or empty, the others say their number. Words are tokens, each less sure than the one before."""
-    texts = ["" if is_empty and not hole.anchors else _text(document, hole, number) for hole in holes]
+    document: Document, holes: Sequence[Hole], number: int, certainty: float | None = None, written: str = FILL,
+    *, is_empty: bool = False,
+) -> Candidate:  # fmt: skip
+    """Row 0 is `written` or empty, others say their number. Words are tokens, each less sure than the one before."""
+    texts = ["" if is_empty and not hole.anchors else _text(document, hole, number, written) for hole in holes]
     spliced = splice(document, holes, texts)
     fills = []
     for hole, text in zip(holes, texts, strict=True):
@@ -84,11 +87,11 @@ def make_row(
     return Candidate(spliced.patch, tuple(fills), spliced.new_errors)
 
 
-def _text(document: Document, hole: Hole, number: int) -> str:
+def _text(document: Document, hole: Hole, number: int, written: str) -> str:
     if hole.anchors:
         kept = [document.decode(anchor.start_byte, anchor.end_byte) for anchor in hole.anchors]
         return "".join(kept) + " + new"
-    return FILL if not number else f"return {number}"
+    return written if not number else f"return {number}"
 
 
 if __name__ == "__main__":

@@ -232,3 +232,75 @@ async def test_a_refused_change_puts_the_document_out_of_step(editor: Editor, ch
     editor.client.text_document_did_change(types.DidChangeTextDocumentParams(versioned, [whole]))
     await editor.do("fill", **body(buffer))
     assert buffer.text.source == SOURCE.replace(BODY, FILL)
+
+
+LINES = "def f(a):\n    first = 1\n    second = 2\n    third = 3\n\n\n"
+WRITTEN = "first = one\n    second = 2\n    third = three\n    fourth = 4"
+
+
+async def fill_lines(editor: Editor, buffer: Buffer) -> str:
+    configure(editor, model=f"writes:{WRITTEN}")
+    await editor.do("fill", **body(buffer, "second"))
+    await editor.settle()
+    return buffer.text.source
+
+
+def hunks(editor: Editor, buffer: Buffer) -> list[tuple[str, str]]:
+    """What stands there now, and what stood there."""
+    found = [hunk for fill in editor.seen.pending.get(buffer.uri, []) for hole in fill.holes for hunk in hole.hunks]
+    return [(new, hunk.text) for hunk, new in zip(found, texts(buffer, [hunk.range for hunk in found]), strict=True)]
+
+
+@pytest.mark.parametrize("newline", ["\n", "\r\n"])
+async def test_hunks_are_kept_and_put_back_one_by_one(editor: Editor, newline: str) -> None:
+    buffer = editor.open("# 😀\n" + LINES if newline == "\n" else ("# 😀\n" + LINES).replace("\n", newline))
+    filled = await fill_lines(editor, buffer)
+    last = f"    third = three{newline}    fourth = 4"
+    assert hunks(editor, buffer) == [("first = one", "first = 1"), (last, "    third = 3")]
+    (first,) = ids(editor, buffer)
+    done = await editor.do("discard", **here(buffer, "fourth"), part="hunk")
+    assert done["id"] == first and ids(editor, buffer) == [first]
+    assert buffer.text.source == filled.replace(last, "    third = 3")
+    await editor.settle()
+    assert hunks(editor, buffer) == [("first = one", "first = 1")]
+    with pytest.raises(JsonRpcException, match="has no alternatives"):
+        await editor.do("next", **here(buffer, "fourth" if "fourth" in buffer.text.source else "second"))
+    await editor.do("accept", **here(buffer, "one"), part="hunk")
+    assert ids(editor, buffer) == [] and await editor.lenses(buffer) == []
+    assert buffer.text.source == filled.replace(last, "    third = 3")
+
+
+async def test_what_was_decided_stays_in_a_reroll_and_goes_with_a_discard(editor: Editor) -> None:
+    buffer = editor.open(LINES)
+    filled = await fill_lines(editor, buffer)
+    await editor.do("accept", **here(buffer, "one"), part="hunk")
+    await editor.do("reroll", **here(buffer, "second"), keep=0.0)
+    assert "first = one\n    second = 2" in buffer.text.source and "third = three" not in buffer.text.source
+    await editor.do("discard", **here(buffer, "one"))
+    assert buffer.text.source == LINES.replace("first = 1", "first = one") != filled
+
+
+async def test_holes_are_kept_and_put_back_one_by_one(editor: Editor) -> None:
+    source = "def f():\n    ...\n\n\ndef g():\n    ...\n\n\ndef h():\n    ...\n"
+    buffer = editor.open(source)
+    await editor.do("fill", uri=buffer.uri, what="stubs")
+    (only,) = ids(editor, buffer)
+    with pytest.raises(JsonRpcException, match="no hole of a fill is here"):
+        await editor.do("discard", uri=buffer.uri, part="hole")
+    await editor.do("discard", uri=buffer.uri, position={"line": 5, "character": 0}, part="hole")
+    assert buffer.text.source.split("def g")[1].startswith("():\n    ...\n")
+    await editor.settle()
+    assert [len(fill.holes) for fill in editor.seen.pending[buffer.uri]] == [2] and ids(editor, buffer) == [only]
+    await editor.do("accept", uri=buffer.uri, position={"line": 1, "character": 8}, part="hole")
+    await editor.do("reroll", uri=buffer.uri)
+    assert buffer.text.source.startswith(f"def f():\n    {FILL}\n") and "+ new" in buffer.text.source.split("def h")[1]
+    await editor.do("discard", uri=buffer.uri, part="hole")
+    assert buffer.text.source == source.replace("...", FILL, 1) and ids(editor, buffer) == []
+
+
+async def test_a_hole_that_is_undone_by_hand_is_let_go_alone(editor: Editor) -> None:
+    buffer = editor.open("def f():\n    ...\n\n\ndef g():\n    ...\n")
+    await editor.do("fill", uri=buffer.uri, what="stubs")
+    place = at(buffer, FILL)
+    editor.edit(buffer, place, place + len(FILL), "...")
+    await editor.wait_for(lambda: [len(fill.holes) for fill in editor.seen.pending[buffer.uri]] == [1])

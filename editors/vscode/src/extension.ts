@@ -6,6 +6,7 @@ import { type Animation, findAnimation, openAnimation, stopAnimations, watchDocu
 import { readKeys } from "./keys.ts";
 import { type PendingFill, type PreviewHole, type Range, shift } from "./layout.ts";
 import { drawPending, fillsOf, findDocument, forgetPending, hover, takePending } from "./pending.ts";
+import { refreshOld, registerOld, toggleOld } from "./old.ts";
 import { findCommand, offerInstall, runDoctor } from "./server.ts";
 import { showHoles, showPreview, toRange } from "./view.ts";
 
@@ -34,7 +35,7 @@ export async function activate(activated: vscode.ExtensionContext): Promise<void
   showStatus({ kind: "Inactive", busy: false, message: "Midfill's server has not been started." });
   item.show();
   await readKeys(context);
-  context.subscriptions.push(log, item, watchDocuments(), vscode.workspace.onDidChangeConfiguration(takeConfiguration),
+  context.subscriptions.push(log, item, watchDocuments(), registerOld(), vscode.workspace.onDidChangeConfiguration(takeConfiguration),
     vscode.workspace.onDidCloseTextDocument((document) => void holes.delete(document.uri.toString())),
     vscode.languages.registerHoverProvider({ pattern: "**" }, { provideHover: hover }),
     vscode.window.onDidChangeVisibleTextEditors(draw),
@@ -55,6 +56,11 @@ export async function activate(activated: vscode.ExtensionContext): Promise<void
     shorterFill: () => run("reroll", { length: "shorter" }),
     longerFill: () => run("reroll", { length: "longer" }),
     nextFill: () => run("next"),
+    showOld: toggleOld,
+    acceptHole: () => run("accept", { part: "hole" }),
+    discardHole: () => run("discard", { part: "hole" }),
+    acceptHunk: () => run("accept", { part: "hunk" }),
+    discardHunk: () => run("discard", { part: "hunk" }),
     doctor: runDoctor,
     showLog: () => log.show(),
     restart,
@@ -104,6 +110,7 @@ async function start(): Promise<void> {
   client.onNotification("midfill/didChangePending", (params: { uri: string; fills: PendingFill[] }) => {
     if (params.fills.length && !fillsOf(params.uri).length) void readKeys(context).then(drawPending);
     takePending(params.uri, params.fills);
+    refreshOld(params.uri);
     void setContexts();
   });
   client.onNotification("midfill/didChangeStatus", showStatus);

@@ -8,7 +8,7 @@ export interface PreviewHole { range: Range; text: string; settled: Span[]; mask
 export interface Stats { steps: number; tokens: number; ms: number; cachedContext?: boolean }
 /** A pending fill: where its texts stand, what stood there, its weakest tokens, what is no syntax in it. */
 export interface PendingFill {
-  id: number; holes: { range: Range; original: string; isGuess?: boolean }[]; weak: Range[]; errors: Range[]; newErrors: number; alternatives: number; stats: Stats;
+  id: number; holes: { range: Range; original: string; hunks: { range: Range; text: string }[]; isGuess?: boolean }[]; weak: Range[]; errors: Range[]; newErrors: number; alternatives: number; stats: Stats;
 }
 /** What a line shows: a beginning that is settled, and the rest, of which most may be unlikely. */
 export interface ShownLine { line: number; settled: string; rest: string; isFaint: boolean }
@@ -111,6 +111,13 @@ export function fillRegions(text: string, regions: Region[], edits: Edit[]): str
   if (inside.flat().length !== spans.length) return undefined;
   return regions.map(({ start, old }, index) => inside[index].reduceRight(
     (filled, { from, to, newText }) => filled.slice(0, from - start) + newText + filled.slice(to - start), old));
+}
+
+/** The text with the old lines of all hunks. */
+export function putBack(text: string, fills: PendingFill[]): string {
+  const hunks = fills.flatMap((fill) => fill.holes.flatMap((hole) => hole.hunks));
+  const edits = hunks.map(({ range, text: old }) => ({ from: offsetIn(text, range.start), to: offsetIn(text, range.end), old }));
+  return edits.sort((one, other) => other.from - one.from).reduce((now, { from, to, old }) => now.slice(0, from) + old + now.slice(to), text);
 }
 
 /** The offset of a place in a text. */

@@ -65,7 +65,7 @@ export function showPending(editor: vscode.TextEditor, fills: PendingFill[], wit
 
 /** What can be done with each pending fill, beside its first line, with the keys that do it. */
 export function showHints(editor: vscode.TextEditor, fills: PendingFill[]): void {
-  const actions = { acceptFill: "keep", discardFill: "put back", rerollFill: "again", nextFill: "next" };
+  const actions = { acceptFill: "keep", discardFill: "put back", rerollFill: "again", nextFill: "next", showOld: "old" };
   const known = Object.entries(actions).map(([name, word]) => [keyOf(`midfill.${name}`), word]).filter(([key]) => key);
   const keys = known.map(([key, word]) => `${key} ${word}`).join("  ·  ");
   const say = (fill: PendingFill) => keepSpaces(`   ${fill.holes.some((hole) => hole.isGuess) ? "a guess  ·  " : ""}${keys}`);

@@ -29,7 +29,7 @@ beforeEach(async () => {
 async function fillIn(editor: FakeEditor, ...ids: number[]): Promise<void> {
   const stats = { steps: 4, tokens: 50, ms: 500, cachedContext: true };
   const fills = ids.map((id, line) => ({
-    id, holes: [{ range: range(line, 0, 1), original: "x" }], weak: [range(line, 0, 1)], errors: [], newErrors: 1, alternatives: 2, stats,
+    id, holes: [{ range: range(line, 0, 1), original: "x", hunks: [] }], weak: [range(line, 0, 1)], errors: [], newErrors: 1, alternatives: 2, stats,
   }));
   client().tell("midfill/didChangePending", { uri: editor.document.uri.toString(), fills });
   for (let turn = 0; turn < 3; turn++) await rest();

@@ -13,6 +13,8 @@ export class WorkspaceEdit { edits: TextEdit[] = []; set(_: unknown, edits: Text
 export class ThemeColor {}
 export class MarkdownString { constructor(readonly value: string) {} }
 export class Hover { constructor(readonly contents: MarkdownString) {} }
+export class EventEmitter { event = () => undefined; fire(): void {} }
+export class TabInputTextDiff {}
 export const languages = { registerHoverProvider: () => undefined };
 export const Uri = { joinPath: () => undefined };
 export const EndOfLine = { LF: 1, CRLF: 2 };
@@ -51,6 +53,7 @@ export const commands = {
   executeCommand: async (_: string, name: string, value: unknown) => { contexts[name] = value; },
 };
 export const window = {
+  tabGroups: { all: [] },
   visibleTextEditors: [] as FakeEditor[],
   activeTextEditor: undefined as FakeEditor | undefined,
   createOutputChannel: () => ({ info: () => {}, warn: () => {}, show: () => {} }),
@@ -70,6 +73,7 @@ export const workspace = {
   onDidCloseTextDocument: (listener: typeof closing) => { closing = listener; },
   onDidChangeConfiguration: (listener: typeof tellConfiguration) => { tellConfiguration = listener; },
   getConfiguration: () => ({ get: (key: string) => (key === "serverCommand" ? ["server"] : undefined) }),
+  registerTextDocumentContentProvider: () => undefined,
   fs: { readFile: async () => { throw new Error("no such file"); } },
   applyEdit: (edit: WorkspaceEdit) => shown.take(edit.edits, { undoStopBefore: true, undoStopAfter: true }),
 };

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import {
-  fillRegions, findGuesses, follow, isAt, keepSpaces, layPreview, locate, offsetIn, type Region, rewrite, shift, type Span,
+  fillRegions, findGuesses, follow, isAt, keepSpaces, layPreview, locate, offsetIn, type PendingFill, putBack, type Region, rewrite, shift, type Span,
 } from "../src/layout.ts";
 
 const range = (line: number, character: number, lastLine: number, lastCharacter: number) =>
@@ -91,3 +91,12 @@ test("a range holds its ends", () => {
 });
 
 test("spaces are kept", () => assert.equal(keepSpaces("  a"), "\u00a0\u00a0a"));
+
+test("the old text is the new one with the old lines of every hunk", () => {
+  const hole = { range: range(0, 0, 0, 0), original: "" };
+  const fills = [
+    { holes: [{ ...hole, hunks: [{ range: range(2, 0, 3, 0), text: "" }] }] },
+    { holes: [{ ...hole, hunks: [{ range: range(0, 1, 0, 3), text: "😀\r\nx" }, { range: range(1, 0, 1, 1), text: "b" }] }] },
+  ] as PendingFill[];
+  assert.equal(putBack("a12\r\nB\r\nnew\r\nd", fills), "a😀\r\nx\r\nb\r\nd");
+});

@@ -444,6 +444,48 @@ test("the user's own maps of the buffer come back", function()
   equal({ called, vim.fn.maparg('<C-n>', 'n'), vim.fn.maparg('<C-y>', 'n') }, { 1, 'ix', '' })
 end)
 
+test('old lines are shown beside the new ones, and hunks are kept and put back one by one', function()
+  local old = { 'def f(a):', '    first = 1', '    second = 2', '    third = 3' }
+  open(old)
+  configure({ model = 'writes:first = one\n    second = 2\n    third = three\n    fourth = 4' })
+  fill_at(3)
+  local function removed()
+    local text = {}
+    for _, mark in ipairs(marks_of('pending')) do
+      for _, line in ipairs(mark[4].virt_lines or {}) do
+        table.insert(text, line[1][1] .. line[2][1])
+      end
+    end
+    return text
+  end
+  equal(removed(), {})
+  press('<C-t>')
+  equal(removed(), { '    first = 1', '    third = 3' })
+  equal(#vim.tbl_filter(function(mark) return mark[4].hl_group == 'MidfillAdded' end, marks_of('pending')), 2)
+  vim.api.nvim_win_set_cursor(0, { 5, 6 })
+  press('g<C-e>')
+  wait('one hunk less', function() return #removed() == 1 end)
+  equal(lines(), { 'def f(a):', '    first = one', '    second = 2', '    third = 3' })
+  vim.api.nvim_win_set_cursor(0, { 2, 6 })
+  press('g<C-y>')
+  wait('the end', function() return not pending() end)
+  equal({ removed(), vim.fn.maparg('g<C-y>', 'n'), lines()[2] }, { {}, '', '    first = one' })
+end)
+
+test('holes are kept and put back one by one', function()
+  open({ 'def f(): ...', '', 'def g(): ...' })
+  vim.cmd('Midfill stubs')
+  wait('the fill', pending)
+  vim.api.nvim_win_set_cursor(0, { 5, 6 })
+  vim.cmd('Midfill discard_hole')
+  wait('the old text', function() return lines()[4] == 'def g(): ...' end)
+  equal(lines()[2], '    ' .. FILL)
+  assert(pending(), 'the other hole is no longer pending')
+  vim.api.nvim_win_set_cursor(0, { 2, 6 })
+  vim.cmd('Midfill accept_hole')
+  wait('the end', function() return not pending() end)
+end)
+
 test('a server that dies takes its preview with it and is started again', function()
   open(TWO)
   gate()
@@ -488,6 +530,7 @@ test('checkhealth', function()
 end)
 
 local failed = 0
+names = vim.tbl_filter(function(name) return name:find(vim.env.SCENES or '') end, names)
 for _, name in ipairs(names) do
   local ok, problem = xpcall(tests[name], debug.traceback)
   io.stdout:write(('%s %s\n%s'):format(ok and 'ok' or 'FAILED', name, ok and '' or problem .. '\n'))

@@ -261,6 +261,29 @@ const scenes = {
     await page.keyboard.press("Alt+Backspace");
     await until("the old text", has("return a"));
   },
+  async "old and new side by side, a hunk put back by itself"() {
+    await goTo(2, 8);
+    await page.keyboard.press("Control+Alt+b");
+    await until("its lenses", async () => (await count("a:has-text('Discard')")) === 1);
+    await sleep(400);
+    await page.keyboard.press("Alt+o");
+    await until("both texts", async () => {
+      const shown = (await page.textContent(".monaco-diff-editor")).replaceAll("\u00a0", " ");
+      return shown.includes("return a") && shown.includes(FILL);
+    });
+    await sleep(400);
+    await shot("vscode-old");
+    await page.keyboard.press("Control+g");
+    await page.waitForSelector(".quick-input-widget input");
+    await page.keyboard.type("2:8");
+    await sleep(150);
+    await page.keyboard.press("Enter");
+    await sleep(300);
+    await page.keyboard.press("Alt+Shift+Backspace");
+    await until("no diff", async () => (await page.locator(".monaco-diff-editor").count()) === 0);
+    await open("two.py");
+    await until("the old text", async () => (await has("return a")()) && !(await has(FILL)()));
+  },
   async "a server that dies is one sentence, and the next fill works"() {
     await goTo(2, 8);
     await page.keyboard.press("Control+Alt+b");

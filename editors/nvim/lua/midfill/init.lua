@@ -4,6 +4,8 @@ local marks = require('midfill.marks')
 local M = { status = nil }
 local running = {} -- preview token -> { buffer, cancel }
 local mapped = {} -- buffer with a pending fill -> what its user had mapped, by name
+local fills_of = {} -- buffer -> its pending fills, as the server last told
+local old_shown = {} -- buffers that show what stood there before their fills
 local deaths = {} -- when a server died
 local MAX_DEATHS, DEATHS_MS = 4, 180000
 local holes = {} -- buffer -> extmarks of holes that wait to be filled jointly
@@ -18,10 +20,13 @@ local last_token = 0
 ---@field accept? string keeps a pending fill ('<C-y>')
 ---@field discard? string puts back what was there before a pending fill ('<C-e>')
 ---@field reroll? string fills a pending fill again, keeping its surest tokens and what was typed ('<C-g>')
+---@field old? string shows what stood there before the pending fills, and hides it ('<C-t>')
+---@field accept_hunk? string keeps the changed lines at the cursor alone ('g<C-y>')
+---@field discard_hunk? string puts back the changed lines at the cursor alone ('g<C-e>')
 ---@field next? string shows the next alternative of a pending fill ('<C-n>')
 local options = {
   keys = true, operator = 'gm', ghost_accept = '<C-l>', ghost_word = '<M-l>', ghost_line = '<M-j>', accept = '<C-y>', discard = '<C-e>', reroll = '<C-g>',
-  next = '<C-n>',
+  next = '<C-n>', old = '<C-t>', accept_hunk = 'g<C-y>', discard_hunk = 'g<C-e>',
 }
 
 local function fail(message)
@@ -59,12 +64,12 @@ local function map_keys(buffer, is_on)
   end
   mapped[buffer] = is_on and {} or nil
   vim.api.nvim_buf_call(buffer, function()
-    for _, name in ipairs({ 'accept', 'discard', 'reroll', 'next' }) do
+    for _, name in ipairs({ 'accept', 'discard', 'reroll', 'next', 'old', 'accept_hunk', 'discard_hunk' }) do
       local key = options[name]
       if is_on then
         local old = vim.fn.maparg(key, 'n', false, true)
         mapped[buffer][name] = old.buffer == 1 and old or nil
-        vim.keymap.set('n', key, function() M.run(name, buffer) end, { buffer = buffer, desc = 'Midfill: ' .. name })
+        vim.keymap.set('n', key, function() (name == 'old' and M.toggle_old or M.run)(name, buffer) end, { buffer = buffer, desc = 'Midfill: ' .. name })
       else
         pcall(vim.keymap.del, 'n', key, { buffer = buffer })
         if before[name] then
@@ -89,8 +94,19 @@ function M.show_pending(params)
   end
   local latest = params.fills[#params.fills]
   vim.b[buffer].midfill_pending = latest and latest.id
-  marks.pending(buffer, params.fills, options)
+  fills_of[buffer], old_shown[buffer] = params.fills, latest and old_shown[buffer]
+  marks.pending(buffer, params.fills, options, old_shown[buffer])
   map_keys(buffer, latest ~= nil)
+end
+
+--- Shows what stood there before the pending fills of a buffer, or hides it.
+function M.toggle_old(_, buffer)
+  buffer = buffer or vim.api.nvim_get_current_buf()
+  if not fills_of[buffer] or #fills_of[buffer] == 0 then
+    return fail('Midfill: nothing is pending here')
+  end
+  old_shown[buffer] = not old_shown[buffer]
+  marks.pending(buffer, fills_of[buffer], options, old_shown[buffer])
 end
 
 local function take_answer(buffer, token)
@@ -143,7 +159,8 @@ function M.fill(what, ranges, extra)
   ask(client, 'midfill/fill', params, buffer, token)
 end
 
---- Runs accept, discard, reroll, shorter, longer, next or finish on the fill at the cursor, else the buffer's latest.
+--- Runs accept, discard, reroll, shorter, longer, next or finish on the fill at the cursor, else the buffer's latest;
+--- accept and discard with `_hole` or `_hunk` behind on that part of it.
 function M.run(name, buffer)
   buffer = buffer or vim.api.nvim_get_current_buf()
   local client = client_of(buffer)
@@ -154,6 +171,8 @@ function M.run(name, buffer)
   if name == 'shorter' or name == 'longer' then
     argument.length, name = name, 'reroll'
   end
+  local verb, part = name:match('^(%a+)_(%a+)$')
+  name, argument.part = verb or name, part
   local params = { command = 'midfill.' .. name, arguments = { argument } }
   if name == 'reroll' then
     argument.previewToken = next_token(buffer)
@@ -259,6 +278,7 @@ local subcommands = {
   stubs = function() M.fill('stubs', {}) end,
   hole = function() M.fill('hole') end,
   holes = M.fill_holes,
+  old = function() M.toggle_old() end,
   cancel = function() M.cancel() end,
   status = function() vim.print(M.status or 'Midfill has not been used yet') end,
   selection = function(command)
@@ -267,7 +287,7 @@ local subcommands = {
   end,
   add = function(command) M.add(selected(command) or at_cursor()) end,
 }
-for _, name in ipairs({ 'accept', 'discard', 'reroll', 'shorter', 'longer', 'next', 'finish' }) do
+for _, name in ipairs({ 'accept', 'discard', 'reroll', 'shorter', 'longer', 'next', 'finish', 'accept_hole', 'discard_hole', 'accept_hunk', 'discard_hunk' }) do
   subcommands[name] = function() M.run(name) end
 end
 

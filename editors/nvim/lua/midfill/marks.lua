@@ -14,6 +14,8 @@ vim.api.nvim_set_hl(0, 'MidfillSettled', { default = true, link = 'String' })
 vim.api.nvim_set_hl(0, 'MidfillGuess', { default = true, link = vim.fn.hlexists('ComplHint') == 1 and 'ComplHint' or 'Comment' })
 vim.api.nvim_set_hl(0, 'MidfillFaint', { default = true, link = 'NonText' })
 vim.api.nvim_set_hl(0, 'MidfillOld', { default = true, link = 'NonText' })
+vim.api.nvim_set_hl(0, 'MidfillRemoved', { default = true, link = 'DiffDelete' })
+vim.api.nvim_set_hl(0, 'MidfillAdded', { default = true, link = 'DiffAdd' })
 vim.api.nvim_set_hl(0, 'MidfillWeak', { default = true, underdotted = true })
 vim.api.nvim_set_hl(0, 'MidfillHint', { default = true, link = 'Comment' })
 vim.api.nvim_set_hl(0, 'MidfillHole', { default = true, link = 'Visual' })
@@ -126,18 +128,44 @@ function M.clear_preview(buffer, token)
   end
 end
 
---- Draws all pending fills of a buffer: their weakest tokens, and at each one's first line what can be done with it.
-function M.pending(buffer, fills, keys)
+--- The old lines of a hunk above the new ones; `old` counts from where `range` starts.
+local function draw_hunk(buffer, range, old, encoding)
+  local from, to = range.start, range['end']
+  local start, stop = column(buffer, from, encoding), column(buffer, to, encoding)
+  local lines = vim.split(old:gsub('\r', ''), '\n')
+  local before = vim.api.nvim_buf_get_text(buffer, from.line, 0, from.line, start, {})[1]
+  local virtual = {}
+  for index, line in ipairs(lines) do
+    local is_edge = line == '' and #lines > 1 and (index == 1 and start > 0 or index == #lines) -- a line end that goes along
+    if not is_edge and old ~= '' then
+      table.insert(virtual, { { index == 1 and before or '', 'MidfillOld' }, { line, 'MidfillRemoved' } })
+    end
+  end
+  local row = from.line + (old:sub(1, 1) == '\n' and 1 or 0)
+  vim.api.nvim_buf_set_extmark(buffer, pending, from.line, start, { end_row = to.line, end_col = stop, hl_group = 'MidfillAdded', strict = false })
+  vim.api.nvim_buf_set_extmark(buffer, pending, math.min(row, vim.api.nvim_buf_line_count(buffer) - 1), 0, {
+    virt_lines = #virtual > 0 and virtual or nil, virt_lines_above = row < vim.api.nvim_buf_line_count(buffer),
+  })
+end
+
+--- Draws all pending fills of a buffer: their weakest tokens, and at each one's first line what can be done with it;
+--- with `is_old_shown` what stood there before as well.
+function M.pending(buffer, fills, keys, is_old_shown)
   local encoding = encoding_of(buffer)
   vim.api.nvim_buf_clear_namespace(buffer, pending, 0, -1)
   for _, fill in ipairs(fills) do
+    for _, hole in ipairs(is_old_shown and fill.holes or {}) do
+      for _, hunk in ipairs(hole.hunks) do
+        pcall(draw_hunk, buffer, hunk.range, hunk.text, encoding)
+      end
+    end
     for _, range in ipairs(fill.weak) do
       local from, to = range.start, range['end']
       pcall(vim.api.nvim_buf_set_extmark, buffer, pending, from.line, column(buffer, from, encoding), {
         end_row = to.line, end_col = column(buffer, to, encoding), hl_group = 'MidfillWeak', strict = false,
       })
     end
-    local hint = ('  ◆ %s keep · %s reroll · %s next · %s discard'):format(keys.accept, keys.reroll, keys.next, keys.discard)
+    local hint = ('  ◆ %s keep · %s reroll · %s next · %s old · %s discard'):format(keys.accept, keys.reroll, keys.next, keys.old, keys.discard)
     if #vim.tbl_filter(function(hole) return hole.isGuess end, fill.holes) > 0 then
       hint = '  a guess' .. hint
     end
