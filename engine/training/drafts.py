@@ -5,28 +5,33 @@ corpus with `--mixed`, and single lines of packages outside it with their tests,
 """
 
 import json
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from midfill_engine.experts.base import Gap, Sources
-from midfill_engine.experts.counts import Counts, CountsOpinion, Weights, shipped_weights
+from midfill_engine.experts.base import Gap, Remote, Sources
+from midfill_engine.experts.counts import Counts, CountsOpinion, Weights
 from midfill_engine.experts.features import CANDIDATE, NONE
 from midfill_engine.experts.levels import BASE, Floats, Gate
+from midfill_engine.experts.ranking import Ranker
 from midfill_engine.experts.table import DEPTH, Table
 from midfill_engine.tokens.tokenizer import heal
 from training.data.corpus import fraction_of
 
 STEPS: Final = 400
-RIDGE: Final = 0.03
-NUM_RIVALS: Final = 30  # of a gap's candidates, the best by the weights before
-TIMES: Final = 3  # that a line of the packages counts
+STEPS_OF_RANKING: Final = 120
+DECAY: Final = 0.006
+NUM_UNITS: Final = 16
+NUM_FOLDS: Final = 3
+NUM_RIVALS: Final = 30  # of a gap's candidates, the best by a first, linear fit
+TIMES: Final = 2.0  # that a line of the packages counts
 PLAIN: Final[Gate] = (-0.7, 1.4, -0.3)
 
 
@@ -38,6 +43,8 @@ class Line:
     prefix: str
     middle: str
     suffix: str
+    tag: str | None = None
+    references: tuple[Remote, ...] = ()
 
     @property
     def gap(self) -> Gap:
@@ -49,6 +56,8 @@ class Line:
 class Ranked:
     """The columns of a gap's candidates [C, F], of none of them [N], and which is right (C: none)."""
 
+    package: str
+    is_line: bool
     table: Floats
     none: Floats
     right: int
@@ -56,55 +65,77 @@ class Ranked:
 
 def read_lines(path: Path, limit: int | None) -> list[Line]:
     """In an order that has nothing to do with the packages."""
-    rows = map(json.loads, path.read_text(encoding="utf-8").splitlines())
-    lines = [Line(row["package"], row["prefix"], row["middle"], row["suffix"]) for row in rows]
+    with path.open(encoding="utf-8") as rows:
+        lines = list(map(_line, map(json.loads, rows)))
     return sorted(lines, key=lambda line: fraction_of(line.prefix[-200:] + line.middle))[:limit]
+
+
+def _line(row: dict[str, Any]) -> Line:
+    references = tuple(Remote(each["kind"], each["text"]) for each in row.get("references", ()))
+    return Line(row["package"], row["prefix"], row["middle"], row["suffix"], row.get("language"), references)
 
 
 def blank_weights() -> Weights:
     gates = (PLAIN,) * DEPTH
-    return Weights(gates, gates, np.zeros(len(CANDIDATE)), np.zeros(len(NONE)), 1.0, 0.0)
+    return Weights(gates, gates, Ranker.plain([0.0] * len(CANDIDATE)), Ranker.plain([0.0] * len(NONE)), 1.0, 0.0)
 
 
 def open_line(expert: Counts, line: Line) -> CountsOpinion:
     gap = line.gap
-    return expert.read(Sources([], (gap.before, gap.after), (gap,)))
+    return expert.read(Sources([], (gap.before, gap.after), (gap,), line.references, line.tag))
 
 
 def fit(gaps: Path, lines: Path, out: Path, *, num_gate_lines: int = 700, limit: int | None = None) -> Weights:
-    """Writes the weights to `out`. The calibration is of packages that the weights beside it did not see."""
+    """Writes the weights to `out`. The calibration is of lines of packages that its weights did not see."""
     corpus, packages = read_lines(gaps, limit), read_lines(lines, limit)
-    blank, before = blank_weights(), shipped_weights()
-    gates = [fit_gates(corpus[:num_gate_lines], blank, is_backward) for is_backward in (False, True)]
-    expert = Counts(replace(before, forward=gates[0], backward=gates[1]))
-    first = [cut(each, before) for each in ranked_of(expert, corpus)]
-    names = sorted({line.package for line in packages})
-    halves = [
-        ranked_of(expert, [line for line in packages if names.index(line.package) % 2 == half]) for half in (0, 1)
-    ]
-
-    def weigh(*parts: list[Ranked]) -> Weights:
-        candidate, none = fit_ranking([*first, *(cut(each, before) for part in parts for each in part * TIMES)])
-        return replace(expert.weights, candidate=candidate, none=none, slope=1.0, offset=0.0)
-
-    unseen = [(weigh(halves[1 - half]), each) for half in (0, 1) for each in halves[half]]
-    slope, offset = fit_calibration(unseen)
-    found = replace(weigh(*halves), slope=slope, offset=offset)
-    out.write_text(json.dumps(found.to_json(), indent=1) + "\n", encoding="utf-8")
+    gates = [fit_gates(corpus[:num_gate_lines], blank_weights(), is_backward) for is_backward in (False, True)]
+    expert = Counts(replace(blank_weights(), forward=gates[0], backward=gates[1]))
+    found = fit_ranking_of(expert.weights, ranked_of(expert, corpus), ranked_of(expert, packages))
+    out.write_text(dump(found), encoding="utf-8")
     return found
+
+
+def dump(weights: Weights) -> str:
+    """A row of numbers a line."""
+    text = json.dumps(weights.to_json(), indent=1)
+    return re.sub(r"\[[^][{}]*\]", lambda row: re.sub(r"\s+", " ", row.group()), text) + "\n"
+
+
+def fit_ranking_of(gates: Weights, corpus: Sequence[Ranked], packages: Sequence[Ranked]) -> Weights:
+    """The ranking of both, the packages counted TIMES, and its calibration across packages."""
+    first, _ = fit_ranking([*corpus[::3], *packages], num_units=0)
+    short = [[cut(each, first) for each in some] for some in (corpus, packages)]
+
+    def weigh(keeps: Callable[[str], bool]) -> Weights:
+        chosen = [[each for each in some if keeps(each.package)] for some in short]
+        weights = [1.0] * len(chosen[0]) + [TIMES] * len(chosen[1])
+        candidate, none = fit_ranking([*chosen[0], *chosen[1]], weights)
+        return replace(gates, candidate=candidate, none=none, slope=1.0, offset=0.0)
+
+    unseen = []
+    for fold in range(NUM_FOLDS):
+        fitted = weigh(lambda package, fold=fold: fold_of(package) != fold)  # type: ignore[misc]
+        left = [each for each in (*corpus, *packages) if fold_of(each.package) == fold and each.is_line]
+        unseen += [(fitted, each) for each in left]
+    slope, offset = fit_calibration(unseen)
+    return replace(weigh(lambda package: True), slope=slope, offset=offset)
+
+
+def fold_of(package: str) -> int:
+    return int(NUM_FOLDS * fraction_of(package))
 
 
 def ranked_of(expert: Counts, lines: Sequence[Line]) -> list[Ranked]:
     return [each for each in (rank(expert, line) for line in lines) if each is not None]
 
 
-def cut(each: Ranked, weights: Weights) -> Ranked:
+def cut(each: Ranked, ranker: Ranker) -> Ranked:
     """The gap with its best candidates only, and the right one."""
-    best = np.argsort(-(each.table @ weights.candidate), kind="stable")[:NUM_RIVALS].tolist()
+    best = np.argsort(-ranker.scores(each.table), kind="stable")[:NUM_RIVALS].tolist()
     has_right = each.right < len(each.table)
     if has_right and each.right not in best:
         best.append(each.right)
-    return Ranked(each.table[best], each.none, best.index(each.right) if has_right else len(best))
+    return replace(each, table=each.table[best], right=best.index(each.right) if has_right else len(best))
 
 
 def fit_gates(lines: Sequence[Line], weights: Weights, is_backward: bool) -> tuple[Gate, ...]:
@@ -163,39 +194,78 @@ def rank(expert: Counts, line: Line) -> Ranked | None:
     """None where there are no candidates."""
     candidates, table, none = open_line(expert, line).describe(0, line.gap)
     texts = [each.text for each in candidates]
-    return Ranked(table, none, texts.index(line.middle) if line.middle in texts else len(texts)) if texts else None
+    if not texts:
+        return None
+    right = texts.index(line.middle) if line.middle in texts else len(texts)
+    return Ranked(line.package, "\n" not in line.middle.strip(), table, none, right)
 
 
-def fit_ranking(ranked: Sequence[Ranked]) -> tuple[Floats, Floats]:
-    """The weights under which what is right has the largest share, with a ridge over standardised columns."""
-    table = np.concatenate([each.table for each in ranked])
-    spread, none_spread = table.std(axis=0) + 1e-9, np.stack([each.none for each in ranked]).std(axis=0) + 1e-9
-    none_spread[0] = 1.0
+def fit_ranking(
+    ranked: Sequence[Ranked], weights: Sequence[float] | None = None, num_units: int = NUM_UNITS
+) -> tuple[Ranker, Ranker]:
+    """What gives the right ones the largest shares, with a penalty on weights of standardised columns."""
+    table, nones = np.concatenate([each.table for each in ranked]), np.stack([each.none for each in ranked])
+    layers = [Layers.of(each, size) for each, size in ((table, num_units), (nones, num_units // 2))]
     sizes = torch.tensor([len(each.table) for each in ranked])
-    owner = torch.arange(len(ranked)).repeat_interleave(sizes)
-    columns = torch.tensor(table / spread)
-    nones = torch.tensor(np.stack([each.none for each in ranked]) / none_spread)
-    starts = sizes.cumsum(0) - sizes
     rights = torch.tensor([each.right for each in ranked])
-    is_none = rights == sizes
-    chosen = (starts + rights).clamp(max=len(columns) - 1)
-    weights = torch.zeros(columns.shape[1] + nones.shape[1], dtype=torch.float64, requires_grad=True)
-    optimizer = torch.optim.LBFGS([weights], max_iter=60, line_search_fn="strong_wolfe")
+    share = torch.tensor(weights or [1.0] * len(ranked))
+    owner = torch.arange(len(ranked)).repeat_interleave(sizes)
+    chosen = (sizes.cumsum(0) - sizes + rights).clamp(max=len(table) - 1)
+    parameters = [each for layer in layers for each in layer.parameters]
+    optimizer = torch.optim.LBFGS(parameters, max_iter=STEPS_OF_RANKING, line_search_fn="strong_wolfe")
 
     def loss() -> Tensor:
         optimizer.zero_grad()
-        scores, rest = columns @ weights[: columns.shape[1]], nones @ weights[columns.shape[1] :]
-        top = torch.maximum(torch.zeros(len(sizes)).double().scatter_reduce(0, owner, scores, "amax"), rest).detach()
-        total = torch.zeros(len(sizes)).double().index_add(0, owner, (scores - top[owner]).exp()) + (rest - top).exp()
-        value = (
-            -(torch.where(is_none, rest, scores[chosen]) - top - total.log()).mean() + RIDGE * weights.square().mean()
-        )
+        scores, rest = (layer.scores() for layer in layers)
+        top = torch.maximum(torch.full((len(sizes),), -torch.inf).scatter_reduce(0, owner, scores, "amax"), rest)
+        top = top.detach()
+        total = torch.zeros(len(sizes)).index_add(0, owner, (scores - top[owner]).exp()) + (rest - top).exp()
+        lost = top + total.log() - torch.where(rights == sizes, rest, scores[chosen])
+        penalty = sum(each.square().sum() for each in parameters)
+        value = (lost * share).sum() / share.sum() + DECAY * penalty
         value.backward()  # type: ignore[no-untyped-call]
         return value
 
     optimizer.step(loss)  # type: ignore[no-untyped-call]
-    found = weights.detach().numpy()
-    return found[: len(spread)] / spread, found[len(spread) :] / none_spread
+    candidate, none = (layer.ranker() for layer in layers)
+    none.linear[NONE.index("one")] += layers[0].constant - layers[1].constant
+    return candidate, none
+
+
+@dataclass(frozen=True)
+class Layers:
+    """A ranker that is fitted, over standardised columns [R, F]."""
+
+    columns: Tensor
+    mean: Floats
+    spread: Floats
+    parameters: list[Tensor]  # linear, inner, bias, outer
+
+    @classmethod
+    def of(cls, table: Floats, num_units: int) -> "Layers":
+        mean, spread = table.mean(axis=0), table.std(axis=0)
+        is_constant = spread < 1e-6
+        mean, spread = np.where(is_constant, 0.0, mean), np.where(is_constant, 1.0, spread)
+        generator, size = torch.Generator().manual_seed(0), table.shape[1]
+        inner = 0.15 * torch.randn(size, num_units, generator=generator)
+        outer = 0.1 * torch.randn(num_units, generator=generator)
+        parameters = [torch.zeros(size), inner, torch.zeros(num_units), outer]
+        columns = torch.tensor((table - mean) / spread, dtype=torch.float32)
+        return cls(columns, mean, spread, [each.requires_grad_() for each in parameters])
+
+    def scores(self) -> Tensor:
+        linear, inner, bias, outer = self.parameters
+        return self.columns @ linear + torch.tanh(self.columns @ inner + bias) @ outer
+
+    @property
+    def constant(self) -> float:
+        return float(self.mean @ (self.parameters[0].detach().double().numpy() / self.spread))
+
+    def ranker(self) -> Ranker:
+        """For columns as they are; all its scores are `constant` too high."""
+        linear, inner, bias, outer = (each.detach().double().numpy() for each in self.parameters)
+        inner = inner / self.spread[:, None]
+        return Ranker(linear / self.spread, inner, bias - self.mean @ inner, outer)
 
 
 def fit_calibration(ranked: Sequence[tuple[Weights, Ranked]]) -> tuple[float, float]:

@@ -1,14 +1,19 @@
 """Counted words and the drafts made of them: words, tables, probabilities, candidates, bounds."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from midfill_engine.experts import Gap, Remote, Sources
-from midfill_engine.experts.counts import Counts
+from midfill_engine.experts.base import Proposal
+from midfill_engine.experts.common import place_of
+from midfill_engine.experts.counts import PARTS, Counts
 from midfill_engine.experts.levels import Reader
 from midfill_engine.experts.lines import Lines, Site, rename
+from midfill_engine.experts.ranking import Ranker
 from midfill_engine.experts.table import DEPTH, Table, make_stream
 from midfill_engine.experts.words import Lexicon, split_chunks
 from midfill_engine.tokens.tokenizer import heal
@@ -156,7 +161,7 @@ def test_memory_is_bounded_and_said(monkeypatch: pytest.MonkeyPatch) -> None:
         text = "\n".join(f"name_{number}_{index} = {index}" for index in range(60))
         opinion = expert.read(sources(text, ""))
         lexicons.add(id(opinion.lexicon))
-        kept = sum(len(part) for part in opinion.lexicon._chunks)
+        kept = sum(len(part) for part, _ in opinion.lexicon._chunks)
         assert kept <= 4000 or len(opinion.lexicon._chunks) == 1
         assert len(opinion.lexicon.texts) < 1500 and opinion.num_bytes > 20 * len(text) / 4
     assert len(lexicons) > 2
@@ -168,6 +173,45 @@ def test_lines_know_where_the_gap_is() -> None:
     assert [lexicon.lines[number] for number in lines.numbers[lines.place - 2 : lines.place + 1]] == ["b", "", "c"]
     assert lines.exact.up.tolist() == [0, 0, 0, 2, 0, 0, 0, 0, 0, 0]  # the first c is behind a, b
     assert lines.exact.down.tolist() == [0, 0, 1, 0, 0, 0, 0, 0, 0, 0]
-    assert lines.known("c") == 2 and lines.known("z") == 0
+    assert [lines.counts[lexicon.line_number(text) or 0] for text in ("c", "z")] == [2, 0]
     site = Site.of(Gap("if a:", "\n        b", "\n", ""))
     assert site.is_line and site.indents[0] == "        " and site.opens is False
+
+
+def test_lines_of_other_files_are_proposed_and_can_be_switched_off() -> None:
+    prefix, suffix = "x = 1\ncall_first(x)\n", "\ncall_third(x)\n"
+    other = Remote("neighbour", "def f():\n    call_first(x)\n    call_second(x)\n    call_third(x)\n")
+    assert propose(prefix, suffix, other)[0] == "call_second(x)"
+    assert "call_second(x)" not in propose(prefix, suffix)
+    without = Counts(parts=PARTS - {"references"})
+    assert "call_second(x)" not in propose(prefix, suffix, other, expert=without)
+
+
+def test_lines_that_most_programs_have_are_proposed_for_their_kind_of_text() -> None:
+    prefix, suffix = "import os\n", "\n\n\ndef main():\n    print(sys.argv, os.name)\n    sys.exit(1)\n"
+    assert "import sys" in propose(prefix, suffix)[:3]
+    python, javascript = ([each.text for each in tagged(prefix, suffix, tag)] for tag in ("python", "javascript"))
+    assert "import sys" in python[:3] and "import sys" not in javascript
+    assert "import sys" not in [each.text for each in tagged(prefix, suffix, "python", PARTS - {"common"})]
+
+
+def tagged(prefix: str, suffix: str, tag: str, parts: frozenset[str] = PARTS) -> list[Proposal]:
+    return Counts(parts=parts).read(replace(sources(prefix, suffix), tag=tag)).propose(0)
+
+
+@pytest.mark.parametrize(
+    ("above", "indent", "below", "place"),
+    [("", "", "", 8), ("def f():", "    ", "    y", 14), ("    x", "", "z", 2), ("a", "", "    b", 12 - 2)],
+)
+def test_a_place_is_told_by_the_indents_around(above: str, indent: str, below: str, place: int) -> None:
+    assert place_of(above, indent, below, False) == place
+    assert place_of(above, indent, below, True) == place + 1
+
+
+def test_a_ranker_comes_back_from_its_file() -> None:
+    rng = np.random.default_rng(0)
+    ranker = Ranker(rng.normal(size=3), rng.normal(size=(3, 2)), rng.normal(size=2), rng.normal(size=2))
+    table = rng.normal(size=(5, 3))
+    again = Ranker.of(ranker.to_json("abc"), "abc")
+    assert np.allclose(again.scores(table), ranker.scores(table), atol=1e-3)
+    assert not np.allclose(ranker.scores(table), table @ ranker.linear)

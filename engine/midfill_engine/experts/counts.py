@@ -1,7 +1,7 @@
 """Drafts from what the texts repeat: candidates for a gap, ranked by fitted weights. Knows texts; no model, no tokens.
 
-Candidates are lines of the texts and paths of a beam over counted words; a conditional logit (McFadden 1974) over what
-is known of each, and of the case that none is right, gives shares, which a fitted curve turns into probabilities.
+Candidates are lines of the texts, of other files and of most programs, and paths of a beam over counted words. What is
+known of each, and of the case that none is right, gives shares, which a fitted curve turns into probabilities.
 """
 
 import json
@@ -14,26 +14,32 @@ import numpy as np
 
 from midfill_engine.experts import beam
 from midfill_engine.experts.base import Expert, Gap, Opinion, Proposal, Sources
+from midfill_engine.experts.common import common_lines
 from midfill_engine.experts.features import CANDIDATE, NONE, Candidate, Scene, describe, net_of
 from midfill_engine.experts.levels import Floats, Gate, Reader
 from midfill_engine.experts.lines import Lines, Site, find_lines
-from midfill_engine.experts.table import DEPTH, Keys, Numbers, Table, make_stream
+from midfill_engine.experts.ranking import Ranker
+from midfill_engine.experts.table import DEPTH, Ints, Keys, Numbers, Table, make_stream
 from midfill_engine.experts.words import NAME, Chunk, Lexicon
 
 WEIGHTS: Final = Path(__file__).with_name("counts.json")
-PARTS: Final = frozenset({"lines", "renamed", "beam"})
+PARTS: Final = frozenset({"lines", "renamed", "beam", "references", "common"})
+MAX_COMMON: Final = 40
+MAX_REFERRED: Final = 40
 MAX_PROPOSALS: Final = 64
 MAX_CANDIDATES: Final = 200
 
 
 @dataclass(frozen=True)
 class Weights:
-    """`forward` and `backward` gates by order; a weight a column; `slope` and `offset` of ln(share / (1 - share))."""
+    """`forward` and `backward` gates by order; what ranks candidates, and the case of none; `slope` and `offset` of
+    ln(share / (1 - share)).
+    """
 
     forward: tuple[Gate, ...]
     backward: tuple[Gate, ...]
-    candidate: Floats
-    none: Floats
+    candidate: Ranker
+    none: Ranker
     slope: float
     offset: float
 
@@ -42,8 +48,8 @@ class Weights:
         return cls(
             forward=tuple(tuple(gate) for gate in values["forward"]),
             backward=tuple(tuple(gate) for gate in values["backward"]),
-            candidate=np.array([values["candidate"][name] for name in CANDIDATE]),
-            none=np.array([values["none"][name] for name in NONE]),
+            candidate=Ranker.of(values["candidate"], CANDIDATE),
+            none=Ranker.of(values["none"], NONE),
             slope=values["slope"],
             offset=values["offset"],
         )
@@ -52,16 +58,16 @@ class Weights:
         return {
             "forward": self.forward,
             "backward": self.backward,
-            "candidate": dict(zip(CANDIDATE, self.candidate.round(5).tolist(), strict=True)),
-            "none": dict(zip(NONE, self.none.round(5).tolist(), strict=True)),
+            "candidate": self.candidate.to_json(CANDIDATE),
+            "none": self.none.to_json(NONE),
             "slope": self.slope,
             "offset": self.offset,
         }
 
     def shares(self, table: Floats, none: Floats) -> Floats:
         """Of each candidate; what is missing to 1 is that of none."""
-        scores = np.append(table @ self.candidate, none @ self.none)
-        likely: Floats = np.exp(scores - np.max(scores))
+        scores = np.append(self.candidate.scores(table), self.none.scores(none[None]))
+        likely: Floats = np.exp(scores - scores.max())
         shares: Floats = likely[:-1] / likely.sum()
         return shares
 
@@ -83,9 +89,7 @@ class Counts(Expert):
         """`parts` are where candidates come from; without ranking they are sorted by their ln p, read forward."""
         self.weights = weights or shipped_weights()
         if not is_ranked:
-            self.weights = replace(
-                self.weights, candidate=np.array([float(name == "forward_lead") for name in CANDIDATE])
-            )
+            self.weights = replace(self.weights, candidate=Ranker.plain([name == "forward_lead" for name in CANDIDATE]))
         self.parts = parts
         self._lexicon = Lexicon()
         self._tables: tuple[Table, Table] | None = None
@@ -96,9 +100,12 @@ class Counts(Expert):
         lexicon = self._lexicon
         own = [lexicon.chunks(text) for text in sources.texts]
         remote = [lexicon.chunks(each.text) for each in sources.remotes if each.kind == "document"]
+        others = [each.text for each in sources.remotes if each.kind != "document"]
+        edge = np.zeros(1, np.int64)
+        elsewhere = np.concatenate([edge, *(part for text in others for part in (lexicon.lines_of(text), edge))])
         stream = make_stream([[chunk.words for chunk in text] for text in (*remote, *own)])
         self._tables = self._count(stream, lexicon.hashes)
-        return CountsOpinion(self.weights, self.parts, lexicon, self._tables, own, remote, sources)
+        return CountsOpinion(self.weights, self.parts, lexicon, self._tables, own, remote, elsewhere, sources)
 
     def _count(self, stream: Numbers, hashes: Keys) -> tuple[Table, Table]:
         if self._tables is None:
@@ -116,10 +123,13 @@ class CountsOpinion(Opinion):
         tables: tuple[Table, Table],
         own: list[list[Chunk]],
         remote: list[list[Chunk]],
+        elsewhere: Ints,
         sources: Sources,
     ) -> None:
         self._weights, self._parts, self.lexicon, self.tables = weights, parts, lexicon, tables
         self._own, self._remote, self._texts, self._gaps = own, remote, sources.texts, sources.gaps
+        self._elsewhere = elsewhere if "references" in parts else elsewhere[:1]
+        self._common = common_lines(sources.tag, lexicon.has_line) if "common" in parts else {}
         self.num_bytes = sum(table.num_bytes for table in tables)
 
     def propose(self, hole: int) -> list[Proposal]:
@@ -145,7 +155,11 @@ class CountsOpinion(Opinion):
         forward, backward = self._readers
         lines = Lines.of(self.lexicon, [*self._remote, *self._own[: hole + 1]], self._own[hole + 1 :])
         before, behind = self.edges(hole)
-        return Scene(forward, backward, before, behind[::-1], lines, Site.of(gap), self._names, self._net)
+        site = Site.of(gap)
+        common = {line: shares[site.place] for line, shares in self._common.items()} if site.is_line else {}
+        return Scene(
+            forward, backward, before, behind[::-1], lines, site, self._names, self._net, self._elsewhere, common
+        )
 
     def edges(self, hole: int) -> tuple[Numbers, Numbers]:
         """The words before a hole and those behind it, the nearest last."""
@@ -181,11 +195,31 @@ class CountsOpinion(Opinion):
                 words = self._cut(text, gap)
                 if words:
                     made.setdefault(text, Candidate(text, words, renamed, False, place))
+        if scene.site.is_line:
+            for line in dict.fromkeys([*self._referred(scene), *self._usual(scene)]):
+                text = scene.site.indents[0] + line + scene.site.end
+                if text not in made and (words := self._cut(text, gap)):
+                    made[text] = Candidate(text, words, 0, False, 0)
         for words in self._paths(gap, scene) if "beam" in self._parts else ():
             text = "".join(self.lexicon.texts[word] for word in words)[len(gap.lead) :] + gap.tail
             known = made.get(text, Candidate(text, words, votes.get(text.strip(), 0), True, 0))
             made[text] = replace(known, from_beam=True)
         return list(made.values())[:MAX_CANDIDATES]
+
+    def _referred(self, scene: Scene) -> list[str]:
+        """Lines of other files between neighbours like ours, then those that stand there again and again."""
+        numbers, runs = scene.elsewhere, scene.like.up + scene.like.down
+        order = np.argsort(-runs, kind="stable")[:MAX_REFERRED]
+        counts = np.bincount(numbers)
+        counts[0] = 0
+        often = np.argsort(-counts, kind="stable")[:MAX_REFERRED]
+        chosen = [*numbers[order[runs[order] > 0]].tolist(), *often[counts[often] > 1].tolist()]
+        return [self.lexicon.lines[number] for number in dict.fromkeys(chosen) if number]
+
+    def _usual(self, scene: Scene) -> list[str]:
+        """The commonest lines whose names are all known, then the commonest."""
+        ranked = sorted(scene.common, key=lambda line: (not scene.knows(line), -scene.common[line]))
+        return [line for line in ranked[:MAX_COMMON] if scene.common[line]]
 
     def _cut(self, text: str, gap: Gap) -> tuple[int, ...]:
         """The words of the fill; none where the text cannot end so, or is too long."""

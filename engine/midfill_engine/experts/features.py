@@ -3,7 +3,7 @@
 Columns are of the texts alone, so they mean the same for every model. ln p is in nats.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
@@ -54,11 +54,15 @@ SHOWN: Final = (
     "other_indent",
 )
 STANDS: Final = ("is_known", "log_known", "log_distance", "times_near")
+ELSEWHERE: Final = ("other_run", "other_follows", "other_leads", "log_other")  # in other files
+USUAL: Final = ("is_common", "log_common")
 CANDIDATE: Final = (
     *SCORES,
     *(f"line_{name}" for name in PLACES),
     *(f"shape_{name}" for name in PLACES),
     *STANDS,
+    *ELSEWHERE,
+    *USUAL,
     *SHOWN,
 )
 NONE: Final = (
@@ -75,6 +79,12 @@ NONE: Final = (
     "is_inside",  # the gap is a part of a line
     "opens",
     "blank",  # there is a blank line beside it
+    "is_deeper",  # than the line above
+    "is_shallower",
+    "is_before_deeper",  # than itself
+    "is_last",  # of its block
+    "best_other_run",
+    "log_others",
 )
 PAIRS: Final = (("(", ")"), ("[", "]"), ("{", "}"))
 MAX_NEW_NAMES: Final = 4
@@ -99,7 +109,8 @@ class Candidate:
 class Scene:
     """What all candidates of a gap share. `backward` reads from the end; `before` and `after` are nearest last, first.
 
-    `names` are those of the texts; `net` are the brackets that the texts leave open, by kind.
+    `names` are those of the texts; `net` are the brackets that the texts leave open, by kind; `elsewhere` are the lines
+    of other files by number, 0 between them; `common` says of how many in 100,000 lines at such a place each is one.
     """
 
     forward: Reader
@@ -110,6 +121,16 @@ class Scene:
     site: Site
     names: frozenset[str]
     net: tuple[int, ...]
+    elsewhere: Ints
+    common: Mapping[str, int]
+
+    @cached_property
+    def like(self) -> Runs:
+        return self.lines.find_like(self.elsewhere)
+
+    def knows(self, text: str) -> bool:
+        """Whether all names of `text` are names of the texts."""
+        return all(name in self.names for name in NAME.findall(text))
 
     @cached_property
     def near(self) -> frozenset[str]:
@@ -136,6 +157,8 @@ def describe(candidates: Sequence[Candidate], scene: Scene) -> tuple[Floats, Flo
             _places(lines.numbers, lines.exact, line_of),
             _places(lines.shapes, lines.alike, shape_of_each),
             _stands(lines, line_of),
+            _elsewhere(scene, line_of),
+            _usual(scene, texts),
             np.array([_shown(each, text, scene) for each, text in zip(candidates, texts, strict=True)], float),
         )
     )
@@ -155,6 +178,10 @@ def _none(scores: Floats, scene: Scene) -> Floats:
             not scene.site.is_line,
             scene.site.opens,
             scene.site.is_beside_blank,
+            *(scene.site.place // 6 == each for each in (2, 0)),
+            *(scene.site.place // 2 % 3 == each for each in (2, 0)),
+            (scene.like.up + scene.like.down).max(),
+            np.log1p(len(scene.elsewhere)),
         ],
         float,
     )
@@ -197,6 +224,24 @@ def _stands(lines: Lines, wanted: Ints) -> Floats:
     is_known = times[wanted] > 0
     distance = np.where(is_known, np.log1p(nearest[wanted]), 0.0)
     return np.column_stack((is_known, np.log1p(times[wanted]), distance, near[wanted]))
+
+
+def _elsewhere(scene: Scene, wanted: Ints) -> Floats:
+    """The columns ELSEWHERE of lines of the `wanted` numbers [C]."""
+    numbers, runs = scene.elsewhere, scene.like
+    num = int(max(numbers.max(), wanted.max())) + 1
+    best = np.zeros(num, np.int64)
+    np.maximum.at(best, numbers, runs.up + runs.down)
+    sums = [np.bincount(numbers, each, num) for each in (runs.up > 0, runs.down > 0)]
+    counts = np.bincount(numbers, minlength=num)
+    best[0] = counts[0] = 0
+    return np.column_stack([each[wanted] for each in (best, *map(np.log1p, sums), np.log1p(counts))])
+
+
+def _usual(scene: Scene, texts: Sequence[str]) -> Floats:
+    """The columns USUAL."""
+    shares = np.array([scene.common.get(text, 0) for text in texts], float)
+    return np.column_stack((shares > 0, np.log1p(shares)))
 
 
 def _sums(reader: Reader, before: Numbers, texts: Sequence[tuple[int, ...]], after: Numbers) -> tuple[Floats, Floats]:

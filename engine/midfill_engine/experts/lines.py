@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from midfill_engine.experts.base import Gap
+from midfill_engine.experts.common import place_of
 from midfill_engine.experts.words import NAME, Chunk, Lexicon
 
 NEAR: Final = 25  # filled lines on either side
@@ -37,17 +38,17 @@ class Runs:
     down: Ints
 
     @classmethod
-    def of(cls, numbers: Ints, place: int) -> "Runs":
-        """`numbers` of the lines, 0 between texts; the gap is between the lines `place` - 2 and `place`."""
+    def of(cls, numbers: Ints, above: Ints, below: Ints) -> "Runs":
+        """`numbers` of the lines, 0 between texts; `above` and `below` the gap stand REACH lines, nearest first."""
         ups, downs = (np.zeros(len(numbers), np.int64) for _ in range(2))
-        above, below = (np.ones(len(numbers), bool) for _ in range(2))
-        padded = np.concatenate((np.zeros(REACH, np.int64), numbers, np.zeros(REACH, np.int64)))
+        is_up, is_down = (np.ones(len(numbers), bool) for _ in range(2))
+        edge = np.zeros(REACH, np.int64)
+        padded = np.concatenate((edge, numbers, edge))
         for step in range(1, REACH + 1):
-            wanted = padded[place - 1 - step + REACH], padded[place - 1 + step + REACH]
-            above &= (padded[REACH - step : REACH - step + len(numbers)] == wanted[0]) & (wanted[0] != 0)
-            below &= (padded[REACH + step : REACH + step + len(numbers)] == wanted[1]) & (wanted[1] != 0)
-            ups, downs = ups + above, downs + below
-        ups[place - 1] = downs[place - 1] = 0  # the gap itself
+            first, second = above[step - 1], below[step - 1]
+            is_up &= (padded[REACH - step : REACH - step + len(numbers)] == first) & (first != 0)
+            is_down &= (padded[REACH + step : REACH + step + len(numbers)] == second) & (second != 0)
+            ups, downs = ups + is_up, downs + is_down
         return cls(ups, downs)
 
 
@@ -80,27 +81,30 @@ class Lines:
 
     @cached_property
     def exact(self) -> Runs:
-        return Runs.of(self.numbers, self.place)
+        return self._runs(self.numbers)
 
     @cached_property
     def alike(self) -> Runs:
-        return Runs.of(self.shapes, self.place)
+        return self._runs(self.shapes)
+
+    def _runs(self, numbers: Ints) -> Runs:
+        runs = Runs.of(numbers, *self._around(numbers))
+        runs.up[self.place - 1] = runs.down[self.place - 1] = 0  # the gap itself
+        return runs
+
+    def _around(self, numbers: Ints) -> tuple[Ints, Ints]:
+        edge = np.zeros(REACH, np.int64)
+        padded, place = np.concatenate((edge, numbers, edge)), self.place - 1 + REACH
+        return padded[place - REACH : place][::-1], padded[place + 1 : place + 1 + REACH]
+
+    def find_like(self, others: Ints) -> Runs:
+        """Of the lines of other texts, 0 between them: how far what stands around is what stands around the gap."""
+        return Runs.of(others, *self._around(self.numbers))
 
     @cached_property
     def distance(self) -> Ints:
         """In filled lines; the gap's own place, and what stands between texts, is no line."""
         return np.abs(np.arange(len(self.numbers)) - (self.place - 1))
-
-    def best(self, values: Ints, by: Ints, num: int) -> Ints:
-        """The largest of `values` among the lines that share a number in `by`, for each of `num` numbers."""
-        found = np.zeros(num, np.int64)
-        np.maximum.at(found, by, values)
-        return found
-
-    def known(self, text: str) -> int:
-        """How often it stands in the texts as a line."""
-        number = self.lexicon.line_number(text)
-        return int(self.counts[number]) if number is not None and number < len(self.counts) else 0
 
 
 @dataclass(frozen=True)
@@ -119,6 +123,7 @@ class Site:
     end: str
     opens: bool  # the line below is deeper than the gap's own
     is_beside_blank: bool
+    place: int  # as `common` numbers it
 
     @classmethod
     def of(cls, gap: Gap) -> "Site":
@@ -134,7 +139,8 @@ class Site:
         opens = is_line and len(_indent_of(below)) > len(left or indents[0])
         blank = head.endswith("\n") or rest.startswith("\n")
         end = "\n" if takes_break else ""
-        return cls(left, right, above.strip(), below.strip(), is_line, indents, end, opens, blank)
+        place = place_of(above, left or indents[0], below, blank)
+        return cls(left, right, above.strip(), below.strip(), is_line, indents, end, opens, blank, place)
 
 
 def find_lines(lines: Lines, site: Site) -> Iterator[tuple[str, int]]:

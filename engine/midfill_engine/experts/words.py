@@ -47,9 +47,9 @@ class Lexicon:
         self._array = np.zeros(1, np.uint64)
         self.lines: list[str] = [""]
         self._line: dict[str, int] = {"": 0}
-        self._shape: dict[str, int] = {"": 0}
+        self._shapes: dict[str, int] = {"": 0}
         self._shape_of: list[int] = [0]
-        self._chunks: OrderedDict[str, Chunk] = OrderedDict()
+        self._chunks: OrderedDict[tuple[str, bool], Chunk] = OrderedDict()
         self._num_characters = 0
 
     @property
@@ -76,37 +76,51 @@ class Lexicon:
     def cut(self, text: str) -> list[int]:
         return [self.number(word) for word in PATTERN.findall(text)]
 
+    def has_line(self, line: str) -> bool:
+        """Whether it was read."""
+        return line in self._line
+
     def line_number(self, line: str) -> int | None:
         return self._line.get(line)
 
     def shape_number(self, shape: str) -> int | None:
-        return self._shape.get(shape)
+        return self._shapes.get(shape)
 
     def _number_line(self, line: str) -> int:
         found = self._line.get(line)
         if found is None:
             found = self._line[line] = len(self.lines)
             self.lines.append(line)
-            self._shape_of.append(self._shape.setdefault(shape_of(line), len(self._shape)))
+            self._shape_of.append(0)
         return found
+
+    def _shape(self, line: int) -> int:
+        """The number of a line's shape; found out when first asked for."""
+        if not self._shape_of[line]:
+            self._shape_of[line] = self._shapes.setdefault(shape_of(self.lines[line]), len(self._shapes))
+        return self._shape_of[line]
 
     def chunks(self, text: str) -> list[Chunk]:
         """Of a whole text, in order."""
         return [self._chunk(part) for part in split_chunks(text)]
 
-    def _chunk(self, part: str) -> Chunk:
-        known = self._chunks.get(part)
+    def lines_of(self, text: str) -> NDArray[np.int64]:
+        """The filled lines of a whole text by number."""
+        return np.concatenate([self._chunk(part, is_cut=False).lines for part in split_chunks(text)])
+
+    def _chunk(self, part: str, *, is_cut: bool = True) -> Chunk:
+        known = self._chunks.get((part, is_cut))
         if known is not None:
-            self._chunks.move_to_end(part)
+            self._chunks.move_to_end((part, is_cut))
             return known
         lines = [line for line in map(str.strip, part.split("\n")) if line]
         numbers = [self._number_line(line) for line in lines]
-        shapes = [self._shape_of[number] for number in numbers]
-        made = Chunk(np.array(self.cut(part), np.int32), np.array(numbers, np.int64), np.array(shapes, np.int64))
-        self._chunks[part] = made
+        words, shapes = (self.cut(part), list(map(self._shape, numbers))) if is_cut else ([], [])
+        made = Chunk(np.array(words, np.int32), np.array(numbers, np.int64), np.array(shapes, np.int64))
+        self._chunks[part, is_cut] = made
         self._num_characters += len(part)
         while self._num_characters > MAX_CHUNK_CHARACTERS and len(self._chunks) > 1:
-            dropped, _ = self._chunks.popitem(last=False)
+            (dropped, _), _ = self._chunks.popitem(last=False)
             self._num_characters -= len(dropped)
         return made
 

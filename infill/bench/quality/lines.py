@@ -14,12 +14,16 @@ import tarfile
 import tokenize
 import zipfile
 from collections.abc import Iterator
+from functools import lru_cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Annotated, Final
 
 import numpy as np
 import typer
 
+from midfill_infill.context.references import find_references
+from midfill_infill.text.document import Document
 from training.data import spans
 from training.data.contamination import count_hits
 
@@ -44,6 +48,7 @@ def main(
     evaluation: Annotated[list[Path] | None, typer.Option(help="Suites, or a module that counts hits.")] = None,
     share: Annotated[float, typer.Option(min=0, max=1, help="Of a corpus' files, so many are looked at.")] = 1.0,
     mixed: Annotated[bool, typer.Option(help="Other gaps too, for fitting.")] = False,
+    tests: Annotated[float, typer.Option(min=0, help="How much more often a test file is drawn.")] = 1.0,
     seed: int = 5,
 ) -> None:
     """Draws lines by the size of their files, and leaves out files that hold evaluation programs."""
@@ -51,8 +56,24 @@ def main(
     with out.open("w", encoding="utf-8") as rows:
         for package, files in (found for path in sources for found in read_packages(path, rng, share)):
             clean = [file for file in files if hits(file[2]) < MAX_HITS]
-            for row in draw(package, clean, per_package, rng, mixed):
-                rows.write(json.dumps(row) + "\n")
+            with TemporaryDirectory() as folder:
+                write_files(Path(folder), files)
+                for row in draw(package, clean, per_package, rng, mixed, tests):
+                    references = list_references(Path(folder), row["group"].removeprefix(f"{package}/"))
+                    rows.write(json.dumps({**row, "references": references}) + "\n")
+
+
+def write_files(folder: Path, files: list[File]) -> None:
+    for path, _, text in files:
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / path).write_text(text, encoding="utf-8")
+
+
+@lru_cache(maxsize=64)
+def list_references(folder: Path, path: str) -> list[dict[str, str]]:
+    """What a fill in that file may count, as the command finds it."""
+    found = find_references(Document.read(folder / path), folder / path, root=folder)
+    return [{"kind": each.kind, "text": each.text} for each in found]
 
 
 def read_packages(path: Path, rng: np.random.Generator, share: float) -> Iterator[tuple[str, list[File]]]:
@@ -93,19 +114,22 @@ def _file(found: tuple[str, str | None, bytes]) -> File | None:
 
 
 def draw(
-    package: str, files: list[File], count: int, rng: np.random.Generator, mixed: bool
+    package: str, files: list[File], count: int, rng: np.random.Generator, mixed: bool, tests: float = 1.0
 ) -> Iterator[dict[str, str]]:
     """`count` different lines, or as many as there are."""
-    known = [(path, language, text, lines_of(text, language)) for path, language, text in files]
-    known = [each for each in known if each[3]]
-    sizes = np.array([len(text) for _, _, text, _ in known], float)
+    sizes = np.array([len(text) * (tests if "test" in path.lower() else 1.0) for path, _, text in files], float)
     seen: set[tuple[str, Span]] = set()
-    for _ in range(20 * count if known else 0):
-        path, language, text, found = known[int(rng.choice(len(known), p=sizes / sizes.sum()))]
+    for _ in range(20 * count if files else 0):
+        if len(seen) == count:
+            return
+        path, language, text = files[int(rng.choice(len(files), p=sizes / sizes.sum()))]
+        found = lines_of(text, language)
+        if not found:
+            continue
         start, end = found[int(rng.integers(len(found)))]
         if mixed:
             start, end = vary(text, (start, end), rng)
-        if (path, (start, end)) not in seen and len(seen) < count:
+        if (path, (start, end)) not in seen:
             seen.add((path, (start, end)))
             yield {
                 "id": f"{package}/{len(seen)}",
@@ -131,6 +155,7 @@ def vary(text: str, line: Span, rng: np.random.Generator) -> Span:
     return start, line[1] + (kind > 0.87)
 
 
+@lru_cache(maxsize=256)
 def lines_of(text: str, language: str) -> list[Span]:
     """Logical lines of Python, filled lines of all else, without indent and line end."""
     found = logical_lines(text) if language == "python" else filled_lines(text)
