@@ -131,11 +131,28 @@ def test_serve_is_the_engine_that_fill_finds(file: Path, midfill: Midfill, runti
     server.communicate()
 
 
-def test_command_imports_nothing_heavy(fake_installation: Callable[[], dict[str, str]]) -> None:
-    heavy = ("httpx", "tree_sitter", "pydantic", "pygls", "rich.live", "torch")
-    check = f"import sys, midfill_infill.cli as c; c.build_app(); print([m for m in {heavy} if m in sys.modules])"
-    done = subprocess.run([sys.executable, "-c", check], capture_output=True, env=fake_installation())
-    assert done.stdout.strip() == b"[]", done.stderr
+def modules_loaded_by(midfill: Midfill, monkeypatch: pytest.MonkeyPatch, *words: str) -> set[str]:
+    """What a command imports until it ends, as the interpreter lists it; the engine that it starts is not counted."""
+    monkeypatch.setenv("PYTHONPROFILEIMPORTTIME", "1")
+    _, said = (process := midfill(*words)).communicate()
+    assert process.returncode == 0, said
+    return {line.rpartition(b"|")[2].strip().decode() for line in said.splitlines() if line.startswith(b"import time:")}
+
+
+def test_help_imports_no_command_and_nothing_heavy(midfill: Midfill, monkeypatch: pytest.MonkeyPatch) -> None:
+    loaded = modules_loaded_by(midfill, monkeypatch, "--help")
+    assert "midfill_infill.cli.app" in loaded
+    assert not {"httpx", "tree_sitter", "pydantic", "pygls", "rich", "torch", "midfill_infill.cli.fill"} & loaded
+    assert not {"rich", "httpx"} & modules_loaded_by(midfill, monkeypatch, "fill", "--help")
+
+
+def test_a_warm_fill_into_a_pipe_imports_what_it_needs(
+    file: Path, midfill: Midfill, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert midfill("fill", "t.py:3").wait() == 0
+    loaded = modules_loaded_by(midfill, monkeypatch, "fill", "t.py:3")
+    assert {"httpx", "midfill_engine.wire"} <= loaded
+    assert not {"rich", "pygments", "click", "pygls", "torch", "midfill_infill.cli.models"} & loaded
 
 
 def test_real_engine_fills_the_example(file: Path, runtime: Path, tmp_path: Path) -> None:

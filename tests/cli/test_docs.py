@@ -12,6 +12,7 @@ from tests.cli.fake_engine import Plan
 from typer.testing import CliRunner
 
 from midfill_infill.cli import build_app
+from midfill_infill.cli.app import SUBCOMMANDS
 from midfill_infill.engines import supervise
 from midfill_infill.engines.client import EngineClient
 
@@ -44,6 +45,13 @@ COMMANDS = [pytest.param(words, id=f"{page}: {' '.join(words)}") for page, words
 
 def test_there_are_commands() -> None:
     assert len(COMMANDS) > 20
+
+
+@pytest.mark.parametrize("name", SUBCOMMANDS)
+def test_the_help_page_says_of_a_command_what_the_command_says_of_itself(name: str) -> None:
+    command = SUBCOMMANDS[name].build()
+    own = str(command.help or command.callback.__doc__).replace(": flag, environment, project, user, default;", ",")
+    assert own.startswith(SUBCOMMANDS[name].summary)
 
 
 @pytest.mark.parametrize("words", COMMANDS)

@@ -15,13 +15,13 @@ import time
 from pathlib import Path
 
 import pytest
-import typer
 from tests.refactor.trees import init_git
 from tests.refactor.workers import ScriptedWorkers
 from typer.core import TyperGroup
 from typer.testing import CliRunner, Result
 
 from midfill_infill.cli import build_app
+from midfill_infill.cli.app import SUBCOMMANDS
 from midfill_infill.errors import TABLE
 from midfill_infill.languages.language import Language
 from midfill_infill.refactor.generating import engines, ray_workers
@@ -499,9 +499,7 @@ def test_ray_that_is_not_installed_is_named(root: Path, monkeypatch: pytest.Monk
 
 
 def test_help_of_every_command_names_no_missing_option() -> None:
-    app = typer.main.get_command(build_app())
-    assert isinstance(app, TyperGroup)
-    group = app.commands["refactor"]
+    group = SUBCOMMANDS["refactor"].build()
     assert isinstance(group, TyperGroup) and len(group.commands) == 11
     of_others = {"recipes": {"--recipe"}, "verify": {"-q"}}  # of `plan`, and of the command that is verified with
     for name, command in group.commands.items():

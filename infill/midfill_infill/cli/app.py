@@ -1,31 +1,69 @@
-"""What the command `midfill` offers: its subcommands and common options. Knows none of their work."""
+"""What the command `midfill` offers: its subcommands and common options. Knows none of their work.
 
-from typing import Annotated
+Only the subcommand that was named is imported: all of them together took longer to import than a help page may take.
+"""
+
+from importlib import import_module
+from typing import Annotated, Any, Final, NamedTuple
 
 import typer
+from typer.core import TyperGroup
 
-from midfill_infill.cli import configuration, doctor, engine, fill, lsp, models, refactor, serve
+
+class Subcommand(NamedTuple):
+    """The module in which `build` is, and the first sentence of its help, for the page that lists all of them."""
+
+    module: str
+    summary: str
+
+    def build(self) -> Any:
+        """The command or group, as typer runs it."""
+        app = import_module(f"midfill_infill.cli.{self.module}").build()
+        app.rich_markup_mode = None
+        return typer.main.get_command(app)
+
+
+SUBCOMMANDS: Final = {
+    "fill": Subcommand("fill", "Fill holes of a file."),
+    "refactor": Subcommand(
+        "refactor", "Fill holes of whole repositories: plan, generate, review, apply, verify, undo."
+    ),
+    "models": Subcommand("models", "The engine's models; `get`, `list`, `use` and `rm` those of the hub."),
+    "engine": Subcommand("engine", "The engines that run: `ps` lists them, `stop` ends them."),
+    "config": Subcommand("configuration", "Show every setting and where it comes from, or set one."),
+    "doctor": Subcommand("doctor", "Check the installation and the engine."),
+    "serve": Subcommand("serve", "Run an engine in the foreground."),
+    "lsp": Subcommand("lsp", "Run the language server on standard input and output, for an editor."),
+}
+
+
+class LazyGroup(TyperGroup):
+    def list_commands(self, ctx: Any) -> list[str]:
+        return list(SUBCOMMANDS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        if cmd_name not in SUBCOMMANDS:
+            return None
+        command = SUBCOMMANDS[cmd_name].build()
+        command.name = cmd_name
+        return command
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, subcommand.summary) for name, subcommand in SUBCOMMANDS.items()])
 
 
 def build_app() -> typer.Typer:
     app = typer.Typer(
         name="midfill",
+        cls=LazyGroup,
         help="Fills gaps in code with a local diffusion language model that sees the code before and after.",
         no_args_is_help=True,
         pretty_exceptions_enable=False,
-        add_completion=True,
+        rich_markup_mode=None,  # importing rich costs more than all else that a help page needs
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     app.callback()(_common)
-    app.command("fill", cls=fill.FillCommand)(fill.fill_command)
-    app.add_typer(refactor.build_group())
-    app.command("serve")(serve.serve_command)
-    app.add_typer(models.build_group(), name="models")
-    app.add_typer(engine.build_group(), name="engine")
-    app.command("config")(configuration.config_command)
-    app.command("doctor")(doctor.doctor_command)
-    passed_on = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
-    app.command("lsp", context_settings=passed_on)(lsp.lsp_command)
     return app
 
 

@@ -6,6 +6,11 @@ from typing import Annotated
 import typer
 
 from midfill_infill.cli.failures import report_failures
+from midfill_infill.cli.single import single
+
+
+def build() -> typer.Typer:
+    return single(config_command)
 
 
 def config_command(

@@ -13,6 +13,7 @@ import typer
 
 from midfill_infill.cli.failures import report_failures
 from midfill_infill.cli.fill import DeviceName
+from midfill_infill.cli.single import single
 
 if TYPE_CHECKING:
     from midfill_infill.engines.supervise import EngineSettings
@@ -28,6 +29,10 @@ class Finding:
     name: str
     value: str
     problem: str = ""
+
+
+def build() -> typer.Typer:
+    return single(doctor_command)
 
 
 def doctor_command(

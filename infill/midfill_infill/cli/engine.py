@@ -13,8 +13,10 @@ if TYPE_CHECKING:
     from midfill_infill.engines.records import EnginePlace
 
 
-def build_group() -> typer.Typer:
-    app = typer.Typer(help="The engines that run: `ps` lists them, `stop` ends them.", no_args_is_help=True)
+def build() -> typer.Typer:
+    app = typer.Typer(
+        help="The engines that run: `ps` lists them, `stop` ends them.", no_args_is_help=True, add_completion=False
+    )
     app.command("ps")(ps_command)
     app.command("stop")(stop_command)
     return app

@@ -15,11 +15,12 @@ from typer.core import TyperCommand
 
 from midfill_infill.cli.dial import QualityOption, read_quality
 from midfill_infill.cli.failures import report_failures
+from midfill_infill.cli.single import single
 
 if TYPE_CHECKING:
-    from midfill_infill.cli.live import View
     from midfill_infill.cli.results import Results
     from midfill_infill.cli.target import Choice, Source
+    from midfill_infill.cli.view import View
     from midfill_infill.engines.supervise import EngineSettings
     from midfill_infill.fill import Filled, Options
     from midfill_infill.text.document import Document
@@ -37,6 +38,10 @@ class FillCommand(TyperCommand):
         if places and "--" not in args:
             args = [*(word for word in args if word not in places), "--", *places]
         return super().parse_args(ctx, args)
+
+
+def build() -> typer.Typer:
+    return single(fill_command, cls=FillCommand)
 
 
 def fill_command(
@@ -145,9 +150,9 @@ class Output:
 def run_fill(source: Source, choice: Choice, settings: EngineSettings, options: Options, output: Output) -> None:
     """The whole command. Raises MidfillError, and typer.Exit where a fill was made and not written."""
     from midfill_infill.cli.guard import ask_before, find_refusal
-    from midfill_infill.cli.live import open_view
     from midfill_infill.cli.results import Results
     from midfill_infill.cli.target import choose_holes
+    from midfill_infill.cli.view import open_view
     from midfill_infill.errors import MidfillError
 
     started_s = time.perf_counter()

@@ -1,11 +1,9 @@
 """What a person watches while a fill runs, and the coloured diff after it. Knows rich and previews, no engine."""
 
-import sys
 import time
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
 from types import TracebackType
-from typing import Final, Protocol, Self
+from typing import Final, Self
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -13,6 +11,7 @@ from rich.style import Style
 from rich.syntax import Syntax
 from rich.text import Text
 
+from midfill_infill.cli.view import QuietView
 from midfill_infill.fill import HolePreview, Preview
 from midfill_infill.text.document import Document
 from midfill_infill.text.spans import Hole
@@ -23,46 +22,6 @@ MASKED: Final = Style(dim=True)
 BLOCK: Final = "\N{LIGHT SHADE}"
 ASCII_BLOCK: Final = "_"
 _LINES_BEFORE, _LINES_AFTER = 3, 1
-
-
-class View(Protocol):
-    """What a fill is shown on."""
-
-    def note(self, phrase: str) -> None: ...
-
-    def show(self, preview: Preview) -> None: ...
-
-
-def open_view(
-    document: Document, holes: Sequence[Hole], *, live: bool, frame_s: float = 0.0
-) -> AbstractContextManager[View]:
-    """The live view on a terminal, else one that notes on stderr what takes long, if a person reads it.
-
-    Every step stays for at least `frame_s`; if that is asked for, it is printed where there is no terminal too.
-    """
-    console = Console()  # which FORCE_COLOR makes take a pipe for a terminal
-    if live and sys.stdout.isatty() and not console.is_dumb_terminal:
-        return LiveView(document, holes, console, frame_s)
-    if live and frame_s:
-        return PrintedView(document, holes)
-    return QuietView()
-
-
-class QuietView:
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        return None
-
-    def note(self, phrase: str) -> None:
-        if sys.stderr.isatty():
-            print(f"{phrase} ...", file=sys.stderr)
-
-    def show(self, preview: Preview) -> None:
-        return None
 
 
 class PrintedView(QuietView):
@@ -108,6 +67,10 @@ class LiveView:
         frame = render_preview(self._document, self._holes, preview, block)
         rows = len(console.render_lines(frame, pad=False))
         return frame if rows < console.height else _render_small(self._document, self._holes, preview, console.height)
+
+
+def draw(document: Document, holes: Sequence[Hole], frame_s: float) -> LiveView:
+    return LiveView(document, holes, Console(), frame_s)
 
 
 def render_preview(document: Document, holes: Sequence[Hole], preview: Preview, block: str = BLOCK) -> RenderableType:

@@ -3,6 +3,12 @@
 import typer
 
 from midfill_infill.cli.execute import become_server
+from midfill_infill.cli.single import single
+
+
+def build() -> typer.Typer:
+    passed_on = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
+    return single(lsp_command, context_settings=passed_on)
 
 
 def lsp_command(context: typer.Context) -> None:

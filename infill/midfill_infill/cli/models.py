@@ -20,8 +20,8 @@ PLAIN_EVERY_BYTES: Final = 100_000_000
 HubName = Annotated[str, typer.Argument(metavar="OWNER/NAME", help="A checkpoint on the hub, @REVISION if wanted.")]
 
 
-def build_group() -> typer.Typer:
-    app = typer.Typer(help="The engine's models; `get`, `list`, `use` and `rm` those of the hub.")
+def build() -> typer.Typer:
+    app = typer.Typer(help="The engine's models; `get`, `list`, `use` and `rm` those of the hub.", add_completion=False)
     app.callback(invoke_without_command=True)(models_command)
     app.command("get")(get_command)
     app.command("list")(list_command)

@@ -9,6 +9,11 @@ import typer
 from midfill_infill.cli.execute import become
 from midfill_infill.cli.failures import report_failures
 from midfill_infill.cli.fill import DeviceName
+from midfill_infill.cli.single import single
+
+
+def build() -> typer.Typer:
+    return single(serve_command)
 
 
 def serve_command(

@@ -292,7 +292,7 @@ def _open_pool(endpoint: Endpoint) -> httpx.Client:
     """Raises ValueError or httpx.InvalidURL for what is no URL."""
     timeout = httpx.Timeout(READ_TIMEOUT_S, connect=CONNECT_TIMEOUT_S)
     if endpoint.socket is not None:
-        transport = httpx.HTTPTransport(uds=str(endpoint.socket))
+        transport = httpx.HTTPTransport(uds=str(endpoint.socket), verify=False)  # no TLS: no certificates to load
         return httpx.Client(transport=transport, base_url="http://localhost", timeout=timeout)
     assert endpoint.url is not None
     headers = {"authorization": f"Bearer {endpoint.token}"} if endpoint.token else {}

@@ -5,11 +5,12 @@ import typer
 from midfill_infill.cli.refactor import generate, output, plan, review, write
 
 
-def build_group() -> typer.Typer:
+def build() -> typer.Typer:
     group = typer.Typer(
         name="refactor",
         help="Fill holes of whole repositories: plan, generate, review, apply, verify, undo.",
         no_args_is_help=True,
+        add_completion=False,
     )
     group.command("plan", cls=plan.PlanCommand)(plan.plan_command)
     group.command("recipes")(plan.recipes_command)
