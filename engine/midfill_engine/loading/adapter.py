@@ -19,6 +19,7 @@ from torch import Tensor
 from midfill_engine.checkpoint_files import CheckpointError, CheckpointFiles, name_of, open_tensors
 from midfill_engine.errors import EXIT_NO_MODEL, StartError
 from midfill_engine.loading.download import find_cached, is_hub_id
+from midfill_engine.loading.gguf_files import SUFFIX, GgufFiles
 from midfill_engine.wire import ErrorCode
 
 CONFIG: Final = "adapter_config.json"
@@ -136,7 +137,9 @@ class AdaptedFiles(CheckpointFiles):
 
 
 def open_files(folder: Path) -> CheckpointFiles:
-    """A checkpoint's files, or an adapter's over those of its base. Raises CheckpointError, StartError."""
+    """A checkpoint's files, a GGUF file, or an adapter's over those of its base. Raises CheckpointError, StartError."""
+    if folder.suffix == SUFFIX and folder.is_file():
+        return GgufFiles(folder)
     if not is_adapter(folder):
         return CheckpointFiles(folder)
     adapter = Adapter.read(folder)

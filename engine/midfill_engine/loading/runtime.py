@@ -23,6 +23,7 @@ from midfill_engine.loading.canvas_model import CanvasModel, CanvasPass, CanvasR
 from midfill_engine.loading.checkpoint import LoadedModel
 from midfill_engine.loading.device import DeviceError, choose_device, choose_dtype
 from midfill_engine.loading.download import fetch_checkpoint, is_hub_id
+from midfill_engine.loading.gguf_files import SUFFIX
 from midfill_engine.loading.guide import Guide, load_guide
 from midfill_engine.loading.hub import LoadedHubModel
 from midfill_engine.models.family import Family, SpecialTokens
@@ -181,7 +182,7 @@ def find_model(name: str) -> Path:
     shipped = name.removeprefix("midfill-")  # as `midfill models` prints it
     if shipped in known_models():
         return WEIGHTS / shipped
-    if Path(name).is_dir():
+    if Path(name).is_dir() or (name.endswith(SUFFIX) and Path(name).is_file()):
         return Path(name)
     if is_hub_id(name):
         return fetch_checkpoint(name)

@@ -18,9 +18,9 @@ from midfill_infill.cli.failures import report_failures
 from midfill_infill.cli.single import single
 
 if TYPE_CHECKING:
+    from midfill_infill.cli.quiet import View
     from midfill_infill.cli.results import Results
     from midfill_infill.cli.target import Choice, Source
-    from midfill_infill.cli.view import View
     from midfill_infill.engines.supervise import EngineSettings
     from midfill_infill.fill import Filled, Options
     from midfill_infill.text.document import Document

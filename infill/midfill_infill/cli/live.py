@@ -11,7 +11,7 @@ from rich.style import Style
 from rich.syntax import Syntax
 from rich.text import Text
 
-from midfill_infill.cli.view import QuietView
+from midfill_infill.cli.quiet import QuietView
 from midfill_infill.fill import HolePreview, Preview
 from midfill_infill.text.document import Document
 from midfill_infill.text.spans import Hole

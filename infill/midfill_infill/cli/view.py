@@ -4,22 +4,13 @@ import os
 import sys
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from types import TracebackType
-from typing import Final, Protocol, Self
+from typing import Final
 
-from midfill_infill.fill import Preview
+from midfill_infill.cli.quiet import QuietView, View
 from midfill_infill.text.document import Document
 from midfill_infill.text.spans import Hole
 
 DUMB: Final = ("dumb", "unknown")
-
-
-class View(Protocol):
-    """What a fill is shown on."""
-
-    def note(self, phrase: str) -> None: ...
-
-    def show(self, preview: Preview) -> None: ...
 
 
 def open_view(
@@ -35,20 +26,3 @@ def open_view(
     from midfill_infill.cli.live import PrintedView, draw  # imports rich: a sixth of all that a warm fill costs
 
     return draw(document, holes, frame_s) if is_drawn else PrintedView(document, holes)
-
-
-class QuietView:
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        return None
-
-    def note(self, phrase: str) -> None:
-        if sys.stderr.isatty():
-            print(f"{phrase} ...", file=sys.stderr)
-
-    def show(self, preview: Preview) -> None:
-        return None

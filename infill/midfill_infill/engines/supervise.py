@@ -117,9 +117,9 @@ def engine_arguments(
 
 
 def absolute_model(model: str) -> str:
-    """A checkpoint folder by its absolute path, since the engine runs in another; OWNER/NAME and known names as is."""
-    is_folder = Path(model).is_dir() or (os.sep in model and HUB_ID.fullmatch(model) is None)
-    return str(Path(model).resolve()) if is_folder else model
+    """A folder or GGUF file by its absolute path, since the engine runs in another; other names as they are."""
+    is_path = Path(model).is_dir() or model.endswith(".gguf") or (os.sep in model and HUB_ID.fullmatch(model) is None)
+    return str(Path(model).resolve()) if is_path else model
 
 
 def find_place(settings: EngineSettings) -> EnginePlace:

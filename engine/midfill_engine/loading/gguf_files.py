@@ -1,0 +1,230 @@
+"""A GGUF file as the folder of JSON and safetensors that it was made from. Knows llama.cpp's names, computes no model.
+
+Of llama.cpp's architectures `dream` and `llada` are diffusion models with families here. Its converter leaves Dream's
+tensors as they are and turns LLaDA's queries and keys, whose rotary pairs it puts next to each other. Quantized
+tensors are widened as they are read, by the `gguf` package, and are then like any others.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Final
+
+import torch
+from torch import Tensor
+
+from midfill_engine.checkpoint_files import CheckpointError, CheckpointFiles
+from midfill_engine.families.dream import DREAM
+from midfill_engine.families.llada import LLADA
+from midfill_engine.tokens.hub_tokenizer import QWEN_PIECES
+
+SUFFIX: Final = ".gguf"
+THEIRS: Final = {
+    "embedding.weight": "token_embd.weight",
+    "final_norm.weight": "output_norm.weight",
+    "head.weight": "output.weight",
+    "blocks.{i}.attention_norm.weight": "blk.{i}.attn_norm.weight",
+    "blocks.{i}.attention.q.weight": "blk.{i}.attn_q.weight",
+    "blocks.{i}.attention.k.weight": "blk.{i}.attn_k.weight",
+    "blocks.{i}.attention.v.weight": "blk.{i}.attn_v.weight",
+    "blocks.{i}.attention.q.bias": "blk.{i}.attn_q.bias",
+    "blocks.{i}.attention.k.bias": "blk.{i}.attn_k.bias",
+    "blocks.{i}.attention.v.bias": "blk.{i}.attn_v.bias",
+    "blocks.{i}.attention.out.weight": "blk.{i}.attn_output.weight",
+    "blocks.{i}.mlp_norm.weight": "blk.{i}.ffn_norm.weight",
+    "blocks.{i}.mlp.gate.weight": "blk.{i}.ffn_gate.weight",
+    "blocks.{i}.mlp.up.weight": "blk.{i}.ffn_up.weight",
+    "blocks.{i}.mlp.down.weight": "blk.{i}.ffn_down.weight",
+}
+# config.json's keys by the file's, which stand behind the architecture's name.
+SHAPE: Final = {
+    "dream": {
+        "embedding_length": "hidden_size",
+        "block_count": "num_hidden_layers",
+        "attention.head_count": "num_attention_heads",
+        "attention.head_count_kv": "num_key_value_heads",
+        "attention.key_length": "head_dim",
+        "feed_forward_length": "intermediate_size",
+        "attention.layer_norm_rms_epsilon": "rms_norm_eps",
+        "rope.freq_base": "rope_theta",
+        "context_length": "max_position_embeddings",
+    },
+    "llada": {
+        "embedding_length": "d_model",
+        "block_count": "n_layers",
+        "attention.head_count": "n_heads",
+        "attention.head_count_kv": "n_kv_heads",
+        "feed_forward_length": "mlp_hidden_size",
+        "attention.layer_norm_rms_epsilon": "rms_norm_eps",
+        "rope.freq_base": "rope_theta",
+        "context_length": "max_position_embeddings",
+    },
+}
+FAMILY: Final = {"dream": DREAM, "llada": LLADA}
+TURNED: Final = re.compile(r"blk\.\d+\.attn_([qk])\.(weight|bias)")
+ROLES: Final = {"bos": "bos", "eos": "eos", "pad": "padding", "mask": "mask"}  # by llama.cpp's names
+MASKS: Final = ("<|mask|>", "<|mdm_mask|>")  # where the file does not say which token it is
+NORMAL, CONTROL, USER_DEFINED = 1, 3, 4
+# How text is cut before it is encoded, by llama.cpp's names: what its vocabulary code does under them.
+BAILING_PIECES: Final = (
+    r"'(?:[sSdDmMtT]|[lL][lL]|[vV][eE]|[rR][eE])|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*"
+    r"|\s*[\r\n]|\s+(?!\S)|\s+"
+)
+PIECES: Final = {"qwen2": QWEN_PIECES, "deepseek-r1-qwen": QWEN_PIECES} | dict.fromkeys(
+    ("bailingmoe", "bailingmoe2", "llada-moe"), BAILING_PIECES
+)
+
+
+@dataclass(frozen=True)
+class GgufFiles(CheckpointFiles):
+    """`folder` is the file. A tokenizer.json beside it, or a tokenizer_config.json, goes before what it says itself."""
+
+    @property
+    def name(self) -> str:
+        return self.folder.stem
+
+    @cached_property
+    def _library(self) -> Any:
+        try:
+            return import_module("gguf")  # not among the dependencies: few have such files
+        except ImportError as error:
+            raise CheckpointError("GGUF files need the package gguf: run `pip install 'midfill[gguf]'`.") from error
+
+    @cached_property
+    def _reader(self) -> Any:
+        try:
+            return self._library.GGUFReader(self.folder)
+        except (OSError, ValueError, IndexError, KeyError) as error:
+            raise CheckpointError(f"The file {self.folder} cannot be read: {error}.") from error
+
+    def value(self, key: str) -> Any:
+        """What the file says under a key, None where it says nothing."""
+        field = self._reader.fields.get(key)
+        found = None if field is None else field.contents()
+        return float(f"{found:.7g}") if isinstance(found, float) else found  # fp32 of a decimal number
+
+    @cached_property
+    def architecture(self) -> str:
+        """Raises CheckpointError for those that no family here computes."""
+        found = str(self.value("general.architecture"))
+        if found not in SHAPE:
+            known = ", ".join(SHAPE)
+            message = f"The file {self.folder} holds a model of llama.cpp's architecture {found!r}; known: {known}"
+            raise CheckpointError(f"{message}. What else is no diffusion model of a family here fills nothing.")
+        self._refuse_what_is_not_computed(found)
+        return found
+
+    def _refuse_what_is_not_computed(self, architecture: str) -> None:
+        shifts = self.value("diffusion.shift_logits")
+        scaling = self.value(f"{architecture}.rope.scaling.type")
+        reasons = {
+            f"scores that are {'' if shifts else 'not '}shifted": shifts not in (None, architecture == "dream"),
+            "causal attention": self.value(f"{architecture}.attention.causal") is True,
+            "scaled rotary positions": scaling not in (None, "none"),
+            "only a part of a model; join the parts with llama-gguf-split": (self.value("split.count") or 1) > 1,
+        }
+        for reason, applies in reasons.items():
+            if applies:
+                raise CheckpointError(f"The file {self.folder} asks for what is not computed here: it has {reason}.")
+
+    @cached_property
+    def config(self) -> dict[str, Any]:
+        """As the config.json of the checkpoint that the file was made from."""
+        architecture, keys = self.architecture, SHAPE[self.architecture]
+        found = {theirs: self.value(f"{architecture}.{key}") for key, theirs in keys.items()}
+        found |= {f"{role}_token_id": number for role, number in self._roles.items()}
+        size = {"vocab_size": len(self._tokens)}
+        size |= {"embedding_size": len(self._tokens)} if architecture == "llada" else {}
+        kind = FAMILY[architecture].model_types[0]
+        return {"model_type": kind, **size, **{key: value for key, value in found.items() if value is not None}}
+
+    @cached_property
+    def _tokens(self) -> list[str]:
+        return self.value("tokenizer.ggml.tokens") or []
+
+    @cached_property
+    def _roles(self) -> dict[str, int]:
+        said = {role: self.value(f"tokenizer.ggml.{name}_token_id") for role, name in ROLES.items()}
+        if said["mask"] is None:
+            said["mask"] = next((self.added_tokens[text] for text in MASKS if text in self.added_tokens), None)
+        return {role: int(number) for role, number in said.items() if number is not None}
+
+    def _json(self, name: str) -> dict[str, Any]:
+        return {}
+
+    @cached_property
+    def added_tokens(self) -> dict[str, int]:
+        kinds = enumerate(self._kinds)
+        return {self._tokens[number]: number for number, kind in kinds if kind in (CONTROL, USER_DEFINED)}
+
+    @cached_property
+    def _kinds(self) -> list[int]:
+        return self.value("tokenizer.ggml.token_type") or [NORMAL] * len(self._tokens)
+
+    @cached_property
+    def tokenizer_config(self) -> dict[str, Any]:
+        return {f"{role}_token": self._tokens[number] for role, number in self._roles.items()}
+
+    @cached_property
+    def tokenizer(self) -> dict[str, Any]:
+        """As a tokenizer.json. Raises CheckpointError where the file's way of cutting text is not known."""
+        beside = CheckpointFiles(self.folder.parent).tokenizer
+        if beside:
+            return beside
+        kind, pieces = self.value("tokenizer.ggml.model"), self.value("tokenizer.ggml.pre")
+        if kind != "gpt2" or pieces not in PIECES:
+            message = f"The file {self.folder} cuts text in a way that is not known here ({kind}, {pieces})"
+            raise CheckpointError(f"{message}: put the tokenizer.json of the model it was made from beside it.")
+        vocabulary = {text: number for number, text in enumerate(self._tokens) if self._kinds[number] == NORMAL}
+        split = {"type": "Split", "pattern": {"Regex": PIECES[pieces]}, "behavior": "Isolated", "invert": False}
+        level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
+        model = {"type": "BPE", "vocab": vocabulary, "merges": self.value("tokenizer.ggml.merges") or []}
+        return {
+            "version": "1.0",
+            "added_tokens": [],
+            "normalizer": None,
+            "pre_tokenizer": {"type": "Sequence", "pretokenizers": [split, level]},
+            "post_processor": None,
+            "decoder": level,
+            "model": model,
+        }
+
+    @cached_property
+    def _stored(self) -> Mapping[str, Any]:
+        """The file's tensors by the names that the family's checkpoints give them."""
+        names = FAMILY[self.architecture].tensors
+        found = {tensor.name: tensor for tensor in self._reader.tensors}
+        ours = {
+            theirs.replace("{i}", str(layer)): names[general].replace("{i}", str(layer))
+            for general, theirs in THEIRS.items()
+            if general in names
+            for layer in range(int(self.value(f"{self.architecture}.block_count") or 0))
+        }
+        return {ours.get(name, name): tensor for name, tensor in found.items()}
+
+    @cached_property
+    def shards(self) -> Mapping[str, Path]:
+        return dict.fromkeys(self._stored, self.folder)
+
+    def read(self, names: list[str]) -> dict[str, Tensor]:
+        missing = [name for name in names if name not in self._stored]
+        if missing:
+            raise CheckpointError(f"The weights in {self.folder} lack {missing[0]} (and {len(missing) - 1} more).")
+        return {name: self._widen(self._stored[name]) for name in names}
+
+    def _widen(self, tensor: Any) -> Tensor:
+        try:
+            plain = self._library.dequantize(tensor.data, tensor.tensor_type)
+        except NotImplementedError as error:
+            raise CheckpointError(f"The weights in {self.folder} are of a type that is not read: {error}.") from error
+        value = torch.from_numpy(plain if plain.flags.writeable else plain.copy())
+        turned = TURNED.fullmatch(tensor.name) if self.architecture == "llada" else None
+        return value if turned is None else self._turn_back(value, turned.group(1))
+
+    def _turn_back(self, value: Tensor, part: str) -> Tensor:
+        """Rotary pairs from neighbours [H, E/2, 2] to halves [H, 2, E/2]."""
+        heads = self.config["n_heads"] if part == "q" else self.config.get("n_kv_heads", self.config["n_heads"])
+        return value.view(heads, -1, 2, *value.shape[1:]).transpose(1, 2).reshape(value.shape)

@@ -1,0 +1,165 @@
+"""GGUF files: the same weights, tokens and fills as from the safetensors that they were made from."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from midfill_engine.checkpoint_files import CheckpointError, CheckpointFiles
+from midfill_engine.errors import StartError
+from midfill_engine.families import FAMILIES, find_family
+from midfill_engine.loading import hub
+from midfill_engine.loading.adapter import open_files
+from midfill_engine.loading.gguf_files import FAMILY, SHAPE, THEIRS
+from midfill_engine.loading.runtime import load_runtime
+from midfill_engine.tokens.tokenizer import byte_of_character
+
+gguf = pytest.importorskip("gguf")
+
+WIDE = {
+    "dream": {"hidden_size": 256, "intermediate_size": 512},
+    "llada": {"d_model": 256, "mlp_hidden_size": 512, "n_kv_heads": 2},
+}
+NAMES = [*((architecture, None) for architecture in SHAPE), ("dream", "dreamon")]
+Q8, Q4 = gguf.GGMLQuantizationType.Q8_0, gguf.GGMLQuantizationType.Q4_K
+
+
+def make_folder(folder: Path, architecture: str, family: str | None) -> dict[str, Tensor]:
+    chosen = FAMILIES.find(family or architecture)
+    hub.make_random(folder, chosen, config={**chosen.example, **WIDE[architecture]})
+    return load_file(folder / "model.safetensors")
+
+
+def turn(value: np.ndarray[Any, Any], heads: int) -> np.ndarray[Any, Any]:
+    """As llama.cpp's converter does: rotary halves [H, 2, E/2] to neighbours."""
+    return value.reshape(heads, 2, -1, *value.shape[1:]).swapaxes(1, 2).reshape(value.shape)
+
+
+def encode(value: np.ndarray[Any, Any], kind: str, generator: np.random.Generator) -> tuple[Any, Any]:
+    """The bytes of a matrix in a format and its type; Q4_K, which the package does not write, of random blocks."""
+    if kind == "F16":
+        return value.astype(np.float16), None
+    if kind == "Q8_0":
+        return gguf.quantize(value, Q8), Q8
+    blocks = generator.integers(0, 256, (value.shape[0], value.shape[1] // 256, 144), dtype=np.uint8)
+    scales = generator.uniform(1e-4, 1e-3, (*blocks.shape[:2], 2)).astype(np.float16)
+    blocks[..., :4] = scales.view(np.uint8)
+    return blocks.reshape(value.shape[0], -1), Q4
+
+
+def write_gguf(
+    file: Path, folder: Path, stored: dict[str, Tensor], architecture: str, kind: str = "F16", **other: Any
+) -> dict[str, Tensor]:
+    """Writes what llama.cpp's converter writes of a folder; returns the values that the file holds, by stored name."""
+    files = CheckpointFiles(folder)
+    writer = gguf.GGUFWriter(file, other.get("named", architecture))
+    for key, theirs in SHAPE[architecture].items():
+        value = files.config.get(theirs)
+        if isinstance(value, int | float):
+            add = writer.add_float32 if isinstance(value, float) else writer.add_uint32
+            add(f"{architecture}.{key}", value)
+    writer.add_bool("diffusion.shift_logits", other.get("shifts", architecture == "dream"))
+    _add_tokens(writer, files, int(files.config["vocab_size"]), other.get("pieces", "qwen2"))
+    generator, held = np.random.default_rng(0), {}
+    names, layers = FAMILY[architecture].tensors, int(files.config.get("num_hidden_layers") or files.config["n_layers"])
+    for general, theirs in THEIRS.items():
+        for layer in range(layers if "{i}" in theirs else 1):
+            name = names.get(general, "").replace("{i}", str(layer))
+            if name not in stored:
+                continue
+            value = stored[name].float().numpy()
+            part = theirs.split(".")[2] if "attn_" in theirs else ""
+            heads = files.config["n_heads" if part == "attn_q" else "n_kv_heads"] if architecture == "llada" else 0
+            is_turned = architecture == "llada" and part in ("attn_q", "attn_k")
+            value = turn(value, heads) if is_turned else value
+            data, dtype = encode(value, kind, generator) if value.ndim == 2 else (value, None)
+            writer.add_tensor(theirs.replace("{i}", str(layer)), data, raw_dtype=dtype)
+            plain = data.astype(np.float32) if dtype is None else gguf.dequantize(data, dtype)
+            if is_turned:
+                plain = plain.reshape(heads, -1, 2, *plain.shape[1:]).swapaxes(1, 2).reshape(plain.shape)
+            held[name] = torch.from_numpy(np.ascontiguousarray(plain))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return held
+
+
+def _add_tokens(writer: Any, files: CheckpointFiles, size: int, pieces: str) -> None:
+    tokens, kinds = [f"[PAD{number}]" for number in range(size)], [5] * size
+    for text, number in byte_of_character().items():
+        tokens[number], kinds[number] = text, 1
+    for text, number in files.added_tokens.items():
+        tokens[number], kinds[number] = text, 3
+    writer.add_tokenizer_model("gpt2")
+    writer.add_tokenizer_pre(pieces)
+    writer.add_token_list(tokens)
+    writer.add_token_types(kinds)
+    for role in ("eos", "pad", "bos"):
+        if (number := files.role(role)) is not None:
+            getattr(writer, f"add_{role}_token_id")(number)
+    if files.config["model_type"] == "Dream":  # LLaDA's converter left it out: the tokens tell
+        writer.add_mask_token_id(files.number("mask_token_id"))
+
+
+@pytest.mark.parametrize("kind", ["F16", "Q8_0", "Q4_K"])
+@pytest.mark.parametrize(("architecture", "family"), NAMES)
+def test_a_file_is_the_checkpoint_that_it_was_made_from(
+    architecture: str, family: str | None, kind: str, tmp_path: Path
+) -> None:
+    stored = make_folder(tmp_path / "a", architecture, family)
+    held = write_gguf(tmp_path / "a.gguf", tmp_path / "a", stored, architecture, kind)
+    assert held.keys() == stored.keys()
+    save_file(held, tmp_path / "a" / "model.safetensors")
+    folder, file = open_files(tmp_path / "a"), open_files(tmp_path / "a.gguf")
+    own, other = (hub.load(files, find_family(files)) for files in (folder, file))
+    assert find_family(file).name == (family or architecture)
+    assert other.config.transformer == own.config.transformer
+    theirs = other.model.state_dict()
+    for name, value in own.model.state_dict().items():
+        assert torch.equal(value, theirs[name]), name
+    assert other.tokenizer.encode("def f(x): pass\n") == own.tokenizer.encode("def f(x): pass\n")
+    tokens = [find_family(files).tokens(files) for files in (folder, file)]
+    assert tokens[0].mask_id == tokens[1].mask_id and tokens[0].opening(None) == tokens[1].opening(None)
+    assert tokens[0].closing == tokens[1].closing and set(tokens[0].delete_ids) == set(tokens[1].delete_ids)
+
+
+@pytest.mark.parametrize("weights", ["stored", "int8"])
+def test_a_file_is_loaded_by_its_path(weights: str, tmp_path: Path) -> None:
+    stored = make_folder(tmp_path / "a", "llada", None)
+    write_gguf(tmp_path / "small.gguf", tmp_path / "a", stored, "llada", "Q8_0")
+    runtime = load_runtime(str(tmp_path / "small.gguf"), "cpu", weights=weights)
+    assert (runtime.names[0], runtime.family.name) == ("small", "llada")
+
+
+@pytest.mark.parametrize(
+    ("other", "said"),
+    [
+        ({"named": "qwen2"}, "architecture 'qwen2'; known: dream, llada"),
+        ({"shifts": False}, "scores that are not shifted"),
+        ({"pieces": "falcon"}, "put the tokenizer.json"),
+    ],
+)
+def test_what_is_not_computed_is_refused_with_a_sentence(other: dict[str, Any], said: str, tmp_path: Path) -> None:
+    stored = make_folder(tmp_path / "a", "dream", None)
+    write_gguf(tmp_path / "a.gguf", tmp_path / "a", stored, "dream", **other)
+    with pytest.raises(StartError, match=said):
+        load_runtime(str(tmp_path / "a.gguf"), "cpu")
+
+
+def test_what_is_no_such_file_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "a.gguf").write_bytes(b"GGUF" + bytes(20))
+    with pytest.raises(CheckpointError, match="cannot be read|architecture"):
+        _ = open_files(tmp_path / "a.gguf").config
+    with pytest.raises(StartError, match="no model named|no folder"):
+        load_runtime(str(tmp_path / "b.gguf"), "cpu")
+
+
+def test_a_tokenizer_beside_the_file_goes_first(tmp_path: Path) -> None:
+    stored = make_folder(tmp_path, "dream", None)
+    write_gguf(tmp_path / "a.gguf", tmp_path, stored, "dream", pieces="falcon")
+    assert load_runtime(str(tmp_path / "a.gguf"), "cpu").family.name == "dream"
