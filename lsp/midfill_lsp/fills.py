@@ -14,7 +14,7 @@ from midfill_lsp.filling import FillJob, Made, check, explain, put_in
 from midfill_lsp.ghost import GhostText, Suggestion
 from midfill_lsp.host import Host
 from midfill_lsp.meant import find_meant
-from midfill_lsp.messages import Done, FillParams, FillResult, PendingParams, Range, Status, What
+from midfill_lsp.messages import Done, FillParams, FillResult, PendingParams, Range, SnoozeParams, Status, What
 from midfill_lsp.pending import Pending, PendingFills, PendingHole
 from midfill_lsp.related import RelatedText
 from midfill_lsp.settings import Settings
@@ -41,6 +41,7 @@ class Fills:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._num_busy = 0
         self._rest: asyncio.TimerHandle | None = None
+        self._snooze: asyncio.TimerHandle | None = None
         self._telling: asyncio.TimerHandle | None = None
 
     async def fill(self, params: FillParams, before: tuple[PendingHole, ...] = ()) -> FillResult:
@@ -175,6 +176,23 @@ class Fills:
                 view, offset, settings, filler, surroundings, invoked=invoked, document=document
             )
 
+    async def snooze(self, params: SnoozeParams) -> Status:
+        """No ghost text while somebody types, for some minutes."""
+        loop = asyncio.get_running_loop()
+        if self._snooze:
+            self._snooze.cancel()
+        self._snooze = loop.call_later(params.minutes * 60, self._wake) if params.minutes else None
+        self._tell_status()
+        return self.status()
+
+    def _wake(self) -> None:
+        self._snooze = None
+        self._tell_status()
+
+    @property
+    def is_snoozing(self) -> bool:
+        return self._snooze is not None
+
     def find_exclusion(self, uri: str) -> str | None:
         return find_exclusion(uri, self._server.settings_of(uri).exclude)
 
@@ -220,6 +238,7 @@ class Fills:
             dtype=facts.dtype if facts else None,
             parameters=facts.parameters if facts else None,
             pending=len(self._pending),
+            snoozing=self.is_snoozing,
         )
 
     @property

@@ -212,6 +212,26 @@ class Done(Message):
     uri: str
 
 
+class HolesParams(Message):
+    """Asks what may be filled around a range, which belongs to `version`."""
+
+    uri: str
+    range: Range
+    version: int | None = None
+
+
+class Holes(Message):
+    """From the innermost statement out to the outermost body; each holds the ones before it."""
+
+    ranges: tuple[Range, ...]
+
+
+class SnoozeParams(Message):
+    """For how long no ghost text is made while somebody types; 0 ends it."""
+
+    minutes: Annotated[float, Field(ge=0, le=1440, allow_inf_nan=False)] = 5
+
+
 class StatusParams(Message):
     """With `uri`, the status also says why that document is left out, if it is."""
 
@@ -230,9 +250,14 @@ class Status(Message):
     dtype: str | None = None
     parameters: int | None = None
     pending: int = 0
+    snoozing: bool = False
 
 
-REQUESTS = {"midfill/fill": (FillParams, FillResult), "midfill/status": (StatusParams, Status)}
+REQUESTS: dict[str, tuple[type[Message], type[Message]]] = {
+    "midfill/fill": (FillParams, FillResult),
+    "midfill/holes": (HolesParams, Holes),
+    "midfill/status": (StatusParams, Status),
+}
 NOTIFICATIONS = {
     "midfill/preview": PreviewParams,
     "midfill/didChangePending": PendingFills,
@@ -245,6 +270,7 @@ COMMANDS: dict[str, tuple[type[Message], type[Message]]] = {
     "midfill.reroll": (PendingParams, FillResult),
     "midfill.next": (PendingParams, FillResult),
     "midfill.discard": (PendingParams, Done),
+    "midfill.snooze": (SnoozeParams, Status),
 }
 
 M = TypeVar("M", bound=Message)

@@ -18,10 +18,10 @@ from midfill_lsp.filling import explain
 from midfill_lsp.fills import Fills
 from midfill_lsp.ghost import to_items
 from midfill_lsp.host import Host
-from midfill_lsp.messages import FillParams, StatusParams, parse, parse_arguments
+from midfill_lsp.messages import FillParams, Holes, HolesParams, Range, StatusParams, parse, parse_arguments
 from midfill_lsp.offers import KINDS, offer_actions, offer_lenses
 from midfill_lsp.text import SyncedWorkspace
-from midfill_lsp.views import take_view
+from midfill_lsp.views import find_around, take_view
 
 logger = logging.getLogger(__name__)
 
@@ -51,6 +51,7 @@ class MidfillServer(Host):
         self.feature(types.NOTEBOOK_DOCUMENT_DID_CHANGE)(_follow_cells)
         self.feature(types.TEXT_DOCUMENT_DID_CLOSE)(_forget)
         self.feature("midfill/fill")(_fill)
+        self.feature("midfill/holes")(_list_holes)
         self.feature("midfill/status")(_tell_status)
         for name in messages.COMMANDS:
             self.command(name)(_run_command)
@@ -82,10 +83,12 @@ async def _suggest(ls: MidfillServer, params: types.InlineCompletionParams) -> t
     """Silent where there is nothing: an error while typing would be in the way, the status tells it."""
     invoked = params.context.trigger_kind is types.InlineCompletionTriggerKind.Invoked
     settings = ls.settings_of(params.text_document.uri)
-    if (settings.trigger == "manual" and not invoked) or params.context.selected_completion_info:
+    if params.context.selected_completion_info:
         return None
     try:
         document = find_document(ls, params.text_document.uri, None)
+        if not invoked and (ls.fills.is_snoozing or not settings.suggests_in(document.language_id)):
+            return None
         offset = document.text.offset(params.position)
         found = await ls.fills.suggest(document, offset, settings, invoked=invoked)
     except (MidfillError, JsonRpcException):
@@ -124,6 +127,15 @@ async def _answer(ls: MidfillServer, run: Callable[[], Awaitable[messages.Messag
         # The error's words may hold code, so only its kind and place are logged.
         logger.error("a fill failed: %s\n%s", type(error).__name__, "".join(traceback.format_tb(error.__traceback__)))
         raise FillFailed("Midfill: a fault of its own; please report it with the server's log.") from error
+
+
+async def _list_holes(ls: MidfillServer, params: Any) -> dict[str, Any]:
+    asked = parse(HolesParams, params, "midfill/holes")
+    document = find_document(ls, asked.uri, asked.version)
+    assert isinstance(ls.workspace, SyncedWorkspace)
+    view, range = take_view(ls.workspace, document), asked.range.to_lsp()
+    found = [] if ls.fills.find_exclusion(asked.uri) else await asyncio.to_thread(find_around, view, range)
+    return Holes(ranges=tuple(Range.of(view.text.range(span)) for span in found)).to_json()
 
 
 def _tell_status(ls: MidfillServer, params: Any) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """What the user can set, parsed once at the edge. Knows no editor: a bad value is reported and the default is used."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from midfill_infill.candidates import LIKELY
@@ -28,6 +28,7 @@ class Settings:
     max_hole_tokens: int | None = None
     seed: int = 0
     trigger: str = "auto"
+    languages: Mapping[str, bool] = field(default_factory=dict)
     debounce_ms: int = 150
     ghost_text_certainty: float = LIKELY
     exclude: tuple[str, ...] = ()
@@ -35,6 +36,10 @@ class Settings:
     preview: str = "decoration"
     confidence: str = "weak"
     server_command: tuple[str, ...] = ()
+
+    def suggests_in(self, language: str | None) -> bool:
+        """Whether ghost text is made while somebody types in a document of the language."""
+        return self.trigger == "auto" and self.languages.get(language or "", self.languages.get("*", True))
 
 
 @dataclass(frozen=True)
@@ -73,6 +78,9 @@ _CHECKS: dict[str, Callable[[Any, dict[str, Any]], bool]] = {
         and schema["minimum"] <= value <= schema["maximum"]
     ),
     "boolean": lambda value, schema: isinstance(value, bool),
+    "object": lambda value, schema: (
+        isinstance(value, Mapping) and all(isinstance(each, bool) for each in value.values())
+    ),
     "array": lambda value, schema: isinstance(value, list | tuple) and all(isinstance(item, str) for item in value),
 }
 
@@ -83,6 +91,12 @@ RULES: dict[str, Rule] = {
     "max_hole_tokens": Rule("maxHoleTokens", *_whole(1, MAX_HOLE_TOKENS), "At most so many tokens a hole."),
     "seed": Rule("seed", *_whole(0), "0 takes the likeliest fill, any other number draws one."),
     "trigger": Rule("trigger", *_one_of(*TRIGGERS), "Ghost text while typing, or only when asked for."),
+    "languages": Rule(
+        "languages",
+        {"type": "object", "additionalProperties": {"type": "boolean"}},
+        "language ids with true or false each",
+        "Ghost text while typing by language, `*` for those not named; what is asked for works in all.",
+    ),
     "debounce_ms": Rule("debounceMs", *_whole(0, MAX_DEBOUNCE_MS), "Rest after a key before ghost text is made."),
     "ghost_text_certainty": Rule(
         "ghostTextCertainty",

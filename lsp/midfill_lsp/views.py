@@ -15,6 +15,7 @@ from midfill_infill.languages import REGISTRY
 from midfill_infill.reroll import put_drafts
 from midfill_infill.syntax import holes
 from midfill_infill.syntax.outline import outline
+from midfill_infill.syntax.widening import list_holes
 from midfill_infill.text.document import Document
 from midfill_infill.text.lines import find_indent_unit
 from midfill_infill.text.spans import Hole
@@ -116,6 +117,16 @@ def find_holes(view: View, document: Document, what: What, ranges: Sequence[type
     if what is What.HOLE:
         return [holes.hole_at_cursor(document, start) for start, _ in places]
     return [holes.hole_at_range(document, start, end) for start, end in places]
+
+
+def find_around(view: View, range: types.Range) -> list[Span]:
+    """What may be filled around a range, from the innermost statement out; nothing in what cannot be read."""
+    try:
+        document = view.read()
+        start, end = (view.byte(offset) for offset in view.text.span(range))
+        return [view.span(Hole(*span)) for span in list_holes(document, start, end) if _is_inside(view, Hole(*span))]
+    except MidfillError:
+        return []
 
 
 def _is_inside(view: View, hole: Hole) -> bool:

@@ -40,10 +40,13 @@ def nvim(request: pytest.FixtureRequest) -> Path:
     return found
 
 
-def run(nvim: Path, folder: Path, *arguments: str, timeout_s: float = 110) -> subprocess.CompletedProcess[str]:
+def run(
+    nvim: Path, folder: Path, *arguments: str, timeout_s: float = 110, **more: str
+) -> subprocess.CompletedProcess[str]:
     environment = server_environment(
         TEST_PLUGIN=str(PLUGIN), TEST_SERVER=json.dumps(SCRIPTED), TEST_FOLDER=str(folder), HOME=str(folder),
         XDG_STATE_HOME=str(folder), XDG_DATA_HOME=str(folder), XDG_CONFIG_HOME=str(folder), XDG_CACHE_HOME=str(folder),
+        **more,
     )  # fmt: skip
     command = [str(nvim), "--headless", "-u", str(HERE / "init.lua"), *arguments]
     return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=timeout_s)
@@ -53,6 +56,16 @@ def test_the_plugin_in_a_real_neovim(nvim: Path, tmp_path: Path) -> None:
     done = run(nvim, tmp_path, "-S", str(HERE / "run.lua"))
     assert done.returncode == 0, done.stdout + done.stderr
     assert "FAILED" not in done.stdout and " passed on " in done.stdout
+
+
+@pytest.mark.parametrize("num_sequences", [6, pytest.param(430, marks=[pytest.mark.soak, pytest.mark.timeout(7200)])])
+def test_random_sequences_leave_pending_what_must_be(nvim: Path, tmp_path: Path, num_sequences: int) -> None:
+    more = {"SEQUENCES": str(num_sequences), "SEED": str(num_sequences)}
+    timeout_s = 110 + 10 * num_sequences
+    done = run(nvim, tmp_path, "-S", str(HERE / "model.lua"), timeout_s=timeout_s, **more)
+    print(done.stdout)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert f"{12 * num_sequences} operations, 0 wrong" in done.stdout
 
 
 def test_the_plugin_stays_small() -> None:

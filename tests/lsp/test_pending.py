@@ -304,3 +304,29 @@ async def test_a_hole_that_is_undone_by_hand_is_let_go_alone(editor: Editor) -> 
     place = at(buffer, FILL)
     editor.edit(buffer, place, place + len(FILL), "...")
     await editor.wait_for(lambda: [len(fill.holes) for fill in editor.seen.pending[buffer.uri]] == [1])
+
+
+async def test_what_is_around_a_place_and_a_document_that_is_in_no_language(editor: Editor) -> None:
+    buffer = editor.open("# 😀\ndef f(a):\n    if a:\n        x = '😀' + a\n    return x\n")
+    place = at(buffer, "+ a")
+    answer = await editor.ask("midfill/holes", {"uri": buffer.uri, "range": span(buffer, place, place)})
+    found = texts(buffer, answer.ranges)
+    assert found[:3] == ["x = '😀' + a", "if a:\n        x = '😀' + a", "if a:\n        x = '😀' + a\n    return x"]
+    await editor.do("fill", uri=buffer.uri, what="selection", ranges=[span(buffer, at(buffer, "x ="), place + 3)])
+    assert f"if a:\n        {FILL}\n    return x" in buffer.text.source
+    other = editor.open("plain words\n", uri="untitled:plain", language="plaintext")
+    assert (await editor.ask("midfill/holes", {"uri": other.uri, "range": span(other, 2, 2)})).ranges == []
+
+
+async def test_ghost_text_is_snoozed_and_off_by_language(editor: Editor) -> None:
+    buffer = editor.open("def f():\n    \n")
+    place = len("def f():\n    ")
+    assert (await editor.do("snooze", minutes=5))["snoozing"]
+    assert await editor.suggest(buffer, place) == [] and len(await editor.suggest(buffer, place, invoked=True)) == 3
+    assert not (await editor.do("snooze", minutes=0)).get("snoozing")
+    configure(editor, languages={"python": False}, debounceMs=0)
+    assert await editor.suggest(buffer, place) == []
+    configure(editor, languages={"*": False, "python": True}, debounceMs=0)
+    assert await editor.suggest(buffer, place) == [FILL]
+    assert (await editor.do("snooze", minutes=0.001))["snoozing"]
+    await editor.wait_for(lambda: not editor.seen.status[-1].snoozing)

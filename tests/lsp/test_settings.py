@@ -8,7 +8,7 @@ from midfill_lsp.settings import RULES, Settings, parse_settings
 def test_good_values() -> None:
     values = {"model": "m", "device": "cuda", "steps": 9, "maxHoleTokens": 64, "seed": 3, "exclude": ["*.x"]}
     assert parse_settings(values) == (Settings("m", "cuda", 9, 64, 3, exclude=("*.x",)), [])
-    assert len(RULES) <= 13
+    assert len(RULES) <= 14
     assert parse_settings(None) == parse_settings({"steps": None}) == (Settings(), [])
 
 
@@ -20,6 +20,7 @@ def test_good_values() -> None:
     ("exclude", [1], "a list of patterns"), ("repositoryContext", 1, "true or false"), ("preview", "on", "decoration"),
     ("ghostTextCertainty", 1.01, "from 0 to 1"), ("ghostTextCertainty", True, "from 0 to 1"),
     ("ghostTextCertainty", float("nan"), "from 0 to 1"), ("ghostTextCertainty", "0.5", "from 0 to 1"),
+    ("languages", ["python"], "true or false each"), ("languages", {"python": 1}, "true or false each"),
     ("maxHoleTokens", 10**9, "from 1 to 1024"), ("seed", -1, "from 0"),
 ])  # fmt: skip
 def test_a_bad_value_costs_only_itself(key: str, value: object, expected: str) -> None:
@@ -28,12 +29,26 @@ def test_a_bad_value_costs_only_itself(key: str, value: object, expected: str) -
     assert problem.startswith(f"midfill.{key} must be ") and expected in problem and len(problem) < 200
 
 
+def test_ghost_text_by_language() -> None:
+    settings, problems = parse_settings({"languages": {"markdown": False, "python": True}})
+    assert not problems and [settings.suggests_in(name) for name in ("markdown", "python", "go", None)] == [
+        False,
+        True,
+        True,
+        True,
+    ]
+    settings, _ = parse_settings({"languages": {"*": False, "python": True}})
+    assert [settings.suggests_in(name) for name in ("markdown", "python", None)] == [False, True, False]
+    assert not Settings(trigger="manual", languages={"python": True}).suggests_in("python")
+
+
 def test_an_unknown_key_lists_the_known() -> None:
     settings, (problem,) = parse_settings({"modle": "x"})
     assert settings == Settings()
     assert problem == (
         "midfill.modle is not a setting; known are model, device, steps, maxHoleTokens, seed, "
-        "trigger, debounceMs, ghostTextCertainty, exclude, repositoryContext, preview, confidence, serverCommand."
+        "trigger, languages, debounceMs, ghostTextCertainty, exclude, repositoryContext, preview, confidence, "
+        "serverCommand."
     )
 
 

@@ -10,7 +10,7 @@ import { refreshOld, registerOld, toggleOld } from "./old.ts";
 import { findCommand, offerInstall, runDoctor } from "./server.ts";
 import { showHoles, showPreview, toRange } from "./view.ts";
 
-interface Status { kind: "Normal" | "Warning" | "Error" | "Inactive"; busy: boolean; message: string }
+interface Status { kind: "Normal" | "Warning" | "Error" | "Inactive"; busy: boolean; message: string; snoozing?: boolean }
 type Arguments = Record<string, unknown>;
 interface Running { uri: string; cancel: vscode.CancellationTokenSource; animation?: Animation; holes: PreviewHole[] }
 
@@ -25,13 +25,15 @@ let item: vscode.StatusBarItem;
 let lastToken = 0;
 const running = new Map<number, Running>();
 const holes = new Map<string, vscode.Range[]>(); // document -> holes that wait
+let wide: { uri: string; version: number; ranges: vscode.Range[]; index: number; shown?: vscode.Range } | undefined;
+let isSnoozing = false;
 
 export async function activate(activated: vscode.ExtensionContext): Promise<void> {
   context = activated;
   log = vscode.window.createOutputChannel("Midfill", { log: true });
   item = vscode.window.createStatusBarItem("midfill.status", vscode.StatusBarAlignment.Right, 100);
   item.name = "Midfill";
-  item.command = "midfill.showLog";
+  item.command = "midfill.showMenu";
   showStatus({ kind: "Inactive", busy: false, message: "Midfill's server has not been started." });
   item.show();
   await readKeys(context);
@@ -49,6 +51,9 @@ export async function activate(activated: vscode.ExtensionContext): Promise<void
     fillStubsOneByOne: () => fillHere("stubs", { confirm: true }),
     addHole,
     fillHoles,
+    widenHole: () => widen(1),
+    shrinkHole: () => widen(-1),
+    showMenu,
     finishFill: () => run("finish"),
     acceptFill: () => run("accept"),
     discardFill: () => run("discard"),
@@ -169,6 +174,42 @@ function addHole(): void {
   keepHoles(uri, [...(holes.get(uri) ?? []), ...editor.selections.map((selection) => new vscode.Range(selection.start, selection.end))]);
 }
 
+/** Shows a hole around the cursor, then with each call the next larger one, or the next smaller, at last none. */
+async function widen(step: number): Promise<void> {
+  const editor = vscode.window.activeTextEditor;
+  if (!editor || !client) return;
+  const { document, selection } = editor;
+  const uri = document.uri.toString();
+  const others = (holes.get(uri) ?? []).filter((hole) => hole !== wide?.shown);
+  if (wide?.uri === uri && wide.version === document.version && holes.get(uri)?.includes(wide.shown!)) {
+    wide.index = Math.min(wide.index + step, wide.ranges.length - 1);
+  } else {
+    const asked = { uri, version: document.version, range: toJson(selection) };
+    const found = await client.sendRequest<{ ranges: Range[] }>("midfill/holes", asked).catch(explain);
+    if (!found?.ranges.length) return void (found && vscode.window.showInformationMessage("Midfill: nothing to fill is around the cursor."));
+    wide = { uri, version: document.version, ranges: found.ranges.map(toRange), index: 0 };
+  }
+  wide.shown = wide.ranges[wide.index];
+  keepHoles(uri, wide.shown ? [...others, wide.shown] : others);
+}
+
+/** What the status bar offers: no ghost text for a while, or in a language. */
+async function showMenu(): Promise<void> {
+  const language = vscode.window.activeTextEditor?.document.languageId ?? "*";
+  const languages = vscode.workspace.getConfiguration("midfill").get<Record<string, boolean>>("languages") ?? {};
+  const isOn = languages[language] ?? languages["*"] ?? true;
+  const snooze = (minutes: number) => client?.sendRequest("workspace/executeCommand", { command: "midfill.snooze", arguments: [{ minutes }] }).catch(explain);
+  const choices: Record<string, () => unknown> = {
+    [isSnoozing ? "Ghost text again" : "No ghost text for 5 minutes"]: () => snooze(isSnoozing ? 0 : 5),
+    [`${isOn ? "No ghost" : "Ghost"} text in ${language}`]: () =>
+      vscode.workspace.getConfiguration("midfill").update("languages", { ...languages, [language]: !isOn }, vscode.ConfigurationTarget.Global),
+    Doctor: runDoctor,
+    "Show Log": () => log.show(),
+  };
+  const chosen = await vscode.window.showQuickPick(Object.keys(choices), { title: "Midfill" });
+  if (chosen) await choices[chosen]();
+}
+
 async function fillHoles(): Promise<void> {
   const editor = vscode.window.activeTextEditor;
   const waiting = editor && holes.get(editor.document.uri.toString());
@@ -266,7 +307,8 @@ async function setContexts(): Promise<void> {
 
 function showStatus(status: Status): void {
   const icon = status.busy ? "$(loading~spin)" : status.kind === "Error" ? "$(warning)" : status.kind === "Inactive" ? "$(circle-slash)" : "$(symbol-snippet)";
-  item.text = `${icon} Midfill`;
+  isSnoozing = status.snoozing ?? false;
+  item.text = `${isSnoozing ? "$(bell-slash)" : icon} Midfill`;
   item.tooltip = status.message;
   item.backgroundColor = status.kind === "Error" ? new vscode.ThemeColor("statusBarItem.warningBackground") : undefined;
 }

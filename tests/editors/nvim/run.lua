@@ -486,6 +486,37 @@ test('holes are kept and put back one by one', function()
   wait('the end', function() return not pending() end)
 end)
 
+test('a hole is widened and shrunk where it is shown, and filled', function()
+  open({ 'def f(a):', '    if a:', "        x = '😀' + g(a)", '        y = 2', '    return 1' })
+  local function shown_hole()
+    local marks = marks_of('holes')
+    local mark = marks[1]
+    return mark and table.concat(vim.api.nvim_buf_get_text(0, mark[2], mark[3], mark[4].end_row, mark[4].end_col, {}), '|')
+  end
+  vim.api.nvim_win_set_cursor(0, { 3, 20 })
+  for _, wanted in ipairs({ "x = '😀' + g(a)", "x = '😀' + g(a)|        y = 2", "if a:|        x = '😀' + g(a)|        y = 2" }) do
+    press('<M-k>')
+    wait(wanted, function() return shown_hole() == wanted end)
+  end
+  press('<M-j>')
+  equal(shown_hole(), "x = '😀' + g(a)|        y = 2")
+  press('<M-CR>')
+  wait('the fill', pending)
+  equal({ lines(), shown_hole() }, { { 'def f(a):', '    if a:', '        ' .. FILL, '    return 1' }, nil })
+  vim.cmd('Midfill widen')
+  wait('a hole', shown_hole)
+  vim.cmd('Midfill shrink')
+  equal(shown_hole(), nil)
+end)
+
+test('snooze is told by the status and ends', function()
+  open()
+  vim.cmd('Midfill snooze')
+  wait('the status', function() return midfill.statusline() == 'midfill z' end)
+  vim.cmd('Midfill wake')
+  wait('the status', function() return midfill.statusline() == 'midfill' end)
+end)
+
 test('a server that dies takes its preview with it and is started again', function()
   open(TWO)
   gate()

@@ -284,6 +284,40 @@ const scenes = {
     await open("two.py");
     await until("the old text", async () => (await has("return a")()) && !(await has(FILL)()));
   },
+  async "a hole is widened and shrunk where it is shown"() {
+    await open("holes.py");
+    await until("the source", has("second = 2"));
+    await goTo(2, 10);
+    const isShown = () => page.evaluate(() => [...document.querySelectorAll(".editor-group-container.active .view-overlays div, .editor-group-container.active .view-lines span")]
+      .some((each) => getComputedStyle(each).borderTopStyle === "dashed"));
+    await page.keyboard.press("Control+Alt+w");
+    await until("the hole", isShown);
+    await shot("vscode-hole");
+    await page.keyboard.press("Control+Alt+Shift+w");
+    await until("no hole", async () => !(await isShown()));
+    await page.keyboard.press("Control+Alt+w");
+    await until("the hole again", isShown);
+    await page.keyboard.press("Control+Alt+j");
+    await until("the fill", async () => (await text()) === `first = 1\n${FILL}\nthird = 3\n`);
+    await undoUntil("the old text", has("second = 2"));
+  },
+  async "snooze and languages from the status bar"() {
+    const choose = async (label) => {
+      await page.click(".statusbar-item[id*='midfill']");
+      await until("the menu", async () => (await page.textContent(".quick-input-list")).includes("ghost text"));
+      await page.keyboard.type(label);
+      await sleep(300);
+      await page.keyboard.press("Enter");
+    };
+    await choose("No ghost text for 5 minutes");
+    await until("the sign", async () => (await page.locator(".statusbar .codicon-bell-slash").count()) === 1);
+    await choose("Ghost text again");
+    await until("no sign", async () => (await page.locator(".statusbar .codicon-bell-slash").count()) === 0);
+    await choose("No ghost text in python");
+    await until("the setting", async () => JSON.parse(readFileSync(process.env.SETTINGS, "utf8"))["midfill.languages"]?.python === false);
+    await choose("Ghost text in python");
+    await until("the setting", async () => JSON.parse(readFileSync(process.env.SETTINGS, "utf8"))["midfill.languages"]?.python === true);
+  },
   async "a server that dies is one sentence, and the next fill works"() {
     await goTo(2, 8);
     await page.keyboard.press("Control+Alt+b");

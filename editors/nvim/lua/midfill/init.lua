@@ -9,6 +9,7 @@ local old_shown = {} -- buffers that show what stood there before their fills
 local deaths = {} -- when a server died
 local MAX_DEATHS, DEATHS_MS = 4, 180000
 local holes = {} -- buffer -> extmarks of holes that wait to be filled jointly
+local wide = {} -- buffer -> { ranges, index, mark, tick } of the hole that is widened
 local last_token = 0
 
 ---@class midfill.Options set as vim.g.midfill before the plugin loads
@@ -20,6 +21,9 @@ local last_token = 0
 ---@field accept? string keeps a pending fill ('<C-y>')
 ---@field discard? string puts back what was there before a pending fill ('<C-e>')
 ---@field reroll? string fills a pending fill again, keeping its surest tokens and what was typed ('<C-g>')
+---@field widen? string shows the next larger hole around the cursor; the one that is shown is filled by `fill` ('<M-k>')
+---@field shrink? string shows the next smaller one, at last none ('<M-j>')
+---@field fill? string fills the holes that are shown jointly ('<M-CR>')
 ---@field old? string shows what stood there before the pending fills, and hides it ('<C-t>')
 ---@field accept_hunk? string keeps the changed lines at the cursor alone ('g<C-y>')
 ---@field discard_hunk? string puts back the changed lines at the cursor alone ('g<C-e>')
@@ -27,6 +31,7 @@ local last_token = 0
 local options = {
   keys = true, operator = 'gm', ghost_accept = '<C-l>', ghost_word = '<M-l>', ghost_line = '<M-j>', accept = '<C-y>', discard = '<C-e>', reroll = '<C-g>',
   next = '<C-n>', old = '<C-t>', accept_hunk = 'g<C-y>', discard_hunk = 'g<C-e>',
+  widen = '<M-k>', shrink = '<M-j>', fill = '<M-CR>',
 }
 
 local function fail(message)
@@ -198,6 +203,52 @@ function M.fill_holes()
   holes[buffer] = nil
 end
 
+--- A range of the server as rows and byte columns.
+local function rows_of(client, buffer, range)
+  local from, to = range.start, range['end']
+  return { from.line, marks.column(buffer, from, client.offset_encoding), to.line, marks.column(buffer, to, client.offset_encoding) }
+end
+
+local function show_wide(buffer)
+  local state = wide[buffer]
+  if state.mark then
+    marks.take_hole(buffer, state.mark)
+    holes[buffer] = vim.tbl_filter(function(mark) return mark ~= state.mark end, holes[buffer] or {})
+  end
+  state.mark = state.ranges[state.index] and marks.hole(buffer, state.ranges[state.index])
+  holes[buffer] = holes[buffer] or {}
+  table.insert(holes[buffer], state.mark)
+  holes[buffer] = #holes[buffer] > 0 and holes[buffer] or nil
+end
+
+--- Shows a hole at the cursor that `:Midfill holes` fills, then with each call the next larger one; `step` -1 the next smaller.
+function M.widen(step)
+  local buffer = vim.api.nvim_get_current_buf()
+  local client, state = client_of(buffer), wide[buffer]
+  if not client then
+    return
+  end
+  if state and state.tick == vim.b.changedtick and vim.tbl_contains(holes[buffer] or {}, state.mark) then
+    state.index = math.min(state.index + (step or 1), #state.ranges)
+    return show_wide(buffer)
+  end
+  local params = { uri = vim.uri_from_bufnr(buffer), range = range_of(client, buffer, at_cursor()), version = vim.lsp.util.buf_versions[buffer] }
+  client:request('midfill/holes', params, function(error, result)
+    if error or #result.ranges == 0 then
+      return fail(error and error.message or 'Midfill: nothing to fill is around the cursor')
+    end
+    local ranges = vim.tbl_map(function(range) return rows_of(client, buffer, range) end, result.ranges)
+    wide[buffer] = { ranges = ranges, index = 1, tick = vim.api.nvim_buf_get_changedtick(buffer) }
+    show_wide(buffer)
+  end, buffer)
+end
+
+--- Makes no ghost text for some minutes, 0 ends that.
+function M.snooze(minutes)
+  local client = client_of(vim.api.nvim_get_current_buf())
+  return client and client:request('workspace/executeCommand', { command = 'midfill.snooze', arguments = { { minutes = minutes or 5 } } }, take_answer(0), 0)
+end
+
 --- The range between two marks.
 local function marked(first, last, linewise)
   local from, to = vim.api.nvim_buf_get_mark(0, first), vim.api.nvim_buf_get_mark(0, last)
@@ -270,7 +321,7 @@ function M.statusline()
   if not status then
     return ''
   end
-  return 'midfill' .. (status.busy and ' …' or status.kind == 'Error' and ' !' or '')
+  return 'midfill' .. (status.snoozing and ' z' or '') .. (status.busy and ' …' or status.kind == 'Error' and ' !' or '')
 end
 
 local subcommands = {
@@ -279,6 +330,10 @@ local subcommands = {
   hole = function() M.fill('hole') end,
   holes = M.fill_holes,
   old = function() M.toggle_old() end,
+  widen = function() M.widen(1) end,
+  shrink = function() M.widen(-1) end,
+  snooze = function() M.snooze() end,
+  wake = function() M.snooze(0) end,
   cancel = function() M.cancel() end,
   status = function() vim.print(M.status or 'Midfill has not been used yet') end,
   selection = function(command)
@@ -307,6 +362,9 @@ function M.setup()
   end, { nargs = '?', range = true, complete = complete, desc = 'Fill gaps in code' })
   if options.keys then
     vim.keymap.set('n', options.operator, M.operator, { expr = true, desc = 'Midfill: fill what a motion covers' })
+    for _, name in ipairs({ 'widen', 'shrink', 'fill' }) do
+      vim.keymap.set('n', options[name], subcommands[name == 'fill' and 'holes' or name], { desc = 'Midfill: ' .. name })
+    end
     vim.keymap.set('x', options.operator, ':Midfill selection<CR>', { silent = true, desc = 'Midfill: fill the selection' })
   end
   vim.api.nvim_create_autocmd('LspDetach', { callback = function(event)

@@ -21,7 +21,7 @@ vim.api.nvim_set_hl(0, 'MidfillHint', { default = true, link = 'Comment' })
 vim.api.nvim_set_hl(0, 'MidfillHole', { default = true, link = 'Visual' })
 
 --- The buffer's byte column of a position of the server.
-local function column(buffer, place, encoding)
+function M.column(buffer, place, encoding)
   local line = vim.api.nvim_buf_get_lines(buffer, place.line, place.line + 1, false)[1] or ''
   return vim.str_byteindex(line, encoding, math.min(place.character, vim.str_utfindex(line, encoding)), false)
 end
@@ -92,11 +92,11 @@ function M.preview(params)
   drawn[params.token], ids[params.token] = {}, params.id
   for _, hole in ipairs(params.holes) do
     local from, to = hole.range.start, hole.range['end']
-    local start_column = column(buffer, from, encoding)
+    local start_column = M.column(buffer, from, encoding)
     local lines = virtual_lines(hole, encoding)
     table.insert(lines[1], 1, { (' '):rep(start_column), 'MidfillGuess' })
     local is_set, mark = pcall(vim.api.nvim_buf_set_extmark, buffer, preview, from.line, start_column, {
-      end_row = to.line, end_col = column(buffer, to, encoding), hl_group = 'MidfillOld', virt_lines = lines,
+      end_row = to.line, end_col = M.column(buffer, to, encoding), hl_group = 'MidfillOld', virt_lines = lines,
     })
     table.insert(drawn[params.token], is_set and mark or nil)
   end
@@ -131,7 +131,7 @@ end
 --- The old lines of a hunk above the new ones; `old` counts from where `range` starts.
 local function draw_hunk(buffer, range, old, encoding)
   local from, to = range.start, range['end']
-  local start, stop = column(buffer, from, encoding), column(buffer, to, encoding)
+  local start, stop = M.column(buffer, from, encoding), M.column(buffer, to, encoding)
   local lines = vim.split(old:gsub('\r', ''), '\n')
   local before = vim.api.nvim_buf_get_text(buffer, from.line, 0, from.line, start, {})[1]
   local virtual = {}
@@ -161,8 +161,8 @@ function M.pending(buffer, fills, keys, is_old_shown)
     end
     for _, range in ipairs(fill.weak) do
       local from, to = range.start, range['end']
-      pcall(vim.api.nvim_buf_set_extmark, buffer, pending, from.line, column(buffer, from, encoding), {
-        end_row = to.line, end_col = column(buffer, to, encoding), hl_group = 'MidfillWeak', strict = false,
+      pcall(vim.api.nvim_buf_set_extmark, buffer, pending, from.line, M.column(buffer, from, encoding), {
+        end_row = to.line, end_col = M.column(buffer, to, encoding), hl_group = 'MidfillWeak', strict = false,
       })
     end
     local hint = ('  ◆ %s keep · %s reroll · %s next · %s old · %s discard'):format(keys.accept, keys.reroll, keys.next, keys.old, keys.discard)

@@ -1,0 +1,269 @@
+-- Random fills, moves, splits, undos, keeps, discards, rerolls and kills over several buffers of a real Neovim, beside a plain
+-- model that knows every text and what must be pending where. SEQUENCES of STEPS operations each, from SEED; prints what went wrong.
+local FILL, NUM_BODIES, NUM_BUFFERS = "return 'ß😀'", 3, 3
+local WAIT_MS = tonumber(vim.env.TEST_WAIT_MS or 60000)
+local notices, known, current, last_id = {}, {}, nil, 0
+vim.notify = function(message) table.insert(notices, message) end
+math.randomseed(tonumber(vim.env.SEED or 1))
+
+local function client() return vim.lsp.get_clients({ name = 'midfill', bufnr = 0 })[1] end
+local function lines() return vim.api.nvim_buf_get_lines(0, 0, -1, false) end
+local function pick(list) return list[math.random(#list)] end
+
+local function configure()
+  client():notify('workspace/didChangeConfiguration', { settings = { midfill = { model = 'fast', steps = 1, trigger = 'manual' } } })
+end
+
+local function wait(what, condition)
+  assert(vim.wait(WAIT_MS, condition, 2), 'waited in vain for ' .. what)
+end
+
+--- Rows of the fills that the plugin shows as pending in this buffer.
+local function shown_rows()
+  local namespace, rows = vim.api.nvim_get_namespaces()['midfill.pending'], {}
+  for _, mark in ipairs(vim.api.nvim_buf_get_extmarks(0, namespace, 0, -1, { details = true })) do
+    if mark[4].virt_text_pos == 'eol' and mark[4].virt_text then
+      table.insert(rows, mark[2])
+    end
+  end
+  table.sort(rows)
+  return rows
+end
+
+local function row_of(text, body)
+  for row, line in ipairs(text) do
+    if line == ('def f%d(a):'):format(body) then
+      return row
+    end
+  end
+end
+
+local function text_now() return current.texts[current.now].lines end
+
+local function expected_rows()
+  local rows = vim.tbl_map(function(fill) return row_of(text_now(), fill.body) end, vim.tbl_values(current.pending))
+  table.sort(rows)
+  return rows
+end
+
+local function add(body, line, maker)
+  local text = vim.deepcopy(text_now())
+  local row = body and row_of(text, body) + 1 or 1
+  if text[row] == line then
+    return
+  end
+  text[row] = line
+  current.now = current.now + 1
+  current.texts = vim.list_slice(current.texts, 1, current.now - 1)
+  current.texts[current.now] = { lines = text, maker = maker }
+end
+
+--- The fill that a key at a body must act on: the one there, else the buffer's latest.
+local function meant(body)
+  local here, all = {}, vim.tbl_keys(current.pending)
+  for id, fill in pairs(current.pending) do
+    table.insert(here, fill.body == body and id or nil)
+  end
+  table.sort(here)
+  table.sort(all)
+  return here[#here] or all[#all]
+end
+
+local function put(body, line, held, others)
+  last_id = last_id + 1
+  current.pending[last_id] = { body = body, held = held, others = others }
+  add(body, line, last_id)
+end
+
+--- Each goes to its place, tells the model what must come of it, and does it.
+local operations = {}
+
+function operations.fill(body)
+  local line = text_now()[row_of(text_now(), body) + 1]
+  for _, fill in pairs(current.pending) do
+    if fill.body == body then return end
+  end
+  if not line:find(FILL, 1, true) then
+    put(body, '    ' .. FILL, line, { 'return 1', 'return 2', FILL })
+    vim.cmd('Midfill body')
+  end
+end
+
+local function decide(name, puts_back)
+  return function(body)
+    local id = meant(body)
+    vim.cmd('Midfill ' .. name)
+    if not id then
+      return wait('the sentence', function() return #notices > 0 end)
+    end
+    local fill = current.pending[id]
+    current.pending[id] = nil
+    if puts_back then
+      add(fill.body, fill.held)
+    end
+  end
+end
+operations.accept, operations.accept_hunk = decide('accept'), decide('accept_hunk')
+operations.discard, operations.discard_hunk = decide('discard', true), decide('discard_hunk', true)
+operations.discard_hole = decide('discard_hole', true)
+
+function operations.reroll(body)
+  local id = meant(body)
+  if id then
+    local fill, before = current.pending[id], text_now()
+    vim.cmd('Midfill reroll')
+    local row = row_of(before, fill.body) + 1
+    wait('the reroll', function() return lines()[row] ~= before[row] end)
+    assert(lines()[row]:find('^    .*%+ new$'), lines()[row])
+    current.pending[id] = nil
+    put(fill.body, lines()[row], fill.held)
+  end
+end
+
+function operations.next(body)
+  local id = meant(body)
+  if id and current.pending[id].others then
+    local fill = current.pending[id]
+    current.pending[id] = nil
+    local first = table.remove(fill.others, 1)
+    put(fill.body, '    ' .. first, fill.held, vim.list_extend(fill.others, { first }))
+    vim.cmd('Midfill next')
+  end
+end
+
+function operations.undo()
+  if current.now > 1 then
+    current.pending[current.texts[current.now].maker or 0] = nil
+    current.now = current.now - 1
+    vim.cmd('silent undo')
+  end
+end
+
+function operations.redo()
+  if current.now < #current.texts then
+    current.now = current.now + 1
+    vim.cmd('silent redo')
+  end
+end
+
+function operations.type(body)
+  local line = text_now()[row_of(text_now(), body) + 1]
+  if math.random() < 0.5 and line:find('^    ret') then
+    add(body, line:sub(1, 7) .. 'ü' .. line:sub(8))
+    vim.api.nvim_buf_set_text(0, row_of(text_now(), body), 7, row_of(text_now(), body), 7, { 'ü' })
+  else
+    add(nil, text_now()[1] .. 'ü')
+    vim.api.nvim_buf_set_lines(0, 0, 1, false, { text_now()[1] })
+  end
+end
+
+function operations.tab()
+  current = pick(known)
+  vim.cmd('buffer ' .. current.buffer)
+end
+
+function operations.split()
+  vim.cmd(#vim.api.nvim_list_wins() > 1 and 'only' or 'split')
+end
+
+function operations.old()
+  if next(current.pending) then
+    require('midfill').toggle_old()
+  end
+end
+
+local function kill()
+  local dead = client()
+  vim.uv.kill(vim.tbl_filter(function(pid)
+    return table.concat(vim.fn.readfile('/proc/' .. pid .. '/cmdline'), ' '):find('scripted_server', 1, true)
+  end, vim.api.nvim_get_proc_children(vim.fn.getpid()))[1], 'sigkill')
+  wait('another server', function() return client() and client().id ~= dead.id and client().initialized end)
+  configure()
+  for _, each in ipairs(known) do
+    each.pending = {}
+  end
+  last_id = 0
+end
+
+local function settle()
+  assert(client():request_sync('midfill/status', vim.empty_dict(), WAIT_MS, 0))
+end
+
+--- What is not as the model says, in any buffer; nil where all is.
+local function find_wrong()
+  local here = current
+  for _, each in ipairs(known) do
+    current = each
+    local wrong = vim.api.nvim_buf_call(each.buffer, function()
+      local got, wanted = { lines(), shown_rows() }, { text_now(), expected_rows() }
+      return not vim.deep_equal(got, wanted) and ('got %s\nwanted %s'):format(vim.inspect(got), vim.inspect(wanted)) or nil
+    end)
+    if wrong then
+      current = here
+      return wrong
+    end
+  end
+  current = here
+end
+
+local function start(number)
+  vim.cmd('silent only')
+  for _, each in ipairs(known) do
+    vim.cmd('bwipeout! ' .. each.buffer)
+  end
+  known = {}
+  for index = 1, NUM_BUFFERS do
+    local text = { '# 😀' }
+    for body = 1, NUM_BODIES do
+      vim.list_extend(text, { ('def f%d(a):'):format(body), ('    return %d  # ß'):format(body), '', '' })
+    end
+    vim.cmd('enew!')
+    vim.api.nvim_buf_set_name(0, ('%s/model%d_%d.py'):format(vim.env.TEST_FOLDER, number, index))
+    vim.bo.bufhidden, vim.bo.undolevels = 'hide', -1
+    vim.api.nvim_buf_set_lines(0, 0, -1, false, text)
+    vim.bo.undolevels = 1000
+    vim.bo.filetype = 'python'
+    known[index] = { buffer = vim.api.nvim_get_current_buf(), texts = { { lines = text } }, now = 1, pending = {} }
+  end
+  current = known[NUM_BUFFERS]
+  wait('the server', function() return client() and client().initialized end)
+  configure()
+end
+
+local names = vim.tbl_keys(operations)
+vim.list_extend(names, { 'fill', 'fill', 'fill', 'undo', 'undo', 'tab' })
+table.sort(names)
+
+local function step(trace)
+  local name, body = pick(names), math.random(NUM_BODIES)
+  table.insert(trace, name .. body)
+  notices = {}
+  vim.cmd('let &l:undolevels = &l:undolevels') -- what follows is an undo step of its own
+  vim.api.nvim_win_set_cursor(0, { row_of(text_now(), body) + 1, 6 })
+  operations[name](body)
+  settle()
+  vim.wait(WAIT_MS, function() return not find_wrong() end, 2)
+  settle()
+  return find_wrong()
+end
+
+local done, wrong = 0, 0
+for number = 1, tonumber(vim.env.SEQUENCES or 10) do
+  start(number)
+  if number % 25 == 0 and number <= 100 then
+    kill()
+  end
+  local trace = {}
+  for _ = 1, tonumber(vim.env.STEPS or 12) do
+    local is_fine, problem = pcall(step, trace)
+    done = done + 1
+    if not is_fine or problem then
+      wrong = wrong + 1
+      io.stdout:write(('WRONG in sequence %d after %s: %s\n%s\n'):format(number, table.concat(trace, ' '), problem, vim.inspect(notices)))
+      break
+    end
+  end
+end
+io.stdout:write(('%d operations, %d wrong on %s\n'):format(done, wrong, tostring(vim.version())))
+io.stdout:flush()
+os.exit(wrong == 0 and 0 or 1)
