@@ -3,7 +3,8 @@
     PYTHONPATH=engine:kernels python -m bench.compile [--rows 64] [--shape 7B] [--precision bf16]
 
 A stack frame (spilled registers), a missing tensor-core instruction or more shared memory than a block may have shows
-here at no cost of time on a GPU. Exits with 1 if anything does not fit.
+here at no cost of time on a GPU, and so do sums whose order depends on the number of rows: a row's bits would depend on
+its company. Exits with 1 if anything does not fit, or such sums are found among several `--rows`.
 """
 
 import sys
@@ -64,12 +65,15 @@ def main(
     """Prints registers, stack, shared memory and tensor-core instructions of every kernel."""
     table = Table("shape", "precision", "rows", "kernel", "registers", "stack", "shared", "warps", "tensor cores")
     seen: set[tuple[object, ...]] = set()
+    sums: dict[tuple[object, ...], set[tuple[str, ...]]] = {}
     misfits = 0
     for name in shape or ["7B", "8B", "0.5B"]:
         for chosen in PRECISIONS:
             for num_rows in rows or [64] if chosen in (precision or PRECISIONS) else []:
-                for program in compile_step(SHAPES[name], chosen, num_rows, sampled=chosen == "bf16"):
+                programs = compile_step(SHAPES[name], chosen, num_rows, sampled=chosen == "bf16")
+                for launch, program in enumerate(programs):
                     misfits += program.shared_bytes > SHARED_LIMIT_BYTES
+                    sums.setdefault((name, chosen, program.name, launch), set()).add(program.sums)
                     facts = (program.name, program.registers, program.stack_bytes, program.shared_bytes, program.warps)
                     if (chosen, *facts) in seen:
                         continue
@@ -77,7 +81,10 @@ def main(
                     cells = (name, chosen, num_rows, *facts, program.tensor_core)
                     table.add_row(*(str(cell) for cell in cells))
     Console(width=130).print(table)
-    sys.exit(1 if misfits else 0)
+    wandering = [" ".join(map(str, place[:3])) for place, orders in sums.items() if len(orders) > 1]
+    for place in wandering:
+        print(f"{place}: the order of its sums depends on the number of rows")
+    sys.exit(1 if misfits or wandering else 0)
 
 
 if __name__ == "__main__":

@@ -25,7 +25,8 @@ from rich.console import Console
 from rich.table import Table
 from torch import Tensor, nn
 
-from bench.measure import describe, stop_unless_green, write_record
+from bench.green import stop_unless_green
+from bench.measure import describe, write_record
 from midfill_engine.families.embedded import Embedded, EmbeddedConfig, lay_out
 from midfill_engine.models.transformer import TransformerConfig
 

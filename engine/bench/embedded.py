@@ -23,7 +23,8 @@ from rich.console import Console
 from rich.table import Table
 
 from bench.ceilings import measure_ceilings
-from bench.measure import MIN_REPEATS, Timing, describe, stop_unless_green, summarize, time_eager, write_record
+from bench.green import stop_unless_green
+from bench.measure import MIN_REPEATS, Timing, describe, summarize, time_eager, write_record
 from bench.shapes import pass_flops
 from midfill_engine.denoising.denoise import denoise, drain
 from midfill_engine.families.embedded import Embedded, lay_out

@@ -21,7 +21,8 @@ from rich.console import Console
 from rich.table import Table
 from torch import Tensor, nn
 
-from bench.measure import describe, stop_unless_green, write_record
+from bench.green import stop_unless_green
+from bench.measure import describe, write_record
 from midfill_engine.loading.device import choose_dtype
 from midfill_engine.models.choice import Choice
 from midfill_engine.models.int8 import Int8Operators

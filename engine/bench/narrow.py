@@ -16,7 +16,8 @@ import numpy as np
 import torch
 import typer
 
-from bench.measure import describe, stop_unless_green, write_record
+from bench.green import stop_unless_green
+from bench.measure import describe, write_record
 from midfill_engine.denoising.denoise import denoise, drain
 from midfill_engine.loading.runtime import Runtime, load_runtime
 from midfill_engine.wire import InfillRequest

@@ -20,9 +20,10 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from bench.measure import describe, stop_unless_green, write_record
+from bench.green import concerning, find_red
+from bench.measure import describe, write_record
 from bench.shapes import SHAPES, TOY
-from bench.steps import TESTS
+from bench.steps import TESTS, formats_of
 from midfill_engine.checkpoint_files import CheckpointFiles
 from midfill_engine.denoising.denoise import open_fill
 from midfill_engine.denoising.work import Work
@@ -31,6 +32,7 @@ from midfill_engine.loading import hub
 from midfill_engine.loading.hub import HubModel, LoadedHubModel
 from midfill_engine.loading.runtime import Runtime
 from midfill_engine.models.fused import Shape
+from midfill_engine.models.fused_runner import PRECISION_OF
 from midfill_engine.models.transformer import TransformerConfig
 from midfill_engine.wire import HoleSegment, HoleSpec, InfillRequest, InfillResponse, StepEvent, TextSegment
 from midfill_kernels.launch import is_interpreted
@@ -185,13 +187,21 @@ def main(
         sys.exit("There is no GPU here: set TRITON_INTERPRET=1 to see the bench run at toy size.")
     chosen = TOY if toy else SHAPES[shape]
     console = Console(width=130)
-    stop_unless_green(*TESTS, "test_fused_runner.py")
-    names = list(dict.fromkeys(["torch", *(operators or ["kernels"])]))
+    tests, red, names = find_red(*TESTS, "test_fused_runner.py"), {}, ["torch"]
+    for name in dict.fromkeys(operators or ["kernels"]):
+        found = concerning(tests, *formats_of(PRECISION_OF[name])) if name in PRECISION_OF else []
+        if found:
+            red[name] = found
+        elif name not in names:
+            names.append(name)
     record = run(chosen, names, cache or ["none", "dual"], 40 if toy else context, 1 if toy else repeats)
     note = " (interpreted: times mean nothing)" if toy else ""
     console.print(draw_table(record["fills"], f"{record['machine']['device']}, {chosen.name}{note}"))
+    for name, found in red.items():
+        console.print(f"{name}: not timed, red are {', '.join(found)}", markup=False)
     if json_file is not None:
-        write_record(json_file, record)
+        write_record(json_file, {**record, "red": red})
+    sys.exit(1 if red else 0)
 
 
 if __name__ == "__main__":

@@ -22,13 +22,15 @@ from torch import Tensor
 
 from bench.ceilings import Ceilings, measure_ceilings
 from bench.fused import make_random
-from bench.measure import MIN_REPEATS, Clock, Timing, describe, stop_unless_green, time_eager, write_record
+from bench.green import concerning, find_red
+from bench.measure import MIN_REPEATS, Clock, Timing, describe, time_eager, write_record
 from bench.plain import PlainModel, fill_plainly, fill_with_dual_cache
 from bench.shapes import SHAPES, TOY, pass_flops, step_floor
-from midfill_engine.models.fused import PRECISIONS, Batch, FusedModel
+from midfill_engine.models.fused import FORMAT_OF, PRECISIONS, Batch, FusedModel, Precision
 from midfill_kernels.gap_attention import GapSequence
 from midfill_kernels.launch import is_interpreted
 from midfill_kernels.loop import StepLoop
+from midfill_kernels.quantize import Format
 from midfill_kernels.settle import open_fills
 
 MASK: Final = 1  # any fixed number serves: weights are random
@@ -239,6 +241,11 @@ def check_bits(model: FusedModel, load: Load) -> list[BitCheck]:
     return checks
 
 
+def formats_of(precision: Precision) -> list[Format]:
+    """What a step multiplies by; the head stays plain under int4."""
+    return [FORMAT_OF[precision], *(["plain"] if precision == "int4" else [])]  # type: ignore[list-item]
+
+
 def draw_tables(steps: list[StepResult], fills: list[FillResult], checks: list[BitCheck], title: str) -> list[Table]:
     step_table = Table(
         "shape", "precision", "load", "step", "p95", "floor", "of the bandwidth", "tok/s at k=8", title=title
@@ -284,13 +291,14 @@ class Record:
     steps: list[StepResult] = field(default_factory=list)
     fills: list[FillResult] = field(default_factory=list)
     bits: list[BitCheck] = field(default_factory=list)
+    red: dict[str, list[str]] = field(default_factory=dict)
 
     def write(self) -> None:
         if self.path is not None:
             write_record(self.path, {key: value for key, value in vars(self).items() if key != "path"})
 
 
-def measure_shape(model: FusedModel, repeats: int, record: Record, *, toy: bool) -> None:
+def measure_shape(model: FusedModel, repeats: int, record: Record, *, toy: bool, rivals: bool = True) -> None:
     """All figures of one model, into `record`: steps, own fills, bits, and last the rivals, which take longest."""
     loads = (TOY_LOAD,) if toy else STEP_LOADS
     clock = Clock(model.embedding.device, repeats, flushes=False)
@@ -306,7 +314,7 @@ def measure_shape(model: FusedModel, repeats: int, record: Record, *, toy: bool)
         record.write()
     record.bits += check_bits(model, TOY_LOAD if toy else Load(16, 2048, 64))
     record.write()
-    for fill in record.fills[first:] if model.precision == "bf16" else ():
+    for fill in record.fills[first:] if rivals and model.precision == "bf16" else ():
         if toy or fill.load.context == 2048 or (fill.load.context == 8192 and fill.per_step == 8):
             for name, timing in compare_loops(model, fill.load, fill.per_step, max(3, repeats // 400)):
                 fill.others[name] = timing
@@ -314,20 +322,24 @@ def measure_shape(model: FusedModel, repeats: int, record: Record, *, toy: bool)
 
 
 @torch.inference_mode()
-def run(shapes: list[str], precisions: list[str], repeats: int, json_file: Path | None) -> int:
-    """Prints the tables; the exit code is 1 if a test or a comparison of bits failed."""
+def run(shapes: list[str], precisions: list[str], repeats: int, json_file: Path | None, rivals: bool = True) -> int:
+    """Prints the tables, rows with red tests left out; the exit code is 1 if a test or a comparison of bits failed."""
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     toy = device.type == "cpu"
     if toy and not is_interpreted():
         sys.exit("There is no GPU here: set TRITON_INTERPRET=1 to see the bench run at toy size.")
-    stop_unless_green(*TESTS)
+    found = find_red(*TESTS)
     size: dict[str, int] = {"copy_bytes": 2**24, "side": 256} if toy else {"copy_bytes": 2**32, "side": 8192}
     record = Record(json_file, describe(device), measure_ceilings(device, repeats=20, **size))
     num_slots = max(load.batch * load.context for load in ((TOY_LOAD,) if toy else STEP_LOADS))
     for shape, precision in product([TOY] if toy else [SHAPES[name] for name in shapes], PRECISIONS):
-        if precision in precisions:
+        red = concerning(found, *formats_of(precision))
+        if precision in precisions and red:
+            record.red[f"{shape.name} {precision}"] = red
+            record.write()
+        elif precision in precisions:
             model = make_random(shape, precision, num_slots, device, torch.float32 if toy else torch.bfloat16)
-            measure_shape(model, 2 if toy else repeats, record, toy=toy)
+            measure_shape(model, 2 if toy else repeats, record, toy=toy, rivals=rivals)
             del model
             gc.collect()
             if device.type == "cuda":
@@ -336,7 +348,9 @@ def run(shapes: list[str], precisions: list[str], repeats: int, json_file: Path 
     title += " (interpreted: times mean nothing)" if toy else ""
     for table in draw_tables(record.steps, record.fills, record.bits, title):
         Console(width=150).print(table)
-    return 0 if all(check.holds for check in record.bits) else 1
+    for label, tests in record.red.items():
+        print(f"{label}: not timed, red are {', '.join(tests)}")
+    return 0 if all(check.holds for check in record.bits) and not record.red else 1
 
 
 def main(
@@ -344,12 +358,13 @@ def main(
     precision: Annotated[list[str] | None, typer.Option(help=f"any of {', '.join(PRECISIONS)}")] = None,
     json_file: Annotated[Path | None, typer.Option("--json", help="write the figures here")] = None,
     repeats: Annotated[int, typer.Option(help="timed steps")] = MIN_REPEATS,
+    rivals: Annotated[bool, typer.Option(help="the published loops, too, which take minutes")] = True,
 ) -> None:
     """Steps and fills of the shapes, as fractions of the machine's ceilings."""
     for name, known in ((shape, list(SHAPES)), (precision, list(PRECISIONS))):
         if set(name or ()) - set(known):
             sys.exit(f"Known names: {', '.join(known)}.")
-    sys.exit(run(shape or ["7B", "8B", "0.5B"], precision or ["bf16", "fp8"], repeats, json_file))
+    sys.exit(run(shape or ["7B", "8B", "0.5B"], precision or ["bf16", "fp8"], repeats, json_file, rivals))
 
 
 if __name__ == "__main__":

@@ -68,11 +68,13 @@ def _pack(
 
 
 @app.command("squeeze")
-def _squeeze(folder: Path, out: Path) -> None:
-    """Compress a set of a pack for a journey."""
-    from training.data.pack import squeeze
+def _squeeze(pack: Path, out: Path) -> None:
+    """Compress every set of a pack for a journey, and check that each comes out of it as it went in."""
+    from training.data.pack import check_squeezed, sets_of, squeeze
 
-    print(squeeze(folder, out), "bytes")
+    for folder in sets_of(pack, "train"):
+        print(out / folder.name, squeeze(folder, out / folder.name), "bytes", flush=True)
+        check_squeezed(out / folder.name)
 
 
 @app.command("unpack")

@@ -5,7 +5,7 @@ they show that the bench works, their times mean nothing.
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
 import torch
@@ -17,7 +17,6 @@ from midfill_kernels.context_attention import context_attention, schedule_contex
 from midfill_kernels.gap_attention import GapSequence, gap_attention, schedule_gaps
 from midfill_kernels.gate import activate
 from midfill_kernels.head import propose
-from midfill_kernels.head_chunks import propose_by_chunks
 from midfill_kernels.matmul import gated_matmul, matmul
 from midfill_kernels.norm import add_rms_norm
 from midfill_kernels.quantize import Format, pack, quantize_rows
@@ -29,7 +28,8 @@ OURS: Final = "ours"
 
 @dataclass(frozen=True)
 class Case:
-    """`make` draws inputs and returns the calls by name, `ours` among them. `test` is the operator's test file."""
+    """`make` draws inputs and returns the calls by name, `ours` among them. `test` is the operator's test file, of
+    which tests about other formats than `format` do not matter here."""
 
     operator: str
     label: str
@@ -39,7 +39,7 @@ class Case:
     make: Make
     product: str = "bfloat16"
     sets: int = 3
-    notes: str = field(default="")
+    format: Format = "plain"
 
 
 def gap_cases(device: torch.device, toy: bool) -> Iterator[Case]:
@@ -146,7 +146,6 @@ def head_cases(device: torch.device, toy: bool) -> Iterator[Case]:
             weight = pack(torch.randn(vocabulary, width, device=device, dtype=dtype) * width**-0.5, "plain")
             calls: dict[str, Call] = {
                 OURS: lambda: propose(x, weight),
-                "ours, by chunks": lambda: propose_by_chunks(x, weight),
                 "torch": lambda: choose_plainly(x, weight.data),
             }
             if device.type == "cuda":
@@ -197,9 +196,8 @@ def _matmul_case(name: str, shape: tuple[int, int], format: Format, rows: int, d
 
     bits = {"plain": 8 * dtype.itemsize, "fp8": 8, "int8": 8, "int4": 4.25}[format]
     flops = 2.0 * rows * shape[0] * shape[1]
-    return Case(
-        "matmul", f"{name} {format}, {rows} rows", "test_matmul.py", shape[0] * shape[1] * bits / 8, flops, make
-    )
+    num_bytes = shape[0] * shape[1] * bits / 8
+    return Case("matmul", f"{name} {format}, {rows} rows", "test_matmul.py", num_bytes, flops, make, format=format)
 
 
 def _gated_case(shape: tuple[int, int], rows: int, device: torch.device) -> Case:

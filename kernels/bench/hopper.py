@@ -20,11 +20,17 @@ from triton.backends.compiler import GPUTarget
 from triton.runtime.jit import JITFunction
 
 CAPABILITY: Final = 90
+REDUCTION: Final = re.compile(
+    r'"tt\.reduce"\(.*?\) <\{axis = (\d) .*?\((.*?)\}\) : \(tensor<([\dx]+)x\w+, #(\w+|[^)]+)>\) ->', re.DOTALL
+)
 
 
 @dataclass(frozen=True)
 class Program:
-    """One compiled kernel. Registers are a thread's, `stack_bytes` its spills, `shared_bytes` are a block's."""
+    """One compiled kernel. Registers are a thread's, `stack_bytes` its spills, `shared_bytes` are a block's.
+
+    `sums`: how what is added up across threads is spread over them, which fixes the order of the additions.
+    """
 
     name: str
     registers: int
@@ -33,6 +39,7 @@ class Program:
     warps: int
     tensor_core: str
     ptx: str
+    sums: tuple[str, ...]
 
 
 class HopperDriver:
@@ -89,7 +96,19 @@ def inspect(name: str, kernel: Any) -> Program:
         int(kernel.metadata.num_warps),
         " ".join(units) or "-",
         kernel.asm["ptx"],
+        find_sums(kernel.asm["ttgir"]),
     )
+
+
+def find_sums(ttgir: str) -> tuple[str, ...]:
+    """Length and layout of every reduction that adds. Not the width of its instructions: that is the rows' matter."""
+    layouts = dict(re.findall(r"^#(\w+) = (.+)$", ttgir, re.MULTILINE))
+    found = set()
+    for axis, body, shape, layout in REDUCTION.findall(ttgir):
+        if "arith.addf" in body:
+            spread = re.sub(r"instrShape = \[.*?\]", "", layouts.get(layout, layout))
+            found.add(f"{shape.split('x')[int(axis)]} over {spread}")
+    return tuple(sorted(found))
 
 
 def _dump(cubin: bytes, flag: str) -> str:

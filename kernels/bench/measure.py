@@ -6,14 +6,10 @@ import platform
 import shutil
 import statistics
 import subprocess
-import sys
-import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
-from hashlib import sha256
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
@@ -173,63 +169,6 @@ def processor_name() -> str:
     lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
     names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
     return names[0] if names else platform.processor() or platform.machine()
-
-
-class RedTests(RuntimeError):
-    """An operator's tests fail, so no figure of it is worth printing."""
-
-
-def require_green(*test_files: str, folder: str = "kernels") -> None:
-    """Runs the tests in `tests/<folder>` of what is measured, compiled where there is a GPU. Raises RedTests.
-
-    Files that passed here stay green until code, a test, a version or the device changes.
-    """
-    state = digest_sources()
-    marks = {
-        name: Path(tempfile.gettempdir()) / f"midfill-green-{state}-{folder}-{Path(name).stem}" for name in test_files
-    }
-    due = [name for name, mark in marks.items() if not mark.exists()]
-    if not due:
-        return
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-q",
-        "-x",
-        "-p",
-        "no:cacheprovider",
-        "--override-ini=addopts=",
-        "-m",
-        "not soak",
-    ]
-    command += ["--import-mode=importlib", "-W", "ignore", f"--rootdir={ROOT}", "-c", str(ROOT / "pyproject.toml")]
-    if torch.cuda.is_available() and find_spec("xdist"):
-        command += ["-n", "8"]  # what takes long is compiling, and that the processor's cores do side by side
-    paths = [str(ROOT / "tests" / folder / name) for name in due]
-    result = subprocess.run([*command, *paths], cwd=ROOT, capture_output=True, text=True)
-    if result.returncode != 0:
-        raise RedTests(f"{', '.join(due)}: no figures while its tests fail\n{result.stdout[-3000:]}")
-    for name in due:
-        marks[name].touch()
-
-
-def stop_unless_green(*test_files: str, folder: str = "kernels") -> None:
-    """`require_green`; where tests are red the process ends with what they say."""
-    try:
-        require_green(*test_files, folder=folder)
-    except RedTests as error:
-        sys.exit(str(error))
-
-
-def digest_sources() -> str:
-    """Of all that decides whether the tests pass: kernels, engine, training, tests, versions, device."""
-    device = torch.cuda.get_device_name() if torch.cuda.is_available() else platform.machine()
-    digest = sha256(f"{torch.__version__} {triton.__version__} {device} {is_interpreted()}".encode())
-    for folder in ("kernels", "engine", "infill", "tests"):
-        for path in sorted((ROOT / folder).rglob("*.py")):
-            digest.update(str(path.relative_to(ROOT)).encode() + path.read_bytes())
-    return digest.hexdigest()[:16]
 
 
 def write_record(path: Path, record: dict[str, Any]) -> None:

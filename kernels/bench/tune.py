@@ -22,8 +22,9 @@ from rich.console import Console
 from rich.table import Table
 from torch import Tensor
 
+from bench.green import concerning, find_red
 from bench.hopper import compiled
-from bench.measure import Clock, describe, stop_unless_green, write_record
+from bench.measure import Clock, describe, write_record
 from midfill_kernels.launch import is_interpreted
 from midfill_kernels.matmul import SHARED_BYTES, Tile, choose_tile, matmul
 from midfill_kernels.quantize import FORMATS, INT4_GROUP, Format, Weight, pack
@@ -50,13 +51,13 @@ class Trial:
 
 
 def list_tiles(format: Format, num_rows: int, width: int) -> list[Tile]:
-    """Tiles that fit into shared memory, the default's neighbours."""
+    """Tiles that fit into shared memory, one or two programs a multiprocessor."""
     rows = min(128, max(16, 1 << (num_rows - 1).bit_length()))
     bits = {"plain": 16, "fp8": 8, "int8": 8, "int4": 4}[format]
     inners = (INT4_GROUP,) if format == "int4" else (64, 128)
     found = []
     for cols, inner, splits, warps in itertools.product((64, 128, 256), inners, (1, 2, 4, 8), (4, 8)):
-        stages = min(6, SHARED_BYTES // (inner * (cols * bits // 8 + 2 * rows)))
+        stages = min(6, 2 * SHARED_BYTES // (inner * (cols * bits // 8 + 2 * rows)))
         if stages < 2 or splits * inner > width or cols * rows // (32 * warps) > 128:
             continue
         found.append(Tile(cols, rows, inner, splits, warps, stages))
@@ -121,7 +122,9 @@ def main(
     chosen = next((known for known in FORMATS if known == format), None)
     if chosen is None or shape not in WIDTHS:
         sys.exit(f"Known shapes: {', '.join(WIDTHS)}; known formats: {', '.join(FORMATS)}.")
-    stop_unless_green("test_matmul.py")
+    red = concerning(find_red("test_matmul.py"), chosen)
+    if red:
+        sys.exit(f"No figures while tests fail: {', '.join(red)}.")
     products = WIDTHS[shape if device.type == "cuda" else "toy"]
     if device.type == "cuda":
         with ProcessPoolExecutor(WORKERS, multiprocessing.get_context("spawn")) as pool:

@@ -102,6 +102,21 @@ def context_attention(
     return out
 
 
+def library_serves(q: Tensor, ranks: Tensor | None) -> bool:
+    """Whether the library's attention (cuDNN's or FlashAttention's) takes `q` [N, H, E] and sees keys of any rank."""
+    return q.is_cuda and ranks is None and q.dtype != torch.float32 and q.shape[2] <= 128
+
+
+def library_attention(q: Tensor, k: Tensor, v: Tensor, lengths: Sequence[int]) -> Tensor:
+    """As `context_attention` without ranks. A call for each sequence, so packing changes no bit here either."""
+    pieces = []
+    for rows in zip(*(tensor.split(list(lengths)) for tensor in (q, k, v)), strict=True):
+        query, key, value = (tensor.transpose(0, 1)[None] for tensor in rows)
+        mixed = torch.nn.functional.scaled_dot_product_attention(query, key, value, enable_gqa=True)
+        pieces.append(mixed[0].transpose(0, 1).flatten(1))
+    return torch.cat(pieces)
+
+
 @triton.jit
 def _attend_keys(
     q, highest, total, mixed, p_k, p_v, p_ranks, rank, start, num_keys, scale,

@@ -17,7 +17,15 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from midfill_kernels.launch import ceil_div, count_processors, is_interpreted, multiply
+from midfill_kernels.launch import (
+    ceil_div,
+    count_processors,
+    is_interpreted,
+    launch_options,
+    multiply,
+    starts_early,
+    wait_for_inputs,
+)
 from midfill_kernels.quantize import FP8_MAX, Quantized
 
 SPLIT_KEYS: Final = 512  # a constant: it fixes the order of sums
@@ -229,8 +237,10 @@ def _attend(
         B_PAIRS=pair_block,
         B_KEYS=key_block,
         UPCAST=is_interpreted(),
+        PDL=starts_early(),
         num_warps=4,
         num_stages=3,
+        **launch_options(),
     )
     return parts, weights
 
@@ -251,7 +261,9 @@ def _reduce(
         GROUP=group,
         FP8_LIMIT=FP8_MAX,
         B_HEADS=b_heads,
+        PDL=starts_early(),
         num_warps=2,
+        **launch_options(),
     )
 
 
@@ -274,7 +286,9 @@ def _attend_split(
     B_PAIRS: tl.constexpr,
     B_KEYS: tl.constexpr,
     UPCAST: tl.constexpr,
+    PDL: tl.constexpr,
 ):
+    wait_for_inputs(PDL)
     heads_per_key: tl.constexpr = QUERY // KEY_VALUE
     count = tl.load(p_count).to(tl.int32) * KEY_VALUE
     o_width = tl.arange(0, WIDTH)
@@ -336,7 +350,9 @@ def _join_splits(
     GROUP: tl.constexpr,
     FP8_LIMIT: tl.constexpr,
     B_HEADS: tl.constexpr,
+    PDL: tl.constexpr,
 ):
+    wait_for_inputs(PDL)
     i_row = tl.program_id(0).to(tl.int64)
     o_head = tl.program_id(1) * B_HEADS + tl.arange(0, B_HEADS)
     o_width = tl.arange(0, WIDTH)

@@ -10,6 +10,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from midfill_kernels.launch import launch_options, starts_early, wait_for_inputs
+
 Activation = Literal["swiglu", "relu2"]
 B_COLUMNS: Final = 1024
 
@@ -31,20 +33,39 @@ def activate(parts: Tensor, activation: Activation, dtype: torch.dtype) -> Tenso
     out = torch.empty(num_rows, inner, dtype=dtype, device=parts.device)
     b_columns = min(B_COLUMNS, triton.next_power_of_2(inner))
     _activate[(num_rows, triton.cdiv(inner, b_columns))](
-        parts, out, num_parts, num_rows, inner, GATED=activation == "swiglu", B_COLUMNS=b_columns, num_warps=4
+        parts,
+        out,
+        num_rows,
+        inner,
+        NUM_PARTS=num_parts,
+        GATED=activation == "swiglu",
+        B_COLUMNS=b_columns,
+        PDL=starts_early(),
+        num_warps=4,
+        **launch_options(),
     )
     return out
 
 
-@triton.jit
-def _activate(p_parts, p_out, num_parts, num_rows, inner, GATED: tl.constexpr, B_COLUMNS: tl.constexpr):
+@triton.jit(do_not_specialize=["num_rows"])
+def _activate(
+    p_parts,
+    p_out,
+    num_rows,
+    inner,
+    NUM_PARTS: tl.constexpr,
+    GATED: tl.constexpr,
+    B_COLUMNS: tl.constexpr,
+    PDL: tl.constexpr,
+):
+    wait_for_inputs(PDL)
     i_row = tl.program_id(0).to(tl.int64)
     o_column = tl.program_id(1) * B_COLUMNS + tl.arange(0, B_COLUMNS)
     m_column = o_column < inner
     stride = inner * 2 if GATED else inner
     value = tl.zeros((B_COLUMNS,), tl.float32)
     up = tl.zeros((B_COLUMNS,), tl.float32)
-    for part in range(num_parts):
+    for part in tl.static_range(NUM_PARTS):
         p_row = p_parts + (part * num_rows + i_row) * stride + o_column
         value += tl.load(p_row, m_column, 0.0)
         if GATED:

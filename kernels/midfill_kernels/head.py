@@ -13,11 +13,12 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from midfill_kernels.launch import ceil_div, is_interpreted
-from midfill_kernels.matmul import MAX_ROWS, Tile, fit_stages, load_turn, weigh
-from midfill_kernels.quantize import INT4_GROUP, Quantized, Weight
+from midfill_kernels.launch import ceil_div, is_interpreted, launch_options, starts_early, wait_for_inputs
+from midfill_kernels.matmul import MAX_ROWS, Tile, choose_inner, fit_stages, load_turn, weigh
+from midfill_kernels.quantize import Quantized, Weight
 
-PROGRAMS: Final = 132  # pieces of the vocabulary: a constant, so that sums keep their order; one wave on an H100
+PROGRAMS: Final = 264  # pieces of the vocabulary: a constant, so that sums keep their order; two on each of 132
+MIN_ROWS: Final = 32
 NUMBERS: Final = 6  # fp32 state of a row: highest, second, total, weighted, best score, its logit
 
 
@@ -69,15 +70,13 @@ def propose_reference(x: Tensor | Quantized, weight: Weight, rules: Rules | None
 def choose_head_tile(weight: Weight, num_rows: int, x_group: int | None) -> Tile:
     """As `matmul.choose_tile`; `splits` is the number of vocabulary pieces.
 
-    Always 8 warps: the layout of their sums decides a row's bits, which must not depend on the number of rows.
+    Always 4 warps over 64 columns, and 32 rows or more: the layout of their sums decides a row's bits, which must not
+    depend on the number of rows (with rules and 16 rows it is another; `bench.compile` looks). Registers let two
+    programs share a multiprocessor: one reads on while the other takes its softmax.
     """
-    inner = min(128, max(16, triton.next_power_of_2(weight.shape[1])))
-    if weight.format == "int4":
-        inner = INT4_GROUP
-    rows = min(MAX_ROWS, max(16, triton.next_power_of_2(num_rows)))
-    inner = x_group or inner
-    stages = fit_stages(weight, 128, rows, inner, 1 if x_group else 2)
-    return Tile(128, rows, inner, PROGRAMS, warps=8, stages=stages)
+    inner = x_group or choose_inner(weight)
+    rows = min(MAX_ROWS, max(MIN_ROWS, triton.next_power_of_2(num_rows)))
+    return Tile(64, rows, inner, PROGRAMS, warps=4, stages=fit_stages(weight, 64, rows, inner, 1 if x_group else 2))
 
 
 def propose(
@@ -90,7 +89,7 @@ def propose(
 ) -> Proposals:
     """Proposals for normed hidden states `x` [M, D] under the vocabulary matrix `weight` [V, D].
 
-    Extra memory: 32 bytes for each row and piece of the vocabulary (132 of them). Every row must be allowed a column.
+    Extra memory: 32 bytes for each row and piece of the vocabulary (264 of them). Every row must be allowed a column.
     """
     values = x.values if isinstance(x, Quantized) else x
     num_rows, num_columns = values.shape[0], weight.shape[0]
@@ -120,8 +119,11 @@ def propose(
         B_ROWS=tile.rows,
         B_INNER=tile.inner,
         UPCAST=is_interpreted(),
+        PDL=starts_early(),
         num_warps=tile.warps,
         num_stages=tile.stages,
+        enable_fp_fusion=False,  # what is fused into one rounding could differ from one number of rows to another
+        **launch_options(),
     )
     return join_pieces(numbers, ids, sampled=sampling is not None)
 
@@ -140,7 +142,9 @@ def join_pieces(numbers: Tensor, ids: Tensor, *, sampled: bool) -> Proposals:
         pieces,
         SAMPLED=sampled,
         B_PIECES=triton.next_power_of_2(pieces),
+        PDL=starts_early(),
         num_warps=1,
+        **launch_options(),
     )
     return Proposals(chosen, results[0], results[1], results[2])
 
@@ -200,7 +204,7 @@ def absorb(
     return higher, second, total, weighted, best_id, score, score_logit, score_id
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["num_rows"])
 def _head(
     p_x,
     p_x_scale,
@@ -224,7 +228,9 @@ def _head(
     B_ROWS: tl.constexpr,
     B_INNER: tl.constexpr,
     UPCAST: tl.constexpr,
+    PDL: tl.constexpr,
 ):
+    wait_for_inputs(PDL)
     o_row = tl.program_id(0).to(tl.int64) * B_ROWS + tl.arange(0, B_ROWS)
     m_row = o_row < num_rows
     i_piece = tl.program_id(1)
@@ -274,8 +280,19 @@ def _head(
     tl.store(p_id + stride, score_id, m_row)
 
 
-@triton.jit
-def _join(p_numbers, p_ids, p_chosen, p_results, num_rows, pieces, SAMPLED: tl.constexpr, B_PIECES: tl.constexpr):
+@triton.jit(do_not_specialize=["num_rows"])
+def _join(
+    p_numbers,
+    p_ids,
+    p_chosen,
+    p_results,
+    num_rows,
+    pieces,
+    SAMPLED: tl.constexpr,
+    B_PIECES: tl.constexpr,
+    PDL: tl.constexpr,
+):
+    wait_for_inputs(PDL)
     i_row = tl.program_id(0).to(tl.int64)
     o_piece = tl.arange(0, B_PIECES).to(tl.int64)
     m_piece = o_piece < pieces

@@ -14,7 +14,15 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from midfill_kernels.launch import ceil_div, is_interpreted, multiply, widen
+from midfill_kernels.launch import (
+    ceil_div,
+    is_interpreted,
+    launch_options,
+    multiply,
+    starts_early,
+    wait_for_inputs,
+    widen,
+)
 from midfill_kernels.quantize import FP8_MAX, INT4_GROUP, Format, Quantized, Weight
 
 
@@ -33,16 +41,13 @@ class Tile:
 MAX_ROWS: Final = 128  # outputs of one program; more rows than this read the weight again, out of the cache
 TARGET_PROGRAMS: Final = 264  # two for each multiprocessor of an H100: a constant, so that results do not move
 MAX_SPLITS: Final = 8
-SHARED_BYTES: Final = 200 * 1024  # of the 227 KB that a program may have on a Hopper GPU; the rest is the compiler's
+SHARED_BYTES: Final = 100 * 1024  # two programs of 227 KB: one alone leaves half a wave of 264 idle, and each prologue
 
 
 def choose_tile(weight: Weight, num_rows: int, x_group: int | None, *, gated: bool = False) -> Tile:
     """The tile for `num_rows`. Only `rows`, `warps` and `stages` may depend on `num_rows` (see the module)."""
     num_cols, width = weight.shape
-    cols, inner = (64, 128) if gated else (128, 128)
-    inner = min(inner, max(16, triton.next_power_of_2(width)))
-    if weight.format == "int4":
-        inner = INT4_GROUP
+    cols, inner = 64 if gated else 128, choose_inner(weight)
     if x_group is not None:
         inner = x_group
     rows = min(MAX_ROWS, max(16, triton.next_power_of_2(num_rows)))
@@ -54,10 +59,16 @@ def choose_tile(weight: Weight, num_rows: int, x_group: int | None, *, gated: bo
     return Tile(cols, rows, inner, splits, warps, stages)
 
 
+def choose_inner(weight: Weight) -> int:
+    """Inner positions a turn: 128 bytes of a plain weight's row, 128 positions of a narrow one's."""
+    most = INT4_GROUP if weight.format == "int4" else 64 if weight.format == "plain" else 128
+    return most if weight.format == "int4" else min(most, max(16, triton.next_power_of_2(weight.shape[1])))
+
+
 def fit_stages(weight: Weight, cols: int, rows: int, inner: int, row_bytes: int) -> int:
-    """How many turns' operands fit into shared memory, at most 5. A row's number takes `row_bytes`."""
+    """How many turns' operands fit into shared memory, 2 to 5. A row's number takes `row_bytes`."""
     turn = inner * (cols * weight.nbytes // (weight.shape[0] * weight.shape[1]) + rows * row_bytes)
-    return min(5 if weight.format != "plain" else 4, SHARED_BYTES // turn)
+    return max(2, min(5, SHARED_BYTES // turn))
 
 
 def matmul_reference(x: Tensor | Quantized, weight: Weight) -> Tensor:
@@ -154,8 +165,10 @@ def _start(
         B_ROWS=tile.rows,
         B_INNER=tile.inner,
         UPCAST=is_interpreted(),
+        PDL=starts_early(),
         num_warps=tile.warps,
         num_stages=tile.stages,
+        **launch_options(),
     )
 
 
@@ -206,7 +219,7 @@ def weigh(
     return accumulator
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["num_rows"])
 def _matmul(
     p_x,
     p_x_scale,
@@ -227,7 +240,9 @@ def _matmul(
     B_ROWS: tl.constexpr,
     B_INNER: tl.constexpr,
     UPCAST: tl.constexpr,
+    PDL: tl.constexpr,
 ):
+    wait_for_inputs(PDL)
     # Rows turn fastest, so that all programs reading one piece of the weight run side by side.
     o_row = tl.program_id(0).to(tl.int64) * B_ROWS + tl.arange(0, B_ROWS)
     o_col = tl.program_id(1).to(tl.int64) * B_COLS + tl.arange(0, B_COLS)

@@ -8,6 +8,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from midfill_kernels.launch import launch_options, starts_early, wait_for_inputs
 from midfill_kernels.quantize import FP8_MAX, Quantized
 
 
@@ -71,20 +72,22 @@ def _start(
         stream,
         normed,
         scales,
-        num_parts,
         num_rows,
         dim,
         eps,
+        NUM_PARTS=num_parts,
         HAS_RESIDUAL=residual is not None,
         HAS_GAIN=gain is not None,
         GROUP=group,
         FP8_LIMIT=FP8_MAX,
         B_DIM=triton.next_power_of_2(dim),
+        PDL=starts_early(),
         num_warps=8 if dim > 2048 else 4,
+        **launch_options(),
     )
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["num_rows"])
 def _add_rms_norm(
     p_parts,
     p_residual,
@@ -92,21 +95,23 @@ def _add_rms_norm(
     p_stream,
     p_normed,
     p_scales,
-    num_parts,
     num_rows,
     dim,
     eps,
+    NUM_PARTS: tl.constexpr,
     HAS_RESIDUAL: tl.constexpr,
     HAS_GAIN: tl.constexpr,
     GROUP: tl.constexpr,
     FP8_LIMIT: tl.constexpr,
     B_DIM: tl.constexpr,
+    PDL: tl.constexpr,
 ):
+    wait_for_inputs(PDL)
     i_row = tl.program_id(0).to(tl.int64)
     o_dim = tl.arange(0, B_DIM)
     m_dim = o_dim < dim
     total = tl.zeros((B_DIM,), tl.float32)
-    for part in range(num_parts):
+    for part in tl.static_range(NUM_PARTS):
         total += tl.load(p_parts + (part * num_rows + i_row) * dim + o_dim, m_dim, 0.0).to(tl.float32)
     if HAS_RESIDUAL:
         total += tl.load(p_residual + i_row * dim + o_dim, m_dim, 0.0).to(tl.float32)

@@ -11,6 +11,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from midfill_kernels.launch import launch_options, starts_early, wait_for_inputs
+
 FP8_MAX: Final = 448.0  # the largest finite e4m3
 INT4_GROUP: Final = 128  # inner positions that share a scale, and one unit of the packed layout
 
@@ -108,15 +110,32 @@ def quantize_rows(x: Tensor, group: int) -> Quantized:
     num_groups = scales.numel()
     b_groups = 8
     _quantize_rows[(triton.cdiv(num_groups, b_groups),)](
-        x, values, scales, num_groups, GROUP=group, B_GROUPS=b_groups, FP8_LIMIT=FP8_MAX, num_warps=4
+        x,
+        values,
+        scales,
+        num_groups,
+        GROUP=group,
+        B_GROUPS=b_groups,
+        FP8_LIMIT=FP8_MAX,
+        PDL=starts_early(),
+        num_warps=4,
+        **launch_options(),
     )
     return Quantized(values, scales)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["num_groups"])
 def _quantize_rows(
-    p_x, p_values, p_scales, num_groups, GROUP: tl.constexpr, B_GROUPS: tl.constexpr, FP8_LIMIT: tl.constexpr
+    p_x,
+    p_values,
+    p_scales,
+    num_groups,
+    GROUP: tl.constexpr,
+    B_GROUPS: tl.constexpr,
+    FP8_LIMIT: tl.constexpr,
+    PDL: tl.constexpr,
 ):
+    wait_for_inputs(PDL)
     o_group = tl.program_id(0).to(tl.int64) * B_GROUPS + tl.arange(0, B_GROUPS)
     o_element = o_group[:, None] * GROUP + tl.arange(0, GROUP)[None, :]
     m_group = o_group < num_groups

@@ -11,6 +11,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from midfill_kernels.launch import launch_options, starts_early, wait_for_inputs
+
 
 @dataclass(frozen=True)
 class Heads:
@@ -92,9 +94,9 @@ def norm_rotate_store(
         q,
         keys,
         values,
-        num_parts,
         num_rows,
         heads.eps,
+        NUM_PARTS=num_parts,
         QUERY=heads.query,
         KEY_VALUE=heads.key_value,
         HALF=heads.width // 2,
@@ -102,12 +104,14 @@ def norm_rotate_store(
         NORM=heads.norm,
         HAS_GAIN=gains is not None,
         HAS_BIAS=bias is not None,
+        PDL=starts_early(),
         num_warps=1,
+        **launch_options(),
     )
     return q
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["num_rows"])
 def _norm_rotate_store(
     p_parts,
     p_bias,
@@ -119,9 +123,9 @@ def _norm_rotate_store(
     p_q,
     p_k,
     p_v,
-    num_parts,
     num_rows,
     eps,
+    NUM_PARTS: tl.constexpr,
     QUERY: tl.constexpr,
     KEY_VALUE: tl.constexpr,
     HALF: tl.constexpr,
@@ -129,7 +133,9 @@ def _norm_rotate_store(
     NORM: tl.constexpr,
     HAS_GAIN: tl.constexpr,
     HAS_BIAS: tl.constexpr,
+    PDL: tl.constexpr,
 ):
+    wait_for_inputs(PDL)
     i_row = tl.program_id(0).to(tl.int64)
     i_head = tl.program_id(1).to(tl.int64)
     o_left = i_head * 2 * HALF + tl.arange(0, HALF)
@@ -137,7 +143,7 @@ def _norm_rotate_store(
     columns: tl.constexpr = (QUERY + 2 * KEY_VALUE) * 2 * HALF
     left = tl.zeros((HALF,), tl.float32)
     right = tl.zeros((HALF,), tl.float32)
-    for part in range(num_parts):
+    for part in tl.static_range(NUM_PARTS):
         p_row = p_parts + (part * num_rows + i_row) * columns
         left += tl.load(p_row + o_left)
         right += tl.load(p_row + o_right)

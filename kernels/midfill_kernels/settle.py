@@ -15,6 +15,7 @@ import triton.language as tl
 from torch import Tensor
 
 from midfill_kernels.head import Proposals
+from midfill_kernels.launch import launch_options, starts_early, wait_for_inputs
 
 SEED_STRIDE = 0x9E3779B97F4A7C15 - 2**64  # the golden ratio's bits, as int64: every step draws afresh
 
@@ -115,7 +116,9 @@ def settle(fills: Fills, proposals: Proposals) -> None:
         SEED_STRIDE,
         B_ROWS=triton.next_power_of_2(fills.longest),
         B_RIVALS=min(64, triton.next_power_of_2(fills.longest)),
+        PDL=starts_early(),
         num_warps=4,
+        **launch_options(),
     )
 
 
@@ -136,7 +139,9 @@ def _settle(
     seed_stride,
     B_ROWS: tl.constexpr,
     B_RIVALS: tl.constexpr,
+    PDL: tl.constexpr,
 ):
+    wait_for_inputs(PDL)
     i_sequence = tl.program_id(0).to(tl.int64)
     first = tl.load(p_first + i_sequence)
     length = tl.load(p_length + i_sequence)

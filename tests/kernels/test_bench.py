@@ -12,12 +12,14 @@ from typing import Any
 import pytest
 import torch
 
-from bench import measure
+from bench import green
 from bench.cases import small_cases
 from bench.ceilings import Ceilings
 from bench.draw import draw, read_points
 from bench.fused import make_random
-from bench.measure import Clock, RedTests, require_green, summarize
+from bench.green import concerning, find_red, stop_unless_green
+from bench.hopper import find_sums
+from bench.measure import Clock, summarize
 from bench.operators import draw_table, run_case
 from bench.plain import PlainModel, fill_plainly, fill_with_dual_cache
 from bench.shapes import LLADA_8B, QWEN_7B, QWEN_HALF_B, TOY, pass_flops, step_floor
@@ -89,23 +91,33 @@ def test_medians_and_turns() -> None:
     assert summarize([3.0, 1.0, 2.0]).median_s == 2.0 and summarize([3.0, 1.0, 2.0]).fastest_s == 1.0
 
 
-def test_no_figures_of_an_operator_whose_tests_fail(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_red_tests_are_found_and_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = tmp_path / "tests/kernels"
     folder.mkdir(parents=True)
     (tmp_path / "pyproject.toml").write_text("[tool.pytest.ini_options]\n")
     (folder / "test_green.py").write_text("def test() -> None:\n    assert True\n")
-    (folder / "test_red.py").write_text("def test() -> None:\n    assert 1 == 2\n")
-    monkeypatch.setattr(measure, "ROOT", tmp_path)
+    (folder / "test_broken.py").write_text("import what_is_nowhere\n")
+    mixed = "import pytest\n@pytest.mark.parametrize('kind', ['plain', 'fp8'])\ndef test_it(kind: str) -> None:\n"
+    (folder / "test_mixed.py").write_text(f"{mixed}    assert kind != 'fp8'\n")
+    monkeypatch.setattr(green, "ROOT", tmp_path)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    require_green("test_green.py")
-    (tmp_path / "tests/engine").mkdir()
-    (folder / "test_green.py").rename(tmp_path / "tests/engine/test_green.py")
-    require_green("test_green.py", folder="engine")
-    with pytest.raises(RedTests):  # what has changed is measured again
-        require_green("test_green.py")
-    (tmp_path / "tests/engine/test_green.py").rename(folder / "test_green.py")
-    with pytest.raises(RedTests, match=r"test_red.py: no figures while its tests fail[\s\S]*assert 1 == 2"):
-        require_green("test_green.py", "test_red.py")
+    red = find_red("test_green.py", "test_mixed.py", "test_broken.py")
+    assert red == {"test_mixed.py::test_it[fp8]", "test_broken.py"}
+    monkeypatch.setattr(green, "_run", lambda *arguments: pytest.fail("these ran already"))
+    assert find_red("test_mixed.py") == {"test_mixed.py::test_it[fp8]"} and not find_red("test_green.py")
+    stop_unless_green("test_green.py")
+    with pytest.raises(SystemExit, match="No figures while tests fail: test_broken.py"):
+        stop_unless_green("test_broken.py", "test_green.py")
+    (folder / "test_green.py").write_text("")
+    with pytest.raises(pytest.fail.Exception, match="ran already"):  # what has changed is measured again
+        find_red("test_green.py")
+
+
+def test_a_red_format_takes_no_other_formats_figures() -> None:
+    red = ["test_matmul.py::test_matmul[fp8-1]", "test_norm.py::test_norm_straight_to_fp8", "test_head.py::test[1-40]"]
+    assert concerning(red, "plain") == ["test_head.py::test[1-40]"] == concerning(red, "int4", "plain")
+    assert concerning(red, "fp8") == sorted(red)
+    assert concerning(red[:2], "plain") == []
 
 
 def test_a_case_is_timed_beside_its_rivals() -> None:
@@ -168,12 +180,42 @@ def test_operators_bench_runs_at_toy_size(tmp_path: Path) -> None:
     assert found["machine"]["interpreted"] and found["ceilings"]["copy_bytes_per_s"] > 0
 
 
+def compile_for_hopper(*options: str) -> "subprocess.CompletedProcess[str]":
+    environment = {key: value for key, value in os.environ.items() if key != "TRITON_INTERPRET"}
+    environment |= {"PYTHONPATH": os.pathsep.join(("engine", "kernels")), "TRITON_DEFAULT_FP_FUSION": "1"}
+    command = [sys.executable, "-m", "bench.compile", "--shape", "toy", *options]
+    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
+
+
+@pytest.mark.timeout(600)
+def test_what_a_row_sums_up_is_added_in_one_order_for_every_number_of_rows() -> None:
+    """As compiled: interpreted sums are numpy's. One row, and every tile that the buckets of rows lead to."""
+    rows = [option for number in (1, 32, 64, 96) for option in ("--rows", str(number))]
+    result = compile_for_hopper("--precision", "bf16", *rows)
+    assert result.returncode == 0, result.stdout + result.stderr
+
+
+def test_sums_are_told_from_other_reductions() -> None:
+    reduction = """%a = "tt.reduce"(%b) <{axis = 0 : i32}> ({
+    ^bb0(%c: f32, %d: f32):
+      %e = arith.OPERATION %c, %d : f32
+      tt.reduce.return %e : f32
+    }) : (tensor<64xCOLUMNSxf32, #mma>) -> tensor<COLUMNSxf32, #ttg.slice<{dim = 0, parent = #mma}>>"""
+    layout = "#mma = #ttg.nvidia_mma<{warpsPerCTA = [WARPS, 1], instrShape = [16, COLUMNS, 16]}>\n"
+
+    def sums(operation: str, warps: int, columns: int) -> tuple[str, ...]:
+        text = layout + reduction
+        for word, value in {"OPERATION": operation, "WARPS": str(warps), "COLUMNS": str(columns)}.items():
+            text = text.replace(word, value)
+        return find_sums(text)
+
+    assert sums("maxnumf", 4, 16) == ()
+    assert len(sums("addf", 4, 16)) == 1 and sums("addf", 4, 16) == sums("addf", 4, 64) != sums("addf", 8, 64)
+
+
 @pytest.mark.soak
 @pytest.mark.timeout(600)
 def test_all_kernels_compile_for_hopper_even_for_one_row() -> None:
     """A size of 1 is a constant to the compiler: what works interpreted may fail there."""
-    environment = {key: value for key, value in os.environ.items() if key != "TRITON_INTERPRET"}
-    environment |= {"PYTHONPATH": os.pathsep.join(("engine", "kernels")), "TRITON_DEFAULT_FP_FUSION": "1"}
-    command = [sys.executable, "-m", "bench.compile", "--shape", "toy", "--rows", "1", "--rows", "40"]
-    result = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
+    result = compile_for_hopper("--rows", "1", "--rows", "40")
     assert result.returncode == 0, result.stdout + result.stderr

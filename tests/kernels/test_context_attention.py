@@ -3,7 +3,13 @@ import torch
 from tests.kernels.compare import assert_close
 from torch import Tensor
 
-from midfill_kernels.context_attention import context_attention, context_attention_reference, schedule_contexts
+from midfill_kernels.context_attention import (
+    context_attention,
+    context_attention_reference,
+    library_attention,
+    library_serves,
+    schedule_contexts,
+)
 
 LENGTHS = (1, 37, 16, 21)
 
@@ -52,3 +58,13 @@ def test_packing_changes_no_bit(device: torch.device) -> None:
         )
         assert torch.equal(together[rows], alone)
         first += length
+
+
+def test_the_library_computes_the_same_and_packing_changes_no_bit(device: torch.device) -> None:
+    q = torch.randn(sum(LENGTHS), 4, 16, device=device)
+    k, v = torch.randn(2, sum(LENGTHS), 2, 16, device=device)
+    found = library_attention(q, k, v, LENGTHS)
+    assert_close(found, context_attention_reference(q, k, v, LENGTHS, None), torch.float32)
+    last = slice(sum(LENGTHS[:-1]), None)
+    assert torch.equal(found[last], library_attention(q[last], k[last], v[last], LENGTHS[-1:]))
+    assert not library_serves(q, None), "fp32, or no GPU"

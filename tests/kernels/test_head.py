@@ -1,4 +1,3 @@
-from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -13,20 +12,11 @@ from midfill_kernels.head import (
     propose,
     propose_reference,
 )
-from midfill_kernels.head_chunks import propose_by_chunks
 from midfill_kernels.launch import is_interpreted
 from midfill_kernels.matmul import Tile
 from midfill_kernels.quantize import FORMATS, Format, Weight, pack, quantize_rows
 
 TILE = Tile(cols=32, rows=16, inner=64, splits=3)
-
-Propose = Callable[..., Proposals]
-WAYS: dict[str, Propose] = {
-    "fused": lambda x, weight, **options: propose(x, weight, tile=TILE, **options),
-    "chunks": lambda x, weight, **options: propose_by_chunks(
-        x, weight, chunk_bytes=4 * 64 * x.shape[0], column_block=32, **options
-    ),
-}
 
 
 def draw(num_rows: int, num_columns: int, dtype: torch.dtype, device: torch.device) -> tuple[torch.Tensor, Weight]:
@@ -40,12 +30,11 @@ def assert_same(found: Proposals, expected: Proposals) -> None:
         torch.testing.assert_close(getattr(found, name), getattr(expected, name), rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize(("num_rows", "num_columns"), [(1, 40), (5, 333), (19, 97)])
-def test_proposals(way: str, num_rows: int, num_columns: int, dtype: torch.dtype, device: torch.device) -> None:
+def test_proposals(num_rows: int, num_columns: int, dtype: torch.dtype, device: torch.device) -> None:
     x, weight = draw(num_rows, num_columns, dtype, device)
-    assert_same(WAYS[way](x, weight), propose_reference(x, weight))
+    assert_same(propose(x, weight, tile=TILE), propose_reference(x, weight))
 
 
 @pytest.mark.parametrize("format", FORMATS)
@@ -61,34 +50,31 @@ def test_proposals_with_both_in_fp8(device: torch.device) -> None:
     assert_same(propose(x, weight, tile=TILE), propose_reference(x, weight))
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_rules_forbid_columns_row_by_row(way: str, device: torch.device) -> None:
+def test_rules_forbid_columns_row_by_row(device: torch.device) -> None:
     x, weight = draw(6, 100, torch.float32, device)
     allowed = torch.rand(3, 100, device=device) < 0.5
     allowed[:, :3] = True
     allowed[2] = False
     allowed[2, 17] = True
     rules = Rules(allowed, torch.tensor([0, 1, 2, 0, 1, 2], dtype=torch.int32, device=device))
-    found = WAYS[way](x, weight, rules=rules)
+    found = propose(x, weight, rules=rules, tile=TILE)
     assert_same(found, propose_reference(x, weight, rules))
     assert found.ids[2] == 17 and found.probability[2] == 1 and found.entropy[2] == 0
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_among_equals_the_lowest_column_wins(way: str, device: torch.device) -> None:
+def test_among_equals_the_lowest_column_wins(device: torch.device) -> None:
     weight = pack(torch.zeros(100, 64, device=device), "plain")
-    found = WAYS[way](torch.randn(3, 64, device=device), weight)
+    found = propose(torch.randn(3, 64, device=device), weight, tile=TILE)
     assert found.ids.tolist() == [0, 0, 0] and found.margin.tolist() == [0, 0, 0]
     torch.testing.assert_close(found.entropy, torch.full((3,), 100.0, device=device).log())
 
 
-@pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("shift", [-3e4, 3e4])
-def test_large_scores_keep_their_digits(way: str, shift: float, device: torch.device) -> None:
+def test_large_scores_keep_their_digits(shift: float, device: torch.device) -> None:
     x, weight = draw(4, 70, torch.float32, device)
     shifted = torch.cat((x, torch.full((4, 64), shift / 64, device=device)), dim=1)
     wide = pack(torch.cat((weight.data, torch.ones(70, 64, device=device)), dim=1), "plain")
-    found = WAYS[way](shifted, wide)
+    found = propose(shifted, wide, tile=TILE)
     expected = propose_reference(x, weight)
     torch.testing.assert_close(found.entropy, expected.entropy, rtol=0.02, atol=0.02)
     torch.testing.assert_close(found.probability, expected.probability, rtol=0.05, atol=0.02)
@@ -107,13 +93,6 @@ def test_samples_follow_the_distribution(device: torch.device) -> None:
     chi_squared = ((counts - expected)[:4] ** 2 / expected[:4]).sum()
     assert chi_squared < 30 and counts[4] == 0  # three degrees of freedom: seeds are fixed, so it holds or it does not
     torch.testing.assert_close(found.probability, scores.softmax(0)[found.ids], rtol=1e-4, atol=1e-6)
-
-
-def test_both_ways_draw_the_same_samples(device: torch.device) -> None:
-    x, weight = draw(6, 120, torch.float32, device)
-    sampling = Sampling(torch.full((6,), 1.0, device=device), torch.arange(6, device=device) * 7919)
-    first, second = (WAYS[way](x, weight, sampling=sampling) for way in WAYS)
-    assert_same(first, second)
 
 
 def test_without_temperature_the_best_is_taken(device: torch.device) -> None:

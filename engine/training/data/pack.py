@@ -129,6 +129,23 @@ def squeeze(folder: Path, out: Path) -> int:
     return sum(path.stat().st_size for path in out.iterdir())
 
 
+def check_squeezed(squeezed: Path) -> None:
+    """Raises ValueError where a shard of a squeezed set is missing or damaged, or there is no index."""
+    indices = list(squeezed.glob("*.json"))
+    if not indices:
+        raise ValueError(f"There is no squeezed set in {squeezed}.")
+    for index in indices:
+        for name, sha256 in json.loads(index.read_text(encoding="utf-8"))["shards"].items():
+            _expand(squeezed / f"{name}.xz", sha256)
+
+
+def _expand(path: Path, sha256: str) -> bytes:
+    try:
+        return _checked(path, lzma.decompress(path.read_bytes()), sha256)
+    except (OSError, lzma.LZMAError) as error:
+        raise ValueError(f"The shard {path} is missing or damaged.") from error
+
+
 def unpack(squeezed: Path, pack: Path) -> Path:
     """Adds a squeezed set to a pack under its own name: complete or not at all. Returns the set's folder.
 
@@ -143,8 +160,7 @@ def unpack(squeezed: Path, pack: Path) -> Path:
         made.mkdir()
         for index in squeezed.glob("*.json"):
             for name, sha256 in json.loads(index.read_text(encoding="utf-8"))["shards"].items():
-                data = lzma.decompress((squeezed / f"{name}.xz").read_bytes())
-                (made / name).write_bytes(_checked(squeezed / f"{name}.xz", data, sha256))
+                (made / name).write_bytes(_expand(squeezed / f"{name}.xz", sha256))
         for path in squeezed.iterdir():
             if path.suffix != ".xz":
                 shutil.copyfile(path, made / path.name)
