@@ -1,6 +1,6 @@
 """One fill from holes to patch: context, request, steps, splice, one repair round. Knows no terminal and no editor."""
 
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
@@ -35,6 +35,7 @@ class Options:
     """What a user may choose. None leaves it to the engine. `min_tokens` and `max_tokens` are a hole's, `n` counts
     alternatives. `related` is text of other files, the most useful first: it takes what the document leaves free.
     `intent` is one line for the model, a comment above each hole that no fill has.
+    Names that `can_import` says yes to are as good as those in sight: who asks puts the imports in.
     `references` are files that matter, the most important first; the rest of the document needs not be among them.
 
     Seed 0 means the likeliest fill, every other seed draws one, unless `temperature` says otherwise.
@@ -53,6 +54,7 @@ class Options:
     related: tuple[str, ...] = ()
     references: tuple[Reference, ...] = ()
     intent: str = ""
+    can_import: Callable[[str], bool] | None = None
 
 
 @dataclass(frozen=True)
@@ -118,7 +120,7 @@ def fill(
     segments = _put_before(build_segments(document, holes, budget_chars), options.related, budget_chars)
     segments = with_intent(segments, document.syntax.comment if document.syntax else "#", options.intent)
     options = replace(options, references=_gather_references(segments, options, client))
-    place = Place(document, segments.holes, _look_around(document, segments.holes, options.references))
+    place = Place(document, segments.holes, _look_around(document, segments.holes, options))
     response = yield from _run(client, _request(segments, document, options), document, segments.holes, repair=False)
     rows = place.rows((response.holes, *response.alternatives))
     rows[0] = place.improve(rows[0], _list_drafts(place, response, options))
@@ -134,12 +136,12 @@ def fill(
     yield Filled(best, tuple(others), stats, response.model)
 
 
-def _look_around(document: Document, holes: Sequence[Hole], references: Sequence[Reference]) -> Sight:
+def _look_around(document: Document, holes: Sequence[Hole], options: Options) -> Sight:
     """The names outside of the holes."""
     edges = [0, *(edge for hole in holes for edge in (hole.start_byte, hole.end_byte)), len(document.data)]
     around = [document.show(start, end) for start, end in zip(edges[::2], edges[1::2], strict=True)]
     known = document.syntax.names if document.syntax else None
-    return Sight((*around, *(reference.text for reference in references)), known)
+    return Sight((*around, *(reference.text for reference in options.references)), known, options.can_import)
 
 
 def _list_drafts(place: Place, response: wire.InfillResponse, options: Options) -> list[list[wire.Draft]]:

@@ -61,7 +61,8 @@ def start(monkeypatch: pytest.MonkeyPatch, cluster: Cluster, device: Any = "cpu"
 def test_where_actors_stand_is_known_and_no_two_runs_share_engines(monkeypatch: pytest.MonkeyPatch) -> None:
     nodes: list[tuple[str, str, str] | None] = [("n1", OURS, "m w"), ("n2", OURS, "m w")]
     first, second = Cluster(nodes, CPU=2), Cluster(nodes, CPU=2)
-    assert start(monkeypatch, first).placement == {"n1": 1, "n2": 1}
+    workers = start(monkeypatch, first)
+    assert workers.placement == {"n1": 1, "n2": 1} and workers.answered == {"n1": 0, "n2": 0}
     start(monkeypatch, second)
     runs = {words[2] for words in (*first.placed, *second.placed)}
     assert len(runs) == 2 and all(runs)

@@ -1,16 +1,31 @@
 """Which names are in sight of a hole: those of the texts around and those every program has. Knows words, no syntax."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 
 class Sight:
-    """`known` are the names that every program has; None where they are not known: then every name is in sight."""
+    """`known` are the names that every program has; None where they are not known: then every name is in sight.
 
-    def __init__(self, texts: Sequence[str], known: frozenset[str] | None) -> None:
-        self._texts, self._known = texts, known
+    So are those that `can_import` says yes to.
+    """
+
+    def __init__(
+        self, texts: Sequence[str], known: frozenset[str] | None, can_import: Callable[[str], bool] | None = None
+    ) -> None:
+        self._texts, self._known, self._can_import = texts, known, can_import
         self._found: dict[str, bool] = {}
 
     def has(self, name: str) -> bool:
+        """Whether a name is in sight, of `name.attribute` the attribute; what can be imported has any."""
+        owner, _, last = name.rpartition(".")
+        return (
+            self._knows(last) or bool(owner and not self._knows(owner) and self._imports(owner)) or self._imports(last)
+        )
+
+    def _imports(self, name: str) -> bool:
+        return self._can_import is not None and self._can_import(name)
+
+    def _knows(self, name: str) -> bool:
         if self._known is None or name in self._known:
             return True
         if name not in self._found:

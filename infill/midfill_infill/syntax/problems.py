@@ -130,7 +130,7 @@ _BINDING_NODES = re.compile("parameter|pattern|import")
 
 
 def free_names(tree: tree_sitter.Tree, span: Span) -> frozenset[str]:
-    """The names that the text of `span` uses without binding them in it, attributes too."""
+    """The names that the text of `span` uses and does not bind, attributes too, in Python as `name.attribute`."""
     free: set[str] = set()
     bound: set[str] = set()
     start = tree.root_node.descendant_for_byte_range(*span) if span[0] < span[1] else None
@@ -138,9 +138,19 @@ def free_names(tree: tree_sitter.Tree, span: Span) -> frozenset[str]:
     while pending:
         node, binds = pending.pop()
         if node.type.endswith("identifier") and span[0] <= node.start_byte and node.end_byte <= span[1]:
-            (bound if binds else free).add((node.text or b"").decode("utf-8", "replace"))
+            (bound if binds else free).add(_owner(node) + (node.text or b"").decode("utf-8", "replace"))
         for number, child in enumerate(node.children):
             if child.start_byte < span[1] and span[0] < child.end_byte:
                 binding = bool(_BINDING_NODES.search(node.type)) or node.field_name_for_child(number) in _BINDING_FIELDS
                 pending.append((child, binds or binding))
-    return frozenset(free - bound)
+    last = {name.rpartition(".")[2] for name in bound}
+    return frozenset(name for name in free if name.rpartition(".")[2] not in last)
+
+
+def _owner(node: tree_sitter.Node) -> str:
+    """What stands before an attribute, with the dot, where that is a mere name."""
+    above = node.parent
+    if above is None or above.type != "attribute" or above.child_by_field_name("attribute") != node:
+        return ""
+    owner = above.child_by_field_name("object")
+    return f"{(owner.text or b'').decode('utf-8', 'replace')}." if owner and owner.type == "identifier" else ""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -45,6 +46,9 @@ def generate_command(
         int, typer.Option("--ray", metavar="N", min=0, max=4096, help="So many Ray actors, each with an engine.")
     ] = 0,
     ray_address: Annotated[str | None, typer.Option(metavar="ADDRESS", help="A Ray cluster to join.")] = None,
+    ray_env: Annotated[
+        Path | None, typer.Option(metavar="FILE.json", help="A runtime environment for nodes that lack something.")
+    ] = None,
     shard: Annotated[
         str | None, typer.Option(metavar="I/N", help="Only this part, into --out; `merge` puts parts together.")
     ] = None,
@@ -68,14 +72,14 @@ def generate_command(
             max_tokens=max_tokens,
         )
         settings = EngineSettings(model=model, device=device, project=Path.cwd())
-        with _open_engine(settings, processes, ray, ray_address, cached=cache) as engine:
+        with _open_engine(settings, processes, ray, (ray_address, ray_env), cached=cache) as (engine, answered):
             part = Shard.parse(shard) if shard else None
-            progress = _generate(root, run, engine, options, part, out)
+            progress = _generate(root, run, engine, options, part, out, Meter(answered))
         _conclude(progress)
 
 
 def _generate(
-    root: Path, run: str | None, engine: Engine, options: Options, shard: Shard | None, out: Path | None
+    root: Path, run: str | None, engine: Engine, options: Options, shard: Shard | None, out: Path | None, meter: Meter
 ) -> Progress:
     from midfill_infill.refactor.generating.generate import generate
     from midfill_infill.refactor.generating.shards import Part
@@ -87,27 +91,30 @@ def _generate(
         if shard is None or out is None:
             with hold_lock(place.run_folder(run_id) / "lock", "generate"):
                 journal.set_meta("engine", engine.name)
-                return generate(journal, place.root, engine, options, Meter())
+                return generate(journal, place.root, engine, options, meter)
         with closing(Part(out, run_id)) as part:
 
             def is_left(hole: HoleRow) -> bool:
                 return shard.takes(hole) and hole.id not in part.done
 
-            return generate(journal, place.root, engine, options, Meter(), only=is_left, sink=part.write)
+            return generate(journal, place.root, engine, options, meter, only=is_left, sink=part.write)
 
 
 @contextmanager
 def _open_engine(
-    settings: EngineSettings, processes: int, ray: int, ray_address: str | None, *, cached: bool
-) -> Iterator[Engine]:
+    settings: EngineSettings, processes: int, ray: int, cluster: tuple[str | None, Path | None], *, cached: bool
+) -> Iterator[tuple[Engine, Mapping[str, int]]]:
+    """The engine, and how much each node of a cluster has answered. `cluster` is an address and a file."""
     from midfill_infill.refactor.generating import engines
 
     answers = _open_cache() if cached else None
     workers: engines.Workers
+    answered: Mapping[str, int] = {}
     if ray:
         from midfill_infill.refactor.generating.ray_workers import RayWorkers
 
-        workers = RayWorkers(settings, ray, ray_address)
+        workers = RayWorkers(settings, ray, cluster[0], _read_environment(cluster[1]))
+        answered = workers.answered
         for node, count in sorted(workers.placement.items()):
             say(f"{node}: {plural(count, 'actor')}")
     elif processes:
@@ -118,9 +125,21 @@ def _open_engine(
         workers = engines.LocalEngine(settings, lambda phrase: say(f"{phrase} ...") if sys.stderr.isatty() else None)
     engine = engines.Engine(workers, answers)
     try:
-        yield engine
+        yield engine, answered
     finally:
         engine.close()
+
+
+def _read_environment(path: Path | None) -> dict[str, Any]:
+    from midfill_infill.errors import MidfillError
+
+    try:
+        known = json.loads(path.read_text("utf-8")) if path else {}
+    except (OSError, ValueError) as error:
+        raise MidfillError("bad_request", f"{path} cannot be read ({error})", next_step="give a JSON file") from None
+    if not isinstance(known, dict):
+        raise MidfillError("bad_request", f"{path} is no JSON object", next_step="see Ray's runtime environments")
+    return known
 
 
 def _open_cache() -> AnswerCache | None:
@@ -138,9 +157,13 @@ def _open_cache() -> AnswerCache | None:
 
 
 class Meter:
-    """Prints how far a run is: one line that changes on a terminal, a line every ten seconds elsewhere."""
+    """Prints how far a run is: one line that changes on a terminal, a line every ten seconds elsewhere.
 
-    def __init__(self) -> None:
+    `answered` says what each node of a cluster has done.
+    """
+
+    def __init__(self, answered: Mapping[str, int]) -> None:
+        self._answered = answered
         self._live = sys.stderr.isatty()
         self._next_s = time.monotonic() + (0.0 if self._live else 10.0)
 
@@ -152,6 +175,8 @@ class Meter:
         left = f", {_duration(progress.left_s)} left" if progress.left_s else ""
         good = 100 * progress.accepted / max(1, progress.done)
         text = f"{progress.done}/{progress.total} holes, {good:.0f} % clean, {progress.per_minute:.0f} a minute{left}"
+        if nodes := ", ".join(f"{node} {count}" for node, count in sorted(self._answered.items())):
+            text += f"; {nodes}"
         if self._live:
             end = "\n" if progress.done >= progress.total else ""
             print(f"\r\x1b[K{text}", end=end, file=sys.stderr, flush=True)

@@ -300,6 +300,7 @@ def _make_once(
         temperature=options.temperature,
         references=references,
         intent=options.intent,
+        can_import=options.resolver.knows if options.resolver and document.language == "python" else None,
     )
     with engine.client() as client, closing(fill(document, (hole.hole,), wanted, client)) as events:
         for event in events:

@@ -44,6 +44,10 @@ class Resolver:
         found = (self._resolve(name, edit.replacement, own) for name in (after or frozenset()) - before)
         return tuple(sorted(statement for statement in found if statement))
 
+    def knows(self, name: str) -> bool:
+        """Whether some use of a name would be imported."""
+        return self._resolve(name, f"{name}.".encode(), None) is not None
+
     def _resolve(self, name: str, text: bytes, own: str | None) -> str | None:
         with self._lock:
             imported, defined, modules = self._index

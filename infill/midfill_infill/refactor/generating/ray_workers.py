@@ -24,6 +24,9 @@ from midfill_infill.refactor.generating.engines import answer_json, open_client
 
 _IN_HAND: Final = 2
 _IDLE_TIMEOUT_S: Final = 60.0
+# A node of its own has 30 s to start, which no setting changes: on a busy machine the next try finds all in memory.
+_STARTS: Final = 3
+_MAX_SAID: Final = 200
 # Ray's own 30 s are not enough on a busy machine.
 _START_TIMEOUT_S: Final = "120"
 # Of all actors, with a model to load on each node.
@@ -72,11 +75,18 @@ class FillActor:
 class RayWorkers:
     """`count` actors. Starts a Ray of its own on the loopback interface unless an address is given.
 
-    `placement` says how many stand on which node. Raises MidfillError `ray_missing`, and `engine_error` where the
-    cluster fails, has no room for all of them, or has nodes with another version or other models.
+    `placement` says how many stand on which node, `answered` how many requests each node has answered. `environment` is
+    a runtime environment of Ray's, for nodes that lack what the actors need. Raises MidfillError `ray_missing`, and
+    `engine_error` where the cluster fails, has no room for all, or has nodes with another version or other models.
     """
 
-    def __init__(self, settings: EngineSettings, count: int, address: str | None = None) -> None:
+    def __init__(
+        self,
+        settings: EngineSettings,
+        count: int,
+        address: str | None = None,
+        environment: dict[str, Any] | None = None,
+    ) -> None:
         if address is None:
             _prepare_environment()
         try:
@@ -90,14 +100,15 @@ class RayWorkers:
         gpus = 1 if settings.device == "cuda" else 0
         try:
             self._check_room(count, "GPU" if gpus else "CPU")
-            self._place(settings, count, gpus)
-            self.placement = self._check_nodes()
+            self._place(settings, count, gpus, environment or {})
+            self._nodes = self._check_nodes()
         except BaseException:
             self.close()
             raise
-        self._free: queue.Queue[Any] = queue.Queue()
-        for handle in self.actors * _IN_HAND:
-            self._free.put(handle)
+        self.placement, self.answered = Counter(self._nodes), dict.fromkeys(self._nodes, 0)
+        self._free: queue.Queue[int] = queue.Queue()
+        for number in [*range(count)] * _IN_HAND:
+            self._free.put(number)
 
     def _check_room(self, count: int, what: str) -> None:
         has = int(self._ray.cluster_resources().get(what, 0))
@@ -105,15 +116,16 @@ class RayWorkers:
             message = f"--ray {count} wants {count} {what}s, the cluster has {has}"
             raise MidfillError("engine_error", message, next_step=f"give --ray {has}" if has else "add nodes to it")
 
-    def _place(self, settings: EngineSettings, count: int, gpus: int) -> None:
-        options = {"num_cpus": 0 if gpus else 1, "num_gpus": gpus, "max_restarts": -1, "max_task_retries": -1}
+    def _place(self, settings: EngineSettings, count: int, gpus: int, environment: dict[str, Any]) -> None:
+        options: dict[str, Any] = {"max_restarts": -1, "max_task_retries": -1}
+        options |= {"num_cpus": 0 if gpus else 1, "num_gpus": gpus, "runtime_env": environment}
         actor = self._ray.remote(**options)(FillActor)
         known = asdict(settings) | {"idle_timeout_s": _IDLE_TIMEOUT_S}
         run = secrets.token_hex(4)  # two runs of one user on one node must not share engines
         self.actors = [actor.remote(number, known, run) for number in range(count)]
 
-    def _check_nodes(self) -> dict[str, int]:
-        """Waits until all actors have an engine; says how many each node has."""
+    def _check_nodes(self) -> list[str]:
+        """Waits until all actors have an engine; says on which node each stands."""
         asked = [handle.about.remote() for handle in self.actors]
         ready, waiting = self._ray.wait(asked, num_returns=len(asked), timeout=_READY_TIMEOUT_S)
         if waiting:
@@ -122,7 +134,7 @@ class RayWorkers:
         try:
             said = self._ray.get(asked)
         except self._ray.exceptions.RayError as error:
-            raise MidfillError("engine_error", f"Ray fails ({type(error).__name__})") from None
+            raise self._failure(error) from None
         here, models = distribution_version(), said[0][2]
         for node, version, known in said:
             if version != here:
@@ -131,27 +143,33 @@ class RayWorkers:
             if known != models:
                 message = f"the node {node} has the model {known}, the node {said[0][0]} has {models}"
                 raise MidfillError("engine_error", message, next_step="put the same weights on every node")
-        return dict(Counter(node for node, _, _ in said))
+        return [node for node, _, _ in said]
 
     def _start(self, address: str | None, count: int) -> None:
         options: dict[str, Any] = {"log_to_driver": False, "logging_level": "error"}
         if address is None:
             options |= {"num_cpus": count, "include_dashboard": False, "_node_ip_address": "127.0.0.1"}
-        try:
-            self._ray.init(address=address, **options)
-        except (RuntimeError, ConnectionError, OSError, ValueError) as error:
-            said = (str(error).splitlines() or [type(error).__name__])[0]
-            raise MidfillError("engine_error", f"Ray does not start ({said})", next_step="see /tmp/ray") from None
+        for left in reversed(range(_STARTS if address is None else 1)):
+            try:
+                self._ray.init(address=address, **options)
+                return
+            except Exception as error:  # noqa: BLE001 - Ray raises bare ones
+                self._ray.shutdown()
+                if not left:
+                    said = (str(error).splitlines() or [type(error).__name__])[0]
+                    next_step = "see /tmp/ray" if address is None else "see `ray status` on the cluster"
+                    raise MidfillError("engine_error", f"Ray does not start ({said})", next_step=next_step) from None
 
     def models(self) -> tuple[ModelInfo, ...]:
         return tuple(ModelList.model_validate_json(self._get(self.actors[0].models.remote())).data)
 
     def infill(self, request: InfillRequest) -> InfillResponse:
-        handle = self._free.get()
+        number = self._free.get()
         try:
-            said = json.loads(self._get(handle.infill.remote(request.model_dump_json())))
+            said = json.loads(self._get(self.actors[number].infill.remote(request.model_dump_json())))
         finally:
-            self._free.put(handle)
+            self._free.put(number)
+        self.answered[self._nodes[number]] += 1
         if "error" in said:
             code, message = said["error"]
             raise MidfillError(code if code in TABLE else "engine_error", message)
@@ -161,7 +179,12 @@ class RayWorkers:
         try:
             return str(self._ray.get(reference))
         except self._ray.exceptions.RayError as error:
-            raise MidfillError("engine_error", f"Ray fails ({type(error).__name__})") from None
+            raise self._failure(error) from None
+
+    def _failure(self, error: Exception) -> MidfillError:
+        """What an actor says of itself is at the end: which module a fresh node lacks, say."""
+        said = (str(error).strip().splitlines() or [""])[-1].strip()[:_MAX_SAID]
+        return MidfillError("engine_error", f"Ray fails ({type(error).__name__}{': ' if said else ''}{said})")
 
     def revive(self) -> None:
         return  # Ray restarts actors, and actors their engines
