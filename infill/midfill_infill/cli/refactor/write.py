@@ -51,9 +51,10 @@ def _writing(
     from midfill_infill.refactor.writing.apply import Writer
 
     place, journal = open_run(root, run)
-    run_lock = place.run_folder(str(journal.get_meta("run"))) / "lock"
-    with journal, hold_lock(place.lock, doing), hold_lock(run_lock, doing):
-        yield place, journal, Writer(journal, place.root, options)
+    with journal:
+        run_lock = place.run_folder(str(journal.get_meta("run"))) / "lock"
+        with hold_lock(place.lock, doing), hold_lock(run_lock, doing):
+            yield place, journal, Writer(journal, place.root, options)
 
 
 def apply_command(

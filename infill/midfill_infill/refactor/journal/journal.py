@@ -48,6 +48,15 @@ class Journal:
         with self._failures():
             uri = f"file:{os.fsdecode(path).replace('%', '%25').replace('?', '%3f').replace('#', '%23')}?mode=rw"
             self._db = sqlite3.connect(uri, uri=True, timeout=BUSY_TIMEOUT_S, isolation_level=None)
+        try:
+            self._begin(read_only)
+        except MidfillError:
+            self._db.close()
+            raise
+
+    def _begin(self, read_only: bool) -> None:
+        """Sets what holds while it is open, and refuses what another version stored."""
+        with self._failures():
             self._db.execute("PRAGMA synchronous = EXTRA")
             version = self._db.execute("PRAGMA user_version").fetchone()[0]
             if version == VERSION and "imports" not in {
@@ -57,8 +66,7 @@ class Journal:
             # Not mode=ro, which cannot roll back what a killed writer left.
             self._db.execute(f"PRAGMA query_only = {int(read_only)}")
         if version != VERSION:
-            self._db.close()
-            message = f"{path} has version {version}, not {VERSION}"
+            message = f"{self.path} has version {version}, not {VERSION}"
             raise MidfillError("run_damaged", message, next_step="use the version of midfill that made the run")
 
     @classmethod

@@ -198,6 +198,8 @@ class _Cache:
                 " PRIMARY KEY (selection, path)) WITHOUT ROWID"
             )
         except (sqlite3.Error, OSError):
+            if self._db is not None:
+                self._db.close()
             self._db = None
 
     def find(self, name: str, facts: os.stat_result) -> PlannedFile | None:
