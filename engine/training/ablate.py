@@ -19,14 +19,16 @@ from torch import Tensor
 
 from midfill_engine.families.embedded import Embedded, EmbeddedConfig
 from midfill_engine.models.transformer import TransformerConfig
-from midfill_engine.tokens.special import EXPAND, MASK, PAD
+from midfill_engine.tokens.special import MASK, PAD
 from midfill_engine.tokens.tokenizer import Tokenizer
 from training.data.pack import Pack, read_pack
 from training.data.rows import (
     AS_REQUESTED,
     DEFAULT_MIX,
+    MAX_GAPS,
     SHORT_GAPS,
     Batch,
+    Copy,
     Example,
     GapMix,
     Noise,
@@ -38,7 +40,7 @@ from training.data.rows import (
     make_example,
 )
 from training.data.spans import Chooser, body, characters, one_line
-from training.objective import Hidden, TensorBatch, causal_loss, span_hidden, span_loss, to_device
+from training.objective import TensorBatch, causal_loss, span_hidden, span_loss, to_device
 from training.optimizer import make_optimizers, momentum_at, rate_factor, set_rates
 
 SHARES: Final = (1.0, 0.6, 0.3)
@@ -63,34 +65,6 @@ class Toy:
     held_out: int = 96  # rows of each kind
 
 
-def blind_hidden(model: Embedded, batch: TensorBatch) -> tuple[Tensor, Tensor]:
-    """As `span_hidden`, but a gap sees the context and itself, and no other gap."""
-    present = batch.context_ids != PAD  # [B, C]
-    hidden, context = model.transformer(batch.context_ids, batch.context_positions, mask=present[:, None, None])
-    left = batch.gap_positions[:, 0]  # [B, G]
-    gap = F.pad((left.diff(dim=1) != 1).cumsum(dim=1), (1, 0))  # [B, G]
-    same = (gap[:, :, None] == gap[:, None]).repeat_interleave(2, dim=0)  # [2B, G, G]
-    before = present.repeat_interleave(2, dim=0)[:, None].expand(-1, same.shape[1], -1)
-    gaps, _ = model.transformer(
-        batch.gap_ids.flatten(0, 1),
-        model.by_head(batch.gap_positions).repeat_interleave(2, dim=0),
-        mask=torch.cat((before, same), dim=2)[:, None],
-        past=[(key.repeat_interleave(2, dim=0), value.repeat_interleave(2, dim=0)) for key, value in context],
-    )
-    return hidden, gaps.unflatten(0, (-1, 2))
-
-
-def full_hidden(model: Embedded, batch: TensorBatch) -> tuple[Tensor, Tensor]:
-    """Everything sees everything: the context is computed with each copy of the gaps, so twice."""
-    ids = torch.cat((batch.context_ids.repeat_interleave(2, dim=0), batch.gap_ids.flatten(0, 1)), dim=1)
-    context = batch.context_positions[:, None].expand(-1, 2, -1)
-    positions = model.by_head(torch.cat((context, batch.gap_positions), dim=2)).repeat_interleave(2, dim=0)
-    hidden, _ = model.transformer(ids, positions, mask=(ids != PAD)[:, None, None])
-    hidden = hidden.unflatten(0, (-1, 2))  # [B, 2, C + G, D]
-    num_context = batch.context_ids.shape[1]
-    return hidden[:, 0, :num_context], hidden[:, :, num_context:]
-
-
 def as_is(batch: Batch, span: int) -> Batch:
     return batch
 
@@ -98,73 +72,72 @@ def as_is(batch: Batch, span: int) -> Batch:
 def left_only(batch: Batch, span: int) -> Batch:
     """All heads count from the text before the gap."""
     positions = batch.gap_positions.copy()
-    positions[:, 1] = positions[:, 0]
+    positions[:, :, 1] = positions[:, :, 0]
     return replace(batch, gap_positions=positions)
+
+
+def blind_gaps(batch: Batch, span: int) -> Batch:
+    """A gap sees the context and itself, and no other gap."""
+    left = batch.gap_positions[:, :, 0]
+    groups = batch.groups * MAX_GAPS + np.cumsum(np.diff(left, axis=2, prepend=left[:, :, :1]) > 1, axis=2)
+    return replace(batch, groups=np.where(batch.groups < 0, -1, groups), sees=groups)
 
 
 def true_positions(batch: Batch, span: int) -> Batch:
     """A gap takes as many positions as its canvas has, so the text after it stands where it stands in the file."""
     context, gaps = batch.context_positions.copy(), batch.gap_positions.copy()
     for row in range(len(context)):
-        left = gaps[row, 0]
+        left = gaps[row, 0, 0]
         filled = int((batch.gap_ids[row, 0] != PAD).sum())
         starts = [0, *(np.flatnonzero(np.diff(left[:filled]) != 1) + 1)] if filled else []
         for start, end in reversed(list(zip(starts, [*starts[1:], filled], strict=True))):
-            excess, after = span - (end - start), batch.gap_positions[row, 0, start] + span
+            excess, after = span - (end - start), batch.gap_positions[row, 0, 0, start] + span
             context[row, context[row] >= after] -= excess
             left[end:filled] -= excess
-        gaps[row, 1] = left
+        gaps[row] = left
     return replace(batch, context_positions=context, gap_positions=gaps)
-
-
-def keep_tokens(example: Example, rng: np.random.Generator) -> Example:
-    return example
-
-
-def merge_tokens(example: Example, rng: np.random.Generator) -> Example:
-    """In a quarter of the gaps, each pair of neighbours becomes one EXPAND with a chance of one half (DreamOn)."""
-    return replace(example, gaps=[_merge(gap, rng) if rng.random() < 0.25 else gap for gap in example.gaps])
-
-
-def _merge(ids: list[int], rng: np.random.Generator) -> list[int]:
-    pairs = [ids[start : start + 2] for start in range(0, len(ids), 2)]
-    return [token for pair in pairs for token in ([EXPAND] if len(pair) == 2 and rng.random() < 0.5 else pair)]
 
 
 @dataclass(frozen=True)
 class Variant:
-    """What differs from the recipe. `short` is the share of steps that begin with short gaps only."""
+    """What differs from the recipe. `short` is the share of steps that begin with short gaps only; `plain` the share of
+    all computed tokens that plain causal rows have before any gap, as far as they go beyond the stage that is shared.
+    """
 
     about: str
-    hidden: Hidden = span_hidden
+    copies: tuple[Copy, ...] = ("masked", "masked")
     place: Callable[[Batch, int], Batch] = as_is
-    change: Callable[[Example, np.random.Generator], Example] = keep_tokens
+    plain: float = 0.5
     short: float = 0.0
     mix: GapMix = DEFAULT_MIX
-    certainty: float = 0.0
+    noise: Noise = Noise()
 
 
 VARIANTS: Final = {
-    "recipe": Variant("constant span counted from both sides, isolated context, gaps see each other, DELETE only"),
+    "recipe": Variant("constant span counted from both sides, isolated context, gaps see each other, two masked copies"),
+    "hybrid": Variant("one causal copy and one masked", copies=("causal", "masked")),
+    "hybrid-queries": Variant("the causal copy's tokens and queries apart", copies=("tokens", "queries", "masked")),
+    "causal-only": Variant("one causal copy", copies=("causal",)),
+    "hybrid-plain": Variant("three quarters plain causal rows, then hybrid", copies=("causal", "masked"), plain=0.75),
+    "intervals": Variant("half of the masks as one stretch of the gap", noise=Noise(interval_share=0.5)),
     "true-positions": Variant("the suffix where the canvas ends", place=true_positions),
     "left-only": Variant("constant span counted from the left alone", place=left_only),
-    "blind-gaps": Variant("gaps of a row do not see each other", hidden=blind_hidden),
-    "full-attention": Variant("the context sees the gaps", hidden=full_hidden),
-    "expand": Variant("EXPAND for pairs of tokens in a quarter of the gaps", change=merge_tokens),
+    "blind-gaps": Variant("gaps of a row do not see each other", place=blind_gaps),
     "short-first": Variant("a third of the steps with gaps of at most 12 tokens, no bodies", short=1 / 3),
     "more-bodies": Variant("one row in five has a body", mix=GapMix(body_share=1 / 5)),
     "few-gaps": Variant("one to three gaps in every row", mix=AS_REQUESTED),
     "half-few-gaps": Variant("one to three gaps in half of the rows", mix=GapMix(few_share=0.5)),
     "no-characters": Variant("no gap of any characters", mix=GapMix(character_share=0.0)),
     "more-characters": Variant("two gaps in five of any characters", mix=GapMix(character_share=0.4)),
-    "certainty": Variant("certainty forcing, weight 2, in the last 15 % of the steps", certainty=2.0),
 }
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """One variant with one seed. `losses` by kind of gap and share of masked tokens; `sure` of single-line gaps at 0.6:
-    the share of masked tokens whose likeliest token has at least 0.9, and how many of these are right."""
+    """One variant with one seed. `losses` by kind of gap and share of masked tokens; `left to right` of them what a
+    token costs given those before it, the end too where the variant learns it. `sure` of single-line gaps at 0.6: the
+    share of masked tokens whose likeliest token has at least 0.9, and how many of these are right.
+    """
 
     variant: str
     seed: int
@@ -204,15 +177,20 @@ def run_variant(
     name: str, model: Embedded, pack: Pack, tokenizer: Tokenizer, sets: dict[str, list[Example]], toy: Toy, seed: int
 ) -> Outcome:
     variant, started = VARIANTS[name], time.process_time()
+    shape = replace(toy.shape, copies=variant.copies)
+    tokens = toy.steps * toy.rows * toy.shape.computed
     optimizers = make_optimizers(model, MUON_LR, ADAM_LR)
-    for step in range(toy.steps):
-        mix = SHORT_GAPS if step < variant.short * toy.steps else variant.mix
+    num_plain = round(toy.causal_steps * (variant.plain / 0.5 - 1))
+    steps = round((tokens - num_plain * toy.rows * toy.shape.computed) / (toy.rows * shape.computed))
+    for step in range(num_plain):
+        rows = draw_stream(pack, toy.shape, toy.rows, np.random.default_rng((seed, step, 2)))
+        _update(optimizers, step, 10 * num_plain, causal_loss(model, torch.from_numpy(rows)).total)
+    for step in range(steps):
+        mix = SHORT_GAPS if step < variant.short * steps else variant.mix
         rng = np.random.default_rng((seed, step))
-        examples = [draw_example(pack, tokenizer, toy.shape, rng, mix) for _ in range(toy.rows)]
-        examples = [variant.change(example, rng) for example in examples]
-        batch = variant.place(collate(examples, toy.shape, Noise(), rng), toy.shape.hole_span)
-        certainty = variant.certainty if step >= 0.85 * toy.steps else 0.0
-        _update(optimizers, step, toy.steps, span_loss(model, to_device(batch, CPU), certainty, variant.hidden).total)
+        examples = [draw_example(pack, tokenizer, shape, rng, mix) for _ in range(toy.rows)]
+        batch = variant.place(collate(examples, shape, variant.noise, rng), toy.shape.hole_span)
+        _update(optimizers, step, steps, span_loss(model, to_device(batch, CPU)).total)
     losses, others = _measure(model, variant, sets, toy)
     return Outcome(name, seed, losses, *others, time.process_time() - started, asdict(toy))
 
@@ -284,26 +262,50 @@ def _measure(
         rng = np.random.default_rng(17)
         plain = collate(examples, toy.shape, Noise(full_share=1.0, delete_share=0.0), rng)
         batch = variant.place(plain, toy.shape.hole_span)
-        for share in SHARES:
+        losses[f"{kind} left to right"] = _left_to_right(model, variant, examples, toy)
+        for share in SHARES if "masked" in variant.copies else ():
             masked = to_device(mask_share(batch, share, rng), CPU)
-            scored = _score(model, masked, variant.hidden)
+            scored = _score(model, masked)
             losses[f"{kind} {share}"] = float(scored.nats.mean())
-            if kind == "several" and variant.hidden in (span_hidden, blind_hidden):
-                other = blind_hidden if variant.hidden is span_hidden else span_hidden
-                losses[f"{kind} {share} seen otherwise"] = float(_score(model, masked, other).nats.mean())
             if kind == "line" and share == 1.0:
-                length = float(span_loss(model, masked, hidden=variant.hidden).length)
+                length = float(span_loss(model, masked).length)
             if kind == "line" and share == 0.6:
                 is_sure = scored.confidence >= SURE
                 sure = float(is_sure.float().mean()), float(scored.right[is_sure].float().mean())
     return losses, (length, *sure)
 
 
+def _left_to_right(model: Embedded, variant: Variant, examples: list[Example], toy: Toy) -> float:
+    """The nats of whole gaps a token, each given the tokens before it: by a causal copy where the variant has one, with
+    END; else by masks, with all behind it masked and the length known.
+    """
+    copies = tuple(copy for copy in variant.copies if copy != "masked")
+    rng = np.random.default_rng(17)
+    if copies:
+        causal = collate(examples, replace(toy.shape, copies=copies), Noise(), rng)
+        return float(_score(model, to_device(causal, CPU)).nats.sum()) / sum(len(gap) for row in examples for gap in row.gaps)
+    batch = collate(examples, replace(toy.shape, copies=("masked",)), Noise(1.0, 0.0), rng)
+    batch, total, count = variant.place(batch, toy.shape.hole_span), 0.0, 0
+    offsets = batch.gap_positions[:, :, 0] - np.maximum.accumulate(
+        np.where(np.diff(batch.gap_positions[:, :, 0], axis=2, prepend=-9) != 1, batch.gap_positions[:, :, 0], 0), axis=2
+    )
+    present = batch.gap_ids != PAD
+    for offset in range(int(offsets[present].max()) + 1):
+        asked = present & (offsets == offset)
+        ids = np.where(present & (offsets < offset), batch.targets, batch.gap_ids)
+        one = replace(batch, gap_ids=ids, weights=asked.astype(np.float32))
+        rows = np.flatnonzero(asked.any(axis=(1, 2)))
+        one = Batch(**{name: value[rows] for name, value in vars(one).items()})
+        nats = _score(model, to_device(one, CPU)).nats
+        total, count = total + float(nats.sum()), count + len(nats)
+    return total / count
+
+
 def mask_share(batch: Batch, share: float, rng: np.random.Generator) -> Batch:
     """The same gaps with that share of the tokens masked, in both copies on its own."""
-    present = np.broadcast_to((batch.gap_ids[:, :1] != PAD), batch.gap_ids.shape)
+    present = batch.gap_ids != PAD
     masked = present & (rng.random(present.shape) < share)
-    ids = np.where(masked, MASK, np.where(present, batch.targets[:, None], PAD))
+    ids = np.where(masked, MASK, np.where(present, batch.targets, PAD))
     return replace(batch, gap_ids=ids, weights=masked.astype(np.float32))
 
 
@@ -314,11 +316,11 @@ class _Scored:
     right: Tensor  # [M]
 
 
-def _score(model: Embedded, batch: TensorBatch, hidden: Hidden) -> _Scored:
-    """Of every masked token."""
+def _score(model: Embedded, batch: TensorBatch) -> _Scored:
+    """Of everything that is asked for."""
     chosen = batch.weights > 0
-    logits = model.transformer.logits(hidden(model, batch)[1][chosen])
-    targets = batch.targets[:, None].expand_as(chosen)[chosen]
+    logits = model.transformer.logits(span_hidden(model, batch)[1][chosen])
+    targets = batch.targets[chosen]
     confidence, best = logits.softmax(dim=-1).max(dim=-1)
     return _Scored(F.cross_entropy(logits, targets, reduction="none"), confidence, best == targets)
 
@@ -327,8 +329,8 @@ def table(outcomes: list[Outcome]) -> str:
     """Markdown: the recipe's losses, and each variant's difference to it by seed, mean and range."""
     recipe = {row.seed: row for row in outcomes if row.variant == "recipe"}
     kinds = ("line", "several", "body", "characters")
-    columns = [f"{kind} {share}" for kind in kinds for share in (1.0, 0.3)]
-    columns = [column for column in columns if all(column in row.losses for row in outcomes)]
+    columns = [f"{kind} {share}" for kind in kinds for share in ("left to right", 1.0, 0.3)]
+    columns = [column for column in columns if all(column in row.losses for row in recipe.values())]
     lines = ["| variant | seeds | " + " | ".join(columns) + " | length |", "|---" * (len(columns) + 3) + "|"]
     for name in VARIANTS:
         rows = [row for row in outcomes if row.variant == name and row.seed in recipe]
@@ -345,7 +347,7 @@ def table(outcomes: list[Outcome]) -> str:
 
 
 def _of(row: Outcome, column: str) -> float:
-    return row.length_nats if column == "length" else row.losses[column]
+    return row.length_nats if column == "length" else row.losses.get(column, float("nan"))
 
 
 def _cell(values: list[float], against: list[float] | None) -> str:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any, Final
 
 import numpy as np
 import torch
@@ -30,15 +31,50 @@ class Losses:
         return cls(*(torch.stack(column).sum() for column in columns))
 
 
-def token_nats(hidden: Tensor, targets: Tensor, head: Tensor) -> Tensor:
-    """Cross-entropy in fp32 of `targets` [M] under the vocabulary matrix `head` [V, D]; 0 where the target is padding.
+class _FusedNats(torch.autograd.Function):
+    """Makes the gradients with the scores, some rows at a time: no two copies of all scores are ever there."""
+
+    ROWS: Final = 1024
+
+    @staticmethod
+    def forward(ctx: Any, hidden: Tensor, targets: Tensor, weights: Tensor, head: Tensor) -> Tensor:
+        total, rounded = torch.zeros((), device=hidden.device), head.to(hidden.dtype)
+        by_hidden, by_head = torch.empty_like(hidden), torch.zeros_like(head, dtype=torch.float32)
+        for start in range(0, len(hidden), _FusedNats.ROWS):
+            here = slice(start, start + _FusedNats.ROWS)
+            log_shares = (hidden[here] @ rounded.T).float().log_softmax(dim=-1)
+            picked = targets[here, None]
+            total -= log_shares.gather(1, picked)[:, 0] @ weights[here]
+            slope = log_shares.exp_().scatter_add_(1, picked, torch.full_like(log_shares[:, :1], -1.0))
+            slope = slope.mul_(weights[here, None]).to(hidden.dtype)
+            by_hidden[here] = slope @ rounded
+            by_head += slope.T @ hidden[here]
+        ctx.save_for_backward(by_hidden, by_head.to(head.dtype))
+        return total
+
+    @staticmethod
+    def backward(ctx: Any, *outer: Tensor) -> tuple[Tensor, None, None, Tensor]:
+        by_hidden, by_head = ctx.saved_tensors
+        return by_hidden * outer[0], None, None, by_head * outer[0]
+
+
+def fused_nats(hidden: Tensor, targets: Tensor, weights: Tensor, head: Tensor) -> Tensor:
+    """As `sum_nats`. On a CPU, eagerly, the faster one."""
+    if torch.is_grad_enabled():
+        return _FusedNats.apply(hidden, targets, weights, head)  # type: ignore[no-any-return,no-untyped-call]
+    return sum_nats(hidden, targets, weights, head)
+
+
+def sum_nats(hidden: Tensor, targets: Tensor, weights: Tensor, head: Tensor) -> Tensor:
+    """Cross-entropy of `targets` [M] under the vocabulary matrix `head` [V, D], in fp32, each times its `weights` [M].
 
     Compiled, it never holds the scores [M, V] in fp32.
     """
-    return F.cross_entropy(F.linear(hidden, head).float(), targets, reduction="none", ignore_index=PAD)
+    scores = F.linear(hidden, head.to(hidden.dtype)).float()
+    return F.cross_entropy(scores, targets, reduction="none") @ weights
 
 
-TokenNats = Callable[[Tensor, Tensor, Tensor], Tensor]
+SumNats = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
 
 
 def head_of(model: Embedded) -> Tensor:
@@ -46,60 +82,56 @@ def head_of(model: Embedded) -> Tensor:
     return transformer.embedding.weight if transformer.head is None else transformer.head.weight
 
 
-def causal_loss(model: Embedded, ids: Tensor, num_targets: float | None = None, nats: TokenNats = token_nats) -> Losses:
+def causal_loss(model: Embedded, ids: Tensor, num_targets: float | None = None, nats: SumNats = fused_nats) -> Losses:
     """Next-token loss of `ids` [B, T + 1], none where padding is next; all heads count from the left.
 
     Over `num_targets` tokens where these are a part of more rows, so that the parts' losses add up to the whole's.
     """
     positions = torch.arange(ids.shape[1] - 1, device=ids.device).expand(ids.shape[0], -1)
     hidden, _ = model.transformer(ids[:, :-1], positions, causal=True)
-    total = nats(hidden.flatten(0, 1), ids[:, 1:].flatten(), head_of(model)).sum()
-    loss = total / ((ids[:, 1:] != PAD).sum() if num_targets is None else num_targets)
+    targets, count = ids[:, 1:].flatten(), (ids[:, 1:] != PAD).sum() if num_targets is None else num_targets
+    loss = nats(hidden.flatten(0, 1), targets, (targets != PAD).float() / count, head_of(model))
     return Losses(loss, loss.detach(), torch.zeros_like(loss))
 
 
 def span_hidden(model: Embedded, batch: "TensorBatch") -> tuple[Tensor, Tensor]:
-    """Hidden states of the context [B, C, D] and of both copies of the gaps [B, 2, G, D], as the engine computes them.
+    """Hidden states of the context [B, C, D] and of all copies of the gaps [B, N, G, D], as the engine computes them.
 
-    The context goes through alone; then each copy, seeing the context's keys and values and itself. Padding is seen by
-    none. Two passes cost less attention than one with a mask over all, and need no mask but for the padding.
+    The context sees itself, and a copy the context and what its groups say. Padding is seen by none.
     """
-    present = batch.context_ids != PAD  # [B, C]
-    hidden, context = model.transformer(batch.context_ids, batch.context_positions, mask=present[:, None, None])
-    gap_ids = batch.gap_ids.flatten(0, 1)  # [2B, G]: both copies of a row, then of the next
-    visible = torch.cat((present.repeat_interleave(2, dim=0), gap_ids != PAD), dim=1)  # [2B, C + G]
-    gaps, _ = model.transformer(
-        gap_ids,
-        model.by_head(batch.gap_positions).repeat_interleave(2, dim=0),  # [2B, H, G]
-        mask=visible[:, None, None],
-        past=[(key.repeat_interleave(2, dim=0), value.repeat_interleave(2, dim=0)) for key, value in context],
-    )
-    return hidden, gaps.unflatten(0, (-1, 2))
+    num_context, dtype = batch.context_ids.shape[1], model.length_head.weight.dtype
+    ids = torch.cat((batch.context_ids, batch.gap_ids.flatten(1)), dim=1)  # [B, C + NG]
+    context = batch.context_positions[:, None].expand(-1, 2, -1)
+    positions = torch.cat((context, batch.gap_positions.transpose(1, 2).flatten(2)), dim=2)
+    present = (batch.context_ids != PAD)[:, None]  # [B, 1, C]
+    groups, sees, ranks = (value.flatten(1) for value in (batch.groups, batch.sees, batch.ranks))
+    visible = (sees[:, :, None] == groups[:, None]) & (ranks[:, :, None] >= ranks[:, None])  # [B, NG, NG]
+    visible |= torch.eye(visible.shape[1], dtype=torch.bool, device=ids.device)
+    behind = torch.cat((present.expand(-1, visible.shape[1], -1), visible), dim=2)
+    masks = (_added(present[:, None], dtype), _added(behind[:, None], dtype))
+    hidden, _ = model.transformer(ids, model.by_head(positions), mask=masks)
+    return hidden[:, :num_context], hidden[:, num_context:].unflatten(1, batch.gap_ids.shape[1:])
 
 
-Hidden = Callable[[Embedded, "TensorBatch"], tuple[Tensor, Tensor]]
+def _added(allowed: Tensor, dtype: torch.dtype) -> Tensor:
+    """A mask for all layers: attention would make one of each bool mask in every layer again."""
+    return torch.zeros(allowed.shape, dtype=dtype, device=allowed.device).masked_fill_(~allowed, -torch.inf)
 
 
 def span_loss(
-    model: Embedded,
-    batch: "TensorBatch",
-    certainty: float = 0.0,
-    hidden: Hidden = span_hidden,
-    nats: TokenNats = token_nats,
+    model: Embedded, batch: "TensorBatch", certainty: float = 0.0, nats: SumNats = fused_nats
 ) -> Losses:
-    """Mean cross-entropy over masked tokens, unweighted but for deletes, plus the length head's.
+    """Mean cross-entropy over all that is asked for, unweighted but for deletes, plus the length head's.
 
-    Of a part of a batch its share of the batch's mean. `certainty` is the weight of `certainty_loss`; `hidden` says who
-    sees whom.
+    Of a part of a batch its share of the batch's mean. `certainty` is the weight of `certainty_loss`.
     """
-    context_hidden, gap_hidden = hidden(model, batch)
+    context_hidden, gap_hidden = span_hidden(model, batch)
     asked = gap_hidden.flatten(0, 2)[batch.places]  # [M, D]
-    targets = batch.targets[:, None].expand_as(batch.weights).flatten()[batch.places]
-    weights = batch.weights.flatten()[batch.places]
-    token = (nats(asked, targets, head_of(model)) * weights).sum() / batch.weight_sum
+    targets, weights = batch.targets.flatten()[batch.places], batch.weights.flatten()[batch.places]
+    token = nats(asked, targets, weights / batch.weight_sum, head_of(model))
     rows = torch.arange(len(context_hidden), device=token.device)[:, None, None]
     pairs = context_hidden[rows, batch.edges].flatten(2)  # [B, K, 2D]
-    scores = model.length_head(pairs).flatten(0, 1)
+    scores = model.length_head(pairs).float().flatten(0, 1)
     length = F.cross_entropy(scores, batch.buckets.flatten(), ignore_index=-1, reduction="sum") / batch.num_gaps
     total = token + LENGTH_WEIGHT * length
     if certainty > 0:
@@ -132,6 +164,9 @@ class TensorBatch:
     context_positions: Tensor
     gap_ids: Tensor
     gap_positions: Tensor
+    groups: Tensor
+    sees: Tensor
+    ranks: Tensor
     targets: Tensor
     weights: Tensor
     edges: Tensor

@@ -14,9 +14,15 @@ class Muon(torch.optim.Optimizer):
     """Momentum whose update is orthogonalised (Jordan et al. 2024), matrices of one shape stacked, cautious decay."""
 
     def __init__(
-        self, parameters: Iterable[nn.Parameter], lr: float, momentum: float = 0.95, decay: float = 0.1
+        self,
+        parameters: Iterable[nn.Parameter],
+        lr: float,
+        momentum: float = 0.95,
+        decay: float = 0.1,
+        dtype: torch.dtype = torch.float32,
     ) -> None:
         super().__init__(list(parameters), {"lr": lr, "momentum": momentum, "decay": decay})
+        self.dtype = dtype
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # type: ignore[override]
@@ -33,7 +39,7 @@ class Muon(torch.optim.Optimizer):
         state = self.state[parameters[0]]
         buffer = state.setdefault("momentum", torch.zeros_like(gradients))
         buffer.lerp_(gradients, 1 - momentum)
-        update = orthogonalize(gradients.lerp(buffer, momentum))
+        update = orthogonalize(gradients.lerp(buffer, momentum).to(self.dtype)).to(gradients.dtype)
         rows, columns = update.shape[-2:]
         rate = lr * max(1.0, rows / columns) ** 0.5
         values = torch.stack(parameters)
@@ -45,22 +51,23 @@ class Muon(torch.optim.Optimizer):
 def orthogonalize(matrices: Tensor, num_iterations: int = 5) -> Tensor:
     """Roughly the nearest semi-orthogonal matrices to `matrices` [N, R, C]: singular values end near 0.7 to 1.2."""
     a, b, c = NEWTON_SCHULZ
-    x = matrices.bfloat16() if matrices.is_cuda else matrices
-    tall = x.shape[-2] > x.shape[-1]
-    x = x.mT if tall else x
+    tall = matrices.shape[-2] > matrices.shape[-1]
+    x = matrices.mT if tall else matrices
     x = x / (x.norm(dim=(-2, -1), keepdim=True) + 1e-7)
     for _ in range(num_iterations):
         gram = x @ x.mT
         x = torch.baddbmm(x, torch.baddbmm(gram, gram, gram, beta=b, alpha=c), x, beta=a)
-    return (x.mT if tall else x).to(matrices.dtype)
+    return x.mT if tall else x
 
 
 # The length head reads 2D normed inputs at once: at the embedding's rate its scores jump by a nat a step.
 LENGTH_HEAD_SCALE = 0.1
 
 
-def make_optimizers(model: nn.Module, muon_lr: float, adam_lr: float) -> list[torch.optim.Optimizer]:
-    """Muon for the blocks' matrices; Adam for the embedding (which is the head) and all else.
+def make_optimizers(
+    model: nn.Module, muon_lr: float, adam_lr: float, dtype: torch.dtype = torch.float32
+) -> list[torch.optim.Optimizer]:
+    """Muon, which computes in `dtype`, for the blocks' matrices; Adam for the embedding (which is the head) and all else.
 
     Every group's rate at factor 1 is in its `full_lr`.
     """
@@ -70,7 +77,7 @@ def make_optimizers(model: nn.Module, muon_lr: float, adam_lr: float) -> list[to
     taken = {id(value) for value in (*matrices, *length_head)}
     others = [value for value in named.values() if id(value) not in taken]
     groups = [{"params": others, "lr": adam_lr}, {"params": length_head, "lr": adam_lr * LENGTH_HEAD_SCALE}]
-    optimizers = [Muon(matrices, muon_lr), torch.optim.Adam(groups, betas=(0.9, 0.95), eps=1e-10, fused=True)]
+    optimizers = [Muon(matrices, muon_lr, dtype=dtype), torch.optim.Adam(groups, betas=(0.9, 0.95), eps=1e-10, fused=True)]
     for group in (group for optimizer in optimizers for group in optimizer.param_groups):
         group["full_lr"] = group["lr"]
     return optimizers

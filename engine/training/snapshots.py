@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Final
 
-from midfill_engine.families.embedded import Embedded
+from midfill_engine.families.embedded import Embedded, EmbeddedConfig
 from midfill_engine.loading import checkpoint
 from midfill_engine.tokens.tokenizer import Tokenizer
 
@@ -62,6 +62,13 @@ def read_progress(folder: Path) -> Progress:
     if torn:
         raise ValueError(f"The snapshot {folder} is not whole: {torn[0]} is of another one; copy it again.")
     return Progress(**state)
+
+
+def progress_of(folder: Path, config: EmbeddedConfig) -> Progress:
+    """The state of a snapshot, or of an exported checkpoint as far as its config.json tells."""
+    if (folder / STATE).exists() or not config.training:
+        return read_progress(folder)
+    return Progress(int(str(config.training["steps"])), int(str(config.training["tokens"])))
 
 
 def clear_scratch(run: Path) -> None:

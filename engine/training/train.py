@@ -1,10 +1,11 @@
 """The training run: stages, schedule, snapshots, log, until a deadline by the clock. Knows folders and seconds."""
 
+import copy
 import json
 import math
 import time
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -20,15 +21,20 @@ from midfill_engine.tokens.tokenizer import Tokenizer
 from training.data.fim import draw_fim
 from training.data.loader import Loader
 from training.data.pack import hash_pack, read_pack
-from training.data.rows import SHORT_GAPS, Batch, GapMix, Noise, RowShape, collate, draw_example
+from training.data.rows import SHORT_GAPS, Batch, Copy, GapMix, Noise, RowShape, collate, draw_example
 from training.feed import Part, Stream, cut, feed, num_rows
-from training.objective import Losses, causal_loss, span_loss, token_nats
+from training.objective import Losses, causal_loss, fused_nats, span_loss, sum_nats
 from training.optimizer import Average, make_optimizers, momentum_at, rate_factor, set_rates
-from training.snapshots import LOG, Progress, clear_scratch, read_progress, write_snapshot
+from training.snapshots import LOG, Progress, clear_scratch, progress_of, write_snapshot
 
 LOG_EVERY: Final = 10
 PLATEAU_NOISE: Final = Noise(full_share=0.25)
 COOLDOWN_NOISE: Final = Noise(full_share=0.40)
+COPIES: Final[dict[str, tuple[Copy, ...]]] = {
+    "spans": ("masked", "masked"),
+    "hybrid": ("causal", "masked"),
+    "causal": ("causal",),
+}
 
 
 @dataclass(frozen=True)
@@ -37,7 +43,9 @@ class RunConfig:
 
     `end_at_s`, in seconds since 1970, ends it at that moment instead of `deadline_s` after its start, for who lends a
     machine counts from the asking. `num_steps` ends a run by its steps rather than by the clock, which makes it
-    repeatable. `objective` is `spans`, or `fim` for the autoregressive baseline on the same data. Parts of a run are
+    repeatable. `objective` is `spans` (two copies of the gaps with complementary masks), `hybrid` (one read from the
+    left, one masked), `causal` (read from the left alone), or `fim` for the autoregressive baseline on the same data.
+    A resumed run that asks for `causal_first` has a causal stage although its snapshot is past it. Parts of a run are
     shares of all of it: `ar_fraction`, then `short_fraction` with short gaps and no bodies, `cooldown` at the end and,
     where `certainty` (a weight) is above 0, `certainty_fraction` at the end of that.
     """
@@ -66,6 +74,7 @@ class RunConfig:
     warmup_steps: int = 100
     cooldown: float = 0.3
     ar_fraction: float = 0.35
+    causal_first: bool = False
     short_fraction: float = 0.0
     body_share: float = 0.125
     certainty: float = 0.0
@@ -81,14 +90,14 @@ class RunConfig:
 
     @property
     def shape(self) -> RowShape:
-        return RowShape(self.context, self.gap, self.hole_span)
+        return RowShape(self.context, self.gap, self.hole_span, COPIES.get(self.objective, ("masked", "masked")))
 
 
 def train(config: RunConfig) -> Progress:
     """Trains until `deadline_s` from now and leaves `snapshot` and `snapshot-average` (int8) in `config.out`.
 
-    A run given `resume` starts with that folder's weights, its step count and a new warm-up. It has a causal stage only
-    where that snapshot was taken in one. Raises ValueError for options that do not fit each other or the snapshot, and
+    A run given `resume`, a snapshot or an exported checkpoint, starts with that folder's weights, its step count and a
+    new warm-up. It has a causal stage only where that snapshot was taken in one. Raises ValueError for options that do not fit each other or the snapshot, and
     where the loss stops being a number: the last snapshots stay.
     """
     started = time.monotonic()
@@ -121,21 +130,20 @@ class _Run:
     ) -> None:
         self.config, self.tokenizer, self.model, self.progress, self.loader = config, tokenizer, model, progress, loader
         self.device = torch.device(config.device)
-        self.optimizers = make_optimizers(model, config.muon_lr, config.adam_lr)
+        self.computed = rounded(model) if config.bf16 else model
+        self.optimizers = make_optimizers(model, config.muon_lr, config.adam_lr, self.computed.length_head.weight.dtype)
         self.average = Average(model, config.ema)
         held_out = validation_fims(config, tokenizer) if is_fim(config) else validation_batch(config, tokenizer)
         self.validation = cut(held_out, min(num_rows(held_out), config.micro_rows), self.device)
-        self.nats = torch.compile(token_nats, dynamic=True) if config.compile else token_nats
+        compiles_loss = config.compile and self.device.type == "cuda"
+        self.nats = torch.compile(sum_nats, dynamic=True) if compiles_loss else fused_nats
         self.started, self.first_step = started, progress.step
         self.base_seconds = progress.seconds
         self.length_s = max(config.end_at_s - time.time(), 1e-3) if config.end_at_s else config.deadline_s
         self.saved_at = time.monotonic()
         self.certainty = 0.0
-        if config.bf16:
-            # Autocast leaves embeddings alone: without this the whole residual stream would be fp32.
-            model.transformer.embedding.register_forward_hook(lambda module, ids, rows: rows.bfloat16())
         if config.compile:
-            for block in model.transformer.blocks:
+            for block in self.computed.transformer.blocks:
                 block.compile(dynamic=False)
 
     @property
@@ -159,7 +167,7 @@ class _Run:
         self.save("snapshot")
 
     def _run_spans(self) -> None:
-        is_causal = self.config.resume is None or self.progress.stage == "causal"
+        is_causal = self.config.resume is None or self.config.causal_first or self.progress.stage == "causal"
         causal_share = self.config.ar_fraction if is_causal else 0.0
         if causal_share > 0:
             self._stage("causal", self.loader.streams(self.progress.step, self.config.causal_rows), causal_share)
@@ -206,18 +214,33 @@ class _Run:
 
     def _backward(self, parts: list[Part]) -> Losses:
         """Gradients and losses of a whole batch."""
+        self._round()
         found = []
         for part in parts:
             losses = self._losses(part)
             losses.total.backward()  # type: ignore[no-untyped-call]
+            self._collect()
             found.append(Losses(losses.total.detach(), losses.token, losses.length))
         return Losses.sum(found)
 
+    @torch.no_grad()
+    def _round(self) -> None:
+        if self.computed is not self.model:
+            torch._foreach_copy_(list(self.computed.parameters()), list(self.model.parameters()))
+
+    def _collect(self) -> None:
+        """Adds the rounded weights' gradients to those of the weights, in whose type they are."""
+        if self.computed is self.model:
+            return
+        for value, made in zip(self.model.parameters(), self.computed.parameters(), strict=True):
+            if made.grad is not None:
+                value.grad = made.grad.to(value.dtype) if value.grad is None else value.grad.add_(made.grad)
+            made.grad = None
+
     def _losses(self, part: Part) -> Losses:
-        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.config.bf16):
-            if isinstance(part, Stream):
-                return causal_loss(self.model, part.ids, part.num_targets, self.nats)
-            return span_loss(self.model, part, self.certainty, nats=self.nats)
+        if isinstance(part, Stream):
+            return causal_loss(self.computed, part.ids, part.num_targets, self.nats)
+        return span_loss(self.computed, part, self.certainty, self.nats)
 
     def _log(self, stage: str, losses: Losses, gradient_norm: Tensor) -> None:
         self.progress.seconds = self.base_seconds + time.monotonic() - self.started
@@ -269,7 +292,16 @@ class _Run:
 
     @torch.no_grad()
     def _validate(self) -> float:
+        self._round()
         return round(Losses.sum([self._losses(part) for part in self.validation]).token.item(), 4)
+
+
+def rounded(model: Embedded) -> Embedded:
+    """A copy to compute with, in bf16 but for the embedding, whose rows sum many gradients: only what it gives is bf16."""
+    made = copy.deepcopy(model).bfloat16()
+    made.transformer.embedding.float()
+    made.transformer.embedding.register_forward_hook(lambda module, ids, rows: rows.bfloat16())
+    return made
 
 
 def check_rows(config: RunConfig) -> None:
@@ -298,9 +330,9 @@ def validation_fims(config: RunConfig, tokenizer: Tokenizer, num_rows: int = 64)
 
 
 def is_fim(config: RunConfig) -> bool:
-    """Raises ValueError where the objective is neither of the two."""
-    if config.objective not in ("spans", "fim"):
-        raise ValueError(f"There is no objective named {config.objective!r}; known: spans, fim.")
+    """Raises ValueError where there is no such objective."""
+    if config.objective not in (*COPIES, "fim"):
+        raise ValueError(f"There is no objective named {config.objective!r}; known: {', '.join(COPIES)}, fim.")
     return config.objective == "fim"
 
 
@@ -316,7 +348,11 @@ def embedded_config(config: RunConfig, vocab_size: int) -> EmbeddedConfig:
     )
     longest = config.context + config.gap // 2
     return EmbeddedConfig(
-        transformer, config.hole_span, max_context=longest, max_hole=min(config.gap, config.hole_span)
+        transformer,
+        config.hole_span,
+        max_context=longest,
+        max_hole=min(config.gap, config.hole_span),
+        causal="causal" in config.shape.copies,
     )
 
 
@@ -325,14 +361,15 @@ def _start(config: RunConfig, tokenizer: Tokenizer) -> tuple[Embedded, Progress]
         model = Embedded(embedded_config(config, tokenizer.vocab_size))
         model.initialize(torch.Generator().manual_seed(config.seed))
         return model.to(config.device), Progress()
-    progress = read_progress(config.resume)
     loaded = checkpoint.load(config.resume, config.device)
+    progress = progress_of(config.resume, loaded.config)
     if loaded.tokenizer.sha256 != tokenizer.sha256:
         raise ValueError(f"The weights in {config.resume} were trained with another tokenizer.")
     asked = embedded_config(config, tokenizer.vocab_size)
     for ours, theirs in ((asked.transformer, loaded.config.transformer), (asked.hole_span, loaded.config.hole_span)):
         if ours != theirs:
             raise ValueError(f"The weights in {config.resume} are of other sizes: {theirs}, where {ours} is asked for.")
+    loaded.model.config = replace(loaded.config, causal=asked.causal)
     return loaded.model.train().requires_grad_(True), progress
 
 

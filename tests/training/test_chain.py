@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 
+
 from midfill_engine.denoising.outline import encode_before_space
 from midfill_engine.families.embedded import Embedded
 from midfill_engine.loading import checkpoint
@@ -318,7 +319,7 @@ def test_training_pass_equals_cached_step(model: Embedded, batch: Batch) -> None
             tensors.context_ids[row : row + 1, :num_context], tensors.context_positions[row : row + 1, :num_context]
         )
         stepped = model.step(
-            tensors.gap_ids[row : row + 1, 0, :num_gap], tensors.gap_positions[row : row + 1, :, :num_gap], keys
+            tensors.gap_ids[row : row + 1, 0, :num_gap], tensors.gap_positions[row : row + 1, 0, :, :num_gap], keys
         )
         trained = model.transformer.logits(gaps[row, 0, :num_gap])
     torch.testing.assert_close(stepped[0], trained, atol=1e-4, rtol=1e-4)
@@ -365,3 +366,42 @@ def test_sources_name_every_package(pack_folder: Path, tmp_path: Path) -> None:
     (tmp_path / "sources.tsv").write_text("name\tversion\tlicence\n" + rows[0] + "\n")
     with pytest.raises(ValueError, match="names no source of"):
         write_sources(tmp_path / "sources.tsv", pack_folder, tmp_path / "used.tsv")
+
+
+COPIES = ("causal", "masked", "tokens", "queries")
+
+
+@pytest.fixture
+def hybrid(config: RunConfig, tokenizer: Tokenizer) -> Batch:
+    rng, pack = np.random.default_rng(2), read_pack(config.pack, "validation")
+    shape = replace(config.shape, copies=COPIES)
+    return collate([draw_example(pack, tokenizer, shape, rng) for _ in range(4)], shape, Noise(), rng)
+
+
+def test_causal_copies_see_their_own_past_alone(model: Embedded, hybrid: Batch) -> None:
+    """A change of one token reaches the positions behind it in its gap, in its own kind of copy; and no context."""
+    for copy, reached in (("causal", ["causal"]), ("tokens", ["tokens", "queries"])):
+        number, place = COPIES.index(copy), 1 + (copy == "causal")
+        ids = hybrid.gap_ids.copy()
+        ids[:, number, place] = np.where(ids[:, number, place] == 20, 21, 20)
+        with torch.no_grad():
+            context, gaps = span_hidden(model, to_device(hybrid, CPU))
+            context_after, gaps_after = span_hidden(model, to_device(replace(hybrid, gap_ids=ids), CPU))
+        moved = (gaps != gaps_after).any(dim=-1).numpy()
+        assert torch.equal(context, context_after)
+        for other, kind in enumerate(COPIES):
+            own = np.isin(hybrid.sees[:, other], hybrid.groups[:, number, place]) & (kind in reached)
+            first = hybrid.ranks[:, number, place, None]
+            wanted = (hybrid.sees[:, other] == hybrid.groups[:, number, place, None]) & (
+                hybrid.ranks[:, other] >= first
+            )
+            assert (moved[:, other] == (wanted & own)).all(), (copy, kind)
+
+
+def test_a_hybrid_run_resumes_an_exported_checkpoint(finished: RunConfig, tmp_path: Path) -> None:
+    export(finished.out, tmp_path / "shipped", "toy")
+    steps = checkpoint.load(tmp_path / "shipped").config.training["steps"]
+    options = {"resume": tmp_path / "shipped", "num_steps": 6, "objective": "hybrid", "bf16": True}
+    progress = train(replace(finished, out=tmp_path / "run", **options))
+    assert progress.step == steps + 6 and checkpoint.load(tmp_path / "run" / "snapshot").config.causal
+    assert not checkpoint.load(finished.out / "snapshot").config.causal

@@ -14,7 +14,7 @@ from midfill_engine.tokens.tokenizer import Tokenizer
 from training.data.pack import read_pack
 from training.data.rows import Batch, Noise, RowShape, collate, draw_example, draw_stream
 from training.feed import cut, feed
-from training.objective import TensorBatch, causal_loss, span_loss, token_nats
+from training.objective import TensorBatch, causal_loss, fused_nats, span_loss, sum_nats
 from training.train import RunConfig, embedded_config
 
 CPU = torch.device("cpu")
@@ -68,22 +68,20 @@ def test_a_steps_gradient_is_the_same_in_parts_of_any_size(
             torch.testing.assert_close(found[name], expected, rtol=1e-4, atol=1e-6)
 
 
-def test_the_compiled_loss_is_the_plain_one_for_any_number_of_rows() -> None:
+def test_every_way_to_the_loss_has_its_value_and_gradients() -> None:
     torch.compiler.reset()
-    compiled = torch.compile(token_nats, dynamic=True, backend="aot_eager")
-    head = torch.randn(50, 16, requires_grad=True)
-    found = []
-    for nats in (token_nats, compiled):
+    compiled = torch.compile(sum_nats, dynamic=True, backend="aot_eager")
+    head, found = torch.randn(50, 16, requires_grad=True), []
+    for nats in (sum_nats, compiled, fused_nats):
         results: list[Tensor] = []
-        for num_rows in (7, 20):
+        for num_rows in (7, 2100):
             hidden = torch.arange(num_rows * 16.0).view(-1, 16).sin().requires_grad_()
-            targets = torch.arange(num_rows) % 50  # the first is padding
-            with torch.autocast("cpu", torch.bfloat16):
-                loss = nats(hidden, targets, head)
-            assert loss.dtype == torch.float32 and loss[0] == 0 < loss[1]
-            results += [loss, *torch.autograd.grad(loss.sum(), (hidden, head))]
+            targets, weights = torch.arange(num_rows) % 50, torch.arange(num_rows) % 3 / num_rows
+            loss = nats(hidden, targets, weights, head)
+            results += [loss.detach(), *torch.autograd.grad(loss, (hidden, head))]
         found.append(results)
-    assert all(torch.equal(ours, theirs) for ours, theirs in zip(*found, strict=True))
+    for other in found[1:]:
+        torch.testing.assert_close(found[0], other)
 
 
 def test_the_feed_brings_every_batch_once_and_in_order(spans: Batch, streams: np.ndarray) -> None:  # type: ignore[type-arg]

@@ -2,6 +2,7 @@
 
 import lzma
 import shutil
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 
@@ -10,13 +11,14 @@ import pytest
 import torch
 
 from midfill_engine.families.embedded import LENGTH_BUCKETS, lay_out
-from midfill_engine.tokens.special import DELETE, EOS, MASK, PAD
+from midfill_engine.tokens.special import DELETE, END, EOS, MASK, PAD, START
 from midfill_engine.tokens.tokenizer import Tokenizer, opening_ids
 from training.data import spans
 from training.data.fim import MIDDLE, PREFIX, SUFFIX, draw_fim
 from training.data.loader import Loader
 from training.data.pack import read_pack, squeeze, unpack
 from training.data.rows import (
+    Example,
     GapMix,
     Noise,
     RowShape,
@@ -138,11 +140,11 @@ def test_rows_match_the_engine(pack_folder: Path, tokenizer: Tokenizer, rng: np.
     examples = [draw_example(pack, tokenizer, SHAPE, rng) for _ in range(20)]
     batch = collate(examples, SHAPE, Noise(), rng)
     for row, example in enumerate(examples):
-        holes = _hole_lengths(batch.gap_positions[row, 0], batch.targets[row], example.gaps)
+        holes = _hole_lengths(batch.gap_positions[row, 0, 0], batch.targets[row, 0], example.gaps)
         layout = lay_out([len(text) for text in example.texts], holes, SHAPE.hole_span)
         num_context, num_gap = len(layout.context_positions), layout.hole_positions.shape[1]
         assert (batch.context_positions[row, :num_context] == layout.context_positions.numpy()).all()
-        assert (batch.gap_positions[row, :, :num_gap] == layout.hole_positions.numpy()).all()
+        assert (batch.gap_positions[row, 1, :, :num_gap] == layout.hole_positions.numpy()).all()
         assert (batch.edges[row, : len(holes)] == layout.edges.numpy()).all()
         assert (batch.context_ids[row, num_context:] == PAD).all()
         assert (batch.buckets[row, : len(holes)] >= 0).all() and (batch.buckets[row, len(holes) :] == -1).all()
@@ -253,3 +255,29 @@ def test_fim_rows_hold_the_document(pack_folder: Path, tokenizer: Tokenizer, rng
 
 def test_buckets_cover_every_gap() -> None:
     assert torch.tensor(LENGTH_BUCKETS).diff().min() > 0
+
+
+def test_a_causal_copy_tells_no_length(pack_folder: Path, tokenizer: Tokenizer, rng: np.random.Generator) -> None:
+    """Each position asks for the next token, the last for END, and what stands at it is the same however long its gap is."""
+    pack, shape = read_pack(pack_folder, "train"), replace(SHAPE, copies=("causal", "tokens", "queries"))
+    example = next(e for e in iter(lambda: draw_example(pack, tokenizer, shape, rng), None) if len(e.gaps) > 1)
+    short = Example(example.texts, [example.gaps[0][:1], *example.gaps[1:]])
+    whole, cut = (collate([each], shape, Noise(), rng) for each in (example, short))
+    assert (whole.gap_positions[:, :, 0] == whole.gap_positions[:, :, 1]).all()
+    lengths = [len(gap) for gap in example.gaps]
+    ids, targets, used = whole.gap_ids[0, 0], whole.targets[0, 0], 0
+    for gap in example.gaps:
+        here = slice(used, used + len(gap) + 1)
+        assert ids[here].tolist() == [START, *gap] and targets[here].tolist() == [*gap, END]
+        used = here.stop
+    assert (whole.gap_ids[0, 2, :used] == MASK).all() and (whole.targets[0, 2, :used] == targets[:used]).all()
+    for name in ("gap_positions", "groups", "sees", "ranks"):
+        kept, before = getattr(cut, name)[0], getattr(whole, name)[0]
+        assert (kept[..., :2] == before[..., :2])[[0, 2]].all(), name
+        assert (kept[[0, 2], ..., 2 : used + 1 - lengths[0]] == before[[0, 2], ..., lengths[0] + 1 : used]).all(), name
+
+
+def test_one_stretch_is_masked_where_masks_are_intervals(rng: np.random.Generator) -> None:
+    for length in range(1, 40):
+        masks = mask_gap(length, Noise(full_share=0.0, interval_share=1.0), rng)
+        assert masks[0].any() and (np.diff(np.flatnonzero(masks[0])) == 1).all() and (masks[1] == ~masks[0]).all()

@@ -24,12 +24,16 @@ LENGTH_BUCKETS: Final = (0, 1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28, 
 
 @dataclass(frozen=True)
 class EmbeddedConfig:
-    """What `config.json` of an embedded checkpoint holds. Sizes in tokens."""
+    """What `config.json` of an embedded checkpoint holds. Sizes in tokens.
+
+    `causal` says that it was trained to read holes from the left, too, over the same context.
+    """
 
     transformer: TransformerConfig
     hole_span: int = 256
     max_context: int = 512
     max_hole: int = 256
+    causal: bool = False
     name: str = "midfill-embedded"
     training: dict[str, object] = field(default_factory=dict)
 

@@ -15,6 +15,8 @@ from torch import Tensor, nn
 
 from midfill_engine.models.moe import MixtureOfExperts, MoEConfig
 
+# Of two masks the first is of as many positions as it has keys, which see each other only; the second of all behind.
+Mask = Tensor | tuple[Tensor, Tensor] | None
 KeyValues = list[tuple[Tensor, Tensor]]  # one (key, value) a layer, each [B, K, S, E], keys already rotated
 
 
@@ -94,7 +96,7 @@ class Attention(nn.Module):
         self,
         x: Tensor,
         tables: tuple[Tensor, Tensor],
-        mask: Tensor | None,
+        mask: Mask,
         causal: bool,
         past: tuple[Tensor, Tensor] | None,
     ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
@@ -110,15 +112,18 @@ class Attention(nn.Module):
         if past is not None:
             key = torch.cat((past[0].expand(batch, -1, -1, -1), key), dim=2)
             value = torch.cat((past[1].expand(batch, -1, -1, -1), value), dim=2)
-        mixed = F.scaled_dot_product_attention(
-            query,
-            key,
-            value,
-            attn_mask=mask,
-            is_causal=causal,
-            enable_gqa=self.config.num_heads != self.config.num_kv_heads,
-        )
+        if isinstance(mask, tuple):
+            length_first = mask[0].shape[-1]
+            first = (x[:, :, :length_first] for x in (query, key, value))
+            rest = self._mix(query[:, :, length_first:], key, value, mask[1], causal)
+            mixed = torch.cat((self._mix(*first, mask[0], causal), rest), dim=2)
+        else:
+            mixed = self._mix(query, key, value, mask, causal)
         return self.out(mixed.transpose(1, 2).reshape(batch, length, -1)), own
+
+    def _mix(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, causal: bool) -> Tensor:
+        grouped = self.config.num_heads != self.config.num_kv_heads
+        return F.scaled_dot_product_attention(query, key, value, mask, is_causal=causal, enable_gqa=grouped)
 
 
 class MLP(nn.Module):
@@ -147,7 +152,7 @@ class Block(nn.Module):
         self,
         x: Tensor,
         tables: tuple[Tensor, Tensor],
-        mask: Tensor | None,
+        mask: Mask,
         causal: bool,
         past: tuple[Tensor, Tensor] | None,
     ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
@@ -172,13 +177,14 @@ class Transformer(nn.Module):
         ids: Tensor,
         positions: Tensor,
         *,
-        mask: Tensor | None = None,
+        mask: Mask = None,
         causal: bool = False,
         past: KeyValues | None = None,
     ) -> tuple[Tensor, KeyValues]:
         """Runs `ids` [B, T] at `positions` ([B, T], or [B, H, T] by head) through every layer.
 
-        `mask` is bool, broadcastable to [B, H, T, S], true where attention is allowed; None allows all. `past` holds
+        `mask` is broadcastable to [B, H, T, S]: bool, true where attention is allowed, or added to the scores; None
+        allows all. `past` holds
         the keys and values of earlier positions ([1 or B, K, P, E] each), so S = P + T. Returns the normed hidden
         states [B, T, D] and the keys and values of these T positions alone.
         """

@@ -1,16 +1,16 @@
 """Cuts rows for the trainer out of packed files: context, gaps, masks, positions. Knows no model; all arrays are numpy.
 
-B rows, C context positions, G gap positions of one copy, K gaps a row at most.
+B rows, C context positions, N copies of G gap positions, K gaps a row at most.
 """
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from midfill_engine.families.embedded import LENGTH_BUCKETS
-from midfill_engine.tokens.special import DELETE, EXPAND, MASK, PAD
+from midfill_engine.tokens.special import DELETE, END, MASK, PAD, START
 from midfill_engine.tokens.tokenizer import Tokenizer, closing_ids, heal, opening_ids
 from training.data import spans
 from training.data.corpus import LANGUAGES
@@ -21,19 +21,26 @@ MAX_DELETES: Final = 32
 MIN_BETWEEN: Final = 12  # characters between two gaps
 
 Ids = list[int]
+Copy = Literal["masked", "causal", "tokens", "queries"]
 
 
 @dataclass(frozen=True)
 class RowShape:
-    """Static sizes of a row, in tokens. The computed tokens are `context + 2 * gap`."""
+    """Static sizes of a row, in tokens, and what its copies of the gaps are for.
+
+    `masked`: some tokens are hidden and asked for where they stand. `causal`: all are asked for, each of what stands
+    before it in its gap, then END. `tokens` and `queries` are the same with the asking apart from the asked: `queries`
+    are masks, each of which reads the `tokens` before it.
+    """
 
     context: int
     gap: int
     hole_span: int
+    copies: tuple[Copy, ...] = ("masked", "masked")
 
     @property
     def computed(self) -> int:
-        return self.context + 2 * self.gap
+        return self.context + len(self.copies) * self.gap
 
 
 @dataclass(frozen=True)
@@ -46,14 +53,19 @@ class Example:
 
 @dataclass(frozen=True)
 class Batch:
-    """Rows for the diffusion objective. The two copies of the gaps differ only in what is masked."""
+    """Rows of N copies of their gaps. A gap position sees the context, itself, and every position whose group is the
+    one that it sees and whose rank is at most its own.
+    """
 
     context_ids: NDArray[np.int64]  # [B, C], PAD at the end
     context_positions: NDArray[np.int64]  # [B, C]
-    gap_ids: NDArray[np.int64]  # [B, 2, G] masked copies, PAD at the end
-    gap_positions: NDArray[np.int64]  # [B, 2, G] from the left, from the right
-    targets: NDArray[np.int64]  # [B, G]
-    weights: NDArray[np.float32]  # [B, 2, G], 0 where there is no loss
+    gap_ids: NDArray[np.int64]  # [B, N, G], PAD at the end
+    gap_positions: NDArray[np.int64]  # [B, N, 2, G] from the left, from the right; from the left twice where causal
+    groups: NDArray[np.int64]  # [B, N, G], -1 where none may see it
+    sees: NDArray[np.int64]  # [B, N, G], -2 where it sees none
+    ranks: NDArray[np.int64]  # [B, N, G]
+    targets: NDArray[np.int64]  # [B, N, G]
+    weights: NDArray[np.float32]  # [B, N, G], 0 where there is no loss
     edges: NDArray[np.int64]  # [B, K, 2]
     buckets: NDArray[np.int64]  # [B, K], -1 where there is no gap
 
@@ -78,10 +90,14 @@ SHORT_GAPS: Final = GapMix(body_share=0.0, longest=12)
 
 @dataclass(frozen=True)
 class Noise:
-    """How gaps are masked: `full_share` of them wholly; then `t = sigmoid(normal)` and the second copy complements."""
+    """How gaps are masked: `full_share` of them wholly; then `t = sigmoid(normal)` and the second copy complements.
+
+    In `interval_share` of the others what is masked is one stretch, as where both ends are settled inwards.
+    """
 
     full_share: float = 0.25
     delete_share: float = 0.5
+    interval_share: float = 0.0
 
 
 def draw_window(pack: Pack, tokenizer: Tokenizer, num_tokens: int, rng: np.random.Generator) -> tuple[str, str]:
@@ -167,7 +183,7 @@ def make_example(
         context[-1] = context[-1][: len(context[-1]) - from_last]
     context[0] = opening + context[0]
     context[-1] = context[-1] + closing
-    if sum(map(len, middle_ids)) > shape.gap or not all(middle_ids):
+    if sum(map(len, middle_ids)) + len(middle_ids) > shape.gap or not all(middle_ids):  # one more each: START
         return None
     return Example(context, middle_ids)
 
@@ -193,7 +209,13 @@ def mask_gap(length: int, noise: Noise, rng: np.random.Generator) -> NDArray[np.
         masks[1] = rng.random(length) < rng.uniform(0.2, 0.8)
         return masks
     share = 1 / (1 + np.exp(-rng.normal()))
-    masks[0] = rng.random(length) < share
+    if noise.interval_share and rng.random() < noise.interval_share:
+        num_hidden = max(1, round(share * length))
+        start = int(rng.integers(0, length - num_hidden + 1))
+        masks[0] = False
+        masks[0, start : start + num_hidden] = True
+    else:
+        masks[0] = rng.random(length) < share
     if not masks[0].any():
         masks[0, rng.integers(length)] = True
     masks[1] = ~masks[0]
@@ -209,14 +231,17 @@ def draw_deletes(length: int, room: int, noise: Noise, rng: np.random.Generator)
 
 def collate(examples: list[Example], shape: RowShape, noise: Noise, rng: np.random.Generator) -> Batch:
     """Masks the gaps and lays out positions as `models.embedded.lay_out` does, in padded arrays."""
-    rows, gap, context = len(examples), shape.gap, shape.context
+    rows, copies, gap, context = len(examples), len(shape.copies), shape.gap, shape.context
     batch = Batch(
         context_ids=np.full((rows, context), PAD, np.int64),
         context_positions=np.zeros((rows, context), np.int64),
-        gap_ids=np.full((rows, 2, gap), PAD, np.int64),
-        gap_positions=np.zeros((rows, 2, gap), np.int64),
-        targets=np.zeros((rows, gap), np.int64),
-        weights=np.zeros((rows, 2, gap), np.float32),
+        gap_ids=np.full((rows, copies, gap), PAD, np.int64),
+        gap_positions=np.zeros((rows, copies, 2, gap), np.int64),
+        groups=np.full((rows, copies, gap), -1, np.int64),
+        sees=np.full((rows, copies, gap), -2, np.int64),
+        ranks=np.zeros((rows, copies, gap), np.int64),
+        targets=np.zeros((rows, copies, gap), np.int64),
+        weights=np.zeros((rows, copies, gap), np.float32),
         edges=np.zeros((rows, MAX_GAPS, 2), np.int64),
         buckets=np.full((rows, MAX_GAPS), -1, np.int64),
     )
@@ -228,7 +253,8 @@ def collate(examples: list[Example], shape: RowShape, noise: Noise, rng: np.rand
 def _fill_row(
     batch: Batch, row: int, example: Example, shape: RowShape, noise: Noise, rng: np.random.Generator
 ) -> None:
-    position = seen = used = 0
+    position = seen = 0
+    used = [0] * len(shape.copies)
     room = shape.gap - sum(map(len, example.gaps))
     for index, text in enumerate(example.texts):
         batch.context_ids[row, seen : seen + len(text)] = text
@@ -239,25 +265,61 @@ def _fill_row(
         ids = example.gaps[index]
         deletes = draw_deletes(len(ids), room, noise, rng)
         room -= deletes
-        length = len(ids) + deletes
-        here = slice(used, used + length)
-        masks = np.ones((2, length), np.bool_)
+        masks = np.ones((2, len(ids) + deletes), np.bool_)
         masks[:, : len(ids)] = mask_gap(len(ids), noise, rng)
-        target = np.array(ids + [DELETE] * deletes)
-        masks |= target == EXPAND
-        batch.targets[row, here] = target
-        batch.gap_ids[row, :, here] = np.where(masks, MASK, target)
-        batch.weights[row, :, here] = masks * np.where(target == DELETE, 1 / max(deletes, 1), 1.0)
-        batch.gap_positions[row, 0, here] = np.arange(position, position + length)
+        for copy, kind in enumerate(shape.copies):
+            made = (
+                _masked(ids, deletes, masks[shape.copies[:copy].count("masked")], copy, position, shape.hole_span)
+                if kind == "masked"
+                else _causal(kind, ids, len(shape.copies) + index, position)
+            )
+            here = slice(used[copy], used[copy] + len(made["targets"]))
+            for name, values in made.items():
+                getattr(batch, name)[row, copy, ..., here] = values
+            used[copy] = here.stop
         position += shape.hole_span
-        batch.gap_positions[row, 1, here] = np.arange(position - length, position)
         batch.edges[row, index] = max(seen - 1, 0), seen
         batch.buckets[row, index] = np.searchsorted(LENGTH_BUCKETS, len(ids))
-        used += length
+
+
+Arrays = dict[str, NDArray[np.generic]]
+
+
+def _masked(ids: Ids, deletes: int, mask: NDArray[np.bool_], copy: int, start: int, hole_span: int) -> Arrays:
+    """A gap whose tokens stand where they stand, those of `mask` [L + deletes] hidden; all masked gaps see each other."""
+    target = np.array(ids + [DELETE] * deletes)
+    left = np.arange(start, start + len(target))
+    group = np.full(len(target), copy)
+    return {
+        "gap_ids": np.where(mask, MASK, target),
+        "gap_positions": np.stack((left, left + hole_span - len(target))),
+        "groups": group,
+        "sees": group,
+        "ranks": np.zeros_like(group),
+        "targets": target,
+        "weights": mask * np.where(target == DELETE, 1 / max(deletes, 1), 1.0),
+    }
+
+
+def _causal(kind: Copy, ids: Ids, group: int, start: int) -> Arrays:
+    """A gap read from the left: START and its tokens, each asked for the next one; or the two apart."""
+    inputs = {"causal": [START, *ids], "tokens": ids, "queries": [MASK] * (len(ids) + 1)}[kind]
+    ranks = np.arange(len(inputs)) - (kind == "queries")
+    groups = np.full(len(inputs), group)
+    left = np.arange(start, start + len(inputs)) - (kind == "causal")
+    return {
+        "gap_ids": np.array(inputs),
+        "gap_positions": np.stack((left, left)),
+        "groups": groups if kind != "queries" else np.full(len(inputs), -1),
+        "sees": groups,
+        "ranks": ranks,
+        "targets": np.array([*ids, END]) if kind != "tokens" else np.array(ids),
+        "weights": np.full(len(inputs), float(kind != "tokens"), np.float32),
+    }
 
 
 def draw_stream(pack: Pack, shape: RowShape, num_rows: int, rng: np.random.Generator) -> NDArray[np.int64]:
-    """Rows [B, C + 2G + 1] of consecutive tokens across files, for the causal stage."""
+    """Rows [B, computed + 1] of consecutive tokens across files, for the causal stage."""
     length = shape.computed + 1
     starts = rng.integers(0, len(pack.tokens) - length, size=num_rows)
     return np.stack([pack.tokens[start : start + length] for start in starts]).astype(np.int64)
