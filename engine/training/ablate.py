@@ -114,7 +114,9 @@ class Variant:
 
 
 VARIANTS: Final = {
-    "recipe": Variant("constant span counted from both sides, isolated context, gaps see each other, two masked copies"),
+    "recipe": Variant(
+        "constant span counted from both sides, isolated context, gaps see each other, two masked copies"
+    ),
     "hybrid": Variant("one causal copy and one masked", copies=("causal", "masked")),
     "hybrid-queries": Variant("the causal copy's tokens and queries apart", copies=("tokens", "queries", "masked")),
     "causal-only": Variant("one causal copy", copies=("causal",)),
@@ -283,11 +285,14 @@ def _left_to_right(model: Embedded, variant: Variant, examples: list[Example], t
     rng = np.random.default_rng(17)
     if copies:
         causal = collate(examples, replace(toy.shape, copies=copies), Noise(), rng)
-        return float(_score(model, to_device(causal, CPU)).nats.sum()) / sum(len(gap) for row in examples for gap in row.gaps)
+        return float(_score(model, to_device(causal, CPU)).nats.sum()) / sum(
+            len(gap) for row in examples for gap in row.gaps
+        )
     batch = collate(examples, replace(toy.shape, copies=("masked",)), Noise(1.0, 0.0), rng)
     batch, total, count = variant.place(batch, toy.shape.hole_span), 0.0, 0
     offsets = batch.gap_positions[:, :, 0] - np.maximum.accumulate(
-        np.where(np.diff(batch.gap_positions[:, :, 0], axis=2, prepend=-9) != 1, batch.gap_positions[:, :, 0], 0), axis=2
+        np.where(np.diff(batch.gap_positions[:, :, 0], axis=2, prepend=-9) != 1, batch.gap_positions[:, :, 0], 0),
+        axis=2,
     )
     present = batch.gap_ids != PAD
     for offset in range(int(offsets[present].max()) + 1):

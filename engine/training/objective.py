@@ -118,9 +118,7 @@ def _added(allowed: Tensor, dtype: torch.dtype) -> Tensor:
     return torch.zeros(allowed.shape, dtype=dtype, device=allowed.device).masked_fill_(~allowed, -torch.inf)
 
 
-def span_loss(
-    model: Embedded, batch: "TensorBatch", certainty: float = 0.0, nats: SumNats = fused_nats
-) -> Losses:
+def span_loss(model: Embedded, batch: "TensorBatch", certainty: float = 0.0, nats: SumNats = fused_nats) -> Losses:
     """Mean cross-entropy over all that is asked for, unweighted but for deletes, plus the length head's.
 
     Of a part of a batch its share of the batch's mean. `certainty` is the weight of `certainty_loss`.

@@ -67,7 +67,7 @@ LENGTH_HEAD_SCALE = 0.1
 def make_optimizers(
     model: nn.Module, muon_lr: float, adam_lr: float, dtype: torch.dtype = torch.float32
 ) -> list[torch.optim.Optimizer]:
-    """Muon, which computes in `dtype`, for the blocks' matrices; Adam for the embedding (which is the head) and all else.
+    """Muon, in `dtype`, for the blocks' matrices; Adam for the embedding (which is the head) and all else.
 
     Every group's rate at factor 1 is in its `full_lr`.
     """
@@ -77,7 +77,10 @@ def make_optimizers(
     taken = {id(value) for value in (*matrices, *length_head)}
     others = [value for value in named.values() if id(value) not in taken]
     groups = [{"params": others, "lr": adam_lr}, {"params": length_head, "lr": adam_lr * LENGTH_HEAD_SCALE}]
-    optimizers = [Muon(matrices, muon_lr, dtype=dtype), torch.optim.Adam(groups, betas=(0.9, 0.95), eps=1e-10, fused=True)]
+    optimizers = [
+        Muon(matrices, muon_lr, dtype=dtype),
+        torch.optim.Adam(groups, betas=(0.9, 0.95), eps=1e-10, fused=True),
+    ]
     for group in (group for optimizer in optimizers for group in optimizer.param_groups):
         group["full_lr"] = group["lr"]
     return optimizers

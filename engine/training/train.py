@@ -97,8 +97,9 @@ def train(config: RunConfig) -> Progress:
     """Trains until `deadline_s` from now and leaves `snapshot` and `snapshot-average` (int8) in `config.out`.
 
     A run given `resume`, a snapshot or an exported checkpoint, starts with that folder's weights, its step count and a
-    new warm-up. It has a causal stage only where that snapshot was taken in one. Raises ValueError for options that do not fit each other or the snapshot, and
-    where the loss stops being a number: the last snapshots stay.
+    new warm-up. It has a causal stage only where that snapshot was taken in one, or the run asks for it. Raises
+    ValueError for options that do not fit each other or the snapshot, and where the loss stops being a number: the last
+    snapshots stay.
     """
     started = time.monotonic()
     check_rows(config)
@@ -297,7 +298,7 @@ class _Run:
 
 
 def rounded(model: Embedded) -> Embedded:
-    """A copy to compute with, in bf16 but for the embedding, whose rows sum many gradients: only what it gives is bf16."""
+    """A copy to compute with, in bf16; its embedding, whose rows sum many gradients, stays and gives bf16."""
     made = copy.deepcopy(model).bfloat16()
     made.transformer.embedding.float()
     made.transformer.embedding.register_forward_hook(lambda module, ids, rows: rows.bfloat16())

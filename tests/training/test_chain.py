@@ -3,23 +3,27 @@
 import json
 import shutil
 import time
+from collections.abc import Generator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pytest
 import torch
+from torch.nn.functional import cross_entropy
 
-
+from midfill_engine.denoising.causal import Reader, score_fills
 from midfill_engine.denoising.outline import encode_before_space
-from midfill_engine.families.embedded import Embedded
+from midfill_engine.denoising.work import Work
+from midfill_engine.families.embedded import Embedded, lay_out
 from midfill_engine.loading import checkpoint
+from midfill_engine.loading.runtime import Runtime
 from midfill_engine.tokens.special import EOS
 from midfill_engine.tokens.tokenizer import Tokenizer
 from training.baseline import MAX_NEW_TOKENS, Baseline, evaluate_baseline
 from training.data.pack import hash_pack, read_pack, sets_of
-from training.data.rows import AS_REQUESTED, DEFAULT_MIX, Batch, Noise, collate, draw_example
+from training.data.rows import AS_REQUESTED, DEFAULT_MIX, Batch, Copy, Noise, collate, draw_example
 from training.evaluate import Gap, evaluate
 from training.export import export, write_sources
 from training.lengths import refit
@@ -28,6 +32,7 @@ from training.optimizer import orthogonalize, rate_factor
 from training.train import RunConfig, _Run, check_rows, embedded_config, train
 
 CPU = torch.device("cpu")
+T = TypeVar("T")
 
 
 @pytest.fixture(scope="module")
@@ -368,34 +373,24 @@ def test_sources_name_every_package(pack_folder: Path, tmp_path: Path) -> None:
         write_sources(tmp_path / "sources.tsv", pack_folder, tmp_path / "used.tsv")
 
 
-COPIES = ("causal", "masked", "tokens", "queries")
-
-
-@pytest.fixture
-def hybrid(config: RunConfig, tokenizer: Tokenizer) -> Batch:
-    rng, pack = np.random.default_rng(2), read_pack(config.pack, "validation")
-    shape = replace(config.shape, copies=COPIES)
-    return collate([draw_example(pack, tokenizer, shape, rng) for _ in range(4)], shape, Noise(), rng)
-
-
-def test_causal_copies_see_their_own_past_alone(model: Embedded, hybrid: Batch) -> None:
+@pytest.mark.parametrize("copies", [("causal", "masked"), ("tokens", "queries", "masked")])
+def test_causal_copies_see_their_own_past_alone(
+    copies: tuple[Copy, ...], model: Embedded, config: RunConfig, tokenizer: Tokenizer
+) -> None:
     """A change of one token reaches the positions behind it in its gap, in its own kind of copy; and no context."""
-    for copy, reached in (("causal", ["causal"]), ("tokens", ["tokens", "queries"])):
-        number, place = COPIES.index(copy), 1 + (copy == "causal")
-        ids = hybrid.gap_ids.copy()
-        ids[:, number, place] = np.where(ids[:, number, place] == 20, 21, 20)
-        with torch.no_grad():
-            context, gaps = span_hidden(model, to_device(hybrid, CPU))
-            context_after, gaps_after = span_hidden(model, to_device(replace(hybrid, gap_ids=ids), CPU))
-        moved = (gaps != gaps_after).any(dim=-1).numpy()
-        assert torch.equal(context, context_after)
-        for other, kind in enumerate(COPIES):
-            own = np.isin(hybrid.sees[:, other], hybrid.groups[:, number, place]) & (kind in reached)
-            first = hybrid.ranks[:, number, place, None]
-            wanted = (hybrid.sees[:, other] == hybrid.groups[:, number, place, None]) & (
-                hybrid.ranks[:, other] >= first
-            )
-            assert (moved[:, other] == (wanted & own)).all(), (copy, kind)
+    rng, pack = np.random.default_rng(2), read_pack(config.pack, "validation")
+    shape, place = replace(config.shape, copies=copies), 2
+    hybrid = collate([draw_example(pack, tokenizer, shape, rng) for _ in range(4)], shape, Noise(), rng)
+    ids = hybrid.gap_ids.copy()
+    ids[:, 0, place] = np.where(ids[:, 0, place] == 20, 21, 20)
+    with torch.no_grad():
+        context, gaps = span_hidden(model, to_device(hybrid, CPU))
+        context_after, gaps_after = span_hidden(model, to_device(replace(hybrid, gap_ids=ids), CPU))
+    assert torch.equal(context, context_after)
+    moved = (gaps != gaps_after).any(dim=-1).numpy()
+    is_behind = hybrid.ranks >= hybrid.ranks[:, :1, place, None]
+    wanted = (hybrid.sees == hybrid.groups[:, :1, place, None]) & is_behind
+    assert (moved == wanted).all() and moved[:, :-1].any() and not moved[:, -1].any()
 
 
 def test_a_hybrid_run_resumes_an_exported_checkpoint(finished: RunConfig, tmp_path: Path) -> None:
@@ -405,3 +400,40 @@ def test_a_hybrid_run_resumes_an_exported_checkpoint(finished: RunConfig, tmp_pa
     progress = train(replace(finished, out=tmp_path / "run", **options))
     assert progress.step == steps + 6 and checkpoint.load(tmp_path / "run" / "snapshot").config.causal
     assert not checkpoint.load(finished.out / "snapshot").config.causal
+
+
+def test_the_engine_scores_what_the_hybrid_learns(config: RunConfig, tokenizer: Tokenizer, tmp_path: Path) -> None:
+    """The likelihood of a fill in the engine is the loss of the causal copy, whatever else is in the forward."""
+    hybrid = replace(config, objective="hybrid")
+    model = Embedded(embedded_config(hybrid, tokenizer.vocab_size))
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.normal_(std=parameter.shape[-1] ** -0.5)
+    checkpoint.save(tmp_path, model, tokenizer, "float32")
+    runtime = Runtime.of(checkpoint.load(tmp_path), "toy")
+    rng, pack = np.random.default_rng(2), read_pack(config.pack, "validation")
+    example = next(e for e in iter(lambda: draw_example(pack, tokenizer, hybrid.shape, rng), None) if len(e.gaps) > 1)
+    batch = to_device(collate([example], hybrid.shape, Noise(), rng), CPU)
+    layout = lay_out([len(text) for text in example.texts], [1] * len(example.gaps), config.hole_span)
+    with torch.no_grad():
+        logits = model.transformer.logits(span_hidden(model, batch)[1][0, 0])
+        ids = torch.tensor([[token for text in example.texts for token in text]])
+        _, keys = model.encode_context(ids, layout.context_positions[None])
+    logits[:, ~runtime.vocabulary.allowed(may_delete=True)] = -torch.inf
+    nats = cross_entropy(logits, batch.targets[0, 0], reduction="none")
+    reader = Reader(runtime, keys, layout.hole_positions[0].tolist())
+    fills, used = list(enumerate(example.gaps)), 0
+    together = drain_work(runtime, score_fills(reader, fills))
+    for (hole, gap), found in zip(fills, together, strict=True):
+        assert found == pytest.approx(-float(nats[used : used + len(gap) + 1].sum()), rel=1e-4)
+        assert drain_work(runtime, score_fills(reader, [(hole, gap)])) == [found]
+        used += len(gap) + 1
+
+
+def drain_work(runtime: Runtime, work: Generator[Work, Any, T]) -> T:
+    answer: Any = None
+    while True:
+        try:
+            answer = runtime.run(work.send(answer).passes)
+        except StopIteration as stop:
+            return stop.value  # type: ignore[no-any-return]

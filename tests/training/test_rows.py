@@ -258,7 +258,7 @@ def test_buckets_cover_every_gap() -> None:
 
 
 def test_a_causal_copy_tells_no_length(pack_folder: Path, tokenizer: Tokenizer, rng: np.random.Generator) -> None:
-    """Each position asks for the next token, the last for END, and what stands at it is the same however long its gap is."""
+    """Each position asks for the next token, the last for END; nothing of it depends on how long its gap is."""
     pack, shape = read_pack(pack_folder, "train"), replace(SHAPE, copies=("causal", "tokens", "queries"))
     example = next(e for e in iter(lambda: draw_example(pack, tokenizer, shape, rng), None) if len(e.gaps) > 1)
     short = Example(example.texts, [example.gaps[0][:1], *example.gaps[1:]])

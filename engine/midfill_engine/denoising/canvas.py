@@ -1,6 +1,7 @@
 """The canvas of one fill: the token ids of all holes, what is masked, their text. Knows no sampler, no request."""
 
 import codecs
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
@@ -68,6 +69,15 @@ class Canvas:
         self.confidence[0, here] = certainty
         self.masked[0, here] = False
         self.certainties[hole] = certainty
+
+    def lay_own_draft(self, hole: int, ids: Sequence[int], confidences: Sequence[float], remasks: float) -> None:
+        """Settles what is masked of a hole with the model's `ids`, but for the weakest, a share `remasks` of them."""
+        here = ((self.hole_of == hole) & ~self.anchored).nonzero().flatten()
+        sure = torch.tensor(confidences)
+        keeps = sure.argsort(stable=True)[math.ceil(remasks * len(ids)) :]
+        self.ids[0, here[keeps]] = torch.tensor(ids)[keeps]
+        self.confidence[0, here[keeps]] = sure[keeps]
+        self.masked[0, here[keeps]] = False
 
     def apply(self, decision: Decision, proposals: Proposals) -> None:
         """Settles and remasks. Deletions beyond what a hole may lose, and expansions beyond what it may gain, stay

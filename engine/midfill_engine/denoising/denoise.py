@@ -3,7 +3,6 @@
 import math
 import time
 from collections.abc import Generator, Sequence
-from itertools import accumulate
 from typing import Any, Final
 
 import torch
@@ -12,12 +11,13 @@ from midfill_engine.caches import CACHES, EncodedContext
 from midfill_engine.caches.held import ContextKeys
 from midfill_engine.denoising.authors import dial, take_authors
 from midfill_engine.denoising.canvas import Canvas, lay_canvas
+from midfill_engine.denoising.causal import draft_rest, rank_rows
 from midfill_engine.denoising.drafts import Laid, certainty_of, choose, lay
 from midfill_engine.denoising.plan import TRIALS_AT_ONCE, Plan, count_bytes, read_request, shares_context
 from midfill_engine.denoising.row import Row
 from midfill_engine.denoising.seeds import seeded, with_seed
 from midfill_engine.denoising.uniform import UniformRow, denoise_rows, texts_behind
-from midfill_engine.denoising.work import MAX_ROWS, Claim, Fill, Work
+from midfill_engine.denoising.work import Claim, Fill, Work, ask
 from midfill_engine.errors import RequestError
 from midfill_engine.experts import Proposal
 from midfill_engine.lengths import Lengths, LengthScores
@@ -89,6 +89,8 @@ def open_fill(
     context, reused, forwards, canvases = None, False, 0, [[list[int]() for _ in plan.outline.holes]]
     if any(draft is None for row in drafts for draft in row):  # else there is nothing to denoise
         context, reused, forwards = yield from encode_context(runtime, plan)
+        drafts, num_drafting = yield from draft_rest(runtime, request, plan, context, drafts)
+        forwards += num_drafting
         canvases, num_searches, shared = yield from choose_lengths(runtime, plan, context, known)
         forwards += num_searches
     rows = open_rows(runtime, request, plan, canvases, context, drafts)
@@ -116,7 +118,8 @@ def open_fill(
         cached_context=reused or known is not None,
         context_tokens=len(plan.context_ids),
     )
-    return answer(runtime, rows, request, stats, proposals)
+    likelihoods = yield from rank_rows(runtime, plan, context, [row.canvas for row in rows])
+    return answer(runtime, rows, request, stats, proposals, likelihoods)
 
 
 def hurry(rows: Sequence[Row | UniformRow], request: InfillRequest, started_s: float) -> None:
@@ -178,19 +181,6 @@ def hear_guide(rows: list[Row], results: list[Result]) -> Generator[Work, list[R
             row.hear(said)
 
 
-def ask(passes: list[Pass], event: StepEvent | None = None) -> Generator[Work, list[Result], list[Result]]:
-    """The results of all passes, in as many forwards as their rows need; shows `event` first."""
-    found: list[Result] = []
-    rest = passes
-    while rest:
-        ends = accumulate(len(step.ids) for step in rest)
-        count = max(1, sum(end <= MAX_ROWS for end in ends))
-        part, rest = rest[:count], rest[count:]
-        found += yield Work(part, sum(len(step.ids) for step in part), event)
-        event = None
-    return found
-
-
 def show(row: Row | UniformRow, step: int) -> StepEvent:
     holes = [row.canvas.state(0, hole) for hole in range(len(row.canvas.outlines))]
     return StepEvent(step=step, num_steps=max(row.num_steps, step), holes=holes)
@@ -202,11 +192,14 @@ def answer(
     request: InfillRequest,
     stats: Stats,
     proposals: list[list[Proposal]],
+    likelihoods: list[float] | None = None,
 ) -> InfillResponse:
-    """The surest rows, best first; where calibrated certainties are known, by these."""
+    """The surest rows, best first; where calibrated certainties are known, by these, else by `likelihoods`."""
     curve = runtime.family.certainty
     sure = [[certainty_of(row.canvas, hole, curve) for hole in range(len(row.canvas.outlines))] for row in rows]
     logs = torch.cat([row.canvas.mean_log_confidence() for row in rows])
+    if likelihoods is not None:
+        logs = torch.tensor(likelihoods)
     if all(value is not None for values in sure for value in values):
         logs = torch.tensor([sum(math.log(value) for value in values if value) for values in sure])
     best = logs.argsort(descending=True, stable=True).tolist()[: request.n]
@@ -367,7 +360,9 @@ def open_rows(
             own = [hole if draft is None else [len(draft.ids)] for hole, draft in zip(lengths, laid, strict=True)]
             row = make_row(runtime, plan, own, context, request, index)
             for hole, draft in enumerate(laid):
-                if draft is not None:
+                if draft is not None and draft.confidences:
+                    row.canvas.lay_own_draft(hole, draft.ids, draft.confidences, plan.policy.remasks)
+                elif draft is not None:
                     row.canvas.lay_draft(hole, draft.ids, draft.certainty)
             rows.append(row)
     return rows

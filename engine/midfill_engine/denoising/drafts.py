@@ -26,10 +26,11 @@ MAX_DRAFTED_HOLES: Final = 16
 
 @dataclass(frozen=True)
 class Laid:
-    """A draft as the ids of a hole's masked stretch."""
+    """A draft as the ids of a hole's masked stretch. The model's own has `confidences`, one a token."""
 
     ids: tuple[int, ...]
     certainty: float
+    confidences: tuple[float, ...] = ()
 
 
 def sources_of(request: InfillRequest, pieces: list[list[int]], outline: Outline) -> Sources:

@@ -90,7 +90,7 @@ def find_variants(
     cache_name = cache_name or family.cache
     try:
         make_sampler = find_sampler(sampler_name or family.sampler)
-        policy = LENGTHS.find(lengths_name or family.lengths)
+        policy = LENGTHS.find(lengths_name or ("drafted" if runtime.reads_causally else family.lengths))
         cache = CACHES.find(cache_name)
     except UnknownName as error:
         raise RequestError(ErrorCode.BAD_REQUEST, str(error), "use one of the known names") from error
@@ -106,6 +106,9 @@ def find_variants(
         check_sampler(sampler)
     if sampler.needs_support and family.logit_shift:
         message = f"this sampler needs scores that are not shifted, and those of {family.name!r} are"
+        raise RequestError(ErrorCode.BAD_REQUEST, message, next_step)
+    if policy.beam and not runtime.reads_causally:
+        message = f"{runtime.names[0]} was not trained to read holes from the left, as this length policy asks"
         raise RequestError(ErrorCode.BAD_REQUEST, message, next_step)
     if policy.may_expand and runtime.tokens.expand_id is None:
         message = f"models of the family {family.name!r} have no token that lengthens a hole"
@@ -138,6 +141,8 @@ def count_bytes(runtime: Runtime, plan: Plan, request: InfillRequest) -> int:
     tries_over_one = shares_context(runtime, plan) and bool(tried)
     tried_at_once = sorted(tried)[-TRIALS_AT_ONCE:] if tries_over_one else tried
     num_context, num_hole = len(plan.context_ids), max(sum(filled), sum(tried_at_once))
+    if plan.policy.beam:
+        num_hole = max(num_hole, num_positions(config.max_hole) * max(plan.policy.beam, request.n))
     is_shared = runtime.family.attention == "context_frozen"  # the context is computed once, before all others
     num_contexts = max(len(filled), 1 if tries_over_one else len(tried))
     most_rows = max(num_context, num_hole) if is_shared else num_hole + num_context * num_contexts

@@ -1,7 +1,8 @@
 """What a fill asks of the engine between its steps. Knows neither tensors nor who answers."""
 
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any, Final
 
 from midfill_engine.wire import InfillResponse, StepEvent
@@ -23,6 +24,19 @@ class Work:
     passes: list[Any]
     num_rows: int
     event: StepEvent | None = None
+
+
+def ask(passes: Sequence[Any], event: StepEvent | None = None) -> Generator[Work, list[Any], list[Any]]:
+    """The results of all passes, in as many forwards as their rows need; shows `event` first."""
+    found: list[Any] = []
+    rest = list(passes)
+    while rest:
+        ends = accumulate(len(step.ids) for step in rest)
+        count = max(1, sum(end <= MAX_ROWS for end in ends))
+        part, rest = rest[:count], rest[count:]
+        found += yield Work(part, sum(len(step.ids) for step in part), event)
+        event = None
+    return found
 
 
 Fill = Generator[StepEvent | Claim | Work, Any, InfillResponse]

@@ -5,6 +5,7 @@ from typing import Final
 from midfill_engine.lengths.base import HoleNeed, LengthPolicy, Lengths, LengthScores
 from midfill_engine.lengths.calibrated import Calibrated
 from midfill_engine.lengths.candidates import Candidates
+from midfill_engine.lengths.drafted import Drafted
 from midfill_engine.lengths.expand import Expand
 from midfill_engine.lengths.fixed import Fixed
 from midfill_engine.lengths.learned import Learned
@@ -21,6 +22,9 @@ LENGTHS: Final[Registry[LengthPolicy]] = Registry(
         "calibrated-exact": Calibrated(shares_context=False),
         "candidates": Candidates(),
         "until-end": UntilEnd(),
+        "drafted": Drafted(beam=4),
+        "drafted-greedy": Drafted(beam=1),
+        "drafted-settled": Drafted(beam=4, remasks=0.3),
     },
 )
 

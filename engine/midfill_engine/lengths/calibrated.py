@@ -32,6 +32,8 @@ class Calibrated:
     removes = False
     tries: tuple[int, ...] = GRID
     fills: tuple[int, ...] = ()
+    beam = 0
+    remasks = 0.0
 
     def search(self, needs: list[HoleNeed], scores: LengthScores | None) -> LengthSearch:
         found: list[dict[int, float]] = [{} for _ in needs]

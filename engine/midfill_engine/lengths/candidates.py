@@ -15,6 +15,8 @@ class Candidates:
     removes = False
     tries: tuple[int, ...] = ()
     fills: tuple[int, ...] = TOTALS
+    beam = 0
+    remasks = 0.0
 
     def search(self, needs: list[HoleNeed], scores: LengthScores | None) -> LengthSearch:
         yield from ()

@@ -18,6 +18,8 @@ class Expand:
     removes = True
     tries: tuple[int, ...] = ()
     fills: tuple[int, ...] = ()
+    beam = 0
+    remasks = 0.0
 
     def search(self, needs: list[HoleNeed], scores: LengthScores | None) -> LengthSearch:
         yield from ()

@@ -14,6 +14,8 @@ class Fixed:
     removes = False
     tries: tuple[int, ...] = ()
     fills: tuple[int, ...] = ()
+    beam = 0
+    remasks = 0.0
 
     def search(self, needs: list[HoleNeed], scores: LengthScores | None) -> LengthSearch:
         yield from ()

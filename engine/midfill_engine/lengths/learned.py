@@ -20,6 +20,8 @@ class Learned:
     removes = False
     tries: tuple[int, ...] = ()
     fills: tuple[int, ...] = ()
+    beam: int = 0
+    remasks: float = 0.0
 
     def search(self, needs: list[HoleNeed], scores: LengthScores | None) -> LengthSearch:
         yield from ()

@@ -88,6 +88,11 @@ class Runtime:
     def dtype(self) -> torch.dtype:
         return self.loaded.weight.dtype  # type: ignore[no-any-return]
 
+    @property
+    def reads_causally(self) -> bool:
+        """Whether the model was trained to read holes from the left, too."""
+        return isinstance(self.loaded, LoadedModel) and self.loaded.config.causal
+
     def run(self, passes: list[Pass]) -> list[Result]:
         """One forward over all of them, whoever asks."""
         own = [step for step in passes if not step.by_guide]

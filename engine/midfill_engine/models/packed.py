@@ -91,13 +91,21 @@ def choose_packed(
     ]
     if not asking:
         return found
-    padded = [pad_rows(results[index].hidden) for index in asking]
-    scores = operators.linear(torch.cat(padded), head_weight(transformer), None, _spans_of(padded))  # [M, V]
-    for index, part in zip(asking, torch.split(scores, [len(rows) for rows in padded]), strict=True):
-        choice, hidden = passes[index].choice, results[index].hidden
+    scores = score_rows(transformer, [results[index].hidden for index in asking], operators)
+    for index, part in zip(asking, scores, strict=True):
+        choice, result = passes[index].choice, results[index]
         assert choice is not None
-        found[index] = Result(hidden, results[index].own, choose(part[: len(hidden)], choice))
+        found[index] = Result(result.hidden, result.own, choose(part, choice))
     return found
+
+
+@torch.inference_mode()
+def score_rows(transformer: Transformer, states: list[Tensor], operators: Operators) -> list[Tensor]:
+    """The vocabulary's scores [M, V] of each pass's states [M, D]."""
+    padded = [pad_rows(rows) for rows in states]
+    scores = operators.linear(torch.cat(padded), head_weight(transformer), None, _spans_of(padded))
+    parts = torch.split(scores, [len(rows) for rows in padded])
+    return [part[: len(rows)] for part, rows in zip(parts, states, strict=True)]
 
 
 def head_weight(transformer: Transformer) -> Tensor:
@@ -107,8 +115,7 @@ def head_weight(transformer: Transformer) -> Tensor:
 @torch.inference_mode()
 def choose_again(transformer: Transformer, hidden: Tensor, choice: Choice, operators: Operators) -> Chosen:
     """Another choice from states [M, D] that a pass returned."""
-    rows = pad_rows(hidden)
-    return choose(operators.linear(rows, head_weight(transformer), None, _spans_of([rows]))[: len(hidden)], choice)
+    return choose(score_rows(transformer, [hidden], operators)[0], choice)
 
 
 def attend(

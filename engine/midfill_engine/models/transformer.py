@@ -113,10 +113,9 @@ class Attention(nn.Module):
             key = torch.cat((past[0].expand(batch, -1, -1, -1), key), dim=2)
             value = torch.cat((past[1].expand(batch, -1, -1, -1), value), dim=2)
         if isinstance(mask, tuple):
-            length_first = mask[0].shape[-1]
-            first = (x[:, :, :length_first] for x in (query, key, value))
-            rest = self._mix(query[:, :, length_first:], key, value, mask[1], causal)
-            mixed = torch.cat((self._mix(*first, mask[0], causal), rest), dim=2)
+            num = mask[0].shape[-1]
+            first = self._mix(query[:, :, :num], key[:, :, :num], value[:, :, :num], mask[0], causal)
+            mixed = torch.cat((first, self._mix(query[:, :, num:], key, value, mask[1], causal)), dim=2)
         else:
             mixed = self._mix(query, key, value, mask, causal)
         return self.out(mixed.transpose(1, 2).reshape(batch, length, -1)), own

@@ -286,7 +286,7 @@ Arrays = dict[str, NDArray[np.generic]]
 
 
 def _masked(ids: Ids, deletes: int, mask: NDArray[np.bool_], copy: int, start: int, hole_span: int) -> Arrays:
-    """A gap whose tokens stand where they stand, those of `mask` [L + deletes] hidden; all masked gaps see each other."""
+    """A gap and its deletions, those of `mask` [L + deletes] hidden. All masked gaps of a copy see each other."""
     target = np.array(ids + [DELETE] * deletes)
     left = np.arange(start, start + len(target))
     group = np.full(len(target), copy)

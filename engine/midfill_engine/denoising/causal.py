@@ -1,0 +1,195 @@
+"""Reads holes from the left over the context's keys: how likely a finished fill is, and what the model would write.
+
+Knows tokens and passes; takes no step. A hole read so sees the context and its own past, no other hole. What stands
+behind its last token is END, so a likelihood counts the length, too.
+"""
+
+import math
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import torch
+from torch import Tensor
+
+from midfill_engine.caches import EncodedContext
+from midfill_engine.denoising.canvas import Canvas
+from midfill_engine.denoising.drafts import Laid, choose, is_blank
+from midfill_engine.denoising.outline import HoleOutline
+from midfill_engine.denoising.plan import Plan
+from midfill_engine.denoising.seeds import seeded
+from midfill_engine.denoising.work import Work, ask
+from midfill_engine.loading.runtime import Runtime
+from midfill_engine.models.choice import Choice
+from midfill_engine.models.packed import Pass, Result, score_rows
+from midfill_engine.models.transformer import KeyValues
+from midfill_engine.tokens.special import END, START
+from midfill_engine.wire import InfillRequest
+
+TINY: Final = 1e-38  # the smallest probability whose logarithm counts
+
+Fill = tuple[int, Sequence[int]]  # a hole's number and its ids, without END
+
+
+@dataclass(frozen=True)
+class Reader:
+    """`context` has the keys of a request's context, `starts` the position of each hole's first token."""
+
+    runtime: Runtime
+    context: KeyValues
+    starts: list[int]
+
+    def open(self, fill: Fill, wanted: Tensor, choice: Choice | None = None) -> Pass:
+        """The pass over START and a fill's ids; the state of row i predicts the fill's token i, the last one END.
+
+        All of a fill is read again for each token more: up to 15 of them cost what one does, as rows go by sixteens.
+        """
+        hole, ids = fill
+        num_rows, num_past = len(ids) + 1, self.context[0][0].shape[2]
+        first = self.starts[hole] - 1
+        num_heads = self.runtime.loaded.config.transformer.num_heads
+        mask = torch.ones(num_rows, num_past + num_rows, dtype=torch.bool).tril(num_past)
+        positions = torch.arange(first, first + num_rows).expand(num_heads, -1)
+        return Pass(torch.tensor([START, *ids]), positions, wanted, self.context, mask, choice=choice)
+
+
+def score_fills(reader: Reader, fills: Sequence[Fill]) -> Generator[Work, list[Result], list[float]]:
+    """ln of the probability of each fill, END and so its length included: exact, in one forward for all of them.
+
+    Fills of different holes are judged apart. What no fill may contain has no probability.
+    """
+    allowed = reader.runtime.vocabulary.allowed(may_delete=True)[None]
+    passes = []
+    for hole, ids in fills:
+        rows = torch.arange(len(ids) + 1)
+        asked = torch.tensor([*ids, END])
+        passes.append(reader.open((hole, ids), rows, Choice(allowed, torch.zeros_like(rows), asked=asked)))
+    results = yield from ask(passes)
+    return [float(result.chosen.asked.double().clamp(min=TINY).log().sum()) for result in results]
+
+
+def texts_of(canvas: Canvas) -> list[Fill]:
+    """What stands in every hole of a finished canvas, without deletions."""
+    stays = ~canvas.vocabulary.is_deletion(canvas.ids[0])
+    holes = range(len(canvas.outlines))
+    return [(hole, canvas.ids[0, (canvas.hole_of == hole) & stays].tolist()) for hole in holes]
+
+
+@dataclass
+class _Beam:
+    """The likeliest beginnings of one hole's fill, and finished fills, best first."""
+
+    hole: int
+    fillable: Tensor  # [V]: what any fill may contain, and END
+    first: Tensor  # [V]: what the masked stretch may begin with
+    later: Tensor
+    anchor: list[int]  # what stands before it
+    bounds: tuple[int, int]  # of the stretch's length
+    width: int
+    live: list[Laid] = field(default_factory=lambda: [Laid((), 1.0)])
+    found: list[Laid] = field(default_factory=list)
+
+    @property
+    def is_open(self) -> bool:
+        best = self.live[0].certainty if self.live else 0.0
+        return best > 0 and (len(self.found) < self.width or best > self.found[-1].certainty)
+
+    def advance(self, scores: Tensor) -> None:
+        """`scores` [L, V] of what follows each living beginning."""
+        length = len(self.live[0].ids)
+        allowed = (self.later if length else self.first).clone()
+        allowed[END] = max(1, self.bounds[0]) <= length
+        if length == self.bounds[1]:
+            allowed[:] = False
+            allowed[END] = True
+        known = scores[:, : len(allowed)].float().cpu().masked_fill(~self.fillable, -torch.inf)
+        every = known.softmax(dim=-1).double().masked_fill(~allowed, 0.0)
+        shares = torch.tensor([each.certainty for each in self.live], dtype=torch.double)[:, None] * every
+        values, places = shares.flatten().topk(min(2 * self.width, shares.numel()))
+        before, self.live = self.live, []
+        for value, place in zip(values.tolist(), places.tolist(), strict=True):
+            row, token = divmod(place, len(allowed))
+            own = before[row]
+            if value <= 0:
+                break
+            if token == END:
+                self.found.append(Laid(own.ids, value, own.confidences))
+            elif len(self.live) < self.width:
+                self.live.append(Laid((*own.ids, token), value, (*own.confidences, float(every[row, token]))))
+        self.found = sorted(self.found, key=lambda each: -each.certainty)[: self.width]
+
+
+def draft_holes(
+    reader: Reader, outlines: Mapping[int, HoleOutline], max_hole: int, width: int
+) -> Generator[Work, list[Result], tuple[dict[int, list[Laid]], int]]:
+    """For every hole up to `width` fills of its masked stretch, the likeliest first, by beam search; forwards.
+
+    `width` 1 is greedy. The certainty of a draft is the model's probability of it, END included.
+    """
+    vocabulary = reader.runtime.vocabulary
+    fillable, beams = vocabulary.allowed(may_delete=True), []
+    for hole, outline in outlines.items():
+        (stretch,), need = outline.masked, outline.need(max_hole)
+        first, later = (
+            vocabulary.allowed(forbid=outline.forbid, leading=leading, may_delete=True)
+            for leading in (stretch.leading, "")
+        )
+        anchor = [token for part in outline.stretches for token in part.ids or ()]
+        bounds = need.min_tokens, need.max_tokens
+        beams.append(_Beam(hole, fillable, first, later, anchor, bounds, width))
+    forwards = 0
+    while waiting := [beam for beam in beams if beam.is_open]:
+        fills = [(beam.hole, [*beam.anchor, *each.ids]) for beam in waiting for each in beam.live]
+        results = yield from ask([reader.open(fill, torch.tensor([len(fill[1])])) for fill in fills])
+        states = [result.hidden for result in results]
+        scores = score_rows(reader.runtime.loaded.model.transformer, states, reader.runtime.operators)
+        for beam in waiting:
+            own, scores = scores[: len(beam.live)], scores[len(beam.live) :]
+            beam.advance(torch.cat(own))
+        forwards += 1
+    return {beam.hole: beam.found for beam in beams if beam.found}, forwards
+
+
+def open_reader(runtime: Runtime, plan: Plan, context: EncodedContext | None) -> Reader | None:
+    """Reads the request's holes from the left, where the model can and the length policy drafts so."""
+    if context is None or not plan.policy.beam:
+        return None
+    starts = plan.lay_out(runtime)([1] * len(plan.outline.holes)).hole_positions[0].tolist()
+    return Reader(runtime, context.keys_values, starts)
+
+
+def draft_rest(
+    runtime: Runtime,
+    request: InfillRequest,
+    plan: Plan,
+    context: EncodedContext | None,
+    drafts: list[list[Laid | None]],
+) -> Generator[Work, list[Result], tuple[list[list[Laid | None]], int]]:
+    """The model's own drafts where experts have none, the next best one for every further alternative; forwards."""
+    reader = open_reader(runtime, plan, context)
+    if reader is None:
+        return drafts, 0
+    missing = {hole for row in drafts for hole, draft in enumerate(row) if draft is None}
+    limit = runtime.loaded.config.max_hole
+    wanted = {hole: outline for hole, outline in enumerate(plan.outline.holes) if hole in missing and is_blank(outline)}
+    found, forwards = yield from draft_holes(reader, wanted, limit, max(plan.policy.beam, request.n))
+    generators = [seeded(request.seed, index) for index in range(request.n)]
+    made = [list(row) for row in drafts]
+    for hole, laid in found.items():
+        rows = [index for index, row in enumerate(drafts) if row[hole] is None]
+        for number, index in enumerate(rows):
+            made[index][hole] = choose(laid, number, request.temperature, generators[index])
+    return made, forwards
+
+
+def rank_rows(
+    runtime: Runtime, plan: Plan, context: EncodedContext | None, canvases: list[Canvas]
+) -> Generator[Work, list[Result], list[float] | None]:
+    """How likely each canvas's fills are together, in nats, read from the left; None where that is not known."""
+    reader = open_reader(runtime, plan, context)
+    if reader is None or len(canvases) < 2:
+        return None
+    texts = [text for canvas in canvases for text in texts_of(canvas)]
+    scores = yield from score_fills(reader, texts)
+    num_holes = len(plan.outline.holes)
+    return [math.fsum(scores[start : start + num_holes]) for start in range(0, len(scores), num_holes)]

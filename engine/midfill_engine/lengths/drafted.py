@@ -1,0 +1,9 @@
+"""As long as the model's own draft, which it writes from the left until it says END; else as the length head says."""
+
+from midfill_engine.lengths.learned import Learned
+
+
+class Drafted(Learned):
+    def __init__(self, beam: int, remasks: float = 0.0) -> None:
+        self.beam = beam
+        self.remasks = remasks

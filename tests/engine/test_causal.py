@@ -1,0 +1,160 @@
+"""Holes read from the left: drafts are as likely as their scores say, end by themselves, and can be switched off."""
+
+import math
+from collections.abc import Generator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from midfill_engine.denoising.causal import Reader, draft_holes, open_reader, score_fills
+from midfill_engine.denoising.denoise import denoise, drain, encode_context, open_fill
+from midfill_engine.denoising.plan import read_request
+from midfill_engine.denoising.work import Work
+from midfill_engine.errors import RequestError
+from midfill_engine.lengths import LENGTHS
+from midfill_engine.loading import checkpoint
+from midfill_engine.loading.runtime import Runtime
+from midfill_engine.wire import InfillRequest
+
+TEXT = ["def f(a):\n    b = ", "\n    return b\n\n\ndef g(a):\n    return ", "\n"]
+
+
+@pytest.fixture(scope="module")
+def hybrid(tmp_path_factory: pytest.TempPathFactory) -> Runtime:
+    """One whose drafts end soon: END is more likely than chance everywhere."""
+    folder = tmp_path_factory.mktemp("hybrid")
+    checkpoint.make_random(folder, seed=3)
+    loaded = checkpoint.load(folder)
+    loaded.model.config = replace(loaded.config, causal=True)
+    checkpoint.save(folder, loaded.model, loaded.tokenizer, "float32")
+    return Runtime.of(checkpoint.load(folder), "hybrid")
+
+
+def request(**options: Any) -> InfillRequest:
+    hole = {"hole": {"max_tokens": options.pop("max_tokens", 6)}}
+    segments = [{"text": TEXT[0]}, hole, {"text": TEXT[1]}, hole, {"text": TEXT[2]}]
+    return InfillRequest.model_validate({"segments": segments, "experts": [], **options})
+
+
+def finish(runtime: Runtime, work: Generator[Work, Any, Any]) -> Any:
+    answer: Any = None
+    while True:
+        try:
+            answer = runtime.run(work.send(answer).passes)
+        except StopIteration as stop:
+            return stop.value
+
+
+@pytest.fixture(scope="module")
+def opened(hybrid: Runtime) -> tuple[Reader, dict[int, Any]]:
+    plan = read_request(hybrid, request(), None, "drafted")
+    context, _, _ = finish(hybrid, encode_context(hybrid, plan))
+    reader = open_reader(hybrid, plan, context)
+    assert reader is not None
+    return reader, dict(enumerate(plan.outline.holes))
+
+
+def anchors(outline: Any) -> list[int]:
+    return [token for stretch in outline.stretches for token in stretch.ids or ()]
+
+
+@pytest.mark.parametrize("width", [1, 4])
+def test_a_drafts_certainty_is_its_exact_likelihood(opened: tuple[Reader, dict[int, Any]], width: int) -> None:
+    reader, outlines = opened
+    drafts, forwards = finish(reader.runtime, draft_holes(reader, outlines, 128, width))
+    assert drafts.keys() == outlines.keys() and forwards <= 7
+    for hole, found in drafts.items():
+        assert [each.certainty for each in found] == sorted((each.certainty for each in found), reverse=True)
+        assert len({each.ids for each in found}) == len(found) <= width
+        fills = [(hole, [*anchors(outlines[hole]), *each.ids]) for each in found]
+        scores = finish(reader.runtime, score_fills(reader, fills))
+        for each, score in zip(found, scores, strict=True):
+            assert 1 <= len(each.ids) <= 6 and len(each.confidences) == len(each.ids)
+            if not anchors(outlines[hole]):
+                assert math.log(each.certainty) == pytest.approx(score, rel=1e-4)
+
+
+def test_a_beam_finds_no_less_than_greed_and_all_there_is_of_one_token(opened: tuple[Reader, dict[int, Any]]) -> None:
+    reader, outlines = opened
+    best = {}
+    for width in (1, 8):
+        drafts, _ = finish(reader.runtime, draft_holes(reader, outlines, 128, width))
+        best[width] = {hole: found[0].certainty for hole, found in drafts.items()}
+    assert all(best[8][hole] >= best[1][hole] for hole in outlines)
+    hole, outline = 1, replace(outlines[1], max_tokens=1)
+    if not anchors(outline):
+        drafts, _ = finish(reader.runtime, draft_holes(reader, {hole: outline}, 128, 1))
+        mask = reader.runtime.vocabulary.allowed(leading=outline.masked[0].leading)
+        every = finish(
+            reader.runtime, score_fills(reader, [(hole, [token]) for token in mask.nonzero().flatten().tolist()])
+        )
+        assert len(drafts[hole][0].ids) == 1 and math.log(drafts[hole][0].certainty) <= max(every) + 1e-6
+
+
+def test_holes_are_drafted_alone_as_together(opened: tuple[Reader, dict[int, Any]]) -> None:
+    reader, outlines = opened
+    together, _ = finish(reader.runtime, draft_holes(reader, outlines, 128, 4))
+    for hole, outline in outlines.items():
+        alone, _ = finish(reader.runtime, draft_holes(reader, {hole: outline}, 128, 4))
+        assert alone[hole] == together[hole]
+
+
+@pytest.mark.parametrize("name", ["drafted", "drafted-greedy", "drafted-settled"])
+def test_same_seed_same_fill(hybrid: Runtime, name: str) -> None:
+    for options in ({}, {"n": 3, "temperature": 0.7, "seed": 11}):
+        first, second = (drain(denoise(hybrid, request(**options), lengths=name)) for _ in range(2))
+        assert [hole.text for hole in first.holes] == [hole.text for hole in second.holes]
+        assert first.alternatives == second.alternatives and len(first.alternatives) == options.get("n", 1) - 1
+
+
+def test_the_weakest_tokens_are_settled_anew(hybrid: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A draft alone takes no step; with a share of its tokens masked again, some, and the sure ones stay."""
+    drafted = drain(denoise(hybrid, request(), lengths="drafted"))
+    settled = drain(denoise(hybrid, request(), lengths="drafted-settled"))
+    assert drafted.stats.steps == 0 < settled.stats.steps
+    assert drafted.stats.forwards >= 2
+    policy = LENGTHS.find("drafted-settled")
+    monkeypatch.setattr(policy, "remasks", 1e-9)  # the one weakest token of each
+    one = drain(denoise(hybrid, request(), lengths="drafted-settled"))
+    for before, after in zip(drafted.holes, one.holes, strict=True):
+        changed = [a != b for a, b in zip(before.confidence, after.confidence, strict=False)]
+        assert sum(changed) <= 1 + abs(len(before.confidence) - len(after.confidence))
+
+
+def test_alternatives_stand_by_likelihood(hybrid: Runtime) -> None:
+    answer = drain(denoise(hybrid, request(n=3), lengths="drafted"))
+    texts = [tuple(hole.text for hole in holes) for holes in (answer.holes, *answer.alternatives)]
+    assert len(set(texts)) == 3
+    means = [
+        sum(math.log(value) for hole in holes for value in hole.confidence)
+        for holes in (answer.holes, *answer.alternatives)
+    ]
+    assert means[0] >= means[-1] - 5
+
+
+def test_a_draft_is_cancelled_between_two_tokens(hybrid: Runtime) -> None:
+    fill = open_fill(hybrid, request(max_tokens=40), lengths="drafted")
+    answer: Any = None
+    for _ in range(4):
+        item = fill.send(answer)
+        answer = hybrid.run(item.passes) if isinstance(item, Work) else None
+    fill.close()
+
+
+def test_models_that_never_read_from_the_left_fill_as_before(tmp_path: Path) -> None:
+    checkpoint.make_random(tmp_path)
+    plain = Runtime.of(checkpoint.load(tmp_path), "plain")
+    assert not plain.reads_causally
+    with pytest.raises(RequestError, match="not trained to read holes from the left"):
+        drain(denoise(plain, request(), lengths="drafted"))
+    default, learned = (drain(denoise(plain, request(), lengths=name)) for name in (None, "learned"))
+    assert default.holes == learned.holes
+
+
+def test_a_hybrid_model_drafts_unless_told_not_to(hybrid: Runtime) -> None:
+    default, drafted, learned = (
+        drain(denoise(hybrid, request(), lengths=name)) for name in (None, "drafted", "learned")
+    )
+    assert default.holes == drafted.holes and default.stats.steps == 0 < learned.stats.steps
