@@ -168,7 +168,7 @@ def test_loss_is_where_masks_are(pack_folder: Path, tokenizer: Tokenizer, rng: n
     examples = [draw_example(pack, tokenizer, SHAPE, rng) for _ in range(20)]
     batch = collate(examples, SHAPE, Noise(), rng)
     assert ((batch.weights > 0) == (batch.gap_ids == MASK)).all()
-    deletes = np.where(batch.targets == DELETE, batch.weights[:, 0], 0)
+    deletes = np.where(batch.targets == DELETE, batch.weights, 0)[:, 0]
     assert deletes.any()
     assert (deletes.sum(axis=1) <= [len(example.gaps) + 1e-4 for example in examples]).all()
 
