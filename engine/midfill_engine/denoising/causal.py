@@ -6,7 +6,7 @@ behind its last token is END, so a likelihood counts the length, too.
 
 import math
 from collections.abc import Generator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import torch
@@ -26,6 +26,7 @@ from midfill_engine.models.transformer import KeyValues
 from midfill_engine.tokens.special import END, START
 from midfill_engine.wire import InfillRequest
 
+LENGTH_POWER: Final = 0.5
 TINY: Final = 1e-38  # the smallest probability whose logarithm counts
 
 Fill = tuple[int, Sequence[int]]  # a hole's number and its ids, without END
@@ -75,6 +76,23 @@ def texts_of(canvas: Canvas) -> list[Fill]:
     return [(hole, canvas.ids[0, (canvas.hole_of == hole) & stays].tolist()) for hole in holes]
 
 
+@dataclass(frozen=True)
+class _Draft:
+    """`nats`: minus ln of its probability, END included where it is finished."""
+
+    ids: tuple[int, ...] = ()
+    confidences: tuple[float, ...] = ()
+    nats: float = 0.0
+
+    @property
+    def cost(self) -> float:
+        """By what drafts are ranked: sums alone would take the shortest, means the one that repeats itself."""
+        return self.nats / (len(self.ids) + 1) ** LENGTH_POWER
+
+    def and_then(self, token: int, nats: float) -> "_Draft":
+        return _Draft((*self.ids, token), (*self.confidences, math.exp(self.nats - nats)), nats)
+
+
 @dataclass
 class _Beam:
     """The likeliest beginnings of one hole's fill, and finished fills, best first."""
@@ -86,13 +104,12 @@ class _Beam:
     anchor: list[int]  # what stands before it
     bounds: tuple[int, int]  # of the stretch's length
     width: int
-    live: list[Laid] = field(default_factory=lambda: [Laid((), 1.0)])
-    found: list[Laid] = field(default_factory=list)
+    live: list[_Draft] = field(default_factory=lambda: [_Draft()])
+    found: list[_Draft] = field(default_factory=list)
 
     @property
     def is_open(self) -> bool:
-        best = self.live[0].certainty if self.live else 0.0
-        return best > 0 and (len(self.found) < self.width or best > self.found[-1].certainty)
+        return bool(self.live) and (len(self.found) < self.width or self.live[0].cost < self.found[-1].cost)
 
     def advance(self, scores: Tensor) -> None:
         """`scores` [L, V] of what follows each living beginning."""
@@ -103,28 +120,26 @@ class _Beam:
             allowed[:] = False
             allowed[END] = True
         known = scores[:, : len(allowed)].float().cpu().masked_fill(~self.fillable, -torch.inf)
-        every = known.softmax(dim=-1).double().masked_fill(~allowed, 0.0)
-        shares = torch.tensor([each.certainty for each in self.live], dtype=torch.double)[:, None] * every
-        values, places = shares.flatten().topk(min(2 * self.width, shares.numel()))
+        nats = torch.tensor([each.nats for each in self.live])[:, None] - known.log_softmax(dim=-1)
+        nats = nats.masked_fill(~allowed, torch.inf).flatten()
+        best = nats.topk(min(2 * self.width, len(nats)), largest=False)
         before, self.live = self.live, []
-        for value, place in zip(values.tolist(), places.tolist(), strict=True):
+        for value, place in zip(best.values.tolist(), best.indices.tolist(), strict=True):
             row, token = divmod(place, len(allowed))
-            own = before[row]
-            if value <= 0:
-                break
-            if token == END:
-                self.found.append(Laid(own.ids, value, own.confidences))
-            elif len(self.live) < self.width:
-                self.live.append(Laid((*own.ids, token), value, (*own.confidences, float(every[row, token]))))
-        self.found = sorted(self.found, key=lambda each: -each.certainty)[: self.width]
+            if token == END and value < math.inf:
+                self.found.append(replace(before[row], nats=value))
+            elif len(self.live) < self.width and value < math.inf:
+                self.live.append(before[row].and_then(token, value))
+        self.found = sorted(self.found, key=lambda each: each.cost)[: self.width]
 
 
 def draft_holes(
     reader: Reader, outlines: Mapping[int, HoleOutline], max_hole: int, width: int
 ) -> Generator[Work, list[Result], tuple[dict[int, list[Laid]], int]]:
-    """For every hole up to `width` fills of its masked stretch, the likeliest first, by beam search; forwards.
+    """For every hole up to `width` fills of its masked stretch, by beam search, the best first; forwards.
 
-    `width` 1 is greedy. The certainty of a draft is the model's probability of it, END included.
+    They are ranked by their likelihood over a power of their length. `width` 1 keeps the one likeliest beginning. The
+    certainty of a draft is the model's probability of it, END included.
     """
     vocabulary = reader.runtime.vocabulary
     fillable, beams = vocabulary.allowed(may_delete=True), []
@@ -147,7 +162,10 @@ def draft_holes(
             own, scores = scores[: len(beam.live)], scores[len(beam.live) :]
             beam.advance(torch.cat(own))
         forwards += 1
-    return {beam.hole: beam.found for beam in beams if beam.found}, forwards
+    laid = {
+        beam.hole: [Laid(each.ids, math.exp(-each.nats), each.confidences) for each in beam.found] for beam in beams
+    }
+    return {hole: drafts for hole, drafts in laid.items() if drafts}, forwards
 
 
 def open_reader(runtime: Runtime, plan: Plan, context: EncodedContext | None) -> Reader | None:
