@@ -26,7 +26,7 @@ from midfill_engine.models.transformer import KeyValues
 from midfill_engine.tokens.special import END, START
 from midfill_engine.wire import InfillRequest
 
-LENGTH_POWER: Final[float] = 0.5
+LENGTH_POWER: Final = 0.5
 TINY: Final = 1e-38  # the smallest probability whose logarithm counts
 
 Fill = tuple[int, Sequence[int]]  # a hole's number and its ids, without END
@@ -87,7 +87,7 @@ class _Draft:
     @property
     def cost(self) -> float:
         """By what drafts are ranked: sums alone would take the shortest, means the one that repeats itself."""
-        return self.nats / float(len(self.ids) + 1) ** LENGTH_POWER
+        return self.nats / math.pow(len(self.ids) + 1, LENGTH_POWER)
 
     def and_then(self, token: int, nats: float) -> "_Draft":
         return _Draft((*self.ids, token), (*self.confidences, math.exp(self.nats - nats)), nats)
