@@ -1,12 +1,14 @@
 """Measures planning over real files, and a journal of a million holes: `python tests/refactor/bench_plan.py`.
 
 CPU seconds, because they say more on a busy machine; the warm plan and `status` in wall seconds too. Beside the cold
-plan stands what parsing each file once with tree-sitter costs, in the same run.
+plan stands what parsing each file once with tree-sitter costs, and what ruff and ast-grep take where they are there, in
+the same run.
 """
 
 import argparse
 import os
 import resource
+import shlex
 import shutil
 import subprocess
 import sys
@@ -21,6 +23,12 @@ from midfill_infill.refactor.journal.journal import Journal
 from midfill_infill.refactor.journal.planned import PlannedFile, PlannedHole
 from midfill_infill.text.document import MAX_DOCUMENT_BYTES
 
+# What else looks at every function, one after the other with ours, on one thread each.
+RIVALS = (
+    ("ruff", "check", "--isolated", "--no-cache", "--quiet", "--select", "D102,D103"),
+    ("ast-grep", "run", "--threads", "1", "--lang", "python", "--pattern", "def $F($$$A): $$$B", "--json=stream"),
+)
+BARE = "import argparse, dataclasses, json, pathlib, sqlite3, subprocess, tree_sitter"
 MIDFILL = [sys.executable, "-m", "midfill_infill", "refactor"]
 
 
@@ -46,11 +54,15 @@ def run(root: Path, *words: str) -> tuple[float, float, int, str]:
     """Wall seconds, CPU seconds and the largest memory of a command, in MiB, and its remarks."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     began = time.perf_counter()
-    result = subprocess.run([*MIDFILL, *words], cwd=root, capture_output=True, text=True)
+    result = subprocess.run(words, cwd=root, capture_output=True, text=True)
     wall = time.perf_counter() - began
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    return wall, cpu, after.ru_maxrss // 1024, result.stderr.strip().splitlines()[0]
+    return wall, cpu, after.ru_maxrss // 1024, (result.stderr.strip().splitlines() or [""])[0]
+
+
+def rate(count: int, cpu_s: float) -> str:
+    return f"{count / cpu_s:.0f} files a CPU second ({cpu_s:.2f} s)"
 
 
 def parse_all(root: Path) -> float:
@@ -98,9 +110,23 @@ def main() -> None:
         count, megabytes = copy_files(root, options.files)
         parse_s = parse_all(root)
         print(f"{count} files, {megabytes:.0f} MB; tree-sitter alone: {count / parse_s:.0f} files a CPU second")
-        for name in ("cold", "warm"):
-            wall, cpu, peak, said = run(root, "plan", "--stubs")
-            print(f"{name}: {count / cpu:.0f} files a CPU second, {wall:.2f} s wall, {peak} MiB at most ({said})")
+        for what in (("--stubs",), ("--recipe", "add-docstrings")):
+            for name in ("cold", "warm"):
+                wall, cpu, peak, said = run(root, *MIDFILL, "plan", *what)
+                print(f"{what[-1]}, {name}: {rate(count, cpu)}, {wall:.2f} s wall, {peak} MiB at most ({said})")
+            for rival in RIVALS:
+                if shutil.which(rival[0]):
+                    wall, cpu, peak, _ = run(root, *rival)
+                    print(f"{shlex.join(rival)}: {rate(count, cpu)}, {wall:.2f} s wall, {peak} MiB at most")
+        names = [str(path) for path in sorted(root.rglob("*.py"))[:20]]
+        for _ in range(3):
+            for hook in (
+                [sys.executable, "-m", "midfill_infill.refactor.hook"],
+                [*RIVALS[0]],
+                [sys.executable, "-c", BARE],
+            ):
+                _, cpu, _, _ = run(root, *hook, *names)
+                print(f"20 files, {shlex.join(hook[:4])}: {cpu:.3f} CPU s")
 
 
 if __name__ == "__main__":

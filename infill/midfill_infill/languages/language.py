@@ -5,7 +5,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from importlib import import_module
-from importlib.resources import files
 from typing import Final
 
 import tree_sitter
@@ -67,6 +66,8 @@ class Language:
 
     @cached_property
     def query(self) -> tree_sitter.Query:
+        from importlib.resources import files  # a hook that finds nothing to parse needs none of it
+
         folder = files(__package__)
         text = "\n".join(folder.joinpath(name).read_text("utf-8") for name in self.queries)
         return tree_sitter.Query(self._grammar, text)

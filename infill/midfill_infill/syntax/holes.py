@@ -1,6 +1,5 @@
 """Settles what the holes of a document are: a range, a cursor, a function's body, every stub. Knows no model."""
 
-import difflib
 import re
 from operator import attrgetter
 
@@ -184,6 +183,8 @@ def _line_of(document: Document, function: Function) -> int:
 
 def _suggest(name: str, functions: list[Function]) -> str:
     known = {function.name or "": None for function in functions} | {function.path[-1]: None for function in functions}
+    import difflib  # for this sentence alone
+
     near = difflib.get_close_matches(name, list(known), n=_NEAR)
     if near:
         return f", did you mean {' or '.join(near)}?"

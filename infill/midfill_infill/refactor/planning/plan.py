@@ -134,14 +134,14 @@ def _plan_file(root: Path, name: str, request: Request, cache: "_Cache", plannin
         planning.skip(f"{REGISTRY[language].title}, which the recipe does not know", name)
         return None
     try:
-        facts = os.stat(root / name, follow_symlinks=False)
+        facts = os.stat(os.path.join(root, name), follow_symlinks=False)
     except OSError:
         return None  # deleted, but still in git's index
     if not stat.S_ISREG(facts.st_mode):
         return None
     planning.num_seen += 1
     # What is in a header says what it is written in.
-    if Path(name).suffix != ".h" and (known := cache.find(name, facts)) is not None:
+    if not name.endswith(".h") and (known := cache.find(name, language, facts)) is not None:
         planning.num_cached += 1
         return known
     try:
@@ -202,7 +202,7 @@ class _Cache:
                 self._db.close()
             self._db = None
 
-    def find(self, name: str, facts: os.stat_result) -> PlannedFile | None:
+    def find(self, name: str, language: str, facts: os.stat_result) -> PlannedFile | None:
         if self._db is None:
             return None
         query = "SELECT hash, holes FROM files WHERE selection = ? AND path = ? AND facts = ?"
@@ -213,7 +213,7 @@ class _Cache:
         if row is None:
             return None
         holes = tuple(PlannedHole(*values) for values in json.loads(row[1])) if row[1] != "[]" else ()
-        return PlannedFile(name, row[0], find_language(Path(name)), holes)
+        return PlannedFile(name, row[0], language, holes)
 
     def keep(self, planned: PlannedFile, facts: os.stat_result) -> None:
         if self._now_ns - max(facts.st_mtime_ns, facts.st_ctime_ns) < _SETTLED_NS:

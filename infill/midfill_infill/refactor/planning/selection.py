@@ -10,15 +10,13 @@ from dataclasses import asdict, dataclass, replace
 from fnmatch import fnmatchcase
 from functools import cache, cached_property
 from pathlib import PurePosixPath
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import tree_sitter
 
 from midfill_infill.errors import MidfillError
 from midfill_infill.languages import REGISTRY
 from midfill_infill.refactor.planning.hints import may_have_python_stub
-from midfill_infill.refactor.planning.recipes import get_recipe
-from midfill_infill.refactor.planning.where import read_condition
 from midfill_infill.syntax.bodies import body_hole
 from midfill_infill.syntax.captures import Function
 from midfill_infill.syntax.holes import hole_at_range
@@ -26,6 +24,10 @@ from midfill_infill.syntax.outline import outline
 from midfill_infill.syntax.stubs import is_stub
 from midfill_infill.text.document import Document
 from midfill_infill.text.spans import Hole
+
+if TYPE_CHECKING:
+    from midfill_infill.refactor.planning.recipes import Recipe
+    from midfill_infill.refactor.planning.where import Condition
 
 # A change in what selectors find makes plans of before unfit.
 _VERSION: Final = 4
@@ -54,11 +56,11 @@ class Selection:
             if name.count(":") != 1 or not all(name.split(":")):
                 raise MidfillError("bad_selector", f"--name {name!r} is not MODULE:FUNCTION")
         for text in self.where:
-            read_condition(text)
+            _condition(text)
         if self.query is not None:
             _compile_somewhere(self.query)
         if self.recipe is not None:
-            get_recipe(self.recipe)
+            _recipe(self.recipe)
 
     @cached_property
     def key(self) -> bytes:
@@ -68,7 +70,7 @@ class Selection:
     @cached_property
     def languages(self) -> tuple[str, ...]:
         """Those that the recipe is for; empty for all."""
-        return get_recipe(self.recipe)[0].languages if self.recipe else ()
+        return _recipe(self.recipe)[0].languages if self.recipe else ()
 
     def may_match(self, path: str, data: bytes, language: str) -> bool:
         """A cheap look before parsing: False only where there is surely nothing."""
@@ -96,7 +98,7 @@ class Selection:
                     yield body_hole(document, function), [function]
             return
         if self.recipe is not None:
-            recipe, word = get_recipe(self.recipe)
+            recipe, word = _recipe(self.recipe)
             holes, inside = recipe.find(document, word), None if self.query is None else _queried(document, self.query)
         else:
             assert self.query is not None
@@ -115,7 +117,20 @@ class Selection:
             return False
         if self.names and not any(_is_named(name, path, functions) for name in self.names):
             return False
-        return all(any(read_condition(text).holds(document, function) for function in functions) for text in self.where)
+        return all(any(_condition(text).holds(document, function) for function in functions) for text in self.where)
+
+
+# The hook waits for neither unless it is asked for them.
+def _recipe(text: str) -> "tuple[Recipe, str]":
+    from midfill_infill.refactor.planning.recipes import get_recipe
+
+    return get_recipe(text)
+
+
+def _condition(text: str) -> "Condition":
+    from midfill_infill.refactor.planning.where import read_condition
+
+    return read_condition(text)
 
 
 def _has_no_stub(data: bytes) -> bool:
