@@ -60,6 +60,25 @@ class Timed:
 
 def make_ways(config: TransformerConfig) -> dict[str, Way]:
     """fp32, bf16 where the processor multiplies it, int8."""
+    model = make_model(config)
+    found = {"fp32": Way(model, TorchOperators(CPU, torch.float32))}
+    if choose_dtype(CPU) == torch.bfloat16:
+        found["bf16"] = as_bf16(copy.deepcopy(model))
+    return found | {"int8": as_int8(copy.deepcopy(model))}
+
+
+def as_bf16(model: Transformer) -> Way:
+    return Way(model.bfloat16(), TorchOperators(CPU, torch.bfloat16))
+
+
+def as_int8(model: Transformer) -> Way:
+    operators = Int8Operators(CPU, torch.float32)
+    operators.pack(model.blocks)
+    return Way(model, operators)
+
+
+def make_model(config: TransformerConfig) -> Transformer:
+    """Random weights in fp32."""
     generator = torch.Generator().manual_seed(0)
     with torch.device("meta"):
         model = Transformer(config)
@@ -68,12 +87,7 @@ def make_ways(config: TransformerConfig) -> dict[str, Way]:
         spread = shape[-1] ** -0.5 if len(shape) > 1 else 0.1
         value = torch.randn(shape, generator=generator) * spread + (1.0 if name.endswith("norm.weight") else 0.0)
         setattr(model.get_submodule(owner), leaf, nn.Parameter(value, requires_grad=False))
-    found = {"fp32": Way(model.eval(), TorchOperators(CPU, torch.float32))}
-    if choose_dtype(CPU) == torch.bfloat16:
-        found["bf16"] = Way(copy.deepcopy(model).bfloat16(), TorchOperators(CPU, torch.bfloat16))
-    narrow, operators = copy.deepcopy(model), Int8Operators(CPU, torch.float32)
-    operators.pack(narrow.blocks)
-    return found | {"int8": Way(narrow, operators)}
+    return model.eval()
 
 
 def make_pass(config: TransformerConfig, rows: int, scored: int, past: KeyValues | None) -> Pass:

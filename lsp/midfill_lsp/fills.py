@@ -18,7 +18,7 @@ from midfill_lsp.messages import Done, FillParams, FillResult, PendingParams, Ra
 from midfill_lsp.pending import Pending, PendingFills, PendingHole
 from midfill_lsp.related import RelatedText
 from midfill_lsp.settings import Settings
-from midfill_lsp.telling import PendingTeller
+from midfill_lsp.telling import PendingTeller, tell_of_better_models
 from midfill_lsp.text import SyncedDocument, SyncedWorkspace
 from midfill_lsp.views import View, find_exclusion, read_ahead, take_view
 
@@ -61,6 +61,7 @@ class Fills:
         finally:
             self._running.remove(job)
         self._tell_pending(job.document)
+        tell_of_better_models(self._server, settings.model, result.model)
         return result
 
     async def finish(self, params: PendingParams) -> Done:

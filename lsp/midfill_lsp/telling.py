@@ -1,10 +1,11 @@
-"""Tells the client which fills are pending, and where their new syntax errors are. Changes no document."""
+"""Tells which fills are pending, where their new syntax errors are, and of better models. Changes no document."""
 
 import asyncio
 from typing import Any
 
 from lsprotocol import types
 
+from midfill_infill.cli.offer import offer
 from midfill_lsp.host import Host
 from midfill_lsp.messages import OldText, PendingFill, PendingText, Range
 from midfill_lsp.messages import PendingFills as PendingMessage
@@ -54,6 +55,12 @@ class PendingTeller:
             return
         (self._with_errors.add if found else self._with_errors.discard)(uri)
         self._server.text_document_publish_diagnostics(types.PublishDiagnosticsParams(uri, found))
+
+
+def tell_of_better_models(server: Host, chosen: str | None, filled_by: str) -> None:
+    """Once for a user, in the command or here, and only where the model that ships filled without being chosen."""
+    if chosen is None and (sentence := offer(filled_by)) is not None:
+        server.show(f"Midfill: {sentence}.", types.MessageType.Info)
 
 
 def _describe(fill: Pending) -> PendingFill:

@@ -1,12 +1,16 @@
 """A better model is offered once, to whom it is of use, and never again."""
 
+from functools import partial
 from pathlib import Path
+from typing import cast
 
 import pytest
 
 from midfill_infill.cli import offer
-from midfill_infill.cli.doctor import what_is_slow
+from midfill_infill.cli.doctor import describe_cache, what_is_slow
 from midfill_infill.cli.offer import OFFERED
+from midfill_lsp import telling
+from midfill_lsp.host import Host
 
 
 @pytest.fixture(autouse=True)
@@ -31,6 +35,28 @@ def test_it_is_not_said_of_another_model_on_a_small_machine_or_to_who_chose(
     monkeypatch.setattr(offer, "memory_bytes", lambda: 2**32)
     assert offer.offer("embedded", tmp_path) is None
     assert not (tmp_path / "offered").exists()
+
+
+def test_editors_say_it_once_too_and_not_to_who_chose(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+
+    class Editor:
+        def show(self, sentence: str, kind: object) -> None:
+            said.append(sentence)
+
+    monkeypatch.setattr(telling, "offer", partial(offer.offer, state_folder=tmp_path))
+    editor = cast(Host, Editor())
+    telling.tell_of_better_models(editor, "embedded", "midfill-embedded")
+    telling.tell_of_better_models(editor, None, "DreamOn-v0-7B")
+    assert not said
+    telling.tell_of_better_models(editor, None, "midfill-embedded")
+    telling.tell_of_better_models(editor, None, "midfill-embedded")
+    assert len(said) == 1 and OFFERED in said[0]
+
+
+def test_doctor_says_which_cache_fills_use_and_why() -> None:
+    assert describe_cache(None) == "exact, the default of every family; faster approximate ones: docs/caches.md"
+    assert describe_cache("kept") == "kept, as configured (approximate)"
 
 
 def test_where_nothing_can_be_remembered_nothing_is_said(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from midfill_infill.engines.supervise import EngineSettings
 
 LARGE_PARAMETERS: Final = 200_000_000
+EXACT_CACHES: Final = ("none", "frozen", "block")
 _PACKAGES: Final = ("pydantic", "httpx", "tree-sitter", "pygls", "torch", "tokenizers", "fastapi", "triton")
 
 
@@ -73,7 +74,7 @@ def examine(settings: "EngineSettings") -> Iterator[Finding]:
 
 def examine_engine(settings: "EngineSettings") -> Iterator[Finding]:
     from midfill_infill.engines.client import Endpoint, EngineClient
-    from midfill_infill.engines.supervise import ensure_engine, find_place, named_endpoint, probe
+    from midfill_infill.engines.supervise import complete, ensure_engine, find_place, named_endpoint, probe
     from midfill_infill.errors import MidfillError
 
     try:
@@ -96,6 +97,8 @@ def examine_engine(settings: "EngineSettings") -> Iterator[Finding]:
     for info in known:
         facts = f"{info.parameters / 1e6:.1f}M parameters, sees {info.max_context_tokens} tokens"
         yield Finding("model", f"{info.id} on {info.device} in {info.dtype}, {facts}")
+        if named is None:
+            yield Finding("cache", describe_cache(complete(settings).cache))
         if advice := what_is_slow(info.parameters, info.device, info.dtype):
             yield Finding("speed", advice)
 
@@ -109,6 +112,13 @@ def what_is_slow(parameters: int, device: str, dtype: str) -> str | None:
     if dtype == "float32":
         steps.insert(0, "`midfill config weights int8` makes a pass over the context up to twice as fast")
     return f"{parameters / 1e9:.1f}B parameters on {where}: {'; '.join(steps)}"
+
+
+def describe_cache(cache: str | None) -> str:
+    """The default is exact everywhere: what approximate ways cost in quality was measured on no trained model."""
+    if cache is None:
+        return "exact, the default of every family; faster approximate ones: docs/caches.md"
+    return f"{cache}, as configured ({'exact' if cache in EXACT_CACHES else 'approximate'})"
 
 
 def probe_words(state: str | None) -> str:
