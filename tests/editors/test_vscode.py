@@ -177,14 +177,16 @@ def vscode(tmp_path: Path) -> Iterator[tuple[str, dict[str, str]]]:
     )
     port = free_port()
     flags = ["--auth", "none", "--disable-telemetry", "--disable-update-check"]
-    served = subprocess.Popen(
-        [*command, *flags, "--bind-addr", f"127.0.0.1:{port}"], env=environment, start_new_session=True,
-        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-    )  # fmt: skip
+    log = tmp_path / "served.log"
+    with log.open("wb") as written:
+        served = subprocess.Popen(
+            [*command, *flags, "--bind-addr", f"127.0.0.1:{port}"], env=environment, start_new_session=True,
+            stdout=written, stderr=subprocess.STDOUT,
+        )  # fmt: skip
     more = {"CODE_SERVER": str(CODE_SERVER), "CHROMIUM": str(find_chromium())}
     more |= {"WORK": str(folder), "SETTINGS": str(data / "User" / "settings.json")}
     try:
-        wait_for(f"http://127.0.0.1:{port}/healthz")
+        wait_for(f"http://127.0.0.1:{port}/healthz", log)
         yield f"http://127.0.0.1:{port}/?folder={folder}", {**environment, **more}
     finally:
         os.killpg(served.pid, signal.SIGKILL)
@@ -193,23 +195,23 @@ def vscode(tmp_path: Path) -> Iterator[tuple[str, dict[str, str]]]:
             os.kill(int(lock.read_text()), signal.SIGKILL)
 
 
-def wait_for(address: str) -> None:
-    for _ in range(300):
+def wait_for(address: str, log: Path) -> None:
+    for _ in range(1200):
         try:
             urllib.request.urlopen(address, timeout=1).close()
             return
         except (urllib.error.URLError, OSError):
             time.sleep(0.1)
-    raise AssertionError("code-server does not answer")
+    raise AssertionError(f"code-server does not answer: {log.read_text()}")
 
 
-@pytest.mark.timeout(500)
+@pytest.mark.timeout(1300)
 @pytest.mark.skipif(bool(missing()), reason=missing() or "everything is here")
 def test_a_real_vscode(vscode: tuple[str, dict[str, str]], tmp_path: Path) -> None:
     address, environment = vscode
     shots = os.environ.get("MIDFILL_SHOTS", str(tmp_path / "shots"))
     command = ["node", str(DRIVER), address, shots]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=450)
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=1200)
     print(done.stdout)
     assert done.returncode == 0, done.stdout + done.stderr
     assert not (tmp_path / "owned").exists(), "the workspace chose a program"

@@ -331,7 +331,9 @@ def test_whatever_comes_the_rest_of_the_file_stays(fill: str) -> None:
         assert result.endswith(document.data[hole.end_byte :])
 
 
-@pytest.mark.parametrize("head", ["def bad(x:", "async def bad(x, y=[:"])
+@pytest.mark.parametrize(
+    "head", ["def bad(x:", "async def bad(x, y=[:", "def bad(x)", "def bad(x", "def bad(x, y=[", "def bad(x) -> int"]
+)
 @pytest.mark.parametrize("indent", ["", "    "])
 @pytest.mark.parametrize("below", ["", "\n\ndef g():\n    pass\n"])
 @pytest.mark.parametrize(

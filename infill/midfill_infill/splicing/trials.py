@@ -146,11 +146,12 @@ class Trials:
         return self._try(self._pieces(drafts))
 
     def sees_body(self, index: int) -> bool:
-        """Whether the parser finds the function of a body hole, with nothing wrong before the body."""
+        """Whether the parser finds the function of a body hole, with nothing wrong in it."""
         if (body := self._bodies[index]) is None:
             return False
-        start, stop = self._baseline.starts[body[0]] + body[1], self._baseline.spans[index][0]
-        return not any(first < stop and last >= start for first, last in self._baseline.problems)
+        start = self._baseline.starts[body[0]] + body[1]
+        end = function_end(self.language, self._baseline.tree, start) or self._baseline.spans[index][0]
+        return not any(first <= end and last >= start for first, last in self._baseline.problems)
 
     def block_step(self, draft: Draft, index: int) -> int | None:
         """How many columns the blocks inside of a draft go inwards, where they agree."""

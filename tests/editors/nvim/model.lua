@@ -260,6 +260,7 @@ for number = 1, tonumber(vim.env.SEQUENCES or 10) do
     if not is_fine or problem then
       wrong = wrong + 1
       io.stdout:write(('WRONG in sequence %d after %s: %s\n%s\n'):format(number, table.concat(trace, ' '), problem, vim.inspect(notices)))
+      io.stdout:flush()
       break
     end
   end
