@@ -177,6 +177,14 @@ def stock(remove: Annotated[str | None, typer.Option(help="OWNER/NAME to take of
 
 
 @app.command()
+def memory() -> None:
+    """Prints as JSON how much memory there is in all, and how much a model can still have."""
+    from midfill_engine.loading.memory import available_bytes, total_bytes
+
+    print(json.dumps({"total_bytes": total_bytes(), "available_bytes": available_bytes()}))
+
+
+@app.command()
 def models(json_output: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False) -> None:
     """Lists the published models that can be served, with size, licence, context and the memory they take in bf16."""
     from midfill_engine.loading.catalog import as_table, as_values, list_models

@@ -5,7 +5,7 @@ from typing import Final
 
 from midfill_engine.wire import ErrorBody, ErrorCode
 
-EXIT_NO_MODEL: Final = 3
+EXIT_NO_MODEL: Final = 5
 HTTP_STATUS: Final = {
     ErrorCode.BAD_REQUEST: 400,
     ErrorCode.UNAUTHORIZED: 401,

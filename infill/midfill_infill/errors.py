@@ -56,6 +56,9 @@ TABLE: Final[dict[str, Entry]] = {
     "engine_failed": Entry("The engine did not start", "run `midfill doctor`", ENGINE_TROUBLE),
     "engine_died": Entry("The engine stopped", "run the command again: it starts a new engine", ENGINE_TROUBLE),
     "engine_stopped": Entry("The engine is stopped", "continue or end its process", ENGINE_TROUBLE),
+    "engine_silent": Entry(
+        "The engine does not answer", "end it with `midfill engine stop` and run the command again", ENGINE_TROUBLE
+    ),
     "engine_busy": Entry("The engine is busy", "wait for the other fills and try again", ENGINE_TROUBLE),
     "engine_unreachable": Entry(
         "The engine does not answer", "check MIDFILL_ENGINE_URL, or unset it to use the local engine", ENGINE_TROUBLE

@@ -7,6 +7,7 @@ import argparse
 import http.server
 import json
 import os
+import signal
 import socketserver
 import sys
 import threading
@@ -254,7 +255,16 @@ def main() -> None:
         starts.write(f"{os.getpid()}\n")
     engine = FakeEngine(Path(options.socket), plan)
     threading.Thread(target=engine.load, daemon=True).start()
+    signal.signal(signal.SIGUSR1, lambda *_: hang(plan))
     engine.serve_forever()
+
+
+def hang(plan: Plan) -> None:
+    """The system takes connections still, and nobody answers them."""
+    if plan.record:
+        with open(plan.record, "a", encoding="utf-8") as file:
+            file.write(json.dumps({"hanging": True}) + "\n")
+    time.sleep(3600)
 
 
 if __name__ == "__main__":

@@ -211,7 +211,7 @@ def test_a_large_body_is_not_replaced_unasked(answer: Answer) -> None:
     Path("t.py").write_bytes(LARGE)
     code, out, err = fill("t.py:5", "--write")
     assert (code, out) == (2, b"") and Path("t.py").read_bytes() == LARGE
-    assert "60 of 65 lines (lines 2 to 61, f)" in err and "--yes" in err
+    assert "60 of 65 lines (t.py:2 to 61, f)" in err and "--yes" in err
     assert fill("t.py:5", "--write", "--yes")[0] == 0
     assert Path("t.py").read_bytes().startswith(b"def f():\n    return a + b\n\n\ndef g")
 

@@ -2,7 +2,9 @@
 
 import errno
 import os
+import re
 import signal
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -12,9 +14,9 @@ from tests.cli.fake_engine import Plan, wait_for
 from tests.cli.test_cli_process import Midfill
 from typer.testing import CliRunner
 
-from midfill_infill.cli import build_app
-from midfill_infill.cli.doctor import available_bytes
-from midfill_infill.engines import runtime, supervise
+from midfill_infill.cli import build_app, doctor
+from midfill_infill.engines import client, supervise
+from midfill_infill.engines import runtime as runtime_module
 
 SOURCE = "def add(a, b):\n    ...\n"
 
@@ -46,6 +48,43 @@ def test_a_stopped_engine_is_told_at_once(
     os.kill(engine, signal.SIGCONT)
 
 
+def hang(engine: int, record: Path) -> None:
+    """Has the engine accept connections and answer none, as a deadlock does."""
+    os.kill(engine, signal.SIGUSR1)
+    wait_for(record, "hanging")
+
+
+@pytest.mark.parametrize("in_a_fill", [True, False])
+def test_an_engine_that_hangs_is_told_within_a_bound(
+    in_a_fill: bool, runtime: Path, fake_command: Path, set_plan: Callable[..., Plan], tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    for module, name, value in ((client, "SILENCE_S", 0.2), (client, "HUNG_S", 1.0), (client, "HEALTH_TIMEOUT_S", 0.5)):
+        monkeypatch.setattr(module, name, value)
+    monkeypatch.setattr(supervise, "_HUNG_AT_START_S", 1.0)
+    record = tmp_path / "record"
+    set_plan(step_s=60.0 if in_a_fill else 0.0, record=str(record))
+    if not in_a_fill:
+        assert CliRunner().invoke(build_app(), ["fill", "t.py:2"]).exit_code == 0
+    else:
+        supervise.ensure_engine()
+    (engine,) = map(int, (runtime / "starts").read_text().split())
+    if in_a_fill:
+        threading.Timer(1.0, hang, (engine, record)).start()
+    else:
+        hang(engine, record)
+    started_s = time.monotonic()
+    result = CliRunner().invoke(build_app(), ["fill", "t.py:2"])
+    assert (result.exit_code, result.stdout) == (4, "")
+    assert "accepts requests and does not answer; end it with `midfill engine stop`" in result.stderr
+    assert len(result.stderr.splitlines()) == 1
+    assert time.monotonic() - started_s < 60
+    assert "does not answer" in CliRunner().invoke(build_app(), ["engine", "ps"]).stdout
+    assert CliRunner().invoke(build_app(), ["engine", "stop"]).exit_code == 0
+    set_plan()
+    assert CliRunner().invoke(build_app(), ["fill", "t.py:2"]).exit_code == 0
+
+
 @pytest.mark.parametrize("words", [["fill", "t.py:2"], ["doctor"]])
 def test_a_full_runtime_folder_is_one_sentence(
     words: list[str], fake_command: Path, monkeypatch: pytest.MonkeyPatch
@@ -62,7 +101,7 @@ def test_a_full_runtime_folder_is_one_sentence(
 
 
 def test_other_failures_of_the_folder_are_not_hidden(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError), runtime.writable(tmp_path):
+    with pytest.raises(FileNotFoundError), runtime_module.writable(tmp_path):
         (tmp_path / "none").read_bytes()
 
 
@@ -72,7 +111,11 @@ def test_the_name_that_is_printed_is_a_model() -> None:
     assert find_model("midfill-embedded") == find_model("embedded")
 
 
-def test_memory_in_the_page_cache_is_available() -> None:
-    from midfill_engine.loading.memory import available_bytes as engine_bytes
+def test_doctor_counts_memory_as_the_engine_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    from midfill_engine.loading.memory import available_bytes, total_bytes
 
-    assert available_bytes() >= engine_bytes() * 0.9
+    found = re.fullmatch(r"([\d.]+) GiB, ([\d.]+) GiB available", doctor.describe_memory())
+    assert found and float(found.group(1)) == round(total_bytes() / 2**30, 1)
+    assert abs(float(found.group(2)) - available_bytes() / 2**30) < 4
+    monkeypatch.setattr(doctor, "engine_command", lambda: ["false"])
+    assert re.fullmatch(r"[\d.]+ GiB", doctor.describe_memory())

@@ -27,6 +27,7 @@ def test_every_query_file_and_module_is_used() -> None:
         "ecmascript",
         "headers",
         "macros",
+        "components",
     } == set(REGISTRY)
 
 
@@ -34,6 +35,7 @@ def test_every_query_file_and_module_is_used() -> None:
     ("name", "language"),
     [("a.py", "python"), ("a.PY", "python"), ("a.mjs", "javascript"), ("a.d.ts", "typescript"), ("a.tsx", "tsx"),
      ("a.h", "c"), ("a.H", "cpp"), ("a.C", "cpp"), ("a.go", "go"), ("a.rs", "rust"), ("A.java", "java"),
+     ("A.vue", "vue"), ("a.svelte", "svelte"),
      ("Makefile", None), ("a.txt", None)],
 )  # fmt: skip
 def test_names_tell_languages(name: str, language: str | None) -> None:

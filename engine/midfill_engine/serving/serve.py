@@ -26,7 +26,7 @@ from midfill_engine.serving.sockets import EXIT_BAD_SOCKET, UnixListener, listen
 from midfill_engine.serving.tokens import find_tokens
 from midfill_engine.wire import ErrorCode
 
-EXIT_DEVICE_LOST: Final = 5
+EXIT_DEVICE_LOST: Final = 4
 DRAIN_S: Final = 20.0
 SHARED_ROWS_OF_DEVICE: Final = 512  # so many cost hardly more than one where weights are read from slow memory
 
@@ -141,7 +141,7 @@ def load(state: EngineState, options: ServeOptions, prepare: Prepare) -> None:
         state.failure = error
     except Exception as error:  # noqa: BLE001 - nobody else would see what ends this thread
         message = f"The model {options.model!r} cannot be loaded: {error}"
-        state.failure = StartError(ErrorCode.INTERNAL, " ".join(message.split()), "see midfill doctor", 3)
+        state.failure = StartError(ErrorCode.INTERNAL, " ".join(message.split()), "see midfill doctor", EXIT_NO_MODEL)
 
 
 def make_ready(state: EngineState, options: ServeOptions) -> Ready:

@@ -32,6 +32,7 @@ SUBCOMMANDS: Final = {
     "engine": Subcommand("engine", "The engines that run: `ps` lists them, `stop` ends them."),
     "config": Subcommand("configuration", "Show every setting and where it comes from, or set one."),
     "doctor": Subcommand("doctor", "Check the installation and the engine."),
+    "help": Subcommand("help", "Show what a command takes and its page of the documentation, or one page."),
     "serve": Subcommand("serve", "Run an engine in the foreground."),
     "lsp": Subcommand("lsp", "Run the language server on standard input and output, for an editor."),
 }
@@ -69,15 +70,24 @@ def build_app() -> typer.Typer:
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        from midfill_infill.engines.installed import distribution_version
+        from pathlib import Path
 
-        typer.echo(f"midfill {distribution_version()}")
+        from midfill_infill import config
+        from midfill_infill.cli.failures import report_failures
+        from midfill_infill.engines.installed import describe_build
+        from midfill_infill.engines.supervise import SHIPPED
+
+        with report_failures():
+            model = config.load(Path.cwd())["model"]
+            print(describe_build())
+            print(f"model {model.value or SHIPPED} ({model.place or 'it ships with midfill'})")
         raise typer.Exit()
 
 
 def _common(
     version: Annotated[
-        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version and exit.")
+        bool,
+        typer.Option("--version", callback=_print_version, is_eager=True, help="Show version, build and model."),
     ] = False,
 ) -> None:
     """Fills gaps in code with a local diffusion language model that sees the code before and after."""

@@ -1,8 +1,9 @@
 """`midfill doctor`: what is installed, what runs, what is wrong, what to do. May start an engine."""
 
+import json
 import os
 import platform
-import re
+import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ import typer
 from midfill_infill.cli.failures import report_failures
 from midfill_infill.cli.fill import DeviceName
 from midfill_infill.cli.single import single
+from midfill_infill.engines.command import engine_command, engine_environment
 
 if TYPE_CHECKING:
     from midfill_infill.engines.supervise import EngineSettings
@@ -122,22 +124,16 @@ def describe_cache(cache: str | None) -> str:
 
 
 def probe_words(state: str | None) -> str:
-    return {"ok": "running", "loading": "loading its model"}.get(state or "", "was not running, starting it")
+    return {"ok": "running", "loading": "loading its model", "silent": "does not answer yet"}.get(
+        state or "", "was not running, starting it"
+    )
 
 
 def describe_memory() -> str:
-    """Total and free memory as the system tells it."""
-    page_bytes = os.sysconf("SC_PAGE_SIZE")
-    total = os.sysconf("SC_PHYS_PAGES") * page_bytes
-    return f"{total / 2**30:.1f} GiB, {available_bytes() / 2**30:.1f} GiB available"
-
-
-def available_bytes() -> int:
-    """What programs can still have, as the engine counts it: what the page cache holds is not used up."""
+    """Total and available memory as the engine counts them; without one the total."""
     try:
-        found = re.search(r"^MemAvailable:\s*(\d+) kB", Path("/proc/meminfo").read_text(encoding="ascii"), re.MULTILINE)
-    except OSError:
-        found = None
-    if found:
-        return int(found.group(1)) * 1024
-    return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        asked = subprocess.run([*engine_command(), "memory"], env=engine_environment(), capture_output=True, check=True)
+        known = json.loads(asked.stdout)
+        return f"{known['total_bytes'] / 2**30:.1f} GiB, {known['available_bytes'] / 2**30:.1f} GiB available"
+    except (OSError, subprocess.CalledProcessError, ValueError, KeyError):
+        return f"{os.sysconf('SC_PHYS_PAGES') * os.sysconf('SC_PAGE_SIZE') / 2**30:.1f} GiB"

@@ -3,7 +3,7 @@
 import os
 import signal
 import time
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -11,6 +11,9 @@ from midfill_infill.cli.failures import report_failures
 
 if TYPE_CHECKING:
     from midfill_infill.engines.records import EnginePlace
+
+
+_STATES: Final = {"ok": "ready", "loading": "loading", "silent": "does not answer"}
 
 
 def build() -> typer.Typer:
@@ -28,14 +31,12 @@ def ps_command(json_output: Annotated[bool, typer.Option("--json", help="Print J
         import json
         from dataclasses import asdict
 
-        from midfill_infill.engines.client import Endpoint
         from midfill_infill.engines.records import living
-        from midfill_infill.engines.supervise import SHIPPED, probe
+        from midfill_infill.engines.supervise import SHIPPED
 
         rows = []
         for place, record in living():
-            state = {"ok": "ready", "loading": "loading"}.get(probe(Endpoint(socket=place.socket)) or "", "starting")
-            rows.append({"pid": place.pid, "state": state, **asdict(record), "socket": str(place.socket)})
+            rows.append({"pid": place.pid, "state": _state_of(place), **asdict(record), "socket": str(place.socket)})
         if json_output:
             print(json.dumps(rows, indent=2))
         elif not rows:
@@ -43,6 +44,17 @@ def ps_command(json_output: Annotated[bool, typer.Option("--json", help="Print J
         for row in [] if json_output else rows:
             by = ", by `midfill serve`" if row["is_served"] else ""
             print(f"{row['pid']}  {row['state']}  {row['model'] or SHIPPED}  device {row['device']}{by}")
+
+
+def _state_of(place: "EnginePlace") -> str:
+    from midfill_infill.engines.client import Endpoint
+    from midfill_infill.engines.supervise import probe
+    from midfill_infill.errors import MidfillError
+
+    try:
+        return _STATES.get(probe(Endpoint(socket=place.socket)) or "", "starting")
+    except MidfillError:
+        return "stopped"
 
 
 def stop_command(

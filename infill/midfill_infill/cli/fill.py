@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 import typer
 from typer.core import TyperCommand
 
+from midfill_infill.cli.completing import complete_function, complete_language
 from midfill_infill.cli.dial import QualityOption, read_quality
 from midfill_infill.cli.failures import report_failures
 from midfill_infill.cli.single import single
@@ -45,10 +46,17 @@ def build() -> typer.Typer:
 
 
 def fill_command(
-    target: Annotated[str, typer.Argument(metavar="FILE[:LINE[:COL]]", help="The file, and a place in the function.")],
+    target: Annotated[
+        str,
+        typer.Argument(metavar="FILE[:LINE[:COL]]", help="The file, and a place in it; CELL:LINE in a notebook."),
+    ],
     function: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME", help="Fill this function: name or Class.name. Repeatable."),
+        typer.Option(
+            metavar="NAME",
+            help="Fill this function: name or Class.name. Repeatable.",
+            autocompletion=complete_function,
+        ),
     ] = None,
     outer: Annotated[
         int, typer.Option("--outer", count=True, metavar="", help="The function around the innermost. Repeatable.")
@@ -77,7 +85,12 @@ def fill_command(
         int, typer.Option(metavar="MS", min=0, max=2000, help="Show every step at least this long, on a pipe too.")
     ] = 0,
     language: Annotated[
-        str | None, typer.Option(metavar="NAME", help="What the file is written in; otherwise its name tells.")
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="What the file is written in; otherwise its name tells.",
+            autocompletion=complete_language,
+        ),
     ] = None,
     stdin_filename: Annotated[
         str | None, typer.Option(metavar="NAME", help="With - as FILE: the name of what standard input holds.")
@@ -218,7 +231,7 @@ def _write(results: Results, source: Source, output: Output) -> None:
     if output.write:
         from midfill_infill.cli.write import write_atomically
 
-        write_atomically(source.target.path, source.document.data, results.after())
+        write_atomically(source.target.path, source.document.original, results.after())
 
 
 def _print(

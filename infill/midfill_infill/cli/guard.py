@@ -21,7 +21,7 @@ def ask_before(document: Document, holes: Sequence[Hole], *, replaces: bool, yes
     large = find_large(document, holes)
     if not large or yes:
         return
-    what = f"this replaces {', and '.join(_describe(document, hole) for hole in large)} of {document.name}"
+    what = f"this replaces {', and '.join(_describe(document, hole) for hole in large)} "
     if not replaces or not (sys.stdin.isatty() and sys.stderr.isatty()):
         if replaces:
             raise MidfillError("large_hole", what)
@@ -32,7 +32,8 @@ def ask_before(document: Document, holes: Sequence[Hole], *, replaces: bool, yes
 
 def _describe(document: Document, hole: Hole) -> str:
     taken = measure(document, hole)
-    place = f"lines {taken.first_line} to {taken.last_line}"
+    last, _ = document.position_at(max(hole.start_byte, hole.end_byte - 1))
+    place = f"{document.where(hole.start_byte)} to {last}"
     return f"{taken.num_lines} of {taken.of_lines} lines ({place}{f', {hole.name}' if hole.name else ''})"
 
 

@@ -112,8 +112,7 @@ def _head(preview: Preview) -> Text:
 
 
 def _title(document: Document, hole: Hole) -> Text:
-    line, _ = document.position_at(hole.start_byte)
-    title = f"{document.path or 'text'}:{line}" + (f" {hole.name}" if hole.name else "")
+    title = document.where(hole.start_byte) + (f" {hole.name}" if hole.name else "")
     return Text(f"-- {visible(title)}", style="cyan")
 
 

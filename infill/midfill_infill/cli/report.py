@@ -16,7 +16,8 @@ class _Part(BaseModel):
 class HoleReport(_Part):
     """Where a hole was, `line` and `column` from 1, and its fill; `confidence[i]` is of `text[slice(*tokens[i])]`.
 
-    `certainty` is the probability that the whole text is right; null where the engine does not say.
+    In a notebook all places count in the source of `cell`, by its number from 1. `certainty` is the probability that
+    the whole text is right; null where the engine does not say.
     """
 
     name: str | None
@@ -29,6 +30,7 @@ class HoleReport(_Part):
     tokens: list[tuple[int, int]]
     confidence: list[float]
     certainty: float | None = None
+    cell: int | None = None
 
 
 class AlternativeReport(_Part):
@@ -104,15 +106,17 @@ def _holes(document: Document, candidate: Candidate) -> list[HoleReport]:
 
 def _hole(document: Document, filled: FilledHole) -> HoleReport:
     line, column = document.position_at(filled.hole.start_byte)
+    cell, first = document.cell_at(filled.hole.start_byte)
     return HoleReport(
         name=_clean(filled.hole.name) if filled.hole.name else None,
         kind=filled.hole.kind,
-        start_byte=filled.hole.start_byte,
-        end_byte=filled.hole.end_byte,
+        start_byte=filled.hole.start_byte - first,
+        end_byte=filled.hole.end_byte - first,
         line=line,
         column=column,
         text=filled.text,
         tokens=list(filled.tokens),
         confidence=[round(score, 4) for score in filled.confidence],
         certainty=None if filled.certainty is None else round(filled.certainty, 4),
+        cell=cell,
     )

@@ -32,7 +32,7 @@ class Results:
         return (self.filled.best, *self.filled.alternatives)
 
     def after(self) -> bytes:
-        return self.filled.patch.apply(self.document.data)
+        return self.document.apply(self.filled.patch)
 
     def take(self, number: int) -> "Results":
         """The same with another candidate as the best. Raises MidfillError where there are not so many."""
@@ -44,7 +44,7 @@ class Results:
         return replace(self, filled=replace(self.filled, best=best, alternatives=tuple(candidates)))
 
     def diff(self, candidate: Candidate) -> bytes:
-        return unified_diff(self.path, self.document.data, candidate.patch.apply(self.document.data))
+        return unified_diff(self.path, self.document.original, self.document.apply(candidate.patch))
 
     def titles(self, number: int) -> str:
         """Lines that say which candidate it is and how much it replaces; `patch` skips them."""
@@ -58,7 +58,7 @@ class Results:
             taken = measure(self.document, fill.hole)
             name = f" {fill.hole.name}" if fill.hole.name else ""
             replaced = f"{taken.num_lines} of {plural(taken.of_lines, 'line')} replaced by {_num_lines(fill.text)}"
-            sizes.append(f"{self.path}:{taken.first_line}{name}: {replaced}{certainty_of(fill)}")
+            sizes.append(f"{self.document.where(fill.hole.start_byte)}{name}: {replaced}{certainty_of(fill)}")
         return sizes
 
 

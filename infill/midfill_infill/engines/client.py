@@ -4,8 +4,8 @@ import socket
 import struct
 import threading
 import time
-from collections.abc import Generator, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -33,8 +33,10 @@ CONNECT_TIMEOUT_S: Final = 2.0
 HEALTH_TIMEOUT_S: Final = 2.0
 # One step of a large model on a slow machine; a dead engine is noticed by its closed socket, not by this.
 READ_TIMEOUT_S: Final = 300.0
-# After so long without a word it is looked whether the engine's process was stopped, as by a debugger or Ctrl-Z.
+# After so long without a word it is looked whether the engine still lives: it may be stopped, or hang.
 SILENCE_S: Final = 3.0
+# An engine that does not even say that it lives within this time will not fill either.
+HUNG_S: Final = 30.0
 MAX_RETRY_AFTER_S: Final = 10.0
 
 _CODES: Final[dict[ErrorCode, str]] = {
@@ -77,8 +79,9 @@ def relayed(body: ErrorBody) -> MidfillError:
 class EngineClient:
     """A connection pool to one engine; may be used from several threads.
 
-    Every method raises `MidfillError`: `engine_died` when our engine is gone, `engine_unreachable` when a named URL
-    does not answer, `engine_busy`, `engine_refused`, and what the engine says itself.
+    Every method raises `MidfillError`: `engine_died` when our engine is gone, `engine_silent` when it hangs,
+    `engine_stopped`, `engine_unreachable` when a named URL does not answer, `engine_busy`, `engine_refused`, and what
+    the engine says itself.
     """
 
     def __init__(self, endpoint: Endpoint) -> None:
@@ -101,13 +104,13 @@ class EngineClient:
     def close(self) -> None:
         self._http.close()
 
-    def health(self) -> str:
+    def health(self, timeout_s: float = HEALTH_TIMEOUT_S) -> str:
         """ "ok", or "loading" while the engine loads its model. Mercury is asked nothing before a fill."""
         if self.endpoint.is_mercury:
             return "ok"
         with self._failures():
             self._knock()
-            response = self._http.get("/healthz", timeout=HEALTH_TIMEOUT_S)
+            response = self._http.get("/healthz", timeout=timeout_s)
             self._check(response)
             return str(response.json()["status"])
 
@@ -131,7 +134,7 @@ class EngineClient:
         if self.endpoint.is_mercury or self._models:
             return self._models
         with self._failures():
-            response = self._http.get("/v1/models")
+            response = self._http.get("/v1/models", timeout=HUNG_S)
             self._check(response)
             self._models = tuple(ModelList.model_validate_json(response.content).data)
         return self._models
@@ -161,7 +164,7 @@ class EngineClient:
                 raise _Busy(_retry_after_s(response))
             self._check(response)
             answer: InfillResponse | None = None
-            with _Watch(response) as watch:
+            with _Watch(response, lambda: self.health(HUNG_S)) as watch:
                 for event in EventSource(response).iter_sse():
                     watch.hear()
                     message = _parse_event(event)
@@ -216,6 +219,11 @@ class EngineClient:
             return MidfillError("engine_unreachable", f"the engine at {self.endpoint} {what}")
         return MidfillError("engine_died", f"the engine {what}")
 
+    def _silent(self) -> MidfillError:
+        if self.endpoint.url:
+            return self._gone("does not answer")
+        return MidfillError("engine_silent", f"the engine at {self.endpoint} accepts requests and does not answer")
+
     @contextmanager
     def _failures(self) -> Iterator[None]:
         try:
@@ -223,7 +231,7 @@ class EngineClient:
         except httpx.ConnectError:
             raise self._gone("is not running") from None
         except httpx.TimeoutException:
-            raise MidfillError("engine_unreachable", f"the engine at {self.endpoint} does not answer") from None
+            raise self._silent() from None
         except (httpx.InvalidURL, httpx.UnsupportedProtocol):
             raise MidfillError("engine_unreachable", f"{self.endpoint} is not the address of an engine") from None
         except httpx.TransportError:
@@ -250,18 +258,18 @@ def _check_runs(connection: socket.socket) -> None:
 
 
 class _Watch:
-    """Looks, while a fill is silent, whether its engine still runs; ends the connection if it does not."""
+    """Looks, while a fill is silent, whether its engine still lives; ends the connection if it does not."""
 
-    def __init__(self, response: httpx.Response) -> None:
+    def __init__(self, response: httpx.Response, check: Callable[[], object]) -> None:
+        """`check` raises MidfillError for an engine that is stopped or hangs."""
         self.failure: MidfillError | None = None
+        self._check = check
         self._connection = response.extensions["network_stream"].get_extra_info("socket")
         self._last_s = time.monotonic()
         self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._look, daemon=True)
 
     def __enter__(self) -> Self:
-        if self._connection is not None and self._connection.family == socket.AF_UNIX:
-            self._thread.start()
+        threading.Thread(target=self._look, daemon=True).start()
         return self
 
     def __exit__(
@@ -276,16 +284,17 @@ class _Watch:
 
     def _look(self) -> None:
         while not self._ended.wait(SILENCE_S):
-            if time.monotonic() - self._last_s < SILENCE_S:
+            heard_s = self._last_s
+            if time.monotonic() - heard_s < SILENCE_S:
                 continue
             try:
-                _check_runs(self._connection)
+                self._check()
             except MidfillError as failure:
-                self.failure = failure
-                self._connection.shutdown(socket.SHUT_RDWR)
-                return
-            except OSError:  # closed meanwhile
-                return
+                if heard_s == self._last_s and not self._ended.is_set():
+                    self.failure = failure
+                    with suppress(OSError):  # closed meanwhile
+                        self._connection.shutdown(socket.SHUT_RDWR)
+                    return
 
 
 def _open_pool(endpoint: Endpoint) -> httpx.Client:

@@ -1,14 +1,38 @@
 """What of Midfill is installed here. Asks the packaging metadata and the import system; imports none of it."""
 
 import importlib.util
-from importlib.metadata import PackageNotFoundError, version
+import json
+import platform
+import subprocess
+from importlib.metadata import PackageNotFoundError, distribution, version
+from pathlib import Path
 from typing import Final
 
 ENGINE_PACKAGES: Final = ("torch", "tokenizers", "safetensors", "fastapi", "uvicorn")
+_TREE: Final = Path(__file__).parents[3]
 
 
 def distribution_version() -> str:
     return package_version("midfill") or "0+source"
+
+
+def describe_build() -> str:
+    """The version, the commit where it is known, the Python and the torch that run it, in one line."""
+    torch = package_version("torch")
+    runs_on = [f"Python {platform.python_version()}", f"torch {torch}" if torch else "no torch"]
+    return f"midfill {distribution_version()} ({', '.join([*_commit(), *runs_on])})"
+
+
+def _commit() -> list[str]:
+    """Of the source tree that runs, or of the repository that it was installed from."""
+    try:
+        if (_TREE / ".git").exists():
+            words = ["git", "-C", str(_TREE), "describe", "--always", "--dirty", "--exclude=*"]
+            return [f"commit {subprocess.run(words, capture_output=True, check=True, text=True).stdout.strip()}"]
+        origin = json.loads(distribution("midfill").read_text("direct_url.json") or "{}")
+        return [f"commit {origin['vcs_info']['commit_id'][:12]}"]
+    except (OSError, subprocess.CalledProcessError, PackageNotFoundError, KeyError, ValueError):
+        return []
 
 
 def package_version(name: str) -> str | None:

@@ -20,7 +20,7 @@ from pydantic import ValidationError
 
 from midfill_engine.wire import ErrorBody, FetchProgress
 from midfill_infill import config
-from midfill_infill.engines.client import Endpoint, EngineClient, relayed
+from midfill_infill.engines.client import HUNG_S, Endpoint, EngineClient, relayed
 from midfill_infill.engines.command import engine_command, engine_environment
 from midfill_infill.engines.fetching import fetch
 from midfill_infill.engines.installed import distribution_version, missing_engine_packages
@@ -33,6 +33,8 @@ START_TIMEOUT_S: Final = 600.0
 HUB_ID: Final = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*(@[\w./-]+)?")
 SHIPPED: Final = "embedded"
 _POLL_S: Final = 0.03
+# An engine that loads its libraries says nothing for a while, the longer the busier its machine is.
+_HUNG_AT_START_S: Final = 2 * HUNG_S
 _SAY_EVERY_S: Final = 1.0
 _MAX_LOG_BYTES: Final = 1_000_000
 
@@ -157,8 +159,8 @@ def named_endpoint() -> Endpoint | None:
 def ensure_engine(settings: EngineSettings | None = None, on_progress: Progress = lambda _: None) -> Endpoint:
     """A live engine for `settings`, started if there is none; `on_progress` gets a phrase at each change.
 
-    Raises `MidfillError`: `engine_missing`, `engine_failed`, `engine_unreachable`, `runtime_folder`, or what the engine
-    said before it ended (`unknown_model`, ...).
+    Raises `MidfillError`: `engine_missing`, `engine_failed`, `engine_silent`, `engine_unreachable`, `runtime_folder`,
+    or what the engine said before it ended (`unknown_model`, ...).
     """
     named = named_endpoint()
     if named is not None:
@@ -194,7 +196,7 @@ def fetch_model(settings: EngineSettings, on_progress: Progress) -> None:
 
 
 def probe(endpoint: Endpoint) -> str | None:
-    """ "ok", "loading", or None where nobody answers."""
+    """ "ok", "loading", "silent" where somebody listens and does not answer, or None where nobody does."""
     if endpoint.socket is not None and not endpoint.socket.exists():
         return None
     try:
@@ -203,17 +205,21 @@ def probe(endpoint: Endpoint) -> str | None:
     except MidfillError as error:
         if error.code == "engine_stopped":  # it holds its lock, and nothing that waits would ever end
             raise
-        return None
+        return "silent" if error.code == "engine_silent" else None
 
 
 def _start_and_wait(settings: EngineSettings, place: EnginePlace, endpoint: Endpoint, on_progress: Progress) -> None:
     deadline = time.monotonic() + settings.start_timeout_s
     process: subprocess.Popen[bytes] | None = None
-    log_start, said = 0, ""
+    log_start, said, heard_s = 0, "", time.monotonic()
     while True:
         state = probe(endpoint)
         if state == "ok":
             return
+        if state != "silent":
+            heard_s = time.monotonic()
+        elif time.monotonic() - heard_s > _HUNG_AT_START_S:
+            raise _explain_hanging(place)
         phrase = "loading the model" if state == "loading" else "starting the engine"
         if phrase != said:
             on_progress(phrase)
@@ -319,6 +325,11 @@ def _explain_death(exit_code: int, place: EnginePlace, log_start: int) -> Midfil
             continue
     message = f"the engine ended with exit code {exit_code} while it started"
     return MidfillError("engine_failed", message, next_step=f"see {place.log}")
+
+
+def _explain_hanging(place: EnginePlace) -> MidfillError:
+    pid = f" (process {place.pid})" if place.pid else ""
+    return MidfillError("engine_silent", f"the engine{pid} accepts requests and does not answer")
 
 
 def _explain_silence(settings: EngineSettings, place: EnginePlace) -> MidfillError:

@@ -7,13 +7,13 @@ from types import MappingProxyType
 from typing import Final
 
 from midfill_infill.errors import MidfillError
-from midfill_infill.languages import c, cpp, go, java, javascript, python, rust, tsx, typescript
+from midfill_infill.languages import c, cpp, go, java, javascript, python, rust, svelte, tsx, typescript, vue
 from midfill_infill.languages.headers import settle_header
 from midfill_infill.languages.language import Language
 
 __all__ = ["REGISTRY", "Language", "find_language", "get_language"]
 
-_MODULES: Final = (python, javascript, typescript, tsx, go, rust, java, c, cpp)
+_MODULES: Final = (python, javascript, typescript, tsx, go, rust, java, c, cpp, vue, svelte)
 
 REGISTRY: Final[Mapping[str, Language]] = MappingProxyType({module.LANGUAGE.id: module.LANGUAGE for module in _MODULES})
 

@@ -54,6 +54,8 @@ class Language:
     """Matches the first line of a function or a class, its name in group 1; stands beside `header`."""
     readings: tuple[Callable[[bytes], bytes], ...] = ()
     """What a source with errors is tried as, in turn, each from the one before and as long: without its macros, say."""
+    read_within: Callable[[bytes], bytes] | None = None
+    """Blanks what the grammar does not read of a source, as markup around scripts; the result is as long."""
     interfaces: tuple[str, ...] = ()
     """Extensions of files that only declare: nothing in them is a stub."""
     names: frozenset[str] | None = None
@@ -89,6 +91,8 @@ class Language:
 
         `old` is a tree that was told of all edits since; only what they touch is read again.
         """
+        if self.read_within is not None:  # what a blanked text looks like may change far from an edit
+            source, old = self.read_within(source), None
         parser = tree_sitter.Parser(self._grammar)
         tree = parser.parse(source) if old is None else parser.parse(source, old)
         weight, reading = weigh_errors(tree), source

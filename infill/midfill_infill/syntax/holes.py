@@ -101,13 +101,13 @@ def body_at(document: Document, byte: int, outer: int = 0) -> Hole:
     document without functions.
     """
     byte = document.snap(byte)
-    line = document.lines.at(byte)
+    line, (number, _) = document.lines.at(byte), document.position_at(byte)
     if document.syntax is not None:
         around = _functions_at(document, byte)
         if outer < len(around):
             return body_hole(document, around[outer])
         if around:
-            message = f"line {line + 1} of {document.name} is in {len(around)} function{'s' * (len(around) > 1)}"
+            message = f"line {number} of {document.name} is in {len(around)} function{'s' * (len(around) > 1)}"
             raise MidfillError("no_hole", message, next_step="give --outer less often")
     if document.lines.is_blank(line):
         return hole_at_cursor(document, byte)
@@ -115,7 +115,7 @@ def body_at(document: Document, byte: int, outer: int = 0) -> Hole:
         start = document.lines.start(line) + placeholder.start()
         return hole_at_range(document, start, start + len(placeholder.group()))
     require_syntax(document)
-    raise MidfillError("no_hole", f"line {line + 1} of {document.name} is in no function and holds no `...`")
+    raise MidfillError("no_hole", f"line {number} of {document.name} is in no function and holds no `...`")
 
 
 def _functions_at(document: Document, byte: int) -> list[Function]:

@@ -15,10 +15,8 @@ LARGE_SHARE: Final = 0.1
 
 @dataclass(frozen=True)
 class Taken:
-    """The lines that a hole takes, from 1, the last included; `num_lines` is 0 for a hole that takes no text."""
+    """How many lines a hole takes, of how many; `num_lines` is 0 for a hole that takes no text."""
 
-    first_line: int
-    last_line: int
     num_lines: int
     of_lines: int
 
@@ -33,7 +31,7 @@ def measure(document: Document, hole: Hole) -> Taken:
     last = document.lines.at(max(hole.start_byte, hole.end_byte - 1))
     has_text = bool(document.data[hole.start_byte : hole.end_byte].strip())
     num_lines = last - first + 1 if has_text else 0
-    return Taken(first + 1, last + 1, num_lines, document.num_lines - document.lines.is_blank(document.num_lines - 1))
+    return Taken(num_lines, document.num_lines - document.lines.is_blank(document.num_lines - 1))
 
 
 def find_large(document: Document, holes: Sequence[Hole]) -> tuple[Hole, ...]:

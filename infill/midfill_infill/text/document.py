@@ -9,6 +9,7 @@ from midfill_infill.errors import MidfillError
 from midfill_infill.languages import Language, find_language, get_language
 from midfill_infill.text import encoding as encodings
 from midfill_infill.text.lines import Lines, find_indent_unit, find_newline
+from midfill_infill.text.spans import Patch
 
 MAX_DOCUMENT_BYTES = 1024 * 1024
 """Larger files are not read: parsing them would take longer than filling."""
@@ -38,7 +39,7 @@ class Document:
     @classmethod
     def read(cls, path: Path, language: str | None = None) -> "Document":
         """Reads a file; its name tells the language unless one is given. Raises MidfillError for what cannot be."""
-        data = _read_bytes(path)
+        data = read_bytes(path)
         return cls(data, language or find_language(path, data), path)
 
     @classmethod
@@ -55,6 +56,15 @@ class Document:
         if len(data) > MAX_DOCUMENT_BYTES:
             raise _too_large(path.name if path else "the document", len(data))
         return cls(data, language or (find_language(path, data) if path else None), path, stored_as="utf-8")
+
+    @property
+    def original(self) -> bytes:
+        """The bytes of the file that it is of."""
+        return self.data
+
+    def apply(self, patch: Patch) -> bytes:
+        """The bytes of the file after edits of the document."""
+        return patch.apply(self.data)
 
     @property
     def name(self) -> str:
@@ -150,6 +160,14 @@ class Document:
         start = self._line_start(line)
         return line + 1, len(self.decode(start, max(start, byte))) + 1
 
+    def where(self, byte: int) -> str:
+        """File and line of a byte, as the command takes them."""
+        return f"{self.path or 'text'}:{self.lines.at(byte) + 1}"
+
+    def cell_at(self, byte: int) -> tuple[int | None, int]:
+        """The number of the notebook's cell that holds a byte, and its first byte; there is none in other files."""
+        return None, 0
+
     def snap(self, byte: int) -> int:
         r"""The last place at or before `byte` that cuts neither a character, nor `\r\n`, nor the byte order mark.
 
@@ -175,20 +193,20 @@ def _spans(data: bytes, start: int, byte: int) -> bool:
     return False
 
 
-def _too_large(name: str, size: int) -> MidfillError:
-    limit = MAX_DOCUMENT_BYTES // 1024
-    return MidfillError("file_too_large", f"{name} has {size // 1024} KiB, the limit is {limit} KiB")
+def _too_large(name: str, size: int, most: int = MAX_DOCUMENT_BYTES) -> MidfillError:
+    return MidfillError("file_too_large", f"{name} has {size // 1024} KiB, the limit is {most // 1024} KiB")
 
 
-def _read_bytes(path: Path) -> bytes:
+def read_bytes(path: Path, most: int = MAX_DOCUMENT_BYTES) -> bytes:
+    """What a file holds. Raises MidfillError for what is none, cannot be read or has more than `most` bytes."""
     try:
         status = path.stat()
         if stat.S_ISDIR(status.st_mode):
             raise MidfillError("file_is_directory", f"{path} is a directory")
         if not stat.S_ISREG(status.st_mode):
             raise MidfillError("file_unreadable", f"{path} is not a regular file", next_step="name a regular file")
-        if status.st_size > MAX_DOCUMENT_BYTES:
-            raise _too_large(str(path), status.st_size)
+        if status.st_size > most:
+            raise _too_large(str(path), status.st_size, most)
         return path.read_bytes()
     except FileNotFoundError:
         raise MidfillError("file_missing", f"{path} does not exist") from None

@@ -1,0 +1,7 @@
+"""Svelte's components: TypeScript, which JavaScript is too, between `<script>` and `</script>`."""
+
+from dataclasses import replace
+
+from midfill_infill.languages import vue
+
+LANGUAGE = replace(vue.LANGUAGE, id="svelte", title="Svelte", extensions=(".svelte",))

@@ -1,0 +1,117 @@
+"""`midfill help`, `--version`, and what a shell completes."""
+
+import os
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+from tests.cli.conftest import ROOT
+from typer.testing import CliRunner
+
+from midfill_infill.cli import build_app, help
+from midfill_infill.engines import installed
+
+RUNNER = CliRunner()
+PAGES = {page.stem: page for page in (ROOT / "docs").glob("*.md")}
+
+
+def ask(*words: str) -> tuple[int, str, str]:
+    result = RUNNER.invoke(build_app(), list(words))
+    return result.exit_code, result.stdout, result.stderr
+
+
+def test_help_alone_names_every_command_and_page() -> None:
+    code, out, _ = ask("help")
+    assert code == 0
+    assert all(re.search(rf"\b{word}\b", out) for word in [*PAGES, "fill", "refactor", "doctor", "serve"])
+
+
+@pytest.mark.parametrize("name", sorted(PAGES))
+def test_every_page_can_be_read_and_is_installed(name: str) -> None:
+    code, out, _ = ask("help", name)
+    assert code == 0
+    assert out.endswith(PAGES[name].read_text("utf-8").rstrip() + "\n")
+    data = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["hatch"]["build"]["targets"]["wheel"]
+    assert data["shared-data"][f"docs/{name}.md"] == f"share/doc/midfill/{name}.md"
+
+
+@pytest.mark.parametrize(
+    ("words", "options", "page"),
+    [
+        (["fill"], "--allow-errors", "command"),
+        (["refactor"], "generate", "refactor"),
+        (["refactor", "plan"], "--stubs", None),
+        (["lsp"], "midfill lsp", "editors"),
+    ],
+)
+def test_help_of_a_command_is_its_options_and_its_page(words: list[str], options: str, page: str | None) -> None:
+    code, out, _ = ask("help", *words)
+    head, _, rest = out.partition("\n# ")
+    assert code == 0
+    assert options in head
+    assert bool(rest) is (page is not None)
+    assert page is None or out.endswith(PAGES[page].read_text("utf-8").rstrip() + "\n")
+
+
+@pytest.mark.parametrize("words", [["nix"], ["fill", "holes"], ["holes", "fill"]])
+def test_what_is_no_topic_is_one_sentence(words: list[str]) -> None:
+    assert ask("help", *words) == (
+        2, "", f"midfill: there is no command or page {' '.join(words)!r}; see `midfill help`.\n"
+    )  # fmt: skip
+
+
+def test_pages_of_an_installation_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Installed(str):
+        def locate(self) -> Path:
+            return tmp_path / self
+
+    monkeypatch.setattr(help, "_SOURCES", tmp_path)
+    files = [Installed("../../share/doc/midfill/holes.md"), Installed("midfill_infill/fill.py")]
+    monkeypatch.setattr(help.metadata, "files", lambda name: files)
+    assert help.find_pages() == {"holes": tmp_path / files[0]}
+
+
+def test_version_names_the_build_and_the_model_that_fills(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MIDFILL_CONFIG", str(tmp_path / "none.toml"))
+    monkeypatch.delenv("MIDFILL_MODEL", raising=False)
+    code, out, _ = ask("--version")
+    first, second = out.splitlines()
+    assert code == 0
+    assert first.startswith(f"midfill {installed.distribution_version()} (") and "Python 3." in first
+    assert second == "model embedded (it ships with midfill)"
+    monkeypatch.setenv("MIDFILL_MODEL", "some/model")
+    assert ask("--version")[1].splitlines()[1] == "model some/model (MIDFILL_MODEL)"
+
+
+def test_the_commit_is_that_of_the_repository_it_was_installed_from(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Distribution:
+        def read_text(self, name: str) -> str | None:
+            return '{"vcs_info": {"commit_id": "0123456789abcdef"}}' if name == "direct_url.json" else None
+
+    monkeypatch.setattr(installed, "_TREE", Path("/nonexistent"))
+    monkeypatch.setattr(installed, "distribution", lambda name: Distribution())
+    assert installed._commit() == ["commit 0123456789ab"]
+    monkeypatch.setattr(Distribution, "read_text", lambda self, name: None)
+    assert installed._commit() == []
+
+
+@pytest.mark.parametrize(
+    ("line", "offered"),
+    [
+        ("midfill fill --language t", ["typescript", "tsx"]),
+        ("midfill fill t.py --function A.", ["A.close", "A.open"]),
+        ("midfill fill none.py --function A.", []),
+        ("midfill help ho", ["holes"]),
+        ("midfill ref", ["refactor"]),
+    ],
+)
+def test_a_shell_completes(line: str, offered: list[str], tmp_path: Path) -> None:
+    (tmp_path / "t.py").write_text("class A:\n    def open(self): ...\n    def close(self): ...\n")
+    words = {"COMP_WORDS": line, "COMP_CWORD": str(line.count(" ")), "_MIDFILL_COMPLETE": "complete_bash"}
+    command = [str(Path(sys.executable).with_name("midfill"))]
+    done = subprocess.run(command, env={**os.environ, **words}, cwd=tmp_path, capture_output=True, text=True)
+    assert sorted(done.stdout.split()) == sorted(offered), done.stderr
