@@ -9,12 +9,14 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+from lsprotocol import types
 from pygls.exceptions import JsonRpcContentModified, JsonRpcInvalidParams
 from pygls.lsp.server import LanguageServer
 
 from midfill_infill.config import choose_quality
 from midfill_infill.errors import MidfillError
 from midfill_infill.fill import Filled, Options, Preview, finish
+from midfill_infill.syntax.size import find_large, measure
 from midfill_lsp.edits import Replacement, apply_edits, check_takes_edits, find_document
 from midfill_lsp.engine import Filler
 from midfill_lsp.messages import FillParams, FillResult, What
@@ -27,6 +29,8 @@ from midfill_lsp.settings import Settings
 from midfill_lsp.text import Moves, Span, SyncedDocument, SyncedWorkspace, Text
 from midfill_lsp.views import find_holes, sort_with_drafts, take_view
 
+GO_ON = "Fill"
+
 # What to do next where the table's advice is for the command line.
 _NEXT_STEPS = {
     "no_hole": "put the cursor into a function or select the text to fill",
@@ -34,6 +38,7 @@ _NEXT_STEPS = {
     "unknown_language": "select the text to fill",
     "overlapping_holes": "select ranges that do not touch each other",
     "hole_too_large": "select less text",
+    "large_hole": "select the lines to fill, or answer that it may go",
     "engine_died": "fill again: a new engine is started",
     "out_of_memory": "choose a smaller model or the device cpu in the settings",
     "unknown_model": "choose another model in the settings",
@@ -103,11 +108,31 @@ class FillJob:
         Raises MidfillError, FillFailed, JsonRpcContentModified when a hole changed meanwhile, CancelledError.
         """
         with self.document.recording() as self._moves:
+            await self._ask_if_large(executor)
             async with show_progress(self._server, self.params.work_done_token, self._title) as progress:
                 filled = await self._run_make(executor, progress)
                 if not self.params.apply:
                     return self._answer(filled)
                 return await self._apply(filled, pending)
+
+    async def _ask_if_large(self, executor: Executor) -> None:
+        """Raises MidfillError `large_hole` where a body of many lines is not to go."""
+        if self.params.what is not What.BODY or self.params.large:
+            return
+        sentence = await asyncio.get_running_loop().run_in_executor(executor, self._describe_large)
+        if sentence:
+            actions = [types.MessageActionItem(GO_ON), types.MessageActionItem("Cancel")]
+            question = types.ShowMessageRequestParams(types.MessageType.Warning, sentence, actions)
+            answer = await self._server.window_show_message_request_async(question)
+            if answer is None or answer.title != GO_ON:
+                raise MidfillError("large_hole", "not confirmed, nothing was filled")
+
+    def _describe_large(self) -> str:
+        document = self._view.read()
+        found = find_holes(self._view, document, What.BODY, [range.to_lsp() for range in self.params.ranges])
+        taken = [measure(document, hole) for hole in find_large(document, found)]
+        name = found[0].name or "this function"
+        return f"Midfill: this replaces {taken[0].num_lines} of {taken[0].of_lines} lines ({name})." if taken else ""
 
     async def _run_make(self, executor: Executor, progress: FillProgress) -> Filled:
         loop = asyncio.get_running_loop()

@@ -66,7 +66,8 @@ class FillParams(Message):
 
     `drafts`, if any, answer to `ranges` one by one; stubs take none. `apply` says whether the server edits the
     document; otherwise the answer's edits are the client's to apply. `confirm` lets the user tick each hole, where the
-    client can do that.
+    client can do that. Before a body of many lines goes the user is asked by `window/showMessageRequest`, unless
+    `large`.
     """
 
     uri: str
@@ -80,6 +81,7 @@ class FillParams(Message):
     alternatives: Annotated[int, Field(ge=1, le=8)] = 1
     apply: bool | None = None
     confirm: bool = False
+    large: bool = False
     preview_token: Token | None = None
     work_done_token: Token | None = None
 

@@ -66,5 +66,5 @@ def test_what_cannot_be_fetched_is_one_sentence(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     with pytest.raises(StartError) as caught:
         load_runtime("someone/some-model", "cpu")
-    assert caught.value.exit_code == 3
+    assert caught.value.exit_code == 5
     assert "\n" not in caught.value.message

@@ -36,7 +36,7 @@ def test_what_cannot_be_loaded_says_why(
     with pytest.raises(StartError) as caught:
         load_runtime(model.format(folder=checkpoint_folder, empty=tmp_path), where)
     assert known in caught.value.message
-    assert caught.value.exit_code == 3
+    assert caught.value.exit_code == 5
     assert caught.value.next_step
 
 

@@ -39,6 +39,7 @@ class Seen:
 
     edits: list[types.ApplyWorkspaceEditParams] = field(default_factory=list)
     messages: list[types.ShowMessageParams] = field(default_factory=list)
+    questions: list[types.ShowMessageRequestParams] = field(default_factory=list)
     progress: list[Any] = field(default_factory=list)
     previews: list[Any] = field(default_factory=list)
     status: list[Any] = field(default_factory=list)
@@ -57,6 +58,7 @@ class Editor:
         self.before_apply: list[Any] = []
         self.capabilities: types.ServerCapabilities
         self.configuration: object = None
+        self.answer: str | None = None
         self.by_folder: dict[str, object] = {}
         # lsprotocol takes an action that carries a command for a bare command.
         self.client.protocol._converter.register_structure_hook(
@@ -64,6 +66,7 @@ class Editor:
         )
         self.client.feature(types.WORKSPACE_APPLY_EDIT)(lambda params: self._apply(params))
         self.client.feature(types.WINDOW_SHOW_MESSAGE)(lambda params: self.seen.messages.append(params))
+        self.client.feature(types.WINDOW_SHOW_MESSAGE_REQUEST)(lambda params: self._answer(params))
         self.client.feature(types.WINDOW_WORK_DONE_PROGRESS_CREATE)(lambda params: None)
         self.client.feature(types.PROGRESS)(lambda params: self.seen.progress.append(params.value))
         self.client.feature(types.WORKSPACE_CONFIGURATION)(lambda params: self._configure(params))
@@ -72,6 +75,10 @@ class Editor:
         self.client.feature(types.TEXT_DOCUMENT_PUBLISH_DIAGNOSTICS)(lambda params: self._see_diagnostics(params))
         self.client.feature("midfill/didChangeStatus")(lambda params: self.seen.status.append(params))
         self.client.feature(types.WORKSPACE_CODE_LENS_REFRESH)(lambda params: self._count_refresh())
+
+    def _answer(self, params: types.ShowMessageRequestParams) -> types.MessageActionItem | None:
+        self.seen.questions.append(params)
+        return types.MessageActionItem(self.answer) if self.answer else None
 
     async def start(
         self, command: tuple[str, ...] = SCRIPTED, encodings: tuple[str, ...] = ("utf-16",), options: object = None,
@@ -110,6 +117,7 @@ class Editor:
             self.client.text_document_did_close(types.DidCloseTextDocumentParams(types.TextDocumentIdentifier(uri)))
         self.buffers.clear()
         self.before_apply.clear()
+        self.answer = None
         self.seen = Seen()
         self.client.workspace_did_change_configuration(types.DidChangeConfigurationParams({"midfill": {}}))
 

@@ -80,6 +80,34 @@ async def test_a_body_is_filled_by_one_versioned_edit(start: Start, encoding: st
         assert result["stats"]["steps"] == 3
 
 
+LARGE = "def long():\n" + "    x = 1\n" * 60 + "\n\ndef short():\n    ...\n"
+
+
+@pytest.mark.parametrize("answer", [None, "Cancel", "Fill"])
+async def test_a_large_body_goes_only_where_its_user_says_so(editor: Editor, answer: str | None) -> None:
+    buffer, editor.answer = editor.open(LARGE), answer
+    command = await body_command(editor, buffer, "x = 1")
+    if answer == "Fill":
+        await editor.run(command)
+        assert buffer.text.source == LARGE.replace("    x = 1\n" * 60, f"    {FILL}\n")
+    else:
+        with pytest.raises(JsonRpcException, match="not confirmed, nothing was filled"):
+            await editor.run(command)
+        assert buffer.text.source == LARGE and not editor.seen.edits
+    (question,) = editor.seen.questions
+    assert question.message == "Midfill: this replaces 60 of 65 lines (long)."
+    assert [action.title for action in question.actions or ()] == ["Fill", "Cancel"]
+
+
+async def test_nobody_is_asked_twice_or_about_little(editor: Editor) -> None:
+    buffer = editor.open(LARGE)
+    await editor.run(await body_command(editor, buffer, "..."))
+    command = await body_command(editor, buffer, "x = 1")
+    assert command.arguments
+    await editor.run(fill_command([{**command.arguments[0], "large": True}]))
+    assert not editor.seen.questions and buffer.text.source.count(FILL) == 2
+
+
 async def test_a_selection_and_all_stubs(editor: Editor) -> None:
     buffer = editor.open(SOURCE + "\n\ndef third(): pass\n")
     start = at(buffer, "b + 1")

@@ -122,6 +122,8 @@ class EngineClient:
             probe.settimeout(CONNECT_TIMEOUT_S)
             try:
                 probe.connect(str(self.endpoint.socket))
+            except (BlockingIOError, TimeoutError):  # as many wait as the system lets
+                raise self._silent() from None
             except OSError:
                 raise self._gone("is not running") from None
             _check_runs(probe)
