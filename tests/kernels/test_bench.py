@@ -187,7 +187,8 @@ def compile_for_hopper(*options: str) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.soak
+@pytest.mark.timeout(1800)
 def test_what_a_row_sums_up_is_added_in_one_order_for_every_number_of_rows() -> None:
     """As compiled: interpreted sums are numpy's. One row, and every tile that the buckets of rows lead to."""
     rows = [option for number in (1, 32, 64, 96) for option in ("--rows", str(number))]
