@@ -36,7 +36,7 @@ def help_command(
         ),
     ] = None,
 ) -> None:
-    """Show what a command takes and its page of the documentation, or one page; alone, which there are."""
+    """Show what a command takes and its page of the documentation, or one page. Alone, which there are."""
     with report_failures():
         words, pages = topic or [], find_pages()
         name = _PAGES.get(words[0], words[0]) if len(words) == 1 else ""
