@@ -248,23 +248,30 @@ local function step(trace)
 end
 
 local done, wrong = 0, 0
-for number = 1, tonumber(vim.env.SEQUENCES or 10) do
-  start(number)
-  if number % 25 == 0 and number <= 100 then
-    kill()
-  end
-  local trace = {}
-  for _ = 1, tonumber(vim.env.STEPS or 12) do
-    local is_fine, problem = pcall(step, trace)
-    done = done + 1
-    if not is_fine or problem then
-      wrong = wrong + 1
-      io.stdout:write(('WRONG in sequence %d after %s: %s\n%s\n'):format(number, table.concat(trace, ' '), problem, vim.inspect(notices)))
-      io.stdout:flush()
-      break
+local function run()
+  for number = 1, tonumber(vim.env.SEQUENCES or 10) do
+    start(number)
+    if number % 25 == 0 and number <= 100 then
+      kill()
+    end
+    local trace = {}
+    for _ = 1, tonumber(vim.env.STEPS or 12) do
+      local is_fine, problem = pcall(step, trace)
+      done = done + 1
+      if not is_fine or problem then
+        wrong = wrong + 1
+        io.stdout:write(('WRONG in sequence %d after %s: %s\n%s\n'):format(number, table.concat(trace, ' '), problem, vim.inspect(notices)))
+        io.stdout:flush()
+        break
+      end
     end
   end
 end
+
+local is_over, fault = xpcall(run, debug.traceback)
+if not is_over then
+  io.stdout:write(fault .. '\n')
+end
 io.stdout:write(('%d operations, %d wrong on %s\n'):format(done, wrong, tostring(vim.version())))
 io.stdout:flush()
-os.exit(wrong == 0 and 0 or 1)
+os.exit(is_over and wrong == 0 and 0 or 1)

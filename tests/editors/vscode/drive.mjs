@@ -17,7 +17,7 @@ const browser = await chromium.launch({
 });
 const page = await browser.newPage({ viewport: { width: 1100, height: 620 } });
 
-const shot = (name) => page.screenshot({ path: join(shots, `${name}.png`) });
+const shot = (name) => page.screenshot({ path: join(shots, `${name}.png`), timeout: 120000 });
 const sleep = (ms) => new Promise((done) => setTimeout(done, ms));
 
 async function until(what, condition, timeoutMs = 30000) {
