@@ -4,12 +4,13 @@ Offsets into `draft`, `text` and `settled` count Unicode code points of that str
 """
 
 from enum import StrEnum
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 MAX_BODY_BYTES = 8 * 1024 * 1024
 MAX_TEXT_CHARACTERS = 4 * 1024 * 1024
+MAX_PROMPTS = 16
 MAX_SEGMENTS = 1024
 MAX_HOLE_TOKENS = 1024
 MAX_REFERENCES = 64
@@ -17,6 +18,7 @@ MAX_REFERENCE_CHARACTERS = 1024 * 1024
 
 Range = tuple[Annotated[int, Field(ge=0)], Annotated[int, Field(ge=0)]]
 FiniteFloat = Annotated[float, Field(allow_inf_nan=False)]
+Text = Annotated[str, Field(max_length=MAX_TEXT_CHARACTERS)]
 Share = Annotated[float, Field(allow_inf_nan=False, ge=0, le=1)]
 
 
@@ -325,7 +327,7 @@ class CompletionRequest(BaseModel):
     model_config = ConfigDict(extra="ignore", frozen=True)
 
     model: str | None = Field(default=None, max_length=512)
-    prompt: str = Field(max_length=MAX_TEXT_CHARACTERS)
+    prompt: Text | Annotated[list[Text], Field(min_length=1, max_length=MAX_PROMPTS)]
     suffix: str | None = Field(default=None, max_length=MAX_TEXT_CHARACTERS)
     max_tokens: int | None = Field(default=None, ge=1)
     t_max_predict_ms: int | None = None
@@ -339,15 +341,9 @@ class CompletionRequest(BaseModel):
     logprobs: int | bool | None = None
     best_of: int | None = None
 
-    @model_validator(mode="before")
-    @classmethod
-    def _take_out_of_list(cls, values: Any) -> Any:
-        prompt = values.get("prompt") if isinstance(values, dict) else None
-        if not isinstance(prompt, list):
-            return values
-        if len(prompt) != 1:
-            raise ValueError("one prompt a request: send a request for each")
-        return {**values, "prompt": prompt[0]}
+    @property
+    def prompts(self) -> list[str]:
+        return [self.prompt] if isinstance(self.prompt, str) else self.prompt
 
     @model_validator(mode="after")
     def _refuse_what_is_not_done(self) -> Self:

@@ -15,6 +15,7 @@ from typing import Any
 
 import httpx
 import pytest
+import uvicorn
 from tests.engine.fakes import INFO, LIMIT_S, FakeFills, Service
 from tests.engine.test_service import ASK
 
@@ -23,7 +24,8 @@ from midfill_engine.errors import RequestError
 from midfill_engine.serving.cluster import RemoteFills
 from midfill_engine.serving.replica import decode_event, encode_event
 from midfill_engine.serving.security import Security
-from midfill_engine.serving.service import EngineState, Ready
+from midfill_engine.serving.server import Server
+from midfill_engine.serving.service import EngineState, Ready, create_app
 from midfill_engine.wire import ErrorCode, InfillRequest
 
 MakeService = Callable[..., Service]
@@ -162,6 +164,19 @@ async def test_a_door_without_engines_is_not_ready(make_service: MakeService) ->
             (await client.get("/readyz")).status_code == (await client.post("/v1/infill", json=ASK)).status_code == 503
         )
         assert (await client.get("/healthz")).status_code == 200
+
+
+async def test_signals_that_a_library_took_are_the_servers_again() -> None:
+    state = EngineState(has_lost_signals=True)
+    server = Server(uvicorn.Config(create_app(state, Security.for_unix_socket())), state)
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        await server.on_tick(1)
+        assert all(signal.getsignal(number) == server.handle_exit for number in before)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    assert not state.has_lost_signals
 
 
 def test_an_error_survives_the_way() -> None:

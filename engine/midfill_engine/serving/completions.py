@@ -1,5 +1,6 @@
 """The door `/v1/completions` with `suffix`, as OpenAI's clients speak it. Knows no model."""
 
+import secrets
 import time
 import uuid
 from typing import Literal
@@ -27,30 +28,38 @@ class Completion(BaseModel):
     seed: int | None = None
 
 
-def to_infill(request: CompletionRequest) -> InfillRequest:
-    return InfillRequest(
-        segments=around_hole(request.prompt, request.suffix or "", clamp(request.max_tokens)),
-        max_ms=budget_ms(request.t_max_predict_ms),
-        model=request.model or None,
-        seed=request.seed,
-        temperature=request.temperature or 0.0,
-        top_p=request.top_p or 1.0,
-        n=request.n,
-    )
+def to_infill(request: CompletionRequest) -> list[InfillRequest]:
+    """One for every prompt, all of one seed."""
+    seed = request.seed
+    if seed is None and request.temperature and len(request.prompts) > 1:
+        seed = secrets.randbelow(2**31)
+    return [
+        InfillRequest(
+            segments=around_hole(prompt, request.suffix or "", clamp(request.max_tokens)),
+            max_ms=budget_ms(request.t_max_predict_ms),
+            model=request.model or None,
+            seed=seed,
+            temperature=request.temperature or 0.0,
+            top_p=request.top_p or 1.0,
+            n=request.n,
+        )
+        for prompt in request.prompts
+    ]
 
 
-def from_infill(request: CompletionRequest, response: InfillResponse) -> Completion:
-    ends = [finish(fills[0], request.stop) for fills in (response.holes, *response.alternatives)]
-    sides = (request.prompt, request.suffix)
-    choices = [
-        Choice(index=index, text=with_line_endings_of(text, *sides), finish_reason=reason)
-        for index, (text, reason) in enumerate(ends)
+def from_infill(request: CompletionRequest, responses: list[InfillResponse]) -> Completion:
+    """The choices of every prompt in turn, the surest of each first."""
+    ends = [
+        (with_line_endings_of(text, prompt, request.suffix), reason)
+        for prompt, response in zip(request.prompts, responses, strict=True)
+        for fills in (response.holes, *response.alternatives)
+        for text, reason in (finish(fills[0], request.stop),)
     ]
     return Completion(
         id=f"cmpl-{uuid.uuid4().hex}",
         created=int(time.time()),
-        model=response.model,
-        choices=choices,
-        usage=Usage.of(response.stats),
-        seed=response.seed,
+        model=responses[0].model,
+        choices=[Choice(index=index, text=text, finish_reason=reason) for index, (text, reason) in enumerate(ends)],
+        usage=Usage.of(*(response.stats for response in responses)),
+        seed=responses[0].seed,
     )

@@ -34,10 +34,10 @@ class Usage(BaseModel):
     total_tokens: int
 
     @classmethod
-    def of(cls, stats: Stats) -> "Usage":
+    def of(cls, *stats: Stats) -> "Usage":
         """Of a prompt beyond the model's window it counts what the model saw."""
-        total = stats.context_tokens + stats.tokens
-        return cls(prompt_tokens=stats.context_tokens, completion_tokens=stats.tokens, total_tokens=total)
+        seen, filled = sum(one.context_tokens for one in stats), sum(one.tokens for one in stats)
+        return cls(prompt_tokens=seen, completion_tokens=filled, total_tokens=seen + filled)
 
 
 FinishReason = Literal["stop", "length"]

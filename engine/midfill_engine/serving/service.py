@@ -22,13 +22,14 @@ from midfill_engine.serving.security import Gate, Security, error_response
 from midfill_engine.serving.shield import Shield
 from midfill_engine.serving.stream import (
     PING_INTERVAL_S,
+    Asked,
     EventStream,
     Fills,
     Mailbox,
     client_of,
     encode_event,
     stream_events,
-    wait_for_answer,
+    wait_for_answers,
 )
 from midfill_engine.wire import (
     MAX_BODY_BYTES,
@@ -168,7 +169,7 @@ def create_app(state: EngineState, security: Security, access_log: AccessLog = "
         request = await read_body(http, InfillRequest)
         scheduler = state.use(request.model).scheduler
         if not request.stream:
-            return json_response(await wait_for_answer(http, scheduler, request))
+            return json_response((await wait_for_answers(http, Asked(http, scheduler, [request])))[0])
         mailbox = Mailbox()
         return EventStream(stream_events(mailbox), scheduler.submit(request, mailbox.post, client_of(http)))
 
@@ -180,7 +181,13 @@ def create_app(state: EngineState, security: Security, access_log: AccessLog = "
     @app.post("/v1/completions", response_model=None)
     async def plain_completions(http: Request) -> Response:
         request = await read_body(http, CompletionRequest)
-        return await pass_through(http, state, request, completions.to_infill, completions.from_infill)
+        with refusing(CompletionRequest):
+            requests = completions.to_infill(request)
+
+        def answer(found: list[InfillResponse]) -> BaseModel:
+            return completions.from_infill(request, found)
+
+        return await answer_all(http, state, requests, answer, stream=request.stream)
 
     @app.post("/infill", response_model=None)
     async def llama_infill(http: Request) -> Response:
@@ -221,26 +228,37 @@ async def pass_through(
     """Answers another client's `request`, which `to_infill` translates. Raises RequestError."""
     with refusing(type(request)):
         infill = to_infill(request)
-    ready = state.use(infill.model)
 
-    def answer(response: InfillResponse) -> BaseModel:
-        return from_infill(request, response)
+    def answer(found: list[InfillResponse]) -> BaseModel:
+        return from_infill(request, found[0])
 
-    if not request.stream:
-        return json_response(answer(await wait_for_answer(http, ready.scheduler, infill)))
-    mailbox = Mailbox()
-    ticket = ready.scheduler.submit(infill, mailbox.post, client_of(http))
-    return EventStream(stream_whole(mailbox, answer, ends_with_done), ticket)
+    return await answer_all(http, state, [infill], answer, stream=request.stream, ends_with_done=ends_with_done)
+
+
+async def answer_all(
+    http: Request,
+    state: EngineState,
+    requests: list[InfillRequest],
+    answer: Callable[[list[InfillResponse]], BaseModel],
+    *,
+    stream: bool,
+    ends_with_done: bool = True,
+) -> Response:
+    """One answer to all `requests`, which name one model. Raises RequestError."""
+    asked = Asked(http, state.use(requests[0].model).scheduler, requests)
+    if not stream:
+        return json_response(answer(await wait_for_answers(http, asked)))
+    return EventStream(stream_whole(asked, answer, ends_with_done), asked)
 
 
 async def stream_whole(
-    mailbox: Mailbox, answer: Callable[[InfillResponse], BaseModel], ends_with_done: bool
+    asked: Asked, answer: Callable[[list[InfillResponse]], BaseModel], ends_with_done: bool
 ) -> AsyncIterator[bytes]:
     """One chunk with the whole text: until the last step any part of it may still change. An error is an `error`.
 
     Until then empty lines say that something comes: clients end at comments, and proxies at silence.
     """
-    ending = asyncio.ensure_future(mailbox.end())
+    ending = asyncio.ensure_future(asked.ends())
     try:
         while not (await asyncio.wait({ending}, timeout=PING_INTERVAL_S))[0]:
             yield b"\n"

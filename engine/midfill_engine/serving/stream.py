@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from typing import Final, Protocol
 
 from fastapi.sse import KEEPALIVE_COMMENT, format_sse_event
@@ -78,11 +78,31 @@ def client_of(http: Request) -> str:
     return name or ("" if connection is None else f"connection {connection}")
 
 
-async def wait_for_answer(http: Request, scheduler: Fills, request: InfillRequest) -> InfillResponse:
-    """The whole answer; the work stops when the client goes away. Raises RequestError."""
-    mailbox = Mailbox()
-    ticket = scheduler.submit(request, mailbox.post, client_of(http))
-    answer = asyncio.ensure_future(mailbox.end())
+class Asked:
+    """Requests that one answer needs: taken all or none, waited for and cancelled together. Raises RequestError."""
+
+    def __init__(self, http: Request, fills: Fills, requests: Sequence[InfillRequest]) -> None:
+        self._mailboxes = [Mailbox() for _ in requests]
+        self._tickets: list[Ticket] = []
+        try:
+            for request, mailbox in zip(requests, self._mailboxes, strict=True):
+                self._tickets.append(fills.submit(request, mailbox.post, client_of(http)))
+        except RequestError:
+            self.cancel()
+            raise
+
+    def cancel(self) -> None:
+        for ticket in self._tickets:
+            ticket.cancel()
+
+    async def ends(self) -> list[InfillResponse]:
+        """Raises RequestError where one of them fails."""
+        return [await mailbox.end() for mailbox in self._mailboxes]
+
+
+async def wait_for_answers(http: Request, asked: Asked) -> list[InfillResponse]:
+    """The whole answers; the work stops when the client goes away. Raises RequestError."""
+    answer = asyncio.ensure_future(asked.ends())
     leaving = asyncio.ensure_future(_wait_for_disconnect(http))
     try:
         await asyncio.wait({answer, leaving}, return_when=asyncio.FIRST_COMPLETED)
@@ -90,7 +110,7 @@ async def wait_for_answer(http: Request, scheduler: Fills, request: InfillReques
             raise RequestError(ErrorCode.CANCELLED, "the client went away")
         return answer.result()
     finally:
-        ticket.cancel()
+        asked.cancel()
         answer.cancel()
         leaving.cancel()
         await asyncio.gather(answer, leaving, return_exceptions=True)
@@ -126,15 +146,15 @@ def encode_event(message: BaseModel, name: str | None = None) -> bytes:
 
 
 class EventStream(StreamingResponse):
-    """A stream of server-sent events that cancels `ticket` however it ends."""
+    """A stream of server-sent events that cancels what was asked however it ends."""
 
-    def __init__(self, events: AsyncIterator[bytes], ticket: Ticket) -> None:
+    def __init__(self, events: AsyncIterator[bytes], asked: Ticket | Asked) -> None:
         headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
         super().__init__(events, headers=headers, media_type="text/event-stream")
-        self._ticket = ticket
+        self._asked = asked
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
             await super().__call__(scope, receive, send)
         finally:
-            self._ticket.cancel()
+            self._asked.cancel()
