@@ -200,18 +200,6 @@ def _ablate(
 
 
 @app.command()
-def common(
-    parts: Annotated[list[Path], typer.Argument(help="Parts of a corpus, `LANGUAGE-NN.jsonl.xz`.")],
-    out: Annotated[Path, typer.Option(help="The counts to write.")],
-    lines: Annotated[int, typer.Option(min=1, help="So many of each language.")] = 300,
-) -> None:
-    """Counts the lines that most packages have, which the expert `counts` proposes."""
-    from training.common import count
-
-    count(parts, out, lines)
-
-
-@app.command()
 def drafts(
     gaps: Annotated[Path, typer.Argument(help="Gaps of a corpus, by `bench.quality.lines --mixed`.")],
     lines: Annotated[Path, typer.Argument(help="Lines of packages outside it.")],

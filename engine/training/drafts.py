@@ -43,7 +43,6 @@ class Line:
     prefix: str
     middle: str
     suffix: str
-    tag: str | None = None
     references: tuple[Remote, ...] = ()
 
     @property
@@ -72,7 +71,7 @@ def read_lines(path: Path, limit: int | None) -> list[Line]:
 
 def _line(row: dict[str, Any]) -> Line:
     references = tuple(Remote(each["kind"], each["text"]) for each in row.get("references", ()))
-    return Line(row["package"], row["prefix"], row["middle"], row["suffix"], row.get("language"), references)
+    return Line(row["package"], row["prefix"], row["middle"], row["suffix"], references)
 
 
 def blank_weights() -> Weights:
@@ -82,7 +81,7 @@ def blank_weights() -> Weights:
 
 def open_line(expert: Counts, line: Line) -> CountsOpinion:
     gap = line.gap
-    return expert.read(Sources([], (gap.before, gap.after), (gap,), line.references, line.tag))
+    return expert.read(Sources([], (gap.before, gap.after), (gap,), line.references))
 
 
 def fit(gaps: Path, lines: Path, out: Path, *, num_gate_lines: int = 700, limit: int | None = None) -> Weights:

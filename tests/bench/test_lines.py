@@ -9,9 +9,8 @@ import pytest
 from typer.testing import CliRunner
 
 from bench.quality import experts, lines
-from bench.quality.experts import Way, measure, recurs
+from bench.quality.experts import Fill, kept, measure, recurs
 from bench.quality.suite import Task, read_suite
-from midfill_engine.wire import FilledHole
 
 SOURCE = (
     "import os\n\n\ndef f(a):\n    # why\n    b = [\n        a,\n    ]\n    return b\n\n\ndef g(a):\n    return b\n" * 5
@@ -56,9 +55,21 @@ def test_recurring_lines_and_sure_fills_are_counted_apart(text: str, certainty: 
         Task("2", "def f():\n    ", "return b", "\n", group="two"),
     ]
     assert [recurs(task) for task in tasks] == [True, False] and experts.shared(tasks) == 50.0
-    fill = FilledHole(text=text, tokens=[], confidence=[], certainty=certainty)
-    row, scores = measure(Way("it", lambda task: fill), tasks)
+    row, scores = measure("it", tasks, [Fill(text, certainty, 1.0)] * 2)
     assert (row.exact.percent, row.recurring.percent, row.others.percent) == (exact, exact, exact)
     assert row.sure is not None and row.sure.percent == (100.0 if certainty >= 0.5 else 0.0)
     assert (row.right is None) == (certainty < 0.5) and row.error == pytest.approx(abs(certainty - exact / 100))
     assert len(scores) == 2 and json.dumps(row.cpu_ms)
+
+
+def test_fills_that_are_kept_are_not_made_again(tmp_path: Path) -> None:
+    tasks = [Task(name, "a = ", "1", "\n") for name in ("one", "two", "three")]
+    asked: list[str] = []
+
+    def make(task: Task) -> Fill:
+        asked.append(task.id)
+        return Fill(task.id, 0.5, 0.0)
+
+    assert [each.text for each in kept(tmp_path, "it", tasks[:2], make)] == ["one", "two"]
+    assert [each.text for each in kept(tmp_path, "it", tasks, make)] == ["one", "two", "three"]
+    assert asked == ["one", "two", "three"] and [*kept(None, "it", tasks[:1], make)][0].text == "one"

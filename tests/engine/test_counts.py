@@ -1,18 +1,14 @@
 """Counted words and the drafts made of them: words, tables, probabilities, candidates, bounds."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from midfill_engine.experts import Gap, Remote, Sources
-from midfill_engine.experts.base import Proposal
-from midfill_engine.experts.common import place_of
 from midfill_engine.experts.counts import PARTS, Counts
 from midfill_engine.experts.levels import Reader
-from midfill_engine.experts.lines import Lines, Site, rename
+from midfill_engine.experts.lines import Lines, Site, place_of, rename
 from midfill_engine.experts.ranking import Ranker
 from midfill_engine.experts.table import DEPTH, Table, make_stream
 from midfill_engine.experts.words import Lexicon, split_chunks
@@ -185,18 +181,6 @@ def test_lines_of_other_files_are_proposed_and_can_be_switched_off() -> None:
     assert "call_second(x)" not in propose(prefix, suffix)
     without = Counts(parts=PARTS - {"references"})
     assert "call_second(x)" not in propose(prefix, suffix, other, expert=without)
-
-
-def test_lines_that_most_programs_have_are_proposed_for_their_kind_of_text() -> None:
-    prefix, suffix = "import os\n", "\n\n\ndef main():\n    print(sys.argv, os.name)\n    sys.exit(1)\n"
-    assert "import sys" in propose(prefix, suffix)[:3]
-    python, javascript = ([each.text for each in tagged(prefix, suffix, tag)] for tag in ("python", "javascript"))
-    assert "import sys" in python[:3] and "import sys" not in javascript
-    assert "import sys" not in [each.text for each in tagged(prefix, suffix, "python", PARTS - {"common"})]
-
-
-def tagged(prefix: str, suffix: str, tag: str, parts: frozenset[str] = PARTS) -> list[Proposal]:
-    return Counts(parts=parts).read(replace(sources(prefix, suffix), tag=tag)).propose(0)
 
 
 @pytest.mark.parametrize(

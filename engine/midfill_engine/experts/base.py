@@ -45,14 +45,13 @@ class Gap:
 class Sources:
     """A request as experts see it: the visible ids in document order, the texts around its G holes, remote texts.
 
-    `texts` has one entry more than `gaps`; a hole that has text of its own is None in `gaps`. `tag` is the request's.
+    `texts` has one entry more than `gaps`; a hole that has text of its own is None in `gaps`.
     """
 
     pieces: list[list[int]]
     texts: Sequence[str] = ()
     gaps: Sequence[Gap | None] = ()
     remotes: Sequence[Remote] = ()
-    tag: str | None = None
 
 
 @dataclass(frozen=True)

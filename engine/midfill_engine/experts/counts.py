@@ -1,6 +1,6 @@
 """Drafts from what the texts repeat: candidates for a gap, ranked by fitted weights. Knows texts; no model, no tokens.
 
-Candidates are lines of the texts, of other files and of most programs, and paths of a beam over counted words. What is
+Candidates are lines of the texts and of other files, and inside of a line paths of a beam over counted words. What is
 known of each, and of the case that none is right, gives shares, which a fitted curve turns into probabilities.
 """
 
@@ -14,7 +14,6 @@ import numpy as np
 
 from midfill_engine.experts import beam
 from midfill_engine.experts.base import Expert, Gap, Opinion, Proposal, Sources
-from midfill_engine.experts.common import common_lines
 from midfill_engine.experts.features import CANDIDATE, NONE, Candidate, Scene, describe, net_of
 from midfill_engine.experts.levels import Floats, Gate, Reader
 from midfill_engine.experts.lines import Lines, Site, find_lines
@@ -23,8 +22,7 @@ from midfill_engine.experts.table import DEPTH, Ints, Keys, Numbers, Table, make
 from midfill_engine.experts.words import NAME, Chunk, Lexicon
 
 WEIGHTS: Final = Path(__file__).with_name("counts.json")
-PARTS: Final = frozenset({"lines", "renamed", "beam", "references", "common"})
-MAX_COMMON: Final = 40
+PARTS: Final = frozenset({"lines", "renamed", "beam", "references"})
 MAX_REFERRED: Final = 40
 MAX_PROPOSALS: Final = 64
 MAX_CANDIDATES: Final = 200
@@ -129,7 +127,6 @@ class CountsOpinion(Opinion):
         self._weights, self._parts, self.lexicon, self.tables = weights, parts, lexicon, tables
         self._own, self._remote, self._texts, self._gaps = own, remote, sources.texts, sources.gaps
         self._elsewhere = elsewhere if "references" in parts else elsewhere[:1]
-        self._common = common_lines(sources.tag, lexicon.has_line) if "common" in parts else {}
         self.num_bytes = sum(table.num_bytes for table in tables)
 
     def propose(self, hole: int) -> list[Proposal]:
@@ -156,10 +153,7 @@ class CountsOpinion(Opinion):
         lines = Lines.of(self.lexicon, [*self._remote, *self._own[: hole + 1]], self._own[hole + 1 :])
         before, behind = self.edges(hole)
         site = Site.of(gap)
-        common = {line: shares[site.place] for line, shares in self._common.items()} if site.is_line else {}
-        return Scene(
-            forward, backward, before, behind[::-1], lines, site, self._names, self._net, self._elsewhere, common
-        )
+        return Scene(forward, backward, before, behind[::-1], lines, site, self._names, self._net, self._elsewhere)
 
     def edges(self, hole: int) -> tuple[Numbers, Numbers]:
         """The words before a hole and those behind it, the nearest last."""
@@ -196,11 +190,12 @@ class CountsOpinion(Opinion):
                 if words:
                     made.setdefault(text, Candidate(text, words, renamed, False, place))
         if scene.site.is_line:
-            for line in dict.fromkeys([*self._referred(scene), *self._usual(scene)]):
+            for line in self._referred(scene):
                 text = scene.site.indents[0] + line + scene.site.end
                 if text not in made and (words := self._cut(text, gap)):
                     made[text] = Candidate(text, words, 0, False, 0)
-        for words in self._paths(gap, scene) if "beam" in self._parts else ():
+        has_paths = "beam" in self._parts and not scene.site.is_line  # of whole lines they find no more
+        for words in self._paths(gap, scene) if has_paths else ():
             text = "".join(self.lexicon.texts[word] for word in words)[len(gap.lead) :] + gap.tail
             known = made.get(text, Candidate(text, words, votes.get(text.strip(), 0), True, 0))
             made[text] = replace(known, from_beam=True)
@@ -215,11 +210,6 @@ class CountsOpinion(Opinion):
         often = np.argsort(-counts, kind="stable")[:MAX_REFERRED]
         chosen = [*numbers[order[runs[order] > 0]].tolist(), *often[counts[often] > 1].tolist()]
         return [self.lexicon.lines[number] for number in dict.fromkeys(chosen) if number]
-
-    def _usual(self, scene: Scene) -> list[str]:
-        """The commonest lines whose names are all known, then the commonest."""
-        ranked = sorted(scene.common, key=lambda line: (not scene.knows(line), -scene.common[line]))
-        return [line for line in ranked[:MAX_COMMON] if scene.common[line]]
 
     def _cut(self, text: str, gap: Gap) -> tuple[int, ...]:
         """The words of the fill; none where the text cannot end so, or is too long."""

@@ -3,7 +3,7 @@
 Columns are of the texts alone, so they mean the same for every model. ln p is in nats.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
@@ -55,14 +55,12 @@ SHOWN: Final = (
 )
 STANDS: Final = ("is_known", "log_known", "log_distance", "times_near")
 ELSEWHERE: Final = ("other_run", "other_follows", "other_leads", "log_other")  # in other files
-USUAL: Final = ("is_common", "log_common")
 CANDIDATE: Final = (
     *SCORES,
     *(f"line_{name}" for name in PLACES),
     *(f"shape_{name}" for name in PLACES),
     *STANDS,
     *ELSEWHERE,
-    *USUAL,
     *SHOWN,
 )
 NONE: Final = (
@@ -110,7 +108,7 @@ class Scene:
     """What all candidates of a gap share. `backward` reads from the end; `before` and `after` are nearest last, first.
 
     `names` are those of the texts; `net` are the brackets that the texts leave open, by kind; `elsewhere` are the lines
-    of other files by number, 0 between them; `common` says of how many in 100,000 lines at such a place each is one.
+    of other files by number, 0 between them.
     """
 
     forward: Reader
@@ -122,15 +120,10 @@ class Scene:
     names: frozenset[str]
     net: tuple[int, ...]
     elsewhere: Ints
-    common: Mapping[str, int]
 
     @cached_property
     def like(self) -> Runs:
         return self.lines.find_like(self.elsewhere)
-
-    def knows(self, text: str) -> bool:
-        """Whether all names of `text` are names of the texts."""
-        return all(name in self.names for name in NAME.findall(text))
 
     @cached_property
     def near(self) -> frozenset[str]:
@@ -158,7 +151,6 @@ def describe(candidates: Sequence[Candidate], scene: Scene) -> tuple[Floats, Flo
             _places(lines.shapes, lines.alike, shape_of_each),
             _stands(lines, line_of),
             _elsewhere(scene, line_of),
-            _usual(scene, texts),
             np.array([_shown(each, text, scene) for each, text in zip(candidates, texts, strict=True)], float),
         )
     )
@@ -236,12 +228,6 @@ def _elsewhere(scene: Scene, wanted: Ints) -> Floats:
     counts = np.bincount(numbers, minlength=num)
     best[0] = counts[0] = 0
     return np.column_stack([each[wanted] for each in (best, *map(np.log1p, sums), np.log1p(counts))])
-
-
-def _usual(scene: Scene, texts: Sequence[str]) -> Floats:
-    """The columns USUAL."""
-    shares = np.array([scene.common.get(text, 0) for text in texts], float)
-    return np.column_stack((shares > 0, np.log1p(shares)))
 
 
 def _sums(reader: Reader, before: Numbers, texts: Sequence[tuple[int, ...]], after: Numbers) -> tuple[Floats, Floats]:

@@ -15,7 +15,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from midfill_engine.experts.base import Gap
-from midfill_engine.experts.common import place_of
 from midfill_engine.experts.words import NAME, Chunk, Lexicon
 
 NEAR: Final = 25  # filled lines on either side
@@ -123,7 +122,7 @@ class Site:
     end: str
     opens: bool  # the line below is deeper than the gap's own
     is_beside_blank: bool
-    place: int  # as `common` numbers it
+    place: int  # as `place_of` numbers it
 
     @classmethod
     def of(cls, gap: Gap) -> "Site":
@@ -242,3 +241,16 @@ def _indents(above: str, below: str) -> Iterator[str]:
 
 def _indent_of(line: str) -> str:
     return line[: len(line) - len(line.lstrip())]
+
+
+def place_of(above: str, indent: str, below: str, is_beside_blank: bool) -> int:
+    """Where a line with `indent` stands, between whole lines; empty for none."""
+    first = _compare(indent, above) if above else 0
+    second = -_compare(indent, below) if below else 0
+    return 6 * (first + 1) + 2 * (second + 1) + is_beside_blank
+
+
+def _compare(indent: str, other: str) -> int:
+    """1 if `indent` is deeper than that of the line `other`, -1 if it is shallower."""
+    depth = len(other) - len(other.lstrip())
+    return (len(indent) > depth) - (len(indent) < depth)

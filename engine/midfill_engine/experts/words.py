@@ -76,10 +76,6 @@ class Lexicon:
     def cut(self, text: str) -> list[int]:
         return [self.number(word) for word in PATTERN.findall(text)]
 
-    def has_line(self, line: str) -> bool:
-        """Whether it was read."""
-        return line in self._line
-
     def line_number(self, line: str) -> int | None:
         return self._line.get(line)
 

@@ -1,18 +1,20 @@
-"""`python -m bench.quality.experts SUITE`: what experts bring, part by part, on lines with their whole files around.
+"""`python -m bench.quality.experts SUITE`: what experts bring to the whole product, on lines with their files around.
 
-Every way fills every gap in one process, greedily and at its own length. Lines that stand elsewhere in their file are
-counted apart, and so are fills that say they are sure. Knows suites and the engine; runs no program.
+Every way fills every gap in one process, greedily and at its own length, through the command's own code: context,
+references, engine, parser, choice. Lines that stand elsewhere in their file are counted apart, and so are fills that
+say they are sure. Knows suites, the engine and the fill; runs no program.
 """
 
-import ast
 import json
 import time
-import warnings
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Final
+from types import SimpleNamespace
+from typing import Annotated, Final, cast
 
+import numpy as np
 import torch
 import typer
 from rich.console import Console
@@ -23,22 +25,27 @@ from bench.quality.floors import LineTable
 from bench.quality.report import SHIPPED, WIDTH, find_origin, show
 from bench.quality.score import Score, Share, difference, score, share
 from bench.quality.suite import Task, read_suite
-from midfill_engine.denoising.denoise import denoise, drain
-from midfill_engine.experts import Experts
+from midfill_engine.denoising.denoise import denoise
+from midfill_engine.experts import Gap, Remote, Sources
 from midfill_engine.experts.counts import PARTS, Counts
 from midfill_engine.loading.runtime import Runtime, load_runtime
-from midfill_engine.wire import FilledHole, HoleSegment, HoleSpec, InfillRequest, Segment, TextSegment
+from midfill_engine.tokens.tokenizer import heal
+from midfill_engine.wire import InfillRequest, InfillResponse, Reference, StepEvent
+from midfill_infill.engines.client import EngineClient
+from midfill_infill.fill import Filled, Options, fill
+from midfill_infill.syntax.holes import hole_at_range
+from midfill_infill.text.document import Document
 
 SURE: Final = 0.5
-NUM_TRIED: Final = 8  # drafts that the parser may choose among
-
-Fill = Callable[[Task], FilledHole]
+MARK: Final = "<>"  # stands in the gap
+FIRST: Final = "as shipped"
 
 
 @dataclass(frozen=True)
-class Way:
-    name: str
-    fill: Fill
+class Fill:
+    text: str
+    certainty: float | None
+    cpu_ms: float
 
 
 @dataclass(frozen=True)
@@ -60,25 +67,26 @@ class Row:
 def main(
     suite: Annotated[Path, typer.Argument(help="As bench.quality.lines writes it.")],
     limit: Annotated[int | None, typer.Option(min=1, help="So many gaps, by hash of their ids.")] = None,
-    parts: Annotated[bool, typer.Option(help="Also without each part of the drafts.")] = True,
+    only: Annotated[list[str] | None, typer.Option(help="Only these ways.")] = None,
+    keep: Annotated[Path | None, typer.Option(help="A folder: fills are kept there, and not made again.")] = None,
     out: Annotated[Path | None, typer.Option(help="Write the record here as JSON.")] = None,
     threads: Annotated[int, typer.Option(min=1)] = 1,
 ) -> None:
     """Measures the shipped model with its experts, without them, with each part switched off, and the floors."""
     torch.set_num_threads(threads)
     tasks = read_suite(suite, limit=limit).tasks
-    runtime = load_runtime("embedded", "cpu")
+    ways = Ways()
     rows: dict[str, Row] = {}
     exact: dict[str, list[float]] = {}
-    for way in ways(runtime, parts):
-        rows[way.name], scores = measure(way, tasks)
-        exact[way.name] = [float(each.exact) for each in scores]
-        Console(stderr=True).print(f"{way.name}: {show(rows[way.name].exact)}")
-    first = next(iter(rows))
+    for name in only or ways.names:
+        fills = list(kept(keep, name, tasks, ways.find(name)))
+        rows[name], scores = measure(name, tasks, fills)
+        exact[name] = [float(each.exact) for each in scores]
+        Console(stderr=True).print(f"{name}: {show(rows[name].exact)}")
     groups = [task.group for task in tasks]
+    first = next(iter(rows))
     gains = {name: difference(exact[first], values, groups) for name, values in exact.items() if name != first}
-    paper = Console(width=None if Console().is_terminal else WIDTH)
-    paper.print(table_of(rows, gains, tasks))
+    Console(width=None if Console().is_terminal else WIDTH).print(table_of(rows, gains, tasks))
     if out is not None:
         origin = find_origin(SHIPPED / "embedded", "none", 1.0)
         record = {**asdict(origin), "gaps": len(tasks), "files": len(set(groups)), "recurring": shared(tasks)}
@@ -87,69 +95,97 @@ def main(
         out.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
 
 
-def ways(runtime: Runtime, parts: bool) -> list[Way]:
-    found = [
-        Way("as shipped", by_engine(runtime, None)),
-        Way("as shipped, first draft that parses", by_parser(runtime)),
-        Way("copying only (before)", by_engine(runtime, ["copying"])),
-        Way("no experts", by_engine(runtime, [])),
-    ]
-    if parts:
-        for part in sorted(PARTS):
-            experts = Experts()
-            experts.put("counts", Counts(parts=PARTS - {part}))
-            found.append(Way(f"without {part}", by_engine(replace(runtime, experts=experts), None)))
-    alone = Experts()
-    alone.put("counts", Counts(parts=frozenset({"beam"}), is_ranked=False))
-    found.append(Way("floor: beam alone", by_engine(replace(runtime, experts=alone), ["counts"])))
-    return [*found, Way("floor: lines of the file", by_lines)]
+def kept(folder: Path | None, name: str, tasks: Sequence[Task], make: Callable[[Task], Fill]) -> Iterator[Fill]:
+    """The fills of one way; those of `folder` are not made again."""
+    known: dict[str, Fill] = {}
+    path = None if folder is None else folder / f"{name}.jsonl"
+    if path is not None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        for row in path.read_text(encoding="utf-8").splitlines() if path.exists() else ():
+            identity, *values = json.loads(row)
+            known[identity] = Fill(*values)
+    for task in tasks:
+        if task.id not in known:
+            started_s = time.process_time()
+            made = make(task)
+            known[task.id] = Fill(made.text, made.certainty, round(1000 * (time.process_time() - started_s), 1))
+            if path is not None:
+                with path.open("a", encoding="utf-8") as rows:
+                    rows.write(json.dumps([task.id, *asdict(known[task.id]).values()]) + "\n")
+        yield known[task.id]
 
 
-def ask(task: Task, experts: list[str] | None, num_drafts: int = 0) -> InfillRequest:
-    segments: list[Segment] = [
-        TextSegment(text=task.prefix),
-        HoleSegment(hole=HoleSpec()),
-        TextSegment(text=task.suffix),
-    ]
-    return InfillRequest(segments=segments, tag=task.language, quality=1.0, experts=experts, num_drafts=num_drafts)
+class Local:
+    """An engine in this process where the fill expects one behind a connection; `changes` are made to every request."""
+
+    endpoint = SimpleNamespace(is_mercury=False)
+
+    def __init__(self, runtime: Runtime, **changes: object) -> None:
+        self._runtime, self._changes = runtime, changes
+
+    def models(self) -> tuple[object, ...]:
+        return (self._runtime.info,)
+
+    def infill(self, request: InfillRequest) -> Iterator[StepEvent | InfillResponse]:
+        yield (yield from denoise(self._runtime, request.model_copy(update=self._changes)))
 
 
-def by_engine(runtime: Runtime, experts: list[str] | None) -> Fill:
-    return lambda task: drain(denoise(runtime, ask(task, experts))).holes[0]
+class Ways:
+    """By name, each made when it is first wanted."""
+
+    names = (
+        FIRST,
+        "first draft, no parser",
+        "copying only",
+        "no experts",
+        *(f"first draft without {part}" for part in sorted(PARTS)),
+        "floor: beam alone",
+        "floor: lines of the file",
+    )
+
+    @cached_property
+    def _runtime(self) -> Runtime:
+        return load_runtime("embedded", "cpu")
+
+    def find(self, name: str) -> Callable[[Task], Fill]:
+        if name == FIRST:
+            return self._by_product()
+        if name in ("copying only", "no experts"):
+            experts = [name.split()[0]] if name.startswith("copying") else []
+            return self._by_product(experts=experts, num_drafts=0)
+        if name.startswith("first draft"):
+            return lambda task: first_draft(Counts(parts=PARTS - {name.split()[-1]}), task)
+        if name == "floor: beam alone":
+            return lambda task: first_draft(Counts(parts=frozenset({"beam"}), is_ranked=False), task)
+        return by_lines
+
+    def _by_product(self, **changes: object) -> Callable[[Task], Fill]:
+        client = cast(EngineClient, Local(self._runtime, **changes))
+        return lambda task: by_product(client, task)
 
 
-def by_parser(runtime: Runtime) -> Fill:
-    """The fill, or else the first draft, with which the file parses; the fill where none does."""
-
-    def fill(task: Task) -> FilledHole:
-        answer = drain(denoise(runtime, ask(task, None, NUM_TRIED)))
-        (own,) = answer.holes
-        if parses(task, own.text) is not False:
-            return own
-        fitting = (draft for draft in answer.drafts[0] if parses(task, draft.text))
-        draft = next(fitting, None)
-        if draft is None:
-            return own
-        return FilledHole(text=draft.text, tokens=[], confidence=[], certainty=draft.certainty)
-
-    return fill
+def by_product(client: EngineClient, task: Task) -> Fill:
+    """As `midfill fill --hole` fills it."""
+    document = Document(task.program(MARK).encode(), task.language)
+    start = len(task.prefix.encode())
+    references = tuple(Reference(**each) for each in task.references)
+    hole = hole_at_range(document, start, start + len(MARK))
+    *_, filled = fill(document, [hole], Options(references=references), client)
+    assert isinstance(filled, Filled)
+    return Fill(filled.fills[0].text, filled.best.certainty, 0.0)
 
 
-def by_lines(task: Task) -> FilledHole:
-    text = LineTable([task.prefix, task.suffix], [task]).fill(task)
-    return FilledHole(text=text.strip(), tokens=[], confidence=[])
+def first_draft(expert: Counts, task: Task) -> Fill:
+    """The surest, no model and no parser."""
+    edges = heal(task.prefix, task.suffix)
+    gap = Gap(edges.prefix, edges.suffix, edges.lead, edges.tail)
+    remotes = [Remote(each["kind"], each["text"]) for each in task.references]
+    proposals = expert.read(Sources([], (edges.prefix, edges.suffix), (gap,), remotes)).propose(0)
+    return Fill(proposals[0].text, proposals[0].certainty, 0.0) if proposals else Fill("", None, 0.0)
 
 
-def parses(task: Task, text: str) -> bool | None:
-    if task.language != "python":
-        return None
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        try:
-            ast.parse(task.program(text))
-        except (SyntaxError, ValueError, RecursionError, MemoryError):
-            return False
-    return True
+def by_lines(task: Task) -> Fill:
+    return Fill(LineTable([task.prefix, task.suffix], [task]).fill(task).strip(), None, 0.0)
 
 
 def recurs(task: Task) -> bool:
@@ -161,34 +197,30 @@ def shared(tasks: Sequence[Task]) -> float:
     return round(100 * sum(map(recurs, tasks)) / len(tasks), 1)
 
 
-def measure(way: Way, tasks: Sequence[Task]) -> tuple[Row, list[Score]]:
-    started_s = time.process_time()
-    fills = [way.fill(task) for task in tasks]
-    cpu_ms = (time.process_time() - started_s) * 1000 / len(tasks)
-    scores = score(tasks, {task.id: fill.text for task, fill in zip(tasks, fills, strict=True)})
+def measure(name: str, tasks: Sequence[Task], fills: Sequence[Fill]) -> tuple[Row, list[Score]]:
+    scores = score(tasks, {task.id: each.text for task, each in zip(tasks, fills, strict=True)})
     groups = [task.group for task in tasks]
     again = [recurs(task) for task in tasks]
-    parsed = [each.parses for each in scores if each.parses is not None]
-    known = [fill.certainty for fill in fills]
-    pairs = [(value, each.exact) for value, each in zip(known, scores, strict=True) if value is not None]
-    is_sure = [value is not None and value >= SURE for value in known]
+    parsed = [(each.parses, each.group) for each in scores if each.parses is not None]
+    pairs = [(each.certainty, one.exact) for each, one in zip(fills, scores, strict=True) if each.certainty is not None]
+    is_sure = [each.certainty is not None and each.certainty >= SURE for each in fills]
     calibration = calibrate(pairs)
 
     def of(chosen: Sequence[bool]) -> Share:
-        kept = [index for index, each in enumerate(chosen) if each]
-        return share([float(scores[index].exact) for index in kept], [groups[index] for index in kept])
+        places = [index for index, each in enumerate(chosen) if each]
+        return share([float(scores[index].exact) for index in places], [groups[index] for index in places])
 
     row = Row(
-        name=way.name,
+        name=name,
         exact=of([True] * len(tasks)),
         similar=share([each.similarity for each in scores], groups),
-        parses=share([float(each) for each in parsed], groups) if len(parsed) == len(scores) else None,
+        parses=share([float(value) for value, _ in parsed], [group for _, group in parsed]) if parsed else None,
         recurring=of(again),
         others=of([not each for each in again]),
         sure=share([float(each) for each in is_sure], groups) if pairs else None,
         right=of(is_sure) if any(is_sure) else None,
         error=None if calibration is None else calibration.error,
-        cpu_ms=round(cpu_ms, 1),
+        cpu_ms=round(float(np.median([each.cpu_ms for each in fills])), 1),
     )
     return row, scores
 
@@ -197,19 +229,8 @@ def table_of(rows: dict[str, Row], gains: dict[str, Share], tasks: Sequence[Task
     files = len({task.group for task in tasks})
     title = f"{len(tasks)} lines of {files} files, {shared(tasks)} % of them elsewhere in their file too; own length"
     table = Table(title=title, title_justify="left")
-    for heading in (
-        "",
-        "exact %",
-        "similar",
-        "parses",
-        "recurring",
-        "others",
-        "sure",
-        "right",
-        "ECE",
-        "CPU ms",
-        "less",
-    ):
+    headings = "", "exact %", "similar", "parses", "recurring", "others", "sure", "right", "ECE", "CPU ms", "less"
+    for heading in headings:
         table.add_column(heading, no_wrap=True)
     for name, row in rows.items():
         shares = map(show, (row.exact, row.similar, row.parses, row.recurring, row.others, row.sure, row.right))

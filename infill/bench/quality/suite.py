@@ -1,13 +1,14 @@
 """Reads a suite: JSON lines, maybe gzipped, of gaps whose middle is known. Knows no model and runs nothing.
 
-A row is `{id, prefix, middle, suffix}` and maybe `program_tail` (or `tests`), `group`, `split`, `kind`, `language`. The
+A row is `{id, prefix, middle, suffix}` and maybe `program_tail` (or `tests`), `group`, `split`, `kind`, `language`,
+`references`. The
 rows of HumanEval-Infilling (`task_id, prompt, canonical_solution, suffix, test, entry_point`) are read too.
 """
 
 import gzip
 import hashlib
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,7 @@ class Task:
     group: str = ""
     kind: str = ""
     language: str = "python"
+    references: tuple[dict[str, Any], ...] = field(default=(), compare=False)
 
     def program(self, text: str) -> str:
         """The file with the gap filled by `text`, without its tests."""
@@ -125,4 +127,5 @@ def _task(row: dict[str, Any]) -> Task:
         group=str(row.get("group", row["id"])),
         kind=str(row.get("kind", "")),
         language=str(row.get("language", "python")),
+        references=tuple(row.get("references", ())),
     )
