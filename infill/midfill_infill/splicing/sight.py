@@ -26,7 +26,7 @@ class Sight:
         return self._can_import is not None and self._can_import(name)
 
     def _knows(self, name: str) -> bool:
-        if self._known is None or name in self._known:
+        if not name or self._known is None or name in self._known:  # a missing identifier has no text
             return True
         if name not in self._found:
             self._found[name] = any(_holds(text, name) for text in self._texts)
