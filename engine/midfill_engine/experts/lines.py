@@ -233,7 +233,11 @@ def _indents(above: str, below: str) -> Iterator[str]:
     """What the line may begin with, the likeliest first."""
     first, second = _indent_of(above), _indent_of(below)
     if above.rstrip().endswith(OPENERS):
-        yield second if len(second) > len(first) else first + ("\t" if first.startswith("\t") else "    ")
+        unit = "\t" if first.startswith("\t") or second.startswith("\t") else "    "
+        if len(second) > len(first):
+            yield second
+        if len(second) <= len(first) or len(second) >= len(first) + 2 * len(unit):  # then the line itself may open
+            yield first + unit
     else:
         yield first
     yield second
