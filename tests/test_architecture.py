@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
+MAX_FILE_LINES = 400
 OURS = ("midfill_kernels", "midfill_engine", "midfill_infill", "midfill_lsp")
 
 # room -> (our modules it may import, foreign packages it must never import)
@@ -200,6 +201,16 @@ def test_an_arrow_that_is_turned_round_is_found(tmp_path: Path) -> None:
     (package / "cellar/coal.py").write_text("if TYPE_CHECKING:\n    from house.ground.kitchen import Cook")
     assert wrong_arrows(package, floors) == ["cellar.coal -> ground.kitchen"]
     assert set(find_circle(package)) == {"cellar.coal", "ground.kitchen", "ground.hall"}
+
+
+def test_no_source_file_is_longer_than_it_should_be() -> None:
+    long = {
+        path.relative_to(ROOT).as_posix(): count
+        for top in ("kernels", "engine", "infill", "lsp")
+        for path in (ROOT / top).rglob("*.py")
+        if (count := len(path.read_text("utf-8").splitlines())) > MAX_FILE_LINES
+    }
+    assert not long
 
 
 def test_only_the_client_of_infill_knows_sockets() -> None:

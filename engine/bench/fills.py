@@ -19,7 +19,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from midfill_engine.denoising.denoise import denoise, drain, encode_context, make_row, read_request
+from midfill_engine.denoising.denoise import denoise, drain
+from midfill_engine.denoising.opening import encode_context, make_row
+from midfill_engine.denoising.plan import read_request
 from midfill_engine.loading.runtime import Runtime
 from midfill_engine.models.choice import Choice, Echo
 from midfill_engine.models.packed import Pass, Result

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from midfill_engine.denoising.causal import LENGTH_POWER, Reader, draft_holes, open_reader, score_fills
-from midfill_engine.denoising.denoise import denoise, drain, encode_context, open_fill
+from midfill_engine.denoising.denoise import denoise, drain, open_fill
+from midfill_engine.denoising.opening import encode_context
 from midfill_engine.denoising.plan import read_request
 from midfill_engine.denoising.work import Work
 from midfill_engine.errors import RequestError

@@ -4,21 +4,15 @@ import codecs
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Final
 
 import torch
 from torch import Tensor
 
 from midfill_engine.denoising.outline import HoleOutline
-from midfill_engine.errors import RequestError
 from midfill_engine.models.layout import Layout
 from midfill_engine.samplers.base import Decision, Proposals
 from midfill_engine.tokens.vocabulary import Vocabulary
-from midfill_engine.wire import ErrorCode, FilledHole, HoleState
-
-MAX_CANVAS_TOKENS: Final = 4096  # rows times hole positions: what a request may hold in memory
-# Rules of a request: each is a mask of the vocabulary, and each string in it is looked for in all tokens.
-MAX_RULES: Final = 64
+from midfill_engine.wire import FilledHole, HoleState
 
 
 @dataclass
@@ -285,120 +279,6 @@ class Canvas:
         """[B], over the positions that were not anchored."""
         logs = self.confidence.double().clamp(min=1e-12).log()[:, ~self.anchored]
         return logs.mean(dim=1) if logs.shape[1] else torch.zeros(logs.shape[0])
-
-
-class _Rules:
-    """The distinct token masks of a canvas, each stored once."""
-
-    def __init__(self, vocabulary: Vocabulary, may_delete: bool, may_expand: bool) -> None:
-        self._vocabulary = vocabulary
-        self._may_delete = may_delete
-        self._may_expand = may_expand
-        self._numbers: dict[tuple[tuple[str, ...], str], int] = {}
-        self.masks: list[Tensor] = []
-
-    def number(self, forbid: tuple[str, ...], leading: str) -> int:
-        key = (tuple(sorted(set(forbid))), leading)
-        if key not in self._numbers:
-            if not self._vocabulary.allowed(forbid=key[0], leading=leading).any():
-                raise RequestError(ErrorCode.BAD_REQUEST, "forbid leaves no token to fill with", "forbid less")
-            self._numbers[key] = len(self.masks)
-            self.masks.append(
-                self._vocabulary.allowed(
-                    forbid=key[0], leading=leading, may_delete=self._may_delete, may_expand=self._may_expand
-                )
-            )
-        return self._numbers[key]
-
-
-def count_rules(outlines: list[HoleOutline]) -> int:
-    """How many token masks the holes need. Raises RequestError where that, or what they forbid, is too much."""
-    strings = {text for outline in outlines for text in outline.forbid}
-    rules = {
-        (frozenset(outline.forbid), leading)
-        for outline in outlines
-        for stretch in outline.masked
-        for leading in (stretch.leading, "")
-    }
-    if max(len(strings), len(rules)) > MAX_RULES:
-        message = f"the holes forbid more than {MAX_RULES} different texts, or more than {MAX_RULES} sets of texts"
-        raise RequestError(ErrorCode.TOO_LARGE, message, "forbid the same in all holes, or ask for fewer holes")
-    return len(rules)
-
-
-def lay_canvas(
-    outlines: list[HoleOutline],
-    lengths: list[list[int]],
-    layout: Layout,
-    vocabulary: Vocabulary,
-    *,
-    mask_id: int,
-    num_rows: int = 1,
-    may_delete: bool,
-    may_expand: bool = False,
-    max_hole: int = 0,
-    is_length_chosen: bool = True,
-    spill: int = 0,
-) -> Canvas:
-    """`lengths` has the number of masked positions for every masked stretch of every hole. Raises RequestError.
-
-    `num_rows` canvases like this one are to be held; `max_hole` bounds what a hole may grow to; `spill` positions more
-    stand at the end of the last hole.
-    """
-    rules = _Rules(vocabulary, may_delete, may_expand)
-    ids: list[int] = []
-    hole_of: list[int] = []
-    rule_of: list[int] = []
-    anchored: list[bool] = []
-    leading: list[bytes] = []
-    for hole, (outline, hole_lengths) in enumerate(zip(outlines, lengths, strict=True)):
-        remaining = iter(hole_lengths)
-        for stretch in outline.stretches:
-            count = next(remaining) if stretch.ids is None else len(stretch.ids)
-            ids += [mask_id] * count if stretch.ids is None else stretch.ids
-            anchored += [stretch.ids is not None] * count
-            hole_of += [hole] * count
-            leading += [stretch.leading.encode()] + [b""] * (count - 1)
-            if stretch.ids is not None:
-                rule_of += [0] * count
-            else:
-                first = rules.number(outline.forbid, stretch.leading)
-                rule_of += [first] + [rules.number(outline.forbid, "")] * (count - 1)
-    if spill:
-        ids += [mask_id] * spill
-        anchored += [False] * spill
-        hole_of += [len(outlines) - 1] * spill
-        leading += [b""] * spill
-        rule_of += [rules.number(outlines[-1].forbid, "")] * spill
-    if len(ids) * num_rows > MAX_CANVAS_TOKENS:
-        message = f"the holes take {len(ids)} tokens, {num_rows} times; the limit is {MAX_CANVAS_TOKENS} in all"
-        raise RequestError(ErrorCode.TOO_LARGE, message, "ask for fewer holes or alternatives, or a smaller max_tokens")
-    anchors = torch.tensor(anchored, dtype=torch.bool)
-    deletable = [
-        max(0, sum(hole_lengths) - outline.min_tokens) for outline, hole_lengths in zip(outlines, lengths, strict=True)
-    ]
-    deletable[-1] += spill
-    expandable = [
-        max(0, outline.need(max_hole).max_tokens - sum(hole_lengths))
-        for outline, hole_lengths in zip(outlines, lengths, strict=True)
-    ]
-    return Canvas(
-        outlines=outlines,
-        vocabulary=vocabulary,
-        layout=layout,
-        ids=torch.tensor(ids, dtype=torch.int64)[None],
-        masked=(~anchors)[None],
-        confidence=anchors.float()[None],
-        anchored=anchors,
-        hole_of=torch.tensor(hole_of, dtype=torch.int64),
-        rule_of=torch.tensor(rule_of, dtype=torch.int64),
-        leading=leading,
-        allowed=torch.stack(rules.masks) if rules.masks else vocabulary.allowed()[None],
-        deletable=torch.tensor(deletable)[None],
-        expandable=torch.tensor(expandable)[None],
-        is_length_chosen=is_length_chosen,
-        spill=spill,
-    )
 
 
 def decode(pieces: list[bytes], errors: str) -> tuple[str, list[tuple[int, int]]]:

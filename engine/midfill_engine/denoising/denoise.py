@@ -3,33 +3,26 @@
 import math
 import time
 from collections.abc import Generator, Sequence
-from typing import Any, Final
+from typing import Any
 
 import torch
 
-from midfill_engine.caches import CACHES, EncodedContext
-from midfill_engine.caches.held import ContextKeys
+from midfill_engine.caches import CACHES
 from midfill_engine.denoising.authors import dial, take_authors
-from midfill_engine.denoising.canvas import Canvas, lay_canvas
 from midfill_engine.denoising.causal import draft_rest, rank_rows
 from midfill_engine.denoising.drafts import Laid, certainty_of, choose, lay
-from midfill_engine.denoising.plan import TRIALS_AT_ONCE, Plan, count_bytes, read_request, shares_context
+from midfill_engine.denoising.length_search import choose_lengths
+from midfill_engine.denoising.opening import encode_context, make_canvas, open_rows, show
+from midfill_engine.denoising.plan import Plan, count_bytes, read_request
 from midfill_engine.denoising.row import Row
 from midfill_engine.denoising.seeds import seeded, with_seed
 from midfill_engine.denoising.uniform import UniformRow, denoise_rows, texts_behind
 from midfill_engine.denoising.work import Claim, Fill, Work, ask
-from midfill_engine.errors import RequestError
 from midfill_engine.experts import Proposal
-from midfill_engine.lengths import Lengths, LengthScores
-from midfill_engine.loading.guide import Supervision
+from midfill_engine.lengths import Lengths
 from midfill_engine.loading.runtime import Runtime
-from midfill_engine.models.packed import Pass, Result
-from midfill_engine.models.sequence import Sequence as TokenSequence
-from midfill_engine.wire import Draft, ErrorCode, InfillRequest, InfillResponse, Stats, StepEvent
-
-# Alternatives of a request without temperature: the first is greedy, the others would all be the same.
-ALTERNATIVE_TEMPERATURE: Final = 0.8
-MAX_STEPS: Final = 1024
+from midfill_engine.models.packed import Result
+from midfill_engine.wire import Draft, InfillRequest, InfillResponse, Stats, StepEvent
 
 
 def denoise(
@@ -181,11 +174,6 @@ def hear_guide(rows: list[Row], results: list[Result]) -> Generator[Work, list[R
             row.hear(said)
 
 
-def show(row: Row | UniformRow, step: int) -> StepEvent:
-    holes = [row.canvas.state(0, hole) for hole in range(len(row.canvas.outlines))]
-    return StepEvent(step=step, num_steps=max(row.num_steps, step), holes=holes)
-
-
 def answer(
     runtime: Runtime,
     rows: Sequence[Row | UniformRow],
@@ -241,202 +229,3 @@ def choose_drafts(
         [choose(laid, index, request.temperature, generator) for laid in fitting]
         for index, generator in enumerate(generators)
     ]
-
-
-def encode_context(
-    runtime: Runtime, plan: Plan
-) -> Generator[Work, list[Result], tuple[EncodedContext | None, bool, int]]:
-    """The context's keys where nothing that follows can change them; whether they were known; forwards it took."""
-    family, config = runtime.family, runtime.loaded.config
-    if family.attention != "context_frozen":
-        return None, False, 0
-    layout = plan.lay_out(runtime)([0] * len(plan.outline.holes))
-    keeps = plan.cache.attentions == {"context_frozen"}
-    key = runtime.contexts.key(plan.context_ids, layout.context_positions)
-    known = runtime.contexts.get(key) if keeps else None
-    if known is not None:
-        return known, True, 0
-    sequence = TokenSequence.of(plan.context_ids, torch.arange(0), layout, family.attention, 0, 0)
-    positions = sequence.for_heads(sequence.positions, config.transformer.num_heads)
-    (result,) = yield from ask([Pass(plan.context_ids, positions, wanted=layout.edges.flatten(), keeps=True)])
-    assert result.own is not None
-    context = EncodedContext(result.hidden, result.own)
-    if keeps:
-        runtime.contexts.put(key, context)
-    return context, False, 1
-
-
-def choose_lengths(
-    runtime: Runtime, plan: Plan, context: EncodedContext | None, shared: ContextKeys | None = None
-) -> Generator[Work, list[Result], tuple[list[Lengths], int, ContextKeys | None]]:
-    """The canvases to fill, how many forwards the search took, and the context's keys if it shared them."""
-    needs = [hole.need(runtime.loaded.config.max_hole) for hole in plan.outline.holes]
-    if not any(need.hints for need in needs):  # all is kept, nothing to fill
-        return [[[] for _ in needs]], 0, shared
-    search = plan.policy.search(needs, score_lengths(runtime, context))
-    confidences: list[list[float]] | None = None
-    forwards = 0
-    while True:
-        try:
-            canvases = search.send(confidences)  # type: ignore[arg-type]
-        except StopIteration as stop:
-            return stop.value, forwards, shared
-        if runtime.family.attention == "canvas":
-            message = "this length policy asks how sure a model is of its masks, and this one has none"
-            raise RequestError(ErrorCode.BAD_REQUEST, message, "leave it out to take the model's own")
-        rows = [trial_row(runtime, plan, lengths, context) for lengths in canvases]
-        if shares_context(runtime, plan):
-            results, shared, num_asked = yield from try_over_one_context(rows, shared)
-        else:
-            results, num_asked = (yield from ask([row.open_pass() for row in rows])), 1
-        forwards += num_asked
-        confidences = [mean_confidences(row, result) for row, result in zip(rows, results, strict=True)]
-
-
-def try_over_one_context(
-    rows: list[Row], shared: ContextKeys | None
-) -> Generator[Work, list[Result], tuple[list[Result], ContextKeys, int]]:
-    """Results of first forwards, the context's keys, and how many forwards it took.
-
-    Without keys from before, the middle row computes the context, and is shown meanwhile; the others only their holes.
-    Of keys from an earlier request it computes what is new.
-    """
-    found: list[Result | None] = [None] * len(rows)
-    forwards = 0
-    if shared is None or not shared.is_whole:
-        middle = len(rows) // 2
-        row = rows[middle]
-        row.cache = CACHES.find("kept")  # it computes what is not there, and keeps it
-        if shared is not None:
-            row.begin_with(shared)
-        (result,) = yield from ask([row.open_pass()], show(row, 0))
-        row.keep(result)
-        found[middle], shared, forwards = result, row.share_context(), 1
-    left = [index for index, result in enumerate(found) if result is None]
-    for start in range(0, len(left), TRIALS_AT_ONCE):
-        part = left[start : start + TRIALS_AT_ONCE]
-        event = show(rows[part[0]], 0) if not forwards else None
-        results = yield from ask([rows[index].open_over(shared) for index in part], event)
-        for index, result in zip(part, results, strict=True):
-            found[index] = result
-        forwards += 1
-    return [result for result in found if result is not None], shared, forwards
-
-
-def score_lengths(runtime: Runtime, context: EncodedContext | None) -> LengthScores | None:
-    if context is None or not runtime.family.length_buckets:
-        return None
-    with torch.inference_mode():
-        logits = runtime.loaded.model.length_head(context.edges.view(-1, 2 * context.edges.shape[1]))  # [G, K]
-        return LengthScores(runtime.family.length_buckets, logits.float().log_softmax(dim=-1).cpu())
-
-
-def mean_confidences(row: Row, result: Result) -> list[float]:
-    """Of every hole's masked positions, as proposed by a first forward."""
-    assert result.chosen is not None
-    holes = row.canvas.hole_of[row.canvas.masked[0]]
-    shown = result.chosen.confidence
-    of_holes = [shown[holes[: len(shown)] == hole] for hole in range(len(row.canvas.outlines))]
-    return [float(values.mean()) if len(values) else 0.0 for values in of_holes]
-
-
-def trial_row(runtime: Runtime, plan: Plan, lengths: Lengths, context: EncodedContext | None) -> Row:
-    """A greedy row for one forward over a canvas of these lengths."""
-    return make_row(runtime, plan, lengths, context, InfillRequest(segments=[{"hole": {}}]), 0)  # type: ignore[list-item]
-
-
-def open_rows(
-    runtime: Runtime,
-    request: InfillRequest,
-    plan: Plan,
-    canvases: list[Lengths],
-    context: EncodedContext | None,
-    drafts: list[list[Laid | None]],
-) -> list[Row]:
-    """Every alternative over every canvas, with its drafts laid out; one with drafts in all holes has one canvas."""
-    rows = []
-    for index, laid in enumerate(drafts):
-        for lengths in canvases if None in laid else canvases[:1]:
-            own = [hole if draft is None else [len(draft.ids)] for hole, draft in zip(lengths, laid, strict=True)]
-            row = make_row(runtime, plan, own, context, request, index)
-            for hole, draft in enumerate(laid):
-                if draft is not None and draft.confidences:
-                    row.canvas.lay_own_draft(hole, draft.ids, draft.confidences, plan.policy.remasks)
-                elif draft is not None:
-                    row.canvas.lay_draft(hole, draft.ids, draft.certainty)
-            rows.append(row)
-    return rows
-
-
-def make_row(
-    runtime: Runtime,
-    plan: Plan,
-    lengths: Lengths,
-    context: EncodedContext | None,
-    request: InfillRequest,
-    index: int,
-) -> Row:
-    """Alternative number `index` of a request. Raises RequestError."""
-    family = runtime.family
-    canvas = make_canvas(runtime, plan, lengths, request.n)
-    sampler = plan.sampler()
-    quality = dial(family, request)
-    num_masked = max(1, canvas.num_masked)
-    if plan.policy.may_expand:
-        num_masked = min(MAX_STEPS, 2 * (num_masked + int(canvas.expandable.sum())))
-    num_steps = request.steps or max(1, sampler.count_steps(num_masked, quality))
-    supervision = None
-    if runtime.guide is not None and sampler.needs_guide:
-        specials = frozenset(runtime.tokens.special_ids)
-        supervision = Supervision(runtime.guide, runtime.guide.prompt(plan.texts(), specials))
-    keeps_context = context is not None and plan.cache.attentions == {"context_frozen"}
-    return Row(
-        runtime=runtime,
-        canvas=canvas,
-        context_ids=plan.context_ids,
-        context_keys=context.keys_values if context is not None and keeps_context else None,
-        lay_out=plan.lay_out(runtime),
-        sampler=sampler,
-        cache=plan.cache,
-        policy=plan.policy,
-        panel=plan.panel,
-        supervision=supervision,
-        num_steps=num_steps if sampler.takes_back else min(num_masked, num_steps),
-        quality=quality,
-        temperature=request.temperature or (ALTERNATIVE_TEMPERATURE if index else 0.0),
-        top_p=request.top_p,
-        generator=seeded(request.seed, index),
-    )
-
-
-def make_canvas(runtime: Runtime, plan: Plan, lengths: Lengths, num_rows: int) -> Canvas:
-    holes = plan.outline.holes
-    totals = [sum(hole) + outline.num_anchored for hole, outline in zip(lengths, holes, strict=True)]
-    spill = count_spill(runtime, plan, totals[-1])
-    totals[-1] += spill
-    return lay_canvas(
-        holes,
-        lengths,
-        plan.lay_out(runtime)(totals),
-        runtime.vocabulary,
-        mask_id=runtime.tokens.mask_id,
-        num_rows=num_rows,
-        may_delete=plan.policy.may_delete,
-        may_expand=plan.policy.may_expand,
-        is_length_chosen=plan.policy.chooses,
-        max_hole=runtime.loaded.config.max_hole,
-        spill=spill,
-    )
-
-
-def count_spill(runtime: Runtime, plan: Plan, total: int) -> int:
-    """How many positions behind a hole of `total` complete its last block: models that write in blocks know no less.
-
-    None where the hole ends in an anchor, or must not end early.
-    """
-    last, block_size = plan.outline.holes[-1], runtime.loaded.config.block_size
-    is_open = runtime.tokens.ends_text and not runtime.family.aligned and plan.policy.may_delete and not last.min_tokens
-    if not is_open or not last.stretches or last.stretches[-1].ids is not None:
-        return 0
-    start = 0 if runtime.family.pipelined else len(plan.context_ids)
-    return int(-(start + total) % block_size)

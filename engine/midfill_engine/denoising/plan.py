@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from midfill_engine.caches import CACHES, Cache
-from midfill_engine.denoising.canvas import count_rules
 from midfill_engine.denoising.drafts import sources_of
+from midfill_engine.denoising.laying import count_rules
 from midfill_engine.denoising.outline import Outline, no_healing, outline_request
 from midfill_engine.denoising.uniform import check_sampler
 from midfill_engine.denoising.work import MAX_ROWS

@@ -7,20 +7,15 @@ from pydantic.json_schema import models_json_schema
 
 from midfill_engine.denoising.scheduler import MAX_ACTIVE
 from midfill_engine.errors import RequestError
-from midfill_engine.wire import (
+from midfill_engine.serving.requests import (
     CompletionRequest,
     DetokenizeRequest,
-    ErrorCode,
-    ErrorResponse,
     FimRequest,
-    InfillRequest,
-    InfillResponse,
     LlamaCompletionRequest,
     LlamaInfillRequest,
-    ModelInfo,
-    ModelList,
     TokenizeRequest,
 )
+from midfill_engine.wire import ErrorCode, ErrorResponse, InfillRequest, InfillResponse, ModelInfo, ModelList
 
 REQUESTS: Final[dict[str, type[BaseModel]]] = {
     "/v1/infill": InfillRequest,

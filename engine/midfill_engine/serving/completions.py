@@ -8,7 +8,8 @@ from typing import Literal
 from pydantic import BaseModel
 
 from midfill_engine.serving.fim import FinishReason, Usage, around_hole, budget_ms, clamp, finish, with_line_endings_of
-from midfill_engine.wire import CompletionRequest, InfillRequest, InfillResponse
+from midfill_engine.serving.requests import CompletionRequest
+from midfill_engine.wire import InfillRequest, InfillResponse
 
 
 class Choice(BaseModel):

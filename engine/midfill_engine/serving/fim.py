@@ -9,10 +9,10 @@ from typing import Literal
 
 from pydantic import BaseModel
 
+from midfill_engine.serving.requests import FimRequest
 from midfill_engine.wire import (
     MAX_HOLE_TOKENS,
     FilledHole,
-    FimRequest,
     HoleSegment,
     HoleSpec,
     InfillRequest,

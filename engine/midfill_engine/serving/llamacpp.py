@@ -5,16 +5,8 @@ from typing import Any, Final, Literal
 from pydantic import BaseModel, RootModel, SerializeAsAny
 
 from midfill_engine.serving.fim import around_hole, budget_ms, cut_at_stop, with_line_endings_of
-from midfill_engine.wire import (
-    MAX_HOLE_TOKENS,
-    MAX_TEXT_CHARACTERS,
-    FilledHole,
-    InfillRequest,
-    InfillResponse,
-    LlamaCompletionRequest,
-    LlamaInfillRequest,
-    Stats,
-)
+from midfill_engine.serving.requests import LlamaCompletionRequest, LlamaInfillRequest
+from midfill_engine.wire import MAX_HOLE_TOKENS, MAX_TEXT_CHARACTERS, FilledHole, InfillRequest, InfillResponse, Stats
 
 
 class Timings(BaseModel):

@@ -18,6 +18,14 @@ from midfill_engine.errors import RequestError, StartError, check_model
 from midfill_engine.serving import completions, fim, llamacpp
 from midfill_engine.serving.about import TextTokens, describe_routes, describe_server, text_of, tokens_of
 from midfill_engine.serving.access import Access, AccessLog
+from midfill_engine.serving.requests import (
+    CompletionRequest,
+    DetokenizeRequest,
+    FimRequest,
+    LlamaCompletionRequest,
+    LlamaInfillRequest,
+    TokenizeRequest,
+)
 from midfill_engine.serving.security import Gate, Security, error_response
 from midfill_engine.serving.shield import Shield
 from midfill_engine.serving.stream import (
@@ -33,18 +41,12 @@ from midfill_engine.serving.stream import (
 )
 from midfill_engine.wire import (
     MAX_BODY_BYTES,
-    CompletionRequest,
-    DetokenizeRequest,
     ErrorCode,
     ErrorResponse,
-    FimRequest,
     InfillRequest,
     InfillResponse,
-    LlamaCompletionRequest,
-    LlamaInfillRequest,
     ModelInfo,
     ModelList,
-    TokenizeRequest,
 )
 
 # Below the connection's own deadline, so that a slow client still gets an answer.

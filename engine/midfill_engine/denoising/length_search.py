@@ -1,0 +1,91 @@
+"""How long the holes become: a policy's search with first forwards over its canvases. Knows rows; no text."""
+
+from collections.abc import Generator
+
+import torch
+
+from midfill_engine.caches import CACHES, EncodedContext
+from midfill_engine.caches.held import ContextKeys
+from midfill_engine.denoising.opening import show, trial_row
+from midfill_engine.denoising.plan import TRIALS_AT_ONCE, Plan, shares_context
+from midfill_engine.denoising.row import Row
+from midfill_engine.denoising.work import Work, ask
+from midfill_engine.errors import RequestError
+from midfill_engine.lengths import Lengths, LengthScores
+from midfill_engine.loading.runtime import Runtime
+from midfill_engine.models.packed import Result
+from midfill_engine.wire import ErrorCode
+
+
+def choose_lengths(
+    runtime: Runtime, plan: Plan, context: EncodedContext | None, shared: ContextKeys | None = None
+) -> Generator[Work, list[Result], tuple[list[Lengths], int, ContextKeys | None]]:
+    """The canvases to fill, how many forwards the search took, and the context's keys if it shared them."""
+    needs = [hole.need(runtime.loaded.config.max_hole) for hole in plan.outline.holes]
+    if not any(need.hints for need in needs):  # all is kept, nothing to fill
+        return [[[] for _ in needs]], 0, shared
+    search = plan.policy.search(needs, score_lengths(runtime, context))
+    confidences: list[list[float]] | None = None
+    forwards = 0
+    while True:
+        try:
+            canvases = search.send(confidences)  # type: ignore[arg-type]
+        except StopIteration as stop:
+            return stop.value, forwards, shared
+        if runtime.family.attention == "canvas":
+            message = "this length policy asks how sure a model is of its masks, and this one has none"
+            raise RequestError(ErrorCode.BAD_REQUEST, message, "leave it out to take the model's own")
+        rows = [trial_row(runtime, plan, lengths, context) for lengths in canvases]
+        if shares_context(runtime, plan):
+            results, shared, num_asked = yield from try_over_one_context(rows, shared)
+        else:
+            results, num_asked = (yield from ask([row.open_pass() for row in rows])), 1
+        forwards += num_asked
+        confidences = [mean_confidences(row, result) for row, result in zip(rows, results, strict=True)]
+
+
+def try_over_one_context(
+    rows: list[Row], shared: ContextKeys | None
+) -> Generator[Work, list[Result], tuple[list[Result], ContextKeys, int]]:
+    """Results of first forwards, the context's keys, and how many forwards it took.
+
+    Without keys from before, the middle row computes the context, and is shown meanwhile; the others only their holes.
+    Of keys from an earlier request it computes what is new.
+    """
+    found: list[Result | None] = [None] * len(rows)
+    forwards = 0
+    if shared is None or not shared.is_whole:
+        middle = len(rows) // 2
+        row = rows[middle]
+        row.cache = CACHES.find("kept")  # it computes what is not there, and keeps it
+        if shared is not None:
+            row.begin_with(shared)
+        (result,) = yield from ask([row.open_pass()], show(row, 0))
+        row.keep(result)
+        found[middle], shared, forwards = result, row.share_context(), 1
+    left = [index for index, result in enumerate(found) if result is None]
+    for start in range(0, len(left), TRIALS_AT_ONCE):
+        part = left[start : start + TRIALS_AT_ONCE]
+        event = show(rows[part[0]], 0) if not forwards else None
+        results = yield from ask([rows[index].open_over(shared) for index in part], event)
+        for index, result in zip(part, results, strict=True):
+            found[index] = result
+        forwards += 1
+    return [result for result in found if result is not None], shared, forwards
+
+
+def score_lengths(runtime: Runtime, context: EncodedContext | None) -> LengthScores | None:
+    if context is None or not runtime.family.length_buckets:
+        return None
+    with torch.inference_mode():
+        logits = runtime.loaded.model.length_head(context.edges.view(-1, 2 * context.edges.shape[1]))  # [G, K]
+        return LengthScores(runtime.family.length_buckets, logits.float().log_softmax(dim=-1).cpu())
+
+
+def mean_confidences(row: Row, result: Result) -> list[float]:
+    """Of every hole's masked positions, as proposed by a first forward."""
+    assert result.chosen is not None
+    holes = row.canvas.hole_of[row.canvas.masked[0]]
+    shown = result.chosen.confidence
+    of_holes = [shown[holes[: len(shown)] == hole] for hole in range(len(row.canvas.outlines))]
+    return [float(values.mean()) if len(values) else 0.0 for values in of_holes]

@@ -1,0 +1,121 @@
+"""What other clients send: requests in the shapes of Mistral, OpenAI and llama.cpp. Knows JSON, nothing behind it."""
+
+from typing import Annotated, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from midfill_engine.wire import MAX_TEXT_CHARACTERS, FiniteFloat, Text
+
+MAX_PROMPTS = 16
+
+
+class FimRequest(BaseModel):
+    """`POST /v1/fim/completions` in Mistral's and Mercury's shape. Keys that mean nothing here are ignored."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+    model: str | None = Field(default=None, max_length=512)
+    prompt: str = Field(max_length=MAX_TEXT_CHARACTERS)
+    suffix: str | None = Field(default=None, max_length=MAX_TEXT_CHARACTERS)
+    max_tokens: int | None = Field(
+        default=None, ge=1, description="more than the model can fill at once counts as that"
+    )
+    t_max_predict_ms: int | None = None
+    temperature: FiniteFloat | None = Field(default=None, ge=0, le=2)
+    random_seed: int | None = Field(default=None, ge=0, lt=2**63)
+    seed: int | None = Field(default=None, ge=0, lt=2**63)
+    stop: str | list[str] | None = None
+    stream: bool = False
+
+
+class CompletionRequest(BaseModel):
+    """`POST /v1/completions` with `suffix`, in OpenAI's shape. Keys that mean nothing here are ignored."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+    model: str | None = Field(default=None, max_length=512)
+    prompt: Text | Annotated[list[Text], Field(min_length=1, max_length=MAX_PROMPTS)]
+    suffix: str | None = Field(default=None, max_length=MAX_TEXT_CHARACTERS)
+    max_tokens: int | None = Field(default=None, ge=1)
+    t_max_predict_ms: int | None = None
+    temperature: FiniteFloat | None = Field(default=None, ge=0, le=2)
+    top_p: FiniteFloat | None = Field(default=None, gt=0, le=1)
+    n: int = Field(default=1, ge=1, le=8)
+    seed: int | None = Field(default=None, ge=0, lt=2**63)
+    stop: str | list[str] | None = None
+    stream: bool = False
+    echo: bool = False
+    logprobs: int | bool | None = None
+    best_of: int | None = None
+
+    @property
+    def prompts(self) -> list[str]:
+        return [self.prompt] if isinstance(self.prompt, str) else self.prompt
+
+    @model_validator(mode="after")
+    def _refuse_what_is_not_done(self) -> Self:
+        if self.echo:
+            raise ValueError("echo is not supported: put the prompt before the answer")
+        if self.logprobs is not None and self.logprobs is not False:
+            raise ValueError("logprobs are not supported: /v1/infill tells every token's confidence")
+        if self.best_of is not None and self.best_of != self.n:
+            raise ValueError("best_of is not supported: ask for n, and the surest comes first")
+        return self
+
+
+class ExtraText(BaseModel):
+    """Text from elsewhere that llama.cpp's clients send along."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+    text: str = Field(default="", max_length=1024 * 1024)
+    filename: str = Field(default="", max_length=4096)
+
+
+class LlamaInfillRequest(BaseModel):
+    """llama.cpp's `POST /infill`, as llama.vim and llama.vscode send it. Keys that mean nothing here are ignored.
+
+    The hole is behind `input_prefix` and `prompt` and before `input_suffix`. No line of the answer but its first is
+    indented by less than `n_indent` white-space characters. `response_fields` names what the answer should hold.
+    """
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+    model: str | None = Field(default=None, max_length=512)
+    input_prefix: str = Field(default="", max_length=MAX_TEXT_CHARACTERS)
+    input_suffix: str = Field(default="", max_length=MAX_TEXT_CHARACTERS)
+    prompt: str = Field(default="", max_length=MAX_TEXT_CHARACTERS)
+    input_extra: list[ExtraText] = Field(default_factory=list, max_length=256)
+    n_predict: int = -1
+    n_indent: int = 0
+    n_cmpl: int = Field(default=1, ge=1, le=8, description="with more than one the answer is a list")
+    t_max_predict_ms: int = Field(default=0, description="of work; then the best guesses are the answer")
+    temperature: FiniteFloat = Field(default=0.0, ge=0, le=2)
+    top_p: FiniteFloat = Field(default=1.0, gt=0, le=1)
+    seed: int = Field(default=-1, lt=2**63)
+    stop: list[str] = Field(default_factory=list)
+    stream: bool = False
+    response_fields: list[str] = Field(default_factory=list, max_length=64)
+
+
+class LlamaCompletionRequest(LlamaInfillRequest):
+    """llama.cpp's `POST /completion`, as Continue sends it: the text around the gap stands in `prompt`, with a model
+    family's marks of fill-in-the-middle or without.
+    """
+
+
+class TokenizeRequest(BaseModel):
+    """llama.cpp's `POST /tokenize`."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+    content: str = Field(max_length=256 * 1024)
+    with_pieces: bool = False
+
+
+class DetokenizeRequest(BaseModel):
+    """llama.cpp's `POST /detokenize`."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+    tokens: list[Annotated[int, Field(ge=0, lt=2**31)]] = Field(max_length=256 * 1024)
