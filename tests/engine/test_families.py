@@ -194,7 +194,7 @@ def test_many_canvases_take_several_forwards_with_the_same_end(
 ) -> None:
     runtime = open_family("llada")
     _, whole, holes = works_of(runtime, ask(n=3))
-    monkeypatch.setattr("midfill_engine.denoising.denoise.MAX_ROWS", 100)
+    monkeypatch.setattr("midfill_engine.denoising.work.MAX_ROWS", 100)
     _, parts, same = works_of(runtime, ask(n=3))
     assert max(work.num_rows for work in parts) <= 100 < max(work.num_rows for work in whole)
     assert len(parts) > len(whole) and same == holes

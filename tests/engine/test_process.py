@@ -157,10 +157,10 @@ def test_an_engine_on_a_port_wants_its_token(start: Start, checkpoint_folder: Pa
 @pytest.mark.parametrize(
     ("options", "code", "exit_code"),
     [
-        (["--model", "nonsense"], "unknown_model", 3),
-        (["--model", "{empty}"], "unknown_model", 3),
-        (["--model", "embedded", "--cache", "dual"], "bad_request", 3),
-        (["--model", "embedded", "--lengths", "nonsense"], "bad_request", 3),
+        (["--model", "nonsense"], "unknown_model", 5),
+        (["--model", "{empty}"], "unknown_model", 5),
+        (["--model", "embedded", "--cache", "dual"], "bad_request", 5),
+        (["--model", "embedded", "--lengths", "nonsense"], "bad_request", 5),
     ],
 )
 def test_a_model_that_cannot_be_loaded_is_one_line(

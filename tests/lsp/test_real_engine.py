@@ -48,7 +48,8 @@ def kill_engines(folder: Path) -> None:
 
 async def start_real(start: Start, runtime: Path, **options: object) -> tuple[Editor, Buffer]:
     options = {"device": "cpu", **options}
-    editor = await start(REAL, options=options, MIDFILL_RUNTIME_DIR=str(runtime), OMP_NUM_THREADS="1")
+    slow = {"MIDFILL_QUALITY": "1"}  # a token a step, so that a fill can be ended midway
+    editor = await start(REAL, options=options, MIDFILL_RUNTIME_DIR=str(runtime), OMP_NUM_THREADS="1", **slow)
     return editor, editor.open(SOURCE)
 
 

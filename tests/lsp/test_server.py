@@ -46,7 +46,7 @@ async def test_capabilities(editor: Editor) -> None:
     assert provider.code_action_kinds == tuple(
         f"refactor.rewrite.fill.{what}" for what in ("body", "selection", "stubs", "hole")
     )
-    names = ("fill", "finish", "accept", "reroll", "next", "discard")
+    names = ("fill", "finish", "accept", "reroll", "next", "discard", "snooze")
     assert editor.capabilities.execute_command_provider.commands == tuple(f"midfill.{name}" for name in names)
     assert editor.capabilities.inline_completion_provider and editor.capabilities.code_lens_provider
     assert editor.capabilities.text_document_sync.change == types.TextDocumentSyncKind.Incremental

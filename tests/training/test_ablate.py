@@ -118,7 +118,7 @@ def test_table_gives_differences_by_seed() -> None:
     def outcome(name: str, seed: int, nats: float) -> Outcome:
         return Outcome(name, seed, dict.fromkeys(columns, nats), 2.5, 0.0, 0.0, 1.0)
 
-    rows = [outcome("recipe", 0, 5.0), outcome("recipe", 1, 6.0), outcome("expand", 0, 5.2), outcome("expand", 1, 6.0)]
-    lines = table([*rows, outcome("expand", 2, 9.0)]).splitlines()
+    rows = [outcome("recipe", 0, 5.0), outcome("recipe", 1, 6.0), outcome("hybrid", 0, 5.2), outcome("hybrid", 1, 6.0)]
+    lines = table([*rows, outcome("hybrid", 2, 9.0)]).splitlines()
     assert lines[2].startswith("| recipe | 2 | 5.500 |") and len(lines) == 4
-    assert lines[3].startswith("| expand | 2 | +0.100 (+0.000 to +0.200) |")
+    assert lines[3].startswith("| hybrid | 2 | +0.100 (+0.000 to +0.200) |")
