@@ -100,6 +100,30 @@ def test_neighbours_decide_where_a_header_says_nothing(names: list[str], languag
     assert Document.read(tmp_path / "a.h").language == language
 
 
+@pytest.mark.parametrize(
+    ("database", "language"),
+    [
+        ('[{"file": "../src/store.cc"}, {"file": "../src/main.c"}]', "cpp"),
+        ('[{"file": "../src/main.cc"}, {"file": "../src/other.cpp"}]', "cpp"),
+        ('[{"file": "../src/main.cc"}, {"file": "../src/other.c"}]', "c"),
+        ('[{"file": "../src/store.c"}, {"file": "../src/main.cc"}]', "c"),
+        ('[{"file": 3}, 4]', "c"),
+        ('{"file": "store.cc"}', "c"),
+        ("[" * 100_000, "c"),
+    ],
+)
+def test_what_is_compiled_decides_where_a_folder_has_headers_only(database: str, language: str, tmp_path: Path) -> None:
+    header = tmp_path / "repo/include/store.h"
+    header.parent.mkdir(parents=True)
+    header.write_text("int count(void);\n")
+    (tmp_path / "compile_commands.json").write_text('[{"file": "elsewhere.cc"}]')  # beyond the repository
+    (tmp_path / "repo/.git").mkdir()
+    (tmp_path / "repo/build").mkdir()
+    assert Document.read(header).language == "c"
+    (tmp_path / "repo/build/compile_commands.json").write_text(database)
+    assert Document.read(header).language == language
+
+
 def test_an_inline_method_of_a_header_is_no_class(tmp_path: Path) -> None:
     path = tmp_path / "a.h"
     path.write_text("class API Foo : public Bar {\n public:\n  int x() {\n    return 1;\n  }\n};\n")

@@ -1,7 +1,10 @@
 """Says whether a `.h` is C or C++: by what is in it, by what parses better, by its neighbours. Knows no function."""
 
+import json
 import os
 import re
+from collections.abc import Iterable
+from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
@@ -21,6 +24,8 @@ _FOR_CPP: Final = re.compile(
 )
 # A few errors more are no proof: macros leave some in both.
 _FEW_BYTES: Final = 20
+_DATABASE: Final = "compile_commands.json"  # Clang's: what a build compiles
+_MAX_DATABASE_BYTES: Final = 16 * 1024 * 1024
 
 
 def settle_header(source: bytes, path: Path | None = None) -> str:
@@ -37,16 +42,47 @@ def settle_header(source: bytes, path: Path | None = None) -> str:
 
 
 def _has_cpp_neighbours(path: Path) -> bool:
-    """Whether the source of the same name, or else every source of the folder, is C++."""
+    """Whether the source of the same name, or else every source, is C++: of the folder, or else of what is compiled."""
     try:
         names = [Path(entry.name) for entry in os.scandir(path.parent)]
     except OSError:
         return False
-    for stems in ({path.stem}, {name.stem for name in names}):
-        kinds = {_kind(name) for name in names if name.stem in stems} - {None}
-        if kinds:
-            return kinds == {cpp.LANGUAGE.id}
-    return False
+    kinds = _kinds_beside(path, names) or _kinds_beside(path, _find_compiled(path))
+    return kinds == {cpp.LANGUAGE.id}
+
+
+def _kinds_beside(path: Path, names: Iterable[Path]) -> set[str]:
+    """The languages of the sources called as `path` is; where there are none, of all."""
+    kinds = [(name.stem, kind) for name in names if (kind := _kind(name)) is not None]
+    return {kind for stem, kind in kinds if stem == path.stem} or {kind for _, kind in kinds}
+
+
+def _find_compiled(path: Path) -> tuple[Path, ...]:
+    """The sources that the nearest compilation database lists, no further up than the repository's root."""
+    for folder in path.absolute().parents:
+        for database in (folder / _DATABASE, folder / "build" / _DATABASE):
+            try:
+                facts = database.stat()
+            except OSError:
+                continue
+            if facts.st_size <= _MAX_DATABASE_BYTES and (names := _read_database(database, facts.st_mtime_ns)):
+                return names
+        if (folder / ".git").exists():
+            break
+    return ()
+
+
+@lru_cache(maxsize=8)
+def _read_database(path: Path, _written_ns: int) -> tuple[Path, ...]:
+    try:
+        entries = json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return ()
+    if not isinstance(entries, list):
+        return ()
+    return tuple(
+        {Path(entry["file"]) for entry in entries if isinstance(entry, dict) and isinstance(entry.get("file"), str)}
+    )
 
 
 def _kind(name: Path) -> str | None:
