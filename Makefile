@@ -6,9 +6,10 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 TORCH ?= torch>=2.11,<2.14
 SOURCES := lsp infill engine kernels tests
 # Tests in which a model computes.
-COMPUTING := $(patsubst %,tests/engine/test_%.py,adapter authors choice copying decodes denoise drafts families guided \
+COMPUTING := $(patsubst %,tests/engine/test_%.py,adapter authors causal choice copying decodes denoise drafts families gguf guided \
 	int8 kept length_search packed runtime scheduler uniform variants) tests/bench
-PYTEST = OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 --dist loadscope
+# Bytecode is kept whatever the environment says: tests start hundreds of processes, some with torch.
+PYTEST = env -u PYTHONDONTWRITEBYTECODE OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 --dist loadscope
 
 .DEFAULT_GOAL := help
 .PHONY: help demo setup test soak check fix lint typecheck bench eval train clean
