@@ -65,7 +65,7 @@ class Weights:
     def shares(self, table: Floats, none: Floats) -> Floats:
         """Of each candidate; what is missing to 1 is that of none."""
         scores = np.append(self.candidate.scores(table), self.none.scores(none[None]))
-        likely: Floats = np.exp(scores - scores.max())
+        likely: Floats = np.exp(scores - np.max(scores))
         shares: Floats = likely[:-1] / likely.sum()
         return shares
 

@@ -172,7 +172,7 @@ def _none(scores: Floats, scene: Scene) -> Floats:
             scene.site.is_beside_blank,
             *(scene.site.place // 6 == each for each in (2, 0)),
             *(scene.site.place // 2 % 3 == each for each in (2, 0)),
-            (scene.like.up + scene.like.down).max(),
+            np.max(scene.like.up + scene.like.down),
             np.log1p(len(scene.elsewhere)),
         ],
         float,
@@ -221,7 +221,7 @@ def _stands(lines: Lines, wanted: Ints) -> Floats:
 def _elsewhere(scene: Scene, wanted: Ints) -> Floats:
     """The columns ELSEWHERE of lines of the `wanted` numbers [C]."""
     numbers, runs = scene.elsewhere, scene.like
-    num = int(max(numbers.max(), wanted.max())) + 1
+    num = int(max(np.max(numbers), np.max(wanted))) + 1
     best = np.zeros(num, np.int64)
     np.maximum.at(best, numbers, runs.up + runs.down)
     sums = [np.bincount(numbers, each, num) for each in (runs.up > 0, runs.down > 0)]
