@@ -66,6 +66,12 @@ def is_healthy(rows: Sequence[Mapping[str, Any]]) -> bool:
     return all(math.isfinite(value) and value < ILL_NATS for value in values) and all(map(math.isfinite, norms))
 
 
+def is_whole(rows: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether the log of a run that no longer lasts came to its end, its last snapshot written."""
+    saved = [row["saved"] for row in rows if "saved" in row]
+    return "plateau" in saved and saved[-1] == "snapshot"
+
+
 @dataclass
 class Stay:
     """One call's view of the machine: `folder` outlives it, `carried` came along with it, `out` goes home with it."""
@@ -248,10 +254,10 @@ class Stay:
     def train(self) -> None:
         if self.is_done("training") or is_running(self.state.trainer) or not (self.folder / PACK).exists():
             return
+        if self.state.trainer and is_whole(read_log(self.run)):
+            return None
         if self.state.trainer and self.state.attempts > 1:
             return self.mark("training", "ended early twice")
-        if self.state.trainer and self.has_ended():
-            return None
         options: dict[str, str | int | float | bool] = dict(self.plan.train)
         if not options.get("num_steps"):
             options["end_at_s"] = self.state.asked_at + self.plan.train_end_s
@@ -281,19 +287,14 @@ class Stay:
                 return self.folder / name
         return None
 
-    def has_ended(self) -> bool:
-        """Whether the run came to its end, and its last snapshot was written."""
-        saved = [row["saved"] for row in read_log(self.run) if "saved" in row]
-        is_over = not is_running(self.state.trainer)
-        return is_over and "plateau" in saved and saved[-1] == "snapshot"
-
     def watch(self) -> None:
         """Stays until the call must end or the run has; a run that is ill, or died, begins once more, more slowly."""
         while self.state.trainer and not self.is_done("training"):
+            is_over = not is_running(self.state.trainer)  # asked first: it may write its last lines meanwhile
             log = read_log(self.run)
-            if self.has_ended():
+            if is_over and is_whole(log):
                 self.mark("training", f"ended, {summarize(log)}")
-            elif not is_running(self.state.trainer) or not is_healthy(log[-3:]):
+            elif is_over or not is_healthy(log[-3:]):
                 end(self.state.trainer)
                 self.say(f"the run is ill: {summarize(log)}")
                 if (self.run / "log.jsonl").exists():

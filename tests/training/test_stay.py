@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -206,6 +207,45 @@ def test_a_run_that_ended_is_not_begun_again(make_stay: Callable[..., Stay]) -> 
     assert stay.state.attempts == 1 and stay.state.done["training"] == "ended, x step 1, 2.0 nats"
     stay.train()
     assert stay.state.attempts == 1
+
+
+@pytest.mark.parametrize("look", [1, 2])
+def test_a_run_that_ends_while_it_is_looked_at_is_not_begun_again(
+    make_stay: Callable[..., Stay], monkeypatch: pytest.MonkeyPatch, look: int
+) -> None:
+    """The log is read, and before anything else is asked the run writes its last lines and ends."""
+    step = "tell(token_nats=2.0, gradient_norm=1.0, stage='x', step=1, tokens=1, seconds=1)\n"
+    linger = "import time\nwhile not (out / 'go').exists(): time.sleep(0.01)\n"
+    stay = make_stay(WRITE + step + linger + "tell(saved='plateau')\ntell(saved='snapshot')")
+    stay.train()
+    while not read_log(stay.run):
+        time.sleep(0.01)
+    looks = iter(range(1, 1000))
+
+    def read_before_the_end(run: Path) -> list[dict[str, Any]]:
+        rows = read_log(run)
+        if next(looks) == look:
+            (run / "go").touch()
+            while is_running(stay.state.trainer):
+                pass
+        return rows
+
+    monkeypatch.setattr(staying, "read_log", read_before_the_end)
+    stay.watch()
+    assert stay.state.attempts == 1 and stay.state.done["training"] == "ended, x step 1, 2.0 nats"
+
+
+def test_a_second_attempt_that_ended_between_two_calls_ended_well(make_stay: Callable[..., Stay]) -> None:
+    step = "tell(token_nats=2.0, gradient_norm=1.0, stage='x', step=1, tokens=1, seconds=1)\n"
+    stay = make_stay(WRITE + step + "tell(saved='plateau')\ntell(saved='snapshot')")
+    stay.train()
+    while is_running(stay.state.trainer):
+        pass
+    stay.state.attempts = 2
+    stay.train()
+    assert not stay.is_done("training")
+    stay.watch()
+    assert stay.state.done["training"] == "ended, x step 1, 2.0 nats"
 
 
 def test_a_bench_has_its_time_and_no_more(make_stay: Callable[..., Stay], monkeypatch: pytest.MonkeyPatch) -> None:
