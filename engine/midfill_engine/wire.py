@@ -293,6 +293,9 @@ class ModelInfo(Message):
     weights: str = ""
     """Tells weights of the same name apart; empty where the engine does not say."""
     ids: ModelIds = ModelIds()
+    lengths_from: str = Field(
+        default="", description="the model to which its search of lengths was fitted, if it has one"
+    )
     description: str = ""
 
 

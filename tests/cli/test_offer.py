@@ -7,7 +7,7 @@ from typing import cast
 import pytest
 
 from midfill_infill.cli import offer
-from midfill_infill.cli.doctor import describe_cache, what_is_slow
+from midfill_infill.cli.doctor import describe_cache, what_is_slow, whose_lengths
 from midfill_infill.cli.offer import OFFERED
 from midfill_lsp import telling
 from midfill_lsp.host import Host
@@ -70,3 +70,10 @@ def test_the_doctor_says_what_a_large_model_on_a_cpu_waits_for() -> None:
     slow, fast = (what_is_slow(500_000_000, "cpu", dtype) for dtype in ("float32", "bfloat16"))
     assert slow is not None and "weights int8" in slow and "cache kept" in slow
     assert fast is not None and "weights int8" not in fast
+
+
+def test_doctor_says_that_a_search_of_lengths_is_borrowed() -> None:
+    said = whose_lengths("apple/DiffuCoder-7B-Base", "LLaDA-8B-Base")
+    assert said is not None and "LLaDA-8B-Base" in said and "borrowed" in said
+    assert whose_lengths("GSAI-ML/LLaDA-8B-Base", "LLaDA-8B-Base") is None
+    assert whose_lengths("embedded", "") is None

@@ -18,6 +18,7 @@ from midfill_engine.denoising.authors import take_authors
 from midfill_engine.denoising.denoise import denoise
 from midfill_engine.errors import RequestError
 from midfill_engine.families import FAMILIES, find_family
+from midfill_engine.lengths.calibrated import FITTED_ON
 from midfill_engine.loading import hub
 from midfill_engine.loading.roles import describe, find_disagreements, report_roles
 from midfill_engine.loading.runtime import Runtime
@@ -114,6 +115,11 @@ def test_the_served_model_says_its_ids(open_family: Callable[[str], Runtime]) ->
     assert (ids.before, ids.behind, ids.mask, ids.ends, ids.expand) == ([302], [300], 303, [300], 304)
 
 
+def test_the_served_model_says_whose_lengths_it_uses(open_family: Callable[[str], Runtime]) -> None:
+    assert open_family("coda").info.lengths_from == FITTED_ON == "LLaDA-8B-Base"
+    assert not open_family("dreamon").info.lengths_from
+
+
 @pytest.mark.parametrize("name", ["sdar", "fast-dllm-v2", "stable-diffcoder"])
 def test_fill_in_the_middle_is_laid_out_as_its_base_was_trained(
     name: str, open_family: Callable[[str], Runtime]
@@ -172,6 +178,8 @@ def test_a_key_that_nothing_reads_is_named(tmp_path: Path, caplog: pytest.LogCap
         ("llada2", {"use_bias": True}, "biases"),
         ("llada2", {"use_qkv_bias": True}, "biases"),
         ("llada2", {"use_qk_norm": False}, "without norms"),
+        ("llada2", {"expert_capacity": 48}, "by the block, as LLaDA2.2"),
+        ("llada2", {"split_token_id": 301}, "insert and delete, as LLaDA2.2"),
     ],
 )
 def test_what_the_authors_compute_otherwise_is_refused(
@@ -232,10 +240,22 @@ def test_p2_is_open_dcoders_way(open_family: Callable[[str], Runtime]) -> None:
 
 def test_authors_without_a_setting_are_not_guessed() -> None:
     with pytest.raises(RequestError, match="coda"):
-        take_authors(FAMILIES.find("coda"), ask({}, quality="authors"))
+        take_authors(replace(FAMILIES.find("coda"), authors=None), ask({}, quality="authors"))
 
 
-def test_the_setting_of_every_family_names_known_variants_and_its_source() -> None:
-    for name in FAMILIES:
-        setting = FAMILIES.find(name).authors
-        assert setting is None or (setting.source and setting.sampler in SAMPLERS)
+@pytest.mark.parametrize("name", list(FAMILIES))
+def test_every_family_can_be_asked_as_its_authors_do(name: str) -> None:
+    family = FAMILIES.find(name)
+    assert family.authors is not None and family.authors.source
+    asked = take_authors(family, ask({}, quality="authors"))
+    assert asked.sampler in SAMPLERS and isinstance(asked.quality, float)
+
+
+def test_dreamon_settles_a_token_a_step_by_least_entropy_as_its_authors_do(
+    open_family: Callable[[str], Runtime],
+) -> None:
+    """By default, too: without temperature it is what their order settles, token for token."""
+    runtime = open_family("dreamon")
+    plain, theirs = (run(denoise(runtime, ask({"max_tokens": 9}, sampler=name)))[1] for name in (None, "entropy"))
+    assert plain.holes[0].text == theirs.holes[0].text
+    assert plain.stats.steps == theirs.stats.steps >= plain.stats.tokens

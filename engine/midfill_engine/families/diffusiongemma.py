@@ -6,7 +6,7 @@ Its transformer is the transformers library's own class; `loading/canvas_model.p
 from typing import Final
 
 from midfill_engine.checkpoint_files import CheckpointError, CheckpointFiles
-from midfill_engine.models.family import Family, KnownModel, SpecialTokens, Values
+from midfill_engine.models.family import AuthorsSetting, Family, KnownModel, SpecialTokens, Values
 from midfill_engine.models.shapes import TINY, read_specials
 from midfill_engine.models.transformer import TransformerConfig
 
@@ -63,6 +63,7 @@ DIFFUSION_GEMMA: Final = Family(
     context_window=8192,
     model_types=("diffusion_gemma",),
     example={"model_type": "diffusion_gemma", "canvas_length": 64, "text_config": _TEXT, "vision_config": _VISION},
+    authors=AuthorsSetting("generation_config.json: its steps and temperatures", "entropy-bound", quality=13 / 15),
     added_tokens=("<pad>", "<eos>", "<bos>"),
     known=(KnownModel("google/diffusiongemma-26B-A4B-it", 26, "see its page"),),
 )

@@ -35,6 +35,7 @@ DREAMON: Final = replace(
     name="dreamon",
     tokens=read_tokens,
     lengths="expand",
+    sampler="entropy-bound",  # at 1 the authors' order, one token a step
     quality=1.0,  # two tokens a step cost the authors' weights 5 points of pass@1
     claims=lambda files: find_expand(files) is not None,
     example={**DREAM.example, "expand_token_id": 304},

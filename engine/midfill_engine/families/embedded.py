@@ -12,7 +12,7 @@ from typing import Final
 import torch
 from torch import Tensor, nn
 
-from midfill_engine.models.family import Family, SpecialTokens
+from midfill_engine.models.family import AuthorsSetting, Family, SpecialTokens
 from midfill_engine.models.layout import Layout
 from midfill_engine.models.transformer import KeyValues, Transformer, TransformerConfig
 from midfill_engine.tokens.special import DELETE, MASK, SPECIAL_TOKENS
@@ -145,4 +145,5 @@ EMBEDDED: Final = Family(
     experts=("copying", "counts"),
     lay_out=lay_out,
     length_buckets=LENGTH_BUCKETS,
+    authors=AuthorsSetting("Midfill's own: the defaults", sampler="threshold", quality=0.5),
 )

@@ -38,15 +38,7 @@ def read_shape(config: Values) -> TransformerConfig:
     refuse(config.get("rope") is False, "positions other than rotary ones")
     refuse(config.get("layer_norm_with_affine") is False, "norms without a gain")
     refuse(bool(config.get("multi_query_attention")) and not config.get("n_kv_heads"), "a single head of keys")
-    for key in (
-        "bias_for_layer_norm",
-        "include_bias",
-        "include_qkv_bias",
-        "attention_layer_norm",
-        "input_emb_norm",
-        "scale_logits",
-        "alibi",
-    ):
+    for key in UNKNOWN:
         refuse(bool(config.get(key)), key)
     num_heads = config["n_heads"]
     return TransformerConfig(

@@ -32,6 +32,8 @@ TENSORS: Final = {
 
 def read_shape(config: Values) -> TransformerConfig:
     refuse(bool(config.get("use_bias")) or bool(config.get("use_qkv_bias")), "biases in attention")
+    refuse(bool(config.get("expert_capacity")), "experts chosen by the block, as LLaDA2.2's are")
+    refuse(config.get("split_token_id") is not None, "tokens that insert and delete, as LLaDA2.2's do")
     refuse(config.get("use_qk_norm") is False, "queries and keys without norms")
     refuse(config.get("moe_router_enable_expert_bias") is False, "a choice of experts without bias")
     shape = read_qwen3_shape(config)

@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Final
 
 from midfill_engine.checkpoint_files import CheckpointFiles
-from midfill_engine.models.family import Family, KnownModel, SpecialTokens, Values
+from midfill_engine.models.family import AuthorsSetting, Family, KnownModel, SpecialTokens, Values
 from midfill_engine.models.moe import MoEConfig
 from midfill_engine.models.shapes import (
     EXPERT_TENSORS,
@@ -54,6 +54,7 @@ LLADA_MOE: Final = Family(
     | {"num_key_value_heads": 4, "expert_intermediate_size": 16, "rope_theta": 50000.0, "rms_norm_eps": 1e-5}
     | {"mask_token_id": 302, "eos_token_id": 300, "pad_token_id": 300, "qk_layernorm": True}
     | {"moe_router_enable_expert_bias": False, "partial_rotary_factor": 1, "moe_layer_freq": [1, 1]},
+    authors=AuthorsSetting("inclusionAI/dInfer, README: threshold 0.8", sampler="threshold", quality=0.6),
     added_tokens=("<|endoftext|>", "<|role_end|>", "<|mask|>"),
     known=(KnownModel("inclusionAI/LLaDA-MoE-7B-A1B-Base", 7.4, "Apache-2.0"),),
 )

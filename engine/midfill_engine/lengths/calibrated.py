@@ -10,6 +10,7 @@ from typing import Final
 from midfill_engine.lengths.base import HoleNeed, Lengths, LengthScores, LengthSearch, of_total
 
 GRID: Final = (1, 2, 3, 4, 6, 8, 10, 12, 16, 20, 24, 32, 40, 48, 64)
+FITTED_ON: Final = "LLaDA-8B-Base"  # whose masks `expected_confidence` describes
 REACH: Final = 3  # how far the second forward looks around the best of the grid
 
 

@@ -17,6 +17,7 @@ from midfill_engine.experts import Experts
 from midfill_engine.families import FAMILIES, find_family
 from midfill_engine.families.diffusiongemma import DIFFUSION_GEMMA
 from midfill_engine.families.embedded import EMBEDDED_TOKENS
+from midfill_engine.lengths.calibrated import FITTED_ON
 from midfill_engine.loading import canvas_model, checkpoint, hub
 from midfill_engine.loading.adapter import open_files
 from midfill_engine.loading.canvas_model import CanvasModel, CanvasPass, CanvasResult
@@ -130,6 +131,7 @@ class Runtime:
             sees_suffix=self.family.sees_suffix,
             weights=self._weights_digest,
             ids=self._ids,
+            lengths_from=FITTED_ON if self.family.lengths == "calibrated" else "",
         )
 
     @property

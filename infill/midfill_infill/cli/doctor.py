@@ -101,8 +101,17 @@ def examine_engine(settings: "EngineSettings") -> Iterator[Finding]:
         yield Finding("model", f"{info.id} on {info.device} in {info.dtype}, {facts}")
         if named is None:
             yield Finding("cache", describe_cache(complete(settings).cache))
+        if advice := whose_lengths(info.id, info.lengths_from):
+            yield Finding("lengths", advice)
         if advice := what_is_slow(info.parameters, info.device, info.dtype):
             yield Finding("speed", advice)
+
+
+def whose_lengths(model: str, fitted_on: str) -> str | None:
+    """Of a model whose holes get the length at which it is surest: how sure it is anyway may be known of another."""
+    if not fitted_on or fitted_on in model:
+        return None
+    return f"searched with constants that were fitted to {fitted_on}: borrowed, none are known for this model"
 
 
 def what_is_slow(parameters: int, device: str, dtype: str) -> str | None:
