@@ -15,6 +15,7 @@ from typing import Final
 import numpy as np
 import torch
 import torch.nn.functional as F
+from numpy.typing import NDArray
 from torch import Tensor
 
 from midfill_engine.families.embedded import Embedded, EmbeddedConfig
@@ -138,15 +139,16 @@ VARIANTS: Final = {
 class Outcome:
     """One variant with one seed. `losses` by kind of gap and share of masked tokens; `left to right` of them what a
     token costs given those before it, the end too where the variant learns it. `sure` of single-line gaps at 0.6: the
-    share of masked tokens whose likeliest token has at least 0.9, and how many of these are right.
+    share of masked tokens whose likeliest token has at least 0.9, and how many of these are right. None where a variant
+    has no masked copy, or no token was sure.
     """
 
     variant: str
     seed: int
     losses: dict[str, float]
-    length_nats: float
-    sure: float
-    sure_right: float
+    length_nats: float | None
+    sure: float | None
+    sure_right: float | None
     cpu_s: float
     sizes: dict[str, object] = field(default_factory=dict)
 
@@ -172,7 +174,7 @@ def ablate(
 
 def read(path: Path) -> list[Outcome]:
     lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
-    return [Outcome(**json.loads(line)) for line in lines]
+    return [Outcome(**json.loads(line, parse_constant=lambda _: None)) for line in lines]
 
 
 def run_variant(
@@ -193,8 +195,8 @@ def run_variant(
         examples = [draw_example(pack, tokenizer, shape, rng, mix) for _ in range(toy.rows)]
         batch = variant.place(collate(examples, shape, variant.noise, rng), toy.shape.hole_span)
         _update(optimizers, step, steps, span_loss(model, to_device(batch, CPU)).total)
-    losses, others = _measure(model, variant, sets, toy)
-    return Outcome(name, seed, losses, *others, time.process_time() - started, asdict(toy))
+    measured = _measure(model, variant, sets, toy)
+    return Outcome(name, seed, *measured, time.process_time() - started, asdict(toy))
 
 
 def _update(optimizers: list[torch.optim.Optimizer], step: int, num_steps: int, loss: Tensor) -> None:
@@ -257,9 +259,10 @@ def held_out_sets(pack: Pack, tokenizer: Tokenizer, toy: Toy) -> dict[str, list[
 @torch.no_grad()
 def _measure(
     model: Embedded, variant: Variant, sets: dict[str, list[Example]], toy: Toy
-) -> tuple[dict[str, float], tuple[float, float, float]]:
-    """The losses, then (length head's nats, share of sure tokens, how many of these are right)."""
-    losses, length, sure = {}, float("nan"), (float("nan"), float("nan"))
+) -> tuple[dict[str, float], float | None, float | None, float | None]:
+    """The losses, the length head's nats, the share of sure tokens, and how many of these are right."""
+    losses: dict[str, float] = {}
+    length = sure = sure_right = None
     for kind, examples in sets.items():
         rng = np.random.default_rng(17)
         plain = collate(examples, toy.shape, Noise(full_share=1.0, delete_share=0.0), rng)
@@ -273,8 +276,9 @@ def _measure(
                 length = float(span_loss(model, masked).length)
             if kind == "line" and share == 0.6:
                 is_sure = scored.confidence >= SURE
-                sure = float(is_sure.float().mean()), float(scored.right[is_sure].float().mean())
-    return losses, (length, *sure)
+                sure = float(is_sure.float().mean())
+                sure_right = float(scored.right[is_sure].float().mean()) if is_sure.any() else None
+    return losses, length, sure, sure_right
 
 
 def _left_to_right(model: Embedded, variant: Variant, examples: list[Example], toy: Toy) -> float:
@@ -341,24 +345,23 @@ def table(outcomes: list[Outcome]) -> str:
         rows = [row for row in outcomes if row.variant == name and row.seed in recipe]
         if not rows:
             continue
-        cells = [_cell([_of(row, column) for row in rows], None) for column in (*columns, "length")]
-        if name != "recipe":
-            cells = [
-                _cell([_of(row, column) for row in rows], [_of(recipe[row.seed], column) for row in rows])
-                for column in (*columns, "length")
-            ]
+        against = None if name == "recipe" else [recipe[row.seed] for row in rows]
+        cells = [_cell(column, rows, against) for column in (*columns, "length")]
         lines.append(f"| {name} | {len(rows)} | " + " | ".join(cells) + " |")
     return "\n".join(lines)
 
 
-def _of(row: Outcome, column: str) -> float:
-    return row.length_nats if column == "length" else row.losses.get(column, float("nan"))
-
-
-def _cell(values: list[float], against: list[float] | None) -> str:
+def _cell(column: str, rows: list[Outcome], against: list[Outcome] | None) -> str:
+    values = _of(rows, column)
     if against is None:
-        return f"{np.mean(values):.3f}"
-    differences = np.array(values) - np.array(against)
+        return f"{values.mean():.3f}"
+    differences = values - _of(against, column)
     if len(differences) == 1:
         return f"{differences[0]:+.3f}"
     return f"{differences.mean():+.3f} ({differences.min():+.3f} to {differences.max():+.3f})"
+
+
+def _of(rows: list[Outcome], column: str) -> NDArray[np.float64]:
+    """Of each row; not a number where it has none."""
+    found = [row.length_nats if column == "length" else row.losses.get(column) for row in rows]
+    return np.array(found, np.float64)

@@ -492,10 +492,12 @@ def test_ray_that_is_not_installed_is_named(root: Path, monkeypatch: pytest.Monk
     def missing(name: str) -> object:
         raise ImportError(name)
 
+    closed: list[engines.AnswerCache] = []
     monkeypatch.setattr(ray_workers, "import_module", missing)
+    monkeypatch.setattr(engines.AnswerCache, "close", lambda cache: (closed.append(cache), cache._db.close()))
     run("plan", "--stubs")
     result = run("generate", "--ray", "2")
-    assert result.exit_code == 2 and "pip install 'midfill[ray]'" in result.stderr
+    assert result.exit_code == 2 and "pip install 'midfill[ray]'" in result.stderr and len(closed) == 1
 
 
 def test_help_of_every_command_names_no_missing_option() -> None:

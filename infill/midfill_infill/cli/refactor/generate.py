@@ -7,7 +7,7 @@ import sqlite3
 import sys
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -107,27 +107,29 @@ def _open_engine(
     """The engine, and how much each node of a cluster has answered. `cluster` is an address and a file."""
     from midfill_infill.refactor.generating import engines
 
-    answers = _open_cache() if cached else None
-    workers: engines.Workers
     answered: Mapping[str, int] = {}
-    if ray:
-        from midfill_infill.refactor.generating.ray_workers import RayWorkers
+    with ExitStack() as stack:
+        answers = _open_cache() if cached else None
+        if answers is not None:
+            stack.callback(answers.close)
+        workers: engines.Workers
+        if ray:
+            from midfill_infill.refactor.generating.ray_workers import RayWorkers
 
-        workers = RayWorkers(settings, ray, cluster[0], _read_environment(cluster[1]))
-        answered = workers.answered
-        for node, count in sorted(workers.placement.items()):
-            say(f"{node}: {plural(count, 'actor')}")
-    elif processes:
-        from midfill_infill.refactor.generating.process_workers import ProcessWorkers
+            workers = RayWorkers(settings, ray, cluster[0], _read_environment(cluster[1]))
+            answered = workers.answered
+            for node, count in sorted(workers.placement.items()):
+                say(f"{node}: {plural(count, 'actor')}")
+        elif processes:
+            from midfill_infill.refactor.generating.process_workers import ProcessWorkers
 
-        workers = ProcessWorkers(settings, processes)
-    else:
-        workers = engines.LocalEngine(settings, lambda phrase: say(f"{phrase} ...") if sys.stderr.isatty() else None)
-    engine = engines.Engine(workers, answers)
-    try:
-        yield engine, answered
-    finally:
-        engine.close()
+            workers = ProcessWorkers(settings, processes)
+        else:
+            workers = engines.LocalEngine(
+                settings, lambda phrase: say(f"{phrase} ...") if sys.stderr.isatty() else None
+            )
+        stack.callback(workers.close)
+        yield engines.Engine(workers, answers), answered
 
 
 def _read_environment(path: Path | None) -> dict[str, Any]:

@@ -107,7 +107,7 @@ def fingerprint(info: ModelInfo) -> str:
 
 
 class Engine:
-    """Workers and a cache, for `generate`. Used from several threads."""
+    """Workers and a cache, which whoever opened it closes, for `generate`. Used from several threads."""
 
     def __init__(self, workers: Workers, cache: AnswerCache | None = None) -> None:
         self._workers, self._cache = workers, cache
@@ -128,8 +128,6 @@ class Engine:
 
     def close(self) -> None:
         self._workers.close()
-        if self._cache:
-            self._cache.close()
 
 
 def ask(client: EngineClient, request: InfillRequest) -> InfillResponse:

@@ -50,7 +50,7 @@ class Journal:
             self._db = sqlite3.connect(uri, uri=True, timeout=BUSY_TIMEOUT_S, isolation_level=None)
         try:
             self._begin(read_only)
-        except MidfillError:
+        except BaseException:
             self._db.close()
             raise
 

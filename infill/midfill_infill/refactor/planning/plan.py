@@ -6,7 +6,7 @@ import sqlite3
 import stat
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -66,7 +66,7 @@ class Planning:
             names.append(path)
 
 
-def find_holes(place: Place, request: Request, planning: Planning) -> Iterator[PlannedFile]:
+def find_holes(place: Place, request: Request, planning: Planning) -> Generator[PlannedFile, None, None]:
     """Files with holes in the order of their paths. Raises MidfillError `git_failed` and `file_missing`."""
     changed = find_changed(place.root, request.changed_since) if request.changed_since is not None else None
     names: Iterable[str] = (
@@ -102,8 +102,8 @@ def make_run(place: Place, request: Request, planning: Planning, seed: int = 0) 
         "intent": request.intent,
         "planned_at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
     }
-    with Journal.create(young, meta) as journal:
-        journal.add_plan(find_holes(place, request, planning))
+    with Journal.create(young, meta) as journal, closing(find_holes(place, request, planning)) as files:
+        journal.add_plan(files)
     young.replace(path)
     return path
 
