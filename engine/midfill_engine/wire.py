@@ -24,7 +24,7 @@ Share = Annotated[float, Field(allow_inf_nan=False, ge=0, le=1)]
 class Message(BaseModel):
     """What every message shares: unknown keys are errors, values never change after parsing."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
 
 class HoleSpec(Message):
