@@ -169,6 +169,8 @@ async def test_what_is_not_done_is_said(real_service: Service, option: dict[str,
         many = await client.post("/v1/completions", json={"prompt": ["x"] * 17})
         none = await client.post("/v1/completions", json={"prompt": []})
     assert answer.status_code == many.status_code == none.status_code == 400
+    assert "Value error" not in answer.text
+    assert answer.json()["error"]["next_step"] == "see CompletionRequest in /openapi.json"
     assert f"{word}" in answer.json()["error"]["message"]
 
 

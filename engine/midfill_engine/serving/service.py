@@ -302,7 +302,7 @@ def refusing(message: type[object]) -> Iterator[None]:
     try:
         yield
     except ValidationError as error:
-        next_step = f"see midfill_engine.wire.{message.__name__}"
+        next_step = f"see {message.__name__} in /openapi.json"
         raise RequestError(ErrorCode.BAD_REQUEST, describe(error), next_step) from error
 
 
@@ -310,7 +310,8 @@ def describe(error: ValidationError) -> str:
     """The first problem in one line, without the value: that may be code."""
     first = error.errors(include_url=False, include_context=False, include_input=False)[0]
     place = ".".join(str(part) for part in first["loc"])
-    return f"{place}: {first['msg']}"[:MAX_ERROR_CHARACTERS] if place else first["msg"][:MAX_ERROR_CHARACTERS]
+    said = first["msg"].removeprefix("Value error, ")
+    return f"{place}: {said}"[:MAX_ERROR_CHARACTERS] if place else said[:MAX_ERROR_CHARACTERS]
 
 
 async def answer_error(http: Request, error: Exception) -> Response:

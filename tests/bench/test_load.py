@@ -1,0 +1,31 @@
+"""The bench of a server under load, with a tiny model: every scene runs to its end and is told as it ends."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from bench import load
+from midfill_engine.loading.checkpoint import make_random
+
+
+async def test_every_scene_ends_and_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make_random(tmp_path / "model")
+    monkeypatch.setattr(load, "BIG", "x = 1\n" * 1000)
+    paths = os.pathsep.join(str(Path(load.__file__).parents[2] / room) for room in ("engine", "kernels"))
+    monkeypatch.setenv("PYTHONPATH", paths)
+    told: list[str] = []
+    samples: dict[str, load.Sample] = {}
+
+    def tell(name: str, found: dict[str, load.Sample]) -> None:
+        told.append(name)
+        samples.update(found)
+
+    scenes = load.scenes([2])
+    await load.measure(str(tmp_path / "model"), scenes, 0.5, 1, tell)
+    assert told == list(scenes) == list(samples)
+    figures = [sample.figures() for sample in samples.values()]
+    assert all(found["failed"] == 0 and found["answered"] > 0 and found["health_p99_s"] > 0 for found in figures)
+    assert all(found["line_p50_s"] > 0 for found in figures[:3]) and figures[1]["other_p50_s"] > 0
+    json.dumps(figures)
