@@ -504,6 +504,8 @@ async def test_readiness_is_a_status_and_heads_are_answered(make_service: MakeSe
     assert (refused.status_code, refused.json()["error"]["code"]) == (503, "busy")
     assert (loading.status_code, loading.json()) == (503, {"status": "loading"})
     assert {answer.headers["retry-after"] for answer in (ready, refused, loading)} == {"1"}
+    assert {answer.headers.get_list("connection")[0] for answer in (health, ready, refused)} == {"close"}
+    assert "connection" not in loading.headers  # nobody is sent away from an engine that goes on
 
 
 async def test_a_fill_that_takes_its_time_is_no_silence(

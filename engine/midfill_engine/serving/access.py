@@ -1,4 +1,4 @@
-"""Names every request and logs how it ended: route, status, time, whose token. Knows nothing of what it says.
+"""Names every request, says when its connection ends, logs its route, status, time, token. Knows nothing of its text.
 
 A path that is no route of ours is not logged either: it may hold anything.
 """
@@ -8,6 +8,7 @@ import logging
 import re
 import secrets
 import time
+from collections.abc import Callable
 from contextvars import ContextVar
 from typing import Any, Final, Literal
 
@@ -17,6 +18,7 @@ from midfill_engine.serving.logs import ACCESS
 
 AccessLog = Literal["off", "text", "json"]
 HEADER: Final = b"x-request-id"
+CLOSE: Final = (b"connection", b"close")
 FITTING: Final = re.compile(rb"[A-Za-z0-9._-]{1,64}")
 
 logger = logging.getLogger(ACCESS)
@@ -24,11 +26,15 @@ request_id: ContextVar[str] = ContextVar("request_id", default="")
 
 
 class Access:
-    """ASGI middleware. A client's own id is kept where it is harmless."""
+    """ASGI middleware. A client's own id is kept where it is harmless.
 
-    def __init__(self, app: ASGIApp, log: AccessLog = "off") -> None:
+    `is_ending` tells a server's last answers, after which no client may ask on the same connection.
+    """
+
+    def __init__(self, app: ASGIApp, log: AccessLog = "off", is_ending: Callable[[], bool] = lambda: False) -> None:
         self._app = app
         self._log = log
+        self._is_ending = is_ending
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -41,7 +47,10 @@ class Access:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                message = {**message, "headers": [*message.get("headers", []), (HEADER, name.encode())]}
+                headers = [*message.get("headers", []), (HEADER, name.encode())]
+                if self._is_ending() and CLOSE not in headers:
+                    headers.append(CLOSE)
+                message = {**message, "headers": headers}
             await send(message)
 
         try:

@@ -112,7 +112,7 @@ def create_app(state: EngineState, security: Security, access_log: AccessLog = "
     app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None, redirect_slashes=False)
     app.add_middleware(Gate, security=security)
     app.add_middleware(Shield)
-    app.add_middleware(Access, log=access_log)
+    app.add_middleware(Access, log=access_log, is_ending=lambda: state.is_draining)
     app.add_exception_handler(RequestError, answer_error)
     app.add_exception_handler(HTTPException, answer_error)
 
