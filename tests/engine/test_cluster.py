@@ -209,13 +209,13 @@ class Crowd:
         with self.open_client() as client:
             turn = 0
             while not self.is_over:
-                phase, turn = self.phase, turn + 1
+                turn += 1
                 try:
                     answer = self.ask(client, 100 * number + turn % 7)
                 except httpx.TransportError as error:
-                    self.broken.append(f"{phase}: {error!r}")
+                    self.broken.append(f"{self.phase}: {error!r}")
                     return
-                self.seen[phase, answer.status_code] += 1
+                self.seen[self.phase, answer.status_code] += 1
                 if answer.status_code == 503:
                     assert answer.headers["retry-after"]
                     time.sleep(0.2)
@@ -237,8 +237,13 @@ def test_an_engine_of_a_cluster_is_killed_all_are_replaced_and_it_ends(tmp_path:
         return httpx.Client(transport=transport, base_url="http://midfill", timeout=300)
 
     def engines() -> list[Any]:
-        children = psutil.Process(door.pid).children(recursive=True)
-        return [child for child in children if "ServeReplica" in " ".join(child.cmdline())]
+        return [child for child in psutil.Process(door.pid).children(recursive=True) if is_engine(child)]
+
+    def is_engine(child: Any) -> bool:
+        try:
+            return "ServeReplica" in " ".join(child.cmdline())
+        except psutil.Error:  # ended meanwhile
+            return False
 
     def wait_until(condition: Callable[[], bool]) -> None:
         deadline_s = time.monotonic() + 600
