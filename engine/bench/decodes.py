@@ -82,7 +82,7 @@ def decode(runtime: Runtime, case: dict[str, Any], record: dict[str, Any]) -> li
     segments = [{"text": case["prefix"]}, hole, {"text": case["suffix"]}]
     request = InfillRequest.model_validate({"segments": segments, **record["options"]})
     with patch.object(denoise, "answer", wraps=denoise.answer) as answer:
-        denoise.drain(denoise.denoise(runtime, request, lengths=record["lengths"]))
+        denoise.drain(denoise.denoise(runtime, request, cache=record.get("cache"), lengths=record["lengths"]))
     ids: list[int] = answer.call_args.args[1][0].canvas.ids[0].tolist()
     ends = set(runtime.tokens.delete_ids) if runtime.tokens.ends_text else set()
     return ids[: next((place for place, token in enumerate(ids) if token in ends), len(ids))]

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from midfill_engine.models.choice import CHUNK_POSITIONS, BadScores, Bias, Choice, Echo, choose
+from midfill_engine.models.choice import CHUNK_POSITIONS, BadScores, Choice, Echo, choose
 
 
 def choice_of(num_rows: int, allowed: Tensor, **changes: object) -> Choice:
@@ -27,7 +27,7 @@ def test_the_first_largest_of_what_is_allowed_is_chosen(vocab_size: int, num_rul
     torch.testing.assert_close(chosen.confidence, wanted.softmax(dim=1).amax(dim=1))
 
 
-def test_added_scores_and_mixtures_reach_their_rows_in_every_chunk() -> None:
+def test_asked_tokens_and_mixtures_reach_their_rows_in_every_chunk() -> None:
     num_rows, vocab_size = 2 * CHUNK_POSITIONS + 3, 150
     scores = torch.randn(num_rows, vocab_size, generator=torch.Generator().manual_seed(0))
     rows = torch.tensor([0, CHUNK_POSITIONS, CHUNK_POSITIONS, num_rows - 1])
@@ -36,11 +36,9 @@ def test_added_scores_and_mixtures_reach_their_rows_in_every_chunk() -> None:
     allowed[0, 7] = False
     known = scores.masked_fill(~allowed, -torch.inf)
 
-    bias = Bias(rows, tokens, torch.full((4,), 2.5))
-    chosen = choose(scores, choice_of(num_rows, allowed, bias=bias, asked=torch.full((num_rows,), 149)))
-    lifted = known.index_put((rows, tokens), bias.amounts, accumulate=True).softmax(dim=1)
-    torch.testing.assert_close(chosen.confidence, lifted.amax(dim=1))
-    torch.testing.assert_close(chosen.asked, lifted[:, 149])
+    chosen = choose(scores, choice_of(num_rows, allowed, asked=torch.full((num_rows,), 149)))
+    torch.testing.assert_close(chosen.confidence, known.softmax(dim=1).amax(dim=1))
+    torch.testing.assert_close(chosen.asked, known.softmax(dim=1)[:, 149])
 
     kept = torch.ones(num_rows)
     kept[rows] = torch.tensor([0.4, 0.1, 0.1, 0.7])

@@ -16,7 +16,7 @@ from midfill_engine.experts.base import Panel, neighbours_of
 from midfill_engine.lengths import LengthPolicy
 from midfill_engine.loading.guide import Supervision
 from midfill_engine.loading.runtime import Runtime
-from midfill_engine.models.choice import Bias, Choice, Chosen, Echo
+from midfill_engine.models.choice import Choice, Chosen, Echo
 from midfill_engine.models.layout import Layout
 from midfill_engine.models.packed import Pass, Result, choose_again
 from midfill_engine.models.sequence import Sequence
@@ -47,7 +47,7 @@ class Row:
     age: int = 0
     kept: KeptKeys = field(default_factory=KeptKeys)
     _open: Tensor = field(init=False)  # [Th]: what this step may settle
-    _again: Tensor = field(init=False)  # [S]: settled positions that are scored again
+    _again: Tensor = field(init=False)  # [S]: positions that have a shadow row, which scores what was settled there
     _computed: Tensor = field(init=False)  # [C]
     _agreed: Tensor | None = None
     _active: int = 0
@@ -157,7 +157,7 @@ class Row:
     def _settled_again(self, sequence: Sequence) -> Tensor:
         if not self.sampler.needs_support or sequence.logit_shift:
             return torch.arange(0)
-        return (~self.canvas.masked[0] & ~self.canvas.anchored).nonzero().flatten() + sequence.num_context
+        return (~self.canvas.anchored).nonzero().flatten() + sequence.num_context
 
     def _build(self, sequence: Sequence, view: View, targets: Tensor) -> Pass:
         computed, again = self._computed, self._again
@@ -197,13 +197,6 @@ class Row:
             barred.update(dict.fromkeys(tokens.delete_ids, canvas.deletable[0, holes] <= 0))
         if tokens.expand_id is not None and self.policy.may_expand:
             barred[tokens.expand_id] = (canvas.expandable[0, holes] <= 0) | self.is_last_step
-        credit = self.sampler.credit(canvas.masked)
-        bias = None
-        if credit is not None and len(credit.places):
-            row_of = torch.full((canvas.ids.shape[1],), -1)
-            row_of[places[:num_targets]] = torch.arange(num_targets)
-            here = row_of[credit.places] >= 0
-            bias = Bias(row_of[credit.places[here]], credit.tokens[here], credit.amounts[here])
         return Choice(
             allowed=canvas.allowed,
             rule_of=canvas.rule_of[places],
@@ -212,7 +205,6 @@ class Row:
             top_p=self.top_p,
             is_scaled=self.sampler.is_scaled,
             generator=self.generator,
-            bias=bias,
             echo=self._echo(places),
             asked=canvas.ids[0, places] if len(places) > num_targets else None,
             needs_entropy=self.sampler.needs_entropy,
@@ -373,7 +365,8 @@ class Row:
 
 
 def _shadowed(mask: Tensor | None, sequence: Sequence, computed: Tensor, keys: Tensor, again: Tensor) -> Tensor:
-    """The mask [C + S, P + C + S] with S rows behind that see what their position sees, except its own token.
+    """The mask [C + S, P + C + S] with S rows behind that see what their position sees, except its own token, and each
+    other (WINO's code).
 
     No other row sees them, so what they say of a settled token is what the model would say without it.
     """
@@ -382,5 +375,5 @@ def _shadowed(mask: Tensor | None, sequence: Sequence, computed: Tensor, keys: T
     whole[:num, :total] = True if mask is None else mask
     own = sequence.mask(again, keys)
     whole[num:, :total] = (True if own is None else own) & (keys[None] != again[:, None])
-    whole[num:, total:] = torch.eye(len(again), dtype=torch.bool)
+    whole[num:, total:] = True
     return whole

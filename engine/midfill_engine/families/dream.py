@@ -3,8 +3,14 @@
 from typing import Final
 
 from midfill_engine.checkpoint_files import CheckpointFiles
-from midfill_engine.models.family import AuthorsSetting, Family, KnownModel, SpecialTokens
-from midfill_engine.models.shapes import LLAMA_TENSORS, TINY, need, read_ends, read_qwen2_shape, read_specials
+from midfill_engine.models.family import AuthorsSetting, Family, KnownModel, SpecialTokens, Values
+from midfill_engine.models.shapes import LLAMA_TENSORS, TINY, need, read_ends, read_qwen2_shape, read_specials, refuse
+from midfill_engine.models.transformer import TransformerConfig
+
+
+def read_shape(config: Values) -> TransformerConfig:
+    refuse(bool(config.get("block_size")), "attention in blocks, as DreamReasoner's is")
+    return read_qwen2_shape(config)
 
 
 def read_tokens(files: CheckpointFiles) -> SpecialTokens:
@@ -20,7 +26,7 @@ DREAM: Final = Family(
     name="dream",
     attention="bidirectional",
     logit_shift=1,
-    shape=read_qwen2_shape,
+    shape=read_shape,
     tensors=LLAMA_TENSORS,
     tokens=read_tokens,
     model_types=("Dream",),

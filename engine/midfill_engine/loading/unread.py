@@ -22,6 +22,8 @@ HARMLESS: Final = frozenset(
     | {"tie_word_embeddings", "weight_tying", "mlp_ratio", "block_group_size", "alibi_bias_max", "rope_full_precision"}
     | {"attention_layer_norm_with_affine", "debug", "ep_size", "fuse_cross_entropy", "micro_forward"}
     | {"skip_checkpoint", "use_deepep", "norm_topk_prob", "score_function", "router_dtype", "norm_head", "rotary_dim"}
+    | {"attention_kernel", "block_masking_probability", "mask_block_sizes", "prefix_probability", "sampling_eps"}
+    | {"truncate_probability", "dlm_loss_weight", "ar_loss_weight", "dp_varying_mask_ratio"}
     | {"vocab_size", "intermediate_size", "moe_router_score_function", "router_num_group", "router_topk_group"}
 )
 

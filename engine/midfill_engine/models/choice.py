@@ -16,15 +16,6 @@ class BadScores(RuntimeError):
 
 
 @dataclass(frozen=True)
-class Bias:
-    """Sparse additions to scores: `amounts` [N] to token `tokens` [N] of row `rows` [N]."""
-
-    rows: Tensor
-    tokens: Tensor
-    amounts: Tensor
-
-
-@dataclass(frozen=True)
 class Echo:
     """A distribution to mix in: row i keeps the share `kept[i]` of its own and gets the rest, which makes 1.
 
@@ -54,7 +45,6 @@ class Choice:
     top_p: float = 1.0
     is_scaled: bool = False
     generator: torch.Generator | None = None
-    bias: Bias | None = None
     echo: Echo | None = None
     asked: Tensor | None = None
     needs_entropy: bool = False
@@ -146,26 +136,18 @@ def _restrict(wide: Tensor, choice: Choice, rows: slice) -> Tensor:
     known = wide[:, : allowed.shape[1]] + penalties[rules[:1] if has_one_rule else rules]
     for token, is_barred in choice.barred.items():
         known[:, token].masked_fill_(is_barred[rows].to(wide.device), -torch.inf)
-    if choice.bias is not None:
-        here, index = _entries(choice.bias, rows, wide.device)
-        known.index_put_(index, choice.bias.amounts[here].to(wide.device), accumulate=True)
     return known
 
 
 def _mix(log_probs: Tensor, echo: Echo, rows: slice) -> Tensor:
     """Log probabilities [P, V] of the mixture, of what may stand there."""
-    here, index = _entries(echo, rows, log_probs.device)
+    here = (echo.rows >= rows.start) & (echo.rows < rows.stop)
+    index = (echo.rows[here] - rows.start).to(log_probs.device), echo.tokens[here].to(log_probs.device)
     own = log_probs + echo.kept[rows, None].to(log_probs.device).log()
     added = echo.amounts[here].to(log_probs.device).masked_fill(own[index].isneginf(), 0.0)
     own[index] = torch.logaddexp(own[index], added.log())
     total = echo.kept[rows].to(log_probs.device).index_add(0, index[0], added)
     return own.sub_(total.log()[:, None])
-
-
-def _entries(sparse: Bias | Echo, rows: slice, device: torch.device) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-    """Which entries of `sparse` are of `rows`, and where in these rows they belong."""
-    here = (sparse.rows >= rows.start) & (sparse.rows < rows.stop)
-    return here, ((sparse.rows[here] - rows.start).to(device), sparse.tokens[here].to(device))
 
 
 def _argmax(values: Tensor) -> Tensor:

@@ -4,8 +4,7 @@ from collections.abc import Callable
 from typing import Final
 
 from midfill_engine.registry import Registry
-from midfill_engine.samplers.base import Credit, Decision, Proposals, Sampler, StepState
-from midfill_engine.samplers.credit import CreditThreshold
+from midfill_engine.samplers.base import Decision, Proposals, Sampler, StepState
 from midfill_engine.samplers.dream import Dream
 from midfill_engine.samplers.editing import Editing
 from midfill_engine.samplers.entropy import Entropy
@@ -30,7 +29,6 @@ SAMPLERS: Final[Registry[type[Sampler]]] = Registry(
         "threshold": Threshold,
         "factor": Factor,
         "entropy-bound": EntropyBound,
-        "credit": CreditThreshold,
         "hierarchy": Hierarchy,
         "prophet": Prophet,
         "pipeline": Pipeline,
@@ -56,4 +54,4 @@ def find_sampler(name: str) -> Callable[[], Sampler]:
     return SAMPLERS.find(name)
 
 
-__all__ = ["SAMPLERS", "Credit", "Decision", "Proposals", "Sampler", "StepState", "find_sampler"]
+__all__ = ["SAMPLERS", "Decision", "Proposals", "Sampler", "StepState", "find_sampler"]

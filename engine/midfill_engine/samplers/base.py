@@ -102,15 +102,6 @@ class Decision:
     edit: Tensor | None = None
 
 
-@dataclass(frozen=True)
-class Credit:
-    """Additions to scores before anything is chosen: `amounts` [N] for token `tokens` [N] at position `places` [N]."""
-
-    places: Tensor
-    tokens: Tensor
-    amounts: Tensor
-
-
 class Sampler:
     """Settles at least one position of every row that has masked ones, unless it takes back.
 
@@ -136,10 +127,6 @@ class Sampler:
     def count_steps(self, num_masked: int, quality: float) -> int:
         """The bound on steps for a request that names none."""
         return num_masked
-
-    def credit(self, masked: Tensor) -> Credit | None:
-        """What to add to the scores of the `masked` [B, T] positions in the coming step."""
-        return None
 
     def reach(self, masked: Tensor) -> int:
         """How many of the `masked` [B, T] canvas' positions, from the left, have a part in the coming step; 0: few.

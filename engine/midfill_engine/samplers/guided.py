@@ -7,7 +7,7 @@ sees the text behind the hole for certain.
 
 from torch import Tensor
 
-from midfill_engine.samplers.base import Credit, Decision, Sampler, StepState
+from midfill_engine.samplers.base import Decision, Sampler, StepState
 
 PREFIX = "guided:"
 
@@ -32,9 +32,6 @@ class Guided(Sampler):
 
     def count_steps(self, num_masked: int, quality: float) -> int:
         return self.inner.count_steps(num_masked, quality)
-
-    def credit(self, masked: Tensor) -> Credit | None:
-        return self.inner.credit(masked)
 
     def decide(self, state: StepState) -> Decision:
         decision = self.inner.decide(state)
