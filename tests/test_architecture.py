@@ -25,7 +25,8 @@ ROOMS = {
     "midfill_lsp": (
         ROOT / "lsp/midfill_lsp",
         ("midfill_infill",),
-        ("torch", "triton", "httpx", "httpx_sse", "fastapi", "socket", "urllib.request", "http", "tokenizers"),
+        ("torch", "triton", "httpx", "httpx_sse", "fastapi", "socket", "urllib.request", "http", "tokenizers")
+        + ("midfill_infill.cli", "midfill_infill.refactor"),
     ),
 }
 Floors = Sequence[Sequence[str]]

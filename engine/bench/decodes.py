@@ -1,6 +1,6 @@
 """Compares whole decodes with those of the authors' own sampling code, and prints the table.
 
-    python engine/bench/decodes.py [--markdown]
+    python engine/bench/decodes.py
 
 The authors' code ran once, at temperature 0, on the tiny checkpoint that `hub.make_random` writes for its family, with
 the head multiplied so that some tokens are sure; what it wrote is in tests/engine/decodes/. Ids that a fill may not
@@ -11,13 +11,10 @@ import json
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 from unittest.mock import patch
 
 import torch
-import typer
-from rich.console import Console
-from rich.table import Table
 from safetensors.torch import load_file, save_file
 
 from midfill_engine.denoising import denoise
@@ -88,7 +85,7 @@ def decode(runtime: Runtime, case: dict[str, Any], record: dict[str, Any]) -> li
     return ids[: next((place for place, token in enumerate(ids) if token in ends), len(ids))]
 
 
-def main(markdown: Annotated[bool, typer.Option(help="As a table for a document.")] = False) -> None:
+def main() -> None:
     """One row a family and setting."""
     with tempfile.TemporaryDirectory() as folder:
         found = [compare(name, Path(folder) / name) for name in recorded_decodes()]
@@ -97,15 +94,9 @@ def main(markdown: Annotated[bool, typer.Option(help="As a table for a document.
         (one.name, one.code, f"{one.num_same} of {one.num_cases}", str(one.num_early), str(one.num_tokens))
         for one in found
     ]
-    if markdown:
-        for row in (titles, ("---",) * len(titles), *rows):
-            print("| " + " | ".join(row) + " |")
-        return
-    table = Table(*titles)
-    for row in rows:
-        table.add_row(*row)
-    Console().print(table)
+    for row in (titles, ("---",) * len(titles), *rows):
+        print("| " + " | ".join(row) + " |")
 
 
 if __name__ == "__main__":
-    typer.run(main)
+    main()

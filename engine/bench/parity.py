@@ -1,6 +1,6 @@
 """Compares every family's scores with those of its published reference code, and prints the table of errors.
 
-    python engine/bench/parity.py [--markdown]
+    python engine/bench/parity.py
 
 The references ran once, each on the tiny checkpoint that `hub.make_random` writes for its family, in fp32; what they
 said is in tests/engine/parity/. Anybody who has a family's code can run it on the same checkpoint and compare.
@@ -9,12 +9,8 @@ said is in tests/engine/parity/. Anybody who has a family's code can run it on t
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
 
 import torch
-import typer
-from rich.console import Console
-from rich.table import Table
 from safetensors.torch import load_file
 from torch import Tensor
 
@@ -86,7 +82,7 @@ def score(loaded: hub.LoadedHubModel, family: Family, ids: Tensor, shift: int) -
     return result.hidden @ head_weight(transformer).T
 
 
-def main(markdown: Annotated[bool, typer.Option(help="As a table for a document.")] = False) -> None:
+def main() -> None:
     """One row a family."""
     with tempfile.TemporaryDirectory() as folder:
         found = [compare(FAMILIES.find(name), Path(folder) / name) for name in recorded_families()]
@@ -95,15 +91,9 @@ def main(markdown: Annotated[bool, typer.Option(help="As a table for a document.
         for one in found
     ]
     titles = ("family", "positions", "largest relative error", "same top-1", "with the other shift")
-    if markdown:
-        for row in (titles, ("---",) * len(titles), *rows):
-            print("| " + " | ".join(row) + " |")
-        return
-    table = Table(*titles)
-    for row in rows:
-        table.add_row(*row)
-    Console().print(table)
+    for row in (titles, ("---",) * len(titles), *rows):
+        print("| " + " | ".join(row) + " |")
 
 
 if __name__ == "__main__":
-    typer.run(main)
+    main()

@@ -5,7 +5,7 @@ from typing import Any
 
 from lsprotocol import types
 
-from midfill_infill.cli.offer import offer
+from midfill_infill.engines.offer import offer
 from midfill_lsp.host import Host
 from midfill_lsp.messages import OldText, PendingFill, PendingText, Range
 from midfill_lsp.messages import PendingFills as PendingMessage

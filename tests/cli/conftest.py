@@ -120,3 +120,15 @@ def engine_client(tmp_path: Path) -> Iterator[Callable[[Plan], EngineClient]]:
         client.close()
         engine.shutdown()
         engine.server_close()
+
+
+@pytest.fixture
+def answer(engine_client: Callable[[Plan], EngineClient], monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Sets what the engine of this process's commands answers, at first `return a + b`."""
+
+    def change(**plan: Any) -> None:
+        endpoint = engine_client(Plan(**plan)).endpoint
+        monkeypatch.setattr(supervise, "ensure_engine", lambda settings, on_progress: endpoint)
+
+    change()
+    return change

@@ -3,30 +3,21 @@
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
-from tests.cli.fake_engine import Plan
 from typer.testing import CliRunner
 
 from midfill_infill.candidates import LIKELY, SURE, name_certainty
 from midfill_infill.cli import build_app
 from midfill_infill.cli.results import DEMONSTRATOR
-from midfill_infill.engines import supervise
-from midfill_infill.engines.client import EngineClient
 
 Answer = Callable[..., None]
 
 
-@pytest.fixture
-def answer(engine_client: Callable[[Plan], EngineClient], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Answer:
-    def change(**plan: Any) -> None:
-        endpoint = engine_client(Plan(**plan)).endpoint
-        monkeypatch.setattr(supervise, "ensure_engine", lambda settings, on_progress: endpoint)
-
+@pytest.fixture(autouse=True)
+def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("t.py").write_text("def add(a, b):\n    ...\n")
-    return change
 
 
 def fill(*words: str) -> tuple[str, str]:

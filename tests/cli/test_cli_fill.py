@@ -6,7 +6,6 @@ import os
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from rich.console import Console
@@ -43,18 +42,6 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(folder)
     Path("t.py").write_bytes(SOURCE)
     return Path("t.py")
-
-
-@pytest.fixture
-def answer(engine_client: Callable[[Plan], EngineClient], monkeypatch: pytest.MonkeyPatch) -> Answer:
-    """Sets what the engine answers, at first `return a + b`."""
-
-    def change(**plan: Any) -> None:
-        endpoint = engine_client(Plan(**plan)).endpoint
-        monkeypatch.setattr(supervise, "ensure_engine", lambda settings, on_progress: endpoint)
-
-    change()
-    return change
 
 
 def test_diff_is_shown_and_nothing_written(file: Path, answer: Answer) -> None:

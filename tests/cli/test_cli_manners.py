@@ -6,11 +6,9 @@ import os
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from rich.console import Console
-from tests.cli.fake_engine import Plan
 from typer.testing import CliRunner
 
 from midfill_infill.candidates import Candidate, FilledHole
@@ -19,8 +17,6 @@ from midfill_infill.cli.live import LiveView
 from midfill_infill.cli.report import FillReport
 from midfill_infill.cli.results import Results, choose
 from midfill_infill.cli.write import write_atomically
-from midfill_infill.engines import supervise
-from midfill_infill.engines.client import EngineClient
 from midfill_infill.errors import TABLE, MidfillError
 from midfill_infill.fill import Filled, HolePreview, Preview
 from midfill_infill.splicing.splice import splice
@@ -40,16 +36,6 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     Path("t.py").write_bytes(SOURCE)
     return tmp_path
-
-
-@pytest.fixture
-def answer(engine_client: Callable[[Plan], EngineClient], monkeypatch: pytest.MonkeyPatch) -> Answer:
-    def change(**plan: Any) -> None:
-        endpoint = engine_client(Plan(**plan)).endpoint
-        monkeypatch.setattr(supervise, "ensure_engine", lambda settings, on_progress: endpoint)
-
-    change()
-    return change
 
 
 def fill(*words: str, text: bytes = b"") -> tuple[int, bytes, str]:

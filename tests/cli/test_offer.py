@@ -6,9 +6,9 @@ from typing import cast
 
 import pytest
 
-from midfill_infill.cli import offer
 from midfill_infill.cli.doctor import describe_cache, what_is_slow, whose_lengths
-from midfill_infill.cli.offer import OFFERED
+from midfill_infill.engines import offer
+from midfill_infill.engines.offer import OFFERED
 from midfill_lsp import telling
 from midfill_lsp.host import Host
 

@@ -5,11 +5,13 @@ import time
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, TypeVar
 
 import httpx
 
 from midfill_engine.denoising.scheduler import Scheduler
+from midfill_engine.denoising.work import Work
+from midfill_engine.loading.runtime import Runtime
 from midfill_engine.serving.security import Security
 from midfill_engine.serving.service import EngineState, create_app
 from midfill_engine.wire import (
@@ -24,6 +26,18 @@ from midfill_engine.wire import (
 
 ENDLESS: Final = 10**9  # steps of a fill that somebody must cancel
 LIMIT_S: Final = 60.0  # how long a test waits for what must happen, on the slowest of machines
+
+T = TypeVar("T")
+
+
+def drain_work(runtime: Runtime, work: Generator[Work, Any, T]) -> T:
+    """What comes of work whose forwards are run one by one."""
+    answer: Any = None
+    while True:
+        try:
+            answer = runtime.run(work.send(answer).passes)
+        except StopIteration as stop:
+            return stop.value  # type: ignore[no-any-return]
 
 
 class Pace:

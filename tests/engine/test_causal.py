@@ -1,12 +1,12 @@
 """Holes read from the left: drafts are as likely as their scores say, end by themselves, and can be switched off."""
 
 import math
-from collections.abc import Generator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.engine.fakes import drain_work
 
 from midfill_engine.denoising.causal import LENGTH_POWER, Reader, draft_holes, open_reader, score_fills
 from midfill_engine.denoising.denoise import denoise, drain, open_fill
@@ -39,19 +39,10 @@ def request(**options: Any) -> InfillRequest:
     return InfillRequest.model_validate({"segments": segments, "experts": [], **options})
 
 
-def finish(runtime: Runtime, work: Generator[Work, Any, Any]) -> Any:
-    answer: Any = None
-    while True:
-        try:
-            answer = runtime.run(work.send(answer).passes)
-        except StopIteration as stop:
-            return stop.value
-
-
 @pytest.fixture(scope="module")
 def opened(hybrid: Runtime) -> tuple[Reader, dict[int, Any]]:
     plan = read_request(hybrid, request(), None, "drafted")
-    context, _, _ = finish(hybrid, encode_context(hybrid, plan))
+    context, _, _ = drain_work(hybrid, encode_context(hybrid, plan))
     reader = open_reader(hybrid, plan, context)
     assert reader is not None
     return reader, dict(enumerate(plan.outline.holes))
@@ -64,14 +55,14 @@ def anchors(outline: Any) -> list[int]:
 @pytest.mark.parametrize("width", [1, 4])
 def test_a_drafts_certainty_is_its_exact_likelihood(opened: tuple[Reader, dict[int, Any]], width: int) -> None:
     reader, outlines = opened
-    drafts, forwards = finish(reader.runtime, draft_holes(reader, outlines, 128, width))
+    drafts, forwards = drain_work(reader.runtime, draft_holes(reader, outlines, 128, width))
     assert drafts.keys() == outlines.keys() and forwards <= 7
     for hole, found in drafts.items():
         costs = [-math.log(each.certainty) / (len(each.ids) + 1) ** LENGTH_POWER for each in found]
         assert costs == pytest.approx(sorted(costs))
         assert len({each.ids for each in found}) == len(found) <= width
         fills = [(hole, [*anchors(outlines[hole]), *each.ids]) for each in found]
-        scores = finish(reader.runtime, score_fills(reader, fills))
+        scores = drain_work(reader.runtime, score_fills(reader, fills))
         for each, score in zip(found, scores, strict=True):
             assert 1 <= len(each.ids) <= 6 and len(each.confidences) == len(each.ids)
             if not anchors(outlines[hole]):
@@ -81,19 +72,19 @@ def test_a_drafts_certainty_is_its_exact_likelihood(opened: tuple[Reader, dict[i
 def test_a_draft_of_one_token_is_the_likeliest_there_is(opened: tuple[Reader, dict[int, Any]]) -> None:
     reader, outlines = opened
     hole, outline = 1, replace(outlines[1], max_tokens=1)
-    drafts, _ = finish(reader.runtime, draft_holes(reader, {hole: outline}, 128, 128))
+    drafts, _ = drain_work(reader.runtime, draft_holes(reader, {hole: outline}, 128, 128))
     mask = reader.runtime.vocabulary.allowed(leading=outline.masked[0].leading)
     every = [(hole, [*anchors(outline), token]) for token in mask.nonzero().flatten().tolist()]
-    scores = finish(reader.runtime, score_fills(reader, every))
+    scores = drain_work(reader.runtime, score_fills(reader, every))
     best = [ids[-1] for _, (_, ids) in sorted(zip(scores, every, strict=True), reverse=True)]
     assert [each.ids[0] for each in drafts[hole]][:3] == best[:3]
 
 
 def test_holes_are_drafted_alone_as_together(opened: tuple[Reader, dict[int, Any]]) -> None:
     reader, outlines = opened
-    together, _ = finish(reader.runtime, draft_holes(reader, outlines, 128, 4))
+    together, _ = drain_work(reader.runtime, draft_holes(reader, outlines, 128, 4))
     for hole, outline in outlines.items():
-        alone, _ = finish(reader.runtime, draft_holes(reader, {hole: outline}, 128, 4))
+        alone, _ = drain_work(reader.runtime, draft_holes(reader, {hole: outline}, 128, 4))
         assert alone[hole] == together[hole]
 
 

@@ -3,19 +3,18 @@
 import json
 import shutil
 import time
-from collections.abc import Generator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from tests.engine.fakes import drain_work
 from torch.nn.functional import cross_entropy
 
 from midfill_engine.denoising.causal import Reader, score_fills
 from midfill_engine.denoising.outline import encode_before_space
-from midfill_engine.denoising.work import Work
 from midfill_engine.families.embedded import Embedded, lay_out
 from midfill_engine.loading import checkpoint
 from midfill_engine.loading.runtime import Runtime
@@ -32,7 +31,6 @@ from training.optimizer import orthogonalize, rate_factor
 from training.train import RunConfig, _Run, check_rows, embedded_config, train
 
 CPU = torch.device("cpu")
-T = TypeVar("T")
 
 
 @pytest.fixture(scope="module")
@@ -428,12 +426,3 @@ def test_the_engine_scores_what_the_hybrid_learns(config: RunConfig, tokenizer: 
         assert found == pytest.approx(-float(nats[used : used + len(gap) + 1].sum()), rel=1e-4)
         assert drain_work(runtime, score_fills(reader, [(hole, gap)])) == [found]
         used += len(gap) + 1
-
-
-def drain_work(runtime: Runtime, work: Generator[Work, Any, T]) -> T:
-    answer: Any = None
-    while True:
-        try:
-            answer = runtime.run(work.send(answer).passes)
-        except StopIteration as stop:
-            return stop.value  # type: ignore[no-any-return]

@@ -47,15 +47,15 @@ class LengthPolicy(Protocol):
     `remasks`, its weakest tokens, is masked and settled anew.
     """
 
-    may_delete: bool
-    may_expand: bool
-    chooses: bool
-    shares_context: bool
-    removes: bool
-    tries: tuple[int, ...]
-    fills: tuple[int, ...]
-    beam: int
-    remasks: float
+    may_delete: bool = False
+    may_expand: bool = False
+    chooses: bool = True
+    shares_context: bool = True
+    removes: bool = False
+    tries: tuple[int, ...] = ()
+    fills: tuple[int, ...] = ()
+    beam: int = 0
+    remasks: float = 0.0
 
     def search(self, needs: list[HoleNeed], scores: LengthScores | None) -> LengthSearch:
         """Returns canvases with at least 1 position for every masked stretch of every hole."""

@@ -7,7 +7,7 @@ neighbours of the best through a second.
 import math
 from typing import Final
 
-from midfill_engine.lengths.base import HoleNeed, Lengths, LengthScores, LengthSearch, of_total
+from midfill_engine.lengths.base import HoleNeed, LengthPolicy, Lengths, LengthScores, LengthSearch, of_total
 
 GRID: Final = (1, 2, 3, 4, 6, 8, 10, 12, 16, 20, 24, 32, 40, 48, 64)
 FITTED_ON: Final = "LLaDA-8B-Base"  # whose masks `expected_confidence` describes
@@ -19,7 +19,7 @@ def expected_confidence(length: int) -> float:
     return 1.00 * math.exp(-1.77 * length) + 0.56 * math.exp(-0.06 * length) + 0.24
 
 
-class Calibrated:
+class Calibrated(LengthPolicy):
     """With `shares_context` all lengths are tried over the keys that the context has beside one of them, which costs a
     fifteenth; what it would have beside the others differs a little where context sees holes.
     """
@@ -27,14 +27,7 @@ class Calibrated:
     def __init__(self, shares_context: bool = True) -> None:
         self.shares_context = shares_context
 
-    may_delete = False
-    may_expand = False
-    chooses = True
-    removes = False
-    tries: tuple[int, ...] = GRID
-    fills: tuple[int, ...] = ()
-    beam = 0
-    remasks = 0.0
+    tries = GRID
 
     def search(self, needs: list[HoleNeed], scores: LengthScores | None) -> LengthSearch:
         found: list[dict[int, float]] = [{} for _ in needs]

@@ -2,21 +2,13 @@
 
 from typing import Final
 
-from midfill_engine.lengths.base import HoleNeed, Lengths, LengthScores, LengthSearch, of_total
+from midfill_engine.lengths.base import HoleNeed, LengthPolicy, Lengths, LengthScores, LengthSearch, of_total
 
 TOTALS: Final = (4, 8, 16, 32)
 
 
-class Candidates:
-    may_delete = False
-    may_expand = False
-    chooses = True
-    shares_context = True
-    removes = False
-    tries: tuple[int, ...] = ()
-    fills: tuple[int, ...] = TOTALS
-    beam = 0
-    remasks = 0.0
+class Candidates(LengthPolicy):
+    fills = TOTALS
 
     def search(self, needs: list[HoleNeed], scores: LengthScores | None) -> LengthSearch:
         yield from ()

@@ -5,21 +5,15 @@ It begins long: the authors' weights do best from 64 masks, where one deletion t
 
 from typing import Final
 
-from midfill_engine.lengths.base import HoleNeed, LengthScores, LengthSearch, of_total
+from midfill_engine.lengths.base import HoleNeed, LengthPolicy, LengthScores, LengthSearch, of_total
 
 START_TOKENS: Final = 64
 
 
-class Expand:
+class Expand(LengthPolicy):
     may_delete = True
     may_expand = True
-    chooses = True
-    shares_context = True
     removes = True
-    tries: tuple[int, ...] = ()
-    fills: tuple[int, ...] = ()
-    beam = 0
-    remasks = 0.0
 
     def search(self, needs: list[HoleNeed], scores: LengthScores | None) -> LengthSearch:
         yield from ()

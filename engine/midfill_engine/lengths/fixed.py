@@ -2,20 +2,12 @@
 
 from typing import ClassVar
 
-from midfill_engine.lengths.base import HoleNeed, LengthScores, LengthSearch, of_total
+from midfill_engine.lengths.base import HoleNeed, LengthPolicy, LengthScores, LengthSearch, of_total
 
 
-class Fixed:
+class Fixed(LengthPolicy):
     default_tokens: ClassVar[int] = 32
-    may_delete = False
-    may_expand = False
     chooses = False
-    shares_context = True
-    removes = False
-    tries: tuple[int, ...] = ()
-    fills: tuple[int, ...] = ()
-    beam = 0
-    remasks = 0.0
 
     def search(self, needs: list[HoleNeed], scores: LengthScores | None) -> LengthSearch:
         yield from ()

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from midfill_engine.lengths.base import HoleNeed, LengthScores, LengthSearch, fit, spread
+from midfill_engine.lengths.base import HoleNeed, LengthPolicy, LengthScores, LengthSearch, fit, spread
 
 # The weights' head knows little, and a canvas that is too long fills with repeats. Of 97 held-out lines, filled at the
 # length that it gives, fills were alike to what was cut out by 0.33 at 0.15 and 0.2, by 0.30 at 0.1, by 0.32 at 0.3.
@@ -12,16 +12,8 @@ SLACK: Final = 0.25
 DEFAULT_TOKENS: Final = 32
 
 
-class Learned:
+class Learned(LengthPolicy):
     may_delete = True
-    may_expand = False
-    chooses = True
-    shares_context = True
-    removes = False
-    tries: tuple[int, ...] = ()
-    fills: tuple[int, ...] = ()
-    beam: int = 0
-    remasks: float = 0.0
 
     def search(self, needs: list[HoleNeed], scores: LengthScores | None) -> LengthSearch:
         yield from ()

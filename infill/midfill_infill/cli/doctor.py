@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from midfill_infill.cli.failures import report_failures
-from midfill_infill.cli.fill import DeviceName
+from midfill_infill.cli.options import DeviceOption
 from midfill_infill.cli.single import single
 from midfill_infill.engines.command import engine_command, engine_environment
 
@@ -40,7 +40,7 @@ def build() -> typer.Typer:
 
 def doctor_command(
     model: Annotated[str | None, typer.Option(metavar="NAME|DIR", help="A known model or a checkpoint folder.")] = None,
-    device: Annotated[DeviceName, typer.Option(help="Where the model runs.")] = "auto",
+    device: DeviceOption = "auto",
 ) -> None:
     """Check the installation and the engine. Ends with exit code 1 if something is wrong."""
     with report_failures():

@@ -8,14 +8,21 @@ import time
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 from typer.core import TyperCommand
 
 from midfill_infill.cli.completing import complete_function, complete_language
-from midfill_infill.cli.dial import QualityOption, read_quality
 from midfill_infill.cli.failures import report_failures
+from midfill_infill.cli.options import (
+    DeviceOption,
+    MaxTokensOption,
+    ModelOption,
+    QualityOption,
+    StepsOption,
+    read_quality,
+)
 from midfill_infill.cli.single import single
 
 if TYPE_CHECKING:
@@ -27,7 +34,6 @@ if TYPE_CHECKING:
     from midfill_infill.text.document import Document
     from midfill_infill.text.spans import Hole
 
-DeviceName = Literal["auto", "cpu", "cuda", "mps"]
 _STDIN_POSITION: Final = re.compile(r"-:\d.*")
 
 
@@ -65,11 +71,9 @@ def fill_command(
         list[str] | None, typer.Option(metavar="L:C-L:C", help="Fill this range, its end not included. Repeatable.")
     ] = None,
     stubs: Annotated[bool, typer.Option("--stubs", metavar="", help="Fill every stub of the file.")] = False,
-    model: Annotated[str | None, typer.Option(metavar="NAME|DIR", help="A known model or a checkpoint folder.")] = None,
-    device: Annotated[DeviceName, typer.Option(help="Where the model runs.")] = "auto",
-    steps: Annotated[
-        int | None, typer.Option(metavar="N", min=1, max=1024, help="At most this many denoise steps.")
-    ] = None,
+    model: ModelOption = None,
+    device: DeviceOption = "auto",
+    steps: StepsOption = None,
     quality: QualityOption = None,
     seed: Annotated[
         int, typer.Option(metavar="N", min=0, max=2**32 - 1, help="0 is the likeliest fill, others draw one.")
@@ -78,9 +82,7 @@ def fill_command(
     take: Annotated[
         int | None, typer.Option(metavar="K", min=1, max=8, help="Of -n alternatives, show or write this one.")
     ] = None,
-    max_tokens: Annotated[
-        int | None, typer.Option(metavar="N", min=1, max=1024, help="At most this many tokens a hole.")
-    ] = None,
+    max_tokens: MaxTokensOption = None,
     frame_ms: Annotated[
         int, typer.Option(metavar="MS", min=0, max=2000, help="Show every step at least this long, on a pipe too.")
     ] = 0,
@@ -250,7 +252,7 @@ def _print(
     is_for_person = sys.stderr.isatty() and not output.json and not output.is_filter(source)
     show.print_remarks(results, written=written, is_refused=is_refused, wall_ms=wall_ms, for_person=is_for_person)
     if is_for_person:
-        from midfill_infill.cli.offer import offer
+        from midfill_infill.engines.offer import offer
 
         if (sentence := offer(results.filled.model)) is not None:
             print(f"midfill: {sentence}", file=sys.stderr)

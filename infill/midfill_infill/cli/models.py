@@ -11,7 +11,7 @@ import typer
 
 from midfill_infill.cli.execute import become
 from midfill_infill.cli.failures import report_failures
-from midfill_infill.cli.fill import DeviceName
+from midfill_infill.cli.options import DeviceName, DeviceOption
 
 if TYPE_CHECKING:
     from midfill_engine.wire import FetchProgress
@@ -33,7 +33,7 @@ def build() -> typer.Typer:
 def models_command(
     context: typer.Context,
     model: Annotated[str | None, typer.Option(metavar="NAME|DIR", help="A known model or a checkpoint folder.")] = None,
-    device: Annotated[DeviceName, typer.Option(help="Where the model runs.")] = "auto",
+    device: DeviceOption = "auto",
     json_output: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     published: Annotated[bool, typer.Option("--published", help="List what `--model` can load from the hub.")] = False,
 ) -> None:

@@ -8,7 +8,7 @@ import typer
 
 from midfill_infill.cli.execute import become
 from midfill_infill.cli.failures import report_failures
-from midfill_infill.cli.fill import DeviceName
+from midfill_infill.cli.options import DeviceOption
 from midfill_infill.cli.single import single
 
 
@@ -21,7 +21,7 @@ def serve_command(
     host: Annotated[str | None, typer.Option(help="Listen on this address, with a bearer token.")] = None,
     port: Annotated[int | None, typer.Option(min=0, max=65535, help="The port, with --host.")] = None,
     model: Annotated[str | None, typer.Option(metavar="NAME|DIR", help="A known model or a checkpoint folder.")] = None,
-    device: Annotated[DeviceName, typer.Option(help="Where the model runs.")] = "auto",
+    device: DeviceOption = "auto",
     weights: Annotated[str | None, typer.Option(metavar="NAME", help="stored, or int8 for CPUs without bf16.")] = None,
     dtype: Annotated[str | None, typer.Option(metavar="NAME", help="auto, fp32 or bf16: the weights' format.")] = None,
     idle_timeout_s: Annotated[float | None, typer.Option(min=0, help="End after this long without requests.")] = None,

@@ -96,24 +96,23 @@ def open_run(root: Path, run: str | None, *, read_only: bool = False) -> tuple[P
 
 def read_command(
     command: str,
-    *,
-    shell: bool,
     timeout_s: float,
+    flake_runs: int,
     sandboxed: bool,
-    flake_runs: int = 1,
-    allow: Sequence[Path] = (),
-    env: Sequence[str] = (),
+    shell: bool,
+    allow: Sequence[Path] | None,
+    env: Sequence[str] | None,
 ) -> VerifyOptions:
     """How a command of the user's is run. Raises `bad_request` where it is none, and `file_missing`."""
     from midfill_infill.refactor.verifying.sandbox import Limits
     from midfill_infill.refactor.verifying.verify import Options
 
-    for path in allow:
+    for path in allow or ():
         if not path.exists():
             raise MidfillError("file_missing", f"{path} does not exist", next_step="give --allow another path")
     words = ("/bin/sh", "-c", command) if shell else _split(command)
-    allowed = tuple(Path(os.path.abspath(path)) for path in allow)
-    return Options(words, Limits(timeout_s), sandboxed, flake_runs, allowed, tuple(env))
+    allowed = tuple(Path(os.path.abspath(path)) for path in allow or ())
+    return Options(words, Limits(timeout_s), sandboxed, flake_runs, allowed, tuple(env or ()))
 
 
 def _split(command: str) -> tuple[str, ...]:

@@ -13,8 +13,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from midfill_infill.cli.dial import QualityOption, read_quality
-from midfill_infill.cli.fill import DeviceName
+from midfill_infill.cli.options import (
+    DeviceOption,
+    MaxTokensOption,
+    ModelOption,
+    QualityOption,
+    StepsOption,
+    read_quality,
+)
 from midfill_infill.cli.refactor.common import RootOption, RunOption, open_run, plural, reported, say
 
 if TYPE_CHECKING:
@@ -24,9 +30,6 @@ if TYPE_CHECKING:
     from midfill_infill.refactor.generating.shards import Shard
     from midfill_infill.refactor.journal.records import HoleRow
 
-ModelOption = Annotated[str | None, typer.Option(metavar="NAME|DIR", help="A known model or a checkpoint folder.")]
-DeviceOption = Annotated[DeviceName, typer.Option(help="Where the model runs.")]
-
 
 def generate_command(
     root: RootOption = Path("."),
@@ -34,11 +37,9 @@ def generate_command(
     jobs: Annotated[int, typer.Option("--jobs", "-j", metavar="N", min=1, max=256, help="Holes in flight.")] = 4,
     model: ModelOption = None,
     device: DeviceOption = "auto",
-    steps: Annotated[int | None, typer.Option(metavar="N", min=1, max=1024, help="At most this many steps.")] = None,
+    steps: StepsOption = None,
     quality: QualityOption = None,
-    max_tokens: Annotated[
-        int | None, typer.Option(metavar="N", min=1, max=1024, help="At most this many tokens a hole.")
-    ] = None,
+    max_tokens: MaxTokensOption = None,
     processes: Annotated[
         int, typer.Option(metavar="N", min=0, max=64, help="So many engine processes of this run's own.")
     ] = 0,

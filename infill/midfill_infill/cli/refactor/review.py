@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from midfill_infill.cli.fill import DeviceName
+from midfill_infill.cli.options import DeviceOption
 from midfill_infill.cli.refactor.common import (
     AllowOption,
     EnvOption,
@@ -95,7 +95,7 @@ def review_command(
     allow: AllowOption = None,
     env: EnvOption = None,
     model: Annotated[str | None, typer.Option(metavar="NAME|DIR", help="The model that `r` asks.")] = None,
-    device: Annotated[DeviceName, typer.Option(help="Where the model runs.")] = "auto",
+    device: DeviceOption = "auto",
 ) -> None:
     """Accept or reject fills one by one: y n a d q e b r s t. Every answer is kept at once; stop and go on any time."""
     with reported(), ExitStack() as stack:
@@ -114,9 +114,7 @@ def review_command(
         stack.enter_context(hold_lock(place.run_folder(str(journal.get_meta("run"))) / "lock", "review"))
         options = None
         if command is not None:
-            options = read_command(
-                command, shell=shell, timeout_s=timeout_s, sandboxed=sandbox, allow=allow or (), env=env or ()
-            )
+            options = read_command(command, timeout_s, 1, sandbox, shell, allow, env)
         tools = _tools(stack, place, journal, EngineSettings(model, device, project=Path.cwd()), options)
         answers = review(journal, TerminalScreen(), tools)
         say(f"{answers.accepted} accepted, {answers.rejected} rejected, {answers.left} open")

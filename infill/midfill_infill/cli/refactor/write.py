@@ -97,15 +97,7 @@ def apply_command(
         _check_commits(commit_each, message, allow_dirty)
         test = None
         if verify is not None:
-            test = read_command(
-                verify,
-                shell=shell,
-                timeout_s=timeout_s,
-                sandboxed=sandbox,
-                flake_runs=flake_check,
-                allow=allow or (),
-                env=env or (),
-            )
+            test = read_command(verify, timeout_s, flake_check, sandbox, shell, allow, env)
         with _writing(root, run, options, "apply") as (place, journal, writer):
             chosen = _choose(journal, take_all, hole or ())
             writer.guard(chosen, is_git=place.git_dir is not None)
@@ -189,15 +181,7 @@ def verify_command(
     with reported():
         from midfill_infill.refactor.journal.records import State
 
-        test = read_command(
-            command,
-            shell=shell,
-            timeout_s=timeout_s,
-            sandboxed=sandbox,
-            flake_runs=flake_check,
-            allow=allow or (),
-            env=env or (),
-        )
+        test = read_command(command, timeout_s, flake_check, sandbox, shell, allow, env)
         with _writing(root, run, None, "verify") as (place, journal, writer):
             suspects = list(journal.holes_in(State.ACCEPTED, State.APPLIED))
             verified = _verify(place, journal, writer, suspects, test)

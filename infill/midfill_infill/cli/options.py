@@ -1,11 +1,19 @@
-"""The option `--quality`: a number from 0 to 1, or `authors`. Knows words, no engine."""
+"""What several commands are asked about a model and a fill. Knows words, no engine."""
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 if TYPE_CHECKING:
     from midfill_infill.config import Quality
+
+DeviceName = Literal["auto", "cpu", "cuda", "mps"]
+ModelOption = Annotated[str | None, typer.Option(metavar="NAME|DIR", help="A known model or a checkpoint folder.")]
+DeviceOption = Annotated[DeviceName, typer.Option(help="Where the model runs.")]
+StepsOption = Annotated[int | None, typer.Option(metavar="N", min=1, max=1024, help="At most this many denoise steps.")]
+MaxTokensOption = Annotated[
+    int | None, typer.Option(metavar="N", min=1, max=1024, help="At most this many tokens a hole.")
+]
 
 
 def read_quality(text: str | None) -> "Quality":
