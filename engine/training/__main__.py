@@ -212,5 +212,17 @@ def drafts(
     fitting.fit(gaps, lines, out, limit=limit)
 
 
+@app.command()
+def certainty(
+    lines: Annotated[Path, typer.Argument(help="Lines of packages, by `bench.quality.lines`.")],
+    limit: Annotated[int | None, typer.Option(min=1, help="So many of them.")] = None,
+    model: Annotated[str, typer.Option(help="A known model or a checkpoint folder.")] = "embedded",
+) -> None:
+    """Fits what a family says of how often its fills are right: `Family.certainty`."""
+    from training import certainty as fitting
+
+    print(*fitting.fit(lines, model, limit))
+
+
 if __name__ == "__main__":
     app()

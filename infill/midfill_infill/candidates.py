@@ -18,12 +18,14 @@ from midfill_infill.text.document import Document
 from midfill_infill.text.spans import Hole, Patch
 
 MAX_TRIED: Final = 40
-# Where three of four are right, and where a fill is worth showing unasked.
 SURE: Final = 0.75
 LIKELY: Final = 0.5
-# A body's draft that is right so often is put before what a doubtful engine wrote: over 60 bodies of packages this gave
-# 6.6 points of similarity (-0.2 to 15.3) to the shipped model, and no exact one more (2026-11-22).
+# Of single lines from this certainty on three of four were right: `python -m bench.quality.experts` prints it.
+SHOWN: Final = 0.45
+# A body's draft that is right so often is put before what a doubtful engine wrote: docs/quality.md has what it gives.
 FAIR: Final = 0.05
+# Certainties are fitted on lines: so much of the odds they tell are those of a whole body (`bench.quality.bodies`).
+BODY_ODDS: Final = 0.33
 # So many are parsed in the whole document, more of them in a short one: 20 ms each in a file of 3,000 lines.
 MIN_WHOLE: Final = 6
 MAX_WHOLE_BYTES: Final = 400_000
@@ -221,8 +223,14 @@ def place_fill(hole: Hole, filled: Marked, spliced: SplicedFill) -> FilledHole:
         tuple(span for _, span in ordered),
         tuple(filled.confidence[token] for token, _ in ordered),
         tuple(found for range in spliced.error_ranges if (found := _find(spliced.origins, range))),
-        getattr(filled, "certainty", None),
+        _certainty_in(hole, getattr(filled, "certainty", None)),
     )
+
+
+def _certainty_in(hole: Hole, certainty: float | None) -> float | None:
+    if certainty is None or not hole.is_body:
+        return certainty
+    return BODY_ODDS * certainty / (BODY_ODDS * certainty + 1 - certainty)
 
 
 def _find(origins: Sequence[int], range: tuple[int, int]) -> tuple[int, int] | None:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from midfill_infill.candidates import LIKELY
+from midfill_infill.candidates import SHOWN
 
 DEVICES = ("auto", "cpu", "cuda", "mps")
 TRIGGERS = ("auto", "manual")
@@ -30,7 +30,7 @@ class Settings:
     trigger: str = "auto"
     languages: Mapping[str, bool] = field(default_factory=dict)
     debounce_ms: int = 150
-    ghost_text_certainty: float = LIKELY
+    ghost_text_certainty: float = SHOWN
     exclude: tuple[str, ...] = ()
     repository_context: bool = True
     preview: str = "decoration"

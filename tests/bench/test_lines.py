@@ -3,18 +3,34 @@
 import io
 import json
 import tarfile
+from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
+from typing import cast
 
 import pytest
+import typer
 from typer.testing import CliRunner
 
-from bench.quality import experts, lines
+from bench.quality import drawn, experts, lines
 from bench.quality.experts import Fill, kept, measure, recurs
-from bench.quality.suite import Task, read_suite
+from bench.quality.suite import SuiteError, Task, read_suite
+from midfill_engine.wire import Stats
+from midfill_infill.candidates import Candidate, FilledHole
+from midfill_infill.engines.client import EngineClient
+from midfill_infill.fill import Filled
+from midfill_infill.text.document import Document
+from midfill_infill.text.spans import Edit, Hole, Patch
 
 SOURCE = (
     "import os\n\n\ndef f(a):\n    # why\n    b = [\n        a,\n    ]\n    return b\n\n\ndef g(a):\n    return b\n" * 5
 )
+
+
+def command(main: Callable[..., None]) -> typer.Typer:
+    app = typer.Typer()
+    app.command()(main)
+    return app
 
 
 def archive(path: Path) -> Path:
@@ -29,9 +45,7 @@ def archive(path: Path) -> Path:
 def test_a_suite_is_drawn_from_an_archive_the_same_every_time(tmp_path: Path) -> None:
     source = str(archive(tmp_path / "p-1.0.tar.gz"))
     for name in ("one", "two"):
-        app = lines.typer.Typer()
-        app.command()(lines.main)
-        result = CliRunner().invoke(app, [str(tmp_path / name), source, "--per-package", "12"])
+        result = CliRunner().invoke(command(lines.main), [str(tmp_path / name), source, "--per-package", "12"])
         assert result.exit_code == 0, result.output
     assert (tmp_path / "one").read_text() == (tmp_path / "two").read_text()
     tasks = read_suite(tmp_path / "one").tasks
@@ -73,3 +87,48 @@ def test_fills_that_are_kept_are_not_made_again(tmp_path: Path) -> None:
     assert [each.text for each in kept(tmp_path, "it", tasks[:2], make)] == ["one", "two"]
     assert [each.text for each in kept(tmp_path, "it", tasks, make)] == ["one", "two", "three"]
     assert asked == ["one", "two", "three"] and [*kept(None, "it", tasks[:1], make)][0].text == "one"
+
+
+def test_a_suite_is_made_again_from_its_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source, suite = archive(tmp_path / "p-1.0.tar.gz"), tmp_path / "one"
+    lines.main(suite, [source], per_package=3)
+    result = CliRunner().invoke(command(drawn.main), [str(suite), str(source)])
+    (tmp_path / "drawn.jsonl").write_text(result.output)
+    monkeypatch.setattr(drawn, "DRAWN", tmp_path / "drawn.jsonl")
+    monkeypatch.setattr(drawn, "FOLDER", tmp_path)
+    assert "return b" not in result.output
+
+    def rows(path: Path) -> list[str]:
+        tasks = read_suite(path).tasks
+        return sorted(f"{task.group}|{task.prefix}|{task.middle}|{task.suffix}" for task in tasks)
+
+    assert rows(drawn.rebuild("python")) == rows(suite)
+    (tmp_path / "python.jsonl").unlink()
+    source.write_bytes(b"other")
+    with pytest.raises(SuiteError, match="SHA-256"):
+        drawn.rebuild("python")
+
+
+def test_the_committed_places_are_lines_of_named_archives() -> None:
+    rows = [json.loads(row) for row in drawn.DRAWN.read_text().splitlines()]
+    num_lines = Counter[str]()
+    for row in rows:
+        num_lines[row["language"]] += sum(map(len, row["lines"].values()))
+        assert len(row["sha256"]) == 64 and row["version"] in row["archive"]
+    assert num_lines["python"] >= 600 and min(num_lines.values()) >= 200 and len(num_lines) == 3
+
+
+def test_the_threshold_is_the_least_from_which_three_of_four_are_right() -> None:
+    pairs = [(0.9, True), (0.8, True), (0.7, False), (0.6, True), (0.5, False)]
+    assert experts.threshold_of(pairs) == 0.6 and experts.threshold_of([(0.9, False)]) is None
+
+
+@pytest.mark.parametrize(("prefix", "middle", "suffix"), [("a = 1\n", "b = 2\n", "c = 3\n"), ("a = ", "1", "\n")])
+def test_a_gap_is_filled_where_it_was(monkeypatch: pytest.MonkeyPatch, prefix: str, middle: str, suffix: str) -> None:
+    def fill(document: Document, holes: list[Hole], options: object, client: object) -> list[Filled]:
+        edit = Edit(holes[0].start_byte, holes[0].end_byte, middle.strip().encode())
+        best = Candidate(Patch((edit,)), (FilledHole(holes[0], middle, (), ()),), 0)
+        return [Filled(best, (), Stats(steps=0, forwards=0, tokens=0, ms=0.0), "")]
+
+    monkeypatch.setattr(experts, "fill", fill)
+    assert experts.by_product(cast(EngineClient, None), Task("1", prefix, middle, suffix)).text == middle

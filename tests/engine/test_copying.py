@@ -14,7 +14,7 @@ from midfill_engine.experts.base import NEIGHBOURS, neighbours_of
 from midfill_engine.experts.copying import WEIGHT, Copier
 from midfill_engine.loading import checkpoint
 from midfill_engine.loading.runtime import Runtime, load_runtime
-from midfill_engine.models.choice import Choice, Echo, choose
+from midfill_engine.models.choice import SURE, Choice, Echo, choose
 from midfill_engine.wire import HoleSegment, HoleSpec, InfillRequest, TextSegment
 
 TEXT = st.lists(st.integers(0, 5), max_size=30)
@@ -73,6 +73,17 @@ def test_mixing_keeps_what_is_forbidden_out() -> None:
     own = scores[1].masked_fill(~allowed[0], -torch.inf).softmax(0)
     wanted = (0.1 * own[3] + 0.3) / (0.1 + 0.3)
     assert mixed.confidence[1] == pytest.approx(float(wanted))
+
+
+@pytest.mark.parametrize(("score", "is_mixed"), [(2.0, True), (4.0, False)])
+def test_nothing_is_mixed_in_where_the_model_is_sure(score: float, is_mixed: bool) -> None:
+    scores = torch.tensor([[score, 0.0, 0.0, 0.0]])
+    plain = Choice(torch.ones(1, 4, dtype=torch.bool), torch.zeros(1, dtype=torch.int64))
+    echo = Echo(torch.tensor([0]), torch.tensor([3]), torch.tensor([0.8]), torch.tensor([0.2]))
+    own, mixed = choose(scores, plain), choose(scores, replace(plain, echo=echo))
+    assert (float(own.confidence) >= SURE) is not is_mixed
+    assert mixed.ids.tolist() == [3 if is_mixed else 0]
+    assert (mixed.confidence == pytest.approx(own.confidence)) is not is_mixed
 
 
 @pytest.fixture(scope="module")

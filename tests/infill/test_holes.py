@@ -258,3 +258,27 @@ def test_stubs_of_twice_the_lines_take_twice_the_work(end: str, monkeypatch: pyt
         assert num_parsed < 2 * len(document.data)
         calls[num_blocks] = num_calls
     assert calls[200] < 2.2 * calls[100]
+
+
+LEVELS = [
+    ("def f(x):\n    if x:\n", "    return 1\n", 8),  # a block needs something in it
+    ("def f(x):\n    if x:\n", "        y = 1\n    return 1\n", 8),
+    ("def f(x):\n", "        return 2\n    else:\n        return 3\n", 4),  # what opens the block is missing
+    ("def f(x):\n    for y in x:\n        if y:\n            n = 1\n", "          pass\n    return n\n", 8),
+    ("def f(x):\n    for y in x:\n        n += y\n", "    return n\n", 8),
+    ("def f(x):\n    y = 1\n", "        return n\n", 4),
+    ("f(\n", "        y,\n)\n", 8),
+    ("def f(x):\n    return 1\n\n\n", "y = 2\n", 0),
+    ("", "y = 2\n", 0),
+]
+
+
+@pytest.mark.parametrize(("before", "after", "columns"), LEVELS)
+def test_a_blank_line_is_indented_as_what_is_missing_there(before: str, after: str, columns: int) -> None:
+    hole = hole_at_cursor(Document(f"{before}\n{after}".encode(), "python"), len(before))
+    assert len(hole.lead) == columns
+
+
+def test_a_blank_line_between_braces_is_inside_of_them() -> None:
+    hole = hole_at_cursor(Document(b"function f() {\n\n}\n\nfunction g() {\n  a();\n}\n", "javascript"), 15)
+    assert hole.lead == "  "

@@ -22,6 +22,7 @@ from midfill_engine.wire import InfillRequest
 FLOOR: Final = 0.03
 MAX_COUNTED_CHARACTERS: Final = 2**20  # of a request's own texts, the nearest to the holes
 MAX_DRAFTED_HOLES: Final = 16
+EMPTY: Final = 1e-3  # how certain a fill without a token is: nobody asks for none
 
 
 @dataclass(frozen=True)
@@ -97,8 +98,11 @@ def certainty_of(canvas: Canvas, hole: int, curve: tuple[float, float, float] | 
     """
     if hole in canvas.certainties or curve is None:
         return canvas.certainties.get(hole)
-    logs = canvas.confidence[0, (canvas.hole_of == hole) & ~canvas.anchored].double().clamp(min=1e-12).log()
-    if not len(logs):
+    here = (canvas.hole_of == hole) & ~canvas.anchored
+    if not bool(here.any()):
         return 1.0
+    logs = canvas.confidence[0, here & ~canvas.vocabulary.is_deletion(canvas.ids[0])].double().clamp(min=1e-12).log()
+    if not len(logs):
+        return EMPTY
     offset, by_mean, by_number = curve
     return 1 / (1 + math.exp(-offset - by_mean * float(logs.mean()) - by_number * math.log(len(logs))))

@@ -194,7 +194,8 @@ class CountsOpinion(Opinion):
                 text = scene.site.indents[0] + line + scene.site.end
                 if text not in made and (words := self._cut(text, gap)):
                     made[text] = Candidate(text, words, 0, False, 0)
-        has_paths = "beam" in self._parts and not scene.site.is_line  # of whole lines they find no more
+        # Of whole lines they find no more than lists do.
+        has_paths = "beam" in self._parts and (not scene.site.is_line or len(self._parts) == 1)
         for words in self._paths(gap, scene) if has_paths else ():
             text = "".join(self.lexicon.texts[word] for word in words)[len(gap.lead) :] + gap.tail
             known = made.get(text, Candidate(text, words, votes.get(text.strip(), 0), True, 0))

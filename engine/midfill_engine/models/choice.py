@@ -1,5 +1,6 @@
 """From hidden states to chosen tokens: the head, what may stand where, how sure the choice is. Knows ids, no text."""
 
+import math
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -8,6 +9,7 @@ from torch import Tensor
 
 LEAN_POSITIONS: Final = 8  # on a CPU a choice that needs no more than the best token: 71 -> 20 ms for 64 x 152k scores
 CHUNK_POSITIONS: Final = 256  # scores are widened to fp32 this many positions at a time
+SURE: Final = 0.9  # the model's own probability from which on nothing is mixed in
 RUN: Final = 128  # columns whose largest is found first
 
 
@@ -140,13 +142,16 @@ def _restrict(wide: Tensor, choice: Choice, rows: slice) -> Tensor:
 
 
 def _mix(log_probs: Tensor, echo: Echo, rows: slice) -> Tensor:
-    """Log probabilities [P, V] of the mixture, of what may stand there."""
+    """Log probabilities [P, V] of the mixture, of what may stand there; the model's own where it is SURE."""
     here = (echo.rows >= rows.start) & (echo.rows < rows.stop)
     index = (echo.rows[here] - rows.start).to(log_probs.device), echo.tokens[here].to(log_probs.device)
-    own = log_probs + echo.kept[rows, None].to(log_probs.device).log()
-    added = echo.amounts[here].to(log_probs.device).masked_fill(own[index].isneginf(), 0.0)
+    is_sure = log_probs.amax(dim=-1) >= math.log(SURE)
+    kept = echo.kept[rows].to(log_probs.device).masked_fill(is_sure, 1.0)
+    own = log_probs + kept[:, None].log()
+    is_silent = own[index].isneginf() | is_sure[index[0]]
+    added = echo.amounts[here].to(log_probs.device).masked_fill(is_silent, 0.0)
     own[index] = torch.logaddexp(own[index], added.log())
-    total = echo.kept[rows].to(log_probs.device).index_add(0, index[0], added)
+    total = kept.index_add(0, index[0], added)
     return own.sub_(total.log()[:, None])
 
 

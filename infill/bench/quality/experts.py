@@ -1,4 +1,4 @@
-"""`python -m bench.quality.experts SUITE`: what experts bring to the whole product, on lines with their files around.
+"""`python -m bench.quality.experts [SUITE]`: what experts bring to the whole product, on lines with their files around.
 
 Every way fills every gap in one process, greedily and at its own length, through the command's own code: context,
 references, engine, parser, choice. Lines that stand elsewhere in their file are counted apart, and so are fills that
@@ -8,8 +8,8 @@ say they are sure. Knows suites, the engine and the fill; runs no program.
 import json
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
-from functools import cached_property
+from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property, partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Annotated, Final, cast
@@ -20,24 +20,25 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from bench.quality import drawn
 from bench.quality.calibration import calibrate
 from bench.quality.floors import LineTable
 from bench.quality.report import SHIPPED, WIDTH, find_origin, show
 from bench.quality.score import Score, Share, difference, score, share
 from bench.quality.suite import Task, read_suite
 from midfill_engine.denoising.denoise import denoise
-from midfill_engine.experts import Gap, Remote, Sources
+from midfill_engine.experts import Experts, Gap, Remote, Sources
 from midfill_engine.experts.counts import PARTS, Counts
 from midfill_engine.loading.runtime import Runtime, load_runtime
 from midfill_engine.tokens.tokenizer import heal
 from midfill_engine.wire import InfillRequest, InfillResponse, Reference, StepEvent
 from midfill_infill.engines.client import EngineClient
 from midfill_infill.fill import Filled, Options, fill
-from midfill_infill.syntax.holes import hole_at_range
+from midfill_infill.syntax.holes import hole_at_cursor
 from midfill_infill.text.document import Document
 
 SURE: Final = 0.5
-MARK: Final = "<>"  # stands in the gap
+ENOUGH: Final = 0.75
 FIRST: Final = "as shipped"
 
 
@@ -50,22 +51,32 @@ class Fill:
 
 @dataclass(frozen=True)
 class Row:
-    """Shares in percent, intervals over files. `sure` fills have a certainty of SURE or more; `right` are exact."""
+    """Shares in percent, intervals over files. `sure` fills have a certainty of SURE or more; `right` are exact.
+
+    `error` is that of calibration, `threshold` the certainty from which on ENOUGH are right.
+    """
 
     name: str
     exact: Share
     similar: Share
     parses: Share | None
+    passed: Share | None
     recurring: Share
     others: Share
     sure: Share | None
     right: Share | None
     error: float | None
+    threshold: float | None
     cpu_ms: float
 
 
 def main(
-    suite: Annotated[Path, typer.Argument(help="As bench.quality.lines writes it.")],
+    suite: Annotated[
+        Path | None, typer.Argument(help="As bench.quality.lines writes it; else the lines of `drawn.jsonl`.")
+    ] = None,
+    language: Annotated[str, typer.Option(help="Of these lines: python, javascript, typescript.")] = "python",
+    split: Annotated[str | None, typer.Option(help="Only this split, where rows name one.")] = None,
+    kind: Annotated[str | None, typer.Option(help="Only this kind, where rows name one.")] = None,
     limit: Annotated[int | None, typer.Option(min=1, help="So many gaps, by hash of their ids.")] = None,
     only: Annotated[list[str] | None, typer.Option(help="Only these ways.")] = None,
     keep: Annotated[Path | None, typer.Option(help="A folder: fills are kept there, and not made again.")] = None,
@@ -74,19 +85,23 @@ def main(
 ) -> None:
     """Measures the shipped model with its experts, without them, with each part switched off, and the floors."""
     torch.set_num_threads(threads)
-    tasks = read_suite(suite, limit=limit).tasks
-    ways = Ways()
+    if suite is None:
+        suite, keep = drawn.rebuild(language), keep or drawn.FOLDER / language
+    tasks = read_suite(suite, split=split, kind=kind, limit=limit).tasks
+    makers = Makers()
     rows: dict[str, Row] = {}
     exact: dict[str, list[float]] = {}
-    for name in only or ways.names:
-        fills = list(kept(keep, name, tasks, ways.find(name)))
+    for name in only or makers.names:
+        fills = list(kept(keep, name, tasks, makers.find(name)))
         rows[name], scores = measure(name, tasks, fills)
         exact[name] = [float(each.exact) for each in scores]
         Console(stderr=True).print(f"{name}: {show(rows[name].exact)}")
     groups = [task.group for task in tasks]
     first = next(iter(rows))
     gains = {name: difference(exact[first], values, groups) for name, values in exact.items() if name != first}
-    Console(width=None if Console().is_terminal else WIDTH).print(table_of(rows, gains, tasks))
+    paper = Console(width=None if Console().is_terminal else WIDTH)
+    for table in tables_of(rows, gains, tasks):
+        paper.print(table)
     if out is not None:
         origin = find_origin(SHIPPED / "embedded", "none", 1.0)
         record = {**asdict(origin), "gaps": len(tasks), "files": len(set(groups)), "recurring": shared(tasks)}
@@ -130,49 +145,59 @@ class Local:
         yield (yield from denoise(self._runtime, request.model_copy(update=self._changes)))
 
 
-class Ways:
-    """By name, each made when it is first wanted."""
+@dataclass(frozen=True)
+class Way:
+    """The product with `changes` to its requests, and with drafts from these `parts` only."""
 
-    names = (
-        FIRST,
-        "first draft, no parser",
-        "copying only",
-        "no experts",
-        *(f"first draft without {part}" for part in sorted(PARTS)),
-        "floor: beam alone",
-        "floor: lines of the file",
-    )
+    changes: dict[str, object] = field(default_factory=dict)
+    parts: frozenset[str] = PARTS
+
+
+WAYS: Final = {
+    FIRST: Way(),
+    "no experts": Way({"experts": [], "num_drafts": 0}),
+    "copying only": Way({"experts": ["copying"], "num_drafts": 0}),
+    "drafts only": Way({"experts": ["counts"]}),
+    "parser chooses nothing": Way({"num_drafts": 0}),
+    **{f"without {part}": Way(parts=PARTS - {part}) for part in sorted(PARTS)},
+}
+DRAFTS: Final = {
+    "first draft": Counts(),
+    "floor: beam alone": Counts(parts=frozenset({"beam"}), is_ranked=False),
+}
+
+
+class Makers:
+    """What fills a gap in a way."""
+
+    names = (*WAYS, *DRAFTS, "floor: lines of the file")
 
     @cached_property
     def _runtime(self) -> Runtime:
         return load_runtime("embedded", "cpu")
 
     def find(self, name: str) -> Callable[[Task], Fill]:
-        if name == FIRST:
-            return self._by_product()
-        if name in ("copying only", "no experts"):
-            experts = [name.split()[0]] if name.startswith("copying") else []
-            return self._by_product(experts=experts, num_drafts=0)
-        if name.startswith("first draft"):
-            return lambda task: first_draft(Counts(parts=PARTS - {name.split()[-1]}), task)
-        if name == "floor: beam alone":
-            return lambda task: first_draft(Counts(parts=frozenset({"beam"}), is_ranked=False), task)
-        return by_lines
-
-    def _by_product(self, **changes: object) -> Callable[[Task], Fill]:
-        client = cast(EngineClient, Local(self._runtime, **changes))
-        return lambda task: by_product(client, task)
+        if name in DRAFTS:
+            return partial(first_draft, DRAFTS[name])
+        if name not in WAYS:
+            return by_lines
+        experts = Experts()
+        experts.put("counts", Counts(parts=WAYS[name].parts))
+        runtime = replace(self._runtime, experts=experts)
+        return partial(by_product, cast(EngineClient, Local(runtime, **WAYS[name].changes)))
 
 
 def by_product(client: EngineClient, task: Task) -> Fill:
-    """As `midfill fill --hole` fills it."""
-    document = Document(task.program(MARK).encode(), task.language)
-    start = len(task.prefix.encode())
+    """As `midfill fill --hole` fills an empty range: where the gap was whole lines, one blank line stands there."""
+    is_line = task.prefix.endswith("\n") or not task.prefix
+    after = task.suffix if not is_line or task.suffix.startswith("\n") else "\n" + task.suffix
+    document = Document((task.prefix + after).encode(), task.language)
     references = tuple(Reference(**each) for each in task.references)
-    hole = hole_at_range(document, start, start + len(MARK))
+    hole = hole_at_cursor(document, len(task.prefix.encode()))
     *_, filled = fill(document, [hole], Options(references=references), client)
     assert isinstance(filled, Filled)
-    return Fill(filled.fills[0].text, filled.best.certainty, 0.0)
+    text = filled.patch.apply(document.data).decode()
+    return Fill(text[len(task.prefix) : len(text) - len(task.suffix)], filled.best.certainty, 0.0)
 
 
 def first_draft(expert: Counts, task: Task) -> Fill:
@@ -201,7 +226,6 @@ def measure(name: str, tasks: Sequence[Task], fills: Sequence[Fill]) -> tuple[Ro
     scores = score(tasks, {task.id: each.text for task, each in zip(tasks, fills, strict=True)})
     groups = [task.group for task in tasks]
     again = [recurs(task) for task in tasks]
-    parsed = [(each.parses, each.group) for each in scores if each.parses is not None]
     pairs = [(each.certainty, one.exact) for each, one in zip(fills, scores, strict=True) if each.certainty is not None]
     is_sure = [each.certainty is not None and each.certainty >= SURE for each in fills]
     calibration = calibrate(pairs)
@@ -214,28 +238,60 @@ def measure(name: str, tasks: Sequence[Task], fills: Sequence[Fill]) -> tuple[Ro
         name=name,
         exact=of([True] * len(tasks)),
         similar=share([each.similarity for each in scores], groups),
-        parses=share([float(value) for value, _ in parsed], [group for _, group in parsed]) if parsed else None,
+        parses=share_of([each.parses for each in scores], groups),
+        passed=share_of([each.passed for each in scores], groups),
         recurring=of(again),
         others=of([not each for each in again]),
         sure=share([float(each) for each in is_sure], groups) if pairs else None,
         right=of(is_sure) if any(is_sure) else None,
         error=None if calibration is None else calibration.error,
+        threshold=threshold_of(pairs),
         cpu_ms=round(float(np.median([each.cpu_ms for each in fills])), 1),
     )
     return row, scores
 
 
-def table_of(rows: dict[str, Row], gains: dict[str, Share], tasks: Sequence[Task]) -> Table:
+def threshold_of(pairs: Sequence[tuple[float, bool]]) -> float | None:
+    """The least certainty from which on ENOUGH are right; None where there is none."""
+    found, num_right = None, 0
+    for count, (certainty, is_right) in enumerate(sorted(pairs, reverse=True), 1):
+        num_right += is_right
+        if num_right >= ENOUGH * count:
+            found = round(certainty, 3)
+    return found
+
+
+def share_of(values: Sequence[bool | None], groups: Sequence[str]) -> Share | None:
+    """Of those that are known."""
+    known = [(float(value), group) for value, group in zip(values, groups, strict=True) if value is not None]
+    return share([value for value, _ in known], [group for _, group in known]) if known else None
+
+
+def tables_of(rows: dict[str, Row], gains: dict[str, Share], tasks: Sequence[Task]) -> Iterator[Table]:
     files = len({task.group for task in tasks})
     title = f"{len(tasks)} lines of {files} files, {shared(tasks)} % of them elsewhere in their file too; own length"
+    fills = "exact %", "recurring", "others", "similar", "parses", "passes", "CPU ms", "less"
+    yield _table(title, fills, {name: _about_fills(row, gains.get(name)) for name, row in rows.items()})
+    told = {name: _about_certainty(row) for name, row in rows.items() if row.error is not None}
+    yield _table(f"certainty, sure is {SURE} and more", ("sure %", "right", "error", "3 of 4 from"), told)
+
+
+def _about_fills(row: Row, gain: Share | None) -> tuple[str, ...]:
+    shares = row.exact, row.recurring, row.others, row.similar, row.parses, row.passed
+    return *map(show, shares), f"{row.cpu_ms:.0f}", show(gain)
+
+
+def _about_certainty(row: Row) -> tuple[str, ...]:
+    known = ["-" if value is None else f"{value:.2f}" for value in (row.error, row.threshold)]
+    return show(row.sure), show(row.right), *known
+
+
+def _table(title: str, headings: Sequence[str], rows: dict[str, tuple[str, ...]]) -> Table:
     table = Table(title=title, title_justify="left")
-    headings = "", "exact %", "similar", "parses", "recurring", "others", "sure", "right", "ECE", "CPU ms", "less"
-    for heading in headings:
+    for heading in ("", *headings):
         table.add_column(heading, no_wrap=True)
-    for name, row in rows.items():
-        shares = map(show, (row.exact, row.similar, row.parses, row.recurring, row.others, row.sure, row.right))
-        error = "-" if row.error is None else f"{row.error:.2f}"
-        table.add_row(name, *shares, error, f"{row.cpu_ms:.0f}", show(gains.get(name)))
+    for name, values in rows.items():
+        table.add_row(name, *values)
     return table
 
 

@@ -13,11 +13,11 @@ import re
 import tarfile
 import tokenize
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Annotated, Final
+from typing import Annotated, Final, TextIO
 
 import numpy as np
 import typer
@@ -56,11 +56,26 @@ def main(
     with out.open("w", encoding="utf-8") as rows:
         for package, files in (found for path in sources for found in read_packages(path, rng, share)):
             clean = [file for file in files if hits(file[2]) < MAX_HITS]
-            with TemporaryDirectory() as folder:
-                write_files(Path(folder), files)
-                for row in draw(package, clean, per_package, rng, mixed, tests):
-                    references = list_references(Path(folder), row["group"].removeprefix(f"{package}/"))
-                    rows.write(json.dumps({**row, "references": references}) + "\n")
+            write_rows(rows, package, files, draw(clean, per_package, rng, mixed, tests))
+
+
+def write_rows(rows: TextIO, package: str, files: list[File], chosen: Iterable[tuple[File, Span]]) -> None:
+    """A row for each of the chosen spans, with what a fill there may count."""
+    with TemporaryDirectory() as folder:
+        write_files(Path(folder), files)
+        for number, ((path, language, text), (start, end)) in enumerate(chosen, 1):
+            row = {
+                "id": f"{package}/{number}",
+                "group": f"{package}/{path}",
+                "package": package,
+                "kind": "single",
+                "language": language,
+                "prefix": text[:start],
+                "middle": text[start:end],
+                "suffix": text[end:],
+                "references": list_references(Path(folder), path),
+            }
+            rows.write(json.dumps(row) + "\n")
 
 
 def write_files(folder: Path, files: list[File]) -> None:
@@ -114,33 +129,25 @@ def _file(found: tuple[str, str | None, bytes]) -> File | None:
 
 
 def draw(
-    package: str, files: list[File], count: int, rng: np.random.Generator, mixed: bool, tests: float = 1.0
-) -> Iterator[dict[str, str]]:
+    files: list[File], count: int, rng: np.random.Generator, mixed: bool, tests: float = 1.0
+) -> Iterator[tuple[File, Span]]:
     """`count` different lines, or as many as there are."""
     sizes = np.array([len(text) * (tests if "test" in path.lower() else 1.0) for path, _, text in files], float)
     seen: set[tuple[str, Span]] = set()
     for _ in range(20 * count if files else 0):
         if len(seen) == count:
             return
-        path, language, text = files[int(rng.choice(len(files), p=sizes / sizes.sum()))]
+        file = files[int(rng.choice(len(files), p=sizes / sizes.sum()))]
+        path, language, text = file
         found = lines_of(text, language)
         if not found:
             continue
-        start, end = found[int(rng.integers(len(found)))]
+        span = found[int(rng.integers(len(found)))]
         if mixed:
-            start, end = vary(text, (start, end), rng)
-        if (path, (start, end)) not in seen:
-            seen.add((path, (start, end)))
-            yield {
-                "id": f"{package}/{len(seen)}",
-                "group": f"{package}/{path}",
-                "package": package,
-                "kind": "single",
-                "language": language,
-                "prefix": text[:start],
-                "middle": text[start:end],
-                "suffix": text[end:],
-            }
+            span = vary(text, span, rng)
+        if (path, span) not in seen:
+            seen.add((path, span))
+            yield file, span
 
 
 def vary(text: str, line: Span, rng: np.random.Generator) -> Span:

@@ -75,21 +75,36 @@ def _indent_at(document: Document, byte: int) -> str:
 
 
 def _expected_indent(document: Document, line: int) -> str:
-    """What a blank line wants: the deeper of the lines around it.
+    """What a blank line wants: the deeper of the lines around it, or one level more than what opens a block above.
 
     Where indentation is syntax, none under two blank lines, and of a line that opens what is below the shallower.
     """
-    above = next((n for n in range(line - 1, -1, -1) if not document.lines.is_blank(n)), None)
-    below = next((n for n in range(line + 1, len(document.lines)) if not document.lines.is_blank(n)), None)
-    around = [document.lines.indent(n) for n in (above, below) if n is not None]
-    found = max(around, key=len, default=b"")
-    if document.syntax is not None and document.syntax.has_indented_blocks and above is not None:
-        opens = document.data[: document.lines.end(above)].rstrip().endswith(_OPENERS)
-        if line - above > 2:
-            found = b""
-        elif len(around) == 2 and len(around[0]) < len(around[1]) and not opens:
-            found = around[0]
+    lines = document.lines
+    above = next((n for n in range(line - 1, -1, -1) if not lines.is_blank(n)), None)
+    below = next((n for n in range(line + 1, len(lines)) if not lines.is_blank(n)), None)
+    first, second = (b"" if n is None else lines.indent(n) for n in (above, below))
+    found = max(first, second, key=len)
+    is_syntax = document.syntax is not None and document.syntax.has_indented_blocks
+    if above is not None and is_syntax and line - above > 2:
+        found = b""
+    elif above is not None and lines.content(above).rstrip().endswith(_OPENERS):
+        inner = first + document.indent_unit.encode()
+        opens_below = is_syntax and len(second) > len(inner) and lines.content(above).rstrip().endswith(b":")
+        found = inner if len(second) <= len(first) or opens_below else second
+    elif above is not None and below is not None and is_syntax:
+        found = _level_over(lines, above, second)
     return found.decode("ascii").replace("\f", "")
+
+
+def _level_over(lines: Lines, above: int, below: bytes) -> bytes:
+    """The level of `above`, or where none of those that are open there is that of what is below, the one over it."""
+    level = first = lines.indent(above)
+    for number in range(above, -1, -1):
+        if len(below) >= len(level):
+            break
+        if not lines.is_blank(number):
+            level = min(level, lines.indent(number), key=len)
+    return first if len(below) == len(level) or len(level) == len(first) else level
 
 
 def body_at(document: Document, byte: int, outer: int = 0) -> Hole:

@@ -1,0 +1,51 @@
+"""Fits how often fills without drafts are right, from what the model says of their tokens. Knows lines and the engine.
+
+A logistic curve (Platt 1999) over the mean ln confidence and the ln number of tokens, with a penalty on both: few such
+fills of a small model are right.
+"""
+
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import torch
+
+from midfill_engine.denoising.denoise import denoise, drain
+from midfill_engine.loading.runtime import load_runtime
+from midfill_engine.wire import HoleSegment, HoleSpec, InfillRequest, Segment, TextSegment
+from training.drafts import Line, read_lines
+
+PENALTY: Final = 0.003
+NUM_CHARACTERS: Final = 6000  # of either side, more than the model sees
+
+
+def fit(lines: Path, model: str, limit: int | None) -> tuple[float, ...]:
+    """Offset, weight of the mean ln confidence, weight of ln(number of tokens)."""
+    rows = torch.tensor(list(fill_lines(model, read_lines(lines, limit))), dtype=torch.float64)
+    columns, is_right = torch.column_stack((torch.ones(len(rows)), rows[:, :2])), rows[:, 2]
+    curve = torch.zeros(3, dtype=torch.float64, requires_grad=True)
+    optimizer = torch.optim.LBFGS([curve], max_iter=200, line_search_fn="strong_wolfe")
+
+    def loss() -> torch.Tensor:
+        optimizer.zero_grad()
+        value = torch.nn.functional.binary_cross_entropy_with_logits(columns @ curve, is_right)
+        value = value + PENALTY * curve[1:].square().sum()
+        value.backward()  # type: ignore[no-untyped-call]
+        return value
+
+    optimizer.step(loss)  # type: ignore[no-untyped-call]
+    return tuple(round(value, 4) for value in curve.tolist())
+
+
+def fill_lines(model: str, lines: list[Line]) -> Iterator[tuple[float, float, float]]:
+    """Of every fill that has a token: mean ln confidence, ln number of tokens, whether it is right."""
+    runtime = load_runtime(model, "cpu")
+    for line in lines:
+        before, after = line.prefix[-NUM_CHARACTERS:], line.suffix[:NUM_CHARACTERS]
+        segments: list[Segment] = [TextSegment(text=before), HoleSegment(hole=HoleSpec()), TextSegment(text=after)]
+        (hole,) = drain(denoise(runtime, InfillRequest(segments=segments, experts=["copying"]))).holes
+        if hole.confidence:
+            logs = [math.log(max(value, 1e-12)) for value in hole.confidence]
+            is_right = hole.text.strip() == line.middle.strip()
+            yield math.fsum(logs) / len(logs), math.log(len(logs)), float(is_right)

@@ -1,0 +1,115 @@
+"""`python -m bench.quality.bodies SUITE KEEP`: bodies of functions by the product, with and without those of siblings.
+
+One function of every Python file of the suite loses its body. Knows suites, the engine and the fill; runs no program.
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
+from dataclasses import replace
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from typing import Annotated, Final, cast
+from unittest.mock import patch
+
+import numpy as np
+import torch
+import typer
+
+from bench.quality.calibration import calibrate
+from bench.quality.experts import Fill, Local, kept
+from bench.quality.report import show
+from bench.quality.score import difference, score, share
+from bench.quality.suite import Task, read_suite
+from midfill_engine.loading.runtime import load_runtime
+from midfill_engine.wire import Reference
+from midfill_infill.engines.client import EngineClient
+from midfill_infill.errors import MidfillError
+from midfill_infill.fill import Filled, Options, fill
+from midfill_infill.syntax.holes import body_at
+from midfill_infill.syntax.outline import outline
+from midfill_infill.text.document import Document
+
+MAX_BYTES: Final = 1200  # of a body
+STUB: Final = "..."
+SIBLINGS: Final = "with siblings"
+
+
+def main(
+    suite: Annotated[Path, typer.Argument(help="As bench.quality.lines writes it.")],
+    keep: Annotated[Path, typer.Argument(help="A folder: fills are kept there, and not made again.")],
+    limit: Annotated[int, typer.Option(min=1)] = 240,
+    seed: int = 5,
+) -> None:
+    """Prints exact, similar and parsing bodies with intervals over files, the paired gain, and how sure they are."""
+    torch.set_num_threads(1)
+    client = cast(EngineClient, Local(load_runtime("embedded", "cpu")))
+    tasks = list(islice(draw(read_suite(suite).tasks, seed), limit))
+    groups = [task.group for task in tasks]
+    measured = [measure(name, client, tasks, keep) for name in (SIBLINGS, "without")]
+    for name, first, second in zip(("exact", "similar", "parses"), *measured, strict=True):
+        print(f"{name} %:", *(show(share(values, groups)) for values in (first, second)))
+        print("  gain", show(difference(first, second, groups)))
+
+
+def measure(name: str, client: EngineClient, tasks: Sequence[Task], keep: Path) -> list[list[float]]:
+    """Of every task whether it is exact, how similar it is, whether it parses."""
+    fills = list(kept(keep, name, tasks, partial(write, client, name == SIBLINGS)))
+    scores = score(tasks, {task.id: each.text for task, each in zip(tasks, fills, strict=True)})
+    print(name)
+    print_certainty([(each.certainty, one.exact) for each, one in zip(fills, scores, strict=True)])
+    return [
+        [float(each.exact) for each in scores],
+        [each.similarity for each in scores],
+        [float(bool(each.parses)) for each in scores],
+    ]
+
+
+def draw(tasks: Sequence[Task], seed: int) -> Iterator[Task]:
+    """Gaps that are bodies, a file each."""
+    files = {task.group: task for task in tasks if task.language == "python"}
+    rng = np.random.default_rng(seed)
+    for group in rng.permutation(sorted(files)).tolist():
+        task = files[group]
+        source = task.program(task.middle).encode()
+        document = Document(source, task.language)
+        found = [each for each in outline(document).functions if each.name and not each.is_stub]
+        fitting = [each for each in found if each.body[1] - each.body[0] < MAX_BYTES]
+        if fitting:
+            function = fitting[int(rng.integers(len(fitting)))]
+            hole = body_at(document, function.body[0])
+            parts = source[: hole.start_byte], source[hole.start_byte : hole.end_byte], source[hole.end_byte :]
+            before, middle, after = (part.decode() for part in parts)
+            yield replace(task, prefix=before, middle=middle, suffix=after)
+
+
+def write(client: EngineClient, siblings: bool, task: Task) -> Fill:
+    document = Document(task.program(STUB).encode(), task.language)
+    references = tuple(Reference(**each) for each in task.references)
+    try:
+        hole = body_at(document, len(task.prefix.encode()))
+        with nullcontext() if siblings else patch("midfill_infill.fill.propose_body", lambda *_: []):
+            *_, filled = fill(document, [hole], Options(references=references), client)
+    except MidfillError:
+        return Fill("", None, 0.0)
+    assert isinstance(filled, Filled)
+    text = filled.patch.apply(document.data).decode()
+    return Fill(text[len(task.prefix) : len(text) - len(task.suffix)], filled.best.certainty, 0.0)
+
+
+def print_certainty(pairs: Sequence[tuple[float | None, bool]]) -> None:
+    """How sure fills are, how many of them are right, and what the odds would have to be multiplied by."""
+    known = [(value, right) for value, right in pairs if value is not None]
+    found = calibrate(known)
+    if found is not None:
+        odds = [value / max(1e-6, 1 - value) for value, _ in known]
+        wanted = sum(right for _, right in known)
+        factors = [math.exp(step / 50) for step in range(-200, 200)]
+        best = min(factors, key=lambda factor: abs(sum(factor * each / (1 + factor * each) for each in odds) - wanted))
+        sure, right = 100 * found.confidence, 100 * found.right
+        print(f"  certainty {sure:.1f} %, right {right:.1f} %, error {found.error:.3f}, odds times {best:.2f}")
+
+
+if __name__ == "__main__":
+    typer.run(main)
