@@ -45,8 +45,8 @@ bench: setup  ## measure fills on this machine, cold and warm; prints a table an
 	$(BIN)/python engine/bench/latency.py
 	PYTHONPATH=engine:kernels $(BIN)/python -m bench.run
 
-eval: setup  ## measure how well fills are: EVAL="SUITE.jsonl.gz --out FILE.json", see docs/quality.md
-	PYTHONPATH=infill:engine $(BIN)/python -m bench.quality $(EVAL)
+eval: setup  ## measure how well fills are, on lines of published packages; or EVAL="SUITE.jsonl.gz ...", see docs/quality.md
+	PYTHONPATH=infill:engine $(BIN)/python -m $(if $(EVAL),bench.quality $(EVAL),bench.quality.experts)
 
 train: setup  ## the training steps, from names of packages to a checkpoint: STEP="pack ...", see engine/training
 	cd engine && ../$(BIN)/python -m training $(STEP)
