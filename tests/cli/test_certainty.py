@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from midfill_infill.candidates import LIKELY, SURE, name_certainty
+from midfill_infill.candidates import BODY_ODDS, LIKELY, SURE, name_certainty
 from midfill_infill.cli import build_app
 from midfill_infill.cli.results import DEMONSTRATOR
 
@@ -21,7 +21,7 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def fill(*words: str) -> tuple[str, str]:
-    result = CliRunner().invoke(build_app(), ["fill", "t.py", *words])
+    result = CliRunner().invoke(build_app(), ["fill", "t.py", "--hole", "2:5-2:8", *words])
     assert result.exit_code == 0
     return result.stdout, result.stderr
 
@@ -40,6 +40,13 @@ def test_diff_and_json_say_how_sure_it_is(answer: Answer, certainty: float, said
     out, err = fill("--json")
     assert json.loads(out)["holes"][0]["certainty"] == certainty
     assert ("unsure" in err) is (certainty < LIKELY)
+
+
+def test_of_a_whole_body_it_is_less_sure(answer: Answer) -> None:
+    answer(certainty=0.9, model=DEMONSTRATOR)
+    result = CliRunner().invoke(build_app(), ["fill", "t.py", "--function", "add", "--json"])
+    certainty = json.loads(result.stdout)["holes"][0]["certainty"]
+    assert certainty / (1 - certainty) == pytest.approx(9 * BODY_ODDS, rel=0.02)
 
 
 def test_an_engine_that_does_not_say_changes_nothing(answer: Answer) -> None:

@@ -102,7 +102,7 @@ async def test_previews_follow_a_hole_that_moves(editor: Editor, gate: Gate) -> 
 
 
 @pytest.mark.parametrize("certainty, least, is_shown", [
-    (0.49, None, False), (0.5, None, True), (0.49, 0.3, True), (0.8, 0.9, False), (0.0, 0, True),
+    (0.44, None, False), (0.45, None, True), (0.44, 0.3, True), (0.8, 0.9, False), (0.0, 0, True),
 ])  # fmt: skip
 async def test_unasked_ghost_text_is_shown_where_it_is_sure_enough(
     editor: Editor, certainty: float, least: float | None, is_shown: bool
