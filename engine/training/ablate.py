@@ -27,7 +27,6 @@ from training.data.rows import (
     AS_REQUESTED,
     DEFAULT_MIX,
     MAX_GAPS,
-    SHORT_GAPS,
     Batch,
     Copy,
     Example,
@@ -101,15 +100,14 @@ def true_positions(batch: Batch, span: int) -> Batch:
 
 @dataclass(frozen=True)
 class Variant:
-    """What differs from the recipe. `short` is the share of steps that begin with short gaps only; `plain` the share of
-    all computed tokens that plain causal rows have before any gap, as far as they go beyond the stage that is shared.
+    """What differs from the recipe. `plain` is the share of all computed tokens that plain causal rows have before any
+    gap, as far as they go beyond the stage that is shared.
     """
 
     about: str
     copies: tuple[Copy, ...] = ("masked", "masked")
     place: Callable[[Batch, int], Batch] = as_is
     plain: float = 0.5
-    short: float = 0.0
     mix: GapMix = DEFAULT_MIX
     noise: Noise = Noise()
 
@@ -126,7 +124,6 @@ VARIANTS: Final = {
     "true-positions": Variant("the suffix where the canvas ends", place=true_positions),
     "left-only": Variant("constant span counted from the left alone", place=left_only),
     "blind-gaps": Variant("gaps of a row do not see each other", place=blind_gaps),
-    "short-first": Variant("a third of the steps with gaps of at most 12 tokens, no bodies", short=1 / 3),
     "more-bodies": Variant("one row in five has a body", mix=GapMix(body_share=1 / 5)),
     "few-gaps": Variant("one to three gaps in every row", mix=AS_REQUESTED),
     "half-few-gaps": Variant("one to three gaps in half of the rows", mix=GapMix(few_share=0.5)),
@@ -190,9 +187,8 @@ def run_variant(
         rows = draw_stream(pack, toy.shape, toy.rows, np.random.default_rng((seed, step, 2)))
         _update(optimizers, step, 10 * num_plain, causal_loss(model, torch.from_numpy(rows)).total)
     for step in range(steps):
-        mix = SHORT_GAPS if step < variant.short * steps else variant.mix
         rng = np.random.default_rng((seed, step))
-        examples = [draw_example(pack, tokenizer, shape, rng, mix) for _ in range(toy.rows)]
+        examples = [draw_example(pack, tokenizer, shape, rng, variant.mix) for _ in range(toy.rows)]
         batch = variant.place(collate(examples, shape, variant.noise, rng), toy.shape.hole_span)
         _update(optimizers, step, steps, span_loss(model, to_device(batch, CPU)).total)
     measured = _measure(model, variant, sets, toy)

@@ -118,10 +118,10 @@ def _added(allowed: Tensor, dtype: torch.dtype) -> Tensor:
     return torch.zeros(allowed.shape, dtype=dtype, device=allowed.device).masked_fill_(~allowed, -torch.inf)
 
 
-def span_loss(model: Embedded, batch: "TensorBatch", certainty: float = 0.0, nats: SumNats = fused_nats) -> Losses:
+def span_loss(model: Embedded, batch: "TensorBatch", nats: SumNats = fused_nats) -> Losses:
     """Mean cross-entropy over all that is asked for, unweighted but for deletes, plus the length head's.
 
-    Of a part of a batch its share of the batch's mean. `certainty` is the weight of `certainty_loss`.
+    Of a part of a batch its share of the batch's mean.
     """
     context_hidden, gap_hidden = span_hidden(model, batch)
     asked = gap_hidden.flatten(0, 2)[batch.places]  # [M, D]
@@ -131,23 +131,7 @@ def span_loss(model: Embedded, batch: "TensorBatch", certainty: float = 0.0, nat
     pairs = context_hidden[rows, batch.edges].flatten(2)  # [B, K, 2D]
     scores = model.length_head(pairs).float().flatten(0, 1)
     length = F.cross_entropy(scores, batch.buckets.flatten(), ignore_index=-1, reduction="sum") / batch.num_gaps
-    total = token + LENGTH_WEIGHT * length
-    if certainty > 0:
-        share = weights.sum() / batch.weight_sum
-        total = total + certainty * share * certainty_loss(model.transformer.logits(asked).float(), targets)
-    return Losses(total, token.detach(), length.detach())
-
-
-def certainty_loss(logits: Tensor, targets: Tensor, temperature: float = 0.5) -> Tensor:
-    """Mean entropy in nats of the sharpened scores [M, V] where the likeliest token is the target; 0 where none is.
-
-    Certainty-forcing distillation (Chen et al. 2025, dParallel): what is right anyway is made sure early, so that more
-    positions pass a threshold in one step. With complementary masks every token of a gap is asked for once.
-    """
-    right = logits.argmax(dim=-1) == targets
-    log_shares = F.log_softmax(logits[right] / temperature, dim=-1)
-    entropies = -(log_shares.exp() * log_shares).sum(dim=-1)
-    return entropies.sum() / max(1, len(entropies))
+    return Losses(token + LENGTH_WEIGHT * length, token.detach(), length.detach())
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from midfill_engine.tokens.tokenizer import Tokenizer
 from training.data.fim import draw_fim
 from training.data.loader import Loader
 from training.data.pack import hash_pack, read_pack
-from training.data.rows import SHORT_GAPS, Batch, Copy, GapMix, Noise, RowShape, collate, draw_example
+from training.data.rows import Batch, Copy, GapMix, Noise, RowShape, collate, draw_example
 from training.feed import Part, Stream, cut, feed, num_rows
 from training.objective import Losses, causal_loss, fused_nats, span_loss, sum_nats
 from training.optimizer import Average, make_optimizers, momentum_at, rate_factor, set_rates
@@ -46,8 +46,7 @@ class RunConfig:
     repeatable. `objective` is `spans` (two copies of the gaps with complementary masks), `hybrid` (one read from the
     left, one masked), `causal` (read from the left alone), or `fim` for the autoregressive baseline on the same data.
     A resumed run that asks for `causal_first` has a causal stage although its snapshot is past it. Parts of a run are
-    shares of all of it: `ar_fraction`, then `short_fraction` with short gaps and no bodies, `cooldown` at the end and,
-    where `certainty` (a weight) is above 0, `certainty_fraction` at the end of that.
+    shares of all of it: `ar_fraction` at the start, `cooldown` at the end.
     """
 
     pack: Path
@@ -75,10 +74,7 @@ class RunConfig:
     cooldown: float = 0.3
     ar_fraction: float = 0.35
     causal_first: bool = False
-    short_fraction: float = 0.0
     body_share: float = 0.125
-    certainty: float = 0.0
-    certainty_fraction: float = 0.05
     ema: float = 0.999
     seed: int = 0
     snapshot_s: float = 300.0
@@ -142,7 +138,6 @@ class _Run:
         self.base_seconds = progress.seconds
         self.length_s = max(config.end_at_s - time.time(), 1e-3) if config.end_at_s else config.deadline_s
         self.saved_at = time.monotonic()
-        self.certainty = 0.0
         if config.compile:
             for block in self.computed.transformer.blocks:
                 block.compile(dynamic=False)
@@ -172,17 +167,10 @@ class _Run:
         causal_share = self.config.ar_fraction if is_causal else 0.0
         if causal_share > 0:
             self._stage("causal", self.loader.streams(self.progress.step, self.config.causal_rows), causal_share)
-        if self.config.short_fraction > 0:
-            short = self.loader.spans(self.progress.step, PLATEAU_NOISE, SHORT_GAPS)
-            self._stage("short", short, causal_share + self.config.short_fraction)
         mix = GapMix(self.config.body_share)
         self._stage("spans", self.loader.spans(self.progress.step, PLATEAU_NOISE, mix), 1 - self.config.cooldown)
         self.save("plateau")
-        batches = self.loader.spans(self.progress.step, COOLDOWN_NOISE, mix)
-        forced = self.config.certainty_fraction if self.config.certainty > 0 else 0.0
-        self._stage("cooldown", batches, 1 - forced)
-        self.certainty = self.config.certainty
-        self._stage("certainty", batches, 1.0)
+        self._stage("cooldown", self.loader.spans(self.progress.step, COOLDOWN_NOISE, mix), 1.0)
         self.save("snapshot")
 
     def _stage(self, name: str, batches: Iterator[Batch | NDArray[np.int64]], until: float) -> None:
@@ -241,7 +229,7 @@ class _Run:
     def _losses(self, part: Part) -> Losses:
         if isinstance(part, Stream):
             return causal_loss(self.computed, part.ids, part.num_targets, self.nats)
-        return span_loss(self.computed, part, self.certainty, self.nats)
+        return span_loss(self.computed, part, self.nats)
 
     def _log(self, stage: str, losses: Losses, gradient_norm: Tensor) -> None:
         self.progress.seconds = self.base_seconds + time.monotonic() - self.started

@@ -104,19 +104,6 @@ def summarize(samples: Sequence[float]) -> Timing:
     return Timing(statistics.median(ordered), p95, ordered[0], len(ordered))
 
 
-def peak_bytes(call: Call, device: torch.device) -> int | None:
-    """What `call` takes of the GPU's memory beyond what is held already; None without a GPU."""
-    if device.type != "cuda":
-        return None
-    call()
-    torch.cuda.synchronize()
-    torch.cuda.reset_peak_memory_stats()
-    held = torch.cuda.memory_allocated()
-    call()
-    torch.cuda.synchronize()
-    return torch.cuda.max_memory_allocated() - held
-
-
 def describe(device: torch.device) -> dict[str, Any]:
     """Device, clocks, versions, commit and date, for the record beside every figure."""
     facts: dict[str, Any] = {

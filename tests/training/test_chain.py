@@ -26,7 +26,7 @@ from training.data.rows import AS_REQUESTED, DEFAULT_MIX, Batch, Copy, Noise, co
 from training.evaluate import Gap, evaluate
 from training.export import export, write_sources
 from training.lengths import refit
-from training.objective import certainty_loss, span_hidden, span_loss, to_device
+from training.objective import span_hidden, span_loss, to_device
 from training.optimizer import orthogonalize, rate_factor
 from training.train import RunConfig, _Run, check_rows, embedded_config, train
 
@@ -180,25 +180,6 @@ def test_options_that_do_not_fit_are_refused(
 ) -> None:
     with pytest.raises(ValueError, match=message):
         train(replace(finished, out=tmp_path, resume=finished.out / "snapshot", num_steps=1, **changes))  # type: ignore[arg-type]
-
-
-def test_last_run_goes_from_short_gaps_to_certainty(finished: RunConfig, tmp_path: Path) -> None:
-    last = replace(finished, out=tmp_path, resume=finished.out / "plateau", num_steps=50, cooldown=0.4)
-    train(replace(last, short_fraction=0.3, body_share=0.2, certainty=2.0, certainty_fraction=0.2))
-    rows = [row for row in read_log(tmp_path) if "stage" in row]
-    assert [row["stage"] for row in rows] == ["short", "short", "spans", "spans", "cooldown", "certainty"]
-
-
-def test_certainty_is_asked_only_of_what_is_right() -> None:
-    targets = torch.tensor([0, 1, 2])
-    logits = torch.tensor([[2.0, 0.0, 0.0], [2.0, 0.0, 0.0], [0.0, 0.0, 1.0]], requires_grad=True)
-    loss = certainty_loss(logits, targets)
-    shares = (torch.tensor([[2.0, 0.0, 0.0], [0.0, 0.0, 1.0]]) / 0.5).softmax(dim=-1)
-    assert loss.item() == pytest.approx(-(shares * shares.log()).sum(dim=-1).mean().item())
-    loss.backward()
-    assert logits.grad is not None and (logits.grad[1] == 0).all()
-    assert logits.grad[0, 0] < 0 < logits.grad[0, 1], "a step down makes what is right surer"
-    assert certainty_loss(logits, torch.tensor([1, 2, 0])) == 0
 
 
 def test_baseline_learns_and_fills(finished: RunConfig, tokenizer: Tokenizer, tmp_path: Path) -> None:

@@ -72,20 +72,18 @@ class Batch:
 
 @dataclass(frozen=True)
 class GapMix:
-    """Which gaps rows have: in `body_share` of them one body, else others of at most `longest` tokens each.
-
-    One to three of these in `few_share` of the rows, else as many as fit.
+    """Which gaps rows have: in `body_share` of them one body, else others, of these one to three in `few_share` of the
+    rows, else as many as fit.
     """
 
     body_share: float = 1 / 8
     few_share: float = 1 / 8
-    longest: int = 256
     character_share: float = spans.CHARACTER_SHARE
 
 
 DEFAULT_MIX: Final = GapMix()
 AS_REQUESTED: Final = GapMix(few_share=1.0)
-SHORT_GAPS: Final = GapMix(body_share=0.0, longest=12)
+LONGEST_GAP: Final = 256  # in tokens
 
 
 @dataclass(frozen=True)
@@ -136,7 +134,7 @@ def choose_gaps(
         if any(span[0] < end + MIN_BETWEEN and start < span[1] + MIN_BETWEEN for start, end in chosen):
             continue
         length = len(tokenizer.encode(text[slice(*span)]))
-        if length <= min(mix.longest, left - 4):
+        if length <= min(LONGEST_GAP, left - 4):
             chosen.append(span)
             left -= length + 4
         if len(chosen) == most or left < 8:

@@ -251,11 +251,6 @@ class Journal:
         row = next(self._rows("SELECT data FROM snapshots WHERE hash = ?", (content_hash,)), None)
         return None if row is None else zlib.decompress(row[0])
 
-    def keep_snapshots(self, contents: Iterable[bytes]) -> None:
-        with self._transaction() as db:
-            for data in contents:
-                _keep_snapshot(db, data)
-
     # Writes. See writes.py for the order.
 
     def reserve(self, rewrites: Sequence[Rewrite], run_id: str) -> list[WriteRow]:
