@@ -60,13 +60,14 @@ def name_certainty(certainty: float) -> str:
 @dataclass(frozen=True)
 class Candidate:
     """One way to fill all holes; `new_errors` counts the syntax errors that its patch adds, `num_unseen` the names it
-    uses that stand nowhere in sight.
+    uses that stand nowhere in sight. `is_same` says that a body got what it held: `...` again, where others wait too.
     """
 
     patch: Patch
     fills: tuple[FilledHole, ...]
     new_errors: int
     num_unseen: int = 0
+    is_same: bool = False
 
     @property
     def is_empty(self) -> bool:
@@ -81,7 +82,7 @@ class Candidate:
     @property
     def faults(self) -> tuple[int, bool, int]:
         """What speaks against it, the gravest first."""
-        return self.new_errors, self.is_blank, self.num_unseen
+        return self.new_errors, self.is_blank or self.is_same, self.num_unseen
 
     @property
     def mean_log_confidence(self) -> float:
@@ -136,7 +137,8 @@ class Place:
         fills = tuple(map(place_fill, self.holes, answer, spliced.fills))
         names = {name for fill in spliced.fills for name in fill.names}
         num_unseen = sum(not self.sight.has(name) for name in names)
-        return Row(Candidate(spliced.patch, fills, spliced.new_errors, num_unseen), tuple(answer), spliced)
+        is_same = any(self._is_same(index, fill.text) for index, fill in enumerate(spliced.fills))
+        return Row(Candidate(spliced.patch, fills, spliced.new_errors, num_unseen, is_same), tuple(answer), spliced)
 
     def improve(self, row: Row, drafts: Sequence[Sequence[wire.Draft]]) -> Row:
         """`row`, or what has fewer faults with drafts in its holes: the first without any, at most 40 are tried.
@@ -151,6 +153,10 @@ class Place:
                 row = self._improve_hole(row, index, ordered)
         return row
 
+    def _is_same(self, index: int, text: str) -> bool:
+        hole = self.holes[index]
+        return hole.is_body and text.strip() == self.document.show(hole.start_byte, hole.end_byte).strip()
+
     def _is_doubtful(self, row: Row, index: int) -> bool:
         """Of a body an engine's certainty, which is fitted on lines, says too much: doubt is enough."""
         certainty = row.holes[index].certainty
@@ -158,7 +164,8 @@ class Place:
 
     def _is_at_fault(self, row: Row, index: int) -> bool:
         fill = row.spliced.fills[index]
-        return bool(fill.error_ranges) or not fill.text.strip() or any(not self.sight.has(name) for name in fill.names)
+        is_empty = not fill.text.strip() or self._is_same(index, fill.text)
+        return bool(fill.error_ranges) or is_empty or any(not self.sight.has(name) for name in fill.names)
 
     def _improve_hole(self, row: Row, index: int, drafts: Sequence[wire.Draft]) -> Row:
         is_doubtful = self._is_doubtful(row, index)

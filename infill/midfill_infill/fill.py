@@ -110,9 +110,9 @@ def fill(
 
     A fill that brings in syntax errors is repaired once: all but the lines with errors stays as anchor, those are
     masked again; where no line is at fault, everything is. What cannot be repaired stays as it came. Fewest new errors
-    win, then having text at all, then names that are in sight, then confidence. What the experts proposed beside is
-    tried, the surest first, where the engine's own fill has a fault. Closing the generator closes the connection, which
-    stops the engine's work. Raises `MidfillError`. The same seed gives the same fill.
+    win, then having text at all that is not what a body held, then names that are in sight, then confidence. What the
+    experts proposed beside is tried, the surest first, where the engine's own fill has a fault. Closing the generator
+    closes the connection, which stops the engine's work. Raises `MidfillError`. The same seed gives the same fill.
     """
     if not holes:
         raise MidfillError("no_hole", "there is nothing to fill")
@@ -125,6 +125,9 @@ def fill(
     rows = place.rows((response.holes, *response.alternatives))
     rows[0] = place.improve(rows[0], _list_drafts(place, response, options))
     stats = response.stats
+    if rows[0].candidate.is_same and not client.endpoint.is_mercury:  # which has no experts
+        rows[0], spent = yield from _fill_alone(place, segments, rows[0], options, client)
+        stats = _add(stats, spent)
     if options.repair and rows[0].candidate.new_errors:
         try:
             rows[0], spent = yield from _repair(place, segments, rows[0], options, client)
@@ -152,6 +155,15 @@ def _list_drafts(place: Place, response: wire.InfillResponse, options: Options) 
         if hole.is_body:
             drafts += propose_body(place.document, hole, options.references, place.sight.has)
     return listed
+
+
+def _fill_alone(
+    place: Place, segments: Segments, row: Row, options: Options, client: "EngineClient"
+) -> Generator[Preview, None, tuple[Row, wire.Stats]]:
+    """The best of `row`, whose body is what all its neighbours wait with, and of what the model says by itself."""
+    request = _request(segments, place.document, options).model_copy(update={"experts": [], "num_drafts": 0})
+    response = yield from _run(client, request, place.document, place.holes, repair=False)
+    return min([row, *place.rows((response.holes, *response.alternatives))], key=lambda row: row.rank), response.stats
 
 
 def _repair(

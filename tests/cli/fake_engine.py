@@ -22,7 +22,8 @@ from midfill_engine import wire
 
 @dataclass
 class Plan:
-    """`rows[i]` are the fills of alternative i, one a hole; `repaired` answer requests whose holes have a draft.
+    """`rows[i]` are the fills of alternative i, one a hole; `repaired` answer requests whose holes have a draft,
+    `alone` those that no expert has a say in.
 
     `drafts[i]` are those of hole i with their certainties; `certainty` is that of every fill.
     An `endless` fill takes steps until its connection is closed; a model loads `load_until` there is such a file.
@@ -33,6 +34,7 @@ class Plan:
     certainty: float | None = None
     model: str = "fake"
     repaired: list[list[str]] = field(default_factory=list)
+    alone: list[list[str]] = field(default_factory=list)
     num_steps: int = 3
     step_s: float = 0.0
     endless: bool = False
@@ -100,7 +102,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         is_repair = any(hole.draft for hole in holes)
         if is_repair and plan.repair_refused_as:
             return self.refuse(503, wire.ErrorCode(plan.repair_refused_as))
-        rows = plan.repaired if plan.repaired and is_repair else plan.rows
+        rows = plan.repaired if plan.repaired and is_repair else plan.alone if request.experts == [] else plan.rows
         self.send_response(200)
         self.send_header("content-type", "text/event-stream")
         self.send_header("connection", "close")

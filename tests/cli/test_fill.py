@@ -155,6 +155,22 @@ def test_empty_body_goes_behind_any_sound_text(engine_client: Start) -> None:
     assert filled.alternatives[0].patch.apply(SOURCE) == SOURCE
 
 
+def test_what_a_body_held_goes_behind_what_the_model_says_by_itself(engine_client: Start, tmp_path: Path) -> None:
+    record = tmp_path / "record"
+    _, filled = run(engine_client(Plan(rows=[["..."]], alone=[["return a"]], record=str(record))), document())
+    assert filled.fills[0].text == "return a"
+    assert [entry["request"].get("experts") for entry in read_record(record)] == [None, []]
+
+
+def test_a_body_that_stays_as_it_was_says_so(engine_client: Start, tmp_path: Path) -> None:
+    record = tmp_path / "record"
+    _, filled = run(engine_client(Plan(rows=[["..."]], alone=[["..."]], record=str(record))), document())
+    assert filled.best.is_same and filled.patch.apply(SOURCE) == SOURCE
+    assert len(read_record(record)) == 2
+    _, line = run(engine_client(Plan(rows=[["..."], ["return b"]])), document(), Options(n=2))
+    assert (line.fills[0].text, line.best.is_same) == ("return b", False)
+
+
 def test_closing_the_generator_ends_the_request(engine_client: Start, tmp_path: Path) -> None:
     record = tmp_path / "record"
     client = engine_client(Plan(endless=True, record=str(record)))
