@@ -55,9 +55,9 @@ def is_whole(folder: Path) -> bool:
     return all((folder / Path(name).name).exists() for name in names)
 
 
-def fetch_checkpoint(name: str, say: Say | None = None, fits: Fits = lambda folder, weights_bytes: None) -> Path:
+def fetch_checkpoint(name: str) -> Path:
     """The folder of a hub checkpoint: the cached one without asking anybody, else downloaded. Raises StartError."""
-    return find_cached(name) or download(name, say or _Log(), fits)
+    return find_cached(name) or download(name, _Log(), lambda folder, weights_bytes: None)
 
 
 def download(name: str, say: Say, fits: Fits, *, check: bool = False) -> Path:

@@ -87,9 +87,9 @@ class Shape:
         attention = self.dim * self.heads.columns + self.dim * self.heads.query * self.heads.width
         return attention + width * self.dim * self.mlp_dim
 
-    def key_value_bytes(self, num_tokens: int, element_size: int = 2) -> int:
-        """What the keys and values of `num_tokens` take in all layers."""
-        return 2 * self.num_layers * num_tokens * self.heads.key_value * self.heads.width * element_size
+    def key_value_bytes(self, num_tokens: int) -> int:
+        """What the keys and values of `num_tokens` take in all layers, two bytes a number."""
+        return 4 * self.num_layers * num_tokens * self.heads.key_value * self.heads.width
 
 
 @dataclass(frozen=True)

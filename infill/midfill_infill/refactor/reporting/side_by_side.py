@@ -1,13 +1,13 @@
 """A report of a run as one HTML file without scripts or links: old and new side by side. Knows rows, no terminal."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from difflib import HtmlDiff
 from html import escape
 from typing import Final
 
 from midfill_infill.refactor.journal.journal import Journal
-from midfill_infill.refactor.journal.records import HAS_FILL, State
+from midfill_infill.refactor.journal.records import HAS_FILL
 from midfill_infill.refactor.reporting.export import Exported, exported
 
 # Anchors and links from change to change, numbered through the life of the process, and what style sheets do better.
@@ -27,7 +27,7 @@ table.counts td { padding: .1rem 1rem .1rem 0 } h2 { font: 600 15px ui-monospace
 """
 
 
-def html_report(journal: Journal, states: Sequence[State] = HAS_FILL) -> Iterator[str]:
+def html_report(journal: Journal) -> Iterator[str]:
     """The page in pieces. Every byte of source and every name is escaped."""
     run = escape(str(journal.get_meta("run")))
     yield f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>midfill {run}</title>'
@@ -37,7 +37,7 @@ def html_report(journal: Journal, states: Sequence[State] = HAS_FILL) -> Iterato
         yield f"<tr><td>{escape(state)}</td><td>{number}</td></tr>"
     yield "</table>\n"
     differ = HtmlDiff(tabsize=4)
-    for one in exported(journal, states):
+    for one in exported(journal, HAS_FILL):
         yield from _file(one, differ)
     yield "</body></html>\n"
 
