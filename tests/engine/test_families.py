@@ -26,6 +26,7 @@ from midfill_engine.loading.runtime import Runtime, load_runtime
 from midfill_engine.loading.shift import ShiftTest, measure_shift, warn_of_shift
 from midfill_engine.models.choice import Chosen
 from midfill_engine.models.packed import Pass, Result
+from midfill_engine.models.transformer import TransformerConfig, Yarn
 from midfill_engine.samplers import SAMPLERS, Decision, StepState
 from midfill_engine.samplers.threshold import Threshold
 from midfill_engine.tokens.hub_tokenizer import HubTokenizer
@@ -540,3 +541,16 @@ def test_shadow_rows_change_nothing_for_the_others(
     assert all(((values > 0) & (values < 1)).any() for values in seen)
     with pytest.raises(RequestError, match="shifted"):
         run(denoise(open_family("dream"), request))
+
+
+@pytest.mark.parametrize(
+    ("factor", "expected"),
+    [(16.0, [13335.2149, 690.7023, 11.1142, 0.0776]), (0.25, [13335.2149, 4257.4438, 711.3118, 4.9638])],
+)
+def test_yarn_stretches_what_turns_slowly_as_the_transformers_library_does(
+    factor: float, expected: list[float]
+) -> None:
+    """Nemotron-Labs-Diffusion's 8B and its 3B base: by a millionth of a turn, dimensions 20, 30, 40 and 63 of 64."""
+    config = TransformerConfig(8, 512, 1, 4, 4, 128, 8, rope_base=1e6, yarn=Yarn(factor, 16384))
+    found = 1e6 * config.frequencies(torch.device("cpu"))[[20, 30, 40, 63]]
+    assert found.tolist() == pytest.approx(expected, rel=1e-3)

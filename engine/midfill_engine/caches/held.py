@@ -59,7 +59,7 @@ def _turned(layers: KeyValues, moved: Tensor, config: TransformerConfig) -> KeyV
     """Only what moved is copied."""
     first = int(moved.nonzero()[0])
     device = layers[0][0].device
-    tables = rotary_tables(moved[None, first:].to(device), config.rotary_dim, config.rope_base, torch.float32)
+    tables = rotary_tables(moved[None, first:].to(device), config, torch.float32)
     return [
         (torch.cat((key[:, :, :first], rotate(key[:, :, first:].float(), *tables).to(key.dtype)), dim=2), value)
         for key, value in layers

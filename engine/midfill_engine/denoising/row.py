@@ -78,6 +78,7 @@ class Row:
             block_size,
             family.pipelined,
             family.aligned,
+            tokens.mask_id if family.hybrid else None,
         )
 
     def open_pass(self) -> Pass:
@@ -155,9 +156,10 @@ class Row:
         return max(first, int(blocks[len(self.context_ids) + reach - 1])) if reach else first
 
     def _settled_again(self, sequence: Sequence) -> Tensor:
-        if not self.sampler.needs_support or sequence.logit_shift:
+        free = ~self.canvas.anchored
+        if not self.sampler.needs_support or sequence.logit_shift or not bool((free & ~self.canvas.masked[0]).any()):
             return torch.arange(0)
-        return (~self.canvas.anchored).nonzero().flatten() + sequence.num_context
+        return free.nonzero().flatten() + sequence.num_context
 
     def _build(self, sequence: Sequence, view: View, targets: Tensor) -> Pass:
         computed, again = self._computed, self._again

@@ -14,6 +14,7 @@ from midfill_engine.families.fastdllm2 import FAST_DLLM2
 from midfill_engine.families.llada import LLADA
 from midfill_engine.families.llada2 import LLADA2, LLADA21
 from midfill_engine.families.lladamoe import LLADA_MOE
+from midfill_engine.families.nemotrondiffusion import NEMOTRON_DIFFUSION
 from midfill_engine.families.opendcoder import OPENDCODER
 from midfill_engine.families.sdar import SDAR, SDAR_MOE
 from midfill_engine.families.stablediffcoder import STABLE_DIFFCODER
@@ -42,6 +43,7 @@ _ALL: Final = (
     SDAR_MOE,
     STABLE_DIFFCODER,
     FAST_DLLM2,
+    NEMOTRON_DIFFUSION,
     LLADA21,
     LLADA2,
     DIFFUSION_GEMMA,

@@ -82,7 +82,8 @@ class Family:
 
     `attention` says who sees whom: with `context_frozen` context positions see context only, with `block_causal` a
     position sees its own block of `block_size` and all before (with `pipelined` the prompt is one block, the others are
-    counted from its end, and several may be open at once; with `aligned` all blocks are counted from there),
+    counted from its end, and several may be open at once; with `aligned` all blocks are counted from there; with
+    `hybrid` what is finished sees itself causally, and scores the first token of the next block),
     with `canvas` the holes and what stands behind them see
     all and the text before sees itself causally. `logit_shift` is 1 where the scores of a position stand
     one position earlier. `claims` says whether a checkpoint of the `model_types` is the family's, `sign` what it must
@@ -120,6 +121,7 @@ class Family:
     block_size: Callable[[Values], int] = lambda config: 0
     pipelined: bool = False
     aligned: bool = False
+    hybrid: bool = False
     authors: AuthorsSetting | None = None
     example: Values = field(default_factory=dict)
     example_generation: Values = field(default_factory=dict)

@@ -42,8 +42,8 @@ def why_not_fused(config: TransformerConfig) -> str | None:
     """What of a transformer the fused one does not compute; None where it computes all."""
     if config.moe is not None:
         return "it is a mixture of experts"
-    if config.rotary_dim != config.head_dim:
-        return "it rotates a part of each head"
+    if config.rotary_dim != config.head_dim or config.yarn is not None:
+        return "it rotates a part of each head, or stretches positions"
     if config.head_dim & (config.head_dim - 1):
         return f"its heads are {config.head_dim} wide"
     return None

@@ -61,7 +61,7 @@ def run_packed(transformer: Transformer, passes: list[Pass], operators: Operator
     x = transformer.embedding(_pack([step.ids for step in passes]).to(device))  # [R, D]
     config = transformer.config
     positions = _pack([step.positions for step in passes]).to(device)
-    tables = rotary_tables(positions[None], config.rotary_dim, config.rope_base, x.dtype)
+    tables = rotary_tables(positions[None], config, x.dtype)
     kept: list[KeyValues] = [[] for _ in passes]
     for index, block in enumerate(transformer.blocks):
         assert isinstance(block, Block)

@@ -14,6 +14,7 @@ class Sequence:
     """T positions, the context's before the holes', wherever they stand: attention only knows `positions` [N, T].
 
     `ids` [T]; the first `num_context` are visible text. With N = 2 positions half of the heads count by each row.
+    `mask_id` is a hybrid model's: what stands before the first block with masks sees itself causally.
     """
 
     ids: Tensor
@@ -24,6 +25,7 @@ class Sequence:
     block_size: int
     pipelined: bool = False
     aligned: bool = False
+    mask_id: int | None = None
 
     @classmethod
     def of(
@@ -36,11 +38,12 @@ class Sequence:
         block_size: int,
         pipelined: bool = False,
         aligned: bool = False,
+        mask_id: int | None = None,
     ) -> "Sequence":
         context = layout.context_positions.expand(len(layout.hole_positions), -1)
         positions = torch.cat((context, layout.hole_positions), dim=1)
         ids = torch.cat((context_ids, hole_ids))
-        return cls(ids, positions, len(context_ids), attention, shift, block_size, pipelined, aligned)
+        return cls(ids, positions, len(context_ids), attention, shift, block_size, pipelined, aligned, mask_id)
 
     @property
     def is_hole(self) -> Tensor:
@@ -59,16 +62,26 @@ class Sequence:
 
     def rows_of_scores(self, targets: Tensor) -> Tensor:
         """For positions `targets` [M] the positions [M] whose states score them: one earlier where they are shifted."""
-        if not self.logit_shift:
+        if not self.logit_shift and self.mask_id is None:
             return targets
         place = torch.empty(int(self.positions[0].max()) + 1, dtype=torch.int64)
         place[self.positions[0]] = torch.arange(len(self.ids))
-        return place[(self.positions[0, targets] - self.logit_shift).clamp(min=0)]
+        rows = self.positions[0, targets] - self.logit_shift
+        if self.mask_id is not None:
+            rows = rows - ((self.positions[0, targets] - self.num_context) % self.block_size == 0).long()
+        return place[rows.clamp(min=0)]
 
     def mask(self, queries: Tensor, keys: Tensor) -> Tensor | None:
         """[Q, S], true where attention is allowed; None where everything is."""
         if self.attention == "block_causal":
-            return self.blocks[queries][:, None] >= self.blocks[keys]
+            blocks = self.blocks
+            allowed = blocks[queries][:, None] >= blocks[keys]
+            if self.mask_id is None:
+                return allowed
+            is_masked = self.ids == self.mask_id
+            first = int(blocks[is_masked].min()) if bool(is_masked.any()) else int(blocks.max()) + 1
+            is_open = blocks[queries][:, None] >= first
+            return allowed & (is_open | (self.positions[0, queries][:, None] >= self.positions[0, keys]))
         if self.attention == "context_frozen":
             is_hole = self.is_hole
             allowed = is_hole[queries][:, None] | ~is_hole[keys]

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from midfill_engine.checkpoint_files import CheckpointError, CheckpointFiles
 from midfill_engine.models.family import Markers, SpecialTokens, Values
-from midfill_engine.models.transformer import TransformerConfig
+from midfill_engine.models.transformer import TransformerConfig, Yarn
 
 # Ours by theirs. {i} counts layers, {e} experts (stacked); "NAME#q" are a fused matrix's query rows, so "#k", "#v".
 LLAMA_TENSORS: Final[Mapping[str, str]] = {
@@ -53,7 +53,9 @@ def read_llama_shape(
 ) -> TransformerConfig:
     """The shape that Llama's, Qwen2's and Qwen3's keys describe. Raises CheckpointError for what is not known here."""
     rope = config.get("rope_scaling") or config.get("rope_parameters") or {}
-    refuse(rope.get("rope_type", rope.get("type", "default")) != "default", "scaled rotary positions")
+    kind = rope.get("rope_type", rope.get("type", "default"))
+    has_yarn = kind == "yarn" and rope.get("mscale") is not None and rope.get("mscale") == rope.get("mscale_all_dim")
+    refuse(kind != "default" and not has_yarn, "scaled rotary positions")  # other YaRN scales the scores too
     refuse(bool(config.get("use_sliding_window")), "sliding-window attention")
     kinds = set(config.get("layer_types") or ()) - {"full_attention"}
     refuse(bool(kinds), f"layers of the type {', '.join(sorted(kinds))}")
@@ -77,6 +79,14 @@ def read_llama_shape(
         qk_norm=qk_norm,
         attention_bias=attention_bias,
         rope_base=float(config.get("rope_theta") or rope.get("rope_theta", 10000.0)),
+        yarn=Yarn(
+            rope["factor"],
+            rope["original_max_position_embeddings"],
+            rope.get("beta_fast") or 32.0,
+            rope.get("beta_slow") or 1.0,
+        )
+        if has_yarn
+        else None,
     )
 
 

@@ -6,6 +6,7 @@ Shapes: B rows, T positions computed now, S positions attended to, D width, H qu
 width.
 """
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
@@ -18,6 +19,28 @@ from midfill_engine.models.moe import MixtureOfExperts, MoEConfig
 # Of two masks the first is of as many positions as it has keys, which see each other only; the second of all behind.
 Mask = Tensor | tuple[Tensor, Tensor] | None
 KeyValues = list[tuple[Tensor, Tensor]]  # one (key, value) a layer, each [B, K, S, E], keys already rotated
+
+
+@dataclass(frozen=True)
+class Yarn:
+    """How rotary frequencies are stretched by `factor` (YaRN, arXiv 2309.00071, section 3.2).
+
+    Those that turn more than `beta_fast` times in `original` positions stay, those below `beta_slow` are divided.
+    """
+
+    factor: float
+    original: int
+    beta_fast: float = 32.0
+    beta_slow: float = 1.0
+
+    def stretch(self, frequencies: Tensor, base: float) -> Tensor:
+        dim = 2 * len(frequencies)
+        turns = (dim * math.log(self.original / (2 * math.pi * beta)) for beta in (self.beta_fast, self.beta_slow))
+        fast, slow = (each / (2 * math.log(base)) for each in turns)
+        first, last = max(math.floor(fast), 0), min(math.ceil(slow), dim - 1)
+        ramp = (torch.arange(len(frequencies), device=frequencies.device) - first) / max(last - first, 0.001)
+        kept = 1 - ramp.clamp(0, 1)
+        return frequencies / self.factor * (1 - kept) + frequencies * kept
 
 
 @dataclass(frozen=True)
@@ -38,6 +61,7 @@ class TransformerConfig:
     attention_bias: bool = False
     rope_base: float = 10_000.0
     rope_dim: int | None = None
+    yarn: Yarn | None = None
     tied_head: bool = True
     moe: "MoEConfig | None" = None
     num_dense_layers: int = 0
@@ -46,6 +70,12 @@ class TransformerConfig:
     def rotary_dim(self) -> int:
         """How many of a head's dimensions turn with the position."""
         return self.head_dim if self.rope_dim is None else self.rope_dim
+
+    def frequencies(self, device: torch.device) -> Tensor:
+        """[rotary_dim / 2], in fp32: by how much a head's dimensions turn from one position to the next."""
+        exponents = torch.arange(0, self.rotary_dim, 2, device=device, dtype=torch.float32) / self.rotary_dim
+        plain = self.rope_base**-exponents
+        return plain if self.yarn is None else self.yarn.stretch(plain, self.rope_base)
 
 
 class RMSNorm(nn.Module):
@@ -58,15 +88,14 @@ class RMSNorm(nn.Module):
         return F.rms_norm(x, (x.shape[-1],), self.weight, self.eps)
 
 
-def rotary_tables(positions: Tensor, rotary_dim: int, base: float, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+def rotary_tables(positions: Tensor, config: TransformerConfig, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
     """Cosines and sines for `positions` [B, T], or [B, H, T] where heads count positions differently.
 
     Returns two tensors [B, 1 or H, T, rotary_dim/2]. Angles are in fp32: bf16 cannot count beyond 256.
     """
     if positions.dim() == 2:
         positions = positions[:, None]
-    exponents = torch.arange(0, rotary_dim, 2, device=positions.device, dtype=torch.float32) / rotary_dim
-    angles = positions.float()[..., None] * (base**-exponents)
+    angles = positions.float()[..., None] * config.frequencies(positions.device)
     return angles.cos().to(dtype), angles.sin().to(dtype)
 
 
@@ -188,7 +217,7 @@ class Transformer(nn.Module):
         states [B, T, D] and the keys and values of these T positions alone.
         """
         x = self.embedding(ids)
-        tables = rotary_tables(positions, self.config.rotary_dim, self.config.rope_base, x.dtype)
+        tables = rotary_tables(positions, self.config, x.dtype)
         own: KeyValues = []
         for index, block in enumerate(self.blocks):
             x, key_value = block(x, tables, mask, causal, past[index] if past is not None else None)

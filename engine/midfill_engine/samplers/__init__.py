@@ -18,6 +18,7 @@ from midfill_engine.samplers.pipeline import Pipeline
 from midfill_engine.samplers.prophet import Prophet
 from midfill_engine.samplers.random import Random
 from midfill_engine.samplers.remdm import ReMDM
+from midfill_engine.samplers.seededblocks import SeededBlocks
 from midfill_engine.samplers.subblocks import SubBlocks
 from midfill_engine.samplers.threshold import Threshold
 from midfill_engine.samplers.topk import TopK
@@ -33,6 +34,7 @@ SAMPLERS: Final[Registry[type[Sampler]]] = Registry(
         "prophet": Prophet,
         "pipeline": Pipeline,
         "sub-blocks": SubBlocks,
+        "seeded-blocks": SeededBlocks,
         "editing": Editing,
         "wino": Wino,
         "remdm": ReMDM,

@@ -1,0 +1,65 @@
+"""Nemotron-Labs-Diffusion (NVIDIA, 2026): Ministral 3's dense shape that reads causally and writes in blocks of 32.
+
+What is finished sees itself causally and gives the first token of the next block one row earlier, as any autoregressive
+model; the other tokens of the block see it and each other, their scores in place (`generate` of the published code).
+"""
+
+from dataclasses import replace
+from typing import Final
+
+from midfill_engine.checkpoint_files import CheckpointFiles
+from midfill_engine.models.family import AuthorsSetting, Family, KnownModel, SpecialTokens, Values
+from midfill_engine.models.shapes import LLAMA_TENSORS, TINY, need, read_ends, read_llama_shape, read_specials, refuse
+from midfill_engine.models.transformer import TransformerConfig
+
+WINDOW: Final = 4096
+ROPE: Final = {
+    **{"rope_type": "yarn", "rope_theta": 1e6, "factor": 16.0, "beta_fast": 32.0, "beta_slow": 1.0, "mscale": 1.0},
+    **{"mscale_all_dim": 1.0, "original_max_position_embeddings": 16384, "llama_4_scaling_beta": 0.1},
+}
+
+
+def read_shape(config: Values) -> TransformerConfig:
+    """Queries grow with the logarithm of the position from the original length on, which no window here reaches."""
+    rope = config.get("rope_parameters") or {}
+    refuse(config.get("dlm_paradigm", "bidirectional") != "bidirectional", f"{config.get('dlm_paradigm')} attention")
+    refuse(
+        bool(rope.get("llama_4_scaling_beta")) and rope["original_max_position_embeddings"] < WINDOW, "grown queries"
+    )
+    return read_llama_shape(config)
+
+
+def read_tokens(files: CheckpointFiles) -> SpecialTokens:
+    mask_id = need(files.number("mask_token_id"), "mask", files)
+    return replace(
+        read_specials(files, mask_id, with_edges=True, delete_ids=read_ends(files), ends_text=True), closing=()
+    )
+
+
+NEMOTRON_DIFFUSION: Final = Family(
+    name="nemotron-diffusion",
+    attention="block_causal",
+    logit_shift=0,
+    shape=read_shape,
+    tensors={ours: theirs.replace("model.", "encoder.") for ours, theirs in LLAMA_TENSORS.items()}
+    | {"head.weight": "diffusion_head.weight"},
+    tokens=read_tokens,
+    sampler="seeded-blocks",
+    cache="block",
+    lengths="until-end",
+    context_window=WINDOW,
+    pipelined=True,
+    hybrid=True,
+    model_types=("nemotron_labs_diffusion",),
+    block_size=lambda config: config.get("block_size") or 32,
+    example={**TINY, "model_type": "nemotron_labs_diffusion", "head_dim": 16, "block_size": 8, "mask_token_id": 302}
+    | {"eos_token_id": 301, "bos_token_id": 300, "dlm_paradigm": "bidirectional", "attention_bias": False}
+    | {"mlp_bias": False, "rope_theta": None, "rope_parameters": ROPE},
+    example_tokenizer={"bos_token": "<s>", "eos_token": "<SPECIAL_11>"},
+    authors=AuthorsSetting("NVlabs, the published code and chat examples: threshold 0.9", "seeded-blocks", quality=0.8),
+    added_tokens=("<s>", "<SPECIAL_11>", "<SPECIAL_100>"),
+    known=(
+        KnownModel("nvidia/Nemotron-Labs-Diffusion-3B", 3.8, "see its page"),
+        KnownModel("nvidia/Nemotron-Labs-Diffusion-8B", 8.5, "see its page"),
+    ),
+)

@@ -1,0 +1,15 @@
+"""Settles the first token of a block by itself, then what is sure: Nemotron-Labs-Diffusion's `generate`.
+
+The first token is what the model, reading causally, says of the text before the block.
+"""
+
+from midfill_engine.samplers.base import Decision, StepState
+from midfill_engine.samplers.threshold import Threshold
+
+
+class SeededBlocks(Threshold):
+    def decide(self, state: StepState) -> Decision:
+        if state.places is None or not state.block_size:
+            return super().decide(state)
+        opens = state.masked & ((state.places - state.places[0]) % state.block_size == 0)
+        return Decision(opens) if bool(opens.any()) else super().decide(state)
