@@ -48,7 +48,6 @@ class Lexicon:
         self.lines: list[str] = [""]
         self._line: dict[str, int] = {"": 0}
         self._shapes: dict[str, int] = {"": 0}
-        self._shape_of: list[int] = [0]
         self._chunks: OrderedDict[tuple[str, bool], Chunk] = OrderedDict()
         self._num_characters = 0
 
@@ -74,7 +73,11 @@ class Lexicon:
         return found
 
     def cut(self, text: str) -> list[int]:
-        return [self.number(word) for word in PATTERN.findall(text)]
+        words = PATTERN.findall(text)
+        for word in dict.fromkeys(words):
+            if word not in self._number:
+                self.number(word)
+        return list(map(self._number.__getitem__, words))
 
     def line_number(self, line: str) -> int | None:
         return self._line.get(line)
@@ -87,14 +90,7 @@ class Lexicon:
         if found is None:
             found = self._line[line] = len(self.lines)
             self.lines.append(line)
-            self._shape_of.append(0)
         return found
-
-    def _shape(self, line: int) -> int:
-        """The number of a line's shape; found out when first asked for."""
-        if not self._shape_of[line]:
-            self._shape_of[line] = self._shapes.setdefault(shape_of(self.lines[line]), len(self._shapes))
-        return self._shape_of[line]
 
     def chunks(self, text: str) -> list[Chunk]:
         """Of a whole text, in order."""
@@ -109,9 +105,13 @@ class Lexicon:
         if known is not None:
             self._chunks.move_to_end((part, is_cut))
             return known
-        lines = [line for line in map(str.strip, part.split("\n")) if line]
-        numbers = [self._number_line(line) for line in lines]
-        words, shapes = (self.cut(part), list(map(self._shape, numbers))) if is_cut else ([], [])
+        numbers = [self._number_line(line) for line in filled_lines(part)]
+        words = self.cut(part) if is_cut else []
+        shapes = (
+            [self._shapes.setdefault(each, len(self._shapes)) for each in filled_lines(shape_of(part))]
+            if is_cut
+            else []
+        )
         made = Chunk(np.array(words, np.int32), np.array(numbers, np.int64), np.array(shapes, np.int64))
         self._chunks[part, is_cut] = made
         self._num_characters += len(part)
@@ -121,9 +121,14 @@ class Lexicon:
         return made
 
 
-def shape_of(line: str) -> str:
-    """The line with all its names and numbers alike."""
-    return NAME.sub("w", line)
+def filled_lines(text: str) -> list[str]:
+    """Those that are not blank, stripped."""
+    return [line for line in map(str.strip, text.split("\n")) if line]
+
+
+def shape_of(text: str) -> str:
+    """The text with all its names and numbers alike."""
+    return NAME.sub("w", text)
 
 
 def split_chunks(text: str) -> Iterator[str]:
