@@ -47,7 +47,7 @@ FLOORS: dict[str, Floors] = {
         ("languages", "engines"),
         ("text",),
         ("syntax", "reroll", "refactor.journal"),
-        ("context", "splicing", "refactor.writing"),
+        ("context", "splicing", "repeats", "refactor.writing"),
         ("candidates",),
         ("fill", "refactor.planning"),
         ("refactor.generating", "refactor.verifying", "refactor.reporting"),

@@ -30,6 +30,9 @@ COMMANDS = {
     "next": "show the next alternative",
     "finish": "end the running fill now, with its present guesses",
     "cancel": "stop the fill that runs at the cursor, else the latest of the buffer",
+    "next_edit": "make the last change again where it fits the cursor's line, and go to the next such place",
+    "all_edits": "make the last change again wherever it fits",
+    "dismiss": "forget the last change",
     "status": "what the server last said of itself",
 }
 

@@ -230,6 +230,39 @@ class Holes(Message):
     ranges: tuple[Range, ...]
 
 
+class RepeatParams(Message):
+    """Makes the last change of a document again where `position` is, if it fits a line there, and shows the next place.
+
+    `all` makes it everywhere, `dismiss` nowhere: the change is forgotten.
+    """
+
+    uri: str
+    position: Position | None = None
+    action: Literal["next", "all", "dismiss"] = "next"
+
+
+class Repeated(Message):
+    """In how many places the change was made and how many are left; `range` is the one that is shown now."""
+
+    applied: int
+    left: int
+    range: Range | None = None
+
+
+class RepeatPlace(Message):
+    """Where the last change may be made again: `text` would go to `range`."""
+
+    range: Range
+    text: str
+
+
+class Repeats(Message):
+    """All places of a document, in order, whenever they change: what was asked for or, with `nextEdits`, made twice."""
+
+    uri: str
+    places: tuple[RepeatPlace, ...]
+
+
 class SnoozeParams(Message):
     """For how long no ghost text is made while somebody types; 0 ends it."""
 
@@ -265,6 +298,7 @@ REQUESTS: dict[str, tuple[type[Message], type[Message]]] = {
 NOTIFICATIONS = {
     "midfill/preview": PreviewParams,
     "midfill/didChangePending": PendingFills,
+    "midfill/didChangeRepeats": Repeats,
     "midfill/didChangeStatus": Status,
 }
 COMMANDS: dict[str, tuple[type[Message], type[Message]]] = {
@@ -274,6 +308,7 @@ COMMANDS: dict[str, tuple[type[Message], type[Message]]] = {
     "midfill.reroll": (PendingParams, FillResult),
     "midfill.next": (PendingParams, FillResult),
     "midfill.discard": (PendingParams, Done),
+    "midfill.repeat": (RepeatParams, Repeated),
     "midfill.snooze": (SnoozeParams, Status),
 }
 

@@ -1,14 +1,15 @@
 """Which fills are offered where: code actions at a range, code lenses on a pending fill. Starts nothing."""
 
 from collections.abc import Sequence
+from typing import Any, Protocol
 
 from lsprotocol import types
 
 from midfill_infill.errors import MidfillError
 from midfill_infill.text.document import Document
-from midfill_lsp.messages import FillParams, Range, What
+from midfill_lsp.messages import FillParams, Message, Position, Range, RepeatParams, What
 from midfill_lsp.pending import Pending
-from midfill_lsp.text import Text
+from midfill_lsp.text import Span, SyncedDocument, Text
 from midfill_lsp.views import View, find_holes
 
 TITLES = {
@@ -18,12 +19,18 @@ TITLES = {
     What.HOLE: "Fill at the cursor",
 }
 KINDS = {what: f"refactor.rewrite.fill.{what}" for what in What}
+REPEAT = "refactor.rewrite.repeat"
 LENSES = {"midfill.accept": "Accept", "midfill.reroll": "Reroll", "midfill.discard": "Discard"}
+
+
+class Placed(Protocol):
+    @property
+    def span(self) -> Span: ...
 
 
 def offer_actions(view: View, version: int | None, params: types.CodeActionParams) -> list[types.CodeAction]:
     """The fills that make sense at a range, each carrying the command that runs it. Parses; for a worker thread."""
-    wanted = [what for what in What if _is_wanted(KINDS[what], params.context.only)]
+    wanted = [what for what in What if is_wanted(KINDS[what], params.context.only)]
     try:
         document = view.read()
     except MidfillError:  # no text that could be filled
@@ -32,7 +39,7 @@ def offer_actions(view: View, version: int | None, params: types.CodeActionParam
     return [_action(view.uri, version, what, params.range) for what in offered]
 
 
-def _is_wanted(kind: str, only: Sequence[str] | None) -> bool:
+def is_wanted(kind: str, only: Sequence[str] | None) -> bool:
     """`only` has members of an enum that are strings too, and strings that the enum does not know."""
     return not only or any(kind == wanted or kind.startswith(wanted + ".") for wanted in only)
 
@@ -56,9 +63,33 @@ def _action(uri: str, version: int | None, what: What, range: types.Range) -> ty
     command = types.Command(
         TITLES[what],
         "midfill.fill",
-        arguments=[arguments.model_dump(mode="json", by_alias=True, exclude_defaults=True)],
+        arguments=[_to_json(arguments)],
     )
     return types.CodeAction(TITLES[what], kind=KINDS[what], command=command)
+
+
+def offer_repeats(document: SyncedDocument, cursor: types.Position, found: Sequence[Placed]) -> list[types.CodeAction]:
+    """To make the last change at the next place, and in all."""
+    if not found:
+        return []
+    position = Position(line=cursor.line, character=cursor.character)
+    here = RepeatParams(uri=document.uri, position=position)
+    offset = document.text.offset(cursor)
+    next_span = next((each.span for each in found if each.span[0] >= offset), found[0].span)
+    line = document.text.position(next_span[0]).line + 1
+    titles = {f"Make the last change again, or go there: line {line}": here}
+    if len(found) > 1:
+        titles[f"Make the last change in {len(found)} more places"] = here.model_copy(update={"action": "all"})
+    return [
+        types.CodeAction(
+            title, kind=REPEAT, command=types.Command(title, "midfill.repeat", arguments=[_to_json(asked)])
+        )
+        for title, asked in titles.items()
+    ]
+
+
+def _to_json(asked: Message) -> dict[str, Any]:
+    return asked.model_dump(mode="json", by_alias=True, exclude_defaults=True)
 
 
 def offer_lenses(pending: Pending, text: Text) -> list[types.CodeLens]:

@@ -19,7 +19,8 @@ from midfill_lsp.fills import Fills
 from midfill_lsp.ghost import to_items
 from midfill_lsp.host import Host
 from midfill_lsp.messages import FillParams, Holes, HolesParams, Range, StatusParams, parse, parse_arguments
-from midfill_lsp.offers import KINDS, offer_actions, offer_lenses
+from midfill_lsp.next_edits import NextEdits
+from midfill_lsp.offers import KINDS, REPEAT, is_wanted, offer_actions, offer_lenses, offer_repeats
 from midfill_lsp.text import SyncedWorkspace
 from midfill_lsp.views import find_around, take_view
 
@@ -34,11 +35,13 @@ class MidfillServer(Host):
 
     def __init__(self, filler: Filler | None = None) -> None:
         super().__init__()
-        self.fills = Fills(self, filler or self.engines.fill, ThreadPoolExecutor(MAX_FILLS, thread_name_prefix="fill"))
+        executor = ThreadPoolExecutor(MAX_FILLS, thread_name_prefix="fill")
+        self.fills = Fills(self, filler or self.engines.fill, executor)
+        self.next_edits = NextEdits(self, self.fills, executor)
         self._register()
 
     def _register(self) -> None:
-        actions = types.CodeActionOptions(code_action_kinds=list(KINDS.values()))
+        actions = types.CodeActionOptions(code_action_kinds=[*KINDS.values(), REPEAT])
         self.feature(types.TEXT_DOCUMENT_CODE_ACTION, actions)(_list_actions)
         self.feature(types.TEXT_DOCUMENT_CODE_LENS, types.CodeLensOptions())(_list_lenses)
         self.feature(types.TEXT_DOCUMENT_INLINE_COMPLETION, types.InlineCompletionOptions())(_suggest)
@@ -64,6 +67,8 @@ async def _list_actions(ls: MidfillServer, params: types.CodeActionParams) -> li
         return []
     view, number = take_view(ls.workspace, synced), synced.version
     actions = await asyncio.to_thread(offer_actions, view, number, params)
+    if is_wanted(REPEAT, params.context.only):
+        actions += offer_repeats(synced, params.range.start, await ls.next_edits.find(synced))
     client = ls.client_capabilities.text_document
     capabilities = client.code_action if client else None
     if capabilities is None or capabilities.code_action_literal_support is None:
@@ -109,7 +114,8 @@ async def _run_command(ls: MidfillServer, params: types.ExecuteCommandParams) ->
         asked = asked.model_copy(update={"work_done_token": params.work_done_token})
     if isinstance(asked, FillParams):
         asked = asked.model_copy(update={"apply": asked.apply is not False})
-    run = getattr(ls.fills, params.command.rpartition(".")[2])
+    name = params.command.rpartition(".")[2]
+    run = getattr(ls.next_edits if name == "repeat" else ls.fills, name)
     return await _answer(ls, lambda: run(asked), show=True)
 
 
@@ -172,13 +178,19 @@ async def _change_settings(ls: MidfillServer, params: types.DidChangeConfigurati
 def _follow_changes(
     ls: MidfillServer, params: types.DidOpenTextDocumentParams | types.DidChangeTextDocumentParams
 ) -> None:
-    ls.fills.follow(params.text_document.uri)
+    _follow(ls, params.text_document.uri)
+
+
+def _follow(ls: MidfillServer, uri: str) -> None:
+    ls.fills.follow(uri)
+    ls.next_edits.follow(uri)
 
 
 def _follow_cells(ls: MidfillServer, params: types.DidChangeNotebookDocumentParams) -> None:
     for change in (params.change.cells.text_content or ()) if params.change.cells else ():
-        ls.fills.follow(change.document.uri)
+        _follow(ls, change.document.uri)
 
 
 def _forget(ls: MidfillServer, params: types.DidCloseTextDocumentParams) -> None:
     ls.fills.forget(params.text_document.uri)
+    ls.next_edits.forget(params.text_document.uri)

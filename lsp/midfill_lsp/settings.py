@@ -33,6 +33,7 @@ class Settings:
     ghost_text_certainty: float = SHOWN
     exclude: tuple[str, ...] = ()
     repository_context: bool = True
+    next_edits: bool = True
     preview: str = "decoration"
     confidence: str = "weak"
     server_command: tuple[str, ...] = ()
@@ -107,6 +108,9 @@ RULES: dict[str, Rule] = {
     "exclude": Rule("exclude", _STRINGS, "a list of patterns", "Files to leave out, as in a .gitignore."),
     "repository_context": Rule(
         "repositoryContext", {"type": "boolean"}, "true or false", "Show the model text of other open and recent files."
+    ),
+    "next_edits": Rule(
+        "nextEdits", {"type": "boolean"}, "true or false", "Show where a change that was made twice may be made again."
     ),
     "preview": Rule("preview", *_one_of(*PREVIEWS), "How a fill is shown while it sharpens."),
     "confidence": Rule("confidence", *_one_of(*CONFIDENCES), "Whether the weakest tokens of a fill are underlined."),

@@ -33,6 +33,8 @@ FILES = {
     "holes.py": "first = 1\nsecond = 2\nthird = 3\n",
     "stubs.py": "def f(): ...\n\n\ndef g(): ...\n",
     "dies.py": "def first(b):\n    return b  # the engine dies here\n",
+    "again.py": "# 😀\n" + "".join(f"self.assertEquals({name}, 1)\n" for name in "abcd"),
+    "large.py": "def large():\n" + "".join(f"    row_{number} = {number}\n" for number in range(80)),
     "ghost.py": "def f():\n",
     "buffer.py": f"# 😀 {GROWS}\r\ndef second(b):\r\n    return b + 1\r\n",
 }

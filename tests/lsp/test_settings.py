@@ -8,7 +8,7 @@ from midfill_lsp.settings import RULES, Settings, parse_settings
 def test_good_values() -> None:
     values = {"model": "m", "device": "cuda", "steps": 9, "maxHoleTokens": 64, "seed": 3, "exclude": ["*.x"]}
     assert parse_settings(values) == (Settings("m", "cuda", 9, 64, 3, exclude=("*.x",)), [])
-    assert len(RULES) <= 14
+    assert len(RULES) <= 15
     assert parse_settings(None) == parse_settings({"steps": None}) == (Settings(), [])
 
 
@@ -47,8 +47,8 @@ def test_an_unknown_key_lists_the_known() -> None:
     assert settings == Settings()
     assert problem == (
         "midfill.modle is not a setting; known are model, device, steps, maxHoleTokens, seed, "
-        "trigger, languages, debounceMs, ghostTextCertainty, exclude, repositoryContext, preview, confidence, "
-        "serverCommand."
+        "trigger, languages, debounceMs, ghostTextCertainty, exclude, repositoryContext, nextEdits, preview, "
+        "confidence, serverCommand."
     )
 
 

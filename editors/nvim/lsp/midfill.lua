@@ -33,6 +33,9 @@ return {
     ['midfill/didChangePending'] = function(_, params)
       require('midfill').show_pending(params)
     end,
+    ['midfill/didChangeRepeats'] = function(_, params)
+      require('midfill').show_repeats(params)
+    end,
     ['midfill/didChangeStatus'] = function(_, params)
       require('midfill').status = params
     end,

@@ -4,11 +4,11 @@ import * as vscode from "vscode";
 import { LanguageClient, type Middleware, State, type StaticFeature, TextEdit } from "vscode-languageclient/node";
 import { type Animation, findAnimation, openAnimation, stopAnimations, watchDocuments } from "./buffer.ts";
 import { readKeys } from "./keys.ts";
-import { type PendingFill, type PreviewHole, type Range, shift } from "./layout.ts";
+import { type PendingFill, type PreviewHole, type Range, type Repeat, shift } from "./layout.ts";
 import { drawPending, fillsOf, findDocument, forgetPending, hover, takePending } from "./pending.ts";
 import { refreshOld, registerOld, toggleOld } from "./old.ts";
 import { findCommand, offerInstall, runDoctor } from "./server.ts";
-import { showHoles, showPreview, toRange } from "./view.ts";
+import { showHoles, showPreview, showRepeats, toRange } from "./view.ts";
 
 interface Status { kind: "Normal" | "Warning" | "Error" | "Inactive"; busy: boolean; message: string; snoozing?: boolean }
 type Arguments = Record<string, unknown>;
@@ -24,6 +24,7 @@ let log: vscode.LogOutputChannel;
 let item: vscode.StatusBarItem;
 let lastToken = 0;
 const running = new Map<number, Running>();
+const repeats = new Map<string, Repeat[]>(); // document -> where its last change may be made again
 const holes = new Map<string, vscode.Range[]>(); // document -> holes that wait
 let wide: { uri: string; version: number; ranges: vscode.Range[]; index: number; shown?: vscode.Range } | undefined;
 let isSnoozing = false;
@@ -53,6 +54,9 @@ export async function activate(activated: vscode.ExtensionContext): Promise<void
     fillHoles,
     widenHole: () => widen(1),
     shrinkHole: () => widen(-1),
+    nextEdit: () => repeat("next"),
+    allEdits: () => repeat("all"),
+    dismissEdits: () => repeat("dismiss"),
     showMenu,
     finishFill: () => run("finish"),
     acceptFill: () => run("accept"),
@@ -118,10 +122,17 @@ async function start(): Promise<void> {
     refreshOld(params.uri);
     void setContexts();
   });
+  client.onNotification("midfill/didChangeRepeats", ({ uri, places }: { uri: string; places: Repeat[] }) => {
+    repeats.set(uri, places);
+    drawRepeats();
+    void setContexts();
+  });
   client.onNotification("midfill/didChangeStatus", showStatus);
   client.onDidChangeState(({ newState }) => {
     if (newState === State.Running) return;
     forgetPending();
+    repeats.clear();
+    drawRepeats();
     void setContexts();
   });
   try {
@@ -248,6 +259,18 @@ async function run(name: string, argument: Arguments = {}): Promise<void> {
   await client?.sendRequest("workspace/executeCommand", send()).catch(explain);
 }
 
+/** Makes the last change again at the cursor's line, and goes to the next place. */
+async function repeat(action: string): Promise<void> {
+  const editor = vscode.window.activeTextEditor;
+  if (!editor) return;
+  const argument = { uri: editor.document.uri.toString(), position: toJson(editor.selections[0]).start, action };
+  await client?.sendRequest("workspace/executeCommand", { command: "midfill.repeat", arguments: [argument] }).catch(explain);
+}
+
+function drawRepeats(): void {
+  for (const editor of vscode.window.visibleTextEditors) showRepeats(editor, repeats.get(editor.document.uri.toString()) ?? []);
+}
+
 /** Says what went wrong, unless the user wanted it. */
 function explain(error: unknown): void {
   const { code, message } = error as { code?: number; message?: string };
@@ -285,6 +308,7 @@ function drawPreviews(uri: string): void {
 /** Everything in all editors, as one that was split or shown again has nothing yet. */
 function draw(): void {
   drawPending();
+  drawRepeats();
   for (const editor of vscode.window.visibleTextEditors) {
     const uri = editor.document.uri.toString();
     showHoles(editor, holes.get(uri) ?? []);
@@ -301,7 +325,7 @@ function activeUri(): string {
 async function setContexts(): Promise<void> {
   const uri = activeUri();
   const isRunning = [...running.values()].some((fill) => fill.uri === uri);
-  const contexts = { running: isRunning, pending: fillsOf(uri).length > 0, holes: Boolean(holes.get(uri)?.length) };
+  const contexts = { running: isRunning, pending: fillsOf(uri).length > 0, holes: Boolean(holes.get(uri)?.length), repeats: Boolean(repeats.get(uri)?.length) };
   for (const [name, value] of Object.entries(contexts)) await vscode.commands.executeCommand("setContext", `midfill.${name}`, value);
 }
 

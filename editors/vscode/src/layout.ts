@@ -10,6 +10,8 @@ export interface Stats { steps: number; tokens: number; ms: number; cachedContex
 export interface PendingFill {
   id: number; holes: { range: Range; original: string; hunks: { range: Range; text: string }[]; isGuess?: boolean }[]; weak: Range[]; errors: Range[]; newErrors: number; alternatives: number; stats: Stats;
 }
+/** Where the last change may be made again: `text` would go to `range`. */
+export interface Repeat { range: Range; text: string }
 /** What a line shows: a beginning that is settled, and the rest, of which most may be unlikely. */
 export interface ShownLine { line: number; settled: string; rest: string; isFaint: boolean }
 /** A part of a text, `old` at offset `start`, in whose place `now` is shown, at present at offset `at`. */

@@ -2,7 +2,7 @@
 
 import * as vscode from "vscode";
 import { keyOf } from "./keys.ts";
-import { keepSpaces, layPreview, type PendingFill, type PreviewHole, type Range } from "./layout.ts";
+import { keepSpaces, layPreview, type PendingFill, type PreviewHole, type Range, type Repeat } from "./layout.ts";
 
 const old = vscode.window.createTextEditorDecorationType({ opacity: "0.35" });
 const sharpening = vscode.window.createTextEditorDecorationType({});
@@ -19,6 +19,9 @@ const weak = vscode.window.createTextEditorDecorationType({ textDecoration: "und
 const waiting = vscode.window.createTextEditorDecorationType({
   border: "1px dashed", borderColor: new vscode.ThemeColor("editorWarning.foreground"),
 });
+
+const again = vscode.window.createTextEditorDecorationType({});
+const replaced = vscode.window.createTextEditorDecorationType({ textDecoration: "line-through", opacity: "0.6" });
 
 export function toRange(range: Range): vscode.Range {
   return new vscode.Range(range.start.line, range.start.character, range.end.line, range.end.character);
@@ -76,4 +79,16 @@ export function showHints(editor: vscode.TextEditor, fills: PendingFill[]): void
 
 export function showHoles(editor: vscode.TextEditor, holes: readonly vscode.Range[]): void {
   editor.setDecorations(waiting, [...holes]);
+}
+
+/** Where the last change may be made again: the old text struck through, the new one behind it, the key at the first. */
+export function showRepeats(editor: vscode.TextEditor, places: readonly Repeat[]): void {
+  const key = keyOf("midfill.nextEdit");
+  editor.setDecorations(replaced, places.map((place) => toRange(place.range)));
+  editor.setDecorations(again, places.map(({ range, text }, index) => {
+    const { end } = toRange(range);
+    const shown = text.split("\n")[0] + (index || !key ? "" : `   ${key}`);
+    const after = { contentText: keepSpaces(shown), color: new vscode.ThemeColor("editorGhostText.foreground"), fontStyle: "italic" };
+    return { range: new vscode.Range(end, end), renderOptions: { after } };
+  }));
 }

@@ -551,6 +551,38 @@ test('a dead engine is one sentence, and the next fill works', function()
   wait('the status', function() return midfill.statusline() == 'midfill' end)
 end)
 
+test('next edit: what was done twice is shown elsewhere, one key goes there and does it', function()
+  local source = { '# 😀', 'import os' }
+  for number = 1, 5 do
+    table.insert(source, ("self.assertEquals(ß%d, '😀')"):format(number))
+  end
+  open(source)
+  for _, row in ipairs({ 3, 4 }) do
+    vim.api.nvim_win_set_cursor(0, { row, 0 })
+    press('fsfsfsfsx')
+    equal(lines()[row], source[row]:gsub('Equals', 'Equal'))
+    settle()
+    vim.wait(50)
+  end
+  wait('the places', function() return #marks_of('repeats') == 7 end) -- three of two marks each, and the key
+  press('<M-.>')
+  wait('the next place', function() return vim.api.nvim_win_get_cursor(0)[1] == 5 end)
+  equal(lines()[5], source[5])
+  press('<M-.>')
+  wait('the place behind it', function() return vim.api.nvim_win_get_cursor(0)[1] == 6 end)
+  equal(lines()[5], source[5]:gsub('Equals', 'Equal'))
+  vim.cmd('Midfill all_edits')
+  wait('the rest', function() return not table.concat(lines()):find('Equals') end)
+  equal(lines(), vim.tbl_map(function(line) return (line:gsub('Equals', 'Equal')) end, source))
+  vim.cmd('silent undo')
+  equal(lines()[6], source[6], 'one undo for all of them')
+  vim.cmd('Midfill dismiss')
+  wait('no places', function() return #marks_of('repeats') == 0 end)
+  vim.cmd('Midfill next_edit')
+  wait('a sentence', function() return #notices > 0 end)
+  assert(notices[1]:find('fits nowhere else'), notices[1])
+end)
+
 test('checkhealth', function()
   open()
   vim.cmd('checkhealth midfill')

@@ -484,6 +484,51 @@ const scenes = {
     });
     await shot("vscode-walkthrough");
   },
+  async "next edit: what was done twice is shown elsewhere, one key goes there and does it"() {
+    await open("again.py");
+    await until("the source", has("self.assertEquals(d"));
+    await sleep(1000); // the server has to have seen the old text
+    for (const line of [2, 3]) {
+      await goTo(line, 18);
+      await page.keyboard.press("Backspace");
+      await sleep(200);
+    }
+    const places = () => page.evaluate(() => [...document.querySelectorAll(".view-line span span")].filter(
+      (span) => getComputedStyle(span, "::after").content.startsWith('"assertEqual')).length);
+    await until("two places", async () => (await places()) === 2);
+    await shot("vscode-next-edit");
+    const cursor = async () => (await page.textContent(".statusbar")).match(/Ln (\d+)/)?.[1];
+    await page.keyboard.press("Alt+.");
+    await until("the cursor at the next place", async () => (await cursor()) === "4");
+    await page.keyboard.press("Alt+.");
+    await until("the change there, the cursor behind", async () => (await has("self.assertEqual(c")()) && (await cursor()) === "5");
+    await page.keyboard.press("Control+z");
+    await until("the old text", has("self.assertEquals(c"));
+    await page.keyboard.press("Escape");
+    await sleep(500);
+    await palette("Midfill: Next Edit: the Last Change Again");
+    await until("the sentence", async () => (await page.textContent("body")).includes("fits nowhere else"));
+  },
+  async "a large body goes only after a question"() {
+    await open("large.py");
+    await until("the source", has("row_1 = 1"));
+    await goTo(3, 8);
+    const answer = async (word) => {
+      await page.keyboard.press("Control+Alt+b");
+      const asked = page.locator(".notification-list-item", { hasText: "this replaces" });
+      await until("the question", async () => (await asked.count()) === 1);
+      await shot("vscode-question");
+      await asked.locator(`.monaco-button:has-text('${word}')`).click();
+    };
+    await answer("Cancel");
+    await sleep(500);
+    await until("the text as it was", has("row_1 = 1"));
+    await page.click(".editor-group-container.active .monaco-editor .view-lines");
+    await goTo(3, 8);
+    await answer("Fill");
+    await until("the fill", has(FILL));
+    await until("the old lines gone", lacks("row_1 = 1"));
+  },
   async "the doctor runs in a terminal"() {
     await palette("Midfill: Doctor");
     const shown = async () => (await page.textContent(".xterm-rows", { timeout: 1000 })).replaceAll("\u00a0", " ");

@@ -27,11 +27,12 @@ local last_token = 0
 ---@field old? string shows what stood there before the pending fills, and hides it ('<C-t>')
 ---@field accept_hunk? string keeps the changed lines at the cursor alone ('g<C-y>')
 ---@field discard_hunk? string puts back the changed lines at the cursor alone ('g<C-e>')
+---@field next_edit? string makes the last change again where it fits the cursor's line, and goes to the next such place ('<M-.>')
 ---@field next? string shows the next alternative of a pending fill ('<C-n>')
 local options = {
   keys = true, operator = 'gm', ghost_accept = '<C-l>', ghost_word = '<M-l>', ghost_line = '<M-j>', accept = '<C-y>', discard = '<C-e>', reroll = '<C-g>',
   next = '<C-n>', old = '<C-t>', accept_hunk = 'g<C-y>', discard_hunk = 'g<C-e>',
-  widen = '<M-k>', shrink = '<M-j>', fill = '<M-CR>',
+  next_edit = '<M-.>', widen = '<M-k>', shrink = '<M-j>', fill = '<M-CR>',
 }
 
 local function fail(message)
@@ -186,6 +187,23 @@ function M.run(name, buffer)
   client:request('workspace/executeCommand', params, take_answer(buffer), buffer)
 end
 
+--- Draws the places where the last change may be made again, as the server says.
+function M.show_repeats(params)
+  local buffer = vim.uri_to_bufnr(params.uri)
+  if vim.api.nvim_buf_is_loaded(buffer) then
+    marks.repeats(buffer, params.places, options.next_edit)
+  end
+end
+
+--- Makes the last change again where it fits the cursor's line and goes to the next place; 'all' makes it everywhere, 'dismiss' nowhere.
+function M.next_edit(action)
+  local buffer = vim.api.nvim_get_current_buf()
+  local client = client_of(buffer)
+  local place = client and range_of(client, buffer, at_cursor()).start
+  local argument = { uri = vim.uri_from_bufnr(buffer), position = place, action = action }
+  return client and client:request('workspace/executeCommand', { command = 'midfill.repeat', arguments = { argument } }, take_answer(buffer), buffer)
+end
+
 --- Remembers the selection, or the cursor, as one of the holes that `:Midfill holes` fills jointly.
 function M.add(range)
   local buffer = vim.api.nvim_get_current_buf()
@@ -290,6 +308,7 @@ local function forget(buffer)
   end
   if vim.api.nvim_buf_is_loaded(buffer) then
     marks.clear_preview(buffer)
+    marks.repeats(buffer, {})
     M.show_pending({ uri = vim.uri_from_bufnr(buffer), fills = {} })
   end
 end
@@ -335,6 +354,9 @@ local subcommands = {
   snooze = function() M.snooze() end,
   wake = function() M.snooze(0) end,
   cancel = function() M.cancel() end,
+  next_edit = function() M.next_edit() end,
+  all_edits = function() M.next_edit('all') end,
+  dismiss = function() M.next_edit('dismiss') end,
   status = function() vim.print(M.status or 'Midfill has not been used yet') end,
   selection = function(command)
     local row = vim.fn.line('.') - 1
@@ -365,6 +387,7 @@ function M.setup()
     for _, name in ipairs({ 'widen', 'shrink', 'fill' }) do
       vim.keymap.set('n', options[name], subcommands[name == 'fill' and 'holes' or name], { desc = 'Midfill: ' .. name })
     end
+    vim.keymap.set({ 'n', 'i' }, options.next_edit, subcommands.next_edit, { desc = 'Midfill: next edit' })
     vim.keymap.set('x', options.operator, ':Midfill selection<CR>', { silent = true, desc = 'Midfill: fill the selection' })
   end
   vim.api.nvim_create_autocmd('LspDetach', { callback = function(event)

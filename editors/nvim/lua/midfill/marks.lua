@@ -3,6 +3,7 @@ local M = {}
 
 local preview = vim.api.nvim_create_namespace('midfill.preview')
 local pending = vim.api.nvim_create_namespace('midfill.pending')
+local again = vim.api.nvim_create_namespace('midfill.repeats')
 local waiting = vim.api.nvim_create_namespace('midfill.holes')
 local buffers = {} -- preview token -> buffer
 local drawn = {} -- preview token -> extmarks
@@ -175,6 +176,26 @@ function M.pending(buffer, fills, keys, is_old_shown)
     pcall(vim.api.nvim_buf_set_extmark, buffer, pending, fill.holes[1].range.start.line, 0, {
       virt_text = { { hint, 'MidfillHint' } }, virt_text_pos = 'eol',
     })
+  end
+end
+
+--- Draws where the last change may be made again: the old text as such, the new one behind it, the key at the first line.
+function M.repeats(buffer, places, key)
+  local encoding = encoding_of(buffer)
+  vim.api.nvim_buf_clear_namespace(buffer, again, 0, -1)
+  for index, place in ipairs(places) do
+    local from, to, text = place.range.start, place.range['end'], vim.split(place.text, '\n')[1]
+    pcall(vim.api.nvim_buf_set_extmark, buffer, again, from.line, M.column(buffer, from, encoding), {
+      end_row = to.line, end_col = M.column(buffer, to, encoding), hl_group = 'MidfillRemoved', strict = false,
+    })
+    pcall(vim.api.nvim_buf_set_extmark, buffer, again, to.line, M.column(buffer, to, encoding), {
+      virt_text = { { text, 'MidfillGuess' } }, virt_text_pos = 'inline',
+    })
+    if index == 1 then
+      pcall(vim.api.nvim_buf_set_extmark, buffer, again, from.line, 0, {
+        virt_text = { { ('  ◆ %s the same change here'):format(key), 'MidfillHint' } }, virt_text_pos = 'eol',
+      })
+    end
   end
 end
 

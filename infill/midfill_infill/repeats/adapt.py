@@ -1,0 +1,59 @@
+"""What of a change's new text must be another elsewhere: words that it took from its own line. Knows tokens alone."""
+
+import re
+from dataclasses import replace
+from difflib import SequenceMatcher
+from typing import Final
+
+from midfill_infill.repeats.change import Change, Span, Tokens, is_word
+from midfill_infill.repeats.places import Place
+
+MIN_PART: Final = 3
+_PARTS: Final = re.compile(rb"[A-Z]?[a-z\x80-\xff]+|[A-Z]+(?![a-z])|\d+")
+
+
+def adapt(change: Change, place: Place) -> Place:
+    """The place with the words of its own line in its text; `foreign` are those that nothing here answers to."""
+    added = [word for part in change.parts for word in change.new_texts(part) if is_word(word)]
+    there, here = line_of(change.old, change.old_span), line_of(change.new, place.tokens)
+    taken = {word: _find_source(word, there) for word in added}
+    answers: dict[bytes, bytes] = {}
+    for first, last, begin, end in _aligned(there, here):
+        answers |= dict(zip(there[first:last], here[begin:end], strict=True))
+    text, foreign = place.text, []
+    for word, source in taken.items():
+        if source is None or source in here or word in here:
+            continue
+        other = answers.get(source)
+        if other is not None and is_word(other) and source in word:
+            text = _replace_word(text, word, word.replace(source, other))
+        else:
+            foreign.append(word)
+    return replace(place, text=text, foreign=tuple(match.span() for word in foreign for match in _matches(word, text)))
+
+
+def _find_source(word: bytes, line: list[bytes]) -> bytes | None:
+    """What of its own line a new word repeats: a word, or the longest one that it holds or shares a part with."""
+    if word in line:
+        return word
+    parts = {part.lower() for part in _PARTS.findall(word) if len(part) >= MIN_PART}
+    shared = [other for other in line if is_word(other) and parts & {part.lower() for part in _PARTS.findall(other)}]
+    return max(shared, key=lambda other: (other in word, len(other)), default=None)
+
+
+def _aligned(one: list[bytes], other: list[bytes]) -> list[tuple[int, int, int, int]]:
+    codes = SequenceMatcher(None, one, other, autojunk=False).get_opcodes()
+    return [(a, b, c, d) for tag, a, b, c, d in codes if tag == "replace" and b - a == d - c]
+
+
+def _matches(word: bytes, text: bytes) -> list[re.Match[bytes]]:
+    return list(re.finditer(rb"(?<![\w$])%b(?![\w$])" % re.escape(word), text))
+
+
+def _replace_word(text: bytes, word: bytes, other: bytes) -> bytes:
+    return re.sub(rb"(?<![\w$])%b(?![\w$])" % re.escape(word), lambda _: other, text)
+
+
+def line_of(tokens: Tokens, span: Span) -> list[bytes]:
+    """The tokens of the lines that a span of tokens is on."""
+    return tokens.texts[slice(*tokens.line(*span))]

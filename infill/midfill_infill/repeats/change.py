@@ -1,0 +1,194 @@
+"""What an edit changed, token by token. Knows bytes, no language and no tree."""
+
+import re
+from bisect import bisect_left
+from collections.abc import Sequence
+from dataclasses import dataclass
+from difflib import SequenceMatcher
+from functools import cached_property
+from itertools import pairwise
+from typing import Final, NamedTuple
+
+Span = tuple[int, int]
+
+MAX_CHANGED_TOKENS: Final = 40
+MAX_PARTS: Final = 6
+_TOKEN: Final = re.compile(rb"[A-Za-z_$\x80-\xff][\w$\x80-\xff]*|\d[\w.]*|[^\s]")
+_WORD: Final = re.compile(rb"[\w$\x80-\xff]")
+OPENERS: Final = {b"(": b")", b"[": b"]", b"{": b"}"}
+
+
+class Token(NamedTuple):
+    start: int
+    end: int
+
+
+class Tokens:
+    """The tokens of a source: words, numbers and single characters; white space is none. Not of any one language."""
+
+    def __init__(self, source: bytes) -> None:
+        self.source = source
+        self.spans = [Token(*match.span()) for match in _TOKEN.finditer(source)]
+        self.texts = [source[start:end] for start, end in self.spans]
+
+    def __len__(self) -> int:
+        return len(self.texts)
+
+    @cached_property
+    def starts(self) -> list[int]:
+        return [token.start for token in self.spans]
+
+    @cached_property
+    def places(self) -> dict[bytes, list[int]]:
+        found: dict[bytes, list[int]] = {}
+        for number, text in enumerate(self.texts):
+            found.setdefault(text, []).append(number)
+        return found
+
+    def gap(self, number: int) -> Span:
+        """The white space before a token; at the end, that behind the last one."""
+        start = self.spans[number - 1].end if number else 0
+        return start, self.spans[number].start if number < len(self) else len(self.source)
+
+    def white(self, number: int) -> bytes:
+        return self.source[slice(*self.gap(number))]
+
+    def same_line(self, number: int) -> bool:
+        """Whether a token stands on the line of the one before it."""
+        return 0 < number < len(self) and b"\n" not in self.white(number)
+
+    def line(self, first: int, last: int) -> Span:
+        """All tokens of the lines that `[first, last)` is on."""
+        while first > 0 and self.same_line(first):
+            first -= 1
+        while last < len(self) and self.same_line(last):
+            last += 1
+        return first, last
+
+    def closing(self, opener: int, most: int = 400) -> int | None:
+        """The token that closes the bracket at `opener`."""
+        depth = 0
+        for number in range(opener, min(opener + most, len(self))):
+            depth += (self.texts[number] in OPENERS) - (self.texts[number] in OPENERS.values())
+            if not depth:
+                return number
+        return None
+
+    def opening(self, number: int, most: int = 400) -> int | None:
+        """The bracket that is open before the token `number`."""
+        depth = 0
+        for before in range(number - 1, max(number - most, -1), -1):
+            depth += (self.texts[before] in OPENERS.values()) - (self.texts[before] in OPENERS)
+            if depth < 0:
+                return before
+        return None
+
+
+def is_word(text: bytes) -> bool:
+    return bool(_WORD.match(text))
+
+
+@dataclass(frozen=True)
+class Part:
+    """Tokens `[old[0], old[1])` of the old text that became `[new[0], new[1])` of the new one; one may be empty."""
+
+    old: Span
+    new: Span
+
+
+@dataclass(frozen=True)
+class Change:
+    """All that differs between two versions: parts in order, what lies between them is the same in both."""
+
+    old: Tokens
+    new: Tokens
+    parts: tuple[Part, ...]
+
+    @property
+    def old_span(self) -> Span:
+        return self.parts[0].old[0], self.parts[-1].old[1]
+
+    @property
+    def new_span(self) -> Span:
+        """In tokens of the new text."""
+        return self.parts[0].new[0], self.parts[-1].new[1]
+
+    def old_texts(self, part: Part) -> list[bytes]:
+        return self.old.texts[slice(*part.old)]
+
+    def new_texts(self, part: Part) -> list[bytes]:
+        return self.new.texts[slice(*part.new)]
+
+    @cached_property
+    def kept(self) -> list[Span]:
+        """What lies between the parts, in tokens of the old text."""
+        return [(first.old[1], second.old[0]) for first, second in pairwise(self.parts)]
+
+    @cached_property
+    def is_uniform(self) -> bool:
+        """Whether all parts are the same change."""
+        return len({(*self.old_texts(part), b"\n", *self.new_texts(part)) for part in self.parts}) == 1
+
+    def bytes_changed(self, part: Part) -> tuple[bytes, bytes]:
+        """What the part's place held and holds, white space that changed with it included."""
+        before, after = (self._chunk(tokens, span) for tokens, span in ((self.old, part.old), (self.new, part.new)))
+        head = _common(before, after)
+        head = min(head, len(before) - len(before.lstrip()), len(after) - len(after.lstrip()))
+        before, after = before[head:], after[head:]
+        tail = _common(before[::-1], after[::-1])
+        tail = min(tail, *(len(text) - len(text.rstrip()) for text in (before, after)))
+        return before[: len(before) - tail], after[: len(after) - tail]
+
+    @staticmethod
+    def _chunk(tokens: Tokens, span: Span) -> bytes:
+        return tokens.source[tokens.gap(span[0])[0] : tokens.gap(span[1])[1]]
+
+
+def _common(first: bytes, second: bytes) -> int:
+    for number, (one, other) in enumerate(zip(first, second, strict=False)):
+        if one != other:
+            return number
+    return min(len(first), len(second))
+
+
+def find_change(before: bytes, after: bytes) -> Change | None:
+    """The change between two versions; None where no token differs, and for one too large to be made elsewhere."""
+    head = _common_blocks(before, after)
+    tail = _common_blocks(before[head:][::-1], after[head:][::-1])
+    if max(len(before), len(after)) - head - tail > 100 * MAX_CHANGED_TOKENS:
+        return None
+    old, new = Tokens(before), Tokens(after)
+    first = min(bisect_left(tokens.starts, _line_start(tokens.source, head)) for tokens in (old, new))
+    last = [bisect_left(tokens.starts, _line_end(tokens.source, len(tokens.source) - tail)) for tokens in (old, new)]
+    parts = tuple(_compare(old.texts[first : last[0]], new.texts[first : last[1]], first))
+    sizes = [span[1] - span[0] for part in parts for span in (part.old, part.new)]
+    if not parts or len(parts) > MAX_PARTS or sum(sizes) > MAX_CHANGED_TOKENS:
+        return None
+    return Change(old, new, parts)
+
+
+def _compare(old: Sequence[bytes], new: Sequence[bytes], first: int) -> list[Part]:
+    opcodes = SequenceMatcher(None, old, new, autojunk=False).get_opcodes()
+    return [
+        Part((first + start, first + stop), (first + begin, first + end))
+        for tag, start, stop, begin, end in opcodes
+        if tag != "equal"
+    ]
+
+
+def _common_blocks(first: bytes, second: bytes) -> int:
+    """Length of the common start, by slices."""
+    low, high = 0, min(len(first), len(second))
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if first[low:middle] == second[low:middle] else (low, middle - 1)
+    return low
+
+
+def _line_start(source: bytes, offset: int) -> int:
+    return source.rfind(b"\n", 0, offset) + 1
+
+
+def _line_end(source: bytes, offset: int) -> int:
+    end = source.find(b"\n", offset)
+    return len(source) if end < 0 else end

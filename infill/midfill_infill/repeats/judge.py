@@ -1,0 +1,139 @@
+"""How likely it is that a change belongs to a place: what speaks for and against it, and the weights of that."""
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import tree_sitter
+
+from midfill_infill.repeats.adapt import line_of
+from midfill_infill.repeats.change import Change, Tokens, is_word
+from midfill_infill.repeats.places import Place
+
+MAX_NEIGHBOURS: Final = 4
+_BINDING_FIELDS: Final = frozenset(("left", "name", "alias", "parameter", "parameters", "declarator", "pattern"))
+# Fitted on the edits that docs/editors.md tells of: what speaks for a place, by the logarithm of its odds.
+_BIAS: Final = -1.54
+_WEIGHTS: Final = {
+    "again": 1.51, "alike between": 0.4, "alike list": 0.79, "alike same marks": 2.44, "alike same name": 0.25,
+    "alike same words": 0.52, "between": -1.33, "exact": 0.78, "far": -0.4, "few": -0.57, "left between": 1.56,
+    "left list": 1.86, "left parts": 0.24, "left same": 1.36, "list": -0.34, "long": 0.71, "orphan": 1.55,
+    "parts": 1.23, "places": -0.38, "right between": 1.74, "right list": 1.04, "right parts": 1.36,
+    "right same": 1.55, "same line": -0.8, "same role": 0.33, "same name": 0.4, "same words": 0.05, "seen": 0.95,
+    "size": -0.37,
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Role:
+    """What the tree says of a token: its kind, what it is a part of, and as what."""
+
+    kind: str
+    above: str
+    field: str | None
+
+    @property
+    def binds(self) -> bool:
+        return self.field in _BINDING_FIELDS or "parameter" in self.above or "import" in self.above
+
+
+def find_role(tree: tree_sitter.Tree, start: int) -> Role:
+    node = tree.root_node.descendant_for_byte_range(start, start + 1)
+    above = node.parent if node else None
+    if node is None or above is None:
+        return Role(node.type if node else "", "", None)
+    fields = (above.field_name_for_child(number) for number, child in enumerate(above.children) if child == node)
+    return Role(node.type, above.type, next(fields, None))
+
+
+def _neighbours(change: Change, place: Place) -> tuple[int, int]:
+    """How many tokens before and behind are the same as at the change, on one line."""
+    old, new = change.old, change.new
+    first, last = change.old_span
+    if place.way == "list":
+        first = last = (old.opening(first) or first) - 1
+        new_first = new_last = (new.opening(place.tokens[0]) or place.tokens[0]) - 1
+    else:
+        new_first, new_last = place.tokens
+        if place.way == "same":
+            last = change.parts[0].old[1]
+    left = _count(old, new, first - 1, new_first - 1, -1)
+    right = _count(old, new, last, new_last, 1)
+    return left, right
+
+
+def _count(old: Tokens, new: Tokens, one: int, other: int, step: int) -> int:
+    for number in range(MAX_NEIGHBOURS):
+        at, to = one + step * number, other + step * number
+        if not (0 <= at < len(old) and 0 <= to < len(new)) or old.texts[at] != new.texts[to]:
+            return number
+        behind = (at, to) if step > 0 else (at + 1, to + 1)
+        if old.same_line(behind[0]) != new.same_line(behind[1]):
+            return number
+    return MAX_NEIGHBOURS
+
+
+@dataclass(frozen=True)
+class Trees:
+    """Those of the old text and the new one."""
+
+    old: tree_sitter.Tree
+    new: tree_sitter.Tree
+
+
+def judge(change: Change, place: Place, places: Sequence[Place], trees: Trees, *, is_seen: bool) -> float:
+    """The probability that the change belongs to a place; `is_seen`: the same was done just before."""
+    features = describe(change, place, places, trees) | {"seen": float(is_seen)}
+    return 1 / (1 + math.exp(-_BIAS - sum(_WEIGHTS.get(name, 0.0) * value for name, value in features.items())))
+
+
+def describe(change: Change, place: Place, places: Sequence[Place], trees: Trees) -> dict[str, float]:
+    """The features of a place, each a number of about one."""
+    old_texts = [text for part in change.parts for text in change.old_texts(part)]
+    num_new = sum(part.new[1] - part.new[0] for part in change.parts)
+    words = [text for text in old_texts if is_word(text)]
+    is_name = len(old_texts) == len(change.parts) == len(words) and not words[0][:1].isdigit()
+    way = f"same {'name' if is_name else 'words' if words else 'marks'}" if place.way == "same" else place.way
+    trigger, here = _trigger_role(change, place, trees), find_role(trees.new, place.anchor)
+    is_orphan = is_name and trigger.binds and not any(find_role(trees.new, each.anchor).binds for each in places)
+    left, right = _neighbours(change, place)
+    likeness = _likeness(change, place)
+    return {
+        way: 1.0,
+        f"alike {way}": likeness,
+        f"left {place.way}": left / MAX_NEIGHBOURS,
+        f"right {place.way}": right / MAX_NEIGHBOURS,
+        "same line": float(likeness == 1),
+        "same role": float(trigger == here),
+        "orphan": float(is_orphan),
+        "few": 1 / len(places),
+        "places": math.log(len(places)),
+        "again": float(len(change.parts) > 1 and change.is_uniform),
+        "exact": float(place.is_exact),
+        "long": min(max(map(len, words), default=0), 20) / 10,
+        "size": math.log1p(len(old_texts) + num_new),
+        "far": math.log1p(abs(place.tokens[0] - change.new_span[0])) / 5,
+    }
+
+
+def _likeness(change: Change, place: Place) -> float:
+    """How much of the tokens on the change's old lines and on the place's is the same; 1 where all is, in order."""
+    one, other = line_of(change.old, change.old_span), line_of(change.new, place.tokens)
+    if one == other:
+        return 1.0
+    first, second = Counter(one), Counter(other)
+    return 0.9 * 2 * sum((first & second).values()) / max(1, len(one) + len(other))
+
+
+def _trigger_role(change: Change, place: Place, trees: Trees) -> Role:
+    first = change.old_span[0]
+    if place.way == "list":
+        number = change.old.opening(first) or first
+    elif place.way == "between":
+        number = first - 1
+    else:
+        number = first
+    start = change.old.spans[min(max(number, 0), len(change.old) - 1)].start
+    return find_role(trees.old, start)

@@ -1,0 +1,231 @@
+"""Places where a change could be made again, by their text alone. Knows tokens, no tree and no probability."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from midfill_infill.repeats.change import OPENERS, Change, Part, Span, Tokens, is_word
+
+MAX_PLACES: Final = 200
+MAX_KEPT_TOKENS: Final = 60
+
+
+@dataclass(frozen=True)
+class Place:
+    """Bytes `[span[0], span[1])` of the new text would become `text`. `tokens` are those that the change touches there.
+
+    `anchor` is the byte whose part in the tree says what stands here.
+    """
+
+    span: Span
+    text: bytes
+    tokens: Span
+    anchor: int
+    way: str
+    """How it was found: the same tokens, a list of the same name, the same neighbours, or part by part."""
+    is_exact: bool = True
+    """Whether what the change kept is the same here."""
+    foreign: tuple[Span, ...] = ()
+    """Words of `text` that were taken from the change's own line, and nothing here answers to."""
+
+
+def find_places(change: Change) -> list[Place]:
+    """In the order of the text, none of them on a line of the change itself or touching another one."""
+    found = sorted(_find(change), key=lambda place: (place.tokens, not place.is_exact))
+    places: list[Place] = []
+    first, last = change.new.line(*change.new_span)
+    for place in found:
+        is_elsewhere = place.tokens[1] <= first or place.tokens[0] >= last
+        if is_elsewhere and (not places or place.span[0] >= places[-1].span[1] and place.span != places[-1].span):
+            places.append(place)
+    return places if len(places) <= MAX_PLACES else []
+
+
+def _find(change: Change) -> Iterator[Place]:
+    first = change.parts[0]
+    if change.is_uniform and first.old[0] < first.old[1]:
+        for number in _occurrences(change, first):
+            yield from _substitute(change, first, number)
+    elif change.is_uniform or len(change.parts) == 1:
+        yield from _insert(change, first)
+    elif first.old[0] < first.old[1]:
+        for number in _occurrences(change, first):
+            yield from _follow(change, number)
+
+
+def _occurrences(change: Change, part: Part) -> list[int]:
+    """Where the tokens that a part replaced stand in the new text."""
+    wanted, tokens = change.old_texts(part), change.new
+    rarest = min(range(len(wanted)), key=lambda index: len(tokens.places.get(wanted[index], ())))
+    starts = [number - rarest for number in tokens.places.get(wanted[rarest], ())]
+    return [start for start in starts if start >= 0 and tokens.texts[start : start + len(wanted)] == wanted]
+
+
+def _substitute(change: Change, part: Part, number: int) -> Iterator[Place]:
+    """The same tokens replaced by the same."""
+    tokens, end = change.new, number + part.old[1] - part.old[0]
+    edit = _edit(change, part, tokens, number, end)
+    if edit is not None:
+        yield Place(*edit, (number, end), tokens.spans[number].start, "same")
+
+
+def _edit(change: Change, part: Part, tokens: Tokens, first: int, last: int) -> tuple[Span, bytes] | None:
+    """What to replace where the part's old tokens stand at `[first, last)`; None where the white space differs."""
+    old, new = change.bytes_changed(part)
+    start, end = tokens.gap(first)[0], tokens.gap(last)[1]
+    chunk = tokens.source[start:end]
+    if not old:
+        lead = len(chunk) - len(chunk.lstrip()) if chunk.strip() else 0
+        before, _ = change.old.gap(part.old[0])
+        has_gap = before < change.old.gap(part.old[0])[1] and new[:1] not in (b",", b";")
+        at = start + (lead or (len(chunk) if has_gap else 0))
+        return (at, at), new
+    offset = chunk.find(old)
+    if offset < 0:
+        if old.strip() != chunk.strip() or b"\n" in chunk:
+            return None
+        old, new = old.strip(), new.strip()
+        offset = chunk.find(old)
+    return (start + offset, start + offset + len(old)), new
+
+
+def _insert(change: Change, part: Part) -> Iterator[Place]:
+    """New tokens in another call of the same name or, where that says nothing, between the same neighbours."""
+    opener = change.old.opening(part.old[0])
+    if opener and is_word(change.old.texts[opener - 1]):
+        yield from _insert_in_lists(change, part, opener)
+    yield from _insert_between(change, part)
+
+
+def _insert_in_lists(change: Change, part: Part, opener: int) -> Iterator[Place]:
+    old, tokens = change.old, change.new
+    name, bracket = old.texts[opener - 1], old.texts[opener]
+    closer = old.closing(opener)
+    if closer is None:
+        return
+    at = part.old[0]
+    commas = _commas(old, opener, at)
+    for number in tokens.places.get(name, ()):
+        if number + 1 >= len(tokens) or tokens.texts[number + 1] != bracket:
+            continue
+        end = tokens.closing(number + 1)
+        place = end and _argument_place(change, part, (opener, at, closer, commas), (number + 1, end))
+        if place:
+            yield place
+
+
+def _commas(tokens: Tokens, opener: int, end: int) -> list[int]:
+    """The commas between the arguments before `end`."""
+    depth, found = 0, []
+    for number in range(opener + 1, end):
+        text = tokens.texts[number]
+        depth += (text in OPENERS) - (text in OPENERS.values())
+        if text == b"," and not depth:
+            found.append(number)
+    return found
+
+
+def _argument_place(change: Change, part: Part, trigger: tuple[int, int, int, list[int]], here: Span) -> Place | None:
+    opener, at, closer, commas = trigger
+    tokens, (start, end) = change.new, here
+    _, new = change.bytes_changed(part)
+    words = change.new_texts(part)
+    inside = tokens.texts[start + 1 : end]
+    named = [word for word, follower in zip(words, words[1:], strict=False) if is_word(word) and follower == b"="]
+    if any(word in inside for word in named):
+        return None
+    if at == closer:
+        index = end
+    elif at == opener + 1:
+        index = start + 1
+    else:
+        others = _commas(tokens, start, end)
+        if len(others) < len(commas):
+            return None
+        next_is_comma = change.old.texts[at] == b","
+        if next_is_comma:
+            index = others[len(commas)] if len(others) > len(commas) else end
+        elif commas and commas[-1] == at - 1:
+            index = others[len(commas) - 1] + 1
+        else:
+            return None
+    before, after = tokens.texts[index - 1], tokens.texts[index]
+    if new.lstrip().startswith(b",") and before in (b",", *OPENERS):
+        if before == b",":
+            return None
+        new = new.lstrip()[1:].lstrip()
+    elif at == closer and opener + 1 == closer and before not in OPENERS:
+        new = b", " + new.strip()
+    if new.rstrip().endswith(b",") and after in OPENERS.values() and change.old.texts[at] not in OPENERS.values():
+        new = new.rstrip()[:-1]
+    place = tokens.spans[index - 1].end
+    if not new.lstrip().startswith(b",") and before == b",":
+        place = tokens.gap(index)[1]
+    is_exact = tokens.texts[start + 1 : index] == change.old.texts[opener + 1 : at]
+    return Place((place, place), new, (index, index), tokens.spans[start].start, "list", is_exact)
+
+
+def _insert_between(change: Change, part: Part) -> Iterator[Place]:
+    old, tokens, at = change.old, change.new, part.old[0]
+    if not 0 < at < len(old):
+        return
+    before, after = old.texts[at - 1], old.texts[at]
+    for number in tokens.places.get(after, ()):
+        if number and tokens.texts[number - 1] == before and tokens.same_line(number) == old.same_line(at):
+            edit = _edit(change, part, tokens, number, number)
+            if edit:
+                yield Place(*edit, (number, number), tokens.spans[number - 1].start, "between")
+
+
+def _follow(change: Change, number: int) -> Iterator[Place]:
+    """All parts one after the other from the token `number` on, whatever stands between them."""
+    tokens = change.new
+    at, is_exact = number, True
+    pieces: list[bytes] = []
+    mapping: dict[bytes, bytes] = {}
+    start: int | None = None
+    position = 0
+    for part, kept in zip(change.parts, [*change.kept, None], strict=True):
+        wanted = change.old_texts(part)
+        if tokens.texts[at : at + len(wanted)] != wanted:
+            return
+        edit = _edit(change, part, tokens, at, at + len(wanted))
+        if edit is None:
+            return
+        (first, last), text = edit
+        start = first if start is None else start
+        pieces += [tokens.source[position:first] if position else b"", text]
+        position = last
+        at += len(wanted)
+        if kept is not None:
+            found = _match_kept(change, kept, at)
+            if found is None:
+                return
+            here = tokens.texts[at:found]
+            there = change.old.texts[slice(*kept)]
+            is_exact &= here == there
+            if len(here) == len(there):
+                mapping |= {old: new for old, new in zip(there, here, strict=True) if is_word(old)}
+            at = found
+    assert start is not None
+    yield Place((start, position), b"".join(pieces), (number, at), tokens.spans[number].start, "parts", is_exact)
+
+
+def _match_kept(change: Change, kept: Span, at: int) -> int | None:
+    """Where what stands for the kept tokens ends: the same tokens, or else the shortest balanced run of any."""
+    tokens, texts = change.new, change.old.texts[slice(*kept)]
+    if tokens.texts[at : at + len(texts)] == texts:
+        return at + len(texts)
+    follower = next(part for part in change.parts if part.old[0] == kept[1])
+    wanted = change.old_texts(follower)
+    if not wanted or not any(map(is_word, texts)):
+        return None
+    depth = 0
+    for number in range(at, min(at + MAX_KEPT_TOKENS, len(tokens))):
+        text = tokens.texts[number]
+        if number > at and not depth and tokens.texts[number : number + len(wanted)] == wanted:
+            return number
+        depth += (text in OPENERS) - (text in OPENERS.values())
+        if depth < 0:
+            return None
+    return None

@@ -1,0 +1,118 @@
+"""Where a change that was just made could be made again: found by text, judged by tree, checked by the parser."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import tree_sitter
+
+from midfill_infill.languages import Language
+from midfill_infill.repeats.adapt import adapt
+from midfill_infill.repeats.change import Change, Span, find_change
+from midfill_infill.repeats.judge import Trees, judge
+from midfill_infill.repeats.places import Place, find_places
+from midfill_infill.syntax.problems import find_problems, parse_again
+from midfill_infill.text.document import Document
+from midfill_infill.text.spans import Edit, Patch
+
+MAX_BYTES: Final = 400_000
+MAX_CHECKED: Final = 30
+# For who asks: at least so likely, and half as likely as the best. Unasked: so likely, behind a change that was made
+# twice. docs/editors.md says how many of them are right.
+POSSIBLE: Final = 0.1
+LIKELY: Final = 0.65
+
+Versions = tuple[bytes, bytes]
+
+
+@dataclass(frozen=True)
+class Repeat:
+    """An edit of the document as it is. `foreign` are spans of its text, in characters, that a model is to fill."""
+
+    edit: Edit
+    certainty: float
+    is_likely: bool
+    """Whether it is worth showing to somebody who did not ask."""
+    foreign: tuple[Span, ...] = ()
+
+    @property
+    def text(self) -> str:
+        return self.edit.replacement.decode("utf-8", "replace")
+
+
+def find_repeats(
+    before: Document, after: Document, earlier: Versions | None = None, *, unasked: bool = False
+) -> tuple[Repeat, ...]:
+    """Where what made `after` of `before` is to be made again, in order.
+
+    Both are UTF-8, as editors hold them. `earlier` are the versions around the change before that: the same one made
+    twice is more likely to be meant; `unasked`, nothing else is looked at. None of the edits adds a syntax error. Empty
+    where there is no grammar, and for a change too large to be made elsewhere.
+    """
+    language = after.syntax
+    if language is None or max(len(before.source), len(after.source)) > MAX_BYTES:
+        return ()
+    change = find_change(before.source, after.source)
+    places = find_places(change) if change else []
+    if change is None or not places:
+        return ()
+    is_seen = earlier is not None and _is_like(change, find_change(*earlier))
+    if unasked and not is_seen:
+        return ()
+    trees = _parse(language, change)
+    judged = [(judge(change, place, places, trees, is_seen=is_seen), place) for place in places]
+    least = max(POSSIBLE, max(certainty for certainty, _ in judged) / 2)
+    likely = [(certainty, adapt(change, place)) for certainty, place in judged if certainty >= least]
+    behind = change.new.spans[change.new_span[1] - 1].end if change.new_span[1] else 0
+    found = [_repeat(place, certainty, is_next=is_seen and place.span[0] >= behind) for certainty, place in likely]
+    return tuple(_without_errors(language, after.source, trees.new, found))
+
+
+def _parse(language: Language, change: Change) -> Trees:
+    old, new = change.old, change.new
+    spans = tuple(
+        (tokens.gap(first)[0], tokens.gap(last)[1])
+        for tokens, (first, last) in ((old, change.old_span), (new, change.new_span))
+    )
+    tree = language.parse(old.source)
+    return Trees(tree, parse_again(language, new.source, tree, old.source, [(spans[0], spans[1])]))
+
+
+def _is_like(change: Change, earlier: Change | None) -> bool:
+    return earlier is not None and _what(change) == _what(earlier)
+
+
+def _what(change: Change) -> set[tuple[bytes, ...]]:
+    return {(*change.old_texts(part), b"\n", *change.new_texts(part)) for part in change.parts}
+
+
+def _repeat(place: Place, certainty: float, *, is_next: bool) -> Repeat:
+    def char(byte: int) -> int:
+        return len(place.text[:byte].decode("utf-8", "replace"))
+
+    foreign = tuple((char(start), char(end)) for start, end in place.foreign)
+    is_likely = is_next and certainty >= LIKELY and not foreign
+    return Repeat(Edit(*place.span, place.text), certainty, is_likely, foreign)
+
+
+def _without_errors(language: Language, source: bytes, tree: tree_sitter.Tree, found: Sequence[Repeat]) -> list[Repeat]:
+    """All of them where all together add no error; else the likeliest of those that add none."""
+    if not found or _adds_none(language, source, tree, found):
+        return list(found)
+    tried = sorted(found, key=lambda repeat: -repeat.certainty)[:MAX_CHECKED]
+    good = [repeat for repeat in tried if _adds_none(language, source, tree, [repeat])]
+    return sorted(good, key=lambda repeat: repeat.edit.start_byte)
+
+
+def _adds_none(language: Language, source: bytes, tree: tree_sitter.Tree, repeats: Sequence[Repeat]) -> bool:
+    changes, shift = [], 0
+    for edit in (repeat.edit for repeat in repeats):
+        start = edit.start_byte + shift
+        changes.append(((edit.start_byte, edit.end_byte), (start, start + len(edit.replacement))))
+        shift += len(edit.replacement) - (edit.end_byte - edit.start_byte)
+    changed = Patch.of(repeat.edit for repeat in repeats).apply(source)
+    after = parse_again(language, changed, tree, source, changes)
+    old = tuple(span for span, _ in changes)
+    new = tuple(span for _, span in changes)
+    problems, known = find_problems(language, changed, new, after)[0], find_problems(language, source, old, tree)[0]
+    return len(problems) <= len(known)

@@ -1,0 +1,248 @@
+"""Next edits: what was changed last in each document, and where else it may be. Which places fit says `infill`."""
+
+import asyncio
+from collections.abc import Sequence
+from concurrent.futures import Executor
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import pairwise
+
+from lsprotocol import types
+
+from midfill_infill.errors import MidfillError
+from midfill_infill.repeats.repeat import Repeat, find_repeats
+from midfill_infill.text.spans import Hole
+from midfill_lsp.edits import FillFailed, Replacement, apply_edits, check_takes_edits, find_document
+from midfill_lsp.fills import Fills
+from midfill_lsp.host import Host
+from midfill_lsp.messages import Draft, FillParams, Range, Repeated, RepeatParams, RepeatPlace, Repeats, What
+from midfill_lsp.text import Span, SyncedDocument, SyncedWorkspace, Text, to_units, trim
+from midfill_lsp.views import View, take_view
+
+REST_S = 0.25
+APPLIED_WAIT_S = 2.0
+NOTHING = "Midfill: the last change fits nowhere else in this file; make one first, then ask."
+
+
+@dataclass
+class Burst:
+    """Changes of the same lines, one after the other: `before` became `now`. `span` of it has changed, None at first.
+
+    `earlier` are the texts around the burst before.
+    """
+
+    before: Text
+    now: Text
+    span: Span | None = None
+    earlier: tuple[str, str] | None = None
+
+    def take(self, text: Text) -> "Burst":
+        """The burst that the document is in when it has become `text`."""
+        old, new = self.now.source, text.source
+        start, end = trim(old, new)
+        grown = len(new) - len(old)
+        if self.span and start <= _line_end(old, self.span[1]) and _line_start(old, self.span[0]) <= end:
+            span = min(self.span[0], start), max(self.span[1], end) + grown
+            return Burst(self.before, text, span if self.before.source != new else None, self.earlier)
+        earlier = (self.before.source, old) if self.span else self.earlier
+        return Burst(self.now, text, (start, end + grown), earlier)
+
+
+def _line_start(source: str, offset: int) -> int:
+    return source.rfind("\n", 0, offset) + 1
+
+
+def _line_end(source: str, offset: int) -> int:
+    end = source.find("\n", offset)
+    return len(source) if end < 0 else end
+
+
+@dataclass(frozen=True)
+class Found:
+    """A repeat at its place in the text of a document."""
+
+    span: Span
+    repeat: Repeat
+
+    @property
+    def edit(self) -> Replacement:
+        return self.span, self.repeat.text
+
+
+class NextEdits:
+    """For the event loop only, but for what it hands to `executor`."""
+
+    def __init__(self, server: Host, fills: Fills, executor: Executor) -> None:
+        self._server, self._fills, self._executor = server, fills, executor
+        self._bursts: dict[str, Burst] = {}
+        self._shown: dict[str, Sequence[Found]] = {}
+        self._found: dict[str, tuple[Text, Sequence[Found]]] = {}
+        self._rests: dict[str, asyncio.TimerHandle] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def follow(self, uri: str) -> None:
+        """A document was opened or changed."""
+        document = self._workspace.open_document(uri)
+        burst = self._bursts.get(uri)
+        if document is None or (burst and burst.now.source == document.source):
+            return
+        self._bursts[uri] = burst.take(document.text) if burst else Burst(document.text, document.text)
+        self._tell(document, ())
+        if uri in self._rests:
+            self._rests.pop(uri).cancel()
+        if burst and self._server.settings_of(uri).next_edits and self._server.speaks_midfill:
+            self._rests[uri] = asyncio.get_running_loop().call_later(REST_S, self._start, document)
+
+    def forget(self, uri: str) -> None:
+        """A document was closed."""
+        self._bursts.pop(uri, None)
+        self._found.pop(uri, None)
+        if document := self._workspace.open_document(uri):
+            self._tell(document, ())
+        if waiting := self._rests.pop(uri, None):
+            waiting.cancel()
+
+    async def repeat(self, params: RepeatParams) -> Repeated:
+        """Makes the last change at the place where the cursor is, or everywhere, and shows the next place.
+
+        Raises FillFailed and what a fill raises.
+        """
+        document = find_document(self._server, params.uri, None)
+        if params.action == "dismiss":
+            self._bursts[params.uri] = Burst(document.text, document.text)
+            self._tell(document, ())
+            return Repeated(applied=0, left=0)
+        check_takes_edits(self._server)
+        found = await self.find(document)
+        if not found:
+            raise FillFailed(NOTHING)
+        text = document.text
+        offset = text.offset(params.position.to_lsp()) if params.position else 0
+        here = (
+            list(found) if params.action == "all" else [each for each in found if _is_at(text, each.span, offset)][:1]
+        )
+        await self._make(document, here)
+        if here:
+            await self._wait_for(document, text)
+        left = await self.find(document) if here else found
+        self._tell(document, left)
+        after = [each for each in left if each.span[0] >= offset] or list(left)
+        place = document.text.range(after[0].span) if after and params.action == "next" else None
+        if place:
+            await self._show(document.uri, place)
+        return Repeated(applied=len(here), left=len(left), range=Range.of(place) if place else None)
+
+    async def find(self, document: SyncedDocument, *, unasked: bool = False) -> Sequence[Found]:
+        """Where the last change may be made again; nothing where the document moves on meanwhile."""
+        text, burst = document.text, self._bursts.get(document.uri)
+        if burst is None or burst.span is None or self._fills.find_exclusion(document.uri):
+            return ()
+        known, found = self._found.get(document.uri, (None, ()))
+        if known is not text:
+            view = take_view(self._workspace, document)
+            search = partial(_search, replace(view, text=burst.before), view, burst.earlier, unasked=unasked)
+            found = await asyncio.get_running_loop().run_in_executor(self._executor, search)
+            if not unasked:
+                self._found[document.uri] = text, found
+        return found if document.text is text and self._bursts.get(document.uri) is burst else ()
+
+    async def _make(self, document: SyncedDocument, found: Sequence[Found]) -> None:
+        """By one edit; where words are a model's to choose, as a fill that is pending."""
+        open_ones = [each for each in found if each.repeat.foreign]
+        if open_ones:
+            drafts = [_draft(document.text, each) for each in open_ones]
+            ranges = tuple(Range.of(document.text.range(span)) for span, _ in drafts)
+            await self._fills.fill(
+                FillParams(
+                    uri=document.uri,
+                    what=What.SELECTION,
+                    ranges=ranges,
+                    drafts=tuple(draft for _, draft in drafts),
+                    version=document.version,
+                    apply=True,
+                )  # fmt: skip
+            )
+        elif found:
+            text = document.text
+
+            def find_edits() -> list[Replacement]:
+                if document.text is not text:
+                    raise FillFailed("Midfill: the document changed meanwhile; ask again.")
+                return [each.edit for each in found]
+
+            await apply_edits(self._server, document, find_edits, "Midfill: next edit")
+
+    async def _wait_for(self, document: SyncedDocument, text: Text) -> None:
+        """Until the client has told of the edit that it took."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(APPLIED_WAIT_S):
+                while document.text is text:
+                    await asyncio.sleep(0.005)
+
+    async def _show(self, uri: str, place: types.Range) -> None:
+        window = self._server.client_capabilities.window
+        if window and window.show_document and window.show_document.support:
+            start = types.Range(place.start, place.start)
+            await self._server.window_show_document_async(
+                types.ShowDocumentParams(uri, take_focus=True, selection=start)
+            )
+
+    def _start(self, document: SyncedDocument) -> None:
+        self._rests.pop(document.uri, None)
+        task = asyncio.get_running_loop().create_task(self._propose(document))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _propose(self, document: SyncedDocument) -> None:
+        text = document.text
+        found = await self.find(document, unasked=True)
+        if document.text is text and document.version is not None:
+            self._tell(document, [each for each in found if each.repeat.is_likely])
+
+    def _tell(self, document: SyncedDocument, found: Sequence[Found]) -> None:
+        if not self._server.speaks_midfill or not (found or self._shown.get(document.uri)):
+            return
+        self._shown[document.uri] = found
+        if not found:
+            del self._shown[document.uri]
+        places = tuple(
+            RepeatPlace(range=Range.of(document.text.range(each.span)), text=each.repeat.text) for each in found
+        )
+        self._server.protocol.notify("midfill/didChangeRepeats", Repeats(uri=document.uri, places=places).to_json())
+
+    @property
+    def _workspace(self) -> SyncedWorkspace:
+        assert isinstance(self._server.workspace, SyncedWorkspace)
+        return self._server.workspace
+
+
+def _search(before: View, after: View, earlier: tuple[str, str] | None, *, unasked: bool) -> Sequence[Found]:
+    """For a worker thread."""
+    versions = earlier and (_encode(earlier[0]), _encode(earlier[1]))
+    found = []
+    with suppress(MidfillError):
+        for repeat in find_repeats(before.read(), after.read(), versions, unasked=unasked):
+            with suppress(MidfillError):  # another cell's
+                found.append(Found(after.span(Hole(repeat.edit.start_byte, repeat.edit.end_byte)), repeat))
+    return found
+
+
+def _encode(source: str) -> bytes:
+    return source.encode("utf-8", "surrogatepass")
+
+
+def _is_at(text: Text, span: Span, offset: int) -> bool:
+    """Whether the cursor is on a line of it."""
+    return _line_start(text.source, span[0]) <= offset <= _line_end(text.source, span[1])
+
+
+def _draft(text: Text, found: Found) -> tuple[Span, Draft]:
+    """The lines of a place as they would be; all but what a model is to fill are anchors."""
+    start, end = _line_start(text.source, found.span[0]), _line_end(text.source, found.span[1])
+    start += len(text.source[start:end]) - len(text.source[start:end].lstrip())
+    lead = found.span[0] - start
+    draft = text.source[start : found.span[0]] + found.repeat.text + text.source[found.span[1] : end]
+    edges = [0, *(edge + lead for span in found.repeat.foreign for edge in span), len(draft)]
+    keep = [(first, last) for first, last in list(pairwise(edges))[::2] if first < last]
+    return (start, end), Draft(text=draft, keep=to_units(draft, keep, text.encoding))
