@@ -43,10 +43,9 @@ async def wait_for_step(editor: Editor, step: int = 0) -> None:
 async def test_capabilities(editor: Editor) -> None:
     provider = editor.capabilities.code_action_provider
     assert isinstance(provider, types.CodeActionOptions)
-    assert provider.code_action_kinds == tuple(
-        f"refactor.rewrite.fill.{what}" for what in ("body", "selection", "stubs", "hole")
-    )
-    names = ("fill", "finish", "accept", "reroll", "next", "discard", "snooze")
+    kinds = ("fill.body", "fill.selection", "fill.stubs", "fill.hole", "repeat")
+    assert provider.code_action_kinds == tuple(f"refactor.rewrite.{kind}" for kind in kinds)
+    names = ("fill", "finish", "accept", "reroll", "next", "discard", "repeat", "snooze")
     assert editor.capabilities.execute_command_provider.commands == tuple(f"midfill.{name}" for name in names)
     assert editor.capabilities.inline_completion_provider and editor.capabilities.code_lens_provider
     assert editor.capabilities.text_document_sync.change == types.TextDocumentSyncKind.Incremental

@@ -1,6 +1,7 @@
--- Random fills, moves, splits, undos, keeps, discards, rerolls and kills over several buffers of a real Neovim, beside a plain
--- model that knows every text and what must be pending where. SEQUENCES of STEPS operations each, from SEED; prints what went wrong.
-local FILL, NUM_BODIES, NUM_BUFFERS = "return 'ß😀'", 3, 3
+-- Random fills, moves, splits, undos, keeps, discards, rerolls, kills and ends of running fills over two buffers of a real Neovim, beside
+-- a plain model that knows every text and what must be pending where. SEQUENCES of STEPS operations each, from SEED; prints what went
+-- wrong. Long sequences over few places: two fills have to wait in one buffer before a key can act on the wrong one.
+local FILL, GUESS, NUM_BODIES, NUM_BUFFERS = "return 'ß😀'", "return '😀ß' or x", 3, 2
 local WAIT_MS = tonumber(vim.env.TEST_WAIT_MS or 60000)
 local notices, known, current, last_id = {}, {}, nil, 0
 vim.notify = function(message) table.insert(notices, message) end
@@ -10,12 +11,17 @@ local function client() return vim.lsp.get_clients({ name = 'midfill', bufnr = 0
 local function lines() return vim.api.nvim_buf_get_lines(0, 0, -1, false) end
 local function pick(list) return list[math.random(#list)] end
 
-local function configure()
-  client():notify('workspace/didChangeConfiguration', { settings = { midfill = { model = 'fast', steps = 1, trigger = 'manual' } } })
+local function configure(values)
+  local settings = vim.tbl_extend('force', { model = 'fast', steps = 1, trigger = 'manual' }, values or {})
+  client():notify('workspace/didChangeConfiguration', { settings = { midfill = settings } })
 end
 
 local function wait(what, condition)
   assert(vim.wait(WAIT_MS, condition, 2), 'waited in vain for ' .. what)
+end
+
+local function settle()
+  assert(client():request_sync('midfill/status', vim.empty_dict(), WAIT_MS, 0))
 end
 
 --- Rows of the fills that the plugin shows as pending in this buffer.
@@ -69,24 +75,78 @@ local function meant(body)
   return here[#here] or all[#all]
 end
 
-local function put(body, line, held, others)
-  last_id = last_id + 1
+local function put(body, line, held, others, id)
+  last_id = id or last_id + 1
   current.pending[last_id] = { body = body, held = held, others = others }
   add(body, line, last_id)
+end
+
+local function line_of(body) return text_now()[row_of(text_now(), body) + 1] end
+
+--- Whether a fill of the body would change it, and none waits there.
+local function is_free(body)
+  for _, fill in pairs(current.pending) do
+    if fill.body == body then return false end
+  end
+  return not line_of(body):find(FILL, 1, true) and not line_of(body):find(GUESS, 1, true)
+end
+
+--- Rows on which a preview stands.
+local function preview_rows()
+  local namespace = vim.api.nvim_get_namespaces()['midfill.preview']
+  local rows = vim.tbl_map(function(mark) return mark[2] end, vim.api.nvim_buf_get_extmarks(0, namespace, 0, -1, {}))
+  table.sort(rows)
+  return rows
+end
+
+--- Two fills run; the one at `body` is ended by `name`, the other one goes on.
+local function end_one_of_two(name, body)
+  local free = vim.tbl_filter(function(other) return other ~= body and is_free(other) end, { 1, 2, 3 })
+  if not is_free(body) or #free == 0 then
+    return
+  end
+  local other, folder = pick(free), vim.fn.tempname()
+  vim.fn.mkdir(folder)
+  configure({ model = 'gate:' .. folder, steps = 40 })
+  local order, ids = math.random(2) == 1 and { body, other } or { other, body }, {}
+  for _, each in ipairs(order) do
+    last_id = last_id + 1
+    ids[each] = last_id
+    vim.api.nvim_win_set_cursor(0, { row_of(text_now(), each) + 1, 6 })
+    vim.cmd('Midfill body')
+  end
+  local rows = vim.tbl_map(function(each) return row_of(text_now(), each) end, { math.min(body, other), math.max(body, other) })
+  wait('both previews', function() return vim.deep_equal(preview_rows(), rows) end)
+  vim.api.nvim_win_set_cursor(0, { row_of(text_now(), body) + 1, 6 })
+  local last, held, held_there = last_id, line_of(body), line_of(other)
+  vim.cmd('Midfill ' .. name)
+  settle()
+  if name == 'finish' or name == 'accept' then
+    vim.fn.writefile({}, folder .. '/1')
+    put(body, '    ' .. GUESS, held, nil, ids[body])
+  end
+  wait('the end of one', function() return vim.deep_equal(preview_rows(), { row_of(text_now(), other) }) end)
+  wait('its text', function() return vim.deep_equal(lines(), text_now()) end)
+  vim.cmd('let &l:undolevels = &l:undolevels')
+  vim.fn.writefile({}, folder .. '/open')
+  put(other, '    ' .. FILL, held_there, { 'return 1', 'return 2', FILL }, ids[other])
+  last_id = last
+  wait('the other one', function() return vim.deep_equal(lines(), text_now()) end)
+  configure()
 end
 
 --- Each goes to its place, tells the model what must come of it, and does it.
 local operations = {}
 
 function operations.fill(body)
-  local line = text_now()[row_of(text_now(), body) + 1]
-  for _, fill in pairs(current.pending) do
-    if fill.body == body then return end
-  end
-  if not line:find(FILL, 1, true) then
-    put(body, '    ' .. FILL, line, { 'return 1', 'return 2', FILL })
+  if is_free(body) then
+    put(body, '    ' .. FILL, line_of(body), { 'return 1', 'return 2', FILL })
     vim.cmd('Midfill body')
   end
+end
+
+for _, name in ipairs({ 'finish', 'cancel', 'accept', 'discard' }) do
+  operations['running_' .. name] = function(body) end_one_of_two(name, body) end
 end
 
 local function decide(name, puts_back)
@@ -185,10 +245,6 @@ local function kill()
   last_id = 0
 end
 
-local function settle()
-  assert(client():request_sync('midfill/status', vim.empty_dict(), WAIT_MS, 0))
-end
-
 --- What is not as the model says, in any buffer; nil where all is.
 local function find_wrong()
   local here = current
@@ -231,7 +287,7 @@ local function start(number)
 end
 
 local names = vim.tbl_keys(operations)
-vim.list_extend(names, { 'fill', 'fill', 'fill', 'undo', 'undo', 'tab' })
+vim.list_extend(names, { 'fill', 'fill', 'fill', 'fill', 'fill', 'fill', 'accept', 'discard', 'next', 'undo', 'undo', 'tab' })
 table.sort(names)
 
 local function step(trace)
@@ -255,7 +311,7 @@ local function run()
       kill()
     end
     local trace = {}
-    for _ = 1, tonumber(vim.env.STEPS or 12) do
+    for _ = 1, tonumber(vim.env.STEPS or 40) do
       local is_fine, problem = pcall(step, trace)
       done = done + 1
       if not is_fine or problem then

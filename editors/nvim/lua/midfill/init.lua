@@ -117,8 +117,10 @@ end
 
 local function take_answer(buffer, token)
   return function(error)
-    running[token or 0] = nil
-    marks.clear_preview(buffer, token)
+    if token then -- previews of other fills stay
+      running[token] = nil
+      marks.clear_preview(buffer, token)
+    end
     return error and error.code ~= -32800 and vim.api.nvim_buf_is_valid(buffer) and fail(error.message)
   end
 end
