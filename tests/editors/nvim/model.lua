@@ -287,7 +287,7 @@ local function start(number)
 end
 
 local names = vim.tbl_keys(operations)
-vim.list_extend(names, { 'fill', 'fill', 'fill', 'fill', 'fill', 'fill', 'accept', 'discard', 'next', 'undo', 'undo', 'tab' })
+vim.list_extend(names, { 'fill', 'fill', 'fill', 'fill', 'accept', 'discard', 'next', 'undo', 'undo', 'running_cancel', 'running_cancel', 'running_finish' })
 table.sort(names)
 
 local function step(trace)
