@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from rich.console import Console
-from tests.cli.fake_engine import Plan, read_record
+from tests.cli.fake_engine import read_record
 from typer.testing import CliRunner
 
 from midfill_infill.cli import build_app
@@ -17,8 +17,6 @@ from midfill_infill.cli.diff import unified_diff
 from midfill_infill.cli.live import LiveView, color_diff, render_preview
 from midfill_infill.cli.report import FillReport
 from midfill_infill.cli.write import write_atomically
-from midfill_infill.engines import supervise
-from midfill_infill.engines.client import EngineClient
 from midfill_infill.errors import MidfillError
 from midfill_infill.fill import HolePreview, Preview
 from midfill_infill.syntax import holes
@@ -202,11 +200,10 @@ def test_diff_is_coloured_by_its_signs() -> None:
 
 
 def test_a_cell_of_a_notebook_is_filled_and_nothing_else(
-    engine_client: Callable[[Plan], EngineClient], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    answer: Answer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    endpoint = engine_client(Plan(rows=[["return 1"]])).endpoint
-    monkeypatch.setattr(supervise, "ensure_engine", lambda settings, on_progress: endpoint)
+    answer(rows=[["return 1"]])
     cells = [{"cell_type": "markdown", "source": "# é"}, {"cell_type": "code", "source": ["def f():\n", "    ..."]}]
     Path("x.ipynb").write_text(json.dumps({"cells": cells, "metadata": {}}, indent=1))
     before = Path("x.ipynb").read_bytes()

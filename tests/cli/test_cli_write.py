@@ -6,13 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.cli.fake_engine import Plan
 from typer.testing import CliRunner
 
 from midfill_infill.cli import build_app
 from midfill_infill.cli.write import write_atomically
-from midfill_infill.engines import supervise
-from midfill_infill.engines.client import EngineClient
 
 RUNNER = CliRunner()
 SOURCE = b"def add(a, b):\n    ...\n"
@@ -35,17 +32,11 @@ def test_folder_that_cannot_be_read_is_no_failure(tmp_path: Path, monkeypatch: p
 
 @pytest.mark.parametrize(("words", "says"), [(["--write"], "t.py is written"), ([], "nothing was written")])
 def test_interrupt_says_what_was_written(
-    tmp_path: Path,
-    engine_client: Callable[[Plan], EngineClient],
-    monkeypatch: pytest.MonkeyPatch,
-    words: list[str],
-    says: str,
+    tmp_path: Path, answer: Callable[..., None], monkeypatch: pytest.MonkeyPatch, words: list[str], says: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
     file = Path("t.py")
     file.write_bytes(SOURCE)
-    endpoint = engine_client(Plan()).endpoint
-    monkeypatch.setattr(supervise, "ensure_engine", lambda settings, on_progress: endpoint)
 
     def interrupt(*_: object, **__: object) -> None:
         raise KeyboardInterrupt

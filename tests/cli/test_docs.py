@@ -8,13 +8,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from tests.cli.fake_engine import Plan
 from typer.testing import CliRunner
 
 from midfill_infill.cli import build_app
 from midfill_infill.cli.app import SUBCOMMANDS
-from midfill_infill.engines import supervise
-from midfill_infill.engines.client import EngineClient
 
 ROOT = Path(__file__).parent.parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -70,14 +67,10 @@ FILLS = [param for param in COMMANDS if param.values[0][:1] == ["fill"]]
 
 @pytest.mark.parametrize("words", FILLS)
 def test_fills_of_the_docs_fill(
-    words: list[str],
-    tmp_path: Path,
-    engine_client: Callable[[Plan], EngineClient],
-    monkeypatch: pytest.MonkeyPatch,
+    words: list[str], tmp_path: Path, answer: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    endpoint = engine_client(Plan(rows=[["pass"], ["pass"]] if words.count("--hole") < 2 else [["1", "pass"]])).endpoint
-    monkeypatch.setattr(supervise, "ensure_engine", lambda settings, on_progress: endpoint)
+    answer(rows=[["pass"], ["pass"]] if words.count("--hole") < 2 else [["1", "pass"]])
     shutil.copytree(ROOT / "examples", "examples")
     Path("path/to").mkdir(parents=True)
     for name in ("t.py", "FILE", "x.py"):
