@@ -24,13 +24,9 @@ from midfill_engine.tokens.special import MASK, PAD
 from midfill_engine.tokens.tokenizer import Tokenizer
 from training.data.pack import Pack, read_pack
 from training.data.rows import (
-    AS_REQUESTED,
-    DEFAULT_MIX,
-    MAX_GAPS,
     Batch,
     Copy,
     Example,
-    GapMix,
     Noise,
     RowShape,
     collate,
@@ -69,20 +65,6 @@ def as_is(batch: Batch, span: int) -> Batch:
     return batch
 
 
-def left_only(batch: Batch, span: int) -> Batch:
-    """All heads count from the text before the gap."""
-    positions = batch.gap_positions.copy()
-    positions[:, :, 1] = positions[:, :, 0]
-    return replace(batch, gap_positions=positions)
-
-
-def blind_gaps(batch: Batch, span: int) -> Batch:
-    """A gap sees the context and itself, and no other gap."""
-    left = batch.gap_positions[:, :, 0]
-    groups = batch.groups * MAX_GAPS + np.cumsum(np.diff(left, axis=2, prepend=left[:, :, :1]) > 1, axis=2)
-    return replace(batch, groups=np.where(batch.groups < 0, -1, groups), sees=groups)
-
-
 def true_positions(batch: Batch, span: int) -> Batch:
     """A gap takes as many positions as its canvas has, so the text after it stands where it stands in the file."""
     context, gaps = batch.context_positions.copy(), batch.gap_positions.copy()
@@ -108,7 +90,6 @@ class Variant:
     copies: tuple[Copy, ...] = ("masked", "masked")
     place: Callable[[Batch, int], Batch] = as_is
     plain: float = 0.5
-    mix: GapMix = DEFAULT_MIX
     noise: Noise = Noise()
 
 
@@ -122,13 +103,6 @@ VARIANTS: Final = {
     "hybrid-plain": Variant("three quarters plain causal rows, then hybrid", copies=("causal", "masked"), plain=0.75),
     "intervals": Variant("half of the masks as one stretch of the gap", noise=Noise(interval_share=0.5)),
     "true-positions": Variant("the suffix where the canvas ends", place=true_positions),
-    "left-only": Variant("constant span counted from the left alone", place=left_only),
-    "blind-gaps": Variant("gaps of a row do not see each other", place=blind_gaps),
-    "more-bodies": Variant("one row in five has a body", mix=GapMix(body_share=1 / 5)),
-    "few-gaps": Variant("one to three gaps in every row", mix=AS_REQUESTED),
-    "half-few-gaps": Variant("one to three gaps in half of the rows", mix=GapMix(few_share=0.5)),
-    "no-characters": Variant("no gap of any characters", mix=GapMix(character_share=0.0)),
-    "more-characters": Variant("two gaps in five of any characters", mix=GapMix(character_share=0.4)),
 }
 
 
@@ -188,7 +162,7 @@ def run_variant(
         _update(optimizers, step, 10 * num_plain, causal_loss(model, torch.from_numpy(rows)).total)
     for step in range(steps):
         rng = np.random.default_rng((seed, step))
-        examples = [draw_example(pack, tokenizer, shape, rng, variant.mix) for _ in range(toy.rows)]
+        examples = [draw_example(pack, tokenizer, shape, rng) for _ in range(toy.rows)]
         batch = variant.place(collate(examples, shape, variant.noise, rng), toy.shape.hole_span)
         _update(optimizers, step, steps, span_loss(model, to_device(batch, CPU)).total)
     measured = _measure(model, variant, sets, toy)

@@ -78,7 +78,6 @@ class GapMix:
 
     body_share: float = 1 / 8
     few_share: float = 1 / 8
-    character_share: float = spans.CHARACTER_SHARE
 
 
 DEFAULT_MIX: Final = GapMix()
@@ -128,7 +127,7 @@ def choose_gaps(
     most = int(rng.integers(1, 4)) if rng.random() < mix.few_share else MAX_GAPS
     left = num_tokens
     for _ in range(3 * MAX_GAPS):
-        span = spans.choose(text, rng, mix.character_share)
+        span = spans.choose(text, rng)
         if span is None or span[1] - span[0] > 4 * left or not text[slice(*span)].strip():
             continue
         if any(span[0] < end + MIN_BETWEEN and start < span[1] + MIN_BETWEEN for start, end in chosen):

@@ -93,22 +93,19 @@ def characters(text: str, rng: np.random.Generator) -> Span | None:
     return start, start + length
 
 
-CHARACTER_SHARE: Final = 0.20
 MIX: Final[tuple[tuple[Chooser, float], ...]] = (
     (one_line, 0.30),
     (consecutive_lines, 0.20),
     (bracketed, 0.15),
     (rest_of_line, 0.15),
-    (characters, CHARACTER_SHARE),
+    (characters, 0.20),
 )
 
 
-def choose(text: str, rng: np.random.Generator, character_share: float = CHARACTER_SHARE) -> Span | None:
-    """One gap by the mix, in which the others make room for another share of character spans."""
+def choose(text: str, rng: np.random.Generator) -> Span | None:
+    """One gap by the mix."""
     choosers, shares = zip(*MIX, strict=True)
-    others = (1 - character_share) / (1 - CHARACTER_SHARE)
-    chances = [*(share * others for share in shares[:-1]), character_share]
-    chooser: Chooser = choosers[int(rng.choice(len(choosers), p=chances))]
+    chooser: Chooser = choosers[int(rng.choice(len(choosers), p=shares))]
     return chooser(text, rng)
 
 
