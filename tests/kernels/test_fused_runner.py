@@ -180,7 +180,7 @@ def test_the_check_tells_right_from_wrong(device: torch.device) -> None:
 
 def test_what_is_not_computed_is_said() -> None:
     assert why_not_fused(QWEN_LIKE) is None
-    assert why_not_fused(replace(QWEN_LIKE, rope_dim=8)) == "it rotates a part of each head"
+    assert why_not_fused(replace(QWEN_LIKE, rope_dim=8)) == "it rotates a part of each head, or stretches positions"
     assert why_not_fused(replace(QWEN_LIKE, moe=MoEConfig(4, 2, 8))) == "it is a mixture of experts"
     with pytest.raises(OperatorsError, match="divisible by 128"):
         FusedRunner(Transformer(QWEN_LIKE), TorchOperators(torch.device("cpu"), torch.float32), "fp8")

@@ -56,7 +56,7 @@ NEMOTRON_DIFFUSION: Final = Family(
     | {"eos_token_id": 301, "bos_token_id": 300, "dlm_paradigm": "bidirectional", "attention_bias": False}
     | {"mlp_bias": False, "rope_theta": None, "rope_parameters": ROPE},
     example_tokenizer={"bos_token": "<s>", "eos_token": "<SPECIAL_11>"},
-    authors=AuthorsSetting("NVlabs, the published code and chat examples: threshold 0.9", "seeded-blocks", quality=0.8),
+    authors=AuthorsSetting("its README: blocks of 32, threshold 0.9", sampler="seeded-blocks", quality=0.8),
     added_tokens=("<s>", "<SPECIAL_11>", "<SPECIAL_100>"),
     known=(
         KnownModel("nvidia/Nemotron-Labs-Diffusion-3B", 3.8, "see its page"),
