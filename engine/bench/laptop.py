@@ -10,7 +10,7 @@ an AVX2 machine on a larger one, set ONEDNN_MAX_CPU_ISA=AVX2 ATEN_CPU_CAPABILITY
 import copy
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Final
@@ -27,7 +27,7 @@ from midfill_engine.loading.device import choose_dtype
 from midfill_engine.models.choice import Choice
 from midfill_engine.models.int8 import Int8Operators
 from midfill_engine.models.operators import Operators, TorchOperators
-from midfill_engine.models.packed import Pass, run_packed
+from midfill_engine.models.packed import Pass, run_packed, score_rows
 from midfill_engine.models.transformer import KeyValues, Transformer, TransformerConfig
 
 HALF_B: Final = TransformerConfig(
@@ -73,7 +73,7 @@ def as_bf16(model: Transformer) -> Way:
 
 def as_int8(model: Transformer) -> Way:
     operators = Int8Operators(CPU, torch.float32)
-    operators.pack(model.blocks)
+    operators.pack(model)
     return Way(model, operators)
 
 
@@ -100,20 +100,25 @@ def make_pass(config: TransformerConfig, rows: int, scored: int, past: KeyValues
     )
 
 
-def loads(way: Way, context: int) -> dict[str, Callable[[], Tensor]]:
-    """A pass over everything, and steps over the keys that it leaves. Each returns the scores of its last 16 rows."""
+def loads(way: Way, context: int, rates: Sequence[int] = ()) -> dict[str, Callable[[], Tensor]]:
+    """A pass over everything, and steps over the keys that it leaves; for each of `rates` all steps of a fill that
+    settles so many tokens a step, which scores what is still masked. Each returns the states of its last 16 rows.
+    """
     config = way.model.config
     whole = make_pass(config, context + GAP, GAP, None)
     (result,) = run_packed(way.model, [whole], way.operators)
     assert result.own is not None
     past = [(key[:, :, :context].contiguous(), value[:, :, :context].contiguous()) for key, value in result.own]
 
-    def run(step: Pass) -> Tensor:
-        (found,) = run_packed(way.model, [step], way.operators)
+    def run(steps: list[Pass]) -> Tensor:
+        for step in steps:
+            (found,) = run_packed(way.model, [step], way.operators)
         return found.hidden[-16:]
 
-    steps = {f"step of {rows}": make_pass(config, rows, rows, past) for rows in STEPS}
-    return {name: lambda step=step: run(step) for name, step in {"whole pass": whole, **steps}.items()}  # type: ignore[misc]
+    work = {"whole pass": [whole], **{f"step of {rows}": [make_pass(config, rows, rows, past)] for rows in STEPS}}
+    for rate in rates:
+        work[f"fill at {rate}"] = [make_pass(config, GAP, masked, past) for masked in range(GAP, 0, -rate)]
+    return {name: lambda steps=steps: run(steps) for name, steps in work.items()}  # type: ignore[misc]
 
 
 @torch.inference_mode()
@@ -134,10 +139,15 @@ def compare(
     ways: dict[str, Way], least: dict[tuple[str, str], float], states: dict[tuple[str, str], Tensor], context: int
 ) -> Iterator[Timed]:
     for (name, load), seconds in least.items():
-        scores = {way: ways[way].model.logits(states[way, load]).float() for way in ("fp32", name)}
+        scores = {way: score(ways[way], states[way, load]) for way in ("fp32", name)}
         error = (scores[name] - scores["fp32"]).square().mean().sqrt() / scores["fp32"].std()
         rows = context + GAP if load == "whole pass" else int(load.split()[-1])
         yield Timed(name, load, rows, seconds, least["fp32", load] / seconds, float(error))
+
+
+def score(way: Way, states: Tensor) -> Tensor:
+    (found,) = score_rows(way.model, [states], way.operators)
+    return found.float()
 
 
 def fill_seconds(found: list[Timed], way: str, tokens_a_step: int, *, is_kept: bool) -> float:

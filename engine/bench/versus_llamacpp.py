@@ -114,7 +114,7 @@ def run_llama(folder: Path, file: Path) -> dict[str, float]:
 @torch.inference_mode()
 def measure(folder: Path, file: Path, way: str, config: TransformerConfig, rounds: int) -> dict[str, float]:
     """The least of the rounds of everything."""
-    work = loads(WAYS[way](make_model(config)), CONTEXT)
+    work = loads(WAYS[way](make_model(config)), CONTEXT, TOKENS_A_STEP)
     least: dict[str, float] = {}
     for _ in range(rounds):
         found = run_llama(folder, file)
@@ -127,12 +127,12 @@ def measure(folder: Path, file: Path, way: str, config: TransformerConfig, round
 
 
 def compare(least: dict[str, float]) -> list[Ratio]:
-    """A fill is a pass over everything, or a step where the context is kept, and then steps of the whole gap."""
-    step, llama = least[f"step of {GAP}"], least["tokens_cpu_s"]
+    """A cold fill's first step is a pass over everything, which leaves the keys that the others use."""
+    llama = least["tokens_cpu_s"]
     found = []
     for tokens in TOKENS_A_STEP:
-        rest = (GAP // tokens - 1) * step
-        cold, warm = least["whole pass"] + rest, step + rest
+        warm = least[f"fill at {tokens}"]
+        cold = least["whole pass"] + warm - least[f"step of {GAP}"]
         found.append(Ratio(tokens, cold, warm, cold / (llama + least["context_cpu_s"]), warm / llama))
     return found
 

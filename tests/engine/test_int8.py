@@ -15,6 +15,7 @@ from midfill_engine.loading.runtime import load_runtime
 from midfill_engine.models import int8
 from midfill_engine.models.int8 import Int8Operators, PackedWeight, choose_levels
 from midfill_engine.models.operators import Span
+from midfill_engine.models.packed import Pass, score_rows
 from midfill_engine.wire import InfillRequest
 
 CPU = torch.device("cpu")
@@ -66,9 +67,12 @@ def test_a_packed_model_fills_and_holds_no_second_copy(family: str, tmp_path: Pa
     assert plain.loaded.parameters == packed.loaded.parameters
     block = packed.loaded.model.transformer.blocks[0]
     assert block.mlp.down.weight.numel() == block.attention.q.weight.numel() == 0
+    transformer = packed.loaded.model.transformer
+    assert transformer.head is None or transformer.head.weight.numel() == 0
+    states = [torch.randn(20, transformer.config.dim, generator=torch.Generator().manual_seed(0))]
+    wide, narrow = (score_rows(one.loaded.model.transformer, states, one.operators)[0] for one in (plain, packed))
+    assert 0 < (wide - narrow).norm() / wide.norm() < 0.03
     ids, positions = torch.arange(40) % 256, torch.arange(40)
-    from midfill_engine.models.packed import Pass
-
     hidden = [runtime.run([Pass(ids, positions, wanted=torch.arange(40))])[0].hidden for runtime in (plain, packed)]
     error = (hidden[0] - hidden[1]).norm() / hidden[0].norm()
     assert 0 < error < 0.1
@@ -79,8 +83,6 @@ def test_a_packed_model_fills_and_holds_no_second_copy(family: str, tmp_path: Pa
 def test_alone_or_beside_others_it_fills_the_same(tmp_path: Path) -> None:
     hub.make_random(tmp_path, FAMILIES.find("dream"))
     runtime = load_runtime(str(tmp_path), "cpu", dtype="fp32", weights="int8")
-    from midfill_engine.models.packed import Pass
-
     passes = [Pass(torch.arange(num) + num, torch.arange(num), wanted=torch.arange(num)) for num in (5, 40, 17, 64)]
     together = runtime.run(passes)
     for step, found in zip(passes, together, strict=True):

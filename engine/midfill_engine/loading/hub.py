@@ -65,9 +65,12 @@ def load(
     family: Family,
     device: torch.device | str = "cpu",
     dtype: torch.dtype = torch.float32,
-    shrink: Callable[[nn.Module], None] = lambda layer: None,
+    shrink: Callable[[nn.Module], None] = lambda part: None,
 ) -> LoadedHubModel:
-    """Reads a checkpoint in evaluation mode; `shrink` gets each layer once it is there. Raises CheckpointError."""
+    """Reads a checkpoint in evaluation mode. Raises CheckpointError.
+
+    `shrink` gets the model once its embedding and head are there, then each layer.
+    """
     config = read_config(files, family)
     with torch.device("meta"):
         model = HubModel(config)
@@ -86,8 +89,7 @@ def load(
                 raise CheckpointError(message)
             _assign(model.transformer, name, value.to(device=device, dtype=dtype))
         del stored
-        if block >= 0:
-            shrink(model.transformer.blocks[block])
+        shrink(model.transformer if block < 0 else model.transformer.blocks[block])
     model = model.eval().requires_grad_(False)
     tokenizer = HubTokenizer(files, config.transformer.vocab_size)
     return LoadedHubModel(model, tokenizer, config, sum(map(prod, wanted.values())), files)

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from midfill_engine.models.operators import Operators, OperatorsError, Span, TorchOperators
-from midfill_engine.models.transformer import MLP, Attention
+from midfill_engine.models.transformer import MLP, Attention, Transformer
 
 ROW_LEVELS: Final = 127
 ZERO: Final = 128  # rows are stored unsigned, which x86 multiplies at full speed: signed ones took 1,000 times as long
@@ -57,14 +57,30 @@ class Int8Operators(TorchOperators):
         self._packed: dict[int, PackedWeight] = {}
 
     def pack(self, module: nn.Module) -> None:
-        """Replaces the matrices of attention and MLPs; what else there is stays, experts too."""
+        """Replaces the matrices of attention and MLPs, and the head; what else there is stays, experts too.
+
+        A head that is the embedding is packed beside it. What is not loaded yet is passed over.
+        """
         for part in module.modules():
             if isinstance(part, Attention | MLP):
                 for linear in part.children():
                     if isinstance(linear, nn.Linear):
-                        packed = PackedWeight.of(linear.weight, self._levels)
-                        linear.weight = nn.Parameter(torch.empty(0, dtype=linear.weight.dtype), requires_grad=False)
-                        self._packed[id(linear.weight)] = packed
+                        self._replace(linear)
+            elif isinstance(part, Transformer):
+                self._pack_head(part)
+
+    def _pack_head(self, transformer: Transformer) -> None:
+        if transformer.head is not None:
+            self._replace(transformer.head)
+        else:
+            weight = transformer.embedding.weight
+            self._packed[id(weight)] = PackedWeight.of(weight, self._levels)
+
+    def _replace(self, linear: nn.Linear) -> None:
+        if not linear.weight.is_meta:
+            packed = PackedWeight.of(linear.weight, self._levels)
+            linear.weight = nn.Parameter(torch.empty(0, dtype=linear.weight.dtype), requires_grad=False)
+            self._packed[id(linear.weight)] = packed
 
     def linear(self, x: Tensor, weight: Tensor, bias: Tensor | None, spans: list[Span]) -> Tensor:
         packed = self._packed.get(id(weight))
