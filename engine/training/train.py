@@ -21,7 +21,7 @@ from midfill_engine.tokens.tokenizer import Tokenizer
 from training.data.fim import draw_fim
 from training.data.loader import Loader
 from training.data.pack import hash_pack, read_pack
-from training.data.rows import Batch, Copy, GapMix, Noise, RowShape, collate, draw_example
+from training.data.rows import Batch, Copy, Noise, RowShape, collate, draw_example
 from training.feed import Part, Stream, cut, feed, num_rows
 from training.objective import Losses, causal_loss, fused_nats, span_loss, sum_nats
 from training.optimizer import Average, make_optimizers, momentum_at, rate_factor, set_rates
@@ -74,7 +74,6 @@ class RunConfig:
     cooldown: float = 0.3
     ar_fraction: float = 0.35
     causal_first: bool = False
-    body_share: float = 0.125
     ema: float = 0.999
     seed: int = 0
     snapshot_s: float = 300.0
@@ -167,10 +166,9 @@ class _Run:
         causal_share = self.config.ar_fraction if is_causal else 0.0
         if causal_share > 0:
             self._stage("causal", self.loader.streams(self.progress.step, self.config.causal_rows), causal_share)
-        mix = GapMix(self.config.body_share)
-        self._stage("spans", self.loader.spans(self.progress.step, PLATEAU_NOISE, mix), 1 - self.config.cooldown)
+        self._stage("spans", self.loader.spans(self.progress.step, PLATEAU_NOISE), 1 - self.config.cooldown)
         self.save("plateau")
-        self._stage("cooldown", self.loader.spans(self.progress.step, COOLDOWN_NOISE, mix), 1.0)
+        self._stage("cooldown", self.loader.spans(self.progress.step, COOLDOWN_NOISE), 1.0)
         self.save("snapshot")
 
     def _stage(self, name: str, batches: Iterator[Batch | NDArray[np.int64]], until: float) -> None:

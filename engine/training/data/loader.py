@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from midfill_engine.tokens.tokenizer import Tokenizer
 from training.data.fim import draw_fim
 from training.data.pack import Pack, read_pack, sets_of
-from training.data.rows import DEFAULT_MIX, Batch, GapMix, Noise, RowShape, collate, draw_example, draw_stream
+from training.data.rows import Batch, Noise, RowShape, collate, draw_example, draw_stream
 
 
 class _Worker:
@@ -44,9 +44,9 @@ class Loader:
         self.shape, self.rows, self.seed, self.ahead = shape, rows, seed, 2 + 2 * num_workers
         self.executor = ProcessPoolExecutor(num_workers, get_context("spawn"), _open, (pack, tokenizer))
 
-    def spans(self, first: int, noise: Noise, mix: GapMix = DEFAULT_MIX) -> Iterator[Batch]:
+    def spans(self, first: int, noise: Noise) -> Iterator[Batch]:
         """Diffusion batches from number `first` on, for ever."""
-        return self._ahead(first, _spans, self.rows, noise, mix)
+        return self._ahead(first, _spans, self.rows, noise)
 
     def streams(self, first: int, rows: int) -> Iterator[NDArray[np.int64]]:
         """`rows` rows [B, T + 1] for the causal stage from number `first` on, for ever."""
@@ -81,10 +81,10 @@ def _end_with_trainer() -> None:
     os._exit(1)
 
 
-def _spans(shape: RowShape, rows: int, noise: Noise, mix: GapMix, seed: tuple[int, int]) -> Batch:
+def _spans(shape: RowShape, rows: int, noise: Noise, seed: tuple[int, int]) -> Batch:
     (worker,) = _WORKER
     pack, rng = worker.refresh(), np.random.default_rng(seed)
-    examples = [draw_example(pack, worker.tokenizer, shape, rng, mix) for _ in range(rows)]
+    examples = [draw_example(pack, worker.tokenizer, shape, rng) for _ in range(rows)]
     return collate(examples, shape, noise, rng)
 
 
