@@ -173,7 +173,7 @@ class Commit:
                 "certainty": round(repeat.certainty, 4),
                 "unasked": repeat.is_likely,
                 "open": bool(repeat.foreign),
-                "at": repeat.edit.start_byte - len(common_start(before, state)),
+                "at": repeat.edit.start_byte,
             }  # fmt: skip
             for repeat in find_repeats(next(documents), next(documents), earlier)
         ]
@@ -191,11 +191,6 @@ class Commit:
             | {"features": describe(change, place, places, trees) | {"seen": float(seen)}}
             for place in places
         ]
-
-
-def common_start(one: bytes, other: bytes) -> bytes:
-    length = next((n for n, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
-    return one[:length]
 
 
 def load(path: Path) -> list[Row]:

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Sequence
-from concurrent.futures import Executor
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -71,10 +70,10 @@ class Found:
 
 
 class NextEdits:
-    """For the event loop only, but for what it hands to `executor`."""
+    """For the event loop only."""
 
-    def __init__(self, server: Host, fills: Fills, executor: Executor) -> None:
-        self._server, self._fills, self._executor = server, fills, executor
+    def __init__(self, server: Host, fills: Fills) -> None:
+        self._server, self._fills = server, fills
         self._bursts: dict[str, Burst] = {}
         self._shown: dict[str, Sequence[Found]] = {}
         self._found: dict[str, tuple[Text, Sequence[Found]]] = {}
@@ -142,7 +141,7 @@ class NextEdits:
         if known is not text:
             view = take_view(self._workspace, document)
             search = partial(_search, replace(view, text=burst.before), view, burst.earlier, unasked=unasked)
-            found = await asyncio.get_running_loop().run_in_executor(self._executor, search)
+            found = await asyncio.to_thread(search)
             if not unasked:
                 self._found[document.uri] = text, found
         return found if document.text is text and self._bursts.get(document.uri) is burst else ()
@@ -196,9 +195,18 @@ class NextEdits:
 
     async def _propose(self, document: SyncedDocument) -> None:
         text = document.text
+        if self._is_fill(document):
+            return
         found = await self.find(document, unasked=True)
         if document.text is text and document.version is not None:
             self._tell(document, [each for each in found if each.repeat.is_likely])
+
+    def _is_fill(self, document: SyncedDocument) -> bool:
+        """Whether what changed last is a pending fill: nobody has typed it."""
+        burst = self._bursts.get(document.uri)
+        start, end = burst.span if burst and burst.span else (0, -1)
+        spans = (span for pending in self._fills.pending_in(document) for span in pending.spans)
+        return any(start <= span[1] and span[0] <= end for span in spans)
 
     def _tell(self, document: SyncedDocument, found: Sequence[Found]) -> None:
         if not self._server.speaks_midfill or not (found or self._shown.get(document.uri)):

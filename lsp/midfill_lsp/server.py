@@ -35,9 +35,8 @@ class MidfillServer(Host):
 
     def __init__(self, filler: Filler | None = None) -> None:
         super().__init__()
-        executor = ThreadPoolExecutor(MAX_FILLS, thread_name_prefix="fill")
-        self.fills = Fills(self, filler or self.engines.fill, executor)
-        self.next_edits = NextEdits(self, self.fills, executor)
+        self.fills = Fills(self, filler or self.engines.fill, ThreadPoolExecutor(MAX_FILLS, thread_name_prefix="fill"))
+        self.next_edits = NextEdits(self, self.fills)
         self._register()
 
     def _register(self) -> None:

@@ -1,5 +1,6 @@
 """Over stdio: where the last change may be made again is told, shown and done, and forgotten when it must be."""
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -8,6 +9,8 @@ from pygls.exceptions import JsonRpcException
 from tests.lsp.conftest import Start
 from tests.lsp.editor import Buffer, Editor, describe_client
 from tests.lsp.test_editing import at, configure, span
+
+from midfill_lsp.next_edits import REST_S
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -100,6 +103,18 @@ async def test_a_change_that_is_dismissed_undone_or_closed_is_forgotten(start: S
     buffer = editor.open(buffer.text.source)
     with pytest.raises(JsonRpcException, match="fits nowhere else"):
         await editor.do("repeat", uri=buffer.uri)
+
+
+async def test_two_fills_are_no_change_that_somebody_made_twice(start: Start) -> None:
+    stub = "def {}(ä):\n    pass\n\n\n"
+    editor, buffer, watched = await begin(start, "".join(map(stub.format, "abcd")))
+    for name in "ab":
+        place = here(buffer, f"def {name}")
+        await editor.do("fill", uri=buffer.uri, what="body", ranges=[{"start": place, "end": place}])
+    await asyncio.sleep(2 * REST_S)
+    await editor.settle()
+    assert not watched.places
+    assert (await editor.do("repeat", uri=buffer.uri))["left"] == 2, "it is one for who asks"
 
 
 async def test_code_actions_offer_it_to_editors_without_a_plugin(start: Start) -> None:

@@ -132,10 +132,10 @@ class Change:
     def bytes_changed(self, part: Part) -> tuple[bytes, bytes]:
         """What the part's place held and holds, white space that changed with it included."""
         before, after = (self._chunk(tokens, span) for tokens, span in ((self.old, part.old), (self.new, part.new)))
-        head = _common(before, after)
+        head = _common_start(before, after)
         head = min(head, len(before) - len(before.lstrip()), len(after) - len(after.lstrip()))
         before, after = before[head:], after[head:]
-        tail = _common(before[::-1], after[::-1])
+        tail = _common_start(before[::-1], after[::-1])
         tail = min(tail, *(len(text) - len(text.rstrip()) for text in (before, after)))
         return before[: len(before) - tail], after[: len(after) - tail]
 
@@ -144,17 +144,10 @@ class Change:
         return tokens.source[tokens.gap(span[0])[0] : tokens.gap(span[1])[1]]
 
 
-def _common(first: bytes, second: bytes) -> int:
-    for number, (one, other) in enumerate(zip(first, second, strict=False)):
-        if one != other:
-            return number
-    return min(len(first), len(second))
-
-
 def find_change(before: bytes, after: bytes) -> Change | None:
     """The change between two versions; None where no token differs, and for one too large to be made elsewhere."""
-    head = _common_blocks(before, after)
-    tail = _common_blocks(before[head:][::-1], after[head:][::-1])
+    head = _common_start(before, after)
+    tail = _common_start(before[head:][::-1], after[head:][::-1])
     if max(len(before), len(after)) - head - tail > 100 * MAX_CHANGED_TOKENS:
         return None
     old, new = Tokens(before), Tokens(after)
@@ -176,8 +169,8 @@ def _compare(old: Sequence[bytes], new: Sequence[bytes], first: int) -> list[Par
     ]
 
 
-def _common_blocks(first: bytes, second: bytes) -> int:
-    """Length of the common start, by slices."""
+def _common_start(first: bytes, second: bytes) -> int:
+    """Its length, by comparisons of slices."""
     low, high = 0, min(len(first), len(second))
     while low < high:
         middle = (low + high + 1) // 2

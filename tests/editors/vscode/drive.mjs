@@ -297,6 +297,7 @@ const scenes = {
     await until("no hole", async () => !(await isShown()));
     await page.keyboard.press("Control+Alt+w");
     await until("the hole again", isShown);
+    await sleep(400); // the key is on a moment later
     await page.keyboard.press("Control+Alt+j");
     await until("the fill", async () => (await text()) === `first = 1\n${FILL}\nthird = 3\n`);
     await undoUntil("the old text", has("second = 2"));
@@ -319,6 +320,8 @@ const scenes = {
     await until("the setting", async () => JSON.parse(readFileSync(process.env.SETTINGS, "utf8"))["midfill.languages"]?.python === true);
   },
   async "a server that dies is one sentence, and the next fill works"() {
+    await open("two.py");
+    await until("the source", has("return a"));
     await goTo(2, 8);
     await page.keyboard.press("Control+Alt+b");
     await until("a preview", isPreviewing);
