@@ -199,3 +199,11 @@ def test_a_ranker_comes_back_from_its_file() -> None:
     again = Ranker.of(ranker.to_json("abc"), "abc")
     assert np.allclose(again.scores(table), ranker.scores(table), atol=1e-3)
     assert not np.allclose(ranker.scores(table), table @ ranker.linear)
+
+
+def test_drafts_do_not_depend_on_earlier_requests() -> None:
+    lines = [f"value{number} = call{number % 7}(a)\n" for number in range(60)] * 2
+    before, expert = "".join(lines) + "def close(self):\n    ", Counts()
+    expert.read(sources("".join(reversed(lines)), "\n")).propose(0)
+    found, fresh = (each.read(sources(before, "\n")).propose(0) for each in (expert, Counts()))
+    assert found == fresh and len(found) > 20

@@ -16,7 +16,7 @@ from midfill_engine.experts import beam
 from midfill_engine.experts.base import Expert, Gap, Opinion, Proposal, Sources
 from midfill_engine.experts.features import CANDIDATE, NONE, Candidate, Scene, describe, net_of
 from midfill_engine.experts.levels import Floats, Gate, Reader
-from midfill_engine.experts.lines import Lines, Site, find_lines
+from midfill_engine.experts.lines import Lines, Site, find_common, find_lines
 from midfill_engine.experts.ranking import Ranker
 from midfill_engine.experts.table import DEPTH, Ints, Keys, Numbers, Table, make_stream
 from midfill_engine.experts.words import NAME, Chunk, Lexicon
@@ -206,10 +206,7 @@ class CountsOpinion(Opinion):
         """Lines of other files between neighbours like ours, then those that stand there again and again."""
         numbers, runs = scene.elsewhere, scene.like.up + scene.like.down
         order = np.argsort(-runs, kind="stable")[:MAX_REFERRED]
-        counts = np.bincount(numbers)
-        counts[0] = 0
-        often = np.argsort(-counts, kind="stable")[:MAX_REFERRED]
-        chosen = [*numbers[order[runs[order] > 0]].tolist(), *often[counts[often] > 1].tolist()]
+        chosen = [*numbers[order[runs[order] > 0]].tolist(), *find_common(numbers, MAX_REFERRED)]
         return [self.lexicon.lines[number] for number in dict.fromkeys(chosen) if number]
 
     def _cut(self, text: str, gap: Gap) -> tuple[int, ...]:

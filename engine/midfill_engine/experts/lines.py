@@ -150,16 +150,25 @@ def find_lines(lines: Lines, site: Site) -> Iterator[tuple[str, int]]:
     low, high = max(0, lines.place - 1 - NEAR), lines.place + NEAR
     runs = 2 * (lines.exact.up + lines.exact.down) + lines.alike.up + lines.alike.down
     order = np.lexsort((lines.distance, -runs))[:MAX_ALIGNED]
-    common = np.argsort(-lines.counts, kind="stable")[:MAX_COMMON]
     numbers = [
         *lines.numbers[low:high].tolist(),
         *lines.numbers[order[runs[order] > 0]].tolist(),
-        *common[lines.counts[common] > 1].tolist(),
+        *find_common(lines.numbers, MAX_COMMON),
     ]
     texts = [lines.lexicon.lines[number] for number in dict.fromkeys(numbers) if number]
     renamed = dict(_renamed(lines, site).most_common(MAX_RENAMED))
     yield from ((text, renamed.pop(text, 0)) for text in texts)
     yield from renamed.items()
+
+
+def find_common(numbers: Ints, most: int) -> list[int]:
+    """Those that stand there more than once, the commonest first, of equals the first there: what a number is depends
+    on earlier requests.
+    """
+    found, firsts, counts = np.unique(numbers[numbers > 0], return_index=True, return_counts=True)
+    order = np.lexsort((firsts, -counts))[:most]
+    common: list[int] = found[order[counts[order] > 1]].tolist()
+    return common
 
 
 def _renamed(lines: Lines, site: Site) -> Counter[str]:
@@ -207,8 +216,7 @@ def rename(line: str, names: dict[str, str]) -> str:
 def _rests(lines: Lines, site: Site) -> Iterator[str]:
     """What lines have between the same beginning and the same end."""
     left, right = site.left.lstrip(), site.right.rstrip()
-    for number in np.flatnonzero(lines.counts).tolist():
-        line = lines.lexicon.lines[number]
+    for line in map(lines.lexicon.lines.__getitem__, dict.fromkeys(lines.numbers.tolist())):
         if line.startswith(left) and line.endswith(right) and len(line) > len(left) + len(right):
             yield line[len(left) : len(line) - len(right)]
 
