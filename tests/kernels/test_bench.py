@@ -215,7 +215,7 @@ def test_sums_are_told_from_other_reductions() -> None:
 
 
 @pytest.mark.soak
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1800)
 def test_all_kernels_compile_for_hopper_even_for_one_row() -> None:
     """A size of 1 is a constant to the compiler: what works interpreted may fail there."""
     result = compile_for_hopper("--rows", "1", "--rows", "40")
