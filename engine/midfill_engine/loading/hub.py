@@ -87,9 +87,12 @@ def load(
             if tuple(value.shape) != wanted[name]:
                 message = f"The tensor {sources[name].names[0]} in {files.folder} is not {wanted[name]} in shape."
                 raise CheckpointError(message)
-            _assign(model.transformer, name, value.to(device=device, dtype=dtype))
-        del stored
+            _assign(model.transformer, name, value if _may_shrink(name, value) else value.to(device, dtype))
+        del stored, value
         shrink(model.transformer if block < 0 else model.transformer.blocks[block])
+        for name in names:  # what is left in its stored form
+            if (left := model.transformer.get_parameter(name)).numel():
+                _assign(model.transformer, name, left.to(device, dtype))
     model = model.eval().requires_grad_(False)
     tokenizer = HubTokenizer(files, config.transformer.vocab_size)
     return LoadedHubModel(model, tokenizer, config, sum(map(prod, wanted.values())), files)
@@ -155,6 +158,11 @@ def _fused_rows(part: str, config: TransformerConfig) -> tuple[int, int]:
     queries, keys = config.num_heads * config.head_dim, config.num_kv_heads * config.head_dim
     starts = {"q": (0, queries), "k": (queries, queries + keys), "v": (queries + keys, queries + 2 * keys)}
     return starts[part]
+
+
+def _may_shrink(name: str, value: Tensor) -> bool:
+    """Matrices are widened only if nobody packs them; the embedding, which may be the head as well, is looked up."""
+    return value.dim() == 2 and name != "embedding.weight"
 
 
 def _layer_of(name: str) -> int:
