@@ -86,6 +86,14 @@ local function map_keys(buffer, is_on)
   end)
 end
 
+--- A fill no longer runs.
+local function end_fill(buffer, id)
+  for _, token in ipairs(marks.tokens_of(id)) do
+    running[token] = nil
+    marks.clear_preview(buffer, token)
+  end
+end
+
 --- Draws all fills that are pending in a document, as the server says, and maps their keys.
 function M.show_pending(params)
   local buffer = vim.uri_to_bufnr(params.uri)
@@ -93,10 +101,7 @@ function M.show_pending(params)
     return
   end
   for _, fill in ipairs(params.fills) do
-    for _, token in ipairs(marks.tokens_of(fill.id)) do -- its answer comes a moment later
-      running[token] = nil
-      marks.clear_preview(buffer, token)
-    end
+    end_fill(buffer, fill.id) -- its answer comes a moment later
   end
   local latest = params.fills[#params.fills]
   vim.b[buffer].midfill_pending = latest and latest.id
@@ -186,7 +191,12 @@ function M.run(name, buffer)
     argument.previewToken = next_token(buffer)
     return ask(client, 'workspace/executeCommand', params, buffer, argument.previewToken)
   end
-  client:request('workspace/executeCommand', params, take_answer(buffer), buffer)
+  client:request('workspace/executeCommand', params, function(error, result)
+    if name == 'discard' and result then -- Neovim keeps to itself that a request was cancelled
+      end_fill(buffer, result.id)
+    end
+    take_answer(buffer)(error)
+  end, buffer)
 end
 
 --- Draws the places where the last change may be made again, as the server says.
