@@ -157,7 +157,7 @@ const scenes = {
     await open("ghost.py");
     await until("the source", has("def f():"));
     await goTo(1, 9);
-    await sleep(1000);
+    await sleep(4000); // the server has to know the file before the key
     await page.keyboard.press("Enter");
     await until("ghost text", async () => page.evaluate(() => [...document.querySelectorAll("[class*=ghost-text]")].some((span) => span.textContent.includes("return"))));
     await shot("vscode-ghost");
@@ -316,6 +316,7 @@ const scenes = {
     await until("no sign", async () => (await page.locator(".statusbar .codicon-bell-slash").count()) === 0);
     await choose("No ghost text in python");
     await until("the setting", async () => JSON.parse(readFileSync(process.env.SETTINGS, "utf8"))["midfill.languages"]?.python === false);
+    await sleep(800); // the menu goes by the setting that the window has
     await choose("Ghost text in python");
     await until("the setting", async () => JSON.parse(readFileSync(process.env.SETTINGS, "utf8"))["midfill.languages"]?.python === true);
   },
@@ -490,7 +491,7 @@ const scenes = {
   async "next edit: what was done twice is shown elsewhere, one key goes there and does it"() {
     await open("again.py");
     await until("the source", has("self.assertEquals(d"));
-    await sleep(1000); // the server has to have seen the old text
+    await sleep(2000); // the server has to have seen the old text
     for (const line of [2, 3]) {
       await goTo(line, 18);
       await page.keyboard.press("Backspace");
