@@ -12,6 +12,8 @@ import socketserver
 import sys
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from itertools import chain, repeat
 from pathlib import Path
@@ -106,7 +108,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.send_response(200)
         self.send_header("content-type", "text/event-stream")
         self.send_header("connection", "close")
-        self.end_headers()
+        with self.noting_the_end("step"):
+            self.end_headers()
         for step in range(plan.num_steps + 1):
             states = [state(text, step, plan.num_steps) for text in rows[0]]
             self.event("step", wire.StepEvent(step=step, num_steps=plan.num_steps, holes=states))
@@ -134,9 +137,15 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.event("done", answer)
 
     def event(self, name: str, message: wire.Message) -> None:
-        try:
+        with self.noting_the_end(name):
             self.wfile.write(f"event: {name}\ndata: {message.model_dump_json()}\n\n".encode())
             self.wfile.flush()
+
+    @contextmanager
+    def noting_the_end(self, name: str) -> Iterator[None]:
+        """Notes that the client went away, be it before the first byte."""
+        try:
+            yield
         except OSError:
             self.record({"closed": name})
             raise

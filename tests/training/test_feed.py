@@ -48,7 +48,7 @@ def gradients(model: Embedded, batch: object, micro_rows: int) -> dict[str, Tens
     model.zero_grad()
     for part in cut(batch, micro_rows, CPU):  # type: ignore[arg-type]
         is_span = isinstance(part, TensorBatch)
-        losses = span_loss(model, part, 0.5) if is_span else causal_loss(model, part.ids, part.num_targets)
+        losses = span_loss(model, part) if is_span else causal_loss(model, part.ids, part.num_targets)
         losses.total.backward()  # type: ignore[no-untyped-call]
     return {name: value.grad for name, value in model.named_parameters() if value.grad is not None}
 
