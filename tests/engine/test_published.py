@@ -44,10 +44,10 @@ def test_a_published_configuration_is_read_or_refused_with_a_sentence(
         return
     family = find_family(files)
     assert family.name == entry["family"]
-    with caplog.at_level(logging.WARNING):
-        config = read_config(files, family)
+    with caplog.at_level(logging.WARNING):  # a family without tensors is the library's own class, which reads the keys
+        shape = read_config(files, family).transformer if family.tensors else family.shape(files.config)
     assert not caplog.records, "a key that the authors publish is not known"
-    assert config.transformer.vocab_size == entry["config"]["vocab_size"]
+    assert shape.vocab_size == (entry["config"].get("text_config") or entry["config"])["vocab_size"]
     tokens = family.tokens(files)
     assert tokens.mask_id == entry["mask"]
     assert tokens.opening(None) == entry["before"] and list(tokens.closing) == entry["behind"]

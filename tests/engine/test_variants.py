@@ -1,6 +1,5 @@
 """Samplers, length policies, token masks, decoding: the parts of a fill, each by itself."""
 
-import math
 from dataclasses import replace
 
 import pytest
@@ -157,14 +156,6 @@ def test_wino_takes_back_fewer_than_it_settled_before() -> None:
 def test_hierarchy_settles_the_surest_of_every_run() -> None:
     found = SAMPLERS.find("hierarchy")().decide(state([[0.5, 0.6, 0, 0.45, 0.2]], [[1, 1, 0, 1, 1]], 1, 99, 1.0))
     assert found.settle.tolist() == [[False, True, False, True, False]]
-
-
-@pytest.mark.parametrize(("gap", "step", "settles_all"), [(7.6, 1, True), (6.0, 1, False), (6.0, 5, True)])
-def test_prophet_stops_early_when_the_gap_is_wide(gap: float, step: int, settles_all: bool) -> None:
-    shown = state([[0.9, 0.9, 0.9]], [[1, 1, 1]], step, 9, 1.0)
-    margin = shown.proposals.confidence * (1 - math.exp(-gap))
-    shown = replace(shown, proposals=replace(shown.proposals, margin=margin))
-    assert bool(SAMPLERS.find("prophet")().decide(shown).settle.all()) is settles_all
 
 
 def test_a_pipeline_begins_a_block_when_the_one_before_is_under_way() -> None:

@@ -11,6 +11,7 @@ from midfill_engine.families.dream import DREAM
 from midfill_engine.families.dreamon import DREAMON
 from midfill_engine.families.embedded import EMBEDDED
 from midfill_engine.families.fastdllm2 import FAST_DLLM2
+from midfill_engine.families.illada import ILLADA
 from midfill_engine.families.llada import LLADA
 from midfill_engine.families.llada2 import LLADA2, LLADA21
 from midfill_engine.families.lladamoe import LLADA_MOE
@@ -38,6 +39,7 @@ _ALL: Final = (
     TINY_A2D_QWEN3_BD3LM,
     LLADA_MOE,
     LLADA,
+    ILLADA,
     CODA,
     SDAR,
     SDAR_MOE,

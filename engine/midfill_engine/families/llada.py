@@ -1,4 +1,4 @@
-"""LLaDA-8B (arXiv 2502.09992), LLaDA-1.5 and iLLaDA: full attention, scores not shifted, names of their own."""
+"""LLaDA-8B (arXiv 2502.09992) and LLaDA-1.5: full attention, scores not shifted, names of their own."""
 
 from typing import Final
 
@@ -97,6 +97,5 @@ LLADA: Final = Family(
         KnownModel("GSAI-ML/LLaDA-8B-Base", 8.0, "MIT"),
         KnownModel("GSAI-ML/LLaDA-8B-Instruct", 8.0, "MIT"),
         KnownModel("GSAI-ML/LLaDA-1.5", 8.0, "not stated"),
-        KnownModel("GSAI-ML/iLLaDA-8B-Base", 7.6, "Apache-2.0"),
     ),
 )

@@ -18,6 +18,7 @@ HARMLESS: Final = frozenset(
     | {"use_cache", "attn_implementation", "_attn_implementation", "flash_attention", "pretraining_tp", "precision"}
     | {"initializer_range", "init_std", "init_fn", "init_device", "init_cutoff_factor", "output_router_logits"}
     | {"attention_dropout", "embedding_dropout", "residual_dropout", "output_dropout", "hidden_dropout"}
+    | {"resid_pdrop", "use_rmsnorm", "norm_softmax", "using_split_qkv_in_self_attention"}
     | {"router_aux_loss_coef", "max_position_embeddings", "max_sequence_length", "max_window_layers", "sliding_window"}
     | {"tie_word_embeddings", "weight_tying", "mlp_ratio", "block_group_size", "alibi_bias_max", "rope_full_precision"}
     | {"attention_layer_norm_with_affine", "debug", "ep_size", "fuse_cross_entropy", "micro_forward"}

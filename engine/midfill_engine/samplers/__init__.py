@@ -15,7 +15,6 @@ from midfill_engine.samplers.hierarchy import Hierarchy
 from midfill_engine.samplers.margin import Margin
 from midfill_engine.samplers.p2 import P2
 from midfill_engine.samplers.pipeline import Pipeline
-from midfill_engine.samplers.prophet import Prophet
 from midfill_engine.samplers.random import Random
 from midfill_engine.samplers.remdm import ReMDM
 from midfill_engine.samplers.seededblocks import SeededBlocks
@@ -31,7 +30,6 @@ SAMPLERS: Final[Registry[type[Sampler]]] = Registry(
         "factor": Factor,
         "entropy-bound": EntropyBound,
         "hierarchy": Hierarchy,
-        "prophet": Prophet,
         "pipeline": Pipeline,
         "sub-blocks": SubBlocks,
         "seeded-blocks": SeededBlocks,
