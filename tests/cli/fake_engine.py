@@ -39,6 +39,7 @@ class Plan:
     alone: list[list[str]] = field(default_factory=list)
     num_steps: int = 3
     step_s: float = 0.0
+    accept_s: float = 0.0
     endless: bool = False
     load_s: float = 0.0
     load_until: str | None = None
@@ -97,6 +98,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         if plan.raw_answer is not None:
             return self.answer(200, plan.raw_answer, {"content-type": "text/event-stream"})
         self.record({"request": json.loads(body)})
+        time.sleep(plan.accept_s)
         self.stream(wire.InfillRequest.model_validate_json(body), plan)
 
     def stream(self, request: wire.InfillRequest, plan: Plan) -> None:

@@ -27,20 +27,20 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Path("t.py").write_text(SOURCE)
 
 
-@pytest.mark.parametrize("in_a_fill", [True, False])
+@pytest.mark.parametrize("waits", [{"step_s": 60.0}, {"accept_s": 60.0}, {}], ids=["in a fill", "before it", "idle"])
 def test_a_stopped_engine_is_told_at_once(
-    in_a_fill: bool, midfill: Midfill, runtime: Path, set_plan: Callable[..., Plan], tmp_path: Path
+    waits: dict[str, float], midfill: Midfill, runtime: Path, set_plan: Callable[..., Plan], tmp_path: Path
 ) -> None:
     record = tmp_path / "record"
-    set_plan(step_s=60.0 if in_a_fill else 0.0, record=str(record))
+    set_plan(**waits, record=str(record))
     fill = midfill("fill", "t.py:2")
     wait_for(record, "request")
-    if not in_a_fill:
+    if not waits:
         assert fill.wait() == 0
     (engine,) = map(int, (runtime / "starts").read_text().split())
     os.kill(engine, signal.SIGSTOP)
     started_s = time.monotonic()
-    asked = fill if in_a_fill else midfill("fill", "t.py:2")
+    asked = fill if waits else midfill("fill", "t.py:2")
     out, err = asked.communicate()
     assert (asked.returncode, out) == (4, b"")
     assert f"the engine (process {engine}) is stopped; continue it with `kill -CONT {engine}`" in err.decode()

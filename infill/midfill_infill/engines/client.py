@@ -4,12 +4,13 @@ import socket
 import struct
 import threading
 import time
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final, Self
+from typing import Any, Final, Self
 from urllib.parse import urlsplit
+from weakref import WeakSet
 
 import httpx
 from httpx_sse import EventSource, ServerSentEvent, SSEError
@@ -37,6 +38,10 @@ SILENCE_S: Final = 3.0
 # An engine that does not even say that it lives within this time will not fill either.
 HUNG_S: Final = 30.0
 MAX_RETRY_AFTER_S: Final = 10.0
+# What httpcore says when there is a socket.
+_CONNECTED: Final = frozenset(
+    f"connection.{how}.complete" for how in ("connect_unix_socket", "connect_tcp", "start_tls")
+)
 
 _CODES: Final[dict[ErrorCode, str]] = {
     ErrorCode.BAD_REQUEST: "bad_request",
@@ -86,8 +91,11 @@ class EngineClient:
     def __init__(self, endpoint: Endpoint) -> None:
         self.endpoint = endpoint
         self._models: tuple[ModelInfo, ...] = ()
+        self._connections: WeakSet[socket.socket] = WeakSet()
+        self._trouble: MidfillError | None = None
         try:
             self._http = _open_pool(endpoint)
+            self._http.event_hooks = {"request": [self._trace]}
             self._infill_url = self._http.build_request("POST", "/v1/infill").url  # httpx would put it together anew
         except (ValueError, httpx.InvalidURL):
             raise MidfillError("engine_unreachable", f"{endpoint} is not the address of an engine") from None
@@ -152,8 +160,10 @@ class EngineClient:
 
     def _stream(self, body: str, *, busy_waits: int) -> Generator[StepEvent | InfillResponse, None, None]:
         headers = {"content-type": "application/json", "accept": "text/event-stream", "cache-control": "no-store"}
+        self._trouble = None
         with (
             self._failures(),
+            _Watch(lambda: self.health(HUNG_S), self._end_all) as watch,
             self._http.stream("POST", self._infill_url, content=body.encode(), headers=headers) as response,
         ):
             if response.is_error:
@@ -163,17 +173,30 @@ class EngineClient:
                 raise _Busy(_retry_after_s(response))
             self._check(response)
             answer: InfillResponse | None = None
-            with _Watch(response, lambda: self.health(HUNG_S)) as watch:
-                for event in EventSource(response).iter_sse():
-                    watch.hear()
-                    message = _parse_event(event)
-                    if isinstance(message, InfillResponse):
-                        answer = message  # the stream is read to its end: the next fill takes the same connection
-                    elif message is not None:
-                        yield message
+            for event in EventSource(response).iter_sse():
+                watch.hear()
+                message = _parse_event(event)
+                if isinstance(message, InfillResponse):
+                    answer = message  # the stream is read to its end: the next fill takes the same connection
+                elif message is not None:
+                    yield message
             if answer is None:
                 raise self._gone("ended in the middle of the fill")
             yield answer
+
+    def _trace(self, request: httpx.Request) -> None:
+        request.extensions["trace"] = self._note_connection
+
+    def _note_connection(self, event: str, info: Mapping[str, Any]) -> None:
+        if event in _CONNECTED:
+            self._connections.add(info["return_value"].get_extra_info("socket"))
+
+    def _end_all(self, trouble: MidfillError) -> None:
+        """Ends what waits for an engine that will not answer: no connection tells which request it serves."""
+        self._trouble = trouble
+        for connection in tuple(self._connections):
+            with suppress(OSError):  # closed meanwhile
+                connection.shutdown(socket.SHUT_RDWR)
 
     def _ask_mercury(self, request: InfillRequest) -> InfillResponse:
         """All holes, one request after the other."""
@@ -214,6 +237,8 @@ class EngineClient:
 
     def _gone(self, what: str) -> MidfillError:
         self._models = ()
+        if self._trouble is not None:
+            return self._trouble
         if self.endpoint.url:
             return MidfillError("engine_unreachable", f"the engine at {self.endpoint} {what}")
         return MidfillError("engine_died", f"the engine {what}")
@@ -257,13 +282,11 @@ def _check_runs(connection: socket.socket) -> None:
 
 
 class _Watch:
-    """Looks, while a fill is silent, whether its engine still lives; ends the connection if it does not."""
+    """Looks, while a fill is silent, whether its engine still lives."""
 
-    def __init__(self, response: httpx.Response, check: Callable[[], object]) -> None:
-        """`check` raises MidfillError for an engine that is stopped or hangs."""
-        self.failure: MidfillError | None = None
-        self._check = check
-        self._connection = response.extensions["network_stream"].get_extra_info("socket")
+    def __init__(self, check: Callable[[], object], end: Callable[[MidfillError], None]) -> None:
+        """`check` raises MidfillError for an engine that is stopped or hangs; `end` is called with it."""
+        self._check, self._end = check, end
         self._last_s = time.monotonic()
         self._ended = threading.Event()
 
@@ -273,8 +296,6 @@ class _Watch:
 
     def __exit__(self, *error: object) -> None:
         self._ended.set()
-        if self.failure is not None and not isinstance(error, GeneratorExit):
-            raise self.failure from None
 
     def hear(self) -> None:
         self._last_s = time.monotonic()
@@ -288,10 +309,7 @@ class _Watch:
                 self._check()
             except MidfillError as failure:
                 if heard_s == self._last_s and not self._ended.is_set():
-                    self.failure = failure
-                    with suppress(OSError):  # closed meanwhile
-                        self._connection.shutdown(socket.SHUT_RDWR)
-                    return
+                    return self._end(failure)
 
 
 def _open_pool(endpoint: Endpoint) -> httpx.Client:
