@@ -1,14 +1,18 @@
 """Trains tiny models that differ in one decision of the recipe each. Knows the variants; the losses are the trainer's.
 
 Every seed has one causal stage, whose weights all variants start from, the same rows in the same order, and the same
-number of steps. Losses are means in nats over masked tokens of held-out packages, at oracle length.
+number of computed tokens. Judged by whole held-out lines: what they cost, and what the engine makes of them when nobody
+tells it their length.
 """
 
 import copy
 import json
+import tempfile
 import time
-from collections.abc import Callable, Iterable
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from difflib import SequenceMatcher
 from pathlib import Path
 from typing import Final
 
@@ -18,13 +22,14 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
-from midfill_engine.families.embedded import Embedded, EmbeddedConfig
+from midfill_engine.families.embedded import LENGTH_BUCKETS, Embedded, EmbeddedConfig
+from midfill_engine.loading import checkpoint
+from midfill_engine.loading.device import choose_dtype
+from midfill_engine.loading.runtime import load_runtime
 from midfill_engine.models.transformer import TransformerConfig
-from midfill_engine.tokens.special import MASK, PAD
 from midfill_engine.tokens.tokenizer import Tokenizer
 from training.data.pack import Pack, read_pack
 from training.data.rows import (
-    Batch,
     Copy,
     Example,
     Noise,
@@ -32,15 +37,15 @@ from training.data.rows import (
     collate,
     draw_example,
     draw_stream,
-    draw_window,
     make_example,
 )
-from training.data.spans import Chooser, body, characters, one_line
-from training.objective import TensorBatch, causal_loss, span_hidden, span_loss, to_device
+from training.evaluate import Gap, chain_nats, draw_gaps, fill, gap_nats, length_scores
+from training.lengths import refit
+from training.objective import causal_loss, span_hidden, span_loss, to_device
 from training.optimizer import make_optimizers, momentum_at, rate_factor, set_rates
+from training.rounding import Rounding
 
-SHARES: Final = (1.0, 0.6, 0.3)
-SURE: Final = 0.9
+RESAMPLES: Final = 2000
 MUON_LR: Final = 0.02
 ADAM_LR: Final = 5e-3
 CPU: Final = torch.device("cpu")
@@ -48,48 +53,29 @@ CPU: Final = torch.device("cpu")
 
 @dataclass(frozen=True)
 class Toy:
-    """Sizes of the comparison."""
+    """Sizes of the comparison; steps are of rows with two copies of the gaps."""
 
     shape: RowShape = RowShape(context=192, gap=64, hole_span=96)
-    dim: int = 96
+    dim: int = 192
     num_layers: int = 2
     num_heads: int = 4
-    mlp_dim: int = 384
-    rows: int = 8
-    causal_steps: int = 300
-    steps: int = 300
-    held_out: int = 96  # rows of each kind
-
-
-def as_is(batch: Batch, span: int) -> Batch:
-    return batch
-
-
-def true_positions(batch: Batch, span: int) -> Batch:
-    """A gap takes as many positions as its canvas has, so the text after it stands where it stands in the file."""
-    context, gaps = batch.context_positions.copy(), batch.gap_positions.copy()
-    for row in range(len(context)):
-        left = gaps[row, 0, 0]
-        filled = int((batch.gap_ids[row, 0] != PAD).sum())
-        starts = [0, *(np.flatnonzero(np.diff(left[:filled]) != 1) + 1)] if filled else []
-        for start, end in reversed(list(zip(starts, [*starts[1:], filled], strict=True))):
-            excess, after = span - (end - start), batch.gap_positions[row, 0, 0, start] + span
-            context[row, context[row] >= after] -= excess
-            left[end:filled] -= excess
-        gaps[row] = left
-    return replace(batch, context_positions=context, gap_positions=gaps)
+    mlp_dim: int = 768
+    rows: int = 16
+    causal_steps: int = 140
+    steps: int = 260
+    num_lines: int = 300
+    bf16: bool = field(default_factory=lambda: choose_dtype(CPU) == torch.bfloat16)
 
 
 @dataclass(frozen=True)
 class Variant:
     """What differs from the recipe. `plain` is the share of all computed tokens that plain causal rows have before any
-    gap, as far as they go beyond the stage that is shared.
+    gap, of which everybody has the shared stage.
     """
 
     about: str
     copies: tuple[Copy, ...] = ("masked", "masked")
-    place: Callable[[Batch, int], Batch] = as_is
-    plain: float = 0.5
+    plain: float = 0.35
     noise: Noise = Noise()
 
 
@@ -100,28 +86,21 @@ VARIANTS: Final = {
     "hybrid": Variant("one causal copy and one masked", copies=("causal", "masked")),
     "hybrid-queries": Variant("the causal copy's tokens and queries apart", copies=("tokens", "queries", "masked")),
     "causal-only": Variant("one causal copy", copies=("causal",)),
-    "hybrid-plain": Variant("three quarters plain causal rows, then hybrid", copies=("causal", "masked"), plain=0.75),
+    "hybrid-plain-0.7": Variant("twice as many plain causal rows, then hybrid", copies=("causal", "masked"), plain=0.7),
+    "hybrid-plain-0.9": Variant("nine tenths plain causal rows, then hybrid", copies=("causal", "masked"), plain=0.9),
     "intervals": Variant("half of the masks as one stretch of the gap", noise=Noise(interval_share=0.5)),
-    "true-positions": Variant("the suffix where the canvas ends", place=true_positions),
 }
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """One variant with one seed. `losses` by kind of gap and share of masked tokens; `left to right` of them what a
-    token costs given those before it, the end too where the variant learns it. `sure` of single-line gaps at 0.6: the
-    share of masked tokens whose likeliest token has at least 0.9, and how many of these are right. None where a variant
-    has no masked copy, or no token was sure.
-    """
+    """One variant with one seed. `lines` has by measure what `judge` found for each held-out line."""
 
     variant: str
     seed: int
-    losses: dict[str, float]
-    length_nats: float | None
-    sure: float | None
-    sure_right: float | None
     cpu_s: float
-    sizes: dict[str, object] = field(default_factory=dict)
+    sizes: dict[str, object]
+    lines: dict[str, list[float]]
 
 
 def ablate(
@@ -130,14 +109,18 @@ def ablate(
     """Runs what `out` (JSON lines, one an outcome) does not hold yet, seed by seed, and returns all outcomes in it."""
     toy, reader = toy or Toy(), Tokenizer.read(tokenizer)
     train, held_out = read_pack(pack, "train"), read_pack(pack, "validation")
-    sets = held_out_sets(held_out, reader, toy)
+    gaps = [gap for gap in draw_gaps(held_out, reader, toy.num_lines, toy.shape.context) if as_row(gap, reader, toy)]
     for seed in seeds:
         missing = [name for name in names if (name, seed) not in {(row.variant, row.seed) for row in read(out)}]
         if not missing:
             continue
         start = _train_causal(_new_model(toy, reader, seed), train, toy, seed)
         for name in missing:
-            outcome = run_variant(name, copy.deepcopy(start), train, reader, sets, toy, seed)
+            started, model = time.process_time(), copy.deepcopy(start)
+            run_variant(VARIANTS[name], model, train, reader, toy, seed)
+            cpu_s = time.process_time() - started
+            judged = judge(model, VARIANTS[name], reader, pack, gaps, toy)
+            outcome = Outcome(name, seed, cpu_s, asdict(toy), judged)
             with out.open("a", encoding="utf-8") as lines:
                 lines.write(json.dumps(asdict(outcome)) + "\n")
     return read(out)
@@ -145,37 +128,43 @@ def ablate(
 
 def read(path: Path) -> list[Outcome]:
     lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
-    return [Outcome(**json.loads(line, parse_constant=lambda _: None)) for line in lines]
+    return [Outcome(**json.loads(line)) for line in lines]
 
 
-def run_variant(
-    name: str, model: Embedded, pack: Pack, tokenizer: Tokenizer, sets: dict[str, list[Example]], toy: Toy, seed: int
-) -> Outcome:
-    variant, started = VARIANTS[name], time.process_time()
-    shape = replace(toy.shape, copies=variant.copies)
-    tokens = toy.steps * toy.rows * toy.shape.computed
-    optimizers = make_optimizers(model, MUON_LR, ADAM_LR)
-    num_plain = round(toy.causal_steps * (variant.plain / 0.5 - 1))
-    steps = round((tokens - num_plain * toy.rows * toy.shape.computed) / (toy.rows * shape.computed))
+def run_variant(variant: Variant, model: Embedded, pack: Pack, tokenizer: Tokenizer, toy: Toy, seed: int) -> None:
+    shape, total = replace(toy.shape, copies=variant.copies), toy.causal_steps + toy.steps
+    num_plain = max(0, round(total * variant.plain) - toy.causal_steps)
+    steps = round((toy.steps - num_plain) * toy.shape.computed / shape.computed)
+    trainee = _Trainee(model, toy)
     for step in range(num_plain):
-        rows = draw_stream(pack, toy.shape, toy.rows, np.random.default_rng((seed, step, 2)))
-        _update(optimizers, step, 10 * num_plain, causal_loss(model, torch.from_numpy(rows)).total)
+        trainee.read(pack, (seed, step, 2), step / (10 * num_plain), step)
     for step in range(steps):
         rng = np.random.default_rng((seed, step))
         examples = [draw_example(pack, tokenizer, shape, rng) for _ in range(toy.rows)]
-        batch = variant.place(collate(examples, shape, variant.noise, rng), toy.shape.hole_span)
-        _update(optimizers, step, steps, span_loss(model, to_device(batch, CPU)).total)
-    measured = _measure(model, variant, sets, toy)
-    return Outcome(name, seed, *measured, time.process_time() - started, asdict(toy))
+        batch = to_device(collate(examples, shape, variant.noise, rng), CPU)
+        trainee.update(step, step / steps, span_loss(trainee.computed, batch).total)
 
 
-def _update(optimizers: list[torch.optim.Optimizer], step: int, num_steps: int, loss: Tensor) -> None:
-    set_rates(optimizers, rate_factor(step, step / num_steps, warmup_steps=20, cooldown=0.3))
-    optimizers[0].param_groups[0]["momentum"] = momentum_at(step)
-    loss.backward()  # type: ignore[no-untyped-call]
-    for optimizer in optimizers:
-        optimizer.step()
-        optimizer.zero_grad(set_to_none=True)
+class _Trainee(Rounding):
+    def __init__(self, model: Embedded, toy: Toy) -> None:
+        super().__init__(model, toy.bf16)
+        self.toy, self.optimizers = toy, make_optimizers(model, MUON_LR, ADAM_LR, self.dtype)
+        self.round()
+
+    def read(self, pack: Pack, seed: tuple[int, ...], elapsed: float, step: int) -> None:
+        """A step of plain causal rows."""
+        rows = draw_stream(pack, self.toy.shape, self.toy.rows, np.random.default_rng(seed))
+        self.update(step, elapsed, causal_loss(self.computed, torch.from_numpy(rows)).total)
+
+    def update(self, step: int, elapsed: float, loss: Tensor) -> None:
+        set_rates(self.optimizers, rate_factor(step, elapsed, warmup_steps=20, cooldown=0.3))
+        self.optimizers[0].param_groups[0]["momentum"] = momentum_at(step)
+        loss.backward()  # type: ignore[no-untyped-call]
+        self.collect()
+        for optimizer in self.optimizers:
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=True)
+        self.round()
 
 
 def _new_model(toy: Toy, tokenizer: Tokenizer, seed: int) -> Embedded:
@@ -194,144 +183,128 @@ def _new_model(toy: Toy, tokenizer: Tokenizer, seed: int) -> Embedded:
 
 
 def _train_causal(model: Embedded, pack: Pack, toy: Toy, seed: int) -> Embedded:
-    optimizers = make_optimizers(model, MUON_LR, ADAM_LR)
+    trainee = _Trainee(model, toy)
     for step in range(toy.causal_steps):
-        rows = draw_stream(pack, toy.shape, toy.rows, np.random.default_rng((seed, step, 1)))
-        _update(optimizers, step, 10 * toy.causal_steps, causal_loss(model, torch.from_numpy(rows)).total)
+        trainee.read(pack, (seed, step, 1), step / (10 * toy.causal_steps), step)
     return model
 
 
-def held_out_sets(pack: Pack, tokenizer: Tokenizer, toy: Toy) -> dict[str, list[Example]]:
-    """Rows with one line, with one body, with several gaps, and with one stretch of any characters."""
-    rng, shape = np.random.default_rng(31), toy.shape
-    sets: dict[str, list[Example]] = {"line": [], "body": [], "several": [], "characters": []}
+def as_row(gap: Gap, tokenizer: Tokenizer, toy: Toy) -> Example | None:
+    start = len(gap.prefix)
+    text, span = gap.prefix + gap.middle + gap.suffix, (start, start + len(gap.middle))
+    return make_example(gap.language, text, [span], tokenizer, toy.shape)
 
-    def draw(kind: str, chooser: Chooser) -> None:
-        while len(sets[kind]) < toy.held_out:
-            language, text = draw_window(pack, tokenizer, shape.context, rng)
-            span = chooser(text, rng)
-            if span is None or not text[slice(*span)].strip():
-                continue
-            example = make_example(language, text, [span], tokenizer, shape)
-            if example is not None and (kind != "body" or len(example.gaps[0]) >= 16):
-                sets[kind].append(example)
 
-    draw("line", one_line)
-    draw("body", body)
-    while len(sets["several"]) < toy.held_out:
-        example = draw_example(pack, tokenizer, shape, rng)
-        if len(example.gaps) > 1:
-            sets["several"].append(example)
-    draw("characters", characters)
-    return sets
+def judge(
+    model: Embedded, variant: Variant, tokenizer: Tokenizer, pack: Path, gaps: Sequence[Gap], toy: Toy
+) -> dict[str, list[float]]:
+    """Of every line, by measure: `bytes`, `tokens`, nats, and what the engine's own greedy fill is like.
+
+    `read`: nats from the left, END and so the length included. `chain`, `bound`: nats of masked tokens given their
+    number, settled from the left, and in any order as a bound; `length`: what that number costs besides, by the head
+    refitted as for shipping, and `chance` by how often it is true of these very lines. `exact`, `similar`, and `near`
+    (a length within a quarter of the true one) by how the engine finds the length; no experts.
+    """
+    found: dict[str, list[float]] = defaultdict(list)
+    examples = [example for gap in gaps if (example := as_row(gap, tokenizer, toy)) is not None]
+    found["bytes"] = [float(len(gap.middle.encode())) for gap in gaps]
+    found["tokens"] = [float(len(example.gaps[0])) for example in examples]
+    is_masked, reads = "masked" in variant.copies, tuple(copy for copy in variant.copies if copy != "masked")
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = Path(scratch)
+        model.config = replace(model.config, causal="causal" in reads)
+        checkpoint.save(folder, model, tokenizer)
+        if is_masked:
+            refit(folder, pack, toy.num_lines * 4)
+        runtime = load_runtime(scratch, "cpu", dtype="fp32")
+    if reads:
+        found["read"] = _read_nats(model, reads, examples, toy)
+    if is_masked:
+        rng, judged = np.random.default_rng(7), runtime.loaded.model
+        found["chain"] = [chain_nats(judged, example) for example in examples]
+        found["bound"] = [gap_nats(judged, example, rng, 4) for example in examples]
+        scored = [length_scores(judged, example) for example in examples]
+        widths = np.diff(LENGTH_BUCKETS, prepend=-1)
+        shares = np.bincount([bucket for _, bucket in scored], minlength=len(widths)) / len(scored)
+        found["length"] = [float(np.log(widths[true]) - scores.log_softmax(0)[true]) for scores, true in scored]
+        found["chance"] = [float(np.log(widths[true] / shares[true])) for _, true in scored]
+    for policy in ["learned"] * is_masked + ["drafted-greedy"] * ("causal" in reads):
+        for gap, num_tokens in zip(gaps, found["tokens"], strict=True):
+            text = fill(runtime, gap, "own", policy, [])
+            found[f"exact {policy}"].append(float(text == gap.middle))
+            found[f"similar {policy}"].append(SequenceMatcher(None, text, gap.middle, autojunk=False).ratio())
+            found[f"near {policy}"].append(float(abs(len(tokenizer.encode(text)) / num_tokens - 1) <= 0.25))
+    return {name: [round(value, 4) for value in values] for name, values in found.items()}
 
 
 @torch.no_grad()
-def _measure(
-    model: Embedded, variant: Variant, sets: dict[str, list[Example]], toy: Toy
-) -> tuple[dict[str, float], float | None, float | None, float | None]:
-    """The losses, the length head's nats, the share of sure tokens, and how many of these are right."""
-    losses: dict[str, float] = {}
-    length = sure = sure_right = None
-    for kind, examples in sets.items():
-        rng = np.random.default_rng(17)
-        plain = collate(examples, toy.shape, Noise(full_share=1.0, delete_share=0.0), rng)
-        batch = variant.place(plain, toy.shape.hole_span)
-        losses[f"{kind} left to right"] = _left_to_right(model, variant, examples, toy)
-        for share in SHARES if "masked" in variant.copies else ():
-            masked = to_device(mask_share(batch, share, rng), CPU)
-            scored = _score(model, masked)
-            losses[f"{kind} {share}"] = float(scored.nats.mean())
-            if kind == "line" and share == 1.0:
-                length = float(span_loss(model, masked).length)
-            if kind == "line" and share == 0.6:
-                is_sure = scored.confidence >= SURE
-                sure = float(is_sure.float().mean())
-                sure_right = float(scored.right[is_sure].float().mean()) if is_sure.any() else None
-    return losses, length, sure, sure_right
-
-
-def _left_to_right(model: Embedded, variant: Variant, examples: list[Example], toy: Toy) -> float:
-    """The nats of whole gaps a token, each given the tokens before it: by a causal copy where the variant has one, with
-    END; else by masks, with all behind it masked and the length known.
-    """
-    copies = tuple(copy for copy in variant.copies if copy != "masked")
-    rng = np.random.default_rng(17)
-    if copies:
-        causal = collate(examples, replace(toy.shape, copies=copies), Noise(), rng)
-        return float(_score(model, to_device(causal, CPU)).nats.sum()) / sum(
-            len(gap) for row in examples for gap in row.gaps
-        )
-    batch = collate(examples, replace(toy.shape, copies=("masked",)), Noise(1.0, 0.0), rng)
-    batch, total, count = variant.place(batch, toy.shape.hole_span), 0.0, 0
-    offsets = batch.gap_positions[:, :, 0] - np.maximum.accumulate(
-        np.where(np.diff(batch.gap_positions[:, :, 0], axis=2, prepend=-9) != 1, batch.gap_positions[:, :, 0], 0),
-        axis=2,
-    )
-    present = batch.gap_ids != PAD
-    for offset in range(int(offsets[present].max()) + 1):
-        asked = present & (offsets == offset)
-        ids = np.where(present & (offsets < offset), batch.targets, batch.gap_ids)
-        one = replace(batch, gap_ids=ids, weights=asked.astype(np.float32))
-        rows = np.flatnonzero(asked.any(axis=(1, 2)))
-        one = Batch(**{name: value[rows] for name, value in vars(one).items()})
-        nats = _score(model, to_device(one, CPU)).nats
-        total, count = total + float(nats.sum()), count + len(nats)
-    return total / count
-
-
-def mask_share(batch: Batch, share: float, rng: np.random.Generator) -> Batch:
-    """The same gaps with that share of the tokens masked, in both copies on its own."""
-    present = batch.gap_ids != PAD
-    masked = present & (rng.random(present.shape) < share)
-    ids = np.where(masked, MASK, np.where(present, batch.targets, PAD))
-    return replace(batch, gap_ids=ids, weights=masked.astype(np.float32))
-
-
-@dataclass(frozen=True)
-class _Scored:
-    nats: Tensor  # [M]
-    confidence: Tensor  # [M]
-    right: Tensor  # [M]
-
-
-def _score(model: Embedded, batch: TensorBatch) -> _Scored:
-    """Of everything that is asked for."""
+def _read_nats(model: Embedded, copies: tuple[Copy, ...], examples: list[Example], toy: Toy) -> list[float]:
+    """The nats of whole gaps from the left, END included, of every row."""
+    batch = to_device(collate(examples, replace(toy.shape, copies=copies), Noise(), np.random.default_rng(17)), CPU)
     chosen = batch.weights > 0
     logits = model.transformer.logits(span_hidden(model, batch)[1][chosen])
-    targets = batch.targets[chosen]
-    confidence, best = logits.softmax(dim=-1).max(dim=-1)
-    return _Scored(F.cross_entropy(logits, targets, reduction="none"), confidence, best == targets)
+    nats = F.cross_entropy(logits, batch.targets[chosen], reduction="none").double()
+    return torch.zeros(len(examples), dtype=torch.double).index_add(0, chosen.nonzero()[:, 0], nats).tolist()
 
 
 def table(outcomes: list[Outcome]) -> str:
-    """Markdown: the recipe's losses, and each variant's difference to it by seed, mean and range."""
-    recipe = {row.seed: row for row in outcomes if row.variant == "recipe"}
-    kinds = ("line", "several", "body", "characters")
-    columns = [f"{kind} {share}" for kind in kinds for share in ("left to right", 1.0, 0.3)]
-    columns = [column for column in columns if all(column in row.losses for row in recipe.values())]
-    lines = ["| variant | seeds | " + " | ".join(columns) + " | length |", "|---" * (len(columns) + 3) + "|"]
-    for name in VARIANTS:
-        rows = [row for row in outcomes if row.variant == name and row.seed in recipe]
-        if not rows:
-            continue
-        against = None if name == "recipe" else [recipe[row.seed] for row in rows]
-        cells = [_cell(column, rows, against) for column in (*columns, "length")]
-        lines.append(f"| {name} | {len(rows)} | " + " | ".join(cells) + " |")
+    """Markdown: what each variant costs and fills, by the way it is read, and its difference to the recipe.
+
+    Means over seeds with those of each; intervals are 95 %, bootstrapped over lines, of the seeds' mean.
+    """
+    by_variant: dict[str, list[Outcome]] = defaultdict(list)
+    for outcome in outcomes:
+        by_variant[outcome.variant].append(outcome)
+    titles = ("variant", "read", "bits a byte", "to the recipe", "its length", "exact", "near", "similar", "CPU s")
+    lines = ["| " + " | ".join(titles) + " |", "|---" * len(titles) + "|"]
+    recipe = {outcome.seed: outcome for outcome in by_variant["recipe"]}
+    for name, rows in by_variant.items():
+        for way, policy in (("masked", "learned"), ("from the left", "drafted-greedy")):
+            if not all(_can(row, way) for row in rows):
+                continue
+            paired = [row for row in rows if row.seed in recipe]
+            cells = [name, way, _by_seed([_bits(row, way) for row in rows]), _against(paired, recipe, way)]
+            cells.append("" if way != "masked" else _by_seed([_bits(row, "length") for row in rows]))
+            for measure in ("exact", "near", "similar"):
+                found = [row.lines.get(f"{measure} {policy}") for row in rows]
+                cells.append(
+                    "" if None in found else _by_seed([100 * float(np.mean(each)) for each in found if each], 1)
+                )
+            cells.append(_by_seed([row.cpu_s for row in rows], 0))
+            lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines)
 
 
-def _cell(column: str, rows: list[Outcome], against: list[Outcome] | None) -> str:
-    values = _of(rows, column)
-    if against is None:
-        return f"{values.mean():.3f}"
-    differences = values - _of(against, column)
-    if len(differences) == 1:
-        return f"{differences[0]:+.3f}"
-    return f"{differences.mean():+.3f} ({differences.min():+.3f} to {differences.max():+.3f})"
+def _can(outcome: Outcome, way: str) -> bool:
+    return ("chain" if way == "masked" else "read") in outcome.lines
 
 
-def _of(rows: list[Outcome], column: str) -> NDArray[np.float64]:
-    """Of each row; not a number where it has none."""
-    found = [row.length_nats if column == "length" else row.losses.get(column) for row in rows]
-    return np.array(found, np.float64)
+def _nats(outcome: Outcome, way: str) -> NDArray[np.float64]:
+    """Of every line with its length. Masked tokens in the order, and the length by the means, that cost less."""
+    lines = {name: np.array(values) for name, values in outcome.lines.items()}
+    if way == "from the left":
+        return lines["read"]
+    length = min(lines["length"], lines["chance"], key=np.sum)
+    return length if way == "length" else min(lines["chain"], lines["bound"], key=np.sum) + length
+
+
+def _bits(outcome: Outcome, way: str) -> float:
+    return float(_nats(outcome, way).sum() / np.log(2) / np.sum(outcome.lines["bytes"]))
+
+
+def _by_seed(values: list[float], digits: int = 3) -> str:
+    each = ", ".join(f"{value:.{digits}f}" for value in values)
+    return f"{np.mean(values):.{digits}f} ({each})" if len(values) > 1 else each
+
+
+def _against(rows: list[Outcome], recipe: dict[int, Outcome], way: str) -> str:
+    """The mean difference in bits a byte, its interval over lines, and the seeds' own."""
+    if not rows or (rows[0].variant, way) == ("recipe", "masked"):
+        return ""
+    nats = np.stack([_nats(row, way) - _nats(recipe[row.seed], "masked") for row in rows]) / np.log(2)
+    num_bytes = np.array(rows[0].lines["bytes"])
+    drawn = np.random.default_rng(0).integers(len(num_bytes), size=(RESAMPLES, len(num_bytes)))
+    means = nats.mean(axis=0)[drawn].sum(axis=1) / num_bytes[drawn].sum(axis=1)
+    low, high = np.percentile(means, (2.5, 97.5))
+    seeds = ", ".join(f"{value:+.3f}" for value in nats.sum(axis=1) / num_bytes.sum())
+    return f"{nats.mean(axis=0).sum() / num_bytes.sum():+.3f} ({low:+.3f} to {high:+.3f}; seeds {seeds})"

@@ -14,10 +14,12 @@ from typing import Literal
 import numpy as np
 import torch
 import torch.nn.functional as F
+from torch import Tensor
 
 from midfill_engine.denoising.denoise import denoise, drain
-from midfill_engine.families.embedded import Embedded, lay_out
+from midfill_engine.families.embedded import LENGTH_BUCKETS, Embedded, lay_out
 from midfill_engine.loading.runtime import Runtime, load_runtime
+from midfill_engine.models.transformer import KeyValues
 from midfill_engine.tokens.special import MASK
 from midfill_engine.tokens.tokenizer import Tokenizer, heal
 from midfill_engine.wire import HoleSegment, HoleSpec, InfillRequest, Segment, TextSegment
@@ -101,13 +103,15 @@ def previous_line(gap: Gap) -> str:
     return lines[-1] if lines else ""
 
 
-def fill(runtime: Runtime, gap: Gap, length: Length) -> str:
-    """The engine's own greedy fill of one gap."""
+def fill(
+    runtime: Runtime, gap: Gap, length: Length, lengths: str | None = None, experts: list[str] | None = None
+) -> str:
+    """The engine's own greedy fill of one gap; `lengths` and `experts` name others than the model's own."""
     num_tokens = true_tokens(runtime.loaded.tokenizer, gap)
     hole = HoleSpec(max_tokens=min(num_tokens, runtime.loaded.config.max_hole)) if length == "oracle" else HoleSpec()
     segments: list[Segment] = [TextSegment(text=gap.prefix), HoleSegment(hole=hole), TextSegment(text=gap.suffix)]
-    request = InfillRequest(segments=segments, tag=gap.language, quality=1.0)
-    return drain(denoise(runtime, request, lengths="fixed" if length == "oracle" else None)).holes[0].text
+    request = InfillRequest(segments=segments, tag=gap.language, quality=1.0, experts=experts)
+    return drain(denoise(runtime, request, lengths="fixed" if length == "oracle" else lengths)).holes[0].text
 
 
 def bits_per_byte(runtime: Runtime, gaps: list[Gap], context: int, num_samples: int = 4) -> float:
@@ -135,37 +139,53 @@ def as_example(runtime: Runtime, gap: Gap, context: int) -> Example | None:
 @torch.inference_mode()
 def gap_nats(model: Embedded, example: Example, rng: np.random.Generator, num_samples: int) -> float:
     """The bound for an example with one gap, in nats."""
+    targets, positions, keys = _open(model, example)
+    length = len(targets)
+    counts = torch.from_numpy(rng.integers(1, length + 1, size=num_samples))
+    ranks = torch.from_numpy(rng.random((num_samples, length))).argsort(dim=1).argsort(dim=1)
+    masked = (ranks < counts[:, None]).to(targets.device)
+    wanted = targets.expand(num_samples, -1)  # [S, L]
+    logits = model.step(wanted.masked_fill(masked, MASK), positions.expand(num_samples, -1, -1), keys)
+    losses = F.cross_entropy(logits.float().transpose(1, 2), wanted, reduction="none") * masked  # [S, L]
+    return float((losses.sum(dim=1).cpu() * length / counts).mean())
+
+
+@torch.inference_mode()
+def chain_nats(model: Embedded, example: Example) -> float:
+    """What a gap costs given its length, in nats, when its masks are settled from the left one by one: exact."""
+    targets, positions, keys = _open(model, example)
+    length = len(targets)
+    hidden = torch.ones(length, length, dtype=torch.bool, device=targets.device).triu()
+    logits = model.step(targets.expand(length, -1).masked_fill(hidden, MASK), positions.expand(length, -1, -1), keys)
+    return float(F.cross_entropy(logits.diagonal().T.float(), targets, reduction="sum"))
+
+
+def _open(model: Embedded, example: Example) -> tuple[Tensor, Tensor, KeyValues]:
+    """The ids [L] of the one gap of an example, its positions [2, L], and its context's keys."""
     (gap,) = example.gaps
     device = model.length_head.weight.device
     layout = lay_out([len(text) for text in example.texts], [len(gap)], model.config.hole_span)
     context = torch.tensor([[token for text in example.texts for token in text]], device=device)
     _, keys = model.encode_context(context, layout.context_positions[None].to(device))
-    targets = torch.tensor(gap, device=device).expand(num_samples, -1)  # [S, L]
-    counts = torch.from_numpy(rng.integers(1, len(gap) + 1, size=num_samples))
-    ranks = torch.from_numpy(rng.random((num_samples, len(gap)))).argsort(dim=1).argsort(dim=1)
-    masked = (ranks < counts[:, None]).to(device)
-    positions = layout.hole_positions.expand(num_samples, -1, -1).to(device)
-    logits = model.step(targets.masked_fill(masked, MASK), positions, keys)
-    losses = F.cross_entropy(logits.float().transpose(1, 2), targets, reduction="none") * masked  # [S, L]
-    return float((losses.sum(dim=1).cpu() * len(gap) / counts).mean())
+    return torch.tensor(gap, device=device), layout.hole_positions.to(device), keys
+
+
+def length_accuracy(runtime: Runtime, gaps: list[Gap], context: int) -> float:
+    """How often the length head's likeliest bucket is the true one or its neighbour."""
+    examples = [example for gap in gaps if (example := as_example(runtime, gap, context)) is not None]
+    found = [length_scores(runtime.loaded.model, example) for example in examples]
+    return float(np.mean([abs(int(scores.argmax()) - bucket) <= 1 for scores, bucket in found]))
 
 
 @torch.inference_mode()
-def length_accuracy(runtime: Runtime, gaps: list[Gap], context: int) -> float:
-    """How often the length head's likeliest bucket is the true one or its neighbour."""
-    model, right = runtime.loaded.model, []
-    for gap in gaps:
-        example = as_example(runtime, gap, context)
-        if example is None:
-            continue
-        layout = lay_out([len(text) for text in example.texts], [len(example.gaps[0])], model.config.hole_span)
-        device = model.length_head.weight.device
-        ids = torch.tensor([[token for text in example.texts for token in text]], device=device)
-        hidden, _ = model.encode_context(ids, layout.context_positions[None].to(device))
-        bucket = int(model.length_logits(hidden, layout.edges).argmax())
-        true = int(np.searchsorted(runtime.family.length_buckets, len(example.gaps[0])))
-        right.append(abs(bucket - true) <= 1)
-    return float(np.mean(right))
+def length_scores(model: Embedded, example: Example) -> tuple[Tensor, int]:
+    """The length head's scores [buckets] for the one gap of an example, and the true bucket."""
+    layout = lay_out([len(text) for text in example.texts], [len(example.gaps[0])], model.config.hole_span)
+    device = model.length_head.weight.device
+    ids = torch.tensor([[token for text in example.texts for token in text]], device=device)
+    hidden, _ = model.encode_context(ids, layout.context_positions[None].to(device))
+    true = int(np.searchsorted(LENGTH_BUCKETS, len(example.gaps[0])))
+    return model.length_logits(hidden, layout.edges)[0, 0].float(), true
 
 
 def wilson(successes: int, trials: int) -> tuple[float, float]:

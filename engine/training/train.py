@@ -1,6 +1,5 @@
 """The training run: stages, schedule, snapshots, log, until a deadline by the clock. Knows folders and seconds."""
 
-import copy
 import json
 import math
 import time
@@ -25,6 +24,7 @@ from training.data.rows import Batch, Copy, Noise, RowShape, collate, draw_examp
 from training.feed import Part, Stream, cut, feed, num_rows
 from training.objective import Losses, causal_loss, fused_nats, span_loss, sum_nats
 from training.optimizer import Average, make_optimizers, momentum_at, rate_factor, set_rates
+from training.rounding import Rounding
 from training.snapshots import LOG, Progress, clear_scratch, progress_of, write_snapshot
 
 LOG_EVERY: Final = 10
@@ -126,8 +126,8 @@ class _Run:
     ) -> None:
         self.config, self.tokenizer, self.model, self.progress, self.loader = config, tokenizer, model, progress, loader
         self.device = torch.device(config.device)
-        self.computed = rounded(model) if config.bf16 else model
-        self.optimizers = make_optimizers(model, config.muon_lr, config.adam_lr, self.computed.length_head.weight.dtype)
+        self.rounding = Rounding(model, config.bf16)
+        self.optimizers = make_optimizers(model, config.muon_lr, config.adam_lr, self.rounding.dtype)
         self.average = Average(model, config.ema)
         held_out = validation_fims(config, tokenizer) if is_fim(config) else validation_batch(config, tokenizer)
         self.validation = cut(held_out, min(num_rows(held_out), config.micro_rows), self.device)
@@ -138,7 +138,7 @@ class _Run:
         self.length_s = max(config.end_at_s - time.time(), 1e-3) if config.end_at_s else config.deadline_s
         self.saved_at = time.monotonic()
         if config.compile:
-            for block in self.computed.transformer.blocks:
+            for block in self.rounding.computed.transformer.blocks:
                 block.compile(dynamic=False)
 
     @property
@@ -201,33 +201,19 @@ class _Run:
 
     def _backward(self, parts: list[Part]) -> Losses:
         """Gradients and losses of a whole batch."""
-        self._round()
+        self.rounding.round()
         found = []
         for part in parts:
             losses = self._losses(part)
             losses.total.backward()  # type: ignore[no-untyped-call]
-            self._collect()
+            self.rounding.collect()
             found.append(Losses(losses.total.detach(), losses.token, losses.length))
         return Losses.sum(found)
 
-    @torch.no_grad()
-    def _round(self) -> None:
-        if self.computed is not self.model:
-            torch._foreach_copy_(list(self.computed.parameters()), list(self.model.parameters()))
-
-    def _collect(self) -> None:
-        """Adds the rounded weights' gradients to those of the weights, in whose type they are."""
-        if self.computed is self.model:
-            return
-        for value, made in zip(self.model.parameters(), self.computed.parameters(), strict=True):
-            if made.grad is not None:
-                value.grad = made.grad.to(value.dtype) if value.grad is None else value.grad.add_(made.grad)
-            made.grad = None
-
     def _losses(self, part: Part) -> Losses:
         if isinstance(part, Stream):
-            return causal_loss(self.computed, part.ids, part.num_targets, self.nats)
-        return span_loss(self.computed, part, self.nats)
+            return causal_loss(self.rounding.computed, part.ids, part.num_targets, self.nats)
+        return span_loss(self.rounding.computed, part, self.nats)
 
     def _log(self, stage: str, losses: Losses, gradient_norm: Tensor) -> None:
         self.progress.seconds = self.base_seconds + time.monotonic() - self.started
@@ -279,16 +265,8 @@ class _Run:
 
     @torch.no_grad()
     def _validate(self) -> float:
-        self._round()
+        self.rounding.round()
         return round(Losses.sum([self._losses(part) for part in self.validation]).token.item(), 4)
-
-
-def rounded(model: Embedded) -> Embedded:
-    """A copy to compute with, in bf16; its embedding, whose rows sum many gradients, stays and gives bf16."""
-    made = copy.deepcopy(model).bfloat16()
-    made.transformer.embedding.float()
-    made.transformer.embedding.register_forward_hook(lambda module, ids, rows: rows.bfloat16())
-    return made
 
 
 def check_rows(config: RunConfig) -> None:

@@ -1,5 +1,6 @@
 """The comparison of decisions: each variant changes what it says and nothing else."""
 
+import math
 from dataclasses import replace
 from pathlib import Path
 
@@ -7,21 +8,13 @@ import numpy as np
 import pytest
 import torch
 
-from midfill_engine.families.embedded import Embedded
+from midfill_engine.families.embedded import Embedded, lay_out
 from midfill_engine.tokens.special import MASK, PAD
 from midfill_engine.tokens.tokenizer import Tokenizer
-from training.ablate import (
-    CPU,
-    VARIANTS,
-    Outcome,
-    Toy,
-    ablate,
-    mask_share,
-    table,
-    true_positions,
-)
+from training.ablate import CPU, VARIANTS, Outcome, Toy, ablate, table
 from training.data.pack import read_pack
 from training.data.rows import Batch, Example, Noise, RowShape, collate, draw_example
+from training.evaluate import chain_nats, gap_nats
 from training.objective import span_hidden, to_device
 
 SHAPE = RowShape(context=96, gap=48, hole_span=64)
@@ -55,16 +48,6 @@ def model(tokenizer: Tokenizer) -> Embedded:
     return made
 
 
-def test_true_positions_count_the_document(batch: Batch) -> None:
-    placed = true_positions(batch, SHAPE.hole_span)
-    for row in range(len(batch.targets)):
-        num_context, num_gap = (batch.context_ids[row] != PAD).sum(), (batch.gap_ids[row, 0] != PAD).sum()
-        context, gap = placed.context_positions[row, :num_context], placed.gap_positions[row, 0, 0, :num_gap]
-        assert sorted([*context, *gap]) == list(range(num_context + num_gap))
-        assert (np.diff(context) > 0).all() and (np.diff(gap) > 0).all()
-    assert (placed.gap_positions[:, :, 0] == placed.gap_positions[:, :, 1]).all()
-
-
 def test_who_sees_whom(model: Embedded, batch: Batch) -> None:
     """A change in the last gap of a row reaches the first gap, and not the context."""
     changed = batch.gap_ids.copy()
@@ -79,33 +62,57 @@ def test_who_sees_whom(model: Embedded, batch: Batch) -> None:
     assert torch.allclose(context[filled], context_after[filled], atol=1e-6)
 
 
-def test_share_of_masks(batch: Batch) -> None:
-    rng, present = np.random.default_rng(0), batch.gap_ids != PAD
-    assert (mask_share(batch, 1.0, rng).gap_ids[present] == MASK).all()
-    part = mask_share(batch, 0.3, rng)
-    assert 0.2 < (part.gap_ids[present] == MASK).mean() < 0.4
-    assert ((part.weights > 0) == (part.gap_ids == MASK)).all() and (part.gap_ids[~present] == PAD).all()
-
-
-def test_outcomes_are_kept_and_compared(pack_folder: Path, tmp_path: Path) -> None:
-    toy = Toy(SHAPE, dim=32, num_heads=2, mlp_dim=64, rows=4, causal_steps=2, steps=2, held_out=4)
+def test_outcomes_are_kept_and_judged_by_whole_lines(pack_folder: Path, tmp_path: Path) -> None:
+    toy = Toy(SHAPE, dim=32, num_heads=2, mlp_dim=64, rows=4, causal_steps=2, steps=2, num_lines=6, bf16=False)
     paths = pack_folder, pack_folder / "tokenizer.json", tmp_path / "out.jsonl"
     outcomes = ablate(*paths, range(1), VARIANTS, toy)
     assert [row.variant for row in outcomes] == list(VARIANTS)
-    first = outcomes[0].losses
-    for row in outcomes[1:]:
-        assert all(np.isfinite(list(row.losses.values()))) and row.losses.keys() <= first.keys()
-        assert row.losses != first, row.variant
+    for row in outcomes:
+        copies, found = VARIANTS[row.variant].copies, row.lines
+        assert ("chain" in found) == ("masked" in copies) == ("exact learned" in found)
+        assert ("read" in found) == (set(copies) != {"masked"})
+        assert ("exact drafted-greedy" in found) == ("causal" in copies)
+        assert {len(values) for values in found.values()} == {len(found["bytes"])}
+        assert all(np.isfinite(values).all() for values in found.values())
+    costs = [row.lines.get("read", row.lines.get("chain")) for row in outcomes]
+    assert all(one != other for index, one in enumerate(costs) for other in costs[:index]), "each variant is another"
     assert ablate(*paths, range(1), VARIANTS, toy) == outcomes, "nothing is run twice"
+    assert len(table(outcomes).splitlines()) == 2 + sum(
+        ("chain" in row.lines) + ("read" in row.lines) for row in outcomes
+    )
 
 
-def test_table_gives_differences_by_seed() -> None:
-    columns = [f"{kind} {share}" for kind in ("line", "several", "body") for share in (1.0, 0.3)]
+def test_a_chain_of_masks_is_what_its_steps_cost(model: Embedded, examples: list[Example]) -> None:
+    """Token by token, each in a forward of its own; for one token it is the bound, too."""
+    row = Example([[1, *range(20, 30)], [40, 41, 2]], [[50, 51, 52]])
+    layout = lay_out([11, 3], [3], model.config.hole_span)
+    context = torch.tensor([row.texts[0] + row.texts[1]])
+    nats = 0.0
+    with torch.no_grad():
+        for place, token in enumerate(row.gaps[0]):
+            ids = torch.tensor([row.gaps[0][:place] + [MASK] * (3 - place)])
+            nats -= float(model.full(context, ids, layout)[0, place].log_softmax(dim=0)[token])
+    assert chain_nats(model, row) == pytest.approx(nats, rel=1e-4)
+    one = replace(row, gaps=[[50]])
+    assert chain_nats(model, one) == pytest.approx(gap_nats(model, one, np.random.default_rng(0), 2), rel=1e-5)
 
-    def outcome(name: str, seed: int, nats: float) -> Outcome:
-        return Outcome(name, seed, dict.fromkeys(columns, nats), 2.5, 0.0, 0.0, 1.0)
 
-    rows = [outcome("recipe", 0, 5.0), outcome("recipe", 1, 6.0), outcome("hybrid", 0, 5.2), outcome("hybrid", 1, 6.0)]
-    lines = table([*rows, outcome("hybrid", 2, 9.0)]).splitlines()
-    assert lines[2].startswith("| recipe | 2 | 5.500 |") and len(lines) == 4
-    assert lines[3].startswith("| hybrid | 2 | +0.100 (+0.000 to +0.200) |")
+def test_table_counts_the_length_and_compares_line_by_line() -> None:
+    def outcome(name: str, seed: int, **lines: list[float]) -> Outcome:
+        nats = {key: [value * math.log(2) for value in values] for key, values in lines.items()}
+        return Outcome(name, seed, 1.0, {}, {"bytes": [4.0, 4.0], **nats})
+
+    def recipe(seed: int, length: float) -> Outcome:
+        return outcome("recipe", seed, chain=[4.0, 8.0], bound=[8.0, 8.0], length=[length] * 2, chance=[2.0, 2.0])
+
+    rows = [
+        recipe(0, 1.0),
+        recipe(1, 5.0),
+        outcome("hybrid", 0, read=[4.0, 8.0]),
+        outcome("hybrid", 1, read=[4.0, 8.0]),
+    ]
+    lines = table(rows).splitlines()
+    assert lines[2].startswith("| recipe | masked | 1.875 (1.750, 2.000) |  | 0.375 (0.250, 0.500) |")
+    assert lines[3].startswith(
+        "| hybrid | from the left | 1.500 (1.500, 1.500) | -0.375 (-0.375 to -0.375; seeds -0.250, -0.500) |"
+    )
