@@ -22,7 +22,7 @@ GATES = ((-0.2, 0.3, 0.1),) * DEPTH
 def lexicon_of(num: int = 6) -> Lexicon:
     lexicon = Lexicon()
     for index in range(num):
-        lexicon.number(f"w{index}")
+        lexicon.cut(f"w{index}")
     return lexicon
 
 
@@ -169,7 +169,6 @@ def test_lines_know_where_the_gap_is() -> None:
     assert [lexicon.lines[number] for number in lines.numbers[lines.place - 2 : lines.place + 1]] == ["b", "", "c"]
     assert lines.exact.up.tolist() == [0, 0, 0, 2, 0, 0, 0, 0, 0, 0]  # the first c is behind a, b
     assert lines.exact.down.tolist() == [0, 0, 1, 0, 0, 0, 0, 0, 0, 0]
-    assert [lines.counts[lexicon.line_number(text) or 0] for text in ("c", "z")] == [2, 0]
     site = Site.of(Gap("if a:", "\n        b", "\n", ""))
     assert site.is_line and site.indents[0] == "        " and site.opens is False
 

@@ -7,7 +7,7 @@ have the shapes of ours: what the names became there, they become in the line (a
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
 
@@ -59,11 +59,6 @@ class Lines:
     numbers: Ints
     shapes: Ints
     place: int  # of the first line behind the gap
-    counts: Ints = field(init=False)  # by number
-
-    def __post_init__(self) -> None:
-        self.counts = np.bincount(self.numbers, minlength=len(self.lexicon.lines))
-        self.counts[0] = 0
 
     @classmethod
     def of(cls, lexicon: Lexicon, before: list[list[Chunk]], after: list[list[Chunk]]) -> "Lines":

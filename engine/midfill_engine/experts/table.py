@@ -36,7 +36,7 @@ class Table:
     def of(cls, stream: Numbers, hashes: Keys) -> "Table":
         places = np.arange(DEPTH, len(stream), dtype=np.int32)
         keys = keys_at(stream, places, hashes)
-        order = np.argsort(keys, kind="stable")
+        order = sort(keys)
         return cls(stream, keys[order], stream[places[order]], places[order])
 
     @property
@@ -56,7 +56,7 @@ class Table:
         keys = self.keys[kept]
         new = np.arange(first, last, dtype=np.int32)
         new_keys = keys_at(stream, new, hashes)
-        order = np.argsort(new_keys, kind="stable")
+        order = sort(new_keys)
         new, new_keys = new[order], new_keys[order]
         where = np.searchsorted(keys, new_keys, "right")
         places = np.insert(places, where, new)
@@ -82,6 +82,15 @@ class Table:
         }:
             known[start] = len(set(self.followers[start : start + size].tolist()))
         return np.where(sizes > 1, known[starts], sizes)
+
+
+def sort(keys: Keys) -> Ints:
+    """The stable order of `keys`, by 16 bits at a time: numpy sorts such by radix, half the time of all 64 at once."""
+    order = np.argsort(keys.astype(np.uint16), kind="stable")
+    for shift in (16, 32, 48):
+        digits = (keys[order] >> np.uint64(shift)).astype(np.uint16)
+        order = order[np.argsort(digits, kind="stable")]
+    return order
 
 
 def make_stream(texts: list[list[Numbers]]) -> Numbers:
