@@ -63,6 +63,38 @@ def test_the_same_context_again_computes_holes_alone(tmp_path: Path) -> None:
     assert not first.stats.cached_context and again.stats.cached_context
 
 
+@pytest.mark.parametrize(("cache", "most"), [("kept", 2700), ("dual", 4000)])
+@pytest.mark.parametrize("hole", [{"min_tokens": 64, "max_tokens": 64}, {"max_tokens": 64}])
+def test_rows_of_a_whole_fill_at_four_tokens_a_step(
+    hole: dict[str, int], cache: str, most: int, tmp_path: Path
+) -> None:
+    """Behind 1,024 tokens, the length known and to be found; they do not depend on a model's size."""
+    runtime = open_model("dream", 1, tmp_path)
+    segments = [{"text": "x = [1, 2]\n" * 46 + "x = 32"}, {"hole": hole}, {"text": "yy = 1\n" * 72 + "y"}]
+    request = InfillRequest.model_validate({"segments": segments, "steps": 16})
+    rows, answer = run(runtime, request, cache, "calibrated")
+    assert 1010 <= answer.stats.context_tokens <= 1024 and rows[0] <= 1200
+    assert sum(rows) <= most, rows
+    if "min_tokens" in hole:
+        assert len(rows) == 16, "nothing is searched for where the length is known"
+
+
+@pytest.mark.parametrize("cache", ["prefix", "dual", "delayed", "kept"])
+@pytest.mark.parametrize("family", ["dream", "llada"])
+def test_what_a_search_computed_serves_the_fill_and_is_exact_in_one_layer(
+    family: str, cache: str, tmp_path: Path
+) -> None:
+    """With text in the hole that stays, whose keys no search left behind."""
+    runtime = open_model(family, 1, tmp_path)
+    hole = {"draft": "x = f(1)\n", "keep": [[4, 6]]}
+    segments = [{"text": BEFORE}, {"hole": hole}, {"text": AFTER}]
+    request = InfillRequest.model_validate({"segments": segments, "steps": 3})
+    rows, answer = run(runtime, request, cache, "calibrated")
+    _, wanted = run(runtime, request, "none", "calibrated")
+    assert answer.holes[0].text == wanted.holes[0].text
+    assert sum(count > 800 for count in rows) == 1
+
+
 def test_another_document_is_not_taken_for_it_and_many_uses_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -25,7 +25,7 @@ class View:
 
     `masked` are to be settled, `kept` have keys and values from an earlier step, `changed` are of these the ones whose
     token is another by now. `blocks` numbers the blocks of block-causal attention, of which all up to `active_block`
-    take part. `age` counts the steps since everything was computed, 0 for the first.
+    take part. `age` counts the steps that settled something since everything was computed.
     """
 
     is_hole: Tensor

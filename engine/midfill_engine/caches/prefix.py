@@ -21,7 +21,7 @@ class Prefix:
     keeps_rows = True
 
     def compute(self, view: View) -> Tensor:
-        return self.inner(view) if 0 < view.age < REFRESH_STEPS else torch.ones_like(view.masked)
+        return self.inner(view) | ~view.kept if view.age < REFRESH_STEPS else torch.ones_like(view.masked)
 
     def inner(self, view: View) -> Tensor:
         """The positions of a step between two refreshes."""

@@ -88,7 +88,7 @@ def open_fill(
         forwards += num_searches
     rows = open_rows(runtime, request, plan, canvases, context, drafts)
     if shared is not None:
-        for row in rows if keeps else []:
+        for row in rows if plan.cache.keeps_rows else []:
             row.begin_with(shared)
     first, step = rows[0], 0
     while any(not row.is_done for row in rows):

@@ -114,7 +114,7 @@ class Row:
     def _place(self, shared: ContextKeys, *, with_room: bool) -> None:
         sequence, config = self.sequence(), self.runtime.loaded.config.transformer
         positions = sequence.positions[0, : sequence.num_context]
-        self.kept, self.age = shared.at(positions, sequence.ids, config, with_room=with_room), 1
+        self.kept, self.age = shared.at(positions, sequence.ids, config, with_room=with_room), 0
 
     def _asked(self, view: View) -> Tensor:
         """[T]: what this step may settle or revise."""

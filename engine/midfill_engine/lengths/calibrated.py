@@ -30,6 +30,8 @@ class Calibrated(LengthPolicy):
     tries = GRID
 
     def search(self, needs: list[HoleNeed], scores: LengthScores | None) -> LengthSearch:
+        if all(need.min_tokens >= need.max_tokens or None not in need.hints for need in needs):
+            return [[of_total(need.max_tokens, need) for need in needs]]  # there is nothing to choose
         found: list[dict[int, float]] = [{} for _ in needs]
         yield from self._measure([list(GRID) for _ in needs], needs, found)
         near = [[self._best(seen) + shift for shift in range(-REACH, REACH + 1) if shift] for seen in found]
