@@ -1,0 +1,94 @@
+"""Bodies of functions as the bench draws, fills and judges them."""
+
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from bench.quality import bodies
+from bench.quality.experts import Local
+from bench.quality.suite import Task
+from midfill_engine.loading.runtime import load_runtime
+from midfill_infill.engines.client import EngineClient
+from midfill_infill.errors import MidfillError
+
+SOURCE = """import json
+
+
+class Shop:
+    def __init__(self, path, mode):
+        self.left, self.right = path, mode
+
+    def load_apples(self, key):
+        with open(self.left) as stream:
+            apples = json.load(stream)
+        for apple in apples.get(key, ()):
+            yield apple.name, apple.price
+
+    def stub(self):
+        ...
+
+    def read_left(self, path, mode="r"):
+        with open(path, mode) as stream:
+            self.left = json.load(stream)
+        return self.left.get("rows", ())
+
+    def read_right(self, path, mode="r"):
+        with open(path, mode) as stream:
+            self.right = json.load(stream)
+        return self.right.get("rows", ())
+"""
+
+
+def line_of(group: str, source: str = SOURCE, language: str = "python") -> Task:
+    start = source.index("key")
+    return Task(f"{group}/1", source[:start], "key", source[start + 3 :], group=group, language=language)
+
+
+def test_one_body_of_every_python_file_is_drawn_the_same_every_time() -> None:
+    tasks = [
+        line_of("a"),
+        line_of("b"),
+        line_of("b"),
+        line_of("c", language="javascript"),
+        line_of("d", "def f(key): return key\n"),
+    ]
+    drawn = list(bodies.draw(tasks, 5))
+    assert drawn == list(bodies.draw(tasks, 5)) and sorted(task.group for task in drawn) == ["a", "b", "d"]
+    for task in drawn:
+        whole = SOURCE if task.group != "d" else "def f(key): return key\n"
+        assert task.prefix + task.middle + task.suffix == whole
+        assert "=" in task.middle or "return" in task.middle
+        assert "def" not in task.middle and "..." not in task.middle
+
+
+def test_long_bodies_and_files_without_any_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert not list(bodies.draw([line_of("a", "key\n")], 5))
+    monkeypatch.setattr(bodies, "MAX_BYTES", 30)
+    assert not list(bodies.draw([line_of("a")], 5))
+
+
+def test_a_sibling_is_used_only_where_it_is_asked_for() -> None:
+    client = cast(EngineClient, Local(load_runtime("embedded", "cpu")))
+    start = SOURCE.rindex("with open")
+    task = Task("1", SOURCE[:start], SOURCE[start:].rstrip(), "\n", group="a")
+    with_sibling, without = (bodies.write(client, siblings, task) for siblings in (True, False))
+    assert with_sibling.text == task.middle and with_sibling.certainty is not None
+    assert "self.right = json.load(stream)" not in without.text
+
+
+def test_a_fill_that_is_refused_is_an_empty_one(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def refuse(*_: object) -> None:
+        raise MidfillError("engine_failed", "no")
+
+    monkeypatch.setattr(bodies, "fill", refuse)
+    task = next(bodies.draw([line_of("a")], 5))
+    values = bodies.measure("it", cast(EngineClient, None), [task], tmp_path)
+    assert values[0] == [0.0] and values[1] == [0.0] and (tmp_path / "it.jsonl").exists()
+
+
+def test_certainty_is_compared_with_what_was_right(capsys: pytest.CaptureFixture[str]) -> None:
+    bodies.print_certainty([(0.5, index == 0) for index in range(4)] + [(None, True)])
+    assert capsys.readouterr().out == "  certainty 50.0 %, right 25.0 %, error 0.250, odds times 0.33\n"
+    bodies.print_certainty([(None, True)])
+    assert not capsys.readouterr().out
