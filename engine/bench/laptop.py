@@ -1,4 +1,4 @@
-"""What a published model of 0.5 B costs on a CPU: passes and steps in fp32, bf16 and int8, and what a fill adds up to.
+"""What a published model of 0.5 B costs on a CPU: passes and steps in fp32, bf16 and int8.
 
     PYTHONPATH=engine:kernels python -m bench.laptop [--rounds 2] [--json FILE]
 
@@ -102,23 +102,31 @@ def make_pass(config: TransformerConfig, rows: int, scored: int, past: KeyValues
 
 def loads(way: Way, context: int, rates: Sequence[int] = ()) -> dict[str, Callable[[], Tensor]]:
     """A pass over everything, and steps over the keys that it leaves; for each of `rates` all steps of a fill that
-    settles so many tokens a step, which scores what is still masked. Each returns the states of its last 16 rows.
+    settles so many tokens a step: as the cache `kept` has it, each computes what is masked or was settled by the one
+    before, and scores what is masked. Each returns the states of its last 16 rows.
     """
     config = way.model.config
     whole = make_pass(config, context + GAP, GAP, None)
     (result,) = run_packed(way.model, [whole], way.operators)
     assert result.own is not None
-    past = [(key[:, :, :context].contiguous(), value[:, :, :context].contiguous()) for key, value in result.own]
+    own = result.own
 
-    def run(steps: list[Pass]) -> Tensor:
-        for step in steps:
-            (found,) = run_packed(way.model, [step], way.operators)
+    def behind(rows: int, scored: int) -> Pass:
+        known = torch.arange(context + GAP - rows)  # gathered anew, as they lie scattered in a fill
+        return make_pass(config, rows, scored, [(key[:, :, known], value[:, :, known]) for key, value in own])
+
+    def run(steps: list[tuple[int, int]]) -> Tensor:
+        for rows, scored in steps:
+            (found,) = run_packed(way.model, [behind(rows, scored)], way.operators)
         return found.hidden[-16:]
 
-    work = {"whole pass": [whole], **{f"step of {rows}": [make_pass(config, rows, rows, past)] for rows in STEPS}}
+    def run_whole() -> Tensor:
+        return run_packed(way.model, [whole], way.operators)[0].hidden[-16:]
+
+    work = {f"step of {rows}": [(rows, rows)] for rows in STEPS}
     for rate in rates:
-        work[f"fill at {rate}"] = [make_pass(config, GAP, masked, past) for masked in range(GAP, 0, -rate)]
-    return {name: lambda steps=steps: run(steps) for name, steps in work.items()}  # type: ignore[misc]
+        work[f"fill at {rate}"] = [(min(GAP, masked + rate), masked) for masked in range(GAP, 0, -rate)]
+    return {"whole pass": run_whole} | {name: lambda steps=steps: run(steps) for name, steps in work.items()}  # type: ignore[misc]
 
 
 @torch.inference_mode()
@@ -148,14 +156,6 @@ def compare(
 def score(way: Way, states: Tensor) -> Tensor:
     (found,) = score_rows(way.model, [states], way.operators)
     return found.float()
-
-
-def fill_seconds(found: list[Timed], way: str, tokens_a_step: int, *, is_kept: bool) -> float:
-    """Of 64 tokens behind the context, their number known: one whole pass unless its keys are kept, then steps."""
-    seconds = {row.load: row.cpu_s for row in found if row.way == way}
-    num_steps = GAP // tokens_a_step
-    first = seconds[f"step of {GAP}"] if is_kept else seconds["whole pass"]
-    return first + (num_steps - 1) * seconds[f"step of {GAP}"]
 
 
 def main(

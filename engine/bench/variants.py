@@ -1,7 +1,6 @@
-"""Measures samplers, caches, length policies and the dial, and prints their tables.
+"""Measures samplers, length policies and the dial, and prints their tables.
 
     python engine/bench/variants.py samplers --tasks FILE.jsonl.gz [--tasks FILE.jsonl.gz] [--num-tasks 100]
-    python engine/bench/variants.py caches
     python engine/bench/variants.py lengths --tasks FILE.jsonl.gz
     python engine/bench/variants.py dial --tasks FILE.jsonl.gz
 
@@ -20,15 +19,12 @@ import torch
 import typer
 from fills import Cost, Counting, Task, counting, difference, interval, measure, rate, read_tasks
 
-from midfill_engine.caches import CACHES
-from midfill_engine.denoising.denoise import denoise, drain
 from midfill_engine.errors import RequestError
 from midfill_engine.families import FAMILIES
 from midfill_engine.lengths import LENGTHS
 from midfill_engine.loading import hub
 from midfill_engine.loading.runtime import load_runtime
 from midfill_engine.samplers import SAMPLERS
-from midfill_engine.wire import InfillRequest
 
 RANDOM_FAMILIES: Final = ("llada", "dream", "dreamon", "sdar")
 DIAL: Final = (0.0, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0)
@@ -95,40 +91,6 @@ def random_cell(runtime: Counting, sampler: str) -> str:
     except RequestError:
         return "-"
     return f"{cost.forwards_per_token:.2f} / {cost.tokens_per_s:.0f}"
-
-
-@app.command()
-def caches() -> None:
-    """What each cache computes and changes, on tiny random checkpoints (24 tokens, one a step)."""
-    torch.set_num_threads(1)
-    rows = []
-    with tempfile.TemporaryDirectory() as folder:
-        for family in ("llada", "dream", "sdar"):
-            runtime = random_runtime(family, Path(folder))
-            plain = fills_of(runtime, "none")
-            for name in CACHES:
-                cache = CACHES.find(name)
-                if runtime.family.attention not in cache.attentions:
-                    continue
-                cost = measure(runtime, plain_tasks(), cache=name, quality=1.0, is_oracle=True)
-                same = [one == other for one, other in zip(fills_of(runtime, name), plain, strict=True)]
-                promise = " (exact)" if runtime.family.attention in cache.exact_for else ""
-                shown = f"{sum(same) / len(same):.0%}{promise}"
-                rows.append(
-                    (family, name, f"{cost.rows / cost.steps:.0f}", f"{1000 * cost.seconds / cost.steps:.1f}", shown)
-                )
-    print_table(("family", "cache", "rows a step", "ms a step", "same tokens"), rows)
-
-
-def fills_of(runtime: Counting, cache: str) -> list[float]:
-    """The characters of all fills: with byte tokens as many as there are tokens."""
-    found: list[float] = []
-    for task in plain_tasks():
-        segments = [{"text": task.prefix}, {"hole": {"max_tokens": 24, "min_tokens": 24}}, {"text": task.suffix}]
-        request = InfillRequest.model_validate({"segments": segments, "quality": 1.0})
-        fill = drain(denoise(runtime, request, cache=cache, lengths="fixed")).holes[0]
-        found += [ord(character) for character in fill.text[:24].ljust(24)]
-    return found
 
 
 @app.command()

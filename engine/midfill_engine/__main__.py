@@ -47,7 +47,7 @@ def serve(
     ] = None,
     cache: Annotated[
         str | None,
-        typer.Option(help="What of a step is not computed anew, such as dual; the model's own if not given."),
+        typer.Option(help="What a step does not compute anew; `none` is exact, doctor shows the usual one."),
     ] = None,
     lengths: Annotated[
         str | None, typer.Option(help="How long holes are made, such as fixed; the model's own if not given.")

@@ -296,6 +296,7 @@ class ModelInfo(Message):
     lengths_from: str = Field(
         default="", description="the model to which its search of lengths was fitted, if it has one"
     )
+    cache: str = Field(default="", description="what its steps do not compute anew, unless asked for the authors' way")
     description: str = ""
 
 

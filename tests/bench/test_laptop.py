@@ -3,8 +3,6 @@
 from dataclasses import replace
 from pathlib import Path
 
-import pytest
-
 from bench import laptop, narrow
 
 TINY = replace(
@@ -19,13 +17,6 @@ def test_every_way_computes_nearly_the_same() -> None:
     for row in found:
         assert row.cpu_s > 0
         assert (row.error == 0) == (row.way == "fp32") and row.error < 0.1
-
-
-def test_a_fill_is_its_first_pass_and_its_steps() -> None:
-    rows = [("whole pass", 1088, 10.0), ("step of 64", 64, 1.0)]
-    found = [laptop.Timed("fp32", load, num, seconds, 1.0, 0.0) for load, num, seconds in rows]
-    assert laptop.fill_seconds(found, "fp32", 8, is_kept=False) == pytest.approx(17)
-    assert laptop.fill_seconds(found, "fp32", 4, is_kept=True) == pytest.approx(16)
 
 
 def test_lines_are_hidden_whole_and_filled_twice(tmp_path: Path) -> None:

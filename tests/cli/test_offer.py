@@ -55,8 +55,8 @@ def test_editors_say_it_once_too_and_not_to_who_chose(tmp_path: Path, monkeypatc
 
 
 def test_doctor_says_which_cache_fills_use_and_why() -> None:
-    assert describe_cache(None) == "exact, the default of every family; faster approximate ones: docs/caches.md"
-    assert describe_cache("kept") == "kept, as configured (approximate)"
+    assert describe_cache("frozen") == "frozen, exact"
+    assert describe_cache("dual").startswith("dual, approximate; `midfill config cache none` is exact")
 
 
 def test_where_nothing_can_be_remembered_nothing_is_said(tmp_path: Path) -> None:

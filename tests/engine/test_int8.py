@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 import torch.nn.functional as F
+from safetensors.torch import load_file, save_file
 from torch import nn
 
 from midfill_engine.denoising.denoise import denoise, drain
@@ -13,9 +14,9 @@ from midfill_engine.families import FAMILIES
 from midfill_engine.loading import hub
 from midfill_engine.loading.runtime import load_runtime
 from midfill_engine.models import int8
-from midfill_engine.models.int8 import Int8Operators, PackedWeight, choose_levels
+from midfill_engine.models.int8 import Int8Operators, PackedWeight, choose_levels, narrow
 from midfill_engine.models.operators import Span
-from midfill_engine.models.packed import Pass, score_rows
+from midfill_engine.models.packed import Pass, head_weight, score_rows
 from midfill_engine.wire import InfillRequest
 
 CPU = torch.device("cpu")
@@ -29,7 +30,7 @@ def test_a_product_is_that_of_the_rounded_numbers(shape: tuple[int, int, int]) -
     whole = (weight / weight.abs().amax(1, keepdim=True) * levels).round()
     rows = (x * (127 / x.abs().amax(1, keepdim=True))).round()
     scale = x.abs().amax(1, keepdim=True) / 127 * weight.abs().amax(1) / levels
-    found = PackedWeight.of(weight, levels).product(x)
+    found = PackedWeight.of(weight, levels).product(*narrow(x))
     torch.testing.assert_close(found, (rows.double() @ whole.double().t()).float() * scale, rtol=1e-5, atol=1e-5)
     error = (found - F.linear(x, weight)).norm() / F.linear(x, weight).norm()
     assert error < (0.02 if levels == 127 else 0.03)
@@ -41,21 +42,21 @@ def test_a_row_has_the_same_bits_beside_a_row_eight_times_as_large(dtype: torch.
     operators = Int8Operators(CPU, dtype)
     packed = PackedWeight.of(linear.weight, operators._levels)
     x = torch.randn(320, 256).to(dtype)
-    alone = packed.product(x[:16])
+    alone = packed.product(*narrow(x[:16]))
     x[16:] *= 8
-    assert torch.equal(packed.product(x)[:16], alone)
+    assert torch.equal(packed.product(*narrow(x))[:16], alone)
 
 
 def test_a_processor_that_adds_in_sixteen_bits_gets_seven_bit_weights(monkeypatch: pytest.MonkeyPatch) -> None:
     product = PackedWeight.product
 
-    def saturate(packed: PackedWeight, x: torch.Tensor) -> torch.Tensor:
-        found = product(packed, x)
+    def saturate(packed: PackedWeight, *narrowed: torch.Tensor) -> torch.Tensor:
+        found = product(packed, *narrowed)
         return found.clamp(max=127 * 100 * 256)
 
     monkeypatch.setattr(PackedWeight, "product", saturate)
     assert choose_levels() == 63
-    monkeypatch.setattr(PackedWeight, "product", lambda packed, x: product(packed, x) + 1)
+    monkeypatch.setattr(PackedWeight, "product", lambda packed, *narrowed: product(packed, *narrowed) + 1)
     with pytest.raises(int8.OperatorsError, match="not exact"):
         choose_levels()
 
@@ -87,6 +88,23 @@ def test_alone_or_beside_others_it_fills_the_same(tmp_path: Path) -> None:
     together = runtime.run(passes)
     for step, found in zip(passes, together, strict=True):
         assert torch.equal(runtime.run([step])[0].hidden, found.hidden)
+
+
+@pytest.mark.parametrize("is_tied", [True, False])
+def test_an_embedding_that_is_only_looked_up_stays_as_it_is_stored(is_tied: bool, tmp_path: Path) -> None:
+    family = FAMILIES.find("opendcoder")
+    hub.make_random(tmp_path, family, config={**family.example, "tie_word_embeddings": is_tied})
+    file = tmp_path / "model.safetensors"
+    save_file({name: value.bfloat16() for name, value in load_file(file).items()}, file)
+    runtime = load_runtime(str(tmp_path), "cpu", dtype="fp32", weights="int8")
+    transformer, operators = runtime.loaded.model.transformer, runtime.operators
+    assert transformer.embedding.weight.dtype == torch.bfloat16 and runtime.info.dtype == "float32"
+    assert isinstance(operators, Int8Operators) and id(head_weight(transformer)) in operators._packed
+    step = Pass(torch.arange(40), torch.arange(40), wanted=torch.arange(40), keeps=True)
+    (narrow_found,) = runtime.run([step])
+    transformer.embedding.weight.data = transformer.embedding.weight.data.float()
+    (wide_found,) = runtime.run([step])
+    assert narrow_found.hidden.dtype == torch.float32 and torch.equal(narrow_found.hidden, wide_found.hidden)
 
 
 def test_unknown_weights_are_refused(tmp_path: Path) -> None:

@@ -11,9 +11,14 @@ from tests.engine.test_length_search import open_model
 from midfill_engine.caches import recent
 from midfill_engine.caches.held import ContextKeys
 from midfill_engine.caches.recent import NEAR, RecentContexts, common_ends, pick
+from midfill_engine.denoising import denoise
 from midfill_engine.denoising.denoise import open_fill
 from midfill_engine.denoising.work import Work
+from midfill_engine.families import FAMILIES
+from midfill_engine.loading import hub
 from midfill_engine.loading.runtime import Runtime
+from midfill_engine.serving.serve import ServeOptions, make_ready
+from midfill_engine.serving.service import EngineState
 from midfill_engine.wire import InfillRequest, InfillResponse
 
 BEFORE, AFTER = "".join(f"a{n} = {n}\n" for n in range(60)), "".join(f"b{n} = {n}\n" for n in range(60))
@@ -93,6 +98,23 @@ def test_what_a_search_computed_serves_the_fill_and_is_exact_in_one_layer(
     _, wanted = run(runtime, request, "none", "calibrated")
     assert answer.holes[0].text == wanted.holes[0].text
     assert sum(count > 800 for count in rows) == 1
+
+
+@pytest.mark.parametrize(("family", "served"), [("llada", "dual"), ("sdar", "block"), ("embedded", "frozen")])
+def test_an_engine_on_a_cpu_is_served_with_an_approximate_cache_and_asked_for_the_authors_way_without(
+    family: str, served: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if family != "embedded":
+        hub.make_random(tmp_path, FAMILIES.find(family))
+    opened: list[str | None] = []
+    monkeypatch.setattr(denoise, "open_fill", lambda *_, cache, lengths: opened.append(cache))
+    model = family if family == "embedded" else str(tmp_path)
+    for cache in (None, "none"):
+        ready = make_ready(EngineState(), ServeOptions(model=model, device="cpu", cache=cache))
+        assert ready.info.cache == (cache or served)
+        for quality in (0.5, "authors"):
+            ready.scheduler._open_fill(ask(quality=quality))
+    assert opened == [served, None, "none", "none"]
 
 
 def test_another_document_is_not_taken_for_it_and_many_uses_end(

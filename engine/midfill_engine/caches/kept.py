@@ -1,6 +1,7 @@
-"""Keeps the context between requests too: a step costs the holes, the first one what of the text is new besides.
+"""Keeps the context between requests too, and of the holes what is settled: a step costs what is masked or was just
+settled, the first one the holes and what of the text is new.
 
-Approximate: a bidirectional model's context would be computed anew whenever a hole changes.
+Approximate: a bidirectional model's keys all change whenever a hole does.
 """
 
 from torch import Tensor
@@ -16,4 +17,4 @@ class Kept:
     keeps_rows = True
 
     def compute(self, view: View) -> Tensor:
-        return view.is_hole | ~view.kept
+        return view.masked | view.changed | ~view.kept

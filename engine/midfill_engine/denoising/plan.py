@@ -116,6 +116,14 @@ def find_variants(
     return make_sampler, policy, cache
 
 
+def usual_cache(runtime: Runtime) -> str:
+    """What an engine is served with that was not told. A bidirectional model's exact decode passes over its whole
+    context in every step, which a GPU does at once and a CPU does not: there `dual`, by the table in docs/caches.md.
+    """
+    is_slow = runtime.device.type == "cpu" and runtime.family.attention == "bidirectional"
+    return "dual" if is_slow else runtime.family.cache
+
+
 def check_room(outline: Outline, max_hole: int) -> None:
     for index, hole in enumerate(outline.holes):
         room = max_hole - hole.num_anchored

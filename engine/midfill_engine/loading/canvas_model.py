@@ -60,12 +60,16 @@ class CanvasModel:
         """The embedding's: it stands where the model runs, in its type."""
         return self.model.model.decoder.embed_tokens.weight  # type: ignore[no-any-return]
 
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.weight.dtype
+
     @torch.inference_mode()
     def run(self, step: CanvasPass) -> CanvasResult:
         ids = step.ids.to(self.weight.device)[None]
         if step.past is None:
             return CanvasResult(None, self.model.model.encoder(input_ids=ids).past_key_values)
-        shown = None if step.scores is None else step.scores[None].to(self.weight.dtype)
+        shown = None if step.scores is None else step.scores[None].to(self.dtype)
         found = self.model(past_key_values=step.past, decoder_input_ids=ids, self_conditioning_logits=shown)
         return CanvasResult(found.logits[0].float(), None)
 

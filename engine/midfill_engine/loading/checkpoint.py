@@ -37,6 +37,10 @@ class LoadedModel:
         """The embedding's: it stands where the model runs, in its type."""
         return self.model.transformer.embedding.weight
 
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.weight.dtype
+
 
 def save(folder: Path, model: Embedded, tokenizer: Tokenizer, dtype: StoredDtype = "int8") -> None:
     """Writes `folder`, made if need be, with weights in parts of MAX_PART_BYTES. Each file is replaced whole."""

@@ -73,7 +73,7 @@ class Guide:
     def count_bytes(self, num_tokens: int) -> int:
         """What reading `num_tokens` holds: keys, values and states."""
         shape = self.loaded.config.transformer
-        size = self.loaded.weight.dtype.itemsize
+        size = self.loaded.dtype.itemsize
         a_token = 2 * shape.num_layers * shape.num_kv_heads * shape.head_dim + 8 * shape.dim + 2 * shape.mlp_dim
         return num_tokens * a_token * size
 

@@ -56,8 +56,12 @@ class LoadedHubModel:
 
     @property
     def weight(self) -> Tensor:
-        """The embedding's: it stands where the model runs, in its type."""
+        """The embedding's: it stands where the model runs."""
         return self.model.transformer.embedding.weight
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.model.transformer.dtype
 
 
 def load(
@@ -65,11 +69,12 @@ def load(
     family: Family,
     device: torch.device | str = "cpu",
     dtype: torch.dtype = torch.float32,
-    shrink: Callable[[nn.Module], None] = lambda part: None,
+    shrink: Callable[[nn.Module], None] | None = None,
 ) -> LoadedHubModel:
     """Reads a checkpoint in evaluation mode. Raises CheckpointError.
 
-    `shrink` gets the model once its embedding and head are there, then each layer.
+    `shrink` gets the model once its embedding and head are there, then each layer, and packs every matrix that is
+    multiplied by: the embedding, looked up only, stays as it is stored then.
     """
     config = read_config(files, family)
     with torch.device("meta"):
@@ -87,11 +92,15 @@ def load(
             if tuple(value.shape) != wanted[name]:
                 message = f"The tensor {sources[name].names[0]} in {files.folder} is not {wanted[name]} in shape."
                 raise CheckpointError(message)
-            _assign(model.transformer, name, value if _may_shrink(name, value) else value.to(device, dtype))
+            stays = shrink is not None and value.dim() == 2
+            _assign(model.transformer, name, value if stays else value.to(device, dtype))
         del stored, value
+        if shrink is None:
+            continue
         shrink(model.transformer if block < 0 else model.transformer.blocks[block])
         for name in names:  # what is left in its stored form
-            if (left := model.transformer.get_parameter(name)).numel():
+            left = model.transformer.get_parameter(name)
+            if left.numel() and name != "embedding.weight":
                 _assign(model.transformer, name, left.to(device, dtype))
     model = model.eval().requires_grad_(False)
     tokenizer = HubTokenizer(files, config.transformer.vocab_size)
@@ -158,11 +167,6 @@ def _fused_rows(part: str, config: TransformerConfig) -> tuple[int, int]:
     queries, keys = config.num_heads * config.head_dim, config.num_kv_heads * config.head_dim
     starts = {"q": (0, queries), "k": (queries, queries + keys), "v": (queries + keys, queries + 2 * keys)}
     return starts[part]
-
-
-def _may_shrink(name: str, value: Tensor) -> bool:
-    """Matrices are widened only if nobody packs them; the embedding, which may be the head as well, is looked up."""
-    return value.dim() == 2 and name != "embedding.weight"
 
 
 def _layer_of(name: str) -> int:

@@ -28,7 +28,7 @@ from midfill_engine.loading.gguf_files import SUFFIX
 from midfill_engine.loading.guide import Guide, load_guide
 from midfill_engine.loading.hub import LoadedHubModel
 from midfill_engine.models.family import Family, SpecialTokens
-from midfill_engine.models.int8 import pack_if_narrow
+from midfill_engine.models.int8 import Int8Operators
 from midfill_engine.models.operator_choice import choose_operators, name_operators
 from midfill_engine.models.operators import Operators, OperatorsError
 from midfill_engine.models.packed import Pass, Result, run_packed
@@ -76,7 +76,7 @@ class Runtime:
         vocabulary = Vocabulary(pieces, tokens.special_ids, tokens.delete_ids, tokens.expand_id)
         name, chosen = "torch", operators
         if isinstance(operators, str):
-            name, chosen = operators, choose_operators(operators, loaded.weight.device, loaded.weight.dtype)
+            name, chosen = operators, choose_operators(operators, loaded.weight.device, loaded.dtype)
         assert not isinstance(chosen, str)
         fused = None if isinstance(loaded, CanvasModel) else open_fused(name, loaded.model.transformer, chosen)
         return cls(loaded, family, tokens, vocabulary, chosen, (loaded.config.name, *aliases), fused=fused)
@@ -87,7 +87,7 @@ class Runtime:
 
     @property
     def dtype(self) -> torch.dtype:
-        return self.loaded.weight.dtype  # type: ignore[no-any-return]
+        return self.loaded.dtype  # type: ignore[no-any-return]
 
     @property
     def reads_causally(self) -> bool:
@@ -207,18 +207,18 @@ def open_checkpoint(
     family = find_family(files)
     if files.changed and family.name in (checkpoint.FAMILY, DIFFUSION_GEMMA.name):
         raise CheckpointError(f"Adapters are not merged into models of the family {family.name!r}.")
-    narrow = choose_operators(operators, device, dtype) if operators == "torch-int8" else None
+    narrow = Int8Operators(device, dtype) if operators == "torch-int8" else None
     if family.name == checkpoint.FAMILY:
         shipped = checkpoint.load(folder, device, dtype)
         if narrow is not None:
-            pack_if_narrow(narrow, shipped.model)
+            narrow.pack(shipped.model)
         return Runtime.of(shipped, name, checkpoint.FAMILY, operators=narrow or operators)
     if family.attention == "canvas":
         if operators != "torch":
             raise OperatorsError(f"models of the family {family.name!r} are computed by another library")
         model = canvas_model.load(folder, device, dtype)
         return CanvasRuntime.of(model, name, family.name, family=family)
-    loaded = hub.load(files, family, device, dtype, lambda layer: pack_if_narrow(narrow, layer) if narrow else None)
+    loaded = hub.load(files, family, device, dtype, narrow.pack if narrow else None)
     return Runtime.of(loaded, name, family.name, family=family, operators=narrow or operators)
 
 

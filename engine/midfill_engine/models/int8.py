@@ -10,7 +10,7 @@ from typing import Final
 import torch
 from torch import Tensor, nn
 
-from midfill_engine.models.operators import Operators, OperatorsError, Span, TorchOperators
+from midfill_engine.models.operators import OperatorsError, Span, TorchOperators
 from midfill_engine.models.transformer import MLP, Attention, Transformer
 
 ROW_LEVELS: Final = 127
@@ -39,14 +39,18 @@ class PackedWeight:
         packed = torch.ops.onednn.qlinear_prepack(whole, None)
         return cls(packed, scales, torch.zeros(len(scales), dtype=torch.int64))
 
-    def product(self, x: Tensor) -> Tensor:
-        """`x` [R, D] -> fp32 [R, N]."""
-        largest = x.abs().amax(dim=1, keepdim=True).float().clamp(min=1e-12)
-        rows = (x * (ROW_LEVELS / largest)).round_().add_(ZERO).to(torch.uint8)
+    def product(self, rows: Tensor, scales: Tensor) -> Tensor:
+        """Of what `narrow` returns, fp32 [R, N]."""
         product: Tensor = torch.ops.onednn.qlinear_pointwise(
             rows, 1.0, ZERO, self.values, self.scales, self.zeros, None, 1.0, 0, torch.float32, "none", [], ""
         )
-        return product.mul_(largest / ROW_LEVELS)
+        return product.mul_(scales)
+
+
+def narrow(x: Tensor) -> tuple[Tensor, Tensor]:
+    """`x` [R, D] as whole numbers around ZERO, and the scale of each row [R, 1]."""
+    largest = x.abs().amax(dim=1, keepdim=True).float().clamp(min=1e-12)
+    return (x * (ROW_LEVELS / largest)).round_().add_(ZERO).to(torch.uint8), largest / ROW_LEVELS
 
 
 class Int8Operators(TorchOperators):
@@ -59,6 +63,7 @@ class Int8Operators(TorchOperators):
             raise OperatorsError("torch-int8 is for CPUs; a GPU has kernels-int8")
         self._levels = choose_levels()
         self._packed: dict[int, PackedWeight] = {}
+        self._narrowed: tuple[Tensor, tuple[Tensor, Tensor]] | None = None  # queries, keys, values read the same
 
     def pack(self, module: nn.Module) -> None:
         """Replaces the matrices of attention and MLPs, and the head; what else there is stays, experts too.
@@ -90,7 +95,10 @@ class Int8Operators(TorchOperators):
         packed = self._packed.get(id(weight))
         if packed is None:
             return super().linear(x, weight, bias, spans)
-        product = packed.product(x)
+        narrowed = self._narrowed
+        if narrowed is None or narrowed[0] is not x:
+            narrowed = self._narrowed = x, narrow(x)
+        product = packed.product(*narrowed[1])
         return (product if bias is None else product.add_(bias)).to(x.dtype)
 
 
@@ -116,12 +124,8 @@ def _adds_up(levels: int) -> bool:
     x = torch.randint(-ROW_LEVELS, ROW_LEVELS + 1, (320, 256), generator=generator).float()
     x[:16], x[:, 0] = ROW_LEVELS, ROW_LEVELS
     packed = PackedWeight.of(weight, levels)
-    whole = packed.product(x)
+    whole = packed.product(*narrow(x))
     is_exact = torch.equal(whole, (x.double() @ weight.double().t()).float())
-    return is_exact and all(torch.equal(packed.product(x[-rows:]), whole[-rows:]) for rows in (16, 32, 80, 128))
-
-
-def pack_if_narrow(operators: Operators, module: nn.Module) -> None:
-    """Packs a module's matrices where the operators want that."""
-    if isinstance(operators, Int8Operators):
-        operators.pack(module)
+    return is_exact and all(
+        torch.equal(packed.product(*narrow(x[-rows:])), whole[-rows:]) for rows in (16, 32, 80, 128)
+    )

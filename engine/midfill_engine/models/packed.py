@@ -58,7 +58,7 @@ def run_packed(transformer: Transformer, passes: list[Pass], operators: Operator
     """Every pass's result, in order."""
     device = transformer.embedding.weight.device
     spans = lay_spans(passes, device)
-    x = transformer.embedding(_pack([step.ids for step in passes]).to(device))  # [R, D]
+    x = transformer.embedding(_pack([step.ids for step in passes]).to(device)).to(transformer.dtype)  # [R, D]
     config = transformer.config
     positions = _pack([step.positions for step in passes]).to(device)
     tables = rotary_tables(positions[None], config, x.dtype)

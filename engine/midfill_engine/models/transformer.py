@@ -200,6 +200,12 @@ class Transformer(nn.Module):
         self.final_norm = RMSNorm(config.dim, config.norm_eps, config.norm_gain)
         self.head = None if config.tied_head else nn.Linear(config.dim, config.vocab_size, bias=False)
 
+    @property
+    def dtype(self) -> torch.dtype:
+        """What it computes in. An embedding that is only looked up may be held as it was stored."""
+        gain = self.final_norm.weight
+        return self.embedding.weight.dtype if gain is None else gain.dtype
+
     def forward(
         self,
         ids: Tensor,

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import uvicorn
 
@@ -24,7 +24,10 @@ from midfill_engine.serving.server import STOP_TIMEOUT_S, Server
 from midfill_engine.serving.service import EngineState, Ready, create_app
 from midfill_engine.serving.sockets import EXIT_BAD_SOCKET, UnixListener, listen_tcp, listen_unix
 from midfill_engine.serving.tokens import find_tokens
-from midfill_engine.wire import ErrorCode
+from midfill_engine.wire import ErrorCode, InfillRequest
+
+if TYPE_CHECKING:
+    from midfill_engine.denoising.work import Fill
 
 EXIT_DEVICE_LOST: Final = 4
 DRAIN_S: Final = 20.0
@@ -37,8 +40,8 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class ServeOptions:
-    """Either `socket_path`, or `host` and `port`. Without `idle_timeout_s` it never ends by itself; without `cache` and
-    `lengths` the model's own are used.
+    """Either `socket_path`, or `host` and `port`. Without `idle_timeout_s` it never ends by itself; without `cache` the
+    usual one of model and device is used, without `lengths` the model's own.
     """
 
     socket_path: Path | None = None
@@ -150,7 +153,7 @@ def make_ready(state: EngineState, options: ServeOptions) -> Ready:
     import torch  # takes seconds to import, and the socket answers before that
 
     from midfill_engine.denoising.denoise import open_fill
-    from midfill_engine.denoising.plan import find_variants
+    from midfill_engine.denoising.plan import find_variants, usual_cache
     from midfill_engine.loading.device import choose_num_threads, free_bytes
     from midfill_engine.loading.roles import report_roles
     from midfill_engine.loading.runtime import load_runtime
@@ -169,12 +172,18 @@ def make_ready(state: EngineState, options: ServeOptions) -> Ready:
     if runtime.device.type == "cpu":
         torch.set_num_threads(choose_num_threads(runtime.loaded.parameters, torch.get_num_threads()))
 
+    cache = options.cache or usual_cache(runtime)
+
+    def fill(request: InfillRequest) -> "Fill":
+        wants_exact = options.cache is None and request.quality == "authors"
+        return open_fill(runtime, request, cache=None if wants_exact else cache, lengths=options.lengths)
+
     def fail() -> None:
         message = "the device was lost"
         state.failure = StartError(ErrorCode.INTERNAL, message, "start the engine again", EXIT_DEVICE_LOST)
 
     scheduler = Scheduler(
-        lambda request: open_fill(runtime, request, cache=options.cache, lengths=options.lengths),
+        fill,
         runtime.run,
         max_bytes=free_bytes(runtime.device),
         shared_rows=SHARED_ROWS if runtime.device.type == "cpu" else SHARED_ROWS_OF_DEVICE,
@@ -188,7 +197,7 @@ def make_ready(state: EngineState, options: ServeOptions) -> Ready:
     watch("midfill_open_requests", "Requests waiting or at work", lambda: scheduler.num_open)
     watch("midfill_claimed_bytes", "Memory that open fills may use", lambda: scheduler.claimed_bytes)
     logger.info("%s is ready on %s", runtime.info.id, runtime.info.device)
-    info = runtime.info.model_copy(update={"created": int(time.time())})
+    info = runtime.info.model_copy(update={"created": int(time.time()), "cache": cache})
     return Ready(info, runtime.names, scheduler, runtime.loaded.tokenizer)
 
 

@@ -76,7 +76,7 @@ def examine(settings: "EngineSettings") -> Iterator[Finding]:
 
 def examine_engine(settings: "EngineSettings") -> Iterator[Finding]:
     from midfill_infill.engines.client import Endpoint, EngineClient
-    from midfill_infill.engines.supervise import complete, ensure_engine, find_place, named_endpoint, probe
+    from midfill_infill.engines.supervise import ensure_engine, find_place, named_endpoint, probe
     from midfill_infill.errors import MidfillError
 
     try:
@@ -99,8 +99,8 @@ def examine_engine(settings: "EngineSettings") -> Iterator[Finding]:
     for info in known:
         facts = f"{info.parameters / 1e6:.1f}M parameters, sees {info.max_context_tokens} tokens"
         yield Finding("model", f"{info.id} on {info.device} in {info.dtype}, {facts}")
-        if named is None:
-            yield Finding("cache", describe_cache(complete(settings).cache))
+        if info.cache:
+            yield Finding("cache", describe_cache(info.cache))
         if advice := whose_lengths(info.id, info.lengths_from):
             yield Finding("lengths", advice)
         if advice := what_is_slow(info.parameters, info.device, info.dtype):
@@ -125,11 +125,10 @@ def what_is_slow(parameters: int, device: str, dtype: str) -> str | None:
     return f"{parameters / 1e9:.1f}B parameters on {where}: {'; '.join(steps)}"
 
 
-def describe_cache(cache: str | None) -> str:
-    """The default is exact everywhere: what approximate ways cost in quality was measured on no trained model."""
-    if cache is None:
-        return "exact, the default of every family; faster approximate ones: docs/caches.md"
-    return f"{cache}, as configured ({'exact' if cache in EXACT_CACHES else 'approximate'})"
+def describe_cache(cache: str) -> str:
+    if cache in EXACT_CACHES:
+        return f"{cache}, exact"
+    return f"{cache}, approximate; `midfill config cache none` is exact, docs/caches.md says what either costs"
 
 
 def probe_words(state: str | None) -> str:
