@@ -23,7 +23,7 @@ from tests.lsp.scripted_server import GROWS
 
 EXTENSION = ROOT / "editors" / "vscode"
 CODE_SERVER = ROOT / ".venv" / "code-server"
-DRIVER = Path(__file__).parent / "vscode" / "drive.mjs"
+DRIVERS = Path(__file__).parent / "vscode"
 MAX_CODE_LINES = 900
 FILES = {
     "body.py": "# 😀\nimport os\n\n\n"
@@ -207,13 +207,33 @@ def wait_for(address: str, log: Path) -> None:
     raise AssertionError(f"code-server does not answer: {log.read_text()}")
 
 
-@pytest.mark.timeout(1300)
-@pytest.mark.skipif(bool(missing()), reason=missing() or "everything is here")
-def test_a_real_vscode(vscode: tuple[str, dict[str, str]], tmp_path: Path) -> None:
+def drive(driver: str, vscode: tuple[str, dict[str, str]], folder: Path, timeout_s: float, **more: str) -> str:
+    """What a driver prints that finds nothing wrong."""
     address, environment = vscode
-    shots = os.environ.get("MIDFILL_SHOTS", str(tmp_path / "shots"))
-    command = ["node", str(DRIVER), address, shots]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=1200)
+    shots = os.environ.get("MIDFILL_SHOTS", str(folder / "shots"))
+    command = ["node", str(DRIVERS / driver), address, shots]
+    done = subprocess.run(command, env={**environment, **more}, capture_output=True, text=True, timeout=timeout_s)
     print(done.stdout)
     assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+needs_vscode = pytest.mark.skipif(bool(missing()), reason=missing() or "everything is here")
+
+
+@needs_vscode
+@pytest.mark.timeout(1300)
+def test_a_real_vscode(vscode: tuple[str, dict[str, str]], tmp_path: Path) -> None:
+    drive("drive.mjs", vscode, tmp_path, timeout_s=1200)
     assert not (tmp_path / "owned").exists(), "the workspace chose a program"
+
+
+@needs_vscode
+@pytest.mark.timeout(7200)
+@pytest.mark.parametrize("num_sequences", [2, pytest.param(40, marks=pytest.mark.soak)])
+def test_random_sequences_leave_pending_what_must_be(
+    vscode: tuple[str, dict[str, str]], tmp_path: Path, num_sequences: int
+) -> None:
+    more = {"SEQUENCES": str(num_sequences), "SEED": os.environ.get("SEED", str(num_sequences))}
+    told = drive("model.mjs", vscode, tmp_path, timeout_s=400 + 170 * num_sequences, **more)
+    assert f"{30 * num_sequences} operations, 0 wrong" in told

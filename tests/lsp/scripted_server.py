@@ -1,10 +1,12 @@
 """The real server with a filler that follows a script, not an engine: `model` names the script, `steps` its length.
 
 What it was asked for comes back as the answer's model. A hole with anchors is filled with them and `+ new`. The model
-`gate:FOLDER` waits before every step but the first until the folder has a file of the step's number, or `open`;
+`gate:FOLDER`, or a text that begins with `# gate:FOLDER`, waits before every step but the first until the folder has a
+file of the step's number, or `open`;
 `sure:0.3` is so sure of its fills, and `writes:TEXT` writes that.
 """
 
+import re
 import time
 from collections.abc import Generator, Sequence
 from pathlib import Path
@@ -40,9 +42,10 @@ def follow_script(
     if settings.model == "fails":
         raise MidfillError("engine_failed", "the engine does not start")
     num_steps = options.steps or 3
+    gate = find_gate(document.text, settings.model or "")
     for step in range(num_steps + 1):
-        if settings.model and settings.model.startswith(GATE) and step:
-            wait_at(Path(settings.model.removeprefix(GATE)), step)
+        if gate and step:
+            wait_at(gate, step)
         masked = 10 - 10 * step // num_steps
         settled = ((0, 9),) if step else ()
         guess = GUESS[: 9 + step % 8] if GROWS in document.text else GUESS
@@ -64,6 +67,11 @@ def follow_script(
     counted = " | ".join(f"{reference.kind} {reference.text}" for reference in options.references)
     stats = Stats(steps=3, forwards=3, tokens=4, ms=9.0)
     yield Filled(rows[0], tuple(rows[1:]), stats, f"{asked} counted {counted} related {related} text {document.text}")
+
+
+def find_gate(text: str, model: str) -> Path | None:
+    found = re.search(rf"^{GATE}(\S+)", model) or re.search(rf"^# {GATE}(\S+)", text)
+    return Path(found[1]) if found else None
 
 
 def wait_at(folder: Path, step: int) -> None:

@@ -1,91 +1,10 @@
 // Drives a real VS Code by keyboard and mouse. Prints "ok NAME" for each scene, and fails at the first that does not hold.
 // drive.mjs URL SHOTS: SHOTS gets the screenshots. With SCENES, a pattern of their names, only those are played.
-import { mkdirSync, readdirSync, readFileSync, renameSync, writeFileSync } from "node:fs";
-import { createRequire } from "node:module";
+import { readFileSync } from "node:fs";
 import { join } from "node:path";
+import { browser, configure, count, FILL, goTo, has, isPreviewing, lacks, open, page, palette, servers, shot, sleep, start, text, until } from "./window.mjs";
 
-const { chromium } = createRequire(join(process.env.CODE_SERVER, "x.js"))("playwright-core");
-const [url, shots] = process.argv.slice(2);
-const FILL = "return 'ß😀'";
 const GUESS = "return '😀";
-mkdirSync(shots, { recursive: true });
-
-const browser = await chromium.launch({
-  executablePath: process.env.CHROMIUM,
-  args: ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
-    "--disable-component-update", "--disable-sync"],
-});
-const page = await browser.newPage({ viewport: { width: 1100, height: 620 } });
-
-const shot = (name) => page.screenshot({ path: join(shots, `${name}.png`), timeout: 120000 });
-const sleep = (ms) => new Promise((done) => setTimeout(done, ms));
-
-async function until(what, condition, timeoutMs = 30000) {
-  const end = Date.now() + timeoutMs;
-  for (;;) {
-    const found = await condition().catch(() => false);
-    if (found) return found;
-    if (Date.now() > end) {
-      await shot("failed");
-      throw new Error(`waited in vain for ${what}; the editor shows:\n${await text()}`);
-    }
-    await sleep(25);
-  }
-}
-
-async function text() {
-  return page.evaluate(() => {
-    const editor = document.querySelector(".editor-group-container.active .monaco-editor") ?? document;
-    const lines = [...editor.querySelectorAll(".view-lines > .view-line")];
-    lines.sort((one, other) => parseFloat(one.style.top) - parseFloat(other.style.top));
-    return lines.map((line) => line.textContent.replaceAll("\u00a0", " ")).join("\n");
-  });
-}
-
-const has = (part) => async () => (await text()).includes(part);
-const lacks = (part) => async () => !(await text()).includes(part);
-
-async function palette(command) {
-  await page.keyboard.press("F1");
-  await page.waitForSelector(".quick-input-widget:not([style*='display: none']) input");
-  await page.keyboard.type(command);
-  await until(`the command ${command}`, async () => (await page.textContent(".quick-input-list .monaco-list-row.focused")).includes(command.replace(/^.*: /, "")));
-  await page.keyboard.press("Enter");
-}
-
-async function open(name) {
-  await page.keyboard.press("Control+p");
-  await page.waitForSelector(".quick-input-widget input");
-  await page.keyboard.type(name);
-  await until(`the file ${name}`, async () => (await page.textContent(".quick-input-list .monaco-list-row.focused")).includes(name));
-  await page.keyboard.press("Enter");
-  await until(`the editor of ${name}`, async () => (await page.textContent(".tab.active")).includes(name));
-}
-
-const count = (what) => page.locator(`.editor-group-container.active .codelens-decoration ${what}`).count();
-const isPreviewing = async () => page.evaluate(() => [...document.querySelectorAll(".view-line span span")].some(
-  (span) => getComputedStyle(span, "::before").content.includes("▸")));
-
-// The language servers of this run: other runs on the machine have another home.
-function servers() {
-  return readdirSync("/proc").filter((name) => /^\d+$/.test(name)).filter((name) => {
-    try {
-      return readFileSync(`/proc/${name}/cmdline`, "utf8").includes("scripted_server.py")
-        && readFileSync(`/proc/${name}/environ`, "utf8").split("\0").includes(`HOME=${process.env.HOME}`);
-    } catch {
-      return false;
-    }
-  }).map(Number);
-}
-
-async function goTo(line, column) {
-  await page.keyboard.press("Control+g");
-  await page.waitForSelector(".quick-input-widget input");
-  await page.keyboard.type(`${line}:${column}`);
-  await sleep(150);
-  await page.keyboard.press("Enter");
-  await sleep(150);
-}
 
 // Every distinct state of the sharpening decorations, as the page draws them.
 async function watchPreviews() {
@@ -102,23 +21,6 @@ async function watchPreviews() {
     window.previewTimer = setInterval(look, 20);
   });
   return async () => page.evaluate(() => (clearInterval(window.previewTimer), [...window.seenPreviews]));
-}
-
-async function start() {
-  await page.goto(url, { timeout: 90000 });
-  await page.waitForSelector(".monaco-workbench", { timeout: 150000 });
-  await until("the extension", async () => {
-    const status = await page.textContent(".statusbar");
-    return status.includes("Midfill") && !status.includes("Midfill starts");
-  }, 150000);
-}
-
-// Changes the user's settings. A window that is loaded anew has them.
-async function configure(changes) {
-  const settings = JSON.parse(readFileSync(process.env.SETTINGS, "utf8"));
-  writeFileSync(`${process.env.SETTINGS}.new`, JSON.stringify({ ...settings, ...changes }));
-  renameSync(`${process.env.SETTINGS}.new`, process.env.SETTINGS); // whoever reads now finds all of it
-  await start();
 }
 
 const onDisk = (name) => readFileSync(join(process.env.WORK, name), "utf8");
@@ -258,12 +160,14 @@ const scenes = {
     await open("three.py");
     await open("two.py");
     await until("the mark again", async () => (await marked()).every(Boolean));
+    await sleep(400); // the key is on a moment later
     await page.keyboard.press("Alt+Backspace");
     await until("the old text", has("return a"));
   },
   async "old and new side by side, a hunk put back by itself"() {
     await goTo(2, 8);
     await page.keyboard.press("Control+Alt+b");
+    await until("the fill", has(FILL)); // the last scene's lenses may still be there
     await until("its lenses", async () => (await count("a:has-text('Discard')")) === 1);
     await sleep(400);
     await page.keyboard.press("Alt+o");
@@ -273,12 +177,8 @@ const scenes = {
     });
     await sleep(400);
     await shot("vscode-old");
-    await page.keyboard.press("Control+g");
-    await page.waitForSelector(".quick-input-widget input");
-    await page.keyboard.type("2:8");
-    await sleep(150);
-    await page.keyboard.press("Enter");
-    await sleep(300);
+    await goTo(2, 8);
+    await sleep(300); // the key is on a moment later
     await page.keyboard.press("Alt+Shift+Backspace");
     await until("no diff", async () => (await page.locator(".monaco-diff-editor").count()) === 0);
     await open("two.py");
@@ -303,20 +203,22 @@ const scenes = {
     await undoUntil("the old text", has("second = 2"));
   },
   async "snooze and languages from the status bar"() {
-    const choose = async (label) => {
+    // The menu goes by the settings that the window has read, which may be older than the file's.
+    const choose = (label) => until(`the choice ${label}`, async () => {
       await page.click(".statusbar-item[id*='midfill']");
       await until("the menu", async () => (await page.textContent(".quick-input-list")).includes("ghost text"));
       await page.keyboard.type(label);
       await sleep(300);
-      await page.keyboard.press("Enter");
-    };
+      const isOffered = (await page.textContent(".quick-input-list .monaco-list-row.focused", { timeout: 1000 }).catch(() => "")).trim().startsWith(label);
+      await page.keyboard.press(isOffered ? "Enter" : "Escape");
+      return isOffered;
+    });
     await choose("No ghost text for 5 minutes");
     await until("the sign", async () => (await page.locator(".statusbar .codicon-bell-slash").count()) === 1);
     await choose("Ghost text again");
     await until("no sign", async () => (await page.locator(".statusbar .codicon-bell-slash").count()) === 0);
     await choose("No ghost text in python");
     await until("the setting", async () => JSON.parse(readFileSync(process.env.SETTINGS, "utf8"))["midfill.languages"]?.python === false);
-    await sleep(800); // the menu goes by the setting that the window has
     await choose("Ghost text in python");
     await until("the setting", async () => JSON.parse(readFileSync(process.env.SETTINGS, "utf8"))["midfill.languages"]?.python === true);
   },
