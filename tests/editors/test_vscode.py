@@ -155,7 +155,7 @@ def vscode(tmp_path: Path) -> Iterator[tuple[str, dict[str, str]]]:
     chosen = {"midfill.serverCommand": ["touch", str(tmp_path / "owned")], "midfill.model": "theirs"}
     (folder / ".vscode" / "settings.json").write_text(json.dumps(chosen))
     settings = {
-        "midfill.serverCommand": [*SCRIPTED], "midfill.steps": 40, "midfill.trigger": "auto",
+        "midfill.steps": 40, "midfill.trigger": "auto",
         "telemetry.telemetryLevel": "off", "workbench.startupEditor": "none", "editor.minimap.enabled": False,
         "security.workspace.trust.startupPrompt": "never", "security.workspace.trust.banner": "never",
         "files.autoSave": "off", "workbench.tips.enabled": False,
@@ -163,8 +163,9 @@ def vscode(tmp_path: Path) -> Iterator[tuple[str, dict[str, str]]]:
         "extensions.ignoreRecommendations": True, "terminal.integrated.gpuAcceleration": "off",
         "git.enabled": False, "editor.accessibilitySupport": "off",
     }  # fmt: skip
-    (data / "User").mkdir(parents=True)
-    (data / "User" / "settings.json").write_text(json.dumps(settings))
+    for kind, own in {"User": settings, "Machine": {"midfill.serverCommand": [*SCRIPTED]}}.items():
+        (data / kind).mkdir(parents=True)
+        (data / kind / "settings.json").write_text(json.dumps(own))
     command = [str(CODE_SERVER / "node_modules" / ".bin" / "code-server"), "--user-data-dir", str(data)]
     command += ["--extensions-dir", str(extensions)]
     runtime = tmp_path / "runtime"

@@ -278,7 +278,7 @@ async function runSequence(number) {
 try {
   openGate();
   await configure({
-    "midfill.steps": 8, "midfill.trigger": "manual", "editor.quickSuggestions": false,
+    "midfill.steps": 8, "midfill.trigger": "manual", "editor.quickSuggestions": { other: "off", comments: "off", strings: "off" },
     "editor.suggestOnTriggerCharacters": false, "editor.wordBasedSuggestions": "off",
   });
   for (let number = 1; number <= SEQUENCES; number++) await runSequence(number);
