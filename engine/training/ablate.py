@@ -240,11 +240,15 @@ def judge(
 @torch.no_grad()
 def _read_nats(model: Embedded, copies: tuple[Copy, ...], examples: list[Example], toy: Toy) -> list[float]:
     """The nats of whole gaps from the left, END included, of every row."""
-    batch = to_device(collate(examples, replace(toy.shape, copies=copies), Noise(), np.random.default_rng(17)), CPU)
-    chosen = batch.weights > 0
-    logits = model.transformer.logits(span_hidden(model, batch)[1][chosen])
-    nats = F.cross_entropy(logits, batch.targets[chosen], reduction="none").double()
-    return torch.zeros(len(examples), dtype=torch.double).index_add(0, chosen.nonzero()[:, 0], nats).tolist()
+    shape, found = replace(toy.shape, copies=copies), []
+    for first in range(0, len(examples), toy.rows):
+        part = examples[first : first + toy.rows]
+        batch = to_device(collate(part, shape, Noise(), np.random.default_rng(17)), CPU)
+        chosen = batch.weights > 0
+        logits = model.transformer.logits(span_hidden(model, batch)[1][chosen])
+        nats = F.cross_entropy(logits, batch.targets[chosen], reduction="none").double()
+        found += torch.zeros(len(part), dtype=torch.double).index_add(0, chosen.nonzero()[:, 0], nats).tolist()
+    return found
 
 
 def table(outcomes: list[Outcome]) -> str:

@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from midfill_engine.families.embedded import Embedded
+from midfill_engine.models.transformer import take
 from midfill_engine.tokens.special import PAD
 from training.data.rows import Batch
 
@@ -94,10 +95,11 @@ def causal_loss(model: Embedded, ids: Tensor, num_targets: float | None = None, 
     return Losses(loss, loss.detach(), torch.zeros_like(loss))
 
 
-def span_hidden(model: Embedded, batch: "TensorBatch") -> tuple[Tensor, Tensor]:
+def span_hidden(model: Embedded, batch: "TensorBatch", only_edges: bool = False) -> tuple[Tensor, Tensor]:
     """Hidden states of the context [B, C, D] and of all copies of the gaps [B, N, G, D], as the engine computes them.
 
-    The context sees itself, and a copy the context and what its groups say. Padding is seen by none.
+    The context sees itself, and a copy the context and what its groups say. Padding is seen by none. With `only_edges`
+    of the context only the states at the edges of gaps [B, 2K, D], and the last layer computes no others.
     """
     num_context, dtype = batch.context_ids.shape[1], model.length_head.weight.dtype
     ids = torch.cat((batch.context_ids, batch.gap_ids.flatten(1)), dim=1)  # [B, C + NG]
@@ -109,8 +111,15 @@ def span_hidden(model: Embedded, batch: "TensorBatch") -> tuple[Tensor, Tensor]:
     visible |= torch.eye(visible.shape[1], dtype=torch.bool, device=ids.device)
     behind = torch.cat((present.expand(-1, visible.shape[1], -1), visible), dim=2)
     masks = (_added(present[:, None], dtype), _added(behind[:, None], dtype))
-    hidden, _ = model.transformer(ids, model.by_head(positions), mask=masks)
-    return hidden[:, :num_context], hidden[:, num_context:].unflatten(1, batch.gap_ids.shape[1:])
+    asked, num_before = None, num_context
+    if only_edges:
+        edges, num_gap = batch.edges.flatten(1), visible.shape[1]
+        num_before = edges.shape[1]
+        gaps = torch.arange(num_context, num_context + num_gap, device=ids.device).expand(len(ids), -1)
+        alone = F.pad(masks[0], (0, num_gap), value=-torch.inf).expand(-1, -1, num_before, -1)
+        asked = torch.cat((edges, gaps), dim=1), torch.cat((alone, masks[1]), dim=2)
+    hidden, _ = model.transformer(ids, model.by_head(positions), mask=masks, asked=asked)
+    return hidden[:, :num_before], hidden[:, num_before:].unflatten(1, batch.gap_ids.shape[1:])
 
 
 def _added(allowed: Tensor, dtype: torch.dtype) -> Tensor:
@@ -123,13 +132,13 @@ def span_loss(model: Embedded, batch: "TensorBatch", nats: SumNats = fused_nats)
 
     Of a part of a batch its share of the batch's mean.
     """
-    context_hidden, gap_hidden = span_hidden(model, batch)
+    on_cpu = batch.edges.device.type == "cpu"  # masked attention of other lengths gives a GPU NaN: train.check_rows
+    context_hidden, gap_hidden = span_hidden(model, batch, only_edges=on_cpu)
     asked = gap_hidden.flatten(0, 2)[batch.places]  # [M, D]
     targets, weights = batch.targets.flatten()[batch.places], batch.weights.flatten()[batch.places]
     token = nats(asked, targets, weights / batch.weight_sum, head_of(model))
-    rows = torch.arange(len(context_hidden), device=token.device)[:, None, None]
-    pairs = context_hidden[rows, batch.edges].flatten(2)  # [B, K, 2D]
-    scores = model.length_head(pairs).float().flatten(0, 1)
+    pairs = context_hidden if on_cpu else take(context_hidden, batch.edges.flatten(1))
+    scores = model.length_head(pairs.reshape(*batch.edges.shape[:2], -1)).float().flatten(0, 1)  # of [B, K, 2D]
     length = F.cross_entropy(scores, batch.buckets.flatten(), ignore_index=-1, reduction="sum") / batch.num_gaps
     return Losses(token + LENGTH_WEIGHT * length, token.detach(), length.detach())
 

@@ -89,6 +89,34 @@ def test_holes_are_drafted_alone_as_together(opened: tuple[Reader, dict[int, Any
 
 
 @pytest.mark.parametrize("name", ["drafted", "drafted-greedy", "drafted-settled"])
+def test_requests_packed_together_are_filled_as_each_alone(hybrid: Runtime, name: str) -> None:
+    requests = [request(max_tokens=size, n=2, temperature=0.7, seed=size) for size in (3, 6, 12)]
+    alone = [drain(denoise(hybrid, each, lengths=name)) for each in requests]
+    fills = {index: open_fill(hybrid, each, lengths=name) for index, each in enumerate(requests)}
+    answers: dict[int, Any] = dict.fromkeys(fills)
+    found: dict[int, Any] = {}
+    num_shared = 0
+    while fills:
+        works: dict[int, Work] = {}
+        for index, fill in list(fills.items()):
+            try:
+                while not isinstance(item := fill.send(answers.pop(index, None)), Work):
+                    pass
+                works[index] = item
+            except StopIteration as stop:
+                found[index] = stop.value
+                del fills[index]
+        results = hybrid.run([step for work in works.values() for step in work.passes])
+        num_shared += len(works) > 1
+        for index, work in works.items():
+            answers[index], results = results[: len(work.passes)], results[len(work.passes) :]
+    assert num_shared > 2
+    for index, each in enumerate(alone):
+        assert [hole.text for hole in found[index].holes] == [hole.text for hole in each.holes]
+        assert found[index].alternatives == each.alternatives
+
+
+@pytest.mark.parametrize("name", ["drafted", "drafted-greedy", "drafted-settled"])
 def test_same_seed_same_fill(hybrid: Runtime, name: str) -> None:
     for options in ({}, {"n": 3, "temperature": 0.7, "seed": 11}):
         first, second = (drain(denoise(hybrid, request(**options), lengths=name)) for _ in range(2))
@@ -128,6 +156,10 @@ def test_a_draft_is_cancelled_between_two_tokens(hybrid: Runtime) -> None:
         item = fill.send(answer)
         answer = hybrid.run(item.passes) if isinstance(item, Work) else None
     fill.close()
+    with pytest.raises(StopIteration):
+        fill.send(None)
+    first, second = (drain(denoise(hybrid, request(), lengths="drafted")) for _ in range(2))
+    assert first.holes == second.holes, "nothing of it is left"
 
 
 def test_models_that_never_read_from_the_left_fill_as_before(tmp_path: Path) -> None:

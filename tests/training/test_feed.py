@@ -9,12 +9,13 @@ import torch
 from torch import Tensor
 
 from midfill_engine.families.embedded import Embedded
+from midfill_engine.models.transformer import take
 from midfill_engine.tokens.special import PAD
 from midfill_engine.tokens.tokenizer import Tokenizer
 from training.data.pack import read_pack
 from training.data.rows import Batch, Noise, RowShape, collate, draw_example, draw_stream
 from training.feed import cut, feed
-from training.objective import TensorBatch, causal_loss, fused_nats, span_loss, sum_nats
+from training.objective import TensorBatch, causal_loss, fused_nats, span_hidden, span_loss, sum_nats
 from training.train import RunConfig, embedded_config
 
 CPU = torch.device("cpu")
@@ -66,6 +67,21 @@ def test_a_steps_gradient_is_the_same_in_parts_of_any_size(
         assert found.keys() == whole.keys()
         for name, expected in whole.items():
             torch.testing.assert_close(found[name], expected, rtol=1e-4, atol=1e-6)
+
+
+def test_what_the_last_layer_leaves_out_is_in_no_loss(model: Embedded, spans: Batch) -> None:
+    """The states at edges and of gaps, and the gradients through them, are those of a pass over everything."""
+    (part,), found = cut(spans, 6, CPU), []
+    assert isinstance(part, TensorBatch)
+    for only_edges in (False, True):
+        model.zero_grad()
+        context, gaps = span_hidden(model, part, only_edges)
+        edges = context if only_edges else take(context, part.edges.flatten(1))
+        filled = part.gap_ids != PAD
+        (edges.cos().sum() + gaps[filled].sin().sum()).backward()  # type: ignore[no-untyped-call]
+        found.append([edges, gaps[filled], *(value.grad for value in model.transformer.parameters())])
+    for one, other in zip(*found, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-4)
 
 
 def test_every_way_to_the_loss_has_its_value_and_gradients() -> None:
