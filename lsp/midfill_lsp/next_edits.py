@@ -110,6 +110,7 @@ class NextEdits:
         document = find_document(self._server, params.uri, None)
         if params.action == "dismiss":
             self._bursts[params.uri] = Burst(document.text, document.text)
+            self._found.pop(params.uri, None)
             self._tell(document, ())
             return Repeated(applied=0, left=0)
         check_takes_edits(self._server)
@@ -132,17 +133,22 @@ class NextEdits:
             await self._show(document.uri, place)
         return Repeated(applied=len(here), left=len(left), range=Range.of(place) if place else None)
 
+    def recall(self, document: SyncedDocument) -> Sequence[Found] | None:
+        """What was found in the document as it is; None where nobody looked."""
+        text, found = self._found.get(document.uri, (None, ()))
+        return found if text is document.text else None
+
     async def find(self, document: SyncedDocument, *, unasked: bool = False) -> Sequence[Found]:
         """Where the last change may be made again; nothing where the document moves on meanwhile."""
         text, burst = document.text, self._bursts.get(document.uri)
         if burst is None or burst.span is None or self._fills.find_exclusion(document.uri):
             return ()
-        known, found = self._found.get(document.uri, (None, ()))
-        if known is not text:
+        found = self.recall(document)
+        if found is None:
             view = take_view(self._workspace, document)
             search = partial(_search, replace(view, text=burst.before), view, burst.earlier, unasked=unasked)
             found = await asyncio.to_thread(search)
-            if not unasked:
+            if found or not unasked:
                 self._found[document.uri] = text, found
         return found if document.text is text and self._bursts.get(document.uri) is burst else ()
 

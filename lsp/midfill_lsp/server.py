@@ -67,7 +67,9 @@ async def _list_actions(ls: MidfillServer, params: types.CodeActionParams) -> li
     view, number = take_view(ls.workspace, synced), synced.version
     actions = await asyncio.to_thread(offer_actions, view, number, params)
     if is_wanted(REPEAT, params.context.only):
-        actions += offer_repeats(synced, params.range.start, await ls.next_edits.find(synced))
+        is_asked = params.context.trigger_kind is not types.CodeActionTriggerKind.Automatic
+        found = await ls.next_edits.find(synced) if is_asked else ls.next_edits.recall(synced)
+        actions += offer_repeats(synced, params.range.start, found or ())
     client = ls.client_capabilities.text_document
     capabilities = client.code_action if client else None
     if capabilities is None or capabilities.code_action_literal_support is None:

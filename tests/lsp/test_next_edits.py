@@ -124,7 +124,12 @@ async def test_code_actions_offer_it_to_editors_without_a_plugin(start: Start) -
     asked = types.CodeActionParams(
         types.TextDocumentIdentifier(buffer.uri), cursor, types.CodeActionContext([], ["refactor.rewrite.repeat"])
     )
+    asked.context.trigger_kind = types.CodeActionTriggerKind.Automatic
+    assert not await editor.client.text_document_code_action_async(asked), "a cursor that moves starts no search"
+    asked.context.trigger_kind = types.CodeActionTriggerKind.Invoked
     found = await editor.client.text_document_code_action_async(asked)
+    asked.context.trigger_kind = types.CodeActionTriggerKind.Automatic
+    assert await editor.client.text_document_code_action_async(asked) == found, "what is known is offered"
     titles = [action.title for action in found or ()]
     assert titles == ["Make the last change again, or go there: line 5", "Make the last change in 4 more places"]
     assert found and isinstance(found[1], types.CodeAction) and found[1].command

@@ -160,6 +160,15 @@ def find_change(before: bytes, after: bytes) -> Change | None:
     return Change(old, new, parts)
 
 
+def find_kind(before: bytes, after: bytes) -> set[tuple[bytes, ...]]:
+    """What the parts of a change are, wherever they stand; reads no other lines than those that differ."""
+    head = _common_start(before, after)
+    tail = _common_start(before[head:][::-1], after[head:][::-1])
+    start = _line_start(before, head)
+    change = find_change(*(source[start : _line_end(source, len(source) - tail)] for source in (before, after)))
+    return {(*change.old_texts(part), b"\n", *change.new_texts(part)) for part in change.parts} if change else set()
+
+
 def _compare(old: Sequence[bytes], new: Sequence[bytes], first: int) -> list[Part]:
     opcodes = SequenceMatcher(None, old, new, autojunk=False).get_opcodes()
     return [

@@ -8,7 +8,7 @@ import tree_sitter
 
 from midfill_infill.languages import Language
 from midfill_infill.repeats.adapt import adapt
-from midfill_infill.repeats.change import Change, Span, find_change
+from midfill_infill.repeats.change import Change, Span, find_change, find_kind
 from midfill_infill.repeats.judge import Trees, judge
 from midfill_infill.repeats.places import Place, find_places
 from midfill_infill.syntax.problems import find_problems, parse_again
@@ -52,12 +52,12 @@ def find_repeats(
     language = after.syntax
     if language is None or max(len(before.source), len(after.source)) > MAX_BYTES:
         return ()
+    is_seen = earlier is not None and find_kind(*earlier) == find_kind(before.source, after.source)
+    if unasked and not is_seen:
+        return ()
     change = find_change(before.source, after.source)
     places = find_places(change) if change else []
     if change is None or not places:
-        return ()
-    is_seen = earlier is not None and _is_like(change, find_change(*earlier))
-    if unasked and not is_seen:
         return ()
     trees = _parse(language, change)
     judged = [(judge(change, place, places, trees, is_seen=is_seen), place) for place in places]
@@ -76,14 +76,6 @@ def _parse(language: Language, change: Change) -> Trees:
     )
     tree = language.parse(old.source)
     return Trees(tree, parse_again(language, new.source, tree, old.source, [(spans[0], spans[1])]))
-
-
-def _is_like(change: Change, earlier: Change | None) -> bool:
-    return earlier is not None and _what(change) == _what(earlier)
-
-
-def _what(change: Change) -> set[tuple[bytes, ...]]:
-    return {(*change.old_texts(part), b"\n", *change.new_texts(part)) for part in change.parts}
 
 
 def _repeat(place: Place, certainty: float, *, is_next: bool) -> Repeat:

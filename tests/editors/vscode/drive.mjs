@@ -203,14 +203,21 @@ const scenes = {
     await undoUntil("the old text", has("second = 2"));
   },
   async "snooze and languages from the status bar"() {
-    // The menu goes by the settings that the window has read, which may be older than the file's.
+    await open("two.py"); // the menu names its language
+    await until("the source", has("return b"));
+    // The menu goes by the settings that the window has read, which may be older than the file's: it is closed and opened again.
+    const rows = (which) => page.locator(`.quick-input-list .monaco-list-row${which}`).allTextContents();
+    const isIn = async (label, which) => (await rows(which)).some((row) => row.trim().startsWith(label));
     const choose = (label) => until(`the choice ${label}`, async () => {
       await page.click(".statusbar-item[id*='midfill']");
-      await until("the menu", async () => (await page.textContent(".quick-input-list")).includes("ghost text"));
-      await page.keyboard.type(label);
-      await sleep(300);
-      const isOffered = (await page.textContent(".quick-input-list .monaco-list-row.focused", { timeout: 1000 }).catch(() => "")).trim().startsWith(label);
+      await until("the whole menu", () => isIn("Show Log", ""));
+      const isOffered = await isIn(label, "");
+      if (isOffered) {
+        await page.keyboard.type(label);
+        await until("the choice in focus", () => isIn(label, ".focused"));
+      }
       await page.keyboard.press(isOffered ? "Enter" : "Escape");
+      await page.waitForSelector(".quick-input-widget", { state: "hidden" });
       return isOffered;
     });
     await choose("No ghost text for 5 minutes");
