@@ -12,11 +12,13 @@ from midfill_engine.denoising.denoise import denoise, drain
 from midfill_engine.errors import StartError
 from midfill_engine.families import FAMILIES
 from midfill_engine.loading import hub
+from midfill_engine.loading import runtime as loading_runtime
 from midfill_engine.loading.runtime import load_runtime
 from midfill_engine.models import int8
 from midfill_engine.models.int8 import Int8Operators, PackedWeight, choose_levels, narrow
-from midfill_engine.models.operators import Span
+from midfill_engine.models.operators import OperatorsError, Span, TorchOperators
 from midfill_engine.models.packed import Pass, head_weight, score_rows
+from midfill_engine.models.packing import LEFT, LaidOperators
 from midfill_engine.wire import InfillRequest
 
 CPU = torch.device("cpu")
@@ -67,9 +69,9 @@ def test_a_packed_model_fills_and_holds_no_second_copy(family: str, tmp_path: Pa
     plain, packed = (load_runtime(str(tmp_path), "cpu", dtype="fp32", weights=name) for name in ("stored", "int8"))
     assert plain.loaded.parameters == packed.loaded.parameters
     block = packed.loaded.model.transformer.blocks[0]
-    assert block.mlp.down.weight.numel() == block.attention.q.weight.numel() == 0
+    assert block.mlp.down.weight.numel() == block.attention.q.weight.numel() == LEFT
     transformer = packed.loaded.model.transformer
-    assert transformer.head is None or transformer.head.weight.numel() == 0
+    assert transformer.head is None or transformer.head.weight.numel() == LEFT
     states = [torch.randn(20, transformer.config.dim, generator=torch.Generator().manual_seed(0))]
     wide, narrow = (score_rows(one.loaded.model.transformer, states, one.operators)[0] for one in (plain, packed))
     assert 0 < (wide - narrow).norm() / wide.norm() < 0.03
@@ -105,6 +107,41 @@ def test_an_embedding_that_is_only_looked_up_stays_as_it_is_stored(is_tied: bool
     transformer.embedding.weight.data = transformer.embedding.weight.data.float()
     (wide_found,) = runtime.run([step])
     assert narrow_found.hidden.dtype == torch.float32 and torch.equal(narrow_found.hidden, wide_found.hidden)
+
+
+@pytest.fixture
+def laid() -> LaidOperators:
+    try:
+        return LaidOperators()
+    except OperatorsError as error:
+        pytest.skip(str(error))
+
+
+@pytest.mark.parametrize("family", ["opendcoder", "llada-moe"])
+def test_bf16_weights_are_laid_out_once_and_multiply_as_before(
+    family: str, laid: LaidOperators, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hub.make_random(tmp_path, FAMILIES.find(family))
+    runtime = load_runtime(str(tmp_path), "cpu", dtype="bf16")
+    assert isinstance(runtime.operators, LaidOperators)
+    monkeypatch.setattr(loading_runtime, "choose_packing", lambda *_: None)
+    plain = load_runtime(str(tmp_path), "cpu", dtype="bf16")
+    assert type(plain.operators) is TorchOperators and plain.info.weights == runtime.info.weights
+    steps = [Pass(torch.arange(num), torch.arange(num), wanted=torch.arange(num)) for num in (5, 40, 64)]
+    for found, wanted in zip(runtime.run(steps), plain.run(steps), strict=True):
+        torch.testing.assert_close(found.hidden.float(), wanted.hidden.float(), rtol=0.05, atol=0.05)
+    for step, found in zip(steps, runtime.run(steps), strict=True):
+        assert torch.equal(runtime.run([step])[0].hidden, found.hidden)
+
+
+def test_where_nothing_can_be_laid_out_weights_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise AttributeError("_reorder_linear_weight")
+
+    monkeypatch.setattr(LaidOperators, "lay", fail)
+    hub.make_random(tmp_path, FAMILIES.find("dream"))
+    runtime = load_runtime(str(tmp_path), "cpu", dtype="bf16")
+    assert type(runtime.operators) is TorchOperators
 
 
 def test_unknown_weights_are_refused(tmp_path: Path) -> None:

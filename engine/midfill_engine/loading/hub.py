@@ -100,7 +100,7 @@ def load(
         shrink(model.transformer if block < 0 else model.transformer.blocks[block])
         for name in names:  # what is left in its stored form
             left = model.transformer.get_parameter(name)
-            if left.numel() and name != "embedding.weight":
+            if left.shape == wanted[name] and name != "embedding.weight":
                 _assign(model.transformer, name, left.to(device, dtype))
     model = model.eval().requires_grad_(False)
     tokenizer = HubTokenizer(files, config.transformer.vocab_size)

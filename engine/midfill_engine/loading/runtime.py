@@ -29,9 +29,10 @@ from midfill_engine.loading.guide import Guide, load_guide
 from midfill_engine.loading.hub import LoadedHubModel
 from midfill_engine.models.family import Family, SpecialTokens
 from midfill_engine.models.int8 import Int8Operators
-from midfill_engine.models.operator_choice import choose_operators, name_operators
+from midfill_engine.models.operator_choice import choose_operators, choose_packing, name_operators
 from midfill_engine.models.operators import Operators, OperatorsError
 from midfill_engine.models.packed import Pass, Result, run_packed
+from midfill_engine.models.packing import LEFT
 from midfill_engine.models.transformer import Transformer
 from midfill_engine.tokens.vocabulary import Vocabulary
 from midfill_engine.wire import ErrorCode, ModelIds, ModelInfo
@@ -148,9 +149,9 @@ class Runtime:
     @cached_property
     def _weights_digest(self) -> str:
         """Of the embedding's first rows and of the beginning of all else: no training leaves them all as they were."""
-        digest = hashlib.sha256(self.loaded.weight[:64].float().cpu().numpy().tobytes())
+        digest = hashlib.sha256(self.loaded.weight[:64].to(self.dtype).float().cpu().numpy().tobytes())
         for value in self.loaded.model.parameters():
-            digest.update(value.flatten()[:256].float().cpu().numpy().tobytes())
+            digest.update(value.flatten()[:LEFT].to(self.dtype).float().cpu().numpy().tobytes())
         return digest.hexdigest()[:16]
 
 
@@ -207,19 +208,20 @@ def open_checkpoint(
     family = find_family(files)
     if files.changed and family.name in (checkpoint.FAMILY, DIFFUSION_GEMMA.name):
         raise CheckpointError(f"Adapters are not merged into models of the family {family.name!r}.")
-    narrow = Int8Operators(device, dtype) if operators == "torch-int8" else None
+    packing = choose_packing(operators, device, dtype)
     if family.name == checkpoint.FAMILY:
         shipped = checkpoint.load(folder, device, dtype)
-        if narrow is not None:
-            narrow.pack(shipped.model)
-        return Runtime.of(shipped, name, checkpoint.FAMILY, operators=narrow or operators)
+        if not isinstance(packing, Int8Operators):  # its products are too small to gain by a layout
+            return Runtime.of(shipped, name, checkpoint.FAMILY, operators=operators)
+        packing.pack(shipped.model)
+        return Runtime.of(shipped, name, checkpoint.FAMILY, operators=packing)
     if family.attention == "canvas":
         if operators != "torch":
             raise OperatorsError(f"models of the family {family.name!r} are computed by another library")
         model = canvas_model.load(folder, device, dtype)
         return CanvasRuntime.of(model, name, family.name, family=family)
-    loaded = hub.load(files, family, device, dtype, narrow.pack if narrow else None)
-    return Runtime.of(loaded, name, family.name, family=family, operators=narrow or operators)
+    loaded = hub.load(files, family, device, dtype, packing.pack if packing else None)
+    return Runtime.of(loaded, name, family.name, family=family, operators=packing or operators)
 
 
 def load_runtime(

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import Final
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from midfill_engine.models.operators import OperatorsError, Span, TorchOperators
-from midfill_engine.models.transformer import MLP, Attention, Transformer
+from midfill_engine.models.operators import OperatorsError
+from midfill_engine.models.packing import PackedOperators
 
 ROW_LEVELS: Final = 127
 ZERO: Final = 128  # rows are stored unsigned, which x86 multiplies at full speed: signed ones took 1,000 times as long
@@ -53,7 +53,7 @@ def narrow(x: Tensor) -> tuple[Tensor, Tensor]:
     return (x * (ROW_LEVELS / largest)).round_().add_(ZERO).to(torch.uint8), largest / ROW_LEVELS
 
 
-class Int8Operators(TorchOperators):
+class Int8Operators(PackedOperators[PackedWeight]):
     """Torch's operators, but for weights that were packed: their products are of whole numbers."""
 
     def __init__(self, device: torch.device, dtype: torch.dtype) -> None:
@@ -62,39 +62,13 @@ class Int8Operators(TorchOperators):
         if device.type != "cpu":
             raise OperatorsError("torch-int8 is for CPUs; a GPU has kernels-int8")
         self._levels = choose_levels()
-        self._packed: dict[int, PackedWeight] = {}
+        self.row_tile = 1  # whole numbers add up to the same beside any number of rows; experts have other products
         self._narrowed: tuple[Tensor, tuple[Tensor, Tensor]] | None = None  # queries, keys, values read the same
 
-    def pack(self, module: nn.Module) -> None:
-        """Replaces the matrices of attention and MLPs, and the head; what else there is stays, experts too.
+    def lay(self, weight: Tensor) -> PackedWeight:
+        return PackedWeight.of(weight, self._levels)
 
-        A head that is the embedding is packed beside it. What is not loaded yet is passed over.
-        """
-        for part in module.modules():
-            if isinstance(part, Attention | MLP):
-                for linear in part.children():
-                    if isinstance(linear, nn.Linear):
-                        self._replace(linear)
-            elif isinstance(part, Transformer):
-                self._pack_head(part)
-
-    def _pack_head(self, transformer: Transformer) -> None:
-        if transformer.head is not None:
-            self._replace(transformer.head)
-        else:
-            weight = transformer.embedding.weight
-            self._packed[id(weight)] = PackedWeight.of(weight, self._levels)
-
-    def _replace(self, linear: nn.Linear) -> None:
-        if not linear.weight.is_meta:
-            packed = PackedWeight.of(linear.weight, self._levels)
-            linear.weight = nn.Parameter(torch.empty(0, dtype=linear.weight.dtype), requires_grad=False)
-            self._packed[id(linear.weight)] = packed
-
-    def linear(self, x: Tensor, weight: Tensor, bias: Tensor | None, spans: list[Span]) -> Tensor:
-        packed = self._packed.get(id(weight))
-        if packed is None:
-            return super().linear(x, weight, bias, spans)
+    def product(self, x: Tensor, packed: PackedWeight, bias: Tensor | None) -> Tensor:
         narrowed = self._narrowed
         if narrowed is None or narrowed[0] is not x:
             narrowed = self._narrowed = x, narrow(x)
@@ -126,6 +100,4 @@ def _adds_up(levels: int) -> bool:
     packed = PackedWeight.of(weight, levels)
     whole = packed.product(*narrow(x))
     is_exact = torch.equal(whole, (x.double() @ weight.double().t()).float())
-    return is_exact and all(
-        torch.equal(packed.product(*narrow(x[-rows:])), whole[-rows:]) for rows in (16, 32, 80, 128)
-    )
+    return is_exact and all(torch.equal(packed.product(*narrow(x[-rows:])), whole[-rows:]) for rows in (5, 16, 33, 128))

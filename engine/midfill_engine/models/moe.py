@@ -95,7 +95,7 @@ class SharedExpert(nn.Module):
         return self.down(F.silu(self.gate(x)) * self.up(x))  # type: ignore[no-any-return]
 
 
-def pad_rows(rows: Tensor) -> Tensor:
-    """`rows` [R, D] with zero rows behind, up to the next multiple of `ROW_TILE`."""
-    missing = -len(rows) % ROW_TILE
+def pad_rows(rows: Tensor, tile: int = ROW_TILE) -> Tensor:
+    """`rows` [R, D] with zero rows behind, up to the next multiple of `tile`."""
+    missing = -len(rows) % tile
     return F.pad(rows, (0, 0, 0, missing)) if missing else rows

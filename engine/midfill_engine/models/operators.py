@@ -35,13 +35,15 @@ class Span:
 class Operators(Protocol):
     """A row's result must not depend on the other rows of the pack, to the last bit.
 
-    `packs_products` says whether torch's own products keep to that on this device.
+    `packs_products` says whether torch's own products keep to that on this device. Of `row_tile` is every span's start
+    a multiple, and the number of rows.
     """
 
     packs_products: bool
+    row_tile: int
 
     def linear(self, x: Tensor, weight: Tensor, bias: Tensor | None, spans: list[Span]) -> Tensor:
-        """`x` [R, D], `weight` [N, D] -> [R, N]. R is a multiple of 16 and so is every span's start."""
+        """`x` [R, D], `weight` [N, D] -> [R, N]."""
         ...
 
     def attention(
@@ -58,6 +60,8 @@ class Operators(Protocol):
 
 class TorchOperators:
     """The reference. Where the device's product is not the same for a row in every batch, each span gets its own."""
+
+    row_tile: int = ROW_TILE
 
     def __init__(self, device: torch.device, dtype: torch.dtype) -> None:
         self.packs_products = rows_are_independent(device, dtype)

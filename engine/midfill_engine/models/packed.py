@@ -1,8 +1,8 @@
 """One forward pass for the steps of many requests: their rows stand packed behind each other, without padding to the
 longest. Knows sequences of ids, positions and earlier keys; no canvas, no request.
 
-A row's result does not depend on what else is in the pack: every sequence starts at a multiple of 16 rows, attention
-sees one sequence at a time, and `Operators` promises the rest.
+A row's result does not depend on what else is in the pack: every sequence starts at a multiple of the operators' tile,
+attention sees one sequence at a time, and `Operators` promises the rest.
 """
 
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from midfill_engine.models.choice import Choice, Chosen, choose
-from midfill_engine.models.moe import ROW_TILE, pad_rows
+from midfill_engine.models.moe import pad_rows
 from midfill_engine.models.operators import Operators, Span
 from midfill_engine.models.transformer import (
     MLP,
@@ -57,10 +57,11 @@ class Result:
 def run_packed(transformer: Transformer, passes: list[Pass], operators: Operators) -> list[Result]:
     """Every pass's result, in order."""
     device = transformer.embedding.weight.device
-    spans = lay_spans(passes, device)
-    x = transformer.embedding(_pack([step.ids for step in passes]).to(device)).to(transformer.dtype)  # [R, D]
+    tile = operators.row_tile
+    spans = lay_spans(passes, device, tile)
+    x = transformer.embedding(_pack([step.ids for step in passes], tile).to(device)).to(transformer.dtype)  # [R, D]
     config = transformer.config
-    positions = _pack([step.positions for step in passes]).to(device)
+    positions = _pack([step.positions for step in passes], tile).to(device)
     tables = rotary_tables(positions[None], config, x.dtype)
     kept: list[KeyValues] = [[] for _ in passes]
     for index, block in enumerate(transformer.blocks):
@@ -102,7 +103,7 @@ def choose_packed(
 @torch.inference_mode()
 def score_rows(transformer: Transformer, states: list[Tensor], operators: Operators) -> list[Tensor]:
     """The vocabulary's scores [M, V] of each pass's states [M, D]."""
-    padded = [pad_rows(rows) for rows in states]
+    padded = [pad_rows(rows, operators.row_tile) for rows in states]
     scores = operators.linear(torch.cat(padded), head_weight(transformer), None, _spans_of(padded))
     parts = torch.split(scores, [len(rows) for rows in padded])
     return [part[: len(rows)] for part, rows in zip(parts, states, strict=True)]
@@ -152,11 +153,11 @@ def feed_forward(mlp: torch.nn.Module, x: Tensor, spans: list[Span], operators: 
     return operators.linear(hidden, mlp.down.weight, None, spans)
 
 
-def lay_spans(passes: list[Pass], device: torch.device) -> list[Span]:
+def lay_spans(passes: list[Pass], device: torch.device, tile: int) -> list[Span]:
     spans, start = [], 0
     for step in passes:
         length = len(step.ids)
-        padded_end = start + length + -length % ROW_TILE
+        padded_end = start + length + -length % tile
         spans.append(Span(start, start + length, padded_end, None if step.mask is None else step.mask.to(device)))
         start = padded_end
     return spans
@@ -167,9 +168,9 @@ def _spans_of(parts: list[Tensor]) -> list[Span]:
     return [Span(start, end, end) for start, end in zip(ends, ends[1:], strict=False)]
 
 
-def _pack(parts: list[Tensor]) -> Tensor:
-    """Joins [..., T] tensors along the last axis, each padded with zeros to a multiple of 16."""
-    return torch.cat([F.pad(part, (0, -part.shape[-1] % ROW_TILE)) for part in parts], dim=-1)
+def _pack(parts: list[Tensor], tile: int) -> Tensor:
+    """Joins [..., T] tensors along the last axis, each padded with zeros to a multiple of `tile`."""
+    return torch.cat([F.pad(part, (0, -part.shape[-1] % tile)) for part in parts], dim=-1)
 
 
 def _of_span(rows: Tensor, span: Span) -> Tensor:

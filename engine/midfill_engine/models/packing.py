@@ -1,0 +1,92 @@
+"""Weights laid out once at load, for products of their own: the common part, and bf16 in oneDNN's layout.
+
+Knows matrices and where a transformer has them; no formats of checkpoints.
+"""
+
+from typing import Final, Generic, TypeVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from midfill_engine.models.moe import ROW_TILE, MixtureOfExperts
+from midfill_engine.models.operators import OperatorsError, Span, TorchOperators
+from midfill_engine.models.transformer import MLP, Attention, Transformer
+
+Packed = TypeVar("Packed")
+LEFT: Final = 256  # numbers of a packed matrix that stay, by which weights are told apart
+
+
+class PackedOperators(TorchOperators, Generic[Packed]):
+    """Torch's operators, but for weights that were packed."""
+
+    def __init__(self, device: torch.device, dtype: torch.dtype) -> None:
+        super().__init__(device, dtype)
+        self._dtype = dtype
+        self._packed: dict[int, Packed] = {}
+
+    def lay(self, weight: Tensor) -> Packed:
+        """`weight` [N, D] as it is multiplied by."""
+        raise NotImplementedError
+
+    def product(self, x: Tensor, packed: Packed, bias: Tensor | None) -> Tensor:
+        """`x` [R, D] -> [R, N] in its type. A row's bits do not depend on the others."""
+        raise NotImplementedError
+
+    def pack(self, module: nn.Module) -> None:
+        """Replaces the matrices of attention and MLPs, and the head; what else there is stays, experts too.
+
+        A head that is the embedding is packed beside it. What is not loaded yet is passed over.
+        """
+        for part in module.modules():
+            if isinstance(part, MixtureOfExperts):
+                self.row_tile = ROW_TILE
+            elif isinstance(part, Attention | MLP):
+                for linear in part.children():
+                    if isinstance(linear, nn.Linear):
+                        self._replace(linear)
+            elif isinstance(part, Transformer):
+                self._pack_head(part)
+
+    def _pack_head(self, transformer: Transformer) -> None:
+        if transformer.head is not None:
+            self._replace(transformer.head)
+        else:
+            weight = transformer.embedding.weight
+            self._packed[id(weight)] = self.lay(weight)
+
+    def _replace(self, linear: nn.Linear) -> None:
+        if not linear.weight.is_meta:
+            packed = self.lay(linear.weight)
+            linear.weight = nn.Parameter(linear.weight.flatten()[:LEFT].to(self._dtype, copy=True), requires_grad=False)
+            self._packed[id(linear.weight)] = packed
+
+    def linear(self, x: Tensor, weight: Tensor, bias: Tensor | None, spans: list[Span]) -> Tensor:
+        packed = self._packed.get(id(weight))
+        return super().linear(x, weight, bias, spans) if packed is None else self.product(x, packed, bias)
+
+
+class LaidOperators(PackedOperators[Tensor]):
+    """bf16 in oneDNN's layout, which torch's own product makes anew in every call. The operators have private names."""
+
+    def __init__(self) -> None:
+        """Raises OperatorsError where torch or the processor has no such product, or it is not torch's own."""
+        super().__init__(torch.device("cpu"), torch.bfloat16)
+        generator = torch.Generator().manual_seed(0)
+        weight, x = (torch.randn(size, 256, generator=generator).bfloat16() for size in (272, 320))
+        try:
+            whole = self.product(x, self.lay(weight), None)
+            parts = [self.product(x[-rows:], self.lay(weight), None) for rows in (16, 32, 80, 128)]
+        except (RuntimeError, AttributeError, NotImplementedError) as error:
+            raise OperatorsError(f"this machine's torch lays no bf16 weights out ({type(error).__name__})") from error
+        near = torch.allclose(whole.float(), F.linear(x, weight).float(), rtol=0.02, atol=0.02)
+        if not near or not all(torch.equal(part, whole[-len(part) :]) for part in parts):
+            raise OperatorsError("this machine's laid out products depend on the other rows")
+
+    def lay(self, weight: Tensor) -> Tensor:
+        laid: Tensor = torch.ops.mkldnn._reorder_linear_weight(weight.to(torch.bfloat16), None)
+        return laid
+
+    def product(self, x: Tensor, packed: Tensor, bias: Tensor | None) -> Tensor:
+        product: Tensor = torch.ops.mkldnn._linear_pointwise(x, packed, bias, "none", [], "")
+        return product
