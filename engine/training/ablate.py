@@ -74,20 +74,18 @@ class Variant:
     """
 
     about: str
-    copies: tuple[Copy, ...] = ("masked", "masked")
+    copies: tuple[Copy, ...] = ("causal", "masked")
     plain: float = 0.35
     noise: Noise = Noise()
 
 
 VARIANTS: Final = {
-    "recipe": Variant(
-        "constant span counted from both sides, isolated context, gaps see each other, two masked copies"
-    ),
-    "hybrid": Variant("one causal copy and one masked", copies=("causal", "masked")),
-    "hybrid-queries": Variant("the causal copy's tokens and queries apart", copies=("tokens", "queries", "masked")),
+    "recipe": Variant("hybrid: one causal copy of the gaps and one masked"),
+    "two-masked": Variant("two copies with complementary masks", copies=("masked", "masked")),
     "causal-only": Variant("one causal copy", copies=("causal",)),
-    "hybrid-plain-0.7": Variant("twice as many plain causal rows, then hybrid", copies=("causal", "masked"), plain=0.7),
-    "hybrid-plain-0.9": Variant("nine tenths plain causal rows, then hybrid", copies=("causal", "masked"), plain=0.9),
+    "queries": Variant("the causal copy's tokens and queries apart", copies=("tokens", "queries", "masked")),
+    "plain-0.7": Variant("twice as many plain causal rows", plain=0.7),
+    "plain-0.9": Variant("nine tenths plain causal rows", plain=0.9),
     "intervals": Variant("half of the masks as one stretch of the gap", noise=Noise(interval_share=0.5)),
 }
 
@@ -302,10 +300,10 @@ def _by_seed(values: list[float], digits: int = 3) -> str:
 
 
 def _against(rows: list[Outcome], recipe: dict[int, Outcome], way: str) -> str:
-    """The mean difference in bits a byte, its interval over lines, and the seeds' own."""
-    if not rows or (rows[0].variant, way) == ("recipe", "masked"):
+    """The mean difference in bits a byte to the recipe read from the left, its interval over lines, the seeds' own."""
+    if not rows or (rows[0].variant, way) == ("recipe", "from the left"):
         return ""
-    nats = np.stack([_nats(row, way) - _nats(recipe[row.seed], "masked") for row in rows]) / np.log(2)
+    nats = np.stack([_nats(row, way) - _nats(recipe[row.seed], "from the left") for row in rows]) / np.log(2)
     num_bytes = np.array(rows[0].lines["bytes"])
     drawn = np.random.default_rng(0).integers(len(num_bytes), size=(RESAMPLES, len(num_bytes)))
     means = nats.mean(axis=0)[drawn].sum(axis=1) / num_bytes[drawn].sum(axis=1)

@@ -33,7 +33,6 @@ COOLDOWN_NOISE: Final = Noise(full_share=0.40)
 COPIES: Final[dict[str, tuple[Copy, ...]]] = {
     "spans": ("masked", "masked"),
     "hybrid": ("causal", "masked"),
-    "causal": ("causal",),
 }
 
 
@@ -43,8 +42,8 @@ class RunConfig:
 
     `end_at_s`, in seconds since 1970, ends it at that moment instead of `deadline_s` after its start, for who lends a
     machine counts from the asking. `num_steps` ends a run by its steps rather than by the clock, which makes it
-    repeatable. `objective` is `spans` (two copies of the gaps with complementary masks), `hybrid` (one read from the
-    left, one masked), `causal` (read from the left alone), or `fim` for the autoregressive baseline on the same data.
+    repeatable. `objective` is `hybrid` (one copy of the gaps read from the left, one masked), `spans` (two with
+    complementary masks), or `fim` for the autoregressive baseline on the same data.
     A resumed run that asks for `causal_first` has a causal stage although its snapshot is past it. Parts of a run are
     shares of all of it: `ar_fraction` at the start, `cooldown` at the end.
     """
@@ -56,7 +55,7 @@ class RunConfig:
     end_at_s: float = 0.0
     num_steps: int = 0
     resume: Path | None = None
-    objective: str = "spans"
+    objective: str = "hybrid"
     dim: int = 640
     num_layers: int = 10
     num_heads: int = 10

@@ -102,17 +102,16 @@ def test_table_counts_the_length_and_compares_line_by_line() -> None:
         nats = {key: [value * math.log(2) for value in values] for key, values in lines.items()}
         return Outcome(name, seed, 1.0, {}, {"bytes": [4.0, 4.0], **nats})
 
-    def recipe(seed: int, length: float) -> Outcome:
-        return outcome("recipe", seed, chain=[4.0, 8.0], bound=[8.0, 8.0], length=[length] * 2, chance=[2.0, 2.0])
+    def masked(seed: int, length: float) -> Outcome:
+        return outcome("two-masked", seed, chain=[4.0, 8.0], bound=[8.0, 8.0], length=[length] * 2, chance=[2.0, 2.0])
 
     rows = [
-        recipe(0, 1.0),
-        recipe(1, 5.0),
-        outcome("hybrid", 0, read=[4.0, 8.0]),
-        outcome("hybrid", 1, read=[4.0, 8.0]),
+        outcome("recipe", 0, read=[4.0, 8.0]),
+        outcome("recipe", 1, read=[4.0, 8.0]),
+        masked(0, 1.0),
+        masked(1, 5.0),
     ]
     lines = table(rows).splitlines()
-    assert lines[2].startswith("| recipe | masked | 1.875 (1.750, 2.000) |  | 0.375 (0.250, 0.500) |")
-    assert lines[3].startswith(
-        "| hybrid | from the left | 1.500 (1.500, 1.500) | -0.375 (-0.375 to -0.375; seeds -0.250, -0.500) |"
-    )
+    assert lines[2].startswith("| recipe | from the left | 1.500 (1.500, 1.500) |  |")
+    masked_line = "| two-masked | masked | 1.875 (1.750, 2.000) | +0.375 (+0.375 to +0.375; seeds +0.250, +0.500) |"
+    assert lines[3].startswith(masked_line + " 0.375 (0.250, 0.500) |")

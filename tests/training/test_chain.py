@@ -56,6 +56,7 @@ def config(pack_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> RunCo
         num_workers=1,
         num_threads=1,
         device="cpu",
+        objective="spans",
     )
 
 
