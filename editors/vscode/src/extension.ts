@@ -289,6 +289,8 @@ async function ask(method: string, uri: string, make: (token: number) => Argumen
   running.set(token, { uri, cancel, animation, holes: [] });
   await setContexts();
   try {
+    await client.start();
+    await new Promise(setImmediate); // documents are opened behind what waited for the start
     await client.sendRequest(method, make(token), cancel.token);
   } catch (error) {
     explain(error);
