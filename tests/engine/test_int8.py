@@ -134,6 +134,14 @@ def test_bf16_weights_are_laid_out_once_and_multiply_as_before(
         assert torch.equal(runtime.run([step])[0].hidden, found.hidden)
 
 
+def test_weights_that_would_fill_the_memory_stay_mapped(
+    laid: LaidOperators, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loading_runtime, "free_bytes", lambda _: 1000)
+    hub.make_random(tmp_path, FAMILIES.find("dream"))
+    assert type(load_runtime(str(tmp_path), "cpu", dtype="bf16").operators) is TorchOperators
+
+
 def test_where_nothing_can_be_laid_out_weights_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object) -> None:
         raise AttributeError("_reorder_linear_weight")

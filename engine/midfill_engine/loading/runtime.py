@@ -22,7 +22,7 @@ from midfill_engine.loading import canvas_model, checkpoint, hub
 from midfill_engine.loading.adapter import open_files
 from midfill_engine.loading.canvas_model import CanvasModel, CanvasPass, CanvasResult
 from midfill_engine.loading.checkpoint import LoadedModel
-from midfill_engine.loading.device import DeviceError, choose_device, choose_dtype
+from midfill_engine.loading.device import DeviceError, choose_device, choose_dtype, free_bytes
 from midfill_engine.loading.download import fetch_checkpoint, is_hub_id
 from midfill_engine.loading.gguf_files import SUFFIX
 from midfill_engine.loading.guide import Guide, load_guide
@@ -32,7 +32,7 @@ from midfill_engine.models.int8 import Int8Operators
 from midfill_engine.models.operator_choice import choose_operators, choose_packing, name_operators
 from midfill_engine.models.operators import Operators, OperatorsError
 from midfill_engine.models.packed import Pass, Result, run_packed
-from midfill_engine.models.packing import LEFT
+from midfill_engine.models.packing import LEFT, LaidOperators
 from midfill_engine.models.transformer import Transformer
 from midfill_engine.tokens.vocabulary import Vocabulary
 from midfill_engine.wire import ErrorCode, ModelIds, ModelInfo
@@ -220,6 +220,9 @@ def open_checkpoint(
             raise OperatorsError(f"models of the family {family.name!r} are computed by another library")
         model = canvas_model.load(folder, device, dtype)
         return CanvasRuntime.of(model, name, family.name, family=family)
+    stored_bytes = sum(path.stat().st_size for path in {*files.shards.values()})
+    if isinstance(packing, LaidOperators) and stored_bytes > free_bytes(device):
+        packing = None  # what is mapped from a file the system may take back, what is laid out it may not
     loaded = hub.load(files, family, device, dtype, packing.pack if packing else None)
     return Runtime.of(loaded, name, family.name, family=family, operators=packing or operators)
 
