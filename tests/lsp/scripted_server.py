@@ -1,9 +1,9 @@
 """The real server with a filler that follows a script, not an engine: `model` names the script, `steps` its length.
 
-What it was asked for comes back as the answer's model. A hole with anchors is filled with them and `+ new`. The model
-`gate:FOLDER`, or a text that begins with `# gate:FOLDER`, waits before every step but the first until the folder has a
-file of the step's number, or `open`;
-`sure:0.3` is so sure of its fills, and `writes:TEXT` writes that.
+What it was asked for comes back as the answer's model. A hole with anchors is filled with them and `+ new`, twice where
+that is what it holds. The model `gate:FOLDER`, or a text that begins with `# gate:FOLDER`, waits before every step but
+the first until the folder has a file of the step's number, or `open`; `sure:0.3` is so sure of its fills, and
+`writes:TEXT` writes that.
 """
 
 import re
@@ -98,7 +98,8 @@ def make_row(
 def _text(document: Document, hole: Hole, number: int, written: str) -> str:
     if hole.anchors:
         kept = [document.decode(anchor.start_byte, anchor.end_byte) for anchor in hole.anchors]
-        return "".join(kept) + " + new"
+        text = "".join(kept) + " + new"
+        return text if text != document.decode(hole.start_byte, hole.end_byte) else text + " + new"
     return written if not number else f"return {number}"
 
 
