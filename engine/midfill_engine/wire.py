@@ -68,12 +68,14 @@ class Reference(Message):
     """Text that is not among the segments. Experts may count it and copy from it; the model never attends to it.
 
     `document` is the rest of the edited one. `distance` tells how far away it is among those of its kind: for the
-    document in characters from the nearest hole, for the others in ranks from 0.
+    document in characters from the nearest hole, for the others in ranks from 0. Of the document `is_behind` says that
+    it stands behind the last hole.
     """
 
     kind: Literal["document", "open", "recent", "imported", "neighbour"]
     text: str = Field(min_length=1, max_length=MAX_REFERENCE_CHARACTERS)
     distance: int = Field(default=0, ge=0)
+    is_behind: bool = False
 
 
 class InfillRequest(Message):

@@ -217,11 +217,12 @@ def certainty(
     lines: Annotated[Path, typer.Argument(help="Lines of packages, by `bench.quality.lines`.")],
     limit: Annotated[int | None, typer.Option(min=1, help="So many of them.")] = None,
     model: Annotated[str, typer.Option(help="A known model or a checkpoint folder.")] = "embedded",
+    gate: Annotated[float, typer.Option(help="The model's probability from which on nothing is mixed in.")] = 0.9,
 ) -> None:
-    """Fits what a family says of how often its fills are right: `Family.certainty`."""
+    """Fits what a family says of how often its fills are right, `Family.certainty`; prints their share, too."""
     from training import certainty as fitting
 
-    print(*fitting.fit(lines, model, limit))
+    print(*fitting.fit(lines, model, limit, gate))
 
 
 if __name__ == "__main__":

@@ -8,11 +8,13 @@ import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
+from unittest.mock import patch
 
 import torch
 
 from midfill_engine.denoising.denoise import denoise, drain
 from midfill_engine.loading.runtime import load_runtime
+from midfill_engine.models import choice
 from midfill_engine.wire import HoleSegment, HoleSpec, InfillRequest, Segment, TextSegment
 from training.drafts import Line, read_lines
 
@@ -20,9 +22,13 @@ PENALTY: Final = 0.003
 NUM_CHARACTERS: Final = 6000  # of either side, more than the model sees
 
 
-def fit(lines: Path, model: str, limit: int | None) -> tuple[float, ...]:
-    """Offset, weight of the mean ln confidence, weight of ln(number of tokens)."""
-    rows = torch.tensor(list(fill_lines(model, read_lines(lines, limit))), dtype=torch.float64)
+def fit(lines: Path, model: str, limit: int | None, gate: float = choice.SURE) -> tuple[float, ...]:
+    """Offset, weight of the mean ln confidence, weight of ln(number of tokens), and the share that was right.
+
+    `gate` is the model's own probability from which on nothing is mixed in.
+    """
+    with patch.object(choice, "SURE", gate):
+        rows = torch.tensor(list(fill_lines(model, read_lines(lines, limit))), dtype=torch.float64)
     columns, is_right = torch.column_stack((torch.ones(len(rows)), rows[:, :2])), rows[:, 2]
     curve = torch.zeros(3, dtype=torch.float64, requires_grad=True)
     optimizer = torch.optim.LBFGS([curve], max_iter=200, line_search_fn="strong_wolfe")
@@ -35,7 +41,7 @@ def fit(lines: Path, model: str, limit: int | None) -> tuple[float, ...]:
         return value
 
     optimizer.step(loss)  # type: ignore[no-untyped-call]
-    return tuple(round(value, 4) for value in curve.tolist())
+    return tuple(round(value, 4) for value in (*curve.tolist(), float(is_right.mean())))
 
 
 def fill_lines(model: str, lines: list[Line]) -> Iterator[tuple[float, float, float]]:

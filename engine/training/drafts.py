@@ -31,7 +31,8 @@ DECAY: Final = 0.006
 NUM_UNITS: Final = 16
 NUM_FOLDS: Final = 3
 NUM_RIVALS: Final = 30  # of a gap's candidates, the best by a first, linear fit
-TIMES: Final = 2.0  # that a line of the packages counts
+ENOUGH: Final = 0.75
+SURE: Final = 0.5
 PLAIN: Final[Gate] = (-0.7, 1.4, -0.3)
 
 
@@ -89,8 +90,9 @@ def fit(gaps: Path, lines: Path, out: Path, *, num_gate_lines: int = 700, limit:
     corpus, packages = read_lines(gaps, limit), read_lines(lines, limit)
     gates = [fit_gates(corpus[:num_gate_lines], blank_weights(), is_backward) for is_backward in (False, True)]
     expert = Counts(replace(blank_weights(), forward=gates[0], backward=gates[1]))
-    found = fit_ranking_of(expert.weights, ranked_of(expert, corpus), ranked_of(expert, packages))
+    found, unseen = fit_ranking_of(expert.weights, ranked_of(expert, corpus), ranked_of(expert, packages))
     out.write_text(dump(found), encoding="utf-8")
+    print(tell(unseen))
     return found
 
 
@@ -100,24 +102,50 @@ def dump(weights: Weights) -> str:
     return re.sub(r"\[[^][{}]*\]", lambda row: re.sub(r"\s+", " ", row.group()), text) + "\n"
 
 
-def fit_ranking_of(gates: Weights, corpus: Sequence[Ranked], packages: Sequence[Ranked]) -> Weights:
-    """The ranking of both, the packages counted TIMES, and its calibration across packages."""
+def fit_ranking_of(
+    gates: Weights, corpus: Sequence[Ranked], packages: Sequence[Ranked]
+) -> tuple[Weights, list[tuple[float, bool]]]:
+    """The ranking of both, calibrated across the packages; and how sure it was of their lines unseen, and right."""
+    every = [*corpus, *packages]
     first, _ = fit_ranking([*corpus[::3], *packages], num_units=0)
-    short = [[cut(each, first) for each in some] for some in (corpus, packages)]
+    short = [cut(each, first) for each in every]
 
     def weigh(keeps: Callable[[str], bool]) -> Weights:
-        chosen = [[each for each in some if keeps(each.package)] for some in short]
-        weights = [1.0] * len(chosen[0]) + [TIMES] * len(chosen[1])
-        candidate, none = fit_ranking([*chosen[0], *chosen[1]], weights)
+        candidate, none = fit_ranking([each for each in short if keeps(each.package)])
         return replace(gates, candidate=candidate, none=none, slope=1.0, offset=0.0)
 
     unseen = []
     for fold in range(NUM_FOLDS):
         fitted = weigh(lambda package, fold=fold: fold_of(package) != fold)  # type: ignore[misc]
-        left = [each for each in (*corpus, *packages) if fold_of(each.package) == fold and each.is_line]
-        unseen += [(fitted, each) for each in left]
+        unseen += [(fitted, each) for each in packages if fold_of(each.package) == fold and each.is_line]
     slope, offset = fit_calibration(unseen)
-    return replace(weigh(lambda package: True), slope=slope, offset=offset)
+    calibrated = [(replace(fitted, slope=slope, offset=offset), each) for fitted, each in unseen]
+    return replace(weigh(lambda package: True), slope=slope, offset=offset), [judge(*each) for each in calibrated]
+
+
+def judge(weights: Weights, each: Ranked) -> tuple[float, bool]:
+    """The certainty of the first candidate, and whether it is right."""
+    shares = weights.shares(each.table, each.none)
+    return float(np.max(weights.certainties(shares))), int(np.argmax(shares)) == each.right
+
+
+def tell(pairs: Sequence[tuple[float, bool]]) -> str:
+    sure = [is_right for certainty, is_right in pairs if certainty >= SURE]
+    share, right = 100 * len(sure) / len(pairs), 100 * sum(sure) / max(1, len(sure))
+    return (
+        f"{len(pairs)} lines of packages left out of the fit: {share:.1f} % with certainty {SURE} and more,"
+        f" of which {right:.1f} % right; {ENOUGH:.0%} right from {threshold_of(pairs)}"
+    )
+
+
+def threshold_of(pairs: Sequence[tuple[float, bool]]) -> float | None:
+    """The least certainty from which on ENOUGH are right; None where there is none."""
+    found, num_right = None, 0
+    for count, (certainty, is_right) in enumerate(sorted(pairs, reverse=True), 1):
+        num_right += is_right
+        if num_right >= ENOUGH * count:
+            found = round(certainty, 3)
+    return found
 
 
 def fold_of(package: str) -> int:
@@ -199,15 +227,12 @@ def rank(expert: Counts, line: Line) -> Ranked | None:
     return Ranked(line.package, "\n" not in line.middle.strip(), table, none, right)
 
 
-def fit_ranking(
-    ranked: Sequence[Ranked], weights: Sequence[float] | None = None, num_units: int = NUM_UNITS
-) -> tuple[Ranker, Ranker]:
+def fit_ranking(ranked: Sequence[Ranked], num_units: int = NUM_UNITS) -> tuple[Ranker, Ranker]:
     """What gives the right ones the largest shares, with a penalty on weights of standardised columns."""
     table, nones = np.concatenate([each.table for each in ranked]), np.stack([each.none for each in ranked])
     layers = [Layers.of(each, size) for each, size in ((table, num_units), (nones, num_units // 2))]
     sizes = torch.tensor([len(each.table) for each in ranked])
     rights = torch.tensor([each.right for each in ranked])
-    share = torch.tensor(weights or [1.0] * len(ranked))
     owner = torch.arange(len(ranked)).repeat_interleave(sizes)
     chosen = (sizes.cumsum(0) - sizes + rights).clamp(max=len(table) - 1)
     parameters = [each for layer in layers for each in layer.parameters]
@@ -221,7 +246,7 @@ def fit_ranking(
         total = torch.zeros(len(sizes)).index_add(0, owner, (scores - top[owner]).exp()) + (rest - top).exp()
         lost = top + total.log() - torch.where(rights == sizes, rest, scores[chosen])
         penalty = sum(each.square().sum() for each in parameters)
-        value = (lost * share).sum() / share.sum() + DECAY * penalty
+        value = lost.mean() + DECAY * penalty
         value.backward()  # type: ignore[no-untyped-call]
         return value
 

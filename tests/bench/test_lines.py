@@ -21,6 +21,7 @@ from midfill_infill.engines.client import EngineClient
 from midfill_infill.fill import Filled
 from midfill_infill.text.document import Document
 from midfill_infill.text.spans import Edit, Hole, Patch
+from training.drafts import threshold_of
 
 SOURCE = (
     "import os\n\n\ndef f(a):\n    # why\n    b = [\n        a,\n    ]\n    return b\n\n\ndef g(a):\n    return b\n" * 5
@@ -120,7 +121,7 @@ def test_the_committed_places_are_lines_of_named_archives() -> None:
 
 def test_the_threshold_is_the_least_from_which_three_of_four_are_right() -> None:
     pairs = [(0.9, True), (0.8, True), (0.7, False), (0.6, True), (0.5, False)]
-    assert experts.threshold_of(pairs) == 0.6 and experts.threshold_of([(0.9, False)]) is None
+    assert threshold_of(pairs) == 0.6 and threshold_of([(0.9, False)]) is None
 
 
 @pytest.mark.parametrize(("prefix", "middle", "suffix"), [("a = 1\n", "b = 2\n", "c = 3\n"), ("a = ", "1", "\n")])

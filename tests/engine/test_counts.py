@@ -163,6 +163,18 @@ def test_memory_is_bounded_and_said(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(lexicons) > 2
 
 
+def test_a_document_beyond_the_window_counts_as_if_it_were_in_it() -> None:
+    lines = [f"x{index % 7} = y{index % 5}" for index in range(60)]
+    for place in (20, 40):
+        before, after = "\n".join(lines[:place]) + "\n", "\n" + "\n".join(lines[place + 1 :])
+        whole = Counts().read(sources(before, after)).propose(0)
+        near, far = "\n".join(lines[place - 10 : place]) + "\n", "\n" + "\n".join(lines[place + 1 : place + 10])
+        front, back = before.removesuffix(near).removesuffix("\n"), after.removeprefix(far).removeprefix("\n")
+        rest = Remote("document", front, 9), Remote("document", back, 8, is_behind=True)
+        parts = Counts().read(sources(near, far, *rest)).propose(0)
+        assert parts[0].text == whole[0].text and abs(parts[0].certainty - whole[0].certainty) < 0.1
+
+
 def test_lines_know_where_the_gap_is() -> None:
     lexicon = Lexicon()
     lines = Lines.of(lexicon, [lexicon.chunks("a\nb\nc\na\nb\n")], [lexicon.chunks("\nc\nd")])

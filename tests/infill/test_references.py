@@ -60,6 +60,7 @@ def test_the_rest_of_the_document_by_distance() -> None:
     assert before.distance == hole.start_byte - len(before.text)
     assert behind.distance == len(source) - len(behind.text) - hole.end_byte
     assert left_out == sorted(left_out, key=lambda reference: reference.distance)
+    assert (before.is_behind, behind.is_behind) == (False, True)
 
 
 def test_what_is_between_two_holes_too_and_nothing_of_a_small_file() -> None:

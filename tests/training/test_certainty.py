@@ -29,10 +29,11 @@ def test_a_known_curve_is_found(
     (tmp_path / "lines").write_text("")
     monkeypatch.setattr(certainty, "fill_lines", fill_lines)
     monkeypatch.setattr(certainty, "PENALTY", 0.0)
-    found = certainty.fit(tmp_path / "lines", "any", None)
+    *found, share = certainty.fit(tmp_path / "lines", "any", None)
+    assert 0 < share < 1
     assert found == pytest.approx(curve, abs=0.2)
     monkeypatch.setattr(certainty, "PENALTY", 1.0)
-    penalised = certainty.fit(tmp_path / "lines", "any", None)
+    *penalised, _ = certainty.fit(tmp_path / "lines", "any", None)
     assert sum(map(abs, penalised[1:])) < 0.5 * sum(map(abs, found[1:]))
 
 

@@ -44,7 +44,7 @@ def sources_of(request: InfillRequest, pieces: list[list[int]], outline: Outline
     ]
     if len(gaps) > MAX_DRAFTED_HOLES:
         gaps = [None] * len(gaps)
-    remotes = [Remote(each.kind, each.text, each.distance) for each in request.references]
+    remotes = [Remote(each.kind, each.text, each.distance, each.is_behind) for each in request.references]
     return Sources(pieces, texts, gaps, remotes)
 
 

@@ -20,11 +20,14 @@ Sides = list[tuple[Ids, Ids]]  # of every row the known neighbours before and be
 
 @dataclass(frozen=True)
 class Remote:
-    """A text that the model does not see; `distance` counts among those of its kind."""
+    """A text that the model does not see; `distance` counts among those of its kind. The document's stands before the
+    holes or `is_behind` them.
+    """
 
     kind: Literal["document", "open", "recent", "imported", "neighbour"]
     text: str
     distance: int = 0
+    is_behind: bool = False
 
 
 @dataclass(frozen=True)

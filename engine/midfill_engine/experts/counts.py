@@ -97,13 +97,15 @@ class Counts(Expert):
             self._lexicon, self._tables = Lexicon(), None
         lexicon = self._lexicon
         own = [lexicon.chunks(text) for text in sources.texts]
-        remote = [lexicon.chunks(each.text) for each in sources.remotes if each.kind == "document"]
+        rest = sorted((each for each in sources.remotes if each.kind == "document"), key=lambda each: each.distance)
+        front = [lexicon.chunks(each.text) for each in reversed(rest) if not each.is_behind]
+        back = [lexicon.chunks(each.text) for each in rest if each.is_behind]
         others = [each.text for each in sources.remotes if each.kind != "document"]
         edge = np.zeros(1, np.int64)
         elsewhere = np.concatenate([edge, *(part for text in others for part in (lexicon.lines_of(text), edge))])
-        stream = make_stream([[chunk.words for chunk in text] for text in (*remote, *own)])
+        stream = make_stream([[chunk.words for chunk in text] for text in (*front, *own, *back)])
         self._tables = self._count(stream, lexicon.hashes)
-        return CountsOpinion(self.weights, self.parts, lexicon, self._tables, own, remote, elsewhere, sources)
+        return CountsOpinion(self.weights, self.parts, lexicon, self._tables, own, front, back, elsewhere, sources)
 
     def _count(self, stream: Numbers, hashes: Keys) -> tuple[Table, Table]:
         if self._tables is None:
@@ -120,12 +122,14 @@ class CountsOpinion(Opinion):
         lexicon: Lexicon,
         tables: tuple[Table, Table],
         own: list[list[Chunk]],
-        remote: list[list[Chunk]],
+        front: list[list[Chunk]],
+        back: list[list[Chunk]],
         elsewhere: Ints,
         sources: Sources,
     ) -> None:
         self._weights, self._parts, self.lexicon, self.tables = weights, parts, lexicon, tables
-        self._own, self._remote, self._texts, self._gaps = own, remote, sources.texts, sources.gaps
+        self._own, self._front, self._back, self._gaps = own, front, back, sources.gaps
+        self._texts = [*sources.texts, *(each.text for each in sources.remotes if each.kind == "document")]
         self._elsewhere = elsewhere if "references" in parts else elsewhere[:1]
         self.num_bytes = sum(table.num_bytes for table in tables)
 
@@ -150,10 +154,11 @@ class CountsOpinion(Opinion):
 
     def _scene(self, hole: int, gap: Gap) -> Scene:
         forward, backward = self._readers
-        lines = Lines.of(self.lexicon, [*self._remote, *self._own[: hole + 1]], self._own[hole + 1 :])
-        before, behind = self.edges(hole)
+        before, after = [*self._front, *self._own[: hole + 1]], [*self._own[hole + 1 :], *self._back]
+        lines = Lines.of(self.lexicon, before, after)
+        head, tail = self.edges(hole)
         site = Site.of(gap)
-        return Scene(forward, backward, before, behind[::-1], lines, site, self._names, self._net, self._elsewhere)
+        return Scene(forward, backward, head, tail[::-1], lines, site, self._names, self._net, self._elsewhere)
 
     def edges(self, hole: int) -> tuple[Numbers, Numbers]:
         """The words before a hole and those behind it, the nearest last."""
@@ -174,7 +179,7 @@ class CountsOpinion(Opinion):
 
     @cached_property
     def _net(self) -> tuple[int, ...]:
-        """The brackets that the request's own texts leave open together."""
+        """The brackets that the document leaves open."""
         nets = [net_of(text) for text in self._texts]
         return tuple(map(sum, zip(*nets, strict=True))) if nets else (0, 0, 0)
 

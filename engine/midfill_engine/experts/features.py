@@ -83,6 +83,7 @@ NONE: Final = (
     "is_last",  # of its block
     "best_other_run",
     "log_others",
+    "is_braced",  # blocks are in braces
 )
 PAIRS: Final = (("(", ")"), ("[", "]"), ("{", "}"))
 MAX_NEW_NAMES: Final = 4
@@ -174,6 +175,7 @@ def _none(scores: Floats, scene: Scene) -> Floats:
             *(scene.site.place // 2 % 3 == each for each in (2, 0)),
             np.max(scene.like.up + scene.like.down),
             np.log1p(len(scene.elsewhere)),
+            scene.lines.is_braced,
         ],
         float,
     )

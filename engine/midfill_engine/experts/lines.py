@@ -25,6 +25,8 @@ MAX_SOURCES: Final = 40  # lines to rename
 MAX_RENAMED: Final = 40
 MIN_INNER: Final = 3  # characters of a name that is replaced inside others too
 OPENERS: Final = (":", "{", "(", "[")
+BRACED: Final = ("{", "}", ";")
+MIN_BRACED: Final = 0.15  # of the lines
 
 Ints = NDArray[np.int64]
 
@@ -94,6 +96,12 @@ class Lines:
     def find_like(self, others: Ints) -> Runs:
         """Of the lines of other texts, 0 between them: how far what stands around is what stands around the gap."""
         return Runs.of(others, *self._around(self.numbers))
+
+    @property
+    def is_braced(self) -> bool:
+        """Whether lines end as they do where blocks are in braces."""
+        texts = list(map(self.lexicon.lines.__getitem__, self.numbers.tolist()))
+        return sum(text.endswith(BRACED) for text in texts) > MIN_BRACED * len(texts)
 
     @cached_property
     def distance(self) -> Ints:

@@ -49,7 +49,8 @@ def list_left_out(segments: Segments) -> list[Reference]:
     for stretch in sorted(segments.left_out, key=lambda stretch: stretch.distance):
         text = stretch.text[max(0, len(stretch.text) - left) :] if stretch.precedes_hole else stretch.text[:left]
         if text.strip() and len(found) < MAX_REFERENCES // 2:
-            found.append(Reference(kind="document", text=text, distance=stretch.distance))
+            is_behind = not stretch.precedes_hole
+            found.append(Reference(kind="document", text=text, distance=stretch.distance, is_behind=is_behind))
             left -= len(text)
     return found
 
