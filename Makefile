@@ -45,7 +45,7 @@ bench: setup  ## measure fills on this machine, cold and warm; prints a table an
 	$(BIN)/python engine/bench/latency.py
 	PYTHONPATH=engine:kernels $(BIN)/python -m bench.run
 
-eval: setup  ## measure how well fills are, on lines of published packages; half an hour; or EVAL="SUITE.jsonl.gz ...", see docs/quality.md
+eval: setup  ## measure how well fills are, on lines of published packages; 18 CPU minutes; or EVAL="SUITE.jsonl.gz ...", see docs/quality.md
 	PYTHONPATH=infill:engine $(BIN)/python -m $(if $(EVAL),bench.quality $(EVAL),bench.quality.experts)
 
 train: setup  ## the training steps, from names of packages to a checkpoint: STEP="pack ...", see engine/training
