@@ -97,11 +97,13 @@ def main(
     threads: Annotated[int, typer.Option(min=1)] = 1,
 ) -> None:
     """Measures the shipped model with its experts, without them, with each part switched off, and the floors."""
+    makers = Makers()
+    if unknown := set(only or ()).difference(makers.names):
+        raise typer.BadParameter(f"{', '.join(sorted(unknown))}: known are {', '.join(makers.names)}")
     torch.set_num_threads(threads)
     if suite is None:
         suite, keep = drawn.rebuild(language), keep or drawn.FOLDER / language
     tasks = read_suite(suite, split=split, kind=kind, limit=limit).tasks
-    makers = Makers()
     rows: dict[str, Row] = {}
     exact: dict[str, list[float]] = {}
     for name in only or makers.names:
