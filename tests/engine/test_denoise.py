@@ -1,6 +1,7 @@
 """The denoising loop over tiny random models: what must hold whatever the model says."""
 
 from collections.abc import Generator
+from copy import copy
 from dataclasses import replace
 from typing import Any
 
@@ -17,7 +18,7 @@ from midfill_engine.families import FAMILIES
 from midfill_engine.lengths import LENGTHS
 from midfill_engine.loading import hub
 from midfill_engine.loading.runtime import Runtime, load_runtime
-from midfill_engine.models.operators import Span, TorchOperators
+from midfill_engine.models.operators import Span
 from midfill_engine.models.packed import Pass, Result
 from midfill_engine.samplers import SAMPLERS, Decision, Sampler, StepState
 from midfill_engine.wire import (
@@ -226,14 +227,16 @@ def wanting(runtime: Runtime, token: int) -> Runtime:
     """A model that proposes `token` wherever it is allowed to, and is sure of it."""
     vocab_size = runtime.loaded.config.transformer.vocab_size
 
-    class Wanting(TorchOperators):
-        def linear(self, x: Tensor, weight: Tensor, bias: Tensor | None, spans: list[Span]) -> Tensor:
-            result = super().linear(x, weight, bias, spans).clone()
-            if len(weight) == vocab_size:
-                result[:, token] = 1000.0
-            return result
+    operators = copy(runtime.operators)  # they know weights that were laid out
 
-    return replace(runtime, operators=Wanting(runtime.device, runtime.dtype))
+    def linear(x: Tensor, weight: Tensor, bias: Tensor | None, spans: list[Span]) -> Tensor:
+        result: Tensor = runtime.operators.linear(x, weight, bias, spans).clone()
+        if result.shape[-1] == vocab_size:
+            result[:, token] = 1000.0
+        return result
+
+    vars(operators)["linear"] = linear
+    return replace(runtime, operators=operators)
 
 
 @pytest.mark.parametrize(("min_tokens", "sampler"), [(0, "threshold"), (3, "threshold"), (3, "topk"), (9, "topk")])
