@@ -10,13 +10,15 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.cli.fake_engine import Plan, wait_for
+from tests.cli.fake_engine import FakeEngine, Plan, wait_for
 from tests.cli.test_cli_process import Midfill
 from typer.testing import CliRunner
 
+from midfill_engine.wire import HoleSegment, HoleSpec, InfillRequest
 from midfill_infill.cli import build_app, doctor
 from midfill_infill.engines import client, supervise
 from midfill_infill.engines import runtime as runtime_module
+from midfill_infill.errors import MidfillError
 
 SOURCE = "def add(a, b):\n    ...\n"
 
@@ -46,6 +48,31 @@ def test_a_stopped_engine_is_told_at_once(
     assert f"the engine (process {engine}) is stopped; continue it with `kill -CONT {engine}`" in err.decode()
     assert time.monotonic() - started_s < 60
     os.kill(engine, signal.SIGCONT)
+
+
+def test_a_fill_that_hears_of_its_engine_outlives_one_that_does_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two fills over one client: what ends the silent one, be it before its first byte, is not the other's."""
+    engine = FakeEngine(tmp_path / "socket", Plan(endless=True))
+    threading.Thread(target=engine.serve_forever, daemon=True).start()
+    monkeypatch.setattr(client, "SILENCE_S", 0.3)
+    request = InfillRequest(segments=[HoleSegment(hole=HoleSpec())])
+
+    def fail(self: object, timeout_s: float = 0.0) -> str:
+        raise MidfillError("engine_silent", "it hangs")
+
+    with client.EngineClient(client.Endpoint(socket=tmp_path / "socket")) as asked:
+        hears = asked.infill(request)
+        next(hears)
+        monkeypatch.setattr(client.EngineClient, "health", fail)
+        engine.plan.accept_s = 60.0
+        with pytest.raises(MidfillError, match="it hangs"):
+            next(asked.infill(request))
+        assert all(next(hears) for _ in range(200))
+        hears.close()
+    engine.shutdown()
+    engine.server_close()
 
 
 def hang(engine: int, record: Path) -> None:

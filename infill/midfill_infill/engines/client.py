@@ -92,6 +92,7 @@ class EngineClient:
         self.endpoint = endpoint
         self._models: tuple[ModelInfo, ...] = ()
         self._connections: WeakSet[socket.socket] = WeakSet()
+        self._streaming: set[socket.socket] = set()  # those whose fill is known
         self._trouble: MidfillError | None = None
         try:
             self._http = _open_pool(endpoint)
@@ -163,7 +164,7 @@ class EngineClient:
         self._trouble = None
         with (
             self._failures(),
-            _Watch(lambda: self.health(HUNG_S), self._end_all) as watch,
+            _Watch(lambda: self.health(HUNG_S), self._end) as watch,
             self._http.stream("POST", self._infill_url, content=body.encode(), headers=headers) as response,
         ):
             if response.is_error:
@@ -173,13 +174,14 @@ class EngineClient:
                 raise _Busy(_retry_after_s(response))
             self._check(response)
             answer: InfillResponse | None = None
-            for event in EventSource(response).iter_sse():
-                watch.hear()
-                message = _parse_event(event)
-                if isinstance(message, InfillResponse):
-                    answer = message  # the stream is read to its end: the next fill takes the same connection
-                elif message is not None:
-                    yield message
+            with self._known(response, watch):
+                for event in EventSource(response).iter_sse():
+                    watch.hear()
+                    message = _parse_event(event)
+                    if isinstance(message, InfillResponse):
+                        answer = message  # the stream is read to its end: the next fill takes the same connection
+                    elif message is not None:
+                        yield message
             if answer is None:
                 raise self._gone("ended in the middle of the fill")
             yield answer
@@ -191,12 +193,24 @@ class EngineClient:
         if event in _CONNECTED:
             self._connections.add(info["return_value"].get_extra_info("socket"))
 
-    def _end_all(self, trouble: MidfillError) -> None:
-        """Ends what waits for an engine that will not answer: no connection tells which request it serves."""
+    @contextmanager
+    def _known(self, response: httpx.Response, watch: "_Watch") -> Iterator[None]:
+        watch.connection = response.extensions["network_stream"].get_extra_info("socket")
+        self._streaming.add(watch.connection)
+        try:
+            yield
+        finally:
+            self._streaming.discard(watch.connection)
+
+    def _end(self, trouble: MidfillError, connection: socket.socket | None) -> None:
+        """Ends a fill that waits for an engine which will not answer. Before an answer begins no connection tells whose
+        request it serves: then all go that are not another fill's.
+        """
         self._trouble = trouble
-        for connection in tuple(self._connections):
+        waiting = set(self._connections) - self._streaming if connection is None else {connection}
+        for each in waiting:
             with suppress(OSError):  # closed meanwhile
-                connection.shutdown(socket.SHUT_RDWR)
+                each.shutdown(socket.SHUT_RDWR)
 
     def _ask_mercury(self, request: InfillRequest) -> InfillResponse:
         """All holes, one request after the other."""
@@ -284,9 +298,10 @@ def _check_runs(connection: socket.socket) -> None:
 class _Watch:
     """Looks, while a fill is silent, whether its engine still lives."""
 
-    def __init__(self, check: Callable[[], object], end: Callable[[MidfillError], None]) -> None:
-        """`check` raises MidfillError for an engine that is stopped or hangs; `end` is called with it."""
+    def __init__(self, check: Callable[[], object], end: Callable[[MidfillError, socket.socket | None], None]) -> None:
+        """`check` raises MidfillError for an engine that is stopped or hangs; `end` gets it and `connection`."""
         self._check, self._end = check, end
+        self.connection: socket.socket | None = None  # that of the fill, once its answer has begun
         self._last_s = time.monotonic()
         self._ended = threading.Event()
 
@@ -309,7 +324,7 @@ class _Watch:
                 self._check()
             except MidfillError as failure:
                 if heard_s == self._last_s and not self._ended.is_set():
-                    return self._end(failure)
+                    return self._end(failure, self.connection)
 
 
 def _open_pool(endpoint: Endpoint) -> httpx.Client:
