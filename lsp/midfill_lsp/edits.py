@@ -66,7 +66,11 @@ async def apply_edits(
         edit = types.WorkspaceEdit(document_changes=[types.TextDocumentEdit(identifier, edits)])
         if confirm:
             edit.change_annotations = {"fill": types.ChangeAnnotation(title, needs_confirmation=True)}
-        answer = await server.workspace_apply_edit_async(types.ApplyWorkspaceEditParams(edit, title))
+        document.num_edits += 1
+        try:
+            answer = await server.workspace_apply_edit_async(types.ApplyWorkspaceEditParams(edit, title))
+        finally:
+            document.num_edits -= 1
         if answer.applied:
             return version, _replace(text.source, changes)
         if confirm:

@@ -15,7 +15,7 @@ from midfill_lsp.ghost import GhostText, Suggestion
 from midfill_lsp.host import Host
 from midfill_lsp.meant import find_meant
 from midfill_lsp.messages import Done, FillParams, FillResult, PendingParams, Range, SnoozeParams, Status, What
-from midfill_lsp.pending import Pending, PendingFills, PendingHole
+from midfill_lsp.pending import Pending, PendingFills
 from midfill_lsp.related import RelatedText
 from midfill_lsp.settings import Settings
 from midfill_lsp.telling import PendingTeller, tell_of_better_models
@@ -44,13 +44,14 @@ class Fills:
         self._snooze: asyncio.TimerHandle | None = None
         self._telling: asyncio.TimerHandle | None = None
 
-    async def fill(self, params: FillParams, before: tuple[PendingHole, ...] = ()) -> FillResult:
-        """Raises MidfillError, FillFailed, JsonRpcContentModified, JsonRpcInvalidParams."""
+    async def fill(self, params: FillParams, rerolled: Pending | None = None) -> FillResult:
+        """In the place of `rerolled`. Raises MidfillError, FillFailed, JsonRpcContentModified, JsonRpcInvalidParams."""
         if reason := self.find_exclusion(params.uri):
             raise MidfillError("file_excluded", f"this file is left out: {reason}")
         settings = self._server.settings_of(params.uri)
         line = params.ranges[0].start.line if params.ranges else 0
         surroundings = self._related.near(self._workspace, params.uri, line)
+        before = tuple(replace(hole) for hole in rerolled.holes) if rerolled else ()
         id = self._pending.next_id()
         job = FillJob(id, self._server, check(params), self._filler.fill, settings, surroundings, before)
         self._running.append(job)
@@ -60,6 +61,8 @@ class Fills:
                 self._filler.succeed()  # one that was ended early too
         finally:
             self._running.remove(job)
+        if rerolled:
+            self._pending.drop(rerolled)
         self._tell_pending(job.document)
         tell_of_better_models(self._server, settings.model, result.model)
         return result
@@ -145,9 +148,7 @@ class Fills:
             preview_token=params.preview_token,
             work_done_token=params.work_done_token,
         )
-        result = await self.fill(asked, tuple(replace(hole) for hole in pending.holes))
-        self._close(pending)
-        return result
+        return await self.fill(asked, pending)
 
     async def next(self, params: PendingParams) -> FillResult:
         """Shows the next of a fill's alternatives; the one that stood there becomes the last."""
@@ -205,9 +206,10 @@ class Fills:
         document = self._workspace.open_document(uri)
         if document is None:
             return
-        if self._pending.follow(document):
+        lost = self._pending.follow(document)
+        if lost and not document.num_edits:
             self._tell_pending(document)
-        elif self._pending.of(document):
+        elif lost or self._pending.of(document):
             self._teller.tell_soon(document)
         if self._rest:
             self._rest.cancel()

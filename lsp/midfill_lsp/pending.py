@@ -149,12 +149,14 @@ class Pending:
             self.holes = [self.holes[number] for number in left]
 
     def find_part(self, part: str, offset: int | None) -> tuple[PendingHole, int | None] | None:
-        """The hole at an offset, or the number of its hunk there too; the only one whatever the offset."""
-        source = self.document.source
-        parts: list[tuple[Span, tuple[PendingHole, int | None]]] = [(hole.outer, (hole, None)) for hole in self.holes]
-        if part == "hunk":
-            hunks = [(hole, number, span) for hole in self.holes for number, (span, _) in enumerate(hole.hunks(source))]
-            parts = [(span, (hole, number)) for hole, number, span in hunks]
+        """The hole at an offset, or the number of its hunk there too; the only one whatever the offset.
+
+        A hole that is filled with what it held is its own only hunk.
+        """
+        parts: list[tuple[Span, tuple[PendingHole, int | None]]] = []
+        for hole in self.holes:
+            hunks = hole.hunks(self.document.source) if part == "hunk" else ()
+            parts += [(span, (hole, number)) for number, (span, _) in enumerate(hunks)] or [(hole.outer, (hole, None))]
         found = find_at(self.document.text, offset, parts) if offset is not None else []
         return found[0] if found else parts[0][1] if len(parts) == 1 else None
 

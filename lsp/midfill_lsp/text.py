@@ -204,12 +204,16 @@ class Moves:
 
 
 class SyncedDocument(TextDocument):
-    """An open document. A change that does not fit marks it `desynced` until its full text comes again."""
+    """An open document. A change that does not fit marks it `desynced` until its full text comes again.
+
+    `num_edits` of the server's own are under way: the client may tell of one before it answers that it took it.
+    """
 
     def __init__(self, uri: str, text: Text, version: int | None, language_id: str | None) -> None:
         super().__init__(uri, None, version, language_id)
         self.text = text
         self.desynced = False
+        self.num_edits = 0
         self._recorders: list[Moves] = []
 
     @property

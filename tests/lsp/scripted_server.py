@@ -56,7 +56,7 @@ def follow_script(
             raise MidfillError("engine_died", "the engine ended in the middle of the fill")
         if settings.model == "breaks" and step == 1:
             raise RuntimeError(document.text)
-        time.sleep(0.0 if settings.model == "fast" else STEP_S)
+        time.sleep(0.0 if gate or settings.model == "fast" else STEP_S)
     says = (settings.model or "").startswith(SURE)
     certainty = float(str(settings.model).removeprefix(SURE)) if says else None
     is_empty = settings.model == "empty"

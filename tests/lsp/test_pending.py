@@ -46,6 +46,32 @@ async def test_a_command_acts_on_the_fill_under_the_cursor(editor: Editor) -> No
         await editor.do("discard", **here(editor.open(TWO, uri="untitled:3"), "return a"))
 
 
+@pytest.mark.parametrize("command, old", [("next", "return 1"), ("reroll", "return + new")])
+async def test_a_fill_whose_successor_is_what_stood_there_is_pending_throughout(
+    editor: Editor, command: str, old: str
+) -> None:
+    """The editor tells of the edit before it answers that it took it: until then it looks like an undo."""
+    source = TWO.replace("return a", old)
+    buffer = editor.open(source)
+    first = (await editor.do("fill", **body(buffer, old, alternatives=3)))["id"]
+    second = (await editor.do("fill", **body(buffer, "return b")))["id"]
+    await editor.settle()
+    editor.seen.told.clear()
+    done = await editor.do(command, id=first)
+    await editor.settle()
+    assert buffer.text.source == source.replace("return b", FILL)
+    assert editor.seen.told == [[second, done["id"]]]
+
+
+@pytest.mark.parametrize("command", ["accept", "discard"])
+async def test_a_fill_of_what_stood_there_is_its_own_only_hunk(editor: Editor, command: str) -> None:
+    buffer = editor.open(TWO.replace("return a", "return 1"))
+    await editor.do("fill", **body(buffer, "return 1", alternatives=2))
+    await editor.do("next")
+    await editor.do(command, **here(buffer, "return 1"), part="hunk")
+    assert ids(editor, buffer) == [] and "return 1" in buffer.text.source
+
+
 async def test_anywhere_on_the_line_is_at_the_fill(editor: Editor) -> None:
     buffer = editor.open("x = f(1)  # 😀\ny = f(2)\n")
     for text in ("1", "2"):

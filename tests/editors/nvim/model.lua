@@ -5,7 +5,7 @@ local FILL, GUESS, NUM_BODIES, NUM_BUFFERS = "return 'ß😀'", "return '😀ß'
 local WAIT_MS = tonumber(vim.env.TEST_WAIT_MS or 60000)
 local notices, known, current, last_id = {}, {}, nil, 0
 vim.notify = function(message) table.insert(notices, message) end
-math.randomseed(tonumber(vim.env.SEED or 1))
+local SEED = tonumber(vim.env.SEED or 1)
 
 local function client() return vim.lsp.get_clients({ name = 'midfill', bufnr = 0 })[1] end
 local function lines() return vim.api.nvim_buf_get_lines(0, 0, -1, false) end
@@ -306,6 +306,7 @@ end
 local done, wrong = 0, 0
 local function run()
   for number = 1, tonumber(vim.env.SEQUENCES or 10) do
+    math.randomseed(SEED + number) -- each can be run again by itself
     start(number)
     if number % 25 == 0 and number <= 100 then
       kill()
@@ -316,7 +317,7 @@ local function run()
       done = done + 1
       if not is_fine or problem then
         wrong = wrong + 1
-        io.stdout:write(('WRONG in sequence %d after %s: %s\n%s\n'):format(number, table.concat(trace, ' '), problem, vim.inspect(notices)))
+        io.stdout:write(('WRONG in SEED=%d SEQUENCES=1 after %s: %s\n%s\n'):format(SEED + number - 1, table.concat(trace, ' '), problem, vim.inspect(notices)))
         io.stdout:flush()
         break
       end
