@@ -46,12 +46,10 @@ def test_asked_tokens_and_mixtures_reach_their_rows_in_every_chunk() -> None:
     mixed = known.softmax(dim=1) * kept[:, None]
     mixed = mixed.index_put((rows, tokens), echo.amounts, accumulate=True) * allowed
     mixed /= mixed.sum(dim=1, keepdim=True)
-    chosen = choose(scores, choice_of(num_rows, allowed, echo=echo, needs_entropy=True, needs_margin=True))
+    chosen = choose(scores, choice_of(num_rows, allowed, echo=echo, needs_entropy=True))
     assert torch.equal(chosen.ids, mixed.argmax(dim=1))
     torch.testing.assert_close(chosen.confidence, mixed.amax(dim=1))
     torch.testing.assert_close(chosen.entropy, torch.special.entr(mixed).sum(dim=1))
-    best = mixed.topk(2, dim=1).values
-    torch.testing.assert_close(chosen.margin, best[:, 0] - best[:, 1])
 
 
 def test_a_barred_token_is_chosen_only_where_it_is_not() -> None:

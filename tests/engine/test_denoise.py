@@ -342,12 +342,11 @@ def test_a_broken_model_is_an_error_and_not_a_special_token(runtime: Runtime) ->
         runtime.contexts.clear()
 
 
-def test_samplers_get_entropy_and_margin_when_they_ask(runtime: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_samplers_get_entropy_when_they_ask(runtime: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[StepState] = []
 
     class Curious(Sampler):
         needs_entropy = True
-        needs_margin = True
 
         def decide(self, state: StepState) -> Decision:
             seen.append(state)
@@ -357,10 +356,8 @@ def test_samplers_get_entropy_and_margin_when_they_ask(runtime: Runtime, monkeyp
     hole = {"hole": {"min_tokens": 6, "max_tokens": 8}}
     run(denoise(runtime, InfillRequest.model_validate({"segments": [{"text": "def f(a):\n    return"}, hole]})))
     proposals, masked = seen[0].proposals, seen[0].masked
-    assert proposals.entropy is not None and proposals.margin is not None
+    assert proposals.entropy is not None
     assert (proposals.entropy[masked] > 0).all()
-    assert (proposals.margin[masked] >= 0).all()
-    assert (proposals.margin[masked] <= proposals.confidence[masked]).all()
 
 
 def test_a_remasking_sampler_may_take_back_all_but_anchors(runtime: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:

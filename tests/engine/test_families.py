@@ -236,7 +236,7 @@ def count_rows(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return rows
 
 
-@pytest.mark.parametrize("cache", ["prefix", "dual", "delayed"])
+@pytest.mark.parametrize("cache", ["prefix", "dual"])
 def test_an_approximate_cache_computes_less(
     cache: str, open_family: Callable[[str], Runtime], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -257,7 +257,7 @@ def test_everything_is_computed_anew_at_intervals(
 
 
 def test_a_cache_that_does_not_fit_is_refused(open_family: Callable[[str], Runtime]) -> None:
-    with pytest.raises(RequestError, match="none, prefix, dual, delayed"):
+    with pytest.raises(RequestError, match="none, prefix, dual"):
         run(denoise(open_family("llada"), ask(), cache="frozen"))
     with pytest.raises(RequestError, match="lengthens"):
         run(denoise(open_family("llada"), ask(), lengths="expand"))
@@ -485,7 +485,7 @@ def test_scores_one_position_off_are_noticed(
     class Knowing(Runtime):
         def run(self, passes: list[Pass]) -> list[Result]:
             ids = torch.tensor([text[place + speaks_shifted] for place in passes[0].wanted.tolist()])
-            return [Result(torch.zeros(0), None, Chosen(ids, torch.ones(len(ids)), None, None, None))]
+            return [Result(torch.zeros(0), None, Chosen(ids, torch.ones(len(ids)), None, None))]
 
     fields = {name: getattr(runtime, name) for name in Runtime.__dataclass_fields__}
     found = measure_shift(Knowing(**fields))

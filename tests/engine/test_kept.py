@@ -84,7 +84,7 @@ def test_rows_of_a_whole_fill_at_four_tokens_a_step(
         assert len(rows) == 16, "nothing is searched for where the length is known"
 
 
-@pytest.mark.parametrize("cache", ["prefix", "dual", "delayed", "kept"])
+@pytest.mark.parametrize("cache", ["prefix", "dual", "kept"])
 @pytest.mark.parametrize("family", ["dream", "llada"])
 def test_what_a_search_computed_serves_the_fill_and_is_exact_in_one_layer(
     family: str, cache: str, tmp_path: Path

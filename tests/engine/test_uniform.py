@@ -136,7 +136,7 @@ def test_alternatives_share_the_context(tmp_path: Path) -> None:
 
 def test_what_needs_a_mask_is_refused(tmp_path: Path) -> None:
     runtime = open_scripted(tmp_path)
-    for sampler in ("wino", "remdm", "p2"):
+    for sampler in ("wino", "p2"):
         with pytest.raises(RequestError, match="mask token"):
             run(denoise(runtime, ask(sampler=sampler)))
     with pytest.raises(RequestError, match="masks"):

@@ -49,7 +49,7 @@ def make_choice(num_rows: int, seed: int, **changes: object) -> Choice:
     allowed = torch.rand(2, 66, generator=generator) > 0.3
     rule_of = torch.randint(0, 2, (num_rows,), generator=generator)
     barred = {5: torch.rand(num_rows, generator=generator) > 0.5}
-    return Choice(allowed, rule_of, barred, needs_entropy=True, needs_margin=True, **changes)  # type: ignore[arg-type]
+    return Choice(allowed, rule_of, barred, needs_entropy=True, **changes)  # type: ignore[arg-type]
 
 
 def make_pass(model: Transformer, length: int, past_length: int, seed: int, **changes: object) -> Pass:
@@ -78,7 +78,7 @@ def assert_same(found: Result, expected: Result) -> None:
     assert (found.chosen is None) == (expected.chosen is None)
     if found.chosen is not None and expected.chosen is not None:
         assert torch.equal(found.chosen.ids, expected.chosen.ids)
-        for name in ("confidence", "entropy", "margin"):
+        for name in ("confidence", "entropy"):
             torch.testing.assert_close(
                 getattr(found.chosen, name), getattr(expected.chosen, name), rtol=1e-3, atol=1e-4
             )

@@ -4,7 +4,6 @@ from typing import Final
 
 from midfill_engine.caches.base import Cache, ContextStore, EncodedContext, KeptKeys, View
 from midfill_engine.caches.block import Block
-from midfill_engine.caches.delayed import Delayed
 from midfill_engine.caches.dual import Dual
 from midfill_engine.caches.frozen import Frozen
 from midfill_engine.caches.kept import Kept
@@ -18,7 +17,6 @@ CACHES: Final[Registry[Cache]] = Registry(
         "none": Uncached(),
         "prefix": Prefix(),
         "dual": Dual(),
-        "delayed": Delayed(),
         "kept": Kept(),
         "frozen": Frozen(),
         "block": Block(),

@@ -210,7 +210,6 @@ class Row:
             echo=self._echo(places),
             asked=canvas.ids[0, places] if len(places) > num_targets else None,
             needs_entropy=self.sampler.needs_entropy,
-            needs_margin=self.sampler.needs_margin,
         )
 
     def _echo(self, places: Tensor) -> Echo | None:
@@ -302,7 +301,6 @@ class Row:
             remaining=self.canvas.masked.sum(dim=1),
             settled=self.canvas.confidence,
             fixed=self.canvas.anchored,
-            generator=self.generator,
             ids=self.canvas.ids,
             places=self.canvas.layout.hole_positions[0],
             block_size=self.runtime.loaded.config.block_size,
@@ -341,7 +339,6 @@ class Row:
             ids=ids,
             confidence=confidence,
             entropy=spread(chosen.entropy, slice(num), places),
-            margin=spread(chosen.margin, slice(num), places),
             support=spread(chosen.asked, slice(num, num + len(settled)), settled) if len(settled) else None,
             agreed=agreed,
         )

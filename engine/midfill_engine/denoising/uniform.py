@@ -20,7 +20,7 @@ from midfill_engine.models.choice import Choice, choose
 from midfill_engine.samplers import Decision, Proposals, Sampler, StepState
 from midfill_engine.wire import ErrorCode, StepEvent
 
-ENDLESS: Final = 10**6  # the sampler need not hurry: the best guesses are taken when the steps end
+ENDLESS: Final = 1024  # the sampler need not hurry: the best guesses are taken when the steps end
 
 
 @dataclass
@@ -67,10 +67,10 @@ class UniformRow:
         scores = result.scores[self._hole_places.to(result.scores.device)]
         drawn = choose(scores, self._choice(temperature))
         best = choose(scores, self._choice(0.0))
-        assert drawn.entropy is not None and drawn.margin is not None
+        assert drawn.entropy is not None
         canvas, free = self.canvas, ~self.canvas.anchored[None]
-        proposals = Proposals(drawn.ids[None], drawn.confidence[None], drawn.entropy[None], drawn.margin[None])
-        state = StepState(proposals, free, 1, ENDLESS, self.quality, generator=self.generator)
+        proposals = Proposals(drawn.ids[None], drawn.confidence[None], drawn.entropy[None])
+        state = StepState(proposals, free, 1, ENDLESS, self.quality)
         canvas.masked = free.clone()
         canvas.apply(Decision(self.sampler.decide(state).settle), proposals)
         canvas.guesses, canvas.guessed = best.ids[None], best.confidence[None]
@@ -90,7 +90,6 @@ class UniformRow:
             is_scaled=temperature > 0,
             generator=self.generator,
             needs_entropy=temperature > 0,
-            needs_margin=temperature > 0,
         )
 
 

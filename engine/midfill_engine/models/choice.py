@@ -50,23 +50,21 @@ class Choice:
     echo: Echo | None = None
     asked: Tensor | None = None
     needs_entropy: bool = False
-    needs_margin: bool = False
 
     @property
     def is_plain(self) -> bool:
         """Whether the best token and its probability are all that is wanted."""
         draws = self.temperature > 0 or self.top_p < 1
-        return not (draws or self.needs_entropy or self.needs_margin) and self.echo is None and self.asked is None
+        return not (draws or self.needs_entropy) and self.echo is None and self.asked is None
 
 
 @dataclass(frozen=True)
 class Chosen:
-    """For M rows `ids`, `confidence`, and if wanted `entropy` (nats), `margin` (probability), `asked`; each [M]."""
+    """For M rows `ids`, `confidence`, and if wanted `entropy` (nats), `asked`; each [M]."""
 
     ids: Tensor
     confidence: Tensor
     entropy: Tensor | None
-    margin: Tensor | None
     asked: Tensor | None
 
 
@@ -80,7 +78,6 @@ def choose(scores: Tensor, choice: Choice) -> Chosen:
         torch.cat([part.ids for part in parts]),
         torch.cat([part.confidence for part in parts]),
         _join([part.entropy for part in parts]),
-        _join([part.margin for part in parts]),
         _join([part.asked for part in parts]),
     )
     if not torch.isfinite(chosen.confidence).all():
@@ -105,7 +102,7 @@ def _choose_best(scores: Tensor, choice: Choice, rows: slice) -> Chosen:
     known = _restrict(scores[rows].float(), choice, rows)
     ids = _argmax(known)
     best = known.gather(1, ids[:, None])
-    return Chosen(ids, known.sub_(best).exp_().sum(dim=-1).reciprocal(), None, None, None)
+    return Chosen(ids, known.sub_(best).exp_().sum(dim=-1).reciprocal(), None, None)
 
 
 def _choose_rows(scores: Tensor, choice: Choice, rows: slice) -> Chosen:
@@ -117,15 +114,11 @@ def _choose_rows(scores: Tensor, choice: Choice, rows: slice) -> Chosen:
         log_probs = scaled.log_softmax(dim=-1)
     ids = _argmax(scaled + _gumbel(scaled, choice) if choice.temperature > 0 else scaled)
     entropy = torch.special.entr(log_probs.exp()).sum(dim=-1).cpu() if choice.needs_entropy else None
-    margin = None
-    if choice.needs_margin:
-        best = log_probs.topk(2, dim=-1).values.exp()
-        margin = (best[:, 0] - best[:, 1]).cpu()
     asked = None
     if choice.asked is not None:
         asked = log_probs.gather(1, choice.asked[rows, None].to(scores.device))[:, 0].exp().cpu()
     confidence = log_probs.gather(1, ids[:, None])[:, 0].exp().cpu()
-    return Chosen(ids.cpu(), confidence, entropy, margin, asked)
+    return Chosen(ids.cpu(), confidence, entropy, asked)
 
 
 def _restrict(wide: Tensor, choice: Choice, rows: slice) -> Tensor:

@@ -352,9 +352,7 @@ def read(proposals: Proposals) -> Proposals:
 
 def chosen_of(proposals: Proposals, rows: Tensor) -> Chosen:
     """Raises BadScores."""
-    chosen = Chosen(
-        proposals.ids[rows], proposals.probability[rows], proposals.entropy[rows], proposals.margin[rows], asked=None
-    )
+    chosen = Chosen(proposals.ids[rows], proposals.probability[rows], proposals.entropy[rows], asked=None)
     if not torch.isfinite(chosen.confidence).all():
         raise BadScores("the model's scores are not numbers")
     return chosen

@@ -12,11 +12,8 @@ from midfill_engine.samplers.entropy_bound import EntropyBound
 from midfill_engine.samplers.factor import Factor
 from midfill_engine.samplers.guided import PREFIX, Guided
 from midfill_engine.samplers.hierarchy import Hierarchy
-from midfill_engine.samplers.margin import Margin
 from midfill_engine.samplers.p2 import P2
 from midfill_engine.samplers.pipeline import Pipeline
-from midfill_engine.samplers.random import Random
-from midfill_engine.samplers.remdm import ReMDM
 from midfill_engine.samplers.seededblocks import SeededBlocks
 from midfill_engine.samplers.subblocks import SubBlocks
 from midfill_engine.samplers.threshold import Threshold
@@ -35,13 +32,10 @@ SAMPLERS: Final[Registry[type[Sampler]]] = Registry(
         "seeded-blocks": SeededBlocks,
         "editing": Editing,
         "wino": Wino,
-        "remdm": ReMDM,
         "p2": P2,
         "dream": Dream,
         "entropy": Entropy,
-        "margin": Margin,
         "topk": TopK,
-        "random": Random,
     },
 )
 

@@ -12,16 +12,14 @@ class Proposals:
     """What a forward pass proposes for every position: B rows, T hole positions. Only masked positions carry meaning.
 
     `ids` [B, T] is the token chosen by score (and temperature), `confidence` [B, T] its probability. For samplers that
-    ask for them: `entropy` [B, T] of the whole distribution in nats, and `margin` [B, T], the probability by which the
-    first token leads the second. Together they cost as much as all the rest, so nobody gets them unasked. `support`
-    [B, T] is for settled positions: the probability of their token if it were masked again. `agreed` [B, T] are
-    proposals that a supervisor would have made too.
+    ask for it: `entropy` [B, T] of the whole distribution in nats, which costs as much as all the rest. `support` is
+    [B, T] for settled positions: the probability of their token if it were masked again. `agreed` [B, T] are proposals
+    that a supervisor would have made too.
     """
 
     ids: Tensor
     confidence: Tensor
     entropy: Tensor | None = None
-    margin: Tensor | None = None
     support: Tensor | None = None
     agreed: Tensor | None = None
 
@@ -33,7 +31,7 @@ class StepState:
     `quality` is the wire's dial, `fast_threshold` the model's threshold where it stands at 0. `remaining` [B] counts
     all that is masked, later blocks included. `settled` [B, T] has the confidence with which tokens were settled,
     `ids` [B, T] what stands there, `fixed` [T] marks anchors. `places` [T] are absolute positions, counted in blocks
-    of `block_size` where attention knows blocks, else 0. Chance comes from `generator` alone.
+    of `block_size` where attention knows blocks, else 0.
     """
 
     proposals: Proposals
@@ -44,7 +42,6 @@ class StepState:
     remaining: Tensor | None = None
     settled: Tensor | None = None
     fixed: Tensor | None = None
-    generator: torch.Generator | None = None
     fast_threshold: float = 0.5
     ids: Tensor | None = None
     places: Tensor | None = None
@@ -116,7 +113,6 @@ class Sampler:
     """
 
     needs_entropy = False
-    needs_margin = False
     is_scaled = False
     needs_support = False
     takes_back = False

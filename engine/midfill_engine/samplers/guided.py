@@ -20,7 +20,6 @@ class Guided(Sampler):
     def __init__(self, inner: Sampler) -> None:
         self.inner = inner
         self.needs_entropy = inner.needs_entropy
-        self.needs_margin = inner.needs_margin
         self.is_scaled = inner.is_scaled
         self.needs_support = inner.needs_support
         self.takes_back = inner.takes_back
