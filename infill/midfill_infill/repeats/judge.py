@@ -15,14 +15,14 @@ from midfill_infill.repeats.places import Place
 MAX_NEIGHBOURS: Final = 4
 _BINDING_FIELDS: Final = frozenset(("left", "name", "alias", "parameter", "parameters", "declarator", "pattern"))
 # Fitted on the edits that docs/editors.md tells of: what speaks for a place, by the logarithm of its odds.
-_BIAS: Final = -1.54
+_BIAS: Final = -1.63
 _WEIGHTS: Final = {
-    "again": 1.51, "alike between": 0.4, "alike list": 0.79, "alike same marks": 2.44, "alike same name": 0.25,
-    "alike same words": 0.52, "between": -1.33, "exact": 0.78, "far": -0.4, "few": -0.57, "left between": 1.56,
-    "left list": 1.86, "left parts": 0.24, "left same": 1.36, "list": -0.34, "long": 0.71, "orphan": 1.55,
-    "parts": 1.23, "places": -0.38, "right between": 1.74, "right list": 1.04, "right parts": 1.36,
-    "right same": 1.55, "same line": -0.8, "same role": 0.33, "same name": 0.4, "same words": 0.05, "seen": 0.95,
-    "size": -0.37,
+    "again": 1.52, "alike between": 0.56, "alike list": 0.69, "alike parts": 1.86, "alike same marks": 2.31,
+    "alike same name": 0.06, "alike same words": 0.59, "between": -1.26, "exact": 0.63, "far": -0.44, "few": -0.55,
+    "left between": 1.53, "left list": 2.0, "left parts": -0.23, "left same": 1.46, "list": -0.33, "long": 0.73,
+    "orphan": 1.49, "parts": 0.49, "places": -0.3, "right between": 1.74, "right list": 0.91, "right parts": 0.91,
+    "right same": 1.58, "same line": -0.81, "same marks": 0.1, "same name": 0.79, "same role": 0.31, "same words": 0.2,
+    "seen": 0.97, "size": -0.36,
 }  # fmt: skip
 
 

@@ -20,7 +20,7 @@ MAX_CHECKED: Final = 30
 # For who asks: at least so likely, and half as likely as the best. Unasked: so likely, behind a change that was made
 # twice. docs/editors.md says how many of them are right.
 POSSIBLE: Final = 0.1
-LIKELY: Final = 0.65
+LIKELY: Final = 0.7
 
 Versions = tuple[bytes, bytes]
 
