@@ -80,9 +80,8 @@ class Fills:
         if params.part != "all":
             return await self._decide(params, keeps=True)
         meant = find_meant(self._workspace, params, [*self._running, *self._pending])
-        return await self.finish(PendingParams(id=meant.id)) if isinstance(meant, FillJob) else self._keep(params)
-
-    def _keep(self, params: PendingParams) -> Done:
+        if isinstance(meant, FillJob):
+            return await self.finish(PendingParams(id=meant.id))
         return self._close(self._find(params))
 
     async def discard(self, params: PendingParams) -> Done:

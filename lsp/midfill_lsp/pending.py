@@ -120,11 +120,10 @@ class Pending:
         """Takes in the document's last changes; False where the fill was undone or cannot be found any more."""
         if self.expected is not None:
             # The client's echo of our own edit, in which later typing may be merged already.
-            start, end = trim(self.expected, self.document.source)
             self.moves.clear()
-            self.moves.add(start, end, len(self.document.source) - len(self.expected) + end - start)
-            if self.document.source == self.expected:
-                self.moves.clear()
+            if self.document.source != self.expected:
+                start, end = trim(self.expected, self.document.source)
+                self.moves.add(start, end, len(self.document.source) - len(self.expected) + end - start)
             self.expected = None
         alive = not self._is_undone() and self._carry_holes()
         for spans in (self.weak, self.errors):
@@ -134,7 +133,7 @@ class Pending:
 
     def _is_undone(self) -> bool:
         """Whether the document is what it was. Undo may come as any equal change."""
-        return bool(self.moves) and self.document.source == self.before != self.expected
+        return bool(self.moves) and self.document.source == self.before
 
     def _carry_holes(self) -> bool:
         """False where none is left: a hole that holds what it held is let go."""
