@@ -3,13 +3,12 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from functools import cache
 from typing import Final
 
 import tree_sitter
 
-from midfill_infill.languages import get_language
 from midfill_infill.refactor.planning.imports import plain, read_imports
+from midfill_infill.refactor.planning.queries import find_matches
 from midfill_infill.text.document import Document
 
 _CALL: Final = "(call_expression function: (_) @function) @call"
@@ -54,18 +53,12 @@ class Call:
         return self.calls(pattern) or fnmatchcase(self.name.rpartition(".")[2], pattern)
 
 
-@cache
-def _query(language: str) -> tree_sitter.Query:
-    return get_language(language).compile(_QUERIES[language])
-
-
 def find_calls(document: Document) -> Iterator[Call]:
     """Every call in the order of the tree, outer ones first; nothing in languages without."""
-    if document.syntax is None or document.language not in _QUERIES:
+    if document.language not in _QUERIES:
         return
     imports = read_imports(document)
-    root = document.syntax.parse(document.source).root_node
-    for _, match in tree_sitter.QueryCursor(_query(document.language)).matches(root):
+    for match in find_matches(document, _QUERIES[document.language]):
         call = match["call"][0]
         parts = [_text(node) for key in ("object", "function") for node in match.get(key, [])]
         name = plain(".".join(parts))

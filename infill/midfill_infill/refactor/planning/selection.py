@@ -6,7 +6,7 @@ A selection is plain data, so that it can be journaled and can key the cache of 
 import hashlib
 import json
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from fnmatch import fnmatchcase
 from functools import cache, cached_property
 from pathlib import PurePosixPath
@@ -17,9 +17,9 @@ import tree_sitter
 from midfill_infill.errors import MidfillError
 from midfill_infill.languages import REGISTRY
 from midfill_infill.refactor.planning.hints import may_have_python_stub
+from midfill_infill.refactor.planning.queries import compile_query, find_holes
 from midfill_infill.syntax.bodies import body_hole
 from midfill_infill.syntax.captures import Function
-from midfill_infill.syntax.holes import hole_at_range
 from midfill_infill.syntax.outline import outline
 from midfill_infill.syntax.stubs import is_stub
 from midfill_infill.text.document import Document
@@ -174,11 +174,18 @@ def _fits_module(pattern: str, path: str) -> bool:
 def _compile(query: str, language: str) -> tree_sitter.Query | str:
     """The query for a language, or what its grammar says against it."""
     try:
-        compiled = REGISTRY[language].compile(query)
+        compiled = compile_query(query, language)
     except (tree_sitter.QueryError, ValueError) as error:
         return str(error)
     names = [compiled.capture_name(number) for number in range(compiled.capture_count)]
     return compiled if "fill" in names else "it has no capture @fill"
+
+
+def _queried(document: Document, query: str) -> Iterator[Hole]:
+    """Nothing in a language whose grammar does not take the query."""
+    if document.language is None or isinstance(_compile(query, document.language), str):
+        return iter(())
+    return find_holes(document, query)
 
 
 def _compile_somewhere(query: str) -> None:
@@ -187,20 +194,3 @@ def _compile_somewhere(query: str) -> None:
     said = [f"{language}: {result}" for language, result in results.items() if isinstance(result, str)]
     if len(said) == len(results):
         raise MidfillError("bad_query", f"no grammar takes the query ({said[0]})")
-
-
-def _queried(document: Document, query: str) -> Iterator[Hole]:
-    if document.language is None or document.syntax is None:
-        return
-    compiled = _compile(query, document.language)
-    if isinstance(compiled, str):
-        return
-    root = document.syntax.parse(document.source).root_node
-    for _, match in tree_sitter.QueryCursor(compiled).matches(root):
-        seen = tuple(_range(document, node) for node in match.get("context", []))
-        for node in match.get("fill", []):
-            yield replace(hole_at_range(document, *_range(document, node)), context=seen)
-
-
-def _range(document: Document, node: tree_sitter.Node) -> tuple[int, int]:
-    return document.to_raw(node.start_byte), document.to_raw(node.end_byte)

@@ -2,13 +2,12 @@
 
 import re
 from collections.abc import Iterator
-from functools import cache
 from typing import Final
 
 import tree_sitter
 
-from midfill_infill.languages import get_language
 from midfill_infill.refactor.planning.hints import may_lack_docstring
+from midfill_infill.refactor.planning.queries import compile_query
 from midfill_infill.refactor.planning.recipes.recipe import Example, Recipe
 from midfill_infill.text.document import Document
 from midfill_infill.text.spans import Hole, HoleKind
@@ -19,11 +18,6 @@ _STRING: Final = ("string", "concatenated_string")
 _PLACEHOLDERS: Final = ("pass_statement", "ellipsis")
 _EXPORTS: Final = re.compile(rb"^__all__\b", re.MULTILINE)
 _WORD: Final = re.compile(rb"""['"]([A-Za-z_]\w*)['"]""")
-
-
-@cache
-def _query() -> tree_sitter.Query:
-    return get_language("python").compile(_DEFINITION)
 
 
 def find(document: Document, word: str) -> Iterator[Hole]:
@@ -38,7 +32,7 @@ def find(document: Document, word: str) -> Iterator[Hole]:
     root = document.syntax.parse(document.source).root_node
     exported = _read_exports(root, document.source)
     private: dict[int, bool] = {}
-    for _, match in tree_sitter.QueryCursor(_query()).matches(root):
+    for _, match in tree_sitter.QueryCursor(compile_query(_DEFINITION, "python")).matches(root):
         (node,) = match["definition"]
         owner = _owner(node)
         name = _name(node)

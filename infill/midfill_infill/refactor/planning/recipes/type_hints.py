@@ -1,11 +1,10 @@
 """Add type hints to signatures that have none; the names of the parameters stay."""
 
 from collections.abc import Iterator
-from functools import cache
 
 import tree_sitter
 
-from midfill_infill.languages import get_language
+from midfill_infill.refactor.planning.queries import find_matches
 from midfill_infill.refactor.planning.recipes.recipe import Example, Recipe
 from midfill_infill.text.document import Document
 from midfill_infill.text.spans import Anchor, Hole
@@ -17,17 +16,9 @@ _KEPT = ("typed_parameter", "typed_default_parameter", "keyword_separator", "pos
 _OWN = (b"self", b"cls")
 
 
-@cache
-def _query() -> tree_sitter.Query:
-    return get_language("python").compile(_SIGNATURE)
-
-
 def find(document: Document, word: str) -> Iterator[Hole]:
     """From behind the opening bracket up to the colon, with every parameter's name and all types as anchors."""
-    if document.syntax is None:
-        return
-    root = document.syntax.parse(document.source).root_node
-    for _, match in tree_sitter.QueryCursor(_query()).matches(root):
+    for match in find_matches(document, _SIGNATURE):
         function, name, parameters = match["function"][0], match["name"][0], match["parameters"][0]
         given, result = parameters.named_children, function.child_by_field_name("return_type")
         colon = next((child for child in function.children if child.type == ":"), None)

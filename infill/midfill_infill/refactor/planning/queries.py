@@ -1,0 +1,42 @@
+"""Runs tree-sitter queries over documents: what they capture, and the holes that they name. Knows no selection."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import cache
+
+import tree_sitter
+
+from midfill_infill.languages import get_language
+from midfill_infill.syntax.holes import hole_at_range
+from midfill_infill.text.document import Document
+from midfill_infill.text.spans import Hole
+
+Match = dict[str, list[tree_sitter.Node]]
+
+
+@cache
+def compile_query(query: str, language: str) -> tree_sitter.Query:
+    """Raises tree_sitter.QueryError or ValueError where the language's grammar does not take it."""
+    return get_language(language).compile(query)
+
+
+def find_matches(document: Document, query: str) -> Iterator[Match]:
+    """What a query captures in the order of the tree; nothing in a document without a language. Raises QueryError."""
+    if document.language is None or document.syntax is None:
+        return
+    root = document.syntax.parse(document.source).root_node
+    for _, match in tree_sitter.QueryCursor(compile_query(query, document.language)).matches(root):
+        yield match
+
+
+def find_holes(document: Document, query: str) -> Iterator[Hole]:
+    """What it captures as `@fill`, with the `@context` of the same match."""
+    for match in find_matches(document, query):
+        seen = tuple(raw_range(document, node) for node in match.get("context", []))
+        for node in match.get("fill", []):
+            yield replace(hole_at_range(document, *raw_range(document, node)), context=seen)
+
+
+def raw_range(document: Document, node: tree_sitter.Node) -> tuple[int, int]:
+    """Where a node stands in the document's own bytes."""
+    return document.to_raw(node.start_byte), document.to_raw(node.end_byte)
