@@ -72,7 +72,7 @@ def test_the_engine_is_told_folders_by_absolute_paths_and_hub_ids_as_they_are(
         "a/b/c": str(tmp_path / "a/b/c"),
     }
     for model, argument in told.items():
-        assert supervise.engine_arguments(model, "cpu")[:2] == ["--model", argument]
+        assert supervise.engine_arguments(EngineSettings(model, "cpu"))[:2] == ["--model", argument]
 
 
 def test_killed_engine_is_replaced(fake_command: Path) -> None:

@@ -16,7 +16,7 @@ from pydantic import ValidationError
 from midfill_engine.wire import ErrorBody
 from midfill_infill.engines.client import Endpoint, relayed
 from midfill_infill.engines.command import engine_command, engine_environment
-from midfill_infill.engines.supervise import engine_arguments, probe
+from midfill_infill.engines.supervise import EngineSettings, engine_arguments, probe
 from midfill_infill.errors import MidfillError
 
 START_TIMEOUT_S: Final = 600.0
@@ -28,7 +28,13 @@ def running_engine(model: str | None, device: str = "auto") -> Iterator[Endpoint
     """A live engine for `model` (a known name or a checkpoint folder). Raises MidfillError where it does not start."""
     with tempfile.TemporaryDirectory(prefix="midfill-eval-") as folder:
         socket, log = Path(folder, "engine.sock"), Path(folder, "engine.log")
-        command = [*engine_command(), "serve", "--socket", str(socket), *engine_arguments(model, device)]
+        command = [
+            *engine_command(),
+            "serve",
+            "--socket",
+            str(socket),
+            *engine_arguments(EngineSettings(model, device)),
+        ]
         with log.open("wb") as output:
             process = subprocess.Popen(
                 command,

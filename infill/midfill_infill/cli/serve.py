@@ -77,11 +77,8 @@ def serve_command(
         if host is None:
             options.append(("--socket", socket.absolute() if socket else supervise.claim_place(settings).socket))
         given = [word for name, value in options if value is not None for word in (name, str(value))]
-        chosen = supervise.engine_arguments(
-            settings.model, settings.device, settings.dtype, settings.cache, settings.weights
-        )
         say_where(settings.model or supervise.SHIPPED, socket, host, port)
-        become([*engine_command(), "serve", *given, *chosen])
+        become([*engine_command(), "serve", *given, *supervise.engine_arguments(settings)])
 
 
 def say_where(model: str, socket: Path | None, host: str | None, port: int | None) -> None:

@@ -80,6 +80,16 @@ def relayed(body: ErrorBody) -> MidfillError:
     return MidfillError(code, body.message, next_step=None if code == "engine_refused" else body.next_step or None)
 
 
+def last_words(log: str) -> MidfillError | None:
+    """The last line that an engine's process wrote for us, as our error; None where it wrote none."""
+    for line in reversed(log.splitlines()):
+        try:
+            return relayed(ErrorBody.model_validate_json(line))
+        except ValidationError:
+            continue
+    return None
+
+
 class EngineClient:
     """A connection pool to one engine; may be used from several threads.
 

@@ -9,8 +9,8 @@ from collections.abc import Callable
 
 from pydantic import ValidationError
 
-from midfill_engine.wire import ErrorBody, FetchProgress, StoredModels
-from midfill_infill.engines.client import relayed
+from midfill_engine.wire import FetchProgress, StoredModels
+from midfill_infill.engines.client import last_words
 from midfill_infill.engines.command import engine_command, engine_environment
 from midfill_infill.errors import MidfillError
 
@@ -53,11 +53,8 @@ def list_stock(*options: str) -> StoredModels:
 
 def explain(said: str, exit_code: int) -> MidfillError:
     """The last line that the engine wrote for us, as our error."""
-    for line in reversed(said.splitlines()):
-        try:
-            return relayed(ErrorBody.model_validate_json(line))
-        except ValidationError:
-            continue
+    if (error := last_words(said)) is not None:
+        return error
     ending = f"was ended by signal {-exit_code}" if exit_code < 0 else f"ended with exit code {exit_code}"
     last = next((line for line in reversed(said.splitlines()) if line.strip()), "it said nothing")
     return MidfillError("fetch_failed", f"the process that fetches {ending} ({last.strip()})")

@@ -16,11 +16,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from pydantic import ValidationError
-
-from midfill_engine.wire import ErrorBody, FetchProgress
+from midfill_engine.wire import FetchProgress
 from midfill_infill import config
-from midfill_infill.engines.client import HUNG_S, Endpoint, EngineClient, relayed
+from midfill_infill.engines.client import HUNG_S, Endpoint, EngineClient, last_words
 from midfill_infill.engines.command import engine_command, engine_environment
 from midfill_infill.engines.fetching import fetch
 from midfill_infill.engines.installed import distribution_version, missing_engine_packages
@@ -109,12 +107,11 @@ def _text(setting: config.Setting) -> str | None:
     return None if setting.value is None else str(setting.value)
 
 
-def engine_arguments(
-    model: str | None, device: str, dtype: str | None = None, cache: str | None = None, weights: str | None = None
-) -> list[str]:
+def engine_arguments(settings: EngineSettings) -> list[str]:
     """`serve` options that name the model, the device and what else is chosen."""
-    given = [("--model", absolute_model(model) if model else None), ("--device", device)]
-    given += [("--dtype", dtype), ("--cache", cache), ("--weights", weights)]
+    model = absolute_model(settings.model) if settings.model else None
+    given = [("--model", model), ("--device", settings.device), ("--dtype", settings.dtype)]
+    given += [("--cache", settings.cache), ("--weights", settings.weights)]
     return [word for name, value in given if value is not None for word in (name, value)]
 
 
@@ -282,8 +279,7 @@ def _start(settings: EngineSettings, place: EnginePlace, lock: int) -> tuple[sub
     check_installed()
     if place.log.exists() and place.log.stat().st_size > _MAX_LOG_BYTES:
         place.log.replace(place.log.with_suffix(".log.old"))
-    command = [*engine_command(), "serve", "--socket", str(place.socket)]
-    command += engine_arguments(settings.model, settings.device, settings.dtype, settings.cache, settings.weights)
+    command = [*engine_command(), "serve", "--socket", str(place.socket), *engine_arguments(settings)]
     command += ["--idle-timeout-s", f"{settings.idle_timeout_s:g}"]
     with open(place.log, "ab", opener=_open_private) as log:
         log_start = log.tell()
@@ -317,12 +313,9 @@ def _explain_death(exit_code: int, place: EnginePlace, log_start: int) -> Midfil
     """What the engine said on its last line, as our error."""
     with open(place.log, "rb") as log:
         log.seek(log_start)
-        lines = log.read().decode(errors="replace").splitlines()
-    for line in reversed(lines):
-        try:
-            return relayed(ErrorBody.model_validate_json(line))
-        except ValidationError:
-            continue
+        said = log.read().decode(errors="replace")
+    if (error := last_words(said)) is not None:
+        return error
     message = f"the engine ended with exit code {exit_code} while it started"
     return MidfillError("engine_failed", message, next_step=f"see {place.log}")
 
