@@ -45,7 +45,7 @@ class Seen:
     status: list[Any] = field(default_factory=list)
     refreshes: int = 0
     pending: dict[str, list[Any]] = field(default_factory=dict)
-    told: list[list[int]] = field(default_factory=list)
+    told: list[tuple[str, list[int]]] = field(default_factory=list)
     diagnostics: dict[str, list[types.Diagnostic]] = field(default_factory=dict)
 
 
@@ -203,7 +203,7 @@ class Editor:
 
     def _see_pending(self, params: Any) -> None:
         self.seen.pending[params.uri] = list(params.fills)
-        self.seen.told.append([fill.id for fill in params.fills])
+        self.seen.told.append((params.uri, [fill.id for fill in params.fills]))
 
     def _see_diagnostics(self, params: types.PublishDiagnosticsParams) -> None:
         self.seen.diagnostics[params.uri] = list(params.diagnostics)

@@ -10,8 +10,9 @@ from tests.lsp.scripted_server import FILL
 from midfill_lsp.text import common_prefix
 
 NUM_BODIES = 3
+OTHERS = ("return 1", "return 2", FILL)
 SOURCE = "# 😀\n" + "".join(f"def f{k}(ä):\n    return {k}  # ß\n\n\n" for k in range(NUM_BODIES))
-OPERATIONS = ("fill", "fill", "fill", "accept", "discard", "discard", "reroll", "undo", "undo", "redo", "type")
+OPERATIONS = tuple("fill fill fill accept discard discard reroll next undo undo redo type".split())
 
 
 @dataclass
@@ -23,6 +24,7 @@ class Known:
     makers: list[int | None] = field(default_factory=lambda: [None])
     now: int = 0
     pending: dict[int, tuple[int, str]] = field(default_factory=dict)  # id -> body, what it held
+    others: dict[int, tuple[str, ...]] = field(default_factory=dict)  # id -> its next alternatives
 
     @property
     def text(self) -> str:
@@ -38,6 +40,12 @@ class Known:
         """The fill that a key at a body must act on."""
         here = [id for id, (other, _) in self.pending.items() if other == body]
         return max(here or self.pending, default=None)
+
+    def drop_put_back(self, before: str) -> None:
+        """An edit that is not the server's ends the fills whose bodies hold again what they held."""
+        for id, (body, held) in list(self.pending.items()):
+            if body_of(before, body) != body_of(self.text, body) == held:
+                del self.pending[id]
 
     def line(self, body: int) -> int:
         return self.text[: self.text.index(f"def f{body}(")].count("\n") + 1
@@ -63,18 +71,23 @@ class Run:
     async def step(self) -> str:
         known, body = self.chance.choice(self.known), self.chance.randrange(NUM_BODIES)
         operation = self.chance.choice(OPERATIONS)
+        before = [set(each.pending) for each in self.known]
+        self.editor.seen.told.clear()
         await getattr(self, f"_{operation}")(known, body)
         await self.editor.settle()
-        for each in self.known:
-            self._compare(each, operation)
+        for each, pending in zip(self.known, before, strict=True):
+            self._compare(each, operation, pending)
         return operation
 
-    def _compare(self, known: Known, operation: str) -> None:
+    def _compare(self, known: Known, operation: str, before: set[int]) -> None:
         told = {fill.id: fill for fill in self.editor.seen.pending.get(known.buffer.uri, [])}
         if known.buffer.text.source != known.text:
             self.wrong.append(f"{operation}: the text is {known.buffer.text.source!r}, not {known.text!r}")
         if told.keys() != known.pending.keys():
             self.wrong.append(f"{operation}: {sorted(told)} are pending, not {sorted(known.pending)}")
+        for uri, ids in self.editor.seen.told:
+            if uri == known.buffer.uri and set(ids) not in (before, known.pending.keys()):
+                self.wrong.append(f"{operation}: for a moment {ids} were told as pending")
 
     def _place(self, known: Known, body: int) -> dict[str, object]:
         return {"uri": known.buffer.uri, "position": {"line": known.line(body), "character": 6}}
@@ -85,8 +98,9 @@ class Run:
         place = self._place(known, body)["position"]
         held = body_of(known.text, body)
         ranges = [{"start": place, "end": place}]
-        result = await self.editor.do("fill", uri=known.buffer.uri, what="body", ranges=ranges)
+        result = await self.editor.do("fill", uri=known.buffer.uri, what="body", ranges=ranges, alternatives=3)
         known.pending[result["id"]] = body, held
+        known.others[result["id"]] = OTHERS
         known.add(put_body(known.text, body, f"    {FILL}"), result["id"])
 
     async def _accept(self, known: Known, body: int) -> None:
@@ -120,6 +134,16 @@ class Run:
         new = body_of(known.buffer.text.source, body)
         known.add(put_body(known.text, body, new), result["id"])
 
+    async def _next(self, known: Known, body: int) -> None:
+        wanted = known.meant(body)
+        if wanted is None or wanted not in known.others:
+            return
+        result = await self.editor.do("next", **self._place(known, body))
+        shown, *others = known.others.pop(wanted)
+        body, held = known.pending.pop(wanted)
+        known.pending[result["id"]], known.others[result["id"]] = (body, held), (*others, shown)
+        known.add(put_body(known.text, body, f"    {shown}"), result["id"])
+
     async def _undo(self, known: Known, body: int) -> None:
         if known.now:
             known.pending.pop(known.makers[known.now] or 0, None)
@@ -136,7 +160,9 @@ class Run:
         inside = f"def f{body}(ä):\n    ret"
         place = known.text.find(inside) + len(inside) if self.chance.random() < 0.5 and inside in known.text else 1
         self.editor.edit(known.buffer, place, place, "ü")
+        before = known.text
         known.add(known.buffer.text.source, None)
+        known.drop_put_back(before)
 
     def _show(self, known: Known) -> None:
         """An undo or redo as an editor tells it: all between the first difference and the last."""
@@ -144,6 +170,7 @@ class Run:
         start = common_prefix(old, new)
         tail = common_prefix(old[start:][::-1], new[start:][::-1])
         self.editor.edit(known.buffer, start, len(old) - tail, new[start : len(new) - tail])
+        known.drop_put_back(old)
 
 
 async def run_sequences(num_sequences: int, seed: int = 0, length: int = 12) -> tuple[int, list[str]]:

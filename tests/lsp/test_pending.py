@@ -60,7 +60,7 @@ async def test_a_fill_whose_successor_is_what_stood_there_is_pending_throughout(
     done = await editor.do(command, id=first)
     await editor.settle()
     assert buffer.text.source == source.replace("return b", FILL)
-    assert editor.seen.told == [[second, done["id"]]]
+    assert editor.seen.told == [(buffer.uri, [second, done["id"]])]
 
 
 @pytest.mark.parametrize("command", ["accept", "discard"])
