@@ -290,6 +290,21 @@ local names = vim.tbl_keys(operations)
 vim.list_extend(names, { 'fill', 'fill', 'fill', 'fill', 'accept', 'discard', 'next', 'undo', 'undo', 'running_cancel', 'running_cancel', 'running_finish' })
 table.sort(names)
 
+--- An edit that is not the server's ends the fills whose lines hold again what they held.
+for _, name in ipairs({ 'undo', 'redo', 'type' }) do
+  local run = operations[name]
+  operations[name] = function(body)
+    local before = text_now()
+    run(body)
+    for id, fill in pairs(current.pending) do
+      local row = row_of(before, fill.body) + 1
+      if before[row] ~= text_now()[row] and text_now()[row] == fill.held then
+        current.pending[id] = nil
+      end
+    end
+  end
+end
+
 local function step(trace)
   local name, body = pick(names), math.random(NUM_BODIES)
   table.insert(trace, name .. body)

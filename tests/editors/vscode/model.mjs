@@ -211,6 +211,19 @@ const operations = {
   },
 };
 
+// An edit that is not the server's ends the fills whose lines hold again what they held.
+for (const name of ["undo", "redo", "type"]) {
+  const run = operations[name];
+  operations[name] = async (body) => {
+    const before = textOf(current);
+    await run(body);
+    for (const [id, fill] of current.pending) {
+      const line = lineOf(fill.body);
+      if (line === fill.held && line !== before[row(fill.body)]) current.pending.delete(id);
+    }
+  };
+}
+
 async function joinGroups() {
   [groups, active] = [[current], 0];
   await palette("View: Join All Editor Groups");
