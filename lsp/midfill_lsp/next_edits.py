@@ -158,16 +158,10 @@ class NextEdits:
         if open_ones:
             drafts = [_draft(document.text, each) for each in open_ones]
             ranges = tuple(Range.of(document.text.range(span)) for span, _ in drafts)
-            await self._fills.fill(
-                FillParams(
-                    uri=document.uri,
-                    what=What.SELECTION,
-                    ranges=ranges,
-                    drafts=tuple(draft for _, draft in drafts),
-                    version=document.version,
-                    apply=True,
-                )  # fmt: skip
+            asked = FillParams(
+                uri=document.uri, version=document.version, what=What.SELECTION, ranges=ranges, apply=True
             )
+            await self._fills.fill(asked.model_copy(update={"drafts": tuple(draft for _, draft in drafts)}))
         elif found:
             text = document.text
 

@@ -48,11 +48,4 @@ def make_result(
 
 
 def make_stats(filled: Filled) -> Stats:
-    stats = filled.stats
-    return Stats(
-        steps=stats.steps,
-        forwards=stats.forwards,
-        tokens=stats.tokens,
-        ms=stats.ms,
-        cached_context=stats.cached_context,
-    )
+    return Stats.model_validate(filled.stats, from_attributes=True)

@@ -65,19 +65,17 @@ def _whole(low: int, high: int | None = None) -> tuple[dict[str, Any], str]:
     return {"type": "integer", "minimum": low, "maximum": high or 2**53 - 1}, f"a whole number from {low}{to}"
 
 
+def _is_number(value: Any, schema: dict[str, Any]) -> bool:
+    return not isinstance(value, bool) and bool(schema["minimum"] <= value <= schema["maximum"])
+
+
 _STRINGS = {"type": "array", "items": {"type": "string"}}
 _CHECKS: dict[str, Callable[[Any, dict[str, Any]], bool]] = {
     "string": lambda value, schema: (
         isinstance(value, str) and bool(value.strip()) and value in schema.get("enum", [value])
     ),
-    "integer": lambda value, schema: (
-        isinstance(value, int) and not isinstance(value, bool) and schema["minimum"] <= value <= schema["maximum"]
-    ),
-    "number": lambda value, schema: (
-        isinstance(value, int | float)
-        and not isinstance(value, bool)
-        and schema["minimum"] <= value <= schema["maximum"]
-    ),
+    "integer": lambda value, schema: isinstance(value, int) and _is_number(value, schema),
+    "number": lambda value, schema: isinstance(value, int | float) and _is_number(value, schema),
     "boolean": lambda value, schema: isinstance(value, bool),
     "object": lambda value, schema: (
         isinstance(value, Mapping) and all(isinstance(each, bool) for each in value.values())
