@@ -44,7 +44,7 @@ def test_a_model_says_how_sure_is_sure_where_the_dial_stands_at_0(fast: float, q
     assert int(SAMPLERS.find("threshold")().decide(shown).settle.sum()) == settled
 
 
-@pytest.mark.parametrize("name", ["threshold", "pipeline"])
+@pytest.mark.parametrize("name", ["threshold", "pipeline", "factor"])
 def test_quality_1_settles_one_position_a_step_however_sure_the_model_is(name: str) -> None:
     assert float(torch.tensor([20.0, 0.0, 0.0]).softmax(dim=0)[0]) == 1.0  # not sure, but all that fp32 can tell
     found = SAMPLERS.find(name)().decide(state([[1.0, 1.0, 1.0]], [[1, 1, 1]], 1, 3, 1.0))
@@ -70,12 +70,14 @@ def step_states(draw: st.DrawFn) -> StepState:
             ids=torch.randint(0, 9, (1, width)),
             confidence=confidence,
             entropy=-confidence.log(),
+            support=torch.rand(1, width) * ~masked,
         ),
         masked=masked,
         step=draw(st.integers(1, num_steps - 1)),
         num_steps=num_steps,
         quality=draw(st.floats(0, 1)),
         remaining=masked.sum(dim=1),
+        settled=torch.rand(1, width) * ~masked,
         fixed=fixed,
     )
 
@@ -104,11 +106,11 @@ def test_the_dial_from_quality_to_speed(name: str) -> None:
         masked = torch.ones(1, width, dtype=torch.bool)
         num_steps = max(1, sampler.count_steps(width, quality))
         ids = torch.zeros(1, width, dtype=torch.int64)
-        proposals = Proposals(ids, values, -values.log())
+        proposals = Proposals(ids, values, -values.log(), torch.zeros(1, width))
         for step in range(1, num_steps + 1):
             fixed = torch.zeros(width, dtype=torch.bool)
             remaining = masked.sum(dim=1)
-            shown = StepState(proposals, masked, step, num_steps, quality, remaining, fixed)
+            shown = StepState(proposals, masked, step, num_steps, quality, remaining, values * ~masked, fixed)
             decision = sampler.decide(shown)
             masked = masked & ~decision.settle
             if not masked.any():
@@ -118,12 +120,38 @@ def test_the_dial_from_quality_to_speed(name: str) -> None:
     assert count(0.0) <= count(1.0)
 
 
+def test_factor_settles_fewer_the_less_sure_they_are() -> None:
+    """As in the authors' code the last of all goes along where it alone is too unsure."""
+    factor, masked = SAMPLERS.find("factor")(), [[1, 1, 1, 1, 1]]
+    shown = [[0.99, 0.95, 0.9, 0.5, 0.4]]
+    found = [factor.decide(state(shown, masked, 1, 99, quality)).settle.sum() for quality in (1.0, 0.88, 0.0)]
+    assert found == [1, 3, 5]
+    assert factor.decide(state([[0.99, 0.95, 0.9, 0.5]], [[1, 1, 1, 1]], 1, 99, 0.88)).settle.sum() == 4
+
+
 def test_the_entropy_bound_counts_all_but_the_largest() -> None:
     """Entropies 0.05, 0.08, 0.2, 1.0 with a bound of 0.15: the first three have 0.13 without their largest."""
     shown = state([[0.9, 0.8, 0.7, 0.1]], [[1, 1, 1, 1]], 1, 99, 0.8)
     entropy = torch.tensor([[0.2, 0.05, 1.0, 0.08]])
     shown = replace(shown, proposals=replace(shown.proposals, entropy=entropy))
     assert SAMPLERS.find("entropy-bound")().decide(shown).settle.tolist() == [[True, True, False, True]]
+
+
+def test_wino_takes_back_fewer_than_it_settled_before() -> None:
+    shown = state([[0.9, 0.8, 0.7, 0.0, 0.0, 0.0, 0.0]], [[1, 1, 1, 0, 0, 0, 0]], 1, 99, 0.8)
+    support = torch.tensor([[0, 0, 0, 0.5, 0.95, 0.1, 0.6]])
+    shown = replace(shown, proposals=replace(shown.proposals, support=support))
+    sampler = SAMPLERS.find("wino")()
+    for doubtful in ([3, 5, 6], [3, 5]):  # at first nothing bounds it, then the three of the step before do
+        decision = sampler.decide(shown)
+        assert decision.settle.tolist()[0][:3] == [True, True, True]
+        assert decision.remask is not None
+        assert decision.remask.nonzero()[:, 1].tolist() == doubtful
+
+
+def test_hierarchy_settles_the_surest_of_every_run() -> None:
+    found = SAMPLERS.find("hierarchy")().decide(state([[0.5, 0.6, 0, 0.45, 0.2]], [[1, 1, 0, 1, 1]], 1, 99, 1.0))
+    assert found.settle.tolist() == [[False, True, False, True, False]]
 
 
 def test_a_pipeline_begins_a_block_when_the_one_before_is_under_way() -> None:

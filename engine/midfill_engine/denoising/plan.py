@@ -104,6 +104,9 @@ def find_variants(
         raise RequestError(ErrorCode.BAD_REQUEST, message, "start the engine with --guide, or leave the sampler out")
     if family.attention == "canvas":
         check_sampler(sampler)
+    if sampler.needs_support and family.logit_shift:
+        message = f"this sampler needs scores that are not shifted, and those of {family.name!r} are"
+        raise RequestError(ErrorCode.BAD_REQUEST, message, next_step)
     if policy.beam and not runtime.reads_causally:
         message = f"{runtime.names[0]} was not trained to read holes from the left, as this length policy asks"
         raise RequestError(ErrorCode.BAD_REQUEST, message, next_step)

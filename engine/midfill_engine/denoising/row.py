@@ -47,6 +47,7 @@ class Row:
     age: int = 0
     kept: KeptKeys = field(default_factory=KeptKeys)
     _open: Tensor = field(init=False)  # [Th]: what this step may settle
+    _again: Tensor = field(init=False)  # [S]: positions that have a shadow row, which scores what was settled there
     _computed: Tensor = field(init=False)  # [C]
     _agreed: Tensor | None = None
     _active: int = 0
@@ -91,6 +92,7 @@ class Row:
         compute = self.cache.compute(view)
         compute[sequence.rows_of_scores(targets)] = True
         self._computed = compute.nonzero().flatten()
+        self._again = self._settled_again(sequence)
         return self._build(sequence, view, targets)
 
     def share_context(self) -> ContextKeys:
@@ -153,8 +155,14 @@ class Row:
         reach = self.sampler.reach(self.canvas.masked) if self.runtime.family.pipelined else 0
         return max(first, int(blocks[len(self.context_ids) + reach - 1])) if reach else first
 
+    def _settled_again(self, sequence: Sequence) -> Tensor:
+        free = ~self.canvas.anchored
+        if not self.sampler.needs_support or sequence.logit_shift or not bool((free & ~self.canvas.masked[0]).any()):
+            return torch.arange(0)
+        return free.nonzero().flatten() + sequence.num_context
+
     def _build(self, sequence: Sequence, view: View, targets: Tensor) -> Pass:
-        computed = self._computed
+        computed, again = self._computed, self._again
         uses_context_keys = self.context_keys is not None and not bool((computed < sequence.num_context).any())
         if uses_context_keys:
             rest, past = torch.arange(sequence.num_context), self.context_keys
@@ -163,21 +171,28 @@ class Row:
             is_kept[computed] = False
             rest = is_kept.nonzero().flatten()
             past = self.kept.past(rest)
+        num_rows, keys = len(computed), torch.cat((rest, computed))
+        mask = sequence.mask(computed, keys)
+        if len(again):
+            mask = _shadowed(mask, sequence, computed, keys, again)
         place = torch.full((len(sequence.ids),), -1)
-        place[computed] = torch.arange(len(computed))
+        place[computed] = torch.arange(num_rows)
+        wanted = torch.cat((place[sequence.rows_of_scores(targets)], torch.arange(num_rows, num_rows + len(again))))
+        mask_ids = torch.full((len(again),), self.runtime.tokens.mask_id)
         num_heads = self.runtime.loaded.config.transformer.num_heads
+        seen = torch.cat((computed, again))
         return Pass(
-            ids=sequence.ids[computed],
-            positions=sequence.for_heads(sequence.positions[:, computed], num_heads),
-            wanted=place[sequence.rows_of_scores(targets)],
+            ids=torch.cat((sequence.ids[computed], mask_ids)),
+            positions=sequence.for_heads(sequence.positions[:, seen], num_heads),
+            wanted=wanted,
             past=past,
-            mask=sequence.mask(computed, torch.cat((rest, computed))),
+            mask=mask,
             keeps=self.cache.keeps_rows,
-            choice=self._choice(targets - sequence.num_context),
+            choice=self._choice(torch.cat((targets, again)) - sequence.num_context, len(targets)),
         )
 
-    def _choice(self, places: Tensor) -> Choice:
-        """How the canvas's positions `places` [M] choose."""
+    def _choice(self, places: Tensor, num_targets: int) -> Choice:
+        """How the canvas's positions `places` [M] choose; those behind the first `num_targets` are only asked."""
         canvas, tokens = self.canvas, self.runtime.tokens
         holes, barred = canvas.hole_of[places], {}
         if self.policy.may_delete:
@@ -193,6 +208,7 @@ class Row:
             is_scaled=self.sampler.is_scaled,
             generator=self.generator,
             echo=self._echo(places),
+            asked=canvas.ids[0, places] if len(places) > num_targets else None,
             needs_entropy=self.sampler.needs_entropy,
         )
 
@@ -270,7 +286,7 @@ class Row:
             self.canvas.layout = self.lay_out(self.canvas.hole_lengths())
 
     def _settle(self, places: Tensor, chosen: Chosen) -> None:
-        """Decides on `chosen`, the rows of the open positions `places` [M]."""
+        """Decides on `chosen`, whose first rows are the open positions `places` [M]."""
         proposals = self._scatter(places, chosen)
         masked = torch.zeros_like(self.canvas.masked)
         masked[0, places] = True
@@ -283,6 +299,7 @@ class Row:
             quality=self.quality,
             fast_threshold=self.runtime.family.fast_threshold,
             remaining=self.canvas.masked.sum(dim=1),
+            settled=self.canvas.confidence,
             fixed=self.canvas.anchored,
             ids=self.canvas.ids,
             places=self.canvas.layout.hole_positions[0],
@@ -299,17 +316,32 @@ class Row:
         while bool(self.canvas.masked[0, places].any()):
             is_left = self.canvas.masked[0, places]
             places, hidden = places[is_left], hidden[is_left.to(hidden.device)]
-            self._settle(places, choose_again(transformer, hidden, self._choice(places), operators))
+            choice = self._choice(places, len(places))
+            self._settle(places, choose_again(transformer, hidden, choice, operators))
 
     def _scatter(self, places: Tensor, chosen: Chosen) -> Proposals:
-        def spread(values: Tensor, elsewhere: int = 0) -> Tensor:
-            found = torch.full(self.canvas.ids.shape, elsewhere, dtype=values.dtype)
-            found[0, places] = values
+        shape, num = self.canvas.ids.shape, len(places)
+
+        def spread(values: Tensor | None, rows: slice, where: Tensor) -> Tensor | None:
+            if values is None:
+                return None
+            found = torch.zeros(shape)
+            found[0, where] = values[rows]
             return found
 
-        entropy = None if chosen.entropy is None else spread(chosen.entropy)
+        ids = torch.full(shape, -1)
+        ids[0, places] = chosen.ids[:num]
+        confidence = spread(chosen.confidence, slice(num), places)
+        assert confidence is not None
+        settled = self._again - len(self.context_ids)
         agreed, self._agreed = self._agreed, None
-        return Proposals(spread(chosen.ids, -1), spread(chosen.confidence), entropy, agreed)
+        return Proposals(
+            ids=ids,
+            confidence=confidence,
+            entropy=spread(chosen.entropy, slice(num), places),
+            support=spread(chosen.asked, slice(num, num + len(settled)), settled) if len(settled) else None,
+            agreed=agreed,
+        )
 
     def _one_growth_at_a_time(self, decision: Decision, proposals: Proposals) -> Decision:
         """Neighbours of an expansion wait: what they guessed was for a shorter text."""
@@ -329,3 +361,18 @@ class Row:
         self.canvas.layout = self.lay_out(self.canvas.hole_lengths())
         self.kept.reset(0)
         self.sampler.move(order)
+
+
+def _shadowed(mask: Tensor | None, sequence: Sequence, computed: Tensor, keys: Tensor, again: Tensor) -> Tensor:
+    """The mask [C + S, P + C + S] with S rows behind that see what their position sees, except its own token, and each
+    other (WINO's code).
+
+    No other row sees them, so what they say of a settled token is what the model would say without it.
+    """
+    num, total = len(computed), len(keys)
+    whole = torch.zeros(num + len(again), total + len(again), dtype=torch.bool)
+    whole[:num, :total] = True if mask is None else mask
+    own = sequence.mask(again, keys)
+    whole[num:, :total] = (True if own is None else own) & (keys[None] != again[:, None])
+    whole[num:, total:] = True
+    return whole

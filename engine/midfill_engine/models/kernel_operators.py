@@ -1,7 +1,7 @@
 """The operators of a packed step out of `midfill_kernels`, for a GPU. Knows matrices, keys and values only.
 
 Its products add in an order that does not depend on the number of rows, so whole packs go through at once. Attention
-that is masked (block-causal) stays with torch.
+that is masked (block-causal, or shadow rows) stays with torch.
 """
 
 from typing import Final

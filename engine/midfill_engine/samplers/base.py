@@ -12,13 +12,15 @@ class Proposals:
     """What a forward pass proposes for every position: B rows, T hole positions. Only masked positions carry meaning.
 
     `ids` [B, T] is the token chosen by score (and temperature), `confidence` [B, T] its probability. For samplers that
-    ask for it: `entropy` [B, T] of the whole distribution in nats, which costs as much as all the rest. `agreed` [B, T]
-    are proposals that a supervisor would have made too.
+    ask for it: `entropy` [B, T] of the whole distribution in nats, which costs as much as all the rest. `support` is
+    [B, T] for settled positions: the probability of their token if it were masked again. `agreed` [B, T] are proposals
+    that a supervisor would have made too.
     """
 
     ids: Tensor
     confidence: Tensor
     entropy: Tensor | None = None
+    support: Tensor | None = None
     agreed: Tensor | None = None
 
 
@@ -27,8 +29,9 @@ class StepState:
     """A step to decide on. `masked` [B, T] may be settled now; `step` counts from 1 to `num_steps`.
 
     `quality` is the wire's dial, `fast_threshold` the model's threshold where it stands at 0. `remaining` [B] counts
-    all that is masked, later blocks included. `ids` [B, T] is what stands there, `fixed` [T] marks anchors.
-    `places` [T] are absolute positions, counted in blocks of `block_size` where attention knows blocks, else 0.
+    all that is masked, later blocks included. `settled` [B, T] has the confidence with which tokens were settled,
+    `ids` [B, T] what stands there, `fixed` [T] marks anchors. `places` [T] are absolute positions, counted in blocks
+    of `block_size` where attention knows blocks, else 0.
     """
 
     proposals: Proposals
@@ -37,6 +40,7 @@ class StepState:
     num_steps: int
     quality: float
     remaining: Tensor | None = None
+    settled: Tensor | None = None
     fixed: Tensor | None = None
     fast_threshold: float = 0.5
     ids: Tensor | None = None
@@ -101,14 +105,16 @@ class Sampler:
     The last step is the caller's: all settle.
 
     One instance serves one row of one fill, so it may remember what it saw. `is_scaled`: its confidence is taken after
-    temperature and top-p. `revises`: there are proposals for settled positions of the current block too, by what stands
-    there. `goes_on`: the current block may still change though nothing in it is masked, so the next one waits.
+    temperature and top-p. `needs_support`: settled tokens are scored anew each step, at one more row a token.
+    `revises`: there are proposals for settled positions of the current block too, by what stands there. `goes_on`: the
+    current block may still change though nothing in it is masked, so the next one waits.
     `takes_back`: it masks settled positions again, so it may use more steps than there are positions. `needs_guide`: it
     wants a supervisor's opinion of every step's proposals.
     """
 
     needs_entropy = False
     is_scaled = False
+    needs_support = False
     takes_back = False
     needs_guide = False
     revises = False

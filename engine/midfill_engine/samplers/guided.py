@@ -21,6 +21,7 @@ class Guided(Sampler):
         self.inner = inner
         self.needs_entropy = inner.needs_entropy
         self.is_scaled = inner.is_scaled
+        self.needs_support = inner.needs_support
         self.takes_back = inner.takes_back
         self.revises = inner.revises
 
