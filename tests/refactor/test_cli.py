@@ -49,6 +49,11 @@ def run(*words: str, stdin: str | None = None) -> Result:
     return CliRunner().invoke(build_app(), ["refactor", *words], input=stdin)
 
 
+@pytest.fixture
+def generated(root: Path) -> None:
+    assert [run(*words).exit_code for words in (["plan", "--stubs"], ["generate"])] == [0, 0]
+
+
 def test_the_whole_way(root: Path) -> None:
     planned = run("plan", "--stubs")
     assert planned.exit_code == 0 and "2 holes in 1 file" in planned.stderr
@@ -85,9 +90,7 @@ def test_undo_takes_a_path_from_where_it_is_called(root: Path, monkeypatch: pyte
     assert "2 holes undone" in run("undo", "--file", "..").stderr and (root / "a.py").read_text() == CODE
 
 
-def test_what_was_undone_is_written_again(root: Path) -> None:
-    run("plan", "--stubs")
-    run("generate")
+def test_what_was_undone_is_written_again(root: Path, generated: None) -> None:
     assert run("apply", "--all").exit_code == 0
     filled = (root / "a.py").read_text()
     assert run("undo").exit_code == 0
@@ -170,9 +173,7 @@ def test_changed_alone_means_since_the_last_commit(root: Path, words: list[str])
     assert "1 hole in 1 file" in run("plan", "--stubs", *words).stderr
 
 
-def test_apply_with_verify_writes_only_what_passes(root: Path) -> None:
-    run("plan", "--stubs")
-    run("generate")
+def test_apply_with_verify_writes_only_what_passes(root: Path, generated: None) -> None:
     result = run("apply", "--all", "--verify", BAD_SIZE, "--no-sandbox")
     assert result.exit_code == 4 and "1 kept, 1 rolled back" in result.stderr
     assert "2 planned, 2 filled, 2 without new syntax errors, 2 accepted, 1 not rolled back, 1 in" in result.stderr
@@ -186,9 +187,7 @@ BAD_SIZE = (
 
 
 @pytest.mark.parametrize("command", ["cd . && true", "true | cat", "cd .", "A=1 true"])
-def test_a_line_for_a_shell_says_so(root: Path, command: str) -> None:
-    run("plan", "--stubs")
-    run("generate")
+def test_a_line_for_a_shell_says_so(root: Path, generated: None, command: str) -> None:
     refused = run("apply", "--all", "--verify", command, "--no-sandbox")
     assert refused.exit_code == 2 and "give --shell too" in refused.stderr
     assert run("apply", "--all", "--verify", command, "--no-sandbox", "--shell").exit_code == 0
@@ -204,9 +203,7 @@ def test_a_command_that_fails_without_fills_is_explained(root: Path, monkeypatch
     assert "not in its copy: .env (named like a secret, and not git's)" in result.stderr
 
 
-def test_verify_writes_no_named_hole_that_fails_or_was_refused(root: Path) -> None:
-    run("plan", "--stubs")
-    run("generate")
+def test_verify_writes_no_named_hole_that_fails_or_was_refused(root: Path, generated: None) -> None:
     result = run("apply", "--hole", "2", "--verify", BAD_SIZE, "--no-sandbox")
     assert result.exit_code == 4 and "0 kept, 1 rolled back" in result.stderr
     assert (root / "a.py").read_text() == CODE
@@ -217,9 +214,7 @@ def test_verify_writes_no_named_hole_that_fails_or_was_refused(root: Path) -> No
     assert (root / "a.py").read_text() == CODE
 
 
-def test_a_named_hole_accepts_no_other(root: Path) -> None:
-    run("plan", "--stubs")
-    run("generate")
+def test_a_named_hole_accepts_no_other(root: Path, generated: None) -> None:
     for _ in range(2):
         assert run("apply", "--all", "--hole", "1").exit_code == 0
     assert json.loads(run("status", "--json").stdout)["holes"] == {"applied": 1, "generated": 1}
@@ -229,9 +224,7 @@ def test_a_named_hole_accepts_no_other(root: Path) -> None:
 
 
 @pytest.mark.parametrize("refusal", [["--allow-dirty", "--verify", "false", "--no-sandbox"], []])
-def test_what_is_refused_accepts_nothing(root: Path, refusal: list[str]) -> None:
-    run("plan", "--stubs")
-    run("generate")
+def test_what_is_refused_accepts_nothing(root: Path, generated: None, refusal: list[str]) -> None:
     (root / "a.py").write_text("# mine\n" + CODE)
     assert run("apply", "--all", *refusal).exit_code == 5
     assert json.loads(run("status", "--json").stdout)["holes"] == {"generated": 2}
@@ -249,9 +242,7 @@ def test_a_file_that_is_gone_keeps_no_other_from_being_verified(root: Path) -> N
 
 
 @pytest.mark.parametrize("words", [["apply", "--all"], ["undo"], ["verify", "-c", "true", "--no-sandbox"]])
-def test_nothing_is_written_while_a_review_is_open(root: Path, words: list[str]) -> None:
-    run("plan", "--stubs")
-    run("generate")
+def test_nothing_is_written_while_a_review_is_open(root: Path, generated: None, words: list[str]) -> None:
     with hold_lock(find_place(root).find_run().with_name("lock"), "review"):
         result = run(*words)
     assert result.exit_code == 5 and f"process {os.getpid()} (review)" in result.stderr
@@ -270,9 +261,7 @@ os.kill(os.getpid(), 9)
 """
 
 
-def test_readers_roll_back_what_a_killed_writer_left(root: Path) -> None:
-    run("plan", "--stubs")
-    run("generate")
+def test_readers_roll_back_what_a_killed_writer_left(root: Path, generated: None) -> None:
     run("review", stdin="y\nn\n")
     journal = find_place(root).find_run()
     hot, left = journal.with_name("run.db-journal"), []
@@ -292,9 +281,7 @@ def test_a_journal_that_cannot_be_read_is_no_clean_check(root: Path) -> None:
     assert result.exit_code == 6 and "the source files are not affected" in result.stderr
 
 
-def test_a_review_in_a_terminal_takes_single_keys(root: Path) -> None:
-    run("plan", "--stubs")
-    run("generate")
+def test_a_review_in_a_terminal_takes_single_keys(root: Path, generated: None) -> None:
     terminal, other_end = pty.openpty()
     words = [sys.executable, "-m", "midfill_infill", "refactor", "review"]
     process = subprocess.Popen(words, stdin=other_end, stdout=other_end, stderr=other_end, start_new_session=True)
@@ -342,9 +329,7 @@ def test_an_interrupted_command_exits_130_and_goes_on_later(root: Path, monkeypa
 
 
 @pytest.mark.parametrize("form", ["patch", "jsonl", "sarif", "html", "schema"])
-def test_export(root: Path, tmp_path: Path, form: str) -> None:
-    run("plan", "--stubs")
-    run("generate")
+def test_export(root: Path, generated: None, tmp_path: Path, form: str) -> None:
     out = tmp_path / "out"
     assert run("export", "--all", "--format", form, "--out", str(out)).exit_code == 0
     text = out.read_text()
@@ -381,9 +366,7 @@ def test_what_is_asked_wrongly_exits_2(root: Path, words: list[str], code: int, 
     assert result.exit_code == code and says in result.stderr.replace("\n", " ")
 
 
-def test_refusals_exit_5(root: Path) -> None:
-    run("plan", "--stubs")
-    run("generate")
+def test_refusals_exit_5(root: Path, generated: None) -> None:
     (root / "a.py").write_text("# mine\n" + CODE)
     dirty = run("apply", "--all")
     assert dirty.exit_code == 5 and "uncommitted changes: a.py" in dirty.stderr
@@ -409,17 +392,13 @@ def test_failed_holes_exit_3(root: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     assert (root / "a.py").read_text() == CODE
 
 
-def test_a_stale_hole_exits_3(root: Path) -> None:
-    run("plan", "--stubs")
-    run("generate")
+def test_a_stale_hole_exits_3(root: Path, generated: None) -> None:
     (root / "a.py").write_text(CODE.replace("...", "return 3"))
     result = run("apply", "--all", "--allow-dirty")
     assert result.exit_code == 3 and "changed by somebody else" in result.stderr
 
 
-def test_a_disk_that_fails_exits_6(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    run("plan", "--stubs")
-    run("generate")
+def test_a_disk_that_fails_exits_6(root: Path, generated: None, monkeypatch: pytest.MonkeyPatch) -> None:
 
     def fail(*_: object, **__: object) -> int:
         raise OSError(28, "No space left on device")

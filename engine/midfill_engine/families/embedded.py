@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from midfill_engine.models.family import AuthorsSetting, Family, SpecialTokens
-from midfill_engine.models.layout import Layout
+from midfill_engine.models.layout import Layout, lay_in_rooms
 from midfill_engine.models.transformer import KeyValues, Transformer, TransformerConfig
 from midfill_engine.tokens.special import DELETE, MASK, SPECIAL_TOKENS
 from midfill_engine.tokens.tokenizer import closing_ids, opening_ids
@@ -48,22 +48,7 @@ def lay_out(text_lengths: list[int], hole_lengths: list[int], hole_span: int) ->
 
     Every text length must be at least 1 at both ends of the document (BOS, EOS).
     """
-    assert len(text_lengths) == len(hole_lengths) + 1
-    context: list[Tensor] = []
-    left: list[Tensor] = []
-    right: list[Tensor] = []
-    edges: list[tuple[int, int]] = []
-    position = seen = 0
-    for index, text_length in enumerate(text_lengths):
-        context.append(torch.arange(position, position + text_length))
-        position, seen = position + text_length, seen + text_length
-        if index < len(hole_lengths):
-            length = hole_lengths[index]
-            left.append(torch.arange(position, position + length))
-            position += hole_span
-            right.append(torch.arange(position - length, position))
-            edges.append((max(seen - 1, 0), seen))
-    return Layout(torch.cat(context), torch.stack((torch.cat(left), torch.cat(right))), torch.tensor(edges))
+    return lay_in_rooms(text_lengths, hole_lengths, [hole_span] * len(hole_lengths))
 
 
 class Embedded(nn.Module):

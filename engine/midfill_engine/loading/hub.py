@@ -5,7 +5,7 @@ Nothing a checkpoint could run is ever opened: `auto_map`, Python files and pick
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from math import prod
 from pathlib import Path
@@ -240,9 +240,5 @@ def _byte_tokenizer(family: Family) -> dict[str, object]:
         "pre_tokenizer": level,
         "post_processor": None,
         "decoder": level,
-        "model": {"type": "BPE", "vocab": dict(_byte_vocabulary(byte_of_character())), "merges": []},
+        "model": {"type": "BPE", "vocab": byte_of_character(), "merges": []},
     }
-
-
-def _byte_vocabulary(byte_of: Mapping[str, int]) -> Iterator[tuple[str, int]]:
-    yield from byte_of.items()

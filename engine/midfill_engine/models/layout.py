@@ -1,6 +1,6 @@
 """Where the tokens of a canvas stand: positions of context and holes. Knows lengths, no ids."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -19,21 +19,29 @@ class Layout:
     edges: Tensor
 
 
-def lay_in_a_row(text_lengths: list[int], hole_lengths: list[int], hole_span: int = 0) -> Layout:
-    """Positions for text, hole, text, ..., hole, text as they follow each other, without gaps.
+def lay_in_rooms(text_lengths: list[int], hole_lengths: list[int], rooms: list[int]) -> Layout:
+    """Positions for text, hole, ..., hole, text, where hole `i` takes `rooms[i]` positions, counted from both sides.
 
-    `text_lengths` has one entry more than `hole_lengths`; `hole_span` is for families whose holes have a fixed room.
+    `text_lengths` has one entry more than `hole_lengths`.
     """
     assert len(text_lengths) == len(hole_lengths) + 1
     context: list[Tensor] = []
-    holes: list[Tensor] = [torch.arange(0)]
+    left: list[Tensor] = [torch.arange(0)]
+    right: list[Tensor] = [torch.arange(0)]
     edges: list[tuple[int, int]] = []
     position = seen = 0
     for index, text_length in enumerate(text_lengths):
         context.append(torch.arange(position, position + text_length))
         position, seen = position + text_length, seen + text_length
         if index < len(hole_lengths):
-            holes.append(torch.arange(position, position + hole_lengths[index]))
-            position += hole_lengths[index]
+            left.append(torch.arange(position, position + hole_lengths[index]))
+            position += rooms[index]
+            right.append(torch.arange(position - hole_lengths[index], position))
             edges.append((max(seen - 1, 0), seen))
-    return Layout(torch.cat(context), torch.cat(holes)[None], torch.tensor(edges))
+    return Layout(torch.cat(context), torch.stack((torch.cat(left), torch.cat(right))), torch.tensor(edges))
+
+
+def lay_in_a_row(text_lengths: list[int], hole_lengths: list[int], hole_span: int = 0) -> Layout:
+    """Positions without gaps, counted from the left; `hole_span` is for families whose holes have a fixed room."""
+    both = lay_in_rooms(text_lengths, hole_lengths, hole_lengths)
+    return replace(both, hole_positions=both.hole_positions[:1])
