@@ -76,7 +76,6 @@ class Variant:
     about: str
     copies: tuple[Copy, ...] = ("causal", "masked")
     plain: float = 0.35
-    noise: Noise = Noise()
 
 
 VARIANTS: Final = {
@@ -86,7 +85,6 @@ VARIANTS: Final = {
     "queries": Variant("the causal copy's tokens and queries apart", copies=("tokens", "queries", "masked")),
     "plain-0.7": Variant("twice as many plain causal rows", plain=0.7),
     "plain-0.9": Variant("nine tenths plain causal rows", plain=0.9),
-    "intervals": Variant("half of the masks as one stretch of the gap", noise=Noise(interval_share=0.5)),
 }
 
 
@@ -139,7 +137,7 @@ def run_variant(variant: Variant, model: Embedded, pack: Pack, tokenizer: Tokeni
     for step in range(steps):
         rng = np.random.default_rng((seed, step))
         examples = [draw_example(pack, tokenizer, shape, rng) for _ in range(toy.rows)]
-        batch = to_device(collate(examples, shape, variant.noise, rng), CPU)
+        batch = to_device(collate(examples, shape, Noise(), rng), CPU)
         trainee.update(step, step / steps, span_loss(trainee.computed, batch).total)
 
 

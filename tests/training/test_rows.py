@@ -275,9 +275,3 @@ def test_a_causal_copy_tells_no_length(pack_folder: Path, tokenizer: Tokenizer, 
         kept, before = getattr(cut, name)[0], getattr(whole, name)[0]
         assert (kept[..., :2] == before[..., :2])[[0, 2]].all(), name
         assert (kept[[0, 2], ..., 2 : used + 1 - lengths[0]] == before[[0, 2], ..., lengths[0] + 1 : used]).all(), name
-
-
-def test_one_stretch_is_masked_where_masks_are_intervals(rng: np.random.Generator) -> None:
-    for length in range(1, 40):
-        masks = mask_gap(length, Noise(full_share=0.0, interval_share=1.0), rng)
-        assert masks[0].any() and (np.diff(np.flatnonzero(masks[0])) == 1).all() and (masks[1] == ~masks[0]).all()

@@ -87,14 +87,10 @@ LONGEST_GAP: Final = 256  # in tokens
 
 @dataclass(frozen=True)
 class Noise:
-    """How gaps are masked: `full_share` of them wholly; then `t = sigmoid(normal)` and the second copy complements.
-
-    In `interval_share` of the others what is masked is one stretch, as where both ends are settled inwards.
-    """
+    """How gaps are masked: `full_share` of them wholly; then `t = sigmoid(normal)` and the second copy complements."""
 
     full_share: float = 0.25
     delete_share: float = 0.5
-    interval_share: float = 0.0
 
 
 def draw_window(pack: Pack, tokenizer: Tokenizer, num_tokens: int, rng: np.random.Generator) -> tuple[str, str]:
@@ -206,13 +202,7 @@ def mask_gap(length: int, noise: Noise, rng: np.random.Generator) -> NDArray[np.
         masks[1] = rng.random(length) < rng.uniform(0.2, 0.8)
         return masks
     share = 1 / (1 + np.exp(-rng.normal()))
-    if noise.interval_share and rng.random() < noise.interval_share:
-        num_hidden = max(1, round(share * length))
-        start = int(rng.integers(0, length - num_hidden + 1))
-        masks[0] = False
-        masks[0, start : start + num_hidden] = True
-    else:
-        masks[0] = rng.random(length) < share
+    masks[0] = rng.random(length) < share
     if not masks[0].any():
         masks[0, rng.integers(length)] = True
     masks[1] = ~masks[0]
