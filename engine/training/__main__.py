@@ -219,7 +219,10 @@ def certainty(
     model: Annotated[str, typer.Option(help="A known model or a checkpoint folder.")] = "embedded",
     gate: Annotated[float, typer.Option(help="The model's probability from which on nothing is mixed in.")] = 0.9,
 ) -> None:
-    """Fits what a family says of how often its fills are right, `Family.certainty`; prints their share, too."""
+    """Fits what a family says of how often its fills are right, `Family.certainty`.
+
+    Prints it, the share that was right, and how similar fills were.
+    """
     from training import certainty as fitting
 
     print(*fitting.fit(lines, model, limit, gate))

@@ -6,6 +6,7 @@ fills of a small model are right.
 
 import math
 from collections.abc import Iterator
+from difflib import SequenceMatcher
 from pathlib import Path
 from typing import Final
 from unittest.mock import patch
@@ -23,13 +24,15 @@ NUM_CHARACTERS: Final = 6000  # of either side, more than the model sees
 
 
 def fit(lines: Path, model: str, limit: int | None, gate: float = choice.SURE) -> tuple[float, ...]:
-    """Offset, weight of the mean ln confidence, weight of ln(number of tokens), and the share that was right.
+    """Offset, weight of the mean ln confidence, weight of ln(number of tokens); the share that was right, and how
+    similar fills were.
 
     `gate` is the model's own probability from which on nothing is mixed in.
     """
     with patch.object(choice, "SURE", gate):
         rows = torch.tensor(list(fill_lines(model, read_lines(lines, limit))), dtype=torch.float64)
     columns, is_right = torch.column_stack((torch.ones(len(rows)), rows[:, :2])), rows[:, 2]
+    shares = rows[:, 2:].mean(0).tolist()
     curve = torch.zeros(3, dtype=torch.float64, requires_grad=True)
     optimizer = torch.optim.LBFGS([curve], max_iter=200, line_search_fn="strong_wolfe")
 
@@ -41,11 +44,11 @@ def fit(lines: Path, model: str, limit: int | None, gate: float = choice.SURE) -
         return value
 
     optimizer.step(loss)  # type: ignore[no-untyped-call]
-    return tuple(round(value, 4) for value in (*curve.tolist(), float(is_right.mean())))
+    return tuple(round(value, 4) for value in (*curve.tolist(), *shares))
 
 
-def fill_lines(model: str, lines: list[Line]) -> Iterator[tuple[float, float, float]]:
-    """Of every fill that has a token: mean ln confidence, ln number of tokens, whether it is right."""
+def fill_lines(model: str, lines: list[Line]) -> Iterator[tuple[float, float, float, float]]:
+    """Of every fill that has a token: mean ln confidence, ln number of tokens, whether it is right, how similar."""
     runtime = load_runtime(model, "cpu")
     for line in lines:
         before, after = line.prefix[-NUM_CHARACTERS:], line.suffix[:NUM_CHARACTERS]
@@ -53,5 +56,6 @@ def fill_lines(model: str, lines: list[Line]) -> Iterator[tuple[float, float, fl
         (hole,) = drain(denoise(runtime, InfillRequest(segments=segments, experts=["copying"]))).holes
         if hole.confidence:
             logs = [math.log(max(value, 1e-12)) for value in hole.confidence]
-            is_right = hole.text.strip() == line.middle.strip()
-            yield math.fsum(logs) / len(logs), math.log(len(logs)), float(is_right)
+            text, wanted = hole.text.strip(), line.middle.strip()
+            likeness = SequenceMatcher(None, text, wanted, autojunk=False).ratio()
+            yield math.fsum(logs) / len(logs), math.log(len(logs)), float(text == wanted), likeness

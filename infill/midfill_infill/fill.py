@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from midfill_engine import wire
-from midfill_infill.candidates import MAX_TRIED, Candidate, FilledHole, Place, Row, place_fill
+from midfill_infill.candidates import MAX_TRIED, Candidate, FilledHole, Place, Row, place_fill, weigh
 from midfill_infill.config import Quality
 from midfill_infill.context.intent import with_intent
 from midfill_infill.context.references import Reference, bound, list_left_out
@@ -153,6 +153,7 @@ def _list_drafts(place: Place, response: wire.InfillResponse, options: Options) 
     listed += [[] for _ in place.holes[len(listed) :]]
     for hole, drafts in zip(place.holes, listed, strict=True):
         if hole.is_body:
+            drafts[:] = (weigh(hole, draft) for draft in drafts)
             drafts += propose_body(place.document, hole, options.references, place.sight.has)
     return listed
 

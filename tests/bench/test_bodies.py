@@ -77,6 +77,17 @@ def test_a_sibling_is_used_only_where_it_is_asked_for() -> None:
     assert "self.right = json.load(stream)" not in without.text
 
 
+def test_siblings_are_told_by_how_alike_they_are() -> None:
+    tasks = []
+    for opening in ("with open", "pass"):
+        source = SOURCE + "\n    def close(self):\n        pass\n"
+        start = source.rindex(opening)
+        end = source.find("\n\n", start) if opening != "pass" else len(source) - 1
+        tasks.append(Task(opening, source[:start], source[start:end], source[end:], group="a"))
+    alike, unlike = bodies.find_likeness(tasks).items()
+    assert alike[0] > 0.6 > unlike[0] and alike[1] == [True] and unlike[1] == [False]
+
+
 def test_a_fill_that_is_refused_is_an_empty_one(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     def refuse(*_: object) -> None:
         raise MidfillError("engine_failed", "no")
@@ -89,6 +100,6 @@ def test_a_fill_that_is_refused_is_an_empty_one(monkeypatch: pytest.MonkeyPatch,
 
 def test_certainty_is_compared_with_what_was_right(capsys: pytest.CaptureFixture[str]) -> None:
     bodies.print_certainty([(0.5, index == 0) for index in range(4)] + [(None, True)])
-    assert capsys.readouterr().out == "  certainty 50.0 %, right 25.0 %, error 0.250, odds times 0.33\n"
+    assert capsys.readouterr().out == "  certainty 50.0 %, right 25.0 %, error 0.250, odds 0.11\n"
     bodies.print_certainty([(None, True)])
     assert not capsys.readouterr().out

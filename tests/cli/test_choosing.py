@@ -7,8 +7,9 @@ import pytest
 from tests.cli.fake_engine import Plan, read_record
 
 from midfill_infill import candidates
-from midfill_infill.candidates import MAX_TRIED, MIN_WHOLE
+from midfill_infill.candidates import CLOSING, MAX_TRIED, MIN_WHOLE
 from midfill_infill.context.references import Reference
+from midfill_infill.context.siblings import CERTAINTY
 from midfill_infill.engines.client import EngineClient
 from midfill_infill.fill import Filled, Options, Preview, fill
 from midfill_infill.splicing.sieve import Sieve
@@ -155,8 +156,19 @@ def test_a_body_of_an_alike_function_wins_where_the_engine_doubts(
     body = Document(source.encode(), "python")
     filled = settle(engine_client(Plan(rows=[["return path"]], certainty=certainty)), (body, find_stubs(body)))
     assert filled.fills[0].text == taken and filled.new_errors == 0
+    if taken == "return path.name":
+        assert filled.best.certainty == CERTAINTY[0][1], "only what engines say is weighed"
     filled = settle(engine_client(Plan(rows=[["return ("]], certainty=certainty)), (body, find_stubs(body)))
     assert filled.fills[0].text == "return path.name", "of an engine that fails it is taken in any case"
+
+
+@pytest.mark.parametrize("draft, certainty", [("    )", CLOSING), ("    or rows)", 0.04)])
+def test_marks_that_the_parser_chose_are_surer(engine_client: Start, draft: str, certainty: float) -> None:
+    case = make("def load(path, rows):\n    rows = list(\n        path\n<1>\n    return rows\n")
+    filled = settle(engine_client(Plan(rows=[["rows ("]], drafts=[[("", 0.1), (draft, 0.04)]], certainty=0.2)), case)
+    assert filled.fills[0].text.strip() == draft.strip() and filled.best.certainty == certainty
+    filled = settle(engine_client(Plan(rows=[["    )"]], drafts=[[(draft, 0.04)]], certainty=0.2)), case)
+    assert filled.best.certainty == 0.2, "what the engine wrote needed no parser"
 
 
 def test_a_single_line_takes_no_draft_of_two(engine_client: Start) -> None:

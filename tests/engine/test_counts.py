@@ -105,6 +105,17 @@ def test_a_line_is_renamed_as_its_neighbours_are() -> None:
     assert rename("test_old(old)", {"old": "new"}) == "test_new(new)"
 
 
+def test_without_renaming_lines_that_stand_there_are_left() -> None:
+    without = Counts(parts=PARTS - {"renamed"})
+    for name, stands in (("close", False), ("seek", True)):
+        prefix, suffix = (
+            FILE + f"def {name}(self):\n    with self.lock:\n        ",
+            f"\n        return self.{name}_count\n",
+        )
+        assert (f"self.{name}_count += 1" in propose(prefix, suffix, expert=without)) is stands
+        assert f"self.{name}_count += 1" in propose(prefix, suffix)
+
+
 @pytest.mark.parametrize(
     ("prefix", "suffix", "wanted"),
     [

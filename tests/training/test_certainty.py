@@ -19,21 +19,21 @@ def test_a_known_curve_is_found(
 ) -> None:
     generator = torch.Generator().manual_seed(0)
 
-    def fill_lines(model: str, lines: list[Line]) -> Iterator[tuple[float, float, float]]:
+    def fill_lines(model: str, lines: list[Line]) -> Iterator[tuple[float, float, float, float]]:
         for _ in range(6000):
             mean, size, chance = torch.rand(3, generator=generator).tolist()
             mean, size = -4 * mean, 3 * size
             score = curve[0] + curve[1] * mean + curve[2] * size
-            yield mean, size, float(chance < 1 / (1 + math.exp(-score)))
+            yield mean, size, float(chance < 1 / (1 + math.exp(-score))), 0.5
 
     (tmp_path / "lines").write_text("")
     monkeypatch.setattr(certainty, "fill_lines", fill_lines)
     monkeypatch.setattr(certainty, "PENALTY", 0.0)
-    *found, share = certainty.fit(tmp_path / "lines", "any", None)
-    assert 0 < share < 1
+    *found, share, similar = certainty.fit(tmp_path / "lines", "any", None)
+    assert 0 < share < 1 and similar == 0.5
     assert found == pytest.approx(curve, abs=0.2)
     monkeypatch.setattr(certainty, "PENALTY", 1.0)
-    *penalised, _ = certainty.fit(tmp_path / "lines", "any", None)
+    *penalised, _, _ = certainty.fit(tmp_path / "lines", "any", None)
     assert sum(map(abs, penalised[1:])) < 0.5 * sum(map(abs, found[1:]))
 
 
@@ -51,7 +51,7 @@ def test_fills_are_told_with_their_tokens_and_whether_they_are_right(
 
     monkeypatch.setattr(certainty, "drain", remember)
     wrong = Line("p", "a = 1\n", "?", "\nb = 2\n")
-    ((mean, size, is_right),) = certainty.fill_lines(model, [wrong])
-    assert mean < 0 <= size and is_right == 0.0
+    ((mean, size, is_right, likeness),) = certainty.fill_lines(model, [wrong])
+    assert mean < 0 <= size and is_right == 0.0 and likeness < 1
     right = Line("p", wrong.prefix, f" {texts[0].strip()} ", wrong.suffix)
-    assert list(certainty.fill_lines(model, [right])) == [(mean, size, 1.0)]
+    assert list(certainty.fill_lines(model, [right])) == [(mean, size, 1.0, 1.0)]

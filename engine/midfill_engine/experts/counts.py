@@ -16,7 +16,7 @@ from midfill_engine.experts import beam
 from midfill_engine.experts.base import Expert, Gap, Opinion, Proposal, Sources
 from midfill_engine.experts.features import CANDIDATE, NONE, Candidate, Scene, describe, net_of
 from midfill_engine.experts.levels import Floats, Gate, Reader
-from midfill_engine.experts.lines import Lines, Site, find_common, find_lines
+from midfill_engine.experts.lines import Lines, Site, find_common, find_lines, find_renamed
 from midfill_engine.experts.ranking import Ranker
 from midfill_engine.experts.table import DEPTH, Ints, Keys, Numbers, Table, make_stream
 from midfill_engine.experts.words import NAME, Chunk, Lexicon
@@ -185,15 +185,14 @@ class CountsOpinion(Opinion):
 
     def _candidates(self, gap: Gap, scene: Scene) -> list[Candidate]:
         made: dict[str, Candidate] = {}
-        votes = dict(find_lines(scene.lines, scene.site))
-        for line, renamed in votes.items():
-            if ("renamed" if renamed else "lines") not in self._parts:
-                continue
+        votes = find_renamed(scene.lines, scene.site) if "renamed" in self._parts else {}
+        standing = find_lines(scene.lines, scene.site) if "lines" in self._parts else ()
+        for line in dict.fromkeys((*standing, *votes)):
             for place, indent in enumerate(scene.site.indents):
                 text = indent + line + scene.site.end
                 words = self._cut(text, gap)
                 if words:
-                    made.setdefault(text, Candidate(text, words, renamed, False, place))
+                    made.setdefault(text, Candidate(text, words, votes.get(line, 0), False, place))
         if scene.site.is_line:
             for line in self._referred(scene):
                 text = scene.site.indents[0] + line + scene.site.end

@@ -145,11 +145,10 @@ class Site:
         return cls(left, right, above.strip(), below.strip(), is_line, indents, end, opens, blank, place)
 
 
-def find_lines(lines: Lines, site: Site) -> Iterator[tuple[str, int]]:
-    """Every candidate with the number of votes for it as a renamed line."""
+def find_lines(lines: Lines, site: Site) -> list[str]:
+    """Lines of the texts, every one once."""
     if not site.is_line:
-        yield from ((text, 0) for text in dict.fromkeys(_rests(lines, site)))
-        return
+        return list(dict.fromkeys(_rests(lines, site)))
     low, high = max(0, lines.place - 1 - NEAR), lines.place + NEAR
     runs = 2 * (lines.exact.up + lines.exact.down) + lines.alike.up + lines.alike.down
     order = np.lexsort((lines.distance, -runs))[:MAX_ALIGNED]
@@ -158,10 +157,7 @@ def find_lines(lines: Lines, site: Site) -> Iterator[tuple[str, int]]:
         *lines.numbers[order[runs[order] > 0]].tolist(),
         *find_common(lines.numbers, MAX_COMMON),
     ]
-    texts = [lines.lexicon.lines[number] for number in dict.fromkeys(numbers) if number]
-    renamed = dict(_renamed(lines, site).most_common(MAX_RENAMED))
-    yield from ((text, renamed.pop(text, 0)) for text in texts)
-    yield from renamed.items()
+    return [lines.lexicon.lines[number] for number in dict.fromkeys(numbers) if number]
 
 
 def find_common(numbers: Ints, most: int) -> list[int]:
@@ -174,9 +170,11 @@ def find_common(numbers: Ints, most: int) -> list[int]:
     return common
 
 
-def _renamed(lines: Lines, site: Site) -> Counter[str]:
-    """Lines whose neighbours are ours but for names, renamed so that the neighbours are ours."""
+def find_renamed(lines: Lines, site: Site) -> dict[str, int]:
+    """Lines whose neighbours are ours but for names, renamed so that the neighbours are ours; how many say so."""
     votes: Counter[str] = Counter()
+    if not site.is_line:
+        return votes
     alike = lines.alike
     runs = alike.up + alike.down + 2 * ((alike.up > 0) & (alike.down > 0))
     order = np.lexsort((lines.distance, -runs))[:MAX_SOURCES]
@@ -189,7 +187,7 @@ def _renamed(lines: Lines, site: Site) -> Counter[str]:
         text = rename(source, {old: new for old, new in names.items() if old != new}) if names else source
         if text != source:
             votes[text] += 1
-    return votes
+    return dict(votes.most_common(MAX_RENAMED))
 
 
 def _names(line: str, ours: str, names: dict[str, str]) -> dict[str, str] | None:

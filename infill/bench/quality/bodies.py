@@ -1,6 +1,7 @@
 """`python -m bench.quality.bodies SUITE KEEP`: bodies of functions by the product, with and without those of siblings.
 
-One function of every Python file of the suite loses its body. Knows suites, the engine and the fill; runs no program.
+One function of every Python file of the suite loses its body. Of a suite that nothing is reported on this tells what
+`BODY_ODDS` and a sibling's `CERTAINTY` have to be. Knows suites, the engine and the fill; runs no program.
 """
 
 import math
@@ -24,9 +25,12 @@ from bench.quality.score import difference, score, share
 from bench.quality.suite import Task, read_suite
 from midfill_engine.loading.runtime import load_runtime
 from midfill_engine.wire import Reference
+from midfill_infill.candidates import BODY_ODDS
+from midfill_infill.context.siblings import find_sibling
 from midfill_infill.engines.client import EngineClient
 from midfill_infill.errors import MidfillError
 from midfill_infill.fill import Filled, Options, fill
+from midfill_infill.splicing.sight import Sight
 from midfill_infill.syntax.holes import body_at
 from midfill_infill.syntax.outline import outline
 from midfill_infill.text.document import Document
@@ -42,7 +46,9 @@ def main(
     limit: Annotated[int, typer.Option(min=1)] = 240,
     seed: int = 5,
 ) -> None:
-    """Prints exact, similar and parsing bodies with intervals over files, the paired gain, and how sure they are."""
+    """Prints exact, similar and parsing bodies with intervals over files, the paired gain, and how sure they are and
+    siblings can be.
+    """
     torch.set_num_threads(1)
     client = cast(EngineClient, Local(load_runtime("embedded", "cpu")))
     tasks = list(islice(draw(read_suite(suite).tasks, seed), limit))
@@ -51,6 +57,8 @@ def main(
     for name, first, second in zip(("exact", "similar", "parses"), *measured, strict=True):
         print(f"{name} %:", *(show(share(values, groups)) for values in (first, second)))
         print("  gain", show(difference(first, second, groups)))
+    for least, rights in find_likeness(tasks).items():
+        print(f"siblings alike by {least:.1f} and more: {len(rights)}, right {100 * sum(rights) / len(rights):.1f} %")
 
 
 def measure(name: str, client: EngineClient, tasks: Sequence[Task], keep: Path) -> list[list[float]]:
@@ -98,8 +106,26 @@ def write(client: EngineClient, siblings: bool, task: Task) -> Fill:
     return Fill(text[len(task.prefix) : len(text) - len(task.suffix)], filled.best.certainty, 0.0)
 
 
+def find_likeness(tasks: Sequence[Task]) -> dict[float, list[bool]]:
+    """By how alike the function is to the one most alike: whether that one's body, renamed, is the one."""
+    found: dict[float, list[bool]] = {}
+    for task in tasks:
+        document = Document(task.program(STUB).encode(), task.language)
+        references = [Reference(**each) for each in task.references]
+        known = document.syntax.names if document.syntax else None
+        sight = Sight((task.prefix, task.suffix, *(each.text for each in references)), known)
+        hole = body_at(document, len(task.prefix.encode()))
+        for text, likeness in find_sibling(document, hole, references, sight.has):
+            found.setdefault(math.floor(10 * likeness) / 10, []).append(_lines(text) == _lines(task.middle))
+    return dict(sorted(found.items(), reverse=True))
+
+
+def _lines(text: str) -> list[str]:
+    return list(map(str.strip, text.strip().split("\n")))
+
+
 def print_certainty(pairs: Sequence[tuple[float | None, bool]]) -> None:
-    """How sure fills are, how many of them are right, and what the odds would have to be multiplied by."""
+    """How sure fills are, how many of them are right, and the BODY_ODDS with which they would be so sure."""
     known = [(value, right) for value, right in pairs if value is not None]
     found = calibrate(known)
     if found is not None:
@@ -108,7 +134,7 @@ def print_certainty(pairs: Sequence[tuple[float | None, bool]]) -> None:
         factors = [math.exp(step / 50) for step in range(-200, 200)]
         best = min(factors, key=lambda factor: abs(sum(factor * each / (1 + factor * each) for each in odds) - wanted))
         sure, right = 100 * found.confidence, 100 * found.right
-        print(f"  certainty {sure:.1f} %, right {right:.1f} %, error {found.error:.3f}, odds times {best:.2f}")
+        print(f"  certainty {sure:.1f} %, right {right:.1f} %, error {found.error:.3f}, odds {best * BODY_ODDS:.2f}")
 
 
 if __name__ == "__main__":

@@ -47,7 +47,21 @@ class _Told:
 def propose_body(
     document: Document, hole: Hole, references: Sequence[Reference], is_seen: Callable[[str], bool]
 ) -> list[Draft]:
-    """At most one draft for a body hole: of the sibling's names those change whose new ones are seen somewhere."""
+    """At most one draft for a body hole."""
+    found = find_sibling(document, hole, references, is_seen)
+    return [Draft(text=text, certainty=certainty_of(likeness)) for text, likeness in found]
+
+
+def certainty_of(likeness: float) -> float:
+    return next(certainty for least, certainty in CERTAINTY if likeness >= least or not least)
+
+
+def find_sibling(
+    document: Document, hole: Hole, references: Sequence[Reference], is_seen: Callable[[str], bool]
+) -> list[tuple[str, float]]:
+    """The body of the function most alike, if there is one, and how alike it is: of its names those change whose new
+    ones are seen somewhere.
+    """
     own = find_own(document, hole)
     if own is None or own.name is None or document.syntax is None or hole.anchors:
         return []
@@ -60,8 +74,7 @@ def propose_body(
             best, likeness = other, found
     if best is None:
         return []
-    certainty = next(certainty for least, certainty in CERTAINTY if likeness >= least or not least)
-    return [Draft(text=_rename(best, wanted, is_seen), certainty=certainty)]
+    return [(_rename(best, wanted, is_seen), likeness)]
 
 
 def _tell(source: bytes, function: Function) -> _Told:
