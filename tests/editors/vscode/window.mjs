@@ -52,10 +52,14 @@ export async function palette(command) {
 }
 
 export async function open(name) {
-  await page.keyboard.press("Control+p");
-  await page.waitForSelector(".quick-input-widget input");
-  await page.keyboard.type(name);
-  await until(`the file ${name}`, async () => (await page.textContent(".quick-input-list .monaco-list-row.focused")).includes(name));
+  for (let isListed = false, tries = 0; !isListed; tries++) { // a file that was just made may be missing in the list
+    if (tries) await page.keyboard.press("Escape");
+    await page.keyboard.press("Control+p");
+    await page.waitForSelector(".quick-input-widget input");
+    await page.keyboard.type(name);
+    isListed = await until(`the file ${name}`, async () => (await page.textContent(".quick-input-list .monaco-list-row.focused", { timeout: 1000 })).includes(name), 10000)
+      .catch((error) => { if (tries === 3) throw error; });
+  }
   await page.keyboard.press("Enter");
   await until(`the editor of ${name}`, async () => (await page.textContent(".editor-group-container.active .tab.active")).includes(name));
 }
