@@ -52,14 +52,13 @@ export async function palette(command) {
 }
 
 export async function open(name) {
-  for (let isListed = false, tries = 0; !isListed; tries++) { // a file that was just made may be missing in the list
-    if (tries) await page.keyboard.press("Escape");
+  const isListed = async () => (await page.textContent(".quick-input-list .monaco-list-row.focused", { timeout: 1000 })).includes(name);
+  await until(`the list with ${name}`, async () => { // it may close again at once, or lack a file that was just made
     await page.keyboard.press("Control+p");
-    await page.waitForSelector(".quick-input-widget input");
+    await page.waitForSelector(".quick-input-widget input", { timeout: 5000 });
     await page.keyboard.type(name);
-    isListed = await until(`the file ${name}`, async () => (await page.textContent(".quick-input-list .monaco-list-row.focused", { timeout: 1000 })).includes(name), 10000)
-      .catch((error) => { if (tries === 3) throw error; });
-  }
+    return until(`the file ${name}`, isListed, 10000).catch(() => page.keyboard.press("Escape"));
+  }, 60000);
   await page.keyboard.press("Enter");
   await until(`the editor of ${name}`, async () => (await page.textContent(".editor-group-container.active .tab.active")).includes(name));
 }
