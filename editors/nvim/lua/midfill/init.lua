@@ -1,5 +1,6 @@
 -- Commands and keys of Midfill. The server makes the fills and puts them in; marks.lua draws, ghost.lua suggests.
 local marks = require('midfill.marks')
+local places = require('midfill.places')
 
 local M = { status = nil }
 local running = {} -- preview token -> { buffer, cancel }
@@ -45,21 +46,6 @@ local function client_of(buffer)
     fail('Midfill: no server runs for this buffer; see :checkhealth midfill')
   end
   return client
-end
-
---- A range as the server counts it, of { row, byte column, row, byte column } from 0, the end not in it.
-local function range_of(client, buffer, range)
-  local function position(row, column)
-    local line = vim.api.nvim_buf_get_lines(buffer, row, row + 1, false)[1] or ''
-    local character = vim.str_utfindex(line, client.offset_encoding, math.min(column, #line), false)
-    return { line = row, character = character }
-  end
-  return { start = position(range[1], range[2]), ['end'] = position(range[3], range[4]) }
-end
-
-local function at_cursor()
-  local row, column = unpack(vim.api.nvim_win_get_cursor(0))
-  return { row - 1, column, row - 1, column }
 end
 
 --- The keys of pending fills; what the user had mapped there in this buffer comes back behind them.
@@ -167,7 +153,7 @@ function M.fill(what, ranges, extra)
   local token = next_token(buffer)
   local params = vim.tbl_extend('force', {
     uri = vim.uri_from_bufnr(buffer), what = what, version = vim.lsp.util.buf_versions[buffer], apply = true,
-    ranges = vim.tbl_map(function(range) return range_of(client, buffer, range) end, ranges or { at_cursor() }), previewToken = token, alternatives = 3,
+    ranges = vim.tbl_map(function(range) return places.to_server(client, buffer, range) end, ranges or { places.at_cursor() }), previewToken = token, alternatives = 3,
   }, extra or {})
   ask(client, 'midfill/fill', params, buffer, token)
 end
@@ -180,7 +166,7 @@ function M.run(name, buffer)
   if not client then
     return
   end
-  local argument = { uri = vim.uri_from_bufnr(buffer), position = range_of(client, buffer, at_cursor()).start }
+  local argument = { uri = vim.uri_from_bufnr(buffer), position = places.to_server(client, buffer, places.at_cursor()).start }
   if name == 'shorter' or name == 'longer' then
     argument.length, name = name, 'reroll'
   end
@@ -211,7 +197,7 @@ end
 function M.next_edit(action)
   local buffer = vim.api.nvim_get_current_buf()
   local client = client_of(buffer)
-  local place = client and range_of(client, buffer, at_cursor()).start
+  local place = client and places.to_server(client, buffer, places.at_cursor()).start
   local argument = { uri = vim.uri_from_bufnr(buffer), position = place, action = action }
   return client and client:request('workspace/executeCommand', { command = 'midfill.repeat', arguments = { argument } }, take_answer(buffer), buffer)
 end
@@ -231,12 +217,6 @@ function M.fill_holes()
   end
   M.fill('selection', vim.tbl_map(function(mark) return marks.take_hole(buffer, mark) end, holes[buffer]))
   holes[buffer] = nil
-end
-
---- A range of the server as rows and byte columns.
-local function rows_of(client, buffer, range)
-  local from, to = range.start, range['end']
-  return { from.line, marks.column(buffer, from, client.offset_encoding), to.line, marks.column(buffer, to, client.offset_encoding) }
 end
 
 local function show_wide(buffer)
@@ -262,12 +242,12 @@ function M.widen(step)
     state.index = math.min(state.index + (step or 1), #state.ranges)
     return show_wide(buffer)
   end
-  local params = { uri = vim.uri_from_bufnr(buffer), range = range_of(client, buffer, at_cursor()), version = vim.lsp.util.buf_versions[buffer] }
+  local params = { uri = vim.uri_from_bufnr(buffer), range = places.to_server(client, buffer, places.at_cursor()), version = vim.lsp.util.buf_versions[buffer] }
   client:request('midfill/holes', params, function(error, result)
     if error or #result.ranges == 0 then
       return fail(error and error.message or 'Midfill: nothing to fill is around the cursor')
     end
-    local ranges = vim.tbl_map(function(range) return rows_of(client, buffer, range) end, result.ranges)
+    local ranges = vim.tbl_map(function(range) return places.from_server(client, buffer, range) end, result.ranges)
     wide[buffer] = { ranges = ranges, index = 1, tick = vim.api.nvim_buf_get_changedtick(buffer) }
     show_wide(buffer)
   end, buffer)
@@ -279,36 +259,13 @@ function M.snooze(minutes)
   return client and client:request('workspace/executeCommand', { command = 'midfill.snooze', arguments = { { minutes = minutes or 5 } } }, take_answer(0), 0)
 end
 
---- The range between two marks.
-local function marked(first, last, linewise)
-  local from, to = vim.api.nvim_buf_get_mark(0, first), vim.api.nvim_buf_get_mark(0, last)
-  local line = vim.api.nvim_buf_get_lines(0, to[1] - 1, to[1], false)[1] or ''
-  if linewise then
-    return { from[1] - 1, 0, to[1] - 1, #line }
-  end
-  local column = math.min(to[2], math.max(#line - 1, 0))
-  return { from[1] - 1, from[2], to[1] - 1, #line == 0 and 0 or column + vim.str_utf_end(line, column + 1) + 1 }
-end
-
 --- The operator: fills what the motion covered.
 function M.operator(kind)
   if kind == nil then
     vim.o.operatorfunc = "v:lua.require'midfill'.operator"
     return 'g@'
   end
-  M.fill('selection', { marked('[', ']', kind == 'line') })
-end
-
---- What a command's range covers: the visual selection where it is that one's lines, else all of its lines.
-local function selected(command)
-  if command.range == 0 then
-    return nil
-  end
-  local from, to = vim.api.nvim_buf_get_mark(0, '<'), vim.api.nvim_buf_get_mark(0, '>')
-  if command.line1 == from[1] and command.line2 == to[1] then
-    return marked('<', '>', vim.fn.visualmode() == 'V')
-  end
-  return { command.line1 - 1, 0, command.line2 - 1, #vim.fn.getline(command.line2) }
+  M.fill('selection', { places.marked('[', ']', kind == 'line') })
 end
 
 local function forget(buffer)
@@ -372,9 +329,9 @@ local subcommands = {
   status = function() vim.print(M.status or 'Midfill has not been used yet') end,
   selection = function(command)
     local row = vim.fn.line('.') - 1
-    M.fill('selection', { selected(command) or { row, 0, row, #vim.api.nvim_get_current_line() } })
+    M.fill('selection', { places.selected(command) or { row, 0, row, #vim.api.nvim_get_current_line() } })
   end,
-  add = function(command) M.add(selected(command) or at_cursor()) end,
+  add = function(command) M.add(places.selected(command) or places.at_cursor()) end,
 }
 for _, name in ipairs({ 'accept', 'discard', 'reroll', 'shorter', 'longer', 'next', 'finish', 'accept_hole', 'discard_hole', 'accept_hunk', 'discard_hunk' }) do
   subcommands[name] = function() M.run(name) end

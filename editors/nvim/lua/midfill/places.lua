@@ -1,0 +1,50 @@
+-- Places in a buffer, as { row, byte column, row, byte column } from 0, the end not in it: at the cursor, between marks, and as the server counts.
+local marks = require('midfill.marks')
+
+local M = {}
+
+--- One as the server counts it.
+function M.to_server(client, buffer, range)
+  local function position(row, column)
+    local line = vim.api.nvim_buf_get_lines(buffer, row, row + 1, false)[1] or ''
+    local character = vim.str_utfindex(line, client.offset_encoding, math.min(column, #line), false)
+    return { line = row, character = character }
+  end
+  return { start = position(range[1], range[2]), ['end'] = position(range[3], range[4]) }
+end
+
+function M.at_cursor()
+  local row, column = unpack(vim.api.nvim_win_get_cursor(0))
+  return { row - 1, column, row - 1, column }
+end
+
+--- One of the server's.
+function M.from_server(client, buffer, range)
+  local from, to = range.start, range['end']
+  return { from.line, marks.column(buffer, from, client.offset_encoding), to.line, marks.column(buffer, to, client.offset_encoding) }
+end
+
+--- What stands between two marks.
+function M.marked(first, last, linewise)
+  local from, to = vim.api.nvim_buf_get_mark(0, first), vim.api.nvim_buf_get_mark(0, last)
+  local line = vim.api.nvim_buf_get_lines(0, to[1] - 1, to[1], false)[1] or ''
+  if linewise then
+    return { from[1] - 1, 0, to[1] - 1, #line }
+  end
+  local column = math.min(to[2], math.max(#line - 1, 0))
+  return { from[1] - 1, from[2], to[1] - 1, #line == 0 and 0 or column + vim.str_utf_end(line, column + 1) + 1 }
+end
+
+--- What a command's range covers: the visual selection where it is that one's lines, else all of its lines.
+function M.selected(command)
+  if command.range == 0 then
+    return nil
+  end
+  local from, to = vim.api.nvim_buf_get_mark(0, '<'), vim.api.nvim_buf_get_mark(0, '>')
+  if command.line1 == from[1] and command.line2 == to[1] then
+    return M.marked('<', '>', vim.fn.visualmode() == 'V')
+  end
+  return { command.line1 - 1, 0, command.line2 - 1, #vim.fn.getline(command.line2) }
+end
+
+return M
