@@ -90,7 +90,8 @@ class NextEdits:
         self._tell(document, ())
         if uri in self._rests:
             self._rests.pop(uri).cancel()
-        if burst and self._server.settings_of(uri).next_edits and self._server.speaks_midfill:
+        is_own = document.num_edits > 0  # a fill is pending only once the client has answered that it took it
+        if burst and not is_own and self._server.settings_of(uri).next_edits and self._server.speaks_midfill:
             self._rests[uri] = asyncio.get_running_loop().call_later(REST_S, self._start, document)
 
     def forget(self, uri: str) -> None:

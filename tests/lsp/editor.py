@@ -3,6 +3,7 @@
 import asyncio
 import os
 import sys
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -50,13 +51,17 @@ class Seen:
 
 
 class Editor:
-    """Start it with `start`; `before_apply` may edit a buffer when an edit is under way."""
+    """Start it with `start`; `before_apply` may edit a buffer when an edit is under way.
+
+    `answer_s` after an edit was made and told the server hears that it was taken.
+    """
 
     def __init__(self) -> None:
         self.client = LanguageClient("editor", "1")
         self.seen = Seen()
         self.buffers: dict[str, Buffer] = {}
         self.before_apply: list[Any] = []
+        self.answer_s = 0.0
         self.capabilities: types.ServerCapabilities
         self.configuration: object = None
         self.answer: str | None = None
@@ -118,6 +123,7 @@ class Editor:
             self.client.text_document_did_close(types.DidCloseTextDocumentParams(types.TextDocumentIdentifier(uri)))
         self.buffers.clear()
         self.before_apply.clear()
+        self.answer_s = 0.0
         self.answer = None
         self.seen = Seen()
         self.client.workspace_did_change_configuration(types.DidChangeConfigurationParams({"midfill": {}}))
@@ -228,6 +234,7 @@ class Editor:
         for edit in sorted(change.edits, key=lambda edit: buffer.text.offset(edit.range.start), reverse=True):
             assert isinstance(edit, types.TextEdit | types.AnnotatedTextEdit)
             self.edit(buffer, *buffer.text.span(edit.range), edit.new_text)
+        time.sleep(self.answer_s)
         return types.ApplyWorkspaceEditResult(applied=True)
 
 

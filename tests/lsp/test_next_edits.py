@@ -105,9 +105,11 @@ async def test_a_change_that_is_dismissed_undone_or_closed_is_forgotten(start: S
         await editor.do("repeat", uri=buffer.uri)
 
 
-async def test_two_fills_are_no_change_that_somebody_made_twice(start: Start) -> None:
+@pytest.mark.parametrize("answer_s", [0.0, 2 * REST_S])
+async def test_two_fills_are_no_change_that_somebody_made_twice(start: Start, answer_s: float) -> None:
     stub = "def {}(ä):\n    pass\n\n\n"
     editor, buffer, watched = await begin(start, "".join(map(stub.format, "abcd")))
+    editor.answer_s = answer_s
     for name in "ab":
         place = here(buffer, f"def {name}")
         await editor.do("fill", uri=buffer.uri, what="body", ranges=[{"start": place, "end": place}])
