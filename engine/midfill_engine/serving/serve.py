@@ -150,6 +150,8 @@ def load(state: EngineState, options: ServeOptions, prepare: Prepare) -> None:
 def make_ready(state: EngineState, options: ServeOptions) -> Ready:
     # Read when torch is loaded. Waiting threads that spin made a step ten times slower on a machine with other work.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    # oneDNN keeps a compiled product for each of the last 1,024 shapes: an int8 model grew by 1.6 MB a fill.
+    os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "64")
     import torch  # takes seconds to import, and the socket answers before that
 
     from midfill_engine.denoising.denoise import open_fill

@@ -1,0 +1,33 @@
+"""What an engine sets before torch is loaded."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from midfill_engine.loading import runtime
+from midfill_engine.serving.serve import ServeOptions, make_ready
+from midfill_engine.serving.service import EngineState
+
+VARIABLE = "ONEDNN_PRIMITIVE_CACHE_CAPACITY"
+
+
+@pytest.mark.parametrize(("given", "kept"), [(None, "64"), ("7", "7")])
+def test_compiled_products_are_bounded_unless_the_user_says_otherwise(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, given: str | None, kept: str
+) -> None:
+    found: list[str | None] = []
+
+    def load_runtime(*_: Any) -> None:
+        found.append(os.environ.get(VARIABLE))
+        raise InterruptedError
+
+    monkeypatch.setenv(VARIABLE, given or "")
+    if given is None:
+        monkeypatch.delenv(VARIABLE)
+    monkeypatch.setattr(runtime, "load_runtime", load_runtime)
+    options = ServeOptions(socket_path=tmp_path / "engine.sock")
+    with pytest.raises(InterruptedError):
+        make_ready(EngineState(), options)
+    assert found == [kept]
