@@ -4,7 +4,7 @@ The parser goes before likelihood: of two candidates the one that adds fewer err
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Final, Protocol, TypeVar
@@ -150,16 +150,17 @@ class Place:
         is_same = any(self._is_same(index, fill.text) for index, fill in enumerate(spliced.fills))
         return Row(Candidate(spliced.patch, fills, spliced.new_errors, num_unseen, is_same), tuple(answer), spliced)
 
-    def improve(self, row: Row, drafts: Sequence[Sequence[wire.Draft]]) -> Row:
+    def improve(self, row: Row, list_drafts: Callable[[int], Sequence[wire.Draft]]) -> Row:
         """`row`, or what has fewer faults with drafts in its holes: the first without any, at most 40 are tried.
 
-        In a body that the engine itself doubts a fair draft wins, too. Of several holes each is settled in turn, the
-        others as they are by then.
+        Drafts are listed for those holes alone that need one: looking for them reads the whole file. In a body that the
+        engine itself doubts a fair draft wins, too. Of several holes each is settled in turn, the others as they are by
+        then.
         """
-        share = max(1, MAX_TRIED // max(1, len(drafts)))
-        for index, proposed in enumerate(drafts[: len(self.holes)]):
-            ordered = sorted(proposed, key=lambda draft: -draft.certainty)[:share]
+        share = max(1, MAX_TRIED // max(1, len(self.holes)))
+        for index in range(len(self.holes)):
             if self._is_doubtful(row, index) or self._is_at_fault(row, index):
+                ordered = sorted(list_drafts(index), key=lambda draft: -draft.certainty)[:share]
                 row = self._improve_hole(row, index, ordered)
         return row
 

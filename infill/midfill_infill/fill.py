@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from midfill_engine import wire
@@ -123,7 +124,7 @@ def fill(
     place = Place(document, segments.holes, _look_around(document, segments.holes, options))
     response = yield from _run(client, _request(segments, document, options), document, segments.holes, repair=False)
     rows = place.rows((response.holes, *response.alternatives))
-    rows[0] = place.improve(rows[0], _list_drafts(place, response, options))
+    rows[0] = place.improve(rows[0], partial(_list_drafts, place, response, options))
     stats = response.stats
     if rows[0].candidate.is_same and not client.endpoint.is_mercury:  # which has no experts
         rows[0], spent = yield from _fill_alone(place, segments, rows[0], options, client)
@@ -147,15 +148,14 @@ def _look_around(document: Document, holes: Sequence[Hole], options: Options) ->
     return Sight((*around, *(reference.text for reference in options.references)), known, options.can_import)
 
 
-def _list_drafts(place: Place, response: wire.InfillResponse, options: Options) -> list[list[wire.Draft]]:
-    """What else may go into each hole: what the engine's experts propose, and for a body what a sibling says."""
-    listed = [[draft for draft in some if not (options.single_line and "\n" in draft.text)] for some in response.drafts]
-    listed += [[] for _ in place.holes[len(listed) :]]
-    for hole, drafts in zip(place.holes, listed, strict=True):
-        if hole.is_body:
-            drafts[:] = (weigh(hole, draft) for draft in drafts)
-            drafts += propose_body(place.document, hole, options.references, place.sight.has)
-    return listed
+def _list_drafts(place: Place, response: wire.InfillResponse, options: Options, index: int) -> list[wire.Draft]:
+    """What else may go into a hole: what the engine's experts propose, and for a body what a sibling says."""
+    hole, drafts = place.holes[index], response.drafts[index] if index < len(response.drafts) else []
+    listed = [draft for draft in drafts if not (options.single_line and "\n" in draft.text)]
+    if not hole.is_body:
+        return listed
+    weighed = [weigh(hole, draft) for draft in listed]
+    return weighed + propose_body(place.document, hole, options.references, place.sight.has)
 
 
 def _fill_alone(

@@ -2,9 +2,11 @@
 
 from collections.abc import Sequence
 
-from midfill_engine.wire import Draft
+from midfill_engine.wire import Draft, FilledHole
+from midfill_infill.candidates import Place
 from midfill_infill.context.references import Reference
 from midfill_infill.context.siblings import propose_body
+from midfill_infill.splicing.sight import Sight
 from midfill_infill.syntax.holes import body_named
 from midfill_infill.text.document import Document
 
@@ -68,3 +70,21 @@ def test_scripts() -> None:
     document = Document(source.encode(), "javascript")
     (draft,) = propose_body(document, body_named(document, "readUser"), (), lambda word: True)
     assert draft.text == "return get(`/user/${id}`)"
+
+
+def test_bodies_are_looked_for_only_where_a_fill_has_a_fault() -> None:
+    document = Document(SOURCE.encode(), "python")
+    hole = body_named(document, "sum_by_payee")
+    place = Place(document, (hole,), Sight((SOURCE,), None))
+    looked_for: list[int] = []
+
+    def list_drafts(index: int) -> list[Draft]:
+        looked_for.append(index)
+        return [Draft(text="return rows", certainty=0.5)]
+
+    good, bad = (
+        place.row([FilledHole(text=text, tokens=[(0, len(text))], confidence=[0.9])])
+        for text in ("return self.file", "return (")
+    )
+    assert place.improve(good, list_drafts) == good and not looked_for
+    assert place.improve(bad, list_drafts).candidate.fills[0].text == "return rows" and looked_for == [0]
