@@ -130,6 +130,11 @@ def shape_of(text: str) -> str:
     return "w".join(LONG.split(text.translate(ALIKE)) if text.isascii() else NAME.split(text))
 
 
+def is_cut(line: str) -> bool:
+    """One line in 64, the same ones in every process; multiplied, since lines that are alike have sums that are."""
+    return (zlib.crc32(line.encode("utf-8", errors="replace")) * 0x9E3779B1 >> 20) & 63 == 0
+
+
 def split_chunks(text: str) -> Iterator[str]:
     """Cuts before line breaks, at lines that their own text chooses: an edit moves no cut but those beside it."""
     if not text:
@@ -138,7 +143,7 @@ def split_chunks(text: str) -> Iterator[str]:
     start = 0
     for index in range(1, len(lines)):
         size = index - start
-        if size >= MIN_CHUNK_LINES and (hash(lines[index]) & 63 == 0 or size >= MAX_CHUNK_LINES):
+        if size >= MIN_CHUNK_LINES and (size >= MAX_CHUNK_LINES or is_cut(lines[index])):
             yield ("\n" if start else "") + "\n".join(lines[start:index])
             start = index
     yield ("\n" if start else "") + "\n".join(lines[start:])
