@@ -27,8 +27,8 @@ from training.data.corpus import fraction_of
 
 STEPS: Final = 400
 STEPS_OF_RANKING: Final = 120
-DECAY: Final = 0.006
-NUM_UNITS: Final = 16
+DECAY: Final = 0.003
+NUM_UNITS: Final = 32
 NUM_FOLDS: Final = 3
 NUM_RIVALS: Final = 30  # of a gap's candidates, the best by a first, linear fit
 ENOUGH: Final = 0.75
