@@ -139,7 +139,7 @@ def as_example(runtime: Runtime, gap: Gap, context: int) -> Example | None:
 @torch.inference_mode()
 def gap_nats(model: Embedded, example: Example, rng: np.random.Generator, num_samples: int) -> float:
     """The bound for an example with one gap, in nats."""
-    targets, positions, keys = _open(model, example)
+    targets, positions, keys = open_gap(model, example)
     length = len(targets)
     counts = torch.from_numpy(rng.integers(1, length + 1, size=num_samples))
     ranks = torch.from_numpy(rng.random((num_samples, length))).argsort(dim=1).argsort(dim=1)
@@ -153,14 +153,14 @@ def gap_nats(model: Embedded, example: Example, rng: np.random.Generator, num_sa
 @torch.inference_mode()
 def chain_nats(model: Embedded, example: Example) -> float:
     """What a gap costs given its length, in nats, when its masks are settled from the left one by one: exact."""
-    targets, positions, keys = _open(model, example)
+    targets, positions, keys = open_gap(model, example)
     length = len(targets)
     hidden = torch.ones(length, length, dtype=torch.bool, device=targets.device).triu()
     logits = model.step(targets.expand(length, -1).masked_fill(hidden, MASK), positions.expand(length, -1, -1), keys)
     return float(F.cross_entropy(logits.diagonal().T.float(), targets, reduction="sum"))
 
 
-def _open(model: Embedded, example: Example) -> tuple[Tensor, Tensor, KeyValues]:
+def open_gap(model: Embedded, example: Example) -> tuple[Tensor, Tensor, KeyValues]:
     """The ids [L] of the one gap of an example, its positions [2, L], and its context's keys."""
     (gap,) = example.gaps
     device = model.length_head.weight.device
