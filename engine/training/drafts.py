@@ -30,6 +30,7 @@ STEPS_OF_RANKING: Final = 120
 DECAY: Final = 0.003
 NUM_UNITS: Final = 32
 NUM_FOLDS: Final = 3
+CORPUS_TURNS: Final = 3  # how often each gap of the corpus counts: only there are bodies and rests of lines
 NUM_RIVALS: Final = 30  # of a gap's candidates, the best by a first, linear fit
 ENOUGH: Final = 0.75
 SURE: Final = 0.5
@@ -106,7 +107,7 @@ def fit_ranking_of(
     gates: Weights, corpus: Sequence[Ranked], packages: Sequence[Ranked]
 ) -> tuple[Weights, list[tuple[float, bool]]]:
     """The ranking of both, calibrated across the packages; and how sure it was of their lines unseen, and right."""
-    every = [*corpus, *packages]
+    every = [*(CORPUS_TURNS * list(corpus)), *packages]
     first, _ = fit_ranking([*corpus[::3], *packages], num_units=0)
     short = [cut(each, first) for each in every]
 
