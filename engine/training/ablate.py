@@ -12,7 +12,6 @@ import time
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from difflib import SequenceMatcher
 from pathlib import Path
 from typing import Final
 
@@ -39,7 +38,7 @@ from training.data.rows import (
     draw_stream,
     make_example,
 )
-from training.evaluate import Gap, chain_nats, draw_gaps, fill, gap_nats, length_scores
+from training.evaluate import Gap, chain_nats, draw_gaps, fill, gap_nats, length_scores, likeness
 from training.lengths import refit
 from training.objective import causal_loss, span_hidden, span_loss, to_device
 from training.optimizer import make_optimizers, momentum_at, rate_factor, set_rates
@@ -228,7 +227,7 @@ def judge(
         for gap, num_tokens in zip(gaps, found["tokens"], strict=True):
             text = fill(runtime, gap, "own", policy, [])
             found[f"exact {policy}"].append(float(text == gap.middle))
-            found[f"similar {policy}"].append(SequenceMatcher(None, text, gap.middle, autojunk=False).ratio())
+            found[f"similar {policy}"].append(likeness(text, gap.middle))
             found[f"near {policy}"].append(float(abs(len(tokenizer.encode(text)) / num_tokens - 1) <= 0.25))
     return {name: [round(value, 4) for value in values] for name, values in found.items()}
 

@@ -6,7 +6,6 @@ fills of a small model are right.
 
 import math
 from collections.abc import Iterator
-from difflib import SequenceMatcher
 from pathlib import Path
 from typing import Final
 from unittest.mock import patch
@@ -18,6 +17,7 @@ from midfill_engine.loading.runtime import load_runtime
 from midfill_engine.models import choice
 from midfill_engine.wire import HoleSegment, HoleSpec, InfillRequest, Segment, TextSegment
 from training.drafts import Line, read_lines
+from training.evaluate import likeness
 
 PENALTY: Final = 0.003
 NUM_CHARACTERS: Final = 6000  # of either side, more than the model sees
@@ -57,5 +57,4 @@ def fill_lines(model: str, lines: list[Line]) -> Iterator[tuple[float, float, fl
         if hole.confidence:
             logs = [math.log(max(value, 1e-12)) for value in hole.confidence]
             text, wanted = hole.text.strip(), line.middle.strip()
-            likeness = SequenceMatcher(None, text, wanted, autojunk=False).ratio()
-            yield math.fsum(logs) / len(logs), math.log(len(logs)), float(text == wanted), likeness
+            yield math.fsum(logs) / len(logs), math.log(len(logs)), float(text == wanted), likeness(text, wanted)

@@ -107,9 +107,8 @@ def fit_ranking_of(
     gates: Weights, corpus: Sequence[Ranked], packages: Sequence[Ranked]
 ) -> tuple[Weights, list[tuple[float, bool]]]:
     """The ranking of both, calibrated across the packages; and how sure it was of their lines unseen, and right."""
-    every = [*(CORPUS_TURNS * list(corpus)), *packages]
     first, _ = fit_ranking([*corpus[::3], *packages], num_units=0)
-    short = [cut(each, first) for each in every]
+    short = CORPUS_TURNS * [cut(each, first) for each in corpus] + [cut(each, first) for each in packages]
 
     def weigh(keeps: Callable[[str], bool]) -> Weights:
         candidate, none = fit_ranking([each for each in short if keeps(each.package)])

@@ -8,6 +8,7 @@ import json
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from difflib import SequenceMatcher
 from pathlib import Path
 from typing import Literal
 
@@ -112,6 +113,11 @@ def fill(
     segments: list[Segment] = [TextSegment(text=gap.prefix), HoleSegment(hole=hole), TextSegment(text=gap.suffix)]
     request = InfillRequest(segments=segments, tag=gap.language, quality=1.0, experts=experts)
     return drain(denoise(runtime, request, lengths="fixed" if length == "oracle" else lengths)).holes[0].text
+
+
+def likeness(one: str, other: str) -> float:
+    """difflib's ratio, from 0 to 1."""
+    return SequenceMatcher(None, one, other, autojunk=False).ratio()
 
 
 def bits_per_byte(runtime: Runtime, gaps: list[Gap], context: int, num_samples: int = 4) -> float:

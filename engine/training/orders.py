@@ -5,7 +5,6 @@ Knows checkpoints and held-out gaps; no experts. Greedy, own lengths but for the
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from difflib import SequenceMatcher
 from pathlib import Path
 from typing import Final
 
@@ -22,9 +21,9 @@ from midfill_engine.models.transformer import KeyValues
 from midfill_engine.tokens.special import MASK, SPECIAL_TOKENS
 from midfill_engine.wire import HoleSegment, HoleSpec, InfillRequest, Segment, TextSegment
 from training.data import spans
-from training.data.pack import read_pack
+from training.data.pack import Pack, read_pack
 from training.data.rows import draw_window
-from training.evaluate import Gap, as_example, draw_gaps, open_gap
+from training.evaluate import Gap, as_example, draw_gaps, likeness, open_gap
 
 NUM_LINES: Final = 3  # hidden at once
 REACH: Final = 10  # lines within which they stand
@@ -40,8 +39,9 @@ Text = list[str]  # pieces in turn known and hidden, known ones at both ends
 def measure(checkpoint: Path, pack: Path, num_gaps: int = 300, context: int = 256) -> dict[str, str]:
     """By situation and way: % exact and % similar, and their differences to the first way, with 95 % intervals."""
     runtime = load_runtime(str(checkpoint), "cpu")
-    lines = draw_gaps(read_pack(pack, "validation"), runtime.loaded.tokenizer, num_gaps, context)
-    texts = list(draw_texts(runtime, pack, num_gaps // NUM_LINES, context))
+    held_out = read_pack(pack, "validation")
+    lines = draw_gaps(held_out, runtime.loaded.tokenizer, num_gaps, context)
+    texts = list(draw_texts(runtime, held_out, num_gaps // NUM_LINES, context))
     situations = {
         "one line": fill_all(runtime, [[gap.prefix, gap.middle, gap.suffix] for gap in lines]),
         f"{NUM_LINES} lines": fill_all(runtime, texts),
@@ -50,11 +50,11 @@ def measure(checkpoint: Path, pack: Path, num_gaps: int = 300, context: int = 25
     return {f"{name}: {way}": row for name, found in situations.items() for way, row in tell(found).items()}
 
 
-def draw_texts(runtime: Runtime, pack: Path, num_texts: int, context: int) -> Iterator[Text]:
+def draw_texts(runtime: Runtime, pack: Pack, num_texts: int, context: int) -> Iterator[Text]:
     """Windows of which lines near each other are hidden, their indents not."""
-    rng, packed = np.random.default_rng(2025), read_pack(pack, "validation")
+    rng = np.random.default_rng(2025)
     while num_texts:
-        _, text = draw_window(packed, runtime.loaded.tokenizer, context, rng)
+        _, text = draw_window(pack, runtime.loaded.tokenizer, context, rng)
         every = spans.line_spans(text)
         first = int(rng.integers(max(1, len(every) - REACH)))
         near = [span for span in every[first : first + REACH] if len(text[slice(*span)].strip()) >= MIN_LETTERS]
@@ -75,9 +75,8 @@ def fill_all(runtime: Runtime, texts: Sequence[Text]) -> Found:
     found: Found = defaultdict(list)
     for text in texts:
         hidden = text[1::2]
-        drafts = fill(runtime, text, "drafted-greedy")
-        sizes = [max(1, len(runtime.loaded.tokenizer.encode(draft))) for draft in drafts]
         made = {way: fill(runtime, text, lengths) for way, lengths in WAYS.items()}
+        sizes = [max(1, len(runtime.loaded.tokenizer.encode(draft))) for draft in made["drafts alone"]]
         made["masks as long as the drafts"] = fill(runtime, text, "fixed", sizes)
         made["masks"] = fill(runtime, text, "learned")
         if len(hidden) > 1:
@@ -85,10 +84,6 @@ def fill_all(runtime: Runtime, texts: Sequence[Text]) -> Found:
         for way, fills in made.items():
             found[way] += [(float(one == true), likeness(one, true)) for one, true in zip(fills, hidden, strict=True)]
     return found
-
-
-def likeness(one: str, other: str) -> float:
-    return SequenceMatcher(None, one, other, autojunk=False).ratio()
 
 
 def one_by_one(runtime: Runtime, text: Text) -> list[str]:

@@ -34,33 +34,6 @@ CPU = torch.device("cpu")
 
 
 @pytest.fixture(scope="module")
-def config(pack_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> RunConfig:
-    return RunConfig(
-        pack=pack_folder,
-        tokenizer=pack_folder / "tokenizer.json",
-        out=tmp_path_factory.mktemp("run"),
-        deadline_s=0.0,
-        num_steps=60,
-        dim=32,
-        num_layers=2,
-        num_heads=2,
-        head_dim=16,
-        mlp_dim=64,
-        context=96,
-        gap=48,
-        hole_span=64,
-        rows=8,
-        causal_rows=8,
-        micro_rows=4,
-        warmup_steps=5,
-        num_workers=1,
-        num_threads=1,
-        device="cpu",
-        objective="spans",
-    )
-
-
-@pytest.fixture(scope="module")
 def finished(config: RunConfig) -> RunConfig:
     train(config)
     return config

@@ -1,5 +1,6 @@
 """What `training orders` compares: windows with hidden lines, and known tokens that stay."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,30 +19,15 @@ from training.train import RunConfig, embedded_config
 
 
 @pytest.fixture
-def runtime(pack_folder: Path, tokenizer: Tokenizer, tmp_path: Path) -> Runtime:
-    config = RunConfig(
-        pack=pack_folder,
-        tokenizer=pack_folder / "tokenizer.json",
-        out=tmp_path,
-        deadline_s=0.0,
-        dim=32,
-        num_layers=2,
-        num_heads=2,
-        head_dim=16,
-        mlp_dim=64,
-        context=96,
-        gap=48,
-        hole_span=64,
-        objective="hybrid",
-    )
-    model = Embedded(embedded_config(config, tokenizer.vocab_size))
+def runtime(config: RunConfig, tokenizer: Tokenizer, tmp_path: Path) -> Runtime:
+    model = Embedded(embedded_config(replace(config, objective="hybrid"), tokenizer.vocab_size))
     model.initialize(torch.Generator().manual_seed(3))
     checkpoint.save(tmp_path, model, tokenizer, "float32")
     return Runtime.of(checkpoint.load(tmp_path), "toy")
 
 
 def test_windows_hide_lines_without_their_indents(runtime: Runtime, pack_folder: Path) -> None:
-    texts = list(draw_texts(runtime, pack_folder, 5, 96))
+    texts = list(draw_texts(runtime, read_pack(pack_folder, "validation"), 5, 96))
     assert len({"".join(text) for text in texts}) > 1
     for text in texts:
         hidden = text[1::2]
