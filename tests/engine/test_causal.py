@@ -69,6 +69,27 @@ def test_a_drafts_certainty_is_its_exact_likelihood(opened: tuple[Reader, dict[i
                 assert math.log(each.certainty) == pytest.approx(score, rel=1e-4)
 
 
+def test_a_beam_reads_every_token_once(opened: tuple[Reader, dict[int, Any]]) -> None:
+    """And stops where what is found cannot be beaten, so a beam for one draft reads no more than one for four."""
+    reader, outlines = opened
+    num_rows = {}
+    for num_wanted in (1, 4):
+        work, rows = draft_holes(reader, outlines, 128, 4, num_wanted), []
+        answer: Any = None
+        try:
+            while True:
+                passes = work.send(answer).passes
+                rows.append([len(step.ids) for step in passes])
+                answer = reader.runtime.run(passes)
+        except StopIteration as stop:
+            drafts, forwards = stop.value
+        assert rows[0] == [1 + len(anchors(outlines[hole])) for hole in outlines]
+        assert len(rows) == forwards and all(0 < each <= 4 for step in rows[1:] for each in step)
+        assert all(len(found) >= num_wanted for found in drafts.values())
+        num_rows[num_wanted] = sum(map(sum, rows))
+    assert num_rows[1] <= num_rows[4]
+
+
 def test_a_draft_of_one_token_is_the_likeliest_there_is(opened: tuple[Reader, dict[int, Any]]) -> None:
     reader, outlines = opened
     hole, outline = 1, replace(outlines[1], max_tokens=1)

@@ -26,7 +26,7 @@ from midfill_engine.models.transformer import KeyValues
 from midfill_engine.tokens.special import END, START
 from midfill_engine.wire import InfillRequest
 
-LENGTH_POWER: Final = 0.5
+LENGTH_POWER: Final = 0.3
 TINY: Final = 1e-38  # the smallest probability whose logarithm counts
 
 Fill = tuple[int, Sequence[int]]  # a hole's number and its ids, without END
@@ -41,17 +41,26 @@ class Reader:
     starts: list[int]
 
     def open(self, fill: Fill, wanted: Tensor, choice: Choice | None = None) -> Pass:
-        """The pass over START and a fill's ids; the state of row i predicts the fill's token i, the last one END.
-
-        All of a fill is read again for each token more: up to 15 of them cost what one does, as rows go by sixteens.
-        """
+        """The pass over START and a fill's ids; the state of row i predicts the fill's token i, the last one END."""
         hole, ids = fill
         num_rows, num_past = len(ids) + 1, self.context[0][0].shape[2]
-        first = self.starts[hole] - 1
-        num_heads = self.runtime.loaded.config.transformer.num_heads
         mask = torch.ones(num_rows, num_past + num_rows, dtype=torch.bool).tril(num_past)
-        positions = torch.arange(first, first + num_rows).expand(num_heads, -1)
-        return Pass(torch.tensor([START, *ids]), positions, wanted, self.context, mask, choice=choice)
+        places = torch.arange(num_rows) + self.starts[hole] - 1
+        return self.at(places, torch.tensor([START, *ids]), wanted, self.context, mask, choice=choice)
+
+    def at(
+        self,
+        places: Tensor,
+        ids: Tensor,
+        wanted: Tensor,
+        past: KeyValues,
+        mask: Tensor,
+        choice: Choice | None = None,
+        keeps: bool = False,
+    ) -> Pass:
+        """The pass over `ids` [T] at `places` [T], which all heads count from the left."""
+        positions = places.expand(self.runtime.loaded.config.transformer.num_heads, -1)
+        return Pass(ids, positions, wanted, past, mask, keeps, choice)
 
 
 def score_fills(reader: Reader, fills: Sequence[Fill]) -> Generator[Work, list[Result], list[float]]:
@@ -78,11 +87,12 @@ def texts_of(canvas: Canvas) -> list[Fill]:
 
 @dataclass(frozen=True)
 class _Draft:
-    """`nats`: minus ln of its probability, END included where it is finished."""
+    """`nats`: minus ln of its probability, END included where it is finished; `places`: where a beam keeps its keys."""
 
     ids: tuple[int, ...] = ()
     confidences: tuple[float, ...] = ()
     nats: float = 0.0
+    places: tuple[int, ...] = ()
 
     @property
     def cost(self) -> float:
@@ -90,12 +100,18 @@ class _Draft:
         return self.nats / math.pow(len(self.ids) + 1, LENGTH_POWER)
 
     def and_then(self, token: int, nats: float) -> "_Draft":
-        return _Draft((*self.ids, token), (*self.confidences, math.exp(self.nats - nats)), nats)
+        return replace(
+            self, ids=(*self.ids, token), confidences=(*self.confidences, math.exp(self.nats - nats)), nats=nats
+        )
 
 
 @dataclass
 class _Beam:
-    """The likeliest beginnings of one hole's fill, and finished fills, best first."""
+    """The likeliest beginnings of one hole's fill, and finished fills, best first.
+
+    Each token is read once: `past` has the keys of the context and the anchor, `num_shared` of them, and behind them
+    those of all tokens read so far, of which each beginning sees its own.
+    """
 
     hole: int
     fillable: Tensor  # [V]: what any fill may contain, and END
@@ -104,12 +120,41 @@ class _Beam:
     anchor: list[int]  # what stands before it
     bounds: tuple[int, int]  # of the stretch's length
     width: int
+    num_wanted: int
+    past: KeyValues = field(default_factory=list)
+    num_shared: int = 0
     live: list[_Draft] = field(default_factory=lambda: [_Draft()])
     found: list[_Draft] = field(default_factory=list)
 
     @property
     def is_open(self) -> bool:
-        return bool(self.live) and (len(self.found) < self.width or self.live[0].cost < self.found[-1].cost)
+        """Whether a beginning may still become one of the best `num_wanted`; its cost is that of an end for nothing."""
+        best = self.found[: self.num_wanted]
+        return bool(self.live) and (len(best) < self.num_wanted or self.live[0].cost < best[-1].cost)
+
+    def read(self, reader: Reader) -> Pass:
+        """The pass over START and the anchor, then over the newest token of each beginning."""
+        if not self.past:
+            return replace(reader.open((self.hole, self.anchor), torch.tensor([len(self.anchor)])), keeps=True)
+        num_past, rows = self.past[0][0].shape[2], torch.arange(len(self.live))
+        mask = torch.zeros(len(rows), num_past + len(rows), dtype=torch.bool)
+        mask[:, : self.num_shared] = True
+        mask[rows, num_past + rows] = True
+        for row, draft in enumerate(self.live):
+            mask[row, list(draft.places)] = True
+        self.live = [replace(draft, places=(*draft.places, num_past + row)) for row, draft in enumerate(self.live)]
+        place = reader.starts[self.hole] + len(self.anchor) + len(self.live[0].ids) - 1
+        ids = torch.tensor([draft.ids[-1] for draft in self.live])
+        return reader.at(torch.full_like(rows, place), ids, rows, self.past, mask, keeps=True)
+
+    def keep(self, reader: Reader, own: KeyValues) -> None:
+        """Takes in the keys of what was read last."""
+        past = self.past or reader.context
+        self.past = [
+            (torch.cat((keys, new_keys), dim=2), torch.cat((values, new_values), dim=2))
+            for (keys, values), (new_keys, new_values) in zip(past, own, strict=True)
+        ]
+        self.num_shared = self.num_shared or self.past[0][0].shape[2]
 
     def advance(self, scores: Tensor) -> None:
         """`scores` [L, V] of what follows each living beginning."""
@@ -134,9 +179,9 @@ class _Beam:
 
 
 def draft_holes(
-    reader: Reader, outlines: Mapping[int, HoleOutline], max_hole: int, width: int
+    reader: Reader, outlines: Mapping[int, HoleOutline], max_hole: int, width: int, num_wanted: int = 1
 ) -> Generator[Work, list[Result], tuple[dict[int, list[Laid]], int]]:
-    """For every hole up to `width` fills of its masked stretch, by beam search, the best first; forwards.
+    """For every hole fills of its masked stretch, by beam search, the best first, `num_wanted` to `width`; forwards.
 
     They are ranked by their likelihood over a power of their length. `width` 1 keeps the one likeliest beginning. The
     certainty of a draft is the model's probability of it, END included.
@@ -151,16 +196,16 @@ def draft_holes(
         )
         anchor = [token for part in outline.stretches for token in part.ids or ()]
         bounds = need.min_tokens, need.max_tokens
-        beams.append(_Beam(hole, fillable, first, later, anchor, bounds, width))
+        beams.append(_Beam(hole, fillable, first, later, anchor, bounds, width, num_wanted))
     forwards = 0
     while waiting := [beam for beam in beams if beam.is_open]:
-        fills = [(beam.hole, [*beam.anchor, *each.ids]) for beam in waiting for each in beam.live]
-        results = yield from ask([reader.open(fill, torch.tensor([len(fill[1])])) for fill in fills])
+        results = yield from ask([beam.read(reader) for beam in waiting])
         states = [result.hidden for result in results]
         scores = score_rows(reader.runtime.loaded.model.transformer, states, reader.runtime.operators)
-        for beam in waiting:
-            own, scores = scores[: len(beam.live)], scores[len(beam.live) :]
-            beam.advance(torch.cat(own))
+        for beam, result, own in zip(waiting, results, scores, strict=True):
+            assert result.own is not None
+            beam.keep(reader, result.own)
+            beam.advance(own)
         forwards += 1
     laid = {
         beam.hole: [Laid(each.ids, math.exp(-each.nats), each.confidences) for each in beam.found] for beam in beams
@@ -190,7 +235,9 @@ def draft_rest(
     missing = {hole for row in drafts for hole, draft in enumerate(row) if draft is None}
     limit = runtime.loaded.config.max_hole
     wanted = {hole: outline for hole, outline in enumerate(plan.outline.holes) if hole in missing and is_blank(outline)}
-    found, forwards = yield from draft_holes(reader, wanted, limit, max(plan.policy.beam, request.n))
+    width = max(plan.policy.beam, request.n)
+    num_wanted = width if request.temperature else request.n  # what is drawn from is all there is
+    found, forwards = yield from draft_holes(reader, wanted, limit, width, num_wanted)
     generators = [seeded(request.seed, index) for index in range(request.n)]
     made = [list(row) for row in drafts]
     for hole, laid in found.items():
