@@ -159,6 +159,12 @@ def test_the_weakest_tokens_are_settled_anew(hybrid: Runtime, monkeypatch: pytes
         assert sum(changed) <= 1 + abs(len(before.confidence) - len(after.confidence))
 
 
+def test_a_token_is_as_sure_as_all_up_to_it(hybrid: Runtime) -> None:
+    for hole in drain(denoise(hybrid, request(max_tokens=20), lengths="drafted")).holes:
+        assert len(hole.confidence) > 1
+        assert hole.confidence == sorted(hole.confidence, reverse=True)
+
+
 def test_alternatives_stand_by_likelihood(hybrid: Runtime) -> None:
     answer = drain(denoise(hybrid, request(n=3), lengths="drafted"))
     texts = [tuple(hole.text for hole in holes) for holes in (answer.holes, *answer.alternatives)]

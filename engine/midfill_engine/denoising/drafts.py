@@ -27,7 +27,7 @@ EMPTY: Final = 1e-3  # how certain a fill without a token is: nobody asks for no
 
 @dataclass(frozen=True)
 class Laid:
-    """A draft as the ids of a hole's masked stretch. The model's own has `confidences`, one a token."""
+    """A draft as the ids of a hole's masked stretch. The model's own has `confidences`, one a token behind the last."""
 
     ids: tuple[int, ...]
     certainty: float
