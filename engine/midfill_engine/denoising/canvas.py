@@ -67,8 +67,8 @@ class Canvas:
     def lay_own_draft(self, hole: int, ids: Sequence[int], confidences: Sequence[float], remasks: float) -> None:
         """Settles what is masked of a hole with the model's `ids`, but for the weakest, a share `remasks` of them.
 
-        `confidences` are the tokens' probabilities behind those before them. A token's confidence is that of the draft up
-        to it: alone, what follows a wrong token looks as sure as what is right (calibration error 0.50 for 0.15).
+        `confidences` are the tokens' probabilities behind those before them. A token's confidence is that of the draft
+        up to it: alone, what follows a wrong token looks as sure as what is right (calibration error 0.50 for 0.15).
         """
         here = ((self.hole_of == hole) & ~self.anchored).nonzero().flatten()
         sure = torch.tensor(confidences)
