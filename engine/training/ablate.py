@@ -38,7 +38,7 @@ from training.data.rows import (
     draw_stream,
     make_example,
 )
-from training.evaluate import Gap, chain_nats, draw_gaps, fill, gap_nats, length_scores, likeness
+from training.evaluate import Gap, chain_nats, draw_gaps, fill, gap_nats, is_near, length_scores, likeness
 from training.lengths import refit
 from training.objective import causal_loss, span_hidden, span_loss, to_device
 from training.optimizer import make_optimizers, momentum_at, rate_factor, set_rates
@@ -193,7 +193,7 @@ def as_row(gap: Gap, tokenizer: Tokenizer, toy: Toy) -> Example | None:
 def judge(
     model: Embedded, variant: Variant, tokenizer: Tokenizer, pack: Path, gaps: Sequence[Gap], toy: Toy
 ) -> dict[str, list[float]]:
-    """Of every line, by measure: `bytes`, `tokens`, nats, and what the engine's own greedy fill is like.
+    """Of every line, by measure: `bytes`, nats, and what the engine's own greedy fill is like.
 
     `read`: nats from the left, END and so the length included. `chain`, `bound`: nats of masked tokens given their
     number, settled from the left, and in any order as a bound; `length`: what that number costs besides, by the head
@@ -203,7 +203,6 @@ def judge(
     found: dict[str, list[float]] = defaultdict(list)
     examples = [example for gap in gaps if (example := as_row(gap, tokenizer, toy)) is not None]
     found["bytes"] = [float(len(gap.middle.encode())) for gap in gaps]
-    found["tokens"] = [float(len(example.gaps[0])) for example in examples]
     is_masked, reads = "masked" in variant.copies, tuple(copy for copy in variant.copies if copy != "masked")
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
@@ -224,11 +223,11 @@ def judge(
         found["length"] = [float(np.log(widths[true]) - scores.log_softmax(0)[true]) for scores, true in scored]
         found["chance"] = [float(np.log(widths[true] / shares[true])) for _, true in scored]
     for policy in ["learned"] * is_masked + ["drafted-greedy"] * ("causal" in reads):
-        for gap, num_tokens in zip(gaps, found["tokens"], strict=True):
+        for gap in gaps:
             text = fill(runtime, gap, "own", policy, [])
             found[f"exact {policy}"].append(float(text == gap.middle))
             found[f"similar {policy}"].append(likeness(text, gap.middle))
-            found[f"near {policy}"].append(float(abs(len(tokenizer.encode(text)) / num_tokens - 1) <= 0.25))
+            found[f"near {policy}"].append(float(is_near(tokenizer, text, gap)))
     return {name: [round(value, 4) for value in values] for name, values in found.items()}
 
 

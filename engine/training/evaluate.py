@@ -6,7 +6,7 @@ Every number names its length condition: `oracle` gives the true number of token
 import gzip
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 from pathlib import Path
@@ -17,11 +17,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from midfill_engine.denoising.causal import Reader
 from midfill_engine.denoising.denoise import denoise, drain
 from midfill_engine.families.embedded import LENGTH_BUCKETS, Embedded, lay_out
 from midfill_engine.loading.runtime import Runtime, load_runtime
+from midfill_engine.models.packed import score_rows
 from midfill_engine.models.transformer import KeyValues
-from midfill_engine.tokens.special import MASK
+from midfill_engine.tokens.special import END, MASK
 from midfill_engine.tokens.tokenizer import Tokenizer, heal
 from midfill_engine.wire import HoleSegment, HoleSpec, InfillRequest, Segment, TextSegment
 from training.data import spans
@@ -43,38 +45,47 @@ class Gap:
 
 @dataclass(frozen=True)
 class Report:
-    """`bits_per_byte*` bound the cost of a line given its length; exact matches are shares of `num_gaps`."""
+    """`bits_per_byte*` bound the cost of a line given its length; exact matches are shares of `num_gaps`.
+
+    `bits_per_byte_read` is what a line costs from the left, its length included: exact, None where the model cannot
+    read so. `length_within_quarter` is of fills at their own length, in tokens.
+    """
 
     num_gaps: int
     bits_per_byte: float
     bits_per_byte_without_suffix: float
+    bits_per_byte_read: float | None
     exact_oracle: float
     exact_own: float
     exact_own_without_suffix: float
     exact_previous_line: float
     interval_own: tuple[float, float]
     interval_oracle: tuple[float, float]
-    length_within_one_bucket: float
+    length_within_quarter: float
 
 
 def evaluate(checkpoint: Path, pack: Path, num_gaps: int = 300, context: int = 256, device: str = "cpu") -> Report:
     """Held-out single lines, the same for every checkpoint of a tokenizer. `context` in tokens; decoding is greedy."""
     runtime = load_runtime(str(checkpoint), device)
     gaps = draw_gaps(read_pack(pack, "validation"), runtime.loaded.tokenizer, num_gaps, context)
-    own = [fill(runtime, gap, "own") == gap.middle for gap in gaps]
+    fills = [fill(runtime, gap, "own") for gap in gaps]
+    own = [text == gap.middle for text, gap in zip(fills, gaps, strict=True)]
     oracle = [fill(runtime, gap, "oracle") == gap.middle for gap in gaps]
     blind = [fill(runtime, without_suffix(gap), "own") == gap.middle for gap in gaps]
     return Report(
         num_gaps=num_gaps,
         bits_per_byte=bits_per_byte(runtime, gaps, context),
         bits_per_byte_without_suffix=bits_per_byte(runtime, [without_suffix(gap) for gap in gaps], context),
+        bits_per_byte_read=read_bits_per_byte(runtime, gaps, context),
         exact_oracle=float(np.mean(oracle)),
         exact_own=float(np.mean(own)),
         exact_own_without_suffix=float(np.mean(blind)),
         exact_previous_line=float(np.mean([previous_line(gap) == gap.middle for gap in gaps])),
         interval_own=wilson(sum(own), num_gaps),
         interval_oracle=wilson(sum(oracle), num_gaps),
-        length_within_one_bucket=length_accuracy(runtime, gaps, context),
+        length_within_quarter=float(
+            np.mean([is_near(runtime.loaded.tokenizer, *both) for both in zip(fills, gaps, strict=True)])
+        ),
     )
 
 
@@ -126,13 +137,21 @@ def bits_per_byte(runtime: Runtime, gaps: list[Gap], context: int, num_samples: 
     The order-agnostic bound (Uria et al. 2014; the discrete-diffusion ELBO): k uniform in 1..L, k tokens masked at
     random, their summed cross-entropy times L / k, in expectation.
     """
-    rng, bits, num_bytes = np.random.default_rng(7), 0.0, 0
-    for gap in gaps:
-        example = as_example(runtime, gap, context)
-        if example is not None:
-            bits += gap_nats(runtime.loaded.model, example, rng, num_samples) / math.log(2)
-            num_bytes += len(gap.middle.encode())
-    return bits / num_bytes
+    rng, model = np.random.default_rng(7), runtime.loaded.model
+    return _per_byte(runtime, gaps, context, lambda example: gap_nats(model, example, rng, num_samples))
+
+
+def read_bits_per_byte(runtime: Runtime, gaps: list[Gap], context: int) -> float | None:
+    """What whole gaps cost from the left, the END behind them included, over their bytes: exact."""
+    if not runtime.loaded.config.causal:
+        return None
+    return _per_byte(runtime, gaps, context, lambda example: read_nats(runtime, example))
+
+
+def _per_byte(runtime: Runtime, gaps: list[Gap], context: int, nats_of: Callable[[Example], float]) -> float:
+    examples = [(gap, as_example(runtime, gap, context)) for gap in gaps]
+    known = [(len(gap.middle.encode()), example) for gap, example in examples if example is not None]
+    return sum(nats_of(example) for _, example in known) / math.log(2) / sum(num_bytes for num_bytes, _ in known)
 
 
 def as_example(runtime: Runtime, gap: Gap, context: int) -> Example | None:
@@ -166,6 +185,16 @@ def chain_nats(model: Embedded, example: Example) -> float:
     return float(F.cross_entropy(logits.diagonal().T.float(), targets, reduction="sum"))
 
 
+@torch.inference_mode()
+def read_nats(runtime: Runtime, example: Example) -> float:
+    """What a gap and its END cost from the left, in nats."""
+    targets, positions, keys = open_gap(runtime.loaded.model, example)
+    reader = Reader(runtime, keys, [int(positions[0, 0])])
+    (result,) = runtime.run([reader.open((0, targets.tolist()), torch.arange(len(targets) + 1))])
+    (scores,) = score_rows(runtime.loaded.model.transformer, [result.hidden], runtime.operators)
+    return float(F.cross_entropy(scores.float(), torch.cat((targets, targets.new_tensor([END]))), reduction="sum"))
+
+
 def open_gap(model: Embedded, example: Example) -> tuple[Tensor, Tensor, KeyValues]:
     """The ids [L] of the one gap of an example, its positions [2, L], and its context's keys."""
     (gap,) = example.gaps
@@ -176,11 +205,9 @@ def open_gap(model: Embedded, example: Example) -> tuple[Tensor, Tensor, KeyValu
     return torch.tensor(gap, device=device), layout.hole_positions.to(device), keys
 
 
-def length_accuracy(runtime: Runtime, gaps: list[Gap], context: int) -> float:
-    """How often the length head's likeliest bucket is the true one or its neighbour."""
-    examples = [example for gap in gaps if (example := as_example(runtime, gap, context)) is not None]
-    found = [length_scores(runtime.loaded.model, example) for example in examples]
-    return float(np.mean([abs(int(scores.argmax()) - bucket) <= 1 for scores, bucket in found]))
+def is_near(tokenizer: Tokenizer, text: str, gap: Gap) -> bool:
+    """Whether a fill has as many tokens as the true middle, give or take a quarter."""
+    return abs(len(tokenizer.encode(text)) / len(tokenizer.encode(gap.middle)) - 1) <= 0.25
 
 
 @torch.inference_mode()

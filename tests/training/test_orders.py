@@ -12,8 +12,10 @@ from midfill_engine.loading import checkpoint
 from midfill_engine.loading.runtime import Runtime
 from midfill_engine.tokens.special import MASK, SPECIAL_TOKENS
 from midfill_engine.tokens.tokenizer import Tokenizer
+from training import ablate
 from training.data.pack import read_pack
-from training.evaluate import as_example, draw_gaps, open_gap
+from training.data.rows import RowShape
+from training.evaluate import as_example, draw_gaps, open_gap, read_nats
 from training.orders import NUM_LINES, draw_texts, settle, tell, write
 from training.train import RunConfig, embedded_config
 
@@ -33,6 +35,14 @@ def test_windows_hide_lines_without_their_indents(runtime: Runtime, pack_folder:
         hidden = text[1::2]
         assert len(text) == 2 * NUM_LINES + 1 and all(line == line.strip() != "" for line in hidden)
         assert all(known.endswith((" ", "\n", "\t")) or not known for known in text[:-1:2]), "whole lines"
+
+
+def test_the_cost_of_a_line_read_is_the_causal_copys_loss(runtime: Runtime, pack_folder: Path) -> None:
+    gaps = draw_gaps(read_pack(pack_folder, "validation"), runtime.loaded.tokenizer, 6, 96)
+    examples = [example for gap in gaps if (example := as_example(runtime, gap, 96))]
+    losses = ablate._read_nats(runtime.loaded.model, ("causal",), examples, ablate.Toy(RowShape(96, 48, 64)))
+    assert [read_nats(runtime, example) for example in examples] == pytest.approx(losses, rel=1e-4)
+    assert len({round(loss) for loss in losses}) > 2
 
 
 def test_known_tokens_stay_and_the_others_are_the_likeliest(runtime: Runtime, pack_folder: Path) -> None:
