@@ -165,6 +165,28 @@ def test_a_token_is_as_sure_as_all_up_to_it(hybrid: Runtime) -> None:
         assert hole.confidence == sorted(hole.confidence, reverse=True)
 
 
+def test_a_draft_is_shown_while_it_is_written(hybrid: Runtime) -> None:
+    *before, last = denoise(hybrid, request(max_tokens=20), lengths="drafted")
+    assert [event.step for event in (*before, last)] == list(range(len(before) + 1)) and len(before) > 3
+    assert all(event.step < event.num_steps for event in before)
+    for event in before:
+        assert all(hole.masked and not hole.settled for hole in event.holes)
+    lengths = [[len(hole.confidence) for hole in event.holes] for event in before]
+    assert lengths[0] == [0, 0] and max(map(max, lengths)) > 2
+    assert all(not hole.masked and hole.settled for hole in last.holes)
+
+
+def test_drafting_ends_when_time_is_over(hybrid: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is not finished then is filled from masks in one step."""
+    whole = drain(denoise(hybrid, request(max_tokens=20), lengths="drafted"))
+    calls = iter([False] * 3)
+    monkeypatch.setattr("midfill_engine.denoising.denoise.is_over", lambda request, started_s: next(calls, True))
+    *_, last = denoise(hybrid, request(max_tokens=20), lengths="drafted")
+    monkeypatch.undo()
+    assert last.step <= 4 < whole.stats.forwards
+    assert all(hole.text and not hole.masked for hole in last.holes)
+
+
 def test_alternatives_stand_by_likelihood(hybrid: Runtime) -> None:
     answer = drain(denoise(hybrid, request(n=3), lengths="drafted"))
     texts = [tuple(hole.text for hole in holes) for holes in (answer.holes, *answer.alternatives)]

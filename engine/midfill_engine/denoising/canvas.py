@@ -77,6 +77,12 @@ class Canvas:
         self.confidence[0, here[keeps]] = sure.cumprod(dim=0)[keeps]
         self.masked[0, here[keeps]] = False
 
+    def guess_draft(self, hole: int, ids: Sequence[int], confidences: Sequence[float]) -> None:
+        """Shows a draft that is still written in what is masked of a hole; it stays masked."""
+        here = (self.hole_of == hole) & ~self.anchored
+        self.guesses[0, here] = torch.tensor(ids)
+        self.guessed[0, here] = torch.tensor(confidences).cumprod(dim=0)
+
     def apply(self, decision: Decision, proposals: Proposals) -> None:
         """Settles and remasks. Deletions beyond what a hole may lose, and expansions beyond what it may gain, stay
         masked, the least confident first.

@@ -5,7 +5,7 @@ behind its last token is END, so a likelihood counts the length, too.
 """
 
 import math
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -24,12 +24,14 @@ from midfill_engine.models.choice import Choice
 from midfill_engine.models.packed import Pass, Result, score_rows
 from midfill_engine.models.transformer import KeyValues
 from midfill_engine.tokens.special import END, START
-from midfill_engine.wire import InfillRequest
+from midfill_engine.wire import InfillRequest, StepEvent
 
 LENGTH_POWER: Final = 0.3
 TINY: Final = 1e-38  # the smallest probability whose logarithm counts
 
 Fill = tuple[int, Sequence[int]]  # a hole's number and its ids, without END
+# From the forwards so far and the best beginning of each hole's draft: what to show, or None to end here.
+Watch = Callable[[int, Mapping[int, Laid]], StepEvent | None]
 
 
 @dataclass(frozen=True)
@@ -99,6 +101,10 @@ class _Draft:
         """By what drafts are ranked: sums alone would take the shortest, means the one that repeats itself."""
         return self.nats / math.pow(len(self.ids) + 1, LENGTH_POWER)
 
+    @property
+    def laid(self) -> Laid:
+        return Laid(self.ids, math.exp(-self.nats), self.confidences)
+
     def and_then(self, token: int, nats: float) -> "_Draft":
         return replace(
             self, ids=(*self.ids, token), confidences=(*self.confidences, math.exp(self.nats - nats)), nats=nats
@@ -131,6 +137,10 @@ class _Beam:
         """Whether a beginning may still become one of the best `num_wanted`; its cost is that of an end for nothing."""
         best = self.found[: self.num_wanted]
         return bool(self.live) and (len(best) < self.num_wanted or self.live[0].cost < best[-1].cost)
+
+    @property
+    def best(self) -> _Draft:
+        return self.live[0] if self.is_open else self.found[0]
 
     def read(self, reader: Reader) -> Pass:
         """The pass over START and the anchor, then over the newest token of each beginning."""
@@ -179,12 +189,18 @@ class _Beam:
 
 
 def draft_holes(
-    reader: Reader, outlines: Mapping[int, HoleOutline], max_hole: int, width: int, num_wanted: int = 1
+    reader: Reader,
+    outlines: Mapping[int, HoleOutline],
+    max_hole: int,
+    width: int,
+    num_wanted: int = 1,
+    watch: Watch | None = None,
 ) -> Generator[Work, list[Result], tuple[dict[int, list[Laid]], int]]:
     """For every hole fills of its masked stretch, by beam search, the best first, `num_wanted` to `width`; forwards.
 
     They are ranked by their likelihood over a power of their length. `width` 1 keeps the one likeliest beginning. The
-    certainty of a draft is the model's probability of it, END included.
+    certainty of a draft is the model's probability of it, END included. `watch` is told before each forward; a hole of
+    which nothing is finished when it ends the drafting has none.
     """
     vocabulary = reader.runtime.vocabulary
     fillable, beams = vocabulary.allowed(may_delete=True), []
@@ -199,7 +215,10 @@ def draft_holes(
         beams.append(_Beam(hole, fillable, first, later, anchor, bounds, width, num_wanted))
     forwards = 0
     while waiting := [beam for beam in beams if beam.is_open]:
-        results = yield from ask([beam.read(reader) for beam in waiting])
+        event = None if watch is None else watch(forwards, {beam.hole: beam.best.laid for beam in beams})
+        if watch is not None and event is None:
+            break
+        results = yield from ask([beam.read(reader) for beam in waiting], event)
         states = [result.hidden for result in results]
         scores = score_rows(reader.runtime.loaded.model.transformer, states, reader.runtime.operators)
         for beam, result, own in zip(waiting, results, scores, strict=True):
@@ -207,10 +226,7 @@ def draft_holes(
             beam.keep(reader, result.own)
             beam.advance(own)
         forwards += 1
-    laid = {
-        beam.hole: [Laid(each.ids, math.exp(-each.nats), each.confidences) for each in beam.found] for beam in beams
-    }
-    return {hole: drafts for hole, drafts in laid.items() if drafts}, forwards
+    return {beam.hole: [each.laid for each in beam.found] for beam in beams if beam.found}, forwards
 
 
 def open_reader(runtime: Runtime, plan: Plan, context: EncodedContext | None) -> Reader | None:
@@ -227,6 +243,7 @@ def draft_rest(
     plan: Plan,
     context: EncodedContext | None,
     drafts: list[list[Laid | None]],
+    watch: Watch,
 ) -> Generator[Work, list[Result], tuple[list[list[Laid | None]], int]]:
     """The model's own drafts where experts have none, the next best one for every further alternative; forwards."""
     reader = open_reader(runtime, plan, context)
@@ -237,7 +254,7 @@ def draft_rest(
     wanted = {hole: outline for hole, outline in enumerate(plan.outline.holes) if hole in missing and is_blank(outline)}
     width = max(plan.policy.beam, request.n)
     num_wanted = width if request.temperature else request.n  # what is drawn from is all there is
-    found, forwards = yield from draft_holes(reader, wanted, limit, width, num_wanted)
+    found, forwards = yield from draft_holes(reader, wanted, limit, width, num_wanted, watch)
     generators = [seeded(request.seed, index) for index in range(request.n)]
     made = [list(row) for row in drafts]
     for hole, laid in found.items():

@@ -2,7 +2,8 @@
 
 import math
 import time
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -12,7 +13,7 @@ from midfill_engine.denoising.authors import dial, take_authors
 from midfill_engine.denoising.causal import draft_rest, rank_rows
 from midfill_engine.denoising.drafts import Laid, certainty_of, choose, lay
 from midfill_engine.denoising.length_search import choose_lengths
-from midfill_engine.denoising.opening import encode_context, make_canvas, open_rows, show
+from midfill_engine.denoising.opening import encode_context, make_canvas, open_rows, show, show_drafts
 from midfill_engine.denoising.plan import Plan, count_bytes, read_request
 from midfill_engine.denoising.row import Row
 from midfill_engine.denoising.seeds import seeded, with_seed
@@ -80,9 +81,11 @@ def open_fill(
     known = runtime.recent.find(plan.context_ids) if keeps else None
     shared = known
     context, reused, forwards, canvases = None, False, 0, [[list[int]() for _ in plan.outline.holes]]
+    num_drafting = 0
     if any(draft is None for row in drafts for draft in row):  # else there is nothing to denoise
         context, reused, forwards = yield from encode_context(runtime, plan)
-        drafts, num_drafting = yield from draft_rest(runtime, request, plan, context, drafts)
+        watch = partial(watch_drafting, runtime, request, plan, started_s, drafts[0])
+        drafts, num_drafting = yield from draft_rest(runtime, request, plan, context, drafts, watch)
         forwards += num_drafting
         canvases, num_searches, shared = yield from choose_lengths(runtime, plan, context, known)
         forwards += num_searches
@@ -95,12 +98,12 @@ def open_fill(
         open_rows_now = [row for row in rows if not row.is_done]
         hurry(open_rows_now, request, started_s)
         passes = [row.open_pass() for row in open_rows_now]
-        results = yield from ask(passes, show(first, step))
+        results = yield from ask(passes, show(first, step, num_drafting))
         yield from hear_guide(open_rows_now, results)
         for row, result in zip(open_rows_now, results, strict=True):
             row.absorb(result)
         step, forwards = step + 1, forwards + 1
-    yield show(first, step)
+    yield show(first, step, num_drafting)
     if keeps and bool(first.kept.kept[: len(plan.context_ids)].all()) and first.kept.layers:
         runtime.recent.put(plan.context_ids, first.share_context())
     stats = Stats(
@@ -117,10 +120,28 @@ def open_fill(
 
 def hurry(rows: Sequence[Row | UniformRow], request: InfillRequest, started_s: float) -> None:
     """Makes the next step the last one where the request's time is over."""
-    if request.max_ms is None or (time.perf_counter() - started_s) * 1000 < request.max_ms:
-        return
-    for row in rows:
+    for row in rows if is_over(request, started_s) else []:
         row.num_steps = min(row.num_steps, row.step + 1)
+
+
+def is_over(request: InfillRequest, started_s: float) -> bool:
+    return request.max_ms is not None and (time.perf_counter() - started_s) * 1000 >= request.max_ms
+
+
+def watch_drafting(
+    runtime: Runtime,
+    request: InfillRequest,
+    plan: Plan,
+    started_s: float,
+    drafts: Sequence[Laid | None],
+    step: int,
+    found: Mapping[int, Laid],
+) -> StepEvent | None:
+    """What to show while the model writes its own drafts beside those of experts; None where time is over."""
+    if is_over(request, started_s):
+        return None
+    laid = {hole: draft for hole, draft in enumerate(drafts) if draft is not None}
+    return show_drafts(runtime, plan, {**found, **laid}, step)
 
 
 def fill_canvas(runtime: Runtime, request: InfillRequest, plan: Plan, started_s: float) -> Fill:

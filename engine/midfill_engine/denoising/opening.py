@@ -1,6 +1,6 @@
 """Opens rows: their context's keys, their canvas, what they are denoised by. Knows plans and models; no loop."""
 
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from typing import Final
 
 import torch
@@ -20,7 +20,7 @@ from midfill_engine.loading.guide import Supervision
 from midfill_engine.loading.runtime import Runtime
 from midfill_engine.models.packed import Pass, Result
 from midfill_engine.models.sequence import Sequence as TokenSequence
-from midfill_engine.wire import InfillRequest, StepEvent
+from midfill_engine.wire import HoleState, InfillRequest, StepEvent
 
 # Alternatives of a request without temperature: the first is greedy, the others would all be the same.
 ALTERNATIVE_TEMPERATURE: Final = 0.8
@@ -152,6 +152,32 @@ def count_spill(runtime: Runtime, plan: Plan, total: int) -> int:
     return int(-(start + total) % block_size)
 
 
-def show(row: Row | UniformRow, step: int) -> StepEvent:
-    holes = [row.canvas.state(0, hole) for hole in range(len(row.canvas.outlines))]
-    return StepEvent(step=step, num_steps=max(row.num_steps, step), holes=holes)
+def show(row: Row | UniformRow, step: int, num_before: int = 0) -> StepEvent:
+    """A row after `step` steps of its own; drafting took `num_before`."""
+    num_steps = max(1, num_before + max(row.num_steps, step))
+    return StepEvent(step=num_before + step, num_steps=num_steps, holes=_states(row.canvas))
+
+
+def show_drafts(runtime: Runtime, plan: Plan, drafts: Mapping[int, Laid], step: int) -> StepEvent:
+    """Experts' drafts as they will be laid out, and as guesses what the model has written of its own."""
+    outlines = plan.outline.holes
+    lengths = [
+        [max(1, len(drafts[hole].ids))] if hole in drafts else [1] * len(outline.masked)
+        for hole, outline in enumerate(outlines)
+    ]
+    canvas = make_canvas(runtime, plan, lengths, 1)
+    for hole, draft in drafts.items():
+        if draft.confidences:
+            canvas.guess_draft(hole, draft.ids, draft.confidences)
+        elif draft.ids:
+            canvas.lay_draft(hole, draft.ids, draft.certainty)
+    limit = runtime.loaded.config.max_hole
+    return StepEvent(
+        step=step,
+        num_steps=max(step, *(outline.need(limit).max_tokens + 1 for outline in outlines)),
+        holes=_states(canvas),
+    )
+
+
+def _states(canvas: Canvas) -> list[HoleState]:
+    return [canvas.state(0, hole) for hole in range(len(canvas.outlines))]
