@@ -1,0 +1,35 @@
+"""Serves over standard input and output until the client leaves. Knows file descriptors and exit codes, no message."""
+
+import asyncio
+import logging
+import os
+
+from pygls.io_ import StdoutWriter
+from pygls.lsp.server import LanguageServer
+
+from midfill_lsp.protocol import serve
+
+
+class Output(StdoutWriter):
+    """The client's end. Where it is closed the process ends, whatever still waits in its pipe: nobody listens."""
+
+    def write(self, data: bytes) -> None:
+        try:
+            super().write(data)
+        except OSError:
+            logging.shutdown()
+            os._exit(1)
+
+
+def run_stdio(server: LanguageServer) -> int:
+    """The exit code: 0 after shutdown and exit, 1 when the client left without them."""
+    # Whatever prints, here or in a child process, must not get into the messages.
+    out = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)
+    server.protocol.set_writer(Output(out))
+    try:
+        return asyncio.run(serve(server, 0))
+    except SystemExit as stop:
+        return stop.code if isinstance(stop.code, int) else 1
+    except (BrokenPipeError, KeyboardInterrupt):
+        return 1
