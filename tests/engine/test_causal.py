@@ -7,12 +7,13 @@ from typing import Any
 
 import pytest
 from tests.engine.fakes import drain_work
+from tests.engine.peak import PeakBytes
 
 from midfill_engine.denoising.causal import LENGTH_POWER, Reader, draft_holes, open_reader, score_fills
 from midfill_engine.denoising.denoise import denoise, drain, open_fill
 from midfill_engine.denoising.opening import encode_context
 from midfill_engine.denoising.plan import read_request
-from midfill_engine.denoising.work import Work
+from midfill_engine.denoising.work import Claim, Work
 from midfill_engine.errors import RequestError
 from midfill_engine.lengths import LENGTHS
 from midfill_engine.loading import checkpoint
@@ -226,3 +227,17 @@ def test_a_hybrid_model_drafts_unless_told_not_to(hybrid: Runtime) -> None:
         drain(denoise(hybrid, request(), lengths=name)) for name in (None, "drafted", "learned")
     )
     assert default.holes == drafted.holes and default.stats.steps == 0 < learned.stats.steps
+
+
+@pytest.mark.parametrize("num_holes", [1, 8])
+def test_what_drafting_claims_is_enough(hybrid: Runtime, num_holes: int) -> None:
+    """Every hole's beam holds the context's keys before its own."""
+    segments = [{"text": "x = 1\n" * 60}, *[{"hole": {"max_tokens": 12}}, {"text": "\ny = 2\n"}] * num_holes]
+    fill = open_fill(hybrid, InfillRequest.model_validate({"segments": segments, "experts": []}), lengths="drafted")
+    claimed, answer = next(fill), None
+    assert isinstance(claimed, Claim)
+    with PeakBytes() as memory, pytest.raises(StopIteration):
+        while True:
+            item = fill.send(answer)
+            answer = hybrid.run(item.passes) if isinstance(item, Work) else None
+    assert memory.peak <= claimed.num_bytes <= 8 * memory.peak

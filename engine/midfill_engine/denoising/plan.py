@@ -157,6 +157,8 @@ def count_bytes(runtime: Runtime, plan: Plan, request: InfillRequest) -> int:
     num_kept = num_context if is_shared else sum(filled) + num_context * len(filled)
     a_token = 2 * shape.num_layers * shape.num_kv_heads * shape.head_dim * size
     kept = num_kept * a_token if is_shared or plan.cache.keeps_rows else 0
+    if plan.policy.beam:  # each hole's beam has the context's keys before its own; one is making them anew, one is read
+        kept += ((len(needs) + 2) * num_context + num_hole) * a_token
     if tries_over_one:  # of the keys that the trials share each has a copy, turned to where its canvas has them
         kept = max(kept, (2 + TRIALS_AT_ONCE) * num_context * a_token)  # and one is on its way
     states = min(most_rows, MAX_ROWS) * (9 * shape.dim + 2 * shape.mlp_dim) * size
