@@ -4,7 +4,8 @@
 
 Weights are random and of Qwen2.5-0.5B's shape: fair for speed, silent about fills. Every round runs every way once on
 one thread; a figure is the least processor time of the rounds, since other work on the machine only ever adds. To see
-an AVX2 machine on a larger one, set ONEDNN_MAX_CPU_ISA=AVX2 ATEN_CPU_CAPABILITY=avx2 MKL_ENABLE_INSTRUCTIONS=AVX2.
+an AVX2 machine on a larger one, set ONEDNN_MAX_CPU_ISA=AVX2 ATEN_CPU_CAPABILITY=avx2 MKL_ENABLE_INSTRUCTIONS=AVX2
+FBGEMM_ENABLE_INSTRUCTIONS=AVX2.
 """
 
 import copy
@@ -37,7 +38,7 @@ HALF_B: Final = TransformerConfig(
 CONTEXT: Final = 1024
 GAP: Final = 64
 STEPS: Final = (16, 64)
-CAPS: Final = ("ONEDNN_MAX_CPU_ISA", "ATEN_CPU_CAPABILITY", "MKL_ENABLE_INSTRUCTIONS")
+CAPS: Final = ("ONEDNN_MAX_CPU_ISA", "ATEN_CPU_CAPABILITY", "MKL_ENABLE_INSTRUCTIONS", "FBGEMM_ENABLE_INSTRUCTIONS")
 CPU: Final = torch.device("cpu")
 
 

@@ -15,7 +15,7 @@ from midfill_engine.loading import hub
 from midfill_engine.loading import runtime as loading_runtime
 from midfill_engine.loading.runtime import load_runtime
 from midfill_engine.models import int8
-from midfill_engine.models.int8 import Int8Operators, PackedWeight, choose_levels, narrow
+from midfill_engine.models.int8 import FbgemmWeight, Format, Int8Operators, OneDnnWeight, choose_format
 from midfill_engine.models.operators import OperatorsError, Span, TorchOperators
 from midfill_engine.models.packed import Pass, head_weight, score_rows
 from midfill_engine.models.packing import LEFT, LaidOperators
@@ -24,43 +24,68 @@ from midfill_engine.wire import InfillRequest
 CPU = torch.device("cpu")
 
 
+@pytest.fixture(params=int8.FORMATS[1:], ids=lambda form: form.weight.__name__)
+def coarse(request: pytest.FixtureRequest) -> Format:
+    """7 bits add up on every processor; the finer weights do on some."""
+    try:
+        request.param.lay(torch.ones(16, 16))
+    except (RuntimeError, AttributeError) as error:
+        pytest.skip(str(error))
+    form: Format = request.param
+    return form
+
+
 @pytest.mark.parametrize("shape", [(16, 24, 40), (64, 896, 512), (48, 130, 17)])
-def test_a_product_is_that_of_the_rounded_numbers(shape: tuple[int, int, int]) -> None:
+def test_a_product_is_that_of_the_rounded_numbers(shape: tuple[int, int, int], coarse: Format) -> None:
     num_rows, dim, width = shape
     weight, x = torch.randn(width, dim), torch.randn(num_rows, dim)
-    levels = choose_levels()
-    whole = (weight / weight.abs().amax(1, keepdim=True) * levels).round()
-    rows = (x * (127 / x.abs().amax(1, keepdim=True))).round()
-    scale = x.abs().amax(1, keepdim=True) / 127 * weight.abs().amax(1) / levels
-    found = PackedWeight.of(weight, levels).product(*narrow(x))
-    torch.testing.assert_close(found, (rows.double() @ whole.double().t()).float() * scale, rtol=1e-5, atol=1e-5)
-    error = (found - F.linear(x, weight)).norm() / F.linear(x, weight).norm()
-    assert error < (0.02 if levels == 127 else 0.03)
+    for form in (coarse, choose_format()):
+        whole = (weight / weight.abs().amax(1, keepdim=True) * form.levels).round()
+        rows = (x * (127 / x.abs().amax(1, keepdim=True))).round()
+        scale = x.abs().amax(1, keepdim=True) / 127 * weight.abs().amax(1) / form.levels
+        narrowed, scales = form.narrow(x)
+        found = form.lay(weight).multiply(narrowed) * scales
+        torch.testing.assert_close(found, (rows.double() @ whole.double().t()).float() * scale, rtol=1e-5, atol=1e-5)
+        error = (found - F.linear(x, weight)).norm() / F.linear(x, weight).norm()
+        assert error < (0.02 if form.levels == 127 else 0.03)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_a_row_has_the_same_bits_beside_a_row_eight_times_as_large(dtype: torch.dtype) -> None:
-    linear = nn.Linear(256, 272, bias=True)
-    operators = Int8Operators(CPU, dtype)
-    packed = PackedWeight.of(linear.weight, operators._levels)
-    x = torch.randn(320, 256).to(dtype)
-    alone = packed.product(*narrow(x[:16]))
-    x[16:] *= 8
-    assert torch.equal(packed.product(*narrow(x))[:16], alone)
+def test_a_row_has_the_same_bits_beside_a_row_eight_times_as_large(
+    dtype: torch.dtype, coarse: Format, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for form in (coarse, choose_format()):
+        monkeypatch.setattr(int8, "choose_format", lambda form=form: form)
+        operators = Int8Operators(CPU, dtype)
+        linear = nn.Linear(256, 272, bias=True)
+        packed = operators.lay(linear.weight)
+        x = torch.randn(320, 256).to(dtype)
+        alone = [operators.product(x[:rows].clone(), packed, linear.bias.detach()) for rows in (16, 23)]
+        x[23:] *= 8
+        whole = operators.product(x, packed, linear.bias.detach())
+        assert whole.dtype == dtype and all(torch.equal(part, whole[: len(part)]) for part in alone)
+
+
+def test_who_multiplies_makes_no_difference(coarse: Format) -> None:
+    weight, x = torch.randn(272, 256), torch.randn(40, 256)
+    forms = (coarse, Format(coarse.levels, OneDnnWeight))
+    first, second = (form.lay(weight).multiply(form.narrow(x)[0]) for form in forms)
+    assert torch.equal(first, second)
 
 
 def test_a_processor_that_adds_in_sixteen_bits_gets_seven_bit_weights(monkeypatch: pytest.MonkeyPatch) -> None:
-    product = PackedWeight.product
+    product, forms = OneDnnWeight.multiply, int8.FORMATS
 
-    def saturate(packed: PackedWeight, *narrowed: torch.Tensor) -> torch.Tensor:
-        found = product(packed, *narrowed)
-        return found.clamp(max=127 * 100 * 256)
+    def saturate(packed: OneDnnWeight, rows: torch.Tensor) -> torch.Tensor:
+        return product(packed, rows).clamp(max=127 * 100 * 256)
 
-    monkeypatch.setattr(PackedWeight, "product", saturate)
-    assert choose_levels() == 63
-    monkeypatch.setattr(PackedWeight, "product", lambda packed, *narrowed: product(packed, *narrowed) + 1)
+    monkeypatch.setattr(OneDnnWeight, "multiply", saturate)
+    assert choose_format() == forms[1]
+    monkeypatch.setattr(FbgemmWeight, "of", lambda *_: torch.ops.quantized.gone)
+    assert choose_format() == forms[2]
+    monkeypatch.setattr(OneDnnWeight, "multiply", lambda packed, rows: product(packed, rows) + 1)
     with pytest.raises(int8.OperatorsError, match="not exact"):
-        choose_levels()
+        choose_format()
 
 
 @pytest.mark.parametrize("family", ["dream", "llada", "tiny-a2d"])

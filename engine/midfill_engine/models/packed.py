@@ -149,7 +149,7 @@ def feed_forward(mlp: torch.nn.Module, x: Tensor, spans: list[Span], operators: 
     if mlp.gate is None:
         hidden = F.relu(up).square()
     else:
-        hidden = F.silu(operators.linear(x, mlp.gate.weight, None, spans)) * up
+        hidden = F.silu(operators.linear(x, mlp.gate.weight, None, spans)).mul_(up)
     return operators.linear(hidden, mlp.down.weight, None, spans)
 
 
