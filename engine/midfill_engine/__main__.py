@@ -29,7 +29,10 @@ def serve(
         Literal["stored", "int8"], typer.Option(help="int8: half the memory of bf16, faster where a CPU has no bf16.")
     ] = "stored",
     dtype: Annotated[
-        str, typer.Option(help="auto, fp32 or bf16: the number format of the weights; MIDFILL_DTYPE says what auto is.")
+        str,
+        typer.Option(
+            help="auto, fp32, bf16, or fp16 on Apple's GPUs: the weights' format; MIDFILL_DTYPE says what auto is."
+        ),
     ] = "auto",
     idle_timeout_s: Annotated[float | None, typer.Option(min=0, help="End after so many seconds of rest.")] = None,
     token_file: Annotated[

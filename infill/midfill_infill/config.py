@@ -60,7 +60,7 @@ KEYS: Final = {
     for key in (
         Key("model", "a model's name, folder or OWNER/NAME", _is_text, "The model that fills."),
         Key("device", *_one_of("auto", "cpu", "cuda", "mps"), "Where it runs."),
-        Key("dtype", *_one_of("auto", "fp32", "bf16"), "In which number format."),
+        Key("dtype", *_one_of("auto", "fp32", "bf16", "fp16"), "In which number format."),
         Key("weights", *_one_of("stored", "int8"), "As they are stored, or in 8-bit whole numbers."),
         Key("quality", "a number from 0 to 1, or authors", _is_quality, "0 settles most tokens a step, 1 fewest."),
         Key("cache", "the name of a cache", _is_text, "What a step does not compute anew, such as dual."),

@@ -2,13 +2,20 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 
+from midfill_engine.denoising.denoise import denoise, drain
 from midfill_engine.errors import StartError
 from midfill_engine.loading import device
-from midfill_engine.loading.runtime import load_runtime
+from midfill_engine.loading.runtime import find_model, load_runtime, open_checkpoint
+from midfill_engine.models import packed
+from midfill_engine.models.packed import feed_forward
+from midfill_engine.models.transformer import RMSNorm
+from midfill_engine.wire import InfillRequest
 
 
 def test_a_folder_is_loaded_under_its_names(checkpoint_folder: Path) -> None:
@@ -57,7 +64,7 @@ def test_a_number_format_may_be_forced(checkpoint_folder: Path, monkeypatch: pyt
     dtypes = [load_runtime(str(checkpoint_folder), "cpu", dtype=name).info.dtype for name in ("auto", "fp32", "bf16")]
     assert dtypes == ["bfloat16", "float32", "bfloat16"]
     monkeypatch.setenv("MIDFILL_DTYPE", "fp64")
-    with pytest.raises(StartError, match="'fp64'; known: auto, fp32, bf16"):
+    with pytest.raises(StartError, match="'fp64'; known: auto, fp32, bf16, fp16"):
         load_runtime(str(checkpoint_folder), "cpu")
 
 
@@ -73,3 +80,39 @@ def test_a_cpu_computes_in_bf16_only_where_it_has_it(
     assert device.choose_dtype(torch.device("cpu")) is dtype
     assert device.choose_dtype(torch.device("cuda")) is torch.bfloat16
     assert device.choose_dtype(torch.device("mps")) is torch.float32
+
+
+def test_fp16_is_for_apples_gpus(checkpoint_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert device.choose_dtype(torch.device("mps"), "fp16") is torch.float16
+    monkeypatch.setenv("MIDFILL_DTYPE", "fp16")
+    with pytest.raises(StartError, match="on the device 'cpu' name fp32, bf16 or auto"):
+        load_runtime(str(checkpoint_folder), "cpu")
+
+
+@pytest.mark.parametrize("suffix", ["\n\n\nprint(add(1, 2))\n", ""])
+def test_in_fp16_nothing_of_the_shipped_model_overflows(suffix: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a CPU, since no Apple machine is at hand: what masks, norms and scores are given there, too."""
+    states: list[Tensor] = []
+
+    def listen(*asked: Any) -> Tensor:
+        states.append(feed_forward(*asked))
+        return states[-1]
+
+    monkeypatch.setattr(packed, "feed_forward", listen)
+    request = InfillRequest.model_validate(
+        {"segments": [{"text": "def add(a, b):\n    "}, {"hole": {"max_tokens": 24}}, {"text": suffix}]}
+    )
+    wide, narrow = (
+        open_checkpoint(find_model("embedded"), torch.device("cpu"), dtype, "embedded")
+        for dtype in (torch.float32, torch.float16)
+    )
+    texts = [[hole.text for hole in drain(denoise(runtime, request)).holes] for runtime in (wide, narrow)]
+    assert texts[0] == texts[1] and narrow.info.dtype == "float16"
+    assert {state.dtype for state in states} == {torch.float32, torch.float16}
+    assert all(state.isfinite().all() for state in states)
+
+
+def test_a_norm_in_fp16_bears_rows_whose_squares_it_cannot_hold() -> None:
+    rows = torch.randn(16, 64) * 3000
+    found = RMSNorm(64, 1e-6, gain=False)(rows.half()).float()
+    torch.testing.assert_close(found, RMSNorm(64, 1e-6, gain=False)(rows), rtol=2e-3, atol=2e-3)

@@ -11,7 +11,7 @@ import torch
 from midfill_engine.loading.memory import available_bytes
 
 DEVICES: Final = ("auto", "cpu", "cuda", "mps")
-DTYPES: Final = {"fp32": torch.float32, "bf16": torch.bfloat16}
+DTYPES: Final = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 DTYPE_VARIABLE: Final = "MIDFILL_DTYPE"
 ONE_THREAD_PARAMETERS: Final = 20_000_000
 BFLOAT16_CPU_FLAGS: Final = frozenset({"avx512_bf16", "amx_bf16"})
@@ -36,10 +36,12 @@ def choose_device(name: str) -> torch.device:
 def choose_dtype(device: torch.device, name: str = "auto") -> torch.dtype:
     """`auto` takes what MIDFILL_DTYPE names, else bf16 where the hardware multiplies it, else fp32.
 
-    Emulated bf16 was 8 times slower on an AVX2 CPU. Raises DeviceError.
+    Emulated bf16 was 8 times slower on an AVX2 CPU. fp16 ends at 65,504 and is taken only by name. Raises DeviceError.
     """
     if name == "auto":
         name = os.environ.get(DTYPE_VARIABLE) or "auto"
+    if name == "fp16" and device.type != "mps":
+        raise DeviceError(f"fp16 is for Apple's GPUs; on the device {device.type!r} name fp32, bf16 or auto.")
     if name in DTYPES:
         return DTYPES[name]
     if name != "auto":

@@ -23,7 +23,9 @@ def serve_command(
     model: Annotated[str | None, typer.Option(metavar="NAME|DIR", help="A known model or a checkpoint folder.")] = None,
     device: DeviceOption = "auto",
     weights: Annotated[str | None, typer.Option(metavar="NAME", help="stored, or int8 for CPUs without bf16.")] = None,
-    dtype: Annotated[str | None, typer.Option(metavar="NAME", help="auto, fp32 or bf16: the weights' format.")] = None,
+    dtype: Annotated[
+        str | None, typer.Option(metavar="NAME", help="auto, fp32, bf16 or fp16: the weights' format.")
+    ] = None,
     idle_timeout_s: Annotated[float | None, typer.Option(min=0, help="End after this long without requests.")] = None,
     token_file: Annotated[
         Path | None, typer.Option(help="Where the bearer token is kept, or lines of NAME TOKEN, with --host.")
