@@ -136,18 +136,18 @@ def scenes(clients: list[int]) -> Scenes:
 
 
 @asynccontextmanager
-async def served(model: str) -> AsyncIterator[httpx.AsyncClient]:
-    """A client of an engine of its own."""
+async def served(model: str, *options: str) -> AsyncIterator[tuple[httpx.AsyncClient, int]]:
+    """A client of an engine of its own, and the number of its process."""
     with tempfile.TemporaryDirectory() as folder:
         socket = Path(folder) / "engine.sock"
-        command = [sys.executable, "-m", "midfill_engine", "serve", "--socket", str(socket), "--model", model]
+        command = [sys.executable, "-m", "midfill_engine", "serve", "--socket", str(socket), "--model", model, *options]
         with subprocess.Popen(command, env=dict(os.environ), stderr=subprocess.DEVNULL) as process:
             limits = httpx.Limits(max_connections=None, max_keepalive_connections=None)
             transport = httpx.AsyncHTTPTransport(uds=str(socket), limits=limits)
             async with httpx.AsyncClient(transport=transport, base_url="http://midfill", timeout=600) as client:
                 while not await is_ready(client):
                     await asyncio.sleep(0.2)
-                yield client
+                yield client, process.pid
             process.terminate()
 
 
@@ -161,7 +161,7 @@ async def is_ready(client: httpx.AsyncClient) -> bool:
 async def measure(model: str, scenes: Scenes, seconds: float, rounds: int, tell: Tell) -> None:
     """Every scene in turn, `rounds` times; calls `tell` as each ends."""
     samples: dict[str, Sample] = {}
-    async with served(model) as client:
+    async with served(model) as (client, _):
         await Scene(client, Sample(), 1.0).line(random.Random(0))  # the first answers warm up and do not count
         for _ in range(rounds):
             for name, play in scenes.items():

@@ -205,7 +205,7 @@ def make_ready(state: EngineState, options: ServeOptions) -> Ready:
 
 def report(error: StartError) -> None:
     """The one line on stderr that whoever started the engine reads: a sentence for people, JSON for programs."""
-    sentence = f"midfill: {error.message}; {error.next_step}"
+    sentence = f"midfill: {error.message.rstrip('.')}; {error.next_step}"
     print(sentence if sys.stderr.isatty() else error.body.model_dump_json(), file=sys.stderr, flush=True)
 
 
