@@ -19,7 +19,7 @@ const ENDED = [-32097, -32099];
 
 let context: vscode.ExtensionContext;
 let client: LanguageClient | undefined;
-let starts = Promise.resolve(); // one after the other
+let starts: Promise<void>; // one after the other
 let log: vscode.LogOutputChannel;
 let item: vscode.StatusBarItem;
 let lastToken = 0;
@@ -29,7 +29,8 @@ const holes = new Map<string, vscode.Range[]>(); // document -> holes that wait
 let wide: { uri: string; version: number; ranges: vscode.Range[]; index: number; shown?: vscode.Range } | undefined;
 let isSnoozing = false;
 
-export async function activate(activated: vscode.ExtensionContext): Promise<void> {
+/** Waits for nothing: VS Code keeps keys back until it is done, and the cursor goes on meanwhile. */
+export function activate(activated: vscode.ExtensionContext): void {
   context = activated;
   log = vscode.window.createOutputChannel("Midfill", { log: true });
   item = vscode.window.createStatusBarItem("midfill.status", vscode.StatusBarAlignment.Right, 100);
@@ -37,7 +38,7 @@ export async function activate(activated: vscode.ExtensionContext): Promise<void
   item.command = "midfill.showMenu";
   showStatus({ kind: "Inactive", busy: false, message: "Midfill's server has not been started." });
   item.show();
-  await readKeys(context);
+  void readKeys(context);
   context.subscriptions.push(log, item, watchDocuments(), registerOld(), vscode.workspace.onDidChangeConfiguration(takeConfiguration),
     vscode.workspace.onDidCloseTextDocument((document) => void holes.delete(document.uri.toString())),
     vscode.languages.registerHoverProvider({ pattern: "**" }, { provideHover: hover }),
@@ -77,7 +78,7 @@ export async function activate(activated: vscode.ExtensionContext): Promise<void
   for (const [name, command] of Object.entries(commands)) {
     context.subscriptions.push(vscode.commands.registerCommand(`midfill.${name}`, command));
   }
-  await restart();
+  starts = start();
 }
 
 export async function deactivate(): Promise<void> {
@@ -91,7 +92,7 @@ function restart(): Promise<void> {
 }
 
 async function start(): Promise<void> {
-  await client?.dispose().catch(() => {}); // one that did not start cannot be stopped either
+  if (client) await client.dispose().catch(() => {}); // one that did not start cannot be stopped either
   client = undefined;
   const command = findCommand();
   if (!command) return void offerInstall();
@@ -173,7 +174,8 @@ function tellText(document: vscode.TextDocument): void {
 async function fillHere(what: string, more: Arguments = {}): Promise<void> {
   const editor = vscode.window.activeTextEditor;
   if (!editor) return;
-  await findAnimation(editor.document.uri.toString())?.stop();
+  const animation = findAnimation(editor.document.uri.toString());
+  if (animation) await animation.stop();
   const ranges = what === "stubs" ? [] : editor.selections.slice(0, what === "selection" ? undefined : 1);
   await fill({ uri: editor.document.uri.toString(), what, version: editor.document.version, ranges: ranges.map(toJson), ...more });
 }

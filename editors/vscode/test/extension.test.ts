@@ -16,7 +16,20 @@ const edits = [
   { range: new Range(new Position(0, 1), new Position(0, 1)), text: "\n# typed" },
 ];
 
+let serve = () => {};
+LanguageClient.started = new Promise((done) => { serve = done; });
 await activate({ subscriptions: [] } as never);
+goTo(a);
+a.selections = [range(1, 1, 1)];
+const early = command("fillBody");
+a.selections = [range(0, 0, 0)];
+await rest();
+const first = client();
+const isAskedTooEarly = first.requests.length > 0;
+serve();
+while (!first.requests.length) await rest();
+first.requests[0].answer({});
+await early;
 
 beforeEach(async () => {
   [a, b].forEach(({ document }) => close(document));
@@ -34,6 +47,12 @@ async function fillIn(editor: FakeEditor, ...ids: number[]): Promise<void> {
   client().tell("midfill/didChangePending", { uri: editor.document.uri.toString(), fills });
   for (let turn = 0; turn < 3; turn++) await rest();
 }
+
+test("a key that comes before the server means the place where the cursor was", () => {
+  const place = { line: 1, character: 1 };
+  assert.equal(isAskedTooEarly, false);
+  assert.deepEqual(first.requests[0].params.ranges, [{ start: place, end: place }]);
+});
 
 test("keys are on where something is pending, and name the cursor's place", async () => {
   goTo(a);

@@ -8,6 +8,7 @@ interface Request { method: string; params: Record<string, unknown>; answer: (re
 export class LanguageClient {
   static last: LanguageClient;
   static startsAreRefused = false;
+  static started: Promise<void> = Promise.resolve();
   requests: Request[] = [];
   notifications: string[] = [];
   private heard: Record<string, (params: unknown) => void> = {};
@@ -25,6 +26,7 @@ export class LanguageClient {
   async start(): Promise<void> {
     this.listen({ newState: State.Starting });
     if (LanguageClient.startsAreRefused) throw new Error("ENOENT");
+    await LanguageClient.started;
   }
 
   async dispose(): Promise<void> {

@@ -66,7 +66,7 @@ function expected(previews = []) {
 async function settle(previews) {
   let seen;
   const isAsTold = async () => isDeepStrictEqual(seen = await look(), expected(previews));
-  await until("the state", isAsTold, 15000).catch(() => {});
+  await until("the state", isAsTold, 60000).catch(() => {});
   await sleep(SETTLED_MS);
   if (!(await isAsTold())) throw new Error(`it shows\n${JSON.stringify(seen)}\nwanted\n${JSON.stringify(expected(previews))}`);
 }
