@@ -94,10 +94,14 @@ def _misplaced(block: tree_sitter.Node, lines: Lines) -> Iterator[Span]:
         yield block.byte_range
     expected: int | None = None
     for child in block.named_children:
-        line = lines.at(child.start_byte)
-        if child.is_extra or child.is_error or lines.first_char(line) != child.start_byte:
+        if child.is_extra or child.is_error:
             continue
-        columns = lines.columns(line)
+        columns = 0
+        if child.start_point.column:  # a module's statements are many, and after every fill all are looked at
+            line = lines.at(child.start_byte)
+            if lines.first_char(line) != child.start_byte:
+                continue
+            columns = lines.columns(line)
         expected = columns if expected is None else expected
         if columns != expected:
             yield child.byte_range

@@ -6,6 +6,7 @@ from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import accumulate, pairwise
+from operator import add
 
 _LINE_END = re.compile(rb"\r\n|\n|\r")
 _LEADING = re.compile(rb"[ \t\f]*")
@@ -23,9 +24,9 @@ class Lines:
     @cached_property
     def _bounds(self) -> tuple[list[int], list[int]]:
         if b"\r" not in self.data:  # five times as fast
-            sizes = [len(line) for line in self.data.split(b"\n")]
-            starts = [0, *accumulate(size + 1 for size in sizes[:-1])]
-            return starts, [start + size for start, size in zip(starts, sizes, strict=True)]
+            sizes = list(map(len, self.data.split(b"\n")))
+            starts = list(accumulate(map((1).__add__, sizes[:-1]), initial=0))
+            return starts, list(map(add, starts, sizes))
         ends = [match.span() for match in _LINE_END.finditer(self.data)]
         return [0, *(end for _, end in ends)], [*(start for start, _ in ends), len(self.data)]
 
@@ -72,6 +73,8 @@ def count_columns(white: bytes) -> int:
 
 def find_newline(data: bytes) -> str:
     r"""The most frequent line end; the earliest of equals; `\n` where there is none."""
+    if b"\r" not in data:
+        return "\n"
     counts = Counter(match.group() for match in _LINE_END.finditer(data))
     return max(counts, key=lambda end: counts[end]).decode("ascii") if counts else "\n"
 

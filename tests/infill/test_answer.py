@@ -1,0 +1,87 @@
+"""What is done between an engine's answer and its fill, counted: as much in a large file as in a small one."""
+
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from types import FrameType, SimpleNamespace
+from typing import Any, cast
+
+from midfill_engine import wire
+from midfill_infill.engines.client import EngineClient
+from midfill_infill.fill import Filled, Options, fill
+from midfill_infill.languages import REGISTRY, Language
+from midfill_infill.syntax.holes import body_named
+from midfill_infill.syntax.outline import outline
+from midfill_infill.text.document import Document
+from midfill_infill.text.lines import find_indent_unit
+
+GOOD, BAD = "return a + b", "return (a"
+WHOLE = "a whole file is parsed"
+PYTHON = REGISTRY["python"]
+STATS = wire.Stats(steps=1, forwards=1, tokens=4, ms=1.0)
+
+
+def answer(text: str) -> wire.InfillResponse:
+    hole = wire.FilledHole(text=text, tokens=[(0, len(text))], confidence=[0.9])
+    return wire.InfillResponse(model="m", holes=[hole], stats=STATS)
+
+
+class Answering:
+    """An engine that takes one step and answers, and counts the calls of functions from then on."""
+
+    endpoint = SimpleNamespace(is_mercury=False)
+
+    def __init__(self, text: str) -> None:
+        self._text, self.calls = text, Counter[str]()
+
+    def models(self) -> list[wire.ModelInfo]:
+        return [
+            wire.ModelInfo(
+                id="m", family="f", parameters=1, device="cpu", dtype="fp32", max_context_tokens=512, max_hole_tokens=64
+            )
+        ]
+
+    def infill(self, request: wire.InfillRequest) -> Iterator[wire.StepEvent | wire.InfillResponse]:
+        yield wire.StepEvent(step=0, num_steps=1, holes=[wire.HoleState(text="", settled=[], masked=4)])
+        sys.setprofile(self.count)
+        yield answer(self._text)
+
+    def count(self, frame: FrameType, event: str, argument: Any) -> None:
+        if event == "call":
+            is_whole = frame.f_code is Language.parse.__code__ and frame.f_locals["old"] is None
+            self.calls[WHOLE if is_whole else frame.f_code.co_qualname] += 1
+        elif event == "c_call":
+            self.calls[argument.__qualname__] += 1
+
+
+def fill_last(text: str, num_functions: int) -> tuple[Filled, Counter[str]]:
+    others = "".join(
+        f"def other_{number}(value):\n    return value + {number}\n\n\n" for number in range(num_functions)
+    )
+    document = Document(f"{others}def add(a, b):\n    ...\n".encode(), "python")
+    outline(document)  # as an editor has it read while its user rests
+    find_indent_unit(document.lines)
+    client = Answering(text)
+    try:
+        *_, last = fill(document, [body_named(document, "add")], Options(repair=False), cast(EngineClient, client))
+    finally:
+        sys.setprofile(None)
+    assert isinstance(last, Filled)
+    return last, client.calls
+
+
+def test_a_fill_without_a_fault_takes_as_much_in_a_large_file() -> None:
+    (small, calls), (large, more) = (fill_last(GOOD, num_functions) for num_functions in (10, 1000))
+    assert small.fills[0].text == large.fills[0].text == GOOD
+    assert more.total() < 1.1 * calls.total(), (more - calls).most_common(5)
+    assert not {WHOLE, "find_sibling"} & {*calls, *more}
+
+
+def test_what_the_count_would_see() -> None:
+    filled, calls = fill_last(BAD, 10)
+    assert filled.fills[0].text == "return value + 0" and "find_sibling" in calls
+    counting = Answering(GOOD)
+    sys.setprofile(counting.count)
+    PYTHON.parse(b"x = 1")
+    sys.setprofile(None)
+    assert counting.calls[WHOLE] == 1
