@@ -17,7 +17,7 @@ import typer
 from bench.load import served
 from bench.measure import describe, write_record
 
-WAYS: Final = {"int8": ("--weights", "int8"), "bf16": ("--dtype", "bf16"), "fp32": ("--dtype", "fp32")}
+WAYS: Final = {"int8": ("--weights", "int8"), "bf16": ("--dtype", "bf16")}
 SLICES: Final = 6
 MAX_LINES: Final = 60
 
