@@ -22,7 +22,7 @@ def main(server: "MidfillServer | None" = None) -> None:
     _set_up_logging(parser.parse_args().log_level)
     # A worker that reads a document gives way to messages sooner than after Python's 5 ms.
     sys.setswitchinterval(SWITCH_S)
-    gc.disable()  # a tenth of the start: all that is imported stays
+    gc.disable()  # up to a tenth of the start: all that is imported stays
     from midfill_lsp.server import MidfillServer
     from midfill_lsp.stdio import run_stdio
 
