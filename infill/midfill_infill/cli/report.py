@@ -10,7 +10,7 @@ from midfill_infill.text.document import Document
 
 
 class _Part(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
 
 class HoleReport(_Part):

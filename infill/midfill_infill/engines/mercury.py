@@ -30,7 +30,11 @@ DEFAULT_TOKENS: Final = 256
 CONTEXT_TOKENS: Final = 8192
 
 
-class FimBody(BaseModel):
+class _Message(BaseModel):
+    model_config = ConfigDict(extra="ignore", defer_build=True)
+
+
+class FimBody(_Message):
     """What is sent for one gap."""
 
     model: str
@@ -41,20 +45,17 @@ class FimBody(BaseModel):
     stream: bool = False
 
 
-class _Choice(BaseModel):
-    model_config = ConfigDict(extra="ignore")
+class _Choice(_Message):
     text: str
 
 
-class _Usage(BaseModel):
-    model_config = ConfigDict(extra="ignore")
+class _Usage(_Message):
     completion_tokens: int = 0
 
 
-class FimReply(BaseModel):
-    model_config = ConfigDict(extra="ignore")
+class FimReply(_Message):
     choices: list[_Choice] = Field(min_length=1)
-    usage: _Usage = _Usage()
+    usage: _Usage = Field(default_factory=_Usage)
 
 
 @dataclass(frozen=True)
