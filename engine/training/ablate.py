@@ -224,7 +224,7 @@ def judge(
         found["chance"] = [float(np.log(widths[true] / shares[true])) for _, true in scored]
     for policy in ["learned"] * is_masked + ["drafted-greedy"] * ("causal" in reads):
         for gap in gaps:
-            text = fill(runtime, gap, "own", policy, [])
+            text = fill(runtime, gap, "own", policy)
             found[f"exact {policy}"].append(float(text == gap.middle))
             found[f"similar {policy}"].append(likeness(text, gap.middle))
             found[f"near {policy}"].append(float(is_near(tokenizer, text, gap)))

@@ -1,11 +1,12 @@
-"""Fits how often fills without drafts are right, from what the model says of their tokens. Knows lines and the engine.
+"""Fits how often fills without drafts are right, from how likely the model finds them. Knows lines and the engine.
 
-A logistic curve (Platt 1999) over the mean ln confidence and the ln number of tokens, with a penalty on both: few such
-fills of a small model are right.
+A logistic curve (Platt 1999) over the likelihood of the fill read from the left, and the ln number of its tokens, with
+a penalty on both: few such fills of a small model are right.
 """
 
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 from unittest.mock import patch
@@ -20,11 +21,12 @@ from training.drafts import Line, read_lines
 from training.evaluate import likeness
 
 PENALTY: Final = 0.003
+PLAIN: Final = (0.0, 1.0, 0.0)  # the curve that shows a likelihood as it is
 NUM_CHARACTERS: Final = 6000  # of either side, more than the model sees
 
 
 def fit(lines: Path, model: str, limit: int | None, gate: float = choice.SURE) -> tuple[float, ...]:
-    """Offset, weight of the mean ln confidence, weight of ln(number of tokens); the share that was right, and how
+    """Offset, weight of the likelihood in nats, weight of ln(number of tokens); the share that was right, and how
     similar fills were.
 
     `gate` is the model's own probability from which on nothing is mixed in.
@@ -48,13 +50,14 @@ def fit(lines: Path, model: str, limit: int | None, gate: float = choice.SURE) -
 
 
 def fill_lines(model: str, lines: list[Line]) -> Iterator[tuple[float, float, float, float]]:
-    """Of every fill that has a token: mean ln confidence, ln number of tokens, whether it is right, how similar."""
+    """Of every fill that has a token: its likelihood, ln number of tokens, whether it is right, how similar."""
     runtime = load_runtime(model, "cpu")
+    runtime = replace(runtime, family=replace(runtime.family, certainty=PLAIN))
     for line in lines:
         before, after = line.prefix[-NUM_CHARACTERS:], line.suffix[:NUM_CHARACTERS]
         segments: list[Segment] = [TextSegment(text=before), HoleSegment(hole=HoleSpec()), TextSegment(text=after)]
         (hole,) = drain(denoise(runtime, InfillRequest(segments=segments, experts=["copying"]))).holes
-        if hole.confidence:
-            logs = [math.log(max(value, 1e-12)) for value in hole.confidence]
+        if hole.confidence and hole.certainty:
+            likelihood = math.log(hole.certainty / (1 - hole.certainty))
             text, wanted = hole.text.strip(), line.middle.strip()
-            yield math.fsum(logs) / len(logs), math.log(len(logs)), float(text == wanted), likeness(text, wanted)
+            yield likelihood, math.log(len(hole.confidence)), float(text == wanted), likeness(text, wanted)

@@ -115,14 +115,12 @@ def previous_line(gap: Gap) -> str:
     return lines[-1] if lines else ""
 
 
-def fill(
-    runtime: Runtime, gap: Gap, length: Length, lengths: str | None = None, experts: list[str] | None = None
-) -> str:
-    """The engine's own greedy fill of one gap; `lengths` and `experts` name others than the model's own."""
+def fill(runtime: Runtime, gap: Gap, length: Length, lengths: str | None = None) -> str:
+    """The model's own greedy fill of one gap, without experts; `lengths` names another policy than its own."""
     num_tokens = true_tokens(runtime.loaded.tokenizer, gap)
     hole = HoleSpec(max_tokens=min(num_tokens, runtime.loaded.config.max_hole)) if length == "oracle" else HoleSpec()
     segments: list[Segment] = [TextSegment(text=gap.prefix), HoleSegment(hole=hole), TextSegment(text=gap.suffix)]
-    request = InfillRequest(segments=segments, tag=gap.language, quality=1.0, experts=experts)
+    request = InfillRequest(segments=segments, tag=gap.language, quality=1.0, experts=[])
     return drain(denoise(runtime, request, lengths="fixed" if length == "oracle" else lengths)).holes[0].text
 
 

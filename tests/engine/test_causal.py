@@ -166,6 +166,20 @@ def test_a_token_is_as_sure_as_all_up_to_it(hybrid: Runtime) -> None:
         assert hole.confidence == sorted(hole.confidence, reverse=True)
 
 
+def test_a_fill_is_as_sure_as_it_is_likely(hybrid: Runtime, opened: tuple[Reader, dict[int, Any]]) -> None:
+    """Read from the left, however it was written."""
+    reader, outlines = opened
+    plain = replace(hybrid, family=replace(hybrid.family, certainty=(0.0, 1.0, 0.0)))
+    drafts, _ = drain_work(reader.runtime, draft_holes(reader, outlines, 128, 4))
+    holes = drain(denoise(plain, request(), lengths="drafted")).holes
+    for hole, outline in outlines.items():
+        certainty = holes[hole].certainty or 0.0
+        assert anchors(outline) or certainty / (1 - certainty) == pytest.approx(drafts[hole][0].certainty, rel=1e-3)
+    assert not all(map(anchors, outlines.values()))
+    settled = drain(denoise(plain, request(), lengths="learned")).holes
+    assert all(0 < (hole.certainty or 0.0) < 0.5 for hole in settled)
+
+
 def test_a_draft_is_shown_while_it_is_written(hybrid: Runtime) -> None:
     *before, last = denoise(hybrid, request(max_tokens=20), lengths="drafted")
     assert [event.step for event in (*before, last)] == list(range(len(before) + 1)) and len(before) > 3
@@ -219,7 +233,7 @@ def test_models_that_never_read_from_the_left_fill_as_before(tmp_path: Path) -> 
     with pytest.raises(RequestError, match="not trained to read holes from the left"):
         drain(denoise(plain, request(), lengths="drafted"))
     default, learned = (drain(denoise(plain, request(), lengths=name)) for name in (None, "learned"))
-    assert default.holes == learned.holes
+    assert default.holes == learned.holes and default.holes[0].certainty is None
 
 
 def test_a_hybrid_model_drafts_unless_told_not_to(hybrid: Runtime) -> None:

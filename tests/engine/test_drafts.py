@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from midfill_engine.denoising.denoise import denoise, drain, open_fill
-from midfill_engine.denoising.drafts import EMPTY
 from midfill_engine.denoising.work import Claim, Work
 from midfill_engine.experts import Experts, Gap, Proposal, Sources
 from midfill_engine.experts.base import Expert, Opinion
@@ -192,10 +191,3 @@ def test_published_models_list_drafts_as_hints_only(published: Runtime) -> None:
     assert hinted.holes[0].certainty is None
     asked = fill(published, before=before, experts=["counts"])
     assert asked.holes[0].text == "b = a" and asked.holes[0].certainty is not None
-
-
-def test_a_fill_without_a_draft_says_how_seldom_it_is_right(plain: Runtime) -> None:
-    silent = fill(plain, experts=[])
-    assert silent.holes[0].certainty is not None and silent.holes[0].certainty < 0.1
-    empty = fill(plain, HoleSpec(draft="", min_tokens=0, max_tokens=1), experts=[])
-    assert empty.holes[0].text or empty.holes[0].certainty == EMPTY

@@ -2,11 +2,13 @@
 
 import math
 from collections.abc import Generator, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 
+from midfill_engine.loading import checkpoint
 from midfill_engine.loading.checkpoint import make_random
 from midfill_engine.wire import InfillResponse, StepEvent
 from training import certainty
@@ -43,6 +45,9 @@ def test_fills_are_told_with_their_tokens_and_whether_they_are_right(
 ) -> None:
     model, texts, drain = str(tmp_path), list[str](), certainty.drain
     make_random(tmp_path, seed=seed)
+    loaded = checkpoint.load(tmp_path)
+    loaded.model.config = replace(loaded.config, causal=True)
+    checkpoint.save(tmp_path, loaded.model, loaded.tokenizer, "float32")
 
     def remember(steps: Generator[StepEvent, None, InfillResponse]) -> InfillResponse:
         response = drain(steps)
@@ -51,7 +56,7 @@ def test_fills_are_told_with_their_tokens_and_whether_they_are_right(
 
     monkeypatch.setattr(certainty, "drain", remember)
     wrong = Line("p", "a = 1\n", "?", "\nb = 2\n")
-    ((mean, size, is_right, likeness),) = certainty.fill_lines(model, [wrong])
-    assert mean < 0 <= size and is_right == 0.0 and likeness < 1
+    ((likelihood, size, is_right, likeness),) = certainty.fill_lines(model, [wrong])
+    assert likelihood < 0 <= size and is_right == 0.0 and likeness < 1
     right = Line("p", wrong.prefix, f" {texts[0].strip()} ", wrong.suffix)
-    assert list(certainty.fill_lines(model, [right])) == [(mean, size, 1.0, 1.0)]
+    assert list(certainty.fill_lines(model, [right])) == [(likelihood, size, 1.0, 1.0)]

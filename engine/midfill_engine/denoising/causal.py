@@ -230,8 +230,8 @@ def draft_holes(
 
 
 def open_reader(runtime: Runtime, plan: Plan, context: EncodedContext | None) -> Reader | None:
-    """Reads the request's holes from the left, where the model can and the length policy drafts so."""
-    if context is None or not plan.policy.beam:
+    """Reads the request's holes from the left, where the model can."""
+    if context is None or not runtime.reads_causally:
         return None
     starts = plan.lay_out(runtime)([1] * len(plan.outline.holes)).hole_positions[0].tolist()
     return Reader(runtime, context.keys_values, starts)
@@ -247,7 +247,7 @@ def draft_rest(
 ) -> Generator[Work, list[Result], tuple[list[list[Laid | None]], int]]:
     """The model's own drafts where experts have none, the next best one for every further alternative; forwards."""
     reader = open_reader(runtime, plan, context)
-    if reader is None:
+    if reader is None or not plan.policy.beam:
         return drafts, 0
     missing = {hole for row in drafts for hole, draft in enumerate(row) if draft is None}
     limit = runtime.loaded.config.max_hole
@@ -264,14 +264,15 @@ def draft_rest(
     return made, forwards
 
 
-def rank_rows(
+def read_fills(
     runtime: Runtime, plan: Plan, context: EncodedContext | None, canvases: list[Canvas]
-) -> Generator[Work, list[Result], list[float] | None]:
-    """How likely each canvas's fills are together, in nats, read from the left; None where that is not known."""
+) -> Generator[Work, list[Result], list[list[float]] | None]:
+    """How likely the fill of every hole of each canvas is, in nats, read from the left; None where that is not known,
+    or experts' drafts say it of the one canvas.
+    """
     reader = open_reader(runtime, plan, context)
-    if reader is None or len(canvases) < 2:
-        return None
-    texts = [text for canvas in canvases for text in texts_of(canvas)]
-    scores = yield from score_fills(reader, texts)
     num_holes = len(plan.outline.holes)
-    return [math.fsum(scores[start : start + num_holes]) for start in range(0, len(scores), num_holes)]
+    if reader is None or (len(canvases) == 1 and len(canvases[0].certainties) == num_holes):
+        return None
+    scores = yield from score_fills(reader, [text for canvas in canvases for text in texts_of(canvas)])
+    return [scores[start : start + num_holes] for start in range(0, len(scores), num_holes)]

@@ -10,7 +10,7 @@ import torch
 
 from midfill_engine.caches import CACHES
 from midfill_engine.denoising.authors import dial, take_authors
-from midfill_engine.denoising.causal import draft_rest, rank_rows
+from midfill_engine.denoising.causal import draft_rest, read_fills
 from midfill_engine.denoising.drafts import Laid, certainty_of, choose, lay
 from midfill_engine.denoising.length_search import choose_lengths
 from midfill_engine.denoising.opening import encode_context, make_canvas, open_rows, show, show_drafts
@@ -114,7 +114,7 @@ def open_fill(
         cached_context=reused or known is not None,
         context_tokens=len(plan.context_ids),
     )
-    likelihoods = yield from rank_rows(runtime, plan, context, [row.canvas for row in rows])
+    likelihoods = yield from read_fills(runtime, plan, context, [row.canvas for row in rows])
     return answer(runtime, rows, request, stats, proposals, likelihoods)
 
 
@@ -201,14 +201,18 @@ def answer(
     request: InfillRequest,
     stats: Stats,
     proposals: list[list[Proposal]],
-    likelihoods: list[float] | None = None,
+    likelihoods: list[list[float]] | None = None,
 ) -> InfillResponse:
     """The surest rows, best first; where calibrated certainties are known, by these, else by `likelihoods`."""
     curve = runtime.family.certainty
-    sure = [[certainty_of(row.canvas, hole, curve) for hole in range(len(row.canvas.outlines))] for row in rows]
+    known: Sequence[Sequence[float | None]] = likelihoods or [[None] * len(row.canvas.outlines) for row in rows]
+    sure = [
+        [certainty_of(row.canvas, hole, curve, value) for hole, value in enumerate(values)]
+        for row, values in zip(rows, known, strict=True)
+    ]
     logs = torch.cat([row.canvas.mean_log_confidence() for row in rows])
     if likelihoods is not None:
-        logs = torch.tensor(likelihoods)
+        logs = torch.tensor([math.fsum(values) for values in likelihoods])
     if all(value is not None for values in sure for value in values):
         logs = torch.tensor([sum(math.log(value) for value in values if value) for values in sure])
     best = logs.argsort(descending=True, stable=True).tolist()[: request.n]

@@ -91,18 +91,21 @@ def choose(laid: Sequence[Laid], index: int, temperature: float, generator: torc
     return laid[drawn] if drawn < len(laid) else None
 
 
-def certainty_of(canvas: Canvas, hole: int, curve: tuple[float, float, float] | None) -> float | None:
-    """The probability that the whole text of a hole is right: its draft's, or read off the tokens' confidences.
+def certainty_of(
+    canvas: Canvas, hole: int, curve: tuple[float, float, float] | None, likelihood: float | None
+) -> float | None:
+    """The probability that the whole text of a hole is right: its draft's, or read off the fill's `likelihood` in nats.
 
-    `curve` are offset, weight of the mean ln confidence, weight of ln(number of tokens); None: nobody fitted one.
+    `curve` are offset, weight of the likelihood, weight of ln(number of tokens); None: nobody fitted one.
     """
-    if hole in canvas.certainties or curve is None:
+    if hole in canvas.certainties or curve is None or likelihood is None:
         return canvas.certainties.get(hole)
     here = (canvas.hole_of == hole) & ~canvas.anchored
     if not bool(here.any()):
         return 1.0
-    logs = canvas.confidence[0, here & ~canvas.vocabulary.is_deletion(canvas.ids[0])].double().clamp(min=1e-12).log()
-    if not len(logs):
+    num_tokens = int((here & ~canvas.vocabulary.is_deletion(canvas.ids[0])).sum())
+    if not num_tokens:
         return EMPTY
-    offset, by_mean, by_number = curve
-    return 1 / (1 + math.exp(-offset - by_mean * float(logs.mean()) - by_number * math.log(len(logs))))
+    offset, by_likelihood, by_number = curve
+    score = offset + by_likelihood * likelihood + by_number * math.log(num_tokens)
+    return float(torch.tensor(score, dtype=torch.float64).sigmoid())

@@ -89,7 +89,7 @@ class Family:
     one position earlier. `claims` says whether a checkpoint of the `model_types` is the family's, `sign` what it must
     have for that. `heals` says whether white space at a hole's edges moves into it, as in training;
     `experts` names those that requests listen to unless they name their own;
-    `certainty` is the curve that makes confidences of a whole fill a probability, where one was fitted;
+    `certainty` is the curve that makes the likelihood of a fill read from the left a probability, where one was fitted;
     `shows_deleted` whether a settled deletion that stays in the canvas is shown as it is, or masked. `quality` is the
     dial's default, `fast_threshold` the confidence that settles a token where the dial stands at 0. `example` is the
     published config.json of the family, shrunk, from which random checkpoints are made; `example_generation` and

@@ -108,7 +108,8 @@ class Completer:
 
     def _ask(self, task: Task, suffix: str, hole: HoleSpec) -> InfillResponse:
         segments: list[Segment] = [TextSegment(text=task.prefix), HoleSegment(hole=hole), TextSegment(text=suffix)]
-        return self._send(InfillRequest(segments=segments, tag=task.language, temperature=0, quality=self.quality))
+        request = InfillRequest(segments=segments, tag=task.language, temperature=0, quality=self.quality, experts=[])
+        return self._send(request)
 
     def _send(self, request: InfillRequest) -> InfillResponse:
         *_, answer = self._client.infill(request)
