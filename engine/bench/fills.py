@@ -135,7 +135,7 @@ def measure(
 
 def ask(task: Task, hole: dict[str, Any], **options: Any) -> InfillRequest:
     segments = [{"text": task.prefix}, {"hole": hole}, {"text": task.suffix}]
-    return InfillRequest.model_validate({"segments": segments, "tag": "python", **options})
+    return InfillRequest.model_validate({"segments": segments, "tag": "python", "experts": [], **options})
 
 
 def rate(runtime: Runtime, task: Task, text: str) -> float:

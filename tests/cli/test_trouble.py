@@ -56,7 +56,7 @@ def test_a_fill_that_hears_of_its_engine_outlives_one_that_does_not(
     """Two fills over one client: what ends the silent one, be it before its first byte, is not the other's."""
     engine = FakeEngine(tmp_path / "socket", Plan(endless=True))
     threading.Thread(target=engine.serve_forever, daemon=True).start()
-    monkeypatch.setattr(client, "SILENCE_S", 0.3)
+    monkeypatch.setattr(client, "SILENCE_S", 60.0)
     request = InfillRequest(segments=[HoleSegment(hole=HoleSpec())])
 
     def fail(self: object, timeout_s: float = 0.0) -> str:
@@ -65,6 +65,7 @@ def test_a_fill_that_hears_of_its_engine_outlives_one_that_does_not(
     with client.EngineClient(client.Endpoint(socket=tmp_path / "socket")) as asked:
         hears = asked.infill(request)
         next(hears)
+        monkeypatch.setattr(client, "SILENCE_S", 0.3)
         monkeypatch.setattr(client.EngineClient, "health", fail)
         engine.plan.accept_s = 60.0
         with pytest.raises(MidfillError, match="it hangs"):
