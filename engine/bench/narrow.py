@@ -2,9 +2,9 @@
 
     PYTHONPATH=engine:kernels python -m bench.narrow FOLDER [--lines 200] [--json FILE]
 
-Each line that says something is hidden with the file around it in view, and filled greedily with the weights as stored
-in fp32 and in int8. "Same" is the share of fills with the same text; "right" of those that are the hidden line. The two
-are compared on the same lines, so the interval is of their difference (bootstrap over lines, 95 %).
+Each line that says something is hidden with the file around it in view, and filled greedily, without experts, with the
+weights as stored in fp32 and in int8. "Same" is the share of fills with the same text; "right" of those that are the
+hidden line. The two are compared on the same lines, so the interval is of their difference (bootstrap, 95 %).
 """
 
 import random
@@ -62,7 +62,7 @@ def draw_lines(folder: Path, number: int, seed: int = 0) -> list[Line]:
 
 def fill_line(runtime: Runtime, line: Line) -> str:
     segments = [{"text": line.before}, {"hole": {"max_tokens": 48, "forbid": ["\n"]}}, {"text": line.after}]
-    request = InfillRequest.model_validate({"segments": segments, "tag": "python"})
+    request = InfillRequest.model_validate({"segments": segments, "tag": "python", "experts": []})
     return drain(denoise(runtime, request)).holes[0].text
 
 
