@@ -24,9 +24,12 @@ LIKELY: Final = 0.5
 SHOWN: Final = 0.45
 # A body's draft that is right so often is put before what a doubtful engine wrote: docs/quality.md has what it gives.
 FAIR: Final = 0.05
-# An engine's certainties are fitted on lines: so much of the odds it tells are those of a whole body. Of 300 bodies of
-# the Python packages that drafts are fitted on 4 were right; 2026-11-22, printed by `bench.quality.bodies`.
-BODY_ODDS: Final = 0.08
+# Before a body that is right more seldom any draft is put: of 429 such bodies 3 were right, 20 % alike on average; that
+# of the function most alike was right 25 times, and 45 % alike (no time and 32 where a function is not much alike).
+HOPELESS: Final = 0.03
+# An engine's certainties are fitted on lines: so much of the odds it tells are those of a whole body. Of 504 bodies of
+# the Python packages that drafts are fitted on 11 were right; 2026-11-23, printed by `bench.quality.bodies`.
+BODY_ODDS: Final = 0.13
 DOUBTFUL: Final = BODY_ODDS / (1 + BODY_ODDS)  # of a body of even odds
 # How often a draft of marks alone, such as `})`, was right for which the parser passed others over: 22 of 70, among
 # 2,028 lines of the packages that drafts are fitted on, with weights that had not seen their package; 2026-11-22.
@@ -154,8 +157,8 @@ class Place:
         """`row`, or what has fewer faults with drafts in its holes: the first without any, at most 40 are tried.
 
         Drafts are listed for those holes alone that need one: looking for them reads the whole file. In a body that the
-        engine itself doubts a fair draft wins, too. Of several holes each is settled in turn, the others as they are by
-        then.
+        engine itself doubts a fair draft wins, too, and any where the engine is all but sure to be wrong. Of several
+        holes each is settled in turn, the others as they are by then.
         """
         share = max(1, MAX_TRIED // max(1, len(self.holes)))
         for index in range(len(self.holes)):
@@ -168,9 +171,9 @@ class Place:
         hole = self.holes[index]
         return hole.is_body and text.strip() == self.document.show(hole.start_byte, hole.end_byte).strip()
 
-    def _is_doubtful(self, row: Row, index: int) -> bool:
+    def _is_doubtful(self, row: Row, index: int, below: float = DOUBTFUL) -> bool:
         certainty = row.holes[index].certainty
-        return self.holes[index].is_body and certainty is not None and certainty < DOUBTFUL
+        return self.holes[index].is_body and certainty is not None and certainty < below
 
     def _is_at_fault(self, row: Row, index: int) -> bool:
         fill = row.spliced.fills[index]
@@ -178,7 +181,7 @@ class Place:
         return bool(fill.error_ranges) or is_empty or any(not self.sight.has(name) for name in fill.names)
 
     def _improve_hole(self, row: Row, index: int, drafts: Sequence[wire.Draft]) -> Row:
-        is_doubtful = self._is_doubtful(row, index)
+        is_doubtful, is_hopeless = self._is_doubtful(row, index), self._is_doubtful(row, index, below=HOPELESS)
         had_errors = row.candidate.new_errors > 0
         num_whole = max(MIN_WHOLE, MAX_WHOLE_BYTES // max(1, len(self.document.source)))
         for draft in islice(self._sift(index, drafts), num_whole):
@@ -187,7 +190,7 @@ class Place:
                 other = self.row(answer)
             except MidfillError:  # it leaves out what is to be kept, or has no encoding
                 continue
-            is_better = is_doubtful and draft.certainty >= FAIR
+            is_better = is_hopeless or (is_doubtful and draft.certainty >= FAIR)
             if (other.candidate.faults, not is_better) < (row.candidate.faults, True):
                 row = other
             if not any(row.candidate.faults):
