@@ -62,6 +62,17 @@ def test_siblings_come_from_references_too_and_stubs_are_none() -> None:
     assert unlike.certainty < certain.certainty
 
 
+def test_a_body_that_reads_a_parameter_that_is_not_there_is_less_alike() -> None:
+    lost = "def mean_of(values, weight: float = 1):\n    return weight * sum(values) / len(values)\n\n\n"
+    sound = "def mean_span_width(values):\n    return max(values) - min(values)\n\n\n"
+    wanted, both = "def mean(values):\n    ...\n", "def mean(values, weight):\n    ...\n"
+    ((first,), (second,), (alone,)) = (
+        propose(text, "mean") for text in (lost + sound + wanted, lost + sound + both, lost + wanted)
+    )
+    assert first.text == "return max(values) - min(values)"
+    assert second.text == alone.text == "return weight * sum(values) / len(values)"
+
+
 def test_scripts() -> None:
     source = (
         "export function readTeam(id) {\n  return get(`/team/${id}`)\n}\n\n"
