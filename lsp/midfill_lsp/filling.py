@@ -17,6 +17,8 @@ from midfill_infill.config import choose_quality
 from midfill_infill.errors import MidfillError
 from midfill_infill.fill import Filled, Options, Preview, finish
 from midfill_infill.syntax.size import find_large, measure
+from midfill_infill.text.document import Document
+from midfill_infill.text.spans import Hole
 from midfill_lsp.edits import Replacement, apply_edits, check_takes_edits, find_document
 from midfill_lsp.engine import Filler
 from midfill_lsp.messages import FillParams, FillResult, What
@@ -60,6 +62,10 @@ def check(params: FillParams) -> FillParams:
     if params.drafts and len(params.drafts) != (1 if params.what is What.BODY else len(params.ranges)):
         raise JsonRpcInvalidParams("midfill.fill takes one object; there is one draft a range.")
     return params
+
+
+class _Large(Exception):
+    """A body of so many lines that its user is asked; says which."""
 
 
 class FillJob:
@@ -108,31 +114,28 @@ class FillJob:
         Raises MidfillError, FillFailed, JsonRpcContentModified when a hole changed meanwhile, CancelledError.
         """
         with self.document.recording() as self._moves:
-            await self._ask_if_large(executor)
             async with show_progress(self._server, self.params.work_done_token, self._title) as progress:
                 filled = await self._run_make(executor, progress)
                 if not self.params.apply:
                     return self._answer(filled)
                 return await self._apply(filled, pending)
 
-    async def _ask_if_large(self, executor: Executor) -> None:
+    async def _ask(self, sentence: str) -> None:
         """Raises MidfillError `large_hole` where a body of many lines is not to go."""
+        actions = [types.MessageActionItem(GO_ON), types.MessageActionItem("Cancel")]
+        question = types.ShowMessageRequestParams(types.MessageType.Warning, sentence, actions)
+        answer = await self._server.window_show_message_request_async(question)
+        if answer is None or answer.title != GO_ON:
+            raise MidfillError("large_hole", "not confirmed, nothing was filled")
+        self.params = self.params.model_copy(update={"large": True})
+
+    def _check_size(self, document: Document, found: Sequence[Hole]) -> None:
+        """Raises _Large for a body of many lines, unless it may go."""
         if self.params.what is not What.BODY or self.params.large:
             return
-        sentence = await asyncio.get_running_loop().run_in_executor(executor, self._describe_large)
-        if sentence:
-            actions = [types.MessageActionItem(GO_ON), types.MessageActionItem("Cancel")]
-            question = types.ShowMessageRequestParams(types.MessageType.Warning, sentence, actions)
-            answer = await self._server.window_show_message_request_async(question)
-            if answer is None or answer.title != GO_ON:
-                raise MidfillError("large_hole", "not confirmed, nothing was filled")
-
-    def _describe_large(self) -> str:
-        document = self._view.read()
-        found = find_holes(self._view, document, What.BODY, [range.to_lsp() for range in self.params.ranges])
-        taken = [measure(document, hole) for hole in find_large(document, found)]
-        name = found[0].name or "this function"
-        return f"Midfill: this replaces {taken[0].num_lines} of {taken[0].of_lines} lines ({name})." if taken else ""
+        for taken in (measure(document, hole) for hole in find_large(document, found)):
+            name = found[0].name or "this function"
+            raise _Large(f"Midfill: this replaces {taken.num_lines} of {taken.of_lines} lines ({name}).")
 
     async def _run_make(self, executor: Executor, progress: FillProgress) -> Filled:
         loop = asyncio.get_running_loop()
@@ -146,8 +149,12 @@ class FillJob:
             if not self._stop.is_set():
                 loop.call_soon_threadsafe(report_now, report, values)
 
+        make = partial(loop.run_in_executor, executor, self._make, progress, previews, tell)
         try:
-            return await loop.run_in_executor(executor, self._make, progress, previews, tell)
+            return await make()
+        except _Large as large:
+            await self._ask(large.args[0])
+            return await make()
         finally:
             self._stop.set()
 
@@ -156,6 +163,7 @@ class FillJob:
         self._newline = document.newline
         ranges = [range.to_lsp() for range in self.params.ranges]
         found = find_holes(self._view, document, self.params.what, ranges)
+        self._check_size(document, found)
         kinds = [hole.hole for hole in self._before]
         self._spans, document, holes = sort_with_drafts(self._view, document, found, self.params.drafts, kinds)
         latest: Preview | None = None

@@ -6,7 +6,7 @@ Knows files and their order, no engine. Whatever `exclusions` leaves out is neve
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Final, Literal
 
@@ -105,8 +105,9 @@ def find_references(
     if path is not None:
         path = path.absolute()
         root = find_root(path) if root is None else root.absolute()
-        taken = {_real(path), *(_real(other.path) for other in held if other.path is not None)}
-        allowed = _Allowed(_real(root), leaves_out or _left_out())
+        real = cache(_real)
+        taken = {real(path), *(real(other.path) for other in held if other.path is not None)}
+        allowed = _Allowed(real(root), leaves_out or _left_out(), real)
         found += _read_found(_find_files(document, path, root), taken, allowed, read)
     return bound(_rank(found))
 
@@ -122,16 +123,18 @@ def _real(path: Path) -> Path:
 
 @dataclass(frozen=True)
 class _Allowed:
-    """`root` is where it really is."""
+    """`root` is where it really is; `real` says where a path really is."""
 
     root: Path
     leaves_out: LeavesOut
+    real: Callable[[Path], Path]
 
-    def find(self, path: Path) -> Path | None:
-        """Where the file really is, if it may be read."""
-        real = _real(path)
-        is_inside = real.is_relative_to(self.root)
-        return real if is_inside and not any(map(self.leaves_out, {path, real})) else None
+    def find(self, path: Path, taken: set[Path]) -> Path | None:
+        """Where the file really is, if it may be read and is not taken."""
+        real = self.real(path)
+        if real in taken or not real.is_relative_to(self.root):
+            return None
+        return None if any(map(self.leaves_out, {path, real})) else real
 
 
 def _find_files(document: Document, path: Path, root: Path) -> Iterator[tuple[Kind, Path]]:
@@ -145,8 +148,8 @@ def _read_found(
     """Their texts, until there is more than a request may hold."""
     left = MAX_CHARS
     for kind, place in files:
-        real = allowed.find(place)
-        if real is None or real in taken:
+        real = allowed.find(place, taken)
+        if real is None:
             continue
         taken.add(real)
         text = read(real)
