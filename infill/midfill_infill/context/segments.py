@@ -7,7 +7,9 @@ they are. What is left out is left out without a mark.
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import accumulate, groupby
+from operator import is_
 
 from midfill_engine.wire import HoleSegment, HoleSpec, Segment, TextSegment
 from midfill_infill.errors import MidfillError
@@ -132,15 +134,13 @@ class _Stretch:
 
     def left_out(self) -> Iterator[LeftOut]:
         """Its runs of lines that are not shown."""
-        ends = [0, *accumulate(map(len, self.lines))]
-        for is_left_out, run in groupby(range(len(self.lines)), key=lambda number: self.kept[number] is None):
+        ends, number = [0, *accumulate(map(len, self.lines))], 0
+        for is_left_out, run in groupby(self.kept, partial(is_, None)):
+            first, number = number, number + len(list(run))
             if is_left_out:
-                numbers = list(run)
-                start, end = ends[numbers[0]], ends[numbers[-1] + 1]
-                ahead = ends[-1] - end if self.precedes_hole else ends[-1]
-                behind = start if self.follows_hole else ends[-1]
-                text = "".join(self.lines[numbers[0] : numbers[-1] + 1])
-                yield LeftOut(text, min(ahead, behind), ahead <= behind)
+                ahead = ends[-1] - ends[number] if self.precedes_hole else ends[-1]
+                behind = ends[first] if self.follows_hole else ends[-1]
+                yield LeftOut("".join(self.lines[first:number]), min(ahead, behind), ahead <= behind)
 
     def queues(self) -> list["_Queue"]:
         """Its lines from each of its holes outwards."""

@@ -1,11 +1,12 @@
 """Speaks to one engine over a unix socket or a URL. The only file here that knows sockets and HTTP; starts nothing."""
 
+import _thread
 import socket
 import struct
 import threading
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Self
@@ -107,7 +108,8 @@ class EngineClient:
         try:
             self._http = _open_pool(endpoint)
             self._http.event_hooks = {"request": [self._trace]}
-            self._infill_url = self._http.build_request("POST", "/v1/infill").url  # httpx would put it together anew
+            headers = {"content-type": "application/json", "accept": "text/event-stream", "cache-control": "no-store"}
+            self._asked = self._http.build_request("POST", "/v1/infill", headers=headers)
         except (ValueError, httpx.InvalidURL):
             raise MidfillError("engine_unreachable", f"{endpoint} is not the address of an engine") from None
 
@@ -170,12 +172,11 @@ class EngineClient:
             yield from self._stream(body, busy_waits=0)
 
     def _stream(self, body: str, *, busy_waits: int) -> Generator[StepEvent | InfillResponse, None, None]:
-        headers = {"content-type": "application/json", "accept": "text/event-stream", "cache-control": "no-store"}
         self._trouble = None
         with (
             self._failures(),
             _Watch(lambda: self.health(HUNG_S), self._end) as watch,
-            self._http.stream("POST", self._infill_url, content=body.encode(), headers=headers) as response,
+            closing(self._http.send(self._request(body), stream=True)) as response,
         ):
             if response.is_error:
                 response.read()
@@ -195,6 +196,12 @@ class EngineClient:
             if answer is None:
                 raise self._gone("ended in the middle of the fill")
             yield answer
+
+    def _request(self, body: str) -> httpx.Request:
+        """A fill's; what all of them share is put together once."""
+        headers = [pair for pair in self._asked.headers.raw if pair[0].lower() != b"content-length"]
+        extensions = dict(self._asked.extensions)
+        return httpx.Request("POST", self._asked.url, headers=headers, content=body.encode(), extensions=extensions)
 
     def _trace(self, request: httpx.Request) -> None:
         request.extensions["trace"] = self._note_connection
@@ -316,7 +323,7 @@ class _Watch:
         self._ended = threading.Event()
 
     def __enter__(self) -> Self:
-        threading.Thread(target=self._look, daemon=True).start()
+        _thread.start_new_thread(self._look, ())  # threading's would wait until it runs: 0.2 ms of every fill
         return self
 
     def __exit__(self, *error: object) -> None:
