@@ -2,7 +2,7 @@
 // drive.mjs URL SHOTS: SHOTS gets the screenshots. With SCENES, a pattern of their names, only those are played.
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
-import { browser, configure, count, FILL, goTo, has, isPreviewing, lacks, open, page, palette, servers, shot, sleep, start, text, until } from "./window.mjs";
+import { browser, configure, count, FILL, goTo, has, isPreviewing, lacks, open, page, palette, picture, servers, shot, sleep, start, text, until } from "./window.mjs";
 
 const GUESS = "return '😀";
 
@@ -87,12 +87,12 @@ const scenes = {
     });
     await page.keyboard.press("Enter");
     await until("a preview", async () => page.evaluate(() => window.seenPreviews.size > 1));
-    await shot("vscode-preview");
+    await picture("vscode-preview");
     await until("the fill", has(FILL));
     const seen = await stop();
     if (seen.length < 2) throw new Error(`only ${seen.length} preview states`);
     await until("the lenses", async () => (await page.textContent(".editor-group-container.active")).includes("Discard"));
-    await shot("vscode-pending");
+    await picture("vscode-pending");
     await page.click(".codelens-decoration a:has-text('Accept')");
     await until("no lenses", async () => !(await page.textContent(".editor-group-container.active")).includes("Discard"));
     await page.click(".monaco-editor .view-lines");
@@ -176,7 +176,7 @@ const scenes = {
       return shown.includes("return a") && shown.includes(FILL);
     });
     await sleep(400);
-    await shot("vscode-old");
+    await picture("vscode-old");
     await goTo(2, 8);
     await sleep(300); // the key is on a moment later
     await page.keyboard.press("Alt+Shift+Backspace");
@@ -306,7 +306,7 @@ const scenes = {
     await until("two ticks", async () => (await page.locator(".bulk-edit-panel .edit-checkbox, .bulk-edit-panel input[type=checkbox]").count()) >= 2);
     await page.click(".bulk-edit-panel .monaco-list-row:has-text('def g') input[type=checkbox]");
     await sleep(300);
-    await shot("vscode-refactor-preview");
+    await picture("vscode-refactor-preview");
     await page.click(".bulk-edit-panel .monaco-button:has-text('Apply')");
     await until("the ticked fill alone", async () => (await text()).includes("def f(): ...") && (await text()).split(FILL).length === 2);
   },
@@ -317,7 +317,7 @@ const scenes = {
     await startInBuffer();
     const seen = new Set();
     await until("three states", async () => seen.add(await text()).size >= 3);
-    await shot("vscode-buffer");
+    await picture("vscode-buffer");
     await until("guesses that look like some", async () => page.evaluate(() =>
       [...document.querySelectorAll(".view-line span span")].some((span) => getComputedStyle(span).opacity < 1)));
     await until("the fill", has(FILL));
@@ -409,7 +409,7 @@ const scenes = {
     const places = () => page.evaluate(() => [...document.querySelectorAll(".view-line span span")].filter(
       (span) => getComputedStyle(span, "::after").content.startsWith('"assertEqual')).length);
     await until("two places", async () => (await places()) === 2);
-    await shot("vscode-next-edit");
+    await picture("vscode-next-edit");
     const cursor = async () => (await page.textContent(".statusbar")).match(/Ln (\d+)/)?.[1];
     await page.keyboard.press("Alt+.");
     await until("the cursor at the next place", async () => (await cursor()) === "4");

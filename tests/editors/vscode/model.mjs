@@ -5,7 +5,7 @@ import { mkdtempSync, readdirSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { isDeepStrictEqual } from "node:util";
 import { join } from "node:path";
-import { browser, configure, FILL, goTo, open, page, palette, servers, shot, sleep, until } from "./window.mjs";
+import { browser, configure, FILL, goTo, open, page, palette, servers, shot, sleep, typeKey, until } from "./window.mjs";
 
 const GUESS = "return '😀ß' or x";
 const NEW = /^ {4}.*\+ new$/;
@@ -194,7 +194,7 @@ const operations = {
       await press("End");
       add(0, `${textOf(current)[0]}ü`);
     }
-    await page.keyboard.type("ü");
+    await typeKey("ü");
   },
   async tab() {
     current = groups[active] = pick(known);

@@ -15,7 +15,16 @@ export const browser = await chromium.launch({
 });
 export const page = await browser.newPage({ viewport: { width: 1100, height: 620 } });
 
-export const shot = (name) => page.screenshot({ path: join(shots, `${name}.png`), timeout: 120000 });
+const devtools = await page.context().newCDPSession(page);
+
+/** A key that playwright's American keyboard lacks, as a German one sends it: `keyboard.type` inserts it like an input method. */
+export async function typeKey(text) {
+  for (const type of ["keyDown", "keyUp"]) await devtools.send("Input.dispatchKeyEvent", { type, key: text, ...(type === "keyDown" && { text }) });
+}
+
+export const shot = (name, style) => page.screenshot({ path: join(shots, `${name}.png`), style, timeout: 120000 });
+/** A shot for the docs: what an earlier scene said is not in it. */
+export const picture = (name) => shot(name, ".notifications-toasts { display: none !important; }");
 export const sleep = (ms) => new Promise((done) => setTimeout(done, ms));
 
 export async function until(what, condition, timeoutMs = 30000) {
