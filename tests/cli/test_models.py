@@ -11,9 +11,10 @@ import pytest
 from tests.cli.fake_engine import Plan, read_record
 from typer.testing import CliRunner
 
+from midfill_engine.wire import StoredModel, StoredModels
 from midfill_infill import config
 from midfill_infill.cli import build_app
-from midfill_infill.engines import supervise
+from midfill_infill.engines import fetching, supervise
 from midfill_infill.engines.records import living
 from midfill_infill.engines.supervise import EngineSettings, claim_place, complete, ensure_engine, find_place
 from midfill_infill.errors import MidfillError
@@ -99,6 +100,29 @@ def test_other_lines_of_the_users_file_stay(user_file: Path) -> None:
     user_file.write_text('# mine\nmodel = "old"\ncache = "dual"\n')
     say("models", "use", "new/one")
     assert user_file.read_text() == 'model = "new/one"\n# mine\ncache = "dual"\n'
+
+
+def test_a_list_says_where_more_is_and_what_is_removed_though_it_is_chosen_comes_again(
+    monkeypatch: pytest.MonkeyPatch, user_file: Path
+) -> None:
+    here = [
+        StoredModel(model=name, num_bytes=15_200_000_000, is_whole=True, folder="/f") for name in (HUB, "other/one")
+    ]
+    monkeypatch.setattr(supervise, "check_installed", lambda: None)
+
+    def list_stock(*options: str) -> StoredModels:
+        if options:
+            gone = next(each for each in here if each.model == options[-1])
+            here.remove(gone)
+            return StoredModels(data=[gone])
+        return StoredModels(data=here)
+
+    monkeypatch.setattr(fetching, "list_stock", list_stock)
+    say("models", "use", HUB)
+    assert f"* {HUB}  15.2 GB" in say("models", "list") and "--published" not in say("models", "list")
+    assert say("models", "rm", "other/one") == "removed other/one, 15.2 GB\n"
+    assert "the next fill fetches it again; `midfill models use embedded`" in say("models", "rm", HUB)
+    assert "--published" in say("models", "list")
 
 
 def test_the_chosen_model_is_what_every_caller_gets(fake_command: Path, user_file: Path) -> None:

@@ -109,6 +109,8 @@ def list_command(
             state = "" if stored.is_whole else f", not whole: `midfill models get {stored.model}` goes on"
             mark = "*" if chosen == stored.model else " "
             print(f"{mark} {stored.model}  {stored.num_bytes / 1e9:.1f} GB{state}")
+        if not stock.data:
+            print("`midfill models list --published` says what else can be had")
 
 
 def use_command(
@@ -130,7 +132,7 @@ def remove_command(name: HubName) -> None:
         for gone in list_stock("--remove", name).data:
             print(f"removed {gone.model}, {gone.num_bytes / 1e9:.1f} GB")
         if config.load()["model"].value == name:
-            print("it is the chosen model still: `midfill models use embedded` goes back to the one that ships")
+            print("it is chosen still: the next fill fetches it again; `midfill models use embedded` ends that")
 
 
 def _choose(name: str) -> None:
