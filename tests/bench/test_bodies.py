@@ -100,6 +100,7 @@ def test_a_fill_that_is_refused_is_an_empty_one(monkeypatch: pytest.MonkeyPatch,
 
 def test_certainty_is_compared_with_what_was_right(capsys: pytest.CaptureFixture[str]) -> None:
     bodies.print_certainty([(0.5, index == 0) for index in range(4)] + [(None, True)])
-    assert capsys.readouterr().out == "  certainty 50.0 %, right 25.0 %, error 0.250, odds 0.03\n"
+    odds = f"{bodies.BODY_ODDS / 3:.2f}"
+    assert capsys.readouterr().out == f"  certainty 50.0 %, right 25.0 %, error 0.250, odds {odds}\n"
     bodies.print_certainty([(None, True)])
     assert not capsys.readouterr().out

@@ -192,7 +192,7 @@ def test_the_same_seed_gives_the_same_bytes_whoever_else_is_served(runtime: Runt
             ends.append(event)
 
     def line(seed: int | None) -> InfillRequest:
-        segments = [{"text": "x = ["}, {"hole": {"max_tokens": 12}}, {"text": "]\n"}]
+        segments = [{"text": "x = ["}, {"hole": {"min_tokens": 8, "max_tokens": 12}}, {"text": "]\n"}]
         return InfillRequest.model_validate({"segments": segments, "temperature": 1.0, "seed": seed, "tag": "line"})
 
     scheduler = Scheduler(lambda request: open_fill(runtime, request), runtime.run, max_active=2)
