@@ -182,7 +182,7 @@ class Place:
 
     def _improve_hole(self, row: Row, index: int, drafts: Sequence[wire.Draft]) -> Row:
         is_doubtful, is_hopeless = self._is_doubtful(row, index), self._is_doubtful(row, index, below=HOPELESS)
-        had_errors = row.candidate.new_errors > 0
+        had_errors, has_better = row.candidate.new_errors > 0, False
         num_whole = max(MIN_WHOLE, MAX_WHOLE_BYTES // max(1, len(self.document.source)))
         for draft in islice(self._sift(index, drafts), num_whole):
             answer = [*row.holes[:index], _as_answer(draft, had_errors), *row.holes[index + 1 :]]
@@ -191,8 +191,8 @@ class Place:
             except MidfillError:  # it leaves out what is to be kept, or has no encoding
                 continue
             is_better = is_hopeless or (is_doubtful and draft.certainty >= FAIR)
-            if (other.candidate.faults, not is_better) < (row.candidate.faults, True):
-                row = other
+            if (other.candidate.faults, not is_better) < (row.candidate.faults, not has_better):
+                row, has_better = other, is_better
             if not any(row.candidate.faults):
                 break
         return row

@@ -7,9 +7,11 @@ from typing import cast
 import pytest
 
 from midfill_engine import wire
-from midfill_infill.candidates import BODY_ODDS, DOUBTFUL, HOPELESS
+from midfill_infill import candidates
+from midfill_infill.candidates import BODY_ODDS, DOUBTFUL, HOPELESS, Place
 from midfill_infill.engines.client import EngineClient
 from midfill_infill.fill import Filled, Options, fill
+from midfill_infill.splicing.sight import Sight
 from midfill_infill.syntax.holes import body_named
 from midfill_infill.text.document import Document
 
@@ -63,3 +65,14 @@ def test_without_another_function_the_engine_fills_whatever_it_thinks_of_it() ->
     document = Document(b"def add_to_one(total, first):\n    ...\n", "python")
     *_, filled = fill(document, [body_named(document, "add_to_one")], Options(), cast(EngineClient, Answering(0.0)))
     assert isinstance(filled, Filled) and filled.fills[0].text == OWN
+
+
+def test_of_drafts_with_equal_faults_the_surest_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(candidates, "find_sieve", lambda *_: None)  # where no function tells them apart
+    document = Document(ALIKE.encode(), "python")
+    hole = body_named(document, "add_to_one")
+    place = Place(document, (hole,), Sight((ALIKE,), frozenset({"return"})))
+    own = wire.FilledHole(text="return nobody", tokens=[(0, 13)], confidence=[0.9], certainty=0.0)
+    drafts = [wire.Draft(text=f"return {name}", certainty=sure) for name, sure in (("unseen", 0.2), ("strange", 0.1))]
+    row = place.improve(place.row([own]), lambda index: drafts)
+    assert row.candidate.fills[0].text == "return unseen" and row.candidate.num_unseen == 1
