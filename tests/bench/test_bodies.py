@@ -2,6 +2,7 @@
 
 from pathlib import Path
 from typing import cast
+from unittest.mock import patch
 
 import pytest
 
@@ -9,6 +10,7 @@ from bench.quality import bodies
 from bench.quality.experts import Local
 from bench.quality.suite import Task
 from midfill_engine.loading.runtime import load_runtime
+from midfill_infill.context.siblings import propose_body
 from midfill_infill.engines.client import EngineClient
 from midfill_infill.errors import MidfillError
 
@@ -72,9 +74,11 @@ def test_a_sibling_is_used_only_where_it_is_asked_for() -> None:
     client = cast(EngineClient, Local(load_runtime("embedded", "cpu")))
     start = SOURCE.rindex("with open")
     task = Task("1", SOURCE[:start], SOURCE[start:].rstrip(), "\n", group="a")
-    with_sibling, without = (bodies.write(client, siblings, task) for siblings in (True, False))
-    assert with_sibling.text == task.middle and with_sibling.certainty is not None
-    assert "self.right = json.load(stream)" not in without.text
+    with patch("midfill_infill.fill.propose_body", wraps=propose_body) as asked:
+        without = bodies.write(client, False, task)
+        assert without.text.strip() and not asked.called
+        with_sibling = bodies.write(client, True, task)
+    assert with_sibling.text == task.middle and with_sibling.certainty is not None and asked.called
 
 
 def test_siblings_are_told_by_how_alike_they_are() -> None:
