@@ -157,17 +157,36 @@ def test_only_the_nucleus_is_drawn_from() -> None:
 
 
 class Counting(TorchOperators):
-    def __init__(self, runtime: Runtime) -> None:
-        super().__init__(runtime.device, runtime.dtype)
-        self.num_rows = 0
+    def __init__(self) -> None:
+        super().__init__(torch.device("cpu"), torch.float32)
+        self.rows: list[int] = []
 
     def linear(self, x: Tensor, weight: Tensor, bias: Tensor | None, spans: list[Span]) -> Tensor:
-        assert len(x) % 16 == 0
-        self.num_rows += len(x)
+        self.rows.append(len(x))
         return super().linear(x, weight, bias, spans)
 
 
-def test_products_come_in_whole_tiles(runtime: Runtime) -> None:
-    operators = Counting(runtime)
-    run_packed(runtime.loaded.model.transformer, passes_of([1, 17], 0), operators)
-    assert operators.num_rows > 0
+def test_products_come_in_whole_tiles(transformer: Transformer) -> None:
+    operators = Counting()
+    run_packed(transformer, passes_of([1, 17], 0), operators)
+    assert set(operators.rows) == {48}
+
+
+@pytest.mark.parametrize("wanted", [[], [5], [32, 7, 7], list(range(33))])
+@pytest.mark.parametrize("masked", [False, True])
+def test_the_last_layer_computes_what_is_wanted(transformer: Transformer, wanted: list[int], masked: bool) -> None:
+    """Its keys and values are all there; of the other layer every row is needed for them."""
+    other, every = passes_of([20, 33], 2)
+    mask = torch.ones(33, 33, dtype=torch.bool).tril() if masked else None
+    every = replace(every, mask=mask, keeps=True)
+    operators = Counting()
+    (whole,) = run_packed(transformer, [every], operators)
+    asked = replace(every, wanted=torch.tensor(wanted, dtype=torch.int64))
+    operators.rows.clear()
+    some = run_packed(transformer, [replace(other, wanted=other.wanted[:2]), asked], operators)[1]
+    torch.testing.assert_close(some.hidden, whole.hidden[asked.wanted], rtol=1e-4, atol=1e-5)
+    assert some.own is not None and whole.own is not None
+    for pair, expected in zip(some.own, whole.own, strict=True):
+        assert all(torch.equal(one, of_whole) for one, of_whole in zip(pair, expected, strict=True))
+    num_asked = 16 + -(-len(wanted) // 16) * 16
+    assert operators.rows == [80] * 7 + [num_asked, 80, 80] + [num_asked] * 4

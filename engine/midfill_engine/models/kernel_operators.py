@@ -1,7 +1,7 @@
 """The operators of a packed step out of `midfill_kernels`, for a GPU. Knows matrices, keys and values only.
 
 Its products add in an order that does not depend on the number of rows, so whole packs go through at once. Attention
-that is masked (block-causal, or shadow rows) stays with torch.
+that is masked (block-causal, or shadow rows), or the last layer's of some rows, stays with torch.
 """
 
 from typing import Final
@@ -31,9 +31,10 @@ class KernelOperators(TorchOperators):
         value: Tensor,
         pasts: list[tuple[Tensor, Tensor] | None],
         spans: list[Span],
+        asked: list[Span],
     ) -> Tensor:
-        if any(span.mask is not None for span in spans):
-            return super().attention(query, key, value, pasts, spans)
+        if asked is not spans or any(span.mask is not None for span in spans):
+            return super().attention(query, key, value, pasts, spans, asked)
         own = (key.contiguous(), value.contiguous())
         cache = tuple(
             torch.cat([fresh[:0], *(past[index][0].transpose(0, 1) for past in pasts if past is not None)])

@@ -53,8 +53,12 @@ class Operators(Protocol):
         value: Tensor,
         pasts: list[tuple[Tensor, Tensor] | None],
         spans: list[Span],
+        asked: list[Span],
     ) -> Tensor:
-        """`query` [R, H, E], `key` and `value` [R, K, E] -> [R, H, E]; each span sees its past and itself."""
+        """`query` [A, H, E], `key` and `value` [R, K, E] -> [A, H, E]; each of `asked` sees its past and its span.
+
+        `asked` is `spans` where every row asks, else has as many spans, of the rows that do and with their masks.
+        """
         ...
 
 
@@ -80,15 +84,17 @@ class TorchOperators:
         value: Tensor,
         pasts: list[tuple[Tensor, Tensor] | None],
         spans: list[Span],
+        asked: list[Span],
     ) -> Tensor:
         mixed = torch.zeros_like(query)
-        for span, past in zip(spans, pasts, strict=True):
-            q, k, v = (part[span.start : span.end].transpose(0, 1)[None] for part in (query, key, value))
+        for span, rows, past in zip(spans, asked, pasts, strict=True):
+            q = query[rows.start : rows.end].transpose(0, 1)[None]
+            k, v = (part[span.start : span.end].transpose(0, 1)[None] for part in (key, value))
             if past is not None:
                 k, v = torch.cat((past[0], k), dim=2), torch.cat((past[1], v), dim=2)
             is_grouped = q.shape[1] != k.shape[1]
-            out = F.scaled_dot_product_attention(q, k, v, attn_mask=span.mask, enable_gqa=is_grouped)
-            mixed[span.start : span.end] = out[0].transpose(0, 1)
+            out = F.scaled_dot_product_attention(q, k, v, attn_mask=rows.mask, enable_gqa=is_grouped)
+            mixed[rows.start : rows.end] = out[0].transpose(0, 1)
         return mixed
 
 

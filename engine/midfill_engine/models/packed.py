@@ -45,6 +45,29 @@ class Pass:
 
 
 @dataclass(frozen=True)
+class Asked:
+    """Of a pack the `rows` [A] that a layer computes, None for all, laid in `spans` of their own."""
+
+    rows: Tensor | None
+    spans: list[Span]
+
+    @classmethod
+    def of(cls, passes: list[Pass], spans: list[Span], device: torch.device, tile: int) -> "Asked":
+        """What the last layer has to compute: the wanted rows and, to fill tiles, each pass's first."""
+        rows, found, start = [], [], 0
+        for step, span in zip(passes, spans, strict=True):
+            wanted, end, padding = step.wanted.to(device), start + len(step.wanted), -len(step.wanted) % tile
+            rows.append(F.pad(span.start + wanted, (0, padding), value=span.start))
+            found.append(Span(start, end, end + padding, None if span.mask is None else span.mask[wanted]))
+            start = end + padding
+        return cls(torch.cat(rows), found)
+
+    def take(self, x: Tensor) -> Tensor:
+        """Of `x` [..., R, D] the rows [..., A, D]."""
+        return x if self.rows is None else x[..., self.rows, :]
+
+
+@dataclass(frozen=True)
 class Result:
     """`hidden` [M, D] normed states of the wanted rows; `own` keys and values [1, K, T, E] a layer, if kept."""
 
@@ -64,18 +87,20 @@ def run_packed(transformer: Transformer, passes: list[Pass], operators: Operator
     positions = _pack([step.positions for step in passes], tile).to(device)
     tables = rotary_tables(positions[None], config, x.dtype)
     kept: list[KeyValues] = [[] for _ in passes]
+    asked, every = Asked.of(passes, spans, device, tile), Asked(None, spans)
     for index, block in enumerate(transformer.blocks):
         assert isinstance(block, Block)
+        sought = every if index + 1 < len(transformer.blocks) else asked
         pasts = [None if step.past is None else step.past[index] for step in passes]
-        mixed, key, value = attend(block.attention, block.attention_norm(x), tables, pasts, spans, operators)
-        x = x + mixed
-        x = x + feed_forward(block.mlp, block.mlp_norm(x), spans, operators)
+        mixed, key, value = attend(block.attention, block.attention_norm(x), tables, pasts, spans, sought, operators)
+        x = sought.take(x) + mixed
+        x = x + feed_forward(block.mlp, block.mlp_norm(x), sought.spans, operators)
         for own, span, step in zip(kept, spans, passes, strict=True):
             if step.keeps:
                 own.append((_of_span(key, span), _of_span(value, span)))
     results = []
-    for step, span, own in zip(passes, spans, kept, strict=True):
-        hidden = transformer.final_norm(x[span.start : span.end][step.wanted.to(device)])
+    for step, span, own in zip(passes, asked.spans, kept, strict=True):
+        hidden = transformer.final_norm(x[span.start : span.end])
         results.append(Result(hidden, own if step.keeps else None, None))
     return choose_packed(transformer, passes, results, operators)
 
@@ -125,20 +150,29 @@ def attend(
     tables: tuple[Tensor, Tensor],
     pasts: list[tuple[Tensor, Tensor] | None],
     spans: list[Span],
+    asked: Asked,
     operators: Operators,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """`x` [R, D] -> the mixed rows [R, D], and the rotated keys and the values [R, K, E]."""
+    """`x` [R, D] -> the mixed rows [A, D] that are asked, and the rotated keys and the values [R, K, E]."""
     head_dim = attention.config.head_dim
+    sought = asked.take(x)
     query, key, value = (
-        operators.linear(x, part.weight, part.bias, spans).view(len(x), -1, head_dim)
-        for part in (attention.q, attention.k, attention.v)
+        operators.linear(rows, part.weight, part.bias, laid).unflatten(1, (-1, head_dim))
+        for part, rows, laid in (
+            (attention.q, sought, asked.spans),
+            (attention.k, x, spans),
+            (attention.v, x, spans),
+        )
     )
-    query, key = (
-        rotate(norm(part).transpose(0, 1)[None], *tables)[0].transpose(0, 1)
-        for norm, part in ((attention.q_norm, query), (attention.k_norm, key))
-    )
-    mixed = operators.attention(query, key, value, pasts, spans)
-    return operators.linear(mixed.reshape(len(x), -1), attention.out.weight, None, spans), key, value
+    key = _rotate(attention.k_norm(key), tables)
+    query = _rotate(attention.q_norm(query), (asked.take(tables[0]), asked.take(tables[1])))
+    mixed = operators.attention(query, key, value, pasts, spans, asked.spans)
+    return operators.linear(mixed.flatten(1), attention.out.weight, None, asked.spans), key, value
+
+
+def _rotate(rows: Tensor, tables: tuple[Tensor, Tensor]) -> Tensor:
+    """Of heads [R, H, E]."""
+    return rotate(rows.transpose(0, 1)[None], *tables)[0].transpose(0, 1)
 
 
 def feed_forward(mlp: torch.nn.Module, x: Tensor, spans: list[Span], operators: Operators) -> Tensor:
