@@ -157,7 +157,7 @@ def attend(
     head_dim = attention.config.head_dim
     sought = asked.take(x)
     query, key, value = (
-        operators.linear(rows, part.weight, part.bias, laid).unflatten(1, (-1, head_dim))
+        operators.linear(rows, part.weight, part.bias, laid).view(len(rows), part.out_features // head_dim, head_dim)
         for part, rows, laid in (
             (attention.q, sought, asked.spans),
             (attention.k, x, spans),
