@@ -122,8 +122,8 @@ def test_a_block_causal_model_gets_the_suffix_first(name: str, open_family: Call
     runtime = open_family(name)
     fills = [run(denoise(runtime, ask({"max_tokens": 14}), cache=cache))[1] for cache in ("block", "none")]
     assert fills[0].holes[0].text == fills[1].holes[0].text
-    rounding = max(1e-4, torch.finfo(runtime.dtype).eps / 4)
-    assert fills[0].holes[0].confidence == pytest.approx(fills[1].holes[0].confidence, abs=rounding)
+    rounding = 32 * torch.finfo(runtime.dtype).eps  # of scores of ten and more, from other numbers of rows
+    assert fills[0].holes[0].confidence == pytest.approx(fills[1].holes[0].confidence, rel=rounding, abs=1e-4)
     request = ask()
     with pytest.raises(RequestError, match="one hole"):
         run(denoise(runtime, request.model_copy(update={"segments": request.segments * 2})))
@@ -537,7 +537,8 @@ def test_shadow_rows_change_nothing_for_the_others(
     monkeypatch.setattr(SAMPLERS, "_variants", {"threshold": Shadowed})
     shadowed = run(denoise(runtime, request, lengths="fixed"))[1]
     assert [hole.text for hole in shadowed.holes] == [hole.text for hole in plain.holes]
-    assert shadowed.holes[0].confidence == pytest.approx(plain.holes[0].confidence, abs=1e-5)
+    rounding = 32 * torch.finfo(runtime.dtype).eps
+    assert shadowed.holes[0].confidence == pytest.approx(plain.holes[0].confidence, rel=rounding, abs=1e-5)
     assert all(((values > 0) & (values < 1)).any() for values in seen)
     with pytest.raises(RequestError, match="shifted"):
         run(denoise(open_family("dream"), request))
