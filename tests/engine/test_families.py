@@ -116,14 +116,22 @@ def test_a_mask_sees_what_stands_behind_it(name: str, open_family: Callable[[str
     assert fills[0].confidence != fills[1].confidence
 
 
+def rounding_of(runtime: Runtime) -> float | None:
+    """Of a confidence, where what is masked changes bits: torch's attention in bf16 does so with AVX2, only there."""
+    is_coarse = runtime.dtype == torch.bfloat16 and torch.backends.cpu.get_cpu_capability() == "AVX2"
+    return 32 * torch.finfo(runtime.dtype).eps if is_coarse else None
+
+
 @pytest.mark.parametrize("name", BLIND)
 def test_a_block_causal_model_gets_the_suffix_first(name: str, open_family: Callable[[str], Runtime]) -> None:
     """The exact block cache gives what computing everything gives; one hole at a time."""
     runtime = open_family(name)
     fills = [run(denoise(runtime, ask({"max_tokens": 14}), cache=cache))[1] for cache in ("block", "none")]
     assert fills[0].holes[0].text == fills[1].holes[0].text
-    rounding = 32 * torch.finfo(runtime.dtype).eps  # of scores of ten and more, from other numbers of rows
-    assert fills[0].holes[0].confidence == pytest.approx(fills[1].holes[0].confidence, rel=rounding, abs=1e-4)
+    rounding = max(1e-4, torch.finfo(runtime.dtype).eps / 4)
+    assert fills[0].holes[0].confidence == pytest.approx(
+        fills[1].holes[0].confidence, rel=rounding_of(runtime), abs=rounding
+    )
     request = ask()
     with pytest.raises(RequestError, match="one hole"):
         run(denoise(runtime, request.model_copy(update={"segments": request.segments * 2})))
@@ -537,8 +545,7 @@ def test_shadow_rows_change_nothing_for_the_others(
     monkeypatch.setattr(SAMPLERS, "_variants", {"threshold": Shadowed})
     shadowed = run(denoise(runtime, request, lengths="fixed"))[1]
     assert [hole.text for hole in shadowed.holes] == [hole.text for hole in plain.holes]
-    rounding = 32 * torch.finfo(runtime.dtype).eps
-    assert shadowed.holes[0].confidence == pytest.approx(plain.holes[0].confidence, rel=rounding, abs=1e-5)
+    assert shadowed.holes[0].confidence == pytest.approx(plain.holes[0].confidence, rel=rounding_of(runtime), abs=1e-5)
     assert all(((values > 0) & (values < 1)).any() for values in seen)
     with pytest.raises(RequestError, match="shifted"):
         run(denoise(open_family("dream"), request))

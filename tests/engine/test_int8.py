@@ -159,6 +159,20 @@ def test_bf16_weights_are_laid_out_once_and_multiply_as_before(
         assert torch.equal(runtime.run([step])[0].hidden, found.hidden)
 
 
+@pytest.mark.parametrize("weights", ["stored", "int8"])
+@pytest.mark.parametrize("family", ["opendcoder", "llada-moe"])
+def test_a_pass_may_want_keys_and_values_alone(family: str, weights: str, tmp_path: Path) -> None:
+    """Whatever multiplies: the last layer's products are of no rows then, in a pack of such passes only, too."""
+    hub.make_random(tmp_path, FAMILIES.find(family))
+    runtime = load_runtime(str(tmp_path), "cpu", weights=weights)
+    places = torch.arange(20)
+    (whole,) = runtime.run([Pass(places, places, places, keeps=True)])
+    for found in runtime.run([Pass(places, places, places[:0], keeps=True)] * 2):
+        assert not len(found.hidden) and found.own is not None and whole.own is not None
+        for pair, expected in zip(found.own, whole.own, strict=True):
+            assert all(torch.equal(one, other) for one, other in zip(pair, expected, strict=True))
+
+
 def test_weights_that_would_fill_the_memory_stay_mapped(
     laid: LaidOperators, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
