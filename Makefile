@@ -18,9 +18,11 @@ help:  ## show these commands
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):[^#]*## */\1\t/' | expand -t 12
 
 demo: $(VENV)/.engine  ## install what a fill needs and fill a function of examples/ on this machine
+	@$(BIN)/midfill models get smollm2 || echo "the small model that ships fills instead"
 	@$(BIN)/midfill fill examples/expenses.py --function sum_by_payee --frame-ms 250
 
 setup: $(VENV)/.dev  ## make .venv with everything for development
+	@$(BIN)/midfill models get smollm2 || echo "tests that need the pretrained base are skipped"
 
 test: setup  ## lint, types and tests, what a model computes in fp32 and in bf16: what CI runs
 	@$(MAKE) --no-print-directory lint typecheck

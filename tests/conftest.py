@@ -6,12 +6,15 @@ from zlib import crc32
 import pytest
 import torch
 from hypothesis import settings
+from platformdirs import user_data_path
 
 settings.register_profile("repeatable", deadline=None, derandomize=True)
 settings.load_profile("repeatable")
 
 os.environ["MIDFILL_CONFIG"] = os.devnull  # a developer's own settings are no part of a test
 os.environ["XDG_STATE_HOME"] = os.devnull  # nothing is remembered, so nothing is offered
+os.environ.setdefault("MIDFILL_TEST_MODELS", str(user_data_path("midfill") / "models"))
+os.environ["XDG_DATA_HOME"] = os.devnull  # no base is here: what a developer fetched is no part of a test
 
 if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"

@@ -26,8 +26,11 @@ def serve(
     model: Annotated[str, typer.Option(help="A shipped model, a folder, or OWNER/NAME on the hub.")] = "embedded",
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
     weights: Annotated[
-        Literal["stored", "int8"], typer.Option(help="int8: half the memory of bf16, faster where a CPU has no bf16.")
-    ] = "stored",
+        Literal["stored", "int8"] | None,
+        typer.Option(
+            help="int8: half the memory of bf16, faster where a CPU has no bf16; what smollm2 has on CPUs unless said."
+        ),
+    ] = None,
     dtype: Annotated[
         str,
         typer.Option(
@@ -147,7 +150,7 @@ def random_checkpoint(
 
 @app.command()
 def fetch(
-    model: Annotated[str, typer.Argument(help="OWNER/NAME on the hub, or OWNER/NAME@REVISION.")],
+    model: Annotated[str, typer.Argument(help="smollm2, OWNER/NAME on the hub, or OWNER/NAME@REVISION.")],
     device: Annotated[str, typer.Option(help="Where it is to run: does it fit there?")] = "auto",
     if_missing: Annotated[bool, typer.Option("--if-missing", help="Ask nobody where it is here.")] = False,
     cached_only: Annotated[bool, typer.Option("--cached-only", help="Never ask the hub.")] = False,

@@ -4,7 +4,8 @@ Offsets into `draft`, `text` and `settled` count Unicode code points of that str
 """
 
 from enum import StrEnum
-from typing import Annotated, Literal, Self
+from pathlib import Path
+from typing import Annotated, Final, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -32,7 +33,9 @@ class HoleSpec(Message):
 
     Every stretch of `draft` outside `keep` is masked; kept characters are anchors and come back as they are. A masked
     stretch that is empty or white space says nothing of its length and the length policy decides; otherwise its own
-    token count is the hint. No token of the fill contains a string of `forbid`.
+    token count is the hint. No token of the fill contains a string of `forbid`. Every line of the fill but the first,
+    if it has text, begins with `indent`: a model that reads from the left ends the hole before one that does not, and
+    writes one line where no indent is given.
     """
 
     min_tokens: int = Field(default=0, ge=0, le=MAX_HOLE_TOKENS)
@@ -40,6 +43,7 @@ class HoleSpec(Message):
     draft: str = Field(default="", max_length=65536)
     keep: list[Range] = Field(default_factory=list, max_length=1024)
     forbid: list[Annotated[str, Field(min_length=1, max_length=16)]] = Field(default_factory=list, max_length=8)
+    indent: str | None = Field(default=None, max_length=256)
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -211,6 +215,16 @@ class ErrorBody(Message):
     code: ErrorCode
     message: str
     next_step: str = ""
+
+
+BASE: Final = "smollm2"  # the pretrained model that fills where it is here
+
+
+def packaged_folder() -> Path:
+    """Where models lie that a package carries, a folder each by their names."""
+    from platformdirs import user_data_path
+
+    return user_data_path("midfill") / "models"
 
 
 class FetchProgress(Message):

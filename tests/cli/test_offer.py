@@ -6,9 +6,9 @@ from typing import cast
 
 import pytest
 
+from midfill_engine.wire import BASE
 from midfill_infill.cli.doctor import describe_cache, what_is_slow, whose_lengths
 from midfill_infill.engines import offer
-from midfill_infill.engines.offer import OFFERED
 from midfill_lsp import telling
 from midfill_lsp.host import Host
 
@@ -21,7 +21,7 @@ def large_machine(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_it_is_said_once(tmp_path: Path) -> None:
     said = offer.offer("embedded", tmp_path / "state")
-    assert said is not None and OFFERED in said
+    assert said is not None and BASE in said
     assert offer.offer("embedded", tmp_path / "state") is None
 
 
@@ -32,7 +32,7 @@ def test_it_is_not_said_of_another_model_on_a_small_machine_or_to_who_chose(
     monkeypatch.setenv("MIDFILL_MODEL", "embedded")
     assert offer.offer("embedded", tmp_path) is None
     monkeypatch.delenv("MIDFILL_MODEL")
-    monkeypatch.setattr(offer, "memory_bytes", lambda: 2**32)
+    monkeypatch.setattr(offer, "memory_bytes", lambda: 2**30)
     assert offer.offer("embedded", tmp_path) is None
     assert not (tmp_path / "offered").exists()
 
@@ -51,7 +51,7 @@ def test_editors_say_it_once_too_and_not_to_who_chose(tmp_path: Path, monkeypatc
     assert not said
     telling.tell_of_better_models(editor, None, "midfill-embedded")
     telling.tell_of_better_models(editor, None, "midfill-embedded")
-    assert len(said) == 1 and OFFERED in said[0]
+    assert len(said) == 1 and BASE in said[0]
 
 
 def test_doctor_says_which_cache_fills_use_and_why() -> None:

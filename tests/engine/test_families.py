@@ -35,7 +35,7 @@ from midfill_engine.wire import InfillRequest, TextSegment
 sys.path.insert(0, str(Path(__file__).parent.parent.parent / "engine/bench"))
 import parity  # type: ignore[import-not-found]
 
-PUBLISHED = [name for name in FAMILIES if FAMILIES.find(name).attention not in ("context_frozen", "canvas")]
+PUBLISHED = [name for name in FAMILIES if FAMILIES.find(name).attention not in ("context_frozen", "canvas", "causal")]
 SEEING = [name for name in PUBLISHED if FAMILIES.find(name).sees_suffix]
 BLIND = [name for name in PUBLISHED if not FAMILIES.find(name).sees_suffix]
 

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+import gguf
 import numpy as np
 import pytest
 import torch
@@ -18,13 +19,19 @@ from midfill_engine.loading.gguf_files import FAMILY, SHAPE, THEIRS
 from midfill_engine.loading.runtime import load_runtime
 from midfill_engine.tokens.tokenizer import byte_of_character
 
-gguf = pytest.importorskip("gguf")
-
+LLAMA = {"hidden_size": 256, "intermediate_size": 512}
 WIDE = {
-    "dream": {"hidden_size": 256, "intermediate_size": 512},
+    "llama": LLAMA,
+    "qwen2": LLAMA | {"model_type": "qwen2"},
+    "dream": LLAMA,
     "llada": {"d_model": 256, "mlp_hidden_size": 512, "n_kv_heads": 2},
 }
-NAMES = [*((architecture, None) for architecture in SHAPE), ("dream", "dreamon")]
+TURNED = ("llada", "llama")
+CAUSAL = ("llama", "qwen2")
+NAMES = [
+    *((architecture, "causal" if architecture in CAUSAL else None) for architecture in SHAPE),
+    ("dream", "dreamon"),
+]
 Q8, Q4 = gguf.GGMLQuantizationType.Q8_0, gguf.GGMLQuantizationType.Q4_K
 
 
@@ -62,7 +69,8 @@ def write_gguf(
         if isinstance(value, int | float):
             add = writer.add_float32 if isinstance(value, float) else writer.add_uint32
             add(f"{architecture}.{key}", value)
-    writer.add_bool("diffusion.shift_logits", other.get("shifts", architecture == "dream"))
+    if architecture not in CAUSAL:
+        writer.add_bool("diffusion.shift_logits", other.get("shifts", architecture == "dream"))
     _add_tokens(writer, files, int(files.config["vocab_size"]), other.get("pieces", "qwen2"))
     generator, held = np.random.default_rng(0), {}
     names, layers = FAMILY[architecture].tensors, int(files.config.get("num_hidden_layers") or files.config["n_layers"])
@@ -73,8 +81,9 @@ def write_gguf(
                 continue
             value = stored[name].float().numpy()
             part = theirs.split(".")[2] if "attn_" in theirs else ""
-            heads = files.config["n_heads" if part == "attn_q" else "n_kv_heads"] if architecture == "llada" else 0
-            is_turned = architecture == "llada" and part in ("attn_q", "attn_k")
+            is_turned = architecture in TURNED and part in ("attn_q", "attn_k")
+            count = "attention.head_count" if part == "attn_q" else "attention.head_count_kv"
+            heads = files.config[SHAPE[architecture][count]] if is_turned else 0
             value = turn(value, heads) if is_turned else value
             data, dtype = encode(value, kind, generator) if value.ndim == 2 else (value, None)
             writer.add_tensor(theirs.replace("{i}", str(layer)), data, raw_dtype=dtype)
@@ -139,7 +148,7 @@ def test_a_file_is_loaded_by_its_path(weights: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("other", "said"),
     [
-        ({"named": "qwen2"}, "architecture 'qwen2'; known: dream, llada"),
+        ({"named": "mamba"}, "architecture 'mamba', which is not computed here; known: dream, llama, qwen2, llada"),
         ({"shifts": False}, "scores that are not shifted"),
         ({"pieces": "falcon"}, "put the tokenizer.json"),
     ],

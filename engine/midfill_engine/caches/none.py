@@ -8,7 +8,7 @@ from torch import Tensor
 from midfill_engine.caches.base import View
 from midfill_engine.models.family import Attention
 
-ALL: Final[frozenset[Attention]] = frozenset({"context_frozen", "bidirectional", "block_causal", "canvas"})
+ALL: Final[frozenset[Attention]] = frozenset({"context_frozen", "bidirectional", "block_causal", "causal", "canvas"})
 
 
 class Uncached:

@@ -11,6 +11,7 @@ import torch
 from midfill_engine.caches import CACHES
 from midfill_engine.denoising.authors import dial, take_authors
 from midfill_engine.denoising.causal import draft_rest, read_fills
+from midfill_engine.denoising.continuing import fill_causally
 from midfill_engine.denoising.drafts import Laid, certainty_of, choose, lay
 from midfill_engine.denoising.length_search import choose_lengths
 from midfill_engine.denoising.opening import encode_context, make_canvas, open_rows, show, show_drafts
@@ -69,6 +70,8 @@ def open_fill(
 
     Raises RequestError.
     """
+    if runtime.family.attention == "causal":
+        return (yield from fill_causally(runtime, request))
     started_s = time.perf_counter()
     request = with_seed(take_authors(runtime.family, request))
     plan = read_request(runtime, request, cache, lengths)

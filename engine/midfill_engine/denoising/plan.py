@@ -87,6 +87,9 @@ def find_variants(
 ) -> tuple[Callable[[], Sampler], LengthPolicy, Cache]:
     """By name, the model's own where none is given. Raises RequestError for names unknown or unfit for the model."""
     family, next_step = runtime.family, "leave it out to take the model's own"
+    if family.attention == "causal" and (sampler_name or cache_name or lengths_name):
+        message = f"models of the family {family.name!r} read from the left, without a sampler, cache or length policy"
+        raise RequestError(ErrorCode.BAD_REQUEST, message, next_step)
     cache_name = cache_name or family.cache
     try:
         make_sampler = find_sampler(sampler_name or family.sampler)

@@ -3,6 +3,7 @@
 from typing import Final
 
 from midfill_engine.checkpoint_files import CheckpointError, CheckpointFiles
+from midfill_engine.families.causal import CAUSAL
 from midfill_engine.families.coda import CODA
 from midfill_engine.families.d2f import D2F_DIFFUCODER, D2F_DREAM, D2F_LLADA
 from midfill_engine.families.diffucoder import DIFFUCODER
@@ -49,6 +50,7 @@ _ALL: Final = (
     LLADA21,
     LLADA2,
     DIFFUSION_GEMMA,
+    CAUSAL,
 )
 FAMILIES: Final = Registry("model family", {family.name: family for family in _ALL})
 
@@ -61,9 +63,5 @@ def find_family(files: CheckpointFiles) -> Family:
     for family in _ALL:
         if kind in family.model_types and family.claims(files):
             return family
-    missing = [family.sign for family in _ALL if kind in family.model_types and family.sign]
-    if missing:
-        message = f"The checkpoint at {files.folder} is of the type {kind!r}, but has no {' and no '.join(missing)}"
-        raise CheckpointError(f"{message}: without it this is an autoregressive model, which fills nothing here.")
     known = ", ".join(sorted({kind for family in _ALL for kind in family.model_types}))
     raise CheckpointError(f"The checkpoint at {files.folder} is of the type {kind!r}; known types: {known}.")

@@ -1,8 +1,8 @@
 """A GGUF file as the folder of JSON and safetensors that it was made from. Knows llama.cpp's names, computes no model.
 
-Of llama.cpp's architectures `dream` and `llada` are diffusion models with families here. Its converter leaves Dream's
-tensors as they are and turns LLaDA's queries and keys, whose rotary pairs it puts next to each other. Quantized
-tensors are widened as they are read, by the `gguf` package, and are then like any others.
+Of llama.cpp's architectures `dream` and `llada` are diffusion models with families here, `llama` and `qwen2` are causal
+ones. Its converter leaves Dream's and Qwen2's tensors as they are and turns LLaDA's and Llama's queries and keys, whose
+rotary pairs it puts next to each other. Quantized tensors are widened as they are read, by the `gguf` package.
 """
 
 import re
@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from midfill_engine.checkpoint_files import CheckpointError, CheckpointFiles
+from midfill_engine.families.causal import CAUSAL
 from midfill_engine.families.dream import DREAM
 from midfill_engine.families.llada import LLADA
 from midfill_engine.tokens.hub_tokenizer import QWEN_PIECES
@@ -40,18 +41,21 @@ THEIRS: Final = {
     "blocks.{i}.mlp.down.weight": "blk.{i}.ffn_down.weight",
 }
 # config.json's keys by the file's, which stand behind the architecture's name.
+LLAMA_SHAPE: Final = {
+    "embedding_length": "hidden_size",
+    "block_count": "num_hidden_layers",
+    "attention.head_count": "num_attention_heads",
+    "attention.head_count_kv": "num_key_value_heads",
+    "attention.key_length": "head_dim",
+    "feed_forward_length": "intermediate_size",
+    "attention.layer_norm_rms_epsilon": "rms_norm_eps",
+    "rope.freq_base": "rope_theta",
+    "context_length": "max_position_embeddings",
+}
 SHAPE: Final = {
-    "dream": {
-        "embedding_length": "hidden_size",
-        "block_count": "num_hidden_layers",
-        "attention.head_count": "num_attention_heads",
-        "attention.head_count_kv": "num_key_value_heads",
-        "attention.key_length": "head_dim",
-        "feed_forward_length": "intermediate_size",
-        "attention.layer_norm_rms_epsilon": "rms_norm_eps",
-        "rope.freq_base": "rope_theta",
-        "context_length": "max_position_embeddings",
-    },
+    "dream": LLAMA_SHAPE,
+    "llama": LLAMA_SHAPE,
+    "qwen2": LLAMA_SHAPE,
     "llada": {
         "embedding_length": "d_model",
         "block_count": "n_layers",
@@ -63,8 +67,11 @@ SHAPE: Final = {
         "context_length": "max_position_embeddings",
     },
 }
-FAMILY: Final = {"dream": DREAM, "llada": LLADA}
+FAMILY: Final = {"dream": DREAM, "llada": LLADA, "llama": CAUSAL, "qwen2": CAUSAL}
+KIND: Final = {"dream": DREAM.model_types[0], "llada": LLADA.model_types[0]}  # in config.json, where it is another name
+IS_SHIFTED: Final = {"dream": True, "llada": False}
 TURNED: Final = re.compile(r"blk\.\d+\.attn_([qk])\.(weight|bias)")
+TURNED_IN: Final = ("llada", "llama")
 ROLES: Final = {"bos": "bos", "eos": "eos", "pad": "padding", "mask": "mask"}  # by llama.cpp's names
 MASKS: Final = ("<|mask|>", "<|mdm_mask|>")  # where the file does not say which token it is
 NORMAL, CONTROL, USER_DEFINED = 1, 3, 4
@@ -76,6 +83,10 @@ BAILING_PIECES: Final = (
 PIECES: Final = {"qwen2": QWEN_PIECES, "deepseek-r1-qwen": QWEN_PIECES} | dict.fromkeys(
     ("bailingmoe", "bailingmoe2", "llada-moe"), BAILING_PIECES
 )
+GPT2_PIECES: Final = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
+SINGLE_DIGITS: Final = {"type": "Digits", "individual_digits": True}
+# Those that cut as GPT-2 does once every digit stands alone.
+WITH_SINGLE_DIGITS: Final = ("smollm", "starcoder", "refact", "command-r", "codeshell")
 
 
 @dataclass(frozen=True)
@@ -88,10 +99,7 @@ class GgufFiles(CheckpointFiles):
 
     @cached_property
     def _library(self) -> Any:
-        try:
-            return import_module("gguf")  # not among the dependencies: few have such files
-        except ImportError as error:
-            raise CheckpointError("GGUF files need the package gguf: run `pip install 'midfill[gguf]'`.") from error
+        return import_module("gguf")  # when a file is read: it takes a while
 
     @cached_property
     def _reader(self) -> Any:
@@ -112,17 +120,17 @@ class GgufFiles(CheckpointFiles):
         found = str(self.value("general.architecture"))
         if found not in SHAPE:
             known = ", ".join(SHAPE)
-            message = f"The file {self.folder} holds a model of llama.cpp's architecture {found!r}; known: {known}"
-            raise CheckpointError(f"{message}. What else is no diffusion model of a family here fills nothing.")
+            message = f"The file {self.folder} holds a model of llama.cpp's architecture {found!r}"
+            raise CheckpointError(f"{message}, which is not computed here; known: {known}.")
         self._refuse_what_is_not_computed(found)
         return found
 
     def _refuse_what_is_not_computed(self, architecture: str) -> None:
-        shifts = self.value("diffusion.shift_logits")
+        shifts, is_shifted = self.value("diffusion.shift_logits"), IS_SHIFTED.get(architecture)
         scaling = self.value(f"{architecture}.rope.scaling.type")
         reasons = {
-            f"scores that are {'' if shifts else 'not '}shifted": shifts not in (None, architecture == "dream"),
-            "causal attention": self.value(f"{architecture}.attention.causal") is True,
+            f"scores that are {'' if shifts else 'not '}shifted": shifts not in (None, is_shifted),
+            "causal attention": is_shifted is not None and self.value(f"{architecture}.attention.causal") is True,
             "scaled rotary positions": scaling not in (None, "none"),
             "only a part of a model; join the parts with llama-gguf-split": (self.value("split.count") or 1) > 1,
         }
@@ -138,8 +146,11 @@ class GgufFiles(CheckpointFiles):
         found |= {f"{role}_token_id": number for role, number in self._roles.items()}
         size = {"vocab_size": len(self._tokens)}
         size |= {"embedding_size": len(self._tokens)} if architecture == "llada" else {}
-        kind = FAMILY[architecture].model_types[0]
-        return {"model_type": kind, **size, **{key: value for key, value in found.items() if value is not None}}
+        return {
+            "model_type": KIND.get(architecture, architecture),
+            **size,
+            **{key: value for key, value in found.items() if value is not None},
+        }
 
     @cached_property
     def _tokens(self) -> list[str]:
@@ -175,18 +186,22 @@ class GgufFiles(CheckpointFiles):
         if beside:
             return beside
         kind, pieces = self.value("tokenizer.ggml.model"), self.value("tokenizer.ggml.pre")
-        if kind != "gpt2" or pieces not in PIECES:
+        if kind != "gpt2" or pieces not in (*PIECES, *WITH_SINGLE_DIGITS):
             message = f"The file {self.folder} cuts text in a way that is not known here ({kind}, {pieces})"
             raise CheckpointError(f"{message}: put the tokenizer.json of the model it was made from beside it.")
         vocabulary = {text: number for number, text in enumerate(self._tokens) if self._kinds[number] == NORMAL}
-        split = {"type": "Split", "pattern": {"Regex": PIECES[pieces]}, "behavior": "Isolated", "invert": False}
         level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
+        if pieces in WITH_SINGLE_DIGITS:
+            cut = [SINGLE_DIGITS, GPT2_PIECES]
+        else:
+            pattern = {"Regex": PIECES[pieces]}
+            cut = [{"type": "Split", "pattern": pattern, "behavior": "Isolated", "invert": False}, level]
         model = {"type": "BPE", "vocab": vocabulary, "merges": self.value("tokenizer.ggml.merges") or []}
         return {
             "version": "1.0",
             "added_tokens": [],
             "normalizer": None,
-            "pre_tokenizer": {"type": "Sequence", "pretokenizers": [split, level]},
+            "pre_tokenizer": {"type": "Sequence", "pretokenizers": cut},
             "post_processor": None,
             "decoder": level,
             "model": model,
@@ -221,10 +236,11 @@ class GgufFiles(CheckpointFiles):
         except NotImplementedError as error:
             raise CheckpointError(f"The weights in {self.folder} are of a type that is not read: {error}.") from error
         value = torch.from_numpy(plain if plain.flags.writeable else plain.copy())
-        turned = TURNED.fullmatch(tensor.name) if self.architecture == "llada" else None
+        turned = TURNED.fullmatch(tensor.name) if self.architecture in TURNED_IN else None
         return value if turned is None else self._turn_back(value, turned.group(1))
 
     def _turn_back(self, value: Tensor, part: str) -> Tensor:
         """Rotary pairs from neighbours [H, E/2, 2] to halves [H, 2, E/2]."""
-        heads = self.config["n_heads"] if part == "q" else self.config.get("n_kv_heads", self.config["n_heads"])
+        count = self.value(f"{self.architecture}.attention.head_count")
+        heads = count if part == "q" else self.value(f"{self.architecture}.attention.head_count_kv") or count
         return value.view(heads, -1, 2, *value.shape[1:]).transpose(1, 2).reshape(value.shape)

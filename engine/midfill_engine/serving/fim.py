@@ -107,7 +107,7 @@ def around_hole(prompt: str, suffix: str, max_tokens: int | None) -> list[Segmen
     """Prompt, one hole, suffix; every line ending as a line feed."""
     return [
         TextSegment(text=to_line_feeds(prompt)),
-        HoleSegment(hole=HoleSpec(max_tokens=max_tokens)),
+        HoleSegment(hole=HoleSpec(max_tokens=max_tokens, indent="")),
         TextSegment(text=to_line_feeds(suffix)),
     ]
 

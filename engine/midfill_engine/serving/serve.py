@@ -56,7 +56,7 @@ class ServeOptions:
     cache: str | None = None
     lengths: str | None = None
     dtype: str = "auto"
-    weights: str = "stored"
+    weights: str | None = None
     drain_s: float = DRAIN_S
     allowed_hosts: tuple[str, ...] = ()
     certfile: Path | None = None

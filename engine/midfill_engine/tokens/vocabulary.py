@@ -29,6 +29,8 @@ class Vocabulary:
         self._fillable = torch.tensor(list(is_fillable))
         self._containing = lru_cache(maxsize=64)(self._scan)
         self._beginning = lru_cache(maxsize=8)(self._scan_start)
+        self._spelling = lru_cache(maxsize=32)(self._scan_spelling)
+        self._ending = lru_cache(maxsize=32)(self._scan_ending)
 
     def allowed(
         self,
@@ -50,6 +52,22 @@ class Vocabulary:
             mask[self.expand_id] = True
         return mask
 
+    def spelling(self, left: bytes, then_filled: bool) -> Tensor:
+        """The mask [V] of tokens that spell a part of `left` or go beyond it; `then_filled`: not with white space."""
+        return self._spelling(left, then_filled)
+
+    def spelling_only(self, left: bytes) -> Tensor:
+        """The mask [V] of tokens that spell a part of `left`, or all of it, and no more."""
+        return self._spelling(left, True) & self._spelling(left, False) & self._scan_shorter(left)
+
+    def ending(self, after: str) -> Tensor:
+        """The mask [V] of tokens that may come next where `after` stands behind; before a line break, all breaks."""
+        return self._ending(after[:64].encode("utf-8", errors="replace"))
+
+    def beginning(self, wanted: bytes) -> Tensor:
+        """The mask [V] of tokens that begin with these bytes."""
+        return self._beginning(wanted)
+
     def is_deletion(self, ids: Tensor) -> Tensor:
         """Where `ids` are tokens that shorten a hole."""
         return torch.isin(ids, torch.tensor(self.delete_ids, dtype=ids.dtype, device=ids.device))
@@ -59,6 +77,29 @@ class Vocabulary:
 
     def _scan_start(self, wanted: bytes) -> Tensor:
         return torch.tensor([piece.startswith(wanted) for piece in self.pieces])
+
+    def _scan_spelling(self, left: bytes, then_filled: bool) -> Tensor:
+        def fits(piece: bytes) -> bool:
+            if len(piece) <= len(left):
+                return bool(piece) and left.startswith(piece)
+            return piece.startswith(left) and not (then_filled and piece[len(left) :][:1].isspace())
+
+        return torch.tensor([fits(piece) for piece in self.pieces])
+
+    def _scan_shorter(self, left: bytes) -> Tensor:
+        return torch.tensor([len(piece) <= len(left) for piece in self.pieces])
+
+    def _scan_ending(self, after: bytes) -> Tensor:
+        if after[:1] in (b"", b"\n"):
+            return self._beginning(b"\n")
+        return torch.tensor(
+            [bool(piece) and (after.startswith(piece) or piece.startswith(after)) for piece in self.pieces]
+        )
+
+    @property
+    def spaced(self) -> Tensor:
+        """The mask [V] of tokens that begin with white space."""
+        return self._beginning(b" ") | self._beginning(b"\t") | self._beginning(b"\n")
 
     @staticmethod
     def _is_clean(piece: bytes) -> bool:

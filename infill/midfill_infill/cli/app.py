@@ -75,12 +75,15 @@ def _print_version(wanted: bool) -> None:
         from midfill_infill import config
         from midfill_infill.cli.failures import report_failures
         from midfill_infill.engines.installed import describe_build
-        from midfill_infill.engines.supervise import SHIPPED
+        from midfill_infill.engines.supervise import SHIPPED, default_model
 
         with report_failures():
             model = config.load(Path.cwd())["model"]
             print(describe_build())
-            print(f"model {model.value or SHIPPED} ({model.place or 'it ships with midfill'})")
+            chosen = model.value or default_model()
+            print(
+                f"model {chosen or SHIPPED} ({model.place or ('the default' if chosen else 'it ships with midfill')})"
+            )
         raise typer.Exit()
 
 

@@ -17,7 +17,9 @@ if TYPE_CHECKING:
     from midfill_engine.wire import FetchProgress
 
 PLAIN_EVERY_BYTES: Final = 100_000_000
-HubName = Annotated[str, typer.Argument(metavar="OWNER/NAME", help="A checkpoint on the hub, @REVISION if wanted.")]
+HubName = Annotated[
+    str, typer.Argument(metavar="OWNER/NAME", help="smollm2, or a checkpoint on the hub, @REVISION if wanted.")
+]
 
 
 def build() -> typer.Typer:
@@ -72,6 +74,8 @@ def get_command(
 ) -> None:
     """Fetch a checkpoint, going on where an earlier run stopped. Nothing of it is ever run; hashes are compared."""
     with report_failures():
+        from midfill_engine.wire import BASE
+        from midfill_infill import config
         from midfill_infill.engines.fetching import fetch
         from midfill_infill.engines.supervise import check_installed
 
@@ -82,6 +86,8 @@ def get_command(
         print(f"{name} is here: {folder}")
         if use:
             _choose(name)
+        elif name == BASE and config.load()["model"].value is None:
+            print("it fills from now on, in the command and in editors")
         else:
             print(f"fill with it: `midfill models use {name}`, or --model {name}")
 
@@ -94,21 +100,24 @@ def list_command(
     with report_failures(as_json=json_output):
         if published:
             _list_published(json_output)
+        from midfill_engine.wire import BASE
         from midfill_infill import config
         from midfill_infill.engines.fetching import list_stock
-        from midfill_infill.engines.supervise import SHIPPED, check_installed
+        from midfill_infill.engines.supervise import SHIPPED, check_installed, default_model
 
         check_installed()
         stock = list_stock()
         if json_output:
             print(stock.model_dump_json(indent=2))
             return
-        chosen = config.load(Path.cwd())["model"].value or SHIPPED
-        print(f"{'*' if chosen == SHIPPED else ' '} {SHIPPED}  ships with midfill, a demonstrator")
+        chosen = config.load(Path.cwd())["model"].value or default_model() or SHIPPED
+        print(f"{'*' if chosen == SHIPPED else ' '} {SHIPPED}  ships with midfill, fills where no other model is here")
         for stored in stock.data:
             state = "" if stored.is_whole else f", not whole: `midfill models get {stored.model}` goes on"
             mark = "*" if chosen == stored.model else " "
             print(f"{mark} {stored.model}  {stored.num_bytes / 1e9:.1f} GB{state}")
+        if not any(stored.model == BASE for stored in stock.data):
+            print(f"`midfill models get {BASE}` gets the model that fills by default once it is here")
         if not stock.data:
             print("`midfill models list --published` says what else can be had")
 

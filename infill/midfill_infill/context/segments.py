@@ -246,7 +246,7 @@ def _lay_out(document: Document, holes: Sequence[Hole], texts: Sequence[str]) ->
 
 def _specify(document: Document, hole: Hole) -> HoleSpec:
     if not hole.anchors:
-        return HoleSpec()
+        return HoleSpec(indent=None if hole.kind == "cursor" else hole.indent)
     draft = document.show(hole.start_byte, hole.end_byte)
     if len(draft) > _MAX_DRAFT:
         raise MidfillError(
@@ -261,4 +261,4 @@ def _specify(document: Document, hole: Hole) -> HoleSpec:
         )
         for anchor in hole.anchors
     ]
-    return HoleSpec(draft=draft, keep=keep)
+    return HoleSpec(draft=draft, keep=keep, indent=hole.indent)

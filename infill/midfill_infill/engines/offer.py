@@ -1,12 +1,13 @@
-"""Says once that a better model can be had, where the demonstrator filled and the machine has room. Fetches nothing."""
+"""Says once that the pretrained base can be had, where the small model that ships filled. Fetches nothing."""
 
 import os
 from pathlib import Path
 from typing import Final
 
+from midfill_engine.wire import BASE
+
 SHIPPED_NAMES: Final = ("embedded", "midfill-embedded")
-OFFERED: Final = "fredzzp/open-dcoder-0.5B"
-NEEDED_BYTES: Final = 6 * 2**30  # the model in fp32, and room for an editor and a browser
+NEEDED_BYTES: Final = 2 * 2**30  # the engine with it, and room for an editor and a browser
 
 
 def offer(model: str, state_folder: Path | None = None) -> str | None:
@@ -23,7 +24,7 @@ def offer(model: str, state_folder: Path | None = None) -> str | None:
         marker.touch(exist_ok=False)
     except OSError:  # said before, or there is no place to remember it: then never, rather than always
         return None
-    return f"this was the demonstrator that ships; `midfill models get {OFFERED} --use` gets a trained model (1 GB)"
+    return f"the small model that ships filled this; `midfill models get {BASE}` gets one that knows languages (93 MB)"
 
 
 def memory_bytes() -> int:

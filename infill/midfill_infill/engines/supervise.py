@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from midfill_engine.wire import FetchProgress
+from midfill_engine.wire import BASE, FetchProgress, packaged_folder
 from midfill_infill import config
 from midfill_infill.engines.client import HUNG_S, Endpoint, EngineClient, last_words
 from midfill_infill.engines.command import engine_command, engine_environment
@@ -78,7 +78,7 @@ def complete(settings: EngineSettings) -> EngineSettings:
         return served
     return replace(
         settings,
-        model=settings.model or _text(model),
+        model=settings.model or _text(model) or default_model(),
         device=settings.device if settings.device != "auto" else _text(known["device"]) or "auto",
         dtype=settings.dtype or _text(known["dtype"]),
         cache=settings.cache or _text(known["cache"]),
@@ -86,6 +86,11 @@ def complete(settings: EngineSettings) -> EngineSettings:
         project=None,
         may_fetch=settings.may_fetch and (settings.model is not None or model.source != "project"),
     )
+
+
+def default_model() -> str | None:
+    """The pretrained base where it is here, else None: the model that ships."""
+    return BASE if any((packaged_folder() / BASE).glob("*.gguf")) else None
 
 
 def _find_served(settings: EngineSettings) -> EngineSettings | None:

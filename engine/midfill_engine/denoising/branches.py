@@ -1,0 +1,217 @@
+"""Texts behind a prefix that was read causally: how likely they are, and which are likeliest. Knows ids, no text.
+
+Texts that begin alike share their tokens' rows: a pass holds a tree, in which each row sees the prefix and the rows
+from which it goes on. A row's positions and what it sees are those of its text alone, so the tree's log-probabilities
+are those of the texts one by one.
+"""
+
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import torch
+from torch import Tensor
+
+from midfill_engine.caches.prefixes import Prefix
+from midfill_engine.denoising.work import Work, ask
+from midfill_engine.loading.runtime import Runtime
+from midfill_engine.models.choice import Choice
+from midfill_engine.models.packed import Pass, Result, score_rows
+from midfill_engine.models.transformer import KeyValues
+
+MAX_TREE_ROWS: Final = 768
+READ_ROWS: Final = 256
+ROOT: Final = -1  # the last token of the prefix
+
+
+def read_prefix(runtime: Runtime, ids: tuple[int, ...]) -> Generator[Work, list[Result], tuple[Prefix, int]]:
+    """The prefix of these ids, and how many of them were known: the others alone are computed."""
+    known, entry = runtime.prefixes.find(ids)
+    if entry is not None and known == len(ids) == len(entry.ids):
+        return entry, known
+    known = min(known, len(ids) - 1)
+    past = None if entry is None or not known else cut(entry.keys_values, known)
+    state = torch.empty(0)
+    for start in range(known, len(ids), READ_ROWS):  # a row sees no later one, so in parts less is computed
+        part = ids[start : start + READ_ROWS]
+        mask = torch.ones(len(part), start + len(part), dtype=torch.bool).tril(start)
+        rows = torch.arange(start, start + len(part))
+        step = Pass(torch.tensor(part), rows, torch.tensor([len(part) - 1]), past, mask, keeps=True)
+        (result,) = yield from ask([step])
+        assert result.own is not None
+        past, state = result.own if past is None else join(past, result.own), result.hidden
+    assert past is not None
+    prefix = Prefix(ids, past, state)
+    runtime.prefixes.put(prefix)
+    return prefix, known
+
+
+def cut(keys_values: KeyValues, length: int) -> KeyValues:
+    """Those of the first `length` tokens."""
+    return [(keys[:, :, :length], values[:, :, :length]) for keys, values in keys_values]
+
+
+def join(first: KeyValues, second: KeyValues) -> KeyValues:
+    pairs = zip(first, second, strict=True)
+    return [(torch.cat((k, own_k), dim=2), torch.cat((v, own_v), dim=2)) for (k, v), (own_k, own_v) in pairs]
+
+
+@dataclass
+class Tree:
+    """Rows of texts behind a prefix; row i holds `ids[i]` behind its `parents[i]`, another row or ROOT."""
+
+    ids: list[int] = field(default_factory=list)
+    parents: list[int] = field(default_factory=list)
+    depths: list[int] = field(default_factory=list)
+    _children: dict[tuple[int, int], int] = field(default_factory=dict)
+
+    def add(self, ids: Sequence[int]) -> list[int]:
+        """The rows of a text; those of its beginning that another has, too, are shared."""
+        rows, parent = [], ROOT
+        for token in ids:
+            row = self._children.get((parent, token))
+            if row is None:
+                row = self._children[parent, token] = len(self.ids)
+                self.ids.append(token)
+                self.parents.append(parent)
+                self.depths.append(self.depths[parent] + 1 if parent >= 0 else 0)
+            rows.append(row)
+            parent = row
+        return rows
+
+    def mask(self, num_past: int) -> Tensor:
+        """[T, num_past + T]: each row sees the past, what it goes on from, and itself."""
+        size = len(self.ids)
+        seen = torch.zeros(size, size, dtype=torch.bool)
+        for row, parent in enumerate(self.parents):
+            if parent >= 0:
+                seen[row] = seen[parent]
+            seen[row, row] = True
+        return torch.cat((torch.ones(size, num_past, dtype=torch.bool), seen), dim=1)
+
+
+def score(
+    runtime: Runtime, prefix: Prefix, texts: Sequence[Sequence[int]]
+) -> Generator[Work, list[Result], list[list[float]]]:
+    """ln of the probability of every token of each text behind the prefix and the tokens before it: exact."""
+    found: list[list[float]] = []
+    for group in split_rows(texts, MAX_TREE_ROWS):
+        found += yield from _score_group(runtime, prefix, group)
+    return found
+
+
+def split_rows(texts: Sequence[Sequence[int]], most: int) -> list[list[Sequence[int]]]:
+    """Neighbours in groups of at most `most` tokens, or of one text."""
+    groups: list[list[Sequence[int]]] = []
+    size = most
+    for text in texts:
+        if size + len(text) > most:
+            groups.append([])
+            size = 0
+        groups[-1].append(text)
+        size += len(text)
+    return groups
+
+
+def _score_group(
+    runtime: Runtime, prefix: Prefix, texts: Sequence[Sequence[int]]
+) -> Generator[Work, list[Result], list[list[float]]]:
+    tree, places = Tree(), []
+    asked: dict[tuple[int, int], int] = {}  # (row, next token) by its number among those asked
+    for text in texts:
+        rows = [ROOT, *tree.add(text[:-1])]
+        places.append([asked.setdefault(pair, len(asked)) for pair in zip(rows, text, strict=True)])
+    pairs = list(asked)
+    behind = [pair for pair in pairs if pair[0] != ROOT]
+    values = torch.zeros(len(pairs))
+    first = first_scores(runtime, prefix)
+    for (row, token), number in asked.items():
+        if row == ROOT:
+            values[number] = first[token]
+    if behind:
+        num_past = len(prefix.ids)
+        wanted, next_ids = (torch.tensor(part) for part in zip(*behind, strict=True))
+        choice = Choice(every_token(runtime), torch.zeros(len(behind), dtype=torch.int64), asked=next_ids)
+        positions = torch.tensor(tree.depths) + num_past
+        mask = tree.mask(num_past)
+        (result,) = yield from ask(
+            [Pass(torch.tensor(tree.ids), positions, wanted, prefix.keys_values, mask, choice=choice)]
+        )
+        assert result.chosen is not None and result.chosen.asked is not None
+        numbers = torch.tensor([asked[pair] for pair in behind])
+        values[numbers] = result.chosen.asked.clamp(min=1e-38).log()
+    return [values[place].tolist() for place in places]
+
+
+def every_token(runtime: Runtime) -> Tensor:
+    return torch.ones(1, runtime.loaded.config.transformer.vocab_size, dtype=torch.bool)
+
+
+def first_scores(runtime: Runtime, prefix: Prefix) -> Tensor:
+    """ln probabilities [V] of what follows the prefix."""
+    return log_probs(runtime, [prefix.state])[0][0]
+
+
+def log_probs(runtime: Runtime, states: list[Tensor]) -> list[Tensor]:
+    """ln probabilities [M, V] from each of the states [M, D]."""
+    scores = score_rows(runtime.loaded.model.transformer, states, runtime.operators)
+    return [part.float().log_softmax(dim=-1).cpu() for part in scores]
+
+
+@dataclass(frozen=True)
+class Path:
+    """A beginning in a beam: `nats` minus its ln probability, `places` where its keys stand among the beam's."""
+
+    ids: tuple[int, ...] = ()
+    logs: tuple[float, ...] = ()
+    places: tuple[int, ...] = ()
+
+    @property
+    def log(self) -> float:
+        return sum(self.logs)
+
+
+@dataclass
+class Beam:
+    """Keys of all tokens that were read behind a prefix; every path sees its own."""
+
+    runtime: Runtime
+    prefix: Prefix
+    keys_values: KeyValues = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.keys_values = self.prefix.keys_values
+
+    def open(self, texts: Sequence[tuple[int, ...]]) -> Generator[Work, list[Result], tuple[list[Path], Tensor]]:
+        """Reads whole texts; the path of each, and what follows it, ln probabilities [L, V]."""
+        tree, num_shared = Tree(), len(self.prefix.ids)
+        rows = [tree.add(text) for text in texts]
+        wanted = torch.tensor([each[-1] for each in rows])
+        positions = torch.tensor(tree.depths) + num_shared
+        step = Pass(
+            torch.tensor(tree.ids), positions, wanted, self.prefix.keys_values, tree.mask(num_shared), keeps=True
+        )
+        (result,) = yield from ask([step])
+        assert result.own is not None
+        self.keys_values = join(self.keys_values, result.own)
+        paths = [
+            Path(text, (), tuple(num_shared + row for row in each)) for text, each in zip(texts, rows, strict=True)
+        ]
+        return paths, log_probs(self.runtime, [result.hidden])[0]
+
+    def read(self, paths: Sequence[Path]) -> Generator[Work, list[Result], tuple[list[Path], Tensor]]:
+        """Reads the last token of each path, all of one length; what follows them, ln probabilities [L, V]."""
+        num_past, num_shared = self.keys_values[0][0].shape[2], len(self.prefix.ids)
+        rows = torch.arange(len(paths))
+        mask = torch.zeros(len(paths), num_past + len(paths), dtype=torch.bool)
+        mask[:, :num_shared] = True
+        mask[rows, num_past + rows] = True
+        for row, path in enumerate(paths):
+            mask[row, list(path.places)] = True
+        positions = torch.tensor([num_shared + len(path.ids) - 1 for path in paths])
+        ids = torch.tensor([path.ids[-1] for path in paths])
+        (result,) = yield from ask([Pass(ids, positions, rows, self.keys_values, mask, keeps=True)])
+        assert result.own is not None
+        self.keys_values = join(self.keys_values, result.own)
+        read = [Path(path.ids, path.logs, (*path.places, num_past + row)) for row, path in enumerate(paths)]
+        return read, log_probs(self.runtime, [result.hidden])[0]

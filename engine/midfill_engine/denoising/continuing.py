@@ -1,0 +1,176 @@
+"""A fill by a causal base: its holes one after another, each with those before it in view. Knows requests; no files.
+
+A hole with anchors is several stretches with known text between them, each judged by the text that follows it.
+"""
+
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import torch
+
+from midfill_engine.denoising.canvas import merge
+from midfill_engine.denoising.drafts import is_blank, sources_of
+from midfill_engine.denoising.filler import Candidate, Filler, Stretch
+from midfill_engine.denoising.outline import Outline, no_healing, outline_request, split_draft, split_segments
+from midfill_engine.denoising.plan import ask_experts, check_room
+from midfill_engine.denoising.seeds import seeded, with_seed
+from midfill_engine.denoising.work import Claim, Fill
+from midfill_engine.errors import RequestError, check_model
+from midfill_engine.loading.runtime import Runtime
+from midfill_engine.wire import (
+    Draft,
+    ErrorCode,
+    FilledHole,
+    HoleSpec,
+    HoleState,
+    InfillRequest,
+    InfillResponse,
+    Stats,
+    StepEvent,
+)
+
+
+@dataclass(frozen=True)
+class Part:
+    """A piece of a hole: an anchor's text, or the candidates for what was masked, the best first."""
+
+    text: str
+    is_anchor: bool
+    candidates: tuple[Candidate, ...] = ()
+
+
+def fill_causally(runtime: Runtime, request: InfillRequest) -> Fill:
+    """Raises RequestError."""
+    started_s = time.perf_counter()
+    request = with_seed(request)
+    check_model(request.model, runtime.names)
+    if request.sampler is not None:
+        message = f"{runtime.names[0]} reads from the left, where no sampler takes part"
+        raise RequestError(ErrorCode.BAD_REQUEST, message, "leave the sampler out")
+    config = runtime.loaded.config
+    tokenizer = runtime.loaded.tokenizer
+    outline = outline_request(request.segments, tokenizer, [], [], config.max_context, no_healing)
+    check_room(outline, config.max_hole)
+    texts, specs = split_segments(request.segments)
+    panel = ask_experts(runtime, request, sources_of(request, outline.pieces, outline))
+    yield Claim(count_bytes(runtime, outline, request) + panel.num_bytes)
+    done: list[list[Part]] = []
+    forwards = 0
+    for number, spec in enumerate(specs):
+        done.append([])
+        proposals = panel.propose(number) if is_blank(outline.holes[number]) else []
+        for text, is_kept in split_draft(spec):
+            if is_kept:
+                done[-1].append(Part(text, is_anchor=True))
+                continue
+            yield show(specs, done, forwards)
+            stretch = lay_stretch(runtime, texts, specs, done, text)
+            filler = Filler(runtime, stretch)
+            candidates = yield from filler.fill([Candidate(each.text, certainty=each.certainty) for each in proposals])
+            forwards += filler.forwards
+            done[-1].append(Part(candidates[0].text if candidates else "", False, tuple(candidates)))
+    yield show(specs, done, forwards)
+    rows = [[pick(parts, index, request) for parts in done] for index in range(request.n)]
+    rows = [row for index, row in enumerate(rows) if row not in rows[:index]]
+    stats = Stats(
+        steps=forwards,
+        forwards=forwards,
+        tokens=sum(len(part.candidates[0].logs) for parts in done for part in parts if part.candidates),
+        ms=(time.perf_counter() - started_s) * 1000,
+        context_tokens=sum(map(len, outline.pieces)),
+    )
+    fills = [[answer_hole(parts) for parts in row] for row in rows]
+    listed = [panel.propose(hole)[: request.num_drafts] for hole in range(len(specs))] if request.num_drafts else []
+    return InfillResponse(
+        model=runtime.names[0],
+        holes=fills[0],
+        alternatives=fills[1:],
+        drafts=[[Draft(text=each.text, certainty=each.certainty) for each in drafts] for drafts in listed],
+        stats=stats,
+        seed=request.seed,
+    )
+
+
+def lay_stretch(
+    runtime: Runtime, texts: Sequence[str], specs: Sequence[HoleSpec], done: Sequence[Sequence[Part]], masked: str
+) -> Stretch:
+    """The next stretch: behind all that is done, before the text that is known next."""
+    number = len(done) - 1
+    spec, config = specs[number], runtime.loaded.config
+    before = "".join(text + "".join(part.text for part in parts) for text, parts in zip(texts, done, strict=False))
+    parts = list(split_draft(spec))
+    follows = parts[len(done[-1]) + 1 :]
+    after = follows[0][0] if follows else texts[number + 1]
+    is_whole = len(parts) == 1
+    is_known_line = "\n" not in masked and (bool(masked.strip()) or not is_whole)
+    single = "\n" in spec.forbid or is_known_line or spec.indent is None
+    most = min(spec.max_tokens or config.max_hole, config.max_hole)
+    return Stretch(before, after, single, tuple(spec.forbid), most, spec.indent or "")
+
+
+def pick(parts: Sequence[Part], index: int, request: InfillRequest) -> list[Part]:
+    """The hole of alternative `index`: its best texts, its second best, ...; with a temperature drawn by likelihood."""
+    generator = seeded(request.seed, index)
+    found = []
+    for part in parts:
+        if not part.candidates:
+            found.append(part)
+            continue
+        place = min(index, len(part.candidates) - 1)
+        if request.temperature:
+            scores = torch.tensor([each.score for each in part.candidates], dtype=torch.float64)
+            drawn = torch.multinomial((scores / request.temperature).softmax(dim=0), 1, generator=generator)
+            place = int(drawn)
+        chosen = part.candidates[place]
+        found.append(replace(part, text=chosen.text, candidates=(chosen,)))
+    return found
+
+
+def answer_hole(parts: Sequence[Part]) -> FilledHole:
+    text, tokens, confidence, anchors = "", list[tuple[int, int]](), list[float](), list[tuple[int, int]]()
+    certainties: list[float] = []
+    for part in parts:
+        start = len(text)
+        text += part.text
+        if part.is_anchor:
+            anchors.append((start, len(text)))
+            tokens.append((start, len(text)))
+            confidence.append(1.0)
+        elif part.candidates:
+            certainties.append(part.candidates[0].chance)
+            for piece, log in part.candidates[0].logs:
+                end = min(start + len(piece), len(text))
+                if start < end:
+                    tokens.append((start, end))
+                    confidence.append(math.exp(min(0.0, log)))
+                start = end
+    certainty = math.prod(certainties) if certainties else None
+    return FilledHole(
+        text=text, tokens=tokens, confidence=confidence, anchors=merge(anchors), cut=False, certainty=certainty
+    )
+
+
+def show(specs: Sequence[HoleSpec], done: Sequence[Sequence[Part]], step: int) -> StepEvent:
+    states = []
+    for number, spec in enumerate(specs):
+        if number >= len(done) or len(done[number]) < len(list(split_draft(spec))):
+            kept = "".join(text for text, is_kept in split_draft(spec) if is_kept)
+            states.append(HoleState(text=kept, settled=[(0, len(kept))] if kept else [], masked=1))
+            continue
+        filled = answer_hole(done[number])
+        settled = [(0, len(filled.text))] if filled.text else []
+        states.append(
+            HoleState(text=filled.text, settled=settled, masked=0, tokens=filled.tokens, confidence=filled.confidence)
+        )
+    return StepEvent(step=step, num_steps=max(step, 1), holes=states)
+
+
+def count_bytes(runtime: Runtime, outline: Outline, request: InfillRequest) -> int:
+    """Keys and values of what is read and drafted, twice while they grow, and the scores of the largest forward."""
+    shape, size = runtime.loaded.config.transformer, runtime.dtype.itemsize
+    num_tokens = sum(map(len, outline.pieces)) + runtime.loaded.config.max_hole
+    a_token = 2 * shape.num_layers * shape.num_kv_heads * shape.head_dim * size
+    scores = 768 * shape.vocab_size * (size + 4)
+    return int(3 * num_tokens * a_token + scores)

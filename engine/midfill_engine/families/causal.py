@@ -1,0 +1,65 @@
+"""Causal bases: autoregressive models of Llama's shape, which draft from the left and judge by what follows.
+
+Nothing marks one: whatever no diffusion family claims is one. Fill-in-the-middle tokens are read from the tokenizer's
+files where it has them; a model without any reads the text before the hole alone.
+"""
+
+from typing import Final
+
+from midfill_engine.checkpoint_files import CheckpointError, CheckpointFiles
+from midfill_engine.models.family import Family, KnownModel, SpecialTokens, Values
+from midfill_engine.models.shapes import (
+    LLAMA_TENSORS,
+    TINY,
+    read_llama_shape,
+    read_markers,
+    read_qwen2_shape,
+    read_qwen3_shape,
+)
+from midfill_engine.models.transformer import TransformerConfig
+
+SHAPES: Final = {"llama": read_llama_shape, "qwen2": read_qwen2_shape, "qwen3": read_qwen3_shape}
+
+
+def read_shape(config: Values) -> TransformerConfig:
+    """Raises CheckpointError."""
+    if config.get("model_type") not in SHAPES:
+        raise CheckpointError(f"A causal model of the type {config.get('model_type')!r} is not computed here.")
+    return SHAPES[config["model_type"]](config)
+
+
+def read_tokens(files: CheckpointFiles) -> SpecialTokens:
+    """`opening` is bos, where the tokenizer puts it before every text."""
+    bos = files.role("bos") if files.tokenizer_config.get("add_bos_token") else None
+    named = [number for role in ("eos", "pad", "bos") for number in files.numbers(f"{role}_token_id")]
+    return SpecialTokens(
+        mask_id=-1,
+        special_ids=tuple(sorted({*files.added_tokens.values(), *named})),
+        opening=lambda tag: [] if bos is None else [bos],
+        markers=read_markers(files),
+    )
+
+
+CAUSAL: Final = Family(
+    name="causal",
+    attention="causal",
+    logit_shift=1,
+    shape=read_shape,
+    tensors=LLAMA_TENSORS,
+    tokens=read_tokens,
+    lengths="fixed",
+    context_window=2048,
+    max_hole=512,
+    model_types=tuple(SHAPES),
+    experts=("counts",),
+    example={**TINY, "model_type": "llama"},
+    added_tokens=("<|endoftext|>", "<|im_start|>", "<|im_end|>"),
+    known=(
+        KnownModel("HuggingFaceTB/SmolLM2-135M", 0.135, "Apache-2.0"),
+        KnownModel("HuggingFaceTB/SmolLM2-360M", 0.36, "Apache-2.0"),
+        KnownModel("HuggingFaceTB/SmolLM2-1.7B", 1.7, "Apache-2.0"),
+        KnownModel("Qwen/Qwen2.5-Coder-0.5B", 0.5, "Apache-2.0"),
+        KnownModel("Qwen/Qwen2.5-Coder-1.5B", 1.5, "Apache-2.0"),
+        KnownModel("Qwen/Qwen2.5-Coder-7B", 7.6, "Apache-2.0"),
+    ),
+)

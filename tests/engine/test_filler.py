@@ -1,0 +1,227 @@
+"""Causal bases: what is read once, trees of texts, drafts from the left and what ranks them."""
+
+import os
+from pathlib import Path
+
+import pytest
+import torch
+from tests.engine.fakes import drain_work
+from tests.engine.test_denoise import run
+
+from midfill_engine.denoising.branches import Beam, read_prefix, score
+from midfill_engine.denoising.branches import Path as Written
+from midfill_engine.denoising.denoise import denoise
+from midfill_engine.denoising.filler import (
+    MAX_BEFORE,
+    READ_CHARACTERS,
+    READ_STEP,
+    Block,
+    Candidate,
+    Filler,
+    Stretch,
+    chance_of,
+    cut_before,
+    open_edge,
+)
+from midfill_engine.errors import RequestError
+from midfill_engine.families import FAMILIES
+from midfill_engine.loading import hub
+from midfill_engine.loading.packaged import SMOLLM2
+from midfill_engine.loading.runtime import Runtime, load_runtime
+from midfill_engine.models.packed import Pass
+from midfill_engine.wire import HoleSegment, HoleSpec, InfillRequest, InfillResponse, TextSegment
+
+TEXT = "def total(items):\n    result = 0\n    for item in items:\n        result += item\n    return result\n"
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> Runtime:
+    folder = tmp_path_factory.mktemp("causal") / "tiny"
+    hub.make_random(folder, FAMILIES.find("causal"))
+    return load_runtime(str(folder), "cpu", dtype="fp32")
+
+
+def read_whole(base: Runtime, ids: list[int]) -> torch.Tensor:
+    """ln probabilities [L, V] of what follows each id, from one pass without any keys kept."""
+    rows = torch.arange(len(ids))
+    mask = torch.ones(len(ids), len(ids), dtype=torch.bool).tril()
+    (result,) = base.run([Pass(torch.tensor(ids), rows, rows, mask=mask)])
+    return torch.as_tensor(base.loaded.model.transformer.head(result.hidden)).float().log_softmax(dim=-1)
+
+
+def test_a_tree_scores_texts_as_each_by_itself(base: Runtime) -> None:
+    ids = tuple(base.loaded.tokenizer.encode(TEXT))
+    texts = [base.loaded.tokenizer.encode(text) for text in ("return a\n", "return b\nx", "ret", "raise", "return a\n")]
+    prefix, _ = drain_work(base, read_prefix(base, ids))
+    together = drain_work(base, score(base, prefix, texts))
+    for text, logs in zip(texts, together, strict=True):
+        (alone,) = drain_work(base, score(base, prefix, [text]))
+        assert torch.allclose(torch.tensor(logs), torch.tensor(alone), atol=1e-5)
+        whole = read_whole(base, [*ids, *text])[len(ids) - 1 : -1]
+        exact = whole[torch.arange(len(text)), torch.tensor(text)]
+        assert torch.allclose(torch.tensor(logs), exact, atol=1e-4)
+
+
+def test_a_beam_reads_as_one_pass_does(base: Runtime) -> None:
+    encode = base.loaded.tokenizer.encode
+    ids, texts = tuple(encode(TEXT)), [tuple(encode("if x")), tuple(encode("if y"))]
+    prefix, _ = drain_work(base, read_prefix(base, ids))
+    beam = Beam(base, prefix)
+    paths, _ = drain_work(base, beam.open(texts))
+    token = encode(":")[0]
+    grown = [Written((*path.ids, token), path.logs, path.places) for path in paths]
+    _, logs = drain_work(base, beam.read(grown))
+    for path, found in zip(grown, logs, strict=True):
+        assert torch.allclose(found, read_whole(base, [*ids, *path.ids])[-1], atol=1e-4)
+
+
+def test_what_was_read_is_kept_and_equals_what_is_read_anew(base: Runtime) -> None:
+    first, second = (tuple(base.loaded.tokenizer.encode(TEXT * 9 + end)) for end in ("x = 1\n", "y = [2]\n"))
+    base.prefixes.clear()
+    drain_work(base, read_prefix(base, first))
+    kept, known = drain_work(base, read_prefix(base, second))
+    same, known_again = drain_work(base, read_prefix(base, second))
+    base.prefixes.clear()
+    anew, unknown = drain_work(base, read_prefix(base, second))
+    assert (known >= len(base.loaded.tokenizer.encode(TEXT * 9)) - 1, known_again, unknown) == (True, len(second), 0)
+    assert same is kept
+    assert torch.allclose(kept.state, anew.state, atol=1e-5)
+    for pair, other in zip(kept.keys_values, anew.keys_values, strict=True):
+        assert all(torch.allclose(one, two, atol=1e-5) for one, two in zip(pair, other, strict=True))
+
+
+def test_the_beginning_that_is_read_stands_still_while_somebody_types() -> None:
+    text = "".join(f"line_{number} = {number}\n" for number in range(900))
+    starts = {len(text) + size - len(cut_before(text + "x" * size)) for size in range(READ_STEP)}
+    assert len(starts) <= 2
+    cut = cut_before(text)
+    assert text.endswith(cut) and cut.startswith("line_") and len(cut) <= READ_CHARACTERS
+    assert cut_before(TEXT) == TEXT
+    assert cut_before("0" * 9999) and len(cut_before("0" * 9999)) <= READ_CHARACTERS
+
+
+@pytest.mark.parametrize("text", ["", "x", "x =", "    ", "a = 'ü", "def f():\n        ", "x" * 9000])
+def test_an_edge_is_the_whole_text_that_is_read(base: Runtime, text: str) -> None:
+    ids, pending = open_edge(base, text)
+    pieces = [base.vocabulary.pieces[token] for token in ids if token not in base.tokens.special_ids]
+    read = b"".join(pieces) + pending
+    assert ids and len(ids) <= MAX_BEFORE
+    assert text.encode().endswith(read) and (len(text) > MAX_BEFORE or read == text.encode())
+
+
+def write(stretch: Stretch, first: str, *pieces: str) -> Block:
+    block = Block(stretch, first)
+    for piece in pieces:
+        if block.is_open:
+            block.write(piece.encode())
+    return block
+
+
+def test_a_block_ends_where_its_lines_leave_it() -> None:
+    stretch = Stretch("def f():\n    ", "\n\ndef g():\n    pass\n", False, indent="    ")
+    block = write(stretch, "if x:", "\n       ", " y", "\n   ", " return", "\n\n", "def", " g")
+    assert stretch.is_block and not block.is_open and block.is_whole
+    assert block.endings() == ["if x:\n        y\n    return"]
+
+
+def test_a_block_ends_where_it_goes_round_in_circles_and_keeps_what_is_new() -> None:
+    stretch = Stretch("def f():\n    ", "\n", False, indent="    ")
+    block = write(stretch, "a = 1", *["\n    go(on)"] * 9, "\n")
+    assert not block.is_open and not block.is_whole
+    assert block.endings() == ["a = 1\n    go(on)"]
+    assert not write(stretch, "a = [", *["(1, 2, 3, 4, 5, 6, 7, 8), "] * 9).is_open
+
+
+def test_a_text_within_a_block_may_end_after_any_line_and_does_where_it_meets_what_follows() -> None:
+    stretch = Stretch("def f():\n    ", "\n    return x\n", False, indent="    ")
+    block = write(stretch, "x = 1", "\n    x += 1", "\n    return x", "\n", "    more")
+    assert not stretch.is_block and not block.is_open
+    assert block.endings() == ["x = 1", "x = 1\n    x += 1"]
+
+
+def test_what_follows_and_the_file_decide_among_equals() -> None:
+    plain = Candidate("a", nats=-4.0, following=-9.0)
+    fitting, own = Candidate("b", nats=-5.0, following=-6.0), Candidate("c", nats=-5.0, following=-9.0, certainty=0.4)
+    assert max([plain, fitting], key=lambda each: each.score) is fitting
+    assert max([plain, own], key=lambda each: each.score) is own
+    assert chance_of([plain, fitting], fitting) > chance_of([plain, fitting], plain)
+    assert 0 < chance_of([fitting], fitting) < 1
+
+
+def answer_of(base: Runtime, request: InfillRequest) -> InfillResponse:
+    return run(denoise(base, request))[1]
+
+
+def ask(*segments: TextSegment | HoleSegment, **other: object) -> InfillRequest:
+    return InfillRequest(segments=list(segments), **other)  # type: ignore[arg-type]
+
+
+def test_a_line_is_one_line_and_alternatives_differ(base: Runtime) -> None:
+    spec = HoleSpec(forbid=["\n"], max_tokens=6)
+    request = ask(TextSegment(text=TEXT + "x = "), HoleSegment(hole=spec), TextSegment(text="\nprint(x)\n"), n=3)
+    answer = answer_of(base, request)
+    fills = [answer.holes, *answer.alternatives]
+    texts = [holes[0].text for holes in fills]
+    assert len(set(texts)) == len(texts) and all("\n" not in text for text in texts)
+    for (hole,) in fills:
+        assert hole.certainty is not None and 0 <= hole.certainty <= 1
+        assert len(hole.tokens) == len(hole.confidence) and all(0 <= each <= 1 for each in hole.confidence)
+
+
+def test_known_text_stays_and_holes_are_filled_one_after_another(base: Runtime) -> None:
+    draft = "a + \n    known()\n"
+    start = draft.index("known")
+    spec = HoleSpec(draft=draft, keep=[(start, start + 7)], max_tokens=8, indent="    ")
+    line = HoleSpec(forbid=["\n"], max_tokens=4)
+    request = ask(TextSegment(text="x = "), HoleSegment(hole=spec), TextSegment(text="\ny = "), HoleSegment(hole=line))
+    answer = answer_of(base, request)
+    first, second = answer.holes
+    assert [first.text[a:b] for a, b in first.anchors] == ["known()"]
+    assert "\n" not in second.text
+
+
+def test_a_sampler_is_refused_with_a_sentence(base: Runtime) -> None:
+    request = ask(TextSegment(text="x = "), HoleSegment(hole=HoleSpec()), sampler="topk")
+    with pytest.raises(RequestError, match="reads from the left"):
+        answer_of(base, request)
+
+
+def test_the_same_request_gives_the_same_fill_and_a_seed_draws(base: Runtime) -> None:
+    spec = HoleSpec(forbid=["\n"], max_tokens=5)
+    segments = (TextSegment(text=TEXT), HoleSegment(hole=spec), TextSegment(text="\n"))
+    same = [answer_of(base, ask(*segments, seed=seed)).holes[0].text for seed in (0, 0)]
+    assert len(set(same)) == 1
+    drawn = {answer_of(base, ask(*segments, seed=seed, temperature=2.0)).holes[0].text for seed in range(8)}
+    assert len(drawn) > 1
+
+
+@pytest.fixture(scope="module")
+def weights() -> Path:
+    """The pretrained base's file, where it is on this machine."""
+    file = Path(os.environ["MIDFILL_TEST_MODELS"]) / SMOLLM2.name / Path(SMOLLM2.member).name
+    if not file.is_file():
+        pytest.skip("the base is not here: `midfill models get smollm2`")
+    return file
+
+
+def test_the_base_computes_what_transformers_computes(weights: Path) -> None:
+    transformers = pytest.importorskip("transformers")
+    pytest.importorskip("accelerate")
+    theirs = transformers.AutoModelForCausalLM.from_pretrained(
+        weights.parent, gguf_file=weights.name, dtype=torch.float32
+    )
+    ours = load_runtime(str(weights), "cpu", dtype="fp32", weights="stored")
+    ids = ours.loaded.tokenizer.encode(TEXT)
+    with torch.no_grad():
+        expected = theirs(torch.tensor([ids])).logits[0].log_softmax(dim=-1)
+    found = read_whole(ours, ids)
+    assert torch.equal(found.argmax(dim=-1), expected.argmax(dim=-1))
+    assert torch.allclose(found, expected, atol=2e-3)
+
+
+def test_the_base_fills_what_only_a_language_model_can(weights: Path) -> None:
+    base = load_runtime(str(weights), "cpu", dtype="fp32", weights="stored")
+    before = 'def add(first, second):\n    """The sum of both."""\n    '
+    stretch = Stretch(before, "\n\n\ndef subtract(first, second):\n    return first - second\n", True)
+    best, *_ = drain_work(base, Filler(base, stretch).fill([Candidate("pass", certainty=0.01)]))
+    assert best.text == "return first + second"
