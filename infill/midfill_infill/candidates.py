@@ -70,14 +70,15 @@ def name_certainty(certainty: float) -> str:
 @dataclass(frozen=True)
 class Candidate:
     """One way to fill all holes; `new_errors` counts the syntax errors that its patch adds, `num_unseen` the names it
-    uses that stand nowhere in sight. `is_same` says that a body got what it held: `...` again, where others wait too.
+    uses that stand nowhere in sight. `is_idle` says that a body got what does nothing: a placeholder, remarks alone, a
+    call of itself, or what it held.
     """
 
     patch: Patch
     fills: tuple[FilledHole, ...]
     new_errors: int
     num_unseen: int = 0
-    is_same: bool = False
+    is_idle: bool = False
 
     @property
     def is_empty(self) -> bool:
@@ -92,7 +93,7 @@ class Candidate:
     @property
     def faults(self) -> tuple[int, bool, int]:
         """What speaks against it, the gravest first."""
-        return self.new_errors, self.is_blank or self.is_same, self.num_unseen
+        return self.new_errors, self.is_blank or self.is_idle, self.num_unseen
 
     @property
     def mean_log_confidence(self) -> float:
@@ -119,6 +120,12 @@ class Row:
         return self.candidate.faults, -self.candidate.mean_log_confidence
 
 
+def list_distinct(rows: Sequence[Row]) -> list[Row]:
+    """The rows in their order, of equal ones the first, and one that is idle only where all are."""
+    distinct = list({row.candidate.patch: row for row in reversed(rows)}.values())[::-1]
+    return [row for row in distinct if not row.candidate.is_idle] or distinct[:1]
+
+
 @dataclass(frozen=True)
 class Place:
     """A document, its holes in order, and the names in sight of them."""
@@ -138,7 +145,7 @@ class Place:
                 failures.append(failure)
         if not rows:
             raise failures[0]
-        return sorted(rows, key=lambda row: row.rank)
+        return list_distinct(sorted(rows, key=lambda row: row.rank))
 
     def _check(self, answer: Sequence[wire.FilledHole]) -> Sequence[wire.FilledHole]:
         if len(answer) != len(self.holes):
@@ -150,8 +157,8 @@ class Place:
         fills = tuple(map(place_fill, self.holes, answer, spliced.fills))
         names = {name for fill in spliced.fills for name in fill.names}
         num_unseen = sum(not self.sight.has(name) for name in names)
-        is_same = any(self._is_same(index, fill.text) for index, fill in enumerate(spliced.fills))
-        return Row(Candidate(spliced.patch, fills, spliced.new_errors, num_unseen, is_same), tuple(answer), spliced)
+        is_idle = any(self._is_idle(index, fill) for index, fill in enumerate(spliced.fills))
+        return Row(Candidate(spliced.patch, fills, spliced.new_errors, num_unseen, is_idle), tuple(answer), spliced)
 
     def improve(self, row: Row, list_drafts: Callable[[int], Sequence[wire.Draft]]) -> Row:
         """`row`, or what has fewer faults with drafts in its holes: the first without any, at most 40 are tried.
@@ -167,9 +174,10 @@ class Place:
                 row = self._improve_hole(row, index, ordered)
         return row
 
-    def _is_same(self, index: int, text: str) -> bool:
+    def _is_idle(self, index: int, fill: SplicedFill) -> bool:
         hole = self.holes[index]
-        return hole.is_body and text.strip() == self.document.show(hole.start_byte, hole.end_byte).strip()
+        held = self.document.show(hole.start_byte, hole.end_byte).strip()
+        return hole.is_body and (fill.is_idle or fill.text.strip() == held)
 
     def _is_doubtful(self, row: Row, index: int, below: float = DOUBTFUL) -> bool:
         certainty = row.holes[index].certainty
@@ -177,7 +185,7 @@ class Place:
 
     def _is_at_fault(self, row: Row, index: int) -> bool:
         fill = row.spliced.fills[index]
-        is_empty = not fill.text.strip() or self._is_same(index, fill.text)
+        is_empty = not fill.text.strip() or self._is_idle(index, fill)
         return bool(fill.error_ranges) or is_empty or any(not self.sight.has(name) for name in fill.names)
 
     def _improve_hole(self, row: Row, index: int, drafts: Sequence[wire.Draft]) -> Row:

@@ -6,7 +6,16 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from midfill_engine import wire
-from midfill_infill.candidates import MAX_TRIED, Candidate, FilledHole, Place, Row, place_fill, weigh
+from midfill_infill.candidates import (
+    MAX_TRIED,
+    Candidate,
+    FilledHole,
+    Place,
+    Row,
+    list_distinct,
+    place_fill,
+    weigh,
+)
 from midfill_infill.config import Quality
 from midfill_infill.context.intent import with_intent
 from midfill_infill.context.references import Reference, bound, list_left_out
@@ -126,7 +135,7 @@ def fill(
     rows = place.rows((response.holes, *response.alternatives))
     rows[0] = place.improve(rows[0], partial(_list_drafts, place, response, options))
     stats = response.stats
-    if rows[0].candidate.is_same and not client.endpoint.is_mercury:  # which has no experts
+    if rows[0].candidate.is_idle and not client.endpoint.is_mercury:  # which has no experts
         rows[0], spent = yield from _fill_alone(place, segments, rows[0], options, client)
         stats = _add(stats, spent)
     if options.repair and rows[0].candidate.new_errors:
@@ -136,7 +145,7 @@ def fill(
         except MidfillError as error:
             if error.code == "cancelled":  # of any other failure the first fill, which is marked, need not be lost
                 raise
-    best, *others = (row.candidate for row in rows)
+    best, *others = (row.candidate for row in list_distinct(rows))
     yield Filled(best, tuple(others), stats, response.model)
 
 

@@ -174,3 +174,20 @@ def test_marks_that_the_parser_chose_are_surer(engine_client: Start, draft: str,
 def test_a_single_line_takes_no_draft_of_two(engine_client: Start) -> None:
     plan = Plan(rows=[["rows = ("]], drafts=[[("path = rows\n    rows = path", 0.9), ("rows = path", 0.5)]])
     assert settle(engine_client(plan), one(), Options(single_line=True)).fills[0].text == "rows = path"
+
+
+BODY = "class A:\n    def total(self, rows):\n        pass\n\n    def count(self, rows):\n        return len(rows)\n"
+
+
+def test_what_does_nothing_and_what_is_said_twice_is_no_alternative(engine_client: Start) -> None:
+    document = Document(BODY.encode(), "python")
+    holes = list(find_stubs(document))
+    rows = [["return self.total(rows)"], ["raise NotImplementedError"], ["return sum(rows)"], ["return sum(rows)"]]
+    filled = settle(engine_client(Plan(rows=rows)), (document, holes), Options(n=4))
+    assert [each.fills[0].text for each in (filled.best, *filled.alternatives)] == ["return sum(rows)"]
+    drafts = [[("return len(rows)", 0.4)]]
+    filled = settle(engine_client(Plan(rows=rows[:2], drafts=drafts)), (document, holes), Options(n=2))
+    assert [each.fills[0].text for each in (filled.best, *filled.alternatives)] == ["return len(rows)"]
+    alone = Document(BODY.partition("    def count")[0].encode(), "python")
+    filled = settle(engine_client(Plan(rows=rows[:2], alone=rows[:2])), (alone, list(find_stubs(alone))), Options(n=2))
+    assert filled.best.is_idle and not filled.alternatives

@@ -144,8 +144,8 @@ def print_remarks(results: Results, *, written: bool, is_refused: bool, wall_ms:
         print(f"midfill: the fill {errors_of(best)}; try another --seed or -n 4", file=sys.stderr)
     if best.is_empty:
         print("midfill: the model left a body empty; try another --seed or -n 4", file=sys.stderr)
-    if best.is_same:
-        print("midfill: the model left a body as it was; try another --seed or -n 4", file=sys.stderr)
+    if best.is_idle:
+        print("midfill: the fill does nothing; try another --seed or -n 4", file=sys.stderr)
     if is_guess_of_demonstrator(results.filled):
         print(
             "midfill: the built-in model is unsure of this fill: read it as a guess, or name another --model",

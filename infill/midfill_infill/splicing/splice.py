@@ -28,7 +28,8 @@ class SplicedFill:
 
     `text` has `\n` line ends; `origins[i]` is where its character `i` stands in the engine's text, -1 for white space
     that was added. `error_ranges` are code points of the engine's text: the tokens to remask. `removed` counts
-    dangerous characters that were dropped. `names` are those that it uses and does not bind itself.
+    dangerous characters that were dropped. `names` are those that it uses and does not bind itself. `is_idle` says that
+    it is a body that does nothing.
     """
 
     text: str
@@ -36,6 +37,7 @@ class SplicedFill:
     error_ranges: tuple[tuple[int, int], ...]
     removed: int
     names: frozenset[str] = frozenset()
+    is_idle: bool = False
 
 
 @dataclass(frozen=True)
@@ -75,17 +77,23 @@ def splice(document: Document, holes: Sequence[Hole], fills: Sequence[str]) -> S
     errors = 0
     ranges: list[tuple[tuple[int, int], ...]] = [()] * len(ordered)
     names: list[frozenset[str]] = [frozenset()] * len(ordered)
+    idle = [False] * len(ordered)
     if document.syntax is not None:
         for trials in find_trials(document, document.syntax, ordered):
             numbers = [ordered.index(hole) for hole in trials.holes]
             settled = settle(trials, document, [trimmed[number] for number in numbers])
             added, blamed = trials.judge(settled)
             errors += added
-            for number, draft, found, used in zip(numbers, settled, blamed, trials.find_names(settled), strict=True):
-                trimmed[number], ranges[number], names[number] = draft, found, used
+            used, is_idle = trials.find_names(settled), trials.find_idle(settled)
+            for at, number in enumerate(numbers):
+                trimmed[number], ranges[number], names[number], idle[number] = (
+                    settled[at], blamed[at], used[at], is_idle[at],
+                )  # fmt: skip
     spliced = {
-        (hole.start_byte, hole.end_byte): SplicedFill(draft.text, draft.origins, found, removed, used)
-        for hole, draft, found, used, (_, removed) in zip(ordered, trimmed, ranges, names, cleaned, strict=True)
+        (hole.start_byte, hole.end_byte): SplicedFill(
+            draft.text, draft.origins, ranges[number], removed, names[number], idle[number]
+        )
+        for number, (hole, draft, (_, removed)) in enumerate(zip(ordered, trimmed, cleaned, strict=True))
     }
     edits = [_edit(document, hole, draft.text) for hole, draft in zip(ordered, trimmed, strict=True)]
     return Spliced(Patch.of(edits), tuple(spliced[hole.start_byte, hole.end_byte] for hole in holes), errors)

@@ -8,6 +8,7 @@ import tree_sitter
 
 from midfill_infill.languages import Language
 from midfill_infill.splicing.drafts import Draft
+from midfill_infill.syntax.idle import is_idle
 from midfill_infill.syntax.problems import (
     Span,
     captures,
@@ -225,6 +226,12 @@ class Trials:
         """For each hole the names that its draft uses and does not bind."""
         trial = self._try(self._pieces(drafts))
         return [free_names(trial.tree, span) for span in trial.spans]
+
+    def find_idle(self, drafts: Sequence[Draft]) -> list[bool]:
+        """For each hole whether its draft is a body that does nothing."""
+        trial = self._try(self._pieces(drafts))
+        pairs = zip(self.holes, trial.spans, strict=True)
+        return [hole.is_body and is_idle(self.language, trial.tree, span) for hole, span in pairs]
 
 
 def _pack(hole: Hole, text: str) -> _Piece:

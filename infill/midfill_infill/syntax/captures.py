@@ -91,7 +91,7 @@ class _Captures:
     def describe(self, node: tree_sitter.Node, body: tree_sitter.Node) -> Function:
         span = body.byte_range
         is_expression = span not in self.spans["block"]
-        parts = [part.byte_range for part in _statements(body)]
+        parts = [part.byte_range for part in list_statements(body)]
         keep = parts[0] if parts and parts[0] in self.spans["keep"] else None
         rest = parts[1:] if keep else parts
         is_part = node.parent is not None and node.parent.byte_range in self.spans["whole"]
@@ -112,10 +112,10 @@ class _Captures:
         )
 
 
-def _statements(body: tree_sitter.Node) -> Iterator[tree_sitter.Node]:
+def list_statements(body: tree_sitter.Node) -> Iterator[tree_sitter.Node]:
     for child in body.named_children:
         if child.type == "statement_list":
-            yield from _statements(child)
+            yield from list_statements(child)
         elif not child.is_extra and child.type != "empty_statement":
             yield child
 

@@ -1,0 +1,99 @@
+"""Says of a filled body that it does nothing: only remarks, a placeholder, or a call of itself. Knows no candidate."""
+
+from collections.abc import Iterator
+from typing import Final
+
+import tree_sitter
+
+from midfill_infill.languages import Language
+from midfill_infill.syntax.captures import list_statements
+from midfill_infill.syntax.problems import Span, captures
+
+_SELF: Final = frozenset((b"self", b"cls", b"this", b"Self"))
+_JOINTS: Final = (b".", b"->", b"::")
+
+
+def is_idle(language: Language, tree: tree_sitter.Tree, span: Span) -> bool:
+    """Whether the text at `span`, the body of a function, has no code, nothing but a placeholder for code, or calls its
+    own function with its own arguments before anything could end that.
+    """
+    functions = [node for node in captures(language, tree, span, "function") if node.end_byte >= span[1]]
+    function = max((node for node in functions if node.start_byte < span[0]), key=_start, default=None)
+    body = function.child_by_field_name("body") if function else None
+    if function is None or body is None or body.has_error or span[0] >= span[1]:
+        return False
+    inside = [node for node in list_statements(body) if span[0] <= node.start_byte < span[1]]
+    stubs = {node.byte_range for node in captures(language, tree, span, "stub")}
+    if all(node.byte_range in stubs for node in inside):
+        return True
+    blocks = [node.byte_range for node in captures(language, tree, span, "block") if node != body]
+    for statement in inside:
+        if any(statement.start_byte <= start and end <= statement.end_byte for start, end in blocks):
+            return False  # it may return before
+        if any(_calls(function, call) for call in _calls_in(statement)):
+            return True
+    return False
+
+
+def _start(node: tree_sitter.Node) -> int:
+    return node.start_byte
+
+
+def _calls_in(node: tree_sitter.Node) -> Iterator[tree_sitter.Node]:
+    pending = [node]
+    while pending:
+        node = pending.pop()
+        if node.child_by_field_name("arguments"):
+            yield node
+        if "lambda" not in node.type and "function" not in node.type and "closure" not in node.type:
+            pending.extend(node.named_children)
+
+
+def _calls(function: tree_sitter.Node, call: tree_sitter.Node) -> bool:
+    """Whether a call is one of the function that it stands in, with the same arguments."""
+    arguments = call.child_by_field_name("arguments")
+    assert arguments is not None and call.text is not None
+    callee = b"".join(call.text[: arguments.start_byte - call.start_byte].split())
+    own = _parameters(function)
+    receiver = function.child_by_field_name("receiver")
+    is_method = receiver is not None or own[:1] in ([b"self"], [b"cls"]) or function.type == "method_definition"
+    owners = _SELF | ({_names(receiver)[0]} if receiver is not None and _names(receiver) else set())
+    joined = {owner + joint + _name(function) for owner in owners for joint in _JOINTS}
+    if callee not in (joined if is_method else joined | {_name(function)}):
+        return False
+    own = own[1:] if own[:1] in ([b"self"], [b"cls"]) else own
+    given = [each.child_by_field_name("value") or each for each in arguments.named_children if not each.is_extra]
+    return [(each.text or b"").strip(b"*. ") for each in given] == own
+
+
+def _name(function: tree_sitter.Node) -> bytes:
+    """The last part of a function's name; of one that is a value, of what it is bound to."""
+    node: tree_sitter.Node | None = function
+    while node is not None and not (named := node.child_by_field_name("name")):
+        node = node.child_by_field_name("declarator") or (node.parent if "function" in node.type else None)
+        if node is not None and node.type.endswith("identifier"):
+            named = node
+            break
+    return _last_part(named.text or b"") if node is not None and named is not None else b""
+
+
+def _last_part(name: bytes) -> bytes:
+    return name.rpartition(b"::")[2].rpartition(b".")[2]
+
+
+def _parameters(function: tree_sitter.Node) -> list[bytes]:
+    node: tree_sitter.Node | None = function
+    while node is not None:
+        if found := node.child_by_field_name("parameters") or node.child_by_field_name("parameter"):
+            return [found.text or b""] if found.type == "identifier" else _names(found)
+        node = node.child_by_field_name("declarator")
+    return []
+
+
+def _names(node: tree_sitter.Node) -> list[bytes]:
+    """The names that a list of parameters binds, in order."""
+    if node.type in ("identifier", "self", "shorthand_property_identifier_pattern"):
+        return [node.text or b""]
+    skipped = ("type", "value", "right", "return_type")
+    children = [child for number, child in enumerate(node.children) if node.field_name_for_child(number) not in skipped]
+    return [name for child in children for name in _names(child)]

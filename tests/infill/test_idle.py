@@ -1,0 +1,68 @@
+"""Which bodies do nothing: remarks, placeholders, and calls of themselves with what they were called with."""
+
+import pytest
+
+from midfill_infill.splicing.splice import splice
+from midfill_infill.syntax.holes import body_named
+from midfill_infill.text.document import Document
+
+SHAPES = {
+    "python": "class A:\n    def f(self, a, b: int = 1, *c):\n        'Do.'\n        HOLE\n",
+    "javascript": "class A {\n  f(a, b = 1, ...c) {\n    HOLE\n  }\n}\n",
+    "typescript": "class A {\n  f(a: number, b?: string, ...c: number[]): void {\n    HOLE\n  }\n}\n",
+    "go": "package p\n\nfunc (l *A) f(a, b int, c ...string) int {\n\tHOLE\n}\n",
+    "rust": "impl A {\n    fn f(&self, a: u8, mut b: u8, c: u8) -> u8 {\n        HOLE\n    }\n}\n",
+    "java": "class A {\n    int f(int a, final String b, int... c) {\n        HOLE\n    }\n}\n",
+    "c": "int f(int a, char *b, int c)\n{\n    HOLE\n}\n",
+    "cpp": "int A::f(int a, const char *b, int c)\n{\n    HOLE\n}\n",
+}
+IDLE = {
+    "python": ["return self.f(a, b, *c) == 0", "x = 1\nreturn self.f(a, b=b, *c)", "# later", "pass", "..."]
+    + ["raise NotImplementedError", "return not self.f(a, b, *c)"],
+    "javascript": ["return this.f(a, b, ...c);", "// later", "throw new Error('not implemented');"],
+    "typescript": ["return await this.f(a, b, ...c);"],
+    "go": ["return l.f(a, b, c...) + 1", 'panic("not implemented")'],
+    "rust": ["self.f(a, b, c)", "todo!()", "// later"],
+    "java": ["return this.f(a, b, c);", "return f(a, b, c) + 1;", "throw new UnsupportedOperationException();"],
+    "c": ["return f(a, b, c);"],
+    "cpp": ["return this->f(a, b, c);"],
+}
+BUSY = {
+    "python": ["return self.f(a - 1, b, *c)", "if a:\n    return 0\nreturn self.f(a, b, *c)", "return f(a, b, *c)"]
+    + ["return lambda: self.f(a, b, *c)", "return super().f(a, b, *c)", "return a.f(a, b, *c)", "pass\nreturn a"],
+    "javascript": ["return f(a, b, ...c);", "return () => this.f(a, b, ...c);"],
+    "typescript": ["return this.f(a, b);"],
+    "go": ["return l.next.f(a, b, c...)"],
+    "rust": ["self.f(b, a, c)"],
+    "java": ["while (a > 0) { a--; }\nreturn f(a, b, c);"],
+    "c": ["return f(a - 1, b, c);"],
+    "cpp": ["return base->f(a, b, c);"],
+}
+
+
+def judge(language: str, fill: str) -> bool:
+    document = Document(
+        SHAPES[language].replace("HOLE", "x = 1" if language == "python" else "x();").encode(), language
+    )
+    spliced = splice(document, [body_named(document, "f")], [fill])
+    assert not spliced.new_errors
+    return spliced.fills[0].is_idle
+
+
+@pytest.mark.parametrize("language", SHAPES)
+def test_a_body_that_does_nothing_is_known_in_every_language(language: str) -> None:
+    assert [fill for fill in IDLE[language] if not judge(language, fill)] == []
+    assert [fill for fill in BUSY[language] if judge(language, fill)] == []
+
+
+def test_a_function_without_arguments_and_one_that_is_a_value_call_themselves_too() -> None:
+    for source, idle, busy in [
+        ("def f():\n    x = 1\n", "return f()", "return f(1)"),
+        ("async def f(*, key):\n    x = 1\n", "return await f(key=key)", "return await f(key=1)"),
+    ]:
+        document = Document(source.encode(), "python")
+        hole = body_named(document, "f")
+        assert splice(document, [hole], [idle]).fills[0].is_idle
+        assert not splice(document, [hole], [busy]).fills[0].is_idle
+    document = Document(b"const f = (x) => {\n  y();\n};\n", "javascript")
+    assert splice(document, [body_named(document, "f")], ["return f(x);"]).fills[0].is_idle
