@@ -6,8 +6,8 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 TORCH ?= torch>=2.11,<2.14
 SOURCES := lsp infill engine kernels tests
 # Tests in which a model computes.
-COMPUTING := $(patsubst %,tests/engine/test_%.py,adapter authors causal choice copying denoise drafts families gguf guided \
-	int8 kept packed runtime scheduler uniform variants) tests/bench
+COMPUTING := $(patsubst %,tests/engine/test_%.py,adapter authors causal choice copying denoise drafts families gguf \
+	int8 packed runtime scheduler shared_keys uniform variants) tests/bench
 # Bytecode is kept whatever the environment says: tests start hundreds of processes, some with torch.
 PYTEST = env -u PYTHONDONTWRITEBYTECODE OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 --dist loadscope
 

@@ -48,9 +48,6 @@ def serve(
             help="What computes a step: torch, or Midfill's kernels on a GPU, with weights as they are or narrow."
         ),
     ] = "torch",
-    guide: Annotated[
-        str | None, typer.Option(help="An autoregressive model of the same vocabulary, for the samplers guided:NAME.")
-    ] = None,
     cache: Annotated[
         str | None,
         typer.Option(help="What a step does not compute anew; `none` is exact, doctor shows the usual one."),
@@ -91,7 +88,6 @@ def serve(
             idle_timeout_s=idle_timeout_s,
             token_file=token_file,
             operators=operators,
-            guide=guide,
             cache=cache,
             lengths=lengths,
             dtype=dtype,

@@ -182,33 +182,6 @@ def _complete(
 
 
 @app.command()
-def orders(checkpoint: Path, pack: Path, num_gaps: int = 300, context: int = 256) -> None:
-    """What masks settled in any order add to a hybrid's drafts: % exact | % similar (difference, 95 % interval)."""
-    from training.orders import measure
-
-    for way, row in measure(checkpoint, pack, num_gaps, context).items():
-        print(f"| {way} | {row} |")
-
-
-@app.command("ablate")
-def _ablate(
-    pack: Path,
-    tokenizer: Path,
-    out: Annotated[Path, typer.Argument(help="outcomes, one a line; what is there is not run again")],
-    seeds: int = 3,
-    variants: Annotated[str, typer.Option(help="names with commas between, or all")] = "all",
-) -> None:
-    """Compare decisions of the recipe with tiny models on one CPU thread, and print a table."""
-    import torch
-
-    from training.ablate import VARIANTS, ablate, table
-
-    torch.set_num_threads(1)
-    names = list(VARIANTS) if variants == "all" else variants.split(",")
-    print(table(ablate(pack, tokenizer, out, range(seeds), names)))
-
-
-@app.command()
 def drafts(
     gaps: Annotated[Path, typer.Argument(help="Gaps of a corpus, by `bench.quality.lines --mixed`.")],
     lines: Annotated[Path, typer.Argument(help="Lines of packages outside it.")],

@@ -3,12 +3,7 @@
 from dataclasses import replace
 from pathlib import Path
 
-import torch
-
-from bench import caches, laptop, narrow
-from bench.bidirectional import open_bidirectional
-from bench.fills import Task, counting
-from midfill_engine.loading.runtime import load_runtime
+from bench import laptop, narrow
 
 TINY = replace(
     laptop.HALF_B, vocab_size=320, dim=64, num_layers=2, num_heads=4, num_kv_heads=2, head_dim=16, mlp_dim=128
@@ -35,12 +30,3 @@ def test_lines_are_hidden_whole_and_filled_twice(tmp_path: Path) -> None:
         assert (line.before + line.text + line.after) in {file.read_text() for file in tmp_path.iterdir()}
     found = narrow.measure(lines)
     assert found.lines == 3 and 0 <= found.same <= 1 and found.difference[0] <= found.difference[1]
-
-
-def test_caches_are_compared_with_the_exact_decode(tmp_path: Path) -> None:
-    torch.save(load_runtime("embedded", "cpu", dtype="fp32").loaded.model.state_dict(), tmp_path / "weights.pt")
-    runtime = counting(open_bidirectional(tmp_path / "weights.pt"))
-    task = Task("x = 1\n" * 12, "y = 2\nz = y\n", "z = 3\n" * 6)
-    rows = {row.cache: row for row in caches.compare(runtime, [task, task], 1)}
-    assert rows["none"].same == rows["none"].like == 1 and rows["none"].change == (0, 0, 0)
-    assert rows["none"].rows_a_fill > rows["dual"].rows_a_fill > rows["kept"].rows_a_fill

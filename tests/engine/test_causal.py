@@ -15,7 +15,6 @@ from midfill_engine.denoising.opening import encode_context
 from midfill_engine.denoising.plan import read_request
 from midfill_engine.denoising.work import Claim, Work
 from midfill_engine.errors import RequestError
-from midfill_engine.lengths import LENGTHS
 from midfill_engine.loading import checkpoint
 from midfill_engine.loading.runtime import Runtime
 from midfill_engine.wire import InfillRequest
@@ -110,11 +109,10 @@ def test_holes_are_drafted_alone_as_together(opened: tuple[Reader, dict[int, Any
         assert alone[hole] == together[hole]
 
 
-@pytest.mark.parametrize("name", ["drafted", "drafted-greedy", "drafted-settled"])
-def test_requests_packed_together_are_filled_as_each_alone(hybrid: Runtime, name: str) -> None:
+def test_requests_packed_together_are_filled_as_each_alone(hybrid: Runtime) -> None:
     requests = [request(max_tokens=size, n=2, temperature=0.7, seed=size) for size in (3, 6, 12)]
-    alone = [drain(denoise(hybrid, each, lengths=name)) for each in requests]
-    fills = {index: open_fill(hybrid, each, lengths=name) for index, each in enumerate(requests)}
+    alone = [drain(denoise(hybrid, each, lengths="drafted")) for each in requests]
+    fills = {index: open_fill(hybrid, each, lengths="drafted") for index, each in enumerate(requests)}
     answers: dict[int, Any] = dict.fromkeys(fills)
     found: dict[int, Any] = {}
     num_shared = 0
@@ -138,26 +136,11 @@ def test_requests_packed_together_are_filled_as_each_alone(hybrid: Runtime, name
         assert found[index].alternatives == each.alternatives
 
 
-@pytest.mark.parametrize("name", ["drafted", "drafted-greedy", "drafted-settled"])
-def test_same_seed_same_fill(hybrid: Runtime, name: str) -> None:
+def test_same_seed_same_fill(hybrid: Runtime) -> None:
     for options in ({}, {"n": 3, "temperature": 0.7, "seed": 11}):
-        first, second = (drain(denoise(hybrid, request(**options), lengths=name)) for _ in range(2))
+        first, second = (drain(denoise(hybrid, request(**options), lengths="drafted")) for _ in range(2))
         assert [hole.text for hole in first.holes] == [hole.text for hole in second.holes]
         assert first.alternatives == second.alternatives and len(first.alternatives) == options.get("n", 1) - 1
-
-
-def test_the_weakest_tokens_are_settled_anew(hybrid: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A draft alone takes no step; with a share of its tokens masked again, some, and the sure ones stay."""
-    drafted = drain(denoise(hybrid, request(), lengths="drafted"))
-    settled = drain(denoise(hybrid, request(), lengths="drafted-settled"))
-    assert drafted.stats.steps == 0 < settled.stats.steps
-    assert drafted.stats.forwards >= 2
-    policy = LENGTHS.find("drafted-settled")
-    monkeypatch.setattr(policy, "remasks", 1e-9)  # the one weakest token of each
-    one = drain(denoise(hybrid, request(), lengths="drafted-settled"))
-    for before, after in zip(drafted.holes, one.holes, strict=True):
-        changed = [a != b for a, b in zip(before.confidence, after.confidence, strict=False)]
-        assert sum(changed) <= 1 + abs(len(before.confidence) - len(after.confidence))
 
 
 def test_a_token_is_as_sure_as_all_up_to_it(hybrid: Runtime) -> None:

@@ -27,8 +27,7 @@ from midfill_engine.loading.shift import ShiftTest, measure_shift, warn_of_shift
 from midfill_engine.models.choice import Chosen
 from midfill_engine.models.packed import Pass, Result
 from midfill_engine.models.transformer import TransformerConfig, Yarn
-from midfill_engine.samplers import SAMPLERS, Decision, StepState
-from midfill_engine.samplers.threshold import Threshold
+from midfill_engine.samplers import SAMPLERS
 from midfill_engine.tokens.hub_tokenizer import HubTokenizer
 from midfill_engine.wire import InfillRequest, TextSegment
 
@@ -218,9 +217,7 @@ def test_d2f_reads_the_suffix_before_the_prefix_and_behind_bos(open_family: Call
 
 
 @pytest.mark.parametrize("name", ["dream", "llada"])
-@pytest.mark.parametrize(
-    "cache", [name for name in CACHES if "bidirectional" in CACHES.find(name).attentions and name != "kept"]
-)
+@pytest.mark.parametrize("cache", [name for name in CACHES if "bidirectional" in CACHES.find(name).attentions])
 def test_a_cache_that_refreshes_every_step_is_exact(
     name: str, cache: str, open_family: Callable[[str], Runtime], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -524,31 +521,6 @@ def test_every_sampler_keeps_the_promises_of_a_fill(sampler: str, open_family: C
     assert first.stats.steps <= 5
     assert first.stats.tokens == 6
     assert all(event.holes[0].text.startswith("ab") for event in events)
-
-
-def test_shadow_rows_change_nothing_for_the_others(
-    open_family: Callable[[str], Runtime], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    seen: list[torch.Tensor] = []
-
-    class Shadowed(Threshold):
-        needs_support = True
-
-        def decide(self, state: StepState) -> Decision:
-            if state.proposals.support is not None:
-                seen.append(state.proposals.support)
-            return super().decide(state)
-
-    runtime = open_family("llada")
-    request = ask(quality=1.0)
-    plain = run(denoise(runtime, request, lengths="fixed"))[1]
-    monkeypatch.setattr(SAMPLERS, "_variants", {"threshold": Shadowed})
-    shadowed = run(denoise(runtime, request, lengths="fixed"))[1]
-    assert [hole.text for hole in shadowed.holes] == [hole.text for hole in plain.holes]
-    assert shadowed.holes[0].confidence == pytest.approx(plain.holes[0].confidence, rel=rounding_of(runtime), abs=1e-5)
-    assert all(((values > 0) & (values < 1)).any() for values in seen)
-    with pytest.raises(RequestError, match="shifted"):
-        run(denoise(open_family("dream"), request))
 
 
 @pytest.mark.parametrize(

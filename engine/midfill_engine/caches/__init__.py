@@ -6,7 +6,6 @@ from midfill_engine.caches.base import Cache, ContextStore, EncodedContext, Kept
 from midfill_engine.caches.block import Block
 from midfill_engine.caches.dual import Dual
 from midfill_engine.caches.frozen import Frozen
-from midfill_engine.caches.kept import Kept
 from midfill_engine.caches.none import Uncached
 from midfill_engine.caches.prefix import Prefix
 from midfill_engine.registry import Registry
@@ -17,7 +16,6 @@ CACHES: Final[Registry[Cache]] = Registry(
         "none": Uncached(),
         "prefix": Prefix(),
         "dual": Dual(),
-        "kept": Kept(),
         "frozen": Frozen(),
         "block": Block(),
     },

@@ -23,18 +23,10 @@ class Held:
 
 @dataclass(frozen=True)
 class ContextKeys:
-    """Keys and values [1, K, C, E] a layer of C context tokens, computed where they stood at `positions` [C].
-
-    Where `is_known` [C] is false, what stands in them is of other tokens.
-    """
+    """Keys and values [1, K, C, E] a layer of C context tokens, computed where they stood at `positions` [C]."""
 
     layers: KeyValues
     positions: Tensor
-    is_known: Tensor | None = None
-
-    @property
-    def is_whole(self) -> bool:
-        return self.is_known is None or bool(self.is_known.all())
 
     def at(self, positions: Tensor, ids: Tensor, config: TransformerConfig, *, with_room: bool = False) -> KeptKeys:
         """As they are for a sequence with tokens `ids` [T], the first C of them at `positions` [C].
@@ -50,8 +42,8 @@ class ContextKeys:
             room = (0, 0, 0, len(ids) - num)
             layers = [(F.pad(key, room), F.pad(value, room)) for key, value in layers]
         kept.layers = layers
-        kept.kept[:num] = True if self.is_known is None else self.is_known
-        kept.tokens[:num] = torch.where(kept.kept[:num], ids[:num], -1)
+        kept.kept[:num] = True
+        kept.tokens[:num] = ids[:num]
         return kept
 
 

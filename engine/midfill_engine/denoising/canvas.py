@@ -1,7 +1,6 @@
 """The canvas of one fill: the token ids of all holes, what is masked, their text. Knows no sampler, no request."""
 
 import codecs
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -64,18 +63,16 @@ class Canvas:
         self.masked[0, here] = False
         self.certainties[hole] = certainty
 
-    def lay_own_draft(self, hole: int, ids: Sequence[int], confidences: Sequence[float], remasks: float) -> None:
-        """Settles what is masked of a hole with the model's `ids`, but for the weakest, a share `remasks` of them.
+    def lay_own_draft(self, hole: int, ids: Sequence[int], confidences: Sequence[float]) -> None:
+        """Settles what is masked of a hole with the model's `ids`.
 
         `confidences` are the tokens' probabilities behind those before them. A token's confidence is that of the draft
         up to it: alone, what follows a wrong token looks as sure as what is right (calibration error 0.50 for 0.15).
         """
-        here = ((self.hole_of == hole) & ~self.anchored).nonzero().flatten()
-        sure = torch.tensor(confidences)
-        keeps = sure.argsort(stable=True)[math.ceil(remasks * len(ids)) :]
-        self.ids[0, here[keeps]] = torch.tensor(ids)[keeps]
-        self.confidence[0, here[keeps]] = sure.cumprod(dim=0)[keeps]
-        self.masked[0, here[keeps]] = False
+        here = (self.hole_of == hole) & ~self.anchored
+        self.ids[0, here] = torch.tensor(ids)
+        self.confidence[0, here] = torch.tensor(confidences).cumprod(dim=0)
+        self.masked[0, here] = False
 
     def guess_draft(self, hole: int, ids: Sequence[int], confidences: Sequence[float]) -> None:
         """Shows a draft that is still written in what is masked of a hole; it stays masked."""

@@ -8,7 +8,6 @@ from typing import Any
 
 import torch
 
-from midfill_engine.caches import CACHES
 from midfill_engine.denoising.authors import dial, take_authors
 from midfill_engine.denoising.causal import draft_rest, read_fills
 from midfill_engine.denoising.continuing import fill_causally
@@ -80,9 +79,7 @@ def open_fill(
         return (yield from fill_canvas(runtime, request, plan, started_s))
     proposals = yield from hear_experts(request, plan)
     drafts = choose_drafts(runtime, request, plan, proposals)
-    keeps = plan.cache is CACHES.find("kept")
-    known = runtime.recent.find(plan.context_ids) if keeps else None
-    shared = known
+    shared = None
     context, reused, forwards, canvases = None, False, 0, [[list[int]() for _ in plan.outline.holes]]
     num_drafting = 0
     if any(draft is None for row in drafts for draft in row):  # else there is nothing to denoise
@@ -90,7 +87,7 @@ def open_fill(
         watch = partial(watch_drafting, runtime, request, plan, started_s, drafts[0])
         drafts, num_drafting = yield from draft_rest(runtime, request, plan, context, drafts, watch)
         forwards += num_drafting
-        canvases, num_searches, shared = yield from choose_lengths(runtime, plan, context, known)
+        canvases, num_searches, shared = yield from choose_lengths(runtime, plan, context)
         forwards += num_searches
     rows = open_rows(runtime, request, plan, canvases, context, drafts)
     if shared is not None:
@@ -102,19 +99,16 @@ def open_fill(
         hurry(open_rows_now, request, started_s)
         passes = [row.open_pass() for row in open_rows_now]
         results = yield from ask(passes, show(first, step, num_drafting))
-        yield from hear_guide(open_rows_now, results)
         for row, result in zip(open_rows_now, results, strict=True):
             row.absorb(result)
         step, forwards = step + 1, forwards + 1
     yield show(first, step, num_drafting)
-    if keeps and bool(first.kept.kept[: len(plan.context_ids)].all()) and first.kept.layers:
-        runtime.recent.put(plan.context_ids, first.share_context())
     stats = Stats(
         steps=step,
         forwards=forwards,
         tokens=0,
         ms=(time.perf_counter() - started_s) * 1000,
-        cached_context=reused or known is not None,
+        cached_context=reused,
         context_tokens=len(plan.context_ids),
     )
     likelihoods = yield from read_fills(runtime, plan, context, [row.canvas for row in rows])
@@ -186,16 +180,6 @@ def make_uniform_row(
         quality=dial(runtime.family, request),
         generator=seeded(request.seed, index),
     )
-
-
-def hear_guide(rows: list[Row], results: list[Result]) -> Generator[Work, list[Result], None]:
-    """Tells every row what the supervisor says of its proposals, where there is one."""
-    questions = [row.question(result) for row, result in zip(rows, results, strict=True)]
-    asked = [(row, question) for row, question in zip(rows, questions, strict=True) if question is not None]
-    if asked:
-        answers = yield from ask([question for _, question in asked])
-        for (row, _), said in zip(asked, answers, strict=True):
-            row.hear(said)
 
 
 def answer(

@@ -18,14 +18,15 @@ from midfill_engine.wire import ErrorCode
 
 
 def choose_lengths(
-    runtime: Runtime, plan: Plan, context: EncodedContext | None, shared: ContextKeys | None = None
+    runtime: Runtime, plan: Plan, context: EncodedContext | None
 ) -> Generator[Work, list[Result], tuple[list[Lengths], int, ContextKeys | None]]:
     """The canvases to fill, how many forwards the search took, and the context's keys if it shared them."""
     needs = [hole.need(runtime.loaded.config.max_hole) for hole in plan.outline.holes]
     if not any(need.hints for need in needs):  # all is kept, nothing to fill
-        return [[[] for _ in needs]], 0, shared
+        return [[[] for _ in needs]], 0, None
     search = plan.policy.search(needs, score_lengths(runtime, context))
     confidences: list[list[float]] | None = None
+    shared: ContextKeys | None = None
     forwards = 0
     while True:
         try:
@@ -36,7 +37,7 @@ def choose_lengths(
             message = "this length policy asks how sure a model is of its masks, and this one has none"
             raise RequestError(ErrorCode.BAD_REQUEST, message, "leave it out to take the model's own")
         rows = [trial_row(runtime, plan, lengths, context) for lengths in canvases]
-        if shares_context(runtime, plan):
+        if shares_context(runtime):
             results, shared, num_asked = yield from try_over_one_context(rows, shared)
         else:
             results, num_asked = (yield from ask([row.open_pass() for row in rows])), 1
@@ -50,16 +51,13 @@ def try_over_one_context(
     """Results of first forwards, the context's keys, and how many forwards it took.
 
     Without keys from before, the middle row computes the context, and is shown meanwhile; the others only their holes.
-    Of keys from an earlier request it computes what is new.
     """
     found: list[Result | None] = [None] * len(rows)
     forwards = 0
-    if shared is None or not shared.is_whole:
+    if shared is None:
         middle = len(rows) // 2
         row = rows[middle]
-        row.cache = CACHES.find("kept")  # it computes what is not there, and keeps it
-        if shared is not None:
-            row.begin_with(shared)
+        row.cache = CACHES.find("dual")  # its first step computes everything, and keeps it
         (result,) = yield from ask([row.open_pass()], show(row, 0))
         row.keep(result)
         found[middle], shared, forwards = result, row.share_context(), 1

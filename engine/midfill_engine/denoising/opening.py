@@ -16,7 +16,6 @@ from midfill_engine.denoising.seeds import seeded
 from midfill_engine.denoising.uniform import UniformRow
 from midfill_engine.denoising.work import Work, ask
 from midfill_engine.lengths import Lengths
-from midfill_engine.loading.guide import Supervision
 from midfill_engine.loading.runtime import Runtime
 from midfill_engine.models.packed import Pass, Result
 from midfill_engine.models.sequence import Sequence as TokenSequence
@@ -71,7 +70,7 @@ def open_rows(
             row = make_row(runtime, plan, own, context, request, index)
             for hole, draft in enumerate(laid):
                 if draft is not None and draft.confidences:
-                    row.canvas.lay_own_draft(hole, draft.ids, draft.confidences, plan.policy.remasks)
+                    row.canvas.lay_own_draft(hole, draft.ids, draft.confidences)
                 elif draft is not None:
                     row.canvas.lay_draft(hole, draft.ids, draft.certainty)
             rows.append(row)
@@ -95,10 +94,6 @@ def make_row(
     if plan.policy.may_expand:
         num_masked = min(MAX_STEPS, 2 * (num_masked + int(canvas.expandable.sum())))
     num_steps = request.steps or max(1, sampler.count_steps(num_masked, quality))
-    supervision = None
-    if runtime.guide is not None and sampler.needs_guide:
-        specials = frozenset(runtime.tokens.special_ids)
-        supervision = Supervision(runtime.guide, runtime.guide.prompt(plan.texts(), specials))
     keeps_context = context is not None and plan.cache.attentions == {"context_frozen"}
     return Row(
         runtime=runtime,
@@ -110,7 +105,6 @@ def make_row(
         cache=plan.cache,
         policy=plan.policy,
         panel=plan.panel,
-        supervision=supervision,
         num_steps=num_steps if sampler.takes_back else min(num_masked, num_steps),
         quality=quality,
         temperature=request.temperature or (ALTERNATIVE_TEMPERATURE if index else 0.0),

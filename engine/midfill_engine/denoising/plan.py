@@ -20,7 +20,7 @@ from midfill_engine.loading.runtime import Runtime
 from midfill_engine.models.choice import CHUNK_POSITIONS, count_wide_copies
 from midfill_engine.models.layout import Layout
 from midfill_engine.registry import UnknownName
-from midfill_engine.samplers import Sampler, find_sampler
+from midfill_engine.samplers import SAMPLERS, Sampler
 from midfill_engine.tokens.tokenizer import heal
 from midfill_engine.wire import ErrorCode, InfillRequest
 
@@ -92,24 +92,17 @@ def find_variants(
         raise RequestError(ErrorCode.BAD_REQUEST, message, next_step)
     cache_name = cache_name or family.cache
     try:
-        make_sampler = find_sampler(sampler_name or family.sampler)
+        make_sampler = SAMPLERS.find(sampler_name or family.sampler)
         policy = LENGTHS.find(lengths_name or ("drafted" if runtime.reads_causally else family.lengths))
         cache = CACHES.find(cache_name)
     except UnknownName as error:
         raise RequestError(ErrorCode.BAD_REQUEST, str(error), "use one of the known names") from error
-    sampler = make_sampler()
     if family.attention not in cache.attentions:
         fitting = ", ".join(name for name in CACHES if family.attention in CACHES.find(name).attentions)
         message = f"the cache {cache_name!r} does not fit models of the family {family.name!r}; these do: {fitting}"
         raise RequestError(ErrorCode.BAD_REQUEST, message, next_step)
-    if sampler.needs_guide and runtime.guide is None:
-        message = "this sampler needs a supervisor, and the engine has none"
-        raise RequestError(ErrorCode.BAD_REQUEST, message, "start the engine with --guide, or leave the sampler out")
     if family.attention == "canvas":
-        check_sampler(sampler)
-    if sampler.needs_support and family.logit_shift:
-        message = f"this sampler needs scores that are not shifted, and those of {family.name!r} are"
-        raise RequestError(ErrorCode.BAD_REQUEST, message, next_step)
+        check_sampler(make_sampler())
     if policy.beam and not runtime.reads_causally:
         message = f"{runtime.names[0]} was not trained to read holes from the left, as this length policy asks"
         raise RequestError(ErrorCode.BAD_REQUEST, message, next_step)
@@ -149,7 +142,7 @@ def count_bytes(runtime: Runtime, plan: Plan, request: InfillRequest) -> int:
 
     filled = [num_positions(total) for total in plan.policy.fills or (config.max_hole,)] * request.n
     tried = [num_positions(total) for total in plan.policy.tries]
-    tries_over_one = shares_context(runtime, plan) and bool(tried)
+    tries_over_one = shares_context(runtime) and bool(tried)
     tried_at_once = sorted(tried)[-TRIALS_AT_ONCE:] if tries_over_one else tried
     num_context, num_hole = len(plan.context_ids), max(sum(filled), sum(tried_at_once))
     if plan.policy.beam:
@@ -168,12 +161,9 @@ def count_bytes(runtime: Runtime, plan: Plan, request: InfillRequest) -> int:
     num_wide = min(num_hole, CHUNK_POSITIONS) * count_wide_copies(request.temperature, request.top_p)
     scores = shape.vocab_size * (2 * min(num_hole, MAX_ROWS) * size + 4 * num_wide)
     masks = count_rules(plan.outline.holes) * shape.vocab_size * max(len(filled), len(tried))
-    guided = 0
-    if runtime.guide is not None and plan.sampler().needs_guide:
-        guided = len(filled) * runtime.guide.count_bytes(num_context + max(filled))
-    return int(guided + kept + masks + states + scores) + plan.panel.num_bytes
+    return int(kept + masks + states + scores) + plan.panel.num_bytes
 
 
-def shares_context(runtime: Runtime, plan: Plan) -> bool:
+def shares_context(runtime: Runtime) -> bool:
     """Whether a search computes the context once although it sees the holes."""
-    return runtime.family.attention == "bidirectional" and plan.policy.shares_context
+    return runtime.family.attention == "bidirectional"

@@ -14,7 +14,6 @@ from midfill_engine.caches.held import ContextKeys, Held
 from midfill_engine.denoising.canvas import Canvas
 from midfill_engine.experts.base import Panel, neighbours_of
 from midfill_engine.lengths import LengthPolicy
-from midfill_engine.loading.guide import Supervision
 from midfill_engine.loading.runtime import Runtime
 from midfill_engine.models.choice import Choice, Chosen, Echo
 from midfill_engine.models.layout import Layout
@@ -37,7 +36,6 @@ class Row:
     cache: Cache
     policy: LengthPolicy
     panel: Panel
-    supervision: Supervision | None
     num_steps: int
     quality: float
     temperature: float
@@ -47,9 +45,7 @@ class Row:
     age: int = 0
     kept: KeptKeys = field(default_factory=KeptKeys)
     _open: Tensor = field(init=False)  # [Th]: what this step may settle
-    _again: Tensor = field(init=False)  # [S]: positions that have a shadow row, which scores what was settled there
     _computed: Tensor = field(init=False)  # [C]
-    _agreed: Tensor | None = None
     _active: int = 0
 
     @property
@@ -92,7 +88,6 @@ class Row:
         compute = self.cache.compute(view)
         compute[sequence.rows_of_scores(targets)] = True
         self._computed = compute.nonzero().flatten()
-        self._again = self._settled_again(sequence)
         return self._build(sequence, view, targets)
 
     def share_context(self) -> ContextKeys:
@@ -102,7 +97,7 @@ class Row:
         return ContextKeys(layers, self.canvas.layout.context_positions.clone())
 
     def begin_with(self, shared: ContextKeys) -> None:
-        """Takes over the context's keys as another canvas, or an earlier request, saw it."""
+        """Takes over the context's keys as another canvas saw it."""
         self._place(shared, with_room=True)
 
     def open_over(self, shared: ContextKeys) -> Pass:
@@ -155,14 +150,8 @@ class Row:
         reach = self.sampler.reach(self.canvas.masked) if self.runtime.family.pipelined else 0
         return max(first, int(blocks[len(self.context_ids) + reach - 1])) if reach else first
 
-    def _settled_again(self, sequence: Sequence) -> Tensor:
-        free = ~self.canvas.anchored
-        if not self.sampler.needs_support or sequence.logit_shift or not bool((free & ~self.canvas.masked[0]).any()):
-            return torch.arange(0)
-        return free.nonzero().flatten() + sequence.num_context
-
     def _build(self, sequence: Sequence, view: View, targets: Tensor) -> Pass:
-        computed, again = self._computed, self._again
+        computed = self._computed
         uses_context_keys = self.context_keys is not None and not bool((computed < sequence.num_context).any())
         if uses_context_keys:
             rest, past = torch.arange(sequence.num_context), self.context_keys
@@ -171,28 +160,21 @@ class Row:
             is_kept[computed] = False
             rest = is_kept.nonzero().flatten()
             past = self.kept.past(rest)
-        num_rows, keys = len(computed), torch.cat((rest, computed))
-        mask = sequence.mask(computed, keys)
-        if len(again):
-            mask = _shadowed(mask, sequence, computed, keys, again)
         place = torch.full((len(sequence.ids),), -1)
-        place[computed] = torch.arange(num_rows)
-        wanted = torch.cat((place[sequence.rows_of_scores(targets)], torch.arange(num_rows, num_rows + len(again))))
-        mask_ids = torch.full((len(again),), self.runtime.tokens.mask_id)
+        place[computed] = torch.arange(len(computed))
         num_heads = self.runtime.loaded.config.transformer.num_heads
-        seen = torch.cat((computed, again))
         return Pass(
-            ids=torch.cat((sequence.ids[computed], mask_ids)),
-            positions=sequence.for_heads(sequence.positions[:, seen], num_heads),
-            wanted=wanted,
+            ids=sequence.ids[computed],
+            positions=sequence.for_heads(sequence.positions[:, computed], num_heads),
+            wanted=place[sequence.rows_of_scores(targets)],
             past=past,
-            mask=mask,
+            mask=sequence.mask(computed, torch.cat((rest, computed))),
             keeps=self.cache.keeps_rows,
-            choice=self._choice(torch.cat((targets, again)) - sequence.num_context, len(targets)),
+            choice=self._choice(targets - sequence.num_context),
         )
 
-    def _choice(self, places: Tensor, num_targets: int) -> Choice:
-        """How the canvas's positions `places` [M] choose; those behind the first `num_targets` are only asked."""
+    def _choice(self, places: Tensor) -> Choice:
+        """How the canvas's positions `places` [M] choose."""
         canvas, tokens = self.canvas, self.runtime.tokens
         holes, barred = canvas.hole_of[places], {}
         if self.policy.may_delete:
@@ -208,7 +190,6 @@ class Row:
             is_scaled=self.sampler.is_scaled,
             generator=self.generator,
             echo=self._echo(places),
-            asked=canvas.ids[0, places] if len(places) > num_targets else None,
             needs_entropy=self.sampler.needs_entropy,
         )
 
@@ -231,36 +212,11 @@ class Row:
         ]
         return self.panel.echo(sides)
 
-    def question(self, result: Result) -> Pass | None:
-        """What the supervisor is asked of this step's proposals, if there is one."""
-        if self.supervision is None:
-            return None
-        assert result.chosen is not None
-        canvas, places = self.canvas, self._open.nonzero().flatten()
-        ids = canvas.ids[0].masked_fill(canvas.masked[0], -1)
-        ids[places] = torch.where(canvas.masked[0, places], result.chosen.ids[: len(places)], ids[places])
-        tokens = self.runtime.tokens
-        is_mute = ids == tokens.expand_id if tokens.expand_id is not None else torch.zeros_like(self._open)
-        is_deleted = canvas.vocabulary.is_deletion(ids)
-        ids[is_mute | is_deleted & canvas.masked[0]] = -1  # it never saw such tokens
-        stays = ~(is_deleted & ~canvas.masked[0])
-        holes = [
-            [(place, int(ids[place]), bool(canvas.masked[0, place])) for place in here.nonzero().flatten().tolist()]
-            for here in ((canvas.hole_of == hole) & stays for hole in range(len(canvas.outlines)))
-        ]
-        return self.supervision.ask(holes)
-
-    def hear(self, said: Result) -> None:
-        """The supervisor's answer to `question`."""
-        assert self.supervision is not None
-        self._agreed = self.supervision.agreed(said, self.quality, self.canvas.ids.shape[1])
-
     def keep(self, result: Result) -> None:
         """Takes in the keys that a pass computed, if it kept them."""
         if result.own is not None:
             ids = self.sequence().ids[self._computed]
-            own = [(key[:, :, : len(ids)], value[:, :, : len(ids)]) for key, value in result.own]
-            self.kept.put(self._computed, ids, own)
+            self.kept.put(self._computed, ids, result.own)
             self.age = 1 if len(ids) == len(self.kept.kept) else self.age + 1
 
     def absorb(self, result: Result) -> None:
@@ -316,32 +272,19 @@ class Row:
         while bool(self.canvas.masked[0, places].any()):
             is_left = self.canvas.masked[0, places]
             places, hidden = places[is_left], hidden[is_left.to(hidden.device)]
-            choice = self._choice(places, len(places))
+            choice = self._choice(places)
             self._settle(places, choose_again(transformer, hidden, choice, operators))
 
     def _scatter(self, places: Tensor, chosen: Chosen) -> Proposals:
-        shape, num = self.canvas.ids.shape, len(places)
-
-        def spread(values: Tensor | None, rows: slice, where: Tensor) -> Tensor | None:
-            if values is None:
-                return None
-            found = torch.zeros(shape)
-            found[0, where] = values[rows]
+        def scatter(values: Tensor) -> Tensor:
+            found = torch.zeros(self.canvas.ids.shape)
+            found[0, places] = values
             return found
 
-        ids = torch.full(shape, -1)
-        ids[0, places] = chosen.ids[:num]
-        confidence = spread(chosen.confidence, slice(num), places)
-        assert confidence is not None
-        settled = self._again - len(self.context_ids)
-        agreed, self._agreed = self._agreed, None
-        return Proposals(
-            ids=ids,
-            confidence=confidence,
-            entropy=spread(chosen.entropy, slice(num), places),
-            support=spread(chosen.asked, slice(num, num + len(settled)), settled) if len(settled) else None,
-            agreed=agreed,
-        )
+        ids = torch.full(self.canvas.ids.shape, -1)
+        ids[0, places] = chosen.ids
+        entropy = None if chosen.entropy is None else scatter(chosen.entropy)
+        return Proposals(ids, scatter(chosen.confidence), entropy)
 
     def _one_growth_at_a_time(self, decision: Decision, proposals: Proposals) -> Decision:
         """Neighbours of an expansion wait: what they guessed was for a shorter text."""
@@ -361,18 +304,3 @@ class Row:
         self.canvas.layout = self.lay_out(self.canvas.hole_lengths())
         self.kept.reset(0)
         self.sampler.move(order)
-
-
-def _shadowed(mask: Tensor | None, sequence: Sequence, computed: Tensor, keys: Tensor, again: Tensor) -> Tensor:
-    """The mask [C + S, P + C + S] with S rows behind that see what their position sees, except its own token, and each
-    other (WINO's code).
-
-    No other row sees them, so what they say of a settled token is what the model would say without it.
-    """
-    num, total = len(computed), len(keys)
-    whole = torch.zeros(num + len(again), total + len(again), dtype=torch.bool)
-    whole[:num, :total] = True if mask is None else mask
-    own = sequence.mask(again, keys)
-    whole[num:, :total] = (True if own is None else own) & (keys[None] != again[:, None])
-    whole[num:, total:] = True
-    return whole

@@ -95,7 +95,7 @@ class UniformRow:
 
 def check_sampler(sampler: Sampler) -> None:
     """Raises RequestError for samplers that take back: here every step may, by itself."""
-    if sampler.takes_back or sampler.needs_support or sampler.needs_guide:
+    if sampler.takes_back:
         message = "this sampler is for models with a mask token"
         raise RequestError(ErrorCode.BAD_REQUEST, message, "leave it out to take the model's own")
 

@@ -19,12 +19,9 @@ LENGTHS: Final[Registry[LengthPolicy]] = Registry(
         "learned": Learned(),
         "expand": Expand(),
         "calibrated": Calibrated(),
-        "calibrated-exact": Calibrated(shares_context=False),
         "candidates": Candidates(),
         "until-end": UntilEnd(),
-        "drafted": Drafted(beam=4),
-        "drafted-greedy": Drafted(beam=1),
-        "drafted-settled": Drafted(beam=4, remasks=0.3),
+        "drafted": Drafted(),
     },
 )
 

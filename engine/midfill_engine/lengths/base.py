@@ -42,20 +42,17 @@ class LengthPolicy(Protocol):
     `chooses`: a canvas is as long as the text is thought to be, not as long as it may be.
     With `removes` deletions leave the canvas at once. A policy that returns several canvases has all of them filled,
     and the surest fill wins. `tries` are the lengths that stand side by side in a search, `fills` those that are
-    filled so; both are empty where there is one. With `shares_context` a search may compute the context once. With a
-    `beam` the model drafts so many fills from the left, whose END says how long a hole is; of each draft a share
-    `remasks`, its weakest tokens, is masked and settled anew.
+    filled so; both are empty where there is one. With a `beam` the model drafts so many fills from
+    the left, whose END says how long a hole is.
     """
 
     may_delete: bool = False
     may_expand: bool = False
     chooses: bool = True
-    shares_context: bool = True
     removes: bool = False
     tries: tuple[int, ...] = ()
     fills: tuple[int, ...] = ()
     beam: int = 0
-    remasks: float = 0.0
 
     def search(self, needs: list[HoleNeed], scores: LengthScores | None) -> LengthSearch:
         """Returns canvases with at least 1 position for every masked stretch of every hole."""

@@ -20,12 +20,9 @@ def expected_confidence(length: int) -> float:
 
 
 class Calibrated(LengthPolicy):
-    """With `shares_context` all lengths are tried over the keys that the context has beside one of them, which costs a
-    fifteenth; what it would have beside the others differs a little where context sees holes.
+    """All lengths are tried over the keys that the context has beside one of them, which costs a fifteenth. Beside the
+    others its keys would differ a little where context sees holes.
     """
-
-    def __init__(self, shares_context: bool = True) -> None:
-        self.shares_context = shares_context
 
     tries = GRID
 

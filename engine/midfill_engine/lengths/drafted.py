@@ -4,6 +4,4 @@ from midfill_engine.lengths.learned import Learned
 
 
 class Drafted(Learned):
-    def __init__(self, beam: int, remasks: float = 0.0) -> None:
-        self.beam = beam
-        self.remasks = remasks
+    beam = 4

@@ -2,7 +2,7 @@
 
 import hashlib
 import logging
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -11,7 +11,6 @@ import torch
 
 from midfill_engine.caches import ContextStore
 from midfill_engine.caches.prefixes import PrefixStore
-from midfill_engine.caches.recent import RecentContexts
 from midfill_engine.checkpoint_files import CheckpointError
 from midfill_engine.errors import EXIT_NO_MODEL, StartError
 from midfill_engine.experts import Experts
@@ -26,7 +25,6 @@ from midfill_engine.loading.checkpoint import LoadedModel
 from midfill_engine.loading.device import DeviceError, choose_device, choose_dtype, free_bytes
 from midfill_engine.loading.download import fetch_checkpoint, is_hub_id
 from midfill_engine.loading.gguf_files import SUFFIX
-from midfill_engine.loading.guide import Guide, load_guide
 from midfill_engine.loading.hub import LoadedHubModel
 from midfill_engine.loading.packaged import PACKAGED, find_packaged
 from midfill_engine.models.family import Family, SpecialTokens
@@ -51,9 +49,7 @@ Loaded = LoadedModel | LoadedHubModel | CanvasModel
 
 @dataclass(frozen=True)
 class Runtime:
-    """`names` are what requests may call the model; the first is its id. `guide` supervises guided samplers, `fused`
-    computes the passes where kernels do.
-    """
+    """`names` are the model's names in requests, its id first. `fused` runs the passes where kernels do."""
 
     loaded: Any
     family: Family
@@ -62,10 +58,8 @@ class Runtime:
     operators: Operators
     names: tuple[str, ...]
     contexts: ContextStore = field(default_factory=ContextStore)
-    recent: RecentContexts = field(default_factory=RecentContexts)
     prefixes: PrefixStore = field(default_factory=PrefixStore)
     experts: Experts = field(default_factory=Experts)
-    guide: Guide | None = None
     fused: "FusedRunner | None" = None
 
     @classmethod
@@ -100,15 +94,8 @@ class Runtime:
 
     def run(self, passes: list[Pass]) -> list[Result]:
         """One forward over all of them, whoever asks."""
-        own = [step for step in passes if not step.by_guide]
-        results = iter(self._forward(own) if own else [])
-        if len(own) == len(passes):
-            return list(results)
-        assert self.guide is not None
-        guided = iter(self.guide.run([step for step in passes if step.by_guide]))
-        return [next(guided if step.by_guide else results) for step in passes]
-
-    def _forward(self, passes: list[Pass]) -> list[Result]:
+        if not passes:
+            return []
         if self.fused is not None:
             return self.fused.run(passes)
         return run_packed(self.loaded.model.transformer, passes, self.operators)
@@ -116,7 +103,6 @@ class Runtime:
     def free_memory(self) -> None:
         """Drops what is only kept to be faster next time."""
         self.contexts.clear()
-        self.recent.clear()
         self.prefixes.clear()
         if self.fused is not None:
             self.fused.free_memory()
@@ -237,25 +223,20 @@ def load_runtime(
     name: str,
     device: str = "auto",
     operators: str = "torch",
-    guide: str | None = None,
     dtype: str = "auto",
     weights: str | None = None,
 ) -> Runtime:
-    """Loads a shipped model, a checkpoint folder or a hub id; `guide` names its supervisor.
+    """Loads a shipped model, a checkpoint folder or a hub id.
 
     `weights` None: stored, but int8 for a packaged model on a CPU. Raises StartError.
     """
-    folder, guide_folder = find_model(name), None if guide is None else find_model(guide)
+    folder = find_model(name)
     try:
         chosen = choose_device(device)
         if weights is None:
             weights = "int8" if name in PACKAGED and chosen.type == "cpu" and operators == "torch" else "stored"
         operators = name_operators(operators, weights, chosen)
-        runtime = open_checkpoint(folder, chosen, choose_dtype(chosen, dtype), name, operators)
-        if guide_folder is None:
-            return runtime
-        found = load_guide(guide_folder, runtime.vocabulary, runtime.device, runtime.dtype, operators)
-        return replace(runtime, guide=found)
+        return open_checkpoint(folder, chosen, choose_dtype(chosen, dtype), name, operators)
     except OperatorsError as error:
         message = f"The operators {operators!r} cannot be used: {error}."
         raise StartError(ErrorCode.BAD_REQUEST, message, "use --operators torch", EXIT_NO_MODEL) from error

@@ -31,7 +31,7 @@ class Pass:
 
     `past` has keys and values [1, K, P, E] a layer; `mask` [T, P + T] is true where attention is allowed. The states of
     the rows `wanted` [M] come back, with the tokens that `choice` makes of them; with `keeps` also all T keys and
-    values. `by_guide` says that the supervisor computes it, not the model.
+    values.
     """
 
     ids: Tensor
@@ -41,7 +41,6 @@ class Pass:
     mask: Tensor | None = None
     keeps: bool = False
     choice: Choice | None = None
-    by_guide: bool = False
 
 
 @dataclass(frozen=True)

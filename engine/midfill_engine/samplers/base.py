@@ -11,17 +11,13 @@ from torch import Tensor
 class Proposals:
     """What a forward pass proposes for every position: B rows, T hole positions. Only masked positions carry meaning.
 
-    `ids` [B, T] is the token chosen by score (and temperature), `confidence` [B, T] its probability. For samplers that
-    ask for it: `entropy` [B, T] of the whole distribution in nats, which costs as much as all the rest. `support` is
-    [B, T] for settled positions: the probability of their token if it were masked again. `agreed` [B, T] are proposals
-    that a supervisor would have made too.
+    `ids` [B, T] is the token chosen by score (and temperature), `confidence` [B, T] its probability. Samplers that
+    need it also get `entropy` [B, T] of the whole distribution, in nats, which costs as much as all the rest.
     """
 
     ids: Tensor
     confidence: Tensor
     entropy: Tensor | None = None
-    support: Tensor | None = None
-    agreed: Tensor | None = None
 
 
 @dataclass(frozen=True)
@@ -105,18 +101,15 @@ class Sampler:
     The last step is the caller's: all settle.
 
     One instance serves one row of one fill, so it may remember what it saw. `is_scaled`: its confidence is taken after
-    temperature and top-p. `needs_support`: settled tokens are scored anew each step, at one more row a token.
+    temperature and top-p.
     `revises`: there are proposals for settled positions of the current block too, by what stands there. `goes_on`: the
     current block may still change though nothing in it is masked, so the next one waits.
-    `takes_back`: it masks settled positions again, so it may use more steps than there are positions. `needs_guide`: it
-    wants a supervisor's opinion of every step's proposals.
+    `takes_back`: it masks settled positions again, so it may use more steps than there are positions.
     """
 
     needs_entropy = False
     is_scaled = False
-    needs_support = False
     takes_back = False
-    needs_guide = False
     revises = False
     goes_on = False
 

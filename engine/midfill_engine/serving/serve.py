@@ -52,7 +52,6 @@ class ServeOptions:
     idle_timeout_s: float | None = None
     token_file: Path | None = None
     operators: str = "torch"
-    guide: str | None = None
     cache: str | None = None
     lengths: str | None = None
     dtype: str = "auto"
@@ -161,9 +160,7 @@ def make_ready(state: EngineState, options: ServeOptions) -> Ready:
     from midfill_engine.loading.runtime import load_runtime
     from midfill_engine.loading.shift import warn_of_shift
 
-    runtime = load_runtime(
-        options.model, options.device, options.operators, options.guide, options.dtype, options.weights
-    )
+    runtime = load_runtime(options.model, options.device, options.operators, options.dtype, options.weights)
     if runtime.family.name != "embedded" and runtime.tokens.mask_id >= 0:
         report_roles(runtime)
         warn_of_shift(runtime)

@@ -30,7 +30,6 @@ def serve_command(
     token_file: Annotated[
         Path | None, typer.Option(help="Where the bearer token is kept, or lines of NAME TOKEN, with --host.")
     ] = None,
-    guide: Annotated[str | None, typer.Option(metavar="NAME|DIR", help="A small model that supervises fills.")] = None,
     operators: Annotated[str | None, typer.Option(metavar="NAME", help="torch, or kernels on a GPU.")] = None,
     cache: Annotated[str | None, typer.Option(metavar="NAME", help="What a step does not compute anew.")] = None,
     lengths: Annotated[str | None, typer.Option(metavar="NAME", help="How long holes are made.")] = None,
@@ -61,7 +60,6 @@ def serve_command(
             ("--token-file", token_file),
             ("--host", host),
             ("--port", port),
-            ("--guide", guide),
             ("--operators", operators),
             ("--lengths", lengths),
             ("--drain-s", drain_s),
