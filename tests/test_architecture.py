@@ -50,6 +50,7 @@ FLOORS: dict[str, Floors] = {
         ("context", "splicing", "repeats", "refactor.writing"),
         ("candidates",),
         ("fill", "refactor.planning"),
+        ("sandbox",),
         ("refactor.generating", "refactor.verifying", "refactor.reporting"),
         ("refactor.hook", "cli.*"),
         ("cli.refactor",),

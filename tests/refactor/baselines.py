@@ -17,8 +17,9 @@ from tests.refactor.real_repositories import fetch
 
 from midfill_infill.refactor.journal.journal import Journal
 from midfill_infill.refactor.journal.places import find_place
-from midfill_infill.refactor.verifying import sandbox
-from midfill_infill.refactor.verifying.verify import Options, Verifier, open_scratch
+from midfill_infill.refactor.verifying.verify import Verifier, open_scratch
+from midfill_infill.sandbox import run as sandbox
+from midfill_infill.sandbox.command import Command
 
 PYTEST: Final = (".venv/bin/python", "-m", "pytest", "-q", "-p", "no:cacheprovider")
 _COUNTED: Final = re.compile(r"\b(\d+) (passed|failed|errors?|skipped|xfailed|xpassed)\b")
@@ -71,8 +72,8 @@ def run_inside(root: Path, words: tuple[str, ...], folder: Path) -> tuple[sandbo
         Journal.create(folder / "run.db", {"run": "baseline"}) as journal,
         open_scratch(place, journal, []) as scratch,
     ):
-        verifier = Verifier(scratch, Options(words, sandbox.Limits(900)), notes.append)
-        return verifier.run([]), scratch.left_out, notes
+        verifier = Verifier(scratch, Command(words, sandbox.Limits(900)), notes.append)
+        return verifier.run([]), scratch.copy.left_out, notes
 
 
 def measure(case: Case, folder: Path) -> str:

@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 
-from midfill_infill.refactor.verifying import sandbox
+from midfill_infill.sandbox import run as sandbox
 
 # One that other users can run too.
 PYTHON = "/usr/bin/python3" if os.path.exists("/usr/bin/python3") else sys.executable

@@ -112,7 +112,7 @@ def measure(case: Case, folder: Path) -> str:
 
 
 def has_sandbox() -> bool:
-    from midfill_infill.refactor.verifying.sandbox import find_bubblewrap
+    from midfill_infill.sandbox.run import find_bubblewrap
 
     return find_bubblewrap() is not None
 

@@ -162,7 +162,7 @@ def test_the_copy_that_is_tested_has_what_its_fills_need(
             Writer(journal, tmp_path / "repo").apply(list(journal.holes_in(State.ACCEPTED)), is_git=True)
         with verify.open_scratch(find_place(tmp_path / "repo"), journal, [1, 2], sandboxed=False) as scratch:
             scratch.put(chosen)
-            text = (scratch.folder / "src/pkg/a.py").read_text()
+            text = (scratch.copy.mirror.work / "src/pkg/a.py").read_text()
     assert ("import json" in text, "Box" in text, "numpy" in text) == (bool(chosen), 1 in chosen, 2 in chosen)
     assert chosen != () or text == FILES["src/pkg/a.py"]
     assert chosen != (1, 2) or text == FILLED

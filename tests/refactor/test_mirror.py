@@ -13,9 +13,9 @@ from tests.refactor.trees import init_git
 
 from midfill_infill.errors import MidfillError
 from midfill_infill.refactor.journal.places import find_place
-from midfill_infill.refactor.verifying import leftovers, mirror
-from midfill_infill.refactor.verifying.inventory import take_inventory
-from midfill_infill.refactor.verifying.mirror import Mirror
+from midfill_infill.sandbox import leftovers, mirror
+from midfill_infill.sandbox.inventory import take_inventory
+from midfill_infill.sandbox.mirror import Mirror
 
 
 def contents(folder: Path) -> dict[str, object]:
@@ -162,7 +162,7 @@ def test_a_copy_has_all_that_a_tree_has(tmp_path: Path) -> None:
 
 HOLDS = """
 import sys, time
-from midfill_infill.refactor.verifying.leftovers import scratch_folder
+from midfill_infill.sandbox.leftovers import scratch_folder
 with scratch_folder() as folder:
     (folder / "tree").mkdir()
     print(folder, flush=True)

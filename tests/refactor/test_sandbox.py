@@ -16,8 +16,9 @@ import pytest
 from tests.refactor import escapes
 from tests.refactor.trees import make_tree
 
-from midfill_infill.refactor.verifying import environment, sandbox, seccomp, view
-from midfill_infill.refactor.verifying.sandbox import Access
+from midfill_infill.sandbox import environment, seccomp, view
+from midfill_infill.sandbox import run as sandbox
+from midfill_infill.sandbox.run import Access
 
 ROOT = Path(__file__).parent.parent.parent
 needs_bubblewrap = pytest.mark.skipif(sandbox.find_bubblewrap() is None, reason="bubblewrap does not work here")

@@ -16,10 +16,11 @@ from tests.refactor.trees import Tree, accepted, make_tree
 from midfill_infill.errors import MidfillError
 from midfill_infill.refactor.journal.journal import Journal
 from midfill_infill.refactor.journal.records import FillRow, State
-from midfill_infill.refactor.verifying import sandbox
 from midfill_infill.refactor.verifying.bisect import find_guilty
-from midfill_infill.refactor.verifying.verify import Options, Verified, verify
+from midfill_infill.refactor.verifying.verify import Verified, verify
 from midfill_infill.refactor.writing.apply import Writer
+from midfill_infill.sandbox import run as sandbox
+from midfill_infill.sandbox.command import Command
 
 needs_bubblewrap = pytest.mark.skipif(sandbox.find_bubblewrap() is None, reason="bubblewrap does not work here")
 
@@ -77,7 +78,7 @@ def run(tree: Tree, *, written: bool, command: Sequence[str] = COMMAND, **option
         if written:
             writer.apply(accepted(journal), is_git=False)
         suspects = [hole.id for hole in journal.holes_in(State.ACCEPTED, State.APPLIED)]
-        return verify(tree.place, journal, writer, suspects, Options(tuple(command), sandboxed=False, **options))  # type: ignore[arg-type]
+        return verify(tree.place, journal, writer, suspects, Command(tuple(command), sandboxed=False, **options))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("written", [True, False], ids=["applied", "accepted"])
@@ -135,7 +136,7 @@ def test_without_a_sandbox_it_must_be_said(tmp_path: Path, monkeypatch: pytest.M
     tree, _ = planted(tmp_path / "repo", 1, 1, 0)
     monkeypatch.setattr(sandbox, "find_bubblewrap", lambda: None)
     with tree.open() as journal, pytest.raises(MidfillError) as raised:
-        verify(tree.place, journal, Writer(journal, tree.root), [1], Options(("true",)))
+        verify(tree.place, journal, Writer(journal, tree.root), [1], Command(("true",)))
     assert raised.value.code == "sandbox_missing"
 
 
@@ -159,7 +160,7 @@ def test_what_is_installed_from_the_tree_runs_the_copy(tmp_path: Path, sandboxed
     tool.chmod(0o755)
     code = "import inspect, pkg, sys; sys.exit('total' in inspect.getsource(pkg.f))"
     with tree.open() as journal:
-        options = Options((".venv/bin/tool", "-c", code), sandboxed=sandboxed)
+        options = Command((".venv/bin/tool", "-c", code), sandboxed=sandboxed)
         verified = verify(tree.place, journal, Writer(journal, root), [1], options)
     assert verified.verdict.guilty == [1] and verified.verdict.good == []
     assert tool.exists() and not (root / ".git/index.lock").exists()

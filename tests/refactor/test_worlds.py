@@ -18,9 +18,10 @@ from tests.refactor.trees import HOLE, Tree, make_tree
 
 from midfill_infill.errors import MidfillError
 from midfill_infill.refactor.journal.records import FillRow, State
-from midfill_infill.refactor.verifying import sandbox
-from midfill_infill.refactor.verifying.verify import Options, verify
+from midfill_infill.refactor.verifying.verify import verify
 from midfill_infill.refactor.writing.apply import Writer
+from midfill_infill.sandbox import run as sandbox
+from midfill_infill.sandbox.command import Command
 
 pytestmark = pytest.mark.skipif(sandbox.find_bubblewrap() is None, reason="bubblewrap does not work here")
 
@@ -92,7 +93,7 @@ FLAKY = b"import random\nif random.random() < 0.5: sys.exit(3)\n"
 class World:
     tree: Tree
     guilty: set[int]
-    options: Options
+    command: Command
     is_flaky: bool = False
 
 
@@ -132,7 +133,7 @@ def make_world(folder: Path, seed: int, port: int) -> World:
     limits = sandbox.Limits(6.0 if kind == "hangs" else 120.0)
     flake_runs = 12 if kind == "flaky" else draw.choice((1, 1, 2))
     command = (sys.executable, "-I", "-S", "check.py")
-    return World(tree, bad, Options(command, limits, True, flake_runs), kind == "flaky")
+    return World(tree, bad, Command(command, limits, True, flake_runs), kind == "flaky")
 
 
 def live(world: World) -> int:
@@ -144,11 +145,11 @@ def live(world: World) -> int:
         writer = Writer(journal, tree.root)
         if world.is_flaky:
             with pytest.raises(MidfillError) as raised:
-                verify(tree.place, journal, writer, suspects, world.options)
+                verify(tree.place, journal, writer, suspects, world.command)
             assert raised.value.code == "verify_flaky" and tree.contents() == before
             assert {hole: journal.hole(hole).state for hole in suspects} == states
             return 0
-        verified = verify(tree.place, journal, writer, suspects, world.options)
+        verified = verify(tree.place, journal, writer, suspects, world.command)
         assert set(verified.verdict.guilty) == world.guilty
         assert set(verified.verdict.good) == set(suspects) - world.guilty and verified.report.troubles == []
         assert {hole.id for hole in journal.holes_in(State.ROLLED_BACK)} == world.guilty

@@ -1,5 +1,6 @@
-"""What several commands are asked about a model and a fill. Knows words, no engine."""
+"""What several commands are asked about a model, a fill and a command to run. Knows words, no engine."""
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
@@ -14,6 +15,17 @@ StepsOption = Annotated[int | None, typer.Option(metavar="N", min=1, max=1024, h
 MaxTokensOption = Annotated[
     int | None, typer.Option(metavar="N", min=1, max=1024, help="At most this many tokens a hole.")
 ]
+SandboxOption = Annotated[
+    bool, typer.Option("--sandbox/--no-sandbox", help="Run the command in bubblewrap, without network.")
+]
+AllowOption = Annotated[
+    list[Path] | None, typer.Option("--allow", metavar="PATH", help="Show it to the command, read-only. Repeatable.")
+]
+EnvOption = Annotated[
+    list[str] | None,
+    typer.Option("--env", metavar="NAME[=VALUE]", help="Give it to the command. Repeatable."),
+]
+TimeoutOption = Annotated[float, typer.Option("--timeout-s", metavar="S", min=1, help="Ends a run of the command.")]
 
 
 def read_quality(text: str | None) -> "Quality":

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import shlex
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -32,21 +30,8 @@ if TYPE_CHECKING:
     from midfill_infill.refactor.journal.journal import Journal
     from midfill_infill.refactor.journal.places import Place
     from midfill_infill.refactor.journal.records import Trouble
-    from midfill_infill.refactor.verifying.verify import Options as VerifyOptions
 
 RootOption = Annotated[Path, typer.Option("--root", metavar="DIR", help="A folder of the repository.")]
-SandboxOption = Annotated[
-    bool, typer.Option("--sandbox/--no-sandbox", help="Run the command in bubblewrap, without network.")
-]
-ShellOption = Annotated[bool, typer.Option("--shell", metavar="", help="Run the command by /bin/sh: cd, &&, pipes.")]
-AllowOption = Annotated[
-    list[Path] | None, typer.Option("--allow", metavar="PATH", help="Show it to the command, read-only. Repeatable.")
-]
-EnvOption = Annotated[
-    list[str] | None,
-    typer.Option("--env", metavar="NAME[=VALUE]", help="Give it to the command. Repeatable."),
-]
-TimeoutOption = Annotated[float, typer.Option("--timeout-s", metavar="S", min=1, help="Ends a run of the command.")]
 RunOption = Annotated[str | None, typer.Option("--run", metavar="ID", help="The run, by the start of its id.")]
 
 # Rows of the table whose exit codes are this group's own; all others are sorted by what they mean here.
@@ -56,7 +41,6 @@ _OWN: Final = frozenset(
      "sandbox_missing", "tree_dirty", "tree_locked", "target_refused", "undo_refused", "run_damaged", "journal_failed",
      "disk_full", "write_broken", "write_unclear")
 )  # fmt: skip
-_OF_A_SHELL: Final = frozenset(("&&", "||", "|", ";", ">", ">>", "<", "2>&1"))
 _ASKED: Final = ("file_missing", "file_is_directory")
 _WORST_FIRST: Final = (DISK_TROUBLE, REFUSED, VERIFY_FAILED, SOME_FAILED)
 
@@ -92,39 +76,6 @@ def open_run(root: Path, run: str | None, *, read_only: bool = False) -> tuple[P
 
     place = find_place(root)
     return place, Journal(place.find_run(run), read_only=read_only)
-
-
-def read_command(
-    command: str,
-    timeout_s: float,
-    flake_runs: int,
-    sandboxed: bool,
-    shell: bool,
-    allow: Sequence[Path] | None,
-    env: Sequence[str] | None,
-) -> VerifyOptions:
-    """How a command of the user's is run. Raises `bad_request` where it is none, and `file_missing`."""
-    from midfill_infill.refactor.verifying.sandbox import Limits
-    from midfill_infill.refactor.verifying.verify import Options
-
-    for path in allow or ():
-        if not path.exists():
-            raise MidfillError("file_missing", f"{path} does not exist", next_step="give --allow another path")
-    words = ("/bin/sh", "-c", command) if shell else _split(command)
-    allowed = tuple(Path(os.path.abspath(path)) for path in allow or ())
-    return Options(words, Limits(timeout_s), sandboxed, flake_runs, allowed, tuple(env or ()))
-
-
-def _split(command: str) -> tuple[str, ...]:
-    try:
-        words = tuple(shlex.split(command))
-    except ValueError as error:
-        raise MidfillError("bad_request", f"{command!r} is no command ({error})", next_step="mind the quotes") from None
-    if not words:
-        raise MidfillError("bad_request", "the command is empty", next_step="write --command 'pytest -q'")
-    if words[0] == "cd" or not _OF_A_SHELL.isdisjoint(words) or "=" in words[0]:
-        raise MidfillError("bad_request", f"{command!r} is a line for a shell", next_step="give --shell too")
-    return words
 
 
 def tell(troubles: Sequence[Trouble], *, verify_failed: bool = False, most: int = 20) -> None:

@@ -13,20 +13,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from midfill_infill.cli.options import DeviceOption
-from midfill_infill.cli.refactor.common import (
-    AllowOption,
-    EnvOption,
-    RootOption,
-    RunOption,
-    SandboxOption,
-    ShellOption,
-    TimeoutOption,
-    open_run,
-    read_command,
-    reported,
-    say,
-)
+from midfill_infill.cli.options import AllowOption, DeviceOption, EnvOption, SandboxOption, TimeoutOption
+from midfill_infill.cli.refactor.common import RootOption, RunOption, open_run, reported, say
 from midfill_infill.text.visible import visible
 
 if TYPE_CHECKING:
@@ -35,7 +23,7 @@ if TYPE_CHECKING:
     from midfill_infill.refactor.journal.places import Place
     from midfill_infill.refactor.journal.records import HoleRow
     from midfill_infill.refactor.reporting.review import Tools
-    from midfill_infill.refactor.verifying.verify import Options
+    from midfill_infill.sandbox.command import Command
 
 
 class TerminalScreen:
@@ -91,7 +79,6 @@ def review_command(
     command: Annotated[str | None, typer.Option("--command", "-c", metavar="COMMAND", help="What `t` runs.")] = None,
     timeout_s: TimeoutOption = 600.0,
     sandbox: SandboxOption = True,
-    shell: ShellOption = False,
     allow: AllowOption = None,
     env: EnvOption = None,
     model: Annotated[str | None, typer.Option(metavar="NAME|DIR", help="The model that `r` asks.")] = None,
@@ -112,10 +99,12 @@ def review_command(
             say(f"wrote {html}")
             return
         stack.enter_context(hold_lock(place.run_folder(str(journal.get_meta("run"))) / "lock", "review"))
-        options = None
+        test = None
         if command is not None:
-            options = read_command(command, timeout_s, 1, sandbox, shell, allow, env)
-        tools = _tools(stack, place, journal, EngineSettings(model, device, project=Path.cwd()), options)
+            from midfill_infill.sandbox.command import read_command
+
+            test = read_command(command, timeout_s, sandboxed=sandbox, allow=allow or (), env=env or ())
+        tools = _tools(stack, place, journal, EngineSettings(model, device, project=Path.cwd()), test)
         answers = review(journal, TerminalScreen(), tools)
         say(f"{answers.accepted} accepted, {answers.rejected} rejected, {answers.left} open")
 
@@ -125,13 +114,14 @@ def _tools(
     place: Place,
     journal: Journal,
     settings: EngineSettings,
-    options: Options | None,
+    command: Command | None,
 ) -> Tools:
     """`r` starts an engine and `t` makes a copy of the tree when they are first used."""
     from midfill_infill.errors import MidfillError
     from midfill_infill.refactor.generating import engines, generate
     from midfill_infill.refactor.reporting.review import Tools
     from midfill_infill.refactor.verifying import verify
+    from midfill_infill.sandbox.copy import check_sandbox
 
     opened: list[engines.Engine] = []
 
@@ -142,12 +132,12 @@ def _tools(
         return generate.reroll(journal, place.root, hole, opened[0], generate.Options())
 
     def test(hole: HoleRow) -> bool:
-        assert options is not None
-        verify.check_sandbox(wanted=options.sandboxed)
-        with verify.open_scratch(place, journal, (hole.id,), sandboxed=options.sandboxed) as scratch:
-            passes = verify.Verifier(scratch, options).passes([hole.id])
+        assert command is not None
+        check_sandbox(wanted=command.sandboxed)
+        with verify.open_scratch(place, journal, (hole.id,), sandboxed=command.sandboxed) as scratch:
+            passes = verify.Verifier(scratch, command).passes([hole.id])
             for trouble in scratch.troubles:
                 raise MidfillError(trouble.code, trouble.message)
             return passes
 
-    return Tools(reroll=again, test=test if options else None)
+    return Tools(reroll=again, test=test if command else None)

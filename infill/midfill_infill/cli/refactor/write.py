@@ -10,17 +10,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from midfill_infill.cli.options import AllowOption, EnvOption, SandboxOption, TimeoutOption
 from midfill_infill.cli.refactor.common import (
-    AllowOption,
-    EnvOption,
     RootOption,
     RunOption,
-    SandboxOption,
-    ShellOption,
-    TimeoutOption,
     open_run,
     plural,
-    read_command,
     reported,
     say,
     tell,
@@ -30,9 +25,9 @@ if TYPE_CHECKING:
     from midfill_infill.refactor.journal.journal import Journal
     from midfill_infill.refactor.journal.places import Place
     from midfill_infill.refactor.journal.records import HoleRow, Trouble
-    from midfill_infill.refactor.verifying.verify import Options as VerifyOptions
     from midfill_infill.refactor.verifying.verify import Verified
     from midfill_infill.refactor.writing.apply import Options, Writer
+    from midfill_infill.sandbox.command import Command
 
 FlakeOption = Annotated[
     int, typer.Option("--flake-check", metavar="N", min=1, max=100, help="Runs the command so often at start and end.")
@@ -70,7 +65,6 @@ def apply_command(
     timeout_s: TimeoutOption = 600.0,
     flake_check: FlakeOption = 1,
     sandbox: SandboxOption = True,
-    shell: ShellOption = False,
     allow: AllowOption = None,
     env: EnvOption = None,
     allow_dirty: Annotated[bool, typer.Option("--allow-dirty", metavar="", help="Files with changes too.")] = False,
@@ -97,7 +91,11 @@ def apply_command(
         _check_commits(commit_each, message, allow_dirty)
         test = None
         if verify is not None:
-            test = read_command(verify, timeout_s, flake_check, sandbox, shell, allow, env)
+            from midfill_infill.sandbox.command import read_command
+
+            test = read_command(
+                verify, timeout_s, flake_runs=flake_check, sandboxed=sandbox, allow=allow or (), env=env or ()
+            )
         with _writing(root, run, options, "apply") as (place, journal, writer):
             chosen = _choose(journal, take_all, hole or ())
             writer.guard(chosen, is_git=place.git_dir is not None)
@@ -173,15 +171,17 @@ def verify_command(
     timeout_s: TimeoutOption = 600.0,
     flake_check: FlakeOption = 1,
     sandbox: SandboxOption = True,
-    shell: ShellOption = False,
     allow: AllowOption = None,
     env: EnvOption = None,
 ) -> None:
     """Run a command over a copy of the tree; find the fills it fails with, and roll back only those."""
     with reported():
         from midfill_infill.refactor.journal.records import State
+        from midfill_infill.sandbox.command import read_command
 
-        test = read_command(command, timeout_s, flake_check, sandbox, shell, allow, env)
+        test = read_command(
+            command, timeout_s, flake_runs=flake_check, sandboxed=sandbox, allow=allow or (), env=env or ()
+        )
         with _writing(root, run, None, "verify") as (place, journal, writer):
             suspects = list(journal.holes_in(State.ACCEPTED, State.APPLIED))
             verified = _verify(place, journal, writer, suspects, test)
@@ -189,9 +189,7 @@ def verify_command(
         tell(verified.report.troubles, verify_failed=bool(verified.verdict.guilty))
 
 
-def _verify(
-    place: Place, journal: Journal, writer: Writer, suspects: Sequence[HoleRow], test: VerifyOptions
-) -> Verified:
+def _verify(place: Place, journal: Journal, writer: Writer, suspects: Sequence[HoleRow], test: Command) -> Verified:
     from midfill_infill.refactor.verifying.verify import verify
 
     if not test.sandboxed:

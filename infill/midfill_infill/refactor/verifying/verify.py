@@ -3,50 +3,29 @@
 The user's tree is written once, at the end, and by `apply.Writer` only.
 """
 
-import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Final
 
 from midfill_infill.errors import MidfillError
 from midfill_infill.refactor.journal import guards
 from midfill_infill.refactor.journal.journal import Journal
 from midfill_infill.refactor.journal.places import Place
 from midfill_infill.refactor.journal.records import WRITTEN, Change, HoleRow, Report, State, Trouble
-from midfill_infill.refactor.verifying import environment, sandbox
 from midfill_infill.refactor.verifying.bisect import Verdict, find_guilty
-from midfill_infill.refactor.verifying.inventory import take_inventory
-from midfill_infill.refactor.verifying.leftovers import scratch_folder
-from midfill_infill.refactor.verifying.mirror import Mirror
-from midfill_infill.refactor.verifying.view import Access
 from midfill_infill.refactor.writing import replace
 from midfill_infill.refactor.writing.apply import Writer, trouble_with
 from midfill_infill.refactor.writing.edits import Regions
 from midfill_infill.refactor.writing.imports import weave
+from midfill_infill.sandbox.command import Command
+from midfill_infill.sandbox.copy import Copy, check_sandbox
+from midfill_infill.sandbox.leftovers import scratch_folder
+from midfill_infill.sandbox.run import Outcome
 from midfill_infill.text.document import Document
 
 Note = Callable[[str], None]
-# Of a command that fails without fills: lines of its output, and names of what it did not get.
-_LINES: Final = 12
-_NAMED: Final = 12
-
-
-@dataclass(frozen=True)
-class Options:
-    """`command` is words, no shell. `flake_runs` repeats the command without fills and at the end with them.
-
-    `allowed` are paths that it may read, `variables` those of the environment it gets, beside what is harmless.
-    """
-
-    command: tuple[str, ...]
-    limits: sandbox.Limits = sandbox.Limits()
-    sandboxed: bool = True
-    flake_runs: int = 1
-    allowed: tuple[Path, ...] = ()
-    variables: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -64,27 +43,12 @@ class Scratch:
     A file that its fills cannot be put into is among `troubles`, and its holes are no suspects any more.
     """
 
-    def __init__(
-        self, place: Place, journal: Journal, folder: Path, suspects: Sequence[int], *, sandboxed: bool = True
-    ) -> None:
-        self.root, self.place = place.root, place
-        self.troubles: list[Trouble] = []
-        inventory = take_inventory(place)
-        self.left_out = inventory.left_out
-        self.shown = tuple(place.root / name for name in inventory.shown) + tuple(inventory.targets)
-        self._journal, self._firsts = journal, folder / "firsts"
-        self._mirror = Mirror(place.root, folder)
+    def __init__(self, copy: Copy, journal: Journal, firsts: Path, suspects: Sequence[int]) -> None:
+        self.copy, self.troubles = copy, list[Trouble]()
+        self._journal, self._firsts, self._mirror = journal, firsts, copy.mirror
         self._names: dict[int, str] = {}
         self._suspects: dict[int, list[HoleRow]] = {}
         self._standing: dict[int, frozenset[int] | None] = {}
-        if sandboxed and place.git_dir is not None and (place.root / ".git").is_dir():
-            inventory.folders.insert(0, ".git")
-        unreadable = self._mirror.take(inventory.folders, inventory.files)
-        self.left_out += [f"{name} (not readable)" for name in unreadable]
-        if not sandboxed:
-            for name in inventory.shown:
-                if Path(name).name != ".git":
-                    self._mirror.link(name, place.root / name)
         self._firsts.mkdir()
         for hole in map(journal.hole, suspects):
             self._suspects.setdefault(hole.file, []).append(hole)
@@ -125,9 +89,9 @@ class Scratch:
 
     def _keep_first(self, number: int) -> None:
         """What the file held when the copy was made; it may be edited meanwhile."""
-        target = guards.find_target(self.root, self._journal.file(number).below(self.root))
+        target = guards.find_target(self.copy.root, self._journal.file(number).below(self.copy.root))
         data = replace.read_content(target).data
-        self._names[number] = target.relative_to(self.root).as_posix()
+        self._names[number] = target.relative_to(self.copy.root).as_posix()
         (self._firsts / str(number)).write_bytes(data)
 
     def _put_file(self, number: int, chosen: frozenset[int]) -> None:
@@ -155,79 +119,41 @@ def open_scratch(
 ) -> Iterator[Scratch]:
     """A copy of the tree in the temporary folder, removed at the end. What killed ones have left goes too."""
     with scratch_folder() as folder:
-        yield Scratch(place, journal, folder, suspects, sandboxed=sandboxed)
+        yield Scratch(Copy(place, folder, sandboxed=sandboxed), journal, folder / "firsts", suspects)
 
 
 class Verifier:
     """The command over one scratch copy. Counts its runs."""
 
-    def __init__(self, scratch: Scratch, options: Options, note: Note = lambda _: None) -> None:
-        self.scratch, self.options, self.note = scratch, options, note
+    def __init__(self, scratch: Scratch, command: Command, note: Note = lambda _: None) -> None:
+        self.scratch, self.command, self.note = scratch, command, note
         self.num_runs = 0
-        self._access = Access(
-            shown=scratch.shown,
-            allowed=options.allowed,
-            git=scratch.place.git_folders,
-            variables=options.variables,
-        )
 
     def passes(self, chosen: Sequence[int]) -> bool:
         return self.run(chosen).passed
 
-    def run(self, chosen: Sequence[int]) -> sandbox.Outcome:
+    def run(self, chosen: Sequence[int]) -> Outcome:
         """Raises `bad_request` where the command cannot be started."""
         self.scratch.put(chosen)
         self.num_runs += 1
-        try:
-            outcome = sandbox.run(
-                self.options.command,
-                self.scratch.folder,
-                self.options.limits,
-                sandboxed=self.options.sandboxed,
-                copy_of=self.scratch.root,
-                access=self._access,
-            )
-        except OSError as error:
-            said = f"{self.options.command[0]} cannot be run ({error.strerror})"
-            raise MidfillError("bad_request", said, next_step="give another --command") from None
+        outcome = self.scratch.copy.run(self.command)
         state = "passes" if outcome.passed else "does not end in time" if outcome.code is None else "fails"
         self.note(f"run {self.num_runs}: {len(chosen)} fills, {state}")
         return outcome
 
     def check_baseline(self) -> None:
         """Raises `verify_baseline` where the command fails without any fill, `verify_flaky` where it does at times."""
-        outcomes = [self.run([]) for _ in range(self.options.flake_runs)]
+        outcomes = [self.run([]) for _ in range(self.command.flake_runs)]
         failed = [outcome for outcome in outcomes if not outcome.passed]
         if failed and len(failed) < len(outcomes):
             raise MidfillError(
                 "verify_flaky", f"the command fails {len(failed)} of {len(outcomes)} times without fills"
             )
         if failed:
-            self._explain(failed[0])
+            for line in self.scratch.copy.explain(self.command, failed[0]):
+                self.note(line)
             last = (failed[0].output.strip().splitlines() or ["it prints nothing"])[-1]
             raise MidfillError("verify_baseline", f"the command fails without any fill: {last}")
-
-    def _explain(self, failed: sandbox.Outcome) -> None:
-        """Notes the end of what was printed, and what the command did not get."""
-        for line in failed.output.rstrip().splitlines()[-_LINES:]:
-            self.note(f"  {line}")
-        if self.scratch.left_out:
-            self.note(f"not in its copy: {_some(self.scratch.left_out)}")
-        if self.options.sandboxed:
-            names = environment.withheld(os.environ, self.options.variables)
-            self.note("it has no network, and no files of yours but the copy: --allow PATH shows it one")
-            self.note(f"variables it does not get without --env NAME: {_some(names)}")
-
-
-def _some(names: Sequence[str]) -> str:
-    rest = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-    return (", ".join(names[:_NAMED]) or "none") + rest
-
-
-def check_sandbox(*, wanted: bool) -> None:
-    """Raises `sandbox_missing` where the command could do anything that the user can."""
-    if wanted and sandbox.find_bubblewrap() is None:
-        raise MidfillError("sandbox_missing", "bubblewrap is not installed or does not work here")
 
 
 def verify(
@@ -235,7 +161,7 @@ def verify(
     journal: Journal,
     writer: Writer,
     suspects: Sequence[int],
-    options: Options,
+    command: Command,
     note: Note = lambda _: None,
 ) -> Verified:
     """Tests the holes of `suspects` and rolls back the guilty. The caller holds the lock.
@@ -243,15 +169,15 @@ def verify(
     Those of a file that cannot be read are neither good nor guilty. Raises `verify_baseline`, `verify_flaky` and
     `sandbox_missing` before anything has been changed.
     """
-    check_sandbox(wanted=options.sandboxed)
-    with open_scratch(place, journal, suspects, sandboxed=options.sandboxed) as scratch:
-        verifier = Verifier(scratch, options, note)
+    check_sandbox(wanted=command.sandboxed)
+    with open_scratch(place, journal, suspects, sandboxed=command.sandboxed) as scratch:
+        verifier = Verifier(scratch, command, note)
         verifier.check_baseline()
         verdict = find_guilty(scratch.suspects, verifier.passes)
         if verdict.doubtful:
             names = ", ".join(map(str, verdict.doubtful))
             raise MidfillError("verify_flaky", f"with the same fills the command fails and passes (hole {names})")
-        again = [verifier.passes(verdict.good) for _ in range(options.flake_runs - 1)]
+        again = [verifier.passes(verdict.good) for _ in range(command.flake_runs - 1)]
         if not all(again):
             raise MidfillError(
                 "verify_flaky", f"the command fails {again.count(False)} of {len(again)} times at the end"

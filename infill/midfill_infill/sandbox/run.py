@@ -20,9 +20,9 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Final
 
-from midfill_infill.refactor.verifying import environment, view
-from midfill_infill.refactor.verifying.seccomp import make_filter
-from midfill_infill.refactor.verifying.view import Access
+from midfill_infill.sandbox import environment, view
+from midfill_infill.sandbox.seccomp import make_filter
+from midfill_infill.sandbox.view import Access
 
 _MAX_FILE_BYTES: Final = 2 << 30
 _MAX_NEW_PROCESSES: Final = 512
@@ -110,29 +110,57 @@ def run(
 
     In the sandbox it finds itself in `copy_of`, the tree that `folder` is a copy of.
     """
+    with started(command, folder, limits, sandboxed=sandboxed, copy_of=copy_of, access=access) as process:
+        return _watch(process, limits.timeout_s)
+
+
+@contextmanager
+def started(
+    command: Sequence[str],
+    folder: Path,
+    limits: Limits,
+    *,
+    sandboxed: bool,
+    copy_of: Path | None = None,
+    access: Access | None = None,
+    stdin: int = subprocess.DEVNULL,
+) -> Iterator[subprocess.Popen[bytes]]:
+    """The process of `command`, as `run` has it; at the end it and everything that it started are gone."""
     tree, access = (copy_of or folder) if sandboxed else folder, access or Access()
     source = tree / "src" if (folder / "src").is_dir() else tree
     variables = environment.for_command(access.variables, str(source))
+    start = partial(_start, variables=variables, limits=limits, stdin=stdin)
     if not sandboxed:
-        with _start(command, folder, variables, limits) as process:
-            return _watch(process, limits.timeout_s)
+        with start(command, folder / access.start) as process:
+            try:
+                yield process
+            finally:
+                _end(process)
+        return
     with _wrapped(command, folder, tree, access) as (words, inherited), _Inside() as inside:
         words[1:1] = ["--info-fd", str(inside.descriptor)]
-        with _start(words, folder, variables, limits, [*inherited, inside.descriptor]) as process:
+        with start(words, folder, inherited=[*inherited, inside.descriptor]) as process:
             inside.look()
-            outcome = _watch(process, limits.timeout_s)
+            try:
+                yield process
+            finally:
+                _end(process)
         inside.wait()
-        return outcome
 
 
 def _start(
-    words: Sequence[str], folder: Path, variables: Mapping[str, str], limits: Limits, inherited: Sequence[int] = ()
+    words: Sequence[str],
+    folder: Path,
+    variables: Mapping[str, str],
+    limits: Limits,
+    stdin: int,
+    inherited: Sequence[int] = (),
 ) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
         words,
         cwd=folder,
         env=variables,
-        stdin=subprocess.DEVNULL,
+        stdin=stdin,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         start_new_session=True,

@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
-from midfill_infill.refactor.verifying.mirror import remove
+from midfill_infill.sandbox.mirror import remove
 
 _PREFIX: Final = "midfill-verify-"
 _LOCK: Final = "lock"

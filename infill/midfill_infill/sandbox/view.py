@@ -48,13 +48,15 @@ _HEADER: Final = re.compile(rb"^.*extraheader.*$\n?", re.IGNORECASE | re.MULTILI
 class Access:
     """What a command gets beside its copy. `shown` are read-only, `allowed` as well and named by the user.
 
-    `git` are git's own folders, seen without logins; `variables` as in `environment.choose_variables`.
+    `git` are git's own folders, seen without logins; `variables` as in `environment.choose_variables`. `start` is
+    where it begins, below the root of the copy.
     """
 
     shown: tuple[Path, ...] = ()
     allowed: tuple[Path, ...] = ()
     git: tuple[Path, ...] = ()
     variables: tuple[str, ...] = ()
+    start: str = ""
 
 
 def find_homes() -> list[Path]:
@@ -101,7 +103,7 @@ def tree_words(folder: Path, at: Path, access: Access, command: str) -> Iterator
     yield from _read_only(path for path in access.shown if not path.is_relative_to(at))
     for git in access.git:
         yield from _hidden_of_git(git)
-    yield from ("--remount-ro", "/", "--chdir", str(at))
+    yield from ("--remount-ro", "/", "--chdir", str(at / access.start))
 
 
 def _read_only(paths: Iterable[Path]) -> Iterator[str]:
