@@ -1,19 +1,23 @@
 """For all tests: what must be in the environment before anything imports Triton, which reads it once; and luck."""
 
 import os
+from contextlib import suppress
+from importlib import import_module
 from zlib import crc32
 
 import pytest
 import torch
 from hypothesis import settings
-from platformdirs import user_data_path
 
 settings.register_profile("repeatable", deadline=None, derandomize=True)
 settings.load_profile("repeatable")
 
 os.environ["MIDFILL_CONFIG"] = os.devnull  # a developer's own settings are no part of a test
 os.environ["XDG_STATE_HOME"] = os.devnull  # nothing is remembered, so nothing is offered
-os.environ.setdefault("MIDFILL_TEST_MODELS", str(user_data_path("midfill") / "models"))
+with suppress(ModuleNotFoundError):  # a lent machine has torch and little else
+    os.environ.setdefault(
+        "MIDFILL_TEST_MODELS", str(import_module("platformdirs").user_data_path("midfill") / "models")
+    )
 os.environ["XDG_DATA_HOME"] = os.devnull  # no base is here: what a developer fetched is no part of a test
 
 if not torch.cuda.is_available():

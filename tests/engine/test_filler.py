@@ -8,7 +8,7 @@ import torch
 from tests.engine.fakes import drain_work
 from tests.engine.test_denoise import run
 
-from midfill_engine.denoising.branches import Beam, read_prefix, score
+from midfill_engine.denoising.branches import Beam, log_probs, read_prefix, score
 from midfill_engine.denoising.branches import Path as Written
 from midfill_engine.denoising.denoise import denoise
 from midfill_engine.denoising.filler import (
@@ -46,7 +46,7 @@ def read_whole(base: Runtime, ids: list[int]) -> torch.Tensor:
     rows = torch.arange(len(ids))
     mask = torch.ones(len(ids), len(ids), dtype=torch.bool).tril()
     (result,) = base.run([Pass(torch.tensor(ids), rows, rows, mask=mask)])
-    return torch.as_tensor(base.loaded.model.transformer.head(result.hidden)).float().log_softmax(dim=-1)
+    return log_probs(base, [result.hidden])[0]
 
 
 def test_a_tree_scores_texts_as_each_by_itself(base: Runtime) -> None:
