@@ -62,9 +62,12 @@ class FilledHole:
         return self.certainty is not None and self.certainty < LIKELY
 
 
-def name_certainty(certainty: float) -> str:
-    """The word for it that people are shown."""
-    return "sure" if certainty >= SURE else "likely" if certainty >= LIKELY else "a guess"
+def describe_certainty(certainty: float | None) -> str:
+    """The word and the number that people are shown, such as "likely (62 %)"; "" where the engine does not say."""
+    if certainty is None:
+        return ""
+    word = "sure" if certainty >= SURE else "likely" if certainty >= LIKELY else "a guess"
+    return f"{word} ({certainty:.0%})"
 
 
 @dataclass(frozen=True)

@@ -40,6 +40,7 @@ TABLE: Final[dict[str, Entry]] = {
     "large_hole": Entry("Large hole", "give --yes to go on, or --hole L:C-L:C for less", ASKED_WRONGLY),
     # What came.
     "fill_broken": Entry("Fill with syntax errors", "try another --seed or -n 4, or give --allow-errors", BROKEN_FILL),
+    "fill_doubtful": Entry("Fill that is a guess", "give --min-certainty 0 to write it all the same", BROKEN_FILL),
     # The file.
     "file_missing": Entry("No such file", "check the path", FILE_TROUBLE),
     "file_is_directory": Entry("Not a file", "name one file inside it", FILE_TROUBLE),

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from midfill_infill.candidates import BODY_ODDS, LIKELY, SURE, name_certainty
+from midfill_infill.candidates import BODY_ODDS, LIKELY, SURE, describe_certainty
 from midfill_infill.cli import build_app
 from midfill_infill.cli.results import DEMONSTRATOR
 
@@ -27,8 +27,9 @@ def fill(*words: str) -> tuple[str, str]:
 
 
 def test_words_go_by_thresholds() -> None:
-    named = [name_certainty(certainty) for certainty in (0.0, LIKELY - 0.01, LIKELY, SURE - 0.01, SURE, 1.0)]
-    assert named == ["a guess"] * 2 + ["likely"] * 2 + ["sure"] * 2
+    named = [describe_certainty(certainty) for certainty in (0.0, LIKELY - 0.01, LIKELY, SURE - 0.01, SURE, 1.0)]
+    assert [name.partition(" (")[0] for name in named] == ["a guess"] * 2 + ["likely"] * 2 + ["sure"] * 2
+    assert describe_certainty(None) == "" and describe_certainty(0.62) == "likely (62%)"
 
 
 @pytest.mark.parametrize("certainty, said", [(0.9, "sure (90%)"), (0.6, "likely (60%)"), (0.04, "a guess (4%)")])
@@ -65,3 +66,39 @@ def test_of_other_models_no_sentence_is_made(answer: Answer) -> None:
 def test_the_demonstrator_is_the_model_that_ships() -> None:
     config = Path(__file__).parents[2] / "engine/midfill_engine/weights/embedded/config.json"
     assert DEMONSTRATOR in json.loads(config.read_text()).values()
+
+
+@pytest.mark.parametrize("way", [["--write"], ["--write", "--json"]])
+def test_a_guess_is_shown_and_written_only_when_asked_for(answer: Answer, way: list[str]) -> None:
+    answer(certainty=0.4)
+    before = Path("t.py").read_text()
+    words = ["fill", "t.py", "--hole", "2:5-2:8", *way]
+    held = CliRunner().invoke(build_app(), words)
+    assert held.exit_code == 6 and Path("t.py").read_text() == before and "return a + b" in held.stdout
+    assert (
+        "1 of 1 fill not written: t.py:2 a guess (40%); give --min-certainty 0 to write it all the same" in held.stderr
+    )
+    assert CliRunner().invoke(build_app(), [*words, "--min-certainty", "0.41"]).exit_code == 6
+    assert Path("t.py").read_text() == before
+    written = CliRunner().invoke(build_app(), [*words, "--min-certainty", "0.4"])
+    assert written.exit_code == 0 and "return a + b" in Path("t.py").read_text()
+
+
+def test_a_filter_passes_on_no_guess(answer: Answer) -> None:
+    answer(certainty=0.4)
+    words = ["fill", "-", "--stdin-filename", "t.py", "--hole", "2:5-2:8"]
+    source = Path("t.py").read_text()
+    held = CliRunner().invoke(build_app(), words, input=source)
+    assert (held.exit_code, held.stdout) == (6, "") and "--min-certainty 0" in held.stderr
+    assert "return a + b" in CliRunner().invoke(build_app(), [*words, "--min-certainty", "0"], input=source).stdout
+
+
+def test_of_several_fills_the_guesses_alone_are_held_back(answer: Answer) -> None:
+    Path("t.py").write_text("def f(a, b):\n    a = 1\n    b = 2\n")
+    answer(rows=[["x = (", "b = a"]], drafts=[[["a = b", 0.04]], []], certainty=0.9)
+    words = ["fill", "t.py", "--hole", "2:5-2:10", "--hole", "3:5-3:10", "--write", "--json"]
+    result = CliRunner().invoke(build_app(), words)
+    assert result.exit_code == 6 and "1 of 2 fills not written: t.py:2 a guess (4%)" in result.stderr
+    assert Path("t.py").read_text() == "def f(a, b):\n    a = 1\n    b = a\n"
+    report = json.loads(result.stdout)
+    assert report["written"] is True and [hole["written"] for hole in report["holes"]] == [False, True]

@@ -90,6 +90,7 @@ def test_one_alternative_is_taken(answer: Answer) -> None:
     Path("t.py").write_bytes(SOURCE)
     assert fill("t.py", "-n", "3", "--take", "3", "--write")[0] == 0
     assert Path("t.py").read_bytes() == b"def add(a, b):\n    return sum((a, b))\n"
+    Path("t.py").write_bytes(SOURCE)
     report = FillReport.model_validate_json(fill("t.py:1", "-n", "3", "--take", "2", "--json")[1])
     assert [report.holes[0].text, *(each.holes[0].text for each in report.alternatives)] == [
         "return b + a", "return a + b", "return sum((a, b))",

@@ -70,7 +70,7 @@ def test_fills_of_the_docs_fill(
     words: list[str], tmp_path: Path, answer: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    answer(rows=[["pass"], ["pass"]] if words.count("--hole") < 2 else [["1", "pass"]])
+    answer(rows=[["return 1"], ["return 2"]] if words.count("--hole") < 2 else [["1", "pass"]])
     shutil.copytree(ROOT / "examples", "examples")
     Path("path/to").mkdir(parents=True)
     for name in ("t.py", "FILE", "x.py"):

@@ -14,6 +14,7 @@ from midfill_infill.syntax.holes import (
     find_stubs,
     hole_at_cursor,
     hole_at_lines,
+    hole_at_place,
     hole_at_range,
     sort_holes,
 )
@@ -282,3 +283,17 @@ def test_a_blank_line_is_indented_as_what_is_missing_there(before: str, after: s
 def test_a_blank_line_between_braces_is_inside_of_them() -> None:
     hole = hole_at_cursor(Document(b"function f() {\n\n}\n\nfunction g() {\n  a();\n}\n", "javascript"), 15)
     assert hole.lead == "  "
+
+
+def test_a_blank_line_among_code_is_a_hole_of_its_own() -> None:
+    source = b"def f(a):\n    b = a\n\n    return b\n\ndef g():\n    \n    ...\n\ndef h():\n    \n"
+    document = Document(source, "python")
+    blank = hole_at_place(document, document.offset_at(3, 1))
+    assert (blank.kind, blank.start_byte, blank.end_byte, blank.indent) == ("cursor", 20, 20, "    ")
+    assert hole_at_place(document, document.offset_at(3, 1), 0).kind == "cursor"
+    assert hole_at_place(document, document.offset_at(2, 5)).kind == "body"
+    assert hole_at_place(document, document.offset_at(7, 5)).kind == "stub", "nothing is written around it yet"
+    assert hole_at_place(document, document.offset_at(11, 5)).kind == "stub"
+    inner = Document(b"function f() {\n  const g = () => {\n    a();\n\n  };\n}\n", "javascript")
+    assert hole_at_place(inner, inner.offset_at(4, 1)).kind == "cursor"
+    assert hole_at_place(inner, inner.offset_at(4, 1), 1).name == "f", "who asks for the function around gets it"

@@ -8,6 +8,7 @@ import re
 import select
 import shlex
 import shutil
+import sqlite3
 import subprocess
 import sys
 import termios
@@ -88,6 +89,26 @@ def test_undo_takes_a_path_from_where_it_is_called(root: Path, monkeypatch: pyte
     assert run("undo", "--file", "a.py").exit_code == 2 and (root / "a.py").read_text() != CODE
     assert "1 hole undone" in run("undo", "--file", "../s.py").stderr
     assert "2 holes undone" in run("undo", "--file", "..").stderr and (root / "a.py").read_text() == CODE
+
+
+def test_guesses_that_nobody_reviewed_are_not_written(root: Path, generated: None) -> None:
+    with sqlite3.connect(find_place(root).find_run(None)) as db:
+        db.execute("UPDATE fills SET certainty = 0.4 WHERE hole = 1")
+    held = run("apply", "--all")
+    assert "1 hole written in 1 file" in held.stderr
+    assert "1 fill left out, guesses: review them, or give --min-certainty 0 to take all" in held.stderr
+    assert (root / "a.py").read_text().startswith("def add(a, b):\n    ...\n")
+    assert "a guess (40%)" in run("review", stdin="q\n").stdout
+    assert "1 hole written in 1 file" in run("apply", "--all", "--min-certainty", "0.4").stderr
+    assert run("undo").exit_code == 0
+    assert "2 holes written in 1 file" in run("apply", "--hole", "1", "--hole", "2").stderr, "named ones are wanted"
+
+
+def test_a_journal_of_before_is_brought_up_to_date(root: Path, generated: None) -> None:
+    with sqlite3.connect(find_place(root).find_run(None)) as db:
+        db.execute("ALTER TABLE fills DROP COLUMN certainty")
+        db.execute("ALTER TABLE fills ADD COLUMN confidence REAL NOT NULL DEFAULT 0.5")
+    assert "2 holes written in 1 file" in run("apply", "--all").stderr
 
 
 def test_what_was_undone_is_written_again(root: Path, generated: None) -> None:

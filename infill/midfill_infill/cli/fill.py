@@ -18,6 +18,7 @@ from midfill_infill.cli.failures import report_failures
 from midfill_infill.cli.options import (
     DeviceOption,
     MaxTokensOption,
+    MinCertaintyOption,
     ModelOption,
     QualityOption,
     StepsOption,
@@ -109,6 +110,7 @@ def fill_command(
     allow_errors: Annotated[
         bool, typer.Option("--allow-errors", metavar="", help="Write a fill that adds syntax errors, too.")
     ] = False,
+    min_certainty: MinCertaintyOption = None,
     json_output: Annotated[
         bool, typer.Option("--json", metavar="", help="Print one JSON object and nothing else.")
     ] = False,
@@ -124,7 +126,7 @@ def fill_command(
         from midfill_infill.engines.supervise import EngineSettings
         from midfill_infill.fill import Options
 
-        output = Output(write, json_output, frame_ms / 1000, diff, take, yes, allow_errors)
+        output = Output(write, json_output, frame_ms / 1000, diff, take, yes, allow_errors, min_certainty)
         output.check(n)
         chosen = config.choose_quality(read_quality(quality), Path.cwd())
         run_fill(
@@ -147,6 +149,7 @@ class Output:
     take: int | None = None
     yes: bool = False
     allow_errors: bool = False
+    min_certainty: float | None = None
 
     def check(self, n: int) -> None:
         from midfill_infill.errors import MidfillError
@@ -164,7 +167,7 @@ class Output:
 
 def run_fill(source: Source, choice: Choice, settings: EngineSettings, options: Options, output: Output) -> None:
     """The whole command. Raises MidfillError, and typer.Exit where a fill was made and not written."""
-    from midfill_infill.cli.guard import ask_before, find_refusal
+    from midfill_infill.cli.guard import ask_before, hold_back
     from midfill_infill.cli.results import Results
     from midfill_infill.cli.target import choose_holes
     from midfill_infill.cli.view import open_view
@@ -181,11 +184,14 @@ def run_fill(source: Source, choice: Choice, settings: EngineSettings, options: 
     results = Results(source.target.path, source.document, filled).take(output.take or 1)
     if is_shown := _can_choose(results, source, output):
         results, output = _let_choose(results, output)
-    refusal = find_refusal(results) if output.replaces(source) and not output.allow_errors else None
+    refusal = None
+    if output.replaces(source):
+        results, refusal = hold_back(results, allow_errors=output.allow_errors, least=output.min_certainty)
+    is_refused = refusal is not None and results.is_held_back
     try:
-        if refusal is None:
+        if not is_refused:
             _write(results, source, output)
-        _print(results, source, output, wall_ms, is_shown=is_shown, is_refused=refusal is not None)
+        _print(results, source, output, wall_ms, is_shown=is_shown, is_refused=is_refused)
     except KeyboardInterrupt:
         if not output.write or source.target.path.read_bytes() != results.after():
             raise
@@ -226,7 +232,7 @@ def _let_choose(results: Results, output: Output) -> tuple[Results, Output]:
     from midfill_infill.cli.results import choose
 
     number, write = choose(results)
-    return results.take(number), replace(output, write=write)
+    return results.take(number), replace(output, write=write, min_certainty=0.0)
 
 
 def _write(results: Results, source: Source, output: Output) -> None:

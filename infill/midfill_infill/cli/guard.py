@@ -2,15 +2,17 @@
 
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 
 import typer
 
+from midfill_infill.candidates import LIKELY, describe_certainty
 from midfill_infill.cli.results import Results, errors_of
 from midfill_infill.errors import MidfillError
 from midfill_infill.syntax.size import find_large, measure
 from midfill_infill.text.document import Document
 from midfill_infill.text.spans import Hole
-from midfill_infill.text.visible import visible
+from midfill_infill.text.visible import plural, visible
 
 
 def ask_before(document: Document, holes: Sequence[Hole], *, replaces: bool, yes: bool) -> None:
@@ -37,8 +39,20 @@ def _describe(document: Document, hole: Hole) -> str:
     return f"{taken.num_lines} of {taken.of_lines} lines ({place}{f', {hole.name}' if hole.name else ''})"
 
 
-def find_refusal(results: Results) -> MidfillError | None:
-    """Why the best candidate is not put in place: it brings in syntax errors."""
-    if not results.filled.new_errors:
-        return None
-    return MidfillError("fill_broken", f"the fill {errors_of(results.filled.best)}, {results.path} is not written")
+def hold_back(results: Results, *, allow_errors: bool, least: float | None) -> tuple[Results, MidfillError | None]:
+    """Takes fills out of what is put in place, and says why: all that come with syntax errors, and those less certain
+    than `least`, which is by default what is called likely. An engine that does not say how certain it is is believed.
+    """
+    best, least = results.filled.best, LIKELY if least is None else least
+    if best.new_errors and not allow_errors:
+        message = f"the fill {errors_of(best)}, {visible(str(results.path))} is not written"
+        return replace(results, held_back=frozenset(range(len(best.fills)))), MidfillError("fill_broken", message)
+    doubted = {at: each for at, each in enumerate(best.fills) if each.certainty is not None and each.certainty < least}
+    if not doubted:
+        return results, None
+    known = ", ".join(
+        f"{results.document.where(fill.hole.start_byte)} {describe_certainty(fill.certainty)}"
+        for fill in doubted.values()
+    )
+    message = f"{len(doubted)} of {plural(len(best.fills), 'fill')} not written: {visible(known)}"
+    return replace(results, held_back=frozenset(doubted)), MidfillError("fill_doubtful", message)

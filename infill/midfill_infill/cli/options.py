@@ -46,6 +46,10 @@ def _check(text: str | None) -> str | None:
     return text
 
 
+MinCertaintyOption = Annotated[
+    float | None,
+    typer.Option(metavar="P", min=0, max=1, help="Write fills from this certainty on; by default 0.5, 0 takes all."),
+]
 QualityOption = Annotated[
     str | None,
     typer.Option(

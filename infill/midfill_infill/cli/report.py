@@ -1,5 +1,6 @@
 """The JSON that `midfill fill --json` prints: its schema and how a fill becomes one. Knows no terminal."""
 
+from collections.abc import Collection
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict
@@ -17,7 +18,7 @@ class HoleReport(_Part):
     """Where a hole was, `line` and `column` from 1, and its fill; `confidence[i]` is of `text[slice(*tokens[i])]`.
 
     In a notebook all places count in the source of `cell`, by its number from 1. `certainty` is the probability that
-    the whole text is right; null where the engine does not say.
+    the whole text is right; null where the engine does not say. `written` says that it is in the file now.
     """
 
     name: str | None
@@ -31,6 +32,7 @@ class HoleReport(_Part):
     confidence: list[float]
     certainty: float | None = None
     cell: int | None = None
+    written: bool = False
 
 
 class AlternativeReport(_Part):
@@ -64,9 +66,9 @@ class FillReport(_Part):
 
 
 def report_fill(
-    path: Path, document: Document, filled: Filled, diffs: list[str], *, wall_ms: float, written: bool
+    path: Path, document: Document, filled: Filled, diffs: list[str], *, wall_ms: float, written: Collection[int]
 ) -> FillReport:
-    """`diffs` has one entry a candidate, the best first."""
+    """`diffs` has one entry a candidate, the best first; `written` are the holes of the best that were, by number."""
     best, *others = (
         AlternativeReport(new_errors=candidate.new_errors, holes=_holes(document, candidate), diff=diff)
         for candidate, diff in zip((filled.best, *filled.alternatives), diffs, strict=True)
@@ -75,11 +77,11 @@ def report_fill(
         file=_clean(str(path)),
         model=filled.model,
         new_errors=best.new_errors,
-        holes=best.holes,
+        holes=[hole.model_copy(update={"written": at in written}) for at, hole in enumerate(best.holes)],
         alternatives=others,
         stats=_stats(filled, wall_ms),
         diff=best.diff,
-        written=written,
+        written=bool(written),
     )
 
 

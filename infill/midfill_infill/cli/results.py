@@ -8,12 +8,13 @@ from typing import Final
 
 import typer
 
-from midfill_infill.candidates import LIKELY, Candidate, FilledHole, name_certainty
+from midfill_infill.candidates import LIKELY, Candidate, describe_certainty
 from midfill_infill.cli.diff import unified_diff
 from midfill_infill.errors import MidfillError
 from midfill_infill.fill import Filled
 from midfill_infill.syntax.size import measure
 from midfill_infill.text.document import Document
+from midfill_infill.text.spans import Patch
 from midfill_infill.text.visible import plural, visible
 
 DEMONSTRATOR: Final = "midfill-embedded"
@@ -21,18 +22,28 @@ DEMONSTRATOR: Final = "midfill-embedded"
 
 @dataclass(frozen=True)
 class Results:
-    """The candidates of one fill beside the document that they are for; `path` is its name in diffs."""
+    """The candidates of one fill beside the document that they are for; `path` is its name in diffs.
+
+    `held_back` are the holes of the best, by number, that are shown and not put in place.
+    """
 
     path: Path
     document: Document
     filled: Filled
+    held_back: frozenset[int] = frozenset()
 
     @property
     def candidates(self) -> tuple[Candidate, ...]:
         return (self.filled.best, *self.filled.alternatives)
 
+    @property
+    def is_held_back(self) -> bool:
+        """Whether nothing of the best is put in place."""
+        return len(self.held_back) == len(self.filled.fills)
+
     def after(self) -> bytes:
-        return self.document.apply(self.filled.patch)
+        edits = [edit for at, edit in enumerate(self.filled.patch.edits) if at not in self.held_back]
+        return self.document.apply(Patch.of(edits))
 
     def take(self, number: int) -> "Results":
         """The same with another candidate as the best. Raises MidfillError where there are not so many."""
@@ -58,17 +69,13 @@ class Results:
             taken = measure(self.document, fill.hole)
             name = f" {fill.hole.name}" if fill.hole.name else ""
             replaced = f"{taken.num_lines} of {plural(taken.of_lines, 'line')} replaced by {_num_lines(fill.text)}"
-            sizes.append(f"{self.document.where(fill.hole.start_byte)}{name}: {replaced}{certainty_of(fill)}")
+            sizes.append(f"{self.document.where(fill.hole.start_byte)}{name}: {replaced}")
+            sizes[-1] += f", {known}" if (known := describe_certainty(fill.certainty)) else ""
         return sizes
 
 
 def _num_lines(text: str) -> int:
     return text.count("\n") + 1 if text else 0
-
-
-def certainty_of(fill: FilledHole) -> str:
-    known = fill.certainty
-    return "" if known is None else f", {name_certainty(known)} ({known:.0%})"
 
 
 def errors_of(candidate: Candidate) -> str:
@@ -79,8 +86,9 @@ def print_json(results: Results, *, wall_ms: float, written: bool) -> None:
     from midfill_infill.cli.report import report_fill
 
     encoding = results.document.encoding
+    places = set(range(len(results.filled.fills))) - results.held_back if written else set()
     diffs = [results.diff(each).decode(encoding, "replace") for each in results.candidates]
-    report = report_fill(results.path, results.document, results.filled, diffs, wall_ms=wall_ms, written=written)
+    report = report_fill(results.path, results.document, results.filled, diffs, wall_ms=wall_ms, written=places)
     _write(report.model_dump_json().encode() + b"\n")
 
 

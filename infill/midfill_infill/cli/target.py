@@ -111,7 +111,7 @@ def choose_holes(document: Document, target: Target, choice: Choice) -> tuple[Ho
     if choice.stubs:
         chosen += _all_stubs(document, target)
     if target.line is not None:
-        chosen.append(holes.body_at(document, _offset(document, target), choice.outer))
+        chosen.append(holes.hole_at_place(document, _offset(document, target), choice.outer))
     if not chosen:
         chosen = [_only_stub(document, target)]
     if isinstance(document, Notebook):

@@ -230,6 +230,8 @@ class Trials:
     def find_idle(self, drafts: Sequence[Draft]) -> list[bool]:
         """For each hole whether its draft is a body that does nothing."""
         trial = self._try(self._pieces(drafts))
+        if self.count(drafts) > self.num_errors:  # what is broken may have lost its code
+            return [False] * len(drafts)
         pairs = zip(self.holes, trial.spans, strict=True)
         return [hole.is_body and is_idle(self.language, trial.tree, span) for hole, span in pairs]
 

@@ -20,6 +20,7 @@ __all__ = [
     "find_stubs",
     "hole_at_cursor",
     "hole_at_lines",
+    "hole_at_place",
     "hole_at_range",
     "sort_holes",
 ]
@@ -131,6 +132,15 @@ def body_at(document: Document, byte: int, outer: int = 0) -> Hole:
         return hole_at_range(document, start, start + len(placeholder.group()))
     require_syntax(document)
     raise MidfillError("no_hole", f"line {number} of {document.name} is in no function and holds no `...`")
+
+
+def hole_at_place(document: Document, byte: int, outer: int = 0) -> Hole:
+    """What `body_at` finds, but a blank line among a function's code is a hole of its own, unless `outer` says more."""
+    hole = body_at(document, byte, outer)
+    has_code = hole.kind == "body" and hole.end_byte > hole.start_byte
+    if outer or not has_code or not document.lines.is_blank(document.lines.at(document.snap(byte))):
+        return hole
+    return hole_at_cursor(document, byte)
 
 
 def _functions_at(document: Document, byte: int) -> list[Function]:

@@ -20,7 +20,7 @@ def is_idle(language: Language, tree: tree_sitter.Tree, span: Span) -> bool:
     functions = [node for node in captures(language, tree, span, "function") if node.end_byte >= span[1]]
     function = max((node for node in functions if node.start_byte < span[0]), key=_start, default=None)
     body = function.child_by_field_name("body") if function else None
-    if function is None or body is None or body.has_error or span[0] >= span[1]:
+    if function is None or body is None or span[0] >= span[1]:
         return False
     inside = [node for node in list_statements(body) if span[0] <= node.start_byte < span[1]]
     stubs = {node.byte_range for node in captures(language, tree, span, "stub")}

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from midfill_infill.cli.options import AllowOption, EnvOption, SandboxOption, TimeoutOption
+from midfill_infill.cli.options import AllowOption, EnvOption, MinCertaintyOption, SandboxOption, TimeoutOption
 from midfill_infill.cli.refactor.common import (
     RootOption,
     RunOption,
@@ -58,6 +58,7 @@ def apply_command(
     take_all: Annotated[
         bool, typer.Option("--all", metavar="", help="Fills not reviewed, or undone, too, if they add no syntax error.")
     ] = False,
+    min_certainty: MinCertaintyOption = None,
     hole: Annotated[list[int] | None, typer.Option(metavar="N", help="Only this hole, by number. Repeatable.")] = None,
     verify: Annotated[
         str | None, typer.Option(metavar="COMMAND", help="Test first, and write only what passes.")
@@ -84,6 +85,7 @@ def apply_command(
 ) -> None:
     """Write accepted fills into their files, each file as a whole or not at all. `undo` takes them out again."""
     with reported():
+        from midfill_infill.candidates import LIKELY
         from midfill_infill.refactor.journal.records import State
         from midfill_infill.refactor.writing.apply import Options
 
@@ -97,7 +99,8 @@ def apply_command(
                 verify, timeout_s, flake_runs=flake_check, sandboxed=sandbox, allow=allow or (), env=env or ()
             )
         with _writing(root, run, options, "apply") as (place, journal, writer):
-            chosen = _choose(journal, take_all, hole or ())
+            least = LIKELY if min_certainty is None else min_certainty
+            chosen = _choose(journal, take_all, hole or (), least)
             writer.guard(chosen, is_git=place.git_dir is not None)
             guilty = False
             troubles: list[Trouble] = []
@@ -111,7 +114,8 @@ def apply_command(
             report = writer.apply([journal.hole(row.id) for row in chosen], is_git=place.git_dir is not None)
             counts, funnel = journal.counts(), journal.funnel()
             left, undone = counts.get(State.GENERATED, 0), counts.get(State.UNDONE, 0)
-            broken = left - len(journal.acceptable())
+            sound = len(journal.acceptable())
+            broken, doubted = left - sound, sound - len(journal.acceptable(min_certainty=least))
             num_commits = _commit(place, journal, commit_each, message)
         done = f"{plural(report.count(State.APPLIED), 'hole')} written in {plural(report.num_files, 'file')}"
         say(done + ("; `midfill refactor undo` takes them back" if report.num_files else ""))
@@ -120,6 +124,8 @@ def apply_command(
         say(f"of the run: {funnel}")
         if broken and take_all:
             say(f"{plural(broken, 'fill')} left out, with syntax errors of their own: see `midfill refactor review`")
+        if doubted and take_all:
+            say(f"{plural(doubted, 'fill')} left out, guesses: review them, or give --min-certainty 0 to take all")
         elif left and not take_all and not report.holes:
             say(f"{plural(left, 'fill')} not reviewed yet: run `midfill refactor review`, or `apply --all`")
         if undone and not take_all and not report.holes:
@@ -149,13 +155,16 @@ def _commit(place: Place, journal: Journal, by: str | None, message: str | None)
     return commits.commit(place.root, commits.plan_commits(journal, place.root, by, message or commits.MESSAGE))
 
 
-def _choose(journal: Journal, take_all: bool, numbers: Sequence[int]) -> list[HoleRow]:
-    """The holes that `apply` is asked for and has not written. Naming one accepts it. Raises `no_such_hole`."""
+def _choose(journal: Journal, take_all: bool, numbers: Sequence[int], least: float) -> list[HoleRow]:
+    """The holes that `apply` is asked for and has not written; of those that nobody has seen, of certainty `least` on.
+
+    Naming one accepts it. Raises `no_such_hole`.
+    """
     from midfill_infill.errors import MidfillError
     from midfill_infill.refactor.journal.records import State
 
     if not numbers:
-        unseen = journal.acceptable(State.GENERATED, State.UNDONE) if take_all else ()
+        unseen = journal.acceptable(State.GENERATED, State.UNDONE, min_certainty=least) if take_all else ()
         return [*journal.holes_in(State.ACCEPTED), *unseen]
     rows = [row for number in dict.fromkeys(numbers) if not (row := journal.hole(number)).is_written]
     for row in rows:

@@ -315,7 +315,6 @@ def _made(
     edits = filled.patch.edits
     assert len(edits) == 1 and (edits[0].start_byte, edits[0].end_byte) == (hole.start_byte, hole.end_byte)
     old, new = document.data[hole.start_byte : hole.end_byte], edits[0].replacement
-    scores = filled.fills[0].confidence
     row = FillRow(
         hole=hole.id,
         attempt=hole.attempt,
@@ -323,7 +322,7 @@ def _made(
         old=old,
         new=new,
         new_errors=filled.new_errors,
-        confidence=round(sum(scores) / len(scores), 4) if scores else 0.0,
+        certainty=filled.fills[0].certainty,
         steps=filled.stats.steps,
         ms=round(filled.stats.ms, 1),
         cached=cached,

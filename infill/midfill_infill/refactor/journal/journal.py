@@ -36,6 +36,7 @@ BUSY_TIMEOUT_S: Final = 30.0
 _PLAN_BATCH: Final = 2000
 
 _HOLE: Final = "id, file, start_byte, end_byte, name, kind, spec, state, reason, at, length, attempt"
+_FILL: Final = "hole, attempt, seed, old, new, new_errors, certainty, steps, ms, cached, imports"
 _FILE: Final = "id, path, language, planned_hash, known_hash"
 
 
@@ -58,10 +59,11 @@ class Journal:
         with self._failures():
             self._db.execute("PRAGMA synchronous = EXTRA")
             version = self._db.execute("PRAGMA user_version").fetchone()[0]
-            if version == VERSION and "imports" not in {
+            if version == VERSION and "certainty" not in {
                 row[1] for row in self._db.execute("PRAGMA table_info (fills)")
             }:
-                self._db.execute("ALTER TABLE fills ADD COLUMN imports TEXT NOT NULL DEFAULT '[]'")
+                self._db.execute("ALTER TABLE fills DROP COLUMN confidence")
+                self._db.execute("ALTER TABLE fills ADD COLUMN certainty REAL")
             # Not mode=ro, which cannot roll back what a killed writer left.
             self._db.execute(f"PRAGMA query_only = {int(read_only)}")
         if version != VERSION:
@@ -208,10 +210,7 @@ class Journal:
 
     def fill(self, hole: HoleRow) -> FillRow | None:
         """What the hole's latest attempt gave."""
-        query = (
-            "SELECT hole, attempt, seed, old, new, new_errors, confidence, steps, ms, cached, imports FROM fills"
-            " WHERE hole = ? AND attempt = ?"
-        )
+        query = f"SELECT {_FILL} FROM fills WHERE hole = ? AND attempt = ?"
         row = next(self._rows(query, (hole.id, hole.attempt)), None)
         return None if row is None else FillRow(*(*row[:-1], tuple(json.loads(row[-1]))))
 
@@ -222,9 +221,11 @@ class Journal:
         """Journals fills, each with the file it was made for, and what became of holes that got none."""
         with self._transaction() as db:
             for fill, source in fills:
-                row = (fill.hole, fill.attempt, fill.seed, fill.old, fill.new, fill.new_errors, fill.confidence)
+                row = (fill.hole, fill.attempt, fill.seed, fill.old, fill.new, fill.new_errors, fill.certainty)
                 extra = (fill.steps, fill.ms, int(fill.cached), json.dumps(fill.imports))
-                db.execute("INSERT OR REPLACE INTO fills VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", row + extra)
+                db.execute(
+                    f"INSERT OR REPLACE INTO fills ({_FILL}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", row + extra
+                )
                 _keep_snapshot(db, source)
                 values = (State.GENERATED, fill.attempt, fill.hole)
                 db.execute("UPDATE holes SET state = ?, reason = '', attempt = ? WHERE id = ?", values)
@@ -234,15 +235,18 @@ class Journal:
         with self._transaction() as db:
             _set_states(db, changes)
 
-    def acceptable(self, *states: State) -> list[HoleRow]:
-        """Every hole in one of `states`, GENERATED alone, whose fill changes something and adds no syntax error."""
+    def acceptable(self, *states: State, min_certainty: float = 0.0) -> list[HoleRow]:
+        """Every hole in one of `states`, GENERATED alone, whose fill changes something and adds no syntax error.
+
+        Fills of an engine that does not say how certain it is are among them whatever `min_certainty` is.
+        """
         states = states or (State.GENERATED,)
         query = (
             f"SELECT {_HOLE} FROM holes WHERE state IN ({_marks(states)})"
             " AND EXISTS (SELECT 1 FROM fills WHERE fills.hole = holes.id AND fills.attempt = holes.attempt"
-            " AND fills.new_errors = 0 AND fills.new != fills.old) ORDER BY id"
+            " AND fills.new_errors = 0 AND fills.new != fills.old AND coalesce(fills.certainty, 1.0) >= ?) ORDER BY id"
         )
-        return [_hole(row) for row in self._rows(query, [*states])]
+        return [_hole(row) for row in self._rows(query, [*states, min_certainty])]
 
     def accept(self, holes: Sequence[HoleRow]) -> None:
         self.set_states([Change(hole.id, State.ACCEPTED) for hole in holes])

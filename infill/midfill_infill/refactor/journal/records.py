@@ -93,7 +93,8 @@ class HoleRow:
 class FillRow:
     """What one attempt gave: the bytes that replace `old`, the syntax errors they add, and how it was made.
 
-    `imports` are statements that the file must have with it.
+    `certainty` is the probability that it is right, None where the engine does not say. `imports` are statements that
+    the file must have with it.
     """
 
     hole: int
@@ -102,7 +103,7 @@ class FillRow:
     old: bytes
     new: bytes
     new_errors: int
-    confidence: float
+    certainty: float | None = None
     steps: int = 0
     ms: float = 0.0
     cached: bool = False

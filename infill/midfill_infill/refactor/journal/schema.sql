@@ -27,7 +27,7 @@ CREATE TABLE fills (
     old BLOB NOT NULL,
     new BLOB NOT NULL,
     new_errors INTEGER NOT NULL,
-    confidence REAL NOT NULL,
+    certainty REAL,
     steps INTEGER NOT NULL,
     ms REAL NOT NULL,
     cached INTEGER NOT NULL,

@@ -13,6 +13,7 @@ from urllib.parse import quote
 
 from pydantic import BaseModel, ConfigDict
 
+from midfill_infill.candidates import describe_certainty
 from midfill_infill.engines.installed import distribution_version
 from midfill_infill.errors import MidfillError
 from midfill_infill.refactor.journal.journal import Journal
@@ -117,7 +118,7 @@ class HoleLine(BaseModel):
     old: str | None = None
     new: str | None = None
     new_errors: int | None = None
-    confidence: float | None = None
+    certainty: float | None = None
     ms: float | None = None
     imports: tuple[str, ...] | None = None
 
@@ -154,7 +155,7 @@ def _hole_line(run: str, file: FileRow, hole: HoleRow, fill: FillRow | None, doc
         old=fill.old.decode(encoding, "replace") if fill else None,
         new=fill.new.decode(encoding, "replace") if fill else None,
         new_errors=fill.new_errors if fill else None,
-        confidence=fill.confidence if fill else None,
+        certainty=fill.certainty if fill else None,
         ms=fill.ms if fill else None,
         imports=fill.imports or None if fill else None,
     )
@@ -201,7 +202,8 @@ def _result(one: Exported, hole: HoleRow, fill: FillRow, rule: str, imports: Seq
         }
         for edit in (*imports, Edit(hole.start_byte, hole.end_byte, fill.new))
     ]
-    what = f"{hole.name or hole.kind}: fill with confidence {fill.confidence:.2f}"
+    known = describe_certainty(fill.certainty)
+    what = f"{hole.name or hole.kind}: {known or 'fill'}"
     return {
         "ruleId": rule,
         "level": "note",

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Protocol
 
+from midfill_infill.candidates import describe_certainty
 from midfill_infill.errors import MidfillError
 from midfill_infill.refactor.journal.journal import Journal
 from midfill_infill.refactor.journal.records import Change, FillRow, HoleRow, State
@@ -131,7 +132,7 @@ def _show(journal: Journal, screen: Screen, hole: HoleRow, count: str, context: 
     one = Exported(file, source, ((hole, fill),))
     line, _ = one.document.position_at(hole.start_byte)
     errors = f", {fill.new_errors} syntax errors" if fill.new_errors else ""
-    title = f"{file.path}:{line} {hole.name or hole.kind} {count} confidence {fill.confidence:.2f}{errors}"
+    title = f"{file.path}:{line} {hole.name or hole.kind} {count} {describe_certainty(fill.certainty)}{errors}"
     screen.show(title.replace("  ", " "))
     screen.show_diff(patch(one, context), one.document.encoding)
 

@@ -6,6 +6,7 @@ from difflib import HtmlDiff
 from html import escape
 from typing import Final
 
+from midfill_infill.candidates import describe_certainty
 from midfill_infill.refactor.journal.journal import Journal
 from midfill_infill.refactor.journal.records import HAS_FILL
 from midfill_infill.refactor.reporting.export import Exported, exported
@@ -50,7 +51,7 @@ def _file(one: Exported, differ: HtmlDiff) -> Iterator[str]:
         reason = f" ({escape(hole.reason)})" if hole.reason else ""
         name = escape(hole.name or hole.kind)
         yield f"<li>line {line}, {name}: {escape(hole.state)}{reason} "
-        yield f'<span class="note">confidence {fill.confidence:.2f}{errors}</span></li>'
+        yield f'<span class="note">{describe_certainty(fill.certainty)}{errors}</span></li>'
     yield "</ul>\n"
     old, new = (data.decode(one.document.encoding, "replace").split("\n") for data in (one.before, one.after))
     yield _EXTRAS.sub("", differ.make_table(old, new, context=True, numlines=3)) + "\n"

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator, Sequence
 
+from midfill_infill.candidates import describe_certainty
 from midfill_infill.refactor.journal.journal import Journal
 from midfill_infill.refactor.journal.records import State
 from midfill_infill.refactor.reporting.export import CHOSEN, Exported, exported
@@ -10,7 +11,7 @@ from midfill_infill.text.visible import visible
 
 
 def markdown(journal: Journal, states: Sequence[State] = CHOSEN) -> Iterator[str]:
-    """Lines with their ends. Knows confidences and states, shows no code."""
+    """Lines with their ends. Knows certainties and states, shows no code."""
     funnel = journal.funnel()
     yield f"## {_title(journal)}\n\n"
     yield f"Run `{journal.get_meta('run')}`, selected by {_selection(journal)}.\n\n"
@@ -18,7 +19,7 @@ def markdown(journal: Journal, states: Sequence[State] = CHOSEN) -> Iterator[str
     yield "|---|---|---|---|---|---|\n"
     numbers = (funnel.planned, funnel.filled, funnel.clean, funnel.accepted, funnel.passing, funnel.written)
     yield f"| {' | '.join(map(str, numbers))} |\n\n"
-    yield "| file | function | state | confidence |\n|---|---|---|---|\n"
+    yield "| file | function | state | certainty |\n|---|---|---|---|\n"
     for one in exported(journal, states, 0):
         yield from _rows(one)
     rolled_back = list(journal.holes_in(State.ROLLED_BACK))
@@ -43,7 +44,8 @@ def _selection(journal: Journal) -> str:
 
 def _rows(one: Exported) -> Iterator[str]:
     for hole, fill in one.fills:
-        yield f"| {_cell(one.file.path)} | {_cell(hole.name or hole.kind)} | {hole.state} | {fill.confidence:.2f} |\n"
+        cells = (_cell(one.file.path), _cell(hole.name or hole.kind), hole.state, describe_certainty(fill.certainty))
+        yield f"| {' | '.join(cells)} |\n"
 
 
 def _cell(text: str) -> str:
