@@ -53,6 +53,10 @@ class StartError(RequestError):
         self.exit_code = exit_code
 
 
+def fetch_failed(message: str, next_step: str) -> StartError:
+    return StartError(ErrorCode.FETCH_FAILED, message, next_step, EXIT_NO_MODEL)
+
+
 def check_model(name: str | None, known: tuple[str, ...]) -> None:
     """Raises RequestError where a request names a model that is not here."""
     if name is not None and name not in known:

@@ -126,7 +126,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
 
 def listing(folder: Path) -> dict[str, Any]:
-    return {"sha": COMMIT, "siblings": [describe(file) for file in sorted(folder.iterdir())]}
+    return {"id": "somebody/tiny", "sha": COMMIT, "siblings": [describe(file) for file in sorted(folder.iterdir())]}
 
 
 def describe(file: Path) -> dict[str, Any]:

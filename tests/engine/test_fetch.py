@@ -7,8 +7,10 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from tests.engine.fakes import wait_until
@@ -18,13 +20,11 @@ from midfill_engine.errors import StartError
 from midfill_engine.families import FAMILIES
 from midfill_engine.loading import download, fetch, fitting, stock
 from midfill_engine.loading.hub import make_random
-from midfill_engine.loading.hub_api import Patience
 from midfill_engine.loading.runtime import load_runtime
 from midfill_engine.wire import FetchProgress
 
 NAME = "somebody/tiny"
 ROOT = Path(__file__).parents[2]
-BRIEF = Patience(read_timeout_s=0.4, retries=2, first_wait_s=0.01)
 Get = Callable[..., Path]
 
 
@@ -39,20 +39,20 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_DOWNLOAD_TIMEOUT", 0.2)
+    monkeypatch.setattr("huggingface_hub.constants.DOWNLOAD_CHUNK_SIZE", 1000)
+    monkeypatch.setattr("huggingface_hub.file_download.time", SimpleNamespace(sleep=lambda seconds: None))
+    monkeypatch.setattr("huggingface_hub.utils._http.time", SimpleNamespace(sleep=lambda seconds: None, time=time.time))
     return tmp_path / "cache"
 
 
 @pytest.fixture
 def get(cache: Path) -> Get:
     def run(hub: Hub, name: str = NAME, token: str | None = None, **options: object) -> Path:
-        from midfill_engine.loading.hub_api import Hub as Api
-
-        headers = {"authorization": f"Bearer {token}"} if token else {}
         said: list[FetchProgress] = []
         say = options.pop("say", said.append)
         fits = options.pop("fits", lambda folder, size: fitting.check_fits(folder, size, "cpu"))
-        with Api(hub.url, headers, BRIEF) as api:
-            return fetch.fetch(api, name, cache, say, fits, **options)  # type: ignore[arg-type]
+        return fetch.fetch(fetch.Hub(hub.url, token), name, cache, say, fits, **options)  # type: ignore[arg-type]
 
     return run
 
@@ -95,9 +95,9 @@ def test_a_broken_connection_is_gone_on_with(takes_ranges: bool, source: Path, c
 
 def test_what_came_is_kept_when_it_ends_and_gone_on_with_in_the_next_run(source: Path, cache: Path, get: Get) -> None:
     with run_hub({NAME: source}, stall_after=7000) as hub:
-        with pytest.raises(StartError, match="no answer within 0.4 s") as caught:
+        with pytest.raises(StartError, match="no answer in time") as caught:
             get(hub)
-        assert "goes on" in caught.value.next_step
+        assert "resumes" in caught.value.next_step
     assert [part.stat().st_size for part in parts(cache)] == [7000]
     assert download.find_cached(NAME) is None
     with run_hub({NAME: source}) as hub:
@@ -139,7 +139,7 @@ def test_what_is_here_and_damaged_is_found_by_check(source: Path, cache: Path, g
         ({"refusal": (403, "GatedRepo"), "refuses_listing": True}, "accepted its licence", "accept it at http"),
         ({"refusal": (418, "")}, "HTTP 418", "HF_ENDPOINT"),
         ({"token": "secret"}, "has no somebody/tiny, or it is private", "set HF_TOKEN"),
-        ({"hangs": True}, "no answer within 0.4 s", "check the network"),
+        ({"hangs": True}, "no answer in time", "check the network"),
         ({"resets": True}, "cannot be used: .*(disconnected|reset)", "check the network"),
         ({"busy_times": 9}, "HTTP 503", "run the command again"),
     ],
@@ -162,11 +162,11 @@ def test_names_revisions_and_addresses_that_are_not_there(source: Path, cache: P
             get(hub, f"{NAME}@../../../evil")
         assert get(hub, f"{NAME}@{COMMIT}") == download.find_cached(f"{NAME}@{COMMIT}")
     with pytest.raises(StartError, match="cannot be used: .*refused"):
-        get(hub, NAME)
+        get(SimpleNamespace(url="http://127.0.0.1:9"))
 
 
-def test_a_token_is_sent_and_a_busy_hub_asked_again(source: Path, get: Get) -> None:
-    with run_hub({NAME: source}, token="secret", busy_times=1) as hub:
+def test_a_token_is_sent(source: Path, get: Get) -> None:
+    with run_hub({NAME: source}, token="secret") as hub:
         assert same(get(hub, token="secret"), source)
 
 
@@ -194,10 +194,10 @@ def test_pickles_strange_families_and_what_does_not_fit_are_refused_before_the_w
 
 
 def test_a_full_disk_is_said(source: Path, get: Get, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(part: fetch.Part, chunk: bytes) -> None:
+    def refuse(*_: object, **__: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(fetch.Part, "add", refuse)
+    monkeypatch.setattr(fetch, "http_get", refuse)
     with run_hub({NAME: source}) as hub, pytest.raises(StartError, match="No space left on device"):
         get(hub)
 
@@ -230,11 +230,13 @@ def test_a_cached_model_starts_whatever_the_hub_does(
 
 
 def test_offline_is_obeyed(source: Path, get: Get, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-    with pytest.raises(StartError, match="HF_HUB_OFFLINE forbids"):
-        download.fetch_checkpoint(NAME)
+    with monkeypatch.context() as offline:
+        offline.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+        with pytest.raises(StartError, match="HF_HUB_OFFLINE forbids"):
+            download.fetch_checkpoint(NAME)
     with run_hub({NAME: source}) as hub:
         folder = get(hub)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     assert download.fetch_checkpoint(NAME) == folder
 
 
@@ -273,9 +275,11 @@ def engine(tmp_path: Path) -> Iterator[Callable[..., "subprocess.Popen[str]"]]:
 def test_a_killed_download_goes_on_in_the_next_process(
     source: Path, tmp_path: Path, engine: Callable[..., "subprocess.Popen[str]"]
 ) -> None:
-    with run_hub({NAME: source}, stall_after=9000) as hub:
+    source = shutil.copytree(source, tmp_path / "large")
+    (source / "large.safetensors").write_bytes(bytes(12 * 2**20))  # the library writes pieces of 10 MiB
+    with run_hub({NAME: source}, stall_after=11 * 2**20) as hub:
         first = engine(hub, "fetch", NAME, "--device", "cpu")
-        wait_until(lambda: any(part.stat().st_size > 8000 for part in parts(tmp_path / "home")))  # the weights'
+        wait_until(lambda: any(part.stat().st_size >= 10 * 2**20 for part in parts(tmp_path / "home")))
         first.send_signal(signal.SIGKILL)
         first.wait()
     kept = max(part.stat().st_size for part in parts(tmp_path / "home"))

@@ -7,11 +7,13 @@ import json
 import logging
 import re
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from midfill_engine.loading.fetch import Fits, Say, fetch
-from midfill_engine.loading.hub_api import Hub, Patience, fetch_failed
+from midfill_engine.errors import fetch_failed
 from midfill_engine.wire import FetchProgress
+
+if TYPE_CHECKING:
+    from midfill_engine.loading.fetch import Fits, Say
 
 HUB_ID: Final = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*(@[\w./-]+)?")
 INDEX: Final = "model.safetensors.index.json"
@@ -60,17 +62,17 @@ def fetch_checkpoint(name: str) -> Path:
     return find_cached(name) or download(name, _Log(), lambda folder, weights_bytes: None)
 
 
-def download(name: str, say: Say, fits: Fits, *, check: bool = False) -> Path:
+def download(name: str, say: "Say", fits: "Fits", *, check: bool = False) -> Path:
     """Asks the hub, and takes what is missing here; with `check` what is here is hashed, too. Raises StartError."""
     from huggingface_hub import constants, get_token
+
+    from midfill_engine.loading.fetch import Hub, fetch  # imports an HTTP client, which takes half a second
 
     if constants.HF_HUB_OFFLINE:
         message = f"{name} is not in {constants.HF_HUB_CACHE}, and HF_HUB_OFFLINE forbids to fetch it"
         raise fetch_failed(message, "unset HF_HUB_OFFLINE, or set HF_HOME to where it is")
     token = None if constants.HF_HUB_DISABLE_IMPLICIT_TOKEN else get_token()
-    headers = {"user-agent": "midfill", **({"authorization": f"Bearer {token}"} if token else {})}
-    with Hub(constants.ENDPOINT, headers, Patience(float(constants.HF_HUB_DOWNLOAD_TIMEOUT))) as hub:
-        return fetch(hub, name, cache_folder(), say, fits, check=check)
+    return fetch(Hub(constants.ENDPOINT, token), name, cache_folder(), say, fits, check=check)
 
 
 class _Log:

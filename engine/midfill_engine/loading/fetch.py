@@ -1,12 +1,14 @@
-"""Fetches a checkpoint into the hub's own cache: small files first, then the weights, resumed where they stopped.
+"""Downloads a checkpoint's files from the Hugging Face hub into the hub's own cache, and compares their hashes.
 
-The cache's layout is huggingface_hub's (blobs, snapshots, refs), so its other users find what was fetched. A file is
-named only after its hash was found to be the hub's. Knows files and hashes; what a model is, `fits` decides.
+The transfer is huggingface_hub's `http_get`. Its `hf_hub_download` throws away what came of a file when a download is
+killed; here each file's bytes go to a part file whose name every run shares, so the next run resumes it.
 """
 
 import hashlib
 import json
+import logging
 import os
+import re
 import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -14,13 +16,23 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from fnmatch import fnmatch
 from pathlib import Path
-from typing import IO, Final
+from typing import Any, Final, Self
 
-from midfill_engine.loading.hub_api import CHUNK_BYTES, Hub, Listing, Passing, RemoteFile, fetch_failed
-from midfill_engine.wire import FetchProgress
+from filelock import FileLock
+from huggingface_hub import HfApi, constants, hf_hub_url
+from huggingface_hub.errors import GatedRepoError, HfHubHTTPError, RepositoryNotFoundError, RevisionNotFoundError
+from huggingface_hub.file_download import http_get
+from huggingface_hub.utils import build_hf_headers  # type: ignore[attr-defined]
+
+from midfill_engine.errors import EXIT_NO_MODEL, StartError, fetch_failed
+from midfill_engine.wire import ErrorCode, FetchProgress
 
 SMALL: Final = ("*.json", "merges.txt")
 WEIGHTS: Final = "*.safetensors"
+INDEX: Final = "model.safetensors.index.json"
+PLAIN_NAME: Final = re.compile(r"[\w][\w.+-]*")
+DIGEST: Final = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
+PART_SUFFIX: Final = ".midfill-part"
 MAX_SMALL_BYTES: Final = 256 * 2**20
 SPARE_DISK_BYTES: Final = 2**28  # a full disk harms more than this download
 REPORT_EVERY_S: Final = 0.25
@@ -29,8 +41,68 @@ Say = Callable[[FetchProgress], None]
 Fits = Callable[[Path, int], None]
 
 
-class Pace:
-    """Counts bytes and tells of them a few times a second, at the rate of the last moments."""
+@dataclass(frozen=True)
+class RemoteFile:
+    """A file at the top of a repository. `digest` is the sha256 of an LFS file, otherwise git's own hash."""
+
+    name: str
+    size_bytes: int
+    digest: str
+    is_git: bool
+
+    def matches(self, path: Path) -> bool:
+        """Whether `path` holds this file's bytes."""
+        header = f"blob {self.size_bytes}\0".encode() if self.is_git else b""
+        kind = "sha1" if len(self.digest) == 40 else "sha256"
+        with path.open("rb") as file:
+            found = hashlib.file_digest(file, lambda: hashlib.new(kind, header))
+        return found.hexdigest() == self.digest
+
+
+@dataclass(frozen=True)
+class Listing:
+    repository: str
+    commit: str
+    files: tuple[RemoteFile, ...]
+
+
+@dataclass(frozen=True)
+class Store:
+    """One repository's folder in the hub's cache: blobs named by hash, snapshots that link to them, refs."""
+
+    folder: Path
+
+    def blob(self, file: RemoteFile) -> Path:
+        return self.folder / "blobs" / file.digest
+
+    def part(self, file: RemoteFile) -> Path:
+        return self.folder / "blobs" / f"{file.digest}{PART_SUFFIX}"
+
+    def here_bytes(self, file: RemoteFile) -> int:
+        for path in (self.blob(file), self.part(file)):
+            if path.exists():
+                return min(path.stat().st_size, file.size_bytes)
+        return 0
+
+    def link(self, commit: str, file: RemoteFile) -> None:
+        """Adds a blob to a snapshot, by a relative link, or by a copy where the file system has no links."""
+        place = self.folder / "snapshots" / commit / file.name
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.unlink(missing_ok=True)
+        try:
+            place.symlink_to(os.path.relpath(self.blob(file), place.parent))
+        except OSError:
+            shutil.copyfile(self.blob(file), place)
+
+    def point(self, revision: str, commit: str) -> None:
+        if revision != commit:
+            place = self.folder / "refs" / revision
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.write_text(commit, encoding="ascii")
+
+
+class Progress:
+    """Counts bytes and reports them a few times a second, with the rate of the last reports."""
 
     def __init__(self, name: str, total_bytes: int, done_bytes: int, say: Say) -> None:
         self.done_bytes = done_bytes
@@ -48,64 +120,128 @@ class Pace:
         self._marks = [*self._marks[-40:], (now, self.done_bytes)]
         start_s, start_bytes = self._marks[0]
         rate = max(0.0, (self.done_bytes - start_bytes) / max(now - start_s, 1e-3))
-        left_s = (self._total_bytes - self.done_bytes) / rate if rate > 0 else None
         self._say(
             FetchProgress(
                 model=self._name,
                 done_bytes=max(0, self.done_bytes),
                 total_bytes=self._total_bytes,
                 bytes_per_s=rate,
-                left_s=left_s,
+                left_s=(self._total_bytes - self.done_bytes) / rate if rate > 0 else None,
                 note=note,
             )
         )
 
+    def bar(self, here_bytes: int) -> type:
+        """A class with tqdm's methods that `http_get` uses, for a file that has `here_bytes` already."""
+        progress = self
 
-@dataclass(frozen=True)
-class Store:
-    """One repository's folder in the hub's cache."""
+        class Bar:
+            def __init__(self, *_: Any, initial: int = 0, **__: Any) -> None:
+                progress.add(initial - here_bytes)  # the hub may ignore the range that was asked for
 
-    folder: Path
+            def update(self, num_bytes: int = 1) -> None:
+                progress.add(num_bytes)
 
-    def blob(self, file: RemoteFile) -> Path:
-        return self.folder / "blobs" / file.digest
+            def __enter__(self) -> Self:
+                return self
 
-    def part(self, file: RemoteFile) -> Path:
-        """What came so far; the same name in every run, so that the next one goes on."""
-        return self.folder / "blobs" / f"{file.digest}.midfill-part"
+            def __exit__(self, *_: object) -> None:
+                return
 
-    def here_bytes(self, file: RemoteFile) -> int:
-        for path in (self.blob(file), self.part(file)):
-            if path.exists():
-                return min(path.stat().st_size, file.size_bytes)
-        return 0
+        return Bar
 
-    def link(self, commit: str, file: RemoteFile) -> None:
-        """Names a blob in its snapshot: by a relative link, or by a copy where links are not to be had."""
-        place = self.folder / "snapshots" / commit / file.name
-        place.parent.mkdir(parents=True, exist_ok=True)
-        place.unlink(missing_ok=True)
+
+class Hub:
+    """A hub by its address, with the user's token."""
+
+    def __init__(self, endpoint: str, token: str | None) -> None:
+        self.endpoint = endpoint.rstrip("/")
+        self._api = HfApi(endpoint=self.endpoint, token=token or False)
+        self._headers = build_hf_headers(token=token or False, user_agent="midfill")
+        self._has_token = bool(token)
+
+    def list_files(self, repository: str, revision: str) -> Listing:
+        """The files at the top of a repository. Raises StartError."""
+        timeout_s = constants.HF_HUB_DOWNLOAD_TIMEOUT
         try:
-            place.symlink_to(os.path.relpath(self.blob(file), place.parent))
-        except OSError:
-            shutil.copyfile(self.blob(file), place)
+            with self._errors(repository, revision):
+                info = self._api.model_info(repository, revision=revision, files_metadata=True, timeout=timeout_s)
+            files = [_read_file(entry) for entry in info.siblings or [] if PLAIN_NAME.fullmatch(entry.rfilename)]
+            if DIGEST.fullmatch(info.sha or "") is None:
+                raise ValueError(info.sha)
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            message = f"{self.endpoint} does not answer as a hub does ({error!r})"
+            raise fetch_failed(message, "check HF_ENDPOINT") from error
+        return Listing(repository, str(info.sha), tuple(files))
 
-    def point(self, revision: str, commit: str) -> None:
-        if revision == commit:
-            return
-        place = self.folder / "refs" / revision
-        place.parent.mkdir(parents=True, exist_ok=True)
-        place.write_text(commit, encoding="ascii")
+    def download(self, listing: Listing, file: RemoteFile, part: Path, progress: Progress) -> None:
+        """Appends to `part` the bytes that are missing. Raises StartError."""
+        here = part.stat().st_size if part.exists() else 0
+        url = hf_hub_url(listing.repository, file.name, revision=listing.commit, endpoint=self.endpoint)
+        headers = {**self._headers, "accept-encoding": "identity"}
+        with self._errors(listing.repository, listing.commit), retries_told(progress), part.open("ab") as out:
+            http_get(
+                url,
+                out,
+                resume_size=here,
+                headers=headers,
+                expected_size=file.size_bytes,
+                tqdm_class=progress.bar(here),
+            )
+
+    @contextmanager
+    def _errors(self, repository: str, revision: str) -> Iterator[None]:
+        """The library's errors as StartErrors with a next step."""
+        page = f"{self.endpoint}/{repository}"
+        try:
+            yield
+        except RevisionNotFoundError:
+            message = f"{repository} has no revision {revision!r}"
+            raise StartError(ErrorCode.UNKNOWN_MODEL, message, f"see {page}", EXIT_NO_MODEL) from None
+        except HfHubHTTPError as error:
+            status = error.response.status_code
+            if isinstance(error, GatedRepoError) or (status == 403 and self._has_token):
+                step = "" if self._has_token else ", set HF_TOKEN or run `hf auth login`"
+                message = f"{repository} is only given to who accepted its licence"
+                raise fetch_failed(message, f"accept it at {page}{step}, then run the command again") from None
+            if isinstance(error, RepositoryNotFoundError) or status in (401, 403, 404):
+                message = f"{self.endpoint} has no {repository}, or it is private"
+                step = "check its name" if self._has_token else "check its name; for a private one set HF_TOKEN"
+                raise StartError(ErrorCode.UNKNOWN_MODEL, message, step, EXIT_NO_MODEL) from None
+            message = f"{self.endpoint} answers HTTP {status} for {repository}"
+            step = "run the command again in a while" if status >= 500 else "check HF_ENDPOINT and HF_TOKEN"
+            raise fetch_failed(message, step) from None
+        except Exception as error:
+            if not type(error).__module__.startswith("httpx"):  # the client's package differs between versions
+                raise
+            reason = f"no answer in time ({type(error).__name__})" if "Timeout" in type(error).__name__ else str(error)
+            message = f"{self.endpoint} cannot be used: {reason or type(error).__name__}"
+            step = "check the network and HF_ENDPOINT, then run the command again: it resumes where it stopped"
+            raise fetch_failed(message, step) from error
+
+
+@contextmanager
+def retries_told(progress: Progress) -> Iterator[None]:
+    """Passes on the library's warnings that it tries again, as notes of the progress."""
+
+    def note(record: logging.LogRecord) -> bool:
+        progress.tell(f"{record.getMessage().splitlines()[0].partition(': ')[2]}, trying again")
+        return False
+
+    logger = logging.getLogger("huggingface_hub.file_download")
+    logger.addFilter(note)
+    try:
+        yield
+    finally:
+        logger.removeFilter(note)
 
 
 def fetch(hub: Hub, name: str, cache: Path, say: Say, fits: Fits, *, check: bool = False) -> Path:
     """The snapshot's folder of `OWNER/NAME[@REVISION]`, with every file's hash compared with the hub's.
 
-    `fits(folder, weights_bytes)` is asked when only the small files are there; it raises for what is not to be fetched.
+    Small files come first; then `fits(folder, weights_bytes)` raises for weights that must not be fetched.
     Raises StartError.
     """
-    from filelock import FileLock
-
     repository, _, revision = name.partition("@")
     revision = revision or "main"
     if ".." in revision.split("/"):
@@ -122,25 +258,24 @@ def fetch(hub: Hub, name: str, cache: Path, say: Say, fits: Fits, *, check: bool
         with FileLock(store.folder / ".midfill.lock", mode=0o600):
             if check:
                 _drop_wrong(store, listing.files)
-            _take(hub, listing, store, small, Pace(name, 0, 0, lambda _: None))
+            _take(hub, listing, store, small, Progress(name, 0, 0, lambda _: None))
             folder = store.folder / "snapshots" / listing.commit
             weights = wanted_weights(folder, listing)
-            fits(folder, sum(file.size_bytes for file in weights))
-            here = sum(store.here_bytes(file) for file in weights)
-            total = sum(file.size_bytes for file in weights)
+            total, here = sum(file.size_bytes for file in weights), sum(map(store.here_bytes, weights))
+            fits(folder, total)
             check_disk(store.folder, total - here)
-            pace = Pace(name, total, here, say)
-            pace.tell()
-            _take(hub, listing, store, weights, pace)
+            progress = Progress(name, total, here, say)
+            progress.tell()
+            _take(hub, listing, store, weights, progress)
             store.point(revision, listing.commit)
-            pace.tell()
+            progress.tell()
     return folder
 
 
 def wanted_weights(folder: Path, listing: Listing) -> list[RemoteFile]:
     """The files that the index names; without an index all safetensors at the top."""
     present = {file.name: file for file in listing.files if fnmatch(file.name, WEIGHTS)}
-    index = folder / "model.safetensors.index.json"
+    index = folder / INDEX
     if not index.exists():
         return sorted(present.values(), key=lambda file: file.name)
     try:
@@ -165,117 +300,50 @@ def _why_no_weights(listing: Listing) -> str:
     return f"{listing.repository} has {reason}"
 
 
+def _read_file(entry: Any) -> RemoteFile:
+    digest, size = (entry.lfs.sha256, entry.lfs.size) if entry.lfs else (entry.blob_id, entry.size)
+    if DIGEST.fullmatch(digest) is None:  # it becomes a file's name
+        raise ValueError(digest)
+    return RemoteFile(entry.rfilename, int(size), digest, is_git=not entry.lfs)
+
+
 def _drop_wrong(store: Store, files: Iterable[RemoteFile]) -> None:
-    """What others fetched bears its hash as its name, which is compared here. Wrong files go, and are fetched anew."""
+    """Removes blobs whose bytes are not what their name says, so that they are fetched again."""
     for file in files:
-        if store.blob(file).exists():
-            with Part.open(store.blob(file), file) as blob:
-                is_right = blob.is_right
-            if not is_right:
-                store.blob(file).unlink()
+        if store.blob(file).exists() and not file.matches(store.blob(file)):
+            store.blob(file).unlink()
 
 
-def _take(hub: Hub, listing: Listing, store: Store, files: list[RemoteFile], pace: Pace) -> None:
+def _take(hub: Hub, listing: Listing, store: Store, files: list[RemoteFile], progress: Progress) -> None:
     for file in files:
         if not store.blob(file).exists():
-            _take_file(hub, listing, store, file, pace)
+            _take_file(hub, listing, store, file, progress)
         store.link(listing.commit, file)
 
 
-def _take_file(hub: Hub, listing: Listing, store: Store, file: RemoteFile, pace: Pace) -> None:
+def _take_file(hub: Hub, listing: Listing, store: Store, file: RemoteFile, progress: Progress) -> None:
     """Downloads what is missing of one file, checks all of it, and names it. Raises StartError."""
-    with Part.open(store.part(file), file) as part:
-        was_here = part.size_bytes > 0
-        _complete(hub, listing, part, pace)
-        if not part.is_right and was_here:  # what an earlier run left may be what is wrong
-            pace.add(-part.size_bytes)
-            part.restart()
-            _complete(hub, listing, part, pace)
-        is_right, found = part.is_right, part.digest
-    if is_right:
-        store.part(file).replace(store.blob(file))
+    part = store.part(file)
+    was_here = part.exists()
+    if was_here and part.stat().st_size > file.size_bytes:
+        progress.add(-file.size_bytes)
+        part.unlink()
+    hub.download(listing, file, part, progress)
+    if not file.matches(part) and was_here:  # what an earlier run left may be what is wrong
+        progress.add(-file.size_bytes)
+        part.unlink()
+        hub.download(listing, file, part, progress)
+    if file.matches(part):
+        part.replace(store.blob(file))
         return
-    store.part(file).unlink()
-    message = f"{file.name} of {listing.repository} is not what the hub says it is (its hash is {found})"
+    part.unlink()
+    message = f"{file.name} of {listing.repository} is not what the hub says it is: its hash differs"
     raise fetch_failed(message, "it was thrown away; run the command again, and leave this hub if it stays so")
-
-
-def _complete(hub: Hub, listing: Listing, part: "Part", pace: Pace) -> None:
-    attempt = 0
-    while part.size_bytes < part.file.size_bytes or not part.file.size_bytes:
-        before = part.size_bytes
-        try:
-            return _receive(hub, listing, part, pace)
-        except Passing as error:
-            attempt = 0 if part.size_bytes > before else attempt + 1
-            if attempt > hub.patience.retries:
-                raise hub.unreachable(f"{error}; what came of {part.file.name} is kept") from None
-            pace.tell(f"{error}, trying again")
-            hub.patience.wait(attempt)
-
-
-def _receive(hub: Hub, listing: Listing, part: "Part", pace: Pace) -> None:
-    """Raises Passing where it ends early."""
-    with hub.open(listing, part.file.name, part.size_bytes) as (start_byte, chunks):
-        if start_byte != part.size_bytes:
-            pace.add(-part.size_bytes)
-            part.restart()
-        for chunk in chunks:
-            part.add(chunk)
-            pace.add(len(chunk))
-            if part.size_bytes > part.file.size_bytes:
-                return  # its hash will say so
-    if part.size_bytes < part.file.size_bytes:
-        raise Passing("the connection ended early")
-
-
-class Part:
-    """A file that grows, with the hash of all that is in it."""
-
-    def __init__(self, out: IO[bytes], file: RemoteFile) -> None:
-        self.file, self.size_bytes = file, 0
-        self._out = out
-        self._hash = self._begin()
-
-    @classmethod
-    @contextmanager
-    def open(cls, path: Path, file: RemoteFile) -> Iterator["Part"]:
-        with open(path, "ab+") as out:
-            part = cls(out, file)
-            out.seek(0)
-            while chunk := out.read(CHUNK_BYTES):
-                part._hash.update(chunk)
-                part.size_bytes += len(chunk)
-            yield part
-
-    @property
-    def digest(self) -> str:
-        return self._hash.hexdigest()
-
-    @property
-    def is_right(self) -> bool:
-        return self.size_bytes == self.file.size_bytes and self.digest == self.file.digest
-
-    def add(self, chunk: bytes) -> None:
-        self._out.write(chunk)
-        self._hash.update(chunk)
-        self.size_bytes += len(chunk)
-
-    def restart(self) -> None:
-        self._out.truncate(0)
-        self._hash, self.size_bytes = self._begin(), 0
-
-    def _begin(self) -> "hashlib._Hash":
-        """git hashes a header along with a file's bytes."""
-        if not self.file.is_git:
-            return hashlib.sha256()
-        header = f"blob {self.file.size_bytes}\0".encode()
-        return hashlib.sha1(header) if len(self.file.digest) == 40 else hashlib.sha256(header)
 
 
 @contextmanager
 def _disk_errors(folder: Path) -> Iterator[None]:
-    """A disk's refusal as a sentence."""
+    """The file system's errors as StartErrors."""
     try:
         yield
     except OSError as error:

@@ -6,11 +6,10 @@ from typing import Final
 import torch
 
 from midfill_engine.checkpoint_files import CheckpointError, CheckpointFiles
-from midfill_engine.errors import EXIT_NO_MODEL, StartError
+from midfill_engine.errors import EXIT_NO_MODEL, StartError, fetch_failed
 from midfill_engine.families import find_family
 from midfill_engine.loading.adapter import is_adapter, open_files
 from midfill_engine.loading.device import choose_device, choose_dtype
-from midfill_engine.loading.hub_api import fetch_failed
 from midfill_engine.loading.memory import total_bytes
 from midfill_engine.models.family import Family
 from midfill_engine.registry import UnknownName

@@ -13,16 +13,16 @@ import sys
 import tempfile
 import time
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from midfill_engine.errors import EXIT_NO_MODEL, StartError
-from midfill_engine.loading.fetch import Say
-from midfill_engine.loading.hub_api import fetch_failed
+from midfill_engine.errors import EXIT_NO_MODEL, StartError, fetch_failed
 from midfill_engine.wire import BASE, ErrorCode, FetchProgress, packaged_folder
+
+Say = Callable[[FetchProgress], None]
 
 POLL_S: Final = 0.2
 STALLED_S: Final = 120.0

@@ -3,9 +3,8 @@
 import shutil
 from pathlib import Path
 
-from midfill_engine.errors import EXIT_NO_MODEL, StartError
+from midfill_engine.errors import EXIT_NO_MODEL, StartError, fetch_failed
 from midfill_engine.loading.download import cache_folder, download, find_cached, is_hub_id, is_whole
-from midfill_engine.loading.hub_api import fetch_failed
 from midfill_engine.loading.packaged import PACKAGED, fetch_packaged
 from midfill_engine.wire import BASE, ErrorCode, FetchProgress, StoredModel, StoredModels
 
