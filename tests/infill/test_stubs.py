@@ -1,6 +1,7 @@
 """What is a stub and what only looks like one: classes that others derive from, hooks, dummies, remarks."""
 
 import textwrap
+from pathlib import Path
 
 import pytest
 
@@ -28,6 +29,13 @@ STUBS = {
     "a docstring that speaks of subclasses": 'def f(x):\n    """Subclasses."""\n    raise NotImplementedError\n',
     "within a function": "def g():\n    def f(x):\n        pass\n    return f\n",
     "a class that derives from another": "class A(B):\n    def f(x):\n        pass\n",
+    "an async method that says later": "class A:\n    async def f(x):\n        raise NotImplementedError('later')\n",
+    "a message below a remark": "def f(x):\n    # some day\n    raise NotImplementedError('Not yet.')\n",
+    "three dots that no test runs": "def f(x):  # pragma: no cover\n    ...\n",
+    "one of the abstract that is not": "class A(ABC):\n @abstractmethod\n def g(x): ...\n"
+    " def f(x): raise NotImplementedError\n",
+    "a scaffold": "class A:\n    def f(x): raise NotImplementedError\n",
+    "TODO in a group of commands": "@app.group()\ndef f(x):\n    pass  # TODO\n",
 }
 NONE = {
     "overridden": "class A:\n  def f(x):\n    raise NotImplementedError\n\nclass B(A):\n  def f(x):\n    return 1\n",
@@ -49,7 +57,31 @@ NONE = {
     "a decorated dummy": "def g():\n    @wrapped\n    def f(x):\n        pass\n    use(f)\n",
     "an exception": "class FError(Exception):\n    pass\n",
     "code": "def f(x):\n    return 1\n",
+    "three dots with a pragma": "class A:\n    def f(x):\n        ...  # pragma: no cover\n",
+    "a signature for types": "class A:\n  if TYPE_CHECKING:\n\n    def __init__(x, y: int) -> None: ...\n",
+    "a group of commands": '@app.group("x")\ndef f(x):\n    """Help."""\n',
+    "a callback of commands": '@app.callback()\ndef f(x):\n    """Help."""\n    pass\n',
+    "a message under a remark": "def f(x):\n    # v1 has none\n    raise NotImplementedError(\n        'v1 only')\n",
+    "a message with its class": "class A:\n def f(x): raise NotImplementedError(f'{type(self)} is not implemented')\n",
+    "an abstract class": "class A(ABC):\n    def f(x): raise NotImplementedError\n",
+    "an override that refuses": "class A(B):\n    @override\n    def f(x): raise NotImplementedError\n",
+    "what a class with code inherits": "class A(B):\n"
+    + "".join(f"    def g{number}(x): return 1\n" for number in range(3))
+    + "    def f(x): pass\n",
+    "what a class refuses": "class A(B):\n"
+    + "".join(f"    def g{number}(x): raise NotImplementedError\n" for number in range(3)),
+    "a remark that says why": "class A:\n    def f(x):\n        # Not needed: the server does it.\n        pass\n",
+    "a docstring that says why": 'def f(x):\n    """A no-op for streams of others."""\n',
 }
+
+
+def test_the_file_says_what_a_class_in_it_is_for() -> None:
+    source, doc = b"class A:\n    def f(x): raise NotImplementedError\n", b'def f(x):\n    """Doc."""\n'
+    assert not find_stubs(Document(source, "python", Path("db/base.py")))
+    assert find_stubs(Document(source, "python", Path("db/database.py")))
+    assert not find_stubs(Document(doc, "python", Path("tests/tools.py"))), "a dummy"
+    assert find_stubs(Document(doc, "python", Path("src/tools.py")))
+    assert find_stubs(Document(b"def f(x):\n    ...\n", "python", Path("tests/tools.py")))
 
 
 @pytest.mark.parametrize("case", STUBS)

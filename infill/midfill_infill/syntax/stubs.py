@@ -10,23 +10,37 @@ from midfill_infill.text.document import Document
 
 TODO: Final = re.compile(rb"(?i)\b(todo|fixme|implement|your code|fill (this|me) in)\b")
 
-_NOOP_NAME: Final = re.compile(r"(?i)_*no_?op")
+_NOOP_NAME: Final = re.compile(r"(?i)_*no_?op(_\w+)?")
 # Where `raise NotImplementedError` is what a class says to those that derive from it.
 _BASE_NAME: Final = re.compile(r"_*(Abstract|Base)(?=\w)|(?<=\w)(Base|Mixin|Interface|ABC|Abstract)$")
+_BASE_FILE: Final = re.compile(r"_*(abc|abstract|bases?|\w+_base|interfaces?|protocols?)\.py$")
+_TEST_FILE: Final = re.compile(r"(^|/)(tests?/|test_\w*\.py$|\w+_test\.py$|conftest\.py$)")
 # Where nothing is to be done: `NullFile.close`, `LifespanOff.startup`.
 _IDLE_NAME: Final = re.compile(r"_*(Null|No(?=[A-Z])|Dummy|Fake|Mock|Stub|Nothing)|(Null|Off|Dummy|Stub|Mock|Mixin)$")
 _HOOK_NAME: Final = re.compile(
     r"__\w+__|_?on_\w+|a?close|flush|(un)?register|(pre|post|setup|set_up|teardown|tear_down|visit|model_post)_\w+|setup"
-    r"|setUp\w*|tearDown\w*|teardown|\w*(do_nothing|dummy|stub|placeholder|hook)\w*"
+    r"|setUp\w*|tearDown\w*|teardown|a?shutdown|\w*(do_nothing|dummy|stub|placeholder|hook)\w*"
 )
+# What holds other commands of a command line has a docstring for its help and no code.
+_COMMAND_GROUP: Final = re.compile(rb"@[\w.]*\.?(group|callback)\b")
 _FOR_OTHERS: Final = re.compile(
     rb"(?i)\bsub-?class|\boverrid|\bderived class|\bdo(es)? nothing|\bno-?op\b|\bby default\b|\bhook\b|\bplaceholder\b"
-    rb"|\bcalled (when|if|by|before|after|once)\b"
+    rb"|\bcalled (when|if|by|before|after|once)\b|\binvoked (when|if|by|before|after|once)\b|\b(left|is) empty\b"
+    rb"|\bnot (supported|needed|required|applicable)\b|\bunsupported\b|\bdoes(n't| not)\b|\bnothing to\b|\bno need\b"
+    rb"|\b(delegated|ignored?|intentionally)\b|#\s*no\b"
 )
 _UNWRITTEN: Final = re.compile(
-    rb"(?i)not[ _]?(yet[ _]?)?implemented( yet)?\W*$|unimplemented|todo|fixme|^\W*implement|^\W*$"
+    rb"(?i)not[ _]?(yet[ _]?)?implemented( yet)?\W*$|unimplemented|todo|fixme|^\W*implement|^\W*$|\blater\b|\bsoon\b"
+    rb"|\bnot (done|ready|written|finished|available)\b|\bnot yet\b|\byet to\b|\bwork in progress\b|\bwip\b"
 )
+# A message made for who derives: it names the class that has not got the method.
+_SAYS_CLASS: Final = re.compile(rb"type\(self\)|__class__|\bcls\b|\bself\b")
 _RAISE: Final = re.compile(rb"raise\s+NotImplemented\w*\s*(?:\((?P<said>.*)\))?", re.DOTALL)
+_TYPES_ONLY: Final = re.compile(rb"\bif\s+(typing\.|t\.)?TYPE_CHECKING\s*:")
+_NO_COVER: Final = re.compile(rb"#\s*pragma:\s*no cover")
+# A class with so many methods that only raise, or with so many that have code, has decided about the others.
+_DECIDED: Final = 3
+_REMARK_LINE: Final = re.compile(rb"(?m)^[ \t]*#[^\n]*\n?")
 _REMARK: Final = re.compile(rb"[ \t]*(?:#|//|/\*)[^\n]*")
 _REMARK_BEHIND: Final = re.compile(rb"\S[ \t]*#")
 _STRING: Final = re.compile(rb"""\"(?:\\.|[^"\\])*\"|'(?:\\.|[^'\\])*'""")
@@ -76,36 +90,99 @@ def _code_and_notes(document: Document, function: Function) -> bytes:
 
 def _is_meant(document: Document, function: Function, inside: bytes) -> bool:
     """Whether a body of Python with a placeholder, or nothing, is as its author wants it."""
-    raised = _RAISE.match(inside)
-    if raised and (said := raised["said"]):
-        return not _UNWRITTEN.search(said)
-    if inside.startswith(b"..."):
-        return False
-    if _is_for_others(document, function) or _has_remark(document, function):
+    code = _REMARK_LINE.sub(b"", inside).strip()
+    raised = _RAISE.match(code)
+    said = raised["said"] if raised else None
+    if said:
+        return not _UNWRITTEN.search(said) or bool(_SAYS_CLASS.search(said))
+    if _is_covered(document, function, code) or _is_for_types(document, function):
         return True
-    return not raised and _may_be_empty(document, function)
+    if code.startswith(b"..."):
+        return False
+    is_alone = bool(raised) and len(function.path) < 2  # no class, so nobody who derives
+    if (not is_alone and _is_for_others(document, function)) or _has_remark(document, function):
+        return True
+    return _refuses(document, function) if raised else _may_be_empty(document, function)
+
+
+def _is_covered(document: Document, function: Function, code: bytes) -> bool:
+    """Whether a pragma says that no test is to run it: what waits to be written has none."""
+    lines = document.source_lines
+    last = lines.at(max(function.head, function.end - 1))
+    start = lines.start(last) if code.startswith(b"...") else function.head
+    return bool(_NO_COVER.search(document.source[start : lines.end(last)]))
+
+
+def _is_for_types(document: Document, function: Function) -> bool:
+    """Whether it stands under `if TYPE_CHECKING:`, where signatures alone count."""
+    lines = document.source_lines
+    line = lines.at(function.head)
+    columns = lines.columns(line)
+    for number in range(line - 1, -1, -1):
+        if not columns:
+            return False
+        if not lines.is_blank(number) and lines.columns(number) < columns:
+            columns = lines.columns(number)
+            if _TYPES_ONLY.search(lines.content(number)):
+                return True
+    return False
 
 
 def _is_for_others(document: Document, function: Function) -> bool:
-    """Of a method: a class of the file overrides it, or the class's name or the docstring says that others are to."""
+    """Whether others are to write it, or nobody: docstring and remarks say so; of a method a class of the file
+    overrides it, or the name of its class or of its file says that others derive.
+    """
+    doc = document.source[slice(*function.keep)] if function.keep else b""
+    if _FOR_OTHERS.search(doc) or _FOR_OTHERS.search(_code_and_notes(document, function)):
+        return True
     if len(function.path) < 2:
         return False
-    doc = document.source[slice(*function.keep)] if function.keep else b""
-    return (
-        bool(_BASE_NAME.search(function.path[-2]))
-        or bool(_FOR_OTHERS.search(doc))
+    if (
+        _BASE_NAME.search(function.path[-2])
+        or _BASE_FILE.fullmatch(document.name)
         or _is_overridden(document, function)
-    )
+    ):
+        return True
+    is_abstract = "ABC" in _bases_of(document, function)  # it says otherwise what is abstract, where it says so at all
+    return is_abstract and not any(each.is_deliberate for each in _methods(document, function))
+
+
+def _refuses(document: Document, function: Function) -> bool:
+    """Whether a method that raises refuses what its class has inherited, as others beside it do."""
+    if len(function.path) < 2:
+        return False
+    decorators = document.source[function.start : function.head]
+    raising = sum(bool(_RAISE.match(_inside(document, each))) for each in _methods(document, function))
+    is_interface = function.path[-2].startswith("_") or bool(_bases_of(document, function))
+    return b"@override" in decorators or (is_interface and raising >= _DECIDED)
 
 
 def _may_be_empty(document: Document, function: Function) -> bool:
-    """A hook, a method of a class that does nothing, or a dummy: in a test, or decorated in another function."""
+    """A hook, a group of commands, a method that a class with code inherits, a method of a class that does nothing, or
+    a dummy: in a test, or decorated in another function.
+    """
     name, owner = (function.path[-1:] or ("",))[0], function.path[-2] if len(function.path) > 1 else ""
     if _HOOK_NAME.fullmatch(name) or _NOOP_NAME.fullmatch(name) or _IDLE_NAME.search(owner):
         return True
+    decorators = document.source[function.start : function.head]
+    if _COMMAND_GROUP.search(decorators) or _TEST_FILE.search(document.path.as_posix() if document.path else ""):
+        return True
+    written = sum(bool(each.statements) and not each.is_stub for each in _methods(document, function))
+    if owner and _bases_of(document, function) and written >= _DECIDED:
+        return True
     around = [f for f in outline(document).functions if f.head < function.head and function.end <= f.end]
-    is_decorated = function.start < function.head
-    return any(is_decorated or (f.path and f.path[-1].startswith("test")) for f in around)
+    return any(bool(decorators) or (f.path and f.path[-1].startswith("test")) for f in around)
+
+
+def _methods(document: Document, function: Function) -> list[Function]:
+    """Those of its class, itself among them."""
+    owner = function.path[:-1]
+    return [each for each in outline(document).functions if owner and each.path[:-1] == owner]
+
+
+def _bases_of(document: Document, function: Function) -> frozenset[str]:
+    named = (bases for name, bases in _bases(document) if function.path[-2:-1] == (name,))
+    return frozenset().union(*named) - {"object"}
 
 
 def _has_remark(document: Document, function: Function) -> bool:
