@@ -348,7 +348,7 @@ def test_an_interrupted_command_exits_130_and_goes_on_later(root: Path, monkeypa
     assert run("generate").exit_code == 0
 
 
-@pytest.mark.parametrize("form", ["patch", "jsonl", "sarif", "html", "schema"])
+@pytest.mark.parametrize("form", ["patch", "jsonl", "sarif", "schema"])
 def test_export(root: Path, generated: None, tmp_path: Path, form: str) -> None:
     out = tmp_path / "out"
     assert run("export", "--all", "--format", form, "--out", str(out)).exit_code == 0

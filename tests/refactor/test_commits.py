@@ -113,11 +113,3 @@ def test_a_branch_of_a_file_that_is_not_committed_is_refused(root: Path) -> None
     result = run("export", "--all", "--branch", "fills")
     assert result.exit_code == 5 and "a.py is not as it is in the last commit" in result.stderr
     assert "fills" not in git(root, "branch")
-
-
-def test_a_summary_for_a_pull_request(root: Path) -> None:
-    run("apply", "--all")
-    text = run("export", "--format", "markdown").stdout
-    assert text.startswith("## 4 holes filled\n") and 'recipe "fill-stubs"' in text
-    assert "| 4 | 4 | 4 | 4 | 4 | 4 |" in text and "| p/d.py | d\\_e | applied | " in text
-    assert "return" not in text, "no code"

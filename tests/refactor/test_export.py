@@ -2,7 +2,6 @@
 
 import json
 import subprocess
-from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
@@ -10,7 +9,6 @@ from tests.refactor.trees import Tree, init_git, make_tree, plan_tree, source
 
 from midfill_infill.refactor.journal.records import FillRow, State
 from midfill_infill.refactor.reporting.export import HoleLine, exported, json_lines, patch, sarif, write_patches
-from midfill_infill.refactor.reporting.side_by_side import html_report
 
 FILES = {
     "plain.py": source(0),
@@ -93,30 +91,6 @@ def test_a_fill_with_a_syntax_error_is_in_no_patch_and_no_sarif(tmp_path: Path) 
         assert [result["properties"]["hole"] for result in sarif(journal, states)["runs"][0]["results"]] == [2]
     text = (tmp_path / "out/m.py.patch").read_text()
     assert "return (" not in text and "return total" in text
-
-
-class Page(HTMLParser):
-    def __init__(self) -> None:
-        super().__init__()
-        self.tags: list[str] = []
-        self.links: list[str] = []
-
-    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
-        self.tags.append(tag)
-        self.links += [
-            value or "" for name, value in attributes if name in ("src", "href") and not (value or "#")[0] == "#"
-        ]
-
-
-def test_the_page_needs_nothing_else_and_escapes_source(tmp_path: Path) -> None:
-    hostile = b"def f():\n    '<script>alert(1)</script>'\n    ...\n"
-    tree = make_tree(tmp_path / "repo", {"<b>.py": hostile})
-    with tree.open() as journal:
-        text = "".join(html_report(journal))
-    page = Page()
-    page.feed(text)
-    assert "script" not in page.tags and "b" not in page.tags and page.links == []
-    assert "total" in text and "http" not in text.replace("http://www.w3.org", "")
 
 
 def test_a_file_whose_fills_say_nothing_new_has_no_patch(tmp_path: Path) -> None:

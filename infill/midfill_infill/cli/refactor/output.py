@@ -41,9 +41,7 @@ def status_command(
 def export_command(
     root: RootOption = Path("."),
     run: RunOption = None,
-    form: Annotated[
-        str, typer.Option("--format", metavar="FORM", help="patch, jsonl, sarif, html, markdown or schema.")
-    ] = "patch",
+    form: Annotated[str, typer.Option("--format", metavar="FORM", help="patch, jsonl, sarif or schema.")] = "patch",
     out: Annotated[
         Path | None, typer.Option(metavar="PATH", help="A file; with --per-file a folder. Otherwise stdout.")
     ] = None,
@@ -83,19 +81,9 @@ def export_command(
                 _emit(out, (line.encode() + b"\n" for line in export.json_lines(journal)))
             elif form == "sarif":
                 _emit(out, [json.dumps(export.sarif(journal, states), indent=2).encode() + b"\n"])
-            elif form == "markdown":
-                from midfill_infill.refactor.reporting.summary import markdown
-
-                _emit(out, (piece.encode("utf-8", "replace") for piece in markdown(journal, states)))
-            elif form == "html":
-                from midfill_infill.refactor.reporting.side_by_side import html_report
-
-                _emit(out, (piece.encode("utf-8", "replace") for piece in html_report(journal)))
             else:
                 message = f"there is no format {form!r}"
-                raise MidfillError(
-                    "bad_request", message, next_step="known are patch, jsonl, sarif, html, markdown, schema"
-                )
+                raise MidfillError("bad_request", message, next_step="known are patch, jsonl, sarif, schema")
 
 
 def _emit(out: Path | None, pieces: Iterable[bytes]) -> None:

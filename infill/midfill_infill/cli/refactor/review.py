@@ -73,9 +73,6 @@ class TerminalScreen:
 def review_command(
     root: RootOption = Path("."),
     run: RunOption = None,
-    html: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write a page with old and new side by side, and ask nothing.")
-    ] = None,
     command: Annotated[str | None, typer.Option("--command", "-c", metavar="COMMAND", help="What `t` runs.")] = None,
     timeout_s: TimeoutOption = 600.0,
     sandbox: SandboxOption = True,
@@ -92,12 +89,6 @@ def review_command(
 
         place, journal = open_run(root, run)
         stack.enter_context(journal)
-        if html is not None:
-            from midfill_infill.refactor.reporting.side_by_side import html_report
-
-            html.write_bytes("".join(html_report(journal)).encode("utf-8", "replace"))
-            say(f"wrote {html}")
-            return
         stack.enter_context(hold_lock(place.run_folder(str(journal.get_meta("run"))) / "lock", "review"))
         test = None
         if command is not None:
