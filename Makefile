@@ -4,7 +4,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 # Asked for first and alone: other resolvers would fetch several GB of CUDA on a machine without a GPU.
 TORCH ?= torch>=2.11,<2.14
-SOURCES := lsp infill engine kernels tests
+SOURCES := lsp infill engine kernels tests bench
 # Tests in which a model computes.
 COMPUTING := $(patsubst %,tests/engine/test_%.py,adapter authors causal choice copying denoise drafts families gguf \
 	int8 packed runtime scheduler shared_keys uniform variants) tests/bench
@@ -43,9 +43,8 @@ lint: setup  ## ruff, rules and format
 typecheck: setup  ## mypy, strict
 	MYPYPATH=lsp:infill:engine:kernels $(BIN)/mypy
 
-bench: setup  ## measure fills on this machine, cold and warm; prints a table and writes JSON
-	$(BIN)/python engine/bench/latency.py
-	PYTHONPATH=engine:kernels $(BIN)/python -m bench.run
+bench: setup  ## measure fills on this machine, cold and warm; or BENCH="NAME ...", `python -m bench` lists them
+	$(BIN)/python -m bench $(or $(BENCH),latency)
 
 eval: setup  ## measure how well fills are, on lines of published packages; 18 CPU minutes; or EVAL="SUITE.jsonl.gz ...", see docs/quality.md
 	PYTHONPATH=infill:engine $(BIN)/python -m $(if $(EVAL),bench.quality $(EVAL),bench.quality.experts)
@@ -70,7 +69,7 @@ $(VENV)/.dev: pyproject.toml $(VENV)/.engine
 	@$(PIP) install --no-compile --editable '.[engine,dev]'
 	@touch $@
 
-.PHONY: editors neovim latency vsix
+.PHONY: editors neovim vsix
 vsix:  ## build the VS Code extension alone, editors/vscode/dist/midfill.vsix; needs npm
 	cd editors/vscode && npm ci --no-fund --no-audit && npm run package
 
@@ -80,6 +79,3 @@ neovim: setup  ## two Neovims for the tests of the plugin
 
 editors: neovim vsix  ## what the editors' tests need: two Neovims, code-server, the VS Code extension; needs npm, chromium, ripgrep
 	bash tests/editors/vscode/install.sh $(abspath $(VENV))/code-server
-
-latency: setup  ## what the language server adds to a fill, in ms
-	$(BIN)/python lsp/bench/latency.py

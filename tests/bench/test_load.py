@@ -13,7 +13,7 @@ from midfill_engine.loading.checkpoint import make_random
 async def test_every_scene_ends_and_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     make_random(tmp_path / "model")
     monkeypatch.setattr(load, "BIG", "x = 1\n" * 1000)
-    paths = os.pathsep.join(str(Path(load.__file__).parents[2] / room) for room in ("engine", "kernels"))
+    paths = os.pathsep.join(str(Path(load.__file__).parents[1] / room) for room in ("engine", "kernels"))
     monkeypatch.setenv("PYTHONPATH", paths)
     told: list[str] = []
     samples: dict[str, load.Sample] = {}

@@ -1,7 +1,6 @@
 """At temperature 0 a decode is the authors' own, token for token: what their sampling code wrote is recorded."""
 
 import random
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from tests.engine import reference_decodes
 from torch import Tensor
 
 from midfill_engine.denoising.seeds import seeded
@@ -17,14 +17,11 @@ from midfill_engine.loading.canvas_model import CanvasModel
 from midfill_engine.loading.runtime import Runtime, load_runtime
 from midfill_engine.models import choice
 
-sys.path.insert(0, str(Path(__file__).parent.parent.parent / "engine/bench"))
-import decodes  # type: ignore[import-not-found]
 
-
-@pytest.mark.parametrize("name", decodes.recorded_decodes())
+@pytest.mark.parametrize("name", reference_decodes.recorded_decodes())
 @pytest.mark.parametrize("every", [4, pytest.param(1, marks=pytest.mark.soak)])
 def test_a_decode_is_the_authors(name: str, every: int, tmp_path: Path) -> None:
-    found = decodes.compare(name, tmp_path, every)
+    found = reference_decodes.compare(name, tmp_path, every)
     assert found.num_cases >= 20 // every
     assert found.num_same == found.num_cases
 
@@ -78,4 +75,4 @@ def test_a_decode_of_diffusion_gemma_is_the_librarys(
         loaded = replace(runtime.loaded, canvas_length=length, num_steps=16)
         case = {"prefix": prefix, "suffix": "", "max_tokens": length}
         record = {"options": {"seed": seed}, "lengths": "fixed"}
-        assert decodes.decode(replace(runtime, loaded=loaded), case, record) == theirs.tolist()
+        assert reference_decodes.decode(replace(runtime, loaded=loaded), case, record) == theirs.tolist()

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from tests.engine import reference_scores
 from tests.engine.peak import PeakBytes
 from tests.engine.test_denoise import run
 from tests.engine.test_packed import run_together
@@ -31,9 +32,6 @@ from midfill_engine.samplers import SAMPLERS
 from midfill_engine.tokens.hub_tokenizer import HubTokenizer
 from midfill_engine.wire import InfillRequest, TextSegment
 
-sys.path.insert(0, str(Path(__file__).parent.parent.parent / "engine/bench"))
-import parity  # type: ignore[import-not-found]
-
 PUBLISHED = [name for name in FAMILIES if FAMILIES.find(name).attention not in ("context_frozen", "canvas", "causal")]
 SEEING = [name for name in PUBLISHED if FAMILIES.find(name).sees_suffix]
 BLIND = [name for name in PUBLISHED if not FAMILIES.find(name).sees_suffix]
@@ -46,12 +44,12 @@ def ask(hole: dict[str, object] | None = None, **options: object) -> InfillReque
 
 def test_every_family_has_a_reference() -> None:
     """LLaDA2.1's transformer is LLaDA2.0's."""
-    assert set(PUBLISHED) - set(parity.recorded_families()) == {"llada2.1"}
+    assert set(PUBLISHED) - set(reference_scores.recorded_families()) == {"llada2.1"}
 
 
-@pytest.mark.parametrize("name", parity.recorded_families())
+@pytest.mark.parametrize("name", reference_scores.recorded_families())
 def test_scores_are_those_of_the_reference(name: str, tmp_path: Path) -> None:
-    found = parity.compare(FAMILIES.find(name), tmp_path)
+    found = reference_scores.compare(FAMILIES.find(name), tmp_path)
     assert found.error < 1e-4
     assert found.agreement == 1
     assert found.error_unshifted > 0.1

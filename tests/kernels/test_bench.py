@@ -1,87 +1,24 @@
-"""The benches themselves: floors against numbers worked out by hand, the loops they compare with, a run at toy size."""
+"""The GPU benches themselves: what is red, how calls are timed, a run at toy size, what compiles for Hopper."""
 
 import json
 import os
 import subprocess
 import sys
 import tempfile
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
+from bench.gpu.cases import small_cases
+from bench.gpu.ceilings import Ceilings
+from bench.gpu.hopper import find_sums
+from bench.gpu.operators import draw_table, run_case
+from bench.green import concerning, find_red, stop_unless_green
+from bench.measure import Clock, summarize
 
 from bench import green
-from bench.cases import small_cases
-from bench.ceilings import Ceilings
-from bench.draw import draw, read_points
-from bench.fused import make_random
-from bench.green import concerning, find_red, stop_unless_green
-from bench.hopper import find_sums
-from bench.measure import Clock, summarize
-from bench.operators import draw_table, run_case
-from bench.plain import PlainModel, fill_plainly, fill_with_dual_cache
-from bench.shapes import LLADA_8B, QWEN_7B, QWEN_HALF_B, TOY, pass_flops, step_floor
-from midfill_engine.models.fused import PRECISIONS
-from midfill_kernels.gap_attention import GapSequence
-from midfill_kernels.settle import open_fills
 
 ROOT = Path(__file__).parent.parent.parent
-COPY, BF16, FP8 = 3.0e12, 800e12, 1400e12
-
-
-@pytest.mark.parametrize(
-    ("shape", "precision", "context", "gap", "milliseconds"),
-    [
-        (LLADA_8B, "bf16", 2048, 64, 5.36),
-        (LLADA_8B, "fp8", 2048, 64, 2.86),
-        (QWEN_7B, "bf16", 2048, 64, 4.80),
-        (QWEN_7B, "fp8", 2048, 64, 2.45),
-        (QWEN_HALF_B, "bf16", 2048, 64, 0.35),
-    ],
-)
-def test_floors(shape, precision, context, gap, milliseconds) -> None:  # type: ignore[no-untyped-def]
-    """Milliseconds at 3 TB/s and 800 (fp8: 1,400) TFLOP/s, worked out by hand from the published sizes."""
-    floor = step_floor(shape, precision, 1, context, gap)
-    seconds = floor.seconds(COPY, FP8 if precision == "fp8" else BF16)
-    assert seconds * 1e3 == pytest.approx(milliseconds, abs=0.06)
-
-
-def test_floor_of_an_encoding() -> None:
-    assert pass_flops(LLADA_8B, 2048, 2048) / 1e12 == pytest.approx(30.8, abs=0.1)
-
-
-@pytest.mark.parametrize("precision", PRECISIONS)
-def test_a_random_model_is_as_large_as_its_floor_says(precision) -> None:  # type: ignore[no-untyped-def]
-    model = make_random(TOY, precision, 4, torch.device("cpu"))
-    floor = step_floor(TOY, precision, 1, 0, 8)
-    assert model.weight_bytes == pytest.approx(floor.layer_bytes + floor.head_bytes, rel=0.07)
-
-
-def test_the_plain_model_agrees_with_the_fused(device: torch.device) -> None:
-    model = make_random(replace(TOY, num_layers=1), "bf16", 16, device, torch.float32)
-    plain, context = PlainModel(model), torch.randint(0, 300, (5,), device=device)
-    gap = torch.randint(0, 300, (2,), device=device)
-    model.encode(context, torch.arange(5)[None], [5], torch.arange(5, device=device))
-    fills = open_fills([gap], [torch.ones(2)], [2], [2.0], [0], device)
-    hidden = model.hidden(fills.ids, model.open_batch(fills, torch.arange(5, 7)[None], [GapSequence(2, 0, 5)]).rows)
-    _, past = plain.hidden(context, torch.arange(5, device=device))
-    expected, _ = plain.hidden(gap, torch.arange(5, 7, device=device), past)
-    torch.testing.assert_close(hidden, expected, rtol=1e-3, atol=1e-3)
-
-
-def test_the_published_loops_settle_everything_and_agree_on_one_step(device: torch.device) -> None:
-    plain = PlainModel(make_random(TOY, "bf16", 16, device, torch.float32))
-    ids = torch.randint(2, 300, (20,), device=device)
-    masked = torch.zeros(20, dtype=torch.bool, device=device)
-    masked[7:13] = True
-    ids[masked] = 1
-    at_once = fill_plainly(plain, ids, masked, per_step=6)
-    assert torch.equal(at_once, fill_with_dual_cache(plain, ids, masked, per_step=6))
-    for fill in (fill_plainly, fill_with_dual_cache):
-        slow = fill(plain, ids, masked, per_step=2)
-        assert torch.equal(slow[~masked], ids[~masked]) and slow.shape == ids.shape
 
 
 def test_medians_and_turns() -> None:
@@ -130,49 +67,13 @@ def test_a_case_is_timed_beside_its_rivals() -> None:
     assert draw_table([result], "").row_count == 1
 
 
-def record_of(**parts: object) -> dict[str, Any]:
-    machine = {"device": "test", "date": "2026-01-01", "commit": "0", "dtype": "float32", "interpreted": False}
-    ceilings = {"copy_bytes_per_s": 1e9, "product_flops_per_s": {"float32": 1e11}}
-    return {"machine": machine, "ceilings": ceilings, **parts}
-
-
-def test_a_record_of_steps_is_drawn(tmp_path: Path) -> None:
-    loads = [(context, gap) for context in (512, 2048) for gap in (16, 64)]
-    points = [
-        {"context": context, "gap": gap, "timing": {"median_s": 0.02}, "flops": 1e9, "bytes": 2e7}
-        for context, gap in loads
-    ]
-    steps = [
-        {
-            "shape": "7B",
-            "precision": "bf16",
-            "load": {"batch": batch, "context": context, "gap": gap},
-            "step": {"median_s": 0.005},
-            "floor_s": 0.004,
-        }
-        for context, gap in loads
-        for batch in (1, 16)
-    ]
-    found = read_points(record_of(points=points, steps=steps))
-    assert len(found) == 8 and [point.floor_s for point in found] == [0.02] * 4 + [0.004] * 4
-    floor = step_floor(QWEN_7B, "bf16", 1, 512, 16)
-    assert (found[4].bytes, found[4].flops) == (floor.total_bytes, floor.total_flops)
-    for out in (tmp_path / "one.svg", tmp_path / "two.svg"):
-        draw(record_of(points=points, steps=steps), out)
-    picture = (tmp_path / "one.svg").read_text()
-    assert "7B bf16, gap 64" in picture and "embedded, context 2048" in picture
-    assert picture == (tmp_path / "two.svg").read_text()
-    with pytest.raises(ValueError, match="no steps"):
-        read_points(record_of(results=[]))
-
-
 @pytest.mark.soak
 @pytest.mark.timeout(600)
 @pytest.mark.skipif(torch.cuda.is_available(), reason="toy sizes are for the interpreter")
 def test_operators_bench_runs_at_toy_size(tmp_path: Path) -> None:
-    environment = {**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": os.pathsep.join(("engine", "kernels"))}
+    environment = {**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": os.pathsep.join((".", "engine", "kernels"))}
     record = tmp_path / "out.json"
-    command = [sys.executable, "-m", "bench.operators", "--only", "small", "--json", str(record)]
+    command = [sys.executable, "-m", "bench.gpu.operators", "--only", "small", "--json", str(record)]
     result = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
     assert result.returncode == 0, result.stdout + result.stderr
     found = json.loads(record.read_text())
@@ -182,8 +83,8 @@ def test_operators_bench_runs_at_toy_size(tmp_path: Path) -> None:
 
 def compile_for_hopper(*options: str) -> "subprocess.CompletedProcess[str]":
     environment = {key: value for key, value in os.environ.items() if key != "TRITON_INTERPRET"}
-    environment |= {"PYTHONPATH": os.pathsep.join(("engine", "kernels")), "TRITON_DEFAULT_FP_FUSION": "1"}
-    command = [sys.executable, "-m", "bench.compile", "--shape", "toy", *options]
+    environment |= {"PYTHONPATH": os.pathsep.join((".", "engine", "kernels")), "TRITON_DEFAULT_FP_FUSION": "1"}
+    command = [sys.executable, "-m", "bench.gpu.compile", "--shape", "toy", *options]
     return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
 
 

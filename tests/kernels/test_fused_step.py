@@ -4,15 +4,17 @@ from dataclasses import replace
 
 import pytest
 import torch
+from bench.gpu.fused import make_random
+from bench.gpu.shapes import TOY
 from torch import Tensor
 
-from bench.fused import make_random
-from bench.shapes import TOY
-from midfill_engine.models.fused import FusedModel, Precision, pack_transformer
+from midfill_engine.models.fused import FusedModel, Precision, Rows, pack_transformer
+from midfill_engine.models.fused_runner import new_own
 from midfill_engine.models.transformer import Transformer, TransformerConfig
-from midfill_kernels.gap_attention import GapSequence
+from midfill_kernels.gap_attention import GapSequence, schedule_gaps
+from midfill_kernels.head import propose
 from midfill_kernels.quantize import Quantized
-from midfill_kernels.settle import Fills, open_fills
+from midfill_kernels.rotary import rotary_tables
 
 QWEN_LIKE = TransformerConfig(
     vocab_size=70, dim=32, num_layers=2, num_heads=4, num_kv_heads=2, head_dim=16, mlp_dim=48,
@@ -52,12 +54,6 @@ def run_plain(model: Transformer, context: Tensor, ids: Tensor) -> Tensor:
     return model.logits(hidden[0])
 
 
-def open_toy(ids: Tensor, device: torch.device) -> Fills:
-    pieces = list(ids.cpu().split(GAPS))
-    masked = [torch.ones(length, dtype=torch.bool) for length in GAPS]
-    return open_fills(pieces, masked, [2, 3], [2.0, 2.0], [0, 1], device)
-
-
 def encode_all(fused: FusedModel, config: TransformerConfig, contexts: Tensor) -> None:
     positions = torch.cat([positions_of(config, length, 0) for length in CONTEXTS], dim=1)
     fused.encode(contexts, positions, CONTEXTS, torch.arange(sum(CONTEXTS), device=contexts.device))
@@ -67,6 +63,16 @@ def gap_sequences() -> list[GapSequence]:
     return [GapSequence(GAPS[0], 0, CONTEXTS[0]), GapSequence(GAPS[1], CONTEXTS[0], CONTEXTS[1])]
 
 
+def open_rows(fused: FusedModel, positions: Tensor) -> Rows:
+    heads, device = fused.shape.heads, fused.embedding.device
+    return Rows(
+        rotary_tables(positions.to(device), heads.width, fused.shape.rope_base),
+        schedule_gaps(gap_sequences(), (heads.query, heads.key_value), device, num_rows=sum(GAPS)),
+        new_own(fused, sum(GAPS), 1),
+        torch.arange(sum(GAPS), device=device),
+    )
+
+
 @pytest.mark.parametrize("config", [QWEN_LIKE, EMBEDDED_LIKE], ids=["qwen", "embedded"])
 def test_a_step_agrees_with_the_engines_transformer(config: TransformerConfig, device: torch.device) -> None:
     model = draw(config, device)
@@ -74,21 +80,18 @@ def test_a_step_agrees_with_the_engines_transformer(config: TransformerConfig, d
     contexts = torch.randint(0, 70, (sum(CONTEXTS),), device=device)
     ids = torch.randint(0, 70, (sum(GAPS),), device=device)
     encode_all(fused, config, contexts)
-    fills = open_toy(ids, device)
     positions = torch.cat(
         [positions_of(config, gap, context) for gap, context in zip(GAPS, CONTEXTS, strict=True)], dim=1
     )
-    batch = fused.open_batch(fills, positions, gap_sequences())
     logits = torch.cat(
         [run_plain(model, context, gap) for context, gap in zip(contexts.split(CONTEXTS), ids.split(GAPS), strict=True)]
     )
-    hidden = fused.hidden(batch.fills.ids, batch.rows)
+    hidden = fused.hidden(ids, open_rows(fused, positions))
     assert isinstance(hidden, Tensor)
     torch.testing.assert_close(model.logits(hidden), logits, rtol=1e-3, atol=1e-3)
-    proposals = fused.step(batch)
+    proposals = propose(hidden, fused.head)
     assert torch.equal(proposals.ids, logits.argmax(dim=1))
     torch.testing.assert_close(proposals.probability, logits.softmax(dim=1).amax(dim=1), rtol=1e-3, atol=1e-4)
-    assert fills.masked.sum() == 1 + 0  # 2 of 3 settle in the first of two steps, and the only one of the second gap
 
 
 @pytest.mark.parametrize("precision", ["fp8", "fp8_weight", "int8", "int4"])
@@ -106,8 +109,7 @@ def test_narrow_precisions_stay_near_the_plain_step(precision: Precision, device
     ids = torch.randint(0, TOY.vocabulary, (sum(GAPS),), device=device)
     hidden = []
     for model in (narrow, plain):
-        batch = model.open_batch(open_toy(ids, device), torch.arange(sum(GAPS))[None], gap_sequences())
-        found = model.hidden(batch.fills.ids, batch.rows)
+        found = model.hidden(ids, open_rows(model, torch.arange(sum(GAPS))[None]))
         hidden.append(found.dequantize() if isinstance(found, Quantized) else found)
     error = (hidden[0] - hidden[1]).norm() / hidden[1].norm()
     assert error < (0.2 if precision == "fp8" else 1e-4)

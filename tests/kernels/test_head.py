@@ -7,7 +7,6 @@ from midfill_kernels.head import (
     NUMBERS,
     Proposals,
     Rules,
-    Sampling,
     choose_head_tile,
     propose,
     propose_reference,
@@ -80,41 +79,18 @@ def test_large_scores_keep_their_digits(shift: float, device: torch.device) -> N
     torch.testing.assert_close(found.probability, expected.probability, rtol=0.05, atol=0.02)
 
 
-def test_samples_follow_the_distribution(device: torch.device) -> None:
-    num_rows, temperature = 128, 0.7
-    scores = torch.tensor([1.0, 0.0, -1.0, 0.5, -30.0], device=device)
-    weight = pack(torch.cat((scores[:, None], torch.zeros(5, 15, device=device)), dim=1), "plain")
-    x = torch.zeros(num_rows, 16, device=device)
-    x[:, 0] = 1
-    sampling = Sampling(torch.full((num_rows,), temperature, device=device), torch.arange(num_rows, device=device))
-    found = propose(x, weight, sampling=sampling, tile=Tile(cols=16, rows=128, inner=16, splits=1))
-    counts = torch.bincount(found.ids, minlength=5).double()
-    expected = num_rows * (scores / temperature).softmax(0).double()
-    chi_squared = ((counts - expected)[:4] ** 2 / expected[:4]).sum()
-    assert chi_squared < 30 and counts[4] == 0  # three degrees of freedom: seeds are fixed, so it holds or it does not
-    torch.testing.assert_close(found.probability, scores.softmax(0)[found.ids], rtol=1e-4, atol=1e-6)
-
-
-def test_without_temperature_the_best_is_taken(device: torch.device) -> None:
-    x, weight = draw(4, 50, torch.float32, device)
-    sampling = Sampling(torch.zeros(4, device=device), torch.arange(4, device=device))
-    assert_same(propose(x, weight, sampling=sampling, tile=TILE), propose_reference(x, weight))
-
-
 def test_a_row_is_the_same_alone_and_in_a_batch(device: torch.device) -> None:
     x, weight = draw(33, 100, torch.float32 if is_interpreted() else torch.bfloat16, device)
-    sampling = Sampling(torch.full((33,), 0.9, device=device), torch.arange(33, device=device) + 11)
     # As in test_matmul: the interpreter's order of sums changes with the tile's width and the place in it.
     tile, row = (choose_head_tile(weight, 33, None), 0) if is_interpreted() else (None, 20)
-    one = Sampling(sampling.temperature[row : row + 1], sampling.seeds[row : row + 1])
-    together = propose(x, weight, sampling=sampling, tile=tile)
-    alone = propose(x[row : row + 1].contiguous(), weight, sampling=one, tile=tile)
+    together = propose(x, weight, tile=tile)
+    alone = propose(x[row : row + 1].contiguous(), weight, tile=tile)
     for name in ("ids", "probability", "entropy", "margin"):
         assert torch.equal(getattr(together, name)[row : row + 1], getattr(alone, name))
 
 
 def test_no_scores_are_held(device: torch.device) -> None:
-    """What 16 x 256 rows of 152,064 columns take beside weights and hidden states: at most 64 MB."""
+    """What 16 x 256 rows of 152,064 columns take beside weights and hidden states: at most 32 MB."""
     weight = Weight("plain", torch.zeros(1), None, (152_064, 3_584))
     tile = choose_head_tile(weight, 4096, None)
-    assert (NUMBERS + 2) * 4 * tile.splits * 4096 <= 64e6
+    assert (NUMBERS + 1) * 4 * tile.splits * 4096 <= 32e6

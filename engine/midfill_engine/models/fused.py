@@ -20,18 +20,14 @@ from midfill_kernels.context_attention import (
 )
 from midfill_kernels.gap_attention import (
     GapSchedule,
-    GapSequence,
     gap_attention,
     gap_attention_fp8,
-    schedule_gaps,
 )
 from midfill_kernels.gate import Activation, activate
-from midfill_kernels.head import Proposals, Sampling, propose
 from midfill_kernels.matmul import gated_matmul, gated_matmul_fp8, matmul
 from midfill_kernels.norm import add_rms_norm, add_rms_norm_fp8
 from midfill_kernels.quantize import Format, Quantized, Weight, pack, quantize_rows
 from midfill_kernels.rotary import Heads, norm_rotate_store, rotary_tables
-from midfill_kernels.settle import Fills, settle
 
 Precision = Literal["bf16", "fp8", "fp8_weight", "int8", "int4"]
 PRECISIONS: Final[tuple[Precision, ...]] = ("bf16", "fp8", "fp8_weight", "int8", "int4")
@@ -120,15 +116,6 @@ class Rows:
 
 
 @dataclass(frozen=True)
-class Batch:
-    """What a loop on the device works on: its rows and the state of its fills."""
-
-    rows: Rows
-    fills: Fills
-    temperature: Tensor | None = None
-
-
-@dataclass(frozen=True)
 class FusedModel:
     """`cache` has keys and values [slots, K, E] a layer. With precision fp8 the rows are fp8 too, else only weights."""
 
@@ -145,33 +132,6 @@ class FusedModel:
         """What a step reads of weights: every matrix of the layers, and the head."""
         matrices = [weight for layer in self.layers for weight in (layer.qkv, layer.out, layer.up, layer.down)]
         return self.head.nbytes + sum(weight.nbytes for weight in matrices)
-
-    def open_batch(
-        self,
-        fills: Fills,
-        positions: Tensor,
-        sequences: Sequence[GapSequence],
-        temperature: Tensor | None = None,
-    ) -> Batch:
-        """`positions` [P, R]; `sequences` say where each gap's context lies in the cache."""
-        heads, device, dtype = self.shape.heads, self.embedding.device, self.embedding.dtype
-        num_rows = positions.shape[1]
-        rows = Rows(
-            rotary_tables(positions.to(device), heads.width, self.shape.rope_base),
-            schedule_gaps(sequences, (heads.query, heads.key_value), device, num_rows=num_rows),
-            torch.zeros(1, 2, num_rows, heads.key_value, heads.width, dtype=dtype, device=device),
-            torch.arange(num_rows, device=device),
-        )
-        return Batch(rows, fills, temperature)
-
-    def step(self, batch: Batch) -> Proposals:
-        """One forward over all rows, and what it settles of them (in place)."""
-        fills = batch.fills
-        normed = self.hidden(fills.ids, batch.rows)
-        sampling = None if batch.temperature is None else Sampling(batch.temperature, fills.seeds)
-        proposals = propose(normed, self.head, sampling=sampling)  # for any number of rows: a row keeps its bits
-        settle(fills, proposals)
-        return proposals
 
     def hidden(self, ids: Tensor, rows: Rows) -> Tensor | Quantized:
         """The normed states [R, D] of `ids` [R], which the head reads."""

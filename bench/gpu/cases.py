@@ -1,0 +1,282 @@
+"""The operators that are timed: at real shapes, beside what torch offers best, with the least bytes and operations.
+
+A case draws its inputs anew for every set, so that nothing timed was in the cache. Toy cases run interpreted on a CPU:
+they show that the bench works, their times mean nothing.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+import torch
+import torch.nn.functional as F
+from bench.measure import Call
+from torch import Tensor
+
+from midfill_kernels.context_attention import context_attention, schedule_contexts
+from midfill_kernels.gap_attention import GapSequence, gap_attention, schedule_gaps
+from midfill_kernels.gate import activate
+from midfill_kernels.head import propose
+from midfill_kernels.matmul import gated_matmul, matmul
+from midfill_kernels.norm import add_rms_norm
+from midfill_kernels.quantize import Format, pack, quantize_rows
+from midfill_kernels.rotary import Heads, norm_rotate_store, rotary_tables
+
+Make = Callable[[], dict[str, Call]]
+OURS: Final = "ours"
+
+
+@dataclass(frozen=True)
+class Case:
+    """`make` draws inputs and returns the calls by name, `ours` among them. `test` is the operator's test file, of
+    which tests about other formats than `format` do not matter here."""
+
+    operator: str
+    label: str
+    test: str
+    num_bytes: float
+    flops: float
+    make: Make
+    product: str = "bfloat16"
+    sets: int = 3
+    format: Format = "plain"
+
+
+def gap_cases(device: torch.device, toy: bool) -> Iterator[Case]:
+    """G10, G11: one editor behind a long context, and sixteen mixed gaps."""
+    shapes = {"7B": Heads(28, 4, 128), "8B": Heads(32, 32, 128)} if not toy else {"toy": Heads(4, 2, 16)}
+    mixes: dict[str, list[tuple[int, int]]] = {"1 x 64 behind 40": [(16, 40)]} if toy else {
+        "1 x 64 behind 2048": [(64, 2048)],
+        "1 x 64 behind 8192": [(64, 8192)],
+        "16 mixed": [(32 + 16 * index, 512 + 384 * (index % 8)) for index in range(16)],
+    }  # fmt: skip
+    for name, heads in shapes.items():
+        for label, mix in mixes.items():
+            yield _gap_case(name, heads, label, mix, device)
+
+
+def _gap_case(name: str, heads: Heads, label: str, mix: list[tuple[int, int]], device: torch.device) -> Case:
+    dtype = _dtype(device)
+    slots, rows = sum(context for _, context in mix), sum(gap for gap, _ in mix)
+    token_bytes = 2 * heads.key_value * heads.width * dtype.itemsize
+
+    def make() -> dict[str, Call]:
+        q = torch.randn(rows, heads.query, heads.width, device=device, dtype=dtype)
+        own = torch.randn(2, rows, heads.key_value, heads.width, device=device, dtype=dtype)
+        cache = torch.randn(2, slots, heads.key_value, heads.width, device=device, dtype=dtype)
+        starts = [sum(context for _, context in mix[:index]) for index in range(len(mix))]
+        sequences = [GapSequence(gap, start, context) for (gap, context), start in zip(mix, starts, strict=True)]
+        schedule = schedule_gaps(sequences, (heads.query, heads.key_value), device)
+        joined = [
+            [torch.cat((cache[side, start : start + context], own[side, first : first + gap])) for side in (0, 1)]
+            for (gap, context), start, first in zip(mix, starts, _firsts(mix), strict=True)
+        ]
+        queries = [q[first : first + gap] for (gap, _), first in zip(mix, _firsts(mix), strict=True)]
+        calls: dict[str, Call] = {
+            OURS: lambda: gap_attention(q, (own[0], own[1]), (cache[0], cache[1]), schedule),
+            "SDPA": lambda: [_sdpa(query, *pair) for query, pair in zip(queries, joined, strict=True)],
+            "SDPA, joining": lambda: [
+                _sdpa(
+                    query,
+                    torch.cat((cache[0, start : start + context], own[0, first : first + gap])),
+                    torch.cat((cache[1, start : start + context], own[1, first : first + gap])),
+                )
+                for query, (gap, context), start, first in zip(queries, mix, starts, _firsts(mix), strict=True)
+            ],
+        }
+        if device.type == "cuda":
+            calls["FlexAttention"] = _flex(queries, joined)
+        return calls
+
+    flops = sum(4.0 * gap * (context + gap) * heads.query * heads.width for gap, context in mix)
+    num_bytes = (slots + rows) * token_bytes + 2 * rows * heads.query * heads.width * dtype.itemsize
+    return Case("gap attention", f"{name}, {label}", "test_gap_attention.py", num_bytes, flops, make)
+
+
+def _firsts(mix: list[tuple[int, int]]) -> list[int]:
+    return [sum(gap for gap, _ in mix[:index]) for index in range(len(mix))]
+
+
+def _sdpa(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    query, key, value = (tensor.transpose(0, 1)[None] for tensor in (q, k, v))
+    return F.scaled_dot_product_attention(query, key, value, enable_gqa=True)
+
+
+def _flex(queries: list[Tensor], joined: list[list[Tensor]]) -> Call:
+    """All sequences packed in one call, with a block mask by sequence."""
+    from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+
+    device = queries[0].device
+    q = torch.cat(queries).transpose(0, 1)[None]
+    k, v = (torch.cat([pair[side] for pair in joined]).transpose(0, 1)[None] for side in (0, 1))
+    of_query = torch.cat([torch.full((len(query),), index) for index, query in enumerate(queries)]).to(device)
+    of_key = torch.cat([torch.full((len(pair[0]),), index) for index, pair in enumerate(joined)]).to(device)
+    mask = create_block_mask(
+        lambda batch, head, i, j: of_query[i] == of_key[j], None, None, q.shape[2], k.shape[2], device=str(device)
+    )
+    compiled = torch.compile(flex_attention, dynamic=False)
+    return lambda: compiled(q, k, v, block_mask=mask, enable_gqa=True)
+
+
+def context_cases(device: torch.device, toy: bool) -> Iterator[Case]:
+    """G12: bidirectional encoding of a context."""
+    heads = Heads(4, 2, 16) if toy else Heads(32, 32, 128)
+    dtype = _dtype(device)
+    for length in (40,) if toy else (2048, 8192):
+
+        def make(length: int = length) -> dict[str, Call]:
+            q = torch.randn(length, heads.query, heads.width, device=device, dtype=dtype)
+            k, v = torch.randn(2, length, heads.key_value, heads.width, device=device, dtype=dtype).unbind()
+            schedule = schedule_contexts([length], None, device)
+            return {OURS: lambda: context_attention(q, k, v, schedule), "SDPA": lambda: _sdpa(q, k, v)}
+
+        flops = 4.0 * length**2 * heads.query * heads.width
+        num_bytes = 2.0 * length * (heads.query + heads.key_value) * heads.width * dtype.itemsize
+        yield Case("context attention", f"{length} tokens", "test_context_attention.py", num_bytes, flops, make)
+
+
+def head_cases(device: torch.device, toy: bool) -> Iterator[Case]:
+    """G13, G14: the vocabulary product with what a sampler needs of it."""
+    width, vocabulary = (64, 200) if toy else (3584, 152_064)
+    dtype = _dtype(device)
+    for rows in (5,) if toy else (16, 64, 128, 256, 1024):
+
+        def make(rows: int = rows) -> dict[str, Call]:
+            x = torch.randn(rows, width, device=device, dtype=dtype)
+            weight = pack(torch.randn(vocabulary, width, device=device, dtype=dtype) * width**-0.5, "plain")
+            calls: dict[str, Call] = {
+                OURS: lambda: propose(x, weight),
+                "torch": lambda: choose_plainly(x, weight.data),
+            }
+            if device.type == "cuda":
+                compiled = torch.compile(choose_plainly, mode="max-autotune-no-cudagraphs", dynamic=False)
+                calls["torch.compile"] = lambda: compiled(x, weight.data)
+            return calls
+
+        num_bytes = float(vocabulary * width * dtype.itemsize)
+        flops = 2.0 * rows * width * vocabulary
+        yield Case("head", f"{rows} rows", "test_head.py", num_bytes, flops, make, sets=2)
+
+
+def choose_plainly(x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Best column, its probability, entropy: the library's product, then fp32 softmax, as published samplers do."""
+    probabilities = F.linear(x, weight).float().softmax(dim=-1)
+    best, ids = probabilities.max(dim=-1)
+    return ids, best, -(probabilities * (probabilities + 1e-10).log()).sum(dim=-1)
+
+
+def matmul_cases(device: torch.device, toy: bool) -> Iterator[Case]:
+    """The four products of a layer, in every format, against the library's bf16 (and fp8)."""
+    shapes = {"out": (128, 256)} if toy else {"qkv": (4608, 3584), "out": (3584, 3584), "down": (3584, 18944)}
+    formats: tuple[Format, ...] = ("plain", "fp8", "int8", "int4")
+    for name, shape in shapes.items():
+        for format in formats:
+            for rows in (5,) if toy else (16, 64, 128, 256, 512):
+                yield _matmul_case(name, shape, format, rows, device)
+    for rows in (5,) if toy else (16, 64, 256):
+        yield _gated_case((2 * 128, 128) if toy else (2 * 18944, 3584), rows, device)
+
+
+def _matmul_case(name: str, shape: tuple[int, int], format: Format, rows: int, device: torch.device) -> Case:
+    dtype = _dtype(device)
+
+    def make() -> dict[str, Call]:
+        matrix = torch.randn(shape, device=device, dtype=dtype) * shape[1] ** -0.5
+        x, weight = torch.randn(rows, shape[1], device=device, dtype=dtype), pack(matrix, format)
+        calls: dict[str, Call] = {OURS: lambda: matmul(x, weight), "torch, bf16": lambda: F.linear(x, matrix)}
+        if format == "fp8":
+            narrow = quantize_rows(x, 128)
+            calls["ours, both fp8"] = lambda: matmul(narrow, weight)
+            if device.type == "cuda":
+                ones = torch.ones(rows, 1, device=device), torch.ones(1, shape[0], device=device)
+                calls["torch, both fp8"] = lambda: torch._scaled_mm(
+                    narrow.values, weight.data.T, *ones, out_dtype=torch.bfloat16
+                )
+        return calls
+
+    bits = {"plain": 8 * dtype.itemsize, "fp8": 8, "int8": 8, "int4": 4.25}[format]
+    flops = 2.0 * rows * shape[0] * shape[1]
+    num_bytes = shape[0] * shape[1] * bits / 8
+    return Case("matmul", f"{name} {format}, {rows} rows", "test_matmul.py", num_bytes, flops, make, format=format)
+
+
+def _gated_case(shape: tuple[int, int], rows: int, device: torch.device) -> Case:
+    dtype = _dtype(device)
+
+    def make() -> dict[str, Call]:
+        matrix = torch.randn(shape, device=device, dtype=dtype) * shape[1] ** -0.5
+        x, weight = torch.randn(rows, shape[1], device=device, dtype=dtype), pack(matrix, "plain")
+        return {OURS: lambda: gated_matmul(x, weight, dtype), "torch": lambda: _gate_plainly(F.linear(x, matrix))}
+
+    num_bytes = float(shape[0] * shape[1] * dtype.itemsize)
+    return Case("gated matmul", f"{rows} rows", "test_matmul.py", num_bytes, 2.0 * rows * shape[0] * shape[1], make)
+
+
+def _gate_plainly(joint: Tensor) -> Tensor:
+    gate, up = joint.chunk(2, dim=-1)
+    return F.silu(gate) * up
+
+
+def small_cases(device: torch.device, toy: bool) -> Iterator[Case]:
+    """What stands between the products: little work, where launches and passes over memory count."""
+    dtype, rows = _dtype(device), 5 if toy else 256
+    dim, heads, inner = (64, Heads(4, 2, 16), 48) if toy else (3584, Heads(28, 4, 128), 18944)
+
+    def make_norm() -> dict[str, Call]:
+        parts = torch.randn(4, rows, dim, device=device)
+        residual, gain = torch.randn(rows, dim, device=device, dtype=dtype), torch.ones(dim, device=device, dtype=dtype)
+
+        def plainly() -> Tensor:
+            return F.rms_norm(parts.sum(dim=0).to(dtype) + residual, (dim,), gain, 1e-6)
+
+        return {OURS: lambda: add_rms_norm(parts, residual, gain, 1e-6), "torch": plainly, **_compiled(plainly, device)}
+
+    def make_gate() -> dict[str, Call]:
+        parts = torch.randn(1, rows, 2 * inner, device=device)
+
+        def plainly() -> Tensor:
+            return _gate_plainly(parts[0]).to(dtype)
+
+        return {OURS: lambda: activate(parts, "swiglu", dtype), "torch": plainly, **_compiled(plainly, device)}
+
+    def make_rotary() -> dict[str, Call]:
+        parts = torch.randn(2, rows, heads.columns, device=device)
+        tables = rotary_tables(torch.arange(rows, device=device)[None], heads.width, 1e6)
+        keys, values = torch.empty(2, rows, heads.key_value, heads.width, device=device, dtype=dtype).unbind()
+        slots = torch.arange(rows, device=device)
+
+        def plainly() -> Tensor:
+            q, k, v = parts.sum(dim=0).view(rows, -1, heads.width).split((heads.query, *[heads.key_value] * 2), dim=1)
+            keys[slots], values[slots] = _turn(k, tables).to(dtype), v.to(dtype)
+            return _turn(q, tables).to(dtype)
+
+        return {OURS: lambda: norm_rotate_store(parts, heads, tables, keys, values, slots), "torch": plainly}
+
+    yield Case("norm", f"{rows} rows", "test_norm.py", rows * dim * (4 * 4 + 3.0 * dtype.itemsize), 0, make_norm)
+    yield Case("gate", f"{rows} rows", "test_gate.py", rows * inner * (8.0 + dtype.itemsize), 0, make_gate)
+    yield Case(
+        "rotary", f"{rows} rows", "test_rotary.py", rows * heads.columns * (8.0 + dtype.itemsize), 0, make_rotary
+    )
+
+
+def _compiled(call: Call, device: torch.device) -> dict[str, Call]:
+    return {"torch.compile": torch.compile(call, dynamic=False)} if device.type == "cuda" else {}
+
+
+def _turn(x: Tensor, tables: tuple[Tensor, Tensor]) -> Tensor:
+    cos, sin = (table[0][:, None] for table in tables)
+    left, right = x.chunk(2, dim=-1)
+    return torch.cat((left * cos - right * sin, right * cos + left * sin), dim=-1)
+
+
+def _dtype(device: torch.device) -> torch.dtype:
+    return torch.bfloat16 if device.type == "cuda" else torch.float32
+
+
+CASES: Final = {
+    "gap attention": gap_cases,
+    "context attention": context_cases,
+    "head": head_cases,
+    "matmul": matmul_cases,
+    "small": small_cases,
+}

@@ -1,0 +1,96 @@
+"""Compiles every kernel of a step and of an encoding for Hopper GPUs, without one, and prints what the compiler says.
+
+    python -m bench gpu.compile [--rows 64] [--shape 7B] [--precision bf16]
+
+A stack frame (spilled registers), a missing tensor-core instruction or more shared memory than a block may have shows
+here at no cost of time on a GPU, and so do sums whose order depends on the number of rows: a row's bits would depend on
+its company. Exits with 1 if anything does not fit, or such sums are found among several `--rows`.
+"""
+
+import sys
+from dataclasses import replace
+from typing import Annotated, Final
+
+import torch
+import typer
+from bench.gpu.fused import make_random
+from bench.gpu.hopper import Program, compiled
+from bench.gpu.shapes import SHAPES
+from rich.console import Console
+from rich.table import Table
+
+from midfill_engine.models.fused import PRECISIONS, FusedModel, Precision, Rows, Shape
+from midfill_engine.models.fused_runner import new_own
+from midfill_kernels.gap_attention import GapSequence, schedule_gaps
+from midfill_kernels.head import Rules, propose
+from midfill_kernels.quantize import quantize_rows
+from midfill_kernels.rotary import rotary_tables
+
+SHARED_LIMIT_BYTES: Final = 232_448  # of a block on compute capability 9.0
+CONTEXT: Final = 2048
+META: Final = torch.device("meta")
+
+
+def compile_step(shape: Shape, precision: Precision, num_rows: int) -> list[Program]:
+    """One layer's kernels and the head's, at the real sizes; tensors without memory."""
+    model = make_random(replace(shape, num_layers=1), precision, CONTEXT, META)
+    heads = model.shape.heads
+    rows = Rows(
+        rotary_tables(torch.arange(num_rows, device=META)[None], heads.width, model.shape.rope_base),
+        schedule_gaps([GapSequence(num_rows, 0, CONTEXT)], (heads.query, heads.key_value), META, num_rows=num_rows),
+        new_own(model, num_rows, 1),
+        torch.arange(num_rows, device=META),
+    )
+    with compiled() as programs:
+        model.hidden(torch.zeros(num_rows, dtype=torch.int64, device=META), rows)
+        _encode(model)
+        _choose_by_rules(model, num_rows)
+    return programs
+
+
+def _choose_by_rules(model: FusedModel, num_rows: int) -> None:
+    """The head as the engine asks it: not every row may take every token."""
+    normed = torch.zeros(num_rows, model.shape.dim, dtype=model.embedding.dtype, device=META)
+    allowed = torch.ones(2, model.shape.vocabulary, dtype=torch.bool, device=META)
+    rules = Rules(allowed, torch.zeros(num_rows, dtype=torch.int32, device=META))
+    propose(quantize_rows(normed, model.shape.group) if model.precision == "fp8" else normed, model.head, rules=rules)
+
+
+def _encode(model: FusedModel) -> None:
+    ids = torch.zeros(CONTEXT, dtype=torch.int64, device=META)
+    slots = torch.arange(CONTEXT, device=META)
+    model.encode(ids, torch.arange(CONTEXT)[None], [CONTEXT], slots)
+
+
+def main(
+    rows: Annotated[list[int] | None, typer.Option(help="rows of a step")] = None,
+    shape: Annotated[list[str] | None, typer.Option(help=f"any of {', '.join(SHAPES)}")] = None,
+    precision: Annotated[list[str] | None, typer.Option(help=f"any of {', '.join(PRECISIONS)}")] = None,
+) -> None:
+    """Prints registers, stack, shared memory and tensor-core instructions of every kernel."""
+    table = Table("shape", "precision", "rows", "kernel", "registers", "stack", "shared", "warps", "tensor cores")
+    seen: set[tuple[object, ...]] = set()
+    sums: dict[tuple[object, ...], set[tuple[str, ...]]] = {}
+    misfits = 0
+    for name in shape or ["7B", "8B", "0.5B"]:
+        for chosen in PRECISIONS:
+            for num_rows in rows or [64] if chosen in (precision or PRECISIONS) else []:
+                programs = compile_step(SHAPES[name], chosen, num_rows)
+                for launch, program in enumerate(programs):
+                    misfits += program.shared_bytes > SHARED_LIMIT_BYTES
+                    sums.setdefault((name, chosen, program.name, launch), set()).add(program.sums)
+                    facts = (program.name, program.registers, program.stack_bytes, program.shared_bytes, program.warps)
+                    if (chosen, *facts) in seen:
+                        continue
+                    seen.add((chosen, *facts))
+                    cells = (name, chosen, num_rows, *facts, program.tensor_core)
+                    table.add_row(*(str(cell) for cell in cells))
+    Console(width=130).print(table)
+    wandering = [" ".join(map(str, place[:3])) for place, orders in sums.items() if len(orders) > 1]
+    for place in wandering:
+        print(f"{place}: the order of its sums depends on the number of rows")
+    sys.exit(1 if misfits or wandering else 0)
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -1,0 +1,217 @@
+"""Times whole fills through the engine itself, operators and caches in turn, on random weights of a published shape.
+
+    python -m bench gpu.serving [--shape 7B] [--operators kernels] [--cache dual] [--json FILE]
+
+What a user of `midfill serve` gets: tokenising, sampling and the canvas on the host included. A fixed number of tokens
+a forward: speed, and no claim of quality. Variants take turns, so that all see the same machine. Interpreted on a CPU
+(`TRITON_INTERPRET=1`) all runs at toy size, and times mean nothing.
+"""
+
+import statistics
+import sys
+import tempfile
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import torch
+import typer
+from bench.gpu.shapes import SHAPES, TOY
+from bench.green import concerning, find_red
+from bench.measure import describe, write_record
+from rich.console import Console
+from rich.table import Table
+
+from midfill_engine.checkpoint_files import CheckpointFiles
+from midfill_engine.denoising.denoise import open_fill
+from midfill_engine.denoising.work import Work
+from midfill_engine.families import FAMILIES
+from midfill_engine.loading import hub
+from midfill_engine.loading.hub import HubModel, LoadedHubModel
+from midfill_engine.loading.runtime import Runtime
+from midfill_engine.models.fused import FORMAT_OF, Shape
+from midfill_engine.models.fused_runner import PRECISION_OF
+from midfill_engine.models.transformer import TransformerConfig
+from midfill_engine.wire import HoleSegment, HoleSpec, InfillRequest, InfillResponse, StepEvent, TextSegment
+from midfill_kernels.launch import is_interpreted
+
+TESTS: Final = (
+    "test_fused_step.py",
+    "test_fused_runner.py",
+    "test_norm.py",
+    "test_matmul.py",
+    "test_rotary.py",
+    "test_gap_attention.py",
+    "test_context_attention.py",
+    "test_head.py",
+)
+GAP: Final = 64
+TOKENS_A_FORWARD: Final = 8
+
+
+@dataclass(frozen=True)
+class ServingResult:
+    """Medians of whole fills. `forward_s` is the part spent in forwards, `first_s` until the first step was shown."""
+
+    shape: str
+    operators: str
+    cache: str
+    context: int
+    gap: int
+    forwards: int
+    fill_s: float
+    forward_s: float
+    first_s: float
+
+    @property
+    def tokens_per_s(self) -> float:
+        return self.gap / self.fill_s
+
+
+def make_model(shape: Shape, context: int, device: torch.device, dtype: torch.dtype) -> LoadedHubModel:
+    """Random weights of `shape` behind a tokenizer of one token a byte."""
+    config = TransformerConfig(
+        vocab_size=max(shape.vocabulary, 320),  # the toy's would be too few for the tokenizer
+        dim=shape.dim,
+        num_layers=shape.num_layers,
+        num_heads=shape.heads.query,
+        num_kv_heads=shape.heads.key_value,
+        head_dim=shape.heads.width,
+        mlp_dim=shape.mlp_dim,
+        mlp="swiglu",
+        norm_gain=True,
+        qk_norm=shape.heads.norm,
+        attention_bias=shape.bias,
+        rope_base=shape.rope_base,
+        tied_head=False,
+    )
+    family = FAMILIES.find("dream")
+    with tempfile.TemporaryDirectory() as folder:
+        hub.make_random(Path(folder), family)
+        tiny = hub.load(CheckpointFiles(Path(folder)), family)
+    changed = replace(tiny.config, transformer=config, max_context=context + 64, max_hole=256)
+    with torch.device("meta"):
+        model = HubModel(changed)
+    model = model.to_empty(device=device).to(dtype).eval().requires_grad_(False)
+    for parameter in model.parameters():
+        parameter.normal_(std=parameter.shape[-1] ** -0.5) if parameter.dim() == 2 else parameter.fill_(1)
+    num_parameters = sum(part.numel() for part in model.parameters())
+    return LoadedHubModel(model, tiny.tokenizer, changed, num_parameters, tiny.files)
+
+
+def run_fill(runtime: Runtime, request: InfillRequest, cache: str) -> tuple[float, float, float, InfillResponse]:
+    """Seconds of the fill, of its forwards, and until the first step was shown; and the answer."""
+    started, forward_s, first_s = time.perf_counter(), 0.0, 0.0
+    fill, answer = open_fill(runtime, request, cache=cache, lengths="fixed"), None
+    while True:
+        try:
+            item = fill.send(answer)
+        except StopIteration as stop:
+            assert isinstance(stop.value, InfillResponse)
+            return time.perf_counter() - started, forward_s, first_s, stop.value
+        answer = None
+        event = item.event if isinstance(item, Work) else item
+        if isinstance(event, StepEvent) and event.step == 1:
+            first_s = time.perf_counter() - started
+        if isinstance(item, Work):
+            before = time.perf_counter()
+            answer = runtime.run(item.passes)
+            forward_s += time.perf_counter() - before
+
+
+def measure(
+    runtimes: dict[str, Runtime], caches: list[str], context: int, gap: int, repeats: int
+) -> list[ServingResult]:
+    """Every operators' runtime with every cache, in turn; the first turn warms up and does not count."""
+    text = ("x = 1\n" * context)[: context - 1]
+    hole = HoleSegment(hole=HoleSpec(min_tokens=gap, max_tokens=gap))
+    request = InfillRequest(
+        segments=[TextSegment(text=text), hole, TextSegment(text="\n")], steps=-(-gap // TOKENS_A_FORWARD)
+    )
+    samples: dict[tuple[str, str], list[tuple[float, float, float, InfillResponse]]] = {}
+    for turn in range(repeats + 1):
+        for operators, runtime in runtimes.items():
+            for cache in caches:
+                sample = run_fill(runtime, request, cache)
+                if turn:
+                    samples.setdefault((operators, cache), []).append(sample)
+    return [
+        ServingResult(
+            runtimes[operators].names[0],
+            operators,
+            cache,
+            context,
+            gap,
+            found[0][3].stats.forwards,
+            *(statistics.median(sample[index] for sample in found) for index in range(3)),
+        )
+        for (operators, cache), found in samples.items()
+    ]
+
+
+def draw_table(results: list[ServingResult], title: str) -> Table:
+    table = Table(
+        "operators", "cache", "fill", "first step", "in forwards", "forwards", "tok/s", "times torch", title=title
+    )
+    for result in results:
+        plain = next((one for one in results if (one.operators, one.cache) == ("torch", result.cache)), None)
+        table.add_row(
+            result.operators,
+            result.cache,
+            f"{result.fill_s * 1e3:.1f} ms",
+            f"{result.first_s * 1e3:.1f} ms",
+            f"{result.forward_s / result.fill_s:.0%}",
+            str(result.forwards),
+            f"{result.tokens_per_s:.0f}",
+            "" if plain is None else f"{plain.fill_s / result.fill_s:.2f}",
+        )
+    return table
+
+
+@torch.inference_mode()
+def run(shape: Shape, operators: list[str], caches: list[str], context: int, repeats: int) -> dict[str, Any]:
+    """The record of one shape. The torch and plain kernel runtimes share their weights."""
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    loaded = make_model(shape, context, device, torch.bfloat16 if device.type == "cuda" else torch.float32)
+    family = FAMILIES.find("dream")
+    runtimes = {
+        name: replace(Runtime.of(loaded, family=family, operators=name), names=(shape.name,)) for name in operators
+    }
+    gap = GAP if shape is not TOY else 8
+    return {"machine": describe(device), "fills": measure(runtimes, caches, context, gap, repeats)}
+
+
+def main(
+    shape: Annotated[str, typer.Option(help=f"one of {', '.join(SHAPES)}")] = "7B",
+    operators: Annotated[list[str] | None, typer.Option(help="beside torch's")] = None,
+    cache: Annotated[list[str] | None, typer.Option(help="such as none and dual")] = None,
+    context: Annotated[int, typer.Option(help="tokens")] = 2048,
+    repeats: Annotated[int, typer.Option(help="timed fills of each")] = 20,
+    json_file: Annotated[Path | None, typer.Option("--json", help="write the figures here")] = None,
+) -> None:
+    """Fills of one shape through the engine."""
+    toy = not torch.cuda.is_available()
+    if toy and not is_interpreted():
+        sys.exit("There is no GPU here: set TRITON_INTERPRET=1 to see the bench run at toy size.")
+    chosen = TOY if toy else SHAPES[shape]
+    console = Console(width=130)
+    tests, red, names = find_red(*TESTS), {}, ["torch"]
+    for name in dict.fromkeys(operators or ["kernels"]):
+        found = concerning(tests, FORMAT_OF[PRECISION_OF[name]], "plain") if name in PRECISION_OF else []
+        if found:
+            red[name] = found
+        elif name not in names:
+            names.append(name)
+    record = run(chosen, names, cache or ["none", "dual"], 40 if toy else context, 1 if toy else repeats)
+    note = " (interpreted: times mean nothing)" if toy else ""
+    console.print(draw_table(record["fills"], f"{record['machine']['device']}, {chosen.name}{note}"))
+    for name, found in red.items():
+        console.print(f"{name}: not timed, red are {', '.join(found)}", markup=False)
+    if json_file is not None:
+        write_record(json_file, {**record, "red": red})
+    sys.exit(1 if red else 0)
+
+
+if __name__ == "__main__":
+    typer.run(main)

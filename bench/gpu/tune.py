@@ -1,0 +1,154 @@
+"""Tries tiles for the products of a shape and prints the best: what `choose_tile` should say on this GPU.
+
+    python -m bench gpu.tune [--shape 7B] [--format plain] [--json FILE]
+
+`inner` and `splits` fix the order of sums, so the best pair is chosen for all row counts together; the rest may differ
+by row count. Tiles are compiled side by side in processes of their own, which find no GPU and need none.
+"""
+
+import itertools
+import multiprocessing
+import sys
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+from typing import Annotated, Final
+
+import torch
+import typer
+from bench.gpu.hopper import compiled
+from bench.green import concerning, find_red
+from bench.measure import Clock, describe, write_record
+from rich.console import Console
+from rich.table import Table
+from torch import Tensor
+
+from midfill_kernels.launch import is_interpreted
+from midfill_kernels.matmul import SHARED_BYTES, Tile, choose_tile, matmul
+from midfill_kernels.quantize import FORMATS, INT4_GROUP, Format, Weight, pack
+
+WIDTHS: Final[dict[str, dict[str, tuple[int, int]]]] = {
+    "7B": {"qkv": (4608, 3584), "out": (3584, 3584), "down": (3584, 18944)},
+    "8B": {"qkv": (12288, 4096), "out": (4096, 4096), "down": (4096, 12288)},
+    "0.5B": {"qkv": (1152, 896), "out": (896, 896), "down": (896, 4864)},
+    "toy": {"out": (64, 128)},
+}
+ROWS: Final = (16, 64, 256)
+WORKERS: Final = 14
+REPEATS: Final = 50
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A tile's median time for a product of `shape` at a row count."""
+
+    product: str
+    num_rows: int
+    tile: Tile
+    seconds: float
+
+
+def list_tiles(format: Format, num_rows: int, width: int) -> list[Tile]:
+    """Tiles that fit into shared memory, one or two programs a multiprocessor."""
+    rows = min(128, max(16, 1 << (num_rows - 1).bit_length()))
+    bits = {"plain": 16, "fp8": 8, "int8": 8, "int4": 4}[format]
+    inners = (INT4_GROUP,) if format == "int4" else (64, 128)
+    found = []
+    for cols, inner, splits, warps in itertools.product((64, 128, 256), inners, (1, 2, 4, 8), (4, 8)):
+        stages = min(6, 2 * SHARED_BYTES // (inner * (cols * bits // 8 + 2 * rows)))
+        if stages < 2 or splits * inner > width or cols * rows // (32 * warps) > 128:
+            continue
+        found.append(Tile(cols, rows, inner, splits, warps, stages))
+    return found
+
+
+def compile_tile(shape: tuple[int, int], format: Format, num_rows: int, tile: Tile) -> None:
+    """Puts the kernel into Triton's cache."""
+    meta = torch.device("meta")
+    with compiled(inspects=False):
+        run_tile(*draw(shape, format, num_rows, meta, torch.bfloat16), tile)
+
+
+def draw(
+    shape: tuple[int, int], format: Format, num_rows: int, device: torch.device, dtype: torch.dtype
+) -> tuple[Tensor, Weight]:
+    matrix = torch.randn(shape, device=device, dtype=dtype) * shape[1] ** -0.5
+    return torch.randn(num_rows, shape[1], device=device, dtype=dtype), pack(matrix, format)
+
+
+def number_type(device: torch.device) -> torch.dtype:
+    return torch.bfloat16 if device.type == "cuda" else torch.float32
+
+
+def run_tile(x: Tensor, weight: Weight, tile: Tile) -> Tensor:
+    return matmul(x, weight, tile=tile)
+
+
+def try_product(name: str, shape: tuple[int, int], format: Format, device: torch.device, clock: Clock) -> list[Trial]:
+    """Times every tile at every row count, on fresh data, the default among them."""
+    trials = []
+    dtype = number_type(device)
+    for num_rows in ROWS if device.type == "cuda" else (5,):
+        sets = [draw(shape, format, num_rows, device, dtype) for _ in range(3)]
+        tiles = list_tiles(format, num_rows, shape[1]) if device.type == "cuda" else [Tile(32, 16, 64, 2)]
+        for tile in {*tiles, choose_tile(sets[0][1], num_rows, None)}:
+            calls = [lambda pair=pair, tile=tile: run_tile(*pair, tile) for pair in sets]  # type: ignore[misc]
+            trials.append(Trial(name, num_rows, tile, clock.time(calls).median_s))
+    return trials
+
+
+def choose_order(trials: Sequence[Trial]) -> tuple[int, int]:
+    """The (inner, splits) whose best tiles, over all row counts, have the smallest product of times."""
+    rows = {trial.num_rows for trial in trials}
+    best: dict[tuple[int, int], dict[int, float]] = {}
+    for trial in trials:
+        times = best.setdefault((trial.tile.inner, trial.tile.splits), {})
+        times[trial.num_rows] = min(trial.seconds, times.get(trial.num_rows, trial.seconds))
+    complete = {order: prod(times.values()) for order, times in best.items() if set(times) == rows}
+    return min(complete, key=lambda order: complete[order])
+
+
+def main(
+    shape: Annotated[str, typer.Option(help=f"one of {', '.join(WIDTHS)}")] = "7B",
+    format: Annotated[str, typer.Option(help=f"one of {', '.join(FORMATS)}")] = "plain",
+    json_file: Annotated[Path | None, typer.Option("--json", help="write all trials here")] = None,
+) -> None:
+    """Prints the best tile of each product and row count beside the default."""
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    if device.type == "cpu" and not is_interpreted():
+        sys.exit("There is no GPU here: set TRITON_INTERPRET=1 to see the search run at toy size.")
+    chosen = next((known for known in FORMATS if known == format), None)
+    if chosen is None or shape not in WIDTHS:
+        sys.exit(f"Known shapes: {', '.join(WIDTHS)}; known formats: {', '.join(FORMATS)}.")
+    red = concerning(find_red("test_matmul.py"), chosen)
+    if red:
+        sys.exit(f"No figures while tests fail: {', '.join(red)}.")
+    products = WIDTHS[shape if device.type == "cuda" else "toy"]
+    if device.type == "cuda":
+        with ProcessPoolExecutor(WORKERS, multiprocessing.get_context("spawn")) as pool:
+            for widths in products.values():
+                for num_rows in ROWS:
+                    for tile in list_tiles(chosen, num_rows, widths[1]):
+                        pool.submit(compile_tile, widths, chosen, num_rows, tile)
+    clock = Clock(device, REPEATS if device.type == "cuda" else 2, flushes=device.type == "cuda")
+    trials, table = [], Table("product", "rows", "default", "best of the order", "tile")
+    for name, widths in products.items():
+        found = try_product(name, widths, chosen, device, clock)
+        trials += found
+        order = choose_order(found)
+        weight = draw(widths, chosen, 1, torch.device("meta"), number_type(device))[1]
+        for num_rows in sorted({trial.num_rows for trial in found}):
+            here = [trial for trial in found if trial.num_rows == num_rows]
+            of_order = [trial for trial in here if (trial.tile.inner, trial.tile.splits) == order]
+            best = min(of_order, key=lambda trial: trial.seconds)
+            usual = next(trial.seconds for trial in here if trial.tile == choose_tile(weight, num_rows, None))
+            table.add_row(name, str(num_rows), f"{usual * 1e6:.1f} us", f"{best.seconds * 1e6:.1f} us", str(best.tile))
+    Console(width=150).print(table)
+    if json_file is not None:
+        write_record(json_file, {"machine": describe(device), "format": chosen, "trials": trials})
+
+
+if __name__ == "__main__":
+    typer.run(main)

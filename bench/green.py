@@ -1,0 +1,105 @@
+"""Which tests of what is measured fail here: a figure of something that computes wrong is worth nothing.
+
+    python -m bench green [FILE ...]    # all of tests/kernels; exits with 1 where one is red
+
+Knows test files, and which number format a test is about; no bench.
+"""
+
+import json
+import platform
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable
+from hashlib import sha256
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Annotated, Final
+from xml.etree import ElementTree
+
+import torch
+import triton
+import typer
+from bench.measure import ROOT
+
+from midfill_kernels.launch import is_interpreted
+from midfill_kernels.quantize import FORMATS, Format
+
+PROCESSES: Final = 8  # what takes long is compiling, and that the processor's cores do side by side
+ASKED: Final = "-q --continue-on-collection-errors -p no:cacheprovider --override-ini=addopts= --import-mode=importlib"
+OPTIONS: Final = (*ASKED.split(), "-m", "not soak", "-W", "ignore")
+
+
+def find_red(*test_files: str, folder: str = "kernels") -> frozenset[str]:
+    """The failing tests of `tests/<folder>`, such as `test_head.py::test_proposals[fp8]`; compiled where a GPU is.
+
+    Files that ran are not run again until code, a test, a version or the device changes.
+    """
+    state = digest_sources()
+    marks = {name: Path(tempfile.gettempdir(), f"midfill-red-{state}-{folder}-{name}.json") for name in test_files}
+    due = [name for name, mark in marks.items() if not mark.exists()]
+    red = _run(due, folder) if due else set()
+    for name in due:
+        marks[name].write_text(json.dumps(sorted(test for test in red if test.startswith(name))), encoding="utf-8")
+    return frozenset(test for mark in marks.values() for test in json.loads(mark.read_text(encoding="utf-8")))
+
+
+def _run(names: list[str], folder: str) -> set[str]:
+    """Files that cannot even be collected are red as a whole."""
+    with tempfile.TemporaryDirectory() as scratch:
+        report = Path(scratch, "report.xml")
+        command = [sys.executable, "-m", "pytest", *OPTIONS, f"--rootdir={ROOT}"]
+        command += ["-c", str(ROOT / "pyproject.toml"), f"--junitxml={report}"]
+        if torch.cuda.is_available() and find_spec("xdist"):
+            command += ["-n", str(PROCESSES)]
+        paths = [str(ROOT / "tests" / folder / name) for name in names]
+        code = subprocess.run([*command, *paths], cwd=ROOT, stdout=sys.stderr).returncode
+        cases = list(ElementTree.parse(report).iter("testcase")) if report.exists() else []
+    red = {_name(case) for case in cases if case.find("failure") is not None or case.find("error") is not None}
+    ran = {_name(case).partition("::")[0] for case in cases}
+    return red | (set(names) - ran if code else set())
+
+
+def _name(case: ElementTree.Element) -> str:
+    """Its file and name; of a file that cannot be collected the file alone."""
+    place, name = case.get("classname") or "", case.get("name") or ""
+    return f"{place.rpartition('.')[2]}.py::{name}" if place else f"{name.rpartition('.')[2]}.py"
+
+
+def concerning(red: Iterable[str], *formats: Format) -> list[str]:
+    """The red tests that make figures of `formats` worthless: all but those which name other formats alone."""
+    found = []
+    for test in red:
+        named = set(re.split(r"[^a-z0-9]+", test)) & set(FORMATS)
+        if not named or named & set(formats):
+            found.append(test)
+    return sorted(found)
+
+
+def stop_unless_green(*test_files: str, folder: str = "kernels") -> None:
+    """Ends the process, naming them, where tests of the one thing that is measured are red."""
+    red = find_red(*test_files, folder=folder)
+    if red:
+        sys.exit(f"No figures while tests fail: {', '.join(sorted(red))}.")
+
+
+def digest_sources() -> str:
+    """Of all that decides whether the tests pass: kernels, engine, training, tests, versions, device."""
+    device = torch.cuda.get_device_name() if torch.cuda.is_available() else platform.machine()
+    digest = sha256(f"{torch.__version__} {triton.__version__} {device} {is_interpreted()}".encode())
+    for folder in ("kernels", "engine", "infill", "tests"):
+        for path in sorted((ROOT / folder).rglob("*.py")):
+            digest.update(str(path.relative_to(ROOT)).encode() + path.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def main(files: Annotated[list[str] | None, typer.Argument(help="below tests/kernels")] = None) -> None:
+    """Runs the kernels' tests once for all benches and names the red ones."""
+    red = find_red(*(files or sorted(path.name for path in (ROOT / "tests/kernels").glob("test_*.py"))))
+    print("\n".join(sorted(red)) or "green")
+    sys.exit(1 if red else 0)
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -1,0 +1,139 @@
+"""Times `midfill fill` as a person meets it: from the command to the first frame and the end.
+
+    python -m bench latency [--runs 10] [--json FILE]
+
+Cold starts the engine; warm finds it running with this context cached; fresh finds it running with a context it has not
+seen. Absolute times belong to the machine that is named.
+"""
+
+import json
+import os
+import platform
+import pty
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+ROOT = Path(__file__).parent.parent
+EXAMPLE = ROOT / "examples/inventory.py"
+FRAME = b"step 0 of"
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Seconds from starting the command."""
+
+    first_frame_s: float
+    end_s: float
+
+
+def time_fill(arguments: list[str], environment: dict[str, str]) -> Timing:
+    """Runs the command on a terminal of its own until it ends. Raises RuntimeError if it fails."""
+    master, slave = pty.openpty()
+    started = time.perf_counter()
+    process = subprocess.Popen(arguments, stdin=slave, stdout=slave, stderr=slave, env=environment, cwd=ROOT)
+    os.close(slave)
+    first_frame_s: float | None = None
+    output = b""
+    while chunk := _read(master):
+        output += chunk
+        if first_frame_s is None and FRAME in output:
+            first_frame_s = time.perf_counter() - started
+    if process.wait() != 0 or first_frame_s is None:
+        raise RuntimeError(f"{arguments} failed:\n{output.decode(errors='replace')}")
+    return Timing(first_frame_s, time.perf_counter() - started)
+
+
+def _read(master: int) -> bytes:
+    try:
+        return os.read(master, 65536)
+    except OSError:  # Linux answers EIO once the other side of the terminal is closed
+        os.close(master)
+        return b""
+
+
+def stop_engines(runtime: Path) -> None:
+    for lock in runtime.glob("*.lock"):
+        os.kill(int(lock.read_text()), signal.SIGTERM)
+
+
+def measure(num_runs: int) -> dict[str, list[Timing]]:
+    """Timings of `num_runs` fills of each kind."""
+    timings: dict[str, list[Timing]] = {"cold": [], "fresh": [], "warm": []}
+    fill = [str(Path(sys.executable).parent / "midfill"), "fill"]
+    for run in range(num_runs):
+        with tempfile.TemporaryDirectory(prefix="midfill-bench-") as folder:
+            runtime = Path(folder, "run")
+            environment = {
+                **os.environ,
+                "MIDFILL_RUNTIME_DIR": str(runtime),
+                "TERM": "xterm-256color",
+                "COLUMNS": "100",
+            }
+            unseen = Path(folder, "unseen.py")
+            unseen.write_text(EXAMPLE.read_text().replace("Inventory", f"Inventory{run}"))
+            try:
+                timings["cold"].append(time_fill([*fill, str(EXAMPLE), "--function", "remaining"], environment))
+                timings["fresh"].append(time_fill([*fill, str(unseen), "--function", "remaining"], environment))
+                timings["warm"].append(time_fill([*fill, str(EXAMPLE), "--function", "remaining"], environment))
+            finally:
+                stop_engines(runtime)
+    return timings
+
+
+def describe_machine() -> str:
+    """The processor's name and the number of cores this process may use."""
+    name = platform.processor() or platform.machine()
+    cpuinfo = Path("/proc/cpuinfo")
+    if cpuinfo.exists():
+        names = [
+            line.split(":")[1].strip() for line in cpuinfo.read_text().splitlines() if line.startswith("model name")
+        ]
+        name = names[0] if names else name
+    return f"{name}, {os.cpu_count()} cores, {platform.system()}"
+
+
+def main(
+    runs: Annotated[int, typer.Option(help="fills of each kind")] = 10,
+    json_file: Annotated[Path | None, typer.Option("--json", help="write the figures here")] = None,
+) -> None:
+    """Times `midfill fill` cold, with a new context, and warm."""
+    timings = measure(runs)
+    commit = subprocess.run(
+        ["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True
+    ).stdout.strip()
+    machine = describe_machine()
+    table = Table(title=f"{machine}\n{datetime.now(UTC):%Y-%m-%d}, commit {commit}, median (slowest) of {runs}")
+    for heading in ("", "first frame", "end"):
+        table.add_column(heading)
+    for kind, rows in timings.items():
+        cells = []
+        for name in ("first_frame_s", "end_s"):
+            values = [getattr(row, name) for row in rows]
+            cells.append(f"{statistics.median(values):.2f} s ({max(values):.2f})")
+        table.add_row(kind, *cells)
+    Console().print(table)
+    if json_file is not None:
+        rows_by_kind = {kind: [asdict(row) for row in rows] for kind, rows in timings.items()}
+        record = {
+            "machine": machine,
+            "date": f"{datetime.now(UTC):%Y-%m-%d}",
+            "commit": commit,
+            "timings": rows_by_kind,
+        }
+        json_file.write_text(json.dumps(record, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    typer.run(main)

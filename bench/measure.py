@@ -1,0 +1,169 @@
+"""Times calls on a GPU or a CPU, and says on what. Knows clocks and caches; nothing of what is timed."""
+
+import json
+import os
+import platform
+import shutil
+import statistics
+import subprocess
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+import torch
+import triton
+
+from midfill_kernels.launch import is_interpreted
+
+ROOT: Final = Path(__file__).parent.parent
+MIN_REPEATS: Final = 200
+WARM_UPS: Final = 5
+FLUSH_BYTES: Final = 256 * 2**20  # several times the second-level cache of an H100 (50 MB) or H200 (60 MB)
+
+Call = Callable[[], object]
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Of `repeats` calls, in seconds."""
+
+    median_s: float
+    p95_s: float
+    fastest_s: float
+    repeats: int
+
+
+@dataclass(frozen=True)
+class Clock:
+    """How calls are timed. Between two calls `flushes` empties the caches; on a GPU a call is a graph's replay."""
+
+    device: torch.device
+    repeats: int = MIN_REPEATS
+    flushes: bool = True
+
+    def time(self, calls: Sequence[Call]) -> Timing:
+        """Times `calls` in turn, each on fresh data of its own, after a warm-up."""
+        ready = [self._prepare(call) for call in calls]
+        flush = torch.empty(FLUSH_BYTES // 4, device=self.device) if self.flushes else None
+        samples = []
+        for turn in range(self.repeats):
+            if flush is not None:
+                flush.sum()  # read, not written: lines that wait to be written back would be paid for by the call
+            samples.append(self._time_one(ready[turn % len(ready)]))
+        return summarize(samples)
+
+    def _prepare(self, call: Call) -> Call:
+        for _ in range(WARM_UPS if self.device.type == "cuda" else 1):
+            call()
+        if self.device.type != "cuda":
+            return call
+        torch.cuda.synchronize()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            call()
+        graph.replay()
+        return graph.replay
+
+    def _time_one(self, call: Call) -> float:
+        if self.device.type != "cuda":
+            started = time.perf_counter()
+            call()
+            return time.perf_counter() - started
+        before, after = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        before.record()
+        call()
+        after.record()
+        after.synchronize()
+        return before.elapsed_time(after) / 1000
+
+
+def time_eager(call: Call, device: torch.device, repeats: int) -> Timing:
+    """Times `call` as it is, host work included: from before it starts to after the device is done."""
+    samples = []
+    call()
+    for _ in range(repeats):
+        synchronize(device)
+        started = time.perf_counter()
+        call()
+        synchronize(device)
+        samples.append(time.perf_counter() - started)
+    return summarize(samples)
+
+
+def synchronize(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize()
+
+
+def summarize(samples: Sequence[float]) -> Timing:
+    ordered = sorted(samples)
+    p95 = ordered[min(len(ordered) - 1, int(0.95 * len(ordered)))]
+    return Timing(statistics.median(ordered), p95, ordered[0], len(ordered))
+
+
+def describe(device: torch.device) -> dict[str, Any]:
+    """Device, clocks, versions, commit and date, for the record beside every figure."""
+    facts: dict[str, Any] = {
+        "date": f"{datetime.now(UTC):%Y-%m-%d}",
+        "commit": find_commit(),
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "triton": triton.__version__,
+        "processor": processor_name(),
+        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "threads": torch.get_num_threads(),
+        "load_average": os.getloadavg()[0],
+        "interpreted": is_interpreted(),
+    }
+    if device.type == "cuda":
+        properties = torch.cuda.get_device_properties(device)
+        facts |= {
+            "device": properties.name,
+            "multiprocessors": properties.multi_processor_count,
+            "memory_bytes": properties.total_memory,
+            "cuda": torch.version.cuda,
+            **query_clocks(),
+        }
+    else:
+        facts["device"] = facts["processor"]
+    return facts
+
+
+def find_commit() -> str:
+    """The commit, with a mark if files differ from it; what MIDFILL_COMMIT says where there is no repository."""
+    command = ["git", "describe", "--always", "--dirty", "--exclude=*"]
+    told = os.environ.get("MIDFILL_COMMIT", "unknown")
+    if shutil.which("git") is None:
+        return told
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True).stdout.strip() or told
+
+
+def query_clocks() -> dict[str, str]:
+    """What nvidia-smi says of driver, clocks and power right now; empty where it says nothing."""
+    fields = ("driver_version", "clocks.sm", "clocks.mem", "clocks.max.sm", "power.draw", "temperature.gpu")
+    command = ["nvidia-smi", f"--query-gpu={','.join(fields)}", "--format=csv,noheader"]
+    if shutil.which(command[0]) is None:
+        return {}
+    line = subprocess.run(command, capture_output=True, text=True).stdout.partition("\n")[0]
+    return dict(zip(fields, (value.strip() for value in line.split(",")), strict=False))
+
+
+def processor_name() -> str:
+    cpuinfo = Path("/proc/cpuinfo")
+    lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor() or platform.machine()
+
+
+def write_record(path: Path, record: dict[str, Any]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(record, indent=1, default=_plain) + "\n", encoding="utf-8")
+
+
+def _plain(value: object) -> object:
+    if hasattr(value, "__dataclass_fields__"):
+        return asdict(value)  # type: ignore[call-overload]
+    return str(value)
