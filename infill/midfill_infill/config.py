@@ -63,7 +63,11 @@ KEYS: Final = {
         Key("dtype", *_one_of("auto", "fp32", "bf16", "fp16"), "In which number format."),
         Key("weights", *_one_of("stored", "int8"), "As they are stored, or in 8-bit whole numbers."),
         Key("quality", "a number from 0 to 1, or authors", _is_quality, "0 settles most tokens a step, 1 fewest."),
-        Key("cache", "the name of a cache", _is_text, "What a step does not compute anew, such as dual."),
+        Key(
+            "cache",
+            *_one_of("none", "prefix", "dual", "frozen", "block"),
+            "What a step does not compute anew, such as dual.",
+        ),
     )
 }
 
@@ -100,7 +104,7 @@ def choose_quality(flag: Quality, project: Path | None = None) -> Quality:
 
 def _layers(project: Path | None) -> Iterator[Mapping[str, Setting]]:
     yield {
-        key.name: Setting(_parse(key, os.environ[key.variable]), "environment", key.variable)
+        key.name: Setting(_parse(key, os.environ[key.variable], key.variable), "environment", key.variable)
         for key in KEYS.values()
         if os.environ.get(key.variable)
     }
@@ -109,7 +113,7 @@ def _layers(project: Path | None) -> Iterator[Mapping[str, Setting]]:
     yield _read(user_file(), "user")
 
 
-def _parse(key: Key, text: str) -> Value:
+def _parse(key: Key, text: str, place: str) -> Value:
     value: Value = text
     if key.name == "quality":
         try:
@@ -117,7 +121,7 @@ def _parse(key: Key, text: str) -> Value:
         except ValueError:
             value = text
     if not key.allows(value):
-        message = f"{key.variable} is {text!r}, and it takes {key.expected}"
+        message = f"{place} is {text!r}, and it takes {key.expected}"
         raise MidfillError("bad_config", message, next_step="set it to one of those, or unset it")
     return value
 
@@ -146,7 +150,7 @@ def set_for_user(name: str, value: str | None) -> Path:
     """Writes one setting into the user's file, None takes it out; all other lines stay as they are."""
     file = user_file()
     _read(file, "user")
-    parsed = None if value is None else _parse(KEYS[name], value)
+    parsed = None if value is None else _parse(KEYS[name], value, name)
     old = file.read_text(encoding="utf-8").splitlines() if file.exists() else []
     lines = [line for line in old if line.partition("=")[0].strip() != name]
     if parsed is not None:

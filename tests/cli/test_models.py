@@ -11,6 +11,7 @@ import pytest
 from tests.cli.fake_engine import Plan, read_record
 from typer.testing import CliRunner
 
+from midfill_engine.caches import CACHES
 from midfill_engine.wire import StoredModel, StoredModels
 from midfill_infill import config
 from midfill_infill.cli import build_app
@@ -90,9 +91,33 @@ def test_a_wrong_file_is_named(text: str, words: str, user_file: Path) -> None:
 def test_wrong_values_are_not_written(user_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "takes one of auto, cpu" in say("config", "device", "toaster", code=2)
     assert "no setting 'colour'" in say("config", "colour", "red", code=2)
+    assert "cache is 'nonsense', and it takes one of none, prefix" in say("config", "cache", "nonsense", code=2)
+    for words in (
+        ["models", "use", "nosuch"],
+        ["models", "use", ""],
+        ["config", "model", "no.gguf"],
+        ["config", "model", ""],
+    ):
+        said = say(*words, code=5)
+        assert "there is no model" in said and "known are smollm2, embedded and OWNER/NAME on the hub" in said
     assert not user_file.exists()
     monkeypatch.setenv("MIDFILL_QUALITY", "high")
     assert "MIDFILL_QUALITY is 'high'" in say("config", code=2)
+
+
+def test_the_caches_that_can_be_set_are_those_that_there_are() -> None:
+    assert all(config.KEYS["cache"].allows(name) for name in CACHES)
+    assert config.KEYS["cache"].expected == f"one of {', '.join(CACHES)}"
+
+
+def test_a_file_or_folder_that_is_chosen_is_marked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(supervise, "check_installed", lambda: None)
+    monkeypatch.setattr(fetching, "list_stock", lambda *_: StoredModels(data=[]))
+    for name in ("a.gguf", "folder"):
+        Path(name).write_bytes(b"GGUF") if name.endswith("f") else Path(name).mkdir()
+        assert f"{Path(name).absolute()} fills from now on" in say("models", "use", name)
+        marked = [line for line in say("models", "list").splitlines() if line.startswith("* ")]
+        assert marked == [f"* {Path(name).absolute()}"]
 
 
 def test_other_lines_of_the_users_file_stay(user_file: Path) -> None:

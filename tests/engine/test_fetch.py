@@ -238,6 +238,7 @@ def test_offline_is_obeyed(source: Path, get: Get, monkeypatch: pytest.MonkeyPat
         folder = get(hub)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     assert download.fetch_checkpoint(NAME) == folder
+    assert download.download(NAME, lambda _: None, lambda *_: None, check=True) == folder, "get of what is here"
 
 
 def test_the_stock_is_listed_and_removed(source: Path, cache: Path, get: Get) -> None:

@@ -161,9 +161,10 @@ def test_what_is_not_computed_is_refused_with_a_sentence(other: dict[str, Any], 
 
 
 def test_what_is_no_such_file_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "a.gguf").write_bytes(b"GGUF" + bytes(20))
-    with pytest.raises(CheckpointError, match="cannot be read|architecture"):
-        _ = open_files(tmp_path / "a.gguf").config
+    for wrong in (b"", b"GG", b"GGUF" + bytes(20), b"GGUF\3\0\0\0" + b"\xff" * 16, b"MZ" * 40):
+        (tmp_path / "a.gguf").write_bytes(wrong)
+        with pytest.raises(CheckpointError, match=r"is no GGUF file, or not all of one\.$|architecture"):
+            _ = open_files(tmp_path / "a.gguf").config
     with pytest.raises(StartError, match="no model named|no folder"):
         load_runtime(str(tmp_path / "b.gguf"), "cpu")
 

@@ -69,6 +69,8 @@ def download(name: str, say: "Say", fits: "Fits", *, check: bool = False) -> Pat
     from midfill_engine.loading.fetch import Hub, fetch  # imports an HTTP client, which takes half a second
 
     if constants.HF_HUB_OFFLINE:
+        if (here := find_cached(name)) is not None:
+            return here
         message = f"{name} is not in {constants.HF_HUB_CACHE}, and HF_HUB_OFFLINE forbids to fetch it"
         raise fetch_failed(message, "unset HF_HUB_OFFLINE, or set HF_HOME to where it is")
     token = None if constants.HF_HUB_DISABLE_IMPLICIT_TOKEN else get_token()

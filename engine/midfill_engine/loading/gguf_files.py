@@ -105,8 +105,10 @@ class GgufFiles(CheckpointFiles):
     def _reader(self) -> Any:
         try:
             return self._library.GGUFReader(self.folder)
-        except (OSError, ValueError, IndexError, KeyError) as error:
-            raise CheckpointError(f"The file {self.folder} cannot be read: {error}.") from error
+        except OSError as error:
+            raise CheckpointError(f"The file {self.folder} cannot be read ({error.strerror}).") from error
+        except (ValueError, IndexError, KeyError, OverflowError, MemoryError) as error:
+            raise CheckpointError(f"The file {self.folder} is no GGUF file, or not all of one.") from error
 
     def value(self, key: str) -> Any:
         """What the file says under a key, None where it says nothing."""

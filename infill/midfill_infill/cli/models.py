@@ -116,6 +116,8 @@ def list_command(
             state = "" if stored.is_whole else f", not whole: `midfill models get {stored.model}` goes on"
             mark = "*" if chosen == stored.model else " "
             print(f"{mark} {stored.model}  {stored.num_bytes / 1e9:.1f} GB{state}")
+        if chosen not in (SHIPPED, *(stored.model for stored in stock.data)):
+            print(f"* {chosen}")
         if not any(stored.model == BASE for stored in stock.data):
             print(f"`midfill models get {BASE}` gets the model that fills by default once it is here")
         if not stock.data:
@@ -146,10 +148,11 @@ def remove_command(name: HubName) -> None:
 
 def _choose(name: str) -> None:
     from midfill_infill import config
-    from midfill_infill.engines.supervise import absolute_model
+    from midfill_infill.engines.supervise import check_model
 
-    file = config.set_for_user("model", absolute_model(name))
-    print(f"{absolute_model(name)} fills from now on ({file})")
+    chosen = check_model(name)
+    file = config.set_for_user("model", chosen)
+    print(f"{chosen} fills from now on ({file})")
     if os.environ.get("MIDFILL_MODEL"):
         print("but MIDFILL_MODEL is set here, and goes first")
 

@@ -126,6 +126,17 @@ def absolute_model(model: str) -> str:
     return str(Path(model).resolve()) if is_path else model
 
 
+def check_model(model: str) -> str:
+    """The name as settings keep it. Raises MidfillError where no engine could find such a model."""
+    name = absolute_model(model)
+    is_file = name.endswith(".gguf") and Path(name).is_file()
+    if model and (name in (SHIPPED, BASE) or is_file or Path(name).is_dir() or HUB_ID.fullmatch(name)):
+        return name
+    message = f"there is no model {model!r}, and no folder or GGUF file of that name"
+    next_step = f"known are {BASE}, {SHIPPED} and OWNER/NAME on the hub; `midfill models list` shows what is here"
+    raise MidfillError("unknown_model", message, next_step=next_step)
+
+
 def find_place(settings: EngineSettings) -> EnginePlace:
     """Where the engine for `settings` keeps its files: one that lives and is wanted, or the one to start.
 
