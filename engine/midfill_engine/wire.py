@@ -3,9 +3,11 @@
 Offsets into `draft`, `text` and `settled` count Unicode code points of that string. Line endings are `\n` on the wire.
 """
 
+from collections.abc import Callable
 from enum import StrEnum
+from inspect import Parameter, Signature
 from pathlib import Path
-from typing import Annotated, Final, Literal, Self
+from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -319,3 +321,61 @@ class ModelInfo(Message):
 class ModelList(Message):
     object: Literal["list"] = "list"
     data: list[ModelInfo]
+
+
+class ServeOptions(Message):
+    """The options of `serve`, both of the engine's command and of `midfill serve`, which passes them on."""
+
+    socket: Path | None = Field(default=None, description="Listen on this unix socket, made with mode 0600.")
+    host: str | None = Field(default=None, description="Listen on this address instead, with a bearer token.")
+    port: int = Field(default=8427, ge=0, le=65535, description="The port, with --host; 0 takes a free one.")
+    model: str = Field(default="embedded", description="A known model, a checkpoint folder, or OWNER/NAME on the hub.")
+    device: str = Field(default="auto", description="auto, cpu, cuda or mps.")
+    weights: Literal["stored", "int8"] | None = Field(
+        default=None, description="int8: half the memory of bf16; the default of smollm2 on CPUs."
+    )
+    dtype: str = Field(
+        default="auto",
+        description="Format of the weights: auto, fp32, bf16, or fp16 on Apple GPUs.",
+    )
+    idle_timeout_s: float | None = Field(default=None, ge=0, description="End after so many seconds without requests.")
+    token_file: Path | None = Field(
+        default=None, description="File with the token, or with lines of NAME TOKEN; MIDFILL_TOKEN goes first."
+    )
+    operators: Literal["torch", "torch-int8", "kernels", "kernels-fp8", "kernels-int8", "kernels-int4"] = Field(
+        default="torch", description="What computes a step: torch, or Midfill's kernels on a GPU."
+    )
+    cache: str | None = Field(
+        default=None, description="KV cache between steps; `none` is exact, `midfill doctor` shows the usual one."
+    )
+    lengths: str | None = Field(default=None, description="How long holes are made, such as fixed.")
+    drain_s: float = Field(default=20.0, ge=0, description="How long open requests may go on at the end.")
+    allowed_host: list[str] | None = Field(default=None, description="Name that clients use; repeatable.")
+    certfile: Path | None = Field(default=None, description="Speak TLS with this certificate (PEM), with --host.")
+    keyfile: Path | None = Field(default=None, description="The certificate's key, where it is a file of its own.")
+    max_connections_per_peer: int = Field(
+        default=256, ge=1, description="Connections that one address may hold; a proxy is one address."
+    )
+    access_log: Literal["off", "text", "json"] = Field(
+        default="off", description="Log a line for every answer: route, status, time, token's name; no text."
+    )
+    ray: int = Field(default=0, ge=0, le=4096, description="Run so many engines on a Ray cluster behind this address.")
+    ray_address: str | None = Field(default=None, description="The cluster; one on this machine if not given.")
+
+
+def with_serve_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Gives a typer command one option for every field of ServeOptions; those not given are None."""
+    import typer
+
+    parameters = []
+    for name, field in ServeOptions.model_fields.items():
+        limits = {"ge": "min", "le": "max"}
+        bounds = {limits[key]: getattr(rule, key) for rule in field.metadata for key in limits if hasattr(rule, key)}
+        default = f" [default: {field.default}]" if field.default not in (None, 0, "embedded") else ""
+        option: Any = typer.Option(help=f"{field.description}{default}", **bounds)
+        kind: Any = field.annotation
+        annotation = Annotated[kind | None, option]
+        parameters.append(Parameter(name, Parameter.KEYWORD_ONLY, annotation=annotation, default=None))
+    command.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
+    command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    return command

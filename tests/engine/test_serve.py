@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from midfill_engine.loading import runtime
-from midfill_engine.serving.serve import ServeOptions, make_ready
+from midfill_engine.serving.serve import make_ready
 from midfill_engine.serving.service import EngineState
+from midfill_engine.wire import ServeOptions
 
 VARIABLE = "ONEDNN_PRIMITIVE_CACHE_CAPACITY"
 
@@ -27,7 +28,7 @@ def test_compiled_products_are_bounded_unless_the_user_says_otherwise(
     if given is None:
         monkeypatch.delenv(VARIABLE)
     monkeypatch.setattr(runtime, "load_runtime", load_runtime)
-    options = ServeOptions(socket_path=tmp_path / "engine.sock")
+    options = ServeOptions(socket=tmp_path / "engine.sock")
     with pytest.raises(InterruptedError):
         make_ready(EngineState(), options)
     assert found == [kept]

@@ -11,9 +11,9 @@ from midfill_engine.denoising.work import Work
 from midfill_engine.families import FAMILIES
 from midfill_engine.loading import hub
 from midfill_engine.loading.runtime import Runtime
-from midfill_engine.serving.serve import ServeOptions, make_ready
+from midfill_engine.serving.serve import make_ready
 from midfill_engine.serving.service import EngineState
-from midfill_engine.wire import InfillRequest, InfillResponse
+from midfill_engine.wire import InfillRequest, InfillResponse, ServeOptions
 
 BEFORE, AFTER = "".join(f"a{n} = {n}\n" for n in range(60)), "".join(f"b{n} = {n}\n" for n in range(60))
 

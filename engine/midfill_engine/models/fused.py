@@ -76,17 +76,6 @@ class Shape:
             group,
         )
 
-    @property
-    def layer_weights(self) -> int:
-        """Weights of a layer's matrices."""
-        width = 3 if self.activation == "swiglu" else 2
-        attention = self.dim * self.heads.columns + self.dim * self.heads.query * self.heads.width
-        return attention + width * self.dim * self.mlp_dim
-
-    def key_value_bytes(self, num_tokens: int) -> int:
-        """What the keys and values of `num_tokens` take in all layers, two bytes a number."""
-        return 4 * self.num_layers * num_tokens * self.heads.key_value * self.heads.width
-
 
 @dataclass(frozen=True)
 class Layer:
@@ -126,12 +115,6 @@ class FusedModel:
     final_gain: Tensor | None
     head: Weight
     cache: list[KeyValue]
-
-    @property
-    def weight_bytes(self) -> int:
-        """What a step reads of weights: every matrix of the layers, and the head."""
-        matrices = [weight for layer in self.layers for weight in (layer.qkv, layer.out, layer.up, layer.down)]
-        return self.head.nbytes + sum(weight.nbytes for weight in matrices)
 
     def hidden(self, ids: Tensor, rows: Rows) -> Tensor | Quantized:
         """The normed states [R, D] of `ids` [R], which the head reads."""

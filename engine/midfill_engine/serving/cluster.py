@@ -12,7 +12,7 @@ import signal
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from importlib import import_module
 from importlib.metadata import version
 from typing import Any, Final
@@ -21,9 +21,8 @@ from midfill_engine.denoising.metrics import Metrics
 from midfill_engine.denoising.scheduler import MAX_REQUESTS, Listener, Ticket, is_ending
 from midfill_engine.errors import EXIT_NO_MODEL, RequestError, StartError
 from midfill_engine.serving.replica import About, Replica, decode_event
-from midfill_engine.serving.serve import ServeOptions
 from midfill_engine.serving.service import EngineState, Ready
-from midfill_engine.wire import ErrorCode, InfillRequest, InfillResponse, StepEvent
+from midfill_engine.wire import ErrorCode, InfillRequest, InfillResponse, ServeOptions, StepEvent
 
 NAME: Final = "midfill"
 ROUTER: Final = "ray.serve.experimental.consistent_hash_router.ConsistentHashRouter"
@@ -126,7 +125,7 @@ class Cluster:
             request_router_config=self._serve.config.RequestRouterConfig(request_router_class=ROUTER),
             logging_config=quiet(),
         )(Replica)
-        options = replace(self._options, device="cuda") if wants_gpu else self._options
+        options = self._options.model_copy(update={"device": "cuda"} if wants_gpu else {})
         bound = deployment.bind(options, version(NAME))
         return self._serve.run(bound, name=NAME, route_prefix=None, logging_config=quiet())
 

@@ -8,10 +8,10 @@ from typing import Final
 
 from midfill_engine.errors import RequestError
 from midfill_engine.serving.about import TextTokens
-from midfill_engine.serving.serve import ServeOptions, make_ready
+from midfill_engine.serving.serve import make_ready
 from midfill_engine.serving.service import EngineState
 from midfill_engine.serving.stream import Mailbox
-from midfill_engine.wire import ErrorBody, ErrorCode, InfillRequest, InfillResponse, ModelInfo, StepEvent
+from midfill_engine.wire import ErrorBody, ErrorCode, InfillRequest, InfillResponse, ModelInfo, ServeOptions, StepEvent
 
 KINDS: Final[dict[str, type[StepEvent] | type[InfillResponse]]] = {"step": StepEvent, "done": InfillResponse}
 

@@ -9,59 +9,29 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import uvicorn
 
 from midfill_engine.denoising.scheduler import SHARED_ROWS, Scheduler
 from midfill_engine.errors import EXIT_NO_MODEL, RequestError, StartError
-from midfill_engine.serving.access import AccessLog
-from midfill_engine.serving.connection import MAX_CONNECTIONS_PER_PEER, Limits, raise_file_limit, timed_protocol
+from midfill_engine.serving.connection import Limits, raise_file_limit, timed_protocol
 from midfill_engine.serving.security import MAX_HEADER_BYTES, Security
 from midfill_engine.serving.server import STOP_TIMEOUT_S, Server
 from midfill_engine.serving.service import EngineState, Ready, create_app
 from midfill_engine.serving.sockets import EXIT_BAD_SOCKET, UnixListener, listen_tcp, listen_unix
 from midfill_engine.serving.tokens import find_tokens
-from midfill_engine.wire import ErrorCode, InfillRequest
+from midfill_engine.wire import ErrorCode, InfillRequest, ServeOptions
 
 if TYPE_CHECKING:
     from midfill_engine.denoising.work import Fill
 
 EXIT_DEVICE_LOST: Final = 4
-DRAIN_S: Final = 20.0
 SHARED_ROWS_OF_DEVICE: Final = 512  # so many cost hardly more than one where weights are read from slow memory
 
 Prepare = Callable[["EngineState", "ServeOptions"], Ready]
 
 logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class ServeOptions:
-    """Either `socket_path`, or `host` and `port`. Without `idle_timeout_s` it never ends by itself; without `cache` the
-    usual one of model and device is used, without `lengths` the model's own.
-    """
-
-    socket_path: Path | None = None
-    host: str | None = None
-    port: int = 0
-    model: str = "embedded"
-    device: str = "auto"
-    idle_timeout_s: float | None = None
-    token_file: Path | None = None
-    operators: str = "torch"
-    cache: str | None = None
-    lengths: str | None = None
-    dtype: str = "auto"
-    weights: str | None = None
-    drain_s: float = DRAIN_S
-    allowed_hosts: tuple[str, ...] = ()
-    certfile: Path | None = None
-    keyfile: Path | None = None
-    max_connections_per_peer: int = MAX_CONNECTIONS_PER_PEER
-    access_log: AccessLog = "off"
 
 
 def serve(options: ServeOptions, prepare: Prepare | None = None) -> int:
@@ -105,9 +75,9 @@ def serve(options: ServeOptions, prepare: Prepare | None = None) -> int:
 
 
 def listen(options: ServeOptions) -> tuple[UnixListener | None, socket.socket, Security]:
-    if options.socket_path is not None:
-        listener = listen_unix(options.socket_path)
-        return listener, listener.socket, Security.for_unix_socket(options.allowed_hosts)
+    if options.socket is not None:
+        listener = listen_unix(options.socket)
+        return listener, listener.socket, Security.for_unix_socket(tuple(options.allowed_host or ()))
     assert options.host is not None
     tokens = find_tokens(options.token_file)
     sock = listen_tcp(options.host, options.port)
@@ -117,7 +87,7 @@ def listen(options: ServeOptions) -> tuple[UnixListener | None, socket.socket, S
     name = f"[{options.host}]" if ":" in options.host else options.host
     logger.info("listening on %s://%s:%d", scheme, name, port)
     logger.info("its bearer token is in %s", tokens.place)
-    return None, sock, Security.for_tcp(options.host, tokens, options.allowed_hosts)
+    return None, sock, Security.for_tcp(options.host, tokens, tuple(options.allowed_host or ()))
 
 
 def check_certificate(options: ServeOptions) -> None:
