@@ -51,6 +51,7 @@ FLOORS: dict[str, Floors] = {
         ("candidates",),
         ("fill", "refactor.planning"),
         ("sandbox",),
+        ("until",),
         ("refactor.generating", "refactor.verifying", "refactor.reporting"),
         ("refactor.hook", "cli.*"),
         ("cli.refactor",),

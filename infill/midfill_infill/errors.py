@@ -13,7 +13,16 @@ class Entry:
     exit_code: int
 
 
-ASKED_WRONGLY, FILE_TROUBLE, ENGINE_TROUBLE, MODEL_TROUBLE, BROKEN_FILL, INTERRUPTED, INTERNAL = 2, 3, 4, 5, 6, 130, 70
+ASKED_WRONGLY, FILE_TROUBLE, ENGINE_TROUBLE, MODEL_TROUBLE, BROKEN_FILL, UNSOLVED, INTERRUPTED, INTERNAL = (
+    2,
+    3,
+    4,
+    5,
+    6,
+    7,
+    130,
+    70,
+)
 # `midfill refactor` has codes of its own: a pipeline must tell a refusal from a failed test.
 PENDING, SOME_FAILED, VERIFY_FAILED, REFUSED, DISK_TROUBLE = 1, 3, 4, 5, 6
 
@@ -41,6 +50,10 @@ TABLE: Final[dict[str, Entry]] = {
     # What came.
     "fill_broken": Entry("Fill with syntax errors", "try another --seed or -n 4, or give --allow-errors", BROKEN_FILL),
     "fill_doubtful": Entry("Fill that is a guess", "give --min-certainty 0 to write it all the same", BROKEN_FILL),
+    # The user's command, of `--until`.
+    "until_failed": Entry("No candidate passes", "give more --tries, or a larger --model", UNSOLVED),
+    "until_passes": Entry("Passes without a fill", "give a command that fails while the hole is open", ASKED_WRONGLY),
+    "until_unreached": Entry("No fill can help", "fix that first, or give another command", ASKED_WRONGLY),
     # The file.
     "file_missing": Entry("No such file", "check the path", FILE_TROUBLE),
     "file_is_directory": Entry("Not a file", "name one file inside it", FILE_TROUBLE),

@@ -130,7 +130,7 @@ def fill(
     segments = _put_before(build_segments(document, holes, budget_chars), options.related, budget_chars)
     segments = with_intent(segments, document.syntax.comment if document.syntax else "#", options.intent)
     options = replace(options, references=_gather_references(segments, options, client))
-    place = Place(document, segments.holes, _look_around(document, segments.holes, options))
+    place = Place(document, segments.holes, look_around(document, segments.holes, options))
     response = yield from _run(client, _request(segments, document, options), document, segments.holes, repair=False)
     rows = place.rows((response.holes, *response.alternatives))
     rows[0] = place.improve(rows[0], partial(_list_drafts, place, response, options))
@@ -149,7 +149,7 @@ def fill(
     yield Filled(best, tuple(others), stats, response.model)
 
 
-def _look_around(document: Document, holes: Sequence[Hole], options: Options) -> Sight:
+def look_around(document: Document, holes: Sequence[Hole], options: Options) -> Sight:
     """The names outside of the holes."""
     edges = [0, *(edge for hole in holes for edge in (hole.start_byte, hole.end_byte)), len(document.data)]
     around = [document.show(start, end) for start, end in zip(edges[::2], edges[1::2], strict=True)]

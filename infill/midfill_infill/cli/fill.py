@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 import sys
 import time
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -16,11 +17,14 @@ from typer.core import TyperCommand
 from midfill_infill.cli.completing import complete_function, complete_language
 from midfill_infill.cli.failures import report_failures
 from midfill_infill.cli.options import (
+    AllowOption,
     DeviceOption,
+    EnvOption,
     MaxTokensOption,
     MinCertaintyOption,
     ModelOption,
     QualityOption,
+    SandboxOption,
     StepsOption,
     read_quality,
 )
@@ -30,6 +34,8 @@ if TYPE_CHECKING:
     from midfill_infill.cli.quiet import View
     from midfill_infill.cli.results import Results
     from midfill_infill.cli.target import Choice, Source
+    from midfill_infill.cli.until import Goal
+    from midfill_infill.engines.client import EngineClient
     from midfill_infill.engines.supervise import EngineSettings
     from midfill_infill.fill import Filled, Options
     from midfill_infill.text.document import Document
@@ -111,6 +117,16 @@ def fill_command(
         bool, typer.Option("--allow-errors", metavar="", help="Write a fill that adds syntax errors, too.")
     ] = False,
     min_certainty: MinCertaintyOption = None,
+    until: Annotated[
+        str | None, typer.Option(metavar="COMMAND", help="Try candidates until this passes, as 'pytest -q'.")
+    ] = None,
+    tries: Annotated[int, typer.Option(metavar="N", min=1, max=1000, help="With --until: at most so many.")] = 20,
+    command_timeout: Annotated[
+        float | None, typer.Option(metavar="S", min=0.1, help="With --until: ends a try, else 5 times the first run.")
+    ] = None,
+    sandbox: SandboxOption = True,
+    allow: AllowOption = None,
+    env: EnvOption = None,
     json_output: Annotated[
         bool, typer.Option("--json", metavar="", help="Print one JSON object and nothing else.")
     ] = False,
@@ -118,16 +134,21 @@ def fill_command(
     """Fill holes of a file. Shows a diff and changes nothing, unless --write is given.
 
     Holes of one command are filled jointly. With nothing chosen, the only stub of the file is filled. With - as FILE
-    the text comes from standard input, and with the fill in it goes to standard output.
+    the text comes from standard input, and with the fill in it goes to standard output. With --until candidates are
+    tried by a command in a sandbox, and the first that passes is the fill.
     """
     with report_failures(as_json=json_output):
         from midfill_infill import config
         from midfill_infill.cli.target import Choice, open_source, parse_target
+        from midfill_infill.cli.until import Goal
         from midfill_infill.engines.supervise import EngineSettings
         from midfill_infill.fill import Options
 
         output = Output(write, json_output, frame_ms / 1000, diff, take, yes, allow_errors, min_certainty)
-        output.check(n)
+        output.check(n, until)
+        goal = None
+        if until is not None:
+            goal = Goal(until, tries, command_timeout, sandbox, tuple(allow or ()), tuple(env or ()))
         chosen = config.choose_quality(read_quality(quality), Path.cwd())
         run_fill(
             open_source(parse_target(target), language, stdin_filename),
@@ -135,6 +156,7 @@ def fill_command(
             EngineSettings(model=model, device=device, project=Path.cwd()),
             Options(seed=seed, steps=steps, quality=chosen, n=n, max_tokens=max_tokens),
             output,
+            goal,
         )
 
 
@@ -151,9 +173,11 @@ class Output:
     allow_errors: bool = False
     min_certainty: float | None = None
 
-    def check(self, n: int) -> None:
+    def check(self, n: int, until: str | None) -> None:
         from midfill_infill.errors import MidfillError
 
+        if self.take is not None and until is not None:
+            raise MidfillError("bad_request", "--until takes what passes", next_step="leave out --take")
         if self.take is not None and self.take > n:
             raise MidfillError("bad_request", f"--take {self.take} of -n {n}", next_step=f"give -n {self.take} or more")
 
@@ -165,7 +189,14 @@ class Output:
         return source.is_stdin and not self.diff and not self.json
 
 
-def run_fill(source: Source, choice: Choice, settings: EngineSettings, options: Options, output: Output) -> None:
+def run_fill(
+    source: Source,
+    choice: Choice,
+    settings: EngineSettings,
+    options: Options,
+    output: Output,
+    goal: Goal | None = None,
+) -> None:
     """The whole command. Raises MidfillError, and typer.Exit where a fill was made and not written."""
     from midfill_infill.cli.guard import ask_before, hold_back
     from midfill_infill.cli.results import Results
@@ -178,10 +209,23 @@ def run_fill(source: Source, choice: Choice, settings: EngineSettings, options: 
         raise MidfillError("bad_request", "standard input cannot be written", next_step="leave out --write")
     holes = choose_holes(source.document, source.target, choice)
     ask_before(source.document, holes, replaces=output.replaces(source), yes=output.yes)
-    with open_view(source.document, holes, live=not output.json, frame_s=output.frame_s) as view:
-        filled = _fill(source.document, holes, settings, options, view)
+    tried = None
+    live = not output.json and goal is None
+    with (
+        open_view(source.document, holes, live=live, frame_s=output.frame_s) as view,
+        _open_engine(source.document, settings, options, view) as (client, options),
+    ):
+        if goal is None:
+            filled = _fill(source.document, holes, options, client, view)
+        else:
+            from midfill_infill.cli.until import try_candidates
+
+            tried = try_candidates(source, holes, goal, options, client, quiet=output.json)
+            filled = tried.filled
     wall_ms = (time.perf_counter() - started_s) * 1000
-    results = Results(source.target.path, source.document, filled).take(output.take or 1)
+    results = Results(source.target.path, source.document, filled, tried=tried).take(output.take or 1)
+    if tried is not None:
+        output = replace(output, take=1, min_certainty=0.0, write=output.write and tried.passed)
     if is_shown := _can_choose(results, source, output):
         results, output = _let_choose(results, output)
     refusal = None
@@ -196,24 +240,33 @@ def run_fill(source: Source, choice: Choice, settings: EngineSettings, options: 
         if not output.write or source.target.path.read_bytes() != results.after():
             raise
         raise MidfillError("cancelled", "interrupted", next_step=f"{source.target.path} is written") from None
+    if tried is not None and not tried.passed and goal is not None:
+        refusal = MidfillError("until_failed", f"{tried.sentence}: `{goal.line}`")
     if refusal is not None:
         print(f"midfill: {refusal.sentence}", file=sys.stderr)
         raise typer.Exit(refusal.exit_code)
 
 
-def _fill(
-    document: Document, holes: tuple[Hole, ...], settings: EngineSettings, options: Options, view: View
-) -> Filled:
+@contextmanager
+def _open_engine(
+    document: Document, settings: EngineSettings, options: Options, view: View
+) -> Iterator[tuple[EngineClient, Options]]:
+    """A client, and the options with what only the engine and the file tell."""
     from midfill_infill.context.references import find_references
     from midfill_infill.engines.client import EngineClient
     from midfill_infill.engines.supervise import ensure_engine
-    from midfill_infill.fill import Preview, fill
 
     endpoint = ensure_engine(settings, view.note)
     if endpoint.url is not None:  # an engine of ours has one model, a named one may have several
         options = replace(options, model=settings.model)
-    options = replace(options, references=find_references(document, document.path))
-    with EngineClient(endpoint) as client, closing(fill(document, holes, options, client)) as events:
+    with EngineClient(endpoint) as client:
+        yield client, replace(options, references=find_references(document, document.path))
+
+
+def _fill(document: Document, holes: tuple[Hole, ...], options: Options, client: EngineClient, view: View) -> Filled:
+    from midfill_infill.fill import Preview, fill
+
+    with closing(fill(document, holes, options, client)) as events:
         for event in events:
             if not isinstance(event, Preview):
                 return event

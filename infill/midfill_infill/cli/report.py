@@ -2,12 +2,16 @@
 
 from collections.abc import Collection
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pydantic import BaseModel, ConfigDict
 
 from midfill_infill.candidates import Candidate, FilledHole
 from midfill_infill.fill import Filled
 from midfill_infill.text.document import Document
+
+if TYPE_CHECKING:
+    from midfill_infill.until.trying import Tried, Try
 
 
 class _Part(BaseModel):
@@ -52,8 +56,27 @@ class StatsReport(_Part):
     wall_ms: float
 
 
+class TryReport(_Part):
+    """One run of the command. `texts` has one entry a hole; `code` is null where its time was over; `tests_passed` and
+    `reason` are null where the command did not say. `is_warm`: the command was not started anew.
+    """
+
+    number: int
+    verdict: str
+    code: int | None
+    seconds: float
+    is_warm: bool
+    certainty: float | None
+    texts: list[str]
+    tests_passed: int | None
+    reason: str | None
+
+
 class FillReport(_Part):
-    """`new_errors` counts the syntax errors that the patch adds; `alternatives` are the other fills, best first."""
+    """`new_errors` counts the syntax errors that the patch adds; `alternatives` are the other fills, best first.
+
+    With `--until`, `tries` are all runs of the command in their order and `passes` says whether the fill passed.
+    """
 
     file: str
     model: str
@@ -63,10 +86,19 @@ class FillReport(_Part):
     stats: StatsReport
     diff: str
     written: bool
+    passes: bool | None = None
+    tries: list[TryReport] | None = None
 
 
 def report_fill(
-    path: Path, document: Document, filled: Filled, diffs: list[str], *, wall_ms: float, written: Collection[int]
+    path: Path,
+    document: Document,
+    filled: Filled,
+    diffs: list[str],
+    *,
+    wall_ms: float,
+    written: Collection[int],
+    tried: "Tried | None" = None,
 ) -> FillReport:
     """`diffs` has one entry a candidate, the best first; `written` are the holes of the best that were, by number."""
     best, *others = (
@@ -82,6 +114,23 @@ def report_fill(
         stats=_stats(filled, wall_ms),
         diff=best.diff,
         written=bool(written),
+        passes=None if tried is None else tried.passed,
+        tries=None if tried is None else [_try(each) for each in tried.tries],
+    )
+
+
+def _try(each: "Try") -> TryReport:
+    ran, certainty = each.ran, each.candidate.certainty
+    return TryReport(
+        number=each.number,
+        verdict=ran.verdict,
+        code=ran.code,
+        seconds=round(ran.seconds, 3),
+        is_warm=ran.is_warm,
+        certainty=None if certainty is None else round(certainty, 4),
+        texts=[fill.text for fill in each.candidate.fills],
+        tests_passed=ran.passed,
+        reason=_clean(ran.failures[0].sentence) if ran.failures else None,
     )
 
 

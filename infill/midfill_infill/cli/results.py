@@ -4,7 +4,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import typer
 
@@ -17,6 +17,9 @@ from midfill_infill.text.document import Document
 from midfill_infill.text.spans import Patch
 from midfill_infill.text.visible import plural, visible
 
+if TYPE_CHECKING:
+    from midfill_infill.until.trying import Tried
+
 DEMONSTRATOR: Final = "midfill-embedded"
 
 
@@ -24,13 +27,14 @@ DEMONSTRATOR: Final = "midfill-embedded"
 class Results:
     """The candidates of one fill beside the document that they are for; `path` is its name in diffs.
 
-    `held_back` are the holes of the best, by number, that are shown and not put in place.
+    `held_back` are the holes of the best, by number, that are shown and not put in place; `tried` what a command said.
     """
 
     path: Path
     document: Document
     filled: Filled
     held_back: frozenset[int] = frozenset()
+    tried: "Tried | None" = None
 
     @property
     def candidates(self) -> tuple[Candidate, ...]:
@@ -61,6 +65,8 @@ class Results:
         """Lines that say which candidate it is and how much it replaces; `patch` skips them."""
         candidate, several = self.candidates[number - 1], len(self.candidates) > 1
         titles = [f"alternative {number} of {len(self.candidates)}, {errors_of(candidate)}"] if several else []
+        if self.tried is not None:
+            titles = [self.tried.describe(candidate)]
         return "".join(f"# {visible(title)}\n" for title in [*titles, *self._sizes(candidate)])
 
     def _sizes(self, candidate: Candidate) -> list[str]:
@@ -88,7 +94,8 @@ def print_json(results: Results, *, wall_ms: float, written: bool) -> None:
     encoding = results.document.encoding
     places = set(range(len(results.filled.fills))) - results.held_back if written else set()
     diffs = [results.diff(each).decode(encoding, "replace") for each in results.candidates]
-    report = report_fill(results.path, results.document, results.filled, diffs, wall_ms=wall_ms, written=places)
+    path, document, filled, tried = results.path, results.document, results.filled, results.tried
+    report = report_fill(path, document, filled, diffs, wall_ms=wall_ms, written=places, tried=tried)
     _write(report.model_dump_json().encode() + b"\n")
 
 

@@ -12,7 +12,7 @@ def with_intent(segments: Segments, mark: str, intent: str) -> Segments:
     holes = iter(segments.holes)
     for segment in segments.segments:
         lines = () if isinstance(segment, TextSegment) else (intent, next(holes).note)
-        if comments := [f"{mark} {line}" for line in lines if line]:
+        if comments := [f"{mark} {line}" for text in lines for line in text.splitlines()]:
             before = shown.pop().text if shown and isinstance(shown[-1], TextSegment) else ""  # type: ignore[union-attr]
             shown.append(TextSegment(text=_above_last_line(before, comments)))
         shown.append(segment)

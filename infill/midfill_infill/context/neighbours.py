@@ -18,6 +18,11 @@ _TEST_FOLDERS: Final = ("tests", "test", "__tests__")
 _WORD: Final = re.compile(r"[A-Z]?[a-z]+|[A-Z]+|\d+")
 
 
+def is_test(path: Path) -> bool:
+    """Whether its name says that it holds tests."""
+    return _TEST_NAME.search(path.stem) is not None
+
+
 def find_neighbours(path: Path, root: Path) -> list[Path]:
     """Files in the language family of `path`: its test or what it tests, then its folder, the most alike name first.
 

@@ -22,8 +22,8 @@ class Hole:
     `lead` and `tail` are fixed text with `\n` line ends that must stand around the fill but is not yet in the file,
     as the line break after a bare `def f():`. The model sees them as context. `indent` is the white space that every
     line of the fill but the first begins with; the first line's stands before the hole or in `lead`. `context` are
-    byte ranges elsewhere in the document that the model should see however far they are. `note` is a line that it sees
-    as a comment above, and no fill has. `imports` are statements that whatever fills the hole needs.
+    byte ranges elsewhere in the document that the model should see however far they are. `note` is text that it sees
+    as comments above, and no fill has. `imports` are statements that whatever fills the hole needs.
     """
 
     start_byte: int

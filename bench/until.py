@@ -1,0 +1,265 @@
+"""Measures fills that a command tests: how many of the functions are solved at 1, 5 and 20 tries, beside greedy.
+
+    python -m bench until mbpp SUITE.jsonl.gz [--limit N] [--out FILE.jsonl]
+    python -m bench until packages NAME==VERSION... [--each N] [--out FILE.jsonl]
+
+Of MBPP the functions whose body is a hole, half of their assertions in a test file for `--until`, the others for scores
+alone. Of packages functions that their own tests call, one at a time a stub; every second test that fails with it is
+shown. It needs bubblewrap, and pytest beside this Python.
+"""
+
+import argparse
+import gzip
+import json
+import random
+import subprocess
+import sys
+import tarfile
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Final
+
+from midfill_infill.context.references import find_references
+from midfill_infill.engines.client import EngineClient
+from midfill_infill.engines.supervise import EngineSettings, ensure_engine
+from midfill_infill.errors import MidfillError
+from midfill_infill.fill import Filled, Options, fill
+from midfill_infill.sandbox.command import read_command
+from midfill_infill.syntax.bodies import body_hole
+from midfill_infill.syntax.holes import find_stubs
+from midfill_infill.syntax.outline import outline
+from midfill_infill.text.document import Document
+from midfill_infill.text.spans import Edit, Patch
+from midfill_infill.until.choosing import Reach
+from midfill_infill.until.lab import Lab, open_lab
+from midfill_infill.until.trying import Tried, Try, fill_until
+
+AT: Final = (1, 5, 20)
+STUB: Final = "..."
+PYTEST: Final = f"{sys.executable} -m pytest -q -p no:cacheprovider"
+
+
+@dataclass
+class Result:
+    """One function. `solved_at` is the number of the try that passed what was shown, 0 for none; `hidden` says whether
+    it passed what was not; `greedy` and `greedy_hidden` say so of the ordinary fill.
+    """
+
+    name: str
+    refused: str = ""
+    greedy: bool = False
+    greedy_hidden: bool = False
+    solved_at: int = 0
+    hidden: bool = False
+    num_tries: int = 0
+    seconds: float = 0.0
+    run_seconds: float = 0.0
+    run_cpu_s: float = 0.0
+    engine_seconds: float = 0.0
+    num_warm: int = 0
+
+
+def solve(name: str, path: Path, hidden: str, shown: str, client: EngineClient, num_tries: int) -> Result:
+    """Fills the only stub of a file until `shown` passes; `hidden` is asked of what passed and of the greedy fill."""
+    result, began_s = Result(name), time.perf_counter()
+    document = Document.read(path)
+    holes = find_stubs(document)
+    options = Options(references=find_references(document, path))
+    root = path.parent
+    while not (root / ".git").exists():
+        root = root.parent
+    command = read_command(shown, 120)
+    with open_lab(document, path, command, root) as lab:
+        try:
+            lab.start(holes)
+        except MidfillError as error:
+            result.refused = error.sentence
+            return result
+        engine_s = time.perf_counter()
+        greedy = _last(fill(document, holes, options, client))
+        result.greedy = lab.runner.run(lab._files(document.apply(greedy.patch))).is_good
+        tried: Tried | None = None
+        with closing(
+            fill_until(
+                document, lab.find_examples(holes), options, client, lab.run, where=lab.is_document, num_tries=num_tries
+            )
+        ) as events:
+            for event in events:
+                if isinstance(event, Try):
+                    result.run_seconds += event.ran.seconds
+                    result.run_cpu_s += event.ran.cpu_s or 0.0
+                    result.num_warm += event.ran.is_warm
+                elif isinstance(event, Tried):
+                    tried = event
+        assert tried is not None
+        result.engine_seconds = time.perf_counter() - engine_s - result.run_seconds
+        result.num_tries = len(tried.tries)
+        result.solved_at = tried.best.number if tried.passed and tried.best else 0
+        result.hidden = bool(result.solved_at) and _passes(lab, hidden, document.apply(tried.filled.patch))
+        result.greedy_hidden = result.greedy and _passes(lab, hidden, document.apply(greedy.patch))
+    result.seconds = time.perf_counter() - began_s
+    return result
+
+
+def _last(events: Iterator[object]) -> Filled:
+    *_, last = events
+    assert isinstance(last, Filled)
+    return last
+
+
+def _passes(lab: Lab, line: str, data: bytes) -> bool:
+    lab.runner.copy.put(lab._files(data))
+    return lab.runner.copy.run(read_command(line, 120)).passed
+
+
+def read_mbpp(suite: Path, limit: int) -> Iterator[tuple[str, str, list[str]]]:
+    """Programs with a stub for the body of their only function, and their assertions."""
+    seen = set[str]()
+    with gzip.open(suite, "rt") as lines:
+        for task in map(json.loads, lines):
+            if task["split"] != "validation" or task["group"] in seen or len(seen) >= limit:
+                continue
+            program = task["prefix"] + task["middle"] + task["suffix"]
+            tests = [line for line in task["program_tail"].splitlines() if line.startswith("assert ")]
+            document = Document.from_bytes(program.encode(), Path("solution.py"))
+            functions = outline(document).functions
+            if len(functions) != 1 or len(tests) < 2:
+                continue
+            seen.add(task["group"])
+            hole = body_hole(document, functions[0])
+            edit = Edit(hole.start_byte, hole.end_byte, (hole.lead + STUB + hole.tail).encode())
+            yield f"mbpp/{task['group']}", Patch.of([edit]).apply(document.data).decode(), tests
+
+
+def run_mbpp(suite: Path, limit: int, client: EngineClient, num_tries: int) -> Iterator[Result]:
+    for name, source, tests in read_mbpp(suite, limit):
+        with tempfile.TemporaryDirectory(dir="/var/tmp") as folder:
+            root = Path(folder)
+            (root / ".git").mkdir()
+            (root / "solution.py").write_text(source)
+            middle = (len(tests) + 1) // 2
+            for file, lines in (("test_shown.py", tests[:middle]), ("hidden.py", tests[middle:])):
+                cases = "".join(f"\n\ndef test_{number}():\n    {line}\n" for number, line in enumerate(lines))
+                (root / file).write_text(f"from solution import *\n{cases}")
+            yield solve(name, root / "solution.py", f"{PYTEST} hidden.py", f"{PYTEST} test_shown.py", client, num_tries)
+
+
+def run_packages(names: Sequence[str], each: int, client: EngineClient, num_tries: int) -> Iterator[Result]:
+    for name in names:
+        with tempfile.TemporaryDirectory(dir="/var/tmp") as folder:
+            root = _fetch(name, Path(folder))
+            for function, path, original, source, tests in _plant(root, each):
+                path.write_bytes(source)
+                shown, hidden = _split(root, tests)
+                if shown and hidden:
+                    yield solve(
+                        f"{name} {function}", path, f"{PYTEST} {hidden}", f"{PYTEST} {shown}", client, num_tries
+                    )
+                path.write_bytes(original)
+
+
+def _fetch(name: str, folder: Path) -> Path:
+    """The source of a package as its distributor has it, in a repository of its own."""
+    words = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--no-binary", ":all:", "--no-build-isolation"]
+    subprocess.run([*words, "-d", str(folder), name], check=True)
+    (archive,) = folder.glob("*.tar.gz")
+    with tarfile.open(archive) as opened:
+        opened.extractall(folder, filter="data")
+    (root,) = [path for path in folder.iterdir() if path.is_dir()]
+    subprocess.run(["git", "init", "-q"], cwd=root, check=True)
+    return root
+
+
+def _plant(root: Path, each: int) -> Iterator[tuple[str, Path, bytes, bytes, list[Path]]]:
+    """Functions of the package by chance, with their files and the tests that name them."""
+    from midfill_infill.refactor.journal.places import find_place
+    from midfill_infill.until.choosing import is_test
+
+    tests, found = Reach(find_place(root)), []
+    for path in sorted(root.rglob("*.py")):
+        if is_test(path) or "test" in path.relative_to(root).parts[0] or path.name in ("setup.py", "conftest.py"):
+            continue
+        document = Document.read(path)
+        names = [function.name for function in outline(document).functions]
+        for function in outline(document).functions:
+            hole = body_hole(document, function)
+            lines = document.data[hole.start_byte : hole.end_byte].count(b"\n") + 1
+            naming = tests.of(path, function.name) if function.name else []
+            if function.name and names.count(function.name) == 1 and 1 <= lines <= 8 and 0 < len(naming) <= 4:
+                edit = Edit(hole.start_byte, hole.end_byte, (hole.lead + STUB + hole.tail).encode())
+                found.append((function.name, path, document.data, Patch.of([edit]).apply(document.data), naming))
+    random.Random(0).shuffle(found)
+    yielded = 0
+    for function, path, original, source, naming in found:
+        if yielded == each:
+            return
+        if len(find_stubs(Document(source, "python", path))) == 1:
+            yielded += 1
+            yield function, path, original, source, naming
+
+
+def _split(root: Path, tests: Sequence[Path]) -> tuple[str, str]:
+    """Of the tests that fail with the stub every second one is shown, and the others are hidden."""
+    files = [str(path.relative_to(root)) for path in tests]
+    words = [*PYTEST.split(), "-rfE", "--tb=no", "-W", "ignore", *files]
+    said = subprocess.run(words, cwd=root, capture_output=True, text=True, timeout=300).stdout
+    lines = [line for line in said.splitlines() if line.startswith(("FAILED ", "ERROR "))]
+    failing = [line.split(" ", 1)[1].split(" - ")[0] for line in lines]
+    plain = [test for test in dict.fromkeys(failing) if " " not in test and "::" in test]
+    return " ".join(f"'{test}'" for test in plain[::2][:20]), " ".join(f"'{test}'" for test in plain[1::2][:20])
+
+
+def report(results: Sequence[Result]) -> str:
+    """A row of the table in docs/until.md."""
+    asked = [each for each in results if not each.refused]
+    total = max(1, len(asked))
+    shares = [sum(each.greedy for each in asked), *(sum(0 < each.solved_at <= at for each in asked) for at in AT)]
+    solved = [each for each in asked if each.solved_at]
+    wrong = sum(not each.hidden for each in solved)
+    tries = max(1, sum(each.num_tries for each in asked))
+    seconds = sum(each.run_seconds for each in asked) / tries
+    cpu_s = sum(each.run_cpu_s for each in asked) / tries
+    engine = sum(each.engine_seconds for each in asked) / total
+    cells = [f"{100 * share / total:.1f}" for share in shares]
+    right = f"{sum(each.greedy_hidden for each in asked)} / {sum(each.hidden for each in solved)}"
+    last = [right, f"{wrong} of {len(solved)}", f"{seconds:.2f}", f"{cpu_s:.2f}", f"{engine:.1f}"]
+    return f"| {len(asked)} | {' | '.join([*cells, *last])} |"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("what", choices=("mbpp", "packages"))
+    parser.add_argument("names", nargs="+")
+    parser.add_argument("--limit", type=int, default=10_000)
+    parser.add_argument("--each", type=int, default=10)
+    parser.add_argument("--tries", type=int, default=20)
+    parser.add_argument("--model")
+    parser.add_argument("--out", type=Path)
+    options = parser.parse_args()
+    endpoint = ensure_engine(EngineSettings(model=options.model), lambda said: print(said, file=sys.stderr))
+    results: list[Result] = []
+    with EngineClient(endpoint) as client:
+        runs = (
+            run_mbpp(Path(options.names[0]), options.limit, client, options.tries)
+            if options.what == "mbpp"
+            else run_packages(options.names, options.each, client, options.tries)
+        )
+        for result in runs:
+            results.append(result)
+            told = f"solved at {result.solved_at}" if result.solved_at else result.refused or "not solved"
+            print(f"{result.name}: {told}, {result.num_tries} tries, {result.seconds:.1f} s", file=sys.stderr)
+            if options.out:
+                with options.out.open("a") as file:
+                    file.write(json.dumps(asdict(result)) + "\n")
+    print("| functions | greedy | at 1 | at 5 | at 20 | right (greedy / until) | passes shown, fails hidden | s a try |"
+          " CPU s a try | engine s a function |")  # fmt: skip
+    print("|---|---|---|---|---|---|---|---|---|---|")
+    print(report(results))
+
+
+if __name__ == "__main__":
+    main()

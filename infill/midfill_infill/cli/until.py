@@ -1,0 +1,117 @@
+"""`midfill fill --until`: candidates tried by a command of the user's, a line a try. A shell around until/."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from midfill_infill.errors import MidfillError
+from midfill_infill.text.visible import visible
+
+if TYPE_CHECKING:
+    from midfill_infill.cli.target import Source
+    from midfill_infill.engines.client import EngineClient
+    from midfill_infill.fill import Options
+    from midfill_infill.text.spans import Hole
+    from midfill_infill.until.trying import Tried, Try
+
+WIDTH = 44  # of a candidate's first line
+LONGEST_S = 600.0  # for the run on the tree as it is, which tells how long a try may take
+
+
+@dataclass(frozen=True)
+class Goal:
+    """What a fill must pass. `timeout_s` ends a try; None: five times what the tree as it is takes."""
+
+    line: str
+    num_tries: int
+    timeout_s: float | None = None
+    sandboxed: bool = True
+    allow: tuple[Path, ...] = ()
+    env: tuple[str, ...] = ()
+
+
+def try_candidates(
+    source: Source, holes: tuple[Hole, ...], goal: Goal, options: Options, client: EngineClient, *, quiet: bool
+) -> Tried:
+    """Says on stderr what becomes of each try, unless `quiet`. Raises MidfillError."""
+    from midfill_infill.fill import Preview
+    from midfill_infill.sandbox.command import read_command
+    from midfill_infill.until.lab import open_lab
+    from midfill_infill.until.trying import Try, fill_until
+
+    if source.is_stdin:
+        raise MidfillError("bad_request", "a command cannot test standard input", next_step="name a file of the tree")
+    command = read_command(
+        goal.line,
+        goal.timeout_s or LONGEST_S,
+        sandboxed=goal.sandboxed,
+        allow=goal.allow,
+        env=goal.env,
+    )
+    if not quiet and not goal.sandboxed:
+        print("without a sandbox: the command, and every fill it runs, can do whatever you can", file=sys.stderr)
+    with (
+        open_lab(source.document, source.target.path, command, Path.cwd()) as lab,
+        _meter(goal.num_tries, quiet=quiet) as say,
+    ):
+        say(None)
+        lab.start(holes, timeout_s=goal.timeout_s)
+        events = fill_until(
+            source.document,
+            lab.find_examples(holes),
+            options,
+            client,
+            lab.run,
+            where=lab.is_document,
+            num_tries=goal.num_tries,
+        )
+        with closing(events):
+            for event in events:
+                if isinstance(event, Try):
+                    say(event)
+                elif not isinstance(event, Preview):
+                    return event
+    raise AssertionError("it ends with Tried")
+
+
+@contextmanager
+def _meter(num_tries: int, *, quiet: bool) -> Iterator[Callable[[Try | None], None]]:
+    """Prints a line a try, under a bar where a person looks on."""
+    if quiet:
+        yield lambda _: None
+    elif not sys.stderr.isatty() or os.environ.get("TERM", "").lower() in ("", "dumb", "unknown"):
+        yield lambda each: print(show_try(each), file=sys.stderr, flush=True) if each else None
+    else:
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+        console = Console(stderr=True, highlight=False)
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+        with Progress(*columns, TimeElapsedColumn(), console=console, transient=True) as progress:
+            task = progress.add_task("the tree as it is", total=num_tries)
+
+            def say(each: Try | None) -> None:
+                if each is not None:
+                    style = {"passed": "green", "failed": "red"}.get(each.ran.verdict, "yellow")
+                    console.print(show_try(each), style=style, markup=False, soft_wrap=True)
+                    progress.update(task, completed=each.number, description="tries")
+
+            yield say
+
+
+def show_try(each: Try) -> str:
+    """`try 3  failed  0.21 s  a guess (34 %)  return price * rate  # assert 10 == 90`."""
+    from midfill_infill.candidates import describe_certainty
+
+    lines = "\n".join(fill.text for fill in each.candidate.fills).strip().split("\n")
+    first = visible(lines[0])[:WIDTH] + (" ..." if len(lines) > 1 or len(lines[0]) > WIDTH else "")
+    known = describe_certainty(each.candidate.certainty)
+    told = f"try {each.number:<3} {each.ran.verdict:<11} {each.ran.seconds:6.2f} s  {known:<14} {first}"
+    reason = each.ran.failures[0].sentence if each.ran.failures else ""
+    return told + (f"  # {visible(reason)[:100]}" if reason and not each.ran.is_good else "")

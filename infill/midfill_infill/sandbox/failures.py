@@ -1,0 +1,70 @@
+"""Reads what a test command prints: its tracebacks, its assertions, how many tests passed. Knows text alone."""
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+_PYTHON_FRAME: Final = re.compile(r'^\s*File "(?P<path>[^"]+)", line (?P<line>\d+), in (?P<name>\S+)', re.MULTILINE)
+# pytest's, Go's, Rust's, a JavaScript stack's, a compiler's.
+_PLACE: Final = re.compile(r"(?P<path>[\w./@+-]+\.[A-Za-z]{1,4}):(?P<line>\d+)(?=[:\s)]|$)", re.MULTILINE)
+_PYTEST_PLACE: Final = re.compile(r"^(?P<path>[\w./@+-]+\.py):(?P<line>\d+): (?P<kind>\w*)$", re.MULTILINE)
+_ERROR: Final = re.compile(
+    r"^(?:E\s+)?(?P<kind>[\w.]*(?:Error|Exception|Exit|Interrupt|panic|FAIL)\w*)(?:: (?P<message>.*))?$",
+    re.MULTILINE,
+)
+_ASSERTED: Final = re.compile(r"^E\s+(?P<message>assert .*)$", re.MULTILINE)
+_PASSED: Final = re.compile(r"(?<![\w.])(\d+) (?:passed|passing)\b|^Ran (\d+) tests?", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Frame:
+    path: str
+    line: int
+    name: str = ""
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A test that failed, or a traceback that was printed. `reached`: whether its code made the marker's file."""
+
+    test: str
+    kind: str
+    message: str
+    frames: tuple[Frame, ...] = ()
+    reached: bool | None = None
+
+    @property
+    def sentence(self) -> str:
+        """On one line."""
+        said = f"{self.kind}: {self.message}" if self.message and not self.message.startswith("assert") else ""
+        return " ".join((said or self.message or self.kind).split())
+
+
+def read_output(output: str) -> tuple[int | None, tuple[Failure, ...]]:
+    """How many tests passed, if it says so, and the failures, the first one first."""
+    passed = next((int(match[1]) for match in _PASSED.finditer(output) if match[1]), None)
+    failures = [failure for part in _parts(output) if (failure := _read_part(part)) is not None]
+    return passed, tuple(failures)
+
+
+def _parts(output: str) -> list[str]:
+    """The sections of single tests, as pytest and unittest print them; else all of it."""
+    rules = re.compile(r"^(?:_{3,} .+ _{3,}|={60,}|-{3} FAIL: .*|Traceback \(most recent call last\):)$", re.MULTILINE)
+    starts = [match.start() for match in rules.finditer(output)] or [0]
+    return [output[start:end] for start, end in zip(starts, [*starts[1:], len(output)], strict=True)]
+
+
+def _read_part(part: str) -> Failure | None:
+    frames = [Frame(match["path"], int(match["line"]), match["name"]) for match in _PYTHON_FRAME.finditer(part)]
+    places = [Frame(match["path"], int(match["line"])) for match in _PLACE.finditer(part)]
+    errors, asserted = list(_ERROR.finditer(part)), _ASSERTED.search(part)
+    if asserted is not None:
+        kind, message = "AssertionError", asserted["message"]
+    elif errors:
+        kind, message = errors[-1]["kind"].rpartition(".")[2], errors[-1]["message"] or ""
+    elif (place := next(_PYTEST_PLACE.finditer(part), None)) is not None:
+        kind, message = place["kind"], ""
+    else:
+        return None
+    title = re.match(r"_{3,} (.+?) _{3,}", part)
+    return Failure(title[1] if title else "", kind, message.strip(), tuple(frames or places))

@@ -1,0 +1,112 @@
+"""The user's command over one copy, run after run: kept warm where it is pytest, started anew elsewhere.
+
+Knows files and outcomes, nothing of fills.
+"""
+
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+from midfill_infill.sandbox.command import Command
+from midfill_infill.sandbox.copy import Copy
+from midfill_infill.sandbox.failures import Failure, Frame, read_output
+from midfill_infill.sandbox.warm import WarmEnded, WarmPytest, can_be_warm
+
+MARKER: Final = ".midfill-reached"
+# What a shell says of a command that is not there or cannot be started.
+_NOT_FOUND: Final = (126, 127)
+
+
+@dataclass(frozen=True)
+class Ran:
+    """One run. `code` is None after the timeout; `failures` is empty and `passed` None where nobody told them."""
+
+    code: int | None
+    output: str
+    seconds: float
+    passed: int | None = None
+    failures: tuple[Failure, ...] = ()
+    reached: bool = False
+    is_warm: bool = False
+    cpu_s: float | None = None
+
+    @property
+    def is_good(self) -> bool:
+        return self.code == 0
+
+    @property
+    def verdict(self) -> str:
+        if self.is_good:
+            return "passed"
+        if self.code is None:
+            return "too slow"
+        return "did not run" if self.code in _NOT_FOUND else "failed"
+
+
+class Runner:
+    """Raises MidfillError where the command cannot be started."""
+
+    def __init__(self, copy: Copy, command: Command, folder: Path) -> None:
+        self.copy, self.command, self._folder = copy, command, folder
+        self._warm: WarmPytest | None = None
+        self.num_warm = self.num_cold = 0
+
+    def run(self, files: Mapping[str, bytes], *, cold: bool = False) -> Ran:
+        """What the command says of the tree with `files` in it."""
+        self.copy.put(files)
+        marker = self.copy.mirror.work / MARKER
+        if self._warm is not None and not cold:
+            try:
+                ran = _read(self._warm.run(self.command.limits.timeout_s, marker=str(self.copy.root / MARKER)))
+                self.num_warm += 1
+                return replace(ran, reached=marker.exists())
+            except WarmEnded:
+                self.close()
+                self.copy.put(files)
+        began_s = time.perf_counter()
+        outcome = self.copy.run(self.command)
+        self.num_cold += 1
+        seconds, reached = time.perf_counter() - began_s, marker.exists()
+        return Ran(outcome.code, outcome.output, seconds, *read_output(outcome.output), reached=reached)
+
+    def warm_up(self, files: Mapping[str, bytes], expected: Ran) -> Ran:
+        """Keeps the command warm from now on, if a warm run ends as `expected`; that run, or `expected`."""
+        if not can_be_warm(self.command):
+            return expected
+        self.copy.put(files)
+        with suppress(WarmEnded):
+            self._warm = WarmPytest(self.copy, self.command, self._folder)
+            told = self._warm.run(self.command.limits.timeout_s, wants_modules=True)
+            self._warm.take_in(told)
+            self.copy.put(files)
+            ran = _read(self._warm.run(self.command.limits.timeout_s))
+            if ran.code == expected.code:
+                return ran
+        self.close()
+        return expected
+
+    def close(self) -> None:
+        """Ends what is kept warm; the next runs are cold."""
+        if self._warm is not None:
+            self._warm.close()
+            self._warm = None
+
+
+def _read(told: dict[str, Any]) -> Ran:
+    failures = tuple(
+        Failure(each["test"], each["kind"], each["message"], tuple(Frame(*frame) for frame in each["frames"]),
+                each.get("reached"))
+        for each in told.get("failures", [])
+    )  # fmt: skip
+    return Ran(
+        told["code"],
+        told["output"],
+        told["seconds"],
+        told.get("passed"),
+        failures,
+        is_warm=True,
+        cpu_s=told["cpu_s"],
+    )

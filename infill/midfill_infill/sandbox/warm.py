@@ -1,0 +1,121 @@
+"""A pytest command that is kept warm in the sandbox: after its imports it forks a child for every run.
+
+What was installed is imported once, what is the tree's own is run anew every time. Ends when it cannot be trusted.
+"""
+
+import json
+import os
+import secrets
+import selectors
+import subprocess
+import time
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
+
+from midfill_infill.sandbox import run
+from midfill_infill.sandbox.command import Command
+from midfill_infill.sandbox.copy import Copy
+
+_PLUGIN: Final = Path(__file__).with_name("warm_plugin.py")
+_NAME: Final = "midfill_warm"
+_TAIL_BYTES: Final = 16_000
+_START_S: Final = 60.0
+_REST_S: Final = 30.0
+
+
+class WarmEnded(Exception):
+    """It does not answer as it should: the command is to be started anew every time."""
+
+
+def can_be_warm(command: Command) -> bool:
+    """Whether it is one pytest and nothing else. Workers of xdist are processes of their own."""
+    words = [os.path.basename(word) for word in command.words]
+    is_pytest = "pytest" in words or "py.test" in words
+    many = any(word.startswith(("-n", "--numprocesses", "--dist", "--forked")) for word in command.words)
+    return command.sandboxed and is_pytest and words[0] != "sh" and not many
+
+
+class WarmPytest:
+    """Raises WarmEnded from every method, the first one too."""
+
+    def __init__(self, copy: Copy, command: Command, folder: Path) -> None:
+        self._mark = secrets.token_hex(16)
+        folder.mkdir()
+        (folder / f"{_NAME}.py").write_bytes(_PLUGIN.read_bytes())
+        paths = [str(folder), *filter(None, [os.environ.get("PYTHONPATH")])]
+        plugins = [_NAME, *filter(None, [os.environ.get("PYTEST_PLUGINS")])]
+        variables = (
+            f"PYTHONPATH={os.pathsep.join(paths)}",
+            f"PYTEST_PLUGINS={','.join(plugins)}",
+            f"MIDFILL_WARM_MARK={self._mark}",
+            f"MIDFILL_WARM_SPACE={os.readlink('/proc/self/ns/pid')}",
+            f"MIDFILL_WARM_ROOT={copy.root}",
+        )
+        access = copy.access(replace(command, variables=(*command.variables, *variables)))
+        access = replace(access, allowed=(*access.allowed, folder))
+        self._said = b""
+        self._stack = ExitStack()
+        try:
+            self._process = self._stack.enter_context(
+                run.started(
+                    command.words,
+                    copy.mirror.work,
+                    command.limits,
+                    sandboxed=True,
+                    copy_of=copy.root,
+                    access=access,
+                    stdin=subprocess.PIPE,
+                )
+            )
+            self._read(_START_S)
+        except OSError as error:
+            self.close()
+            raise WarmEnded(str(error)) from None
+        except WarmEnded:
+            self.close()
+            raise
+
+    def run(self, timeout_s: float, *, marker: str = "", wants_modules: bool = False) -> dict[str, Any]:
+        """What became of one run: `code` (None after the timeout), `output`, `passed`, `failures`."""
+        asked = {"timeout_s": timeout_s, "marker": marker, "wants_modules": wants_modules}
+        return self._ask(asked, timeout_s + _REST_S)
+
+    def take_in(self, told: dict[str, Any]) -> None:
+        """Imports and compiles ahead what a run that `wants_modules` told of."""
+        if not self._ask({name: told.get(name, []) for name in ("modules", "sources", "paths")}, _START_S)["ready"]:
+            raise WarmEnded("a module starts threads")
+
+    def close(self) -> None:
+        self._stack.close()
+
+    def _ask(self, asked: dict[str, Any], timeout_s: float) -> dict[str, Any]:
+        assert self._process.stdin is not None
+        try:
+            self._process.stdin.write(json.dumps(asked).encode() + b"\n")
+            self._process.stdin.flush()
+        except OSError:
+            raise WarmEnded("it has ended") from None
+        return self._read(timeout_s)
+
+    def _read(self, timeout_s: float) -> dict[str, Any]:
+        """The next answer, with what was printed before it."""
+        assert self._process.stdout is not None
+        mark, deadline_s = b"\n" + self._mark.encode(), time.monotonic() + timeout_s
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._process.stdout, selectors.EVENT_READ)
+            while True:
+                before, found, rest = self._said.partition(mark)
+                if found and b"\n" in rest:
+                    line, _, self._said = rest.partition(b"\n")
+                    output = before[-_TAIL_BYTES:].decode(errors="replace")
+                    return {**json.loads(line), "output": output}
+                if not found:
+                    self._said = self._said[-_TAIL_BYTES:]
+                if not selector.select(max(0.0, deadline_s - time.monotonic())):
+                    raise WarmEnded("it does not answer")
+                piece = os.read(self._process.stdout.fileno(), 1 << 16)
+                if not piece:
+                    raise WarmEnded("it has ended")
+                self._said += piece

@@ -1,0 +1,96 @@
+"""Finds the line of a candidate that a failure points at, and opens it anew in the document. Asks no engine."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from itertools import accumulate
+
+from midfill_engine import wire
+from midfill_infill.candidates import Candidate, FilledHole, Place
+from midfill_infill.errors import MidfillError
+from midfill_infill.reroll import put_drafts
+from midfill_infill.sandbox.runner import Ran
+from midfill_infill.text.document import Document
+from midfill_infill.text.spans import Hole
+
+
+@dataclass(frozen=True)
+class Fault:
+    """Which hole's text is at fault, and which characters of it: those of one line, without its indentation."""
+
+    hole: int
+    span: tuple[int, int]
+    line: str
+
+
+def find_fault(document: Document, candidate: Candidate, ran: Ran, where: Callable[[str], bool]) -> Fault | None:
+    """The line of the first failure's last frame that lies in a hole; of a wrong value the only `return`.
+
+    None where no line is to blame more than the others, or the text has only one.
+    """
+    starts = _first_lines(document, candidate)
+    for failure in ran.failures:
+        for frame in reversed(failure.frames):
+            if not where(frame.path):
+                continue
+            for index, (fill, first) in enumerate(zip(candidate.fills, starts, strict=True)):
+                if 0 <= frame.line - first <= fill.text.count("\n"):
+                    return _fault(candidate, index, frame.line - first)
+    returns = [
+        (index, number)
+        for index, fill in enumerate(candidate.fills)
+        for number, line in enumerate(fill.text.split("\n"))
+        if line.lstrip().startswith("return ")
+    ]
+    return _fault(candidate, *returns[0]) if ran.failures and len(returns) == 1 else None
+
+
+def _first_lines(document: Document, candidate: Candidate) -> list[int]:
+    """For each fill the line, from 1, on which its text begins in the filled document."""
+    found, added = [], 0
+    for fill, edit in zip(candidate.fills, candidate.patch.edits, strict=True):
+        found.append(document.lines.at(edit.start_byte) + 1 + added + fill.hole.lead.count("\n"))
+        old = document.data[edit.start_byte : edit.end_byte]
+        added += edit.replacement.count(b"\n") - old.count(b"\n")
+    return found
+
+
+def _fault(candidate: Candidate, index: int, number: int) -> Fault | None:
+    lines = candidate.fills[index].text.split("\n")
+    if len([line for line in lines if line.strip()]) < 2:
+        return None
+    start = list(accumulate((len(line) + 1 for line in lines), initial=0))[number]
+    text = lines[number].strip()
+    start += len(lines[number]) - len(lines[number].lstrip())
+    return Fault(index, (start, start + len(text)), text) if text else None
+
+
+def reopen(document: Document, candidate: Candidate, index: int, span: tuple[int, int] | None) -> tuple[Document, Hole]:
+    """The document with the candidate in it and one of its holes open again; all but `span` of it is anchors."""
+    others = [edit for number, edit in enumerate(candidate.patch.edits) if number != index]
+    fill = candidate.fills[index]
+    shift = sum(
+        len(edit.replacement) - (edit.end_byte - edit.start_byte)
+        for edit in others
+        if edit.start_byte < fill.hole.start_byte
+    )
+    around = replace(document, data=replace(candidate.patch, edits=tuple(others)).apply(document.data))
+    hole = replace(fill.hole, start_byte=fill.hole.start_byte + shift, end_byte=fill.hole.end_byte + shift)
+    if span is None:
+        return around, hole
+    keep = [(start, end) for start, end in ((0, span[0]), (span[1], len(fill.text))) if fill.text[start:end].strip()]
+    opened, (hole,) = put_drafts(around, (hole,), [(fill.text, keep)])
+    return opened, replace(hole, lead="", tail="")
+
+
+def put_together(place: Place, candidate: Candidate, index: int, fill: FilledHole) -> Candidate | None:
+    """The candidate with another text in one hole; None where it cannot be put in."""
+    fills = [*candidate.fills[:index], fill, *candidate.fills[index + 1 :]]
+    try:
+        return place.row([_as_answer(each) for each in fills]).candidate
+    except MidfillError:
+        return None
+
+
+def _as_answer(fill: FilledHole) -> wire.FilledHole:
+    tokens, confidence = list(fill.tokens), list(fill.confidence)
+    return wire.FilledHole(text=fill.text, tokens=tokens, confidence=confidence, certainty=fill.certainty)

@@ -1,0 +1,128 @@
+"""Which tests reach a function, what they say of it, and which command runs them. Reads files, runs none."""
+
+import json
+import os
+import re
+import shlex
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Final
+
+from midfill_infill.context.imports import find_imports
+from midfill_infill.context.neighbours import is_test
+from midfill_infill.errors import MidfillError
+from midfill_infill.languages import find_language
+from midfill_infill.refactor.journal.places import Place, find_place
+from midfill_infill.refactor.planning.walk import list_files
+from midfill_infill.text.document import Document
+from midfill_infill.text.spans import Hole
+
+PLACEHOLDER: Final = "{tests}"
+MAX_FILES: Final = 3000  # that are followed through their imports
+MAX_EXAMPLES: Final = 6
+_SAYS: Final = re.compile(r"\b(assert|expect|assert_eq|assertEqual|require|should)\b|self\.assert|t\.Error|if got")
+
+
+class Reach:
+    """The test files of a tree and what they import."""
+
+    def __init__(self, place: Place) -> None:
+        self._root = place.root
+        self._files = [place.root / name for name in list_files(place) if is_test(Path(name))]
+        self._reached = cache(self._follow)
+        self._imports = cache(self._read_imports)
+
+    def of(self, path: Path, name: str | None = None) -> list[Path]:
+        """The test files that import `path`, if only through others: those that name the function, else all."""
+        reaching = [test for test in self._files if path in self._reached(test) and find_language(test)]
+        naming = [test for test in reaching if name and _names(test, name.rpartition(".")[2])]
+        direct = [test for test in reaching if path in self._imports(test)]
+        return naming or direct or reaching
+
+    def _follow(self, test: Path) -> frozenset[Path]:
+        seen, pending = {test}, [test]
+        while pending and len(seen) < MAX_FILES:
+            for found in self._imports(pending.pop()):
+                if found not in seen:
+                    seen.add(found)
+                    pending.append(found)
+        return frozenset(seen)
+
+    def _read_imports(self, path: Path) -> tuple[Path, ...]:
+        try:
+            return tuple(find_imports(Document.read(path), path, self._root))
+        except MidfillError:
+            return ()
+
+
+@cache
+def _read(path: Path) -> str:
+    try:
+        return path.read_text("utf-8", "replace")
+    except OSError:
+        return ""
+
+
+def _names(test: Path, name: str) -> bool:
+    return re.search(rf"\b{re.escape(name)}\b", _read(test)) is not None
+
+
+def add_tests(line: str, tests: Sequence[str]) -> str:
+    """The command for some tests: where it says `{tests}`, else behind a pytest that names none."""
+    named = shlex.join(tests)
+    if PLACEHOLDER in line:
+        return line.replace(PLACEHOLDER, named)
+    words = line.split()
+    is_pytest = any(os.path.basename(word) in ("pytest", "py.test") for word in words)
+    names_some = any("/" in word or word.endswith(".py") for word in words[1:] if not word.startswith("-"))
+    return f"{line} {named}" if is_pytest and not names_some and tests else line
+
+
+def with_examples(hole: Hole, tests: Sequence[Path]) -> Hole:
+    """The hole with the lines of its tests that say what its function gives, as a note for the model."""
+    name = (hole.name or "").rpartition(".")[2]
+    if not name or not hole.is_body:
+        return hole
+    lines = [line.strip() for test in tests for line in _read(test).splitlines() if f"{name}(" in line]
+    said = [line for line in dict.fromkeys(lines) if _SAYS.search(line) and len(line) <= 100]
+    return replace(hole, note="\n".join([*filter(None, [hole.note]), *said[:MAX_EXAMPLES]]))
+
+
+def guess_commands(path: Path) -> list[str]:
+    """What probably tests a file, the likeliest first, to be run at the root of its repository."""
+    place = find_place(path.resolve().parent)
+    root, file = place.root, path.resolve()
+    found: list[str] = []
+    if file.suffix == ".py":
+        bins = [f"{name}/bin/" for name in (".venv", "venv") if (root / name / "bin/pytest").exists()]
+        pytest = f"{bins[0] if bins else ''}pytest -q"
+        tests = [test.relative_to(root).as_posix() for test in Reach(place).of(file)]
+        near = [test for test in tests if file.stem in Path(test).stem] or tests[:3]
+        found += [f"{pytest} {shlex.join(near)}"] if near else []
+        found += [pytest] if tests or _says(root / "pyproject.toml", "pytest") else []
+    if (script := _npm_test(root / "package.json")) is not None:
+        found.append(script)
+    if (root / "go.mod").exists() and file.suffix == ".go":
+        found.append(f"go test ./{file.parent.relative_to(root).as_posix()}".replace("./.", "./..."))
+    if (root / "Cargo.toml").exists():
+        found.append("cargo test -q")
+    if _says(root / "Makefile", r"(?m)^test\s*:"):
+        found.append("make test")
+    return list(dict.fromkeys(found))
+
+
+def _says(path: Path, pattern: str) -> bool:
+    return re.search(pattern, _read(path)) is not None
+
+
+def _npm_test(path: Path) -> str | None:
+    try:
+        script = json.loads(_read(path) or "{}").get("scripts", {}).get("test", "")
+    except (ValueError, AttributeError):
+        return None
+    if not isinstance(script, str) or not script or "no test specified" in script:
+        return None
+    locks = {"pnpm-lock.yaml": "pnpm test", "yarn.lock": "yarn test", "bun.lockb": "bun run test"}
+    return next((command for lock, command in locks.items() if (path.parent / lock).exists()), "npm test")

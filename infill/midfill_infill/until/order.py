@@ -1,0 +1,112 @@
+"""The candidates that wait, the best first; what would fail as an earlier one did goes to the end. Runs nothing."""
+
+import re
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+import tree_sitter
+
+from midfill_infill.candidates import Candidate
+from midfill_infill.sandbox.runner import Ran
+from midfill_infill.text.document import Document
+from midfill_infill.until.anew import Fault
+
+_MISSING: Final = re.compile(
+    r"has no attribute '(?P<attribute>\w+)'|name '(?P<name>\w+)' is not defined|No module named '(?P<module>[\w.]+)'"
+    r"|cannot import name '(?P<imported>\w+)'|unexpected keyword argument '(?P<keyword>\w+)'"
+    r"|(?P<called>\w+) is not a function|undefined: (?P<undefined>\w+)|(?P<unbound>\w+) is not defined"
+)
+_COMPARED: Final = re.compile(r"assert (?P<got>.+?) (?:==|is) (?P<wanted>.+)|(?P<got2>.+?) != (?P<wanted2>.+)")
+_RETURN: Final = re.compile(r"^\s*return\b[ \t]*(?P<value>.*)$|^\s*(?P<yielded>yield)\b", re.MULTILINE)
+# What an expression or a printed value begins with says its type.
+_KINDS: Final = (
+    ("none", re.compile(r"None$|$")),
+    ("bool", re.compile(r"(True|False)$|not |(any|all|bool|isinstance)\(|[^=(\[{]+ (==|!=|<=|>=|<|>|in) [^=]+$")),
+    ("text", re.compile(r"""[rbf]?["']|str\(|"".join""")),
+    ("list", re.compile(r"\[|list\(|sorted\(")),
+    ("dict", re.compile(r"\{[^}]*:|dict\(|\{\}$")),
+    ("set", re.compile(r"\{|set\(")),
+    ("tuple", re.compile(r"\(.*,|tuple\(")),
+    ("number", re.compile(r"-?\d[\d._e+-]*$|(len|int|float|sum|round|abs)\(")),
+)  # fmt: skip
+
+
+class Queue:
+    """Never holds two candidates that differ in white space or comments alone, nor one that was taken before."""
+
+    def __init__(self, document: Document) -> None:
+        self._document = document
+        self._seen = set[str]()
+        self._waiting: list[Candidate] = []
+        self._lines, self._missing, self._wrong = set[str](), set[str](), set[str]()
+        self.first: Candidate
+
+    def add(self, candidates: Iterable[Candidate]) -> int:
+        """Takes in those that are new; how many."""
+        before = len(self._seen)
+        for candidate in candidates:
+            if not self._seen:
+                self.first = candidate
+            key = self._key(candidate)
+            if key not in self._seen:
+                self._seen.add(key)
+                if not (candidate.is_blank or candidate.is_idle):
+                    self._waiting.append(candidate)
+        return len(self._seen) - before
+
+    def take(self) -> Candidate | None:
+        if not self._waiting:
+            return None
+        best = min(self._waiting, key=lambda each: (each.new_errors, self.count_repeats(each)))
+        self._waiting.remove(best)
+        return best
+
+    def learn(self, candidate: Candidate, ran: Ran, fault: Fault | None) -> None:
+        """What another candidate would fail with as well."""
+        for failure in ran.failures[:1]:
+            missing = [name for match in _MISSING.finditer(failure.message) for name in match.groups() if name]
+            self._missing.update(missing)
+            if fault is not None and not missing and failure.kind not in ("AssertionError", ""):
+                self._lines.add(fault.line)
+            if (match := _COMPARED.search(failure.message)) is not None:
+                got, wanted = (_kind(match[name] or match[f"{name}2"] or "") for name in ("got", "wanted"))
+                if got and wanted and got != wanted:
+                    self._wrong.add(got)
+        if ran.code is None:
+            self._lines.update(line for line in _lines(candidate) if line.startswith(("while ", "for ")))
+
+    def count_repeats(self, candidate: Candidate) -> int:
+        """How many lessons say that it fails as others did."""
+        text = "\n".join(fill.text for fill in candidate.fills)
+        repeats = sum(line in self._lines for line in _lines(candidate))
+        repeats += sum(re.search(rf"\b{re.escape(name)}\b", text) is not None for name in self._missing)
+        returned = ["" if match["yielded"] else _kind(match["value"]) for match in _RETURN.finditer(text)] or ["none"]
+        return repeats + (bool(self._wrong) and all(kind in self._wrong for kind in returned))
+
+    def _key(self, candidate: Candidate) -> str:
+        texts = [fill.text for fill in candidate.fills]
+        if (syntax := self._document.syntax) is None:
+            return repr([text.split() for text in texts])
+        trees = [syntax.parse(text.encode("utf-8", "replace")) for text in texts]
+        return repr([list(_leaves(tree.root_node)) for tree in trees])
+
+
+def _kind(value: str) -> str:
+    return next((kind for kind, pattern in _KINDS if pattern.match(value.strip())), "")
+
+
+def _lines(candidate: Candidate) -> Iterator[str]:
+    for fill in candidate.fills:
+        yield from filter(None, map(str.strip, fill.text.split("\n")))
+
+
+def _leaves(root: tree_sitter.Node) -> Iterator[tuple[str, int, bytes | None]]:
+    """The words of a text with their depth, which is all that indentation says; no comments."""
+    pending = [(root, 0)]
+    while pending:
+        node, depth = pending.pop()
+        if "comment" in node.type:
+            continue
+        if not node.child_count:
+            yield node.type, depth, node.text
+        pending += [(child, depth + 1) for child in reversed(node.children)]

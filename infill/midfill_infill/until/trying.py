@@ -1,0 +1,206 @@
+"""Tries the candidates of a fill one after another until one passes. Knows no file: what a try is, its caller says."""
+
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+from midfill_engine import wire
+from midfill_infill.candidates import Candidate, Place
+from midfill_infill.errors import MidfillError
+from midfill_infill.fill import Filled, Options, Preview, fill, look_around
+from midfill_infill.sandbox.runner import Ran
+from midfill_infill.syntax.holes import sort_holes
+from midfill_infill.text.document import Document
+from midfill_infill.text.spans import Hole
+from midfill_infill.until.anew import find_fault, put_together, reopen
+from midfill_infill.until.order import Queue
+
+if TYPE_CHECKING:
+    from midfill_infill.engines.client import EngineClient
+
+Events = Generator[Preview | Filled, None, None]
+DEFAULT_TRIES: Final = 20
+NUM_ASKED: Final = 8  # alternatives a request: the most that the wire takes
+DRAWN: Final = (0.6, 0.8, 1.0)  # temperatures of the rounds behind the first
+MAX_IDLE_ROUNDS: Final = 3
+_OF_A_REQUEST: Final = ("hole_too_large", "bad_request", "engine_error", "file_encoding")
+
+
+@dataclass(frozen=True)
+class Try:
+    """One run with a candidate; `number` counts from 1."""
+
+    number: int
+    candidate: Candidate
+    ran: Ran
+
+
+@dataclass(frozen=True)
+class Tried:
+    """The end: `filled` has the candidate that passed as its best, or the one that came closest."""
+
+    filled: Filled
+    tries: tuple[Try, ...]
+
+    @property
+    def best(self) -> Try | None:
+        return next((each for each in self.tries if each.candidate is self.filled.best), None)
+
+    @property
+    def passed(self) -> bool:
+        return self.best is not None and self.best.ran.is_good
+
+    @property
+    def sentence(self) -> str:
+        """Why none passed."""
+        if not self.tries:
+            return "the model has no candidate to try"
+        tried = f"none of {len(self.tries)} tries passes" if len(self.tries) > 1 else "the one candidate does not pass"
+        reasons = {each.ran.failures[0].sentence for each in self.tries if each.ran.failures}
+        return f"{tried}, all for one reason: {reasons.pop()}" if len(reasons) == 1 else tried
+
+    def describe(self, candidate: Candidate) -> str:
+        """What became of one candidate."""
+        found = next((each for each in self.tries if each.candidate is candidate), None)
+        if found is None:
+            return "not tried"
+        passed = f", {found.ran.passed} tests pass" if found.ran.passed and not found.ran.is_good else ""
+        best = ", the best of them" if not self.passed and candidate is self.filled.best else ""
+        return f"try {found.number} of {len(self.tries)}: {found.ran.verdict}{passed}{best}"
+
+
+def fill_until(
+    document: Document,
+    holes: Sequence[Hole],
+    options: Options,
+    client: "EngineClient",
+    run: Callable[[Candidate], Ran],
+    *,
+    where: Callable[[str], bool],
+    num_tries: int = DEFAULT_TRIES,
+) -> Generator[Preview | Try | Tried, None, None]:
+    """Fills `holes` jointly and tries the candidates, the best first; then hole by hole and line by line.
+
+    `run` says what the command says of a candidate, `where` whether a path of a traceback is the document. What would
+    fail as an earlier one did goes to the end. The line at fault is drafted anew while the rest stays. Closing the
+    generator closes the engine's connection. Raises MidfillError.
+    """
+    holes = tuple(sort_holes(document, list(holes)))
+    queue, tries, stats = Queue(document), list[Try](), None
+    model, idle = "", 0
+    place = Place(document, holes, look_around(document, holes, options))
+    rounds = _rounds(place, options, client, tries, where)
+    while len(tries) < num_tries and idle < MAX_IDLE_ROUNDS:
+        if (candidate := queue.take()) is None:
+            filled = yield from _take_round(rounds, is_first=stats is None)
+            if filled is None:
+                break
+            stats, model = filled.stats if stats is None else _add(stats, filled.stats), filled.model or model
+            idle = 0 if queue.add((filled.best, *filled.alternatives)) else idle + 1
+            continue
+        tries.append(Try(len(tries) + 1, candidate, run(candidate)))
+        yield tries[-1]
+        if tries[-1].ran.is_good:
+            break
+        queue.learn(candidate, tries[-1].ran, find_fault(document, candidate, tries[-1].ran, where))
+    rounds.close()
+    if stats is None:
+        raise MidfillError("engine_error", "the engine made no candidate")
+    ranked = sorted(tries, key=_closeness)
+    chosen = [each.candidate for each in ranked] or [queue.first]
+    yield Tried(Filled(chosen[0], tuple(chosen[1:]), stats, model), tuple(tries))
+
+
+def _closeness(each: Try) -> tuple[bool, bool, int, int]:
+    """Passed first, then what made most tests pass, then the order of the tries."""
+    return not each.ran.is_good, each.ran.code is None, -(each.ran.passed or 0), each.number
+
+
+def _rounds(
+    place: Place,
+    options: Options,
+    client: "EngineClient",
+    tries: Sequence[Try],
+    where: Callable[[str], bool],
+) -> Generator[Events, None, None]:
+    """Fills that bring new candidates, endlessly; what has failed meanwhile is looked at when the next one begins."""
+    document, holes = place.document, place.holes
+    yield fill(document, holes, replace(options, n=NUM_ASKED), client)
+    if len(holes) > 1:
+        yield _mix(place, tries)
+    redone = set[int]()
+    number = 0
+    while True:
+        for each in sorted(tries, key=_closeness)[:3]:
+            if each.number not in redone:
+                redone.add(each.number)
+                number += 1
+                drawn = _drawn(options, number)
+                fault = find_fault(document, each.candidate, each.ran, where)
+                for index in range(len(holes)) if len(holes) > 1 and fault is None else ():
+                    yield _refill(place, each.candidate, index, None, drawn, client)
+                if fault is not None:
+                    yield _refill(place, each.candidate, fault.hole, fault.span, drawn, client)
+        for _ in range(2):
+            number += 1
+            yield fill(document, holes, _drawn(options, number), client)
+
+
+def _mix(place: Place, tries: Sequence[Try]) -> Events:
+    """The candidate that came closest with the text that another one has for one of its holes."""
+    best, *others = [each.candidate for each in sorted(tries, key=_closeness)]
+    pairs = ((index, other.fills[index]) for other in others for index in range(len(place.holes)))
+    made = [put_together(place, best, index, fill) for index, fill in pairs]
+    kept = [each for each in made if each is not None] or [best]
+    yield Filled(kept[0], tuple(kept[1:]), wire.Stats(steps=0, forwards=0, tokens=0, ms=0.0), "")
+
+
+def _drawn(options: Options, number: int) -> Options:
+    """Of the round `number`, which draws what it drafts."""
+    temperature = DRAWN[(number - 1) % len(DRAWN)]
+    return replace(options, n=NUM_ASKED, seed=options.seed + number, temperature=temperature, repair=False)
+
+
+def _refill(
+    place: Place,
+    candidate: Candidate,
+    index: int,
+    span: tuple[int, int] | None,
+    options: Options,
+    client: "EngineClient",
+) -> Events:
+    """The candidate with `span` of one hole's text anew, or all of it; the rest stays."""
+    reopened, hole = reopen(place.document, candidate, index, span)
+    for event in fill(reopened, (hole,), options, client):
+        if isinstance(event, Preview):
+            yield event
+            continue
+        fills = [each.fills[0] for each in (event.best, *event.alternatives)]
+        made = [put_together(place, candidate, index, fill) for fill in fills]
+        best, *others = [each for each in made if each is not None] or [candidate]
+        yield replace(event, best=best, alternatives=tuple(others))
+
+
+def _take_round(rounds: Iterator[Events], *, is_first: bool) -> Generator[Preview, None, Filled | None]:
+    """The next round's candidates. A later one that its own request fails is passed over."""
+    for _ in range(MAX_IDLE_ROUNDS):
+        try:
+            with closing(next(rounds)) as events:
+                for event in events:
+                    if not isinstance(event, Preview):
+                        return event
+                    yield event
+        except MidfillError as error:
+            if is_first or error.code not in _OF_A_REQUEST:
+                raise
+    return None
+
+
+def _add(first: wire.Stats, second: wire.Stats) -> wire.Stats:
+    return wire.Stats(
+        steps=first.steps + second.steps,
+        forwards=first.forwards + second.forwards,
+        tokens=first.tokens + second.tokens,
+        ms=first.ms + second.ms,
+    )

@@ -1,0 +1,146 @@
+"""What waits is ordered by what has failed; the line at fault is found and opened anew."""
+
+from pathlib import Path
+
+import pytest
+
+from midfill_engine import wire
+from midfill_infill.candidates import Candidate, Place
+from midfill_infill.fill import Options, look_around
+from midfill_infill.sandbox.failures import Failure, Frame, read_output
+from midfill_infill.sandbox.runner import Ran
+from midfill_infill.syntax.holes import find_stubs
+from midfill_infill.text.document import Document
+from midfill_infill.until.anew import find_fault, put_together, reopen
+from midfill_infill.until.order import Queue
+
+DOCUMENT = Document(b"import json\n\n\ndef f(a):\n    ...\n\n\ndef g(a):\n    ...\n", "python", Path("m.py"))
+HOLES = tuple(find_stubs(DOCUMENT))
+PLACE = Place(DOCUMENT, HOLES[:1], look_around(DOCUMENT, HOLES[:1], Options()))
+
+
+def candidate(*texts: str) -> Candidate:
+    place = Place(DOCUMENT, HOLES[: len(texts)], PLACE.sight)
+    return place.row([wire.FilledHole(text=text, tokens=[], confidence=[]) for text in texts]).candidate
+
+
+def failed(message: str, *frames: Frame, kind: str = "AssertionError", code: int | None = 1) -> Ran:
+    return Ran(code, "", 0.1, 0, (Failure("t", kind, message, frames),) if message else ())
+
+
+def order(queue: Queue) -> list[str]:
+    taken = []
+    while (each := queue.take()) is not None:
+        taken.append(each.fills[0].text)
+    return taken
+
+
+@pytest.mark.parametrize(
+    ("first", "ran", "waiting", "expected"),
+    [
+        ("return a.x", failed("'X' has no attribute 'x'", kind="AttributeError"), ["return a.x + 1", "return a"], 1),
+        ("return b", failed("name 'b' is not defined", kind="NameError"), ["return b + 1", "return a"], 1),
+        ("return len(a)", failed("assert 3 == [3]"), ["return sum(a)", "return [a]"], 1),
+        ("print(a)", failed("assert None == 3"), ["print(a, a)", "return 3"], 1),
+        ("return str(a)", failed("assert '3' == 3"), ["return f'{a}'", "return int(a)"], 1),
+        ("while a:\n        pass", failed("", code=None), ["while a:\n        a = a", "return a"], 1),
+    ],
+)  # fmt: skip
+def test_what_would_fail_the_same_way_goes_to_the_end(first: str, ran: Ran, waiting: list[str], expected: int) -> None:
+    queue = Queue(DOCUMENT)
+    queue.add([candidate(first), *map(candidate, waiting)])
+    taken = queue.take()
+    assert taken is not None and taken.fills[0].text == first
+    queue.learn(taken, ran, None)
+    assert order(queue)[0] == waiting[expected]
+
+
+def test_the_same_faulty_line_goes_to_the_end() -> None:
+    queue = Queue(DOCUMENT)
+    first = candidate("b = a / 0\n    return b")
+    queue.add([first, candidate("b = a / 0\n    return b + 1"), candidate("return a")])
+    queue.take()
+    ran = failed("division by zero", Frame("m.py", 5, "f"), kind="ZeroDivisionError")
+    queue.learn(first, ran, find_fault(DOCUMENT, first, ran, lambda path: path == "m.py"))
+    assert order(queue) == ["return a", "b = a / 0\n    return b + 1"]
+
+
+def test_equal_but_for_white_space_and_comments_is_one() -> None:
+    queue = Queue(DOCUMENT)
+    added = queue.add(map(candidate, ["return a+1", "return a + 1  # one more", "return a + 2", "pass"]))
+    assert added == 3 and order(queue) == ["return a+1", "return a + 2"]
+    assert queue.add([candidate("return a +  1")]) == 0
+
+
+def test_syntax_errors_come_last() -> None:
+    queue = Queue(DOCUMENT)
+    queue.add([candidate("return (a"), candidate("return a")])
+    assert order(queue)[0] == "return a"
+
+
+def test_the_line_of_a_traceback_is_opened_and_the_rest_stays() -> None:
+    both = candidate("b = 1\n    b = json.x\n    return b", "return a")
+    ran = failed("no x", Frame("t.py", 3, "t"), Frame("m.py", 6, "f"), Frame("json.py", 6, "x"), kind="AttributeError")
+    fault = find_fault(DOCUMENT, both, ran, lambda path: path == "m.py")
+    assert fault is not None and (fault.hole, fault.line) == (0, "b = json.x")
+    opened, hole = reopen(DOCUMENT, both, fault.hole, fault.span)
+    assert opened.data == b"import json\n\n\ndef f(a):\n    b = 1\n    b = json.x\n    return b\n\n\n" + (
+        b"def g(a):\n    return a\n"
+    )
+    anchors = [opened.data[each.start_byte : each.end_byte] for each in hole.anchors]
+    assert anchors == [b"b = 1\n    ", b"\n    return b"]
+    new = put_together(Place(DOCUMENT, HOLES, PLACE.sight), both, 0, both.fills[1])
+    assert new is not None and new.fills[0].text == "return a" == new.fills[1].text
+
+
+def test_of_a_later_hole_lines_are_counted_in_the_filled_document() -> None:
+    both = candidate("b = 1\n    return b", "c = 1\n    c = c / 0\n    return c")
+    ran = failed("division", Frame("m.py", 11, "g"), kind="ZeroDivisionError")
+    fault = find_fault(DOCUMENT, both, ran, lambda path: path == "m.py")
+    assert fault is not None and (fault.hole, fault.line) == (1, "c = c / 0")
+    opened, hole = reopen(DOCUMENT, both, 1, None)
+    assert opened.data[hole.start_byte : hole.end_byte] == b"..." and b"    return b\n" in opened.data
+
+
+def test_of_a_wrong_value_the_only_return_is_at_fault() -> None:
+    ran, here = failed("assert 3 == 4"), lambda path: path == "m.py"
+    fault = find_fault(DOCUMENT, candidate("b = a\n    return b"), ran, here)
+    assert fault is not None and fault.line == "return b"
+    assert find_fault(DOCUMENT, candidate("return a"), ran, here) is None
+    two = "if a:\n        return a\n    return 1"
+    assert find_fault(DOCUMENT, candidate(two), ran, here) is None
+
+
+OUTPUTS = {
+    "pytest": (
+        "____ test_a ____\n\n    def test_a():\n>       assert f(1) == 2\nE       assert 3 == 2\n"
+        "E        +  where 3 = f(1)\n\ntests/test_m.py:5: AssertionError\n"
+        "___ test_b ___\nm.py:7: in f\n    x\nE   NameError: name 'x' is not defined\n"
+        "=========================== short test summary info ============================\n"
+        "FAILED tests/test_m.py::test_a - assert 3 == 2\n2 failed, 4 passed in 0.02s\n",
+        4,
+        [
+            ("AssertionError", "assert 3 == 2", ("tests/test_m.py", 5)),
+            ("NameError", "name 'x' is not defined", ("m.py", 7)),
+        ],
+    ),
+    "python": (
+        'Traceback (most recent call last):\n  File "/r/check.py", line 2, in <module>\n    f(1)\n'
+        '  File "/r/m.py", line 5, in f\n    return a / 0\nZeroDivisionError: division by zero\n',
+        None, [("ZeroDivisionError", "division by zero", ("/r/m.py", 5))],
+    ),
+    "node": (
+        "/r/m.js:3\n    return b;\n    ^\n\nReferenceError: b is not defined\n    at f (/r/m.js:3:5)\n",
+        None, [("ReferenceError", "b is not defined", ("/r/m.js", 3))],
+    ),
+    "nothing": ("no\n", None, []),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", OUTPUTS)
+def test_what_commands_print_is_read(name: str) -> None:
+    output, passed, expected = OUTPUTS[name]
+    found_passed, failures = read_output(output)
+    assert found_passed == passed
+    told = [(each.kind, each.message, (each.frames[-1].path, each.frames[-1].line)) for each in failures]
+    assert told == expected

@@ -1,0 +1,135 @@
+"""A command that is kept warm: the same answers, its own copy every time, nothing that outlives a run."""
+
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from tests.until.conftest import PYTEST, SHOP, UNITTEST, needs_bubblewrap
+
+from midfill_infill.refactor.journal.places import find_place
+from midfill_infill.sandbox.command import read_command
+from midfill_infill.sandbox.copy import Copy
+from midfill_infill.sandbox.leftovers import scratch_folder
+from midfill_infill.sandbox.runner import Ran, Runner
+from midfill_infill.sandbox.warm import can_be_warm
+
+pytestmark = needs_bubblewrap
+
+
+def open_runner(root: Path, line: str, timeout_s: float = 60.0, *, sandboxed: bool = True) -> Iterator[Runner]:
+    with scratch_folder() as folder:
+        copy = Copy(find_place(root), folder, sandboxed=sandboxed)
+        command = read_command(line, timeout_s, sandboxed=sandboxed)
+        with closing(Runner(copy, command, folder / "warm")) as runner:
+            yield runner
+
+
+@pytest.fixture
+def runner(shop: Path) -> Iterator[Runner]:
+    yield from open_runner(shop, PYTEST)
+
+
+def body(text: str) -> dict[str, bytes]:
+    return {"shop.py": SHOP.replace("...", text).encode()}
+
+
+def warm_up(runner: Runner) -> Ran:
+    cold = runner.run({})
+    assert cold.code == 1 and not cold.is_warm
+    warm = runner.warm_up({}, cold)
+    assert warm.is_warm and (warm.code, warm.passed) == (1, 1)
+    return warm
+
+
+def test_a_run_says_what_failed_and_where(runner: Runner, shop: Path) -> None:
+    (failure,) = warm_up(runner).failures
+    assert failure.test == "tests/test_shop.py::test_discount" and failure.sentence.startswith("assert None == 90")
+    ran = runner.run(body("part = 0\n    return price / part"))
+    (failure,) = ran.failures
+    assert ran.is_warm and failure.kind == "ZeroDivisionError" and ran.passed == 1
+    assert (failure.frames[-1].path, failure.frames[-1].line) == (str(shop / "shop.py"), 4)
+    assert runner.run(body("return price * (1 - rate / 100)")).is_good
+
+
+def test_the_same_warm_and_cold(runner: Runner) -> None:
+    warm_up(runner)
+    for text in ("return 90", "return missing", "import nowhere", "return price - rate", "raise SystemExit(3)", ")"):
+        warm, cold = runner.run(body(text)), runner.run(body(text), cold=True)
+        assert (warm.code, warm.passed) == (cold.code, cold.passed or 0), text
+        assert warm.is_warm and not cold.is_warm
+        assert [failure.sentence for failure in warm.failures][:1] == [failure.sentence for failure in cold.failures][
+            :1
+        ] or text in (")", "import nowhere", "return 90")
+
+
+def test_a_try_writes_only_its_own_copy_and_none_sees_another_one(runner: Runner, shop: Path) -> None:
+    warm_up(runner)
+    before = {path: path.read_bytes() for path in shop.rglob("*") if path.is_file() and "__pycache__" not in path.parts}
+    ran = runner.run(body("open('shop.py', 'a').write('x'); open('/tmp/left', 'w'); import os; os.mkdir('d')"))
+    assert not ran.is_good
+    look = "import os; return 90 if os.path.exists('/tmp/left') or os.path.exists('d') else price"
+    assert "assert 100 == 90" in runner.run(body(look)).output
+    after = {path: path.read_bytes() for path in shop.rglob("*") if path.is_file() and "__pycache__" not in path.parts}
+    assert after == before
+
+
+def test_a_try_has_no_network_and_no_secrets(runner: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MY_TOKEN", "hush")
+    warm_up(runner)
+    ran = runner.run(body("import os; assert 'hush' not in str(os.environ); return 90"))
+    assert ran.is_good
+    ran = runner.run(body("import socket; socket.create_connection(('192.0.2.1', 80), 2)"))
+    assert ran.failures[0].kind == "OSError" and "unreachable" in ran.failures[0].message
+
+
+def test_a_try_ends_after_its_time_with_all_its_children(shop: Path) -> None:
+    (runner,) = [None]
+    for runner in open_runner(shop, PYTEST, timeout_s=4.0):
+        warm_up(runner)
+        hang = "import os, time\n    if os.fork() == 0:\n        os.setsid()\n    time.sleep(99)"
+        began_s = time.monotonic()
+        ran = runner.run(body(hang))
+        assert ran.code is None and ran.verdict == "too slow" and time.monotonic() - began_s < 12
+        count = "import os; return sum(name.isdigit() for name in os.listdir('/proc'))"
+        first, second = (runner.run(body(count)).output for _ in range(2))
+        assert first.split("assert ")[1].split()[0] == second.split("assert ")[1].split()[0]
+        assert runner.num_warm == 3
+
+
+def test_what_is_installed_is_imported_once(shop: Path) -> None:
+    slow = shop / ".venv/lib/python3/site-packages/slow.py"
+    slow.parent.mkdir(parents=True)
+    (shop / ".venv/pyvenv.cfg").touch()
+    slow.write_text("import time\ntime.sleep(1.5)\n")
+    (shop / "conftest.py").write_text(f"import sys\nsys.path.append({str(slow.parent)!r})\nimport slow\n")
+    for runner in open_runner(shop, PYTEST):
+        cold = runner.run({})
+        runner.warm_up({}, cold)
+        ran = runner.run(body("return price - rate"))
+        assert ran.is_good and ran.is_warm and cold.seconds > 1.5 > ran.seconds
+
+
+def test_which_commands_are_kept_warm() -> None:
+    for line, expected in (
+        ("pytest -q", True), (".venv/bin/pytest tests", True), ("python -m pytest -x", True), ("make test", False),
+        ("uv run pytest", True), ("pytest -n 4", False), ("cd a && pytest", False), ("python check.py", False),
+    ):  # fmt: skip
+        assert can_be_warm(read_command(line, 9)) is expected, line
+    assert not can_be_warm(read_command("pytest", 9, sandboxed=False))
+
+
+@pytest.mark.parametrize("line", [UNITTEST, f"{PYTEST} -p no:midfill_warm", f"{PYTEST} -n 2"])
+def test_others_are_started_anew(shop: Path, line: str) -> None:
+    for runner in open_runner(shop, line):
+        cold = runner.run({})
+        assert runner.warm_up({}, cold) is cold
+        assert runner.run(body("return price - rate")).is_good and runner.num_warm == 0
+
+
+def test_one_that_dies_is_replaced_by_cold_runs(runner: Runner) -> None:
+    warm_up(runner)
+    ran = runner.run(body("import os, signal; os.kill(os.getppid(), signal.SIGKILL); return 1"))
+    assert not ran.is_warm and not ran.is_good
+    assert runner.run(body("return price - rate")).is_good
