@@ -27,7 +27,6 @@ def first_cells(page: str, section: str) -> str:
     ("page", "section", "registry"),
     [
         ("samplers.md", "# Samplers and lengths", SAMPLERS),
-        ("samplers.md", "## Measured", SAMPLERS),
         ("samplers.md", "## Lengths", LENGTHS),
         ("samplers.md", "## Experts", EXPERTS),
         ("caches.md", "# Caches", CACHES),

@@ -12,7 +12,7 @@ from midfill_engine.families import find_family
 from midfill_engine.loading.hub import read_config
 
 PUBLISHED: list[dict[str, Any]] = json.loads((Path(__file__).parent / "published.json").read_text(encoding="utf-8"))
-DOCS = (Path(__file__).parent.parent.parent / "docs/models.md").read_text(encoding="utf-8")
+DOCS = (Path(__file__).parent.parent.parent / "docs/lab/models.md").read_text(encoding="utf-8")
 
 
 def write(entry: dict[str, Any], folder: Path) -> CheckpointFiles:

@@ -465,7 +465,7 @@ def test_the_hook_says_the_same_and_loads_nothing_heavy(root: Path) -> None:
 
 
 def test_the_hook_of_twenty_files_parses_none_and_loads_little(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What its time is made of; docs/refactor.md has the time."""
+    """What its time is made of; docs/lab/refactor.md has the time."""
     names = write_twenty(root)
     (root / "stub.py").write_text("def asked_in_no_other_test():\n    ...\n")  # outlines are remembered
 

@@ -1,7 +1,7 @@
 """The interface of caches: which positions a step computes anew; for all others earlier keys and values stand in.
 
-Knows positions, no tokens' meaning and no model. A cache that computes less than everything is exact where what it
-leaves out could not have changed; `exact_for` names the attention patterns of which that is true.
+Knows positions, no tokens' meaning and no model. A cache that computes less than everything is exact
+where what it leaves out could not have changed.
 """
 
 from collections import OrderedDict
@@ -42,7 +42,6 @@ class Cache(Protocol):
     """`attentions` are the patterns it may be used with."""
 
     attentions: frozenset[Attention]
-    exact_for: frozenset[Attention]
     keeps_rows: bool
 
     def compute(self, view: View) -> Tensor:

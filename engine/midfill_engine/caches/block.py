@@ -11,7 +11,6 @@ from midfill_engine.models.family import Attention
 
 class Block:
     attentions: frozenset[Attention] = frozenset({"block_causal"})
-    exact_for: frozenset[Attention] = attentions
     keeps_rows = True
 
     def compute(self, view: View) -> Tensor:

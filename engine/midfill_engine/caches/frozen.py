@@ -8,7 +8,6 @@ from midfill_engine.models.family import Attention
 
 class Frozen:
     attentions: frozenset[Attention] = frozenset({"context_frozen"})
-    exact_for: frozenset[Attention] = attentions
     keeps_rows = False  # the context's keys are the fill's, not the row's
 
     def compute(self, view: View) -> Tensor:

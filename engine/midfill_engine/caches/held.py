@@ -8,13 +8,11 @@ from torch import Tensor
 
 from midfill_engine.caches.base import KeptKeys, View
 from midfill_engine.caches.prefix import BIDIRECTIONAL
-from midfill_engine.models.family import Attention
 from midfill_engine.models.transformer import KeyValues, TransformerConfig, rotary_tables, rotate
 
 
 class Held:
     attentions = BIDIRECTIONAL
-    exact_for: frozenset[Attention] = frozenset()
     keeps_rows = False
 
     def compute(self, view: View) -> Tensor:

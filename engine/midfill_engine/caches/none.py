@@ -13,7 +13,6 @@ ALL: Final[frozenset[Attention]] = frozenset({"context_frozen", "bidirectional",
 
 class Uncached:
     attentions = ALL
-    exact_for = ALL
     keeps_rows = False
 
     def compute(self, view: View) -> Tensor:

@@ -17,7 +17,6 @@ REFRESH_STEPS: Final = 8  # dKV-Cache's interval for LLaDA; Fast-dLLM refreshes 
 
 class Prefix:
     attentions = BIDIRECTIONAL
-    exact_for: frozenset[Attention] = frozenset()
     keeps_rows = True
 
     def compute(self, view: View) -> Tensor:

@@ -114,7 +114,7 @@ def find_variants(
 
 def usual_cache(runtime: Runtime) -> str:
     """What an engine is served with that was not told. A bidirectional model's exact decode passes over its whole
-    context in every step, which a GPU does at once and a CPU does not: there `dual`, by the table in docs/caches.md.
+    context in every step, which a GPU does at once and a CPU does not: there `dual` (docs/lab/caches.md).
     """
     is_slow = runtime.device.type == "cpu" and runtime.family.attention == "bidirectional"
     return "dual" if is_slow else runtime.family.cache

@@ -115,7 +115,7 @@ def whose_lengths(model: str, fitted_on: str) -> str | None:
 
 
 def what_is_slow(parameters: int, device: str, dtype: str) -> str | None:
-    """What a large model waits for on this machine, and the next step; the ratios are those of docs/laptop.md."""
+    """What a large model waits for on this machine, and the next step; the ratios are those of docs/lab/laptop.md."""
     if device != "cpu" or parameters < LARGE_PARAMETERS:
         return None
     gain = "up to twice" if dtype == "float32" else "about 1.4 times"

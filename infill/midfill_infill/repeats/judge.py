@@ -14,7 +14,7 @@ from midfill_infill.repeats.places import Place
 
 MAX_NEIGHBOURS: Final = 4
 _BINDING_FIELDS: Final = frozenset(("left", "name", "alias", "parameter", "parameters", "declarator", "pattern"))
-# Fitted on the edits that docs/editors.md tells of: what speaks for a place, by the logarithm of its odds.
+# Fitted on the edits that docs/lab/editors.md tells of: what speaks for a place, by the logarithm of its odds.
 _BIAS: Final = -1.63
 _WEIGHTS: Final = {
     "again": 1.52, "alike between": 0.56, "alike list": 0.69, "alike parts": 1.86, "alike same marks": 2.31,

@@ -18,7 +18,7 @@ from midfill_infill.text.spans import Edit, Patch
 MAX_BYTES: Final = 400_000
 MAX_CHECKED: Final = 30
 # For who asks: at least so likely, and half as likely as the best. Unasked: so likely, behind a change that was made
-# twice. docs/editors.md says how many of them are right.
+# twice. docs/lab/editors.md says how many of them are right.
 POSSIBLE: Final = 0.1
 LIKELY: Final = 0.7
 

@@ -27,8 +27,6 @@ class State(StrEnum):
 WRITTEN = (State.APPLIED, State.VERIFIED)
 """The fill of a hole in one of these stands in its file."""
 
-HAS_FILL = (State.GENERATED, State.ACCEPTED, State.REJECTED, *WRITTEN, State.ROLLED_BACK, State.UNDONE)
-
 
 @dataclass(frozen=True)
 class FileRow:
