@@ -30,7 +30,7 @@ def runtime(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     yield folder
     for lock in folder.glob("*.lock"):
         pid = lock.read_text()
-        if pid and b"engine" in command_line(int(pid)):
+        if pid and int(pid) != os.getpid() and b"engine" in command_line(int(pid)):
             os.kill(int(pid), signal.SIGKILL)
     for process in supervise._started:
         process.wait(timeout=5)
