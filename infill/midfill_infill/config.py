@@ -59,6 +59,9 @@ KEYS: Final = {
     key.name: key
     for key in (
         Key("model", "a model's name, folder or OWNER/NAME", _is_text, "The model that fills."),
+        Key(
+            "engine", "PROTOCOL:MODEL@URL", _is_text, "The engine of another project that fills, in place of Midfill's."
+        ),
         Key("device", *_one_of("auto", "cpu", "cuda", "mps"), "Where it runs."),
         Key("dtype", *_one_of("auto", "fp32", "bf16", "fp16"), "In which number format."),
         Key("weights", *_one_of("stored", "int8"), "As they are stored, or in 8-bit whole numbers."),
@@ -137,6 +140,11 @@ def _read(file: Path, source: Source) -> dict[str, Setting]:
 
 
 def _checked(file: Path, name: str, value: Any) -> Value:
+    if name == "engine" and file.name == PROJECT_FILE:
+        next_step = "take it out there, and set it for yourself by `midfill config engine`"
+        raise MidfillError(
+            "bad_config", f"{file} says where code goes, which is its user's to say", next_step=next_step
+        )
     if name not in KEYS:
         message = f"{file} sets {name!r}, which is no setting"
         raise MidfillError("bad_config", message, next_step=f"known are {', '.join(KEYS)}")

@@ -21,7 +21,6 @@ from midfill_infill.context.intent import with_intent
 from midfill_infill.context.references import Reference, bound, list_left_out
 from midfill_infill.context.segments import Segments, build_segments
 from midfill_infill.context.siblings import propose_body
-from midfill_infill.engines import mercury
 from midfill_infill.errors import MidfillError
 from midfill_infill.splicing.sight import Sight
 from midfill_infill.splicing.splice import prepare, splice
@@ -135,7 +134,7 @@ def fill(
     rows = place.rows((response.holes, *response.alternatives))
     rows[0] = place.improve(rows[0], partial(_list_drafts, place, response, options))
     stats = response.stats
-    if rows[0].candidate.is_idle and not client.endpoint.is_mercury:  # which has no experts
+    if rows[0].candidate.is_idle and not client.endpoint.is_outside:  # which has no experts
         rows[0], spent = yield from _fill_alone(place, segments, rows[0], options, client)
         stats = _add(stats, spent)
     if options.repair and rows[0].candidate.new_errors:
@@ -201,8 +200,8 @@ def finish(document: Document, holes: Sequence[Hole], preview: Preview) -> Fille
 
 def _budget_chars(client: "EngineClient", model: str | None) -> int:
     """How much context the model can see, in characters."""
-    if client.endpoint.is_mercury:
-        return mercury.CONTEXT_TOKENS * CHARS_PER_TOKEN
+    if client.endpoint.is_outside:
+        return client.endpoint.context_tokens * CHARS_PER_TOKEN
     known = client.models()
     if not known:
         raise MidfillError("engine_error", f"the engine at {client.endpoint} has no model")
@@ -212,7 +211,7 @@ def _budget_chars(client: "EngineClient", model: str | None) -> int:
 
 def _gather_references(segments: Segments, options: Options, client: "EngineClient") -> tuple[Reference, ...]:
     """What a request may count; nothing for another host's service, which takes nothing of the kind."""
-    if client.endpoint.is_mercury:
+    if client.endpoint.is_outside:
         return ()
     return bound([*list_left_out(segments), *options.references])
 

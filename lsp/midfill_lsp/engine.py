@@ -67,9 +67,13 @@ class Engines:
 
     def _connect(self, wanted: Wanted, say: Say) -> "EngineClient":
         from midfill_infill.engines.client import EngineClient
+        from midfill_infill.engines.offer import tell_where
         from midfill_infill.engines.supervise import EngineSettings, ensure_engine
 
-        client = EngineClient(ensure_engine(EngineSettings(*wanted), say))
+        endpoint = ensure_engine(EngineSettings(*wanted), say)
+        if (told := tell_where(endpoint.remote_host)) is not None:
+            say(told)
+        client = EngineClient(endpoint)
         if known := client.models():
             self.facts = EngineFacts(known[0].id, known[0].device, known[0].dtype, known[0].parameters)
         with self._lock:

@@ -30,7 +30,8 @@ from bench.quality.suite import Suite, SuiteError, Task, read_suite
 from midfill_engine import wire
 from midfill_engine.loading.checkpoint import make_random
 from midfill_engine.tokens.tokenizer import Tokenizer, heal
-from midfill_infill.engines.client import Endpoint, EngineClient
+from midfill_infill.engines.client import EngineClient
+from midfill_infill.engines.endpoint import Endpoint
 from midfill_infill.engines.supervise import probe
 from midfill_infill.errors import MidfillError
 from training.data.pack import Pack

@@ -13,7 +13,8 @@ import pytest
 from tests.cli.fake_engine import FakeEngine, Plan
 
 from midfill_infill.engines import fetching, supervise
-from midfill_infill.engines.client import Endpoint, EngineClient
+from midfill_infill.engines.client import EngineClient
+from midfill_infill.engines.endpoint import Endpoint
 
 ROOT = Path(__file__).parent.parent.parent
 HERE = Path(__file__).parent

@@ -7,7 +7,8 @@ import pytest
 from tests.cli.fake_engine import Plan, wait_for
 
 from midfill_engine import wire
-from midfill_infill.engines.client import Endpoint, EngineClient
+from midfill_infill.engines.client import EngineClient
+from midfill_infill.engines.endpoint import Endpoint
 from midfill_infill.errors import MidfillError
 
 Start = Callable[[Plan], EngineClient]

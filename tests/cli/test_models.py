@@ -51,6 +51,7 @@ def test_every_setting_says_where_it_comes_from(user_file: Path, monkeypatch: py
     shown = json.loads(say("config", "--json"))
     assert {name: (each["value"], each["source"]) for name, each in shown.items()} == {
         "model": ("user/model", "user"),
+        "engine": (None, "default"),
         "device": ("cpu", "project"),
         "dtype": ("fp32", "environment"),
         "quality": (1, "project"),

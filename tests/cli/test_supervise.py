@@ -10,7 +10,7 @@ import pytest
 from tests.cli.fake_engine import Plan
 
 from midfill_infill.engines import supervise
-from midfill_infill.engines.client import Endpoint
+from midfill_infill.engines.endpoint import Endpoint
 from midfill_infill.engines.runtime import runtime_folder
 from midfill_infill.engines.supervise import EnginePlace, EngineSettings, ensure_engine, find_place
 from midfill_infill.errors import MidfillError

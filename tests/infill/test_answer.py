@@ -29,7 +29,7 @@ def answer(text: str) -> wire.InfillResponse:
 class Answering:
     """An engine that takes one step and answers, and counts the calls of functions from then on."""
 
-    endpoint = SimpleNamespace(is_mercury=False)
+    endpoint = SimpleNamespace(is_outside=False)
 
     def __init__(self, text: str) -> None:
         self._text, self.calls = text, Counter[str]()

@@ -23,7 +23,7 @@ UNLIKE = "def show(window):\n    return window.title\n\n\ndef add_to_one(total, 
 class Answering:
     """An engine that is so sure of OWN, told as of a line."""
 
-    endpoint = SimpleNamespace(is_mercury=False)
+    endpoint = SimpleNamespace(is_outside=False)
 
     def __init__(self, certainty: float) -> None:
         odds = certainty / (1 - certainty) / BODY_ODDS

@@ -18,7 +18,8 @@ from bench.quality.report import SHIPPED, WIDTH, Origin, Report, find_origin, re
 from bench.quality.sandbox import Limits, best_wall
 from bench.quality.suite import Suite, SuiteError, read_suite
 from midfill_engine.tokens.tokenizer import Tokenizer
-from midfill_infill.engines.client import Endpoint, EngineClient
+from midfill_infill.engines.client import EngineClient
+from midfill_infill.engines.endpoint import Endpoint
 from midfill_infill.errors import MidfillError
 from training.data.pack import read_pack
 

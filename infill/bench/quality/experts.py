@@ -148,7 +148,7 @@ def kept(folder: Path | None, name: str, tasks: Sequence[Task], make: Callable[[
 class Local:
     """An engine in this process where the fill expects one behind a connection; `changes` are made to every request."""
 
-    endpoint = SimpleNamespace(is_mercury=False)
+    endpoint = SimpleNamespace(is_outside=False)
 
     def __init__(self, runtime: Runtime, **changes: object) -> None:
         self._runtime, self._changes = runtime, changes

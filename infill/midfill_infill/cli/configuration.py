@@ -25,6 +25,8 @@ def config_command(
         from dataclasses import asdict
 
         from midfill_infill import config
+        from midfill_infill.engines.endpoint import parse_engine
+        from midfill_infill.engines.offer import tell_where
         from midfill_infill.engines.supervise import check_model
         from midfill_infill.errors import MidfillError
 
@@ -32,8 +34,11 @@ def config_command(
             message = f"there is no setting {name!r}"
             raise MidfillError("bad_config", message, next_step=f"known are {', '.join(config.KEYS)}")
         if name is not None and (value is not None or unset):
-            if name == "model" and value is not None and not unset:
-                value = check_model(value)
+            if value is not None and not unset:
+                value = check_model(value) if name == "model" else value
+                host = parse_engine(value).remote_host if name == "engine" else ""
+                if told := tell_where(host):
+                    print(told)
             config.set_for_user(name, None if unset else value)
         known = config.load(Path.cwd())
         shown = {key: setting for key, setting in known.items() if name in (None, key)}

@@ -67,15 +67,37 @@ def examine(settings: "EngineSettings") -> Iterator[Finding]:
     yield Finding("packages", ", ".join(f"{name} {version}" for name, version in versions if version))
     yield Finding("memory", describe_memory())
     missing = missing_engine_packages()
-    if missing and not os.environ.get("MIDFILL_ENGINE_URL"):
+    yield from find_others()
+    if missing and not _is_named():
         problem = f"{', '.join(missing)} not installed; run `pip install 'midfill[engine]'`."
         yield Finding("engine", "not installed", problem)
     else:
         yield from examine_engine(settings)
 
 
+def _is_named() -> bool:
+    """Whether the user named an engine, so that none needs to be installed; a setting that is wrong is told later."""
+    from midfill_infill.engines.supervise import named_endpoint
+    from midfill_infill.errors import MidfillError
+
+    try:
+        return named_endpoint() is not None
+    except MidfillError:
+        return True
+
+
+def find_others() -> Iterator[Finding]:
+    """Engines of other projects that run here, with the line that makes them fill."""
+    from midfill_infill.engines.discovery import find_servers
+
+    for found in find_servers():
+        lines = ", ".join(f"`midfill config engine {setting}`" for setting in found.settings)
+        yield Finding("found", f"{found.name} at {found.url}; to fill with it: {lines}")
+
+
 def examine_engine(settings: "EngineSettings") -> Iterator[Finding]:
-    from midfill_infill.engines.client import Endpoint, EngineClient
+    from midfill_infill.engines.client import EngineClient
+    from midfill_infill.engines.endpoint import Endpoint
     from midfill_infill.engines.supervise import ensure_engine, find_place, named_endpoint, probe
     from midfill_infill.errors import MidfillError
 
@@ -91,8 +113,9 @@ def examine_engine(settings: "EngineSettings") -> Iterator[Finding]:
     except MidfillError as error:
         yield Finding("engine", error.title.lower(), error.sentence)
         return
-    if endpoint.is_mercury:
-        yield Finding("engine", f"Mercury at {endpoint}, not asked: only a fill sends it anything")
+    if endpoint.is_outside:
+        model = f" with {endpoint.model}" if endpoint.model else ""
+        yield Finding("engine", f"{endpoint.protocol} at {endpoint}{model}, not asked: only a fill sends it anything")
         return
     pid = f", process {place.pid}" if named is None and place.pid else ""
     yield Finding("engine", f"answers at {endpoint}{pid}")

@@ -47,7 +47,7 @@ def ps_command(json_output: Annotated[bool, typer.Option("--json", help="Print J
 
 
 def _state_of(place: "EnginePlace") -> str:
-    from midfill_infill.engines.client import Endpoint
+    from midfill_infill.engines.endpoint import Endpoint
     from midfill_infill.engines.supervise import probe
     from midfill_infill.errors import MidfillError
 

@@ -254,9 +254,12 @@ def _open_engine(
     """A client, and the options with what only the engine and the file tell."""
     from midfill_infill.context.references import find_references
     from midfill_infill.engines.client import EngineClient
+    from midfill_infill.engines.offer import tell_where
     from midfill_infill.engines.supervise import ensure_engine
 
     endpoint = ensure_engine(settings, view.note)
+    if (told := tell_where(endpoint.remote_host)) is not None:
+        print(f"midfill: {told}", file=sys.stderr)
     if endpoint.url is not None:  # an engine of ours has one model, a named one may have several
         options = replace(options, model=settings.model)
     with EngineClient(endpoint) as client:

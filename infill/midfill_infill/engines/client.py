@@ -1,16 +1,16 @@
 """Speaks to one engine over a unix socket or a URL. The only file here that knows sockets and HTTP; starts nothing."""
 
 import _thread
+import json
 import socket
 import struct
 import threading
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Final, Self
-from urllib.parse import urlsplit
 from weakref import WeakSet
 
 import httpx
@@ -19,7 +19,6 @@ from pydantic import ValidationError
 
 from midfill_engine.wire import (
     ErrorBody,
-    ErrorCode,
     ErrorResponse,
     InfillRequest,
     InfillResponse,
@@ -27,7 +26,10 @@ from midfill_engine.wire import (
     ModelList,
     StepEvent,
 )
-from midfill_infill.engines import mercury
+from midfill_infill.engines.endpoint import Endpoint, relayed
+from midfill_infill.engines.outside import PROTOCOLS
+from midfill_infill.engines.outside.exchange import Exchange, Refused
+from midfill_infill.engines.outside.protocol import Call, read_error
 from midfill_infill.errors import MidfillError
 
 CONNECT_TIMEOUT_S: Final = 2.0
@@ -43,52 +45,6 @@ MAX_RETRY_AFTER_S: Final = 10.0
 _CONNECTED: Final = frozenset(
     f"connection.{how}.complete" for how in ("connect_unix_socket", "connect_tcp", "start_tls")
 )
-
-_CODES: Final[dict[ErrorCode, str]] = {
-    ErrorCode.BAD_REQUEST: "bad_request",
-    ErrorCode.UNAUTHORIZED: "engine_refused",
-    ErrorCode.FORBIDDEN: "engine_refused",
-    ErrorCode.NOT_FOUND: "engine_error",
-    ErrorCode.UNKNOWN_MODEL: "unknown_model",
-    ErrorCode.TOO_LARGE: "hole_too_large",
-    ErrorCode.BUSY: "engine_busy",
-    ErrorCode.CANCELLED: "cancelled",
-    ErrorCode.OUT_OF_MEMORY: "out_of_memory",
-    ErrorCode.FETCH_FAILED: "fetch_failed",
-    ErrorCode.INTERNAL: "engine_error",
-}
-
-
-@dataclass(frozen=True)
-class Endpoint:
-    """Where an engine listens: a unix socket of ours, or a URL that the user named (Mercury's service, if so said)."""
-
-    socket: Path | None = None
-    url: str | None = None
-    token: str | None = field(default=None, repr=False)
-    is_mercury: bool = False
-
-    def __post_init__(self) -> None:
-        assert (self.socket is None) != (self.url is None)
-
-    def __str__(self) -> str:
-        return str(self.socket or self.url)
-
-
-def relayed(body: ErrorBody) -> MidfillError:
-    """The engine's own words as our error; what to do about a token our table knows better."""
-    code = _CODES[body.code]
-    return MidfillError(code, body.message, next_step=None if code == "engine_refused" else body.next_step or None)
-
-
-def last_words(log: str) -> MidfillError | None:
-    """The last line that an engine's process wrote for us, as our error; None where it wrote none."""
-    for line in reversed(log.splitlines()):
-        try:
-            return relayed(ErrorBody.model_validate_json(line))
-        except ValidationError:
-            continue
-    return None
 
 
 class EngineClient:
@@ -123,8 +79,8 @@ class EngineClient:
         self._http.close()
 
     def health(self, timeout_s: float = HEALTH_TIMEOUT_S) -> str:
-        """ "ok", or "loading" while the engine loads its model. Mercury is asked nothing before a fill."""
-        if self.endpoint.is_mercury:
+        """ "ok", or "loading" while the engine loads its model. Others' engines are asked nothing before a fill."""
+        if self.endpoint.is_outside:
             return "ok"
         with self._failures():
             self._knock()
@@ -149,9 +105,9 @@ class EngineClient:
     def models(self) -> tuple[ModelInfo, ...]:
         """What the engine has loaded, the default first; asked again only of an engine that failed since.
 
-        Mercury is not asked: nothing is known of it.
+        Engines of others are not asked: they say other things.
         """
-        if self.endpoint.is_mercury or self._models:
+        if self.endpoint.is_outside or self._models:
             return self._models
         with self._failures():
             response = self._http.get("/v1/models", timeout=HUNG_S)
@@ -161,8 +117,8 @@ class EngineClient:
 
     def infill(self, request: InfillRequest) -> Generator[StepEvent | InfillResponse, None, None]:
         """The steps as they happen, then the answer. Closing the iterator closes the connection and stops the work."""
-        if self.endpoint.is_mercury:
-            yield self._ask_mercury(request)
+        if self.endpoint.is_outside:
+            yield from self._exchange.run(request)
             return
         body = request.model_copy(update={"stream": True}).model_dump_json(exclude_defaults=True)
         try:
@@ -229,32 +185,43 @@ class EngineClient:
             with suppress(OSError):  # closed meanwhile
                 each.shutdown(socket.SHUT_RDWR)
 
-    def _ask_mercury(self, request: InfillRequest) -> InfillResponse:
-        """All holes, one request after the other."""
-        steps = mercury.exchange(request)
-        try:
-            body = next(steps)
-            while True:
-                with self._failures():
-                    content = body.model_dump_json(exclude_none=True).encode()
-                    headers = {"content-type": "application/json"}
-                    response = self._http.post(mercury.PATH, content=content, headers=headers)
-                body = steps.send(mercury.read_reply(self._accept(response)))
-        except StopIteration as stop:
-            assert isinstance(stop.value, InfillResponse)
-            return stop.value
+    @cached_property
+    def _exchange(self) -> Exchange:
+        endpoint = self.endpoint
+        protocol, model = PROTOCOLS[endpoint.protocol], endpoint.model
+        if protocol.needs_model and not model:
+            with self._failures():
+                known = self._http.get("/v1/models", timeout=HUNG_S)
+                self._accept(known)
+                model = str(known.json()["data"][0]["id"])
+        return Exchange(protocol, model, endpoint.protocol, self._ask)
 
-    def _accept(self, response: httpx.Response) -> bytes:
-        """The content of a good answer; errors of OpenAI's form as ours."""
+    def _ask(self, call: Call) -> Generator[str, None, None]:
+        """The lines of another engine's answer, as they come. Raises Refused, and MidfillError."""
+        request = self._http.build_request("POST", call.path, json=call.body)
+        with self._failures(), closing(self._http.send(request, stream=True)) as response:
+            self._accept(response)
+            yield from response.iter_lines()
+
+    def _accept(self, response: httpx.Response) -> None:
+        """Raises Refused for what another way to ask may mend, MidfillError for all else that is no good answer."""
         if response.is_success:
-            return response.content
-        status, code = response.status_code, "engine_error"
+            return
+        status, words = response.status_code, f"HTTP {response.status_code}"
+        with suppress(ValueError, AttributeError):
+            words = read_error(json.loads(response.read()))[:200] or words
         if status in (401, 402, 403):
-            next_step = f"check {mercury.KEY_VARIABLE}"
+            keys = PROTOCOLS[self.endpoint.protocol].key_variables.values()
+            next_step = f"check {' or '.join([*keys, 'MIDFILL_TOKEN'])}"
             raise MidfillError("engine_refused", f"{self.endpoint} refused the key", next_step=next_step)
         if status in (429, 503):
-            code = "engine_busy"
-        raise MidfillError(code, f"{self.endpoint} answers HTTP {status}")
+            raise MidfillError("engine_busy", f"{self.endpoint} says: {words}")
+        if status == 404 and "model" in words:
+            next_step = "see which it has, and set one by `midfill config engine`"
+            raise MidfillError("unknown_model", f"{self.endpoint} says: {words}", next_step=next_step)
+        if status in (400, 404, 405, 415, 422, 501):
+            raise Refused(words)
+        raise MidfillError("engine_error", f"{self.endpoint} says: {words}", next_step="see that engine's log")
 
     def _check(self, response: httpx.Response) -> None:
         if response.is_success:
@@ -271,7 +238,12 @@ class EngineClient:
         if self._trouble is not None:
             return self._trouble
         if self.endpoint.url:
-            return MidfillError("engine_unreachable", f"the engine at {self.endpoint} {what}")
+            step = (
+                "start it, or run `midfill config engine --unset` for the local one"
+                if self.endpoint.is_outside
+                else None
+            )
+            return MidfillError("engine_unreachable", f"the engine at {self.endpoint} {what}", next_step=step)
         return MidfillError("engine_died", f"the engine {what}")
 
     def _silent(self) -> MidfillError:
@@ -353,8 +325,15 @@ def _open_pool(endpoint: Endpoint) -> httpx.Client:
     assert endpoint.url is not None
     headers = {"authorization": f"Bearer {endpoint.token}"} if endpoint.token else {}
     # A proxy of the environment must not see what stays on this machine.
-    is_local = urlsplit(endpoint.url).hostname in ("localhost", "127.0.0.1", "::1")
-    return httpx.Client(base_url=endpoint.url, headers=headers, timeout=timeout, trust_env=not is_local)
+    return httpx.Client(base_url=endpoint.url, headers=headers, timeout=timeout, trust_env=bool(endpoint.remote_host))
+
+
+def get_json(url: str, timeout_s: float) -> Any:
+    """What an engine of this machine answers, None where nothing does. Raises nothing."""
+    with suppress(httpx.HTTPError, ValueError), httpx.Client(trust_env=False, timeout=timeout_s) as http:
+        response = http.get(url)
+        return response.json() if response.is_success else None
+    return None
 
 
 class _Busy(Exception):

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from pydantic import ValidationError
 
 from midfill_engine.wire import FetchProgress, StoredModels
-from midfill_infill.engines.client import last_words
 from midfill_infill.engines.command import engine_command, engine_environment
+from midfill_infill.engines.endpoint import last_words
 from midfill_infill.errors import MidfillError
 
 GRACE_S = 5.0

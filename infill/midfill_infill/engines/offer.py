@@ -1,6 +1,7 @@
-"""Says once that the pretrained base can be had, where the small model that ships filled. Fetches nothing."""
+"""Says once what a user should know: that the pretrained base can be had, and that code leaves this machine."""
 
 import os
+import re
 from pathlib import Path
 from typing import Final
 
@@ -14,17 +15,33 @@ def offer(model: str, state_folder: Path | None = None) -> str | None:
     """The sentence, None where it does not apply or was said before: a file in the user's state folder remembers."""
     if model not in SHIPPED_NAMES or os.environ.get("MIDFILL_MODEL") or memory_bytes() < NEEDED_BYTES:
         return None
+    if not is_first_time("offered", state_folder):
+        return None
+    return f"the small model that ships filled this; `midfill models get {BASE}` gets one that knows languages (93 MB)"
+
+
+def tell_where(host: str, state_folder: Path | None = None) -> str | None:
+    """The sentence that code leaves this machine; None where it does not, or was told of this host before."""
+    mark = re.sub(r"[^\w.-]", "_", host)
+    if not host or not is_first_time(f"told-{mark}", state_folder):
+        return None
+    return f"the code around each hole is sent to {host}; `midfill config engine --unset` keeps it on this machine"
+
+
+def is_first_time(mark: str, state_folder: Path | None = None) -> bool:
+    """A file in the user's state folder remembers."""
     if state_folder is None:
         from platformdirs import user_state_path
 
         state_folder = user_state_path("midfill")
-    marker = state_folder / "offered"
     try:
         state_folder.mkdir(parents=True, exist_ok=True)
-        marker.touch(exist_ok=False)
-    except OSError:  # said before, or there is no place to remember it: then never, rather than always
-        return None
-    return f"the small model that ships filled this; `midfill models get {BASE}` gets one that knows languages (93 MB)"
+        (state_folder / mark).touch(exist_ok=False)
+    except FileExistsError:
+        return False
+    except OSError:  # there is no place to remember it
+        return mark != "offered"
+    return True
 
 
 def memory_bytes() -> int:

@@ -18,8 +18,9 @@ from typing import Final
 
 from midfill_engine.wire import BASE, FetchProgress, packaged_folder
 from midfill_infill import config
-from midfill_infill.engines.client import HUNG_S, Endpoint, EngineClient, last_words
+from midfill_infill.engines.client import HUNG_S, EngineClient
 from midfill_infill.engines.command import engine_command, engine_environment
+from midfill_infill.engines.endpoint import Endpoint, last_words, parse_engine
 from midfill_infill.engines.fetching import fetch
 from midfill_infill.engines.installed import distribution_version, missing_engine_packages
 from midfill_infill.engines.records import EnginePlace, EngineRecord, living
@@ -156,14 +157,15 @@ def place_of(record: EngineRecord) -> EnginePlace:
 
 
 def named_endpoint() -> Endpoint | None:
-    """The engine that the user named by MIDFILL_ENGINE_URL, if any; `mercury+https://HOST` is Inception's service."""
+    """The engine that the user named, if any: another project's by the setting `engine`, else one of Midfill's own by
+    MIDFILL_ENGINE_URL.
+    """
+    chosen = config.load()["engine"].value
+    if chosen is not None:
+        return parse_engine(str(chosen))
     url = os.environ.get("MIDFILL_ENGINE_URL")
     if not url:
         return None
-    if url.startswith("mercury+"):
-        return Endpoint(
-            url=url.removeprefix("mercury+").rstrip("/"), token=os.environ.get("INCEPTION_API_KEY"), is_mercury=True
-        )
     if not url.startswith(("http://", "https://")):
         raise MidfillError("engine_unreachable", f"MIDFILL_ENGINE_URL is {url!r}, not an http:// or https:// address")
     return Endpoint(url=url.rstrip("/"), token=os.environ.get("MIDFILL_TOKEN"))

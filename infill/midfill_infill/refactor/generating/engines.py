@@ -12,8 +12,10 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from midfill_engine.wire import InfillRequest, InfillResponse, ModelInfo, StepEvent
-from midfill_infill.engines.client import Endpoint, EngineClient
+from midfill_infill.engines.client import EngineClient
+from midfill_infill.engines.endpoint import Endpoint
 from midfill_infill.engines.installed import distribution_version
+from midfill_infill.engines.offer import tell_where
 from midfill_infill.engines.supervise import EngineSettings, ensure_engine
 
 
@@ -147,7 +149,10 @@ class LocalEngine:
 
     def __init__(self, settings: EngineSettings, note: Callable[[str], None] = lambda _: None) -> None:
         self._settings, self._note = settings, note
-        self._client = EngineClient(ensure_engine(settings, note))
+        endpoint = ensure_engine(settings, note)
+        if (told := tell_where(endpoint.remote_host)) is not None:
+            note(told)
+        self._client = EngineClient(endpoint)
 
     def models(self) -> tuple[ModelInfo, ...]:
         return self._client.models()

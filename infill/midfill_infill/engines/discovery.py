@@ -1,0 +1,51 @@
+"""Finds engines of other projects that run on this machine. Asks local ports what they are; uses none of them."""
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+from midfill_infill.engines.client import get_json
+from midfill_infill.engines.endpoint import LOCAL_HOSTS, ollama_url
+from midfill_infill.engines.outside import PROTOCOLS
+
+TIMEOUT_S: Final = 0.5
+# Where their servers listen unless they are told otherwise, and where the editors' plugins of llama.cpp expect it.
+_LLAMACPP_PORTS: Final = (8080, 8012)
+_OPENAI_PORTS: Final = {1234: "LM Studio", 8000: "vLLM"}
+_MAX_MODELS: Final = 8
+
+
+@dataclass(frozen=True)
+class Found:
+    """A server, and what to set the engine to for each of its models."""
+
+    name: str
+    url: str
+    settings: tuple[str, ...]
+
+
+def find_servers() -> Iterator[Found]:
+    """Those that answer in half a second. Nothing of any file is sent."""
+    url = ollama_url() or PROTOCOLS["ollama"].default_url
+    if any(f"//{host}:" in url for host in LOCAL_HOSTS) and (
+        names := _names(get_json(f"{url}/api/tags", TIMEOUT_S), "models")
+    ):
+        yield Found("Ollama", url, tuple(f"ollama:{name}" for name in names))
+    for port in _LLAMACPP_PORTS:
+        url = f"http://127.0.0.1:{port}"
+        props = get_json(f"{url}/props", TIMEOUT_S)
+        if isinstance(props, dict) and "default_generation_settings" in props:
+            model = os.path.basename(str(props.get("model_path", "")))
+            yield Found(f"llama.cpp{f' with {model}' if model else ''}", url, (f"llamacpp:{url}",))
+    for port, name in _OPENAI_PORTS.items():
+        url = f"http://127.0.0.1:{port}"
+        if names := _names(get_json(f"{url}/v1/models", TIMEOUT_S), "data"):
+            yield Found(name, url, tuple(f"openai:{model}@{url}" for model in names))
+
+
+def _names(answer: Any, key: str) -> list[str]:
+    """The names in a list of models; of Midfill's own engine none."""
+    rows = answer.get(key) if isinstance(answer, dict) else None
+    known = [row for row in rows or () if isinstance(row, dict) and row.get("owned_by") != "midfill"]
+    return [str(row.get("name") or row.get("id")) for row in known if row.get("name") or row.get("id")][:_MAX_MODELS]

@@ -1,0 +1,118 @@
+"""Where an engine listens and what it speaks, as its user writes it, and its errors as ours. Knows no sockets."""
+
+import os
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+from urllib.parse import urlsplit
+
+from pydantic import ValidationError
+
+from midfill_engine.wire import ErrorBody, ErrorCode
+from midfill_infill.errors import MidfillError
+
+LOCAL_HOSTS: Final = ("localhost", "127.0.0.1", "::1")
+
+_CODES: Final[dict[ErrorCode, str]] = {
+    ErrorCode.BAD_REQUEST: "bad_request",
+    ErrorCode.UNAUTHORIZED: "engine_refused",
+    ErrorCode.FORBIDDEN: "engine_refused",
+    ErrorCode.NOT_FOUND: "engine_error",
+    ErrorCode.UNKNOWN_MODEL: "unknown_model",
+    ErrorCode.TOO_LARGE: "hole_too_large",
+    ErrorCode.BUSY: "engine_busy",
+    ErrorCode.CANCELLED: "cancelled",
+    ErrorCode.OUT_OF_MEMORY: "out_of_memory",
+    ErrorCode.FETCH_FAILED: "fetch_failed",
+    ErrorCode.INTERNAL: "engine_error",
+}
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """Where an engine listens: a unix socket of ours, or a URL that the user named.
+
+    `protocol` is that of another project's engine, empty for Midfill's own; `model` is what that is asked for.
+    """
+
+    socket: Path | None = None
+    url: str | None = None
+    token: str | None = field(default=None, repr=False)
+    protocol: str = ""
+    model: str = ""
+
+    def __post_init__(self) -> None:
+        assert (self.socket is None) != (self.url is None)
+
+    def __str__(self) -> str:
+        return str(self.socket or self.url)
+
+    @property
+    def is_outside(self) -> bool:
+        return bool(self.protocol)
+
+    @property
+    def remote_host(self) -> str:
+        """The host that code is sent to, empty where that is this machine."""
+        host = urlsplit(self.url or "").hostname or ""
+        return "" if host in LOCAL_HOSTS else host
+
+    @property
+    def context_tokens(self) -> int:
+        """How much of a document an engine of another project is shown."""
+        from midfill_infill.engines.outside import PROTOCOLS
+
+        return PROTOCOLS[self.protocol].context_tokens
+
+
+def parse_engine(text: str) -> Endpoint:
+    """`PROTOCOL:MODEL`, `PROTOCOL:URL` or `PROTOCOL:MODEL@URL` as an endpoint. Raises MidfillError `bad_config`."""
+    from midfill_infill.engines.outside import PROTOCOLS
+
+    name, _, rest = text.strip().partition(":")
+    if name not in PROTOCOLS:
+        message = f"there is no protocol {name!r} for an engine"
+        raise MidfillError(
+            "bad_config", message, next_step=f"write PROTOCOL:MODEL@URL with one of {', '.join(PROTOCOLS)}"
+        )
+    protocol = PROTOCOLS[name]
+    match = re.fullmatch(r"(?:(?P<model>.*?)@)?(?P<url>\w+://.*)", rest)
+    model, url = (match["model"] or "", match["url"]) if match else (rest, "")
+    url = (url or (ollama_url() if name == "ollama" else "") or protocol.default_url).rstrip("/")
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        next_step = f"write {name}:{'MODEL@' if protocol.needs_model else ''}http://HOST:PORT"
+        raise MidfillError("bad_config", f"{text!r} names no address of an engine", next_step=next_step)
+    if name in ("ollama", "fim") and not model:
+        raise MidfillError("bad_config", f"{text!r} names no model", next_step=f"write {name}:MODEL@{url}")
+    host = parts.hostname
+    keys = [variable for part, variable in protocol.key_variables.items() if host == part or host.endswith(f".{part}")]
+    token = next((os.environ[each] for each in (*keys, "MIDFILL_TOKEN") if os.environ.get(each)), None)
+    return Endpoint(url=url.removesuffix("/v1"), token=token, protocol=name, model=model)
+
+
+def ollama_url() -> str:
+    """What OLLAMA_HOST says, which may leave out the scheme and the port."""
+    said = os.environ.get("OLLAMA_HOST", "")
+    if not said:
+        return ""
+    parts = urlsplit(said if "//" in said else f"http://{said}")
+    host = "127.0.0.1" if parts.hostname in (None, "0.0.0.0") else parts.hostname
+    return f"{parts.scheme}://{host}:{parts.port or 11434}"
+
+
+def relayed(body: ErrorBody) -> MidfillError:
+    """The engine's own words as our error; what to do about a token our table knows better."""
+    code = _CODES[body.code]
+    return MidfillError(code, body.message, next_step=None if code == "engine_refused" else body.next_step or None)
+
+
+def last_words(log: str) -> MidfillError | None:
+    """The last line that an engine's process wrote for us, as our error; None where it wrote none."""
+    for line in reversed(log.splitlines()):
+        try:
+            return relayed(ErrorBody.model_validate_json(line))
+        except ValidationError:
+            continue
+    return None

@@ -1,0 +1,206 @@
+"""Fills a request by asking another engine for one gap after the other, each with the earlier ones in place. No I/O.
+
+A fill ends where its line or its block does, whatever else the engine would write: closing the answer stops it.
+"""
+
+import math
+import time
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from typing import Final
+
+from midfill_engine.wire import (
+    FilledHole,
+    HoleSegment,
+    HoleSpec,
+    HoleState,
+    InfillRequest,
+    InfillResponse,
+    Stats,
+    StepEvent,
+)
+from midfill_infill.engines.outside.protocol import Call, Gap, Piece, Protocol
+from midfill_infill.errors import MidfillError
+
+DEFAULT_TOKENS: Final = 256
+DRAWN_TEMPERATURE: Final = 0.8  # of alternatives: without it all of them would be the first
+
+Ask = Callable[[Call], Generator[str, None, None]]
+
+
+class Refused(Exception):
+    """The engine does not take this call: the next way to ask may do."""
+
+
+@dataclass(frozen=True)
+class _Place:
+    """What of a hole is to be filled: `head` and `tail` are kept text at its edges."""
+
+    head: str
+    tail: str
+    spec: HoleSpec
+
+    @classmethod
+    def of(cls, spec: HoleSpec) -> "_Place":
+        keep = list(spec.keep)
+        head = spec.draft[: keep.pop(0)[1]] if keep and keep[0][0] == 0 else ""
+        tail = spec.draft[keep.pop()[0] :] if keep and keep[-1][1] == len(spec.draft) else ""
+        if keep:
+            message = "this engine cannot keep text in the middle of a hole"
+            raise MidfillError("bad_request", message, next_step="fill the parts one by one")
+        return cls(head, tail, spec)
+
+    @property
+    def is_line(self) -> bool:
+        return self.spec.indent is None or "\n" in self.spec.forbid
+
+
+@dataclass
+class _Middle:
+    """What came for a gap so far."""
+
+    text: str = ""
+    logprobs: tuple[tuple[str, float], ...] = ()
+
+
+class Exchange:
+    """One engine's way of answering. It remembers which calls were refused, so that they are not tried again."""
+
+    def __init__(self, protocol: Protocol, model: str, name: str, ask: Ask) -> None:
+        self._protocol, self._model, self._name, self._ask = protocol, model, name, ask
+        self._num_refused = 0
+
+    def run(self, request: InfillRequest) -> Generator[StepEvent | InfillResponse, None, None]:
+        """A step a piece, then the answer. Closing it closes the connection. Raises MidfillError."""
+        started_s, steps, tokens = time.perf_counter(), 0, 0
+        places = [_Place.of(segment.hole) for segment in request.segments if isinstance(segment, HoleSegment)]
+        rows: list[list[FilledHole]] = []
+        model = request.model or self._model
+        for number in range(request.n):
+            middles: list[_Middle] = []
+            for place in places:
+                gap = self._gap(request, places, middles, number, model)
+                middles.append(_Middle())
+                last = tokens + gap.max_tokens  # not every engine keeps to it
+                with closing(self._pieces(gap)) as pieces:
+                    for piece in pieces:
+                        model, steps, tokens = piece.model or model, steps + 1, tokens + max(1, len(piece.logprobs))
+                        is_over = _add(middles[-1], piece, place, gap.behind)
+                        if not number:
+                            yield _show(steps, places, middles)
+                        if is_over or tokens >= last:
+                            break
+            rows.append([_filled(place, middle) for place, middle in zip(places, middles, strict=True)])
+        ms = (time.perf_counter() - started_s) * 1000
+        stats = Stats(steps=steps, forwards=steps, tokens=tokens, ms=ms)
+        name = f"{self._name}:{model}" if model else self._name
+        yield InfillResponse(model=name, holes=rows[0], alternatives=rows[1:], stats=stats)
+
+    def _gap(
+        self, request: InfillRequest, places: Sequence[_Place], middles: Sequence[_Middle], number: int, model: str
+    ) -> Gap:
+        before, behind = _around(request, places, [middle.text for middle in middles])
+        place = places[len(middles)]
+        temperature = request.temperature or (DRAWN_TEMPERATURE if number else 0.0)
+        stops = ("\n",) if place.is_line else ()
+        max_tokens = place.spec.max_tokens or DEFAULT_TOKENS
+        return Gap(before, behind, max_tokens, stops, temperature, (request.seed or 0) + number, model)
+
+    def _pieces(self, gap: Gap) -> Generator[Piece, None, None]:
+        ways = list(self._protocol.calls(gap))
+        for number, call in enumerate(ways):
+            if number < self._num_refused and number < len(ways) - 1:
+                continue
+            try:
+                yield from self._read(call)
+                return
+            except Refused as refusal:
+                if number == len(ways) - 1:
+                    raise MidfillError("engine_error", f"{self._name} refuses the request: {refusal}") from None
+                self._num_refused = number + 1
+
+    def _read(self, call: Call) -> Iterator[Piece]:
+        with closing(self._ask(call)) as lines:
+            for line in lines:
+                try:
+                    piece = self._protocol.read(line)
+                except (ValueError, KeyError, TypeError, AttributeError):
+                    message = f"{self._name} answers in a form that is not known"
+                    raise MidfillError(
+                        "engine_error", message, next_step="check the protocol and the address"
+                    ) from None
+                if piece is not None and piece.error:
+                    raise MidfillError("engine_error", f"{self._name} says: {piece.error[:200]}")
+                if piece is not None:
+                    yield replace(piece, text=piece.text.replace("\r\n", "\n"))
+
+
+def _add(middle: _Middle, piece: Piece, place: _Place, behind: str) -> bool:
+    """Takes a piece; says whether the fill ends with it, what came after its end left out."""
+    middle.text += piece.text
+    middle.logprobs += piece.logprobs
+    end = find_end(middle.text, place.spec.indent or "", behind, is_line=place.is_line)
+    if end is not None:
+        middle.text = middle.text[:end]
+    return end is not None
+
+
+def find_end(text: str, indent: str, behind: str, *, is_line: bool) -> int | None:
+    """Where a fill ends in what has come: before a line that leaves its block or says what stands behind the hole."""
+    if is_line:
+        at = text.find("\n", len(text) - len(text.lstrip("\n")))
+        return at if at >= 0 else None
+    following = next((line.strip() for line in behind.splitlines() if line.strip()), "")
+    position = 0
+    for line in text.splitlines(keepends=True):
+        is_whole, said = line.endswith("\n"), line.strip()
+        leaves = position > 0 and said and not line.startswith(indent) and (is_whole or not indent.startswith(line))
+        if leaves or (position > 0 and is_whole and len(said) > 2 and said == following):
+            return len(text[:position].rstrip())
+        position += len(line)
+    return None
+
+
+def _around(request: InfillRequest, places: Sequence[_Place], middles: Sequence[str]) -> tuple[str, str]:
+    """The text before and behind the first hole that has no middle yet; later ones show what they keep."""
+    before, behind, index = "", "", 0
+    for segment in request.segments:
+        if not isinstance(segment, HoleSegment):
+            piece = segment.text
+        elif index == len(middles):
+            before, behind, index = before + places[index].head, places[index].tail, index + 1
+            continue
+        else:
+            middle = middles[index] if index < len(middles) else ""
+            piece, index = places[index].head + middle + places[index].tail, index + 1
+        if index > len(middles):
+            behind += piece
+        else:
+            before += piece
+    return before, behind
+
+
+def _show(step: int, places: Sequence[_Place], middles: Sequence[_Middle]) -> StepEvent:
+    states = []
+    for number, place in enumerate(places):
+        text = place.head + (middles[number].text if number < len(middles) else "") + place.tail
+        states.append(HoleState(text=text, settled=[(0, len(text))] if text else [], masked=number >= len(middles)))
+    return StepEvent(
+        step=step, num_steps=max(step, sum(place.spec.max_tokens or DEFAULT_TOKENS for place in places)), holes=states
+    )
+
+
+def _filled(place: _Place, middle: _Middle) -> FilledHole:
+    text = place.head + middle.text + place.tail
+    tokens, confidence, position = [], [], 0
+    for token, logprob in middle.logprobs:
+        if position + len(token) > len(middle.text) or not middle.text.startswith(token, position):
+            break
+        if token:
+            tokens.append((len(place.head) + position, len(place.head) + position + len(token)))
+            confidence.append(min(1.0, math.exp(logprob)))
+        position += len(token)
+    anchors = [(0, len(place.head)), (len(text) - len(place.tail), len(text))]
+    kept = [span for span in anchors if span[0] < span[1]]
+    return FilledHole(text=text, tokens=tokens, confidence=confidence, anchors=kept)

@@ -1,0 +1,30 @@
+"""Ollama's own API: `POST /api/generate` with a suffix, answered line by line (docs/api.md of its repository)."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from midfill_infill.engines.outside.protocol import Call, Gap, Piece, Protocol, read_error
+
+
+class Ollama(Protocol):
+    default_url = "http://127.0.0.1:11434"
+    needs_model = True
+
+    def calls(self, gap: Gap) -> Iterator[Call]:
+        options: dict[str, Any] = {"num_predict": gap.max_tokens, "temperature": gap.temperature, "seed": gap.seed}
+        if gap.stops:
+            options["stop"] = list(gap.stops)
+        body = {"model": gap.model, "prompt": gap.before, "stream": True, "logprobs": True, "options": options}
+        if gap.behind.strip():  # the template of a model that cannot insert refuses a suffix
+            yield Call("/api/generate", {**body, "suffix": gap.behind})
+        yield Call("/api/generate", {**body, "raw": True})
+
+    def read(self, line: str) -> Piece | None:
+        if not line.strip():
+            return None
+        message = json.loads(line)
+        if error := read_error(message):
+            return Piece(error=error)
+        logprobs = tuple((each["token"], float(each["logprob"])) for each in message.get("logprobs") or ())
+        return Piece(str(message["response"]), logprobs, str(message.get("model", "")))

@@ -1,0 +1,62 @@
+"""OpenAI's `POST /v1/completions`, as vLLM, LM Studio and TGI answer it (the API reference, "Completions").
+
+Some of them refuse `suffix` and some pass it over: a model whose own tokens are known gets these in the prompt.
+"""
+
+import re
+from collections.abc import Iterator
+from typing import Any, Final
+
+from midfill_infill.engines.outside.protocol import Call, Gap, Piece, Protocol, read_error, read_event
+
+# How a model was trained to see what stands behind, by a part of its name, from its authors' model card.
+TEMPLATES: Final = {
+    r"qwen.*coder|codegemma|granite.*code.*fim|seed-?coder": (
+        "<|fim_prefix|>{before}<|fim_suffix|>{behind}<|fim_middle|>"
+    ),
+    r"starcoder|stable-?code|refact|granite|santacoder": "<fim_prefix>{before}<fim_suffix>{behind}<fim_middle>",
+    r"code-?llama": "<PRE> {before} <SUF>{behind} <MID>",
+    r"deepseek.*coder": "<｜fim▁begin｜>{before}<｜fim▁hole｜>{behind}<｜fim▁end｜>",
+    r"codestral|devstral": "[SUFFIX]{behind}[PREFIX]{before}",
+}
+_ENDS: Final = ("<|fim_pad|>", "<|endoftext|>", "<|file_sep|>", "<|file_separator|>", "<file_sep>", "<EOT>")
+
+
+class OpenAI(Protocol):
+    default_url = "http://127.0.0.1:8000"
+    key_variables = {"openai.com": "OPENAI_API_KEY"}
+    needs_model = True
+
+    def calls(self, gap: Gap) -> Iterator[Call]:
+        body: dict[str, Any] = {
+            "model": gap.model,
+            "max_tokens": gap.max_tokens,
+            "temperature": gap.temperature,
+            "seed": gap.seed,
+            "stream": True,
+        }
+        template = next((shape for name, shape in TEMPLATES.items() if re.search(name, gap.model.lower())), None)
+        stops, told = list(gap.stops), {"logprobs": 1}
+        if template is not None:
+            filled = (
+                template.replace("{before}", "\0", 1).replace("{behind}", gap.behind, 1).replace("\0", gap.before, 1)
+            )
+            named = {**body, "prompt": filled, "stop": [*stops, *_ENDS][:4]}
+            yield from (Call("/v1/completions", named | more) for more in (told, {}))
+        elif gap.behind.strip():
+            named = {**body, "prompt": gap.before, "suffix": gap.behind} | ({"stop": stops} if stops else {})
+            yield from (Call("/v1/completions", named | more) for more in (told, {}))
+        yield Call("/v1/completions", {**body, "prompt": gap.before} | ({"stop": stops} if stops else {}))
+
+    def read(self, line: str) -> Piece | None:
+        if (message := read_event(line)) is None:
+            return None
+        if error := read_error(message):
+            return Piece(error=error)
+        if not message["choices"]:  # the last event of some counts tokens alone
+            return None
+        choice = message["choices"][0]
+        told = choice.get("logprobs") or {}
+        pairs = zip(told.get("tokens") or (), told.get("token_logprobs") or (), strict=False)
+        logprobs = tuple((str(token), float(value)) for token, value in pairs if value is not None)
+        return Piece(str(choice.get("text") or ""), logprobs, str(message.get("model", "")))

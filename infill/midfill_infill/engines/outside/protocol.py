@@ -1,0 +1,78 @@
+"""What the adapters of other engines share: a gap to ask for, the calls that may do it, and what comes back."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+
+@dataclass(frozen=True)
+class Gap:
+    """One gap as it is asked for: `temperature` 0 means the likeliest text, `stops` end it, `model` may be empty."""
+
+    before: str
+    behind: str
+    max_tokens: int
+    stops: tuple[str, ...] = ()
+    temperature: float = 0.0
+    seed: int = 0
+    model: str = ""
+
+
+@dataclass(frozen=True)
+class Call:
+    """What is posted, and where."""
+
+    path: str
+    body: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A part of an answer: more text, with the tokens and their log-probabilities where the engine says them."""
+
+    text: str = ""
+    logprobs: tuple[tuple[str, float], ...] = ()
+    model: str = ""
+    error: str = ""
+
+
+class Protocol:
+    """`default_url` is where such an engine listens unless told otherwise, `key_variables` hold its key.
+
+    A service is never sent a key that was meant for another: what a variable is named after must be in its host.
+    """
+
+    default_url: ClassVar[str] = ""
+    key_variables: ClassVar[dict[str, str]] = {}
+    """Environment variables, by what the host's name holds."""
+    needs_model: ClassVar[bool] = False
+    context_tokens: ClassVar[int] = 3072
+    """What it is shown of a document: engines of a few thousand tokens are common, and say nothing where they cut."""
+
+    def calls(self, gap: Gap) -> Iterator[Call]:
+        """The ways to ask, the best first: the next is tried where the engine does not take the one before."""
+        raise NotImplementedError
+
+    def read(self, line: str) -> Piece | None:
+        """A line of the answer, None for one that says nothing. Raises ValueError and KeyError for another form."""
+        raise NotImplementedError
+
+
+def read_event(line: str) -> dict[str, Any] | None:
+    """The JSON of a server-sent event, or of an answer in one line; None for comments, blank lines and the end."""
+    text = line.removeprefix("data:").strip()
+    if not text.startswith("{"):
+        return None
+    message = json.loads(text)
+    if not isinstance(message, dict):
+        raise ValueError("no object")
+    return message
+
+
+def read_error(message: dict[str, Any]) -> str:
+    """What an engine says went wrong, in any of the forms in use."""
+    said = message.get("error") or message.get("detail") or message.get("message") or ""
+    if isinstance(said, dict):
+        said = said.get("message", "")
+    return str(said)

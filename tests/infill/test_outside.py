@@ -1,0 +1,483 @@
+"""Engines of other projects, against stand-ins on this machine that answer in the forms their documents show.
+
+The forms: Ollama docs/api.md (generate, suffix, logprobs), llama.cpp tools/server/README.md (/infill, /completion),
+OpenAI's API reference (completions) with vLLM's refusal of `suffix`, Mistral's and Inception's (FIM completions).
+"""
+
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from midfill_engine.wire import InfillRequest, InfillResponse, StepEvent
+from midfill_infill import config
+from midfill_infill.cli import build_app
+from midfill_infill.cli.doctor import examine_engine, find_others
+from midfill_infill.context.references import Reference
+from midfill_infill.engines import discovery
+from midfill_infill.engines.client import EngineClient
+from midfill_infill.engines.endpoint import Endpoint, parse_engine
+from midfill_infill.engines.offer import tell_where
+from midfill_infill.engines.outside import PROTOCOLS
+from midfill_infill.engines.outside.exchange import DEFAULT_TOKENS, DRAWN_TEMPERATURE, find_end
+from midfill_infill.engines.outside.openai import TEMPLATES, OpenAI
+from midfill_infill.engines.outside.protocol import Gap
+from midfill_infill.engines.supervise import EngineSettings, named_endpoint
+from midfill_infill.errors import MidfillError
+from midfill_infill.fill import Filled, Options, Preview, fill
+from midfill_infill.syntax.holes import find_stubs, hole_at_range
+from midfill_infill.text.document import Document
+
+ADD = b"def add(a, b):\n    ...\n"
+Form = Callable[[list[str]], list[str]]
+
+
+def ollama(parts: list[str]) -> list[str]:
+    lines = [
+        {"model": "m", "created_at": "2026-01-01T00:00:00Z", "response": part, "done": False,
+         "logprobs": [{"token": part, "logprob": -0.5, "bytes": [*part.encode()]}]}
+        for part in parts
+    ]  # fmt: skip
+    end = {"model": "m", "created_at": "2026-01-01T00:00:00Z", "response": "", "done": True, "done_reason": "stop"}
+    return [json.dumps(line) for line in [*lines, end | {"eval_count": 3, "total_duration": 5}]]
+
+
+def llamacpp(parts: list[str]) -> list[str]:
+    events = [
+        {"index": 0, "content": part, "tokens": [1], "stop": False, "id_slot": -1, "completion_probabilities": [
+            {"id": 1, "token": part, "bytes": [*part.encode()], "logprob": -0.5, "top_logprobs": []}]}
+        for part in parts
+    ]  # fmt: skip
+    end = {"index": 0, "content": "", "tokens": [], "stop": True, "stop_type": "limit", "stopping_word": ""}
+    return [f"data: {json.dumps(event)}" for event in [*events, end]]
+
+
+def openai(parts: list[str]) -> list[str]:
+    events = [
+        {"id": "cmpl-1", "object": "text_completion", "model": "m", "choices": [
+            {"index": 0, "text": part, "finish_reason": None, "stop_reason": None,
+             "logprobs": {"text_offset": [0], "tokens": [part], "token_logprobs": [-0.5], "top_logprobs": [{}]}}]}
+        for part in parts
+    ]  # fmt: skip
+    usage = {"id": "cmpl-1", "object": "text_completion", "model": "m", "choices": [], "usage": {"total_tokens": 9}}
+    return [*(f"data: {json.dumps(event)}" for event in [*events, usage]), "data: [DONE]"]
+
+
+def fim(parts: list[str]) -> list[str]:
+    events = [
+        {"id": "1", "object": "chat.completion.chunk", "model": "m", "choices": [
+            {"index": 0, "delta": {"role": "assistant", "content": part}, "finish_reason": None}]}
+        for part in parts
+    ]  # fmt: skip
+    return [*(f"data: {json.dumps(event)}" for event in events), "data: [DONE]"]
+
+
+FORMS: dict[str, Form] = {"ollama": ollama, "llamacpp": llamacpp, "openai": openai, "fim": fim}
+
+
+class StandIn(ThreadingHTTPServer):
+    """Answers every gap with `parts`, `#` in them with the gap's number; keeps what it was asked."""
+
+    daemon_threads = True
+
+    def __init__(self, protocol: str) -> None:
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.form, self.url = FORMS[protocol], f"http://127.0.0.1:{self.server_port}"
+        self.asked: list[dict[str, Any]] = []
+        self.keys: list[str | None] = []
+        self.parts = ["<#", ">"]
+        self.refuse: Callable[[dict[str, Any]], tuple[int, Any] | None] = lambda _: None
+        self.pages: dict[str, Any] = {}
+        self.is_endless = False
+        self.was_closed = threading.Event()
+
+
+class Handler(BaseHTTPRequestHandler):
+    server: StandIn
+
+    def do_GET(self) -> None:
+        found = self.server.pages.get(self.path)
+        self._send(200 if found is not None else 404, json.dumps(found or {}).encode())
+
+    def do_POST(self) -> None:
+        body = {"path": self.path, **json.loads(self.rfile.read(int(self.headers["content-length"])))}
+        self.server.asked.append(body)
+        self.server.keys.append(self.headers["authorization"])
+        if (refusal := self.server.refuse(body)) is not None:
+            return self._send(refusal[0], json.dumps(refusal[1]).encode())
+        if self.server.is_endless:
+            return self._stream()
+        parts = [part.replace("#", str(len(self.server.asked))) for part in self.server.parts]
+        self._send(200, "".join(f"{line}\n\n" for line in self.server.form(parts)).encode())
+
+    def _send(self, status: int, content: bytes) -> None:
+        self.send_response(status)
+        self.send_header("content-length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+
+    def _stream(self) -> None:
+        self.send_response(200)
+        self.end_headers()
+        try:
+            while True:
+                self.wfile.write(f"{self.server.form(['x = 1; '])[0]}\n\n".encode())
+                self.wfile.flush()
+                time.sleep(0.01)
+        except OSError:
+            self.server.was_closed.set()
+
+    def log_message(self, format: str, *arguments: object) -> None:
+        pass
+
+
+@pytest.fixture(params=[*FORMS])
+def stand_in(request: pytest.FixtureRequest) -> Iterator[StandIn]:
+    with serve(request.param) as server:
+        yield server
+
+
+@contextmanager
+def serve(protocol: str) -> Iterator[StandIn]:
+    server = StandIn(protocol)
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+    thread.start()
+    yield server
+    server.shutdown()
+    server.server_close()
+    thread.join()
+
+
+@pytest.fixture(autouse=True)
+def own_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MIDFILL_CONFIG", str(tmp_path / "config/config.toml"))
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    for name in ("MIDFILL_ENGINE", "MIDFILL_ENGINE_URL", "OLLAMA_HOST", "MIDFILL_TOKEN", "MISTRAL_API_KEY"):
+        monkeypatch.delenv(name, raising=False)
+    (tmp_path / "work/.git").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / "work")
+
+
+def name_of(server: StandIn) -> str:
+    return server.form.__name__
+
+
+def connect(server: StandIn) -> EngineClient:
+    return EngineClient(Endpoint(url=server.url, token="key", protocol=name_of(server), model="m"))
+
+
+def ask(server: StandIn, **request: object) -> InfillResponse:
+    with connect(server) as client:
+        *steps, answer = client.infill(InfillRequest.model_validate(request))
+    assert isinstance(answer, InfillResponse) and all(isinstance(step, StepEvent) for step in steps)
+    return answer
+
+
+def fill_in(server: StandIn, source: bytes = ADD, **options: Any) -> tuple[Filled, list[Preview]]:
+    document = Document(source, "python")
+    with connect(server) as client:
+        *previews, filled = fill(document, find_stubs(document), Options(**options), client)
+    assert isinstance(filled, Filled)
+    return filled, [preview for preview in previews if isinstance(preview, Preview)]
+
+
+def around(body: dict[str, Any]) -> tuple[str, str]:
+    return body.get("input_prefix", body.get("prompt")), body.get("input_suffix", body.get("suffix"))
+
+
+def test_holes_are_filled_one_after_the_other(stand_in: StandIn) -> None:
+    segments = [{"text": "a("}, {"hole": {"max_tokens": 9}}, {"text": ", "}, {"hole": {}}, {"text": ")\n"}]
+    answer = ask(stand_in, segments=segments)
+    assert [hole.text for hole in answer.holes] == ["<1>", "<2>"]
+    assert [around(body) for body in stand_in.asked] == [("a(", ", )\n"), ("a(<1>, ", ")\n")]
+    limits = [
+        body.get("max_tokens", body.get("n_predict", body.get("options", {}).get("num_predict")))
+        for body in stand_in.asked
+    ]
+    assert limits == [9, DEFAULT_TOKENS] and stand_in.keys == ["Bearer key"] * 2
+    assert answer.model == f"{name_of(stand_in)}:m" and answer.stats.forwards >= 4
+
+
+def test_log_probabilities_are_confidences_where_they_are_told_and_a_certainty_never_is(stand_in: StandIn) -> None:
+    (hole,) = ask(stand_in, segments=[{"text": "a("}, {"hole": {}}, {"text": ")\n"}]).holes
+    assert hole.certainty is None
+    assert hole.tokens == ([] if name_of(stand_in) == "fim" else [(0, 2), (2, 3)])
+    assert hole.confidence == pytest.approx([0.6065] * len(hole.tokens), abs=1e-4)
+
+
+def test_kept_text_at_the_edges_is_part_of_the_text_around(stand_in: StandIn) -> None:
+    hole = {"draft": "return x + y", "keep": [[0, 7], [11, 12]]}
+    (filled,) = ask(stand_in, segments=[{"text": "def f():\n    "}, {"hole": hole}, {"text": "\n"}]).holes
+    assert filled.text == "return <1>y" and filled.anchors == [(0, 7), (10, 11)]
+    assert around(stand_in.asked[0]) == ("def f():\n    return ", "y\n")
+    with pytest.raises(MidfillError, match="middle"):
+        ask(stand_in, segments=[{"hole": {"draft": "a b c", "keep": [[2, 3]]}}])
+    assert len(stand_in.asked) == 1
+
+
+def test_the_first_fill_is_the_likeliest_and_alternatives_are_drawn(stand_in: StandIn) -> None:
+    answer = ask(stand_in, segments=[{"text": "x"}, {"hole": {}}, {"text": "y"}], n=2)
+    assert [answer.holes[0].text, answer.alternatives[0][0].text] == ["<1>", "<2>"]
+    heat = [body.get("temperature", body.get("options", {}).get("temperature", 0)) for body in stand_in.asked]
+    assert heat == [0, DRAWN_TEMPERATURE]
+
+
+def test_a_body_is_filled_with_its_steps_shown_and_ends_where_its_block_does(stand_in: StandIn) -> None:
+    stand_in.parts = ["if a:\n", "        return a", " + b\n", "    return b\n", "\n\ndef other():\n", "    pass\n"]
+    filled, previews = fill_in(stand_in, ADD + b"\n\ndef later():\n    return 1\n", temperature=0.0)
+    after = filled.patch.apply(ADD + b"\n\ndef later():\n    return 1\n").partition(b"\n\n\n")[0] + b"\n"
+    assert after == b"def add(a, b):\n    if a:\n        return a + b\n    return b\n" and not filled.new_errors
+    assert [preview.holes[0].text for preview in previews][:2] == ["if a:\n", "if a:\n        return a"]
+    assert filled.best.certainty is None and filled.model == f"{name_of(stand_in)}:m"
+
+
+def test_a_line_ends_with_its_line(stand_in: StandIn) -> None:
+    stand_in.parts = ["a + b", "\n    return a\n"]
+    document = Document(b"def add(a, b):\n    c = \n    return c\n", "python")
+    with connect(stand_in) as client:
+        *_, filled = fill(document, [hole_at_range(document, 23, 23)], Options(), client)
+    assert isinstance(filled, Filled) and filled.fills[0].text == "a + b"
+    body = stand_in.asked[0]
+    assert body.get("stop", body.get("options", {}).get("stop")) == ["\n"]
+
+
+def test_what_is_drafted_from_the_file_and_the_parser_still_judge(stand_in: StandIn) -> None:
+    stand_in.parts = ["return unknown_name(rows)"]
+    source = b"def count(rows):\n    return len(rows)\n\n\ndef count_all(rows):\n    ...\n"
+    filled, _ = fill_in(stand_in, source)
+    assert filled.fills[0].text == "return len(rows)", "a name that is nowhere gives way to what a sibling says"
+
+
+def test_nothing_of_other_files_goes_to_another_project(stand_in: StandIn) -> None:
+    fill_in(stand_in, references=(Reference(kind="open", text="hunter2"),))
+    assert stand_in.asked and "hunter2" not in str(stand_in.asked)
+
+
+def test_closing_the_fill_closes_the_connection(stand_in: StandIn) -> None:
+    stand_in.is_endless = True
+    with connect(stand_in) as client:
+        events = client.infill(InfillRequest.model_validate({"segments": [{"text": "x"}, {"hole": {"indent": ""}}]}))
+        assert isinstance(next(events), StepEvent)
+        events.close()
+    assert stand_in.was_closed.wait(5), "the server notices that nobody listens"
+
+
+def test_a_fill_that_is_over_stops_the_server(stand_in: StandIn) -> None:
+    stand_in.is_endless = True
+    with connect(stand_in) as client:
+        (*_, answer) = client.infill(
+            InfillRequest.model_validate({"segments": [{"text": "x"}, {"hole": {"indent": "", "max_tokens": 1}}]})
+        )
+    assert isinstance(answer, InfillResponse) and stand_in.was_closed.wait(5)
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "code"),
+    [
+        (401, {"error": "no"}, "engine_refused"),
+        (429, {"error": {"message": "slow down"}}, "engine_busy"),
+        (500, {"detail": "oh"}, "engine_error"),
+        (404, {"error": "model 'm' not found"}, "unknown_model"),
+        (400, {"error": {"message": "bad"}}, "engine_error"),
+    ],
+)
+def test_refusals_are_ours(stand_in: StandIn, status: int, body: Any, code: str) -> None:
+    stand_in.refuse = lambda _: (status, body)
+    with pytest.raises(MidfillError) as error:
+        ask(stand_in, segments=[{"text": "x"}, {"hole": {}}, {"text": "y"}])
+    assert error.value.code == code and error.value.sentence.endswith(".") and "\n" not in error.value.sentence
+
+
+def test_what_is_no_such_answer_is_named(stand_in: StandIn) -> None:
+    with connect(stand_in) as client, pytest.raises(MidfillError, match="form that is not known"):
+        stand_in.form = lambda _: ['{"strange": 1}']
+        list(client.infill(InfillRequest.model_validate({"segments": [{"text": "x"}, {"hole": {}}]})))
+
+
+def connect_as(server: StandIn, protocol: str) -> EngineClient:
+    return EngineClient(Endpoint(url=server.url, protocol=protocol, model="m"))
+
+
+def test_nobody_at_the_address() -> None:
+    with (
+        EngineClient(Endpoint(url="http://127.0.0.1:9", protocol="llamacpp")) as client,
+        pytest.raises(MidfillError) as error,
+    ):
+        list(client.infill(InfillRequest.model_validate({"segments": [{"hole": {}}]})))
+    assert error.value.code == "engine_unreachable" and "midfill config engine --unset" in error.value.sentence
+
+
+def test_a_model_of_ollama_that_cannot_insert_is_asked_from_the_left_and_not_asked_twice() -> None:
+    with serve("ollama") as server:
+        refusal = (400, {"error": "registry.ollama.ai/library/llama3.2:1b does not support insert"})
+        server.refuse = lambda body: refusal if "suffix" in body else None
+        segments = [{"text": "a("}, {"hole": {}}, {"text": ", "}, {"hole": {}}, {"text": ")\n"}]
+        assert [hole.text for hole in ask(server, segments=segments).holes] == ["<2>", "<3>"]
+        assert [("suffix" in body, body.get("raw")) for body in server.asked] == [
+            (True, None),
+            (False, True),
+            (False, True),
+        ]
+
+
+def test_a_model_of_llamacpp_without_tokens_for_it_is_asked_from_the_left() -> None:
+    with serve("llamacpp") as server:
+        refusal = (
+            501,
+            {"error": {"code": 501, "message": "Infill is not supported by this model: prefix token is missing"}},
+        )
+        server.refuse = lambda body: refusal if body["path"] == "/infill" else None
+        assert ask(server, segments=[{"text": "a("}, {"hole": {}}, {"text": ")\n"}]).holes[0].text == "<2>"
+        assert (server.asked[1]["path"], server.asked[1]["prompt"]) == ("/completion", "a(")
+
+
+def test_a_server_that_takes_no_suffix_is_asked_without() -> None:
+    with serve("openai") as server:
+        refusal = (
+            400,
+            {"error": {"message": "suffix is not currently supported", "type": "BadRequestError", "code": 400}},
+        )
+        server.refuse = lambda body: refusal if "suffix" in body else None
+        assert ask(server, segments=[{"text": "a("}, {"hole": {}}, {"text": ")\n"}]).holes[0].text == "<3>"
+        assert around(server.asked[-1]) == ("a(", None)
+
+
+def test_a_model_whose_own_tokens_are_known_gets_them() -> None:
+    names = {
+        "Qwen/Qwen2.5-Coder-7B": "<|fim_prefix|>B<|fim_suffix|>A<|fim_middle|>",
+        "bigcode/starcoder2-3b": "<fim_prefix>B<fim_suffix>A<fim_middle>",
+        "codellama/CodeLlama-7b-hf": "<PRE> B <SUF>A <MID>",
+        "deepseek-ai/deepseek-coder-1.3b-base": "<｜fim▁begin｜>B<｜fim▁hole｜>A<｜fim▁end｜>",
+        "mistralai/Codestral-22B-v0.1": "[SUFFIX]A[PREFIX]B",
+    }
+    for name, prompt in names.items():
+        first = next(OpenAI().calls(Gap("B", "A", 9, ("\n",), model=name)))
+        assert first.body["prompt"] == prompt and "suffix" not in first.body and first.body["stop"][0] == "\n"
+        assert len(first.body["stop"]) <= 4, "more are refused"
+    assert next(OpenAI().calls(Gap("B", "A", 9, model="gpt"))).body["suffix"] == "A"
+    first = next(OpenAI().calls(Gap("{behind}", "{before}", 9, model="starcoder")))
+    assert first.body["prompt"] == "<fim_prefix>{behind}<fim_suffix>{before}<fim_middle>", "code is no template"
+    assert len(TEMPLATES) == len(names)
+
+
+def test_the_model_of_a_server_is_asked_for_where_it_was_not_named() -> None:
+    with serve("openai") as server:
+        server.pages["/v1/models"] = {"data": [{"id": "served/model"}]}
+        with EngineClient(parse_engine(f"openai:{server.url}/v1")) as client:
+            list(client.infill(InfillRequest.model_validate({"segments": [{"text": "x"}, {"hole": {}}]})))
+        assert server.asked[0]["model"] == "served/model" and server.asked[0]["path"] == "/v1/completions"
+
+
+def test_an_answer_in_one_piece_is_read_too() -> None:
+    with serve("fim") as server:
+        server.form = lambda parts: [json.dumps({"model": "m", "choices": [{"index": 0, "text": "".join(parts)}]})]
+        with connect_as(server, "fim") as client:
+            *_, answer = client.infill(InfillRequest.model_validate({"segments": [{"text": "x"}, {"hole": {}}]}))
+        assert isinstance(answer, InfillResponse) and answer.holes[0].text == "<1>"
+
+
+@pytest.mark.parametrize(
+    ("text", "indent", "behind", "end"),
+    [
+        ("x = 1\n    y = 2\n", "    ", "\n", None),
+        ("x = 1\n    y = 2\n\ndef f", "    ", "\n", 15),
+        ("x = 1\n  ", "    ", "\n", None),
+        ("x = 1\n  }\n", "    ", "  }\n", 5),
+        ("x = 1\n    return x\n", "    ", "    return x\n", 5),
+        ("x = 1\n", "", "", None),
+    ],
+)
+def test_where_a_fill_ends(text: str, indent: str, behind: str, end: int | None) -> None:
+    assert find_end(text, indent, behind, is_line=False) == end
+
+
+def test_an_engine_is_named_by_protocol_model_and_address(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert parse_engine("ollama:qwen2.5-coder:1.5b") == Endpoint(
+        url="http://127.0.0.1:11434", protocol="ollama", model="qwen2.5-coder:1.5b"
+    )
+    named = parse_engine("ollama:a:1b@http://box:11434/")
+    assert (named.url, named.model, named.remote_host) == ("http://box:11434", "a:1b", "box")
+    monkeypatch.setenv("OLLAMA_HOST", "0.0.0.0")
+    assert parse_engine("ollama:a").url == "http://127.0.0.1:11434"
+    monkeypatch.setenv("OLLAMA_HOST", "gpu:9")
+    assert parse_engine("ollama:a").url == "http://gpu:9"
+    assert parse_engine("llamacpp:http://127.0.0.1:8012") == Endpoint(url="http://127.0.0.1:8012", protocol="llamacpp")
+    assert parse_engine("openai:x/y@https://h/v1").url == "https://h"
+    for wrong in ("nosuch:x", "ollama:", "fim:http://h", "fim:model", "llamacpp:ftp://h", "openai:m@http://", "plain"):
+        with pytest.raises(MidfillError) as error:
+            parse_engine(wrong)
+        assert error.value.code == "bad_config" and "write " in error.value.sentence
+
+
+def test_a_key_goes_to_its_own_service_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MISTRAL_API_KEY", "secret")
+    assert parse_engine("fim:c@https://api.mistral.ai").token == "secret"
+    assert parse_engine("fim:c@https://mistral.ai.example.org").token is None
+    assert parse_engine("fim:c@https://api.example.org").token is None
+    assert "secret" not in repr(parse_engine("fim:c@https://api.mistral.ai"))
+    monkeypatch.setenv("OPENAI_API_KEY", "other")
+    assert parse_engine("openai:c@http://127.0.0.1:8000").token is None
+
+
+def test_another_engine_is_used_only_where_its_user_named_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert named_endpoint() is None
+    Path(config.PROJECT_FILE).write_text('engine = "openai:m@https://far.example"\n')
+    assert named_endpoint() is None, "a repository does not say where code goes"
+    result = CliRunner().invoke(build_app(), ["config"])
+    assert result.exit_code == 2 and "says where code goes, which is its user's to say" in result.stderr
+    Path(config.PROJECT_FILE).unlink()
+    said = CliRunner().invoke(build_app(), ["config", "engine", "openai:m@https://far.example"])
+    assert said.exit_code == 0 and "sent to far.example; `midfill config engine --unset` keeps it" in said.output
+    assert named_endpoint() == Endpoint(url="https://far.example", protocol="openai", model="m")
+    assert tell_where("far.example") is None, "it was told"
+    assert tell_where("other.example") and not tell_where("other.example") and tell_where("") is None
+    assert CliRunner().invoke(build_app(), ["config", "engine", "nosuch:x"]).exit_code == 2
+    monkeypatch.setenv("MIDFILL_ENGINE", "llamacpp:http://127.0.0.1:1")
+    assert named_endpoint() == Endpoint(url="http://127.0.0.1:1", protocol="llamacpp")
+
+
+def test_the_doctor_says_that_it_was_not_asked(stand_in: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MIDFILL_ENGINE", f"{name_of(stand_in)}:m@{stand_in.url}")
+    (finding,) = examine_engine(EngineSettings())
+    assert "not asked" in finding.value and "answers" not in finding.value and not stand_in.asked
+
+
+def test_the_doctor_finds_servers_of_this_machine_and_offers_the_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    with serve("ollama") as server:
+        monkeypatch.setattr(discovery, "_LLAMACPP_PORTS", (server.server_port,))
+        monkeypatch.setattr(discovery, "_OPENAI_PORTS", {server.server_port: "LM Studio"})
+        monkeypatch.setenv("OLLAMA_HOST", f"127.0.0.1:{server.server_port}")
+        server.pages["/api/tags"] = {"models": [{"name": "qwen2.5-coder:1.5b", "model": "qwen2.5-coder:1.5b"}]}
+        server.pages["/props"] = {"default_generation_settings": {}, "model_path": "/m/smol.gguf"}
+        server.pages["/v1/models"] = {"data": [{"id": "a/b"}, {"id": "midfill-embedded", "owned_by": "midfill"}]}
+        told = [finding.value for finding in find_others()]
+        assert not any(finding.problem for finding in find_others())
+        assert [value.partition(";")[2] for value in told] == [
+            " to fill with it: `midfill config engine ollama:qwen2.5-coder:1.5b`",
+            f" to fill with it: `midfill config engine llamacpp:{server.url}`",
+            f" to fill with it: `midfill config engine openai:a/b@{server.url}`",
+        ]
+        assert "llama.cpp with smol.gguf" in told[1]
+        assert config.load()["engine"].value is None and not server.asked, "nothing is used unasked"
+        for line in told:
+            assert parse_engine(line.split("`")[1].removeprefix("midfill config engine ")).protocol in PROTOCOLS
+        server.pages.clear()
+        assert list(find_others()) == []
+
+
+def test_the_command_fills_with_it(stand_in: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
+    stand_in.parts = ["return a", " + b\n"]
+    Path("t.py").write_bytes(ADD)
+    monkeypatch.setenv("MIDFILL_ENGINE", f"{name_of(stand_in)}:m@{stand_in.url}")
+    result = CliRunner().invoke(build_app(), ["fill", "t.py", "--json"])
+    report = json.loads(result.stdout)
+    assert (report["model"], report["holes"][0]["text"]) == (f"{name_of(stand_in)}:m", "return a + b")
+    written = CliRunner().invoke(build_app(), ["fill", "t.py", "--write", "-n", "2"])
+    assert written.exit_code == 0 and Path("t.py").read_bytes() == b"def add(a, b):\n    return a + b\n"
