@@ -1,4 +1,4 @@
-"""`python -m midfill_engine`: the engine's process as a command. Knows options; what they mean is known elsewhere."""
+"""`python -m midfill_engine`: the engine's commands. Knows options; other modules know what they mean."""
 
 import json
 from pathlib import Path
@@ -80,7 +80,7 @@ def fetch(
     force: Annotated[bool, typer.Option("--force", help="Even if it does not fit into memory.")] = False,
     check: Annotated[bool, typer.Option("--check", help="Hash what is here, too.")] = False,
 ) -> None:
-    """Fetches a checkpoint into the hub's cache, going on where an earlier run stopped. Reports lines of JSON."""
+    """Downloads a checkpoint into the hub's cache, resuming an earlier download. Prints lines of JSON."""
     from midfill_engine.loading.stock import fetch_and_report, report_cached
 
     try:
@@ -95,7 +95,7 @@ def fetch(
 
 @app.command()
 def stock(remove: Annotated[str | None, typer.Option(help="OWNER/NAME to take off this machine.")] = None) -> None:
-    """Lists as JSON what the hub's cache holds that can be served."""
+    """Lists the servable checkpoints in the hub's cache as JSON."""
     from midfill_engine.loading.stock import list_stock, remove_stock
 
     try:
@@ -107,7 +107,7 @@ def stock(remove: Annotated[str | None, typer.Option(help="OWNER/NAME to take of
 
 @app.command()
 def memory() -> None:
-    """Prints as JSON how much memory there is in all, and how much a model can still have."""
+    """Prints total and available memory as JSON."""
     from midfill_engine.loading.memory import available_bytes, total_bytes
 
     print(json.dumps({"total_bytes": total_bytes(), "available_bytes": available_bytes()}))
@@ -115,7 +115,7 @@ def memory() -> None:
 
 @app.command()
 def models(json_output: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False) -> None:
-    """Lists the published models that can be served, with size, licence, context and the memory they take in bf16."""
+    """Lists the published models that can be served, with size, license, context and memory in bf16."""
     from midfill_engine.loading.catalog import as_table, as_values, list_models
 
     entries = list_models()

@@ -1,4 +1,4 @@
-"""A checkpoint folder as the hub lays it out: JSON and safetensors are read, code and pickles never. Knows no model."""
+"""Reads a checkpoint folder in the hub's layout: JSON and safetensors, never code or pickles. Knows no model."""
 
 import json
 from collections.abc import Mapping
@@ -16,12 +16,12 @@ PLAIN_TYPES: Final = (torch.bfloat16, torch.float16, torch.float32, torch.float6
 
 
 class CheckpointError(ValueError):
-    """A checkpoint folder that cannot be used; the message is one sentence."""
+    """A checkpoint that cannot be used; the message is one sentence."""
 
 
 @dataclass(frozen=True)
 class CheckpointFiles:
-    """The parsed files of `folder`. A file that is not there reads as empty; one that is broken raises."""
+    """The parsed files of `folder`. A missing file reads as empty; a broken one raises."""
 
     folder: Path
 
@@ -31,12 +31,12 @@ class CheckpointFiles:
 
     @property
     def changed(self) -> frozenset[str]:
-        """The tensors that are not the folder's own: an adapter's."""
+        """Names of tensors that an adapter changes."""
         return frozenset()
 
     @cached_property
     def config(self) -> dict[str, Any]:
-        """Raises CheckpointError where there is none."""
+        """Raises CheckpointError if there is none."""
         values = self._json("config.json")
         if not values:
             raise CheckpointError(f"There is no checkpoint at {self.folder}: it has no readable config.json.")
@@ -56,7 +56,7 @@ class CheckpointFiles:
 
     @cached_property
     def added_tokens(self) -> dict[str, int]:
-        """The text and id of every token that was added to the vocabulary, from whichever file says so."""
+        """Text and id of every added token, from whichever file has it."""
         found: dict[str, int] = {}
         for number, token in self.tokenizer_config.get("added_tokens_decoder", {}).items():
             found[token["content"]] = int(number)
@@ -66,7 +66,7 @@ class CheckpointFiles:
         return found
 
     def number(self, *keys: str) -> int | None:
-        """The first whole number that config.json or generation_config.json has under one of `keys`."""
+        """The first integer under one of `keys` in config.json or generation_config.json."""
         for values in (self.config, self.generation):
             for key in keys:
                 value = values.get(key)
@@ -77,7 +77,7 @@ class CheckpointFiles:
         return None
 
     def numbers(self, key: str) -> tuple[int, ...]:
-        """Every whole number that config.json and generation_config.json have under `key`, alone or in a list."""
+        """All integers under `key` in config.json and generation_config.json, single or in a list."""
         found: list[int] = []
         for values in (self.config, self.generation):
             value = values.get(key)
@@ -85,22 +85,22 @@ class CheckpointFiles:
         return tuple(dict.fromkeys(found))
 
     def role(self, role: str) -> int | None:
-        """The id of the token that is `bos`, `eos`, ...: as the tokenizer says, else as config.json does.
+        """The id of the role `bos`, `eos`, ...: from the tokenizer, otherwise from config.json.
 
-        The tokenizer is what the authors' code asks, and some of their configurations are wrong (Dream-v0's bos).
+        The authors' code asks the tokenizer, and some config.json files are wrong (Dream-v0's bos).
         """
         named = self.named_by_tokenizer(role)
         return self.number(f"{role}_token_id") if named is None else named
 
     def named_by_tokenizer(self, role: str) -> int | None:
-        """The id of a role's token where the tokenizer's files name one that has an id."""
+        """The id of a role's token if the tokenizer's files name one."""
         key = f"{role}_token"
         text = self.tokenizer_config.get(key) or self._json("special_tokens_map.json").get(key)
         text = text.get("content") if isinstance(text, dict) else text
         return self.added_tokens.get(text) if isinstance(text, str) else None
 
     def token(self, *names: str) -> int | None:
-        """The id of the first added token of these names: its text, or a role as in tokenizer_config.json."""
+        """The id of the first added token with one of these names: its text, or a role of tokenizer_config.json."""
         for name in names:
             text = self.tokenizer_config.get(name, name)
             text = text.get("content") if isinstance(text, dict) else text
@@ -110,7 +110,7 @@ class CheckpointFiles:
 
     @cached_property
     def shards(self) -> Mapping[str, Path]:
-        """The file of every tensor. Raises CheckpointError; pickled weights could run code and are refused."""
+        """The file of every tensor. Raises CheckpointError; pickled weights are refused because they can run code."""
         weight_map = self._json(INDEX).get("weight_map", {})
         if any(Path(name).name != name for name in weight_map.values()):
             raise CheckpointError(f"{self.folder / INDEX} names files outside its folder.")
@@ -128,7 +128,7 @@ class CheckpointFiles:
         return found
 
     def read(self, names: list[str]) -> dict[str, Tensor]:
-        """The tensors of these names as stored, each file opened once. Raises CheckpointError."""
+        """The stored tensors of these names; opens each file once. Raises CheckpointError."""
         missing = [name for name in names if name not in self.shards]
         if missing:
             raise CheckpointError(f"The weights in {self.folder} lack {missing[0]} (and {len(missing) - 1} more).")
@@ -141,7 +141,7 @@ class CheckpointFiles:
         return found
 
     def read_plain(self, names: list[str]) -> dict[str, Tensor]:
-        """`read`; raises CheckpointError for quantized weights too, whose numbers mean nothing without their scales."""
+        """Like `read`; raises CheckpointError for quantized weights, which mean nothing without their scales."""
         is_quantized = "quantization_config" in self.config
         found = {} if is_quantized else self.read(names)
         if is_quantized or any(value.dtype not in PLAIN_TYPES for value in found.values()):
@@ -162,7 +162,7 @@ class CheckpointFiles:
 
 
 def name_of(folder: Path) -> str:
-    """A folder's name; in the hub's cache, where that is a commit, the repository's."""
+    """The folder's name; in the hub's cache the repository's name."""
     folder = folder.absolute()  # of "." too
     if folder.parent.name == "snapshots" and folder.parent.parent.name.startswith("models--"):
         return folder.parent.parent.name.rpartition("--")[2]

@@ -1,4 +1,4 @@
-"""What a request is told when it is refused or fails. Knows the wire's error codes and their HTTP status, no more."""
+"""Errors that answer a request or end a start. Knows the wire's error codes and their HTTP status."""
 
 import traceback
 from typing import Final
@@ -22,7 +22,7 @@ HTTP_STATUS: Final = {
 
 
 class RequestError(Exception):
-    """A request that gets an error instead of a fill. `status` overrides the code's usual HTTP status."""
+    """A request that fails. `status` overrides the code's usual HTTP status."""
 
     def __init__(
         self,
@@ -46,7 +46,7 @@ class RequestError(Exception):
 
 
 class StartError(RequestError):
-    """Why an engine cannot start: one line of JSON on stderr and `exit_code`."""
+    """Why an engine cannot start: reported as one line of JSON on stderr, with `exit_code`."""
 
     def __init__(self, code: ErrorCode, message: str, next_step: str, exit_code: int) -> None:
         super().__init__(code, message, next_step)
@@ -58,12 +58,12 @@ def fetch_failed(message: str, next_step: str) -> StartError:
 
 
 def check_model(name: str | None, known: tuple[str, ...]) -> None:
-    """Raises RequestError where a request names a model that is not here."""
+    """Raises RequestError if a request names a model that this engine does not serve."""
     if name is not None and name not in known:
         message = f"There is no model named {name!r} here; known: {', '.join(dict.fromkeys(known))}."
         raise RequestError(ErrorCode.UNKNOWN_MODEL, message, "leave the model out, or see /v1/models")
 
 
 def describe_failure(error: Exception) -> str:
-    """Its kind and its place, for the log. The message stays out: it could quote the user's code."""
+    """Type and stack of an exception for the log, without its message, which could quote the user's code."""
     return "\n".join((type(error).__name__, *traceback.format_tb(error.__traceback__)))

@@ -1,4 +1,4 @@
-"""A named set of variants, where an unknown name answers with the known ones. Knows nothing about what they do."""
+"""A named set of variants; an unknown name is answered with the known ones. Knows nothing about the variants."""
 
 from collections.abc import Iterator, Mapping
 from typing import Generic, TypeVar
@@ -7,7 +7,7 @@ V = TypeVar("V")
 
 
 class UnknownName(ValueError):
-    """A name that no variant has. The message lists those that exist."""
+    """A name that no variant has. The message lists the known ones."""
 
 
 class Registry(Generic[V]):

@@ -1,6 +1,6 @@
-"""The engine's interface: every message that crosses between `infill` and `engine`. Knows JSON, nothing behind it.
+"""The engine's interface: every message between `infill` and `engine`. Knows JSON, nothing behind it.
 
-Offsets into `draft`, `text` and `settled` count Unicode code points of that string. Line endings are `\n` on the wire.
+Offsets into `draft`, `text` and `settled` count Unicode code points of that string. Line endings are line feeds.
 """
 
 from collections.abc import Callable
@@ -25,19 +25,18 @@ Share = Annotated[float, Field(allow_inf_nan=False, ge=0, le=1)]
 
 
 class Message(BaseModel):
-    """What every message shares: unknown keys are errors, values never change after parsing."""
+    """Base of all messages: unknown keys are errors, values never change after parsing."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
 
 class HoleSpec(Message):
-    """What is asked of one hole.
+    """One hole of a request.
 
-    Every stretch of `draft` outside `keep` is masked; kept characters are anchors and come back as they are. A masked
-    stretch that is empty or white space says nothing of its length and the length policy decides; otherwise its own
-    token count is the hint. No token of the fill contains a string of `forbid`. Every line of the fill but the first,
-    if it has text, begins with `indent`: a model that reads from the left ends the hole before one that does not, and
-    writes one line where no indent is given.
+    Every part of `draft` outside `keep` is masked; kept characters are anchors and come back unchanged. If a masked
+    part is empty or white space the length policy chooses its length, otherwise its token count is the hint. No token
+    of the fill contains a string of `forbid`. Every later line of the fill that has text begins with `indent`: a causal
+    model ends the hole before a line that does not, and writes a single line if no indent is given.
     """
 
     min_tokens: int = Field(default=0, ge=0, le=MAX_HOLE_TOKENS)
@@ -71,11 +70,11 @@ Segment = TextSegment | HoleSegment
 
 
 class Reference(Message):
-    """Text that is not among the segments. Experts may count it and copy from it; the model never attends to it.
+    """Text outside the segments. Experts may count it and copy from it; the model never attends to it.
 
-    `document` is the rest of the edited one. `distance` tells how far away it is among those of its kind: for the
-    document in characters from the nearest hole, for the others in ranks from 0. Of the document `is_behind` says that
-    it stands behind the last hole.
+    `document` is the rest of the edited document. `distance` orders references of a kind: for the document in
+    characters from the nearest hole, for the others in ranks from 0. `is_behind`: text of the document that stands
+    behind the last hole.
     """
 
     kind: Literal["document", "open", "recent", "imported", "neighbour"]
@@ -130,10 +129,10 @@ class InfillRequest(Message):
 
 
 class HoleState(Message):
-    """How one hole looks after a step. `text` shows settled tokens and the current guesses for masked ones.
+    """The state of one hole after a step. `text` shows settled tokens, and current guesses for masked ones.
 
-    `confidence[i]` in [0, 1], in thousandths, belongs to the characters `tokens[i]` of `text`, settled or guessed; an
-    engine that does not say leaves both out.
+    `confidence[i]` in [0, 1], in thousandths, belongs to the characters `tokens[i]` of `text`; an engine without
+    confidences leaves both out.
     """
 
     text: str
@@ -144,7 +143,7 @@ class HoleState(Message):
 
 
 class StepEvent(Message):
-    """SSE event `step`. `step` 0 comes before the first forward pass, with nothing settled but anchors."""
+    """SSE event `step`. `step` 0 comes before the first forward pass, when only anchors are settled."""
 
     step: int = Field(ge=0)
     num_steps: int = Field(ge=1, description="the bound; a fill may end earlier")
@@ -154,9 +153,9 @@ class StepEvent(Message):
 class FilledHole(Message):
     """A fill: `confidence[i]` in [0, 1] belongs to the characters `tokens[i]` of `text`.
 
-    `anchors` are the ranges of `text` that `keep` asked for, ascending, neighbours joined; their confidence is 1.
-    `cut`: all tokens that the hole may have are used, so the text may not be at its end. `certainty` is the calibrated
-    probability that the whole text is right; null where the engine cannot say.
+    `anchors` are the ranges of `text` that `keep` asked for, ascending, neighbors joined; their confidence is 1. `cut`:
+    the hole used all tokens it may have, so the text may be incomplete. `certainty` is the calibrated probability that
+    the whole text is right, null if unknown.
     """
 
     text: str
@@ -168,7 +167,7 @@ class FilledHole(Message):
 
 
 class Draft(Message):
-    """A whole text that an expert proposes for a hole; `certainty` as in a fill."""
+    """A whole text that an expert proposes for a hole; `certainty` as in FilledHole."""
 
     text: str
     certainty: FiniteFloat = Field(ge=0, le=1)
@@ -186,7 +185,7 @@ class Stats(Message):
 class InfillResponse(Message):
     """The whole answer, and the SSE event `done`. `alternatives` holds the other `n - 1` fills, best first.
 
-    `drafts[i]` are those of hole i, the surest first, where they were asked for; they were not denoised.
+    `drafts[i]` are the experts' drafts for hole i, most certain first, if requested.
     """
 
     model: str
@@ -219,19 +218,19 @@ class ErrorBody(Message):
     next_step: str = ""
 
 
-BASE: Final = "smollm2"  # the pretrained model that fills where it is here
+BASE: Final = "smollm2"  # the default model once it is downloaded
 
 
 def packaged_folder() -> Path:
-    """Where models lie that a package carries, a folder each by their names."""
+    """The folder of models that came in packages, one subfolder per model."""
     from platformdirs import user_data_path
 
     return user_data_path("midfill") / "models"
 
 
 class FetchProgress(Message):
-    """A line of `python -m midfill_engine fetch`. `left_s` is not known before the first byte; `note` says what is
-    being waited for; `folder` is set on the last line: where the checkpoint now is.
+    """One line of `python -m midfill_engine fetch`. `left_s` is unknown before the first byte; `note` says what it
+    waits for; the last line has `folder`, where the checkpoint is.
     """
 
     model: str
@@ -244,7 +243,7 @@ class FetchProgress(Message):
 
     @property
     def words(self) -> str:
-        """For a log or an editor's status line."""
+        """For a log or a status line."""
         left = f", {_duration(self.left_s)} left" if self.left_s and self.done_bytes < self.total_bytes else ""
         note = f" ({self.note})" if self.note else ""
         return f"getting {self.model}: {self.amount}, {_amount(self.bytes_per_s)}/s{left}{note}"
@@ -282,9 +281,9 @@ class ErrorResponse(Message):
 
 
 class ModelIds(Message):
-    """The special tokens of a model by their ids: `before` and `behind` a request's text, and what a hole may end in.
+    """A model's special token ids: `before` and `behind` a request's text, and the `ends` of a hole.
 
-    `mask` is None where a model has no mask token, `expand` where none lengthens a hole.
+    `mask` is None for models without a mask token, `expand` if no token lengthens a hole.
     """
 
     before: list[int] = []
@@ -324,7 +323,7 @@ class ModelList(Message):
 
 
 class ServeOptions(Message):
-    """The options of `serve`, both of the engine's command and of `midfill serve`, which passes them on."""
+    """The options of `serve`: the engine's command and `midfill serve`, which passes them on."""
 
     socket: Path | None = Field(default=None, description="Listen on this unix socket, made with mode 0600.")
     host: str | None = Field(default=None, description="Listen on this address instead, with a bearer token.")
@@ -364,7 +363,7 @@ class ServeOptions(Message):
 
 
 def with_serve_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Gives a typer command one option for every field of ServeOptions; those not given are None."""
+    """Gives a typer command one option per field of ServeOptions; options that are not given are None."""
     import typer
 
     parameters = []

@@ -1,7 +1,6 @@
-"""The interface of caches: which positions a step computes anew; for all others earlier keys and values stand in.
+"""The interface of KV caches: which positions a step computes; for all others earlier keys and values are reused.
 
-Knows positions, no tokens' meaning and no model. A cache that computes less than everything is exact
-where what it leaves out could not have changed.
+Knows positions, not tokens or models. A cache is exact if the positions it skips could not have changed.
 """
 
 from collections import OrderedDict
@@ -21,11 +20,11 @@ MAX_STORED_CONTEXTS: Final = 32
 
 @dataclass(frozen=True)
 class View:
-    """A step to decide on, over T positions of context and holes. All tensors [T].
+    """The state of a step over T positions of context and holes; tensors are [T].
 
-    `masked` are to be settled, `kept` have keys and values from an earlier step, `changed` are of these the ones whose
-    token is another by now. `blocks` numbers the blocks of block-causal attention, of which all up to `active_block`
-    take part. `age` counts the steps that settled something since everything was computed.
+    `masked` positions are to be settled, `kept` ones have cached keys and values, `changed` ones are kept but hold
+    another token now. `blocks` numbers the blocks of block-causal attention; blocks up to `active_block` take part.
+    `age` counts steps since everything was computed.
     """
 
     is_hole: Tensor
@@ -39,24 +38,24 @@ class View:
 
 
 class Cache(Protocol):
-    """`attentions` are the patterns it may be used with."""
+    """`attentions` are the attention patterns it supports."""
 
     attentions: frozenset[Attention]
     keeps_rows: bool
 
     def compute(self, view: View) -> Tensor:
-        """[T], true for the positions to compute in this step. Masked ones of active blocks must be."""
+        """[T], true for positions to compute in this step. Masked positions of active blocks must be true."""
         ...
 
 
 @dataclass
 class KeptKeys:
-    """One row's keys and values: a layer's are [1, K, T, E]. `tokens` [T] are those they were computed from."""
+    """One row's keys and values, [1, K, T, E] per layer. `tokens` [T] are the tokens they were computed from."""
 
     layers: KeyValues = field(default_factory=list)
     kept: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.bool))
     tokens: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.int64))
-    _asked: tuple[Tensor, KeyValues] | None = None  # the last answer, for as long as it is true
+    _asked: tuple[Tensor, KeyValues] | None = None  # the last result, while it is valid
 
     def reset(self, length: int) -> None:
         self.layers, self._asked = [], None
@@ -64,7 +63,7 @@ class KeptKeys:
         self.tokens = torch.full((length,), -1)
 
     def put(self, where: Tensor, ids: Tensor, own: KeyValues) -> None:
-        """Keeps the keys and values `own` of the positions `where` [C] that hold `ids` [C]."""
+        """Stores the keys and values `own` of the positions `where` [C] that hold `ids` [C]."""
         if not self.layers:
             shape = (1, own[0][0].shape[1], len(self.kept), own[0][0].shape[3])
             self.layers = [(key.new_zeros(shape), value.new_zeros(shape)) for key, value in own]
@@ -78,9 +77,9 @@ class KeptKeys:
         self.tokens[where] = ids
 
     def past(self, where: Tensor) -> KeyValues | None:
-        """The keys and values of the positions `where` [P]; a view where they are the first P.
+        """The keys and values of the positions `where` [P]; a view if they are the first P.
 
-        The same object as long as nothing new is put there: whoever copies them need not copy again.
+        Returns the same object until something new is stored, so that callers need not copy again.
         """
         if not len(where):
             return None
@@ -108,9 +107,9 @@ class EncodedContext:
 
 
 class ContextStore:
-    """Encoded contexts of earlier requests, the least recently used dropped beyond the bounds. One thread's.
+    """Encoded contexts of earlier requests; drops the least recently used beyond its limits. Not thread-safe.
 
-    `hits` and `misses` count what was found and what was not, for the metrics.
+    `hits` and `misses` are metrics.
     """
 
     def __init__(self, max_bytes: int = MAX_STORE_BYTES, max_contexts: int = MAX_STORED_CONTEXTS) -> None:

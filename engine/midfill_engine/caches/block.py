@@ -1,6 +1,6 @@
-"""Keeps finished blocks of a block-causal model: nothing that comes later changes them, so it is exact.
+"""Keeps finished blocks of a block-causal model; exact, because later tokens cannot change them.
 
-A block is computed once more when it is finished, with its settled tokens, and never again (SDAR, LLaDA2.x).
+A finished block is computed once more with its settled tokens, and never again (SDAR, LLaDA2.x).
 """
 
 from torch import Tensor
@@ -20,5 +20,5 @@ class Block:
 
 
 def _first_block(view: View, where: Tensor) -> int:
-    """A changed token changes the keys of its own block and of all behind it."""
+    """A changed token changes the keys of its own block and of all later ones."""
     return int(view.blocks[where].min()) if bool(where.any()) else int(view.blocks.max()) + 1

@@ -1,4 +1,6 @@
-"""Keeps prefix and suffix between refreshes: a step costs the holes (Fast-dLLM's DualCache, arXiv 2505.22618, 3.2)."""
+"""Keeps prefix and suffix between refreshes: a step computes the holes (Fast-dLLM's DualCache, arXiv
+2505.22618, 3.2).
+"""
 
 from torch import Tensor
 

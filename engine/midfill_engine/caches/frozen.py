@@ -1,4 +1,4 @@
-"""Encodes the context once and keeps it for all steps, rows and requests. Exact where context sees context only."""
+"""Encodes the context once for all steps, rows and requests. Exact if the context attends only to itself."""
 
 from torch import Tensor
 
@@ -8,7 +8,7 @@ from midfill_engine.models.family import Attention
 
 class Frozen:
     attentions: frozenset[Attention] = frozenset({"context_frozen"})
-    keeps_rows = False  # the context's keys are the fill's, not the row's
+    keeps_rows = False  # the context's keys belong to the fill, not to a row
 
     def compute(self, view: View) -> Tensor:
         return view.is_hole

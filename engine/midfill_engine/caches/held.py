@@ -1,4 +1,4 @@
-"""Computes the holes alone over keys that were put there before: a search's trials, which nobody keeps anything of."""
+"""Computes only the holes over a given KV cache, for trials of a length search. Stores nothing."""
 
 from dataclasses import dataclass
 
@@ -21,16 +21,16 @@ class Held:
 
 @dataclass(frozen=True)
 class ContextKeys:
-    """Keys and values [1, K, C, E] a layer of C context tokens, computed where they stood at `positions` [C]."""
+    """Keys and values [1, K, C, E] per layer of C context tokens, computed at `positions` [C]."""
 
     layers: KeyValues
     positions: Tensor
 
     def at(self, positions: Tensor, ids: Tensor, config: TransformerConfig, *, with_room: bool = False) -> KeptKeys:
-        """As they are for a sequence with tokens `ids` [T], the first C of them at `positions` [C].
+        """The cache for a sequence with tokens `ids` [T], the first C of them at `positions` [C].
 
-        A rotary key is turned on by as far as its token moved, which is exact; that its token saw a hole of another
-        length when it was computed is not undone. `with_room` leaves room for the keys of all T.
+        Rotary keys are rotated to their new positions, which is exact. That they attended to a hole of another length
+        is not undone. `with_room` allocates room for all T positions.
         """
         moved, num = positions - self.positions, len(positions)
         layers = _turned(self.layers, moved, config) if bool(moved.any()) else self.layers
@@ -46,7 +46,7 @@ class ContextKeys:
 
 
 def _turned(layers: KeyValues, moved: Tensor, config: TransformerConfig) -> KeyValues:
-    """Only what moved is copied."""
+    """Copies only the keys that moved."""
     first = int(moved.nonzero()[0])
     device = layers[0][0].device
     tables = rotary_tables(moved[None, first:].to(device), config, torch.float32)

@@ -1,4 +1,4 @@
-"""Keeps nothing: every step computes context and holes in one pass. The reference for every other cache."""
+"""No cache: every step computes context and holes. The reference for all other caches."""
 
 from typing import Final
 

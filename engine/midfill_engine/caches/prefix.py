@@ -12,7 +12,7 @@ from midfill_engine.caches.base import View
 from midfill_engine.models.family import Attention
 
 BIDIRECTIONAL: Final[frozenset[Attention]] = frozenset({"bidirectional"})
-REFRESH_STEPS: Final = 8  # dKV-Cache's interval for LLaDA; Fast-dLLM refreshes once a block of 32 tokens
+REFRESH_STEPS: Final = 8  # dKV-Cache's interval for LLaDA; Fast-dLLM refreshes once per block of 32 tokens
 
 
 class Prefix:
@@ -23,5 +23,5 @@ class Prefix:
         return self.inner(view) | ~view.kept if view.age < REFRESH_STEPS else torch.ones_like(view.masked)
 
     def inner(self, view: View) -> Tensor:
-        """The positions of a step between two refreshes."""
+        """The positions that a step between two refreshes computes."""
         return ~view.is_before_holes

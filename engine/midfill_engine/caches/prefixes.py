@@ -1,6 +1,6 @@
-"""Keys of texts that were read causally, kept for whoever goes on from the same beginning. Knows ids, no text.
+"""KV caches of causally encoded texts, shared by all requests that begin with the same tokens. Knows ids, no text.
 
-What stands before a token is all that its keys depend on, so those of a common beginning are exact for every request.
+A token's keys depend only on the tokens before it, so the cache of a common prefix is exact for every request.
 """
 
 from collections import OrderedDict
@@ -18,7 +18,7 @@ MAX_PREFIXES: Final = 16
 
 @dataclass(frozen=True)
 class Prefix:
-    """`ids` [P] as they were read: their keys and values [1, K, P, E] a layer, and the state [1, D] of the last."""
+    """Keys and values [1, K, P, E] per layer of the tokens `ids` [P], and the state [1, D] of the last one."""
 
     ids: tuple[int, ...]
     keys_values: KeyValues
@@ -30,14 +30,14 @@ class Prefix:
 
 
 class PrefixStore:
-    """The least recently used are dropped beyond the bounds. One thread's."""
+    """Drops the least recently used beyond its limits. Not thread-safe."""
 
     def __init__(self, max_bytes: int = MAX_STORE_BYTES, max_prefixes: int = MAX_PREFIXES) -> None:
         self._max_bytes, self._max_prefixes = max_bytes, max_prefixes
         self._entries: OrderedDict[tuple[int, ...], Prefix] = OrderedDict()
 
     def find(self, ids: tuple[int, ...]) -> tuple[int, Prefix | None]:
-        """The longest beginning of `ids` that some entry has, and that entry."""
+        """The longest cached prefix of `ids`: its length and its entry."""
         best, found = 0, None
         for entry in self._entries.values():
             length = count_common(ids, entry.ids)
@@ -48,7 +48,7 @@ class PrefixStore:
         return best, found
 
     def put(self, prefix: Prefix) -> None:
-        """Takes the place of an entry that is its beginning."""
+        """Replaces an entry that is a prefix of this one."""
         for ids in [ids for ids in self._entries if prefix.ids[: len(ids)] == ids]:
             del self._entries[ids]
         self._entries[prefix.ids] = prefix
@@ -64,7 +64,7 @@ class PrefixStore:
 
 
 def count_common(first: tuple[int, ...], second: tuple[int, ...]) -> int:
-    """How many ids both begin with."""
+    """Length of the common prefix."""
     size = min(len(first), len(second))
     differs = (torch.tensor(first[:size]) != torch.tensor(second[:size])).nonzero()
     return int(differs[0]) if len(differs) else size

@@ -1,4 +1,4 @@
-"""What `quality: "authors"` means: a request as the model's authors would ask it. Knows requests, no tokens."""
+"""Translates `quality: "authors"` into the settings a model's authors use. Knows requests, no tokens."""
 
 from midfill_engine.errors import RequestError
 from midfill_engine.models.family import AuthorsSetting, Family
@@ -6,7 +6,7 @@ from midfill_engine.wire import ErrorCode, HoleSegment, InfillRequest, Segment
 
 
 def take_authors(family: Family, request: InfillRequest) -> InfillRequest:
-    """`request` with its family's setting wherever it leaves the default. Raises RequestError where there is none."""
+    """`request` with the authors' settings wherever it leaves the default. Raises RequestError if none are known."""
     if request.quality != "authors":
         return request
     setting = family.authors
@@ -26,7 +26,7 @@ def take_authors(family: Family, request: InfillRequest) -> InfillRequest:
 
 
 def dial(family: Family, request: InfillRequest) -> float:
-    """Where the dial stands."""
+    """The value of `quality` as a number."""
     return request.quality if isinstance(request.quality, (int, float)) else family.quality
 
 

@@ -1,4 +1,4 @@
-"""The canvas of one fill: the token ids of all holes, what is masked, their text. Knows no sampler, no request."""
+"""The canvas of one fill: token ids of all holes, which are masked, and their text. Knows no sampler, no request."""
 
 import codecs
 from collections.abc import Sequence
@@ -18,13 +18,11 @@ from midfill_engine.wire import FilledHole, HoleState
 class Canvas:
     """T hole positions, all holes side by side. Changed in place by `apply` and `reshape`.
 
-    `ids`, `masked`, `confidence` are [B, T] with B = 1: every alternative has a canvas of its own, which may grow by
-    itself. `anchored` [T] marks what never changes. `hole_of` [T] and `rule_of` [T] give each position's hole and its
-    row in `allowed` [R, V]; `leading` has the bytes each position must begin with. `deletable` [B, G] counts the
-    deletions that each hole may still settle before it would be shorter than asked, `expandable` [B, G] the positions
-    that it may still gain before it would be longer. `is_length_chosen` says
-    whether anybody meant the holes to be as long as they are, or only had to begin somewhere. The last `spill` places
-    only complete a block: they are denoised with the others and are no part of the fill.
+    `ids`, `masked`, `confidence` are [B, T] with B = 1. `anchored` [T] marks positions that never change. `hole_of` [T]
+    and `rule_of` [T] give each position's hole and its row in `allowed` [R, V]; `leading` has the bytes each position
+    must begin with. `deletable` [B, G] counts the deletions each hole may still settle before it gets too short,
+    `expandable` [B, G] the positions it may still gain. `is_length_chosen`: the lengths were chosen, not only an upper
+    bound. The last `spill` positions only complete a block and are not part of the fill.
     """
 
     outlines: list[HoleOutline]
@@ -41,7 +39,7 @@ class Canvas:
     deletable: Tensor
     expandable: Tensor
     is_length_chosen: bool
-    certainties: dict[int, float] = field(default_factory=dict)  # of holes that a draft was laid out in
+    certainties: dict[int, float] = field(default_factory=dict)  # of holes that got a draft
     spill: int = 0
     guesses: Tensor = field(init=False)
     guessed: Tensor = field(init=False)  # the guesses' confidence
@@ -52,11 +50,11 @@ class Canvas:
 
     @property
     def num_masked(self) -> int:
-        """Of the row that has most."""
+        """Masked positions of the row that has most."""
         return int(self.masked.sum(dim=1).max())
 
     def lay_draft(self, hole: int, ids: Sequence[int], certainty: float) -> None:
-        """Settles what is masked of a hole with the `ids` of a draft, whose tokens are as sure as it is."""
+        """Settles the masked positions of a hole with the `ids` of a draft; each token gets the draft's certainty."""
         here = (self.hole_of == hole) & ~self.anchored
         self.ids[0, here] = torch.tensor(ids)
         self.confidence[0, here] = certainty
@@ -64,10 +62,11 @@ class Canvas:
         self.certainties[hole] = certainty
 
     def lay_own_draft(self, hole: int, ids: Sequence[int], confidences: Sequence[float]) -> None:
-        """Settles what is masked of a hole with the model's `ids`.
+        """Settles the masked positions of a hole with the model's own draft `ids`.
 
-        `confidences` are the tokens' probabilities behind those before them. A token's confidence is that of the draft
-        up to it: alone, what follows a wrong token looks as sure as what is right (calibration error 0.50 for 0.15).
+        `confidences` are the tokens' probabilities given the tokens before them. A token's confidence is the product up
+        to it: taken alone, tokens after a wrong one look as good as right ones (calibration error 0.50 instead of
+        0.15).
         """
         here = (self.hole_of == hole) & ~self.anchored
         self.ids[0, here] = torch.tensor(ids)
@@ -75,14 +74,14 @@ class Canvas:
         self.masked[0, here] = False
 
     def guess_draft(self, hole: int, ids: Sequence[int], confidences: Sequence[float]) -> None:
-        """Shows a draft that is still written in what is masked of a hole; it stays masked."""
+        """Shows an unfinished draft as guesses; the positions stay masked."""
         here = (self.hole_of == hole) & ~self.anchored
         self.guesses[0, here] = torch.tensor(ids)
         self.guessed[0, here] = torch.tensor(confidences).cumprod(dim=0)
 
     def apply(self, decision: Decision, proposals: Proposals) -> None:
-        """Settles and remasks. Deletions beyond what a hole may lose, and expansions beyond what it may gain, stay
-        masked, the least confident first.
+        """Settles and remasks. Deletions and expansions beyond a hole's limits stay masked, the least
+        confident first.
         """
         self.guesses, self.guessed = proposals.ids, proposals.confidence
         if decision.edit is not None:
@@ -102,7 +101,7 @@ class Canvas:
             self.masked = self.masked | again
 
     def _edit(self, where: Tensor, proposals: Proposals) -> None:
-        """Gives settled positions the tokens proposed there; deletions that a hole cannot afford stay as they are."""
+        """Replaces tokens of settled positions; deletions that a hole cannot afford are ignored."""
         where = where & ~self._excess(where & self.vocabulary.is_deletion(proposals.ids), self.deletable, proposals)
         self._count_deletions(where, 1)
         self.ids = torch.where(where, proposals.ids, self.ids)
@@ -110,14 +109,14 @@ class Canvas:
         self._count_deletions(where, -1)
 
     def cut_spill(self) -> None:
-        """Drops what only completed a block."""
+        """Drops the positions that only completed a block."""
         if self.spill:
             num_kept = self.ids.shape[1] - self.spill
             self.spill = 0
             self.reshape(list(range(num_kept)), None, 0)
 
     def _excess(self, chosen: Tensor, room: Tensor, proposals: Proposals) -> Tensor:
-        """Of the positions `chosen` [B, T] those for which their hole has no `room` [B, G] left."""
+        """The positions among `chosen` [B, T] for which their hole has no `room` [B, G] left."""
         excess = torch.zeros_like(chosen)
         for hole in range(len(self.outlines)):
             here = chosen & (self.hole_of == hole)
@@ -130,7 +129,7 @@ class Canvas:
         self.deletable = self.deletable.index_add(1, self.hole_of, deleted, alpha=change)
 
     def delete_rest(self) -> None:
-        """What is masked behind a deletion, up to the next anchor, is deleted too, as far as its hole may shrink."""
+        """Deletes all masked positions after a deletion, up to the next anchor, as far as the hole may shrink."""
         running = False
         is_deletion = self.vocabulary.is_deletion(self.ids[0])
         for place in range(self.ids.shape[1]):
@@ -141,7 +140,7 @@ class Canvas:
                 self._delete(place)
 
     def end_text(self) -> None:
-        """All behind a deletion that has nothing masked before it, up to the next anchor, is deleted likewise."""
+        """Deletes everything after a deletion that has no mask before it, up to the next anchor."""
         running, is_final = False, True
         is_deletion = self.vocabulary.is_deletion(self.ids[0])
         for place in range(self.ids.shape[1]):
@@ -155,11 +154,11 @@ class Canvas:
                 running = is_final and bool(is_deletion[place]) and not bool(self.anchored[place])
 
     def _begins(self, place: int) -> bool:
-        """Whether what was said further left is nothing to `place`."""
+        """Whether deletions further left do not affect `place`."""
         return place == 0 or bool(self.hole_of[place] != self.hole_of[place - 1]) or bool(self.anchored[place])
 
     def _delete(self, place: int) -> None:
-        """Where the hole may still shrink and `place` is not yet deleted."""
+        """Deletes `place` unless it is deleted already or the hole may not shrink."""
         hole, delete_id = int(self.hole_of[place]), self.vocabulary.delete_ids[0]
         is_deleted = not self.masked[0, place] and int(self.ids[0, place]) in self.vocabulary.delete_ids
         if is_deleted or self.deletable[0, hole] <= 0 or self.leading[place]:
@@ -170,7 +169,9 @@ class Canvas:
         self.deletable[0, hole] -= 1
 
     def growth(self, expand_id: int | None) -> list[int | None] | None:
-        """The order for `reshape` that drops deletions and puts two masks for each settled `expand_id`; None: stay."""
+        """The order for `reshape` that drops deletions and turns each settled `expand_id` into two masks; None if
+        nothing changes.
+        """
         order: list[int | None] = []
         leaving = (*self.vocabulary.delete_ids, expand_id)
         for place, (token, is_masked) in enumerate(zip(self.ids[0].tolist(), self.masked[0].tolist(), strict=True)):
@@ -181,7 +182,9 @@ class Canvas:
         return None if order == list(range(self.ids.shape[1])) else order
 
     def reshape(self, order: list[int | None], expand_id: int | None, mask_id: int) -> None:
-        """Position i of then is `order[i]` of now; None is a new masked one like that before it."""
+        """Position i of the new canvas is `order[i]` of the old one; None is a new masked position like the one before
+        it.
+        """
         before = torch.bincount(self.hole_of, minlength=len(self.outlines))
         kept = [place is not None for place in order]
         index = torch.tensor([place if place is not None else order[i - 1] for i, place in enumerate(order)]).long()
@@ -204,11 +207,11 @@ class Canvas:
         self.deletable = self.deletable + grown.clamp(min=0)
 
     def hole_lengths(self) -> list[int]:
-        """The number of positions of every hole, anchors included."""
+        """Number of positions per hole, anchors included."""
         return torch.bincount(self.hole_of, minlength=len(self.outlines)).tolist()
 
     def state(self, row: int, hole: int) -> HoleState:
-        """How a hole looks now: settled tokens, and guesses where there are any."""
+        """The current state of a hole: settled tokens, and guesses where there are any."""
         tokens = (self.hole_of == hole).nonzero().flatten().tolist()
         tokens = tokens[: len(tokens) - self.spill] if hole == len(self.outlines) - 1 else tokens
         masked, ids, guesses = (values[row].tolist() for values in (self.masked, self.ids, self.guesses))
@@ -230,7 +233,7 @@ class Canvas:
         )
 
     def fill(self, row: int, hole: int, certainty: float | None = None) -> FilledHole:
-        """The finished text. Bytes that are no UTF-8 are left out, as are tokens without text."""
+        """The finished text. Invalid UTF-8 and tokens without text are left out."""
         tokens = (self.hole_of == hole).nonzero().flatten().tolist()
         ids, confidence = self.ids[row].tolist(), self.confidence[row].tolist()
         pieces = [self._piece(ids, token) for token in tokens]
@@ -248,7 +251,7 @@ class Canvas:
         )
 
     def _is_cut(self, row: int, hole: int) -> bool:
-        """Whether the text may go on: all positions are used, and nobody chose that there are no more of them."""
+        """Whether the text may continue: all positions are used and the length was only a limit."""
         if hole in self.certainties:
             return False
         deleted = (self.hole_of == hole) & ~self.anchored & self.vocabulary.is_deletion(self.ids[row])
@@ -256,11 +259,11 @@ class Canvas:
         return not bool(deleted.any()) and not (self.is_length_chosen and has_room)
 
     def _anchor(self, position: int, span: tuple[int, int]) -> tuple[int, int]:
-        """What of a token's characters was asked for: all, none, or the space that its anchor gave to it."""
+        """Which characters of a token were requested: all, none, or the space that its anchor lent to it."""
         return span if self.anchored[position] else (span[0], span[0] + len(self.leading[position]))
 
     def _without_lead(self, hole: int, spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
-        """Ranges of the answer, which begins behind what belongs to the context."""
+        """Ranges shifted to the answer, which starts after the text that belongs to the context."""
         lead = len(self.outlines[hole].lead)
         return [(max(0, start - lead), max(0, end - lead)) for start, end in spans]
 
@@ -271,7 +274,7 @@ class Canvas:
         return self.leading[position] if guesses[position] < 0 else self._piece(guesses, position)
 
     def _text(self, hole: int, pieces: list[bytes], errors: str) -> tuple[str, list[tuple[int, int]]]:
-        """The answer's text for a hole of `pieces`, and the character range of each."""
+        """The answer's text for a hole of `pieces`, and the character range of each piece."""
         outline = self.outlines[hole]
         text, ranges = decode(pieces, errors)
         assert text.startswith(outline.lead)
@@ -283,13 +286,13 @@ class Canvas:
         return int(is_new.sum())
 
     def mean_log_confidence(self) -> Tensor:
-        """[B], over the positions that were not anchored."""
+        """[B], over the positions that are not anchors."""
         logs = self.confidence.double().clamp(min=1e-12).log()[:, ~self.anchored]
         return logs.mean(dim=1) if logs.shape[1] else torch.zeros(logs.shape[0])
 
 
 def decode(pieces: list[bytes], errors: str) -> tuple[str, list[tuple[int, int]]]:
-    """The text of byte pieces and the character range of each. A character belongs to the piece with its last byte."""
+    """Text of byte pieces, and the character range of each. A character belongs to the piece with its last byte."""
     decoder = codecs.getincrementaldecoder("utf-8")(errors=errors)
     text = ""
     ranges: list[tuple[int, int]] = []
@@ -301,7 +304,7 @@ def decode(pieces: list[bytes], errors: str) -> tuple[str, list[tuple[int, int]]
 
 
 def merge(spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Ascending ranges with neighbours joined and empty ones dropped."""
+    """Ascending ranges with neighbors joined and empty ones dropped."""
     merged: list[tuple[int, int]] = []
     for start, end in spans:
         if merged and merged[-1][1] == start:

@@ -1,4 +1,4 @@
-"""The denoising loop: one request in, forwards and events out. Knows tokens and models; no HTTP, no threads."""
+"""The denoising loop: one request in, forward passes and events out. Knows tokens and models; no HTTP, no threads."""
 
 import math
 import time
@@ -29,10 +29,10 @@ from midfill_engine.wire import Draft, InfillRequest, InfillResponse, Stats, Ste
 def denoise(
     runtime: Runtime, request: InfillRequest, *, cache: str | None = None, lengths: str | None = None
 ) -> Generator[StepEvent, None, InfillResponse]:
-    """Fills all holes of `request` jointly. Yields step 0 before any token is settled, then one event a step.
+    """Fills all holes of `request` jointly. Yields step 0 before any token is settled, then one event per step.
 
-    Closing the generator stops the work. `cache` and `lengths` name variants other than the family's own. The events
-    show the first row; the answer puts the fill with the highest mean log confidence first. Raises RequestError.
+    Closing the generator cancels the work. `cache` and `lengths` override the family's defaults. Events show the first
+    row; the answer ranks fills by mean log confidence. Raises RequestError.
     """
     fill = open_fill(runtime, request, cache=cache, lengths=lengths)
     answer: Any = None
@@ -53,7 +53,7 @@ def denoise(
 
 
 def drain(steps: Generator[StepEvent, None, InfillResponse]) -> InfillResponse:
-    """The answer of a fill whose events nobody needs."""
+    """Runs a fill to its end and ignores its events."""
     while True:
         try:
             next(steps)
@@ -65,7 +65,8 @@ def drain(steps: Generator[StepEvent, None, InfillResponse]) -> InfillResponse:
 def open_fill(
     runtime: Runtime, request: InfillRequest, *, cache: str | None = None, lengths: str | None = None
 ) -> Fill:
-    """The fill as a coroutine: it claims memory, asks for forwards (`Work`, answered by its results) and shows events.
+    """The fill as a coroutine: it claims memory, asks for forward passes (`Work`, answered with results) and yields
+    events.
 
     Raises RequestError.
     """
@@ -82,7 +83,7 @@ def open_fill(
     shared = None
     context, reused, forwards, canvases = None, False, 0, [[list[int]() for _ in plan.outline.holes]]
     num_drafting = 0
-    if any(draft is None for row in drafts for draft in row):  # else there is nothing to denoise
+    if any(draft is None for row in drafts for draft in row):  # otherwise every hole has a draft
         context, reused, forwards = yield from encode_context(runtime, plan)
         watch = partial(watch_drafting, runtime, request, plan, started_s, drafts[0])
         drafts, num_drafting = yield from draft_rest(runtime, request, plan, context, drafts, watch)
@@ -116,7 +117,7 @@ def open_fill(
 
 
 def hurry(rows: Sequence[Row | UniformRow], request: InfillRequest, started_s: float) -> None:
-    """Makes the next step the last one where the request's time is over."""
+    """Makes the next step the last one if the request's time is up."""
     for row in rows if is_over(request, started_s) else []:
         row.num_steps = min(row.num_steps, row.step + 1)
 
@@ -134,7 +135,7 @@ def watch_drafting(
     step: int,
     found: Mapping[int, Laid],
 ) -> StepEvent | None:
-    """What to show while the model writes its own drafts beside those of experts; None where time is over."""
+    """The event to show while the model drafts; None once the request's time is up."""
     if is_over(request, started_s):
         return None
     laid = {hole: draft for hole, draft in enumerate(drafts) if draft is not None}
@@ -142,7 +143,7 @@ def watch_drafting(
 
 
 def fill_canvas(runtime: Runtime, request: InfillRequest, plan: Plan, started_s: float) -> Fill:
-    """A fill of a model without a mask token. Raises RequestError."""
+    """Fills with a model that has no mask token. Raises RequestError."""
     proposals = yield from hear_experts(request, plan)
     canvases, _, _ = yield from choose_lengths(runtime, plan, None)
     texts = plan.texts()
@@ -168,7 +169,7 @@ def fill_canvas(runtime: Runtime, request: InfillRequest, plan: Plan, started_s:
 def make_uniform_row(
     runtime: Runtime, request: InfillRequest, plan: Plan, texts: list[list[int]], lengths: Lengths, index: int
 ) -> UniformRow:
-    """Alternative number `index`. Raises RequestError."""
+    """Row of alternative number `index`. Raises RequestError."""
     canvas = make_canvas(runtime, plan, lengths, request.n)
     model = runtime.loaded
     return UniformRow(
@@ -190,7 +191,9 @@ def answer(
     proposals: list[list[Proposal]],
     likelihoods: list[list[float]] | None = None,
 ) -> InfillResponse:
-    """The surest rows, best first; where calibrated certainties are known, by these, else by `likelihoods`."""
+    """Builds the response: rows ranked by calibrated certainty if known, otherwise by `likelihoods`, otherwise by
+    confidence.
+    """
     curve = runtime.family.certainty
     known: Sequence[Sequence[float | None]] = likelihoods or [[None] * len(row.canvas.outlines) for row in rows]
     sure = [
@@ -217,7 +220,7 @@ def answer(
 
 
 def hear_experts(request: InfillRequest, plan: Plan) -> Generator[Work, list[Result], list[list[Proposal]]]:
-    """The experts' drafts for every hole; other requests go on between two holes."""
+    """The experts' drafts for every hole; yields to other requests between holes."""
     found: list[list[Proposal]] = []
     for hole in range(len(plan.outline.holes)):
         if hole and found[-1]:
@@ -229,7 +232,7 @@ def hear_experts(request: InfillRequest, plan: Plan) -> Generator[Work, list[Res
 def choose_drafts(
     runtime: Runtime, request: InfillRequest, plan: Plan, proposals: list[list[Proposal]]
 ) -> list[list[Laid | None]]:
-    """For every alternative the drafts to lay out in its holes."""
+    """The draft to insert into each hole, for every alternative."""
     needs = [outline.need(runtime.loaded.config.max_hole) for outline in plan.outline.holes]
     tokens, vocabulary = runtime.loaded.tokenizer, runtime.vocabulary
     fitting = [

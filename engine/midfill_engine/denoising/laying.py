@@ -1,4 +1,4 @@
-"""Lays out a canvas: ids, masks, anchors and token rules of all holes. Knows their outlines; no sampler, no model."""
+"""Builds a canvas: ids, masks, anchors and allowed tokens of all holes. Knows outlines; no sampler, no model."""
 
 from typing import Final
 
@@ -13,7 +13,7 @@ from midfill_engine.tokens.vocabulary import Vocabulary
 from midfill_engine.wire import ErrorCode
 
 MAX_CANVAS_TOKENS: Final = 4096  # rows times hole positions: what a request may hold in memory
-# Rules of a request: each is a mask of the vocabulary, and each string in it is looked for in all tokens.
+# Token masks of a request; every string in one is compared with all tokens.
 MAX_RULES: Final = 64
 
 
@@ -42,7 +42,9 @@ class _Rules:
 
 
 def count_rules(outlines: list[HoleOutline]) -> int:
-    """How many token masks the holes need. Raises RequestError where that, or what they forbid, is too much."""
+    """Number of token masks the holes need. Raises RequestError if there are too many, or too many forbidden
+    strings.
+    """
     strings = {text for outline in outlines for text in outline.forbid}
     rules = {
         (frozenset(outline.forbid), leading)
@@ -70,10 +72,11 @@ def lay_canvas(
     is_length_chosen: bool = True,
     spill: int = 0,
 ) -> Canvas:
-    """`lengths` has the number of masked positions for every masked stretch of every hole. Raises RequestError.
+    """Builds a canvas; `lengths` has the number of masked positions of every masked stretch of every hole. Raises
+    RequestError.
 
-    `num_rows` canvases like this one are to be held; `max_hole` bounds what a hole may grow to; `spill` positions more
-    stand at the end of the last hole.
+    Memory is checked for `num_rows` such canvases. `max_hole` bounds how far a hole may grow. `spill` positions are
+    added at the end of the last hole.
     """
     rules = _Rules(vocabulary, may_delete, may_expand)
     ids: list[int] = []

@@ -1,4 +1,4 @@
-"""How long the holes become: a policy's search with first forwards over its canvases. Knows rows; no text."""
+"""Searches the lengths of holes with trial forward passes. Knows rows; no text."""
 
 from collections.abc import Generator
 
@@ -20,9 +20,11 @@ from midfill_engine.wire import ErrorCode
 def choose_lengths(
     runtime: Runtime, plan: Plan, context: EncodedContext | None
 ) -> Generator[Work, list[Result], tuple[list[Lengths], int, ContextKeys | None]]:
-    """The canvases to fill, how many forwards the search took, and the context's keys if it shared them."""
+    """Returns the canvases to fill, the number of forward passes, and the context's KV cache if the trials
+    shared it.
+    """
     needs = [hole.need(runtime.loaded.config.max_hole) for hole in plan.outline.holes]
-    if not any(need.hints for need in needs):  # all is kept, nothing to fill
+    if not any(need.hints for need in needs):  # all holes are anchors
         return [[[] for _ in needs]], 0, None
     search = plan.policy.search(needs, score_lengths(runtime, context))
     confidences: list[list[float]] | None = None
@@ -48,16 +50,16 @@ def choose_lengths(
 def try_over_one_context(
     rows: list[Row], shared: ContextKeys | None
 ) -> Generator[Work, list[Result], tuple[list[Result], ContextKeys, int]]:
-    """Results of first forwards, the context's keys, and how many forwards it took.
+    """Returns the results of the trial passes, the context's KV cache, and the number of forward passes.
 
-    Without keys from before, the middle row computes the context, and is shown meanwhile; the others only their holes.
+    The middle row computes the context and is shown meanwhile; the others compute only their holes.
     """
     found: list[Result | None] = [None] * len(rows)
     forwards = 0
     if shared is None:
         middle = len(rows) // 2
         row = rows[middle]
-        row.cache = CACHES.find("dual")  # its first step computes everything, and keeps it
+        row.cache = CACHES.find("dual")  # its first step computes and stores everything
         (result,) = yield from ask([row.open_pass()], show(row, 0))
         row.keep(result)
         found[middle], shared, forwards = result, row.share_context(), 1
@@ -81,7 +83,7 @@ def score_lengths(runtime: Runtime, context: EncodedContext | None) -> LengthSco
 
 
 def mean_confidences(row: Row, result: Result) -> list[float]:
-    """Of every hole's masked positions, as proposed by a first forward."""
+    """Mean confidence of each hole's masked positions after one forward pass."""
     assert result.chosen is not None
     holes = row.canvas.hole_of[row.canvas.masked[0]]
     shown = result.chosen.confidence

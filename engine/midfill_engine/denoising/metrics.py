@@ -1,4 +1,4 @@
-"""What the engine counts, in Prometheus' text format. Knows numbers, nothing of anybody's text."""
+"""The engine's counters in Prometheus' text format. Knows numbers, no text of requests."""
 
 import time
 from collections.abc import Callable
@@ -12,7 +12,7 @@ ROWS = (16, 32, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 2048, 4096, 8192)
 
 
 class Metrics:
-    """The counters of one scheduler; every one of them is written from its thread or under its lock."""
+    """The counters of one scheduler, written from its thread or under its lock."""
 
     def __init__(self) -> None:
         self._registry = CollectorRegistry()
@@ -38,11 +38,11 @@ class Metrics:
         self._shared = Counter("midfill_shared_steps", "Steps that shared their forward", registry=self._registry)
 
     def watch(self, name: str, meaning: str, read: Callable[[], float]) -> None:
-        """A number that is read when it is asked for."""
+        """Registers a number that is read on request."""
         Gauge(name, meaning, registry=self._registry).set_function(read)
 
     def watch_kind(self, kind: str, count: Callable[[], float]) -> None:
-        """How many requests of a kind wait for a place."""
+        """Registers the number of waiting requests of a kind."""
         self._depth.labels(kind).set_function(count)
 
     def count_wait(self, kind: str, seconds: float) -> None:
@@ -57,7 +57,7 @@ class Metrics:
         self._tokens.inc(stats.tokens)
 
     def count_forward(self, num_steps: int, num_rows: int, started_s: float) -> None:
-        """A forward that ended now and answered `num_steps` fills."""
+        """Counts a forward pass that answered `num_steps` fills."""
         self._forwards.inc()
         self._forward_seconds.inc(time.perf_counter() - started_s)
         self._rows.observe(num_rows)

@@ -1,4 +1,4 @@
-"""Opens rows: their context's keys, their canvas, what they are denoised by. Knows plans and models; no loop."""
+"""Creates rows: context KV cache, canvas, sampler. Knows plans and models; no loop."""
 
 from collections.abc import Generator, Mapping
 from typing import Final
@@ -21,7 +21,7 @@ from midfill_engine.models.packed import Pass, Result
 from midfill_engine.models.sequence import Sequence as TokenSequence
 from midfill_engine.wire import HoleState, InfillRequest, StepEvent
 
-# Alternatives of a request without temperature: the first is greedy, the others would all be the same.
+# Temperature of alternatives if the request has none: all greedy ones would be the same.
 ALTERNATIVE_TEMPERATURE: Final = 0.8
 MAX_STEPS: Final = 1024
 
@@ -29,7 +29,9 @@ MAX_STEPS: Final = 1024
 def encode_context(
     runtime: Runtime, plan: Plan
 ) -> Generator[Work, list[Result], tuple[EncodedContext | None, bool, int]]:
-    """The context's keys where nothing that follows can change them; whether they were known; forwards it took."""
+    """Encodes the context if nothing behind it can change its keys. Returns it, whether it was cached, and the number
+    of forward passes.
+    """
     family, config = runtime.family, runtime.loaded.config
     if family.attention != "context_frozen":
         return None, False, 0
@@ -50,7 +52,7 @@ def encode_context(
 
 
 def trial_row(runtime: Runtime, plan: Plan, lengths: Lengths, context: EncodedContext | None) -> Row:
-    """A greedy row for one forward over a canvas of these lengths."""
+    """A greedy row for one forward pass over a canvas of these lengths."""
     return make_row(runtime, plan, lengths, context, InfillRequest(segments=[{"hole": {}}]), 0)  # type: ignore[list-item]
 
 
@@ -62,7 +64,9 @@ def open_rows(
     context: EncodedContext | None,
     drafts: list[list[Laid | None]],
 ) -> list[Row]:
-    """Every alternative over every canvas, with its drafts laid out; one with drafts in all holes has one canvas."""
+    """One row per alternative and canvas, with its drafts inserted; a row with drafts in all holes uses one canvas
+    only.
+    """
     rows = []
     for index, laid in enumerate(drafts):
         for lengths in canvases if None in laid else canvases[:1]:
@@ -85,7 +89,7 @@ def make_row(
     request: InfillRequest,
     index: int,
 ) -> Row:
-    """Alternative number `index` of a request. Raises RequestError."""
+    """Row of alternative number `index`. Raises RequestError."""
     family = runtime.family
     canvas = make_canvas(runtime, plan, lengths, request.n)
     sampler = plan.sampler()
@@ -134,9 +138,10 @@ def make_canvas(runtime: Runtime, plan: Plan, lengths: Lengths, num_rows: int) -
 
 
 def count_spill(runtime: Runtime, plan: Plan, total: int) -> int:
-    """How many positions behind a hole of `total` complete its last block: models that write in blocks know no less.
+    """How many positions behind a hole of `total` complete its last block; models that decode in blocks need whole
+    blocks.
 
-    None where the hole ends in an anchor, or must not end early.
+    0 if the hole ends in an anchor or must not end early.
     """
     last, block_size = plan.outline.holes[-1], runtime.loaded.config.block_size
     is_open = runtime.tokens.ends_text and not runtime.family.aligned and plan.policy.may_delete and not last.min_tokens
@@ -147,13 +152,13 @@ def count_spill(runtime: Runtime, plan: Plan, total: int) -> int:
 
 
 def show(row: Row | UniformRow, step: int, num_before: int = 0) -> StepEvent:
-    """A row after `step` steps of its own; drafting took `num_before`."""
+    """The event of a row after `step` steps of its own; `num_before` steps were spent on drafting."""
     num_steps = max(1, num_before + max(row.num_steps, step))
     return StepEvent(step=num_before + step, num_steps=num_steps, holes=_states(row.canvas))
 
 
 def show_drafts(runtime: Runtime, plan: Plan, drafts: Mapping[int, Laid], step: int) -> StepEvent:
-    """Experts' drafts as they will be laid out, and as guesses what the model has written of its own."""
+    """An event with the experts' drafts, and the unfinished draft of the model as guesses."""
     outlines = plan.outline.holes
     lengths = [
         [max(1, len(drafts[hole].ids))] if hole in drafts else [1] * len(outline.masked)

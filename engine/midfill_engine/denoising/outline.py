@@ -1,7 +1,7 @@
-"""Reads segments into token ids: context pieces around holes of anchors and masked stretches. Knows no model.
+"""Tokenizes segments: context pieces around holes of anchors and masked stretches. Knows no model.
 
-White space at the edges is healed where a family was trained so (`tokenizer.heal`): a space or a line break that ends
-the text before a masked stretch moves into the stretch, whose first token must then begin with it.
+White space at hole edges is healed if the family was trained so (`tokenizer.heal`): a space or line break before a
+masked stretch moves into the stretch, whose first token must then begin with it.
 """
 
 import re
@@ -14,11 +14,11 @@ from midfill_engine.lengths.base import HoleNeed
 from midfill_engine.tokens.tokenizer import HealedEdges, heal
 from midfill_engine.wire import ErrorCode, HoleSegment, HoleSpec, Segment, TextSegment
 
-# More than any token but the longest runs of white space has: what lies further from a hole is not even tokenised.
+# No token but a long run of white space has more: text further away is not even tokenized.
 MAX_CHARACTERS_PER_TOKEN: Final = 32
 USUAL_CHARACTERS_PER_TOKEN: Final = 8
 MAX_DRAFT_CHARACTERS: Final = 128 * 1024  # of all holes together: 4096 tokens, which is more than a canvas may hold
-# No token has text from both sides of it, in any family's rules of pieces.
+# No tokenizer rule joins text across it.
 LINE_START: Final = re.compile(r"\n(?=\S)")
 LAST_LINE_START: Final = re.compile(r"(?s).*\n(?=\S)")
 
@@ -36,9 +36,9 @@ class TextTokens(Protocol):
 
 @dataclass(frozen=True)
 class Stretch:
-    """A part of a hole: an anchor with its `ids`, or masked (`ids` None) with the token count of its draft, if any.
+    """A part of a hole: an anchor with its `ids`, or masked (`ids` None) with the token count of its draft as a hint.
 
-    The first token of a masked stretch begins with `leading`, one character or none.
+    The first token of a masked stretch begins with `leading`, at most one character.
     """
 
     ids: tuple[int, ...] | None
@@ -48,7 +48,7 @@ class Stretch:
 
 @dataclass(frozen=True)
 class HoleOutline:
-    """The answer is the text of the stretches without `lead`, which belongs to the context, and with `tail` behind."""
+    """A hole as stretches. The answer is their text without `lead`, which belongs to the context, plus `tail`."""
 
     stretches: tuple[Stretch, ...]
     lead: str
@@ -66,7 +66,7 @@ class HoleOutline:
         return sum(len(stretch.ids) for stretch in self.stretches if stretch.ids is not None)
 
     def need(self, max_hole: int) -> HoleNeed:
-        """`max_hole` is what the model can lay out for one hole, anchors included."""
+        """Length bounds of the hole; `max_hole` is what the model can fill at once, anchors included."""
         room = max_hole - self.num_anchored
         limit = room if self.max_tokens is None else min(room, self.max_tokens)
         hints = tuple(stretch.hint for stretch in self.masked)
@@ -75,9 +75,9 @@ class HoleOutline:
 
 @dataclass(frozen=True)
 class Outline:
-    """`pieces[i]` is the context before hole i, the last one that behind all holes; special ids are included.
+    """`pieces[i]` is the context before hole i, the last one the context behind all holes, special ids included.
 
-    `texts` are the same as text, healed but whole.
+    `texts` are the same as text, healed but not truncated.
     """
 
     pieces: list[list[int]]
@@ -86,7 +86,7 @@ class Outline:
 
 
 def no_healing(prefix: str, suffix: str) -> HealedEdges:
-    """For models that read the text around a hole as it is."""
+    """Leaves text around a hole as it is."""
     return HealedEdges(prefix, suffix)
 
 
@@ -98,7 +98,8 @@ def outline_request(
     max_context: int,
     heal: Heal = heal,
 ) -> Outline:
-    """Tokenises every text by itself and trims the context to `max_context` tokens, nearest to the holes first.
+    """Tokenizes every text separately and truncates the context to `max_context` tokens, keeping those nearest to the
+    holes.
 
     Raises RequestError.
     """
@@ -120,7 +121,7 @@ def outline_request(
 
 
 def needs_of_texts(texts: list[str], budget: int) -> list[tuple[int, int]]:
-    """How many tokens of each text's beginning and end can be among `budget` at most, told from their lengths alone."""
+    """Upper bounds of the tokens needed from each text's beginning and end, computed from character counts."""
     weights, last = weigh_sides(len(texts)), len(texts) - 1
     least = [len(text) // MAX_CHARACTERS_PER_TOKEN for text in texts]
     shares = share_budget(budget, least, weights)
@@ -131,14 +132,14 @@ def needs_of_texts(texts: list[str], budget: int) -> list[tuple[int, int]]:
 
 
 def encode_ends(text: str, encode: Encode, num_first: int, num_last: int) -> list[int]:
-    """The tokens of `text`; where it is long, no more of its beginning and end than hold so many of them."""
+    """Tokens of `text`; of a long text only as much of its beginning and end as can be needed."""
     if len(text) <= (num_first + num_last) * USUAL_CHARACTERS_PER_TOKEN:
         return encode(text)
     return encode_part(text, encode, num_first, cut_behind) + encode_part(text, encode, num_last, cut_before)
 
 
 def encode_part(text: str, encode: Encode, num_tokens: int, cut: Callable[[str, int], str]) -> list[int]:
-    """The tokens of one end of `text`, `num_tokens` or more where it has them."""
+    """Tokens of one end of `text`: at least `num_tokens`, if it has them."""
     ids: list[int] = []
     for most in (USUAL_CHARACTERS_PER_TOKEN, MAX_CHARACTERS_PER_TOKEN):
         part = cut(text, num_tokens * most)
@@ -149,26 +150,26 @@ def encode_part(text: str, encode: Encode, num_tokens: int, cut: Callable[[str, 
 
 
 def cut_before(text: str, size: int) -> str:
-    """The last `size` characters, from the first start of a line among them."""
+    """The last `size` characters, starting at a line."""
     part = text[max(0, len(text) - size) :]
     found = LINE_START.search(part) if len(part) < len(text) else None
     return part[found.end() :] if found else part
 
 
 def cut_behind(text: str, size: int) -> str:
-    """The first `size` characters, to the last start of a line among them."""
+    """The first `size` characters, ending at a line."""
     part = text[:size]
     found = LAST_LINE_START.match(part) if len(part) < len(text) else None
     return part[: found.end()] if found else part
 
 
 def weigh_sides(num_texts: int) -> list[int]:
-    """How many sides of holes each text is: those between two holes are two."""
+    """How many hole edges each text touches: a text between two holes touches two."""
     return [1, *[2] * (num_texts - 2), 1][:num_texts]
 
 
 def split_segments(segments: list[Segment]) -> tuple[list[str], list[HoleSpec]]:
-    """The text before each hole and behind the last, where neighbouring texts are one; and the holes."""
+    """The texts before each hole and behind the last, neighboring texts joined; and the holes."""
     texts, specs = [""], []
     for segment in segments:
         match segment:
@@ -181,9 +182,9 @@ def split_segments(segments: list[Segment]) -> tuple[list[str], list[HoleSpec]]:
 
 
 def heal_hole(spec: HoleSpec, prefix: str, suffix: str, heal: Heal) -> tuple[HoleSpec, HealedEdges]:
-    """The edges of a hole as the model reads them, and the hole with its draft to match.
+    """The edges of a hole as the model reads them, and the hole with its draft adjusted.
 
-    What a hole forbids, and the end of an anchor, cannot be healed over.
+    Forbidden strings and the end of an anchor cannot be healed over.
     """
     healed = heal(prefix, suffix)
     is_end_kept = bool(spec.keep) and spec.keep[-1][1] == len(spec.draft)
@@ -204,7 +205,7 @@ def cut_draft(spec: HoleSpec, end: int) -> HoleSpec:
 
 
 def outline_hole(spec: HoleSpec, tokens: TextTokens, lead: str, tail: str, heal: Heal = heal) -> HoleOutline:
-    """`lead` is what the hole must begin with. Raises RequestError."""
+    """Splits a hole into stretches; `lead` is the text it must begin with. Raises RequestError."""
     stretches: list[Stretch] = []
     pending = lead
     for text, is_kept in split_draft(spec):
@@ -222,9 +223,9 @@ def outline_hole(spec: HoleSpec, tokens: TextTokens, lead: str, tail: str, heal:
 
 
 def anchor(text: str, ids: list[int], tokens: TextTokens) -> list[Stretch]:
-    """`ids` as an anchor, or nothing where `text` is empty. Raises RequestError where they do not say `text`.
+    """`ids` as an anchor; empty if `text` is empty. Raises RequestError if the ids do not decode to `text`.
 
-    A checkpoint's tokenizer may drop characters, change them or put a space before them.
+    A checkpoint's tokenizer may drop or change characters, or put a space before them.
     """
     if not text:
         return []
@@ -235,7 +236,7 @@ def anchor(text: str, ids: list[int], tokens: TextTokens) -> list[Stretch]:
 
 
 def lend(text: str, forbid: list[str], heal: Heal = heal) -> tuple[str, str]:
-    """Splits an anchor into what is settled and what a masked stretch behind it begins with."""
+    """Splits an anchor into settled text and the text that the next masked stretch begins with."""
     healed = heal(text, "")
     if any(unwanted in healed.lead for unwanted in forbid):
         return text, ""
@@ -243,7 +244,7 @@ def lend(text: str, forbid: list[str], heal: Heal = heal) -> tuple[str, str]:
 
 
 def encode_before_space(encode: Encode, num_spaces: int) -> list[int]:
-    """The tokens of `num_spaces` spaces as they are where one more space and a word follow."""
+    """Tokens of `num_spaces` spaces in front of one more space and a word."""
     if num_spaces < 1:
         return []
     ids, ending = encode(" " * (num_spaces + 1) + "x"), encode(" x")
@@ -251,7 +252,7 @@ def encode_before_space(encode: Encode, num_spaces: int) -> list[int]:
 
 
 def split_draft(spec: HoleSpec) -> Iterator[tuple[str, bool]]:
-    """The draft's parts in order, with whether each is kept. An empty draft is one empty masked part."""
+    """The draft's parts in order, and whether each is kept. An empty draft is one empty masked part."""
     if not spec.draft:
         yield "", False
     end_before = 0
@@ -264,9 +265,9 @@ def split_draft(spec: HoleSpec) -> Iterator[tuple[str, bool]]:
 
 
 def trim_context(pieces: list[list[int]], budget: int) -> list[list[int]]:
-    """Cuts token lists to `budget` tokens: the first keeps its end, the last its beginning, the others both ends.
+    """Truncates token lists to `budget` tokens: the first keeps its end, the last its beginning, the others both ends.
 
-    Every side of a hole gets the same share; what a short side leaves goes to the others.
+    Every hole edge gets the same share; unused shares go to the others.
     """
     if len(pieces) == 1:
         return [pieces[0][:budget]]
@@ -286,7 +287,7 @@ def keep_ends(piece: list[int], num_first: int, num_kept: int) -> list[int]:
 
 
 def share_budget(budget: int, wants: list[int], weights: list[int]) -> list[int]:
-    """Shares of `budget` in proportion to `weights`, none above its want; what is not wanted goes to the others."""
+    """Splits `budget` in proportion to `weights`, none above its want; what is not wanted goes to the others."""
     given = [0] * len(wants)
     hungry = [index for index, want in enumerate(wants) if want]
     while budget > 0 and hungry:

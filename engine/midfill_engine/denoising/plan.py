@@ -1,4 +1,6 @@
-"""Reads a request into a plan: what to fill, with which variants, who is listened to. Knows tokens; runs no model."""
+"""Parses a request into a plan: what to fill, and with which sampler, length policy, cache and experts. Knows tokens;
+runs no model.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -24,14 +26,14 @@ from midfill_engine.samplers import SAMPLERS, Sampler
 from midfill_engine.tokens.tokenizer import heal
 from midfill_engine.wire import ErrorCode, InfillRequest
 
-# Who is asked for drafts where a model listens to nobody of its own: they are listed, never laid out.
+# Experts for `num_drafts` if the model has none of its own; their drafts are listed, never used.
 HINTS: Final = ("counts",)
-TRIALS_AT_ONCE: Final = 4  # each has a copy of the context's keys
+TRIALS_AT_ONCE: Final = 4  # each holds a copy of the context KV cache
 
 
 @dataclass(frozen=True)
 class Plan:
-    """A request as it was read: what to fill, with which variants."""
+    """A parsed request: what to fill, with which variants."""
 
     outline: Outline
     context_ids: Tensor
@@ -43,17 +45,17 @@ class Plan:
     lays_drafts: bool
 
     def lay_out(self, runtime: Runtime) -> Callable[[list[int]], Layout]:
-        """Places holes of given lengths."""
+        """Returns a function that assigns positions to holes of given lengths."""
         span = runtime.loaded.config.hole_span
         return lambda hole_lengths: runtime.family.lay_out(self.text_lengths, hole_lengths, span)
 
     def texts(self) -> list[list[int]]:
-        """The visible texts' ids, in document order."""
+        """Token ids of the visible texts, in document order."""
         return [part.tolist() for part in torch.split(self.context_ids, self.text_lengths)]
 
 
 def read_request(runtime: Runtime, request: InfillRequest, cache: str | None, lengths: str | None) -> Plan:
-    """Tokenises the request and finds its variants. Raises RequestError."""
+    """Tokenizes the request and looks up its variants. Raises RequestError."""
     family, config, tokens = runtime.family, runtime.loaded.config, runtime.tokens
     check_model(request.model, runtime.names)
     sampler, policy, chosen_cache = find_variants(runtime, request.sampler, cache, lengths)
@@ -72,7 +74,7 @@ def read_request(runtime: Runtime, request: InfillRequest, cache: str | None, le
 
 
 def ask_experts(runtime: Runtime, request: InfillRequest, sources: Sources) -> Panel:
-    """What the experts say whom the request names, or else the family. Raises RequestError for an unknown name."""
+    """Runs the experts named in the request (default: the family's). Raises RequestError for an unknown name."""
     names = runtime.family.experts if request.experts is None else request.experts
     if request.experts is None and not names and request.num_drafts:
         names = HINTS
@@ -85,7 +87,9 @@ def ask_experts(runtime: Runtime, request: InfillRequest, sources: Sources) -> P
 def find_variants(
     runtime: Runtime, sampler_name: str | None, cache_name: str | None, lengths_name: str | None
 ) -> tuple[Callable[[], Sampler], LengthPolicy, Cache]:
-    """By name, the model's own where none is given. Raises RequestError for names unknown or unfit for the model."""
+    """Looks up variants by name; defaults are the family's. Raises RequestError for names that are unknown or do not
+    fit the model.
+    """
     family, next_step = runtime.family, "leave it out to take the model's own"
     if family.attention == "causal" and (sampler_name or cache_name or lengths_name):
         message = f"models of the family {family.name!r} read from the left, without a sampler, cache or length policy"
@@ -113,8 +117,8 @@ def find_variants(
 
 
 def usual_cache(runtime: Runtime) -> str:
-    """What an engine is served with that was not told. A bidirectional model's exact decode passes over its whole
-    context in every step, which a GPU does at once and a CPU does not: there `dual` (docs/lab/caches.md).
+    """The default cache of an engine. In a bidirectional model exact decoding computes the whole context in every step,
+    which is too slow on a CPU; there `dual` is the default (docs/lab/caches.md).
     """
     is_slow = runtime.device.type == "cpu" and runtime.family.attention == "bidirectional"
     return "dual" if is_slow else runtime.family.cache
@@ -129,7 +133,8 @@ def check_room(outline: Outline, max_hole: int) -> None:
 
 
 def count_bytes(runtime: Runtime, plan: Plan, request: InfillRequest) -> int:
-    """What the fill will hold at most: keys and values, token masks, and states and scores of its largest forward.
+    """Upper bound of the memory a fill holds: KV caches, token masks, and states and logits of its largest forward
+    pass.
 
     Raises RequestError.
     """
@@ -153,10 +158,10 @@ def count_bytes(runtime: Runtime, plan: Plan, request: InfillRequest) -> int:
     num_kept = num_context if is_shared else sum(filled) + num_context * len(filled)
     a_token = 2 * shape.num_layers * shape.num_kv_heads * shape.head_dim * size
     kept = num_kept * a_token if is_shared or plan.cache.keeps_rows else 0
-    if plan.policy.beam:  # each hole's beam has the context's keys before its own; one is making them anew, one is read
+    if plan.policy.beam:  # a copy of the context KV cache per beam; one more is concatenated, one read
         kept += ((len(needs) + 2) * num_context + num_hole) * a_token
-    if tries_over_one:  # of the keys that the trials share each has a copy, turned to where its canvas has them
-        kept = max(kept, (2 + TRIALS_AT_ONCE) * num_context * a_token)  # and one is on its way
+    if tries_over_one:  # each trial holds a copy of the shared KV cache, rotated to its positions
+        kept = max(kept, (2 + TRIALS_AT_ONCE) * num_context * a_token)  # plus one being made
     states = min(most_rows, MAX_ROWS) * (9 * shape.dim + 2 * shape.mlp_dim) * size
     num_wide = min(num_hole, CHUNK_POSITIONS) * count_wide_copies(request.temperature, request.top_p)
     scores = shape.vocab_size * (2 * min(num_hole, MAX_ROWS) * size + 4 * num_wide)
@@ -165,5 +170,5 @@ def count_bytes(runtime: Runtime, plan: Plan, request: InfillRequest) -> int:
 
 
 def shares_context(runtime: Runtime) -> bool:
-    """Whether a search computes the context once although it sees the holes."""
+    """Whether a length search computes the context once although the context attends to the holes."""
     return runtime.family.attention == "bidirectional"

@@ -1,4 +1,5 @@
-"""One alternative of a fill: its canvas, its sampler, its keys; what it asks of a forward and makes of the answer.
+"""One alternative of a fill: its canvas, sampler and KV cache. Builds the input of each forward pass and applies the
+result.
 
 Knows tokens and the model's shape; no request, no other rows.
 """
@@ -25,7 +26,9 @@ from midfill_engine.samplers import Decision, Proposals, Sampler, StepState
 
 @dataclass
 class Row:
-    """`context_keys` are the context's, computed once; `lay_out` places holes of given lengths."""
+    """`context_keys` is the context's KV cache, computed once; `lay_out` assigns positions to holes of given
+    lengths.
+    """
 
     runtime: Runtime
     canvas: Canvas
@@ -44,7 +47,7 @@ class Row:
     step: int = 0
     age: int = 0
     kept: KeptKeys = field(default_factory=KeptKeys)
-    _open: Tensor = field(init=False)  # [Th]: what this step may settle
+    _open: Tensor = field(init=False)  # [Th]: positions this step may settle
     _computed: Tensor = field(init=False)  # [C]
     _active: int = 0
 
@@ -57,7 +60,9 @@ class Row:
         return self.step >= self.num_steps
 
     def sequence(self) -> Sequence:
-        """The canvas as the model sees it. A deletion that stays looks masked where training never showed one."""
+        """The canvas as model input. A deletion that stays is shown as masked if the model never saw one in
+        training.
+        """
         family, tokens = self.runtime.family, self.runtime.tokens
         hidden = self.canvas.masked[0]
         if not family.shows_deleted:
@@ -78,7 +83,7 @@ class Row:
         )
 
     def open_pass(self) -> Pass:
-        """Begins a step: the forward it needs."""
+        """Starts a step and returns its forward pass."""
         self.step += 1
         sequence = self.sequence()
         view = self._view(sequence)
@@ -91,17 +96,17 @@ class Row:
         return self._build(sequence, view, targets)
 
     def share_context(self) -> ContextKeys:
-        """The context's part of the keys that were computed or kept."""
+        """The context's part of the KV cache."""
         num = len(self.context_ids)
         layers = [(keys[:, :, :num], values[:, :, :num]) for keys, values in self.kept.layers]
         return ContextKeys(layers, self.canvas.layout.context_positions.clone())
 
     def begin_with(self, shared: ContextKeys) -> None:
-        """Takes over the context's keys as another canvas saw it."""
+        """Reuses a context KV cache that was computed for another canvas."""
         self._place(shared, with_room=True)
 
     def open_over(self, shared: ContextKeys) -> Pass:
-        """`open_pass` of the holes alone, over the context's keys as another canvas saw it."""
+        """`open_pass` of the holes alone, over a context KV cache that was computed for another canvas."""
         self._place(shared, with_room=False)
         self.cache = Held()
         return self.open_pass()
@@ -112,7 +117,7 @@ class Row:
         self.kept, self.age = shared.at(positions, sequence.ids, config, with_room=with_room), 0
 
     def _asked(self, view: View) -> Tensor:
-        """[T]: what this step may settle or revise."""
+        """[T]: positions that this step may settle or revise."""
         is_open = view.masked & (view.blocks <= view.active_block)
         if self.sampler.revises:
             revisable = ~self.canvas.masked[0] & ~self.canvas.anchored
@@ -141,7 +146,7 @@ class Row:
         )
 
     def _active_block(self, blocks: Tensor, masked: Tensor) -> int:
-        """The last block with a part in this step: the first with masks, or as far as a pipeline has come."""
+        """The last block that takes part in this step: the first with masks, or as far as the pipeline reaches."""
         if self.is_last_step:
             return int(blocks.max())
         if self.sampler.goes_on:
@@ -174,7 +179,7 @@ class Row:
         )
 
     def _choice(self, places: Tensor) -> Choice:
-        """How the canvas's positions `places` [M] choose."""
+        """How tokens are chosen at the canvas positions `places` [M]."""
         canvas, tokens = self.canvas, self.runtime.tokens
         holes, barred = canvas.hole_of[places], {}
         if self.policy.may_delete:
@@ -194,7 +199,9 @@ class Row:
         )
 
     def _echo(self, places: Tensor) -> Echo | None:
-        """What the experts say of the canvas's `places` [M]. Deleted positions are no neighbours."""
+        """The experts' distributions at the canvas positions `places` [M]. Deleted positions are skipped as
+        neighbors.
+        """
         if not self.panel.mixes:
             return None
         sequence = self.sequence()
@@ -213,14 +220,14 @@ class Row:
         return self.panel.echo(sides)
 
     def keep(self, result: Result) -> None:
-        """Takes in the keys that a pass computed, if it kept them."""
+        """Stores the keys and values that a pass returned."""
         if result.own is not None:
             ids = self.sequence().ids[self._computed]
             self.kept.put(self._computed, ids, result.own)
             self.age = 1 if len(ids) == len(self.kept.kept) else self.age + 1
 
     def absorb(self, result: Result) -> None:
-        """Ends the step: settles what the sampler says, then lets the canvas shrink and grow."""
+        """Finishes the step: applies the sampler's decision, then lets the canvas shrink and grow."""
         assert result.chosen is not None
         self.keep(result)
         places = self._open.nonzero().flatten()
@@ -242,7 +249,7 @@ class Row:
             self.canvas.layout = self.lay_out(self.canvas.hole_lengths())
 
     def _settle(self, places: Tensor, chosen: Chosen) -> None:
-        """Decides on `chosen`, whose first rows are the open positions `places` [M]."""
+        """Applies the sampler to `chosen`, whose rows are the open positions `places` [M]."""
         proposals = self._scatter(places, chosen)
         masked = torch.zeros_like(self.canvas.masked)
         masked[0, places] = True
@@ -267,7 +274,7 @@ class Row:
         self.canvas.apply(decision, proposals)
 
     def _settle_all(self, places: Tensor, hidden: Tensor) -> None:
-        """What is still masked after the last step: deletions that a hole could not afford choose another token."""
+        """Settles whatever is still masked after the last step; deletions that the hole cannot afford are replaced."""
         transformer, operators = self.runtime.loaded.model.transformer, self.runtime.operators
         while bool(self.canvas.masked[0, places].any()):
             is_left = self.canvas.masked[0, places]
@@ -287,7 +294,7 @@ class Row:
         return Proposals(ids, scatter(chosen.confidence), entropy)
 
     def _one_growth_at_a_time(self, decision: Decision, proposals: Proposals) -> Decision:
-        """Neighbours of an expansion wait: what they guessed was for a shorter text."""
+        """Delays neighbors of an expansion: their proposals were made for a shorter text."""
         grows = decision.settle & (proposals.ids == self.runtime.tokens.expand_id)
         beside = torch.zeros_like(grows)
         beside[:, 1:] |= grows[:, :-1]

@@ -1,7 +1,7 @@
-"""Runs all open fills on one thread: the forwards that their next steps need go through the model together.
+"""Runs all open fills on one thread and packs the forward passes of their next steps into one.
 
-Knows coroutines of `work.py`, their memory claims and their order; no tensors, no HTTP. The step is the quantum: fills
-join, leave and are cancelled between two forwards.
+Knows the coroutines of `work.py`, their memory claims and order; no tensors, no HTTP. Fills join, leave and are
+cancelled between forward passes.
 """
 
 import logging
@@ -19,9 +19,9 @@ from midfill_engine.errors import RequestError, describe_failure
 from midfill_engine.wire import ErrorCode, InfillRequest, InfillResponse, StepEvent
 
 MAX_REQUESTS: Final = 64
-MAX_ACTIVE: Final = 8  # fills of any kind that are at work; half as many short ones more
-SHARED_ROWS: Final = 64  # of long fills in a forward that short ones wait for
-MAX_BYTES: Final = 2**33  # that all fills together may claim, where nobody measured the device
+MAX_ACTIVE: Final = 8  # running fills of any kind; half as many short ones more
+SHARED_ROWS: Final = 64  # rows of long fills in a forward pass that short ones wait for
+MAX_BYTES: Final = 2**33  # claims of all fills together, if the device was not measured
 MAX_RETRY_AFTER_S: Final = 30
 
 Event = StepEvent | InfillResponse | RequestError
@@ -32,7 +32,7 @@ logger = logging.getLogger(__name__)
 
 
 class Ticket:
-    """One request's place. Its listener is called from the worker thread; the last event is no StepEvent."""
+    """One open request. Its listener is called from the worker thread; the last event is not a StepEvent."""
 
     def __init__(self, request: InfillRequest, listener: Listener, wake: Callable[[], None], client: str = "") -> None:
         self.request = request
@@ -50,15 +50,15 @@ class Ticket:
         self._wake = wake
 
     def cancel(self) -> None:
-        """The work ends before its next step. Harmless when it has ended already; any thread."""
+        """Ends the work before its next step. Thread-safe; harmless if it has ended."""
         self.is_cancelled = True
         self._wake()
 
 
 class Scheduler:
-    """`open_fill` starts a request's work, `run` answers the passes of a forward, in order.
+    """`open_fill` starts a request's coroutine, `run` computes a list of passes, in order.
 
-    `recover` is called after a lack of memory, `fail` after a lost device.
+    `recover` is called after an out-of-memory error, `fail` after the device was lost.
     """
 
     def __init__(
@@ -107,7 +107,7 @@ class Scheduler:
 
     @property
     def claimed_bytes(self) -> int:
-        """What the admitted fills hold."""
+        """Memory claimed by admitted fills."""
         with self._changed:
             return sum(ticket.claim.num_bytes for ticket in self._active if ticket.is_admitted and ticket.claim)
 
@@ -116,7 +116,7 @@ class Scheduler:
             return sum(ticket.kind is kind for ticket in tickets)
 
     def submit(self, request: InfillRequest, listener: Listener, client: str = "") -> Ticket:
-        """Raises RequestError (`busy`) when too many requests are open, or too many of them are a named client's."""
+        """Raises RequestError (`busy`) if too many requests are open, or too many of a named client."""
         with self._changed:
             if self._is_closed:
                 raise is_ending()
@@ -138,7 +138,7 @@ class Scheduler:
         self._thread.join(timeout_s)
 
     def stop(self) -> None:
-        """Cancels everything and takes nothing more; does not wait."""
+        """Cancels everything and accepts no more; does not wait."""
         with self._changed:
             self._is_closed = True
             for ticket in (*self._waiting, *self._active):
@@ -150,7 +150,7 @@ class Scheduler:
             self._changed.notify()
 
     def _retry_after_s(self) -> int:
-        """When a place will be free, from how long fills took lately."""
+        """Estimated time until a place is free, from recent fills."""
         expected_s = self._mean_fill_s * len(self._waiting) / self._turns.num_places
         return max(1, min(MAX_RETRY_AFTER_S, math.ceil(expected_s)))
 
@@ -183,7 +183,7 @@ class Scheduler:
             self._end(ticket, stopped or RequestError(ErrorCode.CANCELLED, "the request was cancelled"))
 
     def _join_waiting(self) -> None:
-        """Takes waiting requests in while there are places."""
+        """Admits waiting requests while there are places."""
         with self._changed:
             while chosen := self._turns.next(self._waiting, self._active):
                 self._waiting.remove(chosen)
@@ -191,13 +191,13 @@ class Scheduler:
                 self.metrics.count_wait(chosen.kind, time.monotonic() - chosen.submitted_s)
 
     def _choose(self) -> list[tuple[Ticket, Work]]:
-        """Who takes part in the next forwards."""
+        """Which tickets take part in the next forward pass."""
         asking = [(ticket, ticket.work) for ticket in self._active if ticket.work and not ticket.is_cancelled]
         chosen = self._turns.choose([(ticket, work.num_rows) for ticket, work in asking], self._shared_rows)
         return [(ticket, work) for ticket, work in asking if ticket in chosen]
 
     def _advance(self, ticket: Ticket) -> Work | None:
-        """Runs a fill up to its next forward, or by one event. Whatever goes wrong in it ends this ticket only."""
+        """Runs a fill up to its next forward pass or event. An exception ends only this ticket."""
         try:
             ticket.fill = ticket.fill or self._open_fill(ticket.request)
             while ticket.claim is None or self._admit(ticket, ticket.claim):
@@ -222,7 +222,7 @@ class Scheduler:
         return None
 
     def _admit(self, ticket: Ticket, claim: Claim) -> bool:
-        """Whether a fill may use memory: once what others hold leaves room. Raises RequestError where it never will."""
+        """Whether a fill may use memory now. Raises RequestError if it never fits."""
         if ticket.is_admitted:
             return True
         if claim.num_bytes > self._max_bytes:
@@ -234,13 +234,13 @@ class Scheduler:
 
     @staticmethod
     def _goes_first(other: Ticket, ticket: Ticket) -> bool:
-        """Whether `other` waits for memory and must have it first: short fills pass long ones for a while."""
+        """Whether `other` waits for memory and must get it first: short fills pass long ones only for a while."""
         is_passed = ticket.kind is Kind.SHORT and other.kind is Kind.LONG
         is_due = not is_passed or time.monotonic() - other.submitted_s > MAX_PASSED_S
         return other.claim is not None and not other.is_admitted and is_due
 
     def _group(self, asking: list[tuple[Ticket, Work]]) -> Iterator[list[tuple[Ticket, Work]]]:
-        """Cuts what is asked into forwards of at most `max_rows` rows."""
+        """Splits passes into forward passes of at most `max_rows` rows."""
         group: list[tuple[Ticket, Work]] = []
         for ticket, work in asking:
             if group and sum(other.num_rows for _, other in group) + work.num_rows > self._max_rows:
@@ -251,7 +251,7 @@ class Scheduler:
             yield group
 
     def _forward(self, group: list[tuple[Ticket, Work]]) -> None:
-        """One forward for all of them. After a failure they are tried in halves, so that only the cause fails."""
+        """One forward pass for all. After a failure they are tried in halves, so that only the cause fails."""
         if not group:
             return
         started_s = time.perf_counter()
@@ -276,7 +276,7 @@ class Scheduler:
             ticket.answer, results = results[: len(work.passes)], results[len(work.passes) :]
 
     def _run_alone(self, passes: list[Any]) -> list[Any]:
-        """One request's passes: together, and after a lack of memory once more in halves."""
+        """One request's passes together, and after an out-of-memory error once more in halves."""
         try:
             return self._run_passes(passes)
         except Exception as error:
@@ -322,7 +322,9 @@ def is_ending() -> RequestError:
 
 
 def is_out_of_memory(error: Exception) -> bool:
-    """Of torch on a GPU, of Python, or of what raises a bare RuntimeError: torch on a CPU or on Apple's GPU, cuBLAS."""
+    """Recognizes out-of-memory errors of torch on GPUs, of Python, and bare RuntimeErrors of torch on CPUs and Apple
+    GPUs and of cuBLAS.
+    """
     is_named = isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
     signs = ("can't allocate memory", "out of memory", "CUBLAS_STATUS_ALLOC_FAILED")
     return is_named or (isinstance(error, RuntimeError) and any(sign in str(error) for sign in signs))

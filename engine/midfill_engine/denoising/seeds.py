@@ -1,4 +1,4 @@
-"""Where chance comes from: a request's seed, and each row's own generator. Knows no model."""
+"""Random seeds: a request's seed, and one generator per row. Knows no model."""
 
 import secrets
 from typing import Final
@@ -11,7 +11,7 @@ MIN_TEMPERATURE: Final = 1e-6  # below it scores over the temperature are no num
 
 
 def with_seed(request: InfillRequest) -> InfillRequest:
-    """Draws a seed where none was given and tokens are drawn; what is not drawn is the same without."""
+    """Draws a seed if none was given and tokens are sampled."""
     if request.temperature < MIN_TEMPERATURE:
         request = request.model_copy(update={"temperature": 0.0})
     if request.seed is not None:
@@ -20,5 +20,5 @@ def with_seed(request: InfillRequest) -> InfillRequest:
 
 
 def seeded(seed: int | None, row: int) -> torch.Generator:
-    """Row 0 of a seed is the same whatever else is asked for."""
+    """The generator of a row. Row 0 of a seed is the same whatever else is requested."""
     return torch.Generator().manual_seed(((seed or 0) + row * 0x9E3779B97F4A7C15) % 2**63)

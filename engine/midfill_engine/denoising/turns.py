@@ -1,6 +1,6 @@
-"""Whose turn it is: places for short fills beside long ones, equal shares for clients, nobody waits for ever.
+"""Decides whose turn it is: extra places for short fills, equal shares for clients, no starvation.
 
-Knows what tickets ask and how much they got; no fills, no threads.
+Knows requests and how many rows each client got; no fills, no threads.
 """
 
 import time
@@ -14,7 +14,7 @@ from midfill_engine.wire import HoleSegment, HoleSpec, InfillRequest
 SHORT_HOLE_TOKENS: Final = 32
 SHORT_HOLES: Final = 4
 SHORT_ALTERNATIVES: Final = 2
-MAX_PASSED_S: Final = 10.0  # that others may go first
+MAX_PASSED_S: Final = 10.0  # longest time that others may go first
 
 
 class Kind(StrEnum):
@@ -23,7 +23,7 @@ class Kind(StrEnum):
 
 
 class Waiting(Protocol):
-    """What is asked of a ticket."""
+    """What the queue needs to know of a ticket."""
 
     @property
     def request(self) -> InfillRequest: ...
@@ -41,7 +41,7 @@ T = TypeVar("T", bound=Waiting)
 
 
 def kind_of(request: InfillRequest) -> Kind:
-    """Short is what somebody waits for at a line: told from the request alone, before any work."""
+    """SHORT if somebody waits at a line for it, judged from the request alone."""
     holes = [segment.hole for segment in request.segments if isinstance(segment, HoleSegment)]
     is_short = len(holes) <= SHORT_HOLES and request.n <= SHORT_ALTERNATIVES and all(map(is_line, holes))
     return Kind.SHORT if is_short else Kind.LONG
@@ -52,7 +52,7 @@ def is_line(hole: HoleSpec) -> bool:
 
 
 class Turns:
-    """`num_places` for fills of any kind, half as many more for short ones. Counts the rows that each client got."""
+    """`num_places` for fills of any kind, half as many more for short ones. Counts the rows each client got."""
 
     def __init__(self, num_places: int) -> None:
         self.num_places = num_places
@@ -63,8 +63,8 @@ class Turns:
         return num_active < (self.num_all if kind is Kind.SHORT else self.num_places)
 
     def next(self, waiting: Sequence[T], active: Sequence[T]) -> T | None:
-        """Who gets a place now: whoever was passed for too long, else of the client with least; of one document the
-        newest. `waiting` is in the order of coming.
+        """Picks who gets a place: whoever waited too long, otherwise the client with the fewest rows; of one document
+        the newest. `waiting` is in order of arrival.
         """
         fitting = [ticket for ticket in waiting if self.has_place(ticket.kind, len(active))]
         if not fitting:
@@ -77,8 +77,8 @@ class Turns:
         return newest_of_document(chosen, fitting)
 
     def choose(self, asking: Sequence[tuple[T, int]], max_rows: int) -> list[T]:
-        """Who takes part in the next forwards, given everybody's rows: all, but beside short fills of long ones only
-        as many as `max_rows` allow, one at least, those first whose clients had least.
+        """Picks who takes part in the next forward pass: all; beside short fills, long ones only up to `max_rows` rows
+        (at least one), clients with the fewest rows first.
         """
         is_shared = len({ticket.kind for ticket, _ in asking}) > 1
         if not is_shared:
@@ -97,7 +97,7 @@ class Turns:
         self._rows[client] += num_rows
 
     def keep(self, clients: set[str]) -> None:
-        """Forgets who has nothing open; those who stay count from the least of them, and so do those who come."""
+        """Forgets clients with nothing open; the others count from the smallest of them."""
         known = {client: self._rows[client] for client in clients if client in self._rows}
         least = min(known.values(), default=0)
         self._rows = Counter({client: rows - least for client, rows in known.items()})

@@ -1,8 +1,8 @@
-"""Fills of models whose noise is uniform: a position that is not settled holds a random token, not a mask.
+"""Fills for models with uniform noise: an unsettled position holds a random token, not a mask.
 
-After every forward the sampler says which proposals stay, settled ones of earlier steps among them; all others are
-drawn anew (DiffusionGemma; EB-Sampler, arXiv 2505.24857). What stands behind a hole is clamped in the canvas, so that
-the model sees it there. Knows tokens and the model's shape; no request, no HTTP.
+After every forward pass the sampler picks the proposals that stay; all others are drawn again (DiffusionGemma;
+EB-Sampler, arXiv 2505.24857). Text behind a hole is clamped in the canvas so that the model sees it. Knows tokens and
+the model's shape; no request, no HTTP.
 """
 
 from collections.abc import Callable, Generator
@@ -20,12 +20,12 @@ from midfill_engine.models.choice import Choice, choose
 from midfill_engine.samplers import Decision, Proposals, Sampler, StepState
 from midfill_engine.wire import ErrorCode, StepEvent
 
-ENDLESS: Final = 1024  # the sampler need not hurry: the best guesses are taken when the steps end
+ENDLESS: Final = 1024  # the sampler needs no quota: the best guesses are taken at the end
 
 
 @dataclass
 class UniformRow:
-    """One alternative. `behind[i]` are the visible tokens after hole i, as far as the model's canvas holds them."""
+    """One alternative. `behind[i]` are the visible tokens after hole i, as far as the canvas holds them."""
 
     model: CanvasModel
     canvas: Canvas
@@ -94,14 +94,14 @@ class UniformRow:
 
 
 def check_sampler(sampler: Sampler) -> None:
-    """Raises RequestError for samplers that take back: here every step may, by itself."""
+    """Raises RequestError for samplers that remask: here every step may change every token anyway."""
     if sampler.takes_back:
         message = "this sampler is for models with a mask token"
         raise RequestError(ErrorCode.BAD_REQUEST, message, "leave it out to take the model's own")
 
 
 def texts_behind(pieces: list[list[int]], hole_lengths: list[int], canvas_length: int) -> list[list[int]]:
-    """`pieces` without the first, the last cut to what the canvas has room for. Raises RequestError where none is."""
+    """`pieces` without the first, the last one truncated to the canvas. Raises RequestError if nothing fits."""
     *between, last = pieces[1:]
     room = canvas_length - sum(hole_lengths) - sum(len(piece) for piece in between)
     if room < 0:
@@ -116,7 +116,7 @@ def denoise_rows(
     show: Callable[[UniformRow, int], StepEvent],
     hurry: Callable[[list[UniformRow]], None] = lambda rows: None,
 ) -> Generator[Work, list[CanvasResult], tuple[int, int]]:
-    """Fills them all over one context [Tc]; the steps and the forwards that it took."""
+    """Fills all rows over one context [Tc]; returns the numbers of steps and forward passes."""
     (encoded,) = yield Work([CanvasPass(context)], len(context))
     forwards, step = 1, 0
     while True:

@@ -1,4 +1,4 @@
-"""What a fill asks of the engine between its steps. Knows neither tensors nor who answers."""
+"""What a fill asks of the engine between its steps. Knows neither tensors nor the scheduler."""
 
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass
@@ -7,19 +7,19 @@ from typing import Any, Final
 
 from midfill_engine.wire import InfillResponse, StepEvent
 
-MAX_ROWS: Final = 8192  # of one forward
+MAX_ROWS: Final = 8192  # of one forward pass
 
 
 @dataclass(frozen=True)
 class Claim:
-    """Memory that a fill will hold until it ends, in bytes. It waits until that is free."""
+    """Memory in bytes that a fill holds until it ends. The fill waits until it is free."""
 
     num_bytes: int
 
 
 @dataclass(frozen=True)
 class Work:
-    """Passes to run, of `num_rows` rows together; their results are sent back in order. `event` is shown first."""
+    """Passes to run, `num_rows` rows together; their results are sent back in order. `event` is shown first."""
 
     passes: list[Any]
     num_rows: int
@@ -27,7 +27,7 @@ class Work:
 
 
 def ask(passes: Sequence[Any], event: StepEvent | None = None) -> Generator[Work, list[Any], list[Any]]:
-    """The results of all passes, in as many forwards as their rows need; shows `event` first."""
+    """Runs passes in as many forward passes as their rows need and returns the results; shows `event` first."""
     found: list[Any] = []
     rest = list(passes)
     while rest:

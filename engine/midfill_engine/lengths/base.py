@@ -1,4 +1,4 @@
-"""The interface of length policies: how many masked positions a hole's canvas gets. Knows numbers only, no tokens."""
+"""The interface of length policies: how many masked positions a hole gets. Knows numbers only, no tokens."""
 
 from collections.abc import Generator
 from dataclasses import dataclass
@@ -6,14 +6,14 @@ from typing import Protocol
 
 from torch import Tensor
 
-Lengths = list[list[int]]  # for every hole the number of positions of each masked stretch
-# Asks how confident the model is over several canvases; gets for each the mean confidence of every hole.
+Lengths = list[list[int]]  # per hole: the number of positions of each masked stretch
+# Yields canvases; receives each canvas's mean confidence per hole.
 LengthSearch = Generator[list[Lengths], list[list[float]], list[Lengths]]
 
 
 @dataclass(frozen=True)
 class HoleNeed:
-    """What is known of a hole before its length is. `hints`: one a masked stretch, None where nothing is known.
+    """What is known about a hole before its length is chosen. `hints`: one per masked stretch, None if unknown.
 
     `min_tokens` and `max_tokens` bound the masked positions together; `anchored_tokens` come on top.
     """
@@ -27,7 +27,7 @@ class HoleNeed:
 
 @dataclass(frozen=True)
 class LengthScores:
-    """A model's opinion: `log_probs` [G, K] for each of G holes that its true length lies in bucket k.
+    """The length head's output: `log_probs` [G, K] that the length of each of G holes lies in bucket k.
 
     `buckets` are K ascending upper bounds, in tokens.
     """
@@ -37,13 +37,12 @@ class LengthScores:
 
 
 class LengthPolicy(Protocol):
-    """`may_delete`: a canvas may end shorter than it began, by settling deletions; `may_expand`: or longer.
+    """`may_delete`: deletions may shorten a canvas; `may_expand`: expansions may lengthen it.
 
-    `chooses`: a canvas is as long as the text is thought to be, not as long as it may be.
-    With `removes` deletions leave the canvas at once. A policy that returns several canvases has all of them filled,
-    and the surest fill wins. `tries` are the lengths that stand side by side in a search, `fills` those that are
-    filled so; both are empty where there is one. With a `beam` the model drafts so many fills from
-    the left, whose END says how long a hole is.
+    `chooses`: the canvas has the expected length, not the maximum. `removes`: deletions leave the canvas at once. If a
+    policy returns several canvases all are filled, and the most confident fill wins. `tries` are the lengths that a
+    search compares, `fills` those that are filled in parallel; both may be empty. `beam`: the model drafts this many
+    fills from the left, whose END gives the length.
     """
 
     may_delete: bool = False
@@ -60,7 +59,7 @@ class LengthPolicy(Protocol):
 
 
 def spread(total: int, hints: tuple[int | None, ...]) -> list[int]:
-    """`total` over the stretches: hinted ones take their hint, the others share the rest evenly."""
+    """Splits `total` over the stretches: hinted ones take their hint, the others share the rest evenly."""
     num_open = sum(hint is None for hint in hints)
     rest = max(num_open, total - sum(hint or 0 for hint in hints))
     shares = iter([rest // num_open + (index < rest % num_open) for index in range(num_open)] if num_open else [])
@@ -68,7 +67,7 @@ def spread(total: int, hints: tuple[int | None, ...]) -> list[int]:
 
 
 def fit(wanted: list[int], need: HoleNeed) -> list[int]:
-    """`wanted` cut or stretched into the hole's bounds, where every stretch keeps at least one position."""
+    """`wanted` adjusted to the hole's bounds; every stretch keeps at least one position."""
     lengths = [max(1, length) for length in wanted]
     while lengths and sum(lengths) > max(need.max_tokens, len(lengths)):
         lengths[lengths.index(max(lengths))] -= 1

@@ -1,7 +1,8 @@
-"""Searches the length at which the model is surest, its liking for short canvases taken out: CAL (arXiv 2602.00476).
+"""Searches the length with the highest confidence, corrected for the model's bias to short canvases: CAL (arXiv
+2602.00476).
 
-The paper climbs from 8 in steps of one, a forward each. Here a grid of lengths goes through one packed forward, and the
-neighbours of the best through a second.
+The paper climbs from 8 in steps of one, with a forward pass each. Here one packed forward pass compares a grid of
+lengths, and a second one the neighbors of the best.
 """
 
 import math
@@ -10,18 +11,18 @@ from typing import Final
 from midfill_engine.lengths.base import HoleNeed, LengthPolicy, Lengths, LengthScores, LengthSearch, of_total
 
 GRID: Final = (1, 2, 3, 4, 6, 8, 10, 12, 16, 20, 24, 32, 40, 48, 64)
-FITTED_ON: Final = "LLaDA-8B-Base"  # whose masks `expected_confidence` describes
-REACH: Final = 3  # how far the second forward looks around the best of the grid
+FITTED_ON: Final = "LLaDA-8B-Base"  # the model of `expected_confidence`
+REACH: Final = 3  # distance that the second forward pass searches around the best
 
 
 def expected_confidence(length: int) -> float:
-    """The mean confidence of `length` masks whatever the text: the authors' fit on LLaDA-8B-Base (length_bias.py)."""
+    """Mean confidence of `length` masks for any text: the authors' fit on LLaDA-8B-Base (length_bias.py)."""
     return 1.00 * math.exp(-1.77 * length) + 0.56 * math.exp(-0.06 * length) + 0.24
 
 
 class Calibrated(LengthPolicy):
-    """All lengths are tried over the keys that the context has beside one of them, which costs a fifteenth. Beside the
-    others its keys would differ a little where context sees holes.
+    """All lengths are tried over one KV cache of the context, which costs a fifteenth. The context's keys would differ
+    slightly beside other lengths if the context attends to holes.
     """
 
     tries = GRID
@@ -49,5 +50,5 @@ class Calibrated(LengthPolicy):
 
     @staticmethod
     def _best(seen: dict[int, float]) -> int:
-        """The likeliest length; of equals the shortest."""
+        """The best length; the shortest of equals."""
         return max(sorted(seen), key=lambda length: seen[length])

@@ -1,4 +1,4 @@
-"""Fills canvases of several lengths side by side and keeps the surest fill."""
+"""Fills canvases of several lengths in parallel and keeps the most confident fill."""
 
 from typing import Final
 

@@ -1,4 +1,4 @@
-"""As long as the model's own draft, which it writes from the left until it says END; else as the length head says."""
+"""As long as the model's own draft from the left, which ends at END; otherwise as the length head says."""
 
 from midfill_engine.lengths.learned import Learned
 

@@ -1,6 +1,6 @@
-"""A canvas that grows and shrinks as it is filled, by tokens the model was trained to say: DreamOn (arXiv 2602.01326).
+"""A canvas that grows and shrinks by expand and delete tokens the model was trained on: DreamOn (arXiv 2602.01326).
 
-It begins long: the authors' weights do best from 64 masks, where one deletion takes the rest of the hole along.
+It starts at 64 masks, where the authors' weights do best; one deletion deletes the rest of the hole.
 """
 
 from typing import Final

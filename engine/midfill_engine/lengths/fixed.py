@@ -1,4 +1,4 @@
-"""A canvas of exactly the length asked for: the limit, or a default. Nothing shrinks it."""
+"""A canvas of exactly the requested length, or a default. Nothing shrinks it."""
 
 from typing import ClassVar
 

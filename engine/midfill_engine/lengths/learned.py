@@ -1,4 +1,4 @@
-"""A canvas long enough by the model's own length head; deletion tokens then take back what is too much."""
+"""A canvas whose length comes from the model's length head; deletion tokens then shorten it."""
 
 from typing import Final
 
@@ -7,7 +7,7 @@ from midfill_engine.lengths.base import HoleNeed, LengthPolicy, LengthScores, Le
 # The weights' head knows little, and a canvas that is too long fills with repeats. Of 97 held-out lines, filled at the
 # length that it gives, fills were alike to what was cut out by 0.33 at 0.15 and 0.2, by 0.30 at 0.1, by 0.32 at 0.3.
 QUANTILE: Final = 0.2
-# What a hinted stretch (an earlier fill that is denoised again) may grow by.
+# Growth allowed for a hinted stretch (an earlier fill that is filled again).
 SLACK: Final = 0.25
 DEFAULT_TOKENS: Final = 32
 
@@ -27,7 +27,7 @@ class Learned(LengthPolicy):
 
     @staticmethod
     def _cover(scores: LengthScores) -> list[int]:
-        """For each hole the smallest bucket that holds `QUANTILE` of the probability."""
+        """For each hole the smallest bucket that covers `QUANTILE` of the probability."""
         reached = scores.log_probs.float().exp().cumsum(dim=-1) < QUANTILE  # [G, K]
         last = len(scores.buckets) - 1
         return [scores.buckets[min(index, last)] for index in reached.sum(dim=-1).tolist()]

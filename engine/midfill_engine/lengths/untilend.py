@@ -1,4 +1,4 @@
-"""A canvas as long as allowed, that ends where the model says end of text: for models that write from left to right."""
+"""A canvas as long as allowed; an end-of-text token ends it: for models that decode from left to right."""
 
 from typing import ClassVar
 

@@ -1,7 +1,7 @@
-"""A LoRA adapter in PEFT's format over the checkpoint it was trained on: merged tensor by tensor as these are read.
+"""Merges a LoRA adapter in PEFT's format into its base checkpoint, tensor by tensor as they are read.
 
 W becomes W + s B A, where s is alpha / r (Hu et al., arXiv 2106.09685) or alpha / sqrt(r) (rsLoRA, 2312.03732). Knows
-tensors' names, no model. What an adapter asks for and is not computed here is refused, never passed over.
+tensor names, no model. An adapter that asks for anything else is refused.
 """
 
 import json
@@ -31,20 +31,20 @@ COMPUTED: Final = frozenset(
     {"peft_type", "r", "lora_alpha", "use_rslora", "rank_pattern", "alpha_pattern", "init_lora_weights", "bias"}
     | {"base_model_name_or_path", "revision"}
 )
-# What only training asks for, or what the tensors say themselves. PEFT too takes no notice of fan_in_fan_out where a
+# Keys that matter only in training, or that the tensors imply. Like PEFT we ignore fan_in_fan_out if a
 # matrix is stored as torch's Linear stores it, and the families here store all of theirs so.
 NEEDLESS: Final = frozenset(
     {"task_type", "auto_mapping", "peft_version", "inference_mode", "target_modules", "exclude_modules"}
     | {"lora_dropout", "fan_in_fan_out", "modules_to_save", "layers_to_transform", "layers_pattern", "loftq_config"}
     | {"megatron_core", "eva_config", "qalora_group_size", "ensure_weight_tying", "runtime_config"}
 )
-# Other ways to begin change the base too, and what they saved is to be added to that.
+# Other initializations change the base too, and their tensors are deltas to that.
 BEGINNINGS: Final = (True, False, None, "gaussian", "orthogonal", "eva")
 
 
 @dataclass(frozen=True)
 class LowRank:
-    """The stored names of A [r, in] and B [out, r], and s. An embedding's A is [r, rows] and its B [width, r]."""
+    """Stored names of A [r, in] and B [out, r], and s. An embedding's A is [r, rows] and its B [width, r]."""
 
     down: str
     up: str
@@ -54,7 +54,9 @@ class LowRank:
 
 @dataclass(frozen=True)
 class Adapter:
-    """What `folder` does to its base: `low_rank` and `replaced` (the stored names) by the base's tensors' names."""
+    """Changes of the adapter in `folder` to its base: `low_rank` and `replaced` (stored names), keyed by the base's
+    tensor names.
+    """
 
     folder: Path
     base: str
@@ -89,7 +91,7 @@ class Adapter:
         return self.folder / WEIGHTS
 
     def merge(self, name: str, value: Tensor | None) -> Tensor:
-        """The base's tensor `value` (None where it is replaced) with what is added to it, then in fp32."""
+        """The base's tensor `value` (None if it is replaced) plus the adapter's change, computed in fp32."""
         low = self.low_rank.get(name)
         with open_tensors(self.weights) as tensors:
             if name in self.replaced:
@@ -108,7 +110,7 @@ class Adapter:
 
 @dataclass(frozen=True)
 class AdaptedFiles(CheckpointFiles):
-    """The files of a base, at `folder`, with an adapter's changes in the weights."""
+    """The files of a base checkpoint with an adapter merged into its weights."""
 
     adapter: Adapter
 
@@ -137,7 +139,7 @@ class AdaptedFiles(CheckpointFiles):
 
 
 def open_files(folder: Path) -> CheckpointFiles:
-    """A checkpoint's files, a GGUF file, or an adapter's over those of its base. Raises CheckpointError, StartError."""
+    """Files of a checkpoint, a GGUF file, or an adapter over its base. Raises CheckpointError, StartError."""
     if folder.suffix == SUFFIX and folder.is_file():
         return GgufFiles(folder)
     if not is_adapter(folder):
@@ -151,9 +153,9 @@ def is_adapter(folder: Path) -> bool:
 
 
 def find_base(adapter: Adapter) -> Path:
-    """The folder of what an adapter was trained on: beside the adapter's, or in the hub's cache; nothing is fetched.
+    """The folder of an adapter's base: beside the adapter, or in the hub's cache; nothing is downloaded.
 
-    Of a path that its author wrote down only the last part counts. Raises CheckpointError, StartError.
+    Of a path in the configuration only the last part counts. Raises CheckpointError, StartError.
     """
     folder = Path(os.path.abspath(adapter.folder))
     name = re.split(r"[\\/]", adapter.base.rstrip("\\/"))[-1]
@@ -175,7 +177,7 @@ def find_base(adapter: Adapter) -> Path:
 
 
 def _read_config(folder: Path) -> dict[str, Any]:
-    """The adapter's configuration, with nothing in it that is not computed here. Raises CheckpointError."""
+    """The adapter's configuration. Raises CheckpointError if it asks for anything that is not computed here."""
     try:
         config = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
@@ -203,7 +205,7 @@ def _unwrapped(name: str, folder: Path) -> str:
 
 
 def _plain(name: str) -> str:
-    """A whole tensor's name in the base."""
+    """The base's name of a whole tensor."""
     return re.sub(r"\.(modules_to_save|base_layer)\.", ".", name)
 
 

@@ -1,6 +1,6 @@
-"""Loads DiffusionGemma: the transformers library's own class, made from config.json and given the safetensors' values.
+"""Loads DiffusionGemma with the transformers library's own class, from config.json and the safetensors' values.
 
-It is `DiffusionGemmaForBlockDiffusion`, 5.8 and later; nothing else of the checkpoint is opened.
+It is `DiffusionGemmaForBlockDiffusion` of version 5.8 and later; no other file of the checkpoint is opened.
 """
 
 import json
@@ -22,9 +22,10 @@ DEFAULTS: Final = {"max_denoising_steps": 48, "t_min": 0.4, "t_max": 0.8, "confi
 
 @dataclass(frozen=True)
 class CanvasPass:
-    """Rows to compute: with `past` None the context's `ids`, to be kept; else a canvas [T] over that context.
+    """Rows to compute: with `past` None the context's `ids`, whose keys are kept; otherwise a canvas [T] over that
+    context.
 
-    `scores` [T, V] are those of the step before, which the model is shown (self-conditioning).
+    `scores` [T, V] are the logits of the step before, which the model sees (self-conditioning).
     """
 
     ids: Tensor
@@ -42,7 +43,7 @@ class CanvasResult:
 
 @dataclass(frozen=True)
 class CanvasModel:
-    """`num_steps`, temperatures and the entropy to stop at are the checkpoint's generation settings."""
+    """`num_steps`, temperatures and the stopping entropy come from the checkpoint's generation settings."""
 
     model: Any
     tokenizer: HubTokenizer
@@ -74,7 +75,7 @@ class CanvasModel:
         return CanvasResult(found.logits[0].float(), None)
 
     def temperature(self, step: int) -> float:
-        """Of step 1 to `num_steps`: from `t_max` down towards `t_min`."""
+        """Temperature of step 1 to `num_steps`: falls from `t_max` towards `t_min`."""
         return self.t_min + (self.t_max - self.t_min) * (self.num_steps - step + 1) / self.num_steps
 
 
@@ -107,7 +108,7 @@ def load(folder: Path, device: torch.device | str = "cpu", dtype: torch.dtype = 
 
 
 def _library() -> tuple[Any, Any]:
-    """The library's configuration and model classes. Raises CheckpointError where they are not installed."""
+    """The library's configuration and model classes. Raises CheckpointError if they are not installed."""
     try:
         library = import_module("transformers")  # not among the dependencies: only this family needs it
         return library.DiffusionGemmaConfig, library.DiffusionGemmaForBlockDiffusion
@@ -117,11 +118,11 @@ def _library() -> tuple[Any, Any]:
 
 
 def _build(files: CheckpointFiles, dtype: torch.dtype) -> nn.Module:
-    """Raises CheckpointError where a tensor is missing or of another shape: the library would draw it at random."""
+    """Raises CheckpointError if a tensor is missing or has another shape: the library would initialize it at random."""
     config_class, model_class = _library()
     tensors = files.read_plain(list(files.shards))
     known = {key: value for key, value in files.config.items() if key != "auto_map"}
-    # Without a folder the library opens no file of it, generation_config.json with its class names among them.
+    # Without a folder the library opens no file of the checkpoint, such as generation_config.json with class names.
     model, info = model_class.from_pretrained(
         None, config=config_class(**known), state_dict=tensors, dtype=dtype, output_loading_info=True
     )
@@ -133,12 +134,12 @@ def _build(files: CheckpointFiles, dtype: torch.dtype) -> nn.Module:
 
 
 def make_random(folder: Path) -> None:
-    """Writes a tiny checkpoint in the published format; the library draws the weights."""
+    """Writes a tiny random checkpoint in the published format."""
     config_class, model_class = _library()
     folder.mkdir(parents=True, exist_ok=True)
     torch.manual_seed(0)
     model = model_class(config_class(**DIFFUSION_GEMMA.example))
-    with torch.no_grad():  # drawn for training, they say nearly the same of every token
+    with torch.no_grad():  # weights initialized for training give nearly the same logits for every token
         for name, value in model.named_parameters():
             value.mul_(20.0 if value.dim() > 1 and "norm" not in name else 1.0)
     model.save_pretrained(folder)

@@ -7,12 +7,12 @@ from midfill_engine.families import FAMILIES
 
 GIB: Final = 2**30
 BYTES_A_PARAMETER: Final = 2  # bf16
-WORKSPACE_GIB: Final = 0.5  # keys, states and scores of a fill or two
+WORKSPACE_GIB: Final = 0.5  # KV caches, states and logits of a fill or two
 
 
 @dataclass(frozen=True)
 class CatalogEntry:
-    """`parameters` in billions, `context_tokens` what a request may hold, `memory_gib` what it takes in bf16."""
+    """`parameters` in billions, `context_tokens` per request, `memory_gib` needed in bf16."""
 
     hub_id: str
     family: str
@@ -25,7 +25,9 @@ class CatalogEntry:
 
 
 def list_models() -> list[CatalogEntry]:
-    """Best for infilling first: what sees the suffix and finds the length itself, then what sees it, then the rest."""
+    """Best for infilling first: models that see the suffix and find the length, then models that see it, then
+    the rest.
+    """
     entries = []
     for name in FAMILIES:
         family = FAMILIES.find(name)
@@ -46,7 +48,7 @@ def list_models() -> list[CatalogEntry]:
 
 
 def as_table(entries: list[CatalogEntry]) -> list[str]:
-    """One line a model, columns aligned, a title first."""
+    """One line per model in aligned columns, with a header."""
     rows = [("model", "family", "size", "licence", "context", "memory", "sees the suffix")]
     rows += [
         (

@@ -1,4 +1,6 @@
-"""Reads and writes embedded checkpoint folders: config.json, tokenizer.json, model.safetensors. Knows no training."""
+"""Reads and writes checkpoint folders of the embedded model: config.json, tokenizer.json, model.safetensors. Knows no
+training.
+"""
 
 import json
 from collections.abc import Callable, Mapping
@@ -25,7 +27,7 @@ MAX_PART_BYTES: Final = 15 * 2**20
 
 @dataclass(frozen=True)
 class LoadedModel:
-    """An embedded model ready to run, with all that belongs to it."""
+    """The embedded model, ready to run, with its tokenizer and configuration."""
 
     model: Embedded
     tokenizer: Tokenizer
@@ -43,7 +45,7 @@ class LoadedModel:
 
 
 def save(folder: Path, model: Embedded, tokenizer: Tokenizer, dtype: StoredDtype = "int8") -> None:
-    """Writes `folder`, made if need be, with weights in parts of MAX_PART_BYTES. Each file is replaced whole."""
+    """Writes `folder`, with weights in parts of MAX_PART_BYTES. Each file is replaced atomically."""
     folder.mkdir(parents=True, exist_ok=True)
     tensors = {name: value.detach().cpu() for name, value in model.state_dict().items()}
     stored = quantize(tensors) if dtype == "int8" else _cast(tensors, getattr(torch, dtype))
@@ -54,7 +56,7 @@ def save(folder: Path, model: Embedded, tokenizer: Tokenizer, dtype: StoredDtype
 
 
 def load(folder: Path, device: torch.device | str = "cpu", dtype: torch.dtype = torch.float32) -> LoadedModel:
-    """Reads `folder` in evaluation mode. Raises CheckpointError; nothing but safetensors and JSON is ever opened."""
+    """Loads `folder` in evaluation mode. Raises CheckpointError; opens only safetensors and JSON."""
     config, tokenizer_sha256 = _read_config(folder / "config.json")
     try:
         tokenizer = Tokenizer.read(folder / "tokenizer.json")
@@ -77,7 +79,7 @@ def load(folder: Path, device: torch.device | str = "cpu", dtype: torch.dtype = 
 
 
 def quantize(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Matrices [R, C] as symmetric int8 with one fp32 scale a row ([R] at `NAME.scale`); all else as fp32."""
+    """Matrices [R, C] as symmetric int8 with one fp32 scale per row ([R] at `NAME.scale`); other tensors as fp32."""
     stored: dict[str, Tensor] = {}
     for name, value in tensors.items():
         value = value.float()
@@ -99,7 +101,7 @@ def dequantize(stored: dict[str, Tensor]) -> dict[str, Tensor]:
 
 
 def make_random(folder: Path, *, seed: int = 0, dim: int = 64, num_layers: int = 2) -> None:
-    """Writes a tiny checkpoint with random weights and one token a byte, for trying the machinery without any model."""
+    """Writes a tiny random checkpoint with one token per byte, for tests without a model."""
     tokenizer = tokenizers.build([])
     transformer = TransformerConfig(
         vocab_size=tokenizer.vocab_size,
@@ -119,7 +121,7 @@ def make_random(folder: Path, *, seed: int = 0, dim: int = 64, num_layers: int =
 
 
 def _write_weights(folder: Path, stored: dict[str, Tensor]) -> None:
-    """One file, or several and their index; files of an earlier save that are no part of it are removed."""
+    """Writes one file, or several and their index; removes files of an earlier save."""
     split = split_torch_state_dict_into_shards(
         stored, filename_pattern="model{suffix}.safetensors", max_shard_size=MAX_PART_BYTES
     )
@@ -137,7 +139,7 @@ def _write_weights(folder: Path, stored: dict[str, Tensor]) -> None:
 def _replace(path: Path, write: Callable[[Path], object]) -> None:
     temporary = path.with_name("part")
     write(temporary)
-    temporary.chmod(0o644)  # safetensors makes what it writes readable by its owner alone
+    temporary.chmod(0o644)  # safetensors creates files with mode 0600
     temporary.replace(path)
 
 

@@ -1,4 +1,4 @@
-"""Chooses where and in which number format a model runs. Knows the machine, not the model."""
+"""Chooses the device and the number format of a model. Knows the machine, not the model."""
 
 import os
 import platform
@@ -18,11 +18,11 @@ BFLOAT16_CPU_FLAGS: Final = frozenset({"avx512_bf16", "amx_bf16"})
 
 
 class DeviceError(ValueError):
-    """A device or number format that there is not; the message is one sentence."""
+    """A device or number format that does not exist here; the message is one sentence."""
 
 
 def choose_device(name: str) -> torch.device:
-    """`auto` takes CUDA, then Apple's GPU, then the CPU. Raises DeviceError."""
+    """`auto` takes CUDA, then an Apple GPU, then the CPU. Raises DeviceError."""
     if name not in DEVICES:
         raise DeviceError(f"There is no device named {name!r}; known: {', '.join(DEVICES)}.")
     present = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}
@@ -34,9 +34,9 @@ def choose_device(name: str) -> torch.device:
 
 
 def choose_dtype(device: torch.device, name: str = "auto") -> torch.dtype:
-    """`auto` takes what MIDFILL_DTYPE names, else bf16 where the hardware multiplies it, else fp32.
+    """`auto` takes MIDFILL_DTYPE, otherwise bf16 if the hardware multiplies it, otherwise fp32.
 
-    Emulated bf16 was 8 times slower on an AVX2 CPU. fp16 ends at 65,504 and is taken only by name. Raises DeviceError.
+    Emulated bf16 was 8 times slower on an AVX2 CPU. fp16 overflows at 65,504 and must be named. Raises DeviceError.
     """
     if name == "auto":
         name = os.environ.get(DTYPE_VARIABLE) or "auto"
@@ -52,7 +52,7 @@ def choose_dtype(device: torch.device, name: str = "auto") -> torch.dtype:
 
 
 def choose_num_threads(parameters: int, present: int) -> int:
-    """One thread for a small model on the CPU: two gained a tenth when idle, and took twice as long beside others."""
+    """One thread for a small model on a CPU: two were 10 % faster on an idle machine and half as fast on a busy one."""
     return 1 if parameters < ONE_THREAD_PARAMETERS else present
 
 
@@ -68,7 +68,7 @@ def cpu_flags() -> frozenset[str]:
 
 
 def free_bytes(device: torch.device) -> int:
-    """What fills may use of the device's memory, as it is once the model is loaded: three quarters of what is free."""
+    """Memory that fills may use once the model is loaded: three quarters of what is free."""
     if device.type == "cuda":
         free, _ = torch.cuda.mem_get_info(device)
         return free * 3 // 4

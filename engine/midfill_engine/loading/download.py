@@ -1,6 +1,6 @@
-"""Finds a checkpoint by its hub id: in the hub's cache, and only then on the hub. Takes no code and no pickles.
+"""Finds a checkpoint by its hub id, first in the hub's cache, then on the hub. Downloads no code and no pickles.
 
-HF_HOME, HF_HUB_CACHE, HF_ENDPOINT, HF_HUB_OFFLINE, HF_TOKEN and HF_HUB_DOWNLOAD_TIMEOUT mean what they mean elsewhere.
+HF_HOME, HF_HUB_CACHE, HF_ENDPOINT, HF_HUB_OFFLINE, HF_TOKEN and HF_HUB_DOWNLOAD_TIMEOUT have their usual meaning.
 """
 
 import json
@@ -34,7 +34,7 @@ def cache_folder() -> Path:
 
 
 def find_cached(name: str) -> Path | None:
-    """The folder of a hub checkpoint that was fetched before, and whole. Asks no network."""
+    """The folder of a complete hub checkpoint in the cache. Makes no network request."""
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import LocalEntryNotFoundError
 
@@ -47,7 +47,7 @@ def find_cached(name: str) -> Path | None:
 
 
 def is_whole(folder: Path) -> bool:
-    """Whether its weights are all there: those of the index, or any where there is none."""
+    """Whether all weights are there: those of the index, or any if there is no index."""
     try:
         names = set(json.loads((folder / INDEX).read_text(encoding="utf-8"))["weight_map"].values())
     except FileNotFoundError:
@@ -58,12 +58,12 @@ def is_whole(folder: Path) -> bool:
 
 
 def fetch_checkpoint(name: str) -> Path:
-    """The folder of a hub checkpoint: the cached one without asking anybody, else downloaded. Raises StartError."""
+    """The folder of a hub checkpoint: cached, otherwise downloaded. Raises StartError."""
     return find_cached(name) or download(name, _Log(), lambda folder, weights_bytes: None)
 
 
 def download(name: str, say: "Say", fits: "Fits", *, check: bool = False) -> Path:
-    """Asks the hub, and takes what is missing here; with `check` what is here is hashed, too. Raises StartError."""
+    """Downloads what is missing; with `check` also verifies the hashes of files that are here. Raises StartError."""
     from huggingface_hub import constants, get_token
 
     from midfill_engine.loading.fetch import Hub, fetch  # imports an HTTP client, which takes half a second
@@ -78,7 +78,7 @@ def download(name: str, say: "Say", fits: "Fits", *, check: bool = False) -> Pat
 
 
 class _Log:
-    """Progress for the log of a process that nobody watches."""
+    """Writes progress to the log of a background process."""
 
     def __init__(self) -> None:
         self._said_bytes = -SAY_EVERY_BYTES

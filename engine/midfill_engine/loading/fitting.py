@@ -1,4 +1,4 @@
-"""Whether a checkpoint is one that the engine can load, and fits into this machine, before its weights are fetched."""
+"""Checks, before weights are downloaded, that the engine can load a checkpoint and that it fits into memory."""
 
 from pathlib import Path
 from typing import Final
@@ -15,13 +15,13 @@ from midfill_engine.models.family import Family
 from midfill_engine.registry import UnknownName
 from midfill_engine.wire import ErrorCode
 
-WORKSPACE_BYTES: Final = 2**29  # keys, states and scores of a fill or two
+WORKSPACE_BYTES: Final = 2**29  # KV caches, states and logits of a fill or two
 
 
 def check_fits(folder: Path, weights_bytes: int, device: str = "auto", *, force: bool = False) -> None:
-    """Of a folder without its weights, which take `weights_bytes` on the disk. Raises StartError."""
+    """Checks a folder without its weights, which take `weights_bytes` on disk. Raises StartError."""
     if is_adapter(folder):
-        open_files(folder)  # names its base, which must be here
+        open_files(folder)  # finds its base, which must be here
         return
     files = CheckpointFiles(folder)
     try:
@@ -45,7 +45,7 @@ def stored_itemsize(files: CheckpointFiles) -> int:
 
 
 def check_shape(files: CheckpointFiles, family: Family) -> None:
-    """Raises CheckpointError where config.json asks for what is not computed here."""
+    """Raises CheckpointError if config.json asks for something that is not computed here."""
     try:
         family.shape(files.config)
         family.block_size(files.config)
@@ -57,7 +57,7 @@ def check_shape(files: CheckpointFiles, family: Family) -> None:
 
 
 def memory_of(device: torch.device) -> int:
-    """What there is in all, bytes."""
+    """Total memory of the device in bytes."""
     if device.type == "cuda":
         return torch.cuda.mem_get_info(device)[1]
     return total_bytes()

@@ -40,7 +40,7 @@ THEIRS: Final = {
     "blocks.{i}.mlp.up.weight": "blk.{i}.ffn_up.weight",
     "blocks.{i}.mlp.down.weight": "blk.{i}.ffn_down.weight",
 }
-# config.json's keys by the file's, which stand behind the architecture's name.
+# config.json's keys by the file's keys (without the architecture's prefix).
 LLAMA_SHAPE: Final = {
     "embedding_length": "hidden_size",
     "block_count": "num_hidden_layers",
@@ -68,14 +68,14 @@ SHAPE: Final = {
     },
 }
 FAMILY: Final = {"dream": DREAM, "llada": LLADA, "llama": CAUSAL, "qwen2": CAUSAL}
-KIND: Final = {"dream": DREAM.model_types[0], "llada": LLADA.model_types[0]}  # in config.json, where it is another name
+KIND: Final = {"dream": DREAM.model_types[0], "llada": LLADA.model_types[0]}  # if config.json uses another name
 IS_SHIFTED: Final = {"dream": True, "llada": False}
 TURNED: Final = re.compile(r"blk\.\d+\.attn_([qk])\.(weight|bias)")
 TURNED_IN: Final = ("llada", "llama")
 ROLES: Final = {"bos": "bos", "eos": "eos", "pad": "padding", "mask": "mask"}  # by llama.cpp's names
-MASKS: Final = ("<|mask|>", "<|mdm_mask|>")  # where the file does not say which token it is
+MASKS: Final = ("<|mask|>", "<|mdm_mask|>")  # if the file does not name the token
 NORMAL, CONTROL, USER_DEFINED = 1, 3, 4
-# How text is cut before it is encoded, by llama.cpp's names: what its vocabulary code does under them.
+# Pre-tokenizers by llama.cpp's names, as its vocabulary code defines them.
 BAILING_PIECES: Final = (
     r"'(?:[sSdDmMtT]|[lL][lL]|[vV][eE]|[rR][eE])|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*"
     r"|\s*[\r\n]|\s+(?!\S)|\s+"
@@ -85,13 +85,13 @@ PIECES: Final = {"qwen2": QWEN_PIECES, "deepseek-r1-qwen": QWEN_PIECES} | dict.f
 )
 GPT2_PIECES: Final = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
 SINGLE_DIGITS: Final = {"type": "Digits", "individual_digits": True}
-# Those that cut as GPT-2 does once every digit stands alone.
+# Pre-tokenizers that split like GPT-2 once digits are separated.
 WITH_SINGLE_DIGITS: Final = ("smollm", "starcoder", "refact", "command-r", "codeshell")
 
 
 @dataclass(frozen=True)
 class GgufFiles(CheckpointFiles):
-    """`folder` is the file. A tokenizer.json beside it, or a tokenizer_config.json, goes before what it says itself."""
+    """Presents a GGUF file as checkpoint files. tokenizer.json or tokenizer_config.json beside it take precedence."""
 
     @property
     def name(self) -> str:
@@ -111,14 +111,14 @@ class GgufFiles(CheckpointFiles):
             raise CheckpointError(f"The file {self.folder} is no GGUF file, or not all of one.") from error
 
     def value(self, key: str) -> Any:
-        """What the file says under a key, None where it says nothing."""
+        """The value of a key, None if missing."""
         field = self._reader.fields.get(key)
         found = None if field is None else field.contents()
         return float(f"{found:.7g}") if isinstance(found, float) else found  # fp32 of a decimal number
 
     @cached_property
     def architecture(self) -> str:
-        """Raises CheckpointError for those that no family here computes."""
+        """Raises CheckpointError for architectures that no family here computes."""
         found = str(self.value("general.architecture"))
         if found not in SHAPE:
             known = ", ".join(SHAPE)
@@ -142,7 +142,7 @@ class GgufFiles(CheckpointFiles):
 
     @cached_property
     def config(self) -> dict[str, Any]:
-        """As the config.json of the checkpoint that the file was made from."""
+        """The config.json of the checkpoint that the file was made from."""
         architecture, keys = self.architecture, SHAPE[self.architecture]
         found = {theirs: self.value(f"{architecture}.{key}") for key, theirs in keys.items()}
         found |= {f"{role}_token_id": number for role, number in self._roles.items()}
@@ -183,7 +183,7 @@ class GgufFiles(CheckpointFiles):
 
     @cached_property
     def tokenizer(self) -> dict[str, Any]:
-        """As a tokenizer.json. Raises CheckpointError where the file's way of cutting text is not known."""
+        """The file's tokenizer as a tokenizer.json. Raises CheckpointError if its pre-tokenizer is unknown."""
         beside = CheckpointFiles(self.folder.parent).tokenizer
         if beside:
             return beside
@@ -211,7 +211,7 @@ class GgufFiles(CheckpointFiles):
 
     @cached_property
     def _stored(self) -> Mapping[str, Any]:
-        """The file's tensors by the names that the family's checkpoints give them."""
+        """The file's tensors under the names of the family's checkpoints."""
         names = FAMILY[self.architecture].tensors
         found = {tensor.name: tensor for tensor in self._reader.tensors}
         ours = {

@@ -1,6 +1,6 @@
-"""Loads published checkpoints of every family, and writes tiny ones in their formats. Knows tensors' names, no ids.
+"""Loads published checkpoints of every family, and writes tiny ones in their formats. Knows tensor names, no ids.
 
-Nothing a checkpoint could run is ever opened: `auto_map`, Python files and pickles are passed over.
+Nothing in a checkpoint is executed: `auto_map`, Python files and pickles are ignored.
 """
 
 import json
@@ -27,7 +27,7 @@ LAYER: Final = re.compile(r"^(blocks)\.(\d+)\.")
 
 @dataclass(frozen=True)
 class HubConfig:
-    """What the engine asks of every model's configuration. `block_size` is 0 unless attention is block-causal."""
+    """What the engine needs from every model's configuration. `block_size` is 0 unless attention is block-causal."""
 
     transformer: TransformerConfig
     name: str
@@ -46,7 +46,7 @@ class HubModel(nn.Module):
 
 @dataclass(frozen=True)
 class LoadedHubModel:
-    """A published model ready to run, with all that belongs to it."""
+    """A published model, ready to run, with its tokenizer and configuration."""
 
     model: HubModel
     tokenizer: HubTokenizer
@@ -71,10 +71,10 @@ def load(
     dtype: torch.dtype = torch.float32,
     shrink: Callable[[nn.Module], None] | None = None,
 ) -> LoadedHubModel:
-    """Reads a checkpoint in evaluation mode. Raises CheckpointError.
+    """Loads a checkpoint in evaluation mode. Raises CheckpointError.
 
-    `shrink` gets the model once its embedding and head are there, then each layer, and packs every matrix that is
-    multiplied by: the embedding, looked up only, stays as it is stored then.
+    `shrink` is called with the model once its embedding and head are loaded, then with each layer, and packs every
+    matrix that is multiplied; the embedding, which is only looked up, stays as stored.
     """
     config = read_config(files, family)
     with torch.device("meta"):
@@ -84,7 +84,7 @@ def load(
     used = {part for source in sources.values() for part in source.names}
     check_changes(files, family, config, used)
     refuse_unread_tensors(files, used)
-    for block in range(-1, config.transformer.num_layers):  # a layer at a time, so that no second copy is ever whole
+    for block in range(-1, config.transformer.num_layers):  # one layer at a time, so that memory never holds two copies
         names = [name for name in wanted if _layer_of(name) == block]
         stored = files.read_plain(sorted({part for name in names for part in sources[name].names}))
         for name in names:
@@ -99,7 +99,7 @@ def load(
         if shrink is None:
             continue
         shrink(model.transformer if block < 0 else model.transformer.blocks[block])
-        for name in names:  # what is left in its stored form
+        for name in names:  # tensors that stay as stored
             left = model.transformer.get_parameter(name)
             if left.shape == wanted[name] and name != "embedding.weight":
                 _assign(model.transformer, name, left.to(device, dtype))
@@ -109,7 +109,7 @@ def load(
 
 
 def read_config(files: CheckpointFiles, family: Family) -> HubConfig:
-    """Raises CheckpointError for keys that are missing or mean what is not computed here."""
+    """Raises CheckpointError for keys that are missing or ask for something that is not computed here."""
     values = WatchedConfig(files.config)
     try:
         shape = family.shape(values)
@@ -120,7 +120,7 @@ def read_config(files: CheckpointFiles, family: Family) -> HubConfig:
         message = f"The config.json in {files.folder} is not one of the family {family.name!r}: {error!r}."
         raise CheckpointError(message) from error
     warn_of_unread_keys(files, values)
-    # A head may be stored although the configuration says that it is tied (tiny-a2d), so the weights decide.
+    # A checkpoint may store a head although its configuration ties it (tiny-a2d), so the weights decide.
     shape = replace(shape, tied_head=family.tensors["head.weight"] not in files.shards)
     window = min(family.context_window, files.config.get("max_position_embeddings") or family.context_window)
     max_hole = min(family.max_hole, window // 4)
@@ -128,7 +128,7 @@ def read_config(files: CheckpointFiles, family: Family) -> HubConfig:
 
 
 def check_changes(files: CheckpointFiles, family: Family, config: HubConfig, used: set[str]) -> None:
-    """Raises CheckpointError where an adapter changes what the model does not have, or what it has twice."""
+    """Raises CheckpointError if an adapter changes a tensor that the model lacks, or one that it shares."""
     unknown = sorted(files.changed - used)
     if unknown:
         message = f"The adapter {files.name} changes {unknown[0]}, which its base at {files.folder} does not have."
@@ -139,7 +139,7 @@ def check_changes(files: CheckpointFiles, family: Family, config: HubConfig, use
 
 @dataclass(frozen=True)
 class Source:
-    """Where one of our tensors comes from: stored tensors (several are stacked), and of a fused matrix which rows."""
+    """Where one of our tensors comes from: stored tensors (several are stacked), and which rows of a fused matrix."""
 
     names: tuple[str, ...]
     is_stack: bool = False
@@ -151,7 +151,7 @@ class Source:
 
 
 def source_of(name: str, tensors: Mapping[str, str], config: TransformerConfig) -> Source:
-    """The source of our tensor `name` by the family's table. Raises CheckpointError."""
+    """Source of our tensor `name` in the family's table. Raises CheckpointError."""
     match = LAYER.match(name)
     general = LAYER.sub("blocks.{i}.", name)
     if general not in tensors:
@@ -181,9 +181,9 @@ def _assign(module: nn.Module, name: str, value: Tensor) -> None:
 
 
 def make_random(folder: Path, family: Family, *, config: Values | None = None) -> None:
-    """Writes a tiny checkpoint of `family` in its published format, of its example's shape or that of `config`.
+    """Writes a tiny random checkpoint of `family` in its published format, shaped like its example or `config`.
 
-    The same bytes on every machine.
+    The bytes are the same on every machine.
     """
     values = family.example if config is None else config
     folder.mkdir(parents=True, exist_ok=True)
@@ -205,13 +205,13 @@ def make_random(folder: Path, family: Family, *, config: Values | None = None) -
 
 
 def write_tokenizer(folder: Path, family: Family) -> None:
-    """One token a byte, the family's added tokens from id 300 on, and which of them has which role."""
+    """Writes a tokenizer with one token per byte, the family's added tokens from id 300 on, and their roles."""
     (folder / "tokenizer.json").write_text(json.dumps(_byte_tokenizer(family)), encoding="utf-8")
     (folder / "tokenizer_config.json").write_text(json.dumps(dict(family.example_tokenizer)), encoding="utf-8")
 
 
 def _scattered(name: str, shape: tuple[int, ...]) -> Tensor:
-    """Values spread evenly by a multiplicative hash of their place: gains around 1, all else with unit fan-in."""
+    """Deterministic pseudo-random values: gains around 1, everything else with unit fan-in."""
     seed = sum((index + 1) * byte for index, byte in enumerate(name.encode()))
     places = torch.arange(int(torch.Size(shape).numel()), dtype=torch.int64)
     mixed = (places * 2654435761 + seed * 40503) % 2**32
@@ -224,7 +224,7 @@ def _scattered(name: str, shape: tuple[int, ...]) -> Tensor:
 
 
 def _byte_tokenizer(family: Family) -> dict[str, object]:
-    """One token a byte, and the family's added tokens from id 300 on."""
+    """One token per byte, and the family's added tokens from id 300 on."""
 
     added = [
         {"id": 300 + index, "content": text, "special": True, "single_word": False, "lstrip": False, "rstrip": False}

@@ -1,7 +1,7 @@
-"""How much memory the machine can still give to this process. Knows the files in which Linux says so.
+"""Measures the memory that this process can still use, from Linux's /proc and /sys files.
 
-What the page cache holds is not used up: it goes when somebody needs the room. A checkpoint was just read through it.
-But of that, what this process has mapped is the weights themselves, which every step reads.
+The page cache counts as available, because the kernel drops it on demand; a checkpoint was just read through it. Pages
+that this process has mapped do not: they are the weights, which every step reads.
 """
 
 import os
@@ -13,14 +13,14 @@ UNKNOWN_BYTES: Final = 2**34  # where the system does not say
 
 
 def available_bytes(root: Path = Path("/")) -> int:
-    """What the machine has available, or less where a control group of this process allows less."""
+    """Memory available on the machine, or less if a control group limits this process."""
     machine = _read_table(root / "proc/meminfo").get("MemAvailable:")
     amounts = [_free_bytes() if machine is None else machine * 1024, *_left_by_groups(root)]
     return max(0, min(amounts) - _mapped_bytes(root))
 
 
 def total_bytes(root: Path = Path("/")) -> int:
-    """What the machine has in all, or less where a control group of this process allows less."""
+    """Total memory of the machine, or less if a control group limits this process."""
     machine = _read_table(root / "proc/meminfo").get("MemTotal:")
     amounts = [_all_bytes() if machine is None else machine * 1024]
     amounts += [most for most, _ in _limits_of_groups(root)]
@@ -34,7 +34,7 @@ def _all_bytes() -> int:
 
 
 def _mapped_bytes(root: Path) -> int:
-    """The pages of files that this process holds."""
+    """Size of file pages that this process has mapped."""
     pages = _read(root / "proc/self/statm").split()
     return int(pages[2]) * os.sysconf("SC_PAGE_SIZE") if len(pages) > 2 else 0
 
@@ -50,9 +50,7 @@ def _left_by_groups(root: Path) -> Iterator[int]:
 
 
 def _limits_of_groups(root: Path) -> Iterator[tuple[int, int]]:
-    """What is allowed and what is used up, of every control group with a limit that this process is in, of version 2
-    and 1.
-    """
+    """Limit and usage of every control group (v1 and v2) that limits this process."""
     for line in _read(root / "proc/self/cgroup").splitlines():
         _, controllers, path = line.split(":", 2)
         if not controllers:
@@ -81,6 +79,6 @@ def _read(file: Path) -> str:
 
 
 def _read_table(file: Path) -> dict[str, int]:
-    """The numbers of a file of lines that are a name and a number."""
+    """Parses a file whose lines are a name and a number."""
     rows = (line.split() for line in _read(file).splitlines())
     return {row[0]: int(row[1]) for row in rows if len(row) > 1 and row[1].isdigit()}

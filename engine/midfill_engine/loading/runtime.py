@@ -1,4 +1,4 @@
-"""A loaded model with all that is computed once for it. Knows checkpoints and devices; no requests, no HTTP."""
+"""A loaded model with everything that is computed once for it. Knows checkpoints and devices; no requests, no HTTP."""
 
 import hashlib
 import logging
@@ -66,7 +66,7 @@ class Runtime:
     def of(
         cls, loaded: Loaded, *aliases: str, family: Family | None = None, operators: str | Operators = "torch"
     ) -> "Runtime":
-        """Raises CheckpointError where a published checkpoint does not say its ids, OperatorsError."""
+        """Raises CheckpointError if a published checkpoint does not name its special ids, and OperatorsError."""
         family = family or FAMILIES.find(checkpoint.FAMILY)
         tokens = EMBEDDED_TOKENS if isinstance(loaded, LoadedModel) else family.tokens(loaded.files)
         tokenizer = loaded.tokenizer
@@ -89,11 +89,11 @@ class Runtime:
 
     @property
     def reads_causally(self) -> bool:
-        """Whether the model was trained to read holes from the left, too."""
+        """Whether the model was also trained to fill from the left."""
         return isinstance(self.loaded, LoadedModel) and self.loaded.config.causal
 
     def run(self, passes: list[Pass]) -> list[Result]:
-        """One forward over all of them, whoever asks."""
+        """Runs all passes in one forward pass."""
         if not passes:
             return []
         if self.fused is not None:
@@ -101,7 +101,7 @@ class Runtime:
         return run_packed(self.loaded.model.transformer, passes, self.operators)
 
     def free_memory(self) -> None:
-        """Drops what is only kept to be faster next time."""
+        """Drops caches."""
         self.contexts.clear()
         self.prefixes.clear()
         if self.fused is not None:
@@ -138,7 +138,7 @@ class Runtime:
 
     @cached_property
     def _weights_digest(self) -> str:
-        """Of the embedding's first rows and of the beginning of all else: no training leaves them all as they were."""
+        """Hash of the first embedding rows and the beginning of every other tensor; training changes it."""
         digest = hashlib.sha256(self.loaded.weight[:64].to(self.dtype).float().cpu().numpy().tobytes())
         for value in self.loaded.model.parameters():
             digest.update(value.flatten()[:LEFT].to(self.dtype).float().cpu().numpy().tobytes())
@@ -146,7 +146,7 @@ class Runtime:
 
 
 def open_fused(operators: str, transformer: Transformer, torch_like: Operators) -> "FusedRunner | None":
-    """The kernels' runner where they compute this model; it proves itself on a GPU. Raises OperatorsError."""
+    """The runner with Midfill's kernels, if they support this model; checks itself on a GPU. Raises OperatorsError."""
     if operators in ("torch", "torch-int8"):
         return None
     from midfill_engine.models.fused_runner import PRECISION_OF, FusedRunner, why_not_fused  # needs Triton
@@ -164,19 +164,21 @@ def open_fused(operators: str, transformer: Transformer, torch_like: Operators) 
 
 
 class CanvasRuntime(Runtime):
-    """Of a model that another library computes: every pass by itself, so that none depends on the others."""
+    """Runtime of a model that another library computes: every pass runs alone, so results do not depend on
+    the batch.
+    """
 
     def run(self, passes: list[CanvasPass]) -> list[CanvasResult]:  # type: ignore[override]
         return [self.loaded.run(step) for step in passes]
 
 
 def known_models() -> list[str]:
-    """The models that ship with the package."""
+    """Models that ship with the package."""
     return sorted(config.parent.name for config in WEIGHTS.glob("*/config.json"))
 
 
 def find_model(name: str) -> Path:
-    """The checkpoint folder of a shipped model, of a path or of a hub id. Raises StartError."""
+    """The checkpoint folder for the name of a shipped model, a path or a hub id. Raises StartError."""
     shipped = name.removeprefix("midfill-")  # as `midfill models` prints it
     if shipped in known_models():
         return WEIGHTS / shipped
@@ -195,7 +197,7 @@ def find_model(name: str) -> Path:
 def open_checkpoint(
     folder: Path, device: torch.device, dtype: torch.dtype, name: str, operators: str = "torch"
 ) -> Runtime:
-    """A folder of the embedded family or of a published one, or an adapter's. Raises CheckpointError, StartError."""
+    """Loads a folder of the embedded or a published family, or an adapter. Raises CheckpointError, StartError."""
     files = open_files(folder)
     family = find_family(files)
     if files.changed and family.name in (checkpoint.FAMILY, DIFFUSION_GEMMA.name):
@@ -203,7 +205,7 @@ def open_checkpoint(
     packing = choose_packing(operators, device, dtype)
     if family.name == checkpoint.FAMILY:
         shipped = checkpoint.load(folder, device, dtype)
-        if not isinstance(packing, Int8Operators):  # its products are too small to gain by a layout
+        if not isinstance(packing, Int8Operators):  # its products are too small to gain from another layout
             return Runtime.of(shipped, name, checkpoint.FAMILY, operators=operators)
         packing.pack(shipped.model)
         return Runtime.of(shipped, name, checkpoint.FAMILY, operators=packing)
@@ -214,7 +216,7 @@ def open_checkpoint(
         return CanvasRuntime.of(model, name, family.name, family=family)
     stored_bytes = sum(path.stat().st_size for path in {*files.shards.values()})
     if isinstance(packing, LaidOperators) and stored_bytes > free_bytes(device):
-        packing = None  # what is mapped from a file the system may take back, what is laid out it may not
+        packing = None  # the kernel can evict mapped pages, but not repacked weights
     loaded = hub.load(files, family, device, dtype, packing.pack if packing else None)
     return Runtime.of(loaded, name, family.name, family=family, operators=packing or operators)
 
@@ -228,7 +230,7 @@ def load_runtime(
 ) -> Runtime:
     """Loads a shipped model, a checkpoint folder or a hub id.
 
-    `weights` None: stored, but int8 for a packaged model on a CPU. Raises StartError.
+    `weights` None means as stored, but int8 for the default model on a CPU. Raises StartError.
     """
     folder = find_model(name)
     try:

@@ -1,7 +1,7 @@
-"""Whether a model's scores stand where its family says: a self-test at load. Knows one text, whose tokens it masks.
+"""Self-test at load: whether the model's logits are shifted as its family says. Knows one text, whose tokens it masks.
 
-Nothing in a checkpoint says whether a position is scored by its own state or by the one before, and the wrong reading
-gives fluent nonsense. The right one guesses most masked tokens of plain code, the wrong one next to none.
+Nothing in a checkpoint says whether a position is scored by its own state or by the one before, and the wrong choice
+gives fluent nonsense. The right one predicts most masked tokens of plain code, the wrong one almost none.
 """
 
 import logging
@@ -16,8 +16,8 @@ from midfill_engine.models.layout import Layout
 from midfill_engine.models.packed import Pass
 from midfill_engine.models.sequence import Sequence
 
-EVERY: Final = 7  # one token in seven is masked, as 15 % are in training
-SURE: Final = 0.3  # below, the model knows too little of code to judge by
+EVERY: Final = 7  # one token in seven, near the usual training rate of 15 %
+SURE: Final = 0.3  # below this the model knows too little code to tell
 TEXT: Final = '''
 def count_words(text):
     """Count how often each word occurs in a text."""
@@ -53,7 +53,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class ShiftTest:
-    """Shares of masked tokens that the family's reading and the other one guess."""
+    """Shares of masked tokens predicted with the family's shift and with the other one."""
 
     own: float
     other: float
@@ -64,7 +64,7 @@ class ShiftTest:
 
 
 def measure_shift(runtime: Runtime) -> ShiftTest:
-    """One forward over a known text with one token in seven masked."""
+    """One forward pass over a known text with one token in seven masked."""
     family, tokens, config = runtime.family, runtime.tokens, runtime.loaded.config
     room = config.max_context - len(tokens.opening(None)) - len(tokens.closing)
     text = runtime.loaded.tokenizer.encode(TEXT)[:room]
@@ -88,7 +88,7 @@ def measure_shift(runtime: Runtime) -> ShiftTest:
 
 
 def warn_of_shift(runtime: Runtime) -> None:
-    """Logs a warning where the other reading guesses far more."""
+    """Logs a warning if the other shift predicts far more tokens."""
     found = measure_shift(runtime)
     if found.is_suspicious:
         logger.warning(

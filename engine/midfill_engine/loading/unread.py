@@ -1,4 +1,4 @@
-"""What of a checkpoint nothing here reads: a stored tensor ends loading, a key of config.json is named at load.
+"""Reports parts of a checkpoint that nothing reads: an unknown tensor stops loading, an unknown config key is logged.
 
 Either may change what the authors' code computes. Knows names only.
 """
@@ -10,9 +10,9 @@ from typing import Any, Final
 
 from midfill_engine.checkpoint_files import CheckpointError, CheckpointFiles
 
-# Computed at load by every implementation, stored by some.
+# Buffers that implementations compute at load and some checkpoints store.
 DERIVED: Final = re.compile(r"\.(inv_freq|rotary_emb\.(cos|sin)_cached|masked_bias)$")
-# Names and versions, what only training or another cache asks for, and what the tensors themselves decide.
+# Names, versions, and keys that matter only for training or other caches, or that the tensors imply.
 HARMLESS: Final = frozenset(
     {"architectures", "auto_map", "model_type", "_name_or_path", "transformers_version", "torch_dtype", "dtype"}
     | {"use_cache", "attn_implementation", "_attn_implementation", "flash_attention", "pretraining_tp", "precision"}
@@ -32,7 +32,7 @@ logger = logging.getLogger(__name__)
 
 
 class WatchedConfig(Mapping[str, Any]):
-    """A config.json that remembers which of its keys were asked for."""
+    """A config.json that records which keys were read."""
 
     def __init__(self, values: Mapping[str, Any]) -> None:
         self._values = values
@@ -49,7 +49,7 @@ class WatchedConfig(Mapping[str, Any]):
         return len(self._values)
 
     def unread(self) -> list[str]:
-        """The keys that say something and that nobody asked for. Ids are read where the tokens are."""
+        """Meaningful keys that were not read. Ids are read elsewhere."""
         return sorted(
             key
             for key, value in self._values.items()

@@ -1,4 +1,4 @@
-"""From hidden states to chosen tokens: the head, what may stand where, how sure the choice is. Knows ids, no text."""
+"""From hidden states to chosen tokens: head, allowed tokens, confidence. Knows ids, no text."""
 
 import math
 from dataclasses import dataclass, field
@@ -7,14 +7,14 @@ from typing import Final
 import torch
 from torch import Tensor
 
-LEAN_POSITIONS: Final = 8  # on a CPU a choice that needs no more than the best token: 71 -> 20 ms for 64 x 152k scores
-CHUNK_POSITIONS: Final = 256  # scores are widened to fp32 this many positions at a time
-SURE: Final = 0.9  # the model's own probability from which on nothing is mixed in; docs/quality.md compares four
-RUN: Final = 128  # columns whose largest is found first
+LEAN_POSITIONS: Final = 8  # rows per greedy choice on a CPU: 71 -> 20 ms for 64 x 152k logits
+CHUNK_POSITIONS: Final = 256  # logits are widened to fp32 this many positions at a time
+SURE: Final = 0.9  # no mixing if the model's own probability is at least this; docs/quality.md compares four
+RUN: Final = 128  # columns per run
 
 
 class BadScores(RuntimeError):
-    """The model's scores are no numbers: its weights or the device are broken."""
+    """The logits are not finite: the weights or the device are broken."""
 
 
 @dataclass(frozen=True)
@@ -32,12 +32,12 @@ class Echo:
 
 @dataclass(frozen=True)
 class Choice:
-    """How M rows choose. Row i may take the tokens where `allowed` [R, V] at `rule_of[i]` is true, less the `barred`.
+    """How M rows choose tokens. Row i may take tokens where `allowed` [R, V] is true at `rule_of[i]`, except the
+    `barred`.
 
-    `barred` maps a token to the rows [M] that may not take it. With a `temperature` the choice is a sample drawn from
-    `generator`, out of the smallest set of tokens with `top_p` of the probability. `is_scaled` says whether the
-    confidence is of the distribution after temperature and top-p (Dream's rule) or before (LLaDA's). `asked` [M] are
-    tokens whose probability is wanted besides.
+    `barred` maps a token to the rows [M] that may not take it. With a `temperature` tokens are sampled with `generator`
+    from the smallest set with `top_p` of the probability. `is_scaled`: confidence is taken after temperature and top-p
+    (Dream) instead of before (LLaDA). `asked` [M] are tokens whose probability is returned too.
     """
 
     allowed: Tensor
@@ -53,14 +53,14 @@ class Choice:
 
     @property
     def is_plain(self) -> bool:
-        """Whether the best token and its probability are all that is wanted."""
+        """Whether only the best token and its probability are needed."""
         draws = self.temperature > 0 or self.top_p < 1
         return not (draws or self.needs_entropy) and self.echo is None and self.asked is None
 
 
 @dataclass(frozen=True)
 class Chosen:
-    """For M rows `ids`, `confidence`, and if wanted `entropy` (nats), `asked`; each [M]."""
+    """For M rows: `ids`, `confidence`, and if requested `entropy` (nats) and `asked`; each [M]."""
 
     ids: Tensor
     confidence: Tensor
@@ -69,7 +69,7 @@ class Chosen:
 
 
 def choose(scores: Tensor, choice: Choice) -> Chosen:
-    """Reads `scores` [M, V], a few rows widened at a time. Everything returned is on the CPU. Raises BadScores."""
+    """Chooses from the logits `scores` [M, V], widening a few rows at a time. Returns CPU tensors. Raises BadScores."""
     is_lean = scores.device.type == "cpu" and choice.is_plain
     size, choose_rows = (LEAN_POSITIONS, _choose_best) if is_lean else (CHUNK_POSITIONS, _choose_rows)
     starts = range(0, max(len(scores), 1), size)
@@ -86,7 +86,7 @@ def choose(scores: Tensor, choice: Choice) -> Chosen:
 
 
 def count_wide_copies(temperature: float, top_p: float) -> int:
-    """How many copies in fp32 of CHUNK_POSITIONS rows of scores `choose` holds at most: measured, and one more."""
+    """Upper bound of fp32 copies of CHUNK_POSITIONS rows of logits that `choose` holds: as measured, plus one."""
     if top_p < 1:
         return 9
     return 6 if temperature > 0 else 4
@@ -98,7 +98,7 @@ def _join(parts: list[Tensor | None]) -> Tensor | None:
 
 
 def _choose_best(scores: Tensor, choice: Choice, rows: slice) -> Chosen:
-    """As `_choose_rows`, from the largest score and one sum, in place: no second copy of the scores."""
+    """Like `_choose_rows` for greedy choices: in place, from the maximum and one sum, without a second copy."""
     known = _restrict(scores[rows].float(), choice, rows)
     ids = _argmax(known)
     best = known.gather(1, ids[:, None])
@@ -122,8 +122,8 @@ def _choose_rows(scores: Tensor, choice: Choice, rows: slice) -> Chosen:
 
 
 def _restrict(wide: Tensor, choice: Choice, rows: slice) -> Tensor:
-    """`wide` [P, V] with minus infinity wherever a token may not stand, and without columns beyond the tokenizer's."""
-    # Adding reads a vector at a time on a CPU; filling by a mask does not, and takes seven times as long.
+    """`wide` [P, V] with minus infinity at forbidden tokens, and without columns beyond the tokenizer's."""
+    # Adding is vectorized on a CPU; masked_fill is not and takes seven times as long.
     allowed = choice.allowed.to(wide.device)
     penalties = torch.zeros(allowed.shape, device=wide.device).masked_fill(~allowed, -torch.inf)  # [R, V']
     rules = choice.rule_of[rows].to(wide.device)
@@ -135,7 +135,9 @@ def _restrict(wide: Tensor, choice: Choice, rows: slice) -> Tensor:
 
 
 def _mix(log_probs: Tensor, echo: Echo, rows: slice) -> Tensor:
-    """Log probabilities [P, V] of the mixture, of what may stand there; the model's own where it is SURE."""
+    """Log probabilities [P, V] of the mixture over allowed tokens; the model's own where its confidence
+    reaches SURE.
+    """
     here = (echo.rows >= rows.start) & (echo.rows < rows.stop)
     index = (echo.rows[here] - rows.start).to(log_probs.device), echo.tokens[here].to(log_probs.device)
     is_sure = log_probs.amax(dim=-1) >= math.log(SURE)
@@ -149,7 +151,9 @@ def _mix(log_probs: Tensor, echo: Echo, rows: slice) -> Tensor:
 
 
 def _argmax(values: Tensor) -> Tensor:
-    """The first largest of each row of `values` [P, V]. By runs on a CPU: torch's own takes seven times as long."""
+    """The first maximum of each row of `values` [P, V]. In runs on a CPU, where torch's own takes seven times
+    as long.
+    """
     num_runs = values.shape[1] // RUN
     if values.device.type != "cpu" or num_runs < 2:
         return values.argmax(dim=-1)
@@ -164,7 +168,7 @@ def _argmax(values: Tensor) -> Tensor:
 
 
 def _scale(wide: Tensor, choice: Choice) -> Tensor:
-    """Scores over the temperature, with only the nucleus left (Holtzman et al., arXiv 1904.09751)."""
+    """Logits divided by temperature, restricted to the nucleus (Holtzman et al., arXiv 1904.09751)."""
     scaled = wide / choice.temperature if choice.temperature > 0 else wide
     if choice.top_p >= 1:
         return scaled
@@ -175,6 +179,6 @@ def _scale(wide: Tensor, choice: Choice) -> Tensor:
 
 
 def _gumbel(scores: Tensor, choice: Choice) -> Tensor:
-    """Drawn on the CPU, so that a seed means the same on every device."""
+    """Gumbel noise, drawn on the CPU so that a seed means the same on every device."""
     exponential = torch.empty(scores.shape).exponential_(generator=choice.generator)
     return -exponential.clamp(min=1e-30).log().to(scores.device)

@@ -1,4 +1,4 @@
-"""What differs from one family of models to another. A family file fills one `Family` in and holds nothing else."""
+"""What differs between model families. A family's file fills in one `Family` and holds nothing else."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -15,11 +15,11 @@ Values = Mapping[str, Any]  # a checkpoint's config.json
 
 @dataclass(frozen=True)
 class SpecialTokens:
-    """A checkpoint's ids. `opening` takes the request's tag; `special_ids` no fill may contain.
+    """A checkpoint's special ids. `opening` takes the request's tag; no fill may contain `special_ids`.
 
-    `delete_ids` shorten a hole where they are chosen, `expand_id` lengthens it. With `deletes_rest` one deletion takes
-    what is still masked behind it along (DreamOn's broadcast); with `ends_text` a deletion with nothing masked before
-    it ends the hole, whatever stands behind. `markers` are a base model's fill-in-the-middle tokens.
+    `delete_ids` shorten a hole, `expand_id` lengthens it. `deletes_rest`: one deletion also deletes the masked
+    positions behind it (DreamOn's broadcast). `ends_text`: a deletion with no mask before it ends the hole. `markers`
+    are fill-in-the-middle tokens.
     """
 
     mask_id: int
@@ -34,13 +34,13 @@ class SpecialTokens:
 
     @property
     def delete_id(self) -> int | None:
-        """The one to write where nothing was chosen."""
+        """The deletion token to write when none was chosen."""
         return self.delete_ids[0] if self.delete_ids else None
 
 
 @dataclass(frozen=True)
 class Markers:
-    """Fill-in-the-middle ids: what stands before the prefix, the suffix and the middle, and which text comes first."""
+    """Fill-in-the-middle ids for prefix, suffix and middle, and which text comes first."""
 
     prefix: int
     suffix: int
@@ -48,7 +48,7 @@ class Markers:
     suffix_first: bool
 
     def lay(self, before: list[int], after: list[int]) -> list[int]:
-        """The prompt that a model trained with them goes on from."""
+        """The fill-in-the-middle prompt."""
         if self.suffix_first:
             return [self.suffix, *after, self.prefix, *before, self.middle]
         return [self.prefix, *before, self.suffix, *after, self.middle]
@@ -131,11 +131,11 @@ class Family:
 
     @property
     def sees_suffix(self) -> bool:
-        """Whether a mask sees what stands behind it; otherwise the suffix must go into the prompt."""
+        """Whether a mask attends to later text; otherwise the suffix must go into the prompt."""
         return self.attention != "block_causal"
 
     def arrange(self, pieces: Pieces, tokens: SpecialTokens) -> Pieces:
-        """The context's pieces as the model is to read them: a block-causal one gets the suffix in its prompt."""
+        """The context's pieces in the model's order: block-causal models get the suffix in the prompt."""
         if self.sees_suffix:
             return pieces
         before, after = pieces

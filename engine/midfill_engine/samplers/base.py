@@ -1,4 +1,4 @@
-"""The interface of samplers: what they are shown of a step and what they decide. Knows no model and no text."""
+"""The interface of samplers: what they see of a step and what they decide. Knows no model and no text."""
 
 import math
 from dataclasses import dataclass
@@ -9,10 +9,10 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Proposals:
-    """What a forward pass proposes for every position: B rows, T hole positions. Only masked positions carry meaning.
+    """The proposals of a forward pass for B rows of T hole positions. Only masked positions have meaning.
 
-    `ids` [B, T] is the token chosen by score (and temperature), `confidence` [B, T] its probability. Samplers that
-    need it also get `entropy` [B, T] of the whole distribution, in nats, which costs as much as all the rest.
+    `ids` [B, T] are the chosen tokens, `confidence` [B, T] their probabilities. Samplers that need it also get
+    `entropy` [B, T] of the whole distribution, in nats, which costs as much as everything else.
     """
 
     ids: Tensor
@@ -24,10 +24,10 @@ class Proposals:
 class StepState:
     """A step to decide on. `masked` [B, T] may be settled now; `step` counts from 1 to `num_steps`.
 
-    `quality` is the wire's dial, `fast_threshold` the model's threshold where it stands at 0. `remaining` [B] counts
-    all that is masked, later blocks included. `settled` [B, T] has the confidence with which tokens were settled,
-    `ids` [B, T] what stands there, `fixed` [T] marks anchors. `places` [T] are absolute positions, counted in blocks
-    of `block_size` where attention knows blocks, else 0.
+    `quality` is the request's dial, `fast_threshold` the model's threshold at dial 0. `remaining` [B] counts all masked
+    positions, later blocks included. `settled` [B, T] is the confidence of settled tokens, `ids` [B, T] the current
+    tokens, `fixed` [T] marks anchors. `places` [T] are absolute positions, in blocks of `block_size` (0 without
+    blocks).
     """
 
     proposals: Proposals
@@ -45,8 +45,8 @@ class StepState:
 
     @property
     def threshold(self) -> float:
-        """How sure a proposal must be to be settled. None is sure enough at quality 1, not even one with probability 1
-        in fp32: there one position a step is settled.
+        """Confidence from which a proposal is settled. Infinite at quality 1, where one position a step is settled,
+        since fp32 rounds high probabilities to 1.
         """
         if self.quality >= 1:
             return math.inf
@@ -54,12 +54,12 @@ class StepState:
 
     @property
     def steps_left(self) -> int:
-        """This one included."""
+        """Remaining steps, including this one."""
         return max(1, self.num_steps - self.step + 1)
 
     @property
     def quota(self) -> Tensor:
-        """[B]: how many positions each row must settle now, so that equal steps end in time."""
+        """[B]: positions that each row must settle now to finish in equal steps."""
         total = self.masked.sum(dim=1) if self.remaining is None else self.remaining
         return -(-total // self.steps_left)
 
@@ -73,21 +73,21 @@ class StepState:
         return self.masked & (self.rank(by) < count[:, None])
 
     def rank_from_below(self, among: Tensor) -> Tensor:
-        """[B, T]: 0 for the least confident position of `among` [B, T], 1 for the next; all others last."""
+        """[B, T]: 0 for the least confident position of `among` [B, T], 1 for the next; others last."""
         return self.proposals.confidence.masked_fill(~among, torch.inf).argsort(dim=1, stable=True).argsort(dim=1)
 
     @property
     def takeable(self) -> Tensor:
-        """[B, T]: settled positions that may be masked again."""
+        """[B, T]: settled positions that may be remasked."""
         free = ~self.masked
         return free if self.fixed is None else free & ~self.fixed
 
 
 @dataclass(frozen=True)
 class Decision:
-    """Which positions [B, T] to settle, and which settled ones to mask again, or to give the token proposed there.
+    """Positions [B, T] to settle, settled ones to remask, and settled ones to replace by their proposal.
 
-    Anchors are safe whatever it says.
+    Anchors never change.
     """
 
     settle: Tensor
@@ -96,15 +96,14 @@ class Decision:
 
 
 class Sampler:
-    """Settles at least one position of every row that has masked ones, unless it takes back.
+    """Settles at least one position of every row that has masked ones, unless it remasks.
 
-    The last step is the caller's: all settle.
+    The caller settles everything in the last step.
 
-    One instance serves one row of one fill, so it may remember what it saw. `is_scaled`: its confidence is taken after
-    temperature and top-p.
-    `revises`: there are proposals for settled positions of the current block too, by what stands there. `goes_on`: the
-    current block may still change though nothing in it is masked, so the next one waits.
-    `takes_back`: it masks settled positions again, so it may use more steps than there are positions.
+    One instance serves one row of one fill and may keep state. `is_scaled`: confidence is taken after temperature and
+    top-p. `revises`: it also gets proposals for settled positions of the current block. `goes_on`: the current block
+    may still change although nothing in it is masked. `takes_back`: it remasks, so it may need more steps than
+    positions.
     """
 
     needs_entropy = False
@@ -114,13 +113,13 @@ class Sampler:
     goes_on = False
 
     def count_steps(self, num_masked: int, quality: float) -> int:
-        """The bound on steps for a request that names none."""
+        """Upper bound of steps for a request that names none."""
         return num_masked
 
     def reach(self, masked: Tensor) -> int:
-        """How many of the `masked` [B, T] canvas' positions, from the left, have a part in the coming step; 0: few.
+        """How many positions of the `masked` [B, T] canvas, from the left, take part in the next step; 0: the default.
 
-        Only models that work on several blocks at once ask. Where it ends within a block, that has a part too.
+        Only models that decode several blocks at once call it. A block that it reaches partly takes part.
         """
         return 0
 
@@ -128,4 +127,4 @@ class Sampler:
         raise NotImplementedError
 
     def move(self, order: list[int | None]) -> None:
-        """The canvas changed: position i of now was `order[i]` before, or is new."""
+        """The canvas changed: new position i was `order[i]` before, or is new (None)."""

@@ -1,7 +1,7 @@
-"""Dream's schedule: time runs evenly from 1 to 0.001 and a step settles what its share of time has (arXiv 2508.15487).
+"""Dream's schedule: time falls evenly from 1 to 0.001, and each step settles its share (arXiv 2508.15487).
 
-The authors round down, so some of their steps settle nothing. Those are passed over here without a forward: what the
-model says of an unchanged text would be the same.
+The authors round down, so some of their steps settle nothing. Those steps are skipped here: the model would return the
+same for an unchanged text.
 """
 
 from typing import Final
@@ -20,8 +20,10 @@ class Dream(Entropy):
 
     def decide(self, state: StepState) -> Decision:
         total = int(state.masked.sum() if state.remaining is None else state.remaining.sum())
-        times = torch.linspace(1, END, state.num_steps + 1)  # in fp32, as theirs: rounding decides at whole numbers
-        count = total if self._clock >= state.num_steps else 0  # time was over before: a bound came down meanwhile
+        times = torch.linspace(1, END, state.num_steps + 1)  # in fp32 like theirs: rounding matters at whole numbers
+        count = (
+            total if self._clock >= state.num_steps else 0
+        )  # over early: the step limit was lowered
         while not count and self._clock < state.num_steps:
             now, then = times[self._clock : self._clock + 2]
             self._clock += 1

@@ -1,7 +1,7 @@
-"""Settles what is sure, and gives settled tokens of the block another one where the model is surer of that.
+"""Settles confident positions, and replaces settled tokens of the block if another is more likely.
 
-LLaDA2.1 (arXiv 2602.08676, joint threshold decoding): a token is replaced where another has more than 0.9 with it in
-view. A block without masks is read again until nothing changes, at most 16 times.
+LLaDA2.1 (arXiv 2602.08676, joint threshold decoding): a token is replaced by one with probability above 0.9 given the
+current text. A block without masks is read again until nothing changes, at most 16 times.
 """
 
 from typing import Final

@@ -1,6 +1,6 @@
-"""Settles equally many positions every step, those of least entropy first (Dream, arXiv 2508.15487: `alg="entropy"`).
+"""Settles the same number of positions every step, lowest entropy first (Dream, arXiv 2508.15487: `alg="entropy"`).
 
-As there, entropy is that of the distribution after temperature and top-p.
+Entropy is that of the distribution after temperature and top-p, as in their code.
 """
 
 from torch import Tensor

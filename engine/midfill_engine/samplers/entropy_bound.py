@@ -1,7 +1,7 @@
-"""Settles the positions of least entropy while their entropies, less the largest, stay within a bound.
+"""Settles positions of lowest entropy while the sum of their entropies, without the largest, stays within a bound.
 
-EB-Sampler (arXiv 2505.24857, section 4): the bound limits the error of settling them as if independent. The dial: the
-bound is 0.75 (1 - q) nats; one position is always within it.
+EB-Sampler (arXiv 2505.24857, section 4): the bound limits the error of settling them as if independent. The bound is
+0.75 (1 - q) nats; one position always fits.
 """
 
 import torch

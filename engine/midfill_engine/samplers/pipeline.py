@@ -1,7 +1,7 @@
-"""Works on several blocks of the canvas at once, each begun when the one before is under way (D2F, arXiv 2508.09192).
+"""Decodes several blocks at once; each starts while the one before is still open (D2F, arXiv 2508.09192).
 
-A block joins when the one before has a tenth settled. Until that has 95 % settled it settles only what is sure, then at
-least its surest position. For models fine-tuned to it; the weights stay LLaDA's or Dream's.
+A block joins when a tenth of the one before is settled. Until 95 % of that is settled it settles only confident
+positions, then at least its best one. For models fine-tuned this way.
 """
 
 from typing import Final

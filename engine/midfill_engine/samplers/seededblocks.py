@@ -1,6 +1,6 @@
-"""Settles the first token of a block by itself, then what is sure: Nemotron-Labs-Diffusion's `generate`.
+"""Settles the first token of a block by itself, then confident positions: Nemotron-Labs-Diffusion's `generate`.
 
-The first token is what the model, reading causally, says of the text before the block.
+The first token is the model's causal prediction from the text before the block.
 """
 
 from midfill_engine.samplers.base import Decision, StepState

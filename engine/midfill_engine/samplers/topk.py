@@ -1,7 +1,6 @@
-"""Settles equally many positions every step, the most confident first: low-confidence remasking.
+"""Settles the same number of positions every step, the most confident first: low-confidence remasking.
 
-LLaDA (arXiv 2502.09992, section 2.4). Without a number of steps, quality q takes q steps a masked position: all at once
-near 0, one a step at 1.
+LLaDA (arXiv 2502.09992, section 2.4). Without a number of steps, quality q takes q steps per masked position.
 """
 
 from torch import Tensor
@@ -14,7 +13,7 @@ class TopK(Sampler):
         return max(1, round(num_masked * quality))
 
     def score(self, state: StepState) -> Tensor:
-        """[B, T]: what the best positions have most of."""
+        """[B, T]: the score by which positions are ranked."""
         return state.proposals.confidence
 
     def decide(self, state: StepState) -> Decision:

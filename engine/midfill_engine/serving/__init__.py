@@ -1,1 +1,1 @@
-"""The process and its doors: sockets, routes, gates, streams. Knows the wire; no tensors."""
+"""The engine's process: sockets, routes, authentication, streams. Knows the wire; no tensors."""

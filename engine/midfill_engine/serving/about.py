@@ -1,4 +1,4 @@
-"""What the engine tells of itself: properties and tokens as llama.cpp's clients ask, and its routes. Does no fill."""
+"""Describes the engine: properties and tokens for llama.cpp's clients, and an OpenAPI document. Fills nothing."""
 
 from typing import Any, Final, Protocol
 
@@ -50,7 +50,7 @@ def tokens_of(tokenizer: TextTokens | None, request: TokenizeRequest) -> dict[st
 
 
 def piece_of(piece: bytes) -> str | list[int]:
-    """Text, or the bytes where they are none."""
+    """A token as text, or as bytes if it is not valid UTF-8."""
     try:
         return piece.decode()
     except UnicodeDecodeError:
@@ -67,7 +67,7 @@ def text_of(tokenizer: TextTokens | None, request: DetokenizeRequest) -> dict[st
 
 
 def describe_server(info: ModelInfo) -> dict[str, Any]:
-    """What llama.cpp's clients read of `/props`."""
+    """The properties that llama.cpp's clients read from `/props`."""
     return {
         "default_generation_settings": {
             "n_ctx": info.max_context_tokens,
@@ -84,7 +84,7 @@ def describe_server(info: ModelInfo) -> dict[str, Any]:
 
 
 def describe_routes() -> dict[str, Any]:
-    """An OpenAPI document of the doors."""
+    """The OpenAPI document."""
     models: list[type[BaseModel]] = [*REQUESTS.values(), *ANSWERS.values(), ErrorResponse]
     _, schemas = models_json_schema(
         [(model, "validation") for model in models], ref_template="#/components/schemas/{model}"

@@ -1,6 +1,6 @@
-"""Names every request, says when its connection ends, logs its route, status, time, token. Knows nothing of its text.
+"""Gives every request an id and writes the access log: route, status, time, token name. Knows no text of requests.
 
-A path that is no route of ours is not logged either: it may hold anything.
+Unknown paths are not logged: they may contain anything.
 """
 
 import json
@@ -26,9 +26,9 @@ request_id: ContextVar[str] = ContextVar("request_id", default="")
 
 
 class Access:
-    """ASGI middleware. A client's own id is kept where it is harmless.
+    """ASGI middleware. A harmless id of the client is kept.
 
-    `is_ending` tells a server's last answers, after which no client may ask on the same connection.
+    `is_ending` marks the last answers of a server, which close their connections.
     """
 
     def __init__(self, app: ASGIApp, log: AccessLog = "off", is_ending: Callable[[], bool] = lambda: False) -> None:

@@ -1,6 +1,6 @@
-"""One door before engines on a Ray cluster: keeps them running, and sends each request to one of them.
+"""Serves requests with several engines on a Ray cluster: keeps them running and routes each request to one of them.
 
-Knows Ray Serve; no model, no HTTP: the door before it is the one of every engine. Ray is imported nowhere else here.
+Knows Ray Serve; no model, no HTTP. Ray is imported nowhere else in the engine.
 """
 
 import asyncio
@@ -27,25 +27,25 @@ from midfill_engine.wire import ErrorCode, InfillRequest, InfillResponse, ServeO
 NAME: Final = "midfill"
 ROUTER: Final = "ray.serve.experimental.consistent_hash_router.ConsistentHashRouter"
 HEALTH_PERIOD_S: Final = 1.0
-START_TIMEOUT_S: Final = "120"  # Ray's own 30 s are not enough on a busy machine
+START_TIMEOUT_S: Final = "120"  # Ray's default of 30 s is too short on a busy machine
 
 logger = logging.getLogger(__name__)
 
 
 class Cluster:
-    """`count` engines, on a Ray of its own on this machine unless an address is given."""
+    """`count` engines, on a new local Ray cluster unless an address is given."""
 
     def __init__(self, count: int, address: str | None = None) -> None:
         self._count = count
         self._address = address
         self._serve: Any = None
         self._num_running = 0
-        # Ray's processes end with the thread that started them, so one thread does all that starts something.
+        # Ray's processes end with the thread that started them, so one thread starts everything.
         self._worker = ThreadPoolExecutor(1, "midfill-cluster")
         self._is_closed = threading.Event()
 
     def make_ready(self, state: EngineState, options: ServeOptions) -> Ready:
-        """Starts the engines and waits for them. Raises StartError."""
+        """Starts the engines and waits until they are ready. Raises StartError."""
         self._options = options
         handle, about = self._worker.submit(self._start, state).result()
         fills = RemoteFills(handle)
@@ -56,7 +56,7 @@ class Cluster:
         return Ready(info, about.names, fills, about.tokenizer, is_able=lambda: self._num_running > 0)
 
     def restart(self) -> None:
-        """Replaces the engines one after the other by new ones, which read the checkpoint anew."""
+        """Replaces the engines one by one; the new ones read the checkpoint again."""
         self._worker.submit(self._restart)
 
     def close(self) -> None:
@@ -92,7 +92,7 @@ class Cluster:
         try:
             ray.init(address=self._address, **options)
         except Exception as error:
-            # Ray raises a bare one where a machine is too busy to start it.
+            # Ray raises a bare Exception if the machine is too busy.
             said = (str(error).splitlines() or [type(error).__name__])[0]
             message = f"Ray does not start: {said}"
             raise StartError(ErrorCode.INTERNAL, message, "see /tmp/ray, or start again", EXIT_NO_MODEL) from error
@@ -165,8 +165,8 @@ def quiet() -> dict[str, Any]:
 
 @dataclass(eq=False)
 class RemoteFills:
-    """Asks engines as a Scheduler asks its model: of one document (else one client) always the same engine, which knows
-    its context, while that engine lives and has room.
+    """Sends fills to engines, with the interface of a Scheduler. Requests of one document (or client) go to the same
+    engine, which has their context cached, while it lives and has room.
     """
 
     handle: Any
@@ -179,7 +179,7 @@ class RemoteFills:
         return len(self.tasks)
 
     def submit(self, request: InfillRequest, listener: Listener, client: str = "") -> Ticket:
-        """On the event loop only. Raises RequestError once it ends."""
+        """Call it on the event loop only. Raises RequestError after `stop`."""
         if self.is_closed:
             raise is_ending()
         loop = asyncio.get_running_loop()
@@ -201,7 +201,7 @@ class RemoteFills:
             task.cancel()
 
     async def _follow(self, ticket: Ticket) -> None:
-        """Passes an engine's events on. Whatever goes wrong is the last of them."""
+        """Forwards an engine's events. A failure becomes the last event."""
         try:
             event = await self._ask(ticket)
         except asyncio.CancelledError:
@@ -238,7 +238,7 @@ class RemoteFills:
 
 
 def session_of(ticket: Ticket) -> str:
-    """What requests have in common that should meet the same engine; says nothing of what it is."""
+    """A hash that is equal for requests that should reach the same engine."""
     return hashlib.blake2b((ticket.request.document or ticket.client).encode(), digest_size=8).hexdigest()
 
 

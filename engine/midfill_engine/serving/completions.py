@@ -1,4 +1,4 @@
-"""The door `/v1/completions` with `suffix`, as OpenAI's clients speak it. Knows no model."""
+"""The route `/v1/completions` with `suffix`, for OpenAI's clients. Knows no model."""
 
 import secrets
 import time
@@ -30,7 +30,7 @@ class Completion(BaseModel):
 
 
 def to_infill(request: CompletionRequest) -> list[InfillRequest]:
-    """One for every prompt, all of one seed."""
+    """One request per prompt, all with one seed."""
     seed = request.seed
     if seed is None and request.temperature and len(request.prompts) > 1:
         seed = secrets.randbelow(2**31)
@@ -49,7 +49,7 @@ def to_infill(request: CompletionRequest) -> list[InfillRequest]:
 
 
 def from_infill(request: CompletionRequest, responses: list[InfillResponse]) -> Completion:
-    """The choices of every prompt in turn, the surest of each first."""
+    """The choices of every prompt in turn, best first."""
     ends = [
         (with_line_endings_of(text, prompt, request.suffix), reason)
         for prompt, response in zip(request.prompts, responses, strict=True)

@@ -1,6 +1,6 @@
-"""A connection that does not wait for ever, and not beside too many of its peer's. Knows bytes and time, no routes.
+"""Connections with deadlines and a limit per peer. Knows bytes and time, no routes.
 
-Requests arrive in time and answers are taken in time, or it closes.
+A connection closes if a request is not sent, or an answer not read, in time.
 """
 
 import asyncio
@@ -17,15 +17,15 @@ from uvicorn.server import ServerState
 
 from midfill_engine.wire import ErrorBody, ErrorCode, ErrorResponse
 
-REQUEST_TIMEOUT_S: Final = 10.0  # from the first byte (or the connection) to the last byte of a request
-SEND_TIMEOUT_S: Final = 30.0  # that a client may take nothing of what waits for it
+REQUEST_TIMEOUT_S: Final = 10.0  # from the first byte (or the connect) to the last byte of a request
+SEND_TIMEOUT_S: Final = 30.0  # longest time that a client may leave an answer unread
 MAX_CONNECTIONS_PER_PEER: Final = 256
-RESERVED_FILES: Final = 64  # descriptors that are not connections
+RESERVED_FILES: Final = 64  # file descriptors that are not connections
 
 
 @dataclass
 class Limits:
-    """What all connections of a server share. A unix socket's peers are one user, whom only the sum bounds."""
+    """Limits shared by all connections of a server. Peers of a unix socket are one user; only the total limits them."""
 
     request_timeout_s: float = REQUEST_TIMEOUT_S
     send_timeout_s: float = SEND_TIMEOUT_S
@@ -39,20 +39,20 @@ class Limits:
 
 
 def raise_file_limit() -> int:
-    """Asks for as many descriptors as the system allows; how many connections they are good for."""
+    """Raises the limit of file descriptors as far as allowed; returns the number of connections it suffices for."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = hard if hard != resource.RLIM_INFINITY else 65536
     if soft == resource.RLIM_INFINITY or soft >= wanted:
         return min(4096, wanted - RESERVED_FILES)
     try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
-    except (ValueError, OSError):  # macOS allows less than it says
+    except (ValueError, OSError):  # macOS allows less than it reports
         wanted = soft
     return min(4096, wanted - RESERVED_FILES)
 
 
 class TimedProtocol(H11Protocol):
-    """uvicorn's h11 connection with deadlines for half-sent requests and unread answers, which uvicorn keeps open."""
+    """uvicorn's h11 connection, with deadlines for half-sent requests and unread answers, which uvicorn lacks."""
 
     limits = Limits()
 
@@ -82,7 +82,7 @@ class TimedProtocol(H11Protocol):
         self._watch = self.loop.call_later(self.limits.send_timeout_s, self._check_reader)
 
     def data_received(self, data: bytes) -> None:
-        if self.transport.is_closing():  # refused before it said anything
+        if self.transport.is_closing():  # already refused
             return
         super().data_received(data)
         if self.conn.their_state in {h11.IDLE, h11.SEND_BODY}:
@@ -100,12 +100,12 @@ class TimedProtocol(H11Protocol):
             self._watch.cancel()
         if self._peer is not None:
             self.limits.open[self._peer] -= 1
-            self.limits.open += Counter()  # forgets peers with none
+            self.limits.open += Counter()  # drops peers with no connection
             self._peer = None
         super().connection_lost(exc)
 
     def send_400_response(self, msg: str) -> None:
-        """For bytes that are no HTTP: JSON as ever, unless it would pass for another request's answer."""
+        """Answers invalid HTTP with JSON, unless that would look like the answer to another request."""
         is_free = self.cycle is None or self.cycle.response_complete
         if not is_free:
             is_free = self.cycle.more_body and not self.cycle.response_started
@@ -118,14 +118,14 @@ class TimedProtocol(H11Protocol):
         self.transport.close()
 
     def _refusal(self, status: int, code: ErrorCode, message: str, headers: bytes = b"") -> bytes:
-        """A whole answer, for where no request was read."""
+        """A complete answer for when no request was read."""
         content = ErrorResponse(error=ErrorBody(code=code, message=message)).model_dump_json().encode()
         return (
             b"HTTP/1.1 %d \r\ncontent-type: application/json\r\nconnection: close\r\n%scontent-length: %d\r\n\r\n%s"
         ) % (status, headers, len(content), content)
 
     def _check_reader(self) -> None:
-        """Gives up a connection that has taken nothing since the last look, a closing one too."""
+        """Aborts a connection that read nothing since the last check, even a closing one."""
         waiting = self.transport.get_write_buffer_size()
         if waiting >= self._unread_bytes > 0 and not self._was_read:
             self.transport.abort()
@@ -150,5 +150,5 @@ class TimedProtocol(H11Protocol):
 
 
 def timed_protocol(limits: Limits) -> type[TimedProtocol]:
-    """The connections of one server."""
+    """The connection class of one server."""
     return type("LimitedProtocol", (TimedProtocol,), {"limits": limits})

@@ -1,4 +1,4 @@
-"""The fill-in-the-middle door: `/v1/fim/completions` as Mistral's and Mercury's clients speak it. Knows no model.
+"""The route `/v1/fim/completions`, for Mistral's and Mercury's clients. Knows no model.
 
 Mistral's clients read `message.content` (`delta.content` in a stream), Mercury's read `text`: a choice has both.
 """
@@ -99,12 +99,12 @@ def clamp(max_tokens: int | None) -> int | None:
 
 
 def budget_ms(asked: int | None) -> int | None:
-    """llama.cpp's time for predicting: nothing or less than nothing is no bound."""
+    """llama.cpp's time limit; zero or less means no limit."""
     return asked if asked is not None and asked > 0 else None
 
 
 def around_hole(prompt: str, suffix: str, max_tokens: int | None) -> list[Segment]:
-    """Prompt, one hole, suffix; every line ending as a line feed."""
+    """Prompt, one hole, suffix, with line feeds as line endings."""
     return [
         TextSegment(text=to_line_feeds(prompt)),
         HoleSegment(hole=HoleSpec(max_tokens=max_tokens, indent="")),
@@ -113,7 +113,7 @@ def around_hole(prompt: str, suffix: str, max_tokens: int | None) -> list[Segmen
 
 
 def finish(fill: FilledHole, stop: str | list[str] | None) -> tuple[str, FinishReason]:
-    """The text up to the first of the stop strings, and why it ends there."""
+    """The text up to the first stop string, and the finish reason."""
     text = cut_at_stop(fill.text, stop)
     return text, "length" if fill.cut and len(text) == len(fill.text) else "stop"
 
@@ -125,7 +125,7 @@ def cut_at_stop(text: str, stop: str | list[str] | None) -> str:
 
 
 def with_line_endings_of(text: str, *around: str | None) -> str:
-    """`text` as the client writes lines: with CRLF where that stands in the texts around the hole."""
+    """`text` with CRLF if the texts around the hole use it."""
     return text.replace("\n", "\r\n") if any("\r\n" in part for part in around if part) else text
 
 

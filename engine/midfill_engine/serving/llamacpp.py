@@ -1,4 +1,4 @@
-"""llama.cpp's doors `/infill` and `/completion`, as llama.vim, llama.vscode and Continue speak them. Knows no model."""
+"""llama.cpp's routes `/infill` and `/completion`, for llama.vim, llama.vscode and Continue. Knows no model."""
 
 from typing import Any, Final, Literal
 
@@ -21,7 +21,7 @@ class Timings(BaseModel):
 
 
 class LlamaAnswer(BaseModel):
-    """What llama.cpp answers and its clients read."""
+    """The parts of llama.cpp's answer that its clients read."""
 
     index: int = 0
     content: str
@@ -38,14 +38,14 @@ class LlamaAnswer(BaseModel):
 
 
 class SelectedFields(RootModel[dict[str, Any]]):
-    """The fields that a client asked for, under the paths it gave."""
+    """The fields that a client asked for, under their paths."""
 
 
 class Answers(RootModel[list[SerializeAsAny[BaseModel]]]):
     """Several answers to one request."""
 
 
-# How prompts for other families write text before the gap, text behind it, and the gap's place.
+# Fill-in-the-middle markers of other model families: prefix, suffix, middle.
 MARKS: Final = (
     ("<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>"),
     ("<fim_prefix>", "<fim_suffix>", "<fim_middle>"),
@@ -56,7 +56,7 @@ MARKS: Final = (
 
 
 def unmark(request: LlamaCompletionRequest) -> LlamaInfillRequest:
-    """The request as `/infill` knows it: a prompt without marks has nothing behind its gap."""
+    """A `/completion` request as an `/infill` request; a prompt without markers has no suffix."""
     for first, second, last in MARKS:
         head, is_marked, rest = request.prompt.partition(first)
         before, has_suffix, behind = rest.partition(second)
@@ -70,12 +70,12 @@ def unmark(request: LlamaCompletionRequest) -> LlamaInfillRequest:
 
 
 def wants_nothing(request: LlamaInfillRequest) -> bool:
-    """A request that only warms llama.cpp's cache up."""
+    """A request that only warms up llama.cpp's cache."""
     return request.n_predict == 0
 
 
 def to_infill(request: LlamaInfillRequest) -> InfillRequest:
-    """Other files' text comes first: where room is short, what is farthest from the hole goes first."""
+    """Text of other files comes first, because the text furthest from the hole is dropped first."""
     extra = "".join(f"{part.text}\n" for part in request.input_extra if part.text)
     before = (extra + request.input_prefix + request.prompt)[-MAX_TEXT_CHARACTERS:]
     limit = min(request.n_predict, MAX_HOLE_TOKENS) if request.n_predict > 0 else None
@@ -91,7 +91,7 @@ def to_infill(request: LlamaInfillRequest) -> InfillRequest:
 
 
 def from_infill(request: LlamaInfillRequest, response: InfillResponse) -> BaseModel:
-    """One answer, or as many as were asked for in a list, the surest first."""
+    """One answer, or a list if several were asked for, best first."""
     fills = [row[0] for row in (response.holes, *response.alternatives)]
     answers = [from_fill(request, response, fill, index) for index, fill in enumerate(fills)]
     return answers[0] if request.n_cmpl == 1 else Answers(answers)
@@ -117,7 +117,7 @@ def answer_nothing(request: LlamaInfillRequest, model: str) -> BaseModel:
 
 
 def make_answer(text: str, model: str, stats: Stats) -> LlamaAnswer:
-    """Denoising has no prompt phase of its own, so all of the time is that of predicting."""
+    """Denoising has no separate prompt phase, so all time counts as prediction."""
     num, ms = stats.tokens, max(stats.ms, 1e-3)
     timings = Timings(
         prompt_n=stats.context_tokens,
@@ -140,7 +140,7 @@ def make_answer(text: str, model: str, stats: Stats) -> LlamaAnswer:
 
 
 def select(answer: LlamaAnswer, fields: list[str]) -> BaseModel:
-    """All of it, or the asked-for fields under their full paths; paths that lead nowhere are left out."""
+    """All fields, or the requested ones under their full paths; unknown paths are left out."""
     if not fields:
         return answer
     values: dict[str, Any] = answer.model_dump()
@@ -149,7 +149,7 @@ def select(answer: LlamaAnswer, fields: list[str]) -> BaseModel:
 
 
 def cut_at_indent(text: str, num_spaces: int) -> str:
-    """`text` up to the first later line that is less indented; empty lines do not count."""
+    """`text` up to the first later line that is indented less; empty lines do not count."""
     lines = text.split("\n")
     for index, line in enumerate(lines[1:], start=1):
         if line.strip() and len(line) - len(line.lstrip()) < num_spaces:

@@ -1,4 +1,4 @@
-"""The engine's log: one line an event on stderr, and not the same line without end. Knows logging, no requests."""
+"""The engine's log: one line per event on stderr, with a rate limit per call site. Knows logging, no requests."""
 
 import logging
 import sys
@@ -7,13 +7,15 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Final
 
-MAX_LINES: Final = 10  # from one place in the code, in one interval
+MAX_LINES: Final = 10  # records per call site and interval
 INTERVAL_S: Final = 60.0
-ACCESS: Final = "midfill.access"  # whoever asks for this log wants all of it
+ACCESS: Final = "midfill.access"  # access lines are never dropped
 
 
 class RateLimit(logging.Filter):
-    """Lets `MAX_LINES` of every place through in an interval; the first of the next one says how many were not."""
+    """Passes `MAX_LINES` records per call site and interval; the first record of the next interval says how many were
+    dropped.
+    """
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""One engine of a cluster: a model and its scheduler without a socket. Knows no cluster; what passes is JSON."""
+"""One engine of a cluster: a model and its scheduler without a socket. Knows no cluster; messages are JSON."""
 
 import json
 from collections.abc import AsyncIterator
@@ -18,7 +18,7 @@ KINDS: Final[dict[str, type[StepEvent] | type[InfillResponse]]] = {"step": StepE
 
 @dataclass(frozen=True)
 class About:
-    """What a door must know of the engines behind it."""
+    """What the front process must know about its engines."""
 
     info: ModelInfo
     names: tuple[str, ...]
@@ -26,7 +26,7 @@ class About:
 
 
 class Replica:
-    """Raises RuntimeError where another version of Midfill is installed, StartError where the model cannot load."""
+    """Raises RuntimeError if another Midfill version is installed, StartError if the model cannot load."""
 
     def __init__(self, options: ServeOptions, wanted: str) -> None:
         if (here := version("midfill")) != wanted:
@@ -38,7 +38,7 @@ class Replica:
         return About(self._ready.info, self._ready.names, self._ready.tokenizer)
 
     async def infill(self, request_json: str, client: str) -> AsyncIterator[str]:
-        """The events of a fill, only the end where no steps were asked for."""
+        """Events of a fill; only the last one if no steps were requested."""
         request, mailbox = InfillRequest.model_validate_json(request_json), Mailbox()
         try:
             ticket = self._ready.scheduler.submit(request, mailbox.post, client)
@@ -57,7 +57,7 @@ class Replica:
             ticket.cancel()
 
     async def check_health(self) -> None:
-        """Raises RuntimeError once the device is lost, so that the cluster starts another engine."""
+        """Raises RuntimeError after the device was lost, so that the cluster starts another engine."""
         if self._state.failure is not None:
             raise RuntimeError(self._state.failure.message)
 

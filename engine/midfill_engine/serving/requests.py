@@ -1,4 +1,4 @@
-"""What other clients send: requests in the shapes of Mistral, OpenAI and llama.cpp. Knows JSON, nothing behind it."""
+"""Request models of Mistral's, OpenAI's and llama.cpp's clients. Knows JSON, nothing behind it."""
 
 from typing import Annotated, Self
 
@@ -10,7 +10,7 @@ MAX_PROMPTS = 16
 
 
 class FimRequest(BaseModel):
-    """`POST /v1/fim/completions` in Mistral's and Mercury's shape. Keys that mean nothing here are ignored."""
+    """`POST /v1/fim/completions` as Mistral's and Mercury's clients send it. Unknown keys are ignored."""
 
     model_config = ConfigDict(extra="ignore", frozen=True)
 
@@ -29,7 +29,7 @@ class FimRequest(BaseModel):
 
 
 class CompletionRequest(BaseModel):
-    """`POST /v1/completions` with `suffix`, in OpenAI's shape. Keys that mean nothing here are ignored."""
+    """`POST /v1/completions` with `suffix` as OpenAI's clients send it. Unknown keys are ignored."""
 
     model_config = ConfigDict(extra="ignore", frozen=True)
 
@@ -64,7 +64,7 @@ class CompletionRequest(BaseModel):
 
 
 class ExtraText(BaseModel):
-    """Text from elsewhere that llama.cpp's clients send along."""
+    """Text of another file that llama.cpp's clients send along."""
 
     model_config = ConfigDict(extra="ignore", frozen=True)
 
@@ -73,10 +73,10 @@ class ExtraText(BaseModel):
 
 
 class LlamaInfillRequest(BaseModel):
-    """llama.cpp's `POST /infill`, as llama.vim and llama.vscode send it. Keys that mean nothing here are ignored.
+    """llama.cpp's `POST /infill` as llama.vim and llama.vscode send it. Unknown keys are ignored.
 
-    The hole is behind `input_prefix` and `prompt` and before `input_suffix`. No line of the answer but its first is
-    indented by less than `n_indent` white-space characters. `response_fields` names what the answer should hold.
+    The hole is after `input_prefix` and `prompt` and before `input_suffix`. Later lines of the answer are indented by
+    at least `n_indent` characters. `response_fields` selects fields of the answer.
     """
 
     model_config = ConfigDict(extra="ignore", frozen=True)
@@ -99,8 +99,8 @@ class LlamaInfillRequest(BaseModel):
 
 
 class LlamaCompletionRequest(LlamaInfillRequest):
-    """llama.cpp's `POST /completion`, as Continue sends it: the text around the gap stands in `prompt`, with a model
-    family's marks of fill-in-the-middle or without.
+    """llama.cpp's `POST /completion` as Continue sends it: `prompt` holds the text around the hole, with or without
+    fill-in-the-middle markers.
     """
 
 

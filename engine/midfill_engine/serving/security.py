@@ -1,6 +1,6 @@
-"""The gate before every route: who may ask, from where, in which format. Knows headers; no route but the open ones.
+"""Authorizes every request: who may ask, from where, in which format. Knows headers; no routes but the open ones.
 
-Localhost is no boundary: a web page can reach it by DNS rebinding or by a plain form, so names and origins are checked.
+Localhost is no boundary: a web page can reach it by DNS rebinding or with a plain form. So Host and Origin are checked.
 """
 
 import ipaddress
@@ -26,11 +26,10 @@ WILDCARDS: Final = frozenset({"0.0.0.0", "::", ""})
 
 @dataclass(frozen=True)
 class Security:
-    """`hosts` are the names in Host that are let in, whatever the port; with `any_address` also every IP address.
+    """`hosts` are the names allowed in Host, whatever the port; with `any_address` every IP address is allowed too.
 
-    A web page that has another name resolved to this machine still sends that name, so neither an address nor a port is
-    rebinding, and a port may well be another one: that of a tunnel, or of a container's outside. `tokens` None means
-    that the transport itself says who asks (a unix socket with mode 0600).
+    A page that uses DNS rebinding sends its own host name, so addresses and ports are safe, and the port may differ
+    behind a tunnel or container. `tokens` None means that the transport authenticates (a unix socket with mode 0600).
     """
 
     hosts: frozenset[str]
@@ -46,7 +45,7 @@ class Security:
         return cls(LOCAL_HOSTS | clean_hosts([host, *allowed_hosts]), tokens, host in WILDCARDS)
 
     def check(self, scope: Scope) -> RequestError | None:
-        """The refusal that a request deserves, or None. Notes in the scope's state whose token it brought."""
+        """The refusal that a request deserves, or None. Stores the token's name in the scope's state."""
         headers = Headers(scope=scope)
         if sum(len(name) + len(value) for name, value in scope["headers"]) > MAX_HEADER_BYTES:
             return RequestError(ErrorCode.BAD_REQUEST, "the headers are too long", status=431)
@@ -71,7 +70,7 @@ class Security:
         return name is not None and (name in self.hosts or (self.any_address and is_address(name)))
 
     def find_token(self, values: list[str]) -> str | None:
-        """Whose bearer token it is, or None."""
+        """The name of the bearer token's owner, or None."""
         scheme, _, given = values[0].partition(" ") if len(values) == 1 else ("", "", "")
         assert self.tokens is not None
         name = self.tokens.find(given.strip())
@@ -84,14 +83,14 @@ def refuse_token() -> RequestError:
 
 
 def clean_hosts(hosts: Iterable[str]) -> frozenset[str]:
-    """As `name_of` would find them in a Host header: lower case, IPv6 addresses in brackets."""
+    """Host names as `name_of` returns them: lower case, IPv6 addresses in brackets."""
     return frozenset(
         f"[{host}]" if ":" in host and not host.startswith("[") else host for host in map(str.lower, hosts)
     ) - {""}
 
 
 def name_of(host: str) -> str | None:
-    """A Host header's value without its port; None where that is none."""
+    """A Host header without its port; None if it is malformed."""
     name, separator, port = host.rpartition(":")
     if not separator or host.endswith("]"):
         return host or None
@@ -115,7 +114,7 @@ def is_json(values: list[str]) -> bool:
 
 
 class Gate:
-    """ASGI middleware that lets through only what `security` has nothing against."""
+    """ASGI middleware that passes on requests that `security` accepts."""
 
     def __init__(self, app: ASGIApp, security: Security) -> None:
         self._app = app

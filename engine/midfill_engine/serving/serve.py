@@ -1,4 +1,6 @@
-"""Runs the engine's process: binds, answers, loads the model meanwhile, ends. Knows signals, threads, no requests."""
+"""Runs the engine's process: binds, loads the model while it answers, shuts down. Knows signals and threads, no
+requests.
+"""
 
 import logging
 import os
@@ -27,7 +29,7 @@ if TYPE_CHECKING:
     from midfill_engine.denoising.work import Fill
 
 EXIT_DEVICE_LOST: Final = 4
-SHARED_ROWS_OF_DEVICE: Final = 512  # so many cost hardly more than one where weights are read from slow memory
+SHARED_ROWS_OF_DEVICE: Final = 512  # this many rows cost hardly more than one if memory bandwidth is the limit
 
 Prepare = Callable[["EngineState", "ServeOptions"], Ready]
 
@@ -35,7 +37,7 @@ logger = logging.getLogger(__name__)
 
 
 def serve(options: ServeOptions, prepare: Prepare | None = None) -> int:
-    """Serves until told to end; returns the exit code. Raises StartError where it cannot listen."""
+    """Serves until told to end; returns the exit code. Raises StartError if it cannot listen."""
     check_certificate(options)
     listener, sock, security = listen(options)
     state = EngineState()
@@ -59,7 +61,7 @@ def serve(options: ServeOptions, prepare: Prepare | None = None) -> int:
         ssl_certfile=options.certfile,
         ssl_keyfile=options.keyfile,
     )
-    # uvicorn raises the signal that ended it once more; what is left to do here must survive that.
+    # uvicorn raises the signal again after it has stopped; cleanup must survive that.
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: None)
     try:
@@ -91,7 +93,7 @@ def listen(options: ServeOptions) -> tuple[UnixListener | None, socket.socket, S
 
 
 def check_certificate(options: ServeOptions) -> None:
-    """Raises StartError for files that are no certificate with its key."""
+    """Raises StartError for files that are not a certificate with its key."""
     if options.certfile is None:
         if options.keyfile is None:
             return
@@ -106,7 +108,7 @@ def check_certificate(options: ServeOptions) -> None:
 
 
 def load(state: EngineState, options: ServeOptions, prepare: Prepare) -> None:
-    """Loads the model into `state`; on a thread of its own, so that the process answers meanwhile."""
+    """Loads the model into `state`, in its own thread, so that the process answers meanwhile."""
     try:
         state.ready = prepare(state, options)
     except StartError as error:
@@ -117,9 +119,9 @@ def load(state: EngineState, options: ServeOptions, prepare: Prepare) -> None:
 
 
 def make_ready(state: EngineState, options: ServeOptions) -> Ready:
-    # Read when torch is loaded. Waiting threads that spin made a step ten times slower on a machine with other work.
+    # Read when torch is imported. Spinning threads made a step ten times slower on a busy machine.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-    # oneDNN keeps a compiled product for each of the last 1,024 shapes: an int8 model grew by 1.6 MB a fill.
+    # oneDNN caches a compiled product for 1,024 shapes: an int8 model grew by 1.6 MB per fill.
     os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "64")
     import torch  # takes seconds to import, and the socket answers before that
 
@@ -171,13 +173,13 @@ def make_ready(state: EngineState, options: ServeOptions) -> Ready:
 
 
 def report(error: StartError) -> None:
-    """The one line on stderr that whoever started the engine reads: a sentence for people, JSON for programs."""
+    """Prints the reason on stderr: a sentence for people, JSON for programs."""
     sentence = f"midfill: {error.message.rstrip('.')}; {error.next_step}"
     print(sentence if sys.stderr.isatty() else error.body.model_dump_json(), file=sys.stderr, flush=True)
 
 
 def end_process(code: int) -> None:
-    """Ends without waiting for threads: the loader cannot be stopped, a step in progress need not be finished."""
+    """Exits without waiting for threads: loading cannot be interrupted, and a running step need not finish."""
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)

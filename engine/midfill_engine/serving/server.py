@@ -1,4 +1,4 @@
-"""Ends a server well: what was taken is finished first, what comes meanwhile is sent elsewhere. Knows no requests."""
+"""Shuts a server down gracefully: open requests finish, new ones are refused. Knows no requests."""
 
 import logging
 import signal
@@ -10,16 +10,16 @@ import uvicorn
 
 from midfill_engine.serving.service import EngineState
 
-LINGER_S: Final = 0.5  # in which those who do not know yet are told
-STOP_TIMEOUT_S: Final = 5.0  # for the answers of fills that were broken off at the next step
+LINGER_S: Final = 0.5  # time to tell clients that still connect
+STOP_TIMEOUT_S: Final = 5.0  # time for the answers of cancelled fills
 
 logger = logging.getLogger(__name__)
 
 
 class Server(uvicorn.Server):
-    """uvicorn's server, but a signal drains it for at most `drain_s`; a second one ends it now.
+    """uvicorn's server; a signal drains it for at most `drain_s`, a second one ends it at once.
 
-    It also ends when the engine fails or has nothing to do.
+    It also ends when the engine fails or was idle for too long.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class Server(uvicorn.Server):
         return self._asked_s is not None
 
     def drain(self) -> None:
-        """Takes no new requests; ends when the open ones have their answers, or the time for that is over."""
+        """Accepts no new requests; ends when the open ones are answered or time is up."""
         self._state.is_draining = True
         self._asked_s = self._asked_s or time.monotonic()
 

@@ -1,4 +1,4 @@
-"""The HTTP service: routes, bodies, errors. Knows the wire and the scheduler; no tensors, and does not load torch."""
+"""The HTTP service: routes, bodies, errors. Knows the wire and the scheduler; loads no torch."""
 
 import asyncio
 import time
@@ -49,7 +49,7 @@ from midfill_engine.wire import (
     ModelList,
 )
 
-# Below the connection's own deadline, so that a slow client still gets an answer.
+# Below the connection's deadline, so that a slow client still gets an answer.
 BODY_TIMEOUT_S: Final = 8.0
 MAX_ERROR_CHARACTERS: Final = 300
 
@@ -59,7 +59,7 @@ Route = TypeVar("Route", bound=Callable[..., Any])
 
 @dataclass(frozen=True)
 class Ready:
-    """What there is once the model is loaded."""
+    """What the service needs once the model is loaded."""
 
     info: ModelInfo
     names: tuple[str, ...]
@@ -70,16 +70,16 @@ class Ready:
 
 @dataclass
 class EngineState:
-    """Shared by the service, the loader and the process's watch. `failure` ends the process."""
+    """State shared by the service, the loader and the idle watch. `failure` ends the process."""
 
     ready: Ready | None = None
     failure: StartError | None = None
     last_request_s: float = field(default_factory=time.monotonic)
     is_draining: bool = False
-    has_lost_signals: bool = False  # somebody's library put its own handlers in place of the server's
+    has_lost_signals: bool = False  # another library replaced the server's handlers
 
     def use(self, model: str | None = None) -> Ready:
-        """Counts as activity. Raises RequestError while loading, when ending, and for a model that is not here."""
+        """Marks activity. Raises RequestError while loading, while ending, and for an unknown model."""
         self.last_request_s = time.monotonic()
         if self.is_draining:
             raise is_ending()
@@ -101,14 +101,14 @@ class EngineState:
 
     @property
     def idle_s(self) -> float:
-        """Seconds since the last request arrived; 0 while one is open or the model is loading."""
+        """Seconds since the last request; 0 while one is open or the model is loading."""
         if self.ready is None or self.num_open:
             self.last_request_s = time.monotonic()
         return time.monotonic() - self.last_request_s
 
 
 def create_app(state: EngineState, security: Security, access_log: AccessLog = "off") -> FastAPI:
-    """The ASGI application. Bodies are read and checked here, so that every refusal has the same shape."""
+    """The ASGI application. It parses bodies itself, so that every error has the same shape."""
     app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None, redirect_slashes=False)
     app.add_middleware(Gate, security=security)
     app.add_middleware(Shield)
@@ -209,7 +209,7 @@ def create_app(state: EngineState, security: Security, access_log: AccessLog = "
 
 
 class ForeignRequest(Protocol):
-    """What the requests of other people's clients have in common."""
+    """What requests of other clients have in common."""
 
     @property
     def stream(self) -> bool: ...
@@ -256,9 +256,10 @@ async def answer_all(
 async def stream_whole(
     asked: Asked, answer: Callable[[list[InfillResponse]], BaseModel], ends_with_done: bool
 ) -> AsyncIterator[bytes]:
-    """One chunk with the whole text: until the last step any part of it may still change. An error is an `error`.
+    """Streams one chunk with the whole text, because any part may change until the last step. An error is sent as
+    `error`.
 
-    Until then empty lines say that something comes: clients end at comments, and proxies at silence.
+    Empty lines keep the connection open until then: clients stop at comments, proxies at silence.
     """
     ending = asyncio.ensure_future(asked.ends())
     try:
@@ -274,7 +275,7 @@ async def stream_whole(
 
 
 async def read_body(http: Request, model: type[M]) -> M:
-    """Reads and checks a JSON body, holding no more than `MAX_BODY_BYTES`. Raises RequestError."""
+    """Reads and validates a JSON body of at most `MAX_BODY_BYTES`. Raises RequestError."""
     body = bytearray()
     message = f"the body is larger than {MAX_BODY_BYTES} bytes"
     too_large = RequestError(ErrorCode.TOO_LARGE, message, "send less context")
@@ -298,7 +299,7 @@ async def read_body(http: Request, model: type[M]) -> M:
 
 @contextmanager
 def refusing(message: type[object]) -> Iterator[None]:
-    """What pydantic finds wrong inside is the client's fault. Raises RequestError."""
+    """Turns pydantic's errors into RequestErrors."""
     try:
         yield
     except ValidationError as error:
@@ -307,7 +308,7 @@ def refusing(message: type[object]) -> Iterator[None]:
 
 
 def describe(error: ValidationError) -> str:
-    """The first problem in one line, without the value: that may be code."""
+    """The first validation error in one line, without the value, which may be code."""
     first = error.errors(include_url=False, include_context=False, include_input=False)[0]
     place = ".".join(str(part) for part in first["loc"])
     said = first["msg"].removeprefix("Value error, ")
@@ -315,7 +316,7 @@ def describe(error: ValidationError) -> str:
 
 
 async def answer_error(http: Request, error: Exception) -> Response:
-    """What a route refuses, or the router, as an ErrorResponse."""
+    """Answers an exception of a route or the router with an ErrorResponse."""
     if isinstance(error, RequestError):
         return error_response(error)
     assert isinstance(error, HTTPException)

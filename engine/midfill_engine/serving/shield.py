@@ -1,4 +1,4 @@
-"""The outermost layer of the service: what goes wrong in it is answered, and never told. Knows no route."""
+"""Outermost layer of the service: answers every exception and hides its message. Knows no route."""
 
 import logging
 
@@ -13,7 +13,7 @@ logger = logging.getLogger(__name__)
 
 
 class Shield:
-    """ASGI middleware that lets no exception out: a server would log it with its message, which could quote code."""
+    """ASGI middleware that catches all exceptions; a server would log the message, which could quote code."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app

@@ -18,7 +18,7 @@ EXIT_ALREADY_RUNNING: Final = 4
 
 @dataclass(frozen=True)
 class UnixListener:
-    """`inode` tells whether the path is still this listener's when it is removed."""
+    """`inode` tells at the end whether the path is still this listener's."""
 
     path: Path
     socket: socket.socket
@@ -31,7 +31,7 @@ class UnixListener:
 
 
 def listen_unix(path: Path) -> UnixListener:
-    """A socket of mode 0600 in a folder that is nobody else's; a dead engine's socket goes. Raises StartError."""
+    """A socket with mode 0600 in a private folder; replaces the socket of a dead engine. Raises StartError."""
     prepare_folder(path.parent)
     if path.is_socket():
         if answers(path):
@@ -53,7 +53,9 @@ def listen_unix(path: Path) -> UnixListener:
 
 
 def prepare_folder(folder: Path) -> None:
-    """Makes it with mode 0700, or checks that it is the user's own and closed to others' writing. Raises StartError."""
+    """Creates the folder with mode 0700, or checks that it is the user's and not writable by others. Raises
+    StartError.
+    """
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         status = folder.stat()
@@ -72,7 +74,7 @@ def answers(path: Path) -> bool:
             probe.connect(str(path))
         except (ConnectionRefusedError, FileNotFoundError):
             return False
-        except OSError:  # full or slow, so somebody is there
+        except OSError:  # full or slow: an engine is there
             return True
         return True
 
@@ -93,6 +95,6 @@ def listen_tcp(host: str, port: int) -> socket.socket:
 
 
 def runtime_folder() -> Path:
-    """Where sockets and tokens are kept: MIDFILL_RUNTIME_DIR, else the user's runtime directory."""
+    """The folder of sockets and tokens: MIDFILL_RUNTIME_DIR, otherwise the user's runtime directory."""
     chosen = os.environ.get("MIDFILL_RUNTIME_DIR")
     return Path(chosen) if chosen else user_runtime_path("midfill", appauthor=False)

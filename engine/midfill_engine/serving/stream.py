@@ -1,4 +1,4 @@
-"""Carries a fill's events from the worker's thread to an HTTP answer. Knows no event's meaning."""
+"""Carries a fill's events from the worker thread to an HTTP answer. Knows no event's meaning."""
 
 import asyncio
 from collections import deque
@@ -21,7 +21,7 @@ MAX_STEPS_KEPT: Final = 16
 
 
 class Fills(Protocol):
-    """What takes requests: a Scheduler, or what asks those of other processes."""
+    """Accepts requests: a Scheduler, or a client of other processes."""
 
     @property
     def metrics(self) -> Metrics: ...
@@ -41,7 +41,7 @@ class Mailbox:
         self._arrived = asyncio.Event()
 
     def post(self, event: Event) -> None:
-        """From any thread."""
+        """Thread-safe."""
         if not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._put, event)
 
@@ -53,7 +53,7 @@ class Mailbox:
         self._arrived.set()
 
     async def take(self) -> Event:
-        """The next event; steps that were not taken come before the end."""
+        """The next event; pending steps come before the end."""
         while not self._steps and self._end is None:
             self._arrived.clear()
             await self._arrived.wait()
@@ -73,13 +73,15 @@ class Mailbox:
 
 
 def client_of(http: Request) -> str:
-    """Who shares with others: whose token it is where tokens have names, else the connection."""
+    """The client for fair scheduling: the token's name if tokens have names, otherwise the connection."""
     name, connection = getattr(http.state, "token_name", ""), getattr(http.state, "connection", None)
     return name or ("" if connection is None else f"connection {connection}")
 
 
 class Asked:
-    """Requests that one answer needs: taken all or none, waited for and cancelled together. Raises RequestError."""
+    """The requests behind one answer: submitted together or not at all, awaited and cancelled together. Raises
+    RequestError.
+    """
 
     def __init__(self, http: Request, fills: Fills, requests: Sequence[InfillRequest]) -> None:
         self._mailboxes = [Mailbox() for _ in requests]
@@ -96,12 +98,12 @@ class Asked:
             ticket.cancel()
 
     async def ends(self) -> list[InfillResponse]:
-        """Raises RequestError where one of them fails."""
+        """Raises RequestError if one of them fails."""
         return [await mailbox.end() for mailbox in self._mailboxes]
 
 
 async def wait_for_answers(http: Request, asked: Asked) -> list[InfillResponse]:
-    """The whole answers; the work stops when the client goes away. Raises RequestError."""
+    """All answers; cancels the work if the client disconnects. Raises RequestError."""
     answer = asyncio.ensure_future(asked.ends())
     leaving = asyncio.ensure_future(_wait_for_disconnect(http))
     try:
@@ -146,7 +148,7 @@ def encode_event(message: BaseModel, name: str | None = None) -> bytes:
 
 
 class EventStream(StreamingResponse):
-    """A stream of server-sent events that cancels what was asked however it ends."""
+    """A stream of server-sent events that cancels its requests when it ends."""
 
     def __init__(self, events: AsyncIterator[bytes], asked: Ticket | Asked) -> None:
         headers = {"cache-control": "no-store", "x-accel-buffering": "no"}

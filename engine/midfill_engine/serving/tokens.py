@@ -1,4 +1,4 @@
-"""Bearer tokens by name: kept in a file that may change while the engine runs. Knows files, no HTTP."""
+"""Named bearer tokens in a file that may change while the engine runs. Knows files, no HTTP."""
 
 import logging
 import os
@@ -17,13 +17,13 @@ MIN_TOKEN_CHARACTERS: Final = 16
 MAX_NAME_CHARACTERS: Final = 64
 MAX_FILE_BYTES: Final = 1024 * 1024
 RELOAD_INTERVAL_S: Final = 1.0
-ONLY_NAME: Final = ""  # of a token that stands alone in its file
+ONLY_NAME: Final = ""  # name of a token that is alone in its file
 
 logger = logging.getLogger(__name__)
 
 
 class Tokens:
-    """Who may ask. Of a `file`, a change counts within a second; while it cannot be used, what it said before does."""
+    """The valid tokens. Changes of `file` apply within a second; while it is unusable the old tokens stay valid."""
 
     def __init__(self, by_name: Mapping[str, str], file: Path | None = None) -> None:
         self._by_name = {name: token.encode() for name, token in by_name.items()}
@@ -37,11 +37,11 @@ class Tokens:
 
     @property
     def place(self) -> str:
-        """Where the user finds them."""
+        """Where the user finds the tokens."""
         return "MIDFILL_TOKEN" if self._file is None else str(self._file)
 
     def find(self, given: str) -> str | None:
-        """Whose token it is, or None. Takes as long for every wrong one."""
+        """The owner's name, or None. Takes the same time for every wrong token."""
         self._reload()
         said = given.encode()
         found = [name for name, token in self._by_name.items() if secrets.compare_digest(said, token)]
@@ -65,7 +65,7 @@ class Tokens:
 
 
 def stamp_of(file: Path | None) -> tuple[int, int] | None:
-    """Tells whether the file was changed; None where there is none."""
+    """A value that changes with the file; None if there is none."""
     try:
         status = file.stat() if file else None
     except OSError:
@@ -74,7 +74,9 @@ def stamp_of(file: Path | None) -> tuple[int, int] | None:
 
 
 def find_tokens(file: Path | None) -> Tokens:
-    """MIDFILL_TOKEN, else those in `file`, which is made with one at first use, mode 0600. Raises StartError."""
+    """MIDFILL_TOKEN, otherwise the tokens in `file`, which is created with one token at first use, mode 0600. Raises
+    StartError.
+    """
     given = os.environ.get("MIDFILL_TOKEN")
     if given is not None:
         check_token(given, "choose a longer one, or unset MIDFILL_TOKEN")
@@ -87,7 +89,7 @@ def find_tokens(file: Path | None) -> Tokens:
 
 
 def parse_tokens(text: str, path: Path) -> dict[str, str]:
-    """One token, or a line `NAME TOKEN` for each; lines that begin with # do not count. Raises StartError."""
+    """One token, or lines of `NAME TOKEN`; lines that begin with # are comments. Raises StartError."""
     lines = [line.split() for line in text.splitlines() if line.strip() and not line.lstrip().startswith("#")]
     if not lines:
         message = f"the token file {path} holds no token"
@@ -112,7 +114,7 @@ def check_token(token: str, next_step: str) -> None:
 
 
 def make_token_file(path: Path) -> None:
-    """Written aside and linked: it is there whole or not at all, and of many starts at once one makes it.
+    """Creates the file atomically (written aside, then linked), so that concurrent starts agree on one token.
 
     Raises StartError.
     """
@@ -134,7 +136,7 @@ def make_token_file(path: Path) -> None:
 
 
 def read_own_file(path: Path) -> str:
-    """Raises StartError unless the file is the user's and closed to everybody else."""
+    """Raises StartError unless the file belongs to the user and is closed to all others."""
     try:
         file = open(os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0)), encoding="utf-8", errors="replace")
     except OSError as error:
