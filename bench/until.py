@@ -81,7 +81,7 @@ def solve(name: str, path: Path, hidden: str, shown: str, client: EngineClient, 
             return result
         engine_s = time.perf_counter()
         greedy = _last(fill(document, holes, options, client))
-        result.greedy = lab.runner.run(lab._files(document.apply(greedy.patch))).is_good
+        result.greedy = lab.runner.run(lab._files(greedy.patch)).is_good
         tried: Tried | None = None
         with closing(
             fill_until(
@@ -99,8 +99,8 @@ def solve(name: str, path: Path, hidden: str, shown: str, client: EngineClient, 
         result.engine_seconds = time.perf_counter() - engine_s - result.run_seconds
         result.num_tries = len(tried.tries)
         result.solved_at = tried.best.number if tried.passed and tried.best else 0
-        result.hidden = bool(result.solved_at) and _passes(lab, hidden, document.apply(tried.filled.patch))
-        result.greedy_hidden = result.greedy and _passes(lab, hidden, document.apply(greedy.patch))
+        result.hidden = bool(result.solved_at) and _passes(lab, hidden, tried.filled.patch)
+        result.greedy_hidden = result.greedy and _passes(lab, hidden, greedy.patch)
     result.seconds = time.perf_counter() - began_s
     return result
 
@@ -111,8 +111,8 @@ def _last(events: Iterator[object]) -> Filled:
     return last
 
 
-def _passes(lab: Lab, line: str, data: bytes) -> bool:
-    lab.runner.copy.put(lab._files(data))
+def _passes(lab: Lab, line: str, patch: Patch) -> bool:
+    lab.runner.copy.put(lab._files(patch))
     return lab.runner.copy.run(read_command(line, 120)).passed
 
 

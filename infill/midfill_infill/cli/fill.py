@@ -18,6 +18,7 @@ from midfill_infill.cli.completing import complete_function, complete_language
 from midfill_infill.cli.failures import report_failures
 from midfill_infill.cli.options import (
     AllowOption,
+    CommandTimeoutOption,
     DeviceOption,
     EnvOption,
     MaxTokensOption,
@@ -26,6 +27,8 @@ from midfill_infill.cli.options import (
     QualityOption,
     SandboxOption,
     StepsOption,
+    TriesOption,
+    UntilOption,
     read_quality,
 )
 from midfill_infill.cli.single import single
@@ -117,13 +120,9 @@ def fill_command(
         bool, typer.Option("--allow-errors", metavar="", help="Write a fill that adds syntax errors, too.")
     ] = False,
     min_certainty: MinCertaintyOption = None,
-    until: Annotated[
-        str | None, typer.Option(metavar="COMMAND", help="Try candidates until this passes, as 'pytest -q'.")
-    ] = None,
-    tries: Annotated[int, typer.Option(metavar="N", min=1, max=1000, help="With --until: at most so many.")] = 20,
-    command_timeout: Annotated[
-        float | None, typer.Option(metavar="S", min=0.1, help="With --until: ends a try, else 5 times the first run.")
-    ] = None,
+    until: UntilOption = None,
+    tries: TriesOption = 20,
+    command_timeout: CommandTimeoutOption = None,
     sandbox: SandboxOption = True,
     allow: AllowOption = None,
     env: EnvOption = None,

@@ -26,6 +26,13 @@ EnvOption = Annotated[
     typer.Option("--env", metavar="NAME[=VALUE]", help="Give it to the command. Repeatable."),
 ]
 TimeoutOption = Annotated[float, typer.Option("--timeout-s", metavar="S", min=1, help="Ends a run of the command.")]
+UntilOption = Annotated[
+    str | None, typer.Option(metavar="COMMAND", help="Try candidates until this passes, as 'pytest -q'.")
+]
+TriesOption = Annotated[int, typer.Option(metavar="N", min=1, max=1000, help="With --until: at most so many.")]
+CommandTimeoutOption = Annotated[
+    float | None, typer.Option(metavar="S", min=0.1, help="With --until: ends a try, else 5 times the first run.")
+]
 
 
 def read_quality(text: str | None) -> "Quality":

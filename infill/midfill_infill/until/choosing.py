@@ -12,6 +12,7 @@ from typing import Final
 
 from midfill_infill.context.imports import find_imports
 from midfill_infill.context.neighbours import is_test
+from midfill_infill.context.references import read_text
 from midfill_infill.errors import MidfillError
 from midfill_infill.languages import find_language
 from midfill_infill.refactor.journal.places import Place, find_place
@@ -57,12 +58,8 @@ class Reach:
             return ()
 
 
-@cache
 def _read(path: Path) -> str:
-    try:
-        return path.read_text("utf-8", "replace")
-    except OSError:
-        return ""
+    return read_text(path) or ""
 
 
 def _names(test: Path, name: str) -> bool:

@@ -1,7 +1,7 @@
 """One document in a copy of its tree, and the command that tells candidates apart. Asks no engine."""
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -15,16 +15,27 @@ from midfill_infill.sandbox.leftovers import scratch_folder
 from midfill_infill.sandbox.runner import Ran, Runner
 from midfill_infill.sandbox.view import find_homes
 from midfill_infill.text.document import Document
-from midfill_infill.text.spans import Hole
+from midfill_infill.text.spans import Hole, Patch
 from midfill_infill.until.choosing import Reach, with_examples
 from midfill_infill.until.starting import start
 
 
 class Lab:
-    """`name` is the document's below the root of the copy; `others` are files that an editor holds unsaved."""
+    """`name` is the document's below the root of the copy; `others` are files that an editor holds unsaved.
 
-    def __init__(self, runner: Runner, document: Document, name: str, others: Mapping[str, bytes]) -> None:
+    `complete` makes the file of a patch, by default that and nothing else; lines that it adds stand above all holes.
+    """
+
+    def __init__(
+        self,
+        runner: Runner,
+        document: Document,
+        name: str,
+        others: Mapping[str, bytes],
+        complete: Callable[[Patch], bytes] | None = None,
+    ) -> None:
         self.runner, self._document, self._name, self._others = runner, document, name, others
+        self._complete = complete or document.apply
 
     def start(self, holes: Sequence[Hole], *, timeout_s: float | None = None) -> Ran:
         """Raises MidfillError where no fill can make the command pass."""
@@ -38,10 +49,10 @@ class Lab:
 
     def run(self, candidate: Candidate) -> Ran:
         """What the command says of a candidate; that it passes, twice. Raises `verify_flaky`."""
-        files = self._files(self._document.apply(candidate.patch))
+        files = self._files(candidate.patch)
         ran = self.runner.run(files)
         if not ran.is_good:
-            return ran
+            return self._count_from_top(ran, candidate.patch)
         again = self.runner.run(files, cold=True)
         if not again.is_good and ran.is_warm:
             self.runner.close()
@@ -56,8 +67,23 @@ class Lab:
         found = os.path.normpath(copy.root / self.runner.command.folder / path)
         return found in (str(copy.root / self._name), str(copy.mirror.work / self._name))
 
-    def _files(self, data: bytes) -> Mapping[str, bytes]:
-        return {**self._others, self._name: data}
+    def _files(self, patch: Patch) -> Mapping[str, bytes]:
+        return {**self._others, self._name: self._complete(patch)}
+
+    def _count_from_top(self, ran: Ran, patch: Patch) -> Ran:
+        """The run with the lines of the patched document in its tracebacks."""
+        added = self._complete(patch).count(b"\n") - self._document.apply(patch).count(b"\n")
+        failures = tuple(
+            replace(
+                failure,
+                frames=tuple(
+                    replace(frame, line=frame.line - added) if self.is_document(frame.path) else frame
+                    for frame in failure.frames
+                ),
+            )
+            for failure in ran.failures
+        )
+        return replace(ran, failures=failures) if added else ran
 
 
 @contextmanager

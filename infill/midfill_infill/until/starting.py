@@ -11,7 +11,7 @@ from midfill_infill.sandbox.run import Limits
 from midfill_infill.sandbox.runner import MARKER, Ran, Runner
 from midfill_infill.splicing.splice import splice
 from midfill_infill.text.document import Document
-from midfill_infill.text.spans import Hole
+from midfill_infill.text.spans import Hole, Patch
 
 # A body that makes a file where it is run, then ends its caller. It says so in a word that no test has.
 _TELLTALE: Final = "midfill looks who comes here"
@@ -26,17 +26,17 @@ def start(
     runner: Runner,
     document: Document,
     holes: Sequence[Hole],
-    files: Callable[[bytes], Mapping[str, bytes]],
+    files: Callable[[Patch], Mapping[str, bytes]],
     *,
     timeout_s: float | None = None,
 ) -> Ran:
     """Runs the command on the tree as it is and makes `runner` ready: warm, and with a limit for each try.
 
-    `files` says what the copy gets for the document's bytes. Raises `until_passes`, `verify_flaky`, `until_unreached`
-    and `bad_request`.
+    `files` says what the copy gets for a patch of the document. Raises `until_passes`, `verify_flaky`,
+    `until_unreached` and `bad_request`.
     """
     line = runner.command.line
-    asis = files(document.original)
+    asis = files(Patch(()))
     first = runner.run(asis)
     if first.verdict == "did not run" or _is_missing(first, runner.command.words[0]):
         raise MidfillError("bad_request", f"{runner.command.words[0]} cannot be run", next_step="give another command")
@@ -66,7 +66,7 @@ def _check_reach(
     runner: Runner,
     document: Document,
     holes: Sequence[Hole],
-    files: Callable[[bytes], Mapping[str, bytes]],
+    files: Callable[[Patch], Mapping[str, bytes]],
     asis: Ran,
 ) -> None:
     """Raises `until_unreached` where the command, or a test that fails, never comes to a hole: no fill changes that."""
@@ -75,7 +75,7 @@ def _check_reach(
         return
     text = probe.format(path=str(runner.copy.root / MARKER) if runner.copy.sandboxed else MARKER, word=_TELLTALE)
     patch = splice(document, list(holes), [text] * len(holes)).patch
-    ran = runner.run(files(document.apply(patch)))
+    ran = runner.run(files(patch))
     names = ", ".join(hole.name or "the hole" for hole in holes)
     if not ran.reached and _TELLTALE not in ran.output:
         reason = ran.failures[0].sentence if ran.failures else _last_line(ran)

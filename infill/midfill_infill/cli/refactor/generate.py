@@ -6,7 +6,7 @@ import json
 import sqlite3
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -14,11 +14,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from midfill_infill.cli.options import (
+    AllowOption,
+    CommandTimeoutOption,
     DeviceOption,
+    EnvOption,
     MaxTokensOption,
     ModelOption,
     QualityOption,
+    SandboxOption,
     StepsOption,
+    TriesOption,
+    UntilOption,
     read_quality,
 )
 from midfill_infill.cli.refactor.common import RootOption, RunOption, open_run, plural, reported, say
@@ -28,6 +34,7 @@ if TYPE_CHECKING:
     from midfill_infill.refactor.generating.engines import AnswerCache, Engine
     from midfill_infill.refactor.generating.generate import Options, Progress
     from midfill_infill.refactor.generating.shards import Shard
+    from midfill_infill.refactor.generating.until import Goal
     from midfill_infill.refactor.journal.records import HoleRow
 
 
@@ -55,8 +62,18 @@ def generate_command(
     ] = None,
     out: Annotated[Path | None, typer.Option(metavar="FILE", help="Where a shard's answers go.")] = None,
     cache: Annotated[bool, typer.Option("--cache/--no-cache", help="Reuse answers to the same question.")] = True,
+    until: UntilOption = None,
+    tries: TriesOption = 20,
+    command_timeout: CommandTimeoutOption = None,
+    sandbox: SandboxOption = True,
+    allow: AllowOption = None,
+    env: EnvOption = None,
 ) -> None:
-    """Fill the holes of a run. Every fill is journaled; run it again after any interruption and it goes on."""
+    """Fill the holes of a run. Every fill is journaled; run it again after any interruption and it goes on.
+
+    With --until a hole at a time is filled until the command passes with the tests that import its file, which go in
+    the place of {tests}, or behind a bare pytest.
+    """
     with reported():
         from midfill_infill import config
         from midfill_infill.engines.supervise import EngineSettings
@@ -72,15 +89,27 @@ def generate_command(
             quality=config.choose_quality(read_quality(quality), Path.cwd()),
             max_tokens=max_tokens,
         )
+        goal = None
+        if until is not None:
+            goal = _read_goal(until, tries, command_timeout, sandbox, allow or (), env or ())
+            if processes or ray or shard:
+                raise MidfillError("bad_request", "--until goes hole by hole", next_step="leave out --processes, --ray and --shard")
         settings = EngineSettings(model=model, device=device, project=Path.cwd())
         with _open_engine(settings, processes, ray, (ray_address, ray_env), cached=cache) as (engine, answered):
             part = Shard.parse(shard) if shard else None
-            progress = _generate(root, run, engine, options, part, out, Meter(answered))
+            progress = _generate(root, run, engine, options, part, out, Meter(answered), goal)
         _conclude(progress)
 
 
 def _generate(
-    root: Path, run: str | None, engine: Engine, options: Options, shard: Shard | None, out: Path | None, meter: Meter
+    root: Path,
+    run: str | None,
+    engine: Engine,
+    options: Options,
+    shard: Shard | None,
+    out: Path | None,
+    meter: Meter,
+    goal: Goal | None,
 ) -> Progress:
     from midfill_infill.refactor.generating.generate import generate
     from midfill_infill.refactor.generating.shards import Part
@@ -92,6 +121,10 @@ def _generate(
         if shard is None or out is None:
             with hold_lock(place.run_folder(run_id) / "lock", "generate"):
                 journal.set_meta("engine", engine.name)
+                if goal is not None:
+                    from midfill_infill.refactor.generating.until import generate_until
+
+                    return generate_until(journal, place, engine, options, goal, meter, say)
                 return generate(journal, place.root, engine, options, meter)
         with closing(Part(out, run_id)) as part:
 
@@ -99,6 +132,19 @@ def _generate(
                 return shard.takes(hole) and hole.id not in part.done
 
             return generate(journal, place.root, engine, options, meter, only=is_left, sink=part.write)
+
+
+def _read_goal(
+    line: str, tries: int, timeout_s: float | None, sandboxed: bool, allow: Sequence[Path], env: Sequence[str]
+) -> Goal:
+    from midfill_infill.cli.until import LONGEST_S
+    from midfill_infill.refactor.generating.until import Goal
+    from midfill_infill.sandbox.command import read_command
+
+    if not sandboxed:
+        say("without a sandbox: the command, and every fill it runs, can do whatever you can")
+    command = read_command(line, timeout_s or LONGEST_S, sandboxed=sandboxed, allow=allow, env=env)
+    return Goal(line, command, tries, timeout_s)
 
 
 @contextmanager

@@ -118,7 +118,7 @@ def generate(
     `only` chooses among them, and `sink` takes batches in the journal's place. Raises MidfillError where no engine is
     to be had; what was made until then has been taken.
     """
-    options = _of_run(journal, root, options)
+    options = of_run(journal, root, options)
     waiting = sum(1 for hole in journal.holes_in(State.PLANNED) if only(hole))
     holes = (hole for hole in journal.holes_in(State.PLANNED) if only(hole))
     progress = Progress(0, waiting, 0, 0, 0, 0.0)
@@ -129,20 +129,21 @@ def generate(
                 write(journal, batch)
             else:
                 sink(batch)
-            progress = _add(progress, batch, time.perf_counter() - started_s)
+            progress = add(progress, batch, time.perf_counter() - started_s)
             show(progress)
     return progress
 
 
-def _of_run(journal: Journal, root: Path, options: Options) -> Options:
+def of_run(journal: Journal, root: Path, options: Options) -> Options:
+    """With what the run itself brings."""
     return replace(options, intent=str(journal.get_meta("intent") or ""), resolver=Resolver(root))
 
 
-def _add(progress: Progress, batch: Sequence[Made], elapsed_s: float) -> Progress:
+def add(progress: Progress, batch: Sequence[Made], elapsed_s: float) -> Progress:
     return Progress(
         progress.done + len(batch),
         progress.total,
-        progress.accepted + sum(made.fill is not None and _is_good(made.fill) for made in batch),
+        progress.accepted + sum(_is_good(made) for made in batch),
         progress.failed + sum(made.change is not None for made in batch),
         progress.cached + sum(made.fill is not None and made.fill.cached for made in batch),
         elapsed_s,
@@ -155,8 +156,9 @@ def write(journal: Journal, batch: Sequence[Made]) -> None:
     journal.add_fills(fills, [made.change for made in batch if made.change is not None])
 
 
-def _is_good(row: FillRow) -> bool:
-    return row.new_errors == 0 and row.new != row.old
+def _is_good(made: Made) -> bool:
+    row = made.fill if made.change is None else None
+    return row is not None and row.new_errors == 0 and row.new != row.old
 
 
 def _without_doubt(batches: Generator[list[Made], None, None]) -> Generator[list[Made], None, None]:
@@ -217,7 +219,7 @@ def _tasks(
 
     Where the journal has the bytes that were planned, they are those: `apply` finds the holes in what came of the file.
     """
-    seed, read = int(journal.get_meta("seed") or 0), _planned_reader(journal, root)
+    seed, read = int(journal.get_meta("seed") or 0), planned_reader(journal, root)
     for number, group in itertools.groupby(holes, key=lambda hole: hole.file):
         file = journal.file(number)
         rows = list(group)
@@ -238,7 +240,7 @@ def _tasks(
             yield partial(make, document, row, engine, row_seed, options, stop, references)
 
 
-def _planned_reader(journal: Journal, root: Path) -> Read:
+def planned_reader(journal: Journal, root: Path) -> Read:
     """Reads files below `root`, those that the journal has a copy of as they were planned: `apply` may be through."""
     planned = {file.below(root): file.planned_hash for file in journal.files()}
 
@@ -291,7 +293,16 @@ def _make_once(
     options: Options,
     references: tuple[Reference, ...],
 ) -> Made:
-    wanted = FillOptions(
+    wanted = to_fill_options(document, options, seed, references)
+    with engine.client() as client, closing(fill(document, (hole.hole,), wanted, client)) as events:
+        for event in events:
+            if not isinstance(event, Preview):
+                return describe(document, hole, event, seed, client.num_asked == 0, options.resolver)
+    raise AssertionError("a fill ends with Filled")
+
+
+def to_fill_options(document: Document, options: Options, seed: int, references: tuple[Reference, ...]) -> FillOptions:
+    return FillOptions(
         model=options.model,
         seed=seed,
         steps=options.steps,
@@ -302,16 +313,12 @@ def _make_once(
         intent=options.intent,
         can_import=options.resolver.knows if options.resolver and document.language == "python" else None,
     )
-    with engine.client() as client, closing(fill(document, (hole.hole,), wanted, client)) as events:
-        for event in events:
-            if not isinstance(event, Preview):
-                return _made(document, hole, event, seed, client.num_asked == 0, options.resolver)
-    raise AssertionError("a fill ends with Filled")
 
 
-def _made(
+def describe(
     document: Document, hole: HoleRow, filled: Filled, seed: int, cached: bool, resolver: Resolver | None
 ) -> Made:
+    """What the journal keeps of a fill of one hole."""
     edits = filled.patch.edits
     assert len(edits) == 1 and (edits[0].start_byte, edits[0].end_byte) == (hole.start_byte, hole.end_byte)
     old, new = document.data[hole.start_byte : hole.end_byte], edits[0].replacement
@@ -342,8 +349,8 @@ def reroll(journal: Journal, root: Path, hole: HoleRow, engine: Engine, options:
     again = replace(hole, attempt=hole.attempt + 1)
     seed = hole_seed(int(journal.get_meta("seed") or 0), file.planned_hash, again, again.attempt)
     document = Document(source, file.language, Path(file.path))
-    references = find_references(document, file.below(root), root=root, read=_planned_reader(journal, root))
-    made = make(document, again, engine, seed, _of_run(journal, root, options), threading.Event(), references)
+    references = find_references(document, file.below(root), root=root, read=planned_reader(journal, root))
+    made = make(document, again, engine, seed, of_run(journal, root, options), threading.Event(), references)
     if made.error is not None:
         raise made.error
     write(journal, [made])

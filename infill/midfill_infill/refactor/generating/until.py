@@ -1,0 +1,209 @@
+"""Fills the holes of a run one at a time until the user's command passes with the tests that reach each.
+
+Every hole is journaled before the next one begins; what has passed stands in the copy that the next one is tried in.
+"""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from midfill_infill.context.references import find_references
+from midfill_infill.errors import MidfillError
+from midfill_infill.refactor.generating.engines import Engine
+from midfill_infill.refactor.generating.generate import (
+    Made,
+    Options,
+    Progress,
+    Show,
+    add,
+    describe,
+    hole_seed,
+    of_run,
+    planned_reader,
+    to_fill_options,
+    write,
+)
+from midfill_infill.refactor.journal.digests import digest
+from midfill_infill.refactor.journal.journal import Journal
+from midfill_infill.refactor.journal.places import Place
+from midfill_infill.refactor.journal.records import Change, FileRow, HoleRow, State
+from midfill_infill.refactor.writing.imports import put_in
+from midfill_infill.refactor.writing.replace import read_content
+from midfill_infill.sandbox.command import Command, read_words
+from midfill_infill.sandbox.copy import Copy, check_sandbox
+from midfill_infill.sandbox.leftovers import scratch_folder
+from midfill_infill.sandbox.runner import Runner
+from midfill_infill.text.document import Document
+from midfill_infill.text.spans import Anchor, Edit, Hole, Patch
+from midfill_infill.until.choosing import Reach, add_tests, with_examples
+from midfill_infill.until.lab import Lab
+from midfill_infill.until.trying import Tried, Try, fill_until
+
+Say = Callable[[str], None]
+# Their fills stand in the copy.
+_STANDING = (State.GENERATED, State.ACCEPTED, State.APPLIED, State.VERIFIED)
+# Of this hole: the next one may do better.
+_OF_A_HOLE = ("until_passes", "until_unreached", "verify_flaky", "hole_too_large", "file_encoding", "engine_error")
+
+
+@dataclass(frozen=True)
+class Goal:
+    """`line` is run with the tests that reach a hole in the place of `{tests}`, or behind a bare pytest."""
+
+    line: str
+    command: Command
+    num_tries: int = 20
+    timeout_s: float | None = None
+
+
+@dataclass(frozen=True)
+class _File:
+    """A file as its passed fills leave it. `shift` says where what was planned at a byte is now."""
+
+    row: FileRow
+    planned: bytes
+    edits: tuple[Edit, ...]
+    imports: frozenset[str]
+
+    @property
+    def document(self) -> Document:
+        data = Patch.of(self.edits).apply(self.planned)
+        return Document(data, self.row.language, Path(self.row.path))
+
+    def shift(self, at: int) -> int:
+        before = (edit for edit in self.edits if edit.end_byte <= at)
+        return at + sum(len(edit.replacement) - (edit.end_byte - edit.start_byte) for edit in before)
+
+    def move(self, hole: Hole) -> Hole:
+        """A planned hole where it is now."""
+        anchors = tuple(Anchor(self.shift(each.start_byte), self.shift(each.end_byte)) for each in hole.anchors)
+        context = tuple((self.shift(start), self.shift(end)) for start, end in hole.context)
+        start, end = self.shift(hole.start_byte), self.shift(hole.end_byte)
+        return replace(hole, start_byte=start, end_byte=end, anchors=anchors, context=context)
+
+    def complete(self, data: bytes, imports: frozenset[str]) -> bytes:
+        document = Document(data, self.row.language, Path(self.row.path))
+        for statement in sorted(self.imports | imports) if self.row.language == "python" else ():
+            if (edit := put_in(document, statement)) is not None:
+                document = replace(document, data=Patch((edit,)).apply(document.data))
+        return document.data
+
+
+class Tester:
+    """One copy of the tree for all holes of a run."""
+
+    def __init__(
+        self, journal: Journal, copy: Copy, scratch: Path, engine: Engine, options: Options, goal: Goal, say: Say
+    ) -> None:
+        self._journal, self._copy, self._scratch = journal, copy, scratch
+        self._engine, self._options, self._goal, self._say = engine, options, goal, say
+        self._reach, self._read = Reach(copy.place), planned_reader(journal, copy.root)
+        self._standing: dict[str, bytes] = {}
+        self._num_opened, self._seed = 0, int(journal.get_meta("seed") or 0)
+
+    def fill(self, hole: HoleRow) -> Made:
+        """Raises MidfillError for what no other hole would do better with."""
+        file = self._open(hole)
+        if file is None:
+            return Made(hole, change=Change(hole.id, State.STALE, "its file changed after it was planned"))
+        path = file.row.below(self._copy.root)
+        tests = self._reach.of(path.resolve(), hole.name)
+        names = [test.relative_to(self._copy.root).as_posix() for test in tests]
+        self._say(f"{file.row.path}: {hole.name or hole.kind} -> {', '.join(names) or 'no test imports it'}")
+        line = add_tests(self._goal.line, names)
+        if line == self._goal.line and not names:
+            return Made(hole, change=Change(hole.id, State.FAILED, "no test imports its file"))
+        command = replace(self._goal.command, words=read_words(line))
+        self._num_opened += 1
+        with closing(Runner(self._copy, command, self._scratch / f"warm{self._num_opened}")) as runner:
+            try:
+                return self._try(hole, file, runner, tests)
+            except MidfillError as error:
+                if error.code not in _OF_A_HOLE:
+                    raise
+                return Made(hole, change=Change(hole.id, State.FAILED, error.message))
+
+    def _open(self, hole: HoleRow) -> _File | None:
+        row = self._journal.file(hole.file)
+        data = self._journal.snapshot(row.planned_hash)
+        if data is None:
+            data = read_content(row.below(self._copy.root).resolve()).data
+        if digest(data) != row.planned_hash:
+            return None
+        edits, imports = [], set[str]()
+        for other in self._journal.holes(row.id):
+            if other.state in _STANDING and (fill := self._journal.fill(other)) is not None:
+                edits.append(Edit(other.start_byte, other.end_byte, fill.new))
+                imports.update(fill.imports)
+        return _File(row, data, tuple(edits), frozenset(imports))
+
+    def _try(self, hole: HoleRow, file: _File, runner: Runner, tests: list[Path]) -> Made:
+        document, moved = file.document, file.move(hole.hole)
+        resolver = self._options.resolver
+
+        def complete(patch: Patch) -> bytes:
+            found = (
+                {statement for edit in patch.edits for statement in resolver.find(document, edit)} if resolver else ()
+            )
+            return file.complete(document.apply(patch), frozenset((*hole.hole.imports, *found)))
+
+        lab = Lab(runner, document, file.row.path, self._standing, complete)
+        lab.start((moved,), timeout_s=self._goal.timeout_s)
+        references = find_references(document, file.row.below(self._copy.root), root=self._copy.root, read=self._read)
+        seed = hole_seed(self._seed, file.row.planned_hash, hole, hole.attempt)
+        wanted = to_fill_options(document, self._options, seed, references)
+        with self._engine.client() as client:
+            events = fill_until(
+                document,
+                (with_examples(moved, tests),),
+                wanted,
+                client,
+                lab.run,
+                where=lab.is_document,
+                num_tries=self._goal.num_tries,
+            )
+            with closing(events):
+                tried = next(event for event in events if isinstance(event, Tried))
+            row = replace(hole, start_byte=moved.start_byte, end_byte=moved.end_byte)
+            made = describe(document, row, tried.filled, seed, client.num_asked == 0, resolver)
+        if not tried.passed:
+            change = Change(hole.id, State.FAILED, tried.sentence)
+            return replace(made, hole=hole, source=file.planned, change=change)
+        assert isinstance(tried.best, Try)
+        self._standing[file.row.path] = complete(tried.filled.patch)
+        self._say(f"  passes at try {tried.best.number}")
+        return replace(made, hole=hole, source=file.planned)
+
+
+@contextmanager
+def open_tester(
+    journal: Journal, place: Place, engine: Engine, options: Options, goal: Goal, say: Say
+) -> Iterator[Tester]:
+    """Raises `sandbox_missing`, `disk_full` and `git_failed`."""
+    check_sandbox(wanted=goal.command.sandboxed)
+    with scratch_folder() as scratch:
+        copy = Copy(place, scratch, sandboxed=goal.command.sandboxed)
+        yield Tester(journal, copy, scratch, engine, of_run(journal, place.root, options), goal, say)
+
+
+def generate_until(
+    journal: Journal,
+    place: Place,
+    engine: Engine,
+    options: Options,
+    goal: Goal,
+    show: Show = lambda _: None,
+    say: Say = lambda _: None,
+) -> Progress:
+    """As `generate`, a hole at a time: a hole of which no candidate passes has failed, its best fill is kept to see."""
+    holes = list(journal.holes_in(State.PLANNED))
+    progress, began_s = Progress(0, len(holes), 0, 0, 0, 0.0), time.perf_counter()
+    with open_tester(journal, place, engine, options, goal, say) as tester:
+        for hole in holes:
+            made = [tester.fill(hole)]
+            write(journal, made)
+            progress = add(progress, made, time.perf_counter() - began_s)
+            show(progress)
+    return progress

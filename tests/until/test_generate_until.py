@@ -1,0 +1,144 @@
+"""`midfill refactor generate --until`: a hole at a time, with the tests that import it, journaled."""
+
+import json
+import re
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import Result
+from tests.refactor.trees import init_git
+from tests.refactor.workers import ScriptedWorkers
+from tests.until.conftest import needs_bubblewrap
+from typer.testing import CliRunner
+
+from midfill_engine.wire import InfillRequest, TextSegment
+from midfill_infill.cli import build_app
+from midfill_infill.refactor.generating import engines
+from midfill_infill.refactor.journal.places import Place, find_place
+from midfill_infill.until.choosing import Reach, add_tests, guess_commands
+
+pytestmark = needs_bubblewrap
+PYTEST = f"{sys.executable} -m pytest -q -p no:cacheprovider"
+FILES = {
+    "pkg/__init__.py": "",
+    "pkg/maths.py": "def half(a):\n    ...\n\n\ndef quarter(a):\n    ...\n",
+    "pkg/text.py": "def shout(text):\n    ...\n",
+    "pkg/lost.py": "def lost(a):\n    ...\n",
+    "tests/test_maths.py": "from pkg.maths import half, quarter\n\ndef test_half():\n    assert half(4) == 2\n",
+    "tests/test_quarter.py": "from pkg.maths import quarter\n\ndef test_quarter():\n    assert quarter(8) == 2\n",
+    "tests/test_text.py": "from pkg import text\n\ndef test_shout():\n    assert text.shout('a') == 'A!'\n",
+}
+RIGHT = {"half": "return a / 2", "quarter": "return half(half(a))", "shout": "return text.upper() + '!'"}
+
+
+def answer(request: InfillRequest) -> str:
+    """Right only where it is drawn; of `shout` never."""
+    before = "".join(segment.text for segment in request.segments[:1] if isinstance(segment, TextSegment))
+    name = re.findall(r"def (\w+)\(", before)[-1]
+    return RIGHT[name] if request.seed and name != "shout" else f"return {request.seed or 0}"
+
+
+@pytest.fixture
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = tmp_path / "repo"
+    for name, text in FILES.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    init_git(folder)
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(engines, "LocalEngine", lambda *_: ScriptedWorkers(answer))
+    return folder
+
+
+def run(*words: str) -> Result:
+    return CliRunner().invoke(build_app(), ["refactor", *words])
+
+
+def test_a_hole_at_a_time_with_the_tests_that_import_it(root: Path) -> None:
+    run("plan", "--stubs")
+    result = run("generate", "--until", PYTEST, "--tries", "5")
+    said = result.stderr
+    assert "pkg/maths.py: half -> tests/test_maths.py\n  passes at try 2\n" in said
+    assert "pkg/maths.py: quarter -> tests/test_maths.py, tests/test_quarter.py\n" in said, "half stands in its copy"
+    assert said.count("  passes at try 2\n") == 2 and "2 clean, 0 with syntax errors, 2 failed" in said
+    assert "pkg/text.py: shout -> tests/test_text.py\n" in said and "pkg/lost.py: lost -> no test imports it" in said
+    assert result.exit_code == 3 and json.loads(run("status", "--json").stdout)["holes"] == {
+        "generated": 2,
+        "failed": 2,
+    }
+    assert (root / "pkg/maths.py").read_text() == FILES["pkg/maths.py"], "files are written by apply alone"
+    again = run("generate", "--until", PYTEST)
+    assert again.exit_code == 0 and "0 holes" in again.stderr, "it goes on where it stopped"
+    applied = run("apply", "--all", "--verify", f"{PYTEST} tests/test_maths.py tests/test_quarter.py")
+    assert applied.exit_code == 0 and "2 kept, 0 rolled back" in applied.stderr
+    assert RIGHT["quarter"] in (root / "pkg/maths.py").read_text()
+    assert (root / "pkg/text.py").read_text() == FILES["pkg/text.py"]
+
+
+def test_what_was_interrupted_goes_on(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run("plan", "--stubs")
+    monkeypatch.setattr(engines, "LocalEngine", lambda *_: ScriptedWorkers(answer, die_at=(4,)))
+    assert run("generate", "--until", PYTEST, "--tries", "3", "--no-cache").exit_code == 3
+    before = json.loads(run("status", "--json").stdout)["holes"]
+    assert before.get("planned") and before.get("generated", 0) + before.get("failed", 0) < 4
+    monkeypatch.setattr(engines, "LocalEngine", lambda *_: ScriptedWorkers(answer))
+    run("generate", "--until", PYTEST, "--tries", "3")
+    assert json.loads(run("status", "--json").stdout)["holes"] == {"generated": 2, "failed": 2}
+
+
+def test_it_goes_with_no_shards(root: Path) -> None:
+    run("plan", "--stubs")
+    result = run("generate", "--until", PYTEST, "--processes", "2")
+    assert result.exit_code == 2 and "--until goes hole by hole" in result.stderr
+
+
+def place(root: Path) -> Place:
+    return find_place(root)
+
+
+def test_which_tests_reach_a_function(root: Path) -> None:
+    reach = Reach(place(root))
+
+    def names(path: str, name: str | None) -> list[str]:
+        return [test.name for test in reach.of((root / path).resolve(), name)]
+
+    assert names("pkg/maths.py", "half") == ["test_maths.py"]
+    assert names("pkg/maths.py", "Box.quarter") == ["test_maths.py", "test_quarter.py"]
+    assert names("pkg/maths.py", "unnamed") == ["test_maths.py", "test_quarter.py"]
+    assert names("pkg/lost.py", "lost") == []
+    (root / "pkg/deep.py").write_text("import pkg.lost\n")
+    (root / "tests/test_deep.py").write_text("import pkg.deep\n")
+    assert [test.name for test in Reach(place(root)).of((root / "pkg/lost.py").resolve(), "lost")] == ["test_deep.py"]
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("pytest -q", "pytest -q tests/a.py tests/b.py"),
+        ("pytest -q tests/c.py", "pytest -q tests/c.py"),
+        ("make test T='{tests}'", "make test T='tests/a.py tests/b.py'"),
+        ("npm test", "npm test"),
+    ],
+)
+def test_where_the_tests_go_in_a_command(line: str, expected: str) -> None:
+    assert add_tests(line, ["tests/a.py", "tests/b.py"]) == expected
+
+
+def test_guesses(root: Path) -> None:
+    assert guess_commands(root / "pkg/text.py") == ["pytest -q tests/test_text.py", "pytest -q"]
+    (root / ".venv/bin").mkdir(parents=True)
+    (root / ".venv/bin/pytest").touch()
+    assert guess_commands(root / "pkg/text.py")[0] == ".venv/bin/pytest -q tests/test_text.py"
+    assert guess_commands(root / "pkg/lost.py") == []
+    (root / "Makefile").write_text("all:\n\ntest: all\n\tpytest\n")
+    (root / "package.json").write_text('{"scripts": {"test": "vitest run"}}')
+    (root / "pkg/a.ts").write_text("export const a = 1\n")
+    assert guess_commands(root / "pkg/a.ts") == ["npm test", "make test"]
+    (root / "go.mod").touch()
+    (root / "pkg/a.go").touch()
+    assert guess_commands(root / "pkg/a.go")[1] == "go test ./pkg"
+    (root / "package.json").write_text('{"scripts": {"test": "echo \\"Error: no test specified\\" && exit 1"}}')
+    assert guess_commands(root / "pkg/a.ts") == ["make test"]
