@@ -502,7 +502,7 @@ def test_ray_that_is_not_installed_is_named(root: Path, monkeypatch: pytest.Monk
 def test_help_of_every_command_names_no_missing_option() -> None:
     group = SUBCOMMANDS["refactor"].build()
     assert isinstance(group, TyperGroup) and len(group.commands) == 11
-    of_others = {"recipes": {"--recipe"}, "verify": {"-q"}, "generate": {"-q"}}  # of `plan`, and of a command that tests
+    of_others = {"recipes": {"--recipe"}, "verify": {"-q"}, "generate": {"-q"}}
     for name, command in group.commands.items():
         known = {option for param in command.params for option in (*param.opts, *param.secondary_opts)}
         result = CliRunner().invoke(build_app(), ["refactor", name, "--help"], env={"COLUMNS": "200"})

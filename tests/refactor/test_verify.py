@@ -172,3 +172,11 @@ def test_journal_keeps_verdicts(tmp_path: Path) -> None:
     with Journal(tree.journal_path) as journal:
         (hole,) = journal.holes_in(State.ROLLED_BACK)
         assert hole.id in bad and hole.reason == "the command fails with it"
+
+
+def test_fills_that_make_a_command_pass_are_good(tmp_path: Path) -> None:
+    """As tests of stubs do: without fills they fail."""
+    tree, _ = planted(tmp_path / "repo", 2, 2, 0)
+    code = "import pathlib, sys; sys.exit(any(b'...' in p.read_bytes() for p in pathlib.Path('.').rglob('*.py')))"
+    verified = run(tree, written=True, command=(sys.executable, "-I", "-S", "-c", code))
+    assert len(verified.verdict.good) == 4 and not verified.verdict.guilty

@@ -93,7 +93,9 @@ def generate_command(
         if until is not None:
             goal = _read_goal(until, tries, command_timeout, sandbox, allow or (), env or ())
             if processes or ray or shard:
-                raise MidfillError("bad_request", "--until goes hole by hole", next_step="leave out --processes, --ray and --shard")
+                raise MidfillError(
+                    "bad_request", "--until goes hole by hole", next_step="leave out --processes, --ray and --shard"
+                )
         settings = EngineSettings(model=model, device=device, project=Path.cwd())
         with _open_engine(settings, processes, ray, (ray_address, ray_env), cached=cache) as (engine, answered):
             part = Shard.parse(shard) if shard else None
