@@ -1,6 +1,6 @@
-"""What the user wants without saying it at every call: environment, project file, user file, in this order.
+"""Settings from environment, project file and user file, in this order.
 
-Knows files and names of settings; what a value means is known where it is used.
+Knows files and names of settings; their meaning is known where they are used.
 """
 
 import os
@@ -22,7 +22,7 @@ Quality = float | Literal["authors"] | None
 
 @dataclass(frozen=True)
 class Key:
-    """One setting: the values it takes, and what they are in words."""
+    """One setting: its allowed values, and their description."""
 
     name: str
     expected: str
@@ -36,7 +36,7 @@ class Key:
 
 @dataclass(frozen=True)
 class Setting:
-    """A value, and where it comes from: the `place` is a file, a variable's name or empty."""
+    """A value and its origin: `place` is a file, a variable name or empty."""
 
     value: Value
     source: Source = "default"
@@ -84,7 +84,7 @@ def user_file() -> Path:
 
 
 def project_file(folder: Path) -> Path | None:
-    """The next `.midfill.toml` from `folder` upwards, within its repository."""
+    """The nearest `.midfill.toml` above `folder`, within its repository."""
     for place in (folder, *folder.parents):
         if (place / PROJECT_FILE).is_file():
             return place / PROJECT_FILE
@@ -94,7 +94,9 @@ def project_file(folder: Path) -> Path | None:
 
 
 def load(project: Path | None = None) -> dict[str, Setting]:
-    """Every setting; `project` is a folder whose `.midfill.toml` counts, too. Raises MidfillError for a wrong file."""
+    """All settings; `project` is a folder whose `.midfill.toml` applies too. Raises MidfillError for an
+    invalid file.
+    """
     layers = list(_layers(project))
     return {name: next((layer[name] for layer in layers if name in layer), Setting(None)) for name in KEYS}
 
@@ -155,7 +157,7 @@ def _checked(file: Path, name: str, value: Any) -> Value:
 
 
 def set_for_user(name: str, value: str | None) -> Path:
-    """Writes one setting into the user's file, None takes it out; all other lines stay as they are."""
+    """Writes one setting into the user's file (None removes it); all other lines stay."""
     file = user_file()
     _read(file, "user")
     parsed = None if value is None else _parse(KEYS[name], value, name)
@@ -176,4 +178,4 @@ def set_for_user(name: str, value: str | None) -> Path:
 def _toml(value: Value) -> str:
     import json
 
-    return json.dumps(value, ensure_ascii=False)  # a TOML string knows JSON's escapes
+    return json.dumps(value, ensure_ascii=False)  # JSON escapes are valid in TOML strings

@@ -21,9 +21,7 @@ class Dream(Entropy):
     def decide(self, state: StepState) -> Decision:
         total = int(state.masked.sum() if state.remaining is None else state.remaining.sum())
         times = torch.linspace(1, END, state.num_steps + 1)  # in fp32 like theirs: rounding matters at whole numbers
-        count = (
-            total if self._clock >= state.num_steps else 0
-        )  # over early: the step limit was lowered
+        count = total if self._clock >= state.num_steps else 0  # over early: the step limit was lowered
         while not count and self._clock < state.num_steps:
             now, then = times[self._clock : self._clock + 2]
             self._clock += 1

@@ -1,1 +1,1 @@
-"""What a model may see: the text around holes, related files, and what is never shown. Knows no engine."""
+"""What a model may see: text around holes, related files, and files that are never shown. Knows no engine."""

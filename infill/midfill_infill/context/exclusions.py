@@ -1,6 +1,6 @@
-"""Which files are never read by a fill nor shown to one: secrets, what the user lists, what git ignores.
+"""Which files are never read for a fill: secrets, files the user excludes, files git ignores.
 
-Knows paths and patterns, no content and no editor. No program is run: a cloned repository must not choose one.
+Knows paths and patterns, no content and no editor. It runs no program: a cloned repository must not choose one.
 """
 
 import os
@@ -29,17 +29,16 @@ Stamps = dict[str, tuple[int, ...]]
 
 
 def find_exclusion(path: Path, listed: Sequence[str] = (), stamps: Stamps | None = None) -> str | None:
-    """Why `path` is left out, as a phrase; None where it is not. `listed` are patterns of the user, relative to any
-    folder above: `src/gen/`, `/src/gen/` and `**/src/gen/` are the same. What git ignores is read from
-    `.git/info/exclude` and every `.gitignore` up to the repository's root. Calls that share `stamps`, empty at first,
-    look at each folder once.
+    """Why `path` is excluded, as a phrase; None if it is not. `listed` are the user's patterns, relative to any parent
+    folder: `src/gen/`, `/src/gen/` and `**/src/gen/` are the same. Git's rules come from `.git/info/exclude` and every
+    `.gitignore` up to the repository's root. Calls that share `stamps`, initially empty, check each folder once.
     """
     path = path.absolute()
     return _find_exclusion(path, tuple(listed), _stamp(os.path.dirname(path), {} if stamps is None else stamps))
 
 
 def _stamp(folder: str, stamps: Stamps) -> tuple[int, ...]:
-    """What changes whenever git's answer may: the times of all files that have a say, up to the repository's root."""
+    """Modification times of all files that affect what git ignores, up to the repository's root."""
     if folder not in stamps:
         own = _time_ns(f"{folder}/.gitignore"), _time_ns(f"{folder}/.git")
         above = os.path.dirname(folder)
@@ -53,7 +52,7 @@ def _stamp(folder: str, stamps: Stamps) -> tuple[int, ...]:
 def _time_ns(path: str) -> int:
     try:
         return os.stat(path).st_mtime_ns
-    except OSError:  # there is none
+    except OSError:  # does not exist
         return -1
 
 
@@ -73,7 +72,7 @@ def _compile(patterns: tuple[str, ...]) -> Patterns:
 
 
 def _is_git_ignored(path: Path) -> bool:
-    """The deepest folder that has an opinion decides, as in git; a folder that is ignored takes all in it along."""
+    """As in git, the deepest folder with a matching rule decides, and an ignored folder excludes everything in it."""
     root = next((folder for folder in path.parents if (folder / ".git").exists()), None)
     if root is None:
         return False

@@ -1,4 +1,4 @@
-"""Finds the files that a document imports, by their names alone. Knows how some languages write it, reads nothing."""
+"""Finds the files that a document imports, by name only. Knows the import syntax of some languages; reads no file."""
 
 import os
 import re
@@ -23,9 +23,9 @@ Places = Iterator[Path]
 
 
 def find_imports(document: Document, path: Path, root: Path) -> list[Path]:
-    """Where the files may be that `document`, kept at `path`, imports from below `root`: those that are there.
+    """Existing files below `root` that `document`, stored at `path`, imports.
 
-    In the order of the imports, at most 64. What is installed elsewhere is not looked for.
+    In import order, at most 64. Installed packages are not searched.
     """
     find = _FINDERS.get(document.language or "")
     if find is None:
@@ -46,12 +46,12 @@ def _find_python(text: str, folder: Path, root: Path) -> Places:
         names = [name.split(" as ")[0].strip() for name in match["names"].split(",")]
         level = len(match["dots"])
         bases = [folder, *folder.parents][level - 1 : level] if level else everywhere
-        for name in [*names, ""]:  # what is imported may be a module itself
+        for name in [*names, ""]:  # the imported name may be a module itself
             yield from _find_module(f"{match['module']}.{name}".strip("."), bases)
 
 
 def _python_bases(folder: Path, root: Path) -> list[Path]:
-    """Folders that modules may be named from."""
+    """Folders that Python modules may be relative to."""
     above = [base for base in (folder, *folder.parents) if base.is_relative_to(root)]
     return [*above, root / "src"]
 
@@ -61,7 +61,7 @@ def _find_module(name: str, bases: list[Path]) -> Places:
     if not all(part.isidentifier() for part in parts):
         return
     for base in bases:
-        stem = os.path.join(base, *parts)  # ten times as fast as a Path, and there are hundreds
+        stem = os.path.join(base, *parts)  # ten times as fast as Path for hundreds of files
         for place in (f"{stem}.py", f"{stem}/__init__.py"):
             if os.path.isfile(place):
                 yield Path(place)

@@ -1,4 +1,4 @@
-"""Puts what a user wants into the text around holes, as comments above each. No fill has them. Knows no document."""
+"""Inserts the user's intent as a comment above each hole. Fills never contain it. Knows no document."""
 
 from dataclasses import replace
 
@@ -7,7 +7,7 @@ from midfill_infill.context.segments import Segments
 
 
 def with_intent(segments: Segments, mark: str, intent: str) -> Segments:
-    """The segments with `intent` and each hole's note as line comments above its line, which begin with `mark`."""
+    """The segments with `intent` and each hole's note as line comments (starting with `mark`) above the hole's line."""
     shown: list[Segment] = []
     holes = iter(segments.holes)
     for segment in segments.segments:

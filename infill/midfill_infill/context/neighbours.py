@@ -1,4 +1,4 @@
-"""Finds the files that belong to another by their names: its tests, what it tests, its folder. Reads no file."""
+"""Finds files related by name: tests, tested files, files in the same folder. Reads no file."""
 
 import os
 import re
@@ -19,14 +19,15 @@ _WORD: Final = re.compile(r"[A-Z]?[a-z]+|[A-Z]+|\d+")
 
 
 def is_test(path: Path) -> bool:
-    """Whether its name says that it holds tests."""
+    """Whether the name is that of a test file."""
     return _TEST_NAME.search(path.stem) is not None
 
 
 def find_neighbours(path: Path, root: Path) -> list[Path]:
-    """Files in the language family of `path`: its test or what it tests, then its folder, the most alike name first.
+    """Files in the language family of `path`: its test or the tested file, then files of its folder, most similar name
+    first.
 
-    At most 32, none of them is `path`; all are below `root` unless a link leads out of it.
+    At most 32, never `path` itself; all are below `root` unless a link leads out.
     """
     found = dict.fromkeys([*_find_partners(path, root), *_find_beside(path)])
     return [place for place in found if place != path][:MAX_NEIGHBOURS]
@@ -37,13 +38,13 @@ def _find_partners(path: Path, root: Path) -> Iterator[Path]:
     names = [bare] if bare != path.stem else [name.format(bare) for name in _TESTS]
     bases = [str(base) for base in (path.parent, path.parent.parent, root) if base.is_relative_to(root)]
     folders = [*bases, *(os.path.join(base, name) for base in bases for name in (*_TEST_FOLDERS, "src"))]
-    for folder in filter(os.path.isdir, dict.fromkeys(folders)):  # twenty times as fast as Paths, for every fill
+    for folder in filter(os.path.isdir, dict.fromkeys(folders)):  # 20 times as fast as Path
         places = (os.path.join(folder, f"{name}{path.suffix}") for name in names)
         yield from map(Path, filter(os.path.isfile, places))
 
 
 def _find_beside(path: Path) -> list[Path]:
-    """The folder's own files, the ones whose names share most with it first."""
+    """Files of the folder, most similar names first."""
     family, words = _family(path), _words(path)
     try:
         with os.scandir(path.parent) as entries:
@@ -55,7 +56,7 @@ def _find_beside(path: Path) -> list[Path]:
 
 
 def _family(path: Path) -> str:
-    """The language, JavaScript and TypeScript being one; the ending where there is none."""
+    """The language, with JavaScript and TypeScript as one; the file extension if unknown."""
     language = find_language(path) or path.suffix
     return "typescript" if language in ("javascript", "tsx") else language
 

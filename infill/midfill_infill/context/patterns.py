@@ -1,4 +1,4 @@
-"""Patterns as in a `.gitignore`. Whoever wrote them can neither stop nor delay who asks. Knows names, no folder."""
+"""Matches `.gitignore` patterns. Hostile ignore files cannot cause ReDoS or errors. Knows names, no folder."""
 
 import os
 import re
@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
-# Beyond every `.gitignore` that was written by hand; to compile so many takes a second.
+# No hand-written `.gitignore` is larger; compiling this many patterns takes a second.
 MAX_BYTES: Final = 256 * 1024
 MAX_PATTERNS, MAX_PATTERN_CHARS = 1000, 32 * 1024
 EVERYTHING: Final = "*"
@@ -20,14 +20,14 @@ _WITHIN_FOLDERS: Final = "ps_d"
 
 
 class Patterns:
-    """Lines of patterns; those that are none are left out, as git does."""
+    """A list of patterns; invalid ones are ignored, as in git."""
 
     def __init__(self, lines: Iterable[str]) -> None:
         self._rules = [rule for line in lines for rule in _read_line(line)][::-1]
 
     def says(self, name: str) -> bool | None:
-        """Whether the last pattern with an opinion on `name`, which ends with `/` for a folder, takes it or, by `!`,
-        does not. One that names the file itself wins over one that names a folder above.
+        """Whether the last matching pattern includes `name` (which ends with `/` for a folder) or, with `!`, excludes
+        it; None without a match. A pattern for the file itself wins over one for a parent folder.
         """
         said: bool | None = None
         for regex, takes in self._rules:
@@ -42,8 +42,8 @@ class Patterns:
 
 
 def read_lines(file: Path, *, follow: bool = False) -> list[str]:
-    """The lines of a file of patterns. Raises OSError for what is none: a folder, a pipe, a device, and, unless
-    `follow`, a link, as git does. One that is too large for anybody's use is taken to name everything.
+    """Lines of a pattern file. Raises OSError for folders, pipes, devices and, unless `follow`, links, as git does. A
+    file that is too large matches everything.
     """
     descriptor = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | (0 if follow else os.O_NOFOLLOW))
     with open(descriptor, "rb") as opened:
@@ -56,7 +56,7 @@ def read_lines(file: Path, *, follow: bool = False) -> list[str]:
 
 
 def anywhere(pattern: str) -> str:
-    """The pattern relative to any folder: with a slash at its start or in its middle it is relative to one."""
+    """The pattern made relative to any folder: a slash at the start or in the middle anchors it to one."""
     sign, path = pattern[: pattern.startswith("!")], pattern.removeprefix("!")
     if "/" not in path.rstrip().rstrip("/") or path.startswith(("#", "**/")):
         return pattern
@@ -64,27 +64,28 @@ def anywhere(pattern: str) -> str:
 
 
 def _read_line(line: str) -> list[tuple[re.Pattern[str], bool]]:
-    from pathspec import GitIgnoreSpec  # its import takes as long as a check of twenty files
+    from pathspec import GitIgnoreSpec  # its import takes as long as checking twenty files
 
     try:
         return [
-            (_hasten(regex), takes)
+            (without_backtracking(regex), takes)
             for pattern in GitIgnoreSpec.from_lines([line]).patterns
             if (regex := pattern.regex) is not None and (takes := pattern.include) is not None
         ]
-    except (ValueError, re.error):  # no pattern
+    except (ValueError, re.error):  # invalid
         return []
 
 
-def _hasten(regex: re.Pattern[str]) -> re.Pattern[str]:
-    """The same without its detours: for each star but the last of a name, and each `**` but the last, the shortest
-    match is as good as any other. `*a*a*a*a*a*a*b` would take minutes to miss a long name.
+def without_backtracking(regex: re.Pattern[str]) -> re.Pattern[str]:
+    """The same pattern with atomic groups, which prevent exponential backtracking: `*a*a*a*a*a*a*b` would take minutes
+    to reject a long name. For each star but the last of a name, and each `**` but the last, the shortest match
+    suffices.
     """
-    hastened = _FOLDERS_TWICE.sub(_settle_folders, regex.pattern)
-    hastened = _STARS.sub(r"(?>[^/]*?\1)", hastened)
-    return regex if hastened == regex.pattern else re.compile(hastened)
+    atomic = _FOLDERS_TWICE.sub(_make_atomic, regex.pattern)
+    atomic = _STARS.sub(r"(?>[^/]*?\1)", atomic)
+    return regex if atomic == regex.pattern else re.compile(atomic)
 
 
-def _settle_folders(match: re.Match[str]) -> str:
+def _make_atomic(match: re.Match[str]) -> str:
     folders, names = match.groups()
     return f"(?>{folders.replace('+', '+?')}?{names}(?=/))"

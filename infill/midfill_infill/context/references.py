@@ -1,6 +1,6 @@
-"""What a fill may count but does not attend to: the rest of its document, and the files that matter to it.
+"""Text that experts may copy from but the model does not attend to: the rest of the document, related files.
 
-Knows files and their order, no engine. Whatever `exclusions` leaves out is never read.
+Knows files and their order, no engine. Files that `exclusions` names are never read.
 """
 
 import os
@@ -32,7 +32,7 @@ LeavesOut = Callable[[Path], bool]
 
 @dataclass(frozen=True)
 class Held:
-    r"""Another file as an editor holds it, with its `\n` line ends; `path` is None for what is kept in no file."""
+    r"""Another file as an editor holds it, with line feeds; `path` is None for unsaved text."""
 
     kind: Literal["open", "recent"]
     path: Path | None
@@ -40,9 +40,9 @@ class Held:
 
 
 def list_left_out(segments: Segments) -> list[Reference]:
-    """What of the document the segments do not show, the nearest to a hole first, and of a long stretch its near end.
+    """Text of the document that the segments do not show, nearest to a hole first; of a long part its nearer end.
 
-    At most 16 stretches with 262,144 characters together.
+    At most 16 parts with 262,144 characters together.
     """
     found: list[Reference] = []
     left = MAX_CHARS
@@ -56,13 +56,13 @@ def list_left_out(segments: Segments) -> list[Reference]:
 
 
 def find_root(path: Path) -> Path:
-    """The repository that a file is in, else its own folder: nothing above it is read for it."""
+    """The file's repository, otherwise its folder; nothing above it is read."""
     folder = path.absolute().parent
     return next((above for above in (folder, *folder.parents) if (above / ".git").exists()), folder)
 
 
 def read_text(path: Path) -> str | None:
-    r"""A regular file as a model reads it, with `\n` line ends; None for what is none, is no text or is too large."""
+    r"""A regular file with line feeds; None if it is not text, too large or not a regular file."""
     try:
         status = os.stat(path)
     except OSError:
@@ -79,7 +79,7 @@ def _read_text(path: Path, mtime_ns: int, size: int) -> str | None:
 
 
 def show_text(data: bytes, path: Path) -> str | None:
-    """The bytes of a file as a model reads them, 65,536 characters at most."""
+    """Bytes of a file as a model reads them, at most 65,536 characters."""
     try:
         document = Document(data, find_language(path, data), path)
     except MidfillError:
@@ -96,10 +96,10 @@ def find_references(
     leaves_out: LeavesOut | None = None,
     read: Read = read_text,
 ) -> tuple[Reference, ...]:
-    """The files that matter to `document`, which is kept at `path`: held, imported, neighbours; bounded.
+    """Related files of `document`, stored at `path`: open files, imports, neighbors; bounded.
 
-    Nothing outside of `root`, by default the repository, is read, through links neither. `leaves_out` says what else
-    is not, by default what `exclusions` names. `held` files are taken as they are: who hands them over has asked.
+    Files outside `root` (default: the repository) are not read, not even through links, and neither are files that
+    `leaves_out` names (default: `exclusions`). `held` files are used as given.
     """
     found: list[tuple[Kind, str]] = [(other.kind, other.text) for other in held]
     if path is not None:
@@ -123,7 +123,7 @@ def _real(path: Path) -> Path:
 
 @dataclass(frozen=True)
 class _Allowed:
-    """`root` is where it really is; `real` says where a path really is."""
+    """Checks that a file may be read: `root` is the resolved root, `real` resolves a path."""
 
     root: Path
     leaves_out: LeavesOut
@@ -145,7 +145,7 @@ def _find_files(document: Document, path: Path, root: Path) -> Iterator[tuple[Ki
 def _read_found(
     files: Iterable[tuple[Kind, Path]], taken: set[Path], allowed: _Allowed, read: Read
 ) -> Iterator[tuple[Kind, str]]:
-    """Their texts, until there is more than a request may hold."""
+    """Reads files until a request's limit is reached."""
     left = MAX_CHARS
     for kind, place in files:
         real = allowed.find(place, taken)
@@ -161,7 +161,7 @@ def _read_found(
 
 
 def _rank(found: Iterable[tuple[Kind, str]]) -> Iterator[Reference]:
-    """Each with its rank among those of its kind."""
+    """Each reference with its rank within its kind."""
     ranks: dict[Kind, int] = {}
     for kind, text in found:
         if text.strip():
@@ -170,7 +170,9 @@ def _rank(found: Iterable[tuple[Kind, str]]) -> Iterator[Reference]:
 
 
 def bound(references: Iterable[Reference]) -> tuple[Reference, ...]:
-    """The first of them that a request may hold: at most 32, with 262,144 characters together, the last one cut."""
+    """As many references as a request may hold: at most 32 with 262,144 characters together; the last one is
+    truncated.
+    """
     taken: list[Reference] = []
     left = MAX_CHARS
     for reference in references:

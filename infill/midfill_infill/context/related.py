@@ -1,4 +1,4 @@
-"""Text of other open and recent files that a fill may want to see. Knows identifiers, no language and no editor."""
+"""Chunks of other open and recent files that are relevant to a hole. Knows identifiers, no language and no editor."""
 
 import math
 import re
@@ -20,7 +20,7 @@ _IDENTIFIER = re.compile(r"[^\W\d]\w{2,}")
 
 @dataclass(frozen=True, eq=False)
 class Chunk:
-    """Neighbouring lines of one file."""
+    """Consecutive lines of one file."""
 
     name: str
     text: str
@@ -31,7 +31,7 @@ class Chunk:
 
 
 class Ring:
-    """The files seen last, cut into chunks. The oldest leaves when a new one comes. May be used from any thread."""
+    """Recent files cut into chunks, oldest dropped first. Thread-safe."""
 
     def __init__(self) -> None:
         self._files: OrderedDict[str, tuple[object, tuple[Chunk, ...]]] = OrderedDict()
@@ -39,7 +39,7 @@ class Ring:
         self._lock = threading.Lock()
 
     def put(self, name: str, version: object, text: str) -> None:
-        """Takes the file as it is now; one whose `version` is known already is only moved to the front."""
+        """Adds or updates a file; a known `version` is only moved to the front."""
         with self._lock:
             known = self._files.pop(name, None)
             chunks = known[1] if known and known[0] == version else tuple(_cut(name, text[:MAX_FILE_CHARS]))
@@ -64,7 +64,7 @@ class Ring:
                     del self._holders[word]
 
     def texts(self, most_chars: int) -> list[tuple[str, str]]:
-        """Names and texts of the files, the one seen last first: so many that they hold `most_chars` characters."""
+        """Names and texts of the files, most recent first, up to `most_chars` characters."""
         found, left = [], most_chars
         with self._lock:
             for name, (_, chunks) in reversed(self._files.items()):
@@ -76,7 +76,7 @@ class Ring:
         return found
 
     def pick(self, name: str, near: str) -> tuple[str, ...]:
-        """The chunks of other files that share the rarest identifiers with `near`, the best first; at most 8."""
+        """Chunks of other files that share the rarest identifiers with `near`, best first; at most 8."""
         scores: defaultdict[Chunk, float] = defaultdict(float)
         with self._lock:
             num_chunks = sum(len(held) for other, (_, held) in self._files.items() if other != name)

@@ -1,7 +1,7 @@
-"""Chooses what of a document the model sees around its holes, within a budget. Knows no model and no tokens.
+"""Chooses which text around the holes the model sees, within a budget. Knows no model and no tokens.
 
-Whole lines are kept, the nearest to a hole first; imports and the headers of what a hole stands in stay however far
-they are. What is left out is left out without a mark.
+Whole lines are kept, nearest to a hole first; imports and headers of enclosing blocks are always kept. Omitted lines
+leave no mark.
 """
 
 from collections import deque
@@ -36,7 +36,7 @@ _MAX_ANCHORS = 1024
 
 @dataclass(frozen=True)
 class LeftOut:
-    """Neighbouring lines that are not shown, `distance` characters from the nearest hole: after them, or before."""
+    """Consecutive omitted lines, `distance` characters before or after the nearest hole."""
 
     text: str
     distance: int
@@ -45,7 +45,7 @@ class LeftOut:
 
 @dataclass(frozen=True)
 class Segments:
-    """Text and holes as the engine takes them, the holes in that order, and what of the document is not shown."""
+    """Text and holes for the engine, and what was omitted."""
 
     segments: tuple[Segment, ...]
     holes: tuple[Hole, ...]
@@ -53,11 +53,11 @@ class Segments:
 
 
 def build_segments(document: Document, holes: Sequence[Hole], budget_chars: int) -> Segments:
-    r"""Segments in document order with at most `budget_chars` characters of text between, before and behind the holes.
+    r"""Segments in document order with at most `budget_chars` characters of text.
 
-    Text has `\n` line ends and no byte order mark; each hole's lead and tail count as text. A hole with anchors is
-    sent as a draft that keeps them; the others say nothing of themselves. Raises MidfillError `overlapping_holes`
-    and, for more than 65,536 characters with anchors in them or more than 1,024 anchors, `hole_too_large`.
+    Text has line feeds and no byte order mark; each hole's lead and tail count as text. A hole with anchors is sent as
+    a draft. Raises MidfillError `overlapping_holes`, and `hole_too_large` for more than 65,536 characters with anchors
+    or more than 1,024 anchors.
     """
     ordered = sort_holes(document, list(holes))
     stretches = _cut(document, ordered)
@@ -72,7 +72,7 @@ def build_segments(document: Document, holes: Sequence[Hole], budget_chars: int)
 
 
 class _Budget:
-    """Characters that may still be shown. What a part of it takes is gone from the whole as well."""
+    """Characters that may still be shown. Taking from a part also takes from the whole."""
 
     def __init__(self, chars: int, whole: "_Budget | None" = None) -> None:
         self.chars, self.left, self._whole = chars, chars, whole
@@ -92,7 +92,7 @@ class _Budget:
 
 
 class _Stretch:
-    """The text from one hole, or the start, to the next, or the end. `kept[i]` is line `i` as far as it is shown."""
+    """The text between two holes, or before the first or after the last. `kept[i]` is the shown part of line `i`."""
 
     def __init__(self, text: str, first_line: int, *, follows_hole: bool, precedes_hole: bool) -> None:
         self.lines = [line + "\n" for line in text.split("\n")]
@@ -155,7 +155,7 @@ class _Stretch:
 
 @dataclass
 class _Queue:
-    """Numbers of lines of a stretch, the nearest to a hole first."""
+    """Line numbers of a stretch, nearest to a hole first."""
 
     stretch: _Stretch
     numbers: deque[int]
@@ -171,7 +171,7 @@ class _Queue:
 
 
 def _keep_lines(document: Document, holes: Sequence[Hole], stretches: Sequence[_Stretch], budget: _Budget) -> None:
-    """Shows headers and imports, then what is between holes, then what is around them."""
+    """Shows headers and imports, then text between holes, then text around them."""
     headers = budget.part(HEADER_SHARE)
     for line in _header_lines(document, holes):
         for stretch in stretches:
@@ -182,7 +182,9 @@ def _keep_lines(document: Document, holes: Sequence[Hole], stretches: Sequence[_
 
 
 def _keep_nearest(queues: list[_Queue], budget: _Budget) -> None:
-    """Shows lines of all queues in step with their weights, until each has ended or met a line that does not fit."""
+    """Shows lines of all queues in proportion to their weights until each queue ends or meets a line that
+    does not fit.
+    """
     while len(queues) > 1:
         queue = min(queues, key=lambda queue: queue.used / queue.weight)
         if not queue.advance(budget):
@@ -207,7 +209,7 @@ def _cut(document: Document, holes: Sequence[Hole]) -> list[_Stretch]:
 
 
 def _header_lines(document: Document, holes: Sequence[Hole]) -> list[int]:
-    """Lines that are shown however far they are: what was asked for, what the holes stand in, then the imports."""
+    """Lines that are always shown: requested context, headers of enclosing blocks, imports."""
     headers: dict[int, None] = {}
     for start, end in (span for hole in holes for span in hole.context):
         headers |= dict.fromkeys(range(document.lines.at(start), document.lines.at(max(start, end - 1)) + 1))

@@ -1,5 +1,7 @@
-"""Proposes a function's body from the most alike function of its file or its references, the names changed as between
-their headers. Knows functions and words, no model.
+"""Drafts a function body from the most similar function of the file or its references, with names changed as in the
+headers.
+
+Knows functions and words, no model.
 """
 
 import re
@@ -33,12 +35,12 @@ _BEGINNING: Final = frozenset("(,*&")
 _WORD: Final = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+")
 _TOKEN: Final = re.compile(r"[^\W\d]\w*|\d+|[^\w\s]")
 _NAME: Final = re.compile(r"[^\W\d]\w*")
-_OWN_NAME: Final = re.compile(r"(?<![.\w])[^\W\d]\w*")  # of no other's attribute
+_OWN_NAME: Final = re.compile(r"(?<![.\w])[^\W\d]\w*")  # not an attribute
 
 
 @dataclass(frozen=True)
 class _Told:
-    """What a function says of itself, and the text of its body; both without the other."""
+    """A function's header and docstring, and its body."""
 
     name: tuple[str, ...]
     header: tuple[str, ...]
@@ -46,7 +48,7 @@ class _Told:
     body: str
 
     def likeness(self, other: "_Told", ratio: Callable[[Sequence[str], Sequence[str]], float]) -> float:
-        """From 0 to 1; what `ratio` says of two texts is from 0 to 1 as well."""
+        """Similarity from 0 to 1."""
         names, headers = ratio(self.name, other.name), ratio(self.header, other.header)
         if self.docstring and other.docstring:
             return 0.4 * names + 0.35 * headers + 0.25 * ratio(self.docstring, other.docstring)
@@ -68,9 +70,7 @@ def certainty_of(likeness: float) -> float:
 def find_sibling(
     document: Document, hole: Hole, references: Sequence[Reference], is_seen: Callable[[str], bool]
 ) -> list[tuple[str, float]]:
-    """The body of the function most alike, if there is one, and how alike it is: of its names those change whose new
-    ones are seen somewhere.
-    """
+    """Body and similarity of the most similar function; names are changed only if the new name occurs somewhere."""
     own = find_own(document, hole)
     if own is None or own.name is None or document.syntax is None or hole.anchors:
         return []
@@ -102,7 +102,7 @@ def _unwrap(body: str) -> str:
 
 
 def _tell_around(document: Document, own: Function) -> list[_Told]:
-    """The functions beside one in its document, the nearest."""
+    """Functions near a function of its document, nearest first."""
     functions = [each for each in outline(document).functions if each.end <= own.start or own.end <= each.start]
     near = sorted(functions, key=lambda each: abs(each.start - own.start))[:MAX_SIBLINGS]
     return _tell_each(document.source, sorted(near, key=lambda each: each.start))
@@ -114,7 +114,7 @@ def _tell_all(language: Language, source: bytes) -> list[_Told]:
 
 
 def _tell_each(source: bytes, functions: Sequence[Function]) -> list[_Told]:
-    """Those that have something to say."""
+    """Functions that have a body."""
     told = [_tell(source, each) for each in functions if each.path and each.statements and not _is_useless(each)]
     return [each for each in told if each.body and each.body.count("\n") < MAX_LINES]
 
@@ -136,13 +136,13 @@ def _rename(sibling: _Told, wanted: _Told, is_seen: Callable[[str], bool]) -> st
 
 
 def _reads_lost(sibling: _Told, wanted: _Told, body: str) -> bool:
-    """Whether the renamed body reads a parameter that is none of the wanted function's names."""
+    """Whether the renamed body reads a parameter that the wanted function does not have."""
     lost = _parameters(sibling.header) - set(wanted.header)
     return not lost.isdisjoint(_OWN_NAME.findall(body))
 
 
 def _parameters(header: Sequence[str]) -> set[str]:
-    """The names that begin a parameter, without types and defaults; where the type begins it, that."""
+    """Parameter names without types and defaults."""
     found, depth = set(), 0
     for before, token in pairwise(header):
         depth += (before in _OPENING) - (before in _CLOSING)
@@ -152,7 +152,7 @@ def _parameters(header: Sequence[str]) -> set[str]:
 
 
 def _changes(old: Sequence[str], new: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """The names that stand in each other's place."""
+    """Names that correspond to each other in two headers."""
     for tag, start, end, begin, stop in SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
         if tag == "replace" and end - start == stop - begin:
             pairs = zip(old[start:end], new[begin:stop], strict=True)
@@ -170,7 +170,7 @@ def _ratio(first: Sequence[str], second: Sequence[str]) -> float:
 
 
 def _bound(first: Sequence[str], second: Sequence[str]) -> float:
-    """No less than their ratio, and twenty times as fast."""
+    """An upper bound of the ratio, twenty times as fast."""
     counts = _count(second)
     shared = sum(min(times, counts[word]) for word, times in _count(first).items())
     return 2 * shared / max(1, len(first) + len(second))

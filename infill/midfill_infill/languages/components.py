@@ -1,6 +1,7 @@
-"""Blanks all of a single-file component but its scripts, so that a grammar of scripts reads it. Knows tags, no tree.
+"""Blanks everything but the scripts of a single-file component, so that a script grammar can parse it. Knows tags, no
+tree.
 
-Every byte keeps its place. Where a script begins and ends is what HTML says: the first `</script` ends it.
+Every byte keeps its place. As in HTML the first `</script` ends a script.
 """
 
 import re
@@ -19,7 +20,7 @@ _TEXT: Final = re.compile(rb"[^\r\n]")
 
 
 def blank_markup(source: bytes) -> bytes:
-    """`source` with spaces for all that is in no script, line ends kept."""
+    """`source` with spaces for everything outside of scripts; line endings stay."""
     pieces, position = [], 0
     for block in _BLOCK.finditer(source):
         if block["script"] is not None and _is_script(block["attributes"]):
@@ -29,6 +30,6 @@ def blank_markup(source: bytes) -> bytes:
 
 
 def _is_script(attributes: bytes) -> bool:
-    """Whether the text is a program: not JSON, not a template."""
+    """Whether the element contains a program, not JSON or a template."""
     named = _TYPE.search(attributes)
     return named is None or _SCRIPTS.fullmatch(named["type"].lower()) is not None

@@ -1,4 +1,4 @@
-"""Says whether a `.h` is C or C++: by what is in it, by what parses better, by its neighbours. Knows no function."""
+"""Decides whether a `.h` file is C or C++: by keywords, by which grammar parses better, by sources beside it."""
 
 import json
 import os
@@ -17,19 +17,19 @@ _CPP_ONLY: Final = re.compile(
     rb"|\b\w+::~?\w|\boperator\s*[^\w\s;,)]|\b(?:virtual|noexcept|nullptr|constexpr|decltype|static_cast)\b",
     re.MULTILINE,
 )
-# What `extern "C"` headers keep from a C compiler.
+# Code that `extern "C"` headers hide from a C compiler.
 _FOR_CPP: Final = re.compile(
     rb"^[ \t]*#[ \t]*if(?:def[ \t]+|[ \t]+defined\W*)__cplusplus.*?^[ \t]*#[ \t]*(?:else|endif)",
     re.DOTALL | re.MULTILINE,
 )
-# A few errors more are no proof: macros leave some in both.
+# A few extra errors prove nothing: macros cause some in both.
 _FEW_BYTES: Final = 20
-_DATABASE: Final = "compile_commands.json"  # Clang's: what a build compiles
+_DATABASE: Final = "compile_commands.json"  # written by CMake and others for Clang's tools
 _MAX_DATABASE_BYTES: Final = 16 * 1024 * 1024
 
 
 def settle_header(source: bytes, path: Path | None = None) -> str:
-    """`c` or `cpp`. Words of C++ alone decide, unless the other language leaves far fewer errors; then neighbours."""
+    """`c` or `cpp`. C++ keywords decide unless the other grammar leaves far fewer errors; then neighboring sources."""
     shared = _FOR_CPP.sub(b"", source)
     is_cpp = _CPP_ONLY.search(_NO_CODE.sub(b" ", shared)) is not None
     likely, other = (cpp.LANGUAGE, c.LANGUAGE) if is_cpp else (c.LANGUAGE, cpp.LANGUAGE)
@@ -42,7 +42,9 @@ def settle_header(source: bytes, path: Path | None = None) -> str:
 
 
 def _has_cpp_neighbours(path: Path) -> bool:
-    """Whether the source of the same name, or else every source, is C++: of the folder, or else of what is compiled."""
+    """Whether the source of the same name, otherwise every source, is C++: in the folder, otherwise in the compilation
+    database.
+    """
     try:
         names = [Path(entry.name) for entry in os.scandir(path.parent)]
     except OSError:
@@ -58,7 +60,7 @@ def _kinds_beside(path: Path, names: Iterable[Path]) -> set[str]:
 
 
 def _find_compiled(path: Path) -> tuple[Path, ...]:
-    """The sources that the nearest compilation database lists, no further up than the repository's root."""
+    """Sources in the nearest compilation database, no further up than the repository's root."""
     for folder in path.absolute().parents:
         for database in (folder / _DATABASE, folder / "build" / _DATABASE):
             try:

@@ -1,4 +1,4 @@
-"""What a language is to this room: a grammar, its queries and a few habits. Knows no language by name."""
+"""The interface of a language: grammar, queries, conventions. Knows no particular language."""
 
 import re
 from collections.abc import Callable
@@ -9,9 +9,9 @@ from typing import Final
 
 import tree_sitter
 
-# One byte of errors in so many is not worth another reading.
+# Error share (one byte in this many) below which it is not parsed a second time.
 TOLERABLE_ERRORS: Final = 500
-# A reading that guesses must leave less than this part of the errors.
+# A second parse must leave less than this share of the errors.
 WORTH_A_GUESS: Final = 1.5
 
 
@@ -68,14 +68,14 @@ class Language:
 
     @cached_property
     def query(self) -> tree_sitter.Query:
-        from importlib.resources import files  # a hook that finds nothing to parse needs none of it
+        from importlib.resources import files  # the pre-commit hook often parses nothing
 
         folder = files(__package__)
         text = "\n".join(folder.joinpath(name).read_text("utf-8") for name in self.queries)
         return tree_sitter.Query(self._grammar, text)
 
     def compile(self, query: str) -> tree_sitter.Query:
-        """A query of somebody else's. Raises tree_sitter.QueryError where the grammar does not take it."""
+        """Compiles a query. Raises tree_sitter.QueryError if the grammar rejects it."""
         return tree_sitter.Query(self._grammar, query)
 
     @cached_property
@@ -87,11 +87,11 @@ class Language:
         return None if self.scope_header is None else re.compile(self.scope_header.encode("ascii"))
 
     def parse(self, source: bytes, old: tree_sitter.Tree | None = None) -> tree_sitter.Tree:
-        """A tree of UTF-8 `source`. It never fails: what it cannot read becomes ERROR and MISSING nodes.
+        """Parses UTF-8 `source`. Never fails: unparsable text becomes ERROR and MISSING nodes.
 
-        `old` is a tree that was told of all edits since; only what they touch is read again.
+        `old` is a tree that was told of all edits since; only affected parts are parsed again.
         """
-        if self.read_within is not None:  # what a blanked text looks like may change far from an edit
+        if self.read_within is not None:  # blanking may change text far from an edit
             source, old = self.read_within(source), None
         parser = tree_sitter.Parser(self._grammar)
         tree = parser.parse(source) if old is None else parser.parse(source, old)
@@ -110,7 +110,7 @@ class Language:
 
 
 def weigh_errors(tree: tree_sitter.Tree) -> int:
-    """How many bytes of a source its tree has found no place for; what is missing counts one."""
+    """Number of source bytes in ERROR nodes, plus one per MISSING node."""
     weight, pending = 0, [tree.root_node]
     while pending:
         node = pending.pop()

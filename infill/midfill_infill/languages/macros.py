@@ -1,6 +1,6 @@
-"""Blanks what the preprocessor would take out of C and C++, so that a grammar reads the rest. Knows spellings, no tree.
+"""Blanks macros of C and C++ that confuse the grammar. Knows spellings, no tree.
 
-Every byte keeps its place. What is blanked is a guess by how macros are named, of use where it leaves fewer errors.
+Every byte keeps its place. Blanking guesses by naming conventions and is used if it leaves fewer errors.
 """
 
 import re
@@ -31,7 +31,7 @@ _DIRECTIVE: Final = re.compile(rb"^[ \t]*#[ \t]*(?P<word>\w*)(?:[^\n\\]|\\\r?\n|
 
 
 def blank_macros(source: bytes) -> bytes:
-    """`source`, as long as before, with spaces for what looks like a macro. Directives stay."""
+    """`source` with spaces for likely macros. Directives stay."""
     directives = [match.span() for match in _DIRECTIVE.finditer(source)]
     code = _replace(source, directives, _spaces)
     for guess in _GUESSES:
@@ -45,9 +45,9 @@ def blank_macros(source: bytes) -> bytes:
 
 
 def blank_alternatives(source: bytes) -> bytes:
-    """`source`, as long as before, without directives and with the first branch of each condition alone.
+    """`source` without directives and with only the first branch of each condition.
 
-    Branches that open a brace each leave a grammar with one too many.
+    Branches that each open a brace would leave one brace too many.
     """
     spans: list[tuple[int, int]] = []
     dropped_from: list[int | None] = []  # of each open condition, where the branch that goes began

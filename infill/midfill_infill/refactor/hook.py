@@ -1,6 +1,6 @@
-"""`python -m midfill_infill.refactor.hook FILE...`: what `midfill refactor check` says, started as fast as can be.
+"""`python -m midfill_infill.refactor.hook FILE...`: a fast `midfill refactor check` for pre-commit.
 
-For pre-commit, which waits for it at every commit. Loads neither the command line's library nor a client.
+It runs at every commit, so it loads neither the command-line library nor an HTTP client.
 """
 
 import argparse
@@ -22,7 +22,7 @@ def main(words: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="midfill refactor check",
         description="Say what waits to be filled.",
-        formatter_class=partial(argparse.HelpFormatter, width=80),  # to ask for the width costs 5 ms
+        formatter_class=partial(argparse.HelpFormatter, width=80),  # asking for the width takes 5 ms
     )
     parser.add_argument("files", nargs="*", metavar="FILE")
     parser.add_argument("--recipe", metavar="NAME[=WORD]")

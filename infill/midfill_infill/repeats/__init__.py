@@ -1,1 +1,1 @@
-"""Where a change that was just made could be made again. Knows two versions of a document, no editor and no engine."""
+"""Finds other places where the last edit fits. Knows two versions of a document, no editor and no engine."""

@@ -1,4 +1,4 @@
-"""What of a change's new text must be another elsewhere: words that it took from its own line. Knows tokens alone."""
+"""Adapts an edit's new text to another place: replaces words taken from the edit's own line. Knows tokens only."""
 
 import re
 from dataclasses import replace
@@ -13,7 +13,7 @@ _PARTS: Final = re.compile(rb"[A-Z]?[a-z\x80-\xff]+|[A-Z]+(?![a-z])|\d+")
 
 
 def adapt(change: Change, place: Place) -> Place:
-    """The place with the words of its own line in its text; `foreign` are those that nothing here answers to."""
+    """The place with its own line's words in the text; `foreign` are words with no counterpart there."""
     added = [word for part in change.parts for word in change.new_texts(part) if is_word(word)]
     there, here = line_of(change.old, change.old_span), line_of(change.new, place.tokens)
     taken = {word: _find_source(word, there) for word in added}
@@ -33,7 +33,9 @@ def adapt(change: Change, place: Place) -> Place:
 
 
 def _find_source(word: bytes, line: list[bytes]) -> bytes | None:
-    """What of its own line a new word repeats: a word, or the longest one that it holds or shares a part with."""
+    """The word of its own line that a new word repeats: the word itself, or the longest one that it contains or
+    overlaps.
+    """
     if word in line:
         return word
     parts = {part.lower() for part in _PARTS.findall(word) if len(part) >= MIN_PART}
@@ -55,5 +57,5 @@ def _replace_word(text: bytes, word: bytes, other: bytes) -> bytes:
 
 
 def line_of(tokens: Tokens, span: Span) -> list[bytes]:
-    """The tokens of the lines that a span of tokens is on."""
+    """Tokens of the lines that a token span is on."""
     return tokens.texts[slice(*tokens.line(*span))]

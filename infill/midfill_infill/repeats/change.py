@@ -1,4 +1,4 @@
-"""What an edit changed, token by token. Knows bytes, no language and no tree."""
+"""The difference between two versions of a text, in tokens. Knows bytes, no language and no tree."""
 
 import re
 from bisect import bisect_left
@@ -24,7 +24,7 @@ class Token(NamedTuple):
 
 
 class Tokens:
-    """The tokens of a source: words, numbers and single characters; white space is none. Not of any one language."""
+    """Words, numbers and single characters of a source, without white space; the same for all languages."""
 
     def __init__(self, source: bytes) -> None:
         self.source = source
@@ -90,7 +90,7 @@ def is_word(text: bytes) -> bool:
 
 @dataclass(frozen=True)
 class Part:
-    """Tokens `[old[0], old[1])` of the old text that became `[new[0], new[1])` of the new one; one may be empty."""
+    """Tokens `[old[0], old[1])` of the old text became `[new[0], new[1])` of the new one; either may be empty."""
 
     old: Span
     new: Span
@@ -98,7 +98,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Change:
-    """All that differs between two versions: parts in order, what lies between them is the same in both."""
+    """All differing parts of two versions, in order; text between them is equal."""
 
     old: Tokens
     new: Tokens
@@ -145,7 +145,7 @@ class Change:
 
 
 def find_change(before: bytes, after: bytes) -> Change | None:
-    """The change between two versions; None where no token differs, and for one too large to be made elsewhere."""
+    """The change between two versions; None if no token differs or it is too large to repeat."""
     head = _common_start(before, after)
     tail = _common_start(before[head:][::-1], after[head:][::-1])
     if max(len(before), len(after)) - head - tail > 100 * MAX_CHANGED_TOKENS:
@@ -161,7 +161,7 @@ def find_change(before: bytes, after: bytes) -> Change | None:
 
 
 def find_kind(before: bytes, after: bytes) -> set[tuple[bytes, ...]]:
-    """What the parts of a change are, wherever they stand; reads no other lines than those that differ."""
+    """The parts of a change independent of position; reads only lines that differ."""
     head = _common_start(before, after)
     tail = _common_start(before[head:][::-1], after[head:][::-1])
     start = _line_start(before, head)
@@ -179,7 +179,7 @@ def _compare(old: Sequence[bytes], new: Sequence[bytes], first: int) -> list[Par
 
 
 def _common_start(first: bytes, second: bytes) -> int:
-    """Its length, by comparisons of slices."""
+    """Length of the common prefix, by comparing slices."""
     low, high = 0, min(len(first), len(second))
     while low < high:
         middle = (low + high + 1) // 2

@@ -1,4 +1,4 @@
-"""How likely it is that a change belongs to a place: what speaks for and against it, and the weights of that."""
+"""Estimates the probability that an edit belongs at a place, from weighted features."""
 
 import math
 from collections import Counter
@@ -14,7 +14,7 @@ from midfill_infill.repeats.places import Place
 
 MAX_NEIGHBOURS: Final = 4
 _BINDING_FIELDS: Final = frozenset(("left", "name", "alias", "parameter", "parameters", "declarator", "pattern"))
-# Fitted on the edits that docs/lab/editors.md tells of: what speaks for a place, by the logarithm of its odds.
+# Weights (log odds) fitted on the edits described in docs/lab/editors.md.
 _BIAS: Final = -1.63
 _WEIGHTS: Final = {
     "again": 1.52, "alike between": 0.56, "alike list": 0.69, "alike parts": 1.86, "alike same marks": 2.31,
@@ -28,7 +28,7 @@ _WEIGHTS: Final = {
 
 @dataclass(frozen=True)
 class Role:
-    """What the tree says of a token: its kind, what it is a part of, and as what."""
+    """A token's syntactic role: its node type, its parent's type, and its field."""
 
     kind: str
     above: str
@@ -49,7 +49,7 @@ def find_role(tree: tree_sitter.Tree, start: int) -> Role:
 
 
 def _neighbours(change: Change, place: Place) -> tuple[int, int]:
-    """How many tokens before and behind are the same as at the change, on one line."""
+    """Number of tokens before and after, on one line, that are the same as at the edit."""
     old, new = change.old, change.new
     first, last = change.old_span
     if place.way == "list":
@@ -77,20 +77,20 @@ def _count(old: Tokens, new: Tokens, one: int, other: int, step: int) -> int:
 
 @dataclass(frozen=True)
 class Trees:
-    """Those of the old text and the new one."""
+    """Syntax trees of the old and the new text."""
 
     old: tree_sitter.Tree
     new: tree_sitter.Tree
 
 
 def judge(change: Change, place: Place, places: Sequence[Place], trees: Trees, *, is_seen: bool) -> float:
-    """The probability that the change belongs to a place; `is_seen`: the same was done just before."""
+    """Probability that the edit belongs at a place; `is_seen`: the same edit was made twice."""
     features = describe(change, place, places, trees) | {"seen": float(is_seen)}
     return 1 / (1 + math.exp(-_BIAS - sum(_WEIGHTS.get(name, 0.0) * value for name, value in features.items())))
 
 
 def describe(change: Change, place: Place, places: Sequence[Place], trees: Trees) -> dict[str, float]:
-    """The features of a place, each a number of about one."""
+    """Features of a place, each a number around one."""
     old_texts = [text for part in change.parts for text in change.old_texts(part)]
     num_new = sum(part.new[1] - part.new[0] for part in change.parts)
     words = [text for text in old_texts if is_word(text)]

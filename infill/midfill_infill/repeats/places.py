@@ -1,4 +1,4 @@
-"""Places where a change could be made again, by their text alone. Knows tokens, no tree and no probability."""
+"""Finds candidate places for an edit by text alone. Knows tokens, no tree and no probability."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -12,9 +12,9 @@ MAX_KEPT_TOKENS: Final = 60
 
 @dataclass(frozen=True)
 class Place:
-    """Bytes `[span[0], span[1])` of the new text would become `text`. `tokens` are those that the change touches there.
+    """Bytes `[span[0], span[1])` of the new text would become `text`. `tokens` are the touched tokens there.
 
-    `anchor` is the byte whose part in the tree says what stands here.
+    `anchor` is the byte whose syntax node describes the place.
     """
 
     span: Span
@@ -30,7 +30,7 @@ class Place:
 
 
 def find_places(change: Change) -> list[Place]:
-    """In the order of the text, none of them on a line of the change itself or touching another one."""
+    """In text order; none on a line of the edit itself or touching another place."""
     found = sorted(_find(change), key=lambda place: (place.tokens, not place.is_exact))
     places: list[Place] = []
     first, last = change.new.line(*change.new_span)
@@ -54,7 +54,7 @@ def _find(change: Change) -> Iterator[Place]:
 
 
 def _occurrences(change: Change, part: Part) -> list[int]:
-    """Where the tokens that a part replaced stand in the new text."""
+    """Where the tokens that a part replaced occur in the new text."""
     wanted, tokens = change.old_texts(part), change.new
     rarest = min(range(len(wanted)), key=lambda index: len(tokens.places.get(wanted[index], ())))
     starts = [number - rarest for number in tokens.places.get(wanted[rarest], ())]
@@ -62,7 +62,7 @@ def _occurrences(change: Change, part: Part) -> list[int]:
 
 
 def _substitute(change: Change, part: Part, number: int) -> Iterator[Place]:
-    """The same tokens replaced by the same."""
+    """Replaces the same tokens by the same text."""
     tokens, end = change.new, number + part.old[1] - part.old[0]
     edit = _edit(change, part, tokens, number, end)
     if edit is not None:
@@ -70,7 +70,7 @@ def _substitute(change: Change, part: Part, number: int) -> Iterator[Place]:
 
 
 def _edit(change: Change, part: Part, tokens: Tokens, first: int, last: int) -> tuple[Span, bytes] | None:
-    """What to replace where the part's old tokens stand at `[first, last)`; None where the white space differs."""
+    """The replacement where the part's old tokens stand at `[first, last)`; None if the white space differs."""
     old, new = change.bytes_changed(part)
     start, end = tokens.gap(first)[0], tokens.gap(last)[1]
     chunk = tokens.source[start:end]
@@ -90,7 +90,7 @@ def _edit(change: Change, part: Part, tokens: Tokens, first: int, last: int) -> 
 
 
 def _insert(change: Change, part: Part) -> Iterator[Place]:
-    """New tokens in another call of the same name or, where that says nothing, between the same neighbours."""
+    """Inserts tokens into another call of the same name, otherwise between the same neighbors."""
     opener = change.old.opening(part.old[0])
     if opener and is_word(change.old.texts[opener - 1]):
         yield from _insert_in_lists(change, part, opener)
@@ -115,7 +115,7 @@ def _insert_in_lists(change: Change, part: Part, opener: int) -> Iterator[Place]
 
 
 def _commas(tokens: Tokens, opener: int, end: int) -> list[int]:
-    """The commas between the arguments before `end`."""
+    """Commas between the arguments before `end`."""
     depth, found = 0, []
     for number in range(opener + 1, end):
         text = tokens.texts[number]
@@ -178,7 +178,7 @@ def _insert_between(change: Change, part: Part) -> Iterator[Place]:
 
 
 def _follow(change: Change, number: int) -> Iterator[Place]:
-    """All parts one after the other from the token `number` on, whatever stands between them."""
+    """Matches all parts in sequence from token `number` on, whatever stands between them."""
     tokens = change.new
     at, is_exact = number, True
     pieces: list[bytes] = []
@@ -212,7 +212,7 @@ def _follow(change: Change, number: int) -> Iterator[Place]:
 
 
 def _match_kept(change: Change, kept: Span, at: int) -> int | None:
-    """Where what stands for the kept tokens ends: the same tokens, or else the shortest balanced run of any."""
+    """End of the text that stands for the kept tokens: the same tokens, otherwise the shortest balanced run."""
     tokens, texts = change.new, change.old.texts[slice(*kept)]
     if tokens.texts[at : at + len(texts)] == texts:
         return at + len(texts)

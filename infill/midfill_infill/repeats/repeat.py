@@ -1,4 +1,4 @@
-"""Where a change that was just made could be made again: found by text, judged by tree, checked by the parser."""
+"""Finds where the last edit can be repeated: candidates by text, judged by tree, checked by the parser."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ from midfill_infill.text.spans import Edit, Patch
 
 MAX_BYTES: Final = 400_000
 MAX_CHECKED: Final = 30
-# For who asks: at least so likely, and half as likely as the best. Unasked: so likely, behind a change that was made
+# On request: at least this likely, and half as likely as the best. Unasked: this likely, after an edit that was made
 # twice. docs/lab/editors.md says how many of them are right.
 POSSIBLE: Final = 0.1
 LIKELY: Final = 0.7
@@ -27,7 +27,7 @@ Versions = tuple[bytes, bytes]
 
 @dataclass(frozen=True)
 class Repeat:
-    """An edit of the document as it is. `foreign` are spans of its text, in characters, that a model is to fill."""
+    """An edit of the current document. `foreign` are character spans of its text that a model should fill."""
 
     edit: Edit
     certainty: float
@@ -43,11 +43,11 @@ class Repeat:
 def find_repeats(
     before: Document, after: Document, earlier: Versions | None = None, *, unasked: bool = False
 ) -> tuple[Repeat, ...]:
-    """Where what made `after` of `before` is to be made again, in order.
+    """Places, in order, where the edit from `before` to `after` can be repeated.
 
-    Both are UTF-8, as editors hold them. `earlier` are the versions around the change before that: the same one made
-    twice is more likely to be meant; `unasked`, nothing else is looked at. None of the edits adds a syntax error. Empty
-    where there is no grammar, and for a change too large to be made elsewhere.
+    Both are UTF-8. `earlier` are the versions around the previous edit: an edit made twice is more likely meant; with
+    `unasked` nothing else is considered. No result adds a syntax error. Empty without a grammar, or if the edit is too
+    large.
     """
     language = after.syntax
     if language is None or max(len(before.source), len(after.source)) > MAX_BYTES:
@@ -88,7 +88,7 @@ def _repeat(place: Place, certainty: float, *, is_next: bool) -> Repeat:
 
 
 def _without_errors(language: Language, source: bytes, tree: tree_sitter.Tree, found: Sequence[Repeat]) -> list[Repeat]:
-    """All of them where all together add no error; else the likeliest of those that add none."""
+    """All edits if together they add no error; otherwise the most likely ones that add none."""
     if not found or _adds_none(language, source, tree, found):
         return list(found)
     tried = sorted(found, key=lambda repeat: -repeat.certainty)[:MAX_CHECKED]

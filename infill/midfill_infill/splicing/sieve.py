@@ -1,6 +1,7 @@
-"""Judges texts for one hole in its function alone, where that is sound by itself: a hundredth of a long file's parse.
+"""Judges candidates for one hole within its function alone, if that function parses by itself: a hundredth of the cost
+of parsing a long file.
 
-Knows errors and names, no engine. What passes may still fail in the whole document.
+Knows errors and names, no engine. A candidate that passes may still fail in the whole document.
 """
 
 from dataclasses import dataclass
@@ -20,14 +21,14 @@ Span = tuple[int, int]
 
 @dataclass(frozen=True)
 class Sieve:
-    """The function around the hole `index` of `trials`, the other holes in it masked."""
+    """The function around hole `index` of `trials`, with other holes masked."""
 
     document: Document
     trials: Trials
     index: int
 
     def judge(self, text: str, sight: Sight) -> tuple[int, int] | None:
-        """How many errors and names out of sight it adds; None for what cannot be put in or seen."""
+        """Number of errors and of unknown names a candidate adds; None if it cannot be inserted or found."""
         if not text.strip():
             return None
         try:
@@ -41,7 +42,7 @@ class Sieve:
 
 
 def find_sieve(document: Document, holes: tuple[Hole, ...], index: int) -> Sieve | None:
-    """None where a hole is in no function, or its function has errors by itself or shares a hole with another."""
+    """None if the hole is not in a function, or its function has errors or contains another hole."""
     window = _find_function(document, holes[index]) if document.syntax else None
     if window is None or document.syntax is None:
         return None
@@ -55,7 +56,7 @@ def _is_inside(document: Document, hole: Hole, window: Span) -> bool:
 
 
 def _find_function(document: Document, hole: Hole) -> Span | None:
-    """The lines of the innermost function that holds `hole`, or that it is about to go on, in bytes of the source."""
+    """Lines of the innermost function around `hole`, or that the hole continues, in source bytes."""
     start, end = document.to_source(hole.start_byte), document.to_source(hole.end_byte)
     lines, columns = document.source_lines, count_columns(hole.indent.encode("ascii"))
     for function in reversed(outline(document).functions):

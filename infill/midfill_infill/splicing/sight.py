@@ -1,12 +1,11 @@
-"""Which names are in sight of a hole: those of the texts around and those every program has. Knows words, no syntax."""
+"""Which names are in scope at a hole: names in the surrounding text, and builtins. Knows words, no syntax."""
 
 from collections.abc import Callable, Sequence
 
 
 class Sight:
-    """`known` are the names that every program has; None where they are not known: then every name is in sight.
-
-    So are those that `can_import` says yes to.
+    """`known` are the language's builtins; None if unknown: then every name counts as in scope, and so do names that
+    `can_import` accepts.
     """
 
     def __init__(
@@ -16,7 +15,7 @@ class Sight:
         self._found: dict[str, bool] = {}
 
     def has(self, name: str) -> bool:
-        """Whether a name is in sight, of `name.attribute` the attribute; what can be imported has any."""
+        """Whether a name (or for `name.attribute` the attribute) is in scope; an importable name has any attribute."""
         owner, _, last = name.rpartition(".")
         return (
             self._knows(last) or bool(owner and not self._knows(owner) and self._imports(owner)) or self._imports(last)
@@ -26,7 +25,7 @@ class Sight:
         return self._can_import is not None and self._can_import(name)
 
     def _knows(self, name: str) -> bool:
-        if not name or self._known is None or name in self._known:  # a missing identifier has no text
+        if not name or self._known is None or name in self._known:  # a MISSING node has no text
             return True
         if name not in self._found:
             self._found[name] = any(_holds(text, name) for text in self._texts)
@@ -34,7 +33,7 @@ class Sight:
 
 
 def _holds(text: str, name: str) -> bool:
-    """Whether `name` is a whole word of `text`. To search is faster than to keep all words: few names are asked for."""
+    """Whether `name` is a whole word of `text`. Searching is faster than indexing all words: few names are checked."""
     at = text.find(name)
     while at >= 0:
         end = at + len(name)

@@ -1,4 +1,4 @@
-"""Puts fills into a document: line ends, indentation, overlap with the text behind, decided by the parser. No I/O."""
+"""Inserts fills: line endings, indentation, overlap with the text behind, decided by the parser. No I/O."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -24,12 +24,11 @@ _CLOSING = re.compile(rb"\s*\}")
 
 @dataclass(frozen=True)
 class SplicedFill:
-    r"""What went into one hole, without the hole's lead and tail.
+    r"""What was inserted into one hole, without the hole's lead and tail.
 
-    `text` has `\n` line ends; `origins[i]` is where its character `i` stands in the engine's text, -1 for white space
-    that was added. `error_ranges` are code points of the engine's text: the tokens to remask. `removed` counts
-    dangerous characters that were dropped. `names` are those that it uses and does not bind itself. `is_idle` says that
-    it is a body that does nothing.
+    `text` has line feeds; `origins[i]` is the position of its character `i` in the engine's text, -1 for added white
+    space. `error_ranges` are code points of the engine's text to remask. `removed` counts dangerous characters that
+    were dropped. `names` are names that it uses and does not bind. `is_idle`: a body that does nothing.
     """
 
     text: str
@@ -42,7 +41,7 @@ class SplicedFill:
 
 @dataclass(frozen=True)
 class Spliced:
-    """A patch, its fills in the order they were given, and how many syntax errors it adds to the document."""
+    """A patch, its fills in the given order, and the number of syntax errors it adds."""
 
     patch: Patch
     fills: tuple[SplicedFill, ...]
@@ -54,7 +53,9 @@ class Spliced:
 
 
 def place(document: Document, holes: Sequence[Hole], fills: Sequence[str]) -> Patch:
-    """The patch of fills as they came, for a preview: nothing is parsed, cut or moved. `?` for what has no encoding."""
+    """A patch of fills as they are, for previews: nothing is parsed, cut or moved. Unencodable characters
+    become `?`.
+    """
     cleaned = [drafts.clean(fill, _anchor_texts(document, hole))[0] for hole, fill in zip(holes, fills, strict=True)]
     return Patch.of(
         Edit(hole.start_byte, hole.end_byte, text.encode(document.encoding, "replace"))
@@ -64,11 +65,11 @@ def place(document: Document, holes: Sequence[Hole], fills: Sequence[str]) -> Pa
 
 
 def splice(document: Document, holes: Sequence[Hole], fills: Sequence[str]) -> Spliced:
-    """The patch that puts `fills[i]` into `holes[i]`, its text settled so that it adds the fewest syntax errors.
+    """The patch that puts `fills[i]` into `holes[i]`, adjusted to add the fewest syntax errors.
 
-    Errors are counted against the document with harmless statements in its holes, so what is broken elsewhere does
-    not matter. An empty fill leaves a body as it is. Raises MidfillError `file_encoding` for characters that the
-    document's encoding lacks, `engine_error` for a fill without its hole's anchors, and `overlapping_holes`.
+    Errors are counted against the document with harmless statements in its holes, so existing errors do not matter. An
+    empty fill keeps the body. Raises MidfillError `file_encoding` for characters that the encoding lacks,
+    `engine_error` for a fill without its hole's anchors, and `overlapping_holes`.
     """
     ordered = sort_holes(document, list(holes))
     fill_of = dict(zip(((hole.start_byte, hole.end_byte) for hole in holes), fills, strict=True))
@@ -100,14 +101,14 @@ def splice(document: Document, holes: Sequence[Hole], fills: Sequence[str]) -> S
 
 
 def clean(document: Document, hole: Hole, fill: str) -> tuple[Draft, int]:
-    """A fill as it may be tried in its hole, and how many dangerous characters were dropped. Raises MidfillError."""
+    """A fill ready to be tried in its hole, and the number of dropped characters. Raises MidfillError."""
     draft, removed = drafts.clean(fill, _anchor_texts(document, hole))
     _check_anchors(document, hole, draft)
     return _trim(document, hole, draft), removed
 
 
 def prepare(document: Document, holes: tuple[Hole, ...]) -> None:
-    """What `splice` needs of the document, whatever the fills: worked out ahead. `holes` are in document order."""
+    """Precomputes what `splice` needs of the document. `holes` are in document order."""
     mixes_indents(document.lines)
     if document.syntax is not None:
         find_trials(document, document.syntax, holes)
@@ -126,7 +127,7 @@ def _anchor_texts(document: Document, hole: Hole) -> list[str]:
 
 
 def _firm_anchors(document: Document, hole: Hole) -> list[str]:
-    """The anchors without what trimming may take: white space at the first's start and the last's end."""
+    """Anchors without the white space that trimming may remove."""
     texts = [text for text in _anchor_texts(document, hole) if text.strip()]
     texts[:1] = [text.lstrip(_WHITE) for text in texts[:1]]
     texts[-1:] = [text.rstrip(_WHITE) for text in texts[-1:]]
@@ -134,7 +135,7 @@ def _firm_anchors(document: Document, hole: Hole) -> list[str]:
 
 
 def _check_anchors(document: Document, hole: Hole, draft: Draft) -> None:
-    """An engine's mistake must not change what its user wanted to keep."""
+    """Checks that the engine kept the user's anchors."""
     if drafts.find_anchors(draft.text, _firm_anchors(document, hole)) is None:
         next_step = "fill again, or leave the kept text out of the hole"
         raise MidfillError("engine_error", "the fill changes text that was to be kept", next_step=next_step)
@@ -146,7 +147,7 @@ def _behind(document: Document, hole: Hole) -> str:
 
 
 def _trim(document: Document, hole: Hole, draft: Draft) -> Draft:
-    """Drops white space that stands around the hole already."""
+    """Drops white space that already surrounds the hole."""
     line_start = document.lines.start(document.lines.at(hole.start_byte))
     opens_line = bool(hole.lead) or not document.data[line_start : hole.start_byte].strip()
     closes_line = hole.tail.startswith("\n") or document.data[hole.end_byte : hole.end_byte + 1] in (b"", b"\n", b"\r")
@@ -156,9 +157,9 @@ def _trim(document: Document, hole: Hole, draft: Draft) -> Draft:
 
 @lru_cache(maxsize=8)
 def find_trials(document: Document, language: Language, holes: tuple[Hole, ...]) -> tuple[Trials, ...]:
-    """One for all holes; in a document with errors one each for bodies whose functions are sound by themselves.
+    """One trial for all holes; in a document with errors one each for bodies whose functions parse by themselves.
 
-    An error elsewhere may have swallowed them, and then what a fill adds to the whole cannot be told.
+    An error elsewhere may include these functions, and then the errors a fill adds cannot be counted in the whole.
     """
     whole = Trials(document, language, holes)
     if not whole.num_errors:
@@ -171,7 +172,7 @@ def find_trials(document: Document, language: Language, holes: tuple[Hole, ...])
 
 
 def _find_window(document: Document, hole: Hole) -> tuple[int, int] | None:
-    """The lines of the function that a body hole is in, in bytes of the source."""
+    """Lines of the function around a body hole, in source bytes."""
     function, lines = find_own(document, hole), document.source_lines
     if function is None:
         return None
@@ -203,7 +204,7 @@ def settle_one(trials: Trials, document: Document, chosen: Sequence[Draft | None
 
 
 def _candidates(trials: Trials, document: Document, hole: Hole, draft: Draft, index: int) -> Iterator[Draft]:
-    """Ways to put a draft in, the one to prefer among equals first; anchors are in all of them."""
+    """Ways to insert a draft, preferred ones first; all contain the anchors."""
     anchors = _firm_anchors(document, hole)
     frozen = trials.frozen_lines(draft, index)
     behind = _behind(document, hole)
@@ -225,7 +226,7 @@ def _candidates(trials: Trials, document: Document, hole: Hole, draft: Draft, in
 
 
 def _foreign_step(trials: Trials, document: Document, hole: Hole, draft: Draft, index: int) -> int | None:
-    """The width of the draft's own levels where the document has others; None where tabs are about."""
+    """Indent width of the draft if it differs from the document's; None with tabs."""
     if "\n" not in draft.text or "\t" in draft.text + hole.indent + document.indent_unit:
         return None
     step = trials.block_step(draft, index)
@@ -248,7 +249,7 @@ def _arrange(
         return
     left = drafts.cut_lines(draft, leaving)
     if language.has_indented_blocks and not sees_body:
-        # In a function that does not parse (`def f(x:`) a line that leaves the body is no error to the parser.
+        # In a function that does not parse (`def f(x:`) the parser reports no error for a line that leaves the body.
         yield from chain([left], moved) if _goes_on_elsewhere(language, draft, leaving) else moved
         return
     if not language.has_indented_blocks:
@@ -261,7 +262,7 @@ def _arrange(
 
 
 def _goes_on_elsewhere(language: Language, draft: Draft, line: int) -> bool:
-    """Whether a line that leaves the body begins something new, rather than being the body at the wrong margin."""
+    """Whether a line that leaves the body starts something new, rather than being the body at a wrong indent."""
     lines = [part.text for part in draft.lines()]
     header = language.scope_line
     return not lines[line - 1].strip() or bool(header and header.match(lines[line].encode("utf-8")))

@@ -1,4 +1,4 @@
-"""Tries texts in the holes of one document and counts the syntax errors. Knows what is wrong, not the cure."""
+"""Tries candidate texts in the holes of a document and counts syntax errors. Knows what is wrong, not how to fix it."""
 
 import re
 from collections.abc import Sequence
@@ -29,7 +29,7 @@ _OUTDENTED = re.compile(r"\s*(#\s*(if|ifdef|ifndef|else|elif|endif|define|undef|
 
 @dataclass(frozen=True)
 class _Piece:
-    """What a hole holds for a trial: `text` is what is judged."""
+    """Content of a hole in a trial: `text` is what is judged."""
 
     lead: bytes
     text: bytes
@@ -38,7 +38,7 @@ class _Piece:
 
 @dataclass(frozen=True)
 class _Trial:
-    """A whole source with something in every hole. `spans` are the texts, `starts` the stretches between the holes."""
+    """A source with content in every hole. `spans` are the contents, `starts` the parts between the holes."""
 
     source: bytes
     spans: tuple[Span, ...]
@@ -48,7 +48,7 @@ class _Trial:
 
 
 class Trials:
-    """A document with `holes` in document order. A None among the drafts is a hole with a harmless mask in it."""
+    """A document with `holes` in document order. A None draft stands for a harmless mask."""
 
     def __init__(
         self, document: Document, language: Language, holes: tuple[Hole, ...], window: Span | None = None
@@ -74,7 +74,7 @@ class Trials:
         return len(self._baseline.problems)
 
     def _find_masks(self) -> tuple[_Piece, ...]:
-        """The stand-ins for all holes that leave the fewest errors: what a good fill can be held to."""
+        """The mask for each hole that leaves the fewest errors: what a good fill can achieve."""
         masks = [
             [_pack(hole, self.language.statement if hole.is_body else _NAME) for hole in self.holes],
             [_pack(hole, _NAME) for hole in self.holes],
@@ -147,7 +147,7 @@ class Trials:
         return self._try(self._pieces(drafts))
 
     def sees_body(self, index: int) -> bool:
-        """Whether the parser finds the function of a body hole, with nothing wrong in it."""
+        """Whether the parser finds the function of a body hole without errors."""
         if (body := self._bodies[index]) is None:
             return False
         start = self._baseline.starts[body[0]] + body[1]
@@ -155,7 +155,7 @@ class Trials:
         return not any(first <= end and last >= start for first, last in self._baseline.problems)
 
     def block_step(self, draft: Draft, index: int) -> int | None:
-        """How many columns the blocks inside of a draft go inwards, where they agree."""
+        """Indent width of blocks inside a draft, if consistent."""
         trial = self._try_alone(draft, index)
         lines, steps = Lines(trial.source), set()
         for block in captures(self.language, trial.tree, trial.spans[index], "block"):
@@ -169,7 +169,7 @@ class Trials:
         return steps.pop() if len(steps) == 1 else None
 
     def frozen_lines(self, draft: Draft, index: int) -> frozenset[int]:
-        """Lines of a draft whose beginning must stay: inside of strings; preprocessor lines and labels."""
+        """Lines of a draft whose start must not change: inside strings, preprocessor lines, labels."""
         lines = draft.lines()
         if len(lines) == 1:
             return frozenset()
@@ -184,7 +184,7 @@ class Trials:
         return frozenset(frozen)
 
     def _escapes(self, trial: _Trial, drafts: Sequence[Draft | None]) -> list[Span]:
-        """For each body that a draft ends too early, what stands outside of it."""
+        """For each body that a draft ends too early, the text outside of it."""
         found = []
         for body, span, draft in zip(self._bodies, trial.spans, drafts, strict=True):
             if body is None or draft is None or not draft.text:
@@ -200,15 +200,15 @@ class Trials:
         return not stripped or stripped.startswith(self.language.comment.encode("ascii"))
 
     def count(self, drafts: Sequence[Draft | None]) -> int:
-        """Syntax errors in the whole document, bodies that a draft leaves counted in."""
+        """Syntax errors in the whole document, plus bodies that a draft leaves."""
         trial = self._try(self._pieces(drafts))
         return len(trial.problems) + len(self._escapes(trial, drafts))
 
     def judge(self, drafts: Sequence[Draft]) -> tuple[int, list[tuple[tuple[int, int], ...]]]:
-        """How many errors the drafts add, and where: for each hole, ranges of the engine's text.
+        """Number of errors that the drafts add, and for each hole the error ranges in the engine's text.
 
-        An error that swallows the file's own can leave their number the same: more of them inside the holes than the
-        masks have count as well.
+        An error may absorb one of the file's own without changing the total; so extra errors inside the holes count
+        too.
         """
         trial = self._try(self._pieces(drafts))
         problems = [*trial.problems, *self._escapes(trial, drafts)]
@@ -230,7 +230,7 @@ class Trials:
     def find_idle(self, drafts: Sequence[Draft]) -> list[bool]:
         """For each hole whether its draft is a body that does nothing."""
         trial = self._try(self._pieces(drafts))
-        if self.count(drafts) > self.num_errors:  # what is broken may have lost its code
+        if self.count(drafts) > self.num_errors:  # a broken tree may have lost code
             return [False] * len(drafts)
         pairs = zip(self.holes, trial.spans, strict=True)
         return [hole.is_body and is_idle(self.language, trial.tree, span) for hole, span in pairs]
@@ -246,7 +246,7 @@ def _touching(trial: _Trial, problems: Sequence[Span] | None = None) -> int:
 
 
 def _blame(draft: Draft, span: Span, problems: Sequence[Span]) -> tuple[tuple[int, int], ...]:
-    """The ranges of the engine's text in which problems lie; one without width is blamed on the character before it."""
+    """Ranges of the engine's text that contain problems; an empty problem is attributed to the character before it."""
     encoded, found = draft.text.encode("utf-8", "replace"), []
     for start, end in problems:
         first, last = max(start, span[0]) - span[0], min(end, span[1]) - span[0]

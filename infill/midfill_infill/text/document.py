@@ -38,13 +38,13 @@ class Document:
 
     @classmethod
     def read(cls, path: Path, language: str | None = None) -> "Document":
-        """Reads a file; its name tells the language unless one is given. Raises MidfillError for what cannot be."""
+        """Reads a file; its name determines the language unless one is given. Raises MidfillError."""
         data = read_bytes(path)
         return cls(data, language or find_language(path, data), path)
 
     @classmethod
     def from_bytes(cls, data: bytes, path: Path, language: str | None = None) -> "Document":
-        """A document that comes from elsewhere than the file it is named after. Raises MidfillError."""
+        """A document whose content does not come from the file it is named after. Raises MidfillError."""
         if len(data) > MAX_DOCUMENT_BYTES:
             raise _too_large(path.name, len(data))
         return cls(data, language or find_language(path, data), path)
@@ -59,11 +59,11 @@ class Document:
 
     @property
     def original(self) -> bytes:
-        """The bytes of the file that it is of."""
+        """The bytes of the file on disk."""
         return self.data
 
     def apply(self, patch: Patch) -> bytes:
-        """The bytes of the file after edits of the document."""
+        """The file's bytes after edits of the document."""
         return patch.apply(self.data)
 
     @property
@@ -99,7 +99,7 @@ class Document:
 
     @cached_property
     def indent_unit(self) -> str:
-        """A tab or some spaces, as the file has it; else the language's habit."""
+        """A tab or some spaces as used in the file; otherwise the language's default."""
         return find_indent_unit(self.lines) or (self.syntax.indent if self.syntax else DEFAULT_INDENT)
 
     @cached_property
@@ -161,11 +161,11 @@ class Document:
         return line + 1, len(self.decode(start, max(start, byte))) + 1
 
     def where(self, byte: int) -> str:
-        """File and line of a byte, as the command takes them."""
+        """File and line of a byte, in the command's notation."""
         return f"{self.path or 'text'}:{self.lines.at(byte) + 1}"
 
     def cell_at(self, byte: int) -> tuple[int | None, int]:
-        """The number of the notebook's cell that holds a byte, and its first byte; there is none in other files."""
+        """Number and first byte of the notebook cell that holds a byte; None in other files."""
         return None, 0
 
     def snap(self, byte: int) -> int:
@@ -198,7 +198,7 @@ def _too_large(name: str, size: int, most: int = MAX_DOCUMENT_BYTES) -> MidfillE
 
 
 def read_bytes(path: Path, most: int = MAX_DOCUMENT_BYTES) -> bytes:
-    """What a file holds. Raises MidfillError for what is none, cannot be read or has more than `most` bytes."""
+    """The bytes of a file. Raises MidfillError if it is not a file, cannot be read or has more than `most` bytes."""
     try:
         status = path.stat()
         if stat.S_ISDIR(status.st_mode):

@@ -1,4 +1,4 @@
-"""How a document's bytes become text, and where each character of it stands. Knows encodings, no syntax."""
+"""Decodes a document's bytes and locates each character. Knows encodings, no syntax."""
 
 import codecs
 import re
@@ -17,7 +17,7 @@ _ASCII = rb"\u12" + bytes(range(128))
 
 
 def check_is_text(data: bytes, name: str) -> None:
-    """Raises MidfillError `file_binary` for NUL bytes and for UTF-16 and UTF-32, which are full of them."""
+    """Raises MidfillError `file_binary` for NUL bytes, as in UTF-16 and UTF-32."""
     if data.startswith(_OTHER_BOMS):
         raise MidfillError("file_binary", f"{name} is UTF-16 or UTF-32", next_step="save it as UTF-8")
     if b"\0" in data:
@@ -25,10 +25,10 @@ def check_is_text(data: bytes, name: str) -> None:
 
 
 def find_encoding(data: bytes, *, has_cookie: bool) -> str:
-    """The codec's name: UTF-8 unless a PEP 263 cookie says otherwise and the language (Python) has such cookies.
+    """Codec name: UTF-8 unless a PEP 263 cookie names another and the language is Python.
 
-    A byte order mark wins over the cookie. For an encoding that Python does not know, or that is no superset of ASCII
-    without state, the answer is "ascii": other bytes are kept as they are and nothing but ASCII can be filled in.
+    A byte order mark wins over the cookie. Encodings that Python does not know, or that are not stateless supersets of
+    ASCII, give "ascii": other bytes are kept, and only ASCII can be filled in.
     """
     if not has_cookie or data.startswith(UTF8_BOM):
         return "utf-8"
@@ -50,14 +50,14 @@ def _canonical(name: str) -> str:
 
 
 def decode(data: bytes, encoding: str) -> str:
-    """Text of `data`; bytes that are no text become lone surrogates, one each (PEP 383)."""
+    """Decodes `data`; undecodable bytes become lone surrogates, one each (PEP 383)."""
     return data.decode(encoding, "surrogateescape")
 
 
 def encode(text: str, encoding: str) -> bytes:
-    """Bytes of a fill. Raises MidfillError `file_encoding` for a character that `encoding` does not have.
+    """Bytes of a fill. Raises MidfillError `file_encoding` for characters that `encoding` lacks.
 
-    Some only seem to have one: Shift JIS and EUC-JP write a yen sign as a backslash.
+    Shift JIS and EUC-JP encode a yen sign as a backslash, so the result is decoded again and compared.
     """
     try:
         data = text.encode(encoding)
@@ -89,7 +89,7 @@ def to_visible(text: str) -> str:
 
 @dataclass(frozen=True)
 class OffsetMap:
-    """Where each character starts in the document's bytes and in its UTF-8 source; both lists end with the length."""
+    """Offsets of each character in the document's bytes and in its UTF-8 source; both lists end with the length."""
 
     raw_starts: list[int]
     source_starts: list[int]
@@ -111,7 +111,7 @@ class OffsetMap:
 
 
 def _decode_each(data: bytes, encoding: str) -> list[tuple[str, int]]:
-    """Every character of `data` with the number of bytes it came from."""
+    """Each character of `data` with its number of bytes."""
     text = decode(data, encoding)
     if len(text) == len(data):
         return [(char, 1) for char in text]

@@ -17,13 +17,13 @@ TAB_COLUMNS = 8
 
 @dataclass(frozen=True)
 class Lines:
-    """Line starts and ends of `data`. There is always at least one line; a final line end opens one more, empty."""
+    """Line starts and ends of `data`. There is at least one line; a final line ending starts another, empty one."""
 
     data: bytes
 
     @cached_property
     def _bounds(self) -> tuple[list[int], list[int]]:
-        if b"\r" not in self.data:  # five times as fast
+        if b"\r" not in self.data:  # the usual case, five times as fast
             sizes = list(map(len, self.data.split(b"\n")))
             starts = list(accumulate(map((1).__add__, sizes[:-1]), initial=0))
             return starts, list(map(add, starts, sizes))
@@ -67,7 +67,7 @@ class Lines:
 
 
 def count_columns(white: bytes) -> int:
-    """Width of leading white space: tabs reach to the next multiple of 8, a form feed starts anew, as in Python."""
+    """Width of leading white space: tabs advance to multiples of 8, a form feed resets, as in Python."""
     return len(white.rpartition(b"\f")[2].expandtabs(TAB_COLUMNS))
 
 
@@ -97,7 +97,7 @@ def find_indent_unit(lines: Lines) -> str | None:
 
 @lru_cache(maxsize=8)
 def mixes_indents(lines: Lines) -> bool:
-    """Whether tabs and spaces both indent lines: then neither is wrong. A lone space, as of ` * text`, is no indent."""
+    """Whether both tabs and spaces indent lines. A single space, as in ` * text`, does not count."""
     kinds = Counter(lines.indent(line)[:2].replace(b"\t", b"\t\t")[:2] for line in range(len(lines)))
     tabbed, spaced = kinds[b"\t\t"], kinds[b"  "]
     return min(tabbed, spaced) * 10 > max(tabbed, spaced)

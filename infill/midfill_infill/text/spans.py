@@ -9,7 +9,7 @@ HoleKind = Literal["range", "cursor", "body", "stub"]
 
 @dataclass(frozen=True)
 class Anchor:
-    """Bytes inside a hole that survive as they are; offsets count from the start of the document."""
+    """Bytes inside a hole that must survive; offsets count from the start of the document."""
 
     start_byte: int
     end_byte: int
@@ -17,13 +17,13 @@ class Anchor:
 
 @dataclass(frozen=True)
 class Hole:
-    r"""A byte range of a document that is to be filled: `[start_byte, end_byte)` becomes `lead + fill + tail`.
+    r"""A byte range to fill: `[start_byte, end_byte)` becomes `lead + fill + tail`.
 
-    `lead` and `tail` are fixed text with `\n` line ends that must stand around the fill but is not yet in the file,
-    as the line break after a bare `def f():`. The model sees them as context. `indent` is the white space that every
-    line of the fill but the first begins with; the first line's stands before the hole or in `lead`. `context` are
-    byte ranges elsewhere in the document that the model should see however far they are. `note` is text that it sees
-    as comments above, and no fill has. `imports` are statements that whatever fills the hole needs.
+    `lead` and `tail` are fixed text (with line feeds) that must surround the fill but is not in the file yet, such as
+    the line break after a bare `def f():`; the model sees them as context. `indent` begins every later line of the
+    fill; the first line's indent is before the hole or in `lead`. `context` are byte ranges that the model should see
+    however far away. `note` is shown to the model as a comment and never becomes part of a fill. `imports` are
+    statements that any fill needs.
     """
 
     start_byte: int
@@ -55,7 +55,7 @@ class Edit:
 
 @dataclass(frozen=True)
 class Patch:
-    """Edits in document order that do not overlap. Everything between them is kept byte for byte."""
+    """Non-overlapping edits in document order. Everything between them is kept byte for byte."""
 
     edits: tuple[Edit, ...]
 

@@ -1,4 +1,4 @@
-"""Text as a terminal may get it: nothing in it acts on the terminal, and numbers agree with their words."""
+"""Makes text safe to print on a terminal, and pluralizes."""
 
 import unicodedata
 

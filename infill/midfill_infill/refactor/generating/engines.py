@@ -1,6 +1,6 @@
-"""What generates fills: an engine here, several, or the actors of a cluster, behind one cache. Knows no repository.
+"""Answers fill requests: a local engine, several, or a cluster's actors, behind one cache. Knows no repository.
 
-A fill asks through a `CachedClient`; what crosses to a worker is a request of the wire and its answer, as JSON.
+A fill asks through a `CachedClient`; workers receive wire requests and return answers as JSON.
 """
 
 import hashlib
@@ -20,7 +20,7 @@ from midfill_infill.engines.supervise import EngineSettings, ensure_engine
 
 
 class Workers(Protocol):
-    """Answers requests, several at a time; every worker has the same model."""
+    """Answers requests in parallel; every worker has the same model."""
 
     def models(self) -> tuple[ModelInfo, ...]: ...
 
@@ -29,16 +29,16 @@ class Workers(Protocol):
         ...
 
     def revive(self) -> None:
-        """Makes what has died work again, if anything has."""
+        """Restarts dead workers, if any."""
         ...
 
     def close(self) -> None: ...
 
 
 class AnswerCache:
-    """Answers by request and engine, in one file of the user's; used from several threads.
+    """Answers by request and engine, in one SQLite file of the user. Thread-safe.
 
-    Raises OSError or sqlite3.Error for a file that cannot be used.
+    Raises OSError or sqlite3.Error for an unusable file.
     """
 
     def __init__(self, path: Path) -> None:
@@ -74,7 +74,7 @@ class AnswerCache:
 
 
 class CachedClient(EngineClient):
-    """One fill's way to the workers. `num_asked` counts the requests that the cache did not answer."""
+    """A fill's access to the workers. `num_asked` counts requests that the cache did not answer."""
 
     def __init__(self, workers: Workers, models: tuple[ModelInfo, ...], cache: AnswerCache | None) -> None:
         self.endpoint = Endpoint(url="http://workers")
@@ -103,13 +103,13 @@ class CachedClient(EngineClient):
 
 
 def fingerprint(info: ModelInfo) -> str:
-    """What tells engines apart that answer the same request differently, as far as an engine says it."""
+    """Identifies engines that answer the same request differently, as far as an engine reports it."""
     facts = info.model_dump(exclude={"description", "object", "owned_by"})
     return f"{distribution_version()} {sorted(facts.items())}"
 
 
 class Engine:
-    """Workers and a cache, which whoever opened it closes, for `generate`. Used from several threads."""
+    """Workers and a cache for `generate`; its opener closes it. Thread-safe."""
 
     def __init__(self, workers: Workers, cache: AnswerCache | None = None) -> None:
         self._workers, self._cache = workers, cache
@@ -168,7 +168,7 @@ class LocalEngine:
 
 
 def answer_json(client: EngineClient, request_json: str) -> str:
-    """What a worker in another process does: a request's JSON to an answer's."""
+    """Runs in a worker process: a JSON request to a JSON answer."""
     return ask(client, InfillRequest.model_validate_json(request_json)).model_dump_json()
 
 

@@ -1,9 +1,8 @@
-"""Fills the holes of a run: many in flight, each journaled before it counts. Knows documents and the journal, no files'
-writing and no engine of its own.
+"""Fills the holes of a run: many in flight, each journaled before it counts. Knows documents and the journal, no engine
+of its own.
 
-A hole's fill depends on its file's bytes, its range, the run's seed, the engine and the files that it may count, as
-they were planned where the journal has them: on nothing that the run does beside it. So one machine, many, and a run
-that was killed halfway give the same patch.
+A fill depends on its file's planned bytes, its range, the run's seed, the engine and the files it may refer to, not on
+what runs beside it. So one machine, many machines, or a resumed run give the same patch.
 """
 
 import hashlib
@@ -31,9 +30,9 @@ from midfill_infill.refactor.journal.records import Change, FillRow, HoleRow, St
 from midfill_infill.refactor.writing.replace import read_content
 from midfill_infill.text.document import Document
 
-# Of these the next hole may do better; of anything else (no engine, no model) it would not.
+# Errors that another hole may not have; others (no engine, no model) would repeat.
 _OF_THIS_HOLE: Final = ("hole_too_large", "file_encoding", "file_binary", "overlapping_holes", "position_outside")
-# These may be the hole's fault or the engine's: it is the engine's where so many holes in a row have them.
+# Errors of the hole or of the engine: many holes in a row mean the engine.
 _DOUBTFUL: Final = ("engine_error", "out_of_memory", "bad_request")
 _MAX_DOUBTFUL: Final = 8
 _ENGINE_AGAIN: Final = ("engine_died", "engine_busy", "engine_error", "out_of_memory")
@@ -43,8 +42,8 @@ _WAIT_S: Final = 0.5
 
 @dataclass(frozen=True)
 class Options:
-    """How to generate. `jobs` is how many holes are in flight. The rest goes into every request, but for the last two,
-    which the run itself brings: a line for the model, and what knows which imports a fill needs.
+    """How to generate. `jobs` is the number of holes in flight. The rest goes into every request, except for the last
+    two, which the run sets: the user's intent, and the import resolver.
     """
 
     jobs: int = 4
@@ -59,9 +58,9 @@ class Options:
 
 @dataclass(frozen=True)
 class Made:
-    """What became of one hole: a fill and the bytes it was made for, or a state and a reason.
+    """Result for one hole: a fill and the bytes it was made for, or a state and a reason.
 
-    `error` is one that may be the engine's fault.
+    `error` may be the engine's fault.
     """
 
     hole: HoleRow
@@ -73,7 +72,7 @@ class Made:
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a run is. `accepted` counts fills that add no syntax error and change something."""
+    """Progress of a run. `accepted` counts fills that add no syntax error and change something."""
 
     done: int
     total: int
@@ -88,7 +87,7 @@ class Progress:
 
     @property
     def left_s(self) -> float | None:
-        """Seconds to the end at the rate so far; None before there is one."""
+        """Estimated seconds to the end; None before there is a rate."""
         return (self.total - self.done) * self.elapsed_s / self.done if self.done else None
 
 
@@ -96,7 +95,7 @@ Show = Callable[[Progress], None]
 
 
 def hole_seed(run_seed: int, file_hash: bytes, hole: HoleRow, attempt: int = 0) -> int:
-    """The seed of one hole. Run seed 0 asks for the likeliest fill, so the first attempt has 0 as well."""
+    """Seed of one hole. Run seed 0 asks for the most likely fill, so the first attempt gets 0 too."""
     if run_seed == 0 and attempt == 0:
         return 0
     text = f"{run_seed}:{attempt}:{file_hash.hex()}:{hole.start_byte}:{hole.end_byte}"
@@ -113,10 +112,10 @@ def generate(
     only: Callable[[HoleRow], bool] = lambda _: True,
     sink: Callable[[Sequence[Made]], None] | None = None,
 ) -> Progress:
-    """Fills every hole that is still planned. A second call goes on where the first ended, however it ended.
+    """Fills all planned holes. Calling it again resumes.
 
-    `only` chooses among them, and `sink` takes batches in the journal's place. Raises MidfillError where no engine is
-    to be had; what was made until then has been taken.
+    `only` selects holes, and `sink` receives batches instead of the journal. Raises MidfillError if no engine is
+    available; earlier results are kept.
     """
     options = of_run(journal, root, options)
     waiting = sum(1 for hole in journal.holes_in(State.PLANNED) if only(hole))
@@ -162,9 +161,9 @@ def _is_good(made: Made) -> bool:
 
 
 def _without_doubt(batches: Generator[list[Made], None, None]) -> Generator[list[Made], None, None]:
-    """`batches`, in which a hole has failed only once another was filled after it, or at the end.
+    """`batches`, where a hole counts as failed only after another one was filled, or at the end.
 
-    Raises the error that so many holes in a row have; they are in no batch and can be asked for again.
+    Raises the error that too many holes in a row have; those are in no batch and can be asked again.
     """
     doubtful: list[Made] = []
     with closing(batches):
@@ -185,7 +184,7 @@ def _without_doubt(batches: Generator[list[Made], None, None]) -> Generator[list
 def _in_flight(
     journal: Journal, root: Path, engine: Engine, options: Options, holes: Iterable[HoleRow]
 ) -> Generator[list[Made], None, None]:
-    """Batches as they come. Closing it, or an error, lets what is in flight end and drops it."""
+    """Batches as they finish. Closing it, or an error, waits for what is in flight and drops it."""
     stop = threading.Event()
     tasks = _tasks(journal, root, engine, options, holes, stop)
     with ThreadPoolExecutor(max_workers=options.jobs) as pool:
@@ -215,9 +214,9 @@ def _tasks(
     holes: Iterable[HoleRow],
     stop: threading.Event,
 ) -> Iterator[Callable[[], Made]]:
-    """One task a hole; a file's bytes are read once for all of its holes.
+    """One task per hole; a file is read once for all of its holes.
 
-    Where the journal has the bytes that were planned, they are those: `apply` finds the holes in what came of the file.
+    If the journal has the planned bytes they are used: `apply` finds the holes in the current file.
     """
     seed, read = int(journal.get_meta("seed") or 0), planned_reader(journal, root)
     for number, group in itertools.groupby(holes, key=lambda hole: hole.file):
@@ -264,9 +263,9 @@ def make(
     stop: threading.Event,
     references: tuple[Reference, ...] = (),
 ) -> Made:
-    """Fills one hole. Waits for an engine that is busy with others until `stop`.
+    """Fills one hole. Waits until `stop` if the engine is busy.
 
-    Raises MidfillError for what no other hole would do better with.
+    Raises MidfillError if other holes would fail the same way.
     """
     tries = waits = 0
     while True:
@@ -341,7 +340,7 @@ def describe(
 
 
 def reroll(journal: Journal, root: Path, hole: HoleRow, engine: Engine, options: Options) -> HoleRow:
-    """One hole anew with another seed; the journal has it as the next attempt. Raises MidfillError."""
+    """Fills one hole with another seed and journals it as the next attempt. Raises MidfillError."""
     file = journal.file(hole.file)
     source = journal.snapshot(file.planned_hash)
     if source is None:

@@ -1,5 +1,6 @@
-"""Finds the imports that a fill of Python needs and that resolve: in the repository, the standard library, or the
-environment beside it. Reads files below the root, runs none of them.
+"""Finds imports that a Python fill needs and that resolve: in the repository, the standard library, or its environment.
+
+Reads files below the root, executes none of them.
 """
 
 import re
@@ -17,7 +18,7 @@ from midfill_infill.refactor.writing.imports import find_undefined
 from midfill_infill.text.document import MAX_DOCUMENT_BYTES, Document
 from midfill_infill.text.spans import Edit, Patch
 
-# Modules whose public names are known by themselves; of two that have a name the first is meant.
+# Modules whose public names are recognized unqualified; the first module wins.
 _KNOWN: Final = (
     "collections.abc", "typing", "pathlib", "dataclasses", "functools", "itertools", "collections", "contextlib",
     "enum", "datetime", "decimal", "fractions", "abc", "operator", "types", "textwrap", "tempfile",
@@ -29,13 +30,13 @@ _NAME: Final = re.compile(rb"(\w+)(?:[ \t]+as[ \t]+(\w+))?")
 
 
 class Resolver:
-    """Says which statement binds a name; for all threads. Reads the repository when the first name is asked for."""
+    """Finds the import statement that binds a name. Thread-safe. Reads the repository at first use."""
 
     def __init__(self, root: Path) -> None:
         self._root, self._lock = root, threading.Lock()
 
     def find(self, document: Document, edit: Edit) -> tuple[str, ...]:
-        """The statements for what a fill, as an edit of its document, uses and nothing there binds, sorted."""
+        """Sorted import statements for names that a fill uses and nothing in its document binds."""
         if document.language != "python" or (before := find_undefined(document.source)) is None:
             return ()
         filled = Document(Patch((edit,)).apply(document.data), document.language, document.path, document.stored_as)
@@ -45,7 +46,7 @@ class Resolver:
         return tuple(sorted(statement for statement in found if statement))
 
     def knows(self, name: str) -> bool:
-        """Whether some use of a name would be imported."""
+        """Whether some use of a name can be imported."""
         return self._resolve(name, f"{name}.".encode(), None) is not None
 
     def _resolve(self, name: str, text: bytes, own: str | None) -> str | None:
@@ -68,7 +69,7 @@ class Resolver:
 
     @cached_property
     def _index(self) -> tuple[dict[str, Counter[str]], dict[str, set[str | None]], set[str]]:
-        """By name the statements that bring it in and the modules that define it, and the modules at the top."""
+        """For each name the statements that import it and the modules that define it; and the top-level modules."""
         imported, defined, modules = (
             defaultdict[str, Counter[str]](Counter),
             defaultdict[str, set[str | None]](set),
@@ -91,7 +92,7 @@ class Resolver:
 
 
 def _statements(data: bytes) -> set[tuple[str, str]]:
-    """What a file's imports at the top level bind, each with its statement; relative ones mean little elsewhere."""
+    """Names that a file's top-level imports bind, with their statements; relative imports are skipped."""
     found = set()
     for match in _FROM.finditer(data):
         module = match[1].decode()
@@ -106,7 +107,7 @@ def _statements(data: bytes) -> set[tuple[str, str]]:
 
 
 def _module_name(path: str) -> str | None:
-    """What a file is imported as; None for what is not imported, tests and scripts."""
+    """A file's import name; None for tests and scripts."""
     parts = PurePosixPath(path).with_suffix("").parts
     parts = parts[1:] if parts[0] == "src" else parts
     parts = parts[:-1] if parts[-1:] == ("__init__",) else parts
@@ -123,6 +124,6 @@ def _public(module: str) -> frozenset[str]:
 
 
 def _is_installed(root: Path, name: str) -> bool:
-    """Whether the repository's own environment has a package or module of that name."""
+    """Whether the repository's own environment has a top-level package or module of that name."""
     folders = [folder for kind in (".venv", "venv") for folder in (root / kind / "lib").glob("python*/site-packages")]
     return any((folder / name).is_dir() or (folder / f"{name}.py").is_file() for folder in folders)

@@ -1,4 +1,4 @@
-"""Several engines of this run's own on one machine, for many cores. Knows their folders, no requests."""
+"""Several engines for one run on one machine. Knows their folders, no requests."""
 
 import os
 import queue
@@ -16,14 +16,14 @@ from midfill_infill.engines.client import EngineClient
 from midfill_infill.engines.supervise import EngineSettings, ensure_engine, find_place
 from midfill_infill.refactor.generating.engines import ask
 
-# A killed command leaves no engine for longer than this.
+# Engines of a killed command end after this time.
 _IDLE_TIMEOUT_S: Final = 60.0
-# An engine packs the steps of what it has in hand; one more waits at its door.
+# An engine packs the steps of its open requests; one more waits in its queue.
 _IN_HAND: Final = 2
 
 
 class ProcessWorkers:
-    """`count` engines, each started in a runtime folder of its own. Raises MidfillError as `ensure_engine` does."""
+    """`count` engines, each with its own runtime folder. Raises MidfillError like `ensure_engine`."""
 
     def __init__(self, settings: EngineSettings, count: int) -> None:
         self._settings = replace(settings, idle_timeout_s=_IDLE_TIMEOUT_S)
@@ -74,7 +74,7 @@ def _end(pid: int) -> None:
 
 @contextmanager
 def _runtime_folder(folder: Path) -> Generator[None, None, None]:
-    """Engines are found through the environment; only the starting thread of this command changes it."""
+    """Sets the environment variable by which engines are found; only the command's main thread may do so."""
     before = os.environ.get("MIDFILL_RUNTIME_DIR")
     os.environ["MIDFILL_RUNTIME_DIR"] = str(folder)
     try:

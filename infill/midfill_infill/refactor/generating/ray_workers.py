@@ -1,7 +1,7 @@
-"""Engines on a Ray cluster: one actor each, restarted when it dies. Only requests and answers go there, as JSON.
+"""Engines on a Ray cluster: one actor each, restarted when it dies. Only requests and answers travel, as JSON.
 
-Ray is imported here and nowhere else. The journal stays with the driver, so an actor may be killed at any moment: its
-requests are asked again, and an answer that comes twice is the same.
+Ray is imported only here. The journal stays with the driver, so an actor may be killed at any moment: its requests are
+asked again, and a duplicate answer is the same.
 """
 
 import json
@@ -24,17 +24,17 @@ from midfill_infill.refactor.generating.engines import answer_json, open_client
 
 _IN_HAND: Final = 2
 _IDLE_TIMEOUT_S: Final = 60.0
-# A node of its own has 30 s to start, which no setting changes: on a busy machine the next try finds all in memory.
+# A local node has 30 s to start and no setting changes that; a second try finds its files in the page cache.
 _STARTS: Final = 3
 _MAX_SAID: Final = 200
-# Ray's own 30 s are not enough on a busy machine.
+# Ray's default of 30 s is too short on a busy machine.
 _START_TIMEOUT_S: Final = "120"
-# Of all actors, with a model to load on each node.
+# For all actors, with a model to load on each node.
 _READY_TIMEOUT_S: Final = 900.0
 
 
 def _prepare_environment() -> None:
-    """A Ray of our own asks for a token, which is kept in no file. It is read when Ray is imported, not later."""
+    """Protects our own Ray with a token that is kept in no file. Ray reads it when it is imported."""
     os.environ["RAY_AUTH_MODE"] = "token"
     os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
     os.environ.setdefault("RAY_gcs_server_port_wait_time_s", _START_TIMEOUT_S)
@@ -42,7 +42,7 @@ def _prepare_environment() -> None:
 
 
 class FillActor:
-    """One engine. It never sees a path of the repository. Its engine outlives it for a minute, and is found again."""
+    """One engine. It never sees a path of the repository. Its engine outlives it for a minute and is reused."""
 
     def __init__(self, number: int, settings: dict[str, Any], run: str = "") -> None:
         folder = Path(tempfile.gettempdir()) / f"mf-ray-{os.getuid()}-{run}-{number}"
@@ -54,7 +54,7 @@ class FillActor:
         return ModelList(data=list(self._client.models())).model_dump_json()
 
     def about(self) -> tuple[str, str, str]:
-        """The node, the version of Midfill there, and the models with their weights."""
+        """The node, its Midfill version, and its models with hashes of their weights."""
         models = ", ".join(f"{model.id} {model.weights}".strip() for model in self._client.models())
         return platform.node(), distribution_version(), models
 
@@ -73,11 +73,11 @@ class FillActor:
 
 
 class RayWorkers:
-    """`count` actors. Starts a Ray of its own on the loopback interface unless an address is given.
+    """`count` actors, on a new local Ray unless an address is given.
 
-    `placement` says how many stand on which node, `answered` how many requests each node has answered. `environment` is
-    a runtime environment of Ray's, for nodes that lack what the actors need. Raises MidfillError `ray_missing`, and
-    `engine_error` where the cluster fails, has no room for all, or has nodes with another version or other models.
+    `placement` is the number of actors per node, `answered` the number of answers per node. `environment` is a Ray
+    runtime environment. Raises MidfillError `ray_missing`, and `engine_error` if the cluster fails, is too small, or
+    has nodes with another version or model.
     """
 
     def __init__(
@@ -125,7 +125,7 @@ class RayWorkers:
         self.actors = [actor.remote(number, known, run) for number in range(count)]
 
     def _check_nodes(self) -> list[str]:
-        """Waits until all actors have an engine; says on which node each stands."""
+        """Waits until all actors have an engine; returns their nodes."""
         asked = [handle.about.remote() for handle in self.actors]
         ready, waiting = self._ray.wait(asked, num_returns=len(asked), timeout=_READY_TIMEOUT_S)
         if waiting:
@@ -182,7 +182,7 @@ class RayWorkers:
             raise self._failure(error) from None
 
     def _failure(self, error: Exception) -> MidfillError:
-        """What an actor says of itself is at the end: which module a fresh node lacks, say."""
+        """The reason at the end of an actor's error, such as a missing module."""
         said = (str(error).strip().splitlines() or [""])[-1].strip()[:_MAX_SAID]
         return MidfillError("engine_error", f"Ray fails ({type(error).__name__}{': ' if said else ''}{said})")
 

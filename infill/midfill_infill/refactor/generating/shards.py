@@ -1,7 +1,7 @@
-"""Splits a run among machines that share nothing but files: each fills its part, the journal's keeper merges them.
+"""Splits a run among machines that share only files: each fills its part, then the parts are merged.
 
-Knows a run's holes and lines of JSON with a checksum each. Holes are dealt out by number, so the parts of N shards are
-the same wherever they are made.
+Knows a run's holes and JSON lines with checksums. Holes are assigned by number, so shards are the same wherever they
+are made.
 """
 
 import base64
@@ -39,7 +39,7 @@ class Shard:
 
 
 class Part:
-    """The file of one shard's answers: a line each, appended and synced before the next is begun."""
+    """The file of one shard's answers: one line each, appended and synced."""
 
     def __init__(self, path: Path, run: str) -> None:
         self.done = {made.hole for made, _ in read_part(path, run)} if path.exists() else set()
@@ -79,7 +79,7 @@ def _pack(data: bytes) -> str:
 
 @dataclass(frozen=True)
 class Answer:
-    """What a line says of one hole."""
+    """One line: the result for one hole."""
 
     hole: int
     fill: FillRow | None
@@ -87,7 +87,7 @@ class Answer:
 
 
 def read_part(path: Path, run: str) -> Iterator[tuple[Answer, bytes]]:
-    """The answers of a part with the bytes they were made for; a line that a crash cut short is passed over.
+    """A part's answers with the bytes they were made for; skips a line that a crash truncated.
 
     Raises `run_damaged` for a part of another run.
     """
@@ -120,7 +120,7 @@ def _parse(line: bytes) -> dict[str, Any] | None:
 
 
 def merge(journal: Journal, paths: Iterable[Path]) -> int:
-    """Takes the answers of parts into the journal; those for holes that have one already are passed over."""
+    """Adds answers of parts to the journal; skips holes that have one."""
     run, count = str(journal.get_meta("run")), 0
     for path in paths:
         fills: list[tuple[FillRow, bytes]] = []

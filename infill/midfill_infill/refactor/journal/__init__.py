@@ -1,1 +1,1 @@
-"""What a run is and where it is kept: its rows, its file, its place and its lock. Knows no engine."""
+"""A run and where it is stored: rows, file, place, lock. Knows no engine."""

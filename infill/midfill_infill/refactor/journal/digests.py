@@ -1,4 +1,4 @@
-"""What tells two contents apart. Knows bytes."""
+"""Hashes file contents."""
 
 import hashlib
 

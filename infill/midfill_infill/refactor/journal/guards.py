@@ -1,4 +1,4 @@
-"""What must not be written: dirty, generated, foreign and linked files. Knows git's words and markers, no holes."""
+"""Recognizes files that must not be written: dirty, generated, vendored, linked. Knows git and markers, no holes."""
 
 import os
 import re
@@ -22,7 +22,7 @@ _GENERATED_NAMES: Final = re.compile(
 
 
 def is_vendored(path: str) -> bool:
-    """Whether a path relative to the root leads through a folder of other people's code."""
+    """Whether a path relative to the root is inside a folder of third-party code."""
     return not _VENDORED.isdisjoint(path.split("/")[:-1])
 
 
@@ -31,14 +31,14 @@ def is_generated_name(path: str) -> bool:
 
 
 def is_generated(data: bytes) -> bool:
-    """Whether a file's first 2 KiB say that a tool wrote it."""
+    """Whether the first 2 KiB of a file mark it as generated."""
     return _MARKER.search(data, 0, _MARKED_BYTES) is not None
 
 
 def find_target(root: Path, path: Path) -> Path:
-    """The file that `path` leads to, through links. Raises `target_refused` where it is outside the root or nested.
+    """The file that `path` resolves to. Raises `target_refused` if it is outside the root or in a nested repository.
 
-    Raises OSError where it is missing.
+    Raises OSError if it is missing.
     """
     target = path.resolve(strict=True)
     if not target.is_relative_to(root):
@@ -53,7 +53,7 @@ def find_target(root: Path, path: Path) -> Path:
 
 
 def check_writable(path: Path, status: os.stat_result, *, write_through: bool) -> None:
-    """Raises `target_refused` for names that share an inode, and for files that may not be written."""
+    """Raises `target_refused` for files with several hard links, and for read-only files."""
     if status.st_nlink > 1 and not write_through:
         message = f"{path} has {status.st_nlink} hard links, which a replacement would split"
         raise MidfillError("target_refused", message, next_step="give --write-through to write it in place")
@@ -62,13 +62,13 @@ def check_writable(path: Path, status: os.stat_result, *, write_through: bool) -
 
 
 def dirty_paths(root: Path) -> set[str]:
-    """Paths below the root with changes that git does not have. Raises `git_failed`."""
+    """Paths below the root with uncommitted changes. Raises `git_failed`."""
     output = run_git(root, "status", "--porcelain=v1", "-z", "--untracked-files=all", "--no-renames", "--", ".")
     return {os.fsdecode(entry[3:]) for entry in output.split(b"\0") if entry}
 
 
 def ignored_paths(root: Path, paths: Iterable[str]) -> set[str]:
-    """Those of `paths` that git leaves alone: ignored and not tracked. Raises `git_failed`."""
+    """Those of `paths` that git ignores and does not track. Raises `git_failed`."""
     names = b"".join(os.fsencode(path) + b"\0" for path in paths)
     if not names:
         return set()
@@ -83,7 +83,7 @@ def run_git(
     fine: tuple[int, ...] = (0,),
     extra: Mapping[str, str] | None = None,
 ) -> bytes:
-    """What a git command prints, with `extra` in its environment. Raises `git_failed` with git's own words."""
+    """Output of a git command, with `extra` in its environment. Raises `git_failed` with git's message."""
     environment = dict(os.environ, GIT_OPTIONAL_LOCKS="0", LC_ALL="C") | dict(extra or {})
     command = ["git", "-c", "core.quotepath=off", "-c", "core.fsmonitor=false", *words]
     try:
@@ -98,7 +98,7 @@ def run_git(
 
 
 def refuse_dirty(root: Path, planned: Iterable[str]) -> None:
-    """Raises `tree_dirty`, naming some of the planned files that have changes git does not have."""
+    """Raises `tree_dirty`, naming some planned files with uncommitted changes."""
     dirty = dirty_paths(root)
     found = [path for path in planned if path in dirty]
     if found:

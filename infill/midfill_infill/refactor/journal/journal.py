@@ -1,8 +1,8 @@
-"""The journal of one run: a SQLite file with one writer. Knows rows, nothing of trees, models or how files are written.
+"""The journal of one run: a SQLite file with one writer. Knows rows; no trees, models or file writing.
 
-Every method that writes is one durable transaction: EXTRA syncs the folder too when the rollback journal has gone, as
-FULL does not, so that a power cut cannot take a commit back. WAL is not used: before SQLite 3.51.3 two connections and
-a checkpoint could corrupt it, and `status` reads beside the writer.
+Every writing method is one durable transaction. EXTRA, unlike FULL, also syncs the folder after the rollback journal is
+deleted, so that a power failure cannot undo a commit. WAL is not used: before SQLite 3.51.3 two connections and a
+checkpoint could corrupt it, and `status` reads beside the writer.
 """
 
 import json
@@ -55,7 +55,7 @@ class Journal:
             raise
 
     def _begin(self, read_only: bool) -> None:
-        """Sets what holds while it is open, and refuses what another version stored."""
+        """Sets connection pragmas, and refuses journals of another version."""
         with self._failures():
             self._db.execute("PRAGMA synchronous = EXTRA")
             version = self._db.execute("PRAGMA user_version").fetchone()[0]
@@ -64,7 +64,7 @@ class Journal:
             }:
                 self._db.execute("ALTER TABLE fills DROP COLUMN confidence")
                 self._db.execute("ALTER TABLE fills ADD COLUMN certainty REAL")
-            # Not mode=ro, which cannot roll back what a killed writer left.
+            # Not mode=ro, which cannot roll back a killed writer's transaction.
             self._db.execute(f"PRAGMA query_only = {int(read_only)}")
         if version != VERSION:
             message = f"{self.path} has version {version}, not {VERSION}"
@@ -72,7 +72,7 @@ class Journal:
 
     @classmethod
     def create(cls, path: Path, meta: dict[str, Any]) -> Self:
-        """A new journal; it appears under its name only when it is whole."""
+        """A new journal; it appears under its name only when it is complete."""
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         young = path.with_suffix(".new")
         young.unlink(missing_ok=True)
@@ -123,7 +123,7 @@ class Journal:
             yield from self._db.execute(query, values)
 
     def check_integrity(self) -> str:
-        """ "ok", or what SQLite finds wrong."""
+        """ "ok", or SQLite's report."""
         return str(next(self._rows("PRAGMA integrity_check"))[0])
 
     def get_meta(self, key: str) -> Any:
@@ -135,7 +135,7 @@ class Journal:
             db.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (key, json.dumps(value)))
 
     def add_plan(self, planned: Iterable[PlannedFile]) -> tuple[int, int]:
-        """Writes the plan in the order it comes; returns how many files and holes it has. Holds little in memory."""
+        """Stores the plan in order; returns the numbers of files and holes. Streams."""
         num_files = num_holes = 0
         stream = iter(planned)
         while batch := list(islice(stream, _PLAN_BATCH)):
@@ -177,7 +177,7 @@ class Journal:
         return int(next(self._rows("SELECT count(*) FROM files"))[0])
 
     def files(self, *states: State) -> Iterator[FileRow]:
-        """Files in the order of the plan; with `states`, those with a hole in one of them."""
+        """Files in plan order; with `states`, those with a hole in one of them."""
         chosen = f" WHERE id IN (SELECT file FROM holes WHERE state IN ({_marks(states)}))" if states else ""
         for row in self._rows(f"SELECT {_FILE} FROM files{chosen} ORDER BY id", [*states]):
             yield _file(row)
@@ -198,7 +198,7 @@ class Journal:
         return _hole(row)
 
     def holes_in(self, *states: State) -> Iterator[HoleRow]:
-        """Holes in one of `states`, in the order of the plan. Rows changed meanwhile may be seen or not."""
+        """Holes in one of `states`, in plan order. Concurrent changes may or may not be seen."""
         last = 0
         while True:
             query = f"SELECT {_HOLE} FROM holes WHERE id > ? AND state IN ({_marks(states)}) ORDER BY id LIMIT 1000"
@@ -209,7 +209,7 @@ class Journal:
             last = batch[-1].id
 
     def fill(self, hole: HoleRow) -> FillRow | None:
-        """What the hole's latest attempt gave."""
+        """The hole's latest attempt."""
         query = f"SELECT {_FILL} FROM fills WHERE hole = ? AND attempt = ?"
         row = next(self._rows(query, (hole.id, hole.attempt)), None)
         return None if row is None else FillRow(*(*row[:-1], tuple(json.loads(row[-1]))))
@@ -218,7 +218,7 @@ class Journal:
         return int(next(self._rows("SELECT count(*) FROM fills WHERE cached"))[0])
 
     def add_fills(self, fills: Sequence[tuple[FillRow, bytes]], changes: Sequence[Change] = ()) -> None:
-        """Journals fills, each with the file it was made for, and what became of holes that got none."""
+        """Stores fills with the files they were made for, and the results of holes without a fill."""
         with self._transaction() as db:
             for fill, source in fills:
                 row = (fill.hole, fill.attempt, fill.seed, fill.old, fill.new, fill.new_errors, fill.certainty)
@@ -236,9 +236,9 @@ class Journal:
             _set_states(db, changes)
 
     def acceptable(self, *states: State, min_certainty: float = 0.0) -> list[HoleRow]:
-        """Every hole in one of `states`, GENERATED alone, whose fill changes something and adds no syntax error.
+        """Holes in one of `states` (only GENERATED by default) whose fill changes something and adds no syntax error.
 
-        Fills of an engine that does not say how certain it is are among them whatever `min_certainty` is.
+        Fills without a known certainty are included whatever `min_certainty` is.
         """
         states = states or (State.GENERATED,)
         query = (
@@ -258,7 +258,7 @@ class Journal:
     # Writes. See writes.py for the order.
 
     def reserve(self, rewrites: Sequence[Rewrite], run_id: str) -> list[WriteRow]:
-        """Names a temporary file for each, so that a crash leaves none that is not known."""
+        """Stores the names of temporary files before they are created, so that a crash leaves no unknown file."""
         with self._transaction() as db:
             reserved = []
             for rewrite in rewrites:
@@ -282,7 +282,7 @@ class Journal:
     def intend(
         self, writes: Sequence[WriteRow], contents: Sequence[tuple[bytes, bytes]], dropped: Sequence[int]
     ) -> None:
-        """From here on the files may change. Keeps old and new bytes of each; `dropped` could not be staged."""
+        """Stores old and new bytes of each file; from here on the files may change. `dropped` could not be staged."""
         with self._transaction() as db:
             for write, (before, after) in zip(writes, contents, strict=True):
                 _keep_snapshot(db, before)
@@ -291,7 +291,7 @@ class Journal:
             db.executemany("UPDATE writes SET state = 'dropped' WHERE id = ?", [(number,) for number in dropped])
 
     def finish(self, done: Sequence[int], dropped: Sequence[int], changes: Sequence[Change] = ()) -> None:
-        """Takes the effect of writes that stand in their files into the holes' rows."""
+        """Updates the holes' rows for writes that succeeded."""
         with self._transaction() as db:
             for number in done:
                 query = "SELECT file, new_hash, effect FROM writes WHERE id = ?"
@@ -306,12 +306,12 @@ class Journal:
             _set_states(db, changes)
 
     def retract(self, write_id: int) -> None:
-        """A write that will not stand in its file; what it staged may go."""
+        """Cancels a write; its staged file may be deleted."""
         with self._transaction() as db:
             db.execute("UPDATE writes SET state = 'retracted' WHERE id = ?", (write_id,))
 
     def open_writes(self) -> list[WriteRow]:
-        """Those that a crash left: neither done nor dropped."""
+        """Writes that a crash left neither done nor cancelled."""
         rows = self._rows(
             "SELECT id, file, temporary, old_hash, new_hash, through, state FROM writes"
             " WHERE state IN ('reserved', 'intent', 'retracted') ORDER BY id"

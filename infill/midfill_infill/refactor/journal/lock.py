@@ -1,4 +1,4 @@
-"""One writer a repository: a lock that the kernel frees when its holder dies. Knows one file."""
+"""One writer per repository: a lock that the kernel releases when its holder dies. Knows one file."""
 
 import fcntl
 import os

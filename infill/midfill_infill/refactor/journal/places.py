@@ -1,4 +1,4 @@
-"""Where a repository begins and where its runs are kept: inside `.git`, else in the user's state folder."""
+"""Finds a repository's root and where its runs are stored: inside `.git`, otherwise in the user's state folder."""
 
 import hashlib
 import os
@@ -11,7 +11,7 @@ from midfill_infill.errors import MidfillError
 
 @dataclass(frozen=True)
 class Place:
-    """A root folder, and the private folder that keeps its runs, its lock and its cache of plans."""
+    """A root folder, and the private folder with its runs, lock and plan cache."""
 
     root: Path
     state: Path
@@ -19,7 +19,7 @@ class Place:
 
     @property
     def git_folders(self) -> tuple[Path, ...]:
-        """What git reads of this tree: its own folder, and for a worktree that of all."""
+        """Git's folders for this tree: its own, and for a worktree the shared one."""
         return tuple(dict.fromkeys((self.git_dir, _common_dir(self.git_dir)))) if self.git_dir else ()
 
     @property
@@ -64,7 +64,9 @@ def find_place(start: Path) -> Place:
 
 
 def _state_within(git: Path, root: Path) -> Path:
-    """The same wherever the tree is moved to; runs of versions that named it by its path stay where they are."""
+    """Independent of the tree's path, so a moved repository keeps its runs; runs of older versions stay where
+    they are.
+    """
     by_path = _common_dir(git) / "midfill" / _mark(root)
     return by_path if by_path.is_dir() else git / "midfill" / "tree"
 
@@ -74,7 +76,7 @@ def _mark(folder: Path) -> str:
 
 
 def _git_dir(entry: Path) -> Path | None:
-    """The git directory that `.git` is or names (a worktree's, a submodule's)."""
+    """The git directory that `.git` is or refers to (worktree, submodule)."""
     if entry.is_dir() and (entry / "HEAD").exists():
         return entry
     if not entry.is_file():
@@ -96,7 +98,7 @@ def _state_home() -> Path:
 
 
 def new_run_id() -> str:
-    """Sorts by time; four hexadecimal digits keep runs of one microsecond apart."""
+    """Sorts by time; four hex digits separate runs of the same microsecond."""
     now_us = time.time_ns() // 1000
     second = time.strftime("%Y%m%d-%H%M%S", time.gmtime(now_us // 1_000_000))
     return f"{second}-{now_us % 1_000_000:06}-{os.urandom(2).hex()}"

@@ -1,4 +1,4 @@
-"""What a plan says of a file. Apart from the other rows, because a hook that only looks loads nothing else."""
+"""A plan's entry for a file. Separate from the other rows because the pre-commit hook loads nothing else."""
 
 import json
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from midfill_infill.text.spans import Hole
 
 @dataclass(frozen=True)
 class PlannedHole:
-    """A hole as the plan knows it; `spec` is everything of `Hole` but its range."""
+    """A hole in the plan; `spec` is everything of `Hole` but its range."""
 
     start_byte: int
     end_byte: int

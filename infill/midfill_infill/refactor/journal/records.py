@@ -1,4 +1,4 @@
-"""What a run is made of: files, holes, fills and writes, as frozen rows. Knows no SQL and no file system."""
+"""The rows of a run: files, holes, fills and writes, as frozen dataclasses. Knows no SQL and no file system."""
 
 import json
 import os
@@ -10,7 +10,7 @@ from midfill_infill.text.spans import Anchor, Hole
 
 
 class State(StrEnum):
-    """Where a hole stands on its way. Only `apply` and `undo` move one into or out of APPLIED and VERIFIED."""
+    """A hole's state. Only `apply` and `undo` move a hole into or out of APPLIED and VERIFIED."""
 
     PLANNED = "planned"
     GENERATED = "generated"
@@ -30,7 +30,7 @@ WRITTEN = (State.APPLIED, State.VERIFIED)
 
 @dataclass(frozen=True)
 class FileRow:
-    """`planned_hash` is of the bytes that the plan saw, `known_hash` of those that all regions of holes refer to."""
+    """`planned_hash` is of the planned bytes, `known_hash` of the bytes that the holes' regions refer to."""
 
     id: int
     path: str
@@ -61,7 +61,7 @@ class HoleRow:
 
     @property
     def hole(self) -> Hole:
-        """The hole in the bytes that the plan saw."""
+        """The hole in the planned bytes."""
         rest = json.loads(self.spec)
         return Hole(
             self.start_byte,
@@ -83,16 +83,15 @@ class HoleRow:
 
     @property
     def is_lost(self) -> bool:
-        """Whether somebody else has changed its region, so that it is not known where it is."""
+        """Whether its place is unknown because somebody else changed the region."""
         return self.at < 0
 
 
 @dataclass(frozen=True)
 class FillRow:
-    """What one attempt gave: the bytes that replace `old`, the syntax errors they add, and how it was made.
+    """One attempt: bytes that replace `old`, the syntax errors they add, and how it was made.
 
-    `certainty` is the probability that it is right, None where the engine does not say. `imports` are statements that
-    the file must have with it.
+    `certainty` is the probability that it is right, None if unknown. `imports` are statements the file needs with it.
     """
 
     hole: int
@@ -110,9 +109,9 @@ class FillRow:
 
 @dataclass(frozen=True)
 class Funnel:
-    """How many holes of a run got how far; each number counts a part of those before it.
+    """How many holes reached each stage; each number counts a subset of those before it.
 
-    `clean` fills add no syntax error, `passing` were not rolled back, `written` stand in their files now.
+    `clean` fills add no syntax error, `passing` were not rolled back, `written` are in their files now.
     """
 
     planned: int
@@ -131,7 +130,7 @@ class Funnel:
 
 @dataclass(frozen=True)
 class Region:
-    """Where a hole is in a file's bytes; `at` is -1 where it is no longer known."""
+    """A hole's place in a file's bytes; `at` is -1 if unknown."""
 
     hole: int
     at: int
@@ -149,7 +148,7 @@ class Change:
 
 @dataclass(frozen=True)
 class WriteRow:
-    """A file's replacement as the journal has it. `through` writes in place, for hard links."""
+    """A journaled file replacement. `through` writes in place, for hard links."""
 
     id: int
     file: int
@@ -162,7 +161,7 @@ class WriteRow:
 
 @dataclass(frozen=True)
 class Rewrite:
-    """One file's replacement with all that the journal is told of it."""
+    """One file's replacement with everything the journal needs."""
 
     file: FileRow
     target: Path
@@ -176,7 +175,7 @@ class Rewrite:
 
 @dataclass(frozen=True)
 class Trouble:
-    """A file that was left as it is, and why. `code` is a key of the error table."""
+    """A file that was left unchanged, and why. `code` is a key of the error table."""
 
     path: str
     code: str
@@ -185,7 +184,7 @@ class Trouble:
 
 @dataclass
 class Report:
-    """What a writing command did."""
+    """Result of a writing command."""
 
     holes: list[Change] = field(default_factory=list)
     troubles: list[Trouble] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""The calls of a document, with what they call by its imports: functions, methods and constructors. Knows trees."""
+"""Finds the calls of a document and resolves callees by imports: functions, methods, constructors. Knows trees."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -1,1 +1,1 @@
-"""Brings accepted fills into files and takes them out, through any crash. Knows bytes, no engine."""
+"""Writes accepted fills into files and takes them out again, crash-safe. Knows bytes, no engine."""

@@ -1,7 +1,7 @@
-"""Finds a region of a file again after somebody else has edited the file. Knows lines of bytes, no language.
+"""Finds a region of a file after somebody else edited the file. Knows lines of bytes, no language.
 
-A region is found where its lines, and one more on either side, stand unchanged: in what the two versions have in
-common at their start or end, or, between the changes, where those lines occur once only. Otherwise it is not found.
+A region is found if its lines, and one more on either side, are unchanged: in the common prefix or suffix of the
+versions, or, between the changes, where those lines occur exactly once. Otherwise it is not found.
 """
 
 from bisect import bisect_right
@@ -10,13 +10,13 @@ from difflib import SequenceMatcher
 from functools import cached_property
 from typing import Final
 
-# SequenceMatcher takes time with the square of this in the worst case.
+# SequenceMatcher is quadratic in this in the worst case.
 _MAX_CHANGED_LINES: Final = 4000
 
 
 @dataclass(frozen=True)
 class Mapping:
-    """From byte offsets of `before` to those of `after`."""
+    """Maps byte offsets of `before` to those of `after`."""
 
     before: bytes
     after: bytes
@@ -31,7 +31,7 @@ class Mapping:
 
     @cached_property
     def _same_ends(self) -> tuple[int, int]:
-        """How many lines are the same at the start, and of the others at the end."""
+        """Length of the common prefix and suffix, in lines."""
         old, new = self._lines
         head, limit = 0, min(len(old), len(new))
         while head < limit and old[head] == new[head]:
@@ -43,7 +43,7 @@ class Mapping:
 
     @cached_property
     def _blocks(self) -> list[tuple[int, int, int]]:
-        """Runs of the same lines between the two ends: start in `before`, start in `after`, number of lines."""
+        """Equal runs of lines between the common ends: start in `before`, start in `after`, number of lines."""
         (old, new), (head, tail) = self._lines, self._same_ends
         middles = old[head : len(old) - tail], new[head : len(new) - tail]
         if max(map(len, middles)) > _MAX_CHANGED_LINES:
@@ -52,7 +52,7 @@ class Mapping:
         return [(block.a + head, block.b + head, block.size) for block in found if block.size]
 
     def find(self, at: int, length: int) -> int | None:
-        """Where the region of `before` that starts at `at` starts in `after`; None where that is not certain."""
+        """Start in `after` of the region of `before` that starts at `at`; None if not certain."""
         if at < 0:
             return None
         old_lines, new_lines = self._lines

@@ -1,7 +1,7 @@
-"""Writes accepted fills into their files, and takes them out again. Knows regions and guards, nothing of models.
+"""Applies accepted fills to their files and undoes them. Knows regions and guards, no models.
 
-One file is one rewrite, whichever of its holes change. What somebody else edited meanwhile stays: holes are found
-again in the new text, or marked stale, or refused.
+Each file is rewritten once, whichever of its holes change. Other people's edits stay: holes are found again in the new
+text, or marked stale, or refused.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -30,14 +30,14 @@ from midfill_infill.syntax.outline import find_own
 from midfill_infill.text.document import Document
 from midfill_infill.text.spans import Hole
 
-# How often a file is read again when somebody writes it at the very moment; the first time with others, then alone.
+# Retries if somebody writes the file at the same moment; the first together with other files, then alone.
 _TRIES: Final = 8
 Note = Callable[[str], None]
 
 
 @dataclass(frozen=True)
 class Options:
-    """`write_through` writes files with several hard links in place. The others switch guards off."""
+    """`write_through` writes files with several hard links in place. The others disable guards."""
 
     allow_dirty: bool = False
     include_generated: bool = False
@@ -47,7 +47,7 @@ class Options:
 
 @dataclass
 class _Prepared:
-    """What is to be done with one file: a rewrite, or none, and holes whose state changes without one."""
+    """Planned work for one file: a rewrite, or none, and state changes without one."""
 
     rewrite: Rewrite | None = None
     changes: list[Change] = field(default_factory=list)
@@ -55,7 +55,7 @@ class _Prepared:
 
 
 class Writer:
-    """Applies and undoes holes of one run. The caller holds the lock of the root."""
+    """Applies and undoes holes of one run. The caller holds the root's lock."""
 
     def __init__(self, journal: Journal, root: Path, options: Options | None = None) -> None:
         self.journal = journal
@@ -72,7 +72,7 @@ class Writer:
         return self._write(_by_file(wanted), self._prepare_apply)
 
     def guard(self, holes: Iterable[HoleRow], *, is_git: bool) -> None:
-        """Raises `tree_dirty` where `apply` would."""
+        """Raises `tree_dirty` if `apply` would."""
         by_file = _by_file(holes)
         if is_git:
             self._ignored = guards.ignored_paths(self.root, (self.journal.file(number).path for number in by_file))
@@ -80,7 +80,7 @@ class Writer:
             guards.refuse_dirty(self.root, self._not_ours(by_file))
 
     def undo(self, holes: Iterable[HoleRow], state: State = State.UNDONE, reason: str = "") -> Report:
-        """Puts the old text of each written hole back. One whose text was changed since is refused, and named."""
+        """Restores the old text of each written hole. A hole whose text was changed since is refused and reported."""
 
         def prepare(file: FileRow, wanted: Sequence[HoleRow]) -> _Prepared:
             return self._prepare_undo(file, wanted, state, reason)
@@ -88,7 +88,7 @@ class Writer:
         return self._write(_by_file(hole for hole in holes if hole.is_written), prepare)
 
     def _not_ours(self, by_file: Mapping[int, object]) -> Iterator[str]:
-        """Files that hold anything else than what this run wrote."""
+        """Files whose content differs from what this run wrote."""
         for number in by_file:
             file = self.journal.file(number)
             try:
@@ -184,7 +184,7 @@ class Writer:
     def _drop_broken(
         self, file: FileRow, document: Document, regions: Regions, texts: dict[int, bytes], prepared: _Prepared
     ) -> None:
-        """Takes out of `texts` what would add syntax errors to the file as it is now."""
+        """Removes fills from `texts` that would add syntax errors to the current file."""
         before = count_errors(document, document.data)
         if not texts or count_errors(document, regions.replace(texts).data) <= before:
             return
@@ -219,7 +219,7 @@ class Writer:
         return prepared
 
     def _imports(self, holes: Iterable[HoleRow]) -> set[str]:
-        """What those of `holes` need that stand in their file."""
+        """Imports in the file that `holes` need."""
         fills = (self.journal.fill(hole) for hole in holes if hole.is_written)
         return {statement for fill in fills if fill is not None for statement in fill.imports}
 
@@ -252,7 +252,7 @@ def _by_file(holes: Iterable[HoleRow]) -> dict[int, list[HoleRow]]:
 
 
 def trouble_with(file: FileRow, error: MidfillError | OSError) -> Trouble:
-    """Why a file is left as it is."""
+    """Why a file is left unchanged."""
     if isinstance(error, MidfillError):
         return Trouble(file.path, error.code, error.message)
     code = "write_broken" if not isinstance(error, FileNotFoundError) else "file_missing"
@@ -264,7 +264,7 @@ def _name(file: FileRow, hole: HoleRow) -> str:
 
 
 def _is_same_place(document: Document, hole: HoleRow, regions: Regions) -> bool:
-    """Whether a body that has moved is still that of the function it was planned for."""
+    """Whether a body that moved still belongs to the planned function."""
     at, length = regions.places[hole.id]
     if document.syntax is None or hole.kind not in ("body", "stub") or hole.name is None:
         return True
@@ -272,7 +272,7 @@ def _is_same_place(document: Document, hole: HoleRow, regions: Regions) -> bool:
 
 
 def count_errors(document: Document, data: bytes) -> int:
-    """Syntax errors of `data` in the document's language; 0 where there is none."""
+    """Syntax errors of `data` in the document's language; 0 without a language."""
     if document.syntax is None:
         return 0
     changed = Document(data, document.language, document.path, document.stored_as)
@@ -285,7 +285,7 @@ def count_errors(document: Document, data: bytes) -> int:
 
 
 def written_holes(journal: Journal, file: str | None = None, holes: Sequence[int] = ()) -> list[HoleRow]:
-    """The written holes of a run, of a file or folder below the root, or those named. Raises `no_such_hole`."""
+    """Written holes of a run, of a file or folder below the root, or the named ones. Raises `no_such_hole`."""
     if holes:
         found = [journal.hole(number) for number in holes]
         for hole in found:

@@ -1,6 +1,6 @@
-"""Puts texts into regions of a file's bytes and keeps account of where every hole is. Knows bytes, no files.
+"""Replaces regions of a file's bytes and tracks where every hole is. Knows bytes, no files.
 
-The account is of the whole file: an edit moves the regions behind it, and what somebody else did moves them all.
+Edits move the regions behind them, and so do other people's edits.
 """
 
 from collections.abc import Mapping as Dictionary
@@ -16,14 +16,14 @@ LOST = -1
 
 @dataclass(frozen=True)
 class Regions:
-    """Where the holes of a file are in `data`, in document order. One that is not known any more is not in `places`."""
+    """Where the holes of a file are in `data`, in document order. Unknown ones are not in `places`."""
 
     data: bytes
     places: Dictionary[int, tuple[int, int]]
 
     @classmethod
     def find(cls, holes: Sequence[HoleRow], known: bytes, data: bytes) -> "Regions":
-        """Takes the regions from `known`, the bytes they refer to, over to `data`."""
+        """Transfers the regions from `known`, the bytes they refer to, to `data`."""
         if known == data:
             return cls(data, {hole.id: (hole.at, hole.length) for hole in holes if not hole.is_lost})
         mapping = Mapping(known, data)
@@ -31,16 +31,16 @@ class Regions:
         return cls(data, {hole: (at, length) for hole, (at, length) in found.items() if at is not None})
 
     def text(self, hole: int) -> bytes | None:
-        """What stands in a hole's region now."""
+        """The current text of a hole's region."""
         if hole not in self.places:
             return None
         at, length = self.places[hole]
         return self.data[at : at + length]
 
     def replace(self, texts: Dictionary[int, bytes]) -> "Regions":
-        """The bytes with `texts[hole]` in the region of each, and all regions after that.
+        """The bytes with `texts[hole]` in each region; updates all regions.
 
-        Raises ValueError for regions that overlap. A region that an edit reaches into is lost.
+        Raises ValueError for overlapping regions. A region that an edit overlaps partly becomes unknown.
         """
         edits = {
             hole: Edit(at, at + length, texts[hole]) for hole, (at, length) in self.places.items() if hole in texts
@@ -51,7 +51,7 @@ class Regions:
         for hole, (at, length) in self.places.items():
             others = [(other, edit) for other, edit in edits.items() if other != hole]
             if not any(_reaches_into(edit, at, at + length) for _, edit in others):
-                # At the same byte, as where holes touch and are empty, what goes into a later hole stays behind.
+                # At the same byte (adjacent empty holes) the later hole's text comes last.
                 before = [edit for other, edit in others if edit.start_byte < at or other in earlier]
                 moved = at + sum(_growth(edit) for edit in before if edit.end_byte <= at)
                 places[hole] = moved, len(texts[hole]) if hole in edits else length
@@ -59,7 +59,7 @@ class Regions:
         return Regions(after, places)
 
     def edit(self, edit: Edit) -> "Regions":
-        """The bytes with an edit that belongs to no hole; as they are where it reaches into one."""
+        """The bytes after an edit outside of holes; unchanged if it overlaps one."""
         if any(_reaches_into(edit, at, at + length) for at, length in self.places.values()):
             return self
         growth = _growth(edit)

@@ -1,6 +1,6 @@
-"""Puts import statements of Python at the top of a document, sorted, and takes them out again. Knows no files.
+"""Adds Python import statements at the top of a document, sorted, and removes them again. Knows no files.
 
-A statement is `import m`, `import m as a` or `from m import n`. What `put_in` inserts, `take_out` removes to the byte.
+A statement is `import m`, `import m as a` or `from m import n`. `take_out` exactly reverts `put_in`.
 """
 
 import builtins
@@ -18,13 +18,13 @@ from midfill_infill.refactor.writing.edits import Regions
 from midfill_infill.text.document import Document
 from midfill_infill.text.spans import Edit
 
-# What a line may have without being broken; beyond it a name gets a statement of its own.
+# Longest line; a longer one gets a statement of its own.
 _MAX_LINE: Final = 88
 _FORM: Final = re.compile(r"(?:from (?P<module>[\w.]+) )?import (?P<name>[\w.]+)(?: as (?P<alias>\w+))?")
 _EVERYWHERE: Final = frozenset((*dir(builtins), "__file__", "__path__", "__builtins__", "__annotations__"))
 _FUTURE: Final = re.compile(r"^from __future__ import annotations\b", re.MULTILINE)
 _STAR: Final = re.compile(r"^\s*from\s+\S+\s+import\s+\*", re.MULTILINE)
-# What may stand behind a statement that has its line to itself.
+# What may follow a statement on its line.
 _REST: Final = (b"", b"#")
 _TYPES: Final = ("import_statement", "import_from_statement", "future_import_statement")
 _DEFINITIONS: Final = ("function_definition", "class_definition", "decorated_definition")
@@ -32,7 +32,7 @@ _DEFINITIONS: Final = ("function_definition", "class_definition", "decorated_def
 
 @dataclass(frozen=True)
 class _Import:
-    """A statement that has its lines to itself, from their start up to their end. `names` are as written."""
+    """A statement that has its lines to itself. `names` are as written."""
 
     start: int
     end: int
@@ -56,7 +56,7 @@ class _Import:
 
 @lru_cache(maxsize=64)
 def find_undefined(source: bytes) -> frozenset[str] | None:
-    """Names that a module uses and nothing in it binds; None where that cannot be told."""
+    """Names that a module uses and does not bind; None if that cannot be told."""
     text = source.decode("utf-8", "replace")
     try:
         module = symtable.symtable(_FUTURE.sub("pass", text), "?", "exec")
@@ -78,13 +78,13 @@ def find_undefined(source: bytes) -> frozenset[str] | None:
 
 
 def bound_name(statement: str) -> str:
-    """What a statement binds."""
+    """The name that a statement binds."""
     form = _FORM.fullmatch(statement)
     return (form["alias"] or form["name"].partition(".")[0]) if form else ""
 
 
 def put_in(document: Document, statement: str) -> Edit | None:
-    """What adds a statement; None where it is there."""
+    """The edit that adds a statement; None if it exists."""
     form, found = _FORM.fullmatch(statement), _read(document)
     if form is None or document.language != "python" or any(each.find(form) is not None for each in found):
         return None
@@ -96,7 +96,7 @@ def put_in(document: Document, statement: str) -> Edit | None:
 
 
 def take_out(document: Document, statement: str) -> Edit | None:
-    """What removes a statement and what `put_in` put around it; None where it is not there by itself."""
+    """The edit that removes a statement and what `put_in` added around it; None if it is not separate."""
     form, found = _FORM.fullmatch(statement), _read(document)
     each = next((each for each in found if form and each.find(form) is not None), None)
     if form is None or each is None:
@@ -108,9 +108,9 @@ def take_out(document: Document, statement: str) -> Edit | None:
 
 
 def weave(document: Document, regions: Regions, wanted: Collection[str], unwanted: Collection[str] = ()) -> Regions:
-    """`regions` of a document's new bytes with the statements that are wanted, and without those that are not.
+    """`regions` of a document's new bytes with the wanted statements and without unwanted ones.
 
-    One that is not wanted stays where its name is in use, and none that the file cannot have where it goes is put in.
+    An unwanted statement stays while its name is used; a wanted one is skipped if it does not fit.
     """
     for statement in sorted(wanted):
         if (edit := put_in(_renew(document, regions), statement)) is not None:
@@ -134,7 +134,7 @@ def _undefined(document: Document, regions: Regions) -> frozenset[str] | None:
 
 
 def _read(document: Document) -> list[_Import]:
-    """The statements at the top level."""
+    """The top-level import statements."""
     if document.language != "python" or document.syntax is None:
         return []
     lines = document.source_lines
@@ -164,18 +164,18 @@ def _text(node: tree_sitter.Node) -> str:
 
 
 def _section(module: str) -> int:
-    """`__future__`, the standard library, the others, and those from beside."""
+    """`__future__`, standard library, third party, or local."""
     top = module.partition(".")[0]
     return 0 if top == "__future__" else 3 if not top else 1 if top in sys.stdlib_module_names else 2
 
 
 def _rank(name: str) -> tuple[int, str]:
-    """Constants, then classes, then the others, as isort has them."""
+    """Constants, then classes, then others, as isort sorts."""
     return (0 if name.isupper() and len(name) > 1 else 1 if name[:1].isupper() else 2), name
 
 
 def _join(form: re.Match[str], found: list[_Import]) -> tuple[int, str] | None:
-    """Where a name goes into a statement that takes others from its module already."""
+    """Where a name goes in an existing statement for its module."""
     for each in found:
         if not form["module"] or not each.takes_names or each.module != form["module"]:
             continue
@@ -191,7 +191,7 @@ def _join(form: re.Match[str], found: list[_Import]) -> tuple[int, str] | None:
 
 
 def _own_part(each: _Import, form: re.Match[str]) -> tuple[int, int]:
-    """A name in a statement with others, and its comma."""
+    """A name in a longer statement, with its comma."""
     place = next(place for place, node in enumerate(each.names) if node == each.find(form))
     node = each.names[place]
     if place + 1 < len(each.names):
@@ -200,7 +200,7 @@ def _own_part(each: _Import, form: re.Match[str]) -> tuple[int, int]:
 
 
 def _insert(document: Document, form: re.Match[str], found: list[_Import]) -> tuple[int, str]:
-    """Where a statement of its own goes, and its text with the blank lines around it."""
+    """Position and text of a new statement, with blank lines."""
     line = form.group() + "\n"
     if not found:
         return _open(document, line)
@@ -216,7 +216,7 @@ def _insert(document: Document, form: re.Match[str], found: list[_Import]) -> tu
 
 
 def _block(found: list[_Import], one: _Import) -> list[_Import]:
-    """The statements that stand together with one, no line between them."""
+    """Statements adjacent to one, without blank lines between."""
     first = last = found.index(one)
     while first and found[first - 1].end == found[first].start:
         first -= 1
@@ -226,7 +226,7 @@ def _block(found: list[_Import], one: _Import) -> list[_Import]:
 
 
 def _open(document: Document, line: str) -> tuple[int, str]:
-    """Where the first import of a file goes: below its docstring, else above its first statement."""
+    """Where the first import of a file goes: below its docstring, otherwise above its first statement."""
     doc, rest = _head(document)
     lines = document.source_lines
     if doc is not None:
@@ -237,7 +237,7 @@ def _open(document: Document, line: str) -> tuple[int, str]:
 
 
 def _head(document: Document) -> tuple[tree_sitter.Node | None, tree_sitter.Node | None]:
-    """A file's docstring, and the first statement that is neither it nor an import."""
+    """A file's docstring, and its first other statement that is not an import."""
     assert document.syntax is not None
     nodes = [node for node in document.syntax.parse(document.source).root_node.children if node.type != "comment"]
     is_doc = bool(nodes) and nodes[0].type == "expression_statement" and nodes[0].children[0].type == "string"
@@ -250,7 +250,7 @@ def _blanks_before(node: tree_sitter.Node | None) -> int:
 
 
 def _own_lines(document: Document, each: _Import, found: list[_Import]) -> tuple[int, int]:
-    """A statement's lines, with the blank ones that parted it from others."""
+    """A statement's lines, with the blank lines that separated it."""
     source, lines = document.source, document.source_lines
     start, end = each.start, each.end
     if len(_block(found, each)) > 1:

@@ -1,7 +1,7 @@
-"""Replaces one file as a whole, and notices who else wrote it meanwhile. Knows inodes, nothing of holes or journals.
+"""Replaces one file atomically, and detects concurrent writers. Knows inodes, no holes or journals.
 
-The new content is exchanged with the old one (`renameat2`, Linux), so the bytes that were replaced can be looked at
-once more, with every other writer's descriptor closed. Where the kernel cannot, it is a rename after a last look.
+The new content is exchanged with the old one (`renameat2`, Linux), so the replaced bytes can be checked again after all
+other writers have closed the file. Without that system call it is a rename after a last check.
 """
 
 import ctypes
@@ -21,14 +21,14 @@ from midfill_infill.refactor.journal.digests import digest
 
 _AT_FDCWD: Final = -100
 _RENAME_EXCHANGE: Final = 2
-# How long a writer that still has the replaced file open is waited for.
+# How long to wait for a writer that still has the replaced file open.
 QUIET_TIMEOUT_S: Final = 1.0
 _POLL_S: Final = 0.002
 _MAY_BE_REFUSED: Final = ("security.", "trusted.", "system.nfs4")
 
 
 class Swap(Enum):
-    """What became of a replacement. CHANGED: somebody wrote the file first, it is as they left it."""
+    """Result of a replacement. CHANGED: somebody wrote the file first; it is as they left it."""
 
     DONE = auto()
     CHANGED = auto()
@@ -36,7 +36,7 @@ class Swap(Enum):
 
 @dataclass(frozen=True)
 class Content:
-    """The bytes of a file and the facts of its inode, read together."""
+    """Bytes of a file and its inode's attributes, read together."""
 
     data: bytes
     status: os.stat_result
@@ -47,7 +47,7 @@ class Content:
 
 
 def read_content(path: Path) -> Content:
-    """Reads a regular file. Raises OSError; a link or a device is one (ELOOP, EINVAL)."""
+    """Reads a regular file. Raises OSError; links and devices raise too (ELOOP, EINVAL)."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     try:
         status = os.fstat(descriptor)
@@ -68,8 +68,8 @@ def _read_all(descriptor: int) -> bytes:
 def stage(temporary: Path, target: Path, data: bytes, status: os.stat_result) -> int:
     """Writes `data` to a new file with `target`'s owner, mode and attributes; returns its open descriptor.
 
-    Its time is now, when old bytes go back too: what was built from the new ones is older.
-    The caller syncs and closes it. Raises OSError, and then leaves no file.
+    Its modification time is now, also for old bytes: files built from the new ones are older. The caller syncs and
+    closes it. Raises OSError and then leaves no file.
     """
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:
@@ -87,14 +87,14 @@ def stage(temporary: Path, target: Path, data: bytes, status: os.stat_result) ->
 
 
 def write_all(descriptor: int, data: bytes) -> None:
-    """All of `data`, however little one call takes. Raises OSError."""
+    """Writes all of `data`, also if a call writes only a part. Raises OSError."""
     view = memoryview(data)
     while view:
         view = view[os.write(descriptor, view) :]
 
 
 def _copy_attributes(target: Path, descriptor: int) -> None:
-    """Extended attributes, and with them access lists. Raises OSError for one of the user's that cannot be kept."""
+    """Copies extended attributes, including ACLs. Raises OSError if a user attribute cannot be copied."""
     if not hasattr(os, "listxattr"):
         return
     try:
@@ -112,7 +112,7 @@ def _copy_attributes(target: Path, descriptor: int) -> None:
 
 
 def remove(temporary: Path) -> None:
-    """Removes a file of ours; it is no error if it is gone."""
+    """Removes one of our files; missing is no error."""
     try:
         os.unlink(temporary)
     except FileNotFoundError:
@@ -120,7 +120,7 @@ def remove(temporary: Path) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Makes the names in a folder durable. Raises OSError."""
+    """Syncs a folder's entries. Raises OSError."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)
@@ -129,10 +129,10 @@ def sync_folder(folder: Path) -> None:
 
 
 def swap(temporary: Path, target: Path, old_hash: bytes, new_hash: bytes) -> Swap:
-    """Puts `temporary` in the place of `target`, which must still hold what `old_hash` says, and removes the old file.
+    """Exchanges `temporary` with `target`, which must still match `old_hash`, and removes the old file.
 
-    A change made up to the exchange, or later through a descriptor opened before it, is put back whole: CHANGED, and
-    `temporary` is left for `dispose`. Raises OSError; then `temporary` is where `resolve` finds it.
+    A change made before the exchange, or later through an open descriptor, is restored completely: CHANGED, and
+    `temporary` is left for `dispose`. Raises OSError; then `resolve` finds `temporary`.
     """
     if read_content(target).hash != old_hash:
         return Swap.CHANGED
@@ -143,7 +143,7 @@ def swap(temporary: Path, target: Path, old_hash: bytes, new_hash: bytes) -> Swa
 
 
 def resolve(temporary: Path, target: Path, old_hash: bytes, new_hash: bytes) -> Swap:
-    """Ends an exchange that took place: removes the replaced file, or puts it back where it is not the one expected."""
+    """Finishes an exchange: removes the replaced file, or restores it if it is not the expected one."""
     if _is_quiet(temporary, old_hash):
         remove(temporary)
         return Swap.DONE
@@ -153,7 +153,7 @@ def resolve(temporary: Path, target: Path, old_hash: bytes, new_hash: bytes) -> 
 
 
 def dispose(temporary: Path, target: Path, new_hash: bytes) -> Path | None:
-    """Removes a staged file that is not wanted; one that somebody wrote into stays, under the plain name returned."""
+    """Removes an unwanted staged file; one that somebody wrote into is kept under the returned name."""
     try:
         is_ours = _is_quiet(temporary, new_hash)
     except FileNotFoundError:
@@ -167,7 +167,7 @@ def dispose(temporary: Path, target: Path, new_hash: bytes) -> Path | None:
 
 
 def _is_quiet(path: Path, expected: bytes) -> bool:
-    """Whether a file that nobody has open for writing holds `expected`."""
+    """Whether a file that nobody has open for writing contains `expected`."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
     try:
         deadline = time.monotonic() + QUIET_TIMEOUT_S
@@ -181,7 +181,7 @@ def _is_quiet(path: Path, expected: bytes) -> bool:
 
 
 def _take_lease(descriptor: int) -> bool:
-    """False while somebody has the file open for writing; True as well where the system has no leases."""
+    """False while somebody has the file open for writing; True also if the system has no leases."""
     if not hasattr(fcntl, "F_SETLEASE"):
         return True
     try:
@@ -194,7 +194,7 @@ def _take_lease(descriptor: int) -> bool:
 
 
 def exchange(first: Path, second: Path) -> bool:
-    """Swaps two names in one step; False where system or file system cannot. Raises OSError."""
+    """Exchanges two names atomically; False if the system cannot. Raises OSError."""
     function = _renameat2()
     if function is None:
         return False
@@ -217,7 +217,7 @@ def _renameat2() -> "ctypes._NamedFuncPointer | None":
 
 
 def write_through(target: Path, data: bytes) -> None:
-    """Overwrites a file in place, for names that share an inode. Not atomic: the old bytes must be kept elsewhere."""
+    """Overwrites a file in place, for hard links. Not atomic: the old bytes must be stored elsewhere."""
     descriptor = os.open(target, os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
     try:
         write_all(descriptor, data)
@@ -228,7 +228,7 @@ def write_through(target: Path, data: bytes) -> None:
 
 
 def is_torn(data: bytes, old: bytes, new: bytes) -> bool:
-    """Whether `data` is what a broken `write_through` leaves: a beginning of `new`, then the rest of `old`."""
+    """Whether `data` is what an interrupted `write_through` leaves: a prefix of `new`, then the rest of `old`."""
     common = 0
     limit = min(len(data), len(new))
     while common < limit and data[common] == new[common]:

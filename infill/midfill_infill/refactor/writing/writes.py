@@ -1,9 +1,8 @@
-"""Writes many files so that a crash at any moment loses nothing. Knows the order of journal and disk, nothing of holes.
+"""Writes many files so that a crash at any moment loses nothing. Knows the order of journal and disk writes, no holes.
 
-For a group of files: names of temporary files are journaled; the files are staged and synced; the intent, with the old
-and the new bytes, is journaled; each file is exchanged with its staged one, which then holds the old bytes and is
-removed once they are seen to be the expected ones; folders are synced; the group is journaled as done. `recover`
-settles what a crash left by looking at the files.
+For a group of files: journal the names of temporary files; stage and sync the files; journal the intent with old and
+new bytes; exchange each file with its staged one, which then holds the old bytes and is deleted once they are verified;
+sync folders; journal the group as done. `recover` completes what a crash interrupted by looking at the files.
 """
 
 import errno
@@ -28,7 +27,7 @@ _FULL: Final = (errno.ENOSPC, errno.EDQUOT)
 
 @dataclass(frozen=True)
 class Written:
-    """What became of a group: the files that hold their new bytes, those somebody wrote first, and troubles."""
+    """Result of a group: files with their new bytes, files that somebody wrote first, and troubles."""
 
     done: tuple[Rewrite, ...]
     changed: tuple[Rewrite, ...]
@@ -36,10 +35,10 @@ class Written:
 
 
 def write_group(journal: Journal, run_id: str, rewrites: Sequence[Rewrite]) -> Written:
-    """Replaces the files of `rewrites`, each as a whole or not at all.
+    """Replaces the files of `rewrites`, each completely or not at all.
 
-    A file whose bytes are not those expected is left as it is. Raises MidfillError `disk_full` before anything is
-    touched and `journal_failed`; what fails with one file is a `Trouble` and the others go on.
+    A file with unexpected bytes is left unchanged. Raises MidfillError `disk_full` before anything is touched, and
+    `journal_failed`; a problem with one file is a `Trouble` and the others go on.
     """
     if not rewrites:
         return Written((), (), ())
@@ -66,7 +65,7 @@ def write_group(journal: Journal, run_id: str, rewrites: Sequence[Rewrite]) -> W
 
 
 def _stage_all(work: Sequence[tuple[WriteRow, Rewrite]]) -> tuple[set[int], list[Trouble]]:
-    """Writes all temporary files, then syncs all: the first sync carries most of the others."""
+    """Writes all temporary files, then syncs all: the first sync flushes most of the others."""
     open_files: list[tuple[WriteRow, Rewrite, int]] = []
     staged, troubles = {row.id for row, rewrite in work if rewrite.through}, []
     for row, rewrite in work:
@@ -92,7 +91,7 @@ def _stage_all(work: Sequence[tuple[WriteRow, Rewrite]]) -> tuple[set[int], list
 
 
 def _put(journal: Journal, row: WriteRow, rewrite: Rewrite) -> tuple[Swap | None, Trouble | None]:
-    """Writes one file. After an error the file is looked at: None leaves the write open for the next start."""
+    """Writes one file. After an error the file is checked: None leaves the write open for `recover`."""
     target = rewrite.target
     trouble = None
     try:
@@ -126,10 +125,10 @@ def _put_through(row: WriteRow, rewrite: Rewrite) -> Swap:
 
 
 def _retract(journal: Journal, row: WriteRow, target: Path) -> Swap:
-    """Gives a write up that does not stand in its file.
+    """Cancels a write that is not in its file.
 
-    The journal is told before the staged file goes: an intent without a staged file means that it was exchanged.
-    Raises `write_unclear`, with the journal settled, where somebody wrote into the staged file too.
+    The journal is updated before the staged file is deleted, because an intent without a staged file means that the
+    exchange happened. Raises `write_unclear`, with the journal updated, if somebody wrote into the staged file too.
     """
     journal.retract(row.id)
     kept = None if row.through else replace.dispose(target.with_name(row.temporary), target, row.new_hash)
@@ -143,7 +142,7 @@ def _remove_quietly(path: Path) -> None:
     try:
         replace.remove(path)
     except OSError:
-        return  # it is known to the journal, the next start removes it
+        return  # the journal knows it; the next start deletes it
 
 
 def _sync_folders(folders: Iterable[Path]) -> list[Trouble]:
@@ -175,10 +174,10 @@ def _check_space(rewrites: Sequence[Rewrite]) -> None:
 
 
 def recover(journal: Journal, root: Path) -> list[Trouble]:
-    """Settles every write that a crash left open and removes its temporary file.
+    """Completes or cancels every write that a crash left open and deletes its temporary file.
 
-    Returns what cannot be settled: a file in place of which neither the old nor the new bytes nor an edit of theirs
-    is found stays as it is. Raises OSError only for what a later start can settle.
+    Returns what cannot be resolved: files that contain neither the old nor the new bytes nor an edit of them stay as
+    they are. Raises OSError only for what a later start can resolve.
     """
     troubles = []
     for row in journal.open_writes():
@@ -203,7 +202,7 @@ def _settle(journal: Journal, row: WriteRow, target: Path) -> Swap:
     if row.state == "retracted" or not _exists(target):
         return _retract(journal, row, target)
     now = replace.read_content(target).hash
-    if not _exists(temporary):  # it is removed last: the exchange took place
+    if not _exists(temporary):  # it is deleted last, so the exchange happened
         return Swap.DONE if now != row.old_hash else _retract(journal, row, target)
     staged = replace.read_content(temporary).hash
     if now == row.old_hash or staged == row.new_hash:
@@ -211,14 +210,14 @@ def _settle(journal: Journal, row: WriteRow, target: Path) -> Swap:
     if now == row.new_hash:
         outcome = replace.resolve(temporary, target, row.old_hash, row.new_hash)
         return outcome if outcome is Swap.DONE else _retract(journal, row, target)
-    if staged == row.old_hash:  # exchanged, and edited by somebody since
+    if staged == row.old_hash:  # exchanged and edited since
         replace.remove(temporary)
         return Swap.DONE
     raise MidfillError("write_unclear", f"{target} and {temporary.name} both hold what Midfill did not write")
 
 
 def _settle_reserved(journal: Journal, row: WriteRow, target: Path) -> Swap:
-    """A disk that lies about syncs can lose the intent: the old bytes are then in the staged file only, and go back."""
+    """If the disk lost the intent despite syncs, the old bytes are only in the staged file, and are restored."""
     temporary = target.with_name(row.temporary)
     if _exists(temporary) and replace.read_content(temporary).hash == row.old_hash:
         now = replace.read_content(target).hash

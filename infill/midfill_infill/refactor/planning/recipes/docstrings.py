@@ -1,4 +1,4 @@
-"""Add the docstrings that public functions lack: those that ruff's D102 and D103 name, but for stubs."""
+"""Adds docstrings to public functions without one: those that ruff's D102 and D103 report, except stubs."""
 
 import re
 from collections.abc import Iterator
@@ -21,10 +21,10 @@ _WORD: Final = re.compile(rb"""['"]([A-Za-z_]\w*)['"]""")
 
 
 def find(document: Document, word: str) -> Iterator[Hole]:
-    """An empty hole between quotes below each header, or before a body that begins on the header's line.
+    """An empty hole between quotes below each header, or before a body on the header's line.
 
-    Stubs and broken functions are left alone. A module, class or function with an underscore before its name is
-    private, and so is what is in it, what `__all__` does not name, and every function inside of another.
+    Stubs and broken functions are skipped. Names with a leading underscore and everything inside them, names missing in
+    `__all__`, and nested functions are private.
     """
     is_private = document.path is not None and _is_private_module(document.path.parts)
     if document.syntax is None or is_private or not may_lack_docstring(document.source):
@@ -48,7 +48,7 @@ def _is_private_module(parts: tuple[str, ...]) -> bool:
 
 
 def _read_exports(root: tree_sitter.Node, source: bytes) -> frozenset[bytes] | None:
-    """The names in `__all__`; None where a module has none."""
+    """The names in `__all__`; None without one."""
     if not _EXPORTS.search(source):
         return None
     statements = [node for node in root.children if (node.text or b"").startswith(b"__all__")]
@@ -56,7 +56,7 @@ def _read_exports(root: tree_sitter.Node, source: bytes) -> frozenset[bytes] | N
 
 
 def _owner(node: tree_sitter.Node) -> tree_sitter.Node | None:
-    """The class or function right around a definition."""
+    """The innermost class or function around a definition."""
     above = node.parent
     while above is not None and above.type not in ("class_definition", "function_definition"):
         above = above.parent
@@ -123,7 +123,7 @@ def _is_string(statement: tree_sitter.Node) -> bool:
 
 
 def _is_placeholder(body: tree_sitter.Node, first: tree_sitter.Node) -> bool:
-    """Whether a function waits to be written, or only declares."""
+    """Whether a function is a stub or only a declaration."""
     if sum(child.type != "comment" for child in body.named_children) > 1:
         return False
     if first.type == "raise_statement":

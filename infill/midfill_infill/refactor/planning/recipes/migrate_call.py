@@ -1,4 +1,4 @@
-"""Write calls of a function anew, as calls of another one where that is named: `migrate-call=old.load:new.api.read`."""
+"""Rewrites calls of a function, as calls of another one if it is named: `migrate-call=old.load:new.api.read`."""
 
 import re
 from collections.abc import Iterator
@@ -19,10 +19,10 @@ _MAX_NOTE: Final = 200
 
 
 def find(document: Document, word: str) -> Iterator[Hole]:
-    """The whole call, from its function's name to the closing bracket; of nested ones the outer.
+    """The whole call, from the function's name to the closing bracket; of nested calls the outer one.
 
-    Imports say what a name stands for: `old.api.load` takes `load(x)` behind `from old.api import load` too. The model
-    sees the old call as a comment. Of a new function that is named only the arguments are left to it.
+    Imports are resolved: `old.api.load` also matches `load(x)` after `from old.api import load`. The model sees the old
+    call as a comment. If the new function is named the model writes only the arguments.
     """
     old, *new = _BETWEEN.split(word, maxsplit=1)
     calls = [call for call in find_calls(document) if call.calls(old) and not call.is_broken]
@@ -39,7 +39,7 @@ def find(document: Document, word: str) -> Iterator[Hole]:
 
 
 def _frame(call: Call, callee: str) -> tuple[str, str]:
-    """What stands around the arguments of the new call. A name with a capital is a class where the old one was."""
+    """The text around the arguments of the new call. A capitalized name is a class if the old one was."""
     name = re.split(r"\W+", callee.rstrip("!"))[-1]
     if call.kind == "composite_literal" and not name.startswith("New"):
         return f"{callee}{{", "}"
@@ -47,7 +47,7 @@ def _frame(call: Call, callee: str) -> tuple[str, str]:
 
 
 def _spell(document: Document, new: str) -> tuple[str, tuple[str, ...]]:
-    """How a document writes the new function, and the imports that it needs for that. Only Python's are known."""
+    """How a document spells the new function, and the imports it needs for that. Python only."""
     dotted, separator = plain(new), "::" if "::" in new or document.language == "rust" else "."
     if (known := read_imports(document).spell(dotted)) is not None:
         return known.replace(".", separator), ()

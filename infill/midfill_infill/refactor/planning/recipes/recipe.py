@@ -1,4 +1,4 @@
-"""What a recipe is: a name, the languages it is for, how it finds holes, and examples that are run as tests."""
+"""The interface of a recipe: name, languages, how it finds holes, and examples that run as tests."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ class Example:
 
 @dataclass(frozen=True)
 class Recipe:
-    """`find(document, word)` yields holes in any order. `word` says what the text behind `NAME=` is, "" for none."""
+    """`find(document, word)` yields holes in any order. `word` describes the text after `NAME=`, "" for none."""
 
     name: str
     title: str

@@ -1,4 +1,4 @@
-"""Fill part of a body at a TODO: below what it says, in place of its mark and of a placeholder that follows."""
+"""Fills the part of a body at a TODO: after the comment, replacing a placeholder that follows."""
 
 import re
 from collections.abc import Iterator
@@ -20,9 +20,9 @@ _SIGNS: Final = re.compile(r"^[ \t]*(?:#+|//+!?|/\*+|\*+(?!/))?[ \t]*|[ \t]*(?:\
 
 
 def find(document: Document, word: str) -> Iterator[Hole]:
-    """Comments in functions that have lines of their own and begin with TODO, with the comment lines that go on below.
+    """Comments in functions on lines of their own that begin with TODO, with the comment lines that continue them.
 
-    What they say stays above the fill as a comment, without the mark.
+    The comment stays above the fill, without the TODO.
     """
     language = document.syntax
     if language is None or not re.search(rb"TODO|FIXME", document.source):
@@ -37,7 +37,7 @@ def find(document: Document, word: str) -> Iterator[Hole]:
 
 
 def _gather(document: Document, nodes: list[tree_sitter.Node]) -> list[tree_sitter.Node]:
-    """The first, the lines that go on below it, and the placeholder that they end at."""
+    """The first line, its continuation lines, and a placeholder after them."""
     group = nodes[:1]
     for below in nodes[1:]:
         if not _is_comment(group[-1]) or not _follows(document, group[-1], below) or _asks(document, below):
@@ -58,7 +58,7 @@ def _asks(document: Document, node: tree_sitter.Node) -> bool:
 
 
 def _walk(root: tree_sitter.Node, language: Language) -> Iterator[tree_sitter.Node]:
-    """Comments, and statements that stand for missing code."""
+    """Comments, and placeholder statements."""
     yield from tree_sitter.QueryCursor(language.query).captures(root).get("stub", [])
     pending = [root]
     while pending:
@@ -85,7 +85,7 @@ def _is_alone(document: Document, node: tree_sitter.Node) -> bool:
 
 
 def _follows(document: Document, above: tree_sitter.Node, below: tree_sitter.Node) -> bool:
-    """On the next line, as far in."""
+    """Whether it is on the next line with the same indent."""
     lines = document.source_lines
     is_next = lines.at(below.start_byte) == lines.at(max(above.start_byte, above.end_byte - 1)) + 1
     return is_next and above.start_point.column == below.start_point.column and _is_alone(document, below)

@@ -1,4 +1,4 @@
-"""Add type hints to signatures that have none; the names of the parameters stay."""
+"""Adds type hints to signatures without any; parameter names stay."""
 
 from collections.abc import Iterator
 
@@ -11,13 +11,13 @@ from midfill_infill.text.spans import Anchor, Hole
 
 _SIGNATURE = "(function_definition name: (identifier) @name parameters: (parameters) @parameters) @function"
 _BARE = ("identifier", "default_parameter", "list_splat_pattern", "dictionary_splat_pattern")
-# They stay as they are: what has a type, and the marks of positional and of named parameters.
+# Left unchanged: typed parameters, and the markers of positional and keyword parameters.
 _KEPT = ("typed_parameter", "typed_default_parameter", "keyword_separator", "positional_separator")
 _OWN = (b"self", b"cls")
 
 
 def find(document: Document, word: str) -> Iterator[Hole]:
-    """From behind the opening bracket up to the colon, with every parameter's name and all types as anchors."""
+    """From the opening bracket to the colon, with parameter names and existing types as anchors."""
     for match in find_matches(document, _SIGNATURE):
         function, name, parameters = match["function"][0], match["name"][0], match["parameters"][0]
         given, result = parameters.named_children, function.child_by_field_name("return_type")
@@ -41,7 +41,7 @@ def _lacks_type(parameters: list[tree_sitter.Node]) -> bool:
 
 
 def _kept_end(parameter: tree_sitter.Node) -> int:
-    """A typed parameter is kept with its default."""
+    """A typed parameter keeps its default."""
     name = parameter.child_by_field_name("name") if parameter.type == "default_parameter" else None
     return parameter.end_byte if name is None else name.end_byte
 
