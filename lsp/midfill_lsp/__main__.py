@@ -1,4 +1,4 @@
-"""`python -m midfill_lsp`: the server as a process. Knows its arguments, its log and its collector, no message."""
+"""`python -m midfill_lsp`: the server's process. Knows its arguments, log and garbage collector, no message."""
 
 import argparse
 import gc
@@ -15,19 +15,19 @@ SWITCH_S = 0.0005
 
 
 def main(server: "MidfillServer | None" = None) -> None:
-    """Serves until the client leaves, then ends the process, whatever a worker thread is still waiting for."""
+    """Serves until the client leaves, then exits without waiting for worker threads."""
     parser = argparse.ArgumentParser(prog="midfill lsp", description="Midfill's language server, over stdio.")
     parser.add_argument("--stdio", action="store_true", help="what editors pass; it is the only way")
     parser.add_argument("--log-level", choices=LOG_LEVELS, default="info", help="of the log on stderr")
     _set_up_logging(parser.parse_args().log_level)
-    # A worker that reads a document gives way to messages sooner than after Python's 5 ms.
+    # Worker threads yield to messages sooner than Python's default of 5 ms.
     sys.setswitchinterval(SWITCH_S)
-    gc.disable()  # up to a tenth of the start: all that is imported stays
+    gc.disable()  # saves up to a tenth of the start; imports stay forever
     from midfill_lsp.server import MidfillServer
     from midfill_lsp.stdio import run_stdio
 
     gc.freeze()
-    gc.set_threshold(50_000)  # by default a third of the time that a large file is read in
+    gc.set_threshold(50_000)  # the default costs a third of the time to read a large file
     gc.enable()
     code = run_stdio(server or MidfillServer())
     logging.shutdown()
@@ -37,9 +37,9 @@ def main(server: "MidfillServer | None" = None) -> None:
 def _set_up_logging(level: str) -> None:
     line = "%(asctime)s %(levelname)s %(name)s: %(message)s"
     logging.basicConfig(stream=sys.stderr, level=level.upper(), format=line)
-    # pygls logs messages, so the user's code, at INFO, and parameters of failed notifications at ERROR.
+    # pygls logs messages, and so the user's code, at INFO, and parameters of failed notifications at ERROR.
     logging.getLogger("pygls").setLevel(logging.CRITICAL)
-    logging.getLogger("concurrent.futures").setLevel(logging.CRITICAL)  # what an editor that was killed does not read
+    logging.getLogger("concurrent.futures").setLevel(logging.CRITICAL)  # output that a killed editor does not read
     for chatty in ("asyncio", "httpx", "httpcore"):
         logging.getLogger(chatty).setLevel(logging.WARNING)
 

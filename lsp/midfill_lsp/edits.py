@@ -1,4 +1,4 @@
-"""Puts text into a document of the client by one versioned edit, again if the client was ahead. Knows no fill."""
+"""Applies one versioned edit to a client's document, retrying if the client was ahead. Knows no fill."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -16,13 +16,13 @@ Replacement = tuple[Span, str]
 
 
 class FillFailed(JsonRpcException):
-    """LSP's RequestFailed: the message is one sentence, shown as it is."""
+    """LSP's RequestFailed; the message is one sentence that is shown as it is."""
 
     CODE = types.LSPErrorCodes.RequestFailed.value
 
 
 def find_document(server: LanguageServer, uri: str, version: int | None) -> SyncedDocument:
-    """Raises FillFailed or JsonRpcContentModified where the document cannot be filled now."""
+    """Raises FillFailed or JsonRpcContentModified if the document cannot be filled now."""
     assert isinstance(server.workspace, SyncedWorkspace)
     document = server.workspace.open_document(uri)
     if document is None:
@@ -35,7 +35,7 @@ def find_document(server: LanguageServer, uri: str, version: int | None) -> Sync
 
 
 def check_takes_edits(server: LanguageServer) -> None:
-    """Raises FillFailed. Resource operations stand in documentChanges only: Neovim names those alone."""
+    """Raises FillFailed. Clients name resource operations only for documentChanges; Neovim lists just those."""
     client = server.client_capabilities.workspace
     edits = client.workspace_edit if client and client.apply_edit else None
     if edits is None or not (edits.document_changes or edits.resource_operations):
@@ -50,9 +50,10 @@ async def apply_edits(
     *,
     confirm: bool = False,
 ) -> tuple[int | None, str]:
-    """Sends the edit for the document as it is now. Returns the version edited and the text that comes of it.
+    """Sends the edit for the current document. Returns the edited version and the resulting text.
 
-    `find_edits` tells what to replace in the present text, in order; it may raise. `confirm` has the user tick each.
+    `find_edits` computes the replacements in the current text, in order; it may raise. `confirm` lets the user tick
+    each edit.
     """
     for _ in range(MAX_APPLY_TRIES):
         version, text = document.version, document.text
@@ -84,7 +85,7 @@ async def apply_edits(
 def _text_edit(
     document: SyncedDocument, change: Replacement, confirm: bool
 ) -> types.TextEdit | types.AnnotatedTextEdit:
-    """The part of a replacement that changes something; all of it where a user is to read it."""
+    """The part of a replacement that changes something; all of it if the user is to review it."""
     (start, end), new = _keep_line_ends(document.source, change)
     first, last = (0, end - start) if confirm else trim(document.source[start:end], new)
     range = document.text.range((start + first, start + last))

@@ -1,4 +1,4 @@
-"""Hands holes to `infill` with the user's settings, over connections that are kept. Knows calls, not what they do."""
+"""Runs fills with the user's settings over kept connections. Knows `infill`'s calls, not what they do."""
 
 import threading
 import time
@@ -13,22 +13,22 @@ from midfill_infill.text.document import Document
 from midfill_infill.text.spans import Hole
 from midfill_lsp.settings import Settings
 
-if TYPE_CHECKING:  # it needs an HTTP client, which takes a fifth of the server's start; the first fill imports it
+if TYPE_CHECKING:  # imports an HTTP client, a fifth of the server's start-up time; the first fill needs it
     from midfill_infill.engines.client import EngineClient
 
 FIRST_BACKOFF_S = 2.0
 MAX_BACKOFF_S = 300.0
-# How the codes of errors begin that the next fill would meet again.
+# Prefixes of error codes that the next fill would get again.
 _ENGINE_ERRORS = ("engine_", "out_of", "unknown_model", "bad_checkpoint")
 
-Wanted = tuple[str | None, str]  # a model and a device
+Wanted = tuple[str | None, str]  # model and device
 Say = Callable[[str], None]
 Filler = Callable[[Document, Sequence[Hole], Options, Settings, Say], Generator[Preview | Filled, None, None]]
 
 
 @dataclass(frozen=True)
 class EngineFacts:
-    """What is known of the engine that was used last."""
+    """Facts about the engine that was used last."""
 
     model: str
     device: str
@@ -37,7 +37,7 @@ class EngineFacts:
 
 
 class Engines:
-    """A connection to each engine in use. Its methods block and may be called from any thread."""
+    """One connection per engine in use. Its methods block; thread-safe."""
 
     def __init__(self) -> None:
         self.facts: EngineFacts | None = None
@@ -47,7 +47,7 @@ class Engines:
     def fill(
         self, document: Document, holes: Sequence[Hole], options: Options, settings: Settings, say: Say
     ) -> Generator[Preview | Filled, None, None]:
-        """Starts the engine if there is none, then fills. Raises MidfillError; closing it stops the work."""
+        """Starts the engine if needed, then fills. Raises MidfillError; closing the generator stops the work."""
         wanted = settings.model, settings.device
         client = self._clients.get(wanted)
         if client is not None:
@@ -55,7 +55,7 @@ class Engines:
             try:
                 first = next(events)
             except MidfillError as error:
-                # The connection is older than the engine: nothing was asked of the new one yet.
+                # The engine was restarted since: nothing was asked of the new one yet.
                 if error.code not in ("engine_died", "engine_unreachable"):
                     raise
                 self._drop(wanted)
@@ -86,7 +86,7 @@ class Engines:
 
 
 class Backoff:
-    """When fills that nobody asked for may try again after failures: 2 s, then twice as long each time."""
+    """When ghost text may try again after failures: 2 s, then twice as long each time."""
 
     def __init__(self) -> None:
         self._failures = 0
@@ -109,7 +109,7 @@ class Backoff:
 
 
 class WatchedFiller:
-    """A filler that remembers what its engine did, also for a fill that nobody waits for any more. For any thread."""
+    """A filler that records its engine's errors, also for fills that nobody waits for. Thread-safe."""
 
     def __init__(self, filler: Filler, tell: Callable[[], None]) -> None:
         """`tell` is called whenever `error` has changed, in the fill's thread."""

@@ -1,4 +1,4 @@
-"""Runs one fill from request to answer, in a document that moves meanwhile. How a fill is made is `infill`'s."""
+"""Runs one fill from request to answer while the document changes. `infill` makes the fill."""
 
 import asyncio
 import threading
@@ -33,7 +33,7 @@ from midfill_lsp.views import find_holes, sort_with_drafts, take_view
 
 GO_ON = "Fill"
 
-# What to do next where the table's advice is for the command line.
+# Next steps for editors, where the table's advice is for the command line.
 _NEXT_STEPS = {
     "no_hole": "put the cursor into a function or select the text to fill",
     "no_stubs": "put the cursor into a function or select the text to fill",
@@ -49,12 +49,12 @@ _NEXT_STEPS = {
 
 
 def explain(error: MidfillError) -> str:
-    """The error's sentence, with advice that makes sense in an editor."""
+    """The error's sentence, with advice for editors."""
     return f"Midfill: {error.message}; {_NEXT_STEPS.get(error.code, error.next_step)}."
 
 
 def check(params: FillParams) -> FillParams:
-    """Raises JsonRpcInvalidParams for what no type can say."""
+    """Raises JsonRpcInvalidParams for what types cannot express."""
     if params.what is not What.STUBS and not params.ranges:
         raise JsonRpcInvalidParams(f"midfill.fill takes one object; {params.what} needs a range.")
     if params.drafts and params.what is What.STUBS:
@@ -65,11 +65,11 @@ def check(params: FillParams) -> FillParams:
 
 
 class _Large(Exception):
-    """A body of so many lines that its user is asked; says which."""
+    """A body so large that the user must confirm; says which."""
 
 
 class FillJob:
-    """One fill of one document. Only `_make` runs in a worker thread; what it writes is read after it ended."""
+    """One fill of one document. Only `_make` runs in a worker thread; its results are read after it ended."""
 
     def __init__(
         self, id: int, server: LanguageServer, params: FillParams, filler: Filler, settings: Settings,
@@ -95,7 +95,7 @@ class FillJob:
         self._newline = "\n"
 
     def finish(self) -> None:
-        """Ends the fill at its present step with the guesses of the rest."""
+        """Ends the fill now; unsettled positions take their guesses."""
         self._finish.set()
 
     def cancel(self) -> None:
@@ -105,13 +105,13 @@ class FillJob:
 
     @property
     def spans(self) -> list[Span]:
-        """Where its holes lie now, those that nobody has touched."""
+        """Current places of its holes that nobody edited."""
         return [carried for span in self._spans if (carried := self._moves.carry(span))]
 
     async def run(self, executor: Executor, pending: PendingFills) -> FillResult:
-        """Fills, applies one versioned edit if asked to, and describes what went in.
+        """Fills, applies one versioned edit if requested, and describes the result.
 
-        Raises MidfillError, FillFailed, JsonRpcContentModified when a hole changed meanwhile, CancelledError.
+        Raises MidfillError, FillFailed, JsonRpcContentModified if a hole changed meanwhile, CancelledError.
         """
         with self.document.recording() as self._moves:
             async with show_progress(self._server, self.params.work_done_token, self._title) as progress:
@@ -239,7 +239,7 @@ class FillJob:
             return placed
         source, holes = self._text.source, []
         for new, (start, end), old in zip(placed, self._spans, self._before, strict=True):
-            # A reroll's hole may be larger than the fill was: blanks around an empty one are a part of it.
+            # A reroll's hole may be larger than the fill: surrounding blanks belong to it.
             first, last = min(start, old.outer[0]), max(end, old.outer[1])
             original = source[first : old.outer[0]] + old.original + source[old.outer[1] : last]
             outer = new.outer[0] - (start - first), new.outer[1] + (last - end)
@@ -249,7 +249,7 @@ class FillJob:
 
 @dataclass(frozen=True)
 class Made:
-    """A fill as it was made: from which seed, for a document with which line ends."""
+    """A finished fill: its seed, and the line endings of its document."""
 
     filled: Filled
     seed: int

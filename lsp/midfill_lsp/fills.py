@@ -1,4 +1,4 @@
-"""All fills of the server: those that run, those that are pending, ghost text, and what the status says of them."""
+"""All fills of the server: running ones, pending ones, ghost text, and the status line."""
 
 import asyncio
 from collections.abc import Iterator
@@ -28,7 +28,7 @@ TELL_S = 0.02
 
 
 class Fills:
-    """For the event loop only, but for what it hands to `executor`."""
+    """Use it on the event loop only, except for what it gives to `executor`."""
 
     def __init__(self, server: Host, filler: Filler, executor: Executor) -> None:
         self._server, self._executor = server, executor
@@ -58,7 +58,7 @@ class Fills:
         try:
             with self._watch():
                 result = await job.run(self._executor, self._pending)
-                self._filler.succeed()  # one that was ended early too
+                self._filler.succeed()  # including one that was ended early
         finally:
             self._running.remove(job)
         if rerolled:
@@ -68,7 +68,7 @@ class Fills:
         return result
 
     async def finish(self, params: PendingParams) -> Done:
-        """Ends a running fill at its present step."""
+        """Ends a running fill now."""
         job = find_meant(self._workspace, params, self._running)
         if job is None:
             raise FillFailed("Midfill: no fill is running here.")
@@ -76,7 +76,7 @@ class Fills:
         return Done(id=job.id, uri=job.document.uri)
 
     async def accept(self, params: PendingParams) -> Done:
-        """Keeps what is there: of a running fill its present guesses."""
+        """Keeps the text; a running fill keeps its current guesses."""
         if params.part != "all":
             return await self._decide(params, keeps=True)
         meant = find_meant(self._workspace, params, [*self._running, *self._pending])
@@ -85,7 +85,7 @@ class Fills:
         return self._close(self._find(params))
 
     async def discard(self, params: PendingParams) -> Done:
-        """Puts back what was there before the first fill; a running one is cancelled."""
+        """Restores the text before the first fill; a running fill is cancelled."""
         if params.part != "all":
             return await self._decide(params, keeps=False)
         meant = find_meant(self._workspace, params, [*self._running, *self._pending])
@@ -101,7 +101,7 @@ class Fills:
         return self._close(pending)
 
     async def _decide(self, params: PendingParams, *, keeps: bool) -> Done:
-        """Keeps or puts back the hole or the hunk at a place; the rest stays pending."""
+        """Accepts or discards the hole or hunk at a place; the rest stays pending."""
         pending = self._find(params)
         offset = pending.document.text.offset(params.position.to_lsp()) if params.position else None
         found = pending.find_part(params.part, offset)
@@ -127,7 +127,7 @@ class Fills:
         return Done(id=pending.id, uri=pending.document.uri)
 
     async def reroll(self, params: PendingParams) -> FillResult:
-        """Fills again from the next seed; what was typed and, at the same length, the surest tokens stay."""
+        """Fills again with the next seed; typed text and, at the same length, the most confident tokens stay."""
         pending = self._find(params)
         share = params.keep if params.keep is not None else KEEP_SHARE if params.length == "same" else 0.0
         most, least = None, None
@@ -150,7 +150,7 @@ class Fills:
         return await self.fill(asked, pending)
 
     async def next(self, params: PendingParams) -> FillResult:
-        """Shows the next of a fill's alternatives; the one that stood there becomes the last."""
+        """Shows a fill's next alternative; the current one becomes the last."""
         pending = self._find(params)
         if not pending.filled.alternatives:
             raise FillFailed("Midfill: this fill has no alternatives; ask for some, or reroll.")
@@ -165,7 +165,7 @@ class Fills:
     async def suggest(
         self, document: SyncedDocument, offset: int, settings: Settings, *, invoked: bool
     ) -> tuple[Suggestion, ...]:
-        """Ghost text. Raises MidfillError; none for files left out, and while a failed engine is let rest."""
+        """Ghost text. Raises MidfillError; None for excluded files and while a failed engine rests."""
         if self.find_exclusion(document.uri) or (self._filler.is_resting and not invoked):
             return ()
         view = take_view(self._workspace, document)
@@ -178,7 +178,7 @@ class Fills:
             )
 
     async def snooze(self, params: SnoozeParams) -> Status:
-        """No ghost text while somebody types, for some minutes."""
+        """Turns ghost text off for some minutes."""
         loop = asyncio.get_running_loop()
         if self._snooze:
             self._snooze.cancel()
@@ -201,7 +201,7 @@ class Fills:
         return self._pending.of(document) if isinstance(document, SyncedDocument) else []
 
     def follow(self, uri: str) -> None:
-        """A document was opened or changed."""
+        """Call when a document was opened or changed."""
         document = self._workspace.open_document(uri)
         if document is None:
             return
@@ -215,13 +215,13 @@ class Fills:
         self._rest = asyncio.get_running_loop().call_later(REST_S, self._read, document)
 
     def _read(self, document: SyncedDocument) -> None:
-        """Has a document at rest read in a thread: the next fill of it finds what it needs."""
+        """Parses an idle document in a worker thread, so that the next fill starts at once."""
         if document.version is not None:
             exclude = self._server.settings_of(document.uri).exclude
             self._executor.submit(_read_ahead, take_view(self._workspace, document), exclude)
 
     def forget(self, uri: str) -> None:
-        """A document was closed."""
+        """Call when a document was closed."""
         for document in self._pending.drop_uri(uri):
             self._teller.tell(document)
 
@@ -298,6 +298,6 @@ class Fills:
 
 
 def _read_ahead(view: View, exclude: tuple[str, ...]) -> None:
-    """For a worker thread: whether a file is left out takes looks at the disk."""
+    """Runs in a worker thread, because checking exclusions reads the disk."""
     if not find_exclusion(view.uri, exclude):
         read_ahead(view)

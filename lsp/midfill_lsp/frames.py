@@ -1,4 +1,4 @@
-"""Cuts a byte stream into LSP messages, and finds the next one after a bad frame. Knows no method and no document."""
+"""Splits a byte stream into LSP messages, and resynchronizes after a bad frame. Knows no method and no document."""
 
 import json
 import re
@@ -18,13 +18,13 @@ _RAW_LENGTH = re.compile(_LENGTH, re.IGNORECASE)
 
 @dataclass(frozen=True)
 class BadFrame:
-    """Bytes that are no message; reading goes on at the next header."""
+    """Bytes that are no message; parsing continues at the next header."""
 
     reason: str
 
 
 class FrameParser:
-    """Bytes in, messages out. Every byte sequence ends in messages, bad frames or waiting for more."""
+    """Bytes in, messages out. Every byte sequence yields messages, bad frames, or waits for more."""
 
     def __init__(self) -> None:
         self._buffer = bytearray()
@@ -36,7 +36,7 @@ class FrameParser:
         return bool(self._buffer) or self._body_bytes is not None
 
     def feed(self, chunk: bytes) -> Iterator[Any]:
-        """Yields the decoded JSON of each message that is now complete, and BadFrame for what is none."""
+        """Yields the decoded JSON of each complete message, and BadFrame for invalid bytes."""
         self._buffer += chunk
         more = True
         while more:
@@ -74,13 +74,15 @@ class FrameParser:
         try:
             message = json.loads(body.decode(), parse_constant=_refuse_constant)
         except (ValueError, RecursionError):
-            # The length may be what is wrong, so the body stays and is searched for the next header.
+            # The length may be wrong, so the body is kept and searched for the next header.
             return True, self._skip("the body is not JSON in UTF-8")
         del self._buffer[: len(body)]
         return True, message if message is not None else BadFrame("the body is null")
 
     def _look_for_cut(self, start: int) -> tuple[bool, BadFrame | None]:
-        """A raw line end cannot stand inside a JSON string: a header line in a body means that the body was cut."""
+        """A raw line ending cannot occur inside a JSON string: a header line in a body means that the body was
+        truncated.
+        """
         if (match := _RAW_LENGTH.search(self._buffer, max(start, 0))) is None:
             return False, None
         del self._buffer[: match.start()]
@@ -88,7 +90,7 @@ class FrameParser:
         return True, BadFrame("the body ends early")
 
     def _skip(self, reason: str) -> BadFrame | None:
-        """Reports the first bad thing only, until a header is found again."""
+        """Reports only the first error until a header is found again."""
         already, self._skipping = self._skipping, True
         return None if already else BadFrame(reason)
 

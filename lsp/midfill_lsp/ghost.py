@@ -1,4 +1,4 @@
-"""Ghost text at the cursor: when to make it, what of it to show, and how long it can be reused. Knows no engine."""
+"""Ghost text at the cursor: when to make it, what to show, how long to reuse it. Knows no engine."""
 
 import asyncio
 import threading
@@ -36,7 +36,7 @@ class Suggestion:
 
 
 class Suggestions:
-    """What was suggested lately, found again while the text typed since agrees with it."""
+    """Recent suggestions, reused while the user types along."""
 
     def __init__(self) -> None:
         self._kept: OrderedDict[tuple[str, bool, str, str], tuple[Suggestion, ...]] = OrderedDict()
@@ -62,7 +62,7 @@ class Suggestions:
 
 
 class GhostText:
-    """Makes suggestions, one at a time for each document: a newer request ends the older one."""
+    """Makes suggestions, one at a time per document: a newer request cancels the older one."""
 
     def __init__(self, executor: Executor) -> None:
         self._executor = executor
@@ -127,14 +127,14 @@ def _make(
 
 
 def _is_worth_showing(row: Candidate, least: float) -> bool:
-    """Unasked: no new error, and as sure as the user wants it where the engine says how sure it is."""
+    """Whether unrequested ghost text may be shown: no new error, and certain enough if the engine knows."""
     return not row.new_errors and (row.certainty is None or row.certainty >= least)
 
 
 def _choose(
     view: View, offset: int, num_replaced: int, rows: tuple[Candidate, ...], *, single_line: bool
 ) -> tuple[Suggestion, ...]:
-    """What is not blank and not the line that follows anyway."""
+    """The first candidate that is not blank and not the line that follows anyway."""
     following = view.text.source[offset + num_replaced :].lstrip("\r\n").partition("\n")[0].strip()
     found: dict[str, Suggestion] = {}
     for row in rows:

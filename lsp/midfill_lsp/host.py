@@ -1,4 +1,4 @@
-"""What every part of the server may ask of it: settings, engines, a word to the user. Answers no request."""
+"""Services for all parts of the server: settings, engines, messages to the user. Handles no request."""
 
 import logging
 from collections.abc import Callable, Mapping
@@ -19,10 +19,10 @@ CELLS = types.NotebookDocumentFilterWithCells(cells=[types.NotebookCellLanguage(
 
 
 class Host(LanguageServer):
-    """Edits arrive incrementally: they say where the text moved."""
+    """Documents are synced incrementally, which shows where text moved."""
 
     def __init__(self) -> None:
-        # pygls has incremental sync as its default; whole texts are taken as well.
+        # pygls defaults to incremental sync; full texts are accepted too.
         notebooks = types.NotebookDocumentSyncOptions(notebook_selector=[CELLS])
         super().__init__("midfill", find_version(), protocol_cls=MidfillProtocol, notebook_document_sync=notebooks)
         self.engines = Engines()
@@ -34,20 +34,20 @@ class Host(LanguageServer):
 
     @property
     def speaks_midfill(self) -> bool:
-        """Whether the client takes our own notifications."""
+        """Whether the client supports our own notifications."""
         told = self.client_capabilities.experimental
         return bool(getattr(told, "midfill", None) or (isinstance(told, dict) and told.get("midfill")))
 
     def settings_of(self, uri: str) -> Settings:
-        """Those of the innermost workspace folder that holds the document, or the notebook that a cell is in."""
+        """Settings of the innermost workspace folder that contains the document, or the notebook of a cell."""
         return _choose_settings(self._settings, uri)
 
     def freeze_settings(self) -> Callable[[str], Settings]:
-        """`settings_of` as it answers now; for any thread."""
+        """A thread-safe snapshot of `settings_of`."""
         return partial(_choose_settings, dict(self._settings))
 
     def use_settings(self, values: object, folder: str = "", *, at_start: bool = False) -> None:
-        """Takes the editor's settings over those of its start; says what is wrong and uses the defaults there."""
+        """Stores the editor's settings; reports invalid ones and uses their defaults."""
         if at_start:
             self._options = values
         elif isinstance(values, Mapping) and isinstance(self._options, Mapping):
@@ -60,7 +60,7 @@ class Host(LanguageServer):
         self._settings = {folder: self._settings[folder] for folder in ["", *folders] if folder in self._settings}
 
     def report_server_error(self, error: Exception, source: type[Exception]) -> None:
-        """Only logged, and without the error's words, which may hold code: a popup would help nobody."""
+        """Logs only the error's type, because its text may contain code; a popup would not help."""
         logger.error("a message could not be handled: %s", type(error).__name__)
 
 
@@ -73,5 +73,5 @@ def _choose_settings(settings: Mapping[str, Settings], uri: str) -> Settings:
 def find_version() -> str:
     try:
         return version("midfill")
-    except PackageNotFoundError:  # run from a source tree that is not installed
+    except PackageNotFoundError:  # running from a source tree
         return "0+source"

@@ -1,4 +1,4 @@
-"""What differs between two texts, as lines that can be put back by themselves. Knows texts, no fill."""
+"""Line hunks between two texts, each of which can be reverted alone. Knows texts, no fill."""
 
 import re
 from dataclasses import dataclass
@@ -12,14 +12,14 @@ _PIECE = re.compile(r"([^\r\n]*)(\r\n|\n|\r|$)")
 
 @dataclass(frozen=True)
 class Hunk:
-    """`new` of the new text stands where `old` of the old one stood; each may be empty, never both."""
+    """`new` of the new text replaced `old` of the old one; either may be empty, not both."""
 
     old: Span
     new: Span
 
 
 def find_hunks(old: str, new: str) -> list[Hunk]:
-    """In order. Putting every hunk's old text in the place of its new one makes the old text of the new one."""
+    """In order. Reverting every hunk gives the old text."""
     before, after = _Lines(old), _Lines(new)
     matcher = SequenceMatcher(lambda line: not line.strip(), before.texts, after.texts, autojunk=False)
     return [
@@ -30,17 +30,17 @@ def find_hunks(old: str, new: str) -> list[Hunk]:
 
 
 class _Lines:
-    """The lines of a text and where they stand; the last one has no end."""
+    """The lines of a text and their offsets; the last one has no line ending."""
 
     def __init__(self, text: str) -> None:
         pieces = list(_PIECE.findall(text))
-        if len(pieces) > 1 and not pieces[-2][1]:  # the empty match behind a last line that is not empty
+        if len(pieces) > 1 and not pieces[-2][1]:  # the empty match after a non-empty last line
             pieces.pop()
         self.texts = [piece for piece, _ in pieces]
         self.starts = [0, *accumulate(len(piece) + len(end) for piece, end in pieces)]
 
     def span(self, first: int, last: int) -> Span:
-        """Lines without the last one's end."""
+        """Lines without the last one's ending."""
         return self.starts[first], self.starts[last - 1] + len(self.texts[last - 1])
 
     def end(self, line: int) -> int:
@@ -48,7 +48,7 @@ class _Lines:
 
 
 def _spans(before: _Lines, after: _Lines, old: Span, new: Span) -> tuple[Span, Span]:
-    """Lines that went or came take a line end along: the one behind them, that before them at the end of the text."""
+    """Added or removed lines include a line ending: the one after them, or before them at the end of the text."""
     if old[0] < old[1] and new[0] < new[1]:
         return before.span(*old), after.span(*new)
     if old[1] < len(before.texts) and new[1] < len(after.texts):

@@ -1,4 +1,4 @@
-"""Which fill a command means: the one it names, the one under the cursor, the latest. Knows places, no fill's state."""
+"""Finds the fill that a command refers to: by id, by cursor, or the latest. Knows places, no state of fills."""
 
 from collections.abc import Iterable
 from typing import Protocol, TypeVar
@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 
 def find_meant(workspace: SyncedWorkspace, params: PendingParams, fills: Iterable[P]) -> P | None:
-    """By id; else the latest that holds the cursor, or a line of it; else the latest of the document, or of all."""
+    """By id; otherwise the latest at the cursor or on its line; otherwise the latest of the document, or of all."""
     ordered = sorted(fills, key=lambda fill: fill.id)
     if params.id is not None:
         ordered = [fill for fill in ordered if fill.id == params.id]
@@ -41,7 +41,7 @@ def find_meant(workspace: SyncedWorkspace, params: PendingParams, fills: Iterabl
 
 
 def find_at(text: Text, offset: int, placed: Iterable[tuple[Span, T]]) -> list[T]:
-    """What holds an offset; else what holds a part of its line."""
+    """The item at an offset; otherwise one on its line."""
     listed = list(placed)
     found = (
         [each for (first, last), each in listed if first <= end and start <= last]

@@ -1,4 +1,4 @@
-"""Midfill's own messages and the arguments of its commands, as PROTOCOL.md shows them. Knows JSON, no document.
+"""Midfill's own LSP messages and command arguments, documented in PROTOCOL.md. Knows JSON, no document.
 
 Positions and offsets into texts count units of the negotiated position encoding.
 """
@@ -48,7 +48,9 @@ class Range(Message):
 
 
 class What(StrEnum):
-    """Which holes are meant: the body at the first range's start, the ranges, all stubs, or the range's start."""
+    """Which holes to fill: the body at the first range's start, the ranges, all stubs, or a hole at the
+    range's start.
+    """
 
     BODY = "body"
     SELECTION = "selection"
@@ -57,19 +59,18 @@ class What(StrEnum):
 
 
 class Draft(Message):
-    """A text that a hole starts from, by default what stands there, and the ranges of it that stay: its anchors."""
+    """A text that a hole starts from (default: the current text), and the ranges of it that stay as anchors."""
 
     text: Annotated[str, Field(max_length=65536)] | None = None
     keep: tuple[tuple[Whole, Whole], ...] = ()
 
 
 class FillParams(Message):
-    """Asks for a fill. `ranges` belong to `version`; without one they belong to the document as it is.
+    """Requests a fill. `ranges` belong to `version`; without one they belong to the current document.
 
-    `drafts`, if any, answer to `ranges` one by one; stubs take none. `apply` says whether the server edits the
-    document; otherwise the answer's edits are the client's to apply. `confirm` lets the user tick each hole, where the
-    client can do that. Before a body of many lines goes the user is asked by `window/showMessageRequest`, unless
-    `large`.
+    `drafts`, if any, correspond to `ranges` one by one; stubs take none. `apply`: the server edits the document;
+    otherwise the client applies the answer's edits. `confirm`: the user ticks each hole, if the client supports that.
+    Before a large body is replaced the user is asked with `window/showMessageRequest`, unless `large` is set.
     """
 
     uri: str
@@ -89,9 +90,9 @@ class FillParams(Message):
 
 
 class HoleFill(Message):
-    """`text` goes to `range` of the document of the answer's `version`. `confidence[i]` belongs to `tokens[i]`.
+    """`text` goes to `range` in the document of the answer's `version`. `confidence[i]` belongs to `tokens[i]`.
 
-    `certainty` is the probability that the whole text is right, where the engine says it. `isGuess`: it is below 0.5.
+    `certainty` is the probability that the whole text is right, if the engine knows it. `isGuess`: it is below 0.5.
     """
 
     range: Range
@@ -112,7 +113,7 @@ class Stats(Message):
 
 
 class FillResult(Message):
-    """A fill. Where `applied`, `range` of each hole is where its text stands now, and `id` names the pending fill.
+    """A fill. If `applied`, each hole's `range` is where its text stands now, and `id` names the pending fill.
 
     `alternatives` holds the texts of the other fills, one row each, best first. `new_errors` counts syntax errors that
     the fill adds to the document.
@@ -129,9 +130,9 @@ class FillResult(Message):
 
 
 class PreviewHole(Message):
-    """How a hole looks now: `settled` are ranges of `text`, the rest are guesses; `masked` counts open positions.
+    """Current state of a hole: `settled` are ranges of `text`, the rest are guesses; `masked` counts open positions.
 
-    `confidence[i]` belongs to `tokens[i]`, settled or guessed; both are empty where the engine does not say.
+    `confidence[i]` belongs to `tokens[i]`, settled or guessed; both are empty if the engine does not know.
     """
 
     range: Range
@@ -143,9 +144,9 @@ class PreviewHole(Message):
 
 
 class PreviewParams(Message):
-    """The whole text of every hole after a step. `seq` rises by one. None comes after the answer.
+    """The text of every hole after a step. `seq` increases by one. None is sent after the answer.
 
-    `id` names the running fill, and the pending one that it becomes.
+    `id` names the running fill, and later the pending one.
     """
 
     token: Token
@@ -157,14 +158,14 @@ class PreviewParams(Message):
 
 
 class OldText(Message):
-    """Lines that differ from what stood there before the first fill: `range` has them now, `text` is the old ones."""
+    """Lines that differ from the text before the first fill: `range` is where they are now, `text` the old lines."""
 
     range: Range
     text: str
 
 
 class PendingText(Message):
-    """One hole of a pending fill: where its text stands now, what stood there before, and where the two differ."""
+    """One hole of a pending fill: its current place, its old text, and the differences."""
 
     range: Range
     original: str
@@ -173,7 +174,9 @@ class PendingText(Message):
 
 
 class PendingFill(Message):
-    """A pending fill. `weak` are its weakest tokens and `errors` what is no syntax, where nobody has typed since."""
+    """A pending fill. `weak` are its least confident tokens and `errors` its syntax errors, where nobody has typed
+    since.
+    """
 
     id: int
     holes: tuple[PendingText, ...]
@@ -185,18 +188,21 @@ class PendingFill(Message):
 
 
 class PendingFills(Message):
-    """All pending fills of a document, the oldest first, whenever they or their places changed; the last one counts."""
+    """All pending fills of a document, oldest first, sent whenever they or their places change; replaces
+    earlier ones.
+    """
 
     uri: str
     fills: tuple[PendingFill, ...]
 
 
 class PendingParams(Message):
-    """Names a fill: by `id`, else the one at `position` of `uri`, else the latest of `uri`, else the latest of all.
+    """Names a fill: by `id`, otherwise at `position` of `uri`, otherwise the latest of `uri`, otherwise the latest of
+    all.
 
-    A fill that still runs is ended with its guesses by finish and accept, and cancelled by discard. `part` has accept
-    and discard decide of the hole or the hunk at `position` alone; the others stay pending. The rest is for a reroll.
-    `keep` is the share of tokens to keep, the most confident first; what was typed into the fill always stays.
+    finish and accept end a running fill with its guesses; discard cancels it. `part` limits accept and discard to the
+    hole or hunk at `position`. The rest is for a reroll: `keep` is the share of tokens to keep, most confident first;
+    text that the user typed always stays.
     """
 
     id: int | None = None
@@ -210,14 +216,14 @@ class PendingParams(Message):
 
 
 class Done(Message):
-    """`uri` is the document, `id` the fill that is no longer pending, or no longer runs, as a whole or in a part."""
+    """`uri` is the document, `id` the fill that is no longer pending or running, as a whole or in part."""
 
     id: int
     uri: str
 
 
 class HolesParams(Message):
-    """Asks what may be filled around a range, which belongs to `version`."""
+    """Asks for possible holes around a range, which belongs to `version`."""
 
     uri: str
     range: Range
@@ -225,15 +231,15 @@ class HolesParams(Message):
 
 
 class Holes(Message):
-    """From the innermost statement out to the outermost body; each holds the ones before it."""
+    """From the innermost statement to the outermost body; each contains the ones before it."""
 
     ranges: tuple[Range, ...]
 
 
 class RepeatParams(Message):
-    """Makes the last change of a document again where `position` is, if it fits a line there, and shows the next place.
+    """Repeats the document's last change at `position`, if it fits that line, and shows the next place.
 
-    `all` makes it everywhere, `dismiss` nowhere: the change is forgotten.
+    `all` repeats it everywhere; `dismiss` forgets the change.
     """
 
     uri: str
@@ -242,7 +248,7 @@ class RepeatParams(Message):
 
 
 class Repeated(Message):
-    """In how many places the change was made and how many are left; `range` is the one that is shown now."""
+    """Number of changed and remaining places; `range` is the place that is shown now."""
 
     applied: int
     left: int
@@ -250,33 +256,35 @@ class Repeated(Message):
 
 
 class RepeatPlace(Message):
-    """Where the last change may be made again: `text` would go to `range`."""
+    """A place for the last change: `text` would go to `range`."""
 
     range: Range
     text: str
 
 
 class Repeats(Message):
-    """All places of a document, in order, whenever they change: what was asked for or, with `nextEdits`, made twice."""
+    """All places of a document, in order, sent whenever they change: after a request or, with `nextEdits`, after two
+    equal changes.
+    """
 
     uri: str
     places: tuple[RepeatPlace, ...]
 
 
 class SnoozeParams(Message):
-    """For how long no ghost text is made while somebody types; 0 ends it."""
+    """How long to make no ghost text; 0 ends it."""
 
     minutes: Annotated[float, Field(ge=0, le=1440, allow_inf_nan=False)] = 5
 
 
 class StatusParams(Message):
-    """With `uri`, the status also says why that document is left out, if it is."""
+    """With `uri` the status also says why that document is excluded, if it is."""
 
     uri: str | None = None
 
 
 class Status(Message):
-    """`kind` is Error after a failure until a fill works, Inactive for a document that is left out."""
+    """`kind` is Error after a failure until a fill works, Inactive for an excluded document."""
 
     kind: Literal["Normal", "Warning", "Error", "Inactive"]
     busy: bool
@@ -316,7 +324,7 @@ M = TypeVar("M", bound=Message)
 
 
 def parse(kind: type[M], value: object, name: str) -> M:
-    """Raises JsonRpcInvalidParams that names the first thing that does not fit."""
+    """Raises JsonRpcInvalidParams that names the first invalid value."""
     try:
         return kind.model_validate({} if value is None else value, strict=False)
     except ValidationError as error:
@@ -326,7 +334,7 @@ def parse(kind: type[M], value: object, name: str) -> M:
 
 
 def parse_arguments(kind: type[M], arguments: object, name: str) -> M:
-    """The one object that a command takes; none is an empty one."""
+    """The single argument object of a command; none is an empty one."""
     if arguments is not None and (not isinstance(arguments, list | tuple) or len(arguments) > 1):
         raise JsonRpcInvalidParams(f"{name} takes one object.")
     return parse(kind, arguments[0] if arguments else None, name)

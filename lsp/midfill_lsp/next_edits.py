@@ -1,4 +1,4 @@
-"""Next edits: what was changed last in each document, and where else it may be. Which places fit says `infill`."""
+"""Next edits: tracks the last change of each document and finds other places for it. `infill` judges the places."""
 
 import asyncio
 from collections.abc import Sequence
@@ -26,7 +26,7 @@ NOTHING = "Midfill: the last change fits nowhere else in this file; make one fir
 
 @dataclass
 class Burst:
-    """Changes of the same lines, one after the other: `before` became `now`. `span` of it has changed, None at first.
+    """Consecutive changes of the same lines: `before` became `now`, `span` of it has changed (None at first).
 
     `earlier` are the texts around the burst before.
     """
@@ -59,7 +59,7 @@ def _line_end(source: str, offset: int) -> int:
 
 @dataclass(frozen=True)
 class Found:
-    """A repeat at its place in the text of a document."""
+    """A repeat at its place in a document's text."""
 
     span: Span
     repeat: Repeat
@@ -70,7 +70,7 @@ class Found:
 
 
 class NextEdits:
-    """For the event loop only."""
+    """Use it on the event loop only."""
 
     def __init__(self, server: Host, fills: Fills) -> None:
         self._server, self._fills = server, fills
@@ -90,7 +90,7 @@ class NextEdits:
         self._tell(document, ())
         if uri in self._rests:
             self._rests.pop(uri).cancel()
-        is_own = document.num_edits > 0  # a fill is pending only once the client has answered that it took it
+        is_own = document.num_edits > 0  # a fill becomes pending when the client confirms the edit
         if burst and not is_own and self._server.settings_of(uri).next_edits and self._server.speaks_midfill:
             self._rests[uri] = asyncio.get_running_loop().call_later(REST_S, self._start, document)
 
@@ -135,12 +135,12 @@ class NextEdits:
         return Repeated(applied=len(here), left=len(left), range=Range.of(place) if place else None)
 
     def recall(self, document: SyncedDocument) -> Sequence[Found] | None:
-        """What was found in the document as it is; None where nobody looked."""
+        """The repeats found in the current document; None if nobody searched."""
         text, found = self._found.get(document.uri, (None, ()))
         return found if text is document.text else None
 
     async def find(self, document: SyncedDocument, *, unasked: bool = False) -> Sequence[Found]:
-        """Where the last change may be made again; nothing where the document moves on meanwhile."""
+        """Finds places for the last change; empty if the document changes meanwhile."""
         text, burst = document.text, self._bursts.get(document.uri)
         if burst is None or burst.span is None or self._fills.find_exclusion(document.uri):
             return ()
@@ -154,7 +154,7 @@ class NextEdits:
         return found if document.text is text and self._bursts.get(document.uri) is burst else ()
 
     async def _make(self, document: SyncedDocument, found: Sequence[Found]) -> None:
-        """By one edit; where words are a model's to choose, as a fill that is pending."""
+        """With one edit; if the model must choose words, as a pending fill."""
         open_ones = [each for each in found if each.repeat.foreign]
         if open_ones:
             drafts = [_draft(document.text, each) for each in open_ones]
@@ -174,7 +174,7 @@ class NextEdits:
             await apply_edits(self._server, document, find_edits, "Midfill: next edit")
 
     async def _wait_for(self, document: SyncedDocument, text: Text) -> None:
-        """Until the client has told of the edit that it took."""
+        """Waits until the client reports the edit that it applied."""
         with suppress(TimeoutError):
             async with asyncio.timeout(APPLIED_WAIT_S):
                 while document.text is text:
@@ -203,7 +203,7 @@ class NextEdits:
             self._tell(document, [each for each in found if each.repeat.is_likely])
 
     def _is_fill(self, document: SyncedDocument) -> bool:
-        """Whether what changed last is a pending fill: nobody has typed it."""
+        """Whether the last change was a fill."""
         burst = self._bursts.get(document.uri)
         start, end = burst.span if burst and burst.span else (0, -1)
         spans = (span for pending in self._fills.pending_in(document) for span in pending.spans)
@@ -227,12 +227,12 @@ class NextEdits:
 
 
 def _search(before: View, after: View, earlier: tuple[str, str] | None, *, unasked: bool) -> Sequence[Found]:
-    """For a worker thread."""
+    """Runs in a worker thread."""
     versions = earlier and (_encode(earlier[0]), _encode(earlier[1]))
     found = []
     with suppress(MidfillError):
         for repeat in find_repeats(before.read(), after.read(), versions, unasked=unasked):
-            with suppress(MidfillError):  # another cell's
+            with suppress(MidfillError):  # belongs to another cell
                 found.append(Found(after.span(Hole(repeat.edit.start_byte, repeat.edit.end_byte)), repeat))
     return found
 
@@ -247,7 +247,7 @@ def _is_at(text: Text, span: Span, offset: int) -> bool:
 
 
 def _draft(text: Text, found: Found) -> tuple[Span, Draft]:
-    """The lines of a place as they would be; all but what a model is to fill are anchors."""
+    """The changed lines of a place; everything but the words for the model is an anchor."""
     start, end = _line_start(text.source, found.span[0]), _line_end(text.source, found.span[1])
     start += len(text.source[start:end]) - len(text.source[start:end].lstrip())
     lead = found.span[0] - start

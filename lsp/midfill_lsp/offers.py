@@ -1,4 +1,4 @@
-"""Which fills are offered where: code actions at a range, code lenses on a pending fill. Starts nothing."""
+"""Offers fills: code actions at a range, code lenses on a pending fill. Starts nothing."""
 
 from collections.abc import Sequence
 from typing import Any, Protocol
@@ -29,18 +29,18 @@ class Placed(Protocol):
 
 
 def offer_actions(view: View, version: int | None, params: types.CodeActionParams) -> list[types.CodeAction]:
-    """The fills that make sense at a range, each carrying the command that runs it. Parses; for a worker thread."""
+    """Code actions for possible fills at a range. Parses the document, so run it in a worker thread."""
     wanted = [what for what in What if is_wanted(KINDS[what], params.context.only)]
     try:
         document = view.read()
-    except MidfillError:  # no text that could be filled
+    except MidfillError:  # nothing that could be filled
         return []
     offered = [what for what in wanted if _applies(view, document, what, params.range)]
     return [_action(view.uri, version, what, params.range) for what in offered]
 
 
 def is_wanted(kind: str, only: Sequence[str] | None) -> bool:
-    """`only` has members of an enum that are strings too, and strings that the enum does not know."""
+    """Whether `only` includes a kind; its members are enum strings or plain strings."""
     return not only or any(kind == wanted or kind.startswith(wanted + ".") for wanted in only)
 
 
@@ -69,7 +69,7 @@ def _action(uri: str, version: int | None, what: What, range: types.Range) -> ty
 
 
 def offer_repeats(document: SyncedDocument, cursor: types.Position, found: Sequence[Placed]) -> list[types.CodeAction]:
-    """To make the last change at the next place, and in all."""
+    """Code actions that repeat the last change at the next place or everywhere."""
     if not found:
         return []
     position = Position(line=cursor.line, character=cursor.character)
@@ -93,7 +93,7 @@ def _to_json(asked: Message) -> dict[str, Any]:
 
 
 def offer_lenses(pending: Pending, text: Text) -> list[types.CodeLens]:
-    """Accept, Reroll and Discard above the first hole of a pending fill; the first says what is only a guess."""
+    """Accept, Reroll and Discard above the first hole of a pending fill, with a remark if it is a guess."""
     range = text.range(pending.holes[0].outer)
     titles = dict(LENSES)
     if any(hole.fill.is_guess for hole in pending.holes):

@@ -1,4 +1,4 @@
-"""Fills that are in a document but not accepted yet, followed while their user types. Asks for nothing itself."""
+"""Pending fills: inserted but not accepted yet, tracked while the user types. Sends nothing itself."""
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
@@ -20,7 +20,7 @@ WEAK_SHARE = 0.1
 
 @dataclass(eq=False)
 class PendingHole:
-    """`outer` is all that the fill put in, `inner` its text without lead and tail; both spans of the present text."""
+    """`outer` is everything the fill inserted, `inner` its text without lead and tail; spans of the current text."""
 
     hole: Hole
     outer: Span
@@ -78,7 +78,7 @@ class PendingHole:
 
 @dataclass
 class Pending:
-    """One fill; the best of `filled` stands in the document, whose text was `before`."""
+    """One fill; the best candidate of `filled` stands in the document, whose text was `before`."""
 
     id: int
     document: SyncedDocument
@@ -119,7 +119,7 @@ class Pending:
     def follow(self) -> bool:
         """Takes in the document's last changes; False where the fill was undone or cannot be found any more."""
         if self.expected is not None:
-            # The client's echo of our own edit, in which later typing may be merged already.
+            # The client's echo of our own edit; later typing may be merged into it.
             self.moves.clear()
             if self.document.source != self.expected:
                 start, end = trim(self.expected, self.document.source)
@@ -195,7 +195,7 @@ class Pending:
 
 
 def _only(filled: Filled, numbers: Sequence[int]) -> Filled:
-    """A fill with some of its holes."""
+    """A fill reduced to some of its holes."""
     rows = (filled.best, *filled.alternatives)
     best, *others = (replace(row, fills=tuple(row.fills[number] for number in numbers)) for row in rows)
     return replace(filled, best=best, alternatives=tuple(others))
@@ -260,14 +260,14 @@ class PendingFills:
 
 
 def place(candidate: Candidate, spans: Sequence[Span], originals: Sequence[str], newline: str) -> list[PendingHole]:
-    """Where the fills of a candidate come to stand when its edits go to `spans`, in order."""
+    """Where the fills of a candidate stand after its edits go to `spans`, in order."""
     holes: list[PendingHole] = []
     shift = 0
     for fill, edit, span, original in zip(candidate.fills, candidate.patch.edits, spans, originals, strict=True):
         length = len(edit.replacement.decode("utf-8", "surrogatepass"))
         start = span[0] + shift
         lead, tail = (len(text.replace("\n", newline)) for text in (fill.hole.lead, fill.hole.tail))
-        if fill.hole.is_body and not fill.text:  # an empty fill leaves a body as it is
+        if fill.hole.is_body and not fill.text:  # an empty fill keeps the body
             lead = tail = 0
         outer = start, start + length
         holes.append(PendingHole(fill.hole, outer, (start + lead, start + length - tail), fill, original))

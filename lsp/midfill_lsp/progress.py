@@ -1,4 +1,4 @@
-"""Tells the client how far a fill is and how it looks, and takes its cancel button. Makes nothing itself."""
+"""Reports progress and previews of a fill to the client, and handles its cancel button. Makes no fill."""
 
 import asyncio
 import time
@@ -21,7 +21,7 @@ REST_S = 0.03
 
 
 class FillProgress:
-    """Work-done progress of one fill; says nothing while the client has no token for it. For the event loop only."""
+    """Work-done progress of one fill; silent without a token. Use it on the event loop only."""
 
     def __init__(self, server: LanguageServer, title: str) -> None:
         self._server, self._title = server, title
@@ -55,7 +55,7 @@ class FillProgress:
         self._reported_s = time.monotonic()
         settled = 100 - 100 * masked // max(self._masked_at_start, 1)
         message = f"step {step}/{num_steps}, {settled}% settled"
-        # A second round starts again at step 0, but a percentage may only rise.
+        # A second round restarts at step 0, but percentages may only rise.
         self._percentage = max(self._percentage, min(100 * step // num_steps, 100))
         self._report(types.WorkDoneProgressReport(message=message, percentage=self._percentage))
 
@@ -65,7 +65,7 @@ class FillProgress:
 
 
 class PreviewSender:
-    """Sends `midfill/preview`, at most 15 a second; nothing where the client gave no token."""
+    """Sends `midfill/preview` at most 15 times a second; nothing without a token."""
 
     def __init__(self, server: LanguageServer, id: int, token: Token | None, encoding: str) -> None:
         self._server, self._id, self._token, self._encoding = server, id, token, encoding
@@ -103,9 +103,9 @@ class PreviewSender:
 
 @asynccontextmanager
 async def show_progress(server: LanguageServer, token: int | str | None, title: str) -> AsyncIterator[FillProgress]:
-    """Begins and ends the progress; the client's cancel cancels the current task. `token` is the client's, if any.
+    """Begins and ends progress; the client's cancel cancels the current task. `token` is the client's, if any.
 
-    A client is asked for a token when the fill is on its way.
+    Otherwise a token is requested while the fill runs.
     """
     progress, task = FillProgress(server, title), asyncio.current_task()
     assert task is not None

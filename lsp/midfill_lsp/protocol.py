@@ -1,4 +1,4 @@
-"""Moves messages between the client's pipe and the handlers, and survives bad ones. Knows nothing of filling."""
+"""Moves messages between the client's pipe and the handlers, and survives invalid ones. Knows nothing of filling."""
 
 import asyncio
 import logging
@@ -25,7 +25,7 @@ OWN_METHODS = "midfill/"
 
 @attrs.define
 class RawRequest:
-    """A request of our own: its parameters stay as JSON for the handler to parse."""
+    """One of our own requests; its parameters stay JSON for the handler to parse."""
 
     id: int | str
     method: str
@@ -34,7 +34,7 @@ class RawRequest:
 
 
 class MidfillProtocol(LanguageServerProtocol):
-    """pygls' protocol with our documents in the workspace, and every request answered, however malformed."""
+    """pygls' protocol with our documents, in which every request is answered, however malformed."""
 
     client_pid: int | None = None
     """None where that process was not there at the start: it may live in another container."""
@@ -64,14 +64,14 @@ class MidfillProtocol(LanguageServerProtocol):
     def _execute_handler(
         self, msg_id: int | str, handler: Any, callback: Any, args: Any = None, kwargs: Any = None
     ) -> None:
-        """pygls keeps the future of every notification for ever: 1.4 to 1.9 KiB a change."""
+        """Works around pygls keeping the future of every notification forever: 1.4 to 1.9 KiB per change."""
         super()._execute_handler(msg_id, handler, callback, args, kwargs)
         if (future := self._request_futures.get(msg_id)) is not None:
-            # At once where it is done already.
+            # Runs at once if it is done.
             future.add_done_callback(lambda _: self._request_futures.pop(msg_id, None))
 
     def notify(self, method: str, params: Any = None) -> None:
-        """What is JSON already is sent as it is: pygls' converter takes 0.2 ms for a preview and changes nothing."""
+        """Sends dicts as they are: pygls' converter takes 0.2 ms per preview and changes nothing."""
         if isinstance(params, dict):
             self._send_data({"jsonrpc": self.VERSION, "method": method, "params": params})
         else:
@@ -108,7 +108,7 @@ class MidfillProtocol(LanguageServerProtocol):
     def _handle_response(
         self, msg_id: int | str, result: Any | None = None, error: types.ResponseError | None = None
     ) -> None:
-        """Nobody waits any more where the fill was cancelled meanwhile; pygls would raise."""
+        """Ignores the response if nobody waits for it any more; pygls would raise."""
         future = self._request_futures.get(msg_id)
         if future is not None and future.done():
             del self._request_futures[msg_id]
@@ -136,7 +136,7 @@ class MidfillProtocol(LanguageServerProtocol):
         return None
 
     def _refuse_message(self, message: Any, code: types.ErrorCodes, reason: str) -> None:
-        """Answers a request, gives up the request that a broken response belongs to, and only logs a notification."""
+        """Answers a request, gives up the request of a broken response, and only logs a notification."""
         msg_id = message.get("id") if isinstance(message, dict) else None
         if not isinstance(message, dict) or isinstance(msg_id, bool) or not isinstance(msg_id, int | str | None):
             self._refuse(None, code, reason)
@@ -149,7 +149,7 @@ class MidfillProtocol(LanguageServerProtocol):
             self._lose_track(message)
 
     def _lose_track(self, message: dict[str, Any]) -> None:
-        """A change that was refused is one that the documents it names lack from now on."""
+        """Marks documents as out of sync if one of their changes was refused."""
         found: list[Any] = []
         match message:
             case {"method": types.TEXT_DOCUMENT_DID_CHANGE, "params": {"textDocument": {"uri": uri}}}:
@@ -177,7 +177,7 @@ def _uris_of(changed: Any) -> Iterator[str]:
 
 
 async def serve(server: LanguageServer, stdin_fd: int) -> int:
-    """Handles messages until the client closes its end or dies. Returns the exit code; `exit` raises SystemExit."""
+    """Handles messages until the client leaves. Returns the exit code; `exit` raises SystemExit."""
     assert isinstance(server.protocol, MidfillProtocol)
     chunks: asyncio.Queue[bytes] = asyncio.Queue()
     loop = asyncio.get_running_loop()
@@ -194,7 +194,7 @@ async def serve(server: LanguageServer, stdin_fd: int) -> int:
 
 
 def _pump(stdin_fd: int, loop: asyncio.AbstractEventLoop, chunks: asyncio.Queue[bytes]) -> None:
-    """A thread of its own works for pipes, files and consoles on every system, and a daemon never delays the exit."""
+    """Reads in a daemon thread, which works for pipes, files and consoles on every system and never delays the exit."""
     chunk = b"."
     while chunk:
         chunk = os.read(stdin_fd, CHUNK_BYTES)
@@ -214,7 +214,7 @@ async def _watch_client(protocol: MidfillProtocol, chunks: asyncio.Queue[bytes])
 
 def _is_alive(pid: int) -> bool:
     if os.name != "posix":
-        return True  # os.kill would end the process there; the closed pipe tells as much
+        return True  # os.kill would end the process on Windows; the closed pipe suffices
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

@@ -1,7 +1,4 @@
-"""What other files say of the names near a place, and which of them a fill may count; none that is left out now.
-
-Knows no fill.
-"""
+"""Collects related text of other files for a fill; never of excluded ones. Knows no fill."""
 
 import threading
 from collections.abc import Callable, Mapping
@@ -24,14 +21,14 @@ SettingsOf = Callable[[str], Settings]
 
 @dataclass(frozen=True)
 class Surroundings:
-    """Text of other files that is shown to the model, and files that are only counted."""
+    """Text of other files that the model sees, and files that experts may use."""
 
     related: tuple[str, ...] = ()
     references: tuple[Reference, ...] = ()
 
 
 class RelatedText:
-    """For the event loop only, but for what `near` returns."""
+    """Use it on the event loop only, except for what `near` returns."""
 
     def __init__(self, freeze_settings: Callable[[], SettingsOf]) -> None:
         self._freeze_settings = freeze_settings
@@ -71,7 +68,7 @@ class RelatedText:
                 related = self._ring.pick(uri, near)
                 seen = [(name, text) for name, text in self._ring.texts(MAX_CHARS) if name != uri]
             held = [Held("open" if name in others else "recent", find_path(name), text) for name, text in seen]
-            held.sort(key=lambda other: other.kind)  # stable: of each kind the one seen last first
+            held.sort(key=lambda other: other.kind)  # stable sort: most recent first within a kind
 
             def leaves_out(path: Path) -> bool:
                 name = path.as_uri()
@@ -79,7 +76,7 @@ class RelatedText:
 
             try:
                 references = find_references(view.read(), find_path(uri), held, root=root, leaves_out=leaves_out)
-            except MidfillError:  # it cannot be read: the fill itself will say so
+            except MidfillError:  # unreadable: the fill itself reports it
                 references = ()
             return Surroundings(related, references)
 
@@ -93,7 +90,7 @@ class RelatedText:
 
 
 def _find_folder(workspace: SyncedWorkspace, uri: str) -> Path | None:
-    """The innermost folder of the workspace that holds the document."""
+    """The innermost workspace folder that contains the document."""
     place = find_place(uri)
     holding = [folder for folder in workspace.folders if place.startswith(find_place(folder) + "/")]
     return find_path(max(holding, key=len)) if holding else None

@@ -1,4 +1,4 @@
-"""Turns fills into the answer that PROTOCOL.md shows. Knows texts and ranges, starts nothing."""
+"""Builds answers as documented in PROTOCOL.md. Knows texts and ranges, starts nothing."""
 
 from collections.abc import Iterable
 

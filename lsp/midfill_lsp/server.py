@@ -1,4 +1,4 @@
-"""The server: which requests it answers and how they are wired. The work is in the modules beside it."""
+"""The server: its requests and how they are wired. The work is in the modules beside it."""
 
 import asyncio
 import logging
@@ -131,7 +131,7 @@ async def _answer(ls: MidfillServer, run: Callable[[], Awaitable[messages.Messag
     except JsonRpcException:
         raise
     except Exception as error:
-        # The error's words may hold code, so only its kind and place are logged.
+        # The error's text may contain code, so only type and place are logged.
         logger.error("a fill failed: %s\n%s", type(error).__name__, "".join(traceback.format_tb(error.__traceback__)))
         raise FillFailed("Midfill: a fault of its own; please report it with the server's log.") from error
 

@@ -1,4 +1,4 @@
-"""What the user can set, parsed once at the edge. Knows no editor: a bad value is reported and the default is used."""
+"""User settings, parsed once. Knows no editor: an invalid value is reported and its default used."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
@@ -17,9 +17,9 @@ MAX_DEBOUNCE_MS = 5000
 
 @dataclass(frozen=True)
 class Settings:
-    """`model` is a name or a folder, None the one that ships. None elsewhere leaves the choice to the model.
+    """`model` is a name or folder, None the default. None elsewhere leaves the choice to the model.
 
-    `preview`, `confidence` and `server_command` are for the editor's plugin; the server only checks them.
+    `preview`, `confidence` and `server_command` are for editor plugins; the server only validates them.
     """
 
     model: str | None = None
@@ -39,13 +39,13 @@ class Settings:
     server_command: tuple[str, ...] = ()
 
     def suggests_in(self, language: str | None) -> bool:
-        """Whether ghost text is made while somebody types in a document of the language."""
+        """Whether ghost text is on for a language."""
         return self.trigger == "auto" and self.languages.get(language or "", self.languages.get("*", True))
 
 
 @dataclass(frozen=True)
 class Rule:
-    """One setting: the editor's key, the JSON schema of its values, how to say them, and what it does."""
+    """One setting: the editor's key, JSON schema, a description of its values, and what it does."""
 
     key: str
     schema: dict[str, Any]
@@ -118,7 +118,7 @@ assert RULES.keys() == {field.name for field in fields(Settings)}
 
 
 def parse_settings(values: object) -> tuple[Settings, list[str]]:
-    """Settings from an editor's JSON, and one sentence for each thing that is wrong with it."""
+    """Settings from an editor's JSON, and one sentence for each problem."""
     if values is None:
         return Settings(), []
     if not isinstance(values, Mapping):

@@ -1,4 +1,4 @@
-"""Serves over standard input and output until the client leaves. Knows file descriptors and exit codes, no message."""
+"""Serves over stdin and stdout until the client leaves. Knows file descriptors and exit codes, no message."""
 
 import asyncio
 import logging
@@ -11,7 +11,7 @@ from midfill_lsp.protocol import serve
 
 
 class Output(StdoutWriter):
-    """The client's end. Where it is closed the process ends, whatever still waits in its pipe: nobody listens."""
+    """The client's end of the pipe. When it closes the process exits at once."""
 
     def write(self, data: bytes) -> None:
         try:
@@ -22,8 +22,8 @@ class Output(StdoutWriter):
 
 
 def run_stdio(server: LanguageServer) -> int:
-    """The exit code: 0 after shutdown and exit, 1 when the client left without them."""
-    # Whatever prints, here or in a child process, must not get into the messages.
+    """Returns the exit code: 0 after shutdown and exit, 1 if the client left without them."""
+    # Output of print and of child processes must not mix with messages.
     out = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     server.protocol.set_writer(Output(out))

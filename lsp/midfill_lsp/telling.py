@@ -1,4 +1,4 @@
-"""Tells which fills are pending, where their new syntax errors are, and of better models. Changes no document."""
+"""Reports pending fills, their new syntax errors, and better models. Changes no document."""
 
 import asyncio
 from typing import Any
@@ -17,7 +17,7 @@ REST_S = 0.05
 
 
 class PendingTeller:
-    """For the event loop only. What the client was told already is not told again."""
+    """Use it on the event loop only. Sends only what changed."""
 
     def __init__(self, server: Host, pending: PendingFills) -> None:
         self._server, self._pending = server, pending

@@ -1,4 +1,4 @@
-"""A document as `infill` sees it: alone, or as a cell among the cells of its notebook. Finds the holes in it."""
+"""A document as `infill` sees it: alone, or as a cell in its notebook. Finds holes in it."""
 
 from collections.abc import Sequence
 from contextlib import suppress
@@ -22,14 +22,14 @@ from midfill_infill.text.spans import Hole
 from midfill_lsp.messages import Draft, What
 from midfill_lsp.text import Span, SyncedDocument, SyncedWorkspace, Text, code_points
 
-# LSP's language ids that are not the registry's.
+# LSP language ids that differ from the registry's.
 _LANGUAGE_IDS = {"javascriptreact": "javascript", "typescriptreact": "tsx", "c++": "cpp"}
 _BETWEEN_CELLS = "\n\n"
 
 
 @dataclass(frozen=True)
 class View:
-    """One version of a document. `before` and `after` are the other cells of its notebook, empty elsewhere."""
+    """One version of a document. `before` and `after` are the other cells of its notebook, empty otherwise."""
 
     uri: str
     language_id: str | None
@@ -57,7 +57,7 @@ class View:
 
 
 def take_view(workspace: SyncedWorkspace, synced: SyncedDocument) -> View:
-    """What the document and the cells around it hold now. For the event loop only."""
+    """The current document and the cells around it. Use it on the event loop only."""
     before, after = [""], [""]
     notebook = workspace.get_notebook_document(cell_uri=synced.uri)
     side = before
@@ -74,7 +74,7 @@ def take_view(workspace: SyncedWorkspace, synced: SyncedDocument) -> View:
 
 
 def read_ahead(view: View) -> None:
-    """Works out what a fill will ask of a document; `infill` remembers it. For a worker thread."""
+    """Precomputes what a fill needs of a document; `infill` caches it. Runs in a worker thread."""
     with suppress(MidfillError):
         document = view.read()
         view.text.position(0)
@@ -85,27 +85,27 @@ def read_ahead(view: View) -> None:
 
 @lru_cache(maxsize=256)
 def find_path(uri: str) -> Path | None:
-    """The file that a document, or the notebook of a cell, is kept in."""
+    """The file of a document, or of a cell's notebook."""
     scheme, _, rest = uri.partition(":")
     path = to_fs_path(f"file:{rest.partition('#')[0]}") if scheme in ("file", "vscode-notebook-cell") else None
     return Path(path) if path else None
 
 
 def find_exclusion(uri: str, listed: Sequence[str], stamps: exclusions.Stamps | None = None) -> str | None:
-    """Why a document is left out; None where it is not, or is kept in no file. Looks at the disk."""
+    """Why a document is excluded; None if it is not, or is not saved. Reads the disk."""
     path = find_path(uri)
     return exclusions.find_exclusion(path, listed, stamps) if path else None
 
 
 @lru_cache(maxsize=1024)
 def find_place(uri: str) -> str:
-    """The file's URI in one spelling, so that one which starts another holds it; others stay as they are."""
+    """The file's URI in canonical spelling, so that parents are prefixes; other URIs unchanged."""
     path = find_path(uri)
     return (path.absolute().as_uri() if path else uri).rstrip("/")
 
 
 def find_holes(view: View, document: Document, what: What, ranges: Sequence[types.Range]) -> list[Hole]:
-    """The holes, in the order of `ranges` or of the document. Raises MidfillError where there is nothing to fill."""
+    """The holes, in the order of `ranges` or of the document. Raises MidfillError if there is nothing to fill."""
     if what is What.STUBS:
         stubs = [hole for hole in holes.find_stubs(document) if _is_inside(view, hole)]
         if not stubs:
@@ -120,7 +120,7 @@ def find_holes(view: View, document: Document, what: What, ranges: Sequence[type
 
 
 def find_around(view: View, range: types.Range) -> list[Span]:
-    """What may be filled around a range, from the innermost statement out; nothing in what cannot be read."""
+    """Possible holes around a range, from the innermost statement outwards; empty for unreadable documents."""
     try:
         document = view.read()
         start, end = (view.byte(offset) for offset in view.text.span(range))

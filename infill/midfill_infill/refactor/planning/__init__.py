@@ -1,1 +1,1 @@
-"""Which holes a repository has: walking, selecting, recipes. Knows no engine and writes no file of a tree."""
+"""Finds the holes of a repository: walking, selecting, recipes. Knows no engine and writes no file of the tree."""

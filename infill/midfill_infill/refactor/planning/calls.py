@@ -30,8 +30,8 @@ LANGUAGES: Final = tuple(_QUERIES)
 
 @dataclass(frozen=True)
 class Call:
-    """`start` to `end` in source bytes. `name` is as written and `full` what it may stand for, both dotted; `kind` is
-    the type of its node.
+    """`start` to `end` in source bytes. `name` is as written, `full` the possible resolved names, all dotted; `kind` is
+    the node type.
     """
 
     kind: str
@@ -42,19 +42,19 @@ class Call:
     is_broken: bool
 
     def calls(self, pattern: str) -> bool:
-        """Whether this is a call of `pattern`; an import's path may go on before it."""
+        """Whether this is a call of `pattern`; the import path may be longer."""
         wanted = plain(pattern)
         if fnmatchcase(self.name, wanted):
             return True
         return "." in wanted and any(fnmatchcase(f".{path}", f"*.{wanted}") for path in self.full)
 
     def calls_named(self, pattern: str) -> bool:
-        """The same, and for a name without dots of whatever has that name."""
+        """The same; a name without dots matches anything of that name."""
         return self.calls(pattern) or fnmatchcase(self.name.rpartition(".")[2], pattern)
 
 
 def find_calls(document: Document) -> Iterator[Call]:
-    """Every call in the order of the tree, outer ones first; nothing in languages without."""
+    """Every call in tree order, outer ones first; none in languages without calls."""
     if document.language not in _QUERIES:
         return
     imports = read_imports(document)

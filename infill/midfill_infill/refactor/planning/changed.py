@@ -1,4 +1,4 @@
-"""Which lines of which files differ from a commit. Knows git's diff, nothing of holes."""
+"""Lines that differ from a commit. Knows git's diff, no holes."""
 
 import os
 import re
@@ -14,12 +14,12 @@ _HUNK: Final = re.compile(rb"^@@ -\S+ \+(\d+)(?:,(\d+))? @@")
 
 @dataclass(frozen=True)
 class ChangedLines:
-    """Ranges of lines, from 0 with an exclusive end, per path relative to the root. None stands for a whole file."""
+    """Line ranges, from 0 with an exclusive end, per path relative to the root. None means the whole file."""
 
     ranges: dict[str, tuple[tuple[int, int], ...] | None]
 
     def touches(self, path: str, data: bytes, start_byte: int, end_byte: int) -> bool:
-        """Whether a range of bytes lies, in part, on lines that changed."""
+        """Whether a byte range overlaps changed lines."""
         found = self.ranges.get(path, ())
         if found is None:
             return True
@@ -29,9 +29,9 @@ class ChangedLines:
 
 
 def find_changed(root: Path, reference: str) -> ChangedLines:
-    """What differs from `reference` in the files as they are on disk; files git does not know count as a whole.
+    """Differences between `reference` and the files on disk; untracked files count as a whole.
 
-    Raises MidfillError `git_failed`, for an unknown reference too.
+    Raises MidfillError `git_failed`, also for an unknown reference.
     """
     commit = (
         run_git(root, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{reference}^{{commit}}")

@@ -1,6 +1,6 @@
-"""Tells without parsing that a Python file has no stub, or lacks no docstring. May say "perhaps" too often, never "no".
+"""Tells without parsing that a Python file has no stub, or no missing docstring. Errs only towards "maybe".
 
-Parsing is what planning costs, and most files need none of it. Other languages are always parsed.
+Parsing dominates planning, and most files need none. Other languages are always parsed.
 """
 
 import codecs
@@ -8,7 +8,7 @@ import re
 from typing import Final
 
 _PAIRS: Final = ((b"(", b")"), (b"[", b"]"), (b"{", b"}"))
-# Of words with "def" in them, in what may be a header of many lines.
+# "def" as a part of other words, in a multi-line header.
 _MAX_LOOKS: Final = 1000
 _BLANKS: Final = rb"(?:[ \t\f]*(?:#[^\n]*)?\r?\n)*"
 _HEADER_END: Final = re.compile(rb":[ \t]*(?:#[^\n]*)?(?:\r?\n|\Z)" + _BLANKS + rb"([ \t\f]*)")
@@ -33,7 +33,7 @@ _PLAIN_HEADER: Final = re.compile(rb"[^\n#'\"]*:[ \t]*(?:#[^\n]*)?\r?\n" + _BLAN
 
 
 def may_lack_docstring(data: bytes) -> bool:
-    """Whether a public function may have none: but for those whose header is one plain line above a string."""
+    """Whether a public function may lack a docstring: false only if every header is one plain line above a string."""
     return any(not _is_documented(data, match.end()) for match in _PUBLIC.finditer(data))
 
 
@@ -43,7 +43,7 @@ def _is_documented(data: bytes, name: int) -> bool:
 
 
 def may_have_python_stub(data: bytes) -> bool:
-    """Whether the body of a function may be nothing but a placeholder, a docstring or nothing."""
+    """Whether a function body may be only a placeholder or docstring, or empty."""
     if b"def" not in data:
         return False
     data = data.removeprefix(codecs.BOM_UTF8)
@@ -63,7 +63,7 @@ def _may_be_stub(data: bytes, one_line: re.Match[bytes]) -> bool:
 
 
 def _find_open_definition(data: bytes, line: int) -> re.Match[bytes] | None:
-    """The last `def` that starts a line before `line` and whose header may go on up to there."""
+    """The last `def` at a line start before `line` whose header may continue there."""
     end = line
     for _ in range(_MAX_LOOKS):
         start = data.rfind(b"def", 0, end)
@@ -76,19 +76,19 @@ def _find_open_definition(data: bytes, line: int) -> re.Match[bytes] | None:
 
 
 def _is_whole_header(line: bytes) -> bool:
-    """Whether a header surely ends on its first line: brackets in pairs, and no text or comment to hide others."""
+    """Whether a header certainly ends on its first line: balanced brackets, and no string or comment."""
     if not line.rstrip().endswith(b":") or any(mark in line for mark in (b"'", b'"', b"#")):
         return False
     return all(line.count(first) == line.count(last) for first, last in _PAIRS)
 
 
 def _may_be_bare(data: bytes, header: re.Match[bytes]) -> bool:
-    """Whether what follows the end of a header is no body to speak of."""
+    """Whether the text after a header is hardly a body."""
     line = data.rfind(b"\n", 0, header.start()) + 1
     if _OTHER_BLOCK.match(data, line):
         return False
     definition = _DEFINITION.match(data, line)
-    if definition is None:  # the last line of a header of several
+    if definition is None:  # the last line of a multi-line header
         definition = _find_open_definition(data, line)
         if definition is None:
             return False
@@ -109,7 +109,7 @@ def _may_be_bare(data: bytes, header: re.Match[bytes]) -> bool:
 
 
 def _is_empty_protocol_method(data: bytes, definition: re.Match[bytes], body: int) -> bool:
-    """Whether it is a `__method__` with nothing but `pass`, which is never a stub."""
+    """Whether it is a `__method__` with only `pass`, which is never a stub."""
     name = definition.group(2)
     if not (name.startswith(b"__") and name.endswith(b"__") and len(name) > 4 and data.startswith(b"pass", body)):
         return False
@@ -117,7 +117,7 @@ def _is_empty_protocol_method(data: bytes, definition: re.Match[bytes], body: in
 
 
 def _is_marked(data: bytes, definition: re.Match[bytes]) -> bool:
-    """Whether a decorator right above says abstract or overload: no such function is ever a stub."""
+    """Whether a decorator directly above says abstract or overload: such functions are never stubs."""
     end = definition.start() - 1
     decorator = data[data.rfind(b"\n", 0, end) + 1 : end] if end > 0 else b""
     return decorator.startswith(definition.group(1) + b"@") and _DELIBERATE.match(decorator) is not None

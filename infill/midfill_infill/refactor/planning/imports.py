@@ -1,4 +1,4 @@
-"""What names of a file stand for by its imports, as dotted paths. Reads statements one by one; resolves nothing."""
+"""Resolves a file's names by its imports, as dotted paths. Reads single statements only."""
 
 import ast
 import re
@@ -23,32 +23,32 @@ Pair = tuple[str, str]
 
 @dataclass(frozen=True)
 class Imports:
-    """`names` stand for dotted paths; of `stars` every name is taken in."""
+    """`names` maps names to dotted paths; `stars` are modules imported with a star."""
 
     names: dict[str, str]
     stars: tuple[str, ...] = ()
 
     def resolve(self, name: str) -> tuple[str, ...]:
-        """What a dotted name may stand for; nothing where no import says anything of it."""
+        """The paths a dotted name may stand for; empty if no import mentions it."""
         first, dot, rest = name.partition(".")
         if first in self.names:
             return (self.names[first] + dot + rest,)
         return tuple(f"{star}.{name}" for star in self.stars)
 
     def spell(self, path: str) -> str | None:
-        """How a file with these imports writes a dotted path, the shortest way; None where no import helps."""
+        """The shortest way to write a dotted path in this file; None if no import helps."""
         found = [name + path[len(stands_for) :] for name, stands_for in self.names.items() if _leads(stands_for, path)]
         return min(found, key=len, default=None)
 
 
 def _leads(start: str, path: str) -> bool:
-    """Whether `path` is `start`, or something in it: what is in a module of a package is not known with the package."""
+    """Whether `path` is `start` or inside it."""
     first, _, rest = path[len(start) + 1 :].partition(".")
     return path == start or (path.startswith(f"{start}.") and (not rest or first[:1].isupper()))
 
 
 def plain(name: str) -> str:
-    """A name as a dotted path: without white space, type arguments and the marks of its language."""
+    """A name as a dotted path, without white space, type arguments and language-specific syntax."""
     text, last = "".join(name.split()), ""
     while text != last:
         text, last = _GENERICS.sub("", text), text
@@ -56,7 +56,7 @@ def plain(name: str) -> str:
 
 
 def read_imports(document: Document) -> Imports:
-    """The imports of a document in any language that has them."""
+    """The imports of a document."""
     read = _READERS.get(document.language or "")
     if read is None:
         return Imports({})

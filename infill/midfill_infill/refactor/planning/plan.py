@@ -1,4 +1,4 @@
-"""Plans a run: which holes which files have. Streams, and remembers what unchanged files had. Knows no engine."""
+"""Plans a run: finds the holes of all files. Streams, and caches results of unchanged files. Knows no engine."""
 
 import json
 import os
@@ -23,16 +23,16 @@ from midfill_infill.refactor.planning.changed import ChangedLines, find_changed
 from midfill_infill.refactor.planning.selection import Selection
 from midfill_infill.text.document import MAX_DOCUMENT_BYTES, Document
 
-# A file changed within the clock's grain of our looking at it may change again and keep its times.
+# A file that changed within the clock's resolution may change again without new times.
 _MAX_INTENT: Final = 200
 _SETTLED_NS: Final = 2_000_000_000
 
 
 @dataclass(frozen=True)
 class Request:
-    """What to plan: a selection, and which files it looks at. `names` are paths that were given, not found.
+    """What to plan: a selection, and the files to look at. `names` are explicitly given paths.
 
-    `intent` is a line for the model, shown to it as a comment above every hole. Raises `bad_request` for more.
+    `intent` is shown to the model as a comment above every hole. Raises `bad_request` if it has several lines.
     """
 
     selection: Selection
@@ -51,7 +51,7 @@ class Request:
 
 @dataclass
 class Planning:
-    """Counts what a plan saw. `skipped` says why files of known languages were left out, with the first few of each."""
+    """Counters of a plan. `skipped` says why files of known languages were left out, with examples."""
 
     num_seen: int = 0
     num_cached: int = 0
@@ -67,7 +67,7 @@ class Planning:
 
 
 def find_holes(place: Place, request: Request, planning: Planning) -> Generator[PlannedFile, None, None]:
-    """Files with holes in the order of their paths. Raises MidfillError `git_failed` and `file_missing`."""
+    """Files with holes, ordered by path. Raises MidfillError `git_failed` and `file_missing`."""
     changed = find_changed(place.root, request.changed_since) if request.changed_since is not None else None
     names: Iterable[str] = (
         _given(place, request.names, planning) if request.names is not None else walk.list_files(place, request.folder)
@@ -88,7 +88,7 @@ def find_holes(place: Place, request: Request, planning: Planning) -> Generator[
 
 
 def make_run(place: Place, request: Request, planning: Planning, seed: int = 0) -> Path:
-    """Plans into a new run and returns its journal, which stands only when the plan is whole."""
+    """Plans into a new run and returns its journal, which exists only when the plan is complete."""
     from midfill_infill.refactor.journal.journal import Journal
 
     run_id = new_run_id()
@@ -109,7 +109,7 @@ def make_run(place: Place, request: Request, planning: Planning, seed: int = 0) 
 
 
 def _given(place: Place, given: Sequence[str], planning: Planning) -> Iterator[str]:
-    """Given paths, relative to the working folder or absolute, as paths relative to the root; not those ignored."""
+    """Given paths (relative to the working folder or absolute) as paths relative to the root, without ignored ones."""
     names = [_below_root(place.root, name) for name in dict.fromkeys(given)]
     ignored = walk.find_ignored(place, names)
     for name in names:
@@ -136,11 +136,11 @@ def _plan_file(root: Path, name: str, request: Request, cache: "_Cache", plannin
     try:
         facts = os.stat(os.path.join(root, name), follow_symlinks=False)
     except OSError:
-        return None  # deleted, but still in git's index
+        return None  # deleted, but still in the index
     if not stat.S_ISREG(facts.st_mode):
         return None
     planning.num_seen += 1
-    # What is in a header says what it is written in.
+    # A header's content determines its language.
     if not name.endswith(".h") and (known := cache.find(name, language, facts)) is not None:
         planning.num_cached += 1
         return known
@@ -179,9 +179,9 @@ def _only_changed(root: Path, planned: PlannedFile, changed: ChangedLines) -> Pl
 
 
 class _Cache:
-    """What files had at their last plan, by path and selection; good while inode, size and times are the same.
+    """Results of the last plan by path and selection, valid while inode, size and times are unchanged.
 
-    Losing it costs time only, so it is written without waiting for the disk, and any fault of it is passed over.
+    Losing it costs only time, so it is written without syncing, and its errors are ignored.
     """
 
     def __init__(self, path: Path, request: Request) -> None:

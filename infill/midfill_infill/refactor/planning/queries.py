@@ -1,4 +1,4 @@
-"""Runs tree-sitter queries over documents: what they capture, and the holes that they name. Knows no selection."""
+"""Runs tree-sitter queries: captures and holes. Knows no selection."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -16,12 +16,12 @@ Match = dict[str, list[tree_sitter.Node]]
 
 @cache
 def compile_query(query: str, language: str) -> tree_sitter.Query:
-    """Raises tree_sitter.QueryError or ValueError where the language's grammar does not take it."""
+    """Raises tree_sitter.QueryError or ValueError if the language's grammar rejects it."""
     return get_language(language).compile(query)
 
 
 def find_matches(document: Document, query: str) -> Iterator[Match]:
-    """What a query captures in the order of the tree; nothing in a document without a language. Raises QueryError."""
+    """A query's captures in tree order; none without a language. Raises QueryError."""
     if document.language is None or document.syntax is None:
         return
     root = document.syntax.parse(document.source).root_node
@@ -30,7 +30,7 @@ def find_matches(document: Document, query: str) -> Iterator[Match]:
 
 
 def find_holes(document: Document, query: str) -> Iterator[Hole]:
-    """What it captures as `@fill`, with the `@context` of the same match."""
+    """Captures of `@fill`, with the `@context` of the same match."""
     for match in find_matches(document, query):
         seen = tuple(raw_range(document, node) for node in match.get("context", []))
         for node in match.get("fill", []):
@@ -38,5 +38,5 @@ def find_holes(document: Document, query: str) -> Iterator[Hole]:
 
 
 def raw_range(document: Document, node: tree_sitter.Node) -> tuple[int, int]:
-    """Where a node stands in the document's own bytes."""
+    """A node's range in the document's own bytes."""
     return document.to_raw(node.start_byte), document.to_raw(node.end_byte)

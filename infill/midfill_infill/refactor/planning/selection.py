@@ -1,6 +1,6 @@
-"""What a plan asks of each file: its stubs, functions by name, the matches of a query, or a recipe. Reads no tree.
+"""What a plan looks for in each file: stubs, functions by name, query matches, or a recipe. Parses nothing itself.
 
-A selection is plain data, so that it can be journaled and can key the cache of plans.
+A selection is plain data, so that it can be journaled and used as a cache key.
 """
 
 import hashlib
@@ -29,18 +29,18 @@ if TYPE_CHECKING:
     from midfill_infill.refactor.planning.recipes import Recipe
     from midfill_infill.refactor.planning.where import Condition
 
-# A change in what selectors find makes plans of before unfit.
+# Increase it when selectors change: cached plans become invalid.
 _VERSION: Final = 4
 
 
 @dataclass(frozen=True)
 class Selection:
-    """All that is given must hold. A recipe, else a query, else `stubs`, else every body says what is filled.
+    """All conditions must hold. The kind of hole comes from the recipe, otherwise the query, otherwise `stubs`,
+    otherwise it is every body.
 
-    The others restrict it: a query to what it captures, `stubs` to functions that are stubs, `names` to functions that
-    have one of them, `where` to those of which all of it holds. `query` is the text of a query, `recipe`
-    "NAME[=WORD]". A query's `@fill` is what is filled; the lines of its `@context` are shown to the model wherever
-    they are.
+    The others restrict it: `stubs` to functions that are stubs, `names` to functions with one of the names, `where` to
+    those that match all conditions. `query` is the text of a query, `recipe` "NAME[=WORD]". A query's `@fill` is
+    filled; lines of its `@context` are shown to the model.
     """
 
     stubs: bool = False
@@ -64,16 +64,16 @@ class Selection:
 
     @cached_property
     def key(self) -> bytes:
-        """Tells selections apart that find different holes."""
+        """Identifies selections that find the same holes."""
         return hashlib.sha256(json.dumps([_VERSION, asdict(self)], sort_keys=True).encode()).digest()
 
     @cached_property
     def languages(self) -> tuple[str, ...]:
-        """Those that the recipe is for; empty for all."""
+        """Languages of the recipe; empty for all."""
         return _recipe(self.recipe)[0].languages if self.recipe else ()
 
     def may_match(self, path: str, data: bytes, language: str) -> bool:
-        """A cheap look before parsing: False only where there is surely nothing."""
+        """A cheap check before parsing: False only if there is certainly nothing."""
         if self.languages and language not in self.languages:
             return False
         if self.names and not any(_fits_module(name.split(":")[0], path) for name in self.names):
@@ -83,7 +83,7 @@ class Selection:
         return True
 
     def find(self, document: Document, path: str) -> tuple[Hole, ...]:
-        """The holes of a document in its order. Of two that overlap the outer one stays."""
+        """The document's holes in order. Of two overlapping ones the outer stays."""
         if document.syntax is None:
             return ()
         return tuple(
@@ -120,7 +120,7 @@ class Selection:
         return all(any(_condition(text).holds(document, function) for function in functions) for text in self.where)
 
 
-# The hook waits for neither unless it is asked for them.
+# Imported on demand, for the hook's start-up time.
 def _recipe(text: str) -> "tuple[Recipe, str]":
     from midfill_infill.refactor.planning.recipes import get_recipe
 
@@ -143,7 +143,7 @@ def _around(document: Document, hole: Hole) -> list[Function]:
 
 
 def _is_named(name: str, path: str, functions: list[Function]) -> bool:
-    """What stands in no function has the empty name."""
+    """Code outside of functions has the empty name."""
     module, pattern = name.split(":")
     known = [function.name or "" for function in functions] or [""]
     return _fits_module(module, path) and any(fnmatchcase(known_as, pattern.replace("::", ".")) for known_as in known)
@@ -172,7 +172,7 @@ def _fits_module(pattern: str, path: str) -> bool:
 
 @cache
 def _compile(query: str, language: str) -> tree_sitter.Query | str:
-    """The query for a language, or what its grammar says against it."""
+    """The query for a language, or the grammar's error."""
     try:
         compiled = compile_query(query, language)
     except (tree_sitter.QueryError, ValueError) as error:
@@ -182,14 +182,14 @@ def _compile(query: str, language: str) -> tree_sitter.Query | str:
 
 
 def _queried(document: Document, query: str) -> Iterator[Hole]:
-    """Nothing in a language whose grammar does not take the query."""
+    """Empty for a language whose grammar rejects the query."""
     if document.language is None or isinstance(_compile(query, document.language), str):
         return iter(())
     return find_holes(document, query)
 
 
 def _compile_somewhere(query: str) -> None:
-    """Raises `bad_query` where no grammar takes it, with the words of the one that got furthest."""
+    """Raises `bad_query` if no grammar accepts it, with the error of the one that got furthest."""
     results = {language: _compile(query, language) for language in REGISTRY}
     said = [f"{language}: {result}" for language, result in results.items() if isinstance(result, str)]
     if len(said) == len(results):

@@ -1,6 +1,6 @@
-"""Which files of a root there are: what git knows or does not ignore; without git, a walk that obeys .gitignore.
+"""Lists the files of a root: tracked or not ignored by git; without git, a walk that obeys .gitignore.
 
-Links are left out: the file they lead to is in the list itself, or outside of the root.
+Links are left out: their targets are in the list themselves, or outside of the root.
 """
 
 import os
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 
 
 def list_files(place: Place, folder: Path | None = None) -> list[str]:
-    """Every file below `folder` that is not ignored, as sorted paths relative to the root."""
+    """Files below `folder` that are not ignored, as sorted paths relative to the root."""
     below = (folder or place.root).resolve().relative_to(place.root)
     names = _ask_git(place.root, below) if place.git_dir else _walk(place.root, below)
     return sorted(names)
 
 
 def find_ignored(place: Place, names: Sequence[str]) -> set[str]:
-    """Those of `names`, relative to the root, that are ignored."""
+    """The ignored ones of `names`, relative to the root."""
     if place.git_dir:
         return ignored_paths(place.root, names)
     return {name for name in names if _is_ignored(place.root, name)}
@@ -56,7 +56,7 @@ def _walk(root: Path, below: Path) -> Iterator[str]:
 
 
 def _is_ignored(root: Path, name: str) -> bool:
-    """The deepest .gitignore with an opinion decides."""
+    """The deepest matching .gitignore decides."""
     parts = name.rstrip("/").split("/")
     for depth in range(len(parts) - 1, -1, -1):
         patterns = _read_ignores(root.joinpath(*parts[:depth]) / ".gitignore")
@@ -75,7 +75,9 @@ def _read_ignores(path: Path) -> Patterns | None:
 
 
 def read_attributes(root: Path) -> Patterns | None:
-    """What the root's .gitattributes calls generated or vendored (`linguist-generated`, `linguist-vendored`)."""
+    """Patterns that the root's .gitattributes marks as generated or vendored (`linguist-generated`,
+    `linguist-vendored`).
+    """
     try:
         lines = read_lines(root / ".gitattributes")
     except OSError:
@@ -92,7 +94,7 @@ def read_attributes(root: Path) -> Patterns | None:
 def choose(
     names: Iterable[str], globs: Sequence[str], marked: Patterns | None, *, include_generated: bool
 ) -> Iterator[str]:
-    """Names that fit one of `globs`, as in a .gitignore and `!` for what is left out; all without globs."""
+    """Names that match one of `globs` (.gitignore syntax, `!` excludes); all without globs."""
     wanted = _compile(globs)
     for name in names:
         if wanted is not None and not wanted.match_file(name):
@@ -106,7 +108,7 @@ def choose(
 def _compile(globs: Sequence[str]) -> "GitIgnoreSpec | None":
     if not globs:
         return None
-    from pathspec import GitIgnoreSpec  # its import takes as long as a check of twenty files
+    from pathspec import GitIgnoreSpec  # its import takes as long as checking twenty files
 
     only_negative = all(pattern.startswith("!") for pattern in globs)
     return GitIgnoreSpec.from_lines(["*", *globs] if only_negative else globs)

@@ -1,4 +1,4 @@
-"""What `--where` says of a function: whom it calls, how long it is, what its comments say. Asks the tree."""
+"""The conditions of `--where`: calls, length, comments of a function. Reads the tree."""
 
 import operator
 import re
@@ -26,14 +26,14 @@ FORMS: Final = "calls NAME, has TODO, no docstring, lines > N, each with `not` b
 
 @dataclass(frozen=True)
 class Condition:
-    """One `--where`, compiled. `holds(document, function)` asks it of a function of the document's outline."""
+    """One compiled `--where`. `holds(document, function)` evaluates it."""
 
     holds: Callable[[Document, Function], bool]
 
 
 @lru_cache(maxsize=64)
 def read_condition(text: str) -> Condition:
-    """Raises `bad_selector`, naming the forms."""
+    """Raises `bad_selector`, naming the valid forms."""
     match = _FORM.fullmatch(text.strip())
     if match is None:
         raise MidfillError("bad_selector", f"--where {text!r} is not understood", next_step=f"write {FORMS}")
@@ -65,7 +65,7 @@ def _count_lines(document: Document, function: Function) -> int:
 
 
 def _has_docstring(document: Document, function: Function) -> bool:
-    """In Python a string that opens the body, elsewhere a comment that ends on the line above the definition."""
+    """In Python a string that opens the body, elsewhere a comment directly above the definition."""
     lines = document.source_lines
     assert document.syntax is not None
     if document.syntax.has_indented_blocks:

@@ -1,1 +1,1 @@
-"""What a run holds, for people and tools: patches, pages, reviews, checks. Writes no file of a tree."""
+"""Presents a run to people and tools: patches, reviews, checks. Writes no file of the tree."""

@@ -1,4 +1,4 @@
-"""Tells, without a model, what is left to fill and what a run has not written. For CI and pre-commit hooks."""
+"""Lists, without a model, holes left to fill and fills not written. For CI and pre-commit hooks."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from midfill_infill.text.visible import visible
 
 @dataclass(frozen=True)
 class Finding:
-    """One line of the answer; `line` from 1, None for what is said of a file as a whole."""
+    """One line of output; `line` from 1, None for a whole file."""
 
     path: str
     line: int | None
@@ -26,9 +26,9 @@ class Finding:
 
 
 def check(place: Place, request: Request, planning: Planning) -> list[Finding]:
-    """Holes that wait in the files of `request`, and accepted fills that the latest run has not written.
+    """Holes in the files of `request`, and accepted fills that the latest run has not written.
 
-    Raises MidfillError, of a journal that cannot be read too.
+    Raises MidfillError, also for an unreadable journal.
     """
     findings = []
     for planned in find_holes(place, request, planning):

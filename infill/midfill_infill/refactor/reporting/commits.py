@@ -1,6 +1,6 @@
-"""Puts what a run has written into commits, or all its fills onto a branch, for git. Pushes nothing, writes no file.
+"""Commits what a run has written, or puts all its fills on a branch. Pushes nothing, writes no file.
 
-A commit takes the named files alone, whatever else is staged; a branch is made beside the tree and the index.
+A commit takes only the named files, whatever else is staged; a branch is made without touching tree and index.
 """
 
 import os
@@ -25,17 +25,17 @@ _NAMED: Final = 3
 
 @dataclass(frozen=True)
 class Commit:
-    """One commit to be: its files, relative to the root, and its message."""
+    """A planned commit: its files, relative to the root, and its message."""
 
     paths: tuple[str, ...]
     message: str
 
 
 def plan_commits(journal: Journal, root: Path, by: str, template: str = MESSAGE) -> list[Commit]:
-    """Commits of all that the run has written and git does not have yet; so a second call goes on where one ended.
+    """Commits for everything the run has written that git does not have, so that a second call resumes.
 
-    `by` is one of `BY`; `template` may have the fields of `_FIELDS`. A file that holds anything but what the run wrote
-    is left out. Raises `bad_request` for another `by` and for a template that is not understood, and `git_failed`.
+    `by` is one of `BY`; `template` may use the fields of `_FIELDS`. Files with other changes are left out. Raises
+    `bad_request` for an invalid `by` or template, and `git_failed`.
     """
     check(by, template)
     dirty = guards.dirty_paths(root)
@@ -51,7 +51,7 @@ def plan_commits(journal: Journal, root: Path, by: str, template: str = MESSAGE)
 
 
 def check(by: str, template: str) -> None:
-    """Raises `bad_request` for another `by`, and where a message cannot be made of the template."""
+    """Raises `bad_request` for an invalid `by` or template."""
     if by not in BY:
         raise MidfillError("bad_request", f"there is no commit by {by!r}", next_step=f"known are {', '.join(BY)}")
     try:
@@ -62,7 +62,7 @@ def check(by: str, template: str) -> None:
 
 
 def commit(root: Path, commits: Iterable[Commit]) -> int:
-    """Makes the commits, hooks included; returns how many. Raises `git_failed` at the first that git refuses."""
+    """Makes the commits, with hooks; returns how many. Raises `git_failed` at the first that git refuses."""
     count = 0
     for one in commits:
         guards.run_git(root, "commit", "--quiet", "--message", one.message, "--", *one.paths)
@@ -71,10 +71,10 @@ def commit(root: Path, commits: Iterable[Commit]) -> int:
 
 
 def make_branch(root: Path, name: str, files: Iterable[Exported], message: str) -> int:
-    """A new branch, one commit ahead of HEAD, with the fills of `files`; returns how many files it changes.
+    """A new branch, one commit ahead of HEAD, with the fills of `files`; returns the number of changed files.
 
-    Raises `target_refused` for a file whose planned bytes are not those of HEAD, and `git_failed`, for a branch that
-    there is already too.
+    Raises `target_refused` for a file whose planned bytes differ from HEAD, and `git_failed`, also if the branch
+    exists.
     """
     guards.run_git(root, "check-ref-format", "--branch", name)
     head = _said(guards.run_git(root, "rev-parse", "--verify", "HEAD"))
@@ -91,7 +91,7 @@ def make_branch(root: Path, name: str, files: Iterable[Exported], message: str) 
 
 
 def _entry(root: Path, head: str, one: Exported) -> bytes:
-    """What `update-index` takes in: mode, blob and path. Line ends are stored as git would store the file's."""
+    """Input for `update-index`: mode, blob and path. Line endings are stored as git would store them."""
     path = os.fsencode(one.file.path)
     known = guards.run_git(root, "ls-tree", "-z", head, "--", one.file.path).rstrip(b"\0")
     mode, _, blob = known.partition(b"\t")[0].split(b" ") if known else (b"100644", b"", b"")

@@ -1,4 +1,4 @@
-"""What a run would write or has written, as patches for git, as JSON lines and as SARIF. Writes no file of a tree."""
+"""Exports fills as git patches, JSON lines and SARIF. Writes no file of the tree."""
 
 import base64
 import os
@@ -32,7 +32,7 @@ _SPECIAL: Final = re.compile(rb'[\x00-\x1f"\\\x7f]')
 
 @dataclass(frozen=True)
 class Exported:
-    """A file as the plan saw it, and its fills in document order."""
+    """A planned file and its fills in document order."""
 
     file: FileRow
     before: bytes
@@ -54,7 +54,7 @@ class Exported:
 def exported(
     journal: Journal, states: Sequence[State] = CHOSEN, max_new_errors: int | None = None
 ) -> Iterator[Exported]:
-    """Files with fills in one of `states`, in the order of the plan."""
+    """Files with fills in one of `states`, in plan order."""
     for file in list(journal.files(*states)):
         before = journal.snapshot(file.planned_hash)
         if before is None:
@@ -68,7 +68,7 @@ def exported(
 
 
 def patch(one: Exported, context: int = 3) -> bytes:
-    """A patch of one file that `git apply` takes; empty where nothing differs."""
+    """A patch of one file for `git apply`; empty if nothing differs."""
     old, new = _name("a/", one.file.path), _name("b/", one.file.path)
     lines = diff_bytes(unified_diff, _lines(one.before), _lines(one.after), b"", b"", n=context)
     body = b"".join(line if line.endswith(b"\n") else line + b"\n" + _NO_NEWLINE for line in list(lines)[2:])
@@ -95,7 +95,9 @@ def _tabbed(name: bytes) -> bytes:
 
 
 class HoleLine(BaseModel):
-    """A line of the export as JSON. `line` and `column` count from 1, in code points; bytes are of the planned file."""
+    """One line of the JSON export. `line` and `column` count from 1, in code points; bytes refer to the
+    planned file.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -166,9 +168,9 @@ def _clean(text: str) -> str:
 
 
 def sarif(journal: Journal, states: Sequence[State] = CHOSEN) -> dict[str, Any]:
-    """A SARIF 2.1.0 log: one result a hole, its fill as a fix. Regions are given in lines and in bytes.
+    """A SARIF 2.1.0 log: one result per hole, its fill as a fix. Regions are given in lines and in bytes.
 
-    As in a patch, there is no fill that adds syntax errors.
+    As in patches, fills that add syntax errors are left out.
     """
     rules: dict[str, dict[str, Any]] = {}
     results = []
@@ -192,7 +194,7 @@ def sarif(journal: Journal, states: Sequence[State] = CHOSEN) -> dict[str, Any]:
 
 
 def _result(one: Exported, hole: HoleRow, fill: FillRow, rule: str, imports: Sequence[Edit]) -> dict[str, Any]:
-    """`imports` are edits for what no fix before adds already."""
+    """`imports` are edits that earlier fixes do not add already."""
     artifact = {"uri": _uri(one.file.path)}
     region = _region(one.document, hole.start_byte, hole.end_byte)
     replacements = [
@@ -238,7 +240,7 @@ def _uri(path: str) -> str:
 
 
 def write_patches(journal: Journal, folder: Path, states: Sequence[State] = CHOSEN) -> int:
-    """One patch a file below `folder`; returns how many. Raises MidfillError `write_broken`."""
+    """Writes one patch per file below `folder`; returns how many. Raises MidfillError `write_broken`."""
     count = 0
     for one in exported(journal, states, 0):
         target = folder / f"{one.file.path}.patch"

@@ -1,4 +1,4 @@
-"""One answer a fill, asked one after the other; every answer is journaled at once. Knows no terminal."""
+"""Reviews fills one by one; every answer is journaled at once. Knows no terminal."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -26,24 +26,24 @@ t  test now: run the command with this fill alone"""
 
 
 class Screen(Protocol):
-    """Where a review is held."""
+    """The user interface of a review."""
 
     def show(self, text: str) -> None: ...
 
     def show_diff(self, diff: bytes, encoding: str) -> None: ...
 
     def ask(self, question: str) -> str:
-        """One answer; "" at the end of the input."""
+        """One answer; "" at end of input."""
         ...
 
     def edit(self, text: str, suffix: str) -> str | None:
-        """The text as the user leaves it; None where nothing was changed. Raises MidfillError."""
+        """The edited text; None if unchanged. Raises MidfillError."""
         ...
 
 
 @dataclass(frozen=True)
 class Tools:
-    """What `r` and `t` do; None where the command has no engine or no command to run."""
+    """What `r` and `t` do; None without an engine or a command."""
 
     reroll: Callable[[HoleRow], HoleRow] | None = None
     test: Callable[[HoleRow], bool] | None = None
@@ -57,7 +57,7 @@ class Answers:
 
 
 def review(journal: Journal, screen: Screen, tools: Tools) -> Answers:
-    """Asks for every generated fill, in the order of the plan."""
+    """Asks about every generated fill, in plan order."""
     waiting = [hole.id for hole in journal.holes_in(State.GENERATED)]
     done: list[int] = []
     while waiting:
@@ -82,7 +82,7 @@ def review(journal: Journal, screen: Screen, tools: Tools) -> Answers:
 
 
 def _taken(journal: Journal, hole: HoleRow, answer: str, waiting: list[int]) -> list[int]:
-    """The holes that an answer is for. `a` takes no fill along that adds syntax errors, other than the one shown."""
+    """The holes that an answer covers. `a` accepts no other fill that adds syntax errors."""
     if answer == "d":
         return [number for number in waiting if journal.hole(number).file == hole.file]
     if answer != "a":
@@ -92,7 +92,7 @@ def _taken(journal: Journal, hole: HoleRow, answer: str, waiting: list[int]) -> 
 
 
 def _ask(journal: Journal, screen: Screen, tools: Tools, hole: HoleRow) -> str:
-    """An answer that ends the question; `e`, `r`, `s`, `t` and `?` are dealt with here."""
+    """The final answer for a fill; handles `e`, `r`, `s`, `t` and `?`."""
     context = 3
     while True:
         answer = screen.ask("[y,n,a,d,q,e,b,r,s,t,?] ").strip().lower()[:1] or "q"
@@ -138,7 +138,7 @@ def _show(journal: Journal, screen: Screen, hole: HoleRow, count: str, context: 
 
 
 def _edit(journal: Journal, screen: Screen, hole: HoleRow) -> bool:
-    """Takes the user's own text for a fill, as the next attempt. Raises MidfillError."""
+    """Stores the user's own text as the next attempt. Raises MidfillError."""
     file, fill = journal.file(hole.file), journal.fill(hole)
     source = journal.snapshot(file.planned_hash)
     assert fill is not None and source is not None

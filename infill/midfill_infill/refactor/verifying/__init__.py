@@ -1,1 +1,1 @@
-"""Runs the user's command over a copy with fills in it and finds the guilty. Knows no engine."""
+"""Runs the user's command over a copy with fills and finds the guilty ones. Knows no engine."""

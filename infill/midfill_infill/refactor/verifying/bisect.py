@@ -1,4 +1,4 @@
-"""Finds the guilty among many by testing groups of them. Knows numbers and a test, nothing else."""
+"""Finds guilty items by group testing. Knows numbers and a test, nothing else."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -8,9 +8,9 @@ Test = Callable[[Sequence[int]], bool]
 
 @dataclass
 class Verdict:
-    """`good` passes as a whole; adding any of `guilty` to those before it failed twice. `num_runs` counts tests.
+    """`good` passes as a whole; adding any of `guilty` to it failed twice. `num_runs` counts tests.
 
-    Of `doubtful` the same test has both passed and failed.
+    `doubtful` items both passed and failed the same test.
     """
 
     good: list[int] = field(default_factory=list)
