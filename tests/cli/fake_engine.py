@@ -56,6 +56,7 @@ class Plan:
     fetch_stalls: bool = False
     fetch_s: float = 0.0
     record: str | None = None
+    idle_s: float = 0.0
 
     @classmethod
     def from_environment(cls) -> "Plan":
@@ -84,6 +85,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
                 max_context_tokens=512, max_hole_tokens=128,
             )  # fmt: skip
             self.answer(200, wire.ModelList(data=[info]).model_dump_json())
+        elif self.path == "/props":
+            self.answer(200, json.dumps({"idle_s": self.server.plan.idle_s, "idle_timeout_s": 1800.0}))
         else:
             self.refuse(404, wire.ErrorCode.NOT_FOUND)
 

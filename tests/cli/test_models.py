@@ -2,8 +2,10 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -242,6 +244,34 @@ def test_get_shows_progress_and_an_interrupt_says_how_to_go_on(midfill: Midfill,
     assert err.endswith(b"stopped with 300.0 MB of 1.0 GB here; run `midfill models get owner/name` to go on.\n")
 
 
+def test_an_idle_engine_of_the_model_ends_where_another_starts(fake_command: Path, set_plan: SetPlan) -> None:
+    ensure_engine(EngineSettings("a", dtype="bf16"))
+    ensure_engine(EngineSettings("a", dtype="fp32"))
+    assert len(list(living())) == 2, "the first was asked a moment ago"
+    set_plan(idle_s=supervise.IDLE_S + 1)
+    say("engine", "stop")
+    ensure_engine(EngineSettings("a", dtype="bf16"))
+    ensure_engine(EngineSettings("b"))
+    ensure_engine(EngineSettings("a", dtype="fp32"))
+    until = time.monotonic() + 10
+    while len(list(living())) > 2 and time.monotonic() < until:
+        time.sleep(0.02)
+    assert sorted((record.model, record.dtype) for _, record in living()) == [("a", "fp32"), ("b", "")]
+
+
+def test_files_of_engines_that_are_long_gone_are_swept(fake_command: Path) -> None:
+    ensure_engine(EngineSettings("old"))
+    ensure_engine(EngineSettings("young"))
+    say("engine", "stop")
+    ensure_engine(EngineSettings("lives"))
+    for place in [find_place(EngineSettings(name)) for name in ("old", "lives")]:
+        os.utime(place.lock, (1, 1))
+    ensure_engine(EngineSettings("new"))
+    left = {find_place(EngineSettings(name)).lock for name in ("young", "lives", "new")}
+    assert set(fake_command.glob("*.lock")) == left and not find_place(EngineSettings("old")).log.exists()
+    assert find_place(EngineSettings("lives")).lives
+
+
 def test_engines_are_listed_and_ended(fake_command: Path) -> None:
     assert "no engine runs" in say("engine", "ps")
     ensure_engine(EngineSettings("a"))
@@ -250,6 +280,8 @@ def test_engines_are_listed_and_ended(fake_command: Path) -> None:
         ("b", "ready"),
         ("a", "ready"),
     ]
+    lines = say("engine", "ps").splitlines()
+    assert len(lines) == 2 and all(re.search(r" \d+ MB, up \d s, ends in 30 min unless asked$", line) for line in lines)
     assert "ended a" in say("engine", "stop", "a")
     assert [record.model for _, record in living()] == ["b"]
     assert "no engine of a runs" in say("engine", "stop", "a")

@@ -12,8 +12,11 @@ from pathlib import Path
 
 import httpx
 import pytest
+import uvicorn
 from tests.engine.fakes import LIMIT_S, wait_until
 
+from midfill_engine.serving import server
+from midfill_engine.serving.service import EngineState
 from midfill_engine.serving.sockets import answers
 
 ENGINE = Path(__file__).parents[2] / "engine"
@@ -67,6 +70,9 @@ def test_an_engine_on_a_socket_from_start_to_end(start: Start, checkpoint_folder
         ask = {"prompt": "def very_secret_name():\n    return ", "suffix": "\n", "max_tokens": 4}
         assert client.post("/v1/fim/completions", json=ask).status_code == 200
         body = {"segments": [{"hole": {"max_tokens": 4}}], "n": 8, "stream": True}
+        times = [client.get("/props").json() for _ in range(2)]
+        assert 0 <= times[0]["idle_s"] <= times[1]["idle_s"], "a look is no use"
+        assert times[0]["idle_timeout_s"] is None
         with client.stream("POST", "/v1/infill", json=body) as response:
             lines = response.iter_lines()
             assert next(lines) == "event: step"
@@ -175,3 +181,15 @@ def test_a_model_that_cannot_be_loaded_is_one_line(start: Start, tmp_path: Path,
 def test_the_service_does_not_wait_for_torch() -> None:
     code = "import sys, midfill_engine.serving.serve; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": str(ENGINE)}).returncode == 0
+
+
+def test_an_idle_engine_ends_sooner_where_memory_is_short(monkeypatch: pytest.MonkeyPatch) -> None:
+    state = EngineState()
+    engine = server.Server(uvicorn.Config("app:app"), state, idle_timeout_s=1800.0)
+    for idle_s, short, ends in [(61.0, False, False), (61.0, True, True), (59.0, True, False), (1801.0, False, True)]:
+        monkeypatch.setattr(EngineState, "idle_s", property(lambda _, idle_s=idle_s: idle_s))
+        monkeypatch.setattr(server, "is_memory_short", lambda short=short: short)
+        assert engine._is_idle_too_long(0) is ends
+    assert not engine._is_idle_too_long(1) or ends, "memory is looked at now and then"
+    forever = server.Server(uvicorn.Config("app:app"), EngineState(), idle_timeout_s=None)
+    assert not forever._is_idle_too_long(0)

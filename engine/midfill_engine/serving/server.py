@@ -8,12 +8,22 @@ from typing import Final
 
 import uvicorn
 
+from midfill_engine.loading.memory import available_bytes, total_bytes
 from midfill_engine.serving.service import EngineState
 
 LINGER_S: Final = 0.5  # time to tell clients that still connect
 STOP_TIMEOUT_S: Final = 5.0  # time for the answers of cancelled fills
 
+SHORT_IDLE_S: Final = 60.0
+TICKS_BETWEEN_LOOKS: Final = 50  # uvicorn ticks ten times a second
+SHORT_SHARE: Final = 0.1
+
 logger = logging.getLogger(__name__)
+
+
+def is_memory_short() -> bool:
+    """Whether other programs of this machine could use what an idle engine holds."""
+    return available_bytes() < SHORT_SHARE * total_bytes()
 
 
 class Server(uvicorn.Server):
@@ -27,7 +37,7 @@ class Server(uvicorn.Server):
     ) -> None:
         super().__init__(config)
         self._state = state
-        self._idle_timeout_s = idle_timeout_s
+        state.idle_timeout_s = idle_timeout_s
         self._drain_s = drain_s
         self._asked_s: float | None = None
 
@@ -38,13 +48,20 @@ class Server(uvicorn.Server):
                 signal.signal(number, self.handle_exit)
         if self._state.failure is not None:
             self.should_exit = True
-        if self._idle_timeout_s is not None and self._state.idle_s > self._idle_timeout_s and not self.is_draining:
-            logger.info("idle for %.0f s, ending", self._idle_timeout_s)
+        if not self.is_draining and self._is_idle_too_long(counter):
+            logger.info("idle for %.0f s, ending", self._state.idle_s)
             self.drain()
         if self._asked_s is not None and self._is_drained(time.monotonic() - self._asked_s):
             self._stop_fills()
             self.should_exit = True
         return await super().on_tick(counter)
+
+    def _is_idle_too_long(self, counter: int) -> bool:
+        """Whether its time is over: that given, or a minute where memory is short. A `serve` without a limit stays."""
+        idle_s, limit_s = self._state.idle_s, self._state.idle_timeout_s
+        if limit_s is None or idle_s <= min(limit_s, SHORT_IDLE_S):
+            return False
+        return idle_s > limit_s or (counter % TICKS_BETWEEN_LOOKS == 0 and is_memory_short())
 
     @property
     def is_draining(self) -> bool:

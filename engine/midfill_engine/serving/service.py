@@ -77,10 +77,15 @@ class EngineState:
     last_request_s: float = field(default_factory=time.monotonic)
     is_draining: bool = False
     has_lost_signals: bool = False  # another library replaced the server's handlers
+    idle_timeout_s: float | None = None
 
     def use(self, model: str | None = None) -> Ready:
         """Marks activity. Raises RequestError while loading, while ending, and for an unknown model."""
         self.last_request_s = time.monotonic()
+        return self.look(model)
+
+    def look(self, model: str | None = None) -> Ready:
+        """As `use`, but marks no activity."""
         if self.is_draining:
             raise is_ending()
         if self.ready is None or not self.ready.is_able():
@@ -146,7 +151,8 @@ def create_app(state: EngineState, security: Security, access_log: AccessLog = "
 
     @reading("/props")
     async def props() -> Response:
-        return JSONResponse(describe_server(state.use().info))
+        times = {"idle_s": round(state.idle_s, 1), "idle_timeout_s": state.idle_timeout_s}
+        return JSONResponse(describe_server(state.look().info) | times)
 
     @reading("/openapi.json")
     async def openapi() -> Response:

@@ -3,7 +3,7 @@
 import os
 import signal
 import time
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
@@ -26,7 +26,7 @@ def build() -> typer.Typer:
 
 
 def ps_command(json_output: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False) -> None:
-    """List your engines: process, state, model, device."""
+    """List your engines: process, state, model, device, memory, age, and when they end by themselves."""
     with report_failures(as_json=json_output):
         import json
         from dataclasses import asdict
@@ -36,14 +36,45 @@ def ps_command(json_output: Annotated[bool, typer.Option("--json", help="Print J
 
         rows = []
         for place, record in living():
-            rows.append({"pid": place.pid, "state": _state_of(place), **asdict(record), "socket": str(place.socket)})
+            idle_s, left_s = _times_of(place)
+            facts = {"bytes": place.resident_bytes, "age_s": place.age_s, "idle_s": idle_s, "left_s": left_s}
+            known = {"pid": place.pid, "state": _state_of(place), **asdict(record), "socket": str(place.socket)}
+            rows.append(known | facts)
         if json_output:
             print(json.dumps(rows, indent=2))
         elif not rows:
             print("no engine runs; the first fill starts one")
         for row in [] if json_output else rows:
             by = ", by `midfill serve`" if row["is_served"] else ""
-            print(f"{row['pid']}  {row['state']}  {row['model'] or SHIPPED}  device {row['device']}{by}")
+            print(
+                f"{row['pid']}  {row['state']}  {row['model'] or SHIPPED}  device {row['device']}{by}  {_describe(row)}"
+            )
+
+
+def _times_of(place: "EnginePlace") -> tuple[float | None, float | None]:
+    """For how long nobody has asked it, and when it ends by itself; None where it does not say, or stays."""
+    from midfill_infill.engines.client import EngineClient
+    from midfill_infill.engines.endpoint import Endpoint
+    from midfill_infill.errors import MidfillError
+
+    try:
+        with EngineClient(Endpoint(socket=place.socket)) as client:
+            idle_s, limit_s = client.idle()
+    except MidfillError:
+        return None, None
+    return idle_s, None if limit_s is None else max(0.0, limit_s - idle_s)
+
+
+def _describe(row: dict[str, Any]) -> str:
+    size = "" if row["bytes"] is None else f"{row['bytes'] / 1e6:.0f} MB, "
+    left = "" if row["left_s"] is None else f", ends in {_minutes(row['left_s'])} unless asked"
+    return f"{size}up {_minutes(row['age_s'])}{left}"
+
+
+def _minutes(seconds: float) -> str:
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.0f} h"
 
 
 def _state_of(place: "EnginePlace") -> str:

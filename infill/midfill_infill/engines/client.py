@@ -102,6 +102,15 @@ class EngineClient:
                 raise self._gone("is not running") from None
             _check_runs(probe)
 
+    def idle(self) -> tuple[float, float | None]:
+        """For how many seconds nobody has asked our engine, and after how many it ends; None where it stays."""
+        with self._failures():
+            self._knock()
+            response = self._http.get("/props", timeout=HEALTH_TIMEOUT_S)
+            self._check(response)
+            known = response.json()
+            return float(known["idle_s"]), known["idle_timeout_s"]
+
     def models(self) -> tuple[ModelInfo, ...]:
         """What the engine has loaded, the default first; asked again only of an engine that failed since.
 

@@ -3,7 +3,9 @@
 import fcntl
 import json
 import os
+import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
@@ -79,6 +81,42 @@ class EnginePlace:
         finally:
             os.close(lock)
         return False
+
+    @property
+    def age_s(self) -> float:
+        """Since its process was started."""
+        return max(0.0, time.time() - self.lock.stat().st_mtime)
+
+    @property
+    def resident_bytes(self) -> int | None:
+        """What its process holds in memory, where Linux says so."""
+        try:
+            return int(Path(f"/proc/{self.pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+        except (OSError, ValueError, IndexError):
+            return None
+
+    def sweep(self) -> None:
+        """Removes its files, if no engine lives there nor is being started."""
+        try:
+            lock = os.open(self.lock, os.O_RDWR | os.O_CLOEXEC)
+        except OSError:
+            return
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            for file in (self.socket, self.record_file, self.log, self.log.with_suffix(".log.old"), self.lock):
+                file.unlink(missing_ok=True)
+        except OSError:  # it lives
+            pass
+        finally:
+            os.close(lock)
+
+
+def sweep_dead(older_than_s: float) -> None:
+    """Removes the files of engines that ended so long ago that nobody will read their logs."""
+    for lock in runtime_folder().glob("engine-*.lock"):
+        with suppress(OSError):
+            if time.time() - lock.stat().st_mtime > older_than_s:
+                EnginePlace.at(lock.with_suffix("")).sweep()
 
 
 def living() -> Iterator[tuple[EnginePlace, EngineRecord]]:

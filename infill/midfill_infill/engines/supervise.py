@@ -8,10 +8,12 @@ import fcntl
 import hashlib
 import os
 import re
+import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
@@ -23,7 +25,7 @@ from midfill_infill.engines.command import engine_command, engine_environment
 from midfill_infill.engines.endpoint import Endpoint, last_words, parse_engine
 from midfill_infill.engines.fetching import fetch
 from midfill_infill.engines.installed import distribution_version, missing_engine_packages
-from midfill_infill.engines.records import EnginePlace, EngineRecord, living
+from midfill_infill.engines.records import EnginePlace, EngineRecord, living, sweep_dead
 from midfill_infill.engines.runtime import runtime_folder, writable
 from midfill_infill.errors import MidfillError
 
@@ -31,6 +33,9 @@ DEFAULT_IDLE_TIMEOUT_S: Final = 1800.0
 START_TIMEOUT_S: Final = 600.0
 HUB_ID: Final = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*(@[\w./-]+)?")
 SHIPPED: Final = "embedded"
+# An engine that was asked so lately may be asked again by what waits for its answer.
+IDLE_S: Final = 60.0
+SWEEP_AFTER_S: Final = 24 * 3600.0
 _POLL_S: Final = 0.03
 # An engine that loads its libraries says nothing for a while, the longer the busier its machine is.
 _HUNG_AT_START_S: Final = 2 * HUNG_S
@@ -267,8 +272,31 @@ def _take_lock(place: EnginePlace) -> int | None:
     except BlockingIOError:
         os.close(lock)
         return None
+    if not _is_same_file(lock, place.lock):  # it was swept away meanwhile
+        os.close(lock)
+        return _take_lock(place)
     place.socket.unlink(missing_ok=True)
     return lock
+
+
+def _is_same_file(descriptor: int, path: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(descriptor), path.stat())
+    except FileNotFoundError:
+        return False
+
+
+def end_idle(wanted: EngineRecord) -> None:
+    """Asks engines of the same model that nobody uses to end, such as those of another environment or number format.
+
+    One that `midfill serve` runs stays, and so does one that was asked in the last minute.
+    """
+    for place, record in living():
+        if record.is_served or record.model != wanted.model or place.pid is None:
+            continue
+        with suppress(MidfillError, ProcessLookupError), EngineClient(Endpoint(socket=place.socket)) as client:
+            if client.idle()[0] > IDLE_S:
+                os.kill(place.pid, signal.SIGTERM)
 
 
 def _sign_lock(lock: int, pid: int) -> None:
@@ -295,6 +323,8 @@ def claim_place(settings: EngineSettings) -> EnginePlace:
 
 def _start(settings: EngineSettings, place: EnginePlace, lock: int) -> tuple[subprocess.Popen[bytes], int]:
     check_installed()
+    sweep_dead(SWEEP_AFTER_S)
+    end_idle(settings.record)
     if place.log.exists() and place.log.stat().st_size > _MAX_LOG_BYTES:
         place.log.replace(place.log.with_suffix(".log.old"))
     command = [*engine_command(), "serve", "--socket", str(place.socket), *engine_arguments(settings)]
