@@ -4,7 +4,6 @@ import os
 import sys
 from typing import Final
 
-
 # glibc keeps a heap a thread otherwise, and what is freed: 414 MB after 120 fills of the model that ships, not 381.
 _ONE_HEAP: Final = {"MALLOC_ARENA_MAX": "1", "MALLOC_TRIM_THRESHOLD_": "65536"}
 
