@@ -20,6 +20,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -83,9 +84,16 @@ def solve(name: str, path: Path, hidden: str, shown: str, client: EngineClient, 
         greedy = _last(fill(document, holes, options, client))
         result.greedy = lab.runner.run(lab._files(greedy.patch)).is_good
         tried: Tried | None = None
+        make = partial(fill, client=client)
         with closing(
             fill_until(
-                document, lab.find_examples(holes), options, client, lab.run, where=lab.is_document, num_tries=num_tries
+                document,
+                lab.find_examples(holes),
+                options,
+                make,
+                lab.run,
+                where=lab.is_document,
+                num_tries=num_tries,
             )
         ) as events:
             for event in events:

@@ -11,6 +11,8 @@ COMMANDS = {
     "selection": "fill the visual selection, or the line of the cursor",
     "stubs": "fill all stubs of the file jointly",
     "hole": "fill at the cursor",
+    "tests": "fill the body until a command passes; asks which, once for a workspace",
+    "other_tests": "the same with another command",
     "add": "remember the selection, or the cursor, as a hole",
     "holes": "fill all remembered holes jointly",
     "widen": "show the next larger hole around the cursor; :Midfill holes fills it",

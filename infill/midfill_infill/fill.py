@@ -92,12 +92,16 @@ class Preview:
 
 @dataclass(frozen=True)
 class Filled:
-    """The end of a fill: the best candidate, the others in falling order, and what it took over all rounds."""
+    """The end of a fill: the best candidate, the others in falling order, and what it took over all rounds.
+
+    `passes` is the command of the user's that the best passes, if one was run.
+    """
 
     best: Candidate
     alternatives: tuple[Candidate, ...]
     stats: wire.Stats
     model: str
+    passes: str = ""
 
     @property
     def patch(self) -> Patch:

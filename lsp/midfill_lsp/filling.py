@@ -22,13 +22,14 @@ from midfill_infill.text.spans import Hole
 from midfill_lsp.edits import Replacement, apply_edits, check_takes_edits, find_document
 from midfill_lsp.engine import Filler
 from midfill_lsp.messages import FillParams, FillResult, What
-from midfill_lsp.offers import TITLES
+from midfill_lsp.offers import TITLES, UNTIL
 from midfill_lsp.pending import PendingFills, PendingHole, place
 from midfill_lsp.progress import FillProgress, PreviewSender, show_progress
 from midfill_lsp.related import Surroundings
 from midfill_lsp.results import describe, describe_placed, make_result
 from midfill_lsp.settings import Settings
 from midfill_lsp.text import Moves, Span, SyncedDocument, SyncedWorkspace, Text
+from midfill_lsp.until import fill_until_passes, take_goal
 from midfill_lsp.views import find_holes, sort_with_drafts, take_view
 
 GO_ON = "Fill"
@@ -89,6 +90,9 @@ class FillJob:
         self._view = take_view(server.workspace, self.document)
         self._text = self.document.text
         self._title = f"Midfill: {TITLES[params.what].lower()}"
+        if params.until is not None:
+            goal = take_goal(server.workspace, self.document, params.until, params.tries)
+            self._filler, self._title = partial(fill_until_passes, goal, filler), f"Midfill: {UNTIL.lower()}"
         self._stop, self._finish = threading.Event(), threading.Event()
         self._moves = Moves()
         self._spans = [self._text.span(range.to_lsp()) for range in params.ranges]
@@ -175,6 +179,8 @@ class FillJob:
                     raise MidfillError("cancelled", "the fill was cancelled")
                 for span in self._spans:
                     self._carry(span)
+                if isinstance(event, Preview) and not event.holes:  # a try of the command
+                    continue
                 if isinstance(event, Filled):
                     return event
                 latest = event if event.step else latest

@@ -20,6 +20,7 @@ from midfill_lsp.related import RelatedText
 from midfill_lsp.settings import Settings
 from midfill_lsp.telling import PendingTeller, tell_of_better_models
 from midfill_lsp.text import SyncedDocument, SyncedWorkspace
+from midfill_lsp.until import Commands
 from midfill_lsp.views import View, find_exclusion, read_ahead, take_view
 
 SHORTER, LONGER = 0.6, 1.6
@@ -39,6 +40,7 @@ class Fills:
         self._ghost = GhostText(executor)
         self._related = RelatedText(server.freeze_settings)
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._commands = Commands()
         self._num_busy = 0
         self._rest: asyncio.TimerHandle | None = None
         self._snooze: asyncio.TimerHandle | None = None
@@ -66,6 +68,11 @@ class Fills:
         self._tell_pending(job.document)
         tell_of_better_models(self._server, settings.model, result.model)
         return result
+
+    async def until(self, params: FillParams) -> FillResult:
+        """Fills until the command of this workspace passes, which is asked for once."""
+        line = params.until or await self._commands.ask(self._server, self._workspace, params.uri)
+        return await self.fill(params.model_copy(update={"until": line}))
 
     async def finish(self, params: PendingParams) -> Done:
         """Ends a running fill now."""

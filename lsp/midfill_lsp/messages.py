@@ -71,6 +71,9 @@ class FillParams(Message):
     `drafts`, if any, correspond to `ranges` one by one; stubs take none. `apply`: the server edits the document;
     otherwise the client applies the answer's edits. `confirm`: the user ticks each hole, if the client supports that.
     Before a large body is replaced the user is asked with `window/showMessageRequest`, unless `large` is set.
+    `until` is a command that the fill must pass. It runs in a sandbox on a copy of the workspace folder; `{tests}`
+    in it stands for the tests that import the document. At most `tries` candidates are run. A client sends it only
+    for a workspace that the user trusts. `midfill.until` asks the user for the command if there is none.
     """
 
     uri: str
@@ -85,6 +88,8 @@ class FillParams(Message):
     apply: bool | None = None
     confirm: bool = False
     large: bool = False
+    until: Annotated[str, Field(max_length=4096)] | None = None
+    tries: Annotated[int, Field(ge=1, le=1000)] = 20
     preview_token: Token | None = None
     work_done_token: Token | None = None
 
@@ -116,7 +121,7 @@ class FillResult(Message):
     """A fill. If `applied`, each hole's `range` is where its text stands now, and `id` names the pending fill.
 
     `alternatives` holds the texts of the other fills, one row each, best first. `new_errors` counts syntax errors that
-    the fill adds to the document.
+    the fill adds to the document. `passes` is the command that the fill passes, if `until` was given.
     """
 
     id: int | None = None
@@ -125,6 +130,7 @@ class FillResult(Message):
     holes: tuple[HoleFill, ...]
     alternatives: tuple[tuple[str, ...], ...] = ()
     new_errors: int
+    passes: str | None = None
     model: str
     stats: Stats
 
@@ -183,6 +189,7 @@ class PendingFill(Message):
     weak: tuple[Range, ...]
     errors: tuple[Range, ...]
     new_errors: int
+    passes: str | None = None
     alternatives: int
     stats: Stats
 
@@ -234,6 +241,18 @@ class Holes(Message):
     """From the innermost statement to the outermost body; each contains the ones before it."""
 
     ranges: tuple[Range, ...]
+
+
+class TestsParams(Message):
+    """Requests the commands that probably test a document."""
+
+    uri: str
+
+
+class Tests(Message):
+    """Commands for `until`, the likeliest first."""
+
+    commands: tuple[str, ...]
 
 
 class RepeatParams(Message):
@@ -301,6 +320,7 @@ class Status(Message):
 REQUESTS: dict[str, tuple[type[Message], type[Message]]] = {
     "midfill/fill": (FillParams, FillResult),
     "midfill/holes": (HolesParams, Holes),
+    "midfill/tests": (TestsParams, Tests),
     "midfill/status": (StatusParams, Status),
 }
 NOTIFICATIONS = {
@@ -311,6 +331,7 @@ NOTIFICATIONS = {
 }
 COMMANDS: dict[str, tuple[type[Message], type[Message]]] = {
     "midfill.fill": (FillParams, FillResult),
+    "midfill.until": (FillParams, FillResult),
     "midfill.finish": (PendingParams, Done),
     "midfill.accept": (PendingParams, Done),
     "midfill.reroll": (PendingParams, FillResult),

@@ -19,6 +19,7 @@ TITLES = {
     What.HOLE: "Fill at the cursor",
 }
 KINDS = {what: f"refactor.rewrite.fill.{what}" for what in What}
+UNTIL, UNTIL_KIND = "Fill until tests pass", "refactor.rewrite.fill.until"
 REPEAT = "refactor.rewrite.repeat"
 LENSES = {"midfill.accept": "Accept", "midfill.reroll": "Reroll", "midfill.discard": "Discard"}
 
@@ -36,7 +37,10 @@ def offer_actions(view: View, version: int | None, params: types.CodeActionParam
     except MidfillError:  # nothing that could be filled
         return []
     offered = [what for what in wanted if _applies(view, document, what, params.range)]
-    return [_action(view.uri, version, what, params.range) for what in offered]
+    actions = [_action(view.uri, version, what, params.range) for what in offered]
+    if What.BODY in offered and is_wanted(UNTIL_KIND, params.context.only):
+        actions.append(_action(view.uri, version, What.BODY, params.range, until=True))
+    return actions
 
 
 def is_wanted(kind: str, only: Sequence[str] | None) -> bool:
@@ -57,15 +61,12 @@ def _applies(view: View, document: Document, what: What, range: types.Range) -> 
         return False
 
 
-def _action(uri: str, version: int | None, what: What, range: types.Range) -> types.CodeAction:
+def _action(uri: str, version: int | None, what: What, range: types.Range, *, until: bool = False) -> types.CodeAction:
     ranges = () if what is What.STUBS else (Range.of(range),)
     arguments = FillParams(uri=uri, what=what, version=version, ranges=ranges)
-    command = types.Command(
-        TITLES[what],
-        "midfill.fill",
-        arguments=[_to_json(arguments)],
-    )
-    return types.CodeAction(TITLES[what], kind=KINDS[what], command=command)
+    title = UNTIL if until else TITLES[what]
+    command = types.Command(title, "midfill.until" if until else "midfill.fill", arguments=[_to_json(arguments)])
+    return types.CodeAction(title, kind=UNTIL_KIND if until else KINDS[what], command=command)
 
 
 def offer_repeats(document: SyncedDocument, cursor: types.Position, found: Sequence[Placed]) -> list[types.CodeAction]:
@@ -98,5 +99,7 @@ def offer_lenses(pending: Pending, text: Text) -> list[types.CodeLens]:
     titles = dict(LENSES)
     if any(hole.fill.is_guess for hole in pending.holes):
         titles["midfill.accept"] += " (a guess)"
+    if pending.filled.passes:
+        titles["midfill.accept"] = f"Accept (passes `{pending.filled.passes}`)"
     commands = [types.Command(title, name, arguments=[{"id": pending.id}]) for name, title in titles.items()]
     return [types.CodeLens(range, command=command) for command in commands]

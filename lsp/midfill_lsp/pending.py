@@ -167,7 +167,7 @@ class Pending:
     def rotated(self) -> Filled:
         """The fill with its next alternative as the best."""
         first, *others = self.filled.alternatives
-        return replace(self.filled, best=first, alternatives=(*others, self.filled.best))
+        return replace(self.filled, best=first, alternatives=(*others, self.filled.best), passes="")
 
     def show(self, filled: Filled) -> tuple[list[tuple[Span, str]], list[PendingHole]]:
         """The edits that show another fill in its place, and where its texts then stand."""

@@ -42,6 +42,7 @@ def make_result(
         holes=tuple(holes),
         alternatives=tuple(tuple(fill.text for fill in row.fills) for row in filled.alternatives),
         new_errors=filled.new_errors,
+        passes=filled.passes or None,
         model=filled.model,
         stats=make_stats(filled),
     )

@@ -18,10 +18,21 @@ from midfill_lsp.filling import explain
 from midfill_lsp.fills import Fills
 from midfill_lsp.ghost import to_items
 from midfill_lsp.host import Host
-from midfill_lsp.messages import FillParams, Holes, HolesParams, Range, StatusParams, parse, parse_arguments
+from midfill_lsp.messages import (
+    FillParams,
+    Holes,
+    HolesParams,
+    Range,
+    StatusParams,
+    Tests,
+    TestsParams,
+    parse,
+    parse_arguments,
+)
 from midfill_lsp.next_edits import NextEdits
-from midfill_lsp.offers import KINDS, REPEAT, is_wanted, offer_actions, offer_lenses, offer_repeats
+from midfill_lsp.offers import KINDS, REPEAT, UNTIL_KIND, is_wanted, offer_actions, offer_lenses, offer_repeats
 from midfill_lsp.text import SyncedWorkspace
+from midfill_lsp.until import guess
 from midfill_lsp.views import find_around, take_view
 
 logger = logging.getLogger(__name__)
@@ -40,7 +51,7 @@ class MidfillServer(Host):
         self._register()
 
     def _register(self) -> None:
-        actions = types.CodeActionOptions(code_action_kinds=[*KINDS.values(), REPEAT])
+        actions = types.CodeActionOptions(code_action_kinds=[*KINDS.values(), UNTIL_KIND, REPEAT])
         self.feature(types.TEXT_DOCUMENT_CODE_ACTION, actions)(_list_actions)
         self.feature(types.TEXT_DOCUMENT_CODE_LENS, types.CodeLensOptions())(_list_lenses)
         self.feature(types.TEXT_DOCUMENT_INLINE_COMPLETION, types.InlineCompletionOptions())(_suggest)
@@ -54,6 +65,7 @@ class MidfillServer(Host):
         self.feature(types.TEXT_DOCUMENT_DID_CLOSE)(_forget)
         self.feature("midfill/fill")(_fill)
         self.feature("midfill/holes")(_list_holes)
+        self.feature("midfill/tests")(_guess_tests)
         self.feature("midfill/status")(_tell_status)
         for name in messages.COMMANDS:
             self.command(name)(_run_command)
@@ -143,6 +155,12 @@ async def _list_holes(ls: MidfillServer, params: Any) -> dict[str, Any]:
     view, range = take_view(ls.workspace, document), asked.range.to_lsp()
     found = [] if ls.fills.find_exclusion(asked.uri) else await asyncio.to_thread(find_around, view, range)
     return Holes(ranges=tuple(Range.of(view.text.range(span)) for span in found)).to_json()
+
+
+async def _guess_tests(ls: MidfillServer, params: Any) -> dict[str, Any]:
+    asked = parse(TestsParams, params, "midfill/tests")
+    assert isinstance(ls.workspace, SyncedWorkspace)
+    return Tests(commands=tuple(await asyncio.to_thread(guess, ls.workspace, asked.uri))).to_json()
 
 
 def _tell_status(ls: MidfillServer, params: Any) -> dict[str, Any]:

@@ -76,6 +76,7 @@ def _describe(fill: Pending) -> PendingFill:
         weak=ranges(fill.weak),
         errors=ranges(fill.errors),
         new_errors=fill.filled.new_errors,
+        passes=fill.filled.passes or None,
         alternatives=len(fill.filled.alternatives),
         stats=make_stats(fill.filled),
     )

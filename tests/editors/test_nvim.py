@@ -15,7 +15,7 @@ from tests.lsp.editor import ROOT, SCRIPTED, server_environment
 
 HERE = Path(__file__).parent / "nvim"
 PLUGIN = ROOT / "editors" / "nvim"
-MAX_LINES = 840
+MAX_LINES = 880
 
 
 def find_nvims() -> list[Path]:
@@ -45,7 +45,8 @@ def run(
     nvim: Path, folder: Path, *arguments: str, timeout_s: float = 110, **more: str
 ) -> subprocess.CompletedProcess[str]:
     environment = server_environment(
-        TEST_PLUGIN=str(PLUGIN), TEST_SERVER=json.dumps(SCRIPTED), TEST_FOLDER=str(folder), HOME=str(folder),
+        TEST_PLUGIN=str(PLUGIN), TEST_SERVER=json.dumps(SCRIPTED), TEST_FOLDER=str(folder),
+        TEST_PYTHON=sys.executable, HOME=str(folder),
         XDG_STATE_HOME=str(folder), XDG_DATA_HOME=str(folder), XDG_CONFIG_HOME=str(folder), XDG_CACHE_HOME=str(folder),
         **more,
     )  # fmt: skip

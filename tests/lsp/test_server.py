@@ -43,9 +43,9 @@ async def wait_for_step(editor: Editor, step: int = 0) -> None:
 async def test_capabilities(editor: Editor) -> None:
     provider = editor.capabilities.code_action_provider
     assert isinstance(provider, types.CodeActionOptions)
-    kinds = ("fill.body", "fill.selection", "fill.stubs", "fill.hole", "repeat")
+    kinds = ("fill.body", "fill.selection", "fill.stubs", "fill.hole", "fill.until", "repeat")
     assert provider.code_action_kinds == tuple(f"refactor.rewrite.{kind}" for kind in kinds)
-    names = ("fill", "finish", "accept", "reroll", "next", "discard", "repeat", "snooze")
+    names = ("fill", "until", "finish", "accept", "reroll", "next", "discard", "repeat", "snooze")
     assert editor.capabilities.execute_command_provider.commands == tuple(f"midfill.{name}" for name in names)
     assert editor.capabilities.inline_completion_provider and editor.capabilities.code_lens_provider
     assert editor.capabilities.text_document_sync.change == types.TextDocumentSyncKind.Incremental
@@ -54,7 +54,7 @@ async def test_capabilities(editor: Editor) -> None:
 async def test_actions_are_offered_where_they_apply(editor: Editor) -> None:
     buffer = editor.open(SOURCE)
     assert set(await editor.actions(buffer, at(buffer, "import"))) == {"stubs"}
-    assert set(await editor.actions(buffer, at(buffer, BODY))) == {"body", "stubs"}
+    assert set(await editor.actions(buffer, at(buffer, BODY))) == {"body", "until", "stubs"}
     selected = await editor.actions(buffer, at(buffer, "import"), at(buffer, "import") + 6)
     assert set(selected) == {"selection", "stubs"}
     assert selected["selection"].title == "Fill selection"

@@ -50,6 +50,8 @@ export function activate(activated: vscode.ExtensionContext): void {
     fillSelection: () => fillHere("selection"),
     fillHere: () => fillHere("hole"),
     fillStubs: () => fillHere("stubs"),
+    fillUntil: () => fillUntil(),
+    fillUntilOther: () => fillUntil(true),
     fillStubsOneByOne: () => fillHere("stubs", { confirm: true }),
     addHole,
     fillHoles,
@@ -149,6 +151,7 @@ const middleware: Middleware = {
   executeCommand: async (command, words: Arguments[], next) => {
     const [name, argument] = [command.replace("midfill.", ""), words[0] ?? {}];
     if (name === "fill") return fill(argument);
+    if (name === "until") return fillUntil();
     if (["accept", "discard", "reroll", "next", "finish"].includes(name)) return run(name, argument);
     return next(command, words);
   },
@@ -178,6 +181,23 @@ async function fillHere(what: string, more: Arguments = {}): Promise<void> {
   if (animation) await animation.stop();
   const ranges = what === "stubs" ? [] : editor.selections.slice(0, what === "selection" ? undefined : 1);
   await fill({ uri: editor.document.uri.toString(), what, version: editor.document.version, ranges: ranges.map(toJson), ...more });
+}
+
+/** Fills the body at the cursor until a command passes, which is asked for once and kept with a workspace that is trusted. */
+async function fillUntil(isNew = false): Promise<void> {
+  if (!vscode.workspace.isTrusted) {
+    const choice = await vscode.window.showWarningMessage("Midfill: tests are code of this workspace; they run once it is trusted.", "Manage Workspace Trust");
+    return void (choice && vscode.commands.executeCommand("workbench.trust.manage"));
+  }
+  const known = isNew ? undefined : context.workspaceState.get<string>("until");
+  const guesses = known ? undefined : await client?.sendRequest<{ commands: string[] }>("midfill/tests", { uri: activeUri() }).catch(explain);
+  const until = known ?? (await vscode.window.showInputBox({
+    title: "Fill until this command passes", value: guesses?.commands[0],
+    prompt: "It runs in a sandbox, on a copy of this folder. {tests} are those that import the file.",
+  }));
+  if (!until) return;
+  await context.workspaceState.update("until", until);
+  await fillHere("body", { until });
 }
 
 function addHole(): void {

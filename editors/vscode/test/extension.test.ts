@@ -5,7 +5,7 @@ import { activate } from "../src/extension.ts";
 import { LanguageClient } from "./fake-client.ts";
 import { findKey, parseKeys } from "../src/keys.ts";
 import { hover } from "../src/pending.ts";
-import { close, contexts, FakeDocument, FakeEditor, goTo, Position, Range, registered, show, tellChanges, tellConfiguration, told } from "./fake-vscode.ts";
+import { close, contexts, FakeDocument, FakeEditor, goTo, Position, Range, registered, show, tellChanges, tellConfiguration, told, window, workspace } from "./fake-vscode.ts";
 
 const [a, b] = ["file:///a.py", "file:///b.py"].map((uri) => new FakeEditor(new FakeDocument("one\ntwo\nthree\n", uri)));
 const rest = () => new Promise((done) => setImmediate(done));
@@ -18,7 +18,9 @@ const edits = [
 
 let serve = () => {};
 LanguageClient.started = new Promise((done) => { serve = done; });
-await activate({ subscriptions: [] } as never);
+const kept = new Map<string, string>();
+const workspaceState = { get: (key: string) => kept.get(key), update: async (key: string, value: string) => void kept.set(key, value) };
+await activate({ subscriptions: [], workspaceState } as never);
 goTo(a);
 a.selections = [range(1, 1, 1)];
 const early = command("fillBody");
@@ -159,4 +161,26 @@ test("holes that wait move with the text, in a hidden document too", async () =>
   while (!client().requests.length) await rest();
   const { ranges } = client().requests[0].params as { ranges: unknown };
   assert.deepEqual(ranges, [{ start: { line: 1, character: 8 }, end: { line: 1, character: 9 } }]);
+});
+
+test("until tests pass: only in a trusted workspace, asked once, a dismissed question fills nothing", async () => {
+  goTo(a);
+  workspace.isTrusted = false;
+  await command("fillUntil");
+  workspace.isTrusted = true;
+  assert.deepEqual([told.splice(0), client().requests.length], [["Midfill: tests are code of this workspace; they run once it is trusted."], 0]);
+  for (const [name, entered, asked, sent] of [
+    ["fillUntil", undefined, "asked with pytest -q {tests}", undefined], ["fillUntil", "make test", "asked with pytest -q {tests}", "make test"],
+    ["fillUntil", "no", undefined, "make test"], ["fillUntilOther", "tox", "asked with pytest -q {tests}", "tox"], ["fillUntil", "no", undefined, "tox"],
+  ] as const) {
+    window.inputs = entered === undefined ? [] : [entered];
+    const done = command(name);
+    for (let turn = 0; turn < 5; turn++) await rest();
+    if (client().requests[0]?.method === "midfill/tests") client().requests.shift()!.answer({ commands: ["pytest -q {tests}", "pytest -q"] });
+    for (let turn = 0; turn < 5; turn++) await rest();
+    const { params } = client().requests[0] ?? {};
+    assert.deepEqual([told.splice(0), params?.until, params?.what], [asked ? [asked] : [], sent, sent && "body"]);
+    client().requests.shift()?.answer({});
+    await done;
+  }
 });

@@ -63,11 +63,14 @@ export const window = {
   showInformationMessage: (message: string) => void told.push(message),
   onDidChangeActiveTextEditor: (listener: typeof activating) => { activating = listener; },
   createTextEditorDecorationType: () => ({}),
-  showWarningMessage: (message: string) => { throw new Error(message); },
+  showWarningMessage: async (message: string) => void told.push(message),
+  inputs: [] as string[],
+  showInputBox: async ({ value }: { value?: string }) => { told.push(`asked with ${value}`); return window.inputs.shift(); },
   onDidChangeVisibleTextEditors: (listener: () => void) => void looking.push(listener),
 };
 let shown: FakeDocument;
 export const workspace = {
+  isTrusted: true,
   onDidChangeTextDocument: (listener: Listener) => void listeners.push(listener),
   onWillSaveTextDocument: (listener: Listener) => void saving.push(listener),
   onDidCloseTextDocument: (listener: typeof closing) => { closing = listener; },

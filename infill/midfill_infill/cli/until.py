@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -40,15 +41,17 @@ def try_candidates(
     source: Source, holes: tuple[Hole, ...], goal: Goal, options: Options, client: EngineClient, *, quiet: bool
 ) -> Tried:
     """Says on stderr what becomes of each try, unless `quiet`. Raises MidfillError."""
-    from midfill_infill.fill import Preview
+    from midfill_infill.fill import Preview, fill
     from midfill_infill.sandbox.command import read_command
+    from midfill_infill.until.choosing import place_tests
     from midfill_infill.until.lab import open_lab
     from midfill_infill.until.trying import Try, fill_until
 
     if source.is_stdin:
         raise MidfillError("bad_request", "a command cannot test standard input", next_step="name a file of the tree")
+    line = place_tests(goal.line, source.target.path, [hole.name for hole in holes], Path.cwd())
     command = read_command(
-        goal.line,
+        line,
         goal.timeout_s or LONGEST_S,
         sandboxed=goal.sandboxed,
         allow=goal.allow,
@@ -66,7 +69,7 @@ def try_candidates(
             source.document,
             lab.find_examples(holes),
             options,
-            client,
+            partial(fill, client=client),
             lab.run,
             where=lab.is_document,
             num_tries=goal.num_tries,

@@ -13,6 +13,7 @@ from typing import Any, Final
 from midfill_infill.sandbox.command import Command
 from midfill_infill.sandbox.copy import Copy
 from midfill_infill.sandbox.failures import Failure, Frame, read_output
+from midfill_infill.sandbox.run import Limits
 from midfill_infill.sandbox.warm import WarmEnded, WarmPytest, can_be_warm
 
 MARKER: Final = ".midfill-reached"
@@ -53,6 +54,7 @@ class Runner:
         self.copy, self.command, self._folder = copy, command, folder
         self._warm: WarmPytest | None = None
         self.num_warm = self.num_cold = 0
+        self.start_s = 0.0  # a run that is cold on purpose may take so long
 
     def run(self, files: Mapping[str, bytes], *, cold: bool = False) -> Ran:
         """What the command says of the tree with `files` in it."""
@@ -67,7 +69,8 @@ class Runner:
                 self.close()
                 self.copy.put(files)
         began_s = time.perf_counter()
-        outcome = self.copy.run(self.command)
+        timeout_s = max(self.command.limits.timeout_s, self.start_s if cold else 0.0)
+        outcome = self.copy.run(replace(self.command, limits=Limits(timeout_s)))
         self.num_cold += 1
         seconds, reached = time.perf_counter() - began_s, marker.exists()
         return Ran(outcome.code, outcome.output, seconds, *read_output(outcome.output), reached=reached)

@@ -77,6 +77,21 @@ def add_tests(line: str, tests: Sequence[str]) -> str:
     return f"{line} {named}" if is_pytest and not names_some and tests else line
 
 
+def place_tests(line: str, path: Path, functions: Sequence[str | None], folder: Path) -> str:
+    """The command with the tests that reach some functions of a file in the place of `{tests}`, relative to `folder`.
+
+    Raises `bad_request` where there are none.
+    """
+    if PLACEHOLDER not in line:
+        return line
+    path, folder = path.resolve(), folder.resolve()
+    reach = Reach(find_place(folder if path.is_relative_to(folder) else path.parent))
+    tests = dict.fromkeys(test for name in functions for test in reach.of(path, name))
+    if not tests:
+        raise MidfillError("bad_request", f"no test imports {path.name}", next_step="name the tests in the command")
+    return add_tests(line, [os.path.relpath(test, folder) for test in tests])
+
+
 def with_examples(hole: Hole, tests: Sequence[Path]) -> Hole:
     """The hole with the lines of its tests that say what its function gives, as a note for the model."""
     name = (hole.name or "").rpartition(".")[2]
@@ -87,22 +102,19 @@ def with_examples(hole: Hole, tests: Sequence[Path]) -> Hole:
     return replace(hole, note="\n".join([*filter(None, [hole.note]), *said[:MAX_EXAMPLES]]))
 
 
-def guess_commands(path: Path) -> list[str]:
-    """What probably tests a file, the likeliest first, to be run at the root of its repository."""
-    place = find_place(path.resolve().parent)
-    root, file = place.root, path.resolve()
-    found: list[str] = []
+def guess_commands(path: Path, folder: Path) -> list[str]:
+    """What probably tests a file, the likeliest first, to be run in `folder`."""
+    file, root, found = path.resolve(), folder.resolve(), list[str]()
     if file.suffix == ".py":
         bins = [f"{name}/bin/" for name in (".venv", "venv") if (root / name / "bin/pytest").exists()]
         pytest = f"{bins[0] if bins else ''}pytest -q"
-        tests = [test.relative_to(root).as_posix() for test in Reach(place).of(file)]
-        near = [test for test in tests if file.stem in Path(test).stem] or tests[:3]
-        found += [f"{pytest} {shlex.join(near)}"] if near else []
-        found += [pytest] if tests or _says(root / "pyproject.toml", "pytest") else []
+        has_tests = bool(Reach(find_place(root)).of(file))
+        found += [f"{pytest} {PLACEHOLDER}"] if has_tests else []
+        found += [pytest] if has_tests or _says(root / "pyproject.toml", "pytest") else []
     if (script := _npm_test(root / "package.json")) is not None:
         found.append(script)
     if (root / "go.mod").exists() and file.suffix == ".go":
-        found.append(f"go test ./{file.parent.relative_to(root).as_posix()}".replace("./.", "./..."))
+        found.append(f"go test ./{os.path.relpath(file.parent, root)}".replace("./.", "./..."))
     if (root / "Cargo.toml").exists():
         found.append("cargo test -q")
     if _says(root / "Makefile", r"(?m)^test\s*:"):

@@ -51,7 +51,7 @@ def start(
         raise MidfillError("until_unreached", f"`{line}` does not end in {runner.command.limits.timeout_s:.0f} s")
     longest = max(_LEAST_S, _SLOWER * max(first.seconds, second.seconds))
     limit = timeout_s or min(runner.command.limits.timeout_s, longest)
-    runner.command = replace(runner.command, limits=Limits(limit))
+    runner.command, runner.start_s = replace(runner.command, limits=Limits(limit)), longest
     warm = runner.warm_up(asis, first)
     _check_reach(runner, document, holes, files, warm)
     return warm

@@ -3,12 +3,12 @@
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from midfill_engine import wire
 from midfill_infill.candidates import Candidate, Place
 from midfill_infill.errors import MidfillError
-from midfill_infill.fill import Filled, Options, Preview, fill, look_around
+from midfill_infill.fill import Filled, Options, Preview, look_around
 from midfill_infill.sandbox.runner import Ran
 from midfill_infill.syntax.holes import sort_holes
 from midfill_infill.text.document import Document
@@ -16,10 +16,8 @@ from midfill_infill.text.spans import Hole
 from midfill_infill.until.anew import find_fault, put_together, reopen
 from midfill_infill.until.order import Queue
 
-if TYPE_CHECKING:
-    from midfill_infill.engines.client import EngineClient
-
 Events = Generator[Preview | Filled, None, None]
+Make = Callable[[Document, Sequence[Hole], Options], Events]  # one fill
 DEFAULT_TRIES: Final = 20
 NUM_ASKED: Final = 8  # alternatives a request: the most that the wire takes
 DRAWN: Final = (0.6, 0.8, 1.0)  # temperatures of the rounds behind the first
@@ -74,7 +72,7 @@ def fill_until(
     document: Document,
     holes: Sequence[Hole],
     options: Options,
-    client: "EngineClient",
+    make: Make,
     run: Callable[[Candidate], Ran],
     *,
     where: Callable[[str], bool],
@@ -82,15 +80,15 @@ def fill_until(
 ) -> Generator[Preview | Try | Tried, None, None]:
     """Fills `holes` jointly and tries the candidates, the best first; then hole by hole and line by line.
 
-    `run` says what the command says of a candidate, `where` whether a path of a traceback is the document. What would
-    fail as an earlier one did goes to the end. The line at fault is drafted anew while the rest stays. Closing the
-    generator closes the engine's connection. Raises MidfillError.
+    `make` asks an engine for candidates, `run` says what the command says of one, `where` whether a path of a traceback
+    is the document. What would fail as an earlier one did goes to the end. The line at fault is drafted anew while the
+    rest stays. Closing the generator closes the engine's connection. Raises MidfillError.
     """
     holes = tuple(sort_holes(document, list(holes)))
     queue, tries, stats = Queue(document), list[Try](), None
     model, idle = "", 0
     place = Place(document, holes, look_around(document, holes, options))
-    rounds = _rounds(place, options, client, tries, where)
+    rounds = _rounds(place, options, make, tries, where)
     while len(tries) < num_tries and idle < MAX_IDLE_ROUNDS:
         if (candidate := queue.take()) is None:
             filled = yield from _take_round(rounds, is_first=stats is None)
@@ -120,13 +118,13 @@ def _closeness(each: Try) -> tuple[bool, bool, int, int]:
 def _rounds(
     place: Place,
     options: Options,
-    client: "EngineClient",
+    make: Make,
     tries: Sequence[Try],
     where: Callable[[str], bool],
 ) -> Generator[Events, None, None]:
     """Fills that bring new candidates, endlessly; what has failed meanwhile is looked at when the next one begins."""
     document, holes = place.document, place.holes
-    yield fill(document, holes, replace(options, n=NUM_ASKED), client)
+    yield make(document, holes, replace(options, n=NUM_ASKED))
     if len(holes) > 1:
         yield _mix(place, tries)
     redone = set[int]()
@@ -139,12 +137,12 @@ def _rounds(
                 drawn = _drawn(options, number)
                 fault = find_fault(document, each.candidate, each.ran, where)
                 for index in range(len(holes)) if len(holes) > 1 and fault is None else ():
-                    yield _refill(place, each.candidate, index, None, drawn, client)
+                    yield _refill(place, each.candidate, index, None, drawn, make)
                 if fault is not None:
-                    yield _refill(place, each.candidate, fault.hole, fault.span, drawn, client)
+                    yield _refill(place, each.candidate, fault.hole, fault.span, drawn, make)
         for _ in range(2):
             number += 1
-            yield fill(document, holes, _drawn(options, number), client)
+            yield make(document, holes, _drawn(options, number))
 
 
 def _mix(place: Place, tries: Sequence[Try]) -> Events:
@@ -168,11 +166,11 @@ def _refill(
     index: int,
     span: tuple[int, int] | None,
     options: Options,
-    client: "EngineClient",
+    make: Make,
 ) -> Events:
     """The candidate with `span` of one hole's text anew, or all of it; the rest stays."""
     reopened, hole = reopen(place.document, candidate, index, span)
-    for event in fill(reopened, (hole,), options, client):
+    for event in make(reopened, (hole,), options):
         if isinstance(event, Preview):
             yield event
             continue

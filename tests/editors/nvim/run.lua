@@ -583,6 +583,42 @@ test('next edit: what was done twice is shown elsewhere, one key goes there and 
   assert(notices[1]:find('fits nowhere else'), notices[1])
 end)
 
+test('fill until tests pass: asked once for a workspace, pending with what it passes', function()
+  local folder, asked = vim.env.TEST_FOLDER .. '/shop', {}
+  local entered = vim.env.TEST_PYTHON .. ' -m pytest -q -p no:cacheprovider {tests}'
+  vim.fn.mkdir(folder)
+  vim.fn.writefile(SOURCE, folder .. '/tested.py')
+  vim.fn.writefile({ 'import tested', '', 'def test_second():', "    assert tested.second(1) == 'ß😀'" }, folder .. '/test_tested.py')
+  open()
+  vim.cmd.edit(folder .. '/tested.py')
+  vim.bo.filetype = 'python'
+  wait('the server', function() return client() and client().initialized end)
+  vim.ui.input = function(options, done)
+    table.insert(asked, options)
+    done(entered)
+  end
+  vim.api.nvim_win_set_cursor(0, { 11, 8 })
+  vim.cmd('Midfill tests')
+  wait('the fill', pending)
+  equal(lines(), with(11, '    ' .. FILL))
+  equal({ #asked, asked[1].default }, { 1, 'pytest -q {tests}' })
+  local hint = vim.inspect(marks_of('pending'))
+  assert(hint:find('passes `' .. vim.env.TEST_PYTHON:gsub('%p', '%%%0') .. ' %-m pytest %-q %-p no:cacheprovider test_tested.py`'), hint)
+  vim.cmd('Midfill discard')
+  wait('discard', function() return not pending() end)
+  vim.lsp.commands['midfill.until']()
+  wait('the fill again', pending)
+  equal(#asked, 1, 'the answer is remembered')
+  vim.cmd('Midfill discard')
+  wait('discard', function() return not pending() end)
+  entered = 'true'
+  vim.cmd('Midfill other_tests')
+  wait('a sentence', function() return #notices > 0 end)
+  assert(notices[1]:find('passes already, without a fill'), notices[1])
+  equal({ lines(), #asked }, { SOURCE, 2 })
+  vim.fn.delete(folder, 'rf')
+end)
+
 test('checkhealth', function()
   open()
   vim.cmd('checkhealth midfill')

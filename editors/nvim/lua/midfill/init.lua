@@ -158,6 +158,39 @@ function M.fill(what, ranges, extra)
   ask(client, 'midfill/fill', params, buffer, token)
 end
 
+--- The command that fills of a workspace must pass: what its user has entered, never what a file in it says.
+local function known_command(root, entered)
+  local file = vim.fn.stdpath('state') .. '/midfill-commands.json'
+  local is_read, known = pcall(function() return vim.json.decode(table.concat(vim.fn.readfile(file))) end)
+  known = is_read and known or {}
+  if entered then
+    known[root] = entered
+    vim.fn.mkdir(vim.fn.stdpath('state'), 'p')
+    vim.fn.writefile({ vim.json.encode(known) }, file)
+  end
+  return known[root]
+end
+
+--- Fills the body at the cursor until a command passes, which is asked for once for a workspace; `is_new` asks again.
+function M.fill_until(is_new)
+  local buffer = vim.api.nvim_get_current_buf()
+  local client = client_of(buffer)
+  local root = client and (client.root_dir or vim.fs.dirname(vim.api.nvim_buf_get_name(buffer)))
+  local known = client and not is_new and known_command(root)
+  if not client or known then
+    return client and M.fill('body', nil, { ['until'] = known })
+  end
+  client:request('midfill/tests', { uri = vim.uri_from_bufnr(buffer) }, function(_, result)
+    local prompt = ('Fill until this passes, in a sandbox, on a copy of %s: '):format(root)
+    vim.ui.input({ prompt = prompt, default = result and result.commands[1] or '' }, function(entered)
+      if entered and entered ~= '' then
+        known_command(root, entered)
+        M.fill('body', nil, { ['until'] = entered })
+      end
+    end)
+  end, buffer)
+end
+
 --- Runs accept, discard, reroll, shorter, longer, next or finish on the fill at the cursor, else the buffer's latest;
 --- accept and discard with `_hole` or `_hunk` behind on that part of it.
 function M.run(name, buffer)
@@ -315,6 +348,8 @@ end
 local subcommands = {
   body = function() M.fill('body') end,
   stubs = function() M.fill('stubs', {}) end,
+  tests = function() M.fill_until() end,
+  other_tests = function() M.fill_until(true) end,
   hole = function() M.fill('hole') end,
   holes = M.fill_holes,
   old = function() M.toggle_old() end,
@@ -365,6 +400,7 @@ function M.setup()
       forget(event.buf) -- the next server counts its fills from 1 again
     end
   end })
+  vim.lsp.commands['midfill.until'] = function() M.fill_until() end
   require('midfill.ghost').setup(options)
   vim.lsp.enable('midfill')
 end

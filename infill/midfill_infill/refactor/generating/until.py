@@ -7,10 +7,12 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from midfill_infill.context.references import find_references
 from midfill_infill.errors import MidfillError
+from midfill_infill.fill import fill
 from midfill_infill.refactor.generating.engines import Engine
 from midfill_infill.refactor.generating.generate import (
     Made,
@@ -159,7 +161,7 @@ class Tester:
                 document,
                 (with_examples(moved, tests),),
                 wanted,
-                client,
+                partial(fill, client=client),
                 lab.run,
                 where=lab.is_document,
                 num_tries=self._goal.num_tries,

@@ -1,0 +1,131 @@
+"""Fills until a command of the user's passes, which is asked for once a workspace. How it is run is `infill`'s."""
+
+import asyncio
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from lsprotocol import types
+from pygls.lsp.server import LanguageServer
+
+from midfill_infill.errors import MidfillError
+from midfill_infill.fill import Filled, Options, Preview
+from midfill_infill.text.document import Document
+from midfill_infill.text.spans import Hole
+from midfill_lsp.engine import Filler, Say
+from midfill_lsp.settings import Settings
+from midfill_lsp.text import SyncedDocument, SyncedWorkspace
+from midfill_lsp.views import find_path
+
+LONGEST_S = 600.0
+RUN = "Run "
+
+
+@dataclass(frozen=True)
+class Goal:
+    """`line` is run in `folder`; `held` are files that the editor holds otherwise than the disk."""
+
+    line: str
+    num_tries: int
+    path: Path
+    folder: Path
+    held: Mapping[Path, bytes]
+
+
+def find_folder(workspace: SyncedWorkspace, uri: str) -> Path | None:
+    """The workspace folder that holds a document, else its own; None for what is kept in no file."""
+    path = find_path(uri)
+    folders = [found for folder in workspace.folders.values() if (found := find_path(folder.uri)) is not None]
+    holding = [folder for folder in folders if path is not None and path.is_relative_to(folder)]
+    return max(holding, key=lambda folder: len(folder.parts), default=path.parent if path else None)
+
+
+def take_goal(workspace: SyncedWorkspace, document: SyncedDocument, line: str, num_tries: int) -> Goal:
+    """For the event loop. Raises MidfillError where there is nothing that a command could test."""
+    path, folder = find_path(document.uri), find_folder(workspace, document.uri)
+    if path is None or folder is None or path.suffix == ".ipynb":
+        raise MidfillError("bad_request", "a command tests files of a folder alone", next_step="save this as one")
+    held: dict[Path, bytes] = {}
+    for other in workspace.text_documents.values():
+        place = find_path(other.uri)
+        if isinstance(other, SyncedDocument) and place is not None and place not in (path,) and place.is_file():
+            held[place] = other.source.encode("utf-8", "surrogatepass")
+    return Goal(line, num_tries, path, folder, held)
+
+
+def fill_until_passes(
+    goal: Goal,
+    filler: Filler,
+    document: Document,
+    holes: Sequence[Hole],
+    options: Options,
+    settings: Settings,
+    say: Say,
+) -> Generator[Preview | Filled, None, None]:
+    """As a filler; for a worker thread. Raises MidfillError, `until_failed` where no candidate passes."""
+    from midfill_infill.sandbox.command import read_command
+    from midfill_infill.until.choosing import place_tests
+    from midfill_infill.until.lab import open_lab
+    from midfill_infill.until.trying import Tried, Try, fill_until
+
+    def make(document: Document, holes: Sequence[Hole], options: Options) -> Generator[Preview | Filled, None, None]:
+        return filler(document, holes, options, settings, say)
+
+    line = place_tests(goal.line, goal.path, [hole.name for hole in holes], goal.folder)
+    command = read_command(line, LONGEST_S)
+    with open_lab(document, goal.path, command, goal.folder, goal.held) as lab:
+        say(f"{line} on the text as it is")
+        lab.start(holes)
+        events = fill_until(
+            document,
+            lab.find_examples(holes),
+            options,
+            make,
+            lab.run,
+            where=lab.is_document,
+            num_tries=goal.num_tries,
+        )
+        with closing(events):
+            for event in events:
+                if isinstance(event, Try):
+                    say(f"try {event.number} of {goal.num_tries} {event.ran.verdict}")
+                    yield Preview(0, 1, ())
+                elif not isinstance(event, Tried):
+                    yield event
+                elif event.passed:
+                    yield replace(event.filled, alternatives=(), passes=line)
+                else:
+                    raise MidfillError("until_failed", f"{event.sentence}: `{line}`")
+
+
+class Commands:
+    """Which command a workspace's fills must pass, once its user has said so."""
+
+    def __init__(self) -> None:
+        self._known: dict[Path | None, str] = {}
+
+    async def ask(self, server: LanguageServer, workspace: SyncedWorkspace, uri: str) -> str:
+        """Of a client that does not ask by itself. Raises MidfillError where the user wants none."""
+        folder = find_folder(workspace, uri)
+        if (known := self._known.get(folder)) is not None:
+            return known
+        guesses = await asyncio.to_thread(guess, workspace, uri)
+        if not guesses:
+            raise MidfillError("bad_request", "no tests of this file were found", next_step="write some beside it")
+        actions = [types.MessageActionItem(f"{RUN}{line}") for line in guesses[:3]]
+        sentence = "Midfill: fill until a command passes? It runs in a sandbox, on a copy of this folder."
+        question = types.ShowMessageRequestParams(types.MessageType.Info, sentence, actions)
+        answer = await server.window_show_message_request_async(question)
+        if answer is None or not answer.title.startswith(RUN):
+            raise MidfillError("cancelled", "no command was chosen, nothing was filled")
+        self._known[folder] = answer.title.removeprefix(RUN)
+        return self._known[folder]
+
+
+def guess(workspace: SyncedWorkspace, uri: str) -> list[str]:
+    """What probably tests a document, the likeliest first. For a worker thread: it reads files."""
+    from midfill_infill.until.choosing import guess_commands
+
+    path, folder = find_path(uri), find_folder(workspace, uri)
+    return guess_commands(path, folder) if path is not None and folder is not None else []
