@@ -107,6 +107,9 @@ def test_the_commit_is_that_of_the_repository_it_was_installed_from(monkeypatch:
         ("midfill fill none.py --function A.", []),
         ("midfill help ho", ["holes"]),
         ("midfill ref", ["refactor"]),
+        ("midfill config c", ["cache"]),
+        ("midfill config weights ", ["stored", "int8"]),
+        ("midfill fill t.py --model em", ["embedded"]),
     ],
 )
 def test_a_shell_completes(line: str, offered: list[str], tmp_path: Path) -> None:

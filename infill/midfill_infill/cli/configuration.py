@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from midfill_infill.cli.completing import complete_setting, complete_value
 from midfill_infill.cli.failures import report_failures
 from midfill_infill.cli.single import single
 
@@ -14,8 +15,10 @@ def build() -> typer.Typer:
 
 
 def config_command(
-    name: Annotated[str | None, typer.Argument(help="One setting.")] = None,
-    value: Annotated[str | None, typer.Argument(help="What it is to be, in your own file.")] = None,
+    name: Annotated[str | None, typer.Argument(help="One setting.", autocompletion=complete_setting)] = None,
+    value: Annotated[
+        str | None, typer.Argument(help="What it is to be, in your own file.", autocompletion=complete_value)
+    ] = None,
     unset: Annotated[bool, typer.Option("--unset", help="Take it out of your own file.")] = False,
     json_output: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:

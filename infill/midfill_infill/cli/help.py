@@ -16,7 +16,14 @@ from midfill_infill.errors import MidfillError
 _SOURCES: Final = Path(__file__).parents[3] / "docs"
 _FIRST_PAGE: Final = "command.md"
 # Commands whose page has another name.
-_PAGES: Final = {"fill": "command", "lsp": "editors", "serve": "serving"}
+_PAGES: Final = {
+    "fill": "command",
+    "config": "command",
+    "engine": "command",
+    "doctor": "command",
+    "lsp": "editors",
+    "serve": "serving",
+}
 
 
 def build() -> typer.Typer:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
+from midfill_infill.cli.completing import complete_model
 from midfill_infill.cli.execute import become
 from midfill_infill.cli.failures import report_failures
 from midfill_infill.cli.options import DeviceName, DeviceOption
@@ -125,7 +126,12 @@ def list_command(
 
 
 def use_command(
-    name: Annotated[str, typer.Argument(metavar="NAME|DIR", help="A known model, a folder or OWNER/NAME.")],
+    name: Annotated[
+        str,
+        typer.Argument(
+            metavar="NAME|DIR", help="A known model, a folder or OWNER/NAME.", autocompletion=complete_model
+        ),
+    ],
 ) -> None:
     """Make a model the one that fills, in the command and in editors. Fetches nothing."""
     with report_failures():

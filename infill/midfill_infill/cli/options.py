@@ -5,11 +5,16 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from midfill_infill.cli.completing import complete_model
+
 if TYPE_CHECKING:
     from midfill_infill.config import Quality
 
 DeviceName = Literal["auto", "cpu", "cuda", "mps"]
-ModelOption = Annotated[str | None, typer.Option(metavar="NAME|DIR", help="A known model or a checkpoint folder.")]
+ModelOption = Annotated[
+    str | None,
+    typer.Option(metavar="NAME|DIR", help="A known model or a checkpoint folder.", autocompletion=complete_model),
+]
 DeviceOption = Annotated[DeviceName, typer.Option(help="Where the model runs.")]
 StepsOption = Annotated[int | None, typer.Option(metavar="N", min=1, max=1024, help="At most this many denoise steps.")]
 MaxTokensOption = Annotated[

@@ -33,8 +33,13 @@ def find_exclusion(path: Path, listed: Sequence[str] = (), stamps: Stamps | None
     folder: `src/gen/`, `/src/gen/` and `**/src/gen/` are the same. Git's rules come from `.git/info/exclude` and every
     `.gitignore` up to the repository's root. Calls that share `stamps`, initially empty, check each folder once.
     """
-    path = path.absolute()
-    return _find_exclusion(path, tuple(listed), _stamp(os.path.dirname(path), {} if stamps is None else stamps))
+    path, stamps = path.absolute(), {} if stamps is None else stamps
+    named = _find_exclusion(path, tuple(listed), _stamp(os.path.dirname(path), stamps))
+    if named is not None or not path.is_symlink():
+        return named
+    target = path.resolve()
+    found = _find_exclusion(target, tuple(listed), _stamp(os.path.dirname(target), stamps))
+    return None if found is None else f"it links to {target.name}, and {found}"
 
 
 def _stamp(folder: str, stamps: Stamps) -> tuple[int, ...]:

@@ -68,4 +68,5 @@ def _check_private(folder: Path, facts: os.stat_result) -> None:
         raise MidfillError("runtime_folder", f"{folder} belongs to another user")
     if facts.st_mode & 0o077:
         message = f"{folder} is open to other users"
-        raise MidfillError("runtime_folder", message, next_step=f"run `chmod 700 {folder}`")
+        is_ours = folder.name.startswith("midfill")  # others may need what is open: /tmp, a home folder
+        raise MidfillError("runtime_folder", message, next_step=f"run `chmod 700 {folder}`" if is_ours else None)

@@ -1,5 +1,6 @@
 """The registry of languages: one module and its queries a language. Knows their names, nothing of their syntax."""
 
+import re
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
@@ -31,11 +32,18 @@ def _by_extension() -> Mapping[str, str]:
     return {extension: language.id for language in REGISTRY.values() for extension in language.extensions}
 
 
+_SHEBANG: Final = re.compile(
+    rb"#![^\n]*[/ ](?:(?P<python>python[\d.]*|pypy[\d.]*)|(?P<node>node(?:js)?)|deno|bun|ts-node|tsx)(?:[ \r\n]|$)"
+)
+
+
 def find_language(path: Path, source: bytes | None = None) -> str | None:
     """The id of the language that a file's name tells, or None. `.H` and `.C` are C++, `.c` is C.
 
-    A `.h` is C or C++ by what `source` says; C without it.
+    A `.h` is C or C++ by what `source` says; C without it. A file without an extension is what its `#!` line runs.
     """
     if path.suffix == ".h" and source is not None:
         return settle_header(source, path)
+    if not path.suffix and source is not None and (match := _SHEBANG.match(source)):
+        return "python" if match["python"] else "javascript" if match["node"] else "typescript"
     return _by_extension().get(path.suffix) or _by_extension().get(path.suffix.lower())

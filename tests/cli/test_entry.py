@@ -1,0 +1,119 @@
+"""The console entry where things are not as usual: an early Ctrl-C, no working directory, closed streams, shells."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tests.cli.conftest import python_path
+from typer.testing import CliRunner
+
+from midfill_infill import cli
+from midfill_infill.cli import app, build_app
+from midfill_infill.cli.completing import complete_model
+from midfill_infill.context.exclusions import find_exclusion
+from midfill_infill.engines import fetching, runtime
+from midfill_infill.engines.runtime import runtime_folder
+from midfill_infill.errors import MidfillError
+from midfill_infill.languages import find_language
+from midfill_infill.text.document import Document
+
+MIDFILL = f"{sys.executable} -m midfill_infill"
+
+
+def sh(line: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    known = {**os.environ, "PYTHONPATH": python_path(), **environment}
+    return subprocess.run(["sh", "-c", line], capture_output=True, text=True, env=known, timeout=60)
+
+
+def interrupt(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
+def test_an_interrupt_while_the_command_is_imported_is_one_sentence(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(app.Subcommand, "build", interrupt)
+    result = CliRunner().invoke(build_app(), ["fill", "t.py"])
+    assert (result.exit_code, result.stderr) == (130, "midfill: interrupted; nothing was written.\n")
+    monkeypatch.setattr(cli, "build_app", interrupt)
+    monkeypatch.setattr(sys, "argv", ["midfill", "fill"])
+    with pytest.raises(SystemExit) as end:
+        cli.main()
+    assert end.value.code == 130 and capsys.readouterr().err == "midfill: interrupted; nothing was written.\n"
+
+
+def test_a_working_directory_that_is_gone_is_said(tmp_path: Path) -> None:
+    ended = sh(f"mkdir {tmp_path}/gone && cd {tmp_path}/gone && rmdir {tmp_path}/gone && {MIDFILL} config")
+    assert (ended.returncode, ended.stdout) == (3, "")
+    assert ended.stderr.splitlines()[-1] == "midfill: the working directory is gone; change to another one."
+
+
+@pytest.mark.parametrize("closed", [">&-", "2>&-", "<&-", "<&- >&- 2>&-"])
+def test_closed_streams_end_no_command(tmp_path: Path, closed: str) -> None:
+    (tmp_path / "t.py").write_text("x = 1\n")
+    ended = sh(f"cd {tmp_path} && {MIDFILL} config {closed}", MIDFILL_CONFIG=str(tmp_path / "config.toml"))
+    assert (ended.returncode, ended.stderr) == (0, "")
+    refused = sh(f"cd {tmp_path} && {MIDFILL} fill t.py {closed}", MIDFILL_CONFIG=str(tmp_path / "config.toml"))
+    assert refused.returncode == 2 and "Traceback" not in refused.stderr
+
+
+@pytest.mark.parametrize(
+    ("shell", "holds"), [("zsh", "#compdef"), ("fish", "complete --command"), ("bash", "COMPREPLY")]
+)
+def test_completion_is_for_the_shell_that_is_named(shell: str, holds: str) -> None:
+    assert holds in sh(f"{MIDFILL} --show-completion {shell}").stdout
+
+
+def test_models_are_offered_where_no_engine_lists_any(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: str) -> None:
+        raise MidfillError("engine_missing", "no engine")
+
+    monkeypatch.setattr(fetching, "list_stock", fail)
+    assert complete_model("") == ["smollm2", "embedded"] and complete_model("em") == ["embedded"]
+
+
+@pytest.mark.parametrize("name", ["config", "engine", "doctor"])
+def test_help_has_a_page_for_it(name: str) -> None:
+    assert "# The command" in CliRunner().invoke(build_app(), ["help", name]).stdout
+
+
+def test_a_shared_folder_is_not_closed_to_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runtime, "_MAX_SOCKET_PATH_BYTES", 4096)
+    for name, advice in [
+        ("shared", "set MIDFILL_RUNTIME_DIR to a folder that only you can enter"),
+        ("midfill", "chmod 700"),
+    ]:
+        (tmp_path / name).mkdir()
+        (tmp_path / name).chmod(0o777)
+        monkeypatch.setenv("MIDFILL_RUNTIME_DIR", str(tmp_path / name))
+        with pytest.raises(MidfillError) as error:
+            runtime_folder()
+        assert advice in error.value.sentence
+
+
+@pytest.mark.parametrize(
+    ("line", "language"),
+    [
+        ("#!/usr/bin/env python3", "python"),
+        ("#!/usr/bin/python3.12 -I", "python"),
+        ("#!/usr/bin/env -S node --no-warnings", "javascript"),
+        ("#! /usr/bin/deno", "typescript"),
+        ("#!/bin/sh", None),
+        ("x = 1", None),
+    ],
+)
+def test_a_file_without_extension_is_what_its_first_line_runs(tmp_path: Path, line: str, language: str | None) -> None:
+    (tmp_path / "tool").write_text(f"{line}\nx = 1\n")
+    assert Document.read(tmp_path / "tool").language == language
+    assert find_language(tmp_path / "tool.py", line.encode()) == "python"
+
+
+def test_what_links_to_a_secret_is_one(tmp_path: Path) -> None:
+    (tmp_path / ".env").write_text("KEY=1\n")
+    (tmp_path / "a.py").write_text("x = 1\n")
+    (tmp_path / "link.py").symlink_to(".env")
+    (tmp_path / "other.py").symlink_to("a.py")
+    assert find_exclusion(tmp_path / "link.py") == "it links to .env, and its name is that of a file with secrets"
+    assert find_exclusion(tmp_path / "other.py") is None
