@@ -46,7 +46,8 @@ class FilledHole:
     """A fill as it goes into the document, with `\\n` line ends. `confidence[i]` belongs to `text[slice(*tokens[i])]`.
 
     White space that splicing added belongs to no token. `errors` are ranges of `text` that no syntax allows.
-    `certainty` is the calibrated probability that all of it is right, None where the engine does not say.
+    `certainty` is the calibrated probability that all of it is right, None where the engine does not say. `from_file`:
+    it is a draft made of the user's own code, which won over what the model wrote.
     """
 
     hole: Hole
@@ -55,6 +56,7 @@ class FilledHole:
     confidence: tuple[float, ...]
     errors: tuple[tuple[int, int], ...] = ()
     certainty: float | None = None
+    from_file: bool = False
 
     @property
     def is_guess(self) -> bool:
@@ -225,11 +227,15 @@ class Place:
             yield min(faulty, key=lambda judged: judged[0])[1]
 
 
-def _as_answer(draft: wire.Draft, closes: bool) -> wire.FilledHole:
+class DraftedHole(wire.FilledHole):
+    """A draft in the place of what an engine answered."""
+
+
+def _as_answer(draft: wire.Draft, closes: bool) -> DraftedHole:
     is_closing = closes and not any(map(str.isalnum, draft.text))
     certainty = max(draft.certainty, CLOSING) if is_closing else draft.certainty
     tokens = [(0, len(draft.text))] if draft.text else []
-    return wire.FilledHole(text=draft.text, tokens=tokens, confidence=[certainty] * len(tokens), certainty=certainty)
+    return DraftedHole(text=draft.text, tokens=tokens, confidence=[certainty] * len(tokens), certainty=certainty)
 
 
 class Marked(Protocol):
@@ -257,6 +263,7 @@ def place_fill(hole: Hole, filled: Marked, spliced: SplicedFill) -> FilledHole:
         tuple(filled.confidence[token] for token, _ in ordered),
         tuple(found for range in spliced.error_ranges if (found := _find(spliced.origins, range))),
         getattr(filled, "certainty", None),
+        isinstance(filled, DraftedHole),
     )
 
 

@@ -98,6 +98,7 @@ class HoleFill(Message):
     """`text` goes to `range` in the document of the answer's `version`. `confidence[i]` belongs to `tokens[i]`.
 
     `certainty` is the probability that the whole text is right, if the engine knows it. `isGuess`: it is below 0.5.
+    `fromFile`: the text is made of the user's own code, not by the model.
     """
 
     range: Range
@@ -107,6 +108,7 @@ class HoleFill(Message):
     confidence: tuple[float, ...] = ()
     certainty: float | None = None
     is_guess: bool = False
+    from_file: bool = False
 
 
 class Stats(Message):
@@ -177,6 +179,7 @@ class PendingText(Message):
     original: str
     hunks: tuple[OldText, ...]
     is_guess: bool = False
+    from_file: bool = False
 
 
 class PendingFill(Message):

@@ -97,9 +97,10 @@ def offer_lenses(pending: Pending, text: Text) -> list[types.CodeLens]:
     """Accept, Reroll and Discard above the first hole of a pending fill, with a remark if it is a guess."""
     range = text.range(pending.holes[0].outer)
     titles = dict(LENSES)
-    if any(hole.fill.is_guess for hole in pending.holes):
-        titles["midfill.accept"] += " (a guess)"
-    if pending.filled.passes:
-        titles["midfill.accept"] = f"Accept (passes `{pending.filled.passes}`)"
+    passes = f"passes `{pending.filled.passes}`" if pending.filled.passes else ""
+    remarks = {passes: bool(passes), "from this file": any(hole.fill.from_file for hole in pending.holes)}
+    remarks["a guess"] = not passes and any(hole.fill.is_guess for hole in pending.holes)
+    if said := [remark for remark, applies in remarks.items() if applies]:
+        titles["midfill.accept"] = f"Accept ({', '.join(said)})"
     commands = [types.Command(title, name, arguments=[{"id": pending.id}]) for name, title in titles.items()]
     return [types.CodeLens(range, command=command) for command in commands]

@@ -70,7 +70,13 @@ def _describe(fill: Pending) -> PendingFill:
     return PendingFill(
         id=fill.id,
         holes=tuple(
-            PendingText(range=place, original=hole.original, hunks=_hunks(fill, hole), is_guess=hole.fill.is_guess)
+            PendingText(
+                range=place,
+                original=hole.original,
+                hunks=_hunks(fill, hole),
+                is_guess=hole.fill.is_guess,
+                from_file=hole.fill.from_file,
+            )
             for place, hole in zip(ranges([hole.inner for hole in fill.holes]), fill.holes, strict=True)
         ),
         weak=ranges(fill.weak),

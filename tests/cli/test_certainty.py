@@ -26,6 +26,10 @@ def fill(*words: str) -> tuple[str, str]:
     return result.stdout, result.stderr
 
 
+def fill_lines(words: list[str]) -> str:
+    return CliRunner().invoke(build_app(), words).stdout
+
+
 def test_words_go_by_thresholds() -> None:
     named = [describe_certainty(certainty) for certainty in (0.0, LIKELY - 0.01, LIKELY, SURE - 0.01, SURE, 1.0)]
     assert [name.partition(" (")[0] for name in named] == ["a guess"] * 2 + ["likely"] * 2 + ["sure"] * 2
@@ -60,7 +64,7 @@ def test_an_engine_that_does_not_say_changes_nothing(answer: Answer) -> None:
 def test_of_other_models_no_sentence_is_made(answer: Answer) -> None:
     answer(certainty=0.1, model="Dream-org/Dream-v0")
     out, err = fill()
-    assert "a guess (10%)" in out and err == ""
+    assert "a guess (10%)" in out and "from this file" not in out and err == ""
 
 
 def test_the_demonstrator_is_the_model_that_ships() -> None:
@@ -97,8 +101,10 @@ def test_of_several_fills_the_guesses_alone_are_held_back(answer: Answer) -> Non
     Path("t.py").write_text("def f(a, b):\n    a = 1\n    b = 2\n")
     answer(rows=[["x = (", "b = a"]], drafts=[[["a = b", 0.04]], []], certainty=0.9)
     words = ["fill", "t.py", "--hole", "2:5-2:10", "--hole", "3:5-3:10", "--write", "--json"]
+    assert "t.py:2: 1 of 3 lines replaced by 1, a guess (4%), from this file" in fill_lines(words[:-2])
     result = CliRunner().invoke(build_app(), words)
     assert result.exit_code == 6 and "1 of 2 fills not written: t.py:2 a guess (4%)" in result.stderr
     assert Path("t.py").read_text() == "def f(a, b):\n    a = 1\n    b = a\n"
     report = json.loads(result.stdout)
+    assert [hole["from_file"] for hole in report["holes"]] == [True, False]
     assert report["written"] is True and [hole["written"] for hole in report["holes"]] == [False, True]

@@ -85,6 +85,7 @@ def test_all_alternatives_are_shown_with_numbers(answer: Answer) -> None:
 def test_one_alternative_is_taken(answer: Answer) -> None:
     answer(rows=ROWS)
     code, out, _ = fill("t.py", "-n", "3", "--take", "2")
+    assert out.startswith(b"# alternative 2 of 3, "), out
     subprocess.run(["git", "apply", "-p0"], input=out, check=True)
     assert (code, Path("t.py").read_bytes()) == (0, b"def add(a, b):\n    return b + a\n")
     Path("t.py").write_bytes(SOURCE)

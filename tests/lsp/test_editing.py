@@ -3,6 +3,7 @@
 import asyncio
 from itertools import groupby, pairwise
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from tests.lsp.conftest import Gate, Start
 from tests.lsp.editor import Buffer, Editor, describe_client
 from tests.lsp.scripted_server import FILL, GUESS
 
+from midfill_lsp.offers import offer_lenses
 from midfill_lsp.progress import PREVIEWS_PER_S
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -126,6 +128,22 @@ async def test_a_guess_is_called_one(editor: Editor, certainty: float, title: st
     buffer = editor.open(SOURCE, uri="untitled:nothing-said")
     result = await editor.do("fill", **body(buffer))
     assert "certainty" not in result["holes"][0] and await editor.lenses(buffer) == ["Accept", "Reroll", "Discard"]
+
+
+@pytest.mark.parametrize(
+    ("is_guess", "from_file", "title"),
+    [
+        (True, True, "Accept (from this file, a guess)"),
+        (False, True, "Accept (from this file)"),
+        (False, False, "Accept"),
+    ],
+)
+async def test_what_is_made_of_the_file_is_said_to_be(is_guess: bool, from_file: bool, title: str) -> None:
+    fill = SimpleNamespace(is_guess=is_guess, from_file=from_file)
+    pending = SimpleNamespace(id=1, filled=SimpleNamespace(passes=""), holes=[SimpleNamespace(outer=(0, 0), fill=fill)])
+    text = SimpleNamespace(range=lambda span: types.Range(types.Position(0, 0), types.Position(0, 0)))
+    lenses = offer_lenses(pending, text)  # type: ignore[arg-type]
+    assert lenses[0].command is not None and lenses[0].command.title == title
 
 
 async def test_lenses_stand_on_a_pending_fill_only(editor: Editor) -> None:

@@ -71,7 +71,14 @@ export function showHints(editor: vscode.TextEditor, fills: PendingFill[]): void
   const actions = { acceptFill: "keep", discardFill: "put back", rerollFill: "again", nextFill: "next", showOld: "old" };
   const known = Object.entries(actions).map(([name, word]) => [keyOf(`midfill.${name}`), word]).filter(([key]) => key);
   const keys = known.map(([key, word]) => `${key} ${word}`).join("  ·  ");
-  const say = (fill: PendingFill) => keepSpaces(`   ${fill.holes.some((hole) => hole.isGuess) ? "a guess  ·  " : ""}${fill.passes ? `✓ passes ${fill.passes}  ·  ` : ""}${keys}`);
+  const say = (fill: PendingFill) => {
+    const remarks = [
+      fill.passes && `✓ passes ${fill.passes}`,
+      fill.holes.some((hole) => hole.fromFile) && "from this file",
+      fill.holes.some((hole) => hole.isGuess) && "a guess",
+    ].filter(Boolean).map((remark) => `${remark}  ·  `);
+    return keepSpaces(`   ${remarks.join("")}${keys}`);
+  };
   editor.setDecorations(hints, fills.filter((fill) => fill.holes.length && known.length).map((fill) => ({
     range: endOf(editor.document, fill.holes[0].range.start.line), renderOptions: { after: { contentText: say(fill) } },
   })));

@@ -22,7 +22,8 @@ class HoleReport(_Part):
     """Where a hole was, `line` and `column` from 1, and its fill; `confidence[i]` is of `text[slice(*tokens[i])]`.
 
     In a notebook all places count in the source of `cell`, by its number from 1. `certainty` is the probability that
-    the whole text is right; null where the engine does not say. `written` says that it is in the file now.
+    the whole text is right; null where the engine does not say. `written`: it is in the file now. `from_file`: it is
+    made of the user's own code, not by the model.
     """
 
     name: str | None
@@ -37,6 +38,7 @@ class HoleReport(_Part):
     certainty: float | None = None
     cell: int | None = None
     written: bool = False
+    from_file: bool = False
 
 
 class AlternativeReport(_Part):
@@ -170,4 +172,5 @@ def _hole(document: Document, filled: FilledHole) -> HoleReport:
         confidence=[round(score, 4) for score in filled.confidence],
         certainty=None if filled.certainty is None else round(filled.certainty, 4),
         cell=cell,
+        from_file=filled.from_file,
     )

@@ -34,6 +34,8 @@ class Results:
     document: Document
     filled: Filled
     held_back: frozenset[int] = frozenset()
+    number: int = 1
+    """Which of all candidates the best was before it was taken."""
     tried: "Tried | None" = None
 
     @property
@@ -56,7 +58,8 @@ class Results:
             message = f"the fill has {plural(len(candidates), 'alternative')}, not {number}"
             raise MidfillError("bad_request", message, next_step="give a larger -n or a smaller --take")
         best = candidates.pop(number - 1)
-        return replace(self, filled=replace(self.filled, best=best, alternatives=tuple(candidates)))
+        filled = replace(self.filled, best=best, alternatives=tuple(candidates))
+        return replace(self, filled=filled, number=number)
 
     def diff(self, candidate: Candidate) -> bytes:
         return unified_diff(self.path, self.document.original, self.document.apply(candidate.patch))
@@ -64,7 +67,8 @@ class Results:
     def titles(self, number: int) -> str:
         """Lines that say which candidate it is and how much it replaces; `patch` skips them."""
         candidate, several = self.candidates[number - 1], len(self.candidates) > 1
-        titles = [f"alternative {number} of {len(self.candidates)}, {errors_of(candidate)}"] if several else []
+        shown = self.number if number == 1 else number
+        titles = [f"alternative {shown} of {len(self.candidates)}, {errors_of(candidate)}"] if several else []
         if self.tried is not None:
             titles = [self.tried.describe(candidate)]
         return "".join(f"# {visible(title)}\n" for title in [*titles, *self._sizes(candidate)])
@@ -76,7 +80,8 @@ class Results:
             name = f" {fill.hole.name}" if fill.hole.name else ""
             replaced = f"{taken.num_lines} of {plural(taken.of_lines, 'line')} replaced by {_num_lines(fill.text)}"
             sizes.append(f"{self.document.where(fill.hole.start_byte)}{name}: {replaced}")
-            sizes[-1] += f", {known}" if (known := describe_certainty(fill.certainty)) else ""
+            known = [describe_certainty(fill.certainty), "from this file" if fill.from_file else ""]
+            sizes[-1] += "".join(f", {word}" for word in known if word)
         return sizes
 
 

@@ -170,6 +170,9 @@ function M.pending(buffer, fills, keys, is_old_shown)
     if #vim.tbl_filter(function(hole) return hole.isGuess end, fill.holes) > 0 then
       hint = '  a guess' .. hint
     end
+    if #vim.tbl_filter(function(hole) return hole.fromFile end, fill.holes) > 0 then
+      hint = '  from this file' .. hint
+    end
     hint = fill.passes and ('  ✓ passes `%s`'):format(fill.passes) .. hint or hint
     if fill.newErrors > 0 then
       hint = ('  ▲ %d new syntax error(s)'):format(fill.newErrors) .. hint
