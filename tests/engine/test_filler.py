@@ -11,18 +11,9 @@ from tests.engine.test_denoise import run
 from midfill_engine.denoising.branches import Beam, log_probs, read_prefix, score
 from midfill_engine.denoising.branches import Path as Written
 from midfill_engine.denoising.denoise import denoise
-from midfill_engine.denoising.filler import (
-    MAX_BEFORE,
-    READ_CHARACTERS,
-    READ_STEP,
-    Block,
-    Candidate,
-    Filler,
-    Stretch,
-    chance_of,
-    cut_before,
-    open_edge,
-)
+from midfill_engine.denoising.filler import Candidate, Drawing, Filler, chance_of
+from midfill_engine.denoising.prompt import MAX_BEFORE, READ_CHARACTERS, READ_STEP, cut_before, cut_behind, open_edge
+from midfill_engine.denoising.stretch import Block, Stretch
 from midfill_engine.errors import RequestError
 from midfill_engine.families import FAMILIES
 from midfill_engine.loading import hub
@@ -62,6 +53,17 @@ def test_a_tree_scores_texts_as_each_by_itself(base: Runtime) -> None:
         assert torch.allclose(torch.tensor(logs), exact, atol=1e-4)
 
 
+def test_an_end_is_as_likely_as_all_tokens_that_end(base: Runtime) -> None:
+    encode = base.loaded.tokenizer.encode
+    ids, texts = tuple(encode(TEXT)), [encode("return a"), encode("return"), []]
+    prefix, _ = drain_work(base, read_prefix(base, ids))
+    ends = base.vocabulary.ending("\n")
+    for text, logs in zip(texts, drain_work(base, score(base, prefix, texts, ends)), strict=True):
+        after = read_whole(base, [*ids, *text])[-1]
+        assert len(logs) == len(text) + 1
+        assert logs[-1] == pytest.approx(float(after[ends].logsumexp(dim=0)), abs=1e-4)
+
+
 def test_a_beam_reads_as_one_pass_does(base: Runtime) -> None:
     encode = base.loaded.tokenizer.encode
     ids, texts = tuple(encode(TEXT)), [tuple(encode("if x")), tuple(encode("if y"))]
@@ -92,12 +94,25 @@ def test_what_was_read_is_kept_and_equals_what_is_read_anew(base: Runtime) -> No
 
 def test_the_beginning_that_is_read_stands_still_while_somebody_types() -> None:
     text = "".join(f"line_{number} = {number}\n" for number in range(900))
-    starts = {len(text) + size - len(cut_before(text + "x" * size)) for size in range(READ_STEP)}
-    assert len(starts) <= 2
+    typed = [text + "x" * size for size in range(READ_STEP)]
+    assert len({len(each) - len(cut_before(each)) for each in typed}) <= 8
+    window = [each[-9000:] for each in typed]  # whose own beginning moves with the cursor
+    assert len({each[len(each) - len(cut_before(each)) :][:40] for each in window}) <= 8
     cut = cut_before(text)
-    assert text.endswith(cut) and cut.startswith("line_") and len(cut) <= READ_CHARACTERS
+    assert text.endswith(cut) and cut.startswith("line_")
+    assert READ_CHARACTERS - READ_STEP <= len(cut) <= READ_CHARACTERS
     assert cut_before(TEXT) == TEXT
     assert cut_before("0" * 9999) and len(cut_before("0" * 9999)) <= READ_CHARACTERS
+
+
+def test_of_the_text_behind_whole_lines_are_read_but_for_those_that_judge() -> None:
+    lines = [f"after_{number} = {number}\n" for number in range(200)]
+    part = cut_behind("\n" + "".join(lines))
+    assert part.endswith("\n\n\n") and set(part.splitlines()) <= {*map(str.strip, lines), ""}
+    assert not {"after_0 = 0", "after_1 = 1"} & set(part.splitlines())
+    starts = {cut_behind("\n" + "".join(lines[number:]))[:20] for number in range(20)}
+    assert len(starts) <= 6
+    assert cut_behind("") == cut_behind("\n") == cut_behind("\nx = 1\n") == ""
 
 
 @pytest.mark.parametrize("text", ["", "x", "x =", "    ", "a = 'ü", "def f():\n        ", "x" * 9000])
@@ -137,6 +152,20 @@ def test_a_text_within_a_block_may_end_after_any_line_and_does_where_it_meets_wh
     block = write(stretch, "x = 1", "\n    x += 1", "\n    return x", "\n", "    more")
     assert not stretch.is_block and not block.is_open
     assert block.endings() == ["x = 1", "x = 1\n    x += 1"]
+
+
+def test_drawn_texts_differ_by_seed_and_are_those_of_their_seed(base: Runtime) -> None:
+    stretch = Stretch(TEXT + "def other(items):\n    ", "\n\nprint(1)\n", False, max_tokens=12, indent="    ")
+
+    def draw(seed: int) -> list[str]:
+        drawing = Drawing(4, 1.0, 0.95, torch.Generator().manual_seed(seed))
+        return [each.text for each in drain_work(base, Filler(base, stretch, drawing).fill([]))]
+
+    assert draw(1) == draw(1) != draw(2)
+    assert len(set(draw(1))) == len(draw(1)) <= 4
+    line = Stretch(TEXT + "x = ", "\n", True, max_tokens=8)
+    drawn = drain_work(base, Filler(base, line, Drawing(4, 1.0, 1.0, torch.Generator().manual_seed(3))).fill([]))
+    assert drawn and not any("\n" in each.text for each in drawn)
 
 
 def test_what_follows_and_the_file_decide_among_equals() -> None:
@@ -225,3 +254,5 @@ def test_the_base_fills_what_only_a_language_model_can(weights: Path) -> None:
     stretch = Stretch(before, "\n\n\ndef subtract(first, second):\n    return first - second\n", True)
     best, *_ = drain_work(base, Filler(base, stretch).fill([Candidate("pass", certainty=0.01)]))
     assert best.text == "return first + second"
+    others = drain_work(base, Filler(base, stretch, Drawing(8)).fill([]))
+    assert len({each.text for each in others}) == len(others) >= 8

@@ -21,6 +21,7 @@ from midfill_engine.models.transformer import KeyValues
 
 MAX_TREE_ROWS: Final = 768
 READ_ROWS: Final = 256
+GROWN_ROWS: Final = 64
 ROOT: Final = -1  # the last token of the prefix
 
 
@@ -91,12 +92,15 @@ class Tree:
 
 
 def score(
-    runtime: Runtime, prefix: Prefix, texts: Sequence[Sequence[int]]
+    runtime: Runtime, prefix: Prefix, texts: Sequence[Sequence[int]], ends: Tensor | None = None
 ) -> Generator[Work, list[Result], list[list[float]]]:
-    """ln of the probability of every token of each text behind the prefix and the tokens before it: exact."""
+    """ln of the probability of every token of each text behind the prefix and the tokens before it: exact.
+
+    With `ends` [V], a mask of tokens, one more at the end of each: that one of these comes next.
+    """
     found: list[list[float]] = []
     for group in split_rows(texts, MAX_TREE_ROWS):
-        found += yield from _score_group(runtime, prefix, group)
+        found += yield from _score_group(runtime, prefix, group, ends)
     return found
 
 
@@ -114,33 +118,39 @@ def split_rows(texts: Sequence[Sequence[int]], most: int) -> list[list[Sequence[
 
 
 def _score_group(
-    runtime: Runtime, prefix: Prefix, texts: Sequence[Sequence[int]]
+    runtime: Runtime, prefix: Prefix, texts: Sequence[Sequence[int]], ends: Tensor | None
 ) -> Generator[Work, list[Result], list[list[float]]]:
-    tree, places = Tree(), []
+    tree, places, last = Tree(), [], []
     asked: dict[tuple[int, int], int] = {}  # (row, next token) by its number among those asked
     for text in texts:
-        rows = [ROOT, *tree.add(text[:-1])]
-        places.append([asked.setdefault(pair, len(asked)) for pair in zip(rows, text, strict=True)])
-    pairs = list(asked)
-    behind = [pair for pair in pairs if pair[0] != ROOT]
-    values = torch.zeros(len(pairs))
-    first = first_scores(runtime, prefix)
+        rows = [ROOT, *tree.add(text if ends is not None else text[:-1])]
+        places.append([asked.setdefault(pair, len(asked)) for pair in zip(rows, text, strict=False)])
+        last.append(rows[-1])
+    behind = [pair for pair in asked if pair[0] != ROOT]
+    over = [row for row in dict.fromkeys(last) if row != ROOT and ends is not None]
+    values, first = torch.zeros(len(asked)), first_scores(runtime, prefix)
     for (row, token), number in asked.items():
         if row == ROOT:
             values[number] = first[token]
-    if behind:
+    ending = {ROOT: first[ends].logsumexp(dim=0)} if ends is not None else {}
+    if behind or over:
         num_past = len(prefix.ids)
-        wanted, next_ids = (torch.tensor(part) for part in zip(*behind, strict=True))
-        choice = Choice(every_token(runtime), torch.zeros(len(behind), dtype=torch.int64), asked=next_ids)
+        wanted = torch.tensor([*(row for row, _ in behind), *over])
+        next_ids = torch.tensor([*(token for _, token in behind), *(0 for _ in over)])
+        choice = Choice(every_token(runtime), torch.zeros(len(wanted), dtype=torch.int64), asked=next_ids)
         positions = torch.tensor(tree.depths) + num_past
         mask = tree.mask(num_past)
         (result,) = yield from ask(
             [Pass(torch.tensor(tree.ids), positions, wanted, prefix.keys_values, mask, choice=choice)]
         )
         assert result.chosen is not None and result.chosen.asked is not None
-        numbers = torch.tensor([asked[pair] for pair in behind])
-        values[numbers] = result.chosen.asked.clamp(min=1e-38).log()
-    return [values[place].tolist() for place in places]
+        numbers = torch.tensor([asked[pair] for pair in behind], dtype=torch.int64)
+        values[numbers] = result.chosen.asked[: len(behind)].clamp(min=1e-38).log()
+        if ends is not None:
+            logs = log_probs(runtime, [result.hidden[len(behind) :]])[0]
+            ending |= dict(zip(over, logs[:, ends].logsumexp(dim=1), strict=True))
+    found = [values[torch.tensor(place, dtype=torch.int64)].tolist() for place in places]
+    return [[*logs, float(ending[row])] if ends is not None else logs for logs, row in zip(found, last, strict=True)]
 
 
 def every_token(runtime: Runtime) -> Tensor:
@@ -171,16 +181,14 @@ class Path:
         return sum(self.logs)
 
 
-@dataclass
 class Beam:
-    """Keys of all tokens that were read behind a prefix; every path sees its own."""
+    """Reads texts behind a prefix token by token; keeps the keys and values of all tokens read, every path sees its
+    own.
+    """
 
-    runtime: Runtime
-    prefix: Prefix
-    keys_values: KeyValues = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        self.keys_values = self.prefix.keys_values
+    def __init__(self, runtime: Runtime, prefix: Prefix) -> None:
+        self.runtime, self.prefix = runtime, prefix
+        self._held = Held(prefix.keys_values)
 
     def open(self, texts: Sequence[tuple[int, ...]]) -> Generator[Work, list[Result], tuple[list[Path], Tensor]]:
         """Reads whole texts; the path of each, and what follows it, ln probabilities [L, V]."""
@@ -193,15 +201,13 @@ class Beam:
         )
         (result,) = yield from ask([step])
         assert result.own is not None
-        self.keys_values = join(self.keys_values, result.own)
-        paths = [
-            Path(text, (), tuple(num_shared + row for row in each)) for text, each in zip(texts, rows, strict=True)
-        ]
+        start = self._held.add(result.own)
+        paths = [Path(text, (), tuple(start + row for row in each)) for text, each in zip(texts, rows, strict=True)]
         return paths, log_probs(self.runtime, [result.hidden])[0]
 
     def read(self, paths: Sequence[Path]) -> Generator[Work, list[Result], tuple[list[Path], Tensor]]:
-        """Reads the last token of each path, all of one length; what follows them, ln probabilities [L, V]."""
-        num_past, num_shared = self.keys_values[0][0].shape[2], len(self.prefix.ids)
+        """Reads the last token of each path; what follows them, ln probabilities [L, V]."""
+        num_past, num_shared = self._held.length, len(self.prefix.ids)
         rows = torch.arange(len(paths))
         mask = torch.zeros(len(paths), num_past + len(paths), dtype=torch.bool)
         mask[:, :num_shared] = True
@@ -210,8 +216,38 @@ class Beam:
             mask[row, list(path.places)] = True
         positions = torch.tensor([num_shared + len(path.ids) - 1 for path in paths])
         ids = torch.tensor([path.ids[-1] for path in paths])
-        (result,) = yield from ask([Pass(ids, positions, rows, self.keys_values, mask, keeps=True)])
+        (result,) = yield from ask([Pass(ids, positions, rows, self._held.keys_values, mask, keeps=True)])
         assert result.own is not None
-        self.keys_values = join(self.keys_values, result.own)
+        self._held.add(result.own)
         read = [Path(path.ids, path.logs, (*path.places, num_past + row)) for row, path in enumerate(paths)]
         return read, log_probs(self.runtime, [result.hidden])[0]
+
+
+class Held:
+    """Keys and values that grow in place: joined anew in every step they took half of its time."""
+
+    def __init__(self, keys_values: KeyValues) -> None:
+        self.length = keys_values[0][0].shape[2]
+        self._room = keys_values
+
+    @property
+    def keys_values(self) -> KeyValues:
+        return cut(self._room, self.length)
+
+    def add(self, own: KeyValues) -> int:
+        """Adds those of the next tokens; returns the place of the first."""
+        start, self.length = self.length, self.length + own[0][0].shape[2]
+        if self.length > self._room[0][0].shape[2]:
+            more = self.length - start + self.length // 4 + GROWN_ROWS
+            self._room = [(_with_room(k, start, more), _with_room(v, start, more)) for k, v in self._room]
+        for (keys, values), (own_keys, own_values) in zip(self._room, own, strict=True):
+            keys[:, :, start : self.length] = own_keys
+            values[:, :, start : self.length] = own_values
+        return start
+
+
+def _with_room(part: Tensor, length: int, more: int) -> Tensor:
+    """`part` [1, K, L, E] with its first `length` tokens and room for `more`."""
+    grown = part.new_empty((*part.shape[:2], length + more, part.shape[3]))
+    grown[:, :, :length] = part[:, :, :length]
+    return grown

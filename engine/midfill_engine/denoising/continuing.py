@@ -7,15 +7,17 @@ import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Final
 
 import torch
 
 from midfill_engine.denoising.canvas import merge
 from midfill_engine.denoising.drafts import is_blank, sources_of
-from midfill_engine.denoising.filler import Candidate, Filler, Stretch
+from midfill_engine.denoising.filler import Candidate, Drawing, Filler
 from midfill_engine.denoising.outline import Outline, no_healing, outline_request, split_draft, split_segments
 from midfill_engine.denoising.plan import ask_experts, check_room
 from midfill_engine.denoising.seeds import seeded, with_seed
+from midfill_engine.denoising.stretch import Stretch
 from midfill_engine.denoising.work import Claim, Fill
 from midfill_engine.errors import RequestError, check_model
 from midfill_engine.loading.runtime import Runtime
@@ -30,6 +32,8 @@ from midfill_engine.wire import (
     Stats,
     StepEvent,
 )
+
+MIN_DRAWN: Final = 4  # texts that are drawn where fewer are wanted
 
 
 @dataclass(frozen=True)
@@ -58,6 +62,8 @@ def fill_causally(runtime: Runtime, request: InfillRequest) -> Fill:
     yield Claim(count_bytes(runtime, outline, request) + panel.num_bytes)
     done: list[list[Part]] = []
     forwards = 0
+    count = max(request.n, MIN_DRAWN) if request.temperature else request.n
+    drawing = Drawing(count, request.temperature, request.top_p, seeded(request.seed, 0))
     for number, spec in enumerate(specs):
         done.append([])
         proposals = panel.propose(number) if is_blank(outline.holes[number]) else []
@@ -67,12 +73,14 @@ def fill_causally(runtime: Runtime, request: InfillRequest) -> Fill:
                 continue
             yield show(specs, done, forwards)
             stretch = lay_stretch(runtime, texts, specs, done, text)
-            filler = Filler(runtime, stretch)
+            filler = Filler(runtime, stretch, drawing)
             candidates = yield from filler.fill([Candidate(each.text, certainty=each.certainty) for each in proposals])
             forwards += filler.forwards
+            if request.temperature:
+                candidates = shuffle(candidates, drawing)
             done[-1].append(Part(candidates[0].text if candidates else "", False, tuple(candidates)))
     yield show(specs, done, forwards)
-    rows = [[pick(parts, index, request) for parts in done] for index in range(request.n)]
+    rows = [[pick(parts, index) for parts in done] for index in range(request.n)]
     rows = [row for index, row in enumerate(rows) if row not in rows[:index]]
     stats = Stats(
         steps=forwards,
@@ -110,20 +118,22 @@ def lay_stretch(
     return Stretch(before, after, single, tuple(spec.forbid), most, spec.indent or "")
 
 
-def pick(parts: Sequence[Part], index: int, request: InfillRequest) -> list[Part]:
-    """The hole of alternative `index`: its best texts, its second best, ...; with a temperature drawn by likelihood."""
-    generator = seeded(request.seed, index)
+def shuffle(candidates: Sequence[Candidate], drawing: Drawing) -> list[Candidate]:
+    """The candidates in an order that is drawn, without replacement, by exp(score / temperature) (Gumbel's trick)."""
+    noise = -torch.empty(len(candidates), dtype=torch.float64).exponential_(generator=drawing.generator).log()
+    keys = [each.score / drawing.temperature + float(luck) for each, luck in zip(candidates, noise, strict=True)]
+    order = sorted(range(len(candidates)), key=lambda index: -keys[index])
+    return [candidates[index] for index in order]
+
+
+def pick(parts: Sequence[Part], index: int) -> list[Part]:
+    """The hole of alternative `index`: its best texts, its second best, ..."""
     found = []
     for part in parts:
         if not part.candidates:
             found.append(part)
             continue
-        place = min(index, len(part.candidates) - 1)
-        if request.temperature:
-            scores = torch.tensor([each.score for each in part.candidates], dtype=torch.float64)
-            drawn = torch.multinomial((scores / request.temperature).softmax(dim=0), 1, generator=generator)
-            place = int(drawn)
-        chosen = part.candidates[place]
+        chosen = part.candidates[min(index, len(part.candidates) - 1)]
         found.append(replace(part, text=chosen.text, candidates=(chosen,)))
     return found
 

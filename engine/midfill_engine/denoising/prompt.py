@@ -1,0 +1,86 @@
+"""What a causal base reads of the text around a stretch, and what of it judges. Knows text and tokens; no requests.
+
+A part of the text behind stands above the text before. Of 129 lines of packages of 2025 and later one or two more were
+right with it.
+"""
+
+import re
+from typing import Final
+from zlib import crc32
+
+from midfill_engine.loading.runtime import Runtime
+
+MAX_BEFORE: Final = 1280  # tokens that are read
+READ_CHARACTERS: Final = 3072  # of the text before, at most,
+READ_STEP: Final = 1024  # and so many fewer at least, where there is more
+AHEAD_CHARACTERS: Final = 1200  # of the text behind that is read first,
+AHEAD_STEP: Final = 512  # from a line that begins up to so many characters behind the lines that judge
+FOLLOWING_LINES: Final = 2
+FOLLOWING_CHARACTERS: Final = 120
+LINE_END: Final = re.compile(r"\n")
+HASHED: Final = 32  # characters of a line
+
+
+def open_edge(runtime: Runtime, before: str, after: str = "") -> tuple[tuple[int, ...], bytes]:
+    """The ids of the prompt up to its last token, and the bytes of that token, which the text must spell first.
+
+    The prompt is a part of the text behind, as if it stood above, then the end of the text before. A tokenizer joins
+    what stands on both sides of an edge; so the model chooses the joint token itself.
+    """
+    opening = runtime.tokens.opening(None)
+    tokenizer = runtime.loaded.tokenizer
+    ids = tokenizer.encode(cut_behind(after) + cut_before(before))[-MAX_BEFORE:]
+    if not ids:
+        return (*opening, runtime.tokens.special_ids[0]), b""
+    pending = tokenizer.token_bytes(ids.pop())
+    if len(pending) > 1 and pending.isspace() and pending.endswith(b" "):  # of a run the last space is the word's own
+        ids += tokenizer.encode(pending[:-1].decode())
+        pending = b" "
+    while ids and not _is_text(pending):
+        pending = tokenizer.token_bytes(ids.pop()) + pending
+    return (*(opening or ([] if ids else [runtime.tokens.special_ids[0]])), *ids), pending
+
+
+def cut_before(text: str) -> str:
+    """The end of `text` from the beginning of a line on."""
+    surplus = len(text) - READ_CHARACTERS
+    return text if surplus <= 0 else text[find_start(text, surplus, surplus + READ_STEP) :]
+
+
+def cut_behind(text: str) -> str:
+    """Whole lines of the text behind, but for those that judge candidates, and two line breaks; or nothing."""
+    judging = len(find_following(text))
+    start = find_start(text, judging, judging + AHEAD_STEP) if judging else 0
+    part = text[start : start + AHEAD_CHARACTERS]
+    part = part if start + len(part) == len(text) else part[: part.rfind("\n") + 1]
+    return part.strip("\n") + "\n\n\n" if judging and part.strip() else ""
+
+
+def find_start(text: str, low: int, high: int) -> int:
+    """The line start between `low` and `high` whose line has the smallest hash: as the bounds move with the cursor, it
+    mostly stays the same, and so do the keys of the text behind it.
+    """
+    starts = [match.end() for match in LINE_END.finditer(text, max(0, low - 1), high)]
+    filled = [start for start in starts if text[start : start + 1].strip()]
+    return min(filled or starts, key=lambda start: crc32(text[start : start + HASHED].encode()), default=low)
+
+
+def find_following(after: str) -> str:
+    """The next filled lines behind a stretch, which judge candidates."""
+    lines, taken = 0, 0
+    for line in after[: 4 * FOLLOWING_CHARACTERS].splitlines(keepends=True):
+        if taken and taken + len(line) > FOLLOWING_CHARACTERS:
+            break
+        taken += len(line)
+        lines += bool(line.strip())
+        if lines == FOLLOWING_LINES:
+            break
+    return after[: min(taken, 2 * FOLLOWING_CHARACTERS)].rstrip()
+
+
+def _is_text(piece: bytes) -> bool:
+    try:
+        piece.decode()
+    except UnicodeDecodeError:
+        return False
+    return True

@@ -1,0 +1,76 @@
+"""A stretch of text to fill, and a text of several lines as it is written there. Knows text only."""
+
+from dataclasses import dataclass
+from typing import Final
+
+MAX_LINES: Final = 32
+REPEATED: Final = 3  # equal lines in a row, or equal
+LOOP_CHARACTERS: Final = 24  # within a line, end a text
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """What is to be filled between `before` and `after`, which ends where the next unknown text begins.
+
+    What is drafted for a stretch that is `single` has no line break; of any other every line but the first begins with
+    `indent`.
+    """
+
+    before: str
+    after: str
+    single: bool
+    forbid: tuple[str, ...] = ()
+    max_tokens: int = 256
+    indent: str = ""
+
+    @property
+    def next_line(self) -> str | None:
+        """The first filled line behind the stretch's own."""
+        return next((line for line in self.after.split("\n")[1:] if line.strip()), None)
+
+    @property
+    def is_block(self) -> bool:
+        """Whether what stands behind is further out, so that a text ends where its lines leave `indent`."""
+        return not self.single and bool(self.indent) and not (self.next_line or "").startswith(self.indent)
+
+
+@dataclass
+class Block:
+    """A text of several lines that is being written."""
+
+    stretch: Stretch
+    text: str
+    data: bytes = b""
+    is_open: bool = True
+    is_whole: bool = False  # it ended by itself: its last line left it, or met what stands behind
+
+    def write(self, piece: bytes) -> None:
+        """Adds a token, and ends the text where its last line is no part of it, or where it goes round in circles."""
+        self.data += piece
+        *lines, last = (self.text + self.data.decode(errors="ignore")).split("\n")
+        leaves = bool(lines) and bool(last.strip()) and not last.startswith(self.stretch.indent)
+        meets = len(lines) > 1 and lines[-1] == self.stretch.next_line
+        filled = [line.strip() for line in lines if len(line.strip()) > 1]
+        circles = bool(filled) and filled.count(filled[-1]) >= REPEATED
+        circles |= len(last) > LOOP_CHARACTERS and last.count(last[-LOOP_CHARACTERS:]) >= REPEATED
+        if leaves or meets:
+            self.end()
+        elif circles or len(lines) > MAX_LINES:
+            self.is_open = False
+
+    def end(self) -> None:
+        self.is_open, self.is_whole = False, True
+
+    def endings(self) -> list[str]:
+        """The text up to the end of each line that belongs to it, of a block only the longest."""
+        first, *lines = (self.text + self.data.decode(errors="ignore")).split("\n")
+        found, taken, seen = [first], first, {first.strip()}
+        for line in lines if self.is_whole else lines[:-1]:
+            is_over = bool(line.strip()) and not line.startswith(self.stretch.indent)
+            if is_over or line == self.stretch.next_line or (not self.is_whole and line.strip() in seen):
+                break
+            taken += "\n" + line
+            if line.strip():
+                seen.add(line.strip())
+                found.append(taken)
+        return found[-1:] if self.stretch.is_block else found
