@@ -179,6 +179,17 @@ class Place:
                 row = self._improve_hole(row, index, ordered)
         return row
 
+    def vary(self, row: Row, list_drafts: Callable[[int], Sequence[wire.Draft]]) -> list[Row]:
+        """`row` with each of the surest drafts in a hole."""
+        found = []
+        for index in range(len(self.holes)):
+            for draft in sorted(list_drafts(index), key=lambda draft: -draft.certainty)[:MIN_WHOLE]:
+                try:
+                    found.append(self.row([*row.holes[:index], _as_answer(draft, False), *row.holes[index + 1 :]]))
+                except MidfillError:  # it leaves out what is to be kept, or has no encoding
+                    continue
+        return found
+
     def _is_idle(self, index: int, fill: SplicedFill) -> bool:
         hole = self.holes[index]
         held = self.document.show(hole.start_byte, hole.end_byte).strip()

@@ -46,6 +46,7 @@ class Options:
     `intent` is one line for the model, a comment above each hole that no fill has.
     Names that `can_import` says yes to are as good as those in sight: who asks puts the imports in.
     `references` are files that matter, the most important first; the rest of the document needs not be among them.
+    With `every`, all drafts that were looked at are alternatives, beyond `n`.
 
     Seed 0 means the likeliest fill, every other seed draws one, unless `temperature` says otherwise.
     """
@@ -58,6 +59,7 @@ class Options:
     max_tokens: int | None = None
     temperature: float | None = None
     repair: bool = True
+    every: bool = False
     min_tokens: int = 0
     single_line: bool = False
     related: tuple[str, ...] = ()
@@ -136,7 +138,10 @@ def fill(
     place = Place(document, segments.holes, look_around(document, segments.holes, options))
     response = yield from _run(client, _request(segments, document, options), document, segments.holes, repair=False)
     rows = place.rows((response.holes, *response.alternatives))
-    rows[0] = place.improve(rows[0], partial(_list_drafts, place, response, options))
+    list_drafts, first = partial(_list_drafts, place, response, options), rows[0]
+    rows[0] = place.improve(first, list_drafts)
+    if options.every:
+        rows[1:] = [first, *rows[1:], *place.vary(first, list_drafts)]
     stats = response.stats
     if rows[0].candidate.is_idle and not client.endpoint.is_outside:  # which has no experts
         rows[0], spent = yield from _fill_alone(place, segments, rows[0], options, client)

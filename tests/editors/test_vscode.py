@@ -36,6 +36,8 @@ FILES = {
     "again.py": "# 😀\n" + "".join(f"self.assertEquals({name}, 1)\n" for name in "abcd"),
     "large.py": "def large():\n" + "".join(f"    row_{number} = {number}\n" for number in range(80)),
     "ghost.py": "def f():\n",
+    "shop.py": 'def discount(price, rate):\n    """The price after a discount of so many percent."""\n    ...\n',
+    "test_shop.py": "import shop\n\n\ndef test_discount():\n    assert shop.discount(200, 10) == 180\n",
     "buffer.py": f"# 😀 {GROWS}\r\ndef second(b):\r\n    return b + 1\r\n",
 }
 
@@ -173,6 +175,10 @@ def vscode(tmp_path: Path) -> Iterator[tuple[str, dict[str, str]]]:
     programs = tmp_path / ".local" / "bin"
     programs.mkdir(parents=True)
     (programs / "midfill").symlink_to(Path(sys.executable).with_name("midfill"))
+    pytest_of_folder = folder / ".venv" / "bin" / "pytest"
+    pytest_of_folder.parent.mkdir(parents=True)
+    pytest_of_folder.write_text(f'#!/bin/sh\nexec {sys.executable} -m pytest -p no:cacheprovider "$@"\n')
+    pytest_of_folder.chmod(0o755)
     environment = server_environment(HOME=str(tmp_path), MIDFILL_RUNTIME_DIR=str(runtime))
     vsix = str(EXTENSION / "dist" / "midfill.vsix")
     subprocess.run(

@@ -50,7 +50,7 @@ class Queue:
             key = self._key(candidate)
             if key not in self._seen:
                 self._seen.add(key)
-                if not (candidate.is_blank or candidate.is_idle):
+                if not (candidate.is_blank or candidate.is_idle or _tests_itself(candidate)):
                     self._waiting.append(candidate)
         return len(self._seen) - before
 
@@ -89,6 +89,12 @@ class Queue:
             return repr([text.split() for text in texts])
         trees = [syntax.parse(text.encode("utf-8", "replace")) for text in texts]
         return repr([list(_leaves(tree.root_node)) for tree in trees])
+
+
+def _tests_itself(candidate: Candidate) -> bool:
+    """Whether it is a test of the function that it is to be the body of: the body of a function alike, in its tests."""
+    names = ((fill, (fill.hole.name or "").rpartition(".")[2]) for fill in candidate.fills)
+    return any(name and re.search(rf"\bassert\b.*\b{re.escape(name)}\(", fill.text) for fill, name in names)
 
 
 def _kind(value: str) -> str:

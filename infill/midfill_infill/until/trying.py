@@ -124,7 +124,7 @@ def _rounds(
 ) -> Generator[Events, None, None]:
     """Fills that bring new candidates, endlessly; what has failed meanwhile is looked at when the next one begins."""
     document, holes = place.document, place.holes
-    yield make(document, holes, replace(options, n=NUM_ASKED))
+    yield make(document, holes, replace(options, n=NUM_ASKED, every=True))
     if len(holes) > 1:
         yield _mix(place, tries)
     redone = set[int]()

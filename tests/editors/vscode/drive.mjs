@@ -458,6 +458,35 @@ const scenes = {
     await shot("vscode-engine-died");
     await until("the old text", has("return b  # the engine dies here"));
   },
+  async "until tests pass: trusted first, asked once, pending with what it passes"() {
+    const RIGHT = "return price - price * rate / 100";
+    await configure({ "midfill.model": `writes:${RIGHT}` });
+    await open("shop.py");
+    await until("the source", has("    ..."));
+    await goTo(3, 8);
+    await palette("Midfill: Fill Until Tests Pass");
+    const warning = page.locator(".notification-list-item", { hasText: "they run once it is trusted" });
+    await until("the sentence on trust", async () => (await warning.count()) === 1);
+    await warning.locator(".monaco-button:has-text('Manage Workspace Trust')").click();
+    await page.locator(".workspace-trust-editor .monaco-button:has-text('Trust')").first().click();
+    await until("trust", async () => !(await page.textContent(".statusbar")).includes("Restricted Mode"));
+    await open("shop.py");
+    await goTo(3, 8);
+    await palette("Midfill: Fill Until Tests Pass");
+    const input = page.locator(".quick-input-widget input[type='text']");
+    await until("the guess", async () => (await input.inputValue()) === ".venv/bin/pytest -q {tests}");
+    await page.keyboard.press("Enter");
+    await until("the fill", has(RIGHT), 60000);
+    await until("what it passes", async () => (await page.textContent(".editor-group-container.active")).includes("(passes `.venv/bin/pytest -q test_shop.py`)"));
+    await picture("vscode-until");
+    await sleep(500);
+    await page.keyboard.press("Escape");
+    await palette("Midfill: Discard or Cancel");
+    await until("the stub", has("    ..."));
+    await goTo(3, 8);
+    await palette("Midfill: Fill Until Tests Pass");
+    await until("the fill again", has(RIGHT), 60000);
+  },
 };
 
 let failed = 0;
