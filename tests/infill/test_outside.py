@@ -55,7 +55,7 @@ def llamacpp(parts: list[str]) -> list[str]:
             {"id": 1, "token": part, "bytes": [*part.encode()], "logprob": -0.5, "top_logprobs": []}]}
         for part in parts
     ]  # fmt: skip
-    end = {"index": 0, "content": "", "tokens": [], "stop": True, "stop_type": "limit", "stopping_word": ""}
+    end = {"index": 0, "content": "", "tokens": [], "stop": True, "model": "/models/m", "stop_type": "limit"}
     return [f"data: {json.dumps(event)}" for event in [*events, end]]
 
 
@@ -336,6 +336,17 @@ def test_a_model_of_llamacpp_without_tokens_for_it_is_asked_from_the_left() -> N
         server.refuse = lambda body: refusal if body["path"] == "/infill" else None
         assert ask(server, segments=[{"text": "a("}, {"hole": {}}, {"text": ")\n"}]).holes[0].text == "<2>"
         assert (server.asked[1]["path"], server.asked[1]["prompt"]) == ("/completion", "a(")
+
+
+def test_a_model_that_only_goes_on_says_the_space_itself() -> None:
+    with serve("llamacpp") as server:
+        server.refuse = lambda body: (501, {"error": {"message": "no"}}) if body["path"] == "/infill" else None
+        server.parts = [" return", " a", " + b\n"]
+        filled, previews = fill_in(server)
+        assert server.asked[-1]["prompt"] == "def add(a, b):\n   "
+        assert filled.patch.apply(ADD) == b"def add(a, b):\n    return a + b\n"
+        assert filled.fills[0].confidence == pytest.approx([0.6065] * 3, abs=1e-4)
+        assert [preview.holes[0].text for preview in previews][:3] == ["return", "return a", "return a + b\n"]
 
 
 def test_a_server_that_takes_no_suffix_is_asked_without() -> None:

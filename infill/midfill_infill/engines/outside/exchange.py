@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
+from os.path import commonprefix
 from typing import Final
 
 from midfill_engine.wire import (
@@ -113,7 +114,8 @@ class Exchange:
             if number < self._num_refused and number < len(ways) - 1:
                 continue
             try:
-                yield from self._read(call)
+                pieces = self._read(call)
+                yield from _swallow(pieces, gap.before[len(gap.left) :]) if call.goes_on else pieces
                 return
             except Refused as refusal:
                 if number == len(ways) - 1:
@@ -134,6 +136,16 @@ class Exchange:
                     raise MidfillError("engine_error", f"{self._name} says: {piece.error[:200]}")
                 if piece is not None:
                     yield replace(piece, text=piece.text.replace("\r\n", "\n"))
+
+
+def _swallow(pieces: Iterator[Piece], white: str) -> Iterator[Piece]:
+    """The pieces without the `white` space that stands before them already."""
+    for piece in pieces:
+        shared = len(commonprefix([white, piece.text]))
+        white = white[shared:] if shared == len(piece.text) else ""
+        first, *rest = piece.logprobs or (("", 0.0),)
+        cut = ((first[0][shared:], first[1]), *rest) if piece.logprobs else ()
+        yield replace(piece, text=piece.text[shared:], logprobs=cut)
 
 
 def _add(middle: _Middle, piece: Piece, place: _Place, behind: str) -> bool:

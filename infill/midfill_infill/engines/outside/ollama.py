@@ -18,7 +18,7 @@ class Ollama(Protocol):
         body = {"model": gap.model, "prompt": gap.before, "stream": True, "logprobs": True, "options": options}
         if gap.behind.strip():  # the template of a model that cannot insert refuses a suffix
             yield Call("/api/generate", {**body, "suffix": gap.behind})
-        yield Call("/api/generate", {**body, "raw": True})
+        yield Call("/api/generate", {**body, "prompt": gap.left, "raw": True}, goes_on=True)
 
     def read(self, line: str) -> Piece | None:
         if not line.strip():

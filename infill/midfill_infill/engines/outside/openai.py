@@ -46,7 +46,8 @@ class OpenAI(Protocol):
         elif gap.behind.strip():
             named = {**body, "prompt": gap.before, "suffix": gap.behind} | ({"stop": stops} if stops else {})
             yield from (Call("/v1/completions", named | more) for more in (told, {}))
-        yield Call("/v1/completions", {**body, "prompt": gap.before} | ({"stop": stops} if stops else {}))
+        left = {**body, "prompt": gap.left} | ({"stop": stops} if stops else {})
+        yield Call("/v1/completions", left, goes_on=True)
 
     def read(self, line: str) -> Piece | None:
         if (message := read_event(line)) is None:

@@ -18,13 +18,22 @@ class Gap:
     seed: int = 0
     model: str = ""
 
+    @property
+    def left(self) -> str:
+        """The text before, for a model that only goes on: its words begin with a space, so it is left the last one.
+
+        Without all of an indentation it would begin something new.
+        """
+        return self.before.removesuffix(" ")
+
 
 @dataclass(frozen=True)
 class Call:
-    """What is posted, and where."""
+    """What is posted, and where. `goes_on`: the model sees `Gap.left` alone, and says the space behind it again."""
 
     path: str
     body: dict[str, Any]
+    goes_on: bool = False
 
 
 @dataclass(frozen=True)
