@@ -3,6 +3,8 @@
     python -m bench until mbpp SUITE.jsonl.gz [--limit N] [--out FILE.jsonl]
     python -m bench until packages NAME==VERSION... [--each N] [--out FILE.jsonl]
 
+    python -m bench until warm
+
 Of MBPP the functions whose body is a hole, half of their assertions in a test file for `--until`, the others for scores
 alone. Of packages functions that their own tests call, one at a time a stub; every second test that fails with it is
 shown. It needs bubblewrap, and pytest beside this Python.
@@ -221,6 +223,27 @@ def _split(root: Path, tests: Sequence[Path]) -> tuple[str, str]:
     return " ".join(f"'{test}'" for test in plain[::2][:20]), " ".join(f"'{test}'" for test in plain[1::2][:20])
 
 
+def measure_warm() -> str:
+    """Seconds of a try, and its CPU seconds, where the suite takes 0.2 s and imports numpy: kept warm, and cold."""
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as folder:
+        root = Path(folder)
+        (root / ".git").mkdir()
+        (root / "solution.py").write_text("import numpy\n\n\ndef half(a):\n    ...\n")
+        body = "    time.sleep(0.2)\n    assert solution.half(4) == 2\n"
+        test = f"import time\nimport solution\n\n\ndef test_half():\n{body}"
+        (root / "test_solution.py").write_text(test)
+        document = Document.read(root / "solution.py")
+        with open_lab(document, root / "solution.py", read_command(PYTEST, 60), root) as lab:
+            lab.start(find_stubs(document))
+            files = lab._files(Patch(()))
+            warm = [lab.runner.run(files) for _ in range(10)]
+            cold = [lab.runner.run(files, cold=True) for _ in range(10)]
+        middle, cpu_s = sorted(run.seconds for run in warm)[5], sorted(run.cpu_s or 0.0 for run in warm)[5]
+        slowest = max(run.seconds for run in warm)
+        again = sorted(run.seconds for run in cold)[5]
+        return f"warm {middle:.2f} s (slowest {slowest:.2f}), CPU {cpu_s:.3f} s; cold {again:.2f} s"
+
+
 def report(results: Sequence[Result]) -> str:
     """A row of the table in docs/until.md."""
     asked = [each for each in results if not each.refused]
@@ -240,14 +263,16 @@ def report(results: Sequence[Result]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("what", choices=("mbpp", "packages"))
-    parser.add_argument("names", nargs="+")
+    parser.add_argument("what", choices=("mbpp", "packages", "warm"))
+    parser.add_argument("names", nargs="*")
     parser.add_argument("--limit", type=int, default=10_000)
     parser.add_argument("--each", type=int, default=10)
     parser.add_argument("--tries", type=int, default=20)
     parser.add_argument("--model")
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
+    if options.what == "warm":
+        return print(measure_warm())
     endpoint = ensure_engine(EngineSettings(model=options.model), lambda said: print(said, file=sys.stderr))
     results: list[Result] = []
     with EngineClient(endpoint) as client:
