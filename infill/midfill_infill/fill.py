@@ -96,7 +96,8 @@ class Preview:
 class Filled:
     """The end of a fill: the best candidate, the others in falling order, and what it took over all rounds.
 
-    `passes` is the command of the user's that the best passes, if one was run.
+    `passes` is the command of the user's that the best passes, if one was run. `can_keep`: its engine can fill again
+    around kept tokens.
     """
 
     best: Candidate
@@ -104,6 +105,7 @@ class Filled:
     stats: wire.Stats
     model: str
     passes: str = ""
+    can_keep: bool = True
 
     @property
     def patch(self) -> Patch:
@@ -154,7 +156,7 @@ def fill(
             if error.code == "cancelled":  # of any other failure the first fill, which is marked, need not be lost
                 raise
     best, *others = (row.candidate for row in list_distinct(rows))
-    yield Filled(best, tuple(others), stats, response.model)
+    yield Filled(best, tuple(others), stats, response.model, can_keep=not client.endpoint.is_outside)
 
 
 def look_around(document: Document, holes: Sequence[Hole], options: Options) -> Sight:

@@ -184,8 +184,8 @@ class Pending:
         return edits, holes
 
     def drafts(self, share: float) -> tuple[Draft, ...]:
-        """What a reroll keeps of each hole: everything typed, and that share of the tokens left alone."""
-        return tuple(self._draft(hole, share) for hole in self.holes)
+        """What a reroll keeps of each hole: everything typed, and that share of the tokens left alone, if it can."""
+        return tuple(self._draft(hole, share if self.filled.can_keep else 0.0) for hole in self.holes)
 
     def _draft(self, hole: PendingHole, share: float) -> Draft:
         text = self.document.source[slice(*hole.inner)]
