@@ -22,7 +22,7 @@ NUMBERS: Final = 4  # fp32 state of a row: highest, second, total, weighted
 
 
 @dataclass(frozen=True)
-class Proposals:
+class TokenPredictions:
     """Per row [M]: `ids` int64, `probability` of that id, `entropy` in nats, `margin` of the top two."""
 
     ids: Tensor
@@ -39,7 +39,7 @@ class Rules:
     of_row: Tensor
 
 
-def propose_reference(x: Tensor | Quantized, weight: Weight, rules: Rules | None = None) -> Proposals:
+def propose_reference(x: Tensor | Quantized, weight: Weight, rules: Rules | None = None) -> TokenPredictions:
     """The definition, through scores [M, V] in fp32. Ties go to the lowest id."""
     wide = x.dequantize() if isinstance(x, Quantized) else x.float()
     scores = wide @ weight.dequantize().T
@@ -49,7 +49,7 @@ def propose_reference(x: Tensor | Quantized, weight: Weight, rules: Rules | None
     best = probabilities.topk(2, dim=1).values
     ids = scores.argmax(dim=1)
     entropy = torch.special.entr(probabilities).sum(dim=1)
-    return Proposals(ids, best[:, 0], entropy, best[:, 0] - best[:, 1])
+    return TokenPredictions(ids, best[:, 0], entropy, best[:, 0] - best[:, 1])
 
 
 def choose_head_tile(weight: Weight, num_rows: int, x_group: int | None) -> Tile:
@@ -70,8 +70,8 @@ def propose(
     *,
     rules: Rules | None = None,
     tile: Tile | None = None,
-) -> Proposals:
-    """Proposals for normed hidden states `x` [M, D] under the vocabulary matrix `weight` [V, D].
+) -> TokenPredictions:
+    """Predictions for normed hidden states `x` [M, D] under the vocabulary matrix `weight` [V, D].
 
     Extra memory: 20 bytes for each row and piece of the vocabulary (264 of them). Every row must be allowed a column.
     """
@@ -112,8 +112,8 @@ def propose(
     return join_pieces(numbers, ids)
 
 
-def join_pieces(numbers: Tensor, ids: Tensor) -> Proposals:
-    """Proposals from the states of C pieces of the vocabulary: `numbers` [4, C, M] and `ids` [C, M]."""
+def join_pieces(numbers: Tensor, ids: Tensor) -> TokenPredictions:
+    """Predictions from the states of C pieces of the vocabulary: `numbers` [4, C, M] and `ids` [C, M]."""
     _, pieces, num_rows = numbers.shape
     chosen = torch.empty(num_rows, dtype=torch.int64, device=numbers.device)
     results = torch.empty(3, num_rows, dtype=torch.float32, device=numbers.device)
@@ -129,7 +129,7 @@ def join_pieces(numbers: Tensor, ids: Tensor) -> Proposals:
         num_warps=1,
         **launch_options(),
     )
-    return Proposals(chosen, results[0], results[1], results[2])
+    return TokenPredictions(chosen, results[0], results[1], results[2])
 
 
 @triton.jit

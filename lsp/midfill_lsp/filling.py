@@ -23,7 +23,7 @@ from midfill_lsp.edits import Replacement, apply_edits, check_takes_edits, find_
 from midfill_lsp.engine import Filler
 from midfill_lsp.messages import FillParams, FillResult, What
 from midfill_lsp.offers import TITLES, UNTIL
-from midfill_lsp.pending import PendingFills, PendingHole, place
+from midfill_lsp.pending import PendingHole, PendingStore, place
 from midfill_lsp.progress import FillProgress, PreviewSender, show_progress
 from midfill_lsp.related import Surroundings
 from midfill_lsp.results import describe, describe_placed, make_result
@@ -112,7 +112,7 @@ class FillJob:
         """Current places of its holes that nobody edited."""
         return [carried for span in self._spans if (carried := self._moves.carry(span))]
 
-    async def run(self, executor: Executor, pending: PendingFills) -> FillResult:
+    async def run(self, executor: Executor, pending: PendingStore) -> FillResult:
         """Fills, applies one versioned edit if requested, and describes the result.
 
         Raises MidfillError, FillFailed, JsonRpcContentModified if a hole changed meanwhile, CancelledError.
@@ -228,12 +228,12 @@ class FillJob:
         holes = [describe(fill, text.range(span), text.encoding, new) for fill, (span, new) in edits]
         return make_result(filled, holes, version=self.document.version, applied=False)
 
-    async def _apply(self, filled: Filled, pending: PendingFills) -> FillResult:
+    async def _apply(self, filled: Filled, pending: PendingStore) -> FillResult:
         def find() -> tuple[list[Replacement], list[PendingHole]]:
             edits = self._find_edits(filled)
             return edits, self._place(filled, [span for span, _ in edits])
 
-        made = Made(filled, self._settings.seed if self.params.seed is None else self.params.seed, self._newline)
+        made = MadeFill(filled, self._settings.seed if self.params.seed is None else self.params.seed, self._newline)
         confirm = self.params.confirm and len(self._spans) > 1 and takes_confirmation(self._server)
         return await put_in(self._server, pending, self.id, self.document, made, find, self._title, confirm=confirm)
 
@@ -254,7 +254,7 @@ class FillJob:
 
 
 @dataclass(frozen=True)
-class Made:
+class MadeFill:
     """A finished fill: its seed, and the line endings of its document."""
 
     filled: Filled
@@ -263,7 +263,7 @@ class Made:
 
 
 async def put_in(
-    server: LanguageServer, pending: PendingFills, id: int, document: SyncedDocument, made: Made,
+    server: LanguageServer, pending: PendingStore, id: int, document: SyncedDocument, made: MadeFill,
     find: Callable[[], tuple[list[Replacement], list[PendingHole]]], title: str, *, confirm: bool = False,
 ) -> FillResult:  # fmt: skip
     """Applies one versioned edit and keeps the fill as pending. What a user has ticked hole by hole is accepted.

@@ -10,18 +10,18 @@ from midfill_infill.errors import MidfillError
 from midfill_infill.reroll import KEEP_SHARE
 from midfill_lsp.edits import FillFailed, Replacement, apply_edits
 from midfill_lsp.engine import Filler, WatchedFiller
-from midfill_lsp.filling import FillJob, Made, check, explain, put_in
+from midfill_lsp.filling import FillJob, MadeFill, check, explain, put_in
 from midfill_lsp.ghost import GhostText, Suggestion
 from midfill_lsp.host import Host
 from midfill_lsp.meant import find_meant
 from midfill_lsp.messages import Done, FillParams, FillResult, PendingParams, Range, SnoozeParams, Status, What
-from midfill_lsp.pending import Pending, PendingFills
+from midfill_lsp.pending import Pending, PendingStore
 from midfill_lsp.related import RelatedText
 from midfill_lsp.settings import Settings
 from midfill_lsp.telling import PendingTeller, tell_of_better_models
 from midfill_lsp.text import SyncedDocument, SyncedWorkspace
 from midfill_lsp.until import Commands
-from midfill_lsp.views import View, find_exclusion, read_ahead, take_view
+from midfill_lsp.views import DocumentView, find_exclusion, read_ahead, take_view
 
 SHORTER, LONGER = 0.6, 1.6
 REST_S = 0.1
@@ -34,7 +34,7 @@ class Fills:
     def __init__(self, server: Host, filler: Filler, executor: Executor) -> None:
         self._server, self._executor = server, executor
         self._filler = WatchedFiller(filler, self._tell_from_thread)
-        self._pending = PendingFills()
+        self._pending = PendingStore()
         self._teller = PendingTeller(server, self._pending)
         self._running: list[FillJob] = []
         self._ghost = GhostText(executor)
@@ -161,7 +161,7 @@ class Fills:
         pending = self._find(params)
         if not pending.filled.alternatives:
             raise FillFailed("Midfill: this fill has no alternatives; ask for some, or reroll.")
-        made = Made(pending.rotated(), pending.seed, pending.newline)
+        made = MadeFill(pending.rotated(), pending.seed, pending.newline)
         result = await put_in(
             self._server, self._pending, self._pending.next_id(), pending.document, made,
             lambda: self._same(pending).show(made.filled), "Midfill: next alternative",
@@ -304,7 +304,7 @@ class Fills:
             self._server.workspace_code_lens_refresh(None, callback=lambda _: None)
 
 
-def _read_ahead(view: View, exclude: tuple[str, ...]) -> None:
+def _read_ahead(view: DocumentView, exclude: tuple[str, ...]) -> None:
     """Runs in a worker thread, because checking exclusions reads the disk."""
     if not find_exclusion(view.uri, exclude):
         read_ahead(view)

@@ -17,7 +17,7 @@ from midfill_lsp.engine import Filler
 from midfill_lsp.related import Surroundings
 from midfill_lsp.settings import Settings
 from midfill_lsp.text import SyncedDocument
-from midfill_lsp.views import View
+from midfill_lsp.views import DocumentView
 
 MAX_KEPT = 200
 HEAD_CHARS = 2048
@@ -70,8 +70,8 @@ class GhostText:
         self._stops: dict[str, threading.Event] = {}
 
     async def suggest(
-        self, view: View, offset: int, settings: Settings, filler: Filler, surroundings: Callable[[], Surroundings],
-        *, invoked: bool, document: SyncedDocument,
+        self, view: DocumentView, offset: int, settings: Settings, filler: Filler,
+        surroundings: Callable[[], Surroundings], *, invoked: bool, document: SyncedDocument,
     ) -> tuple[Suggestion, ...]:  # fmt: skip
         """Raises MidfillError and CancelledError; nothing where the document moved on meanwhile."""
         if found := self._suggestions.find(view.uri, view.text.source, offset, invoked=invoked):
@@ -97,7 +97,7 @@ class GhostText:
 
 
 def _make(
-    view: View, offset: int, settings: Settings, filler: Filler, surroundings: Callable[[], Surroundings],
+    view: DocumentView, offset: int, settings: Settings, filler: Filler, surroundings: Callable[[], Surroundings],
     invoked: bool, stop: threading.Event,
 ) -> tuple[Suggestion, ...]:  # fmt: skip
     document, found = view.read(), surroundings()
@@ -132,7 +132,7 @@ def _is_worth_showing(row: Candidate, least: float) -> bool:
 
 
 def _choose(
-    view: View, offset: int, num_replaced: int, rows: tuple[Candidate, ...], *, single_line: bool
+    view: DocumentView, offset: int, num_replaced: int, rows: tuple[Candidate, ...], *, single_line: bool
 ) -> tuple[Suggestion, ...]:
     """The first candidate that is not blank and not the line that follows anyway."""
     following = view.text.source[offset + num_replaced :].lstrip("\r\n").partition("\n")[0].strip()

@@ -58,7 +58,7 @@ class What(StrEnum):
     HOLE = "hole"
 
 
-class Draft(Message):
+class DraftParams(Message):
     """A text that a hole starts from (default: the current text), and the ranges of it that stay as anchors."""
 
     text: Annotated[str, Field(max_length=65536)] | None = None
@@ -80,7 +80,7 @@ class FillParams(Message):
     what: What
     version: int | None = None
     ranges: Annotated[tuple[Range, ...], Field(max_length=256)] = ()
-    drafts: tuple[Draft, ...] = ()
+    drafts: tuple[DraftParams, ...] = ()
     min_tokens: Tokens | None = None
     max_tokens: Tokens | None = None
     seed: Whole | None = None
@@ -111,7 +111,7 @@ class HoleFill(Message):
     from_file: bool = False
 
 
-class Stats(Message):
+class FillStats(Message):
     steps: int
     forwards: int
     tokens: int
@@ -134,7 +134,7 @@ class FillResult(Message):
     new_errors: int
     passes: str | None = None
     model: str
-    stats: Stats
+    stats: FillStats
 
 
 class PreviewHole(Message):
@@ -194,7 +194,7 @@ class PendingFill(Message):
     new_errors: int
     passes: str | None = None
     alternatives: int
-    stats: Stats
+    stats: FillStats
 
 
 class PendingFills(Message):

@@ -15,9 +15,9 @@ from midfill_infill.text.spans import Hole
 from midfill_lsp.edits import FillFailed, Replacement, apply_edits, check_takes_edits, find_document
 from midfill_lsp.fills import Fills
 from midfill_lsp.host import Host
-from midfill_lsp.messages import Draft, FillParams, Range, Repeated, RepeatParams, RepeatPlace, Repeats, What
+from midfill_lsp.messages import DraftParams, FillParams, Range, Repeated, RepeatParams, RepeatPlace, Repeats, What
 from midfill_lsp.text import Span, SyncedDocument, SyncedWorkspace, Text, to_units, trim
-from midfill_lsp.views import View, take_view
+from midfill_lsp.views import DocumentView, take_view
 
 REST_S = 0.25
 APPLIED_WAIT_S = 2.0
@@ -226,7 +226,9 @@ class NextEdits:
         return self._server.workspace
 
 
-def _search(before: View, after: View, earlier: tuple[str, str] | None, *, unasked: bool) -> Sequence[Found]:
+def _search(
+    before: DocumentView, after: DocumentView, earlier: tuple[str, str] | None, *, unasked: bool
+) -> Sequence[Found]:
     """Runs in a worker thread."""
     versions = earlier and (_encode(earlier[0]), _encode(earlier[1]))
     found = []
@@ -246,7 +248,7 @@ def _is_at(text: Text, span: Span, offset: int) -> bool:
     return _line_start(text.source, span[0]) <= offset <= _line_end(text.source, span[1])
 
 
-def _draft(text: Text, found: Found) -> tuple[Span, Draft]:
+def _draft(text: Text, found: Found) -> tuple[Span, DraftParams]:
     """The changed lines of a place; everything but the words for the model is an anchor."""
     start, end = _line_start(text.source, found.span[0]), _line_end(text.source, found.span[1])
     start += len(text.source[start:end]) - len(text.source[start:end].lstrip())
@@ -254,4 +256,4 @@ def _draft(text: Text, found: Found) -> tuple[Span, Draft]:
     draft = text.source[start : found.span[0]] + found.repeat.text + text.source[found.span[1] : end]
     edges = [0, *(edge + lead for span in found.repeat.foreign for edge in span), len(draft)]
     keep = [(first, last) for first, last in list(pairwise(edges))[::2] if first < last]
-    return (start, end), Draft(text=draft, keep=to_units(draft, keep, text.encoding))
+    return (start, end), DraftParams(text=draft, keep=to_units(draft, keep, text.encoding))

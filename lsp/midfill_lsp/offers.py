@@ -10,7 +10,7 @@ from midfill_infill.text.document import Document
 from midfill_lsp.messages import FillParams, Message, Position, Range, RepeatParams, What
 from midfill_lsp.pending import Pending
 from midfill_lsp.text import Span, SyncedDocument, Text
-from midfill_lsp.views import View, find_holes
+from midfill_lsp.views import DocumentView, find_holes
 
 TITLES = {
     What.BODY: "Fill function body",
@@ -29,7 +29,7 @@ class Placed(Protocol):
     def span(self) -> Span: ...
 
 
-def offer_actions(view: View, version: int | None, params: types.CodeActionParams) -> list[types.CodeAction]:
+def offer_actions(view: DocumentView, version: int | None, params: types.CodeActionParams) -> list[types.CodeAction]:
     """Code actions for possible fills at a range. Parses the document, so run it in a worker thread."""
     wanted = [what for what in What if is_wanted(KINDS[what], params.context.only)]
     try:
@@ -48,7 +48,7 @@ def is_wanted(kind: str, only: Sequence[str] | None) -> bool:
     return not only or any(kind == wanted or kind.startswith(wanted + ".") for wanted in only)
 
 
-def _applies(view: View, document: Document, what: What, range: types.Range) -> bool:
+def _applies(view: DocumentView, document: Document, what: What, range: types.Range) -> bool:
     if what in (What.SELECTION, What.HOLE) and (range.start == range.end) is (what is What.SELECTION):
         return False
     if what is What.HOLE:

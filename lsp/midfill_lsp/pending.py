@@ -11,7 +11,7 @@ from midfill_infill.text.spans import Hole
 from midfill_lsp.edits import Replacement
 from midfill_lsp.hunks import find_hunks
 from midfill_lsp.meant import find_at
-from midfill_lsp.messages import Draft
+from midfill_lsp.messages import DraftParams
 from midfill_lsp.text import Moves, Span, SyncedDocument, Text, to_units, trim
 
 MAX_PENDING = 64
@@ -183,15 +183,15 @@ class Pending:
             shift += growth
         return edits, holes
 
-    def drafts(self, share: float) -> tuple[Draft, ...]:
+    def drafts(self, share: float) -> tuple[DraftParams, ...]:
         """What a reroll keeps of each hole: everything typed, and that share of the tokens left alone, if it can."""
         return tuple(self._draft(hole, share if self.filled.can_keep else 0.0) for hole in self.holes)
 
-    def _draft(self, hole: PendingHole, share: float) -> Draft:
+    def _draft(self, hole: PendingHole, share: float) -> DraftParams:
         text = self.document.source[slice(*hole.inner)]
         fixed = hole.decided_ranges(self.document.source)
         keep = keep_ranges(hole.fill.text, hole.fill.tokens, hole.fill.confidence, text, share, fixed)
-        return Draft(keep=to_units(text, keep, self.document.text.encoding))
+        return DraftParams(keep=to_units(text, keep, self.document.text.encoding))
 
 
 def _only(filled: Filled, numbers: Sequence[int]) -> Filled:
@@ -201,7 +201,7 @@ def _only(filled: Filled, numbers: Sequence[int]) -> Filled:
     return replace(filled, best=best, alternatives=tuple(others))
 
 
-class PendingFills:
+class PendingStore:
     """All pending fills of all documents."""
 
     def __init__(self) -> None:

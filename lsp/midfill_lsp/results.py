@@ -6,7 +6,7 @@ from lsprotocol import types
 
 from midfill_infill.candidates import FilledHole
 from midfill_infill.fill import Filled
-from midfill_lsp.messages import FillResult, HoleFill, Range, Stats
+from midfill_lsp.messages import FillResult, FillStats, HoleFill, Range
 from midfill_lsp.pending import PendingHole
 from midfill_lsp.text import Span, Text, to_units
 
@@ -49,5 +49,5 @@ def make_result(
     )
 
 
-def make_stats(filled: Filled) -> Stats:
-    return Stats.model_validate(filled.stats, from_attributes=True)
+def make_stats(filled: Filled) -> FillStats:
+    return FillStats.model_validate(filled.stats, from_attributes=True)

@@ -10,7 +10,7 @@ from pygls.lsp.server import LanguageServer
 from midfill_lsp.protocol import serve
 
 
-class Output(StdoutWriter):
+class StdoutPipe(StdoutWriter):
     """The client's end of the pipe. When it closes the process exits at once."""
 
     def write(self, data: bytes) -> None:
@@ -26,7 +26,7 @@ def run_stdio(server: LanguageServer) -> int:
     # Output of print and of child processes must not mix with messages.
     out = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
-    server.protocol.set_writer(Output(out))
+    server.protocol.set_writer(StdoutPipe(out))
     try:
         return asyncio.run(serve(server, 0))
     except SystemExit as stop:

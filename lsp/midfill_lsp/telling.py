@@ -7,9 +7,8 @@ from lsprotocol import types
 
 from midfill_infill.engines.offer import offer
 from midfill_lsp.host import Host
-from midfill_lsp.messages import OldText, PendingFill, PendingText, Range
-from midfill_lsp.messages import PendingFills as PendingMessage
-from midfill_lsp.pending import Pending, PendingFills, PendingHole
+from midfill_lsp.messages import OldText, PendingFill, PendingFills, PendingText, Range
+from midfill_lsp.pending import Pending, PendingHole, PendingStore
 from midfill_lsp.results import make_stats
 from midfill_lsp.text import Span, SyncedDocument
 
@@ -19,7 +18,7 @@ REST_S = 0.05
 class PendingTeller:
     """Use it on the event loop only. Sends only what changed."""
 
-    def __init__(self, server: Host, pending: PendingFills) -> None:
+    def __init__(self, server: Host, pending: PendingStore) -> None:
         self._server, self._pending = server, pending
         self._told: dict[str, dict[str, Any]] = {}
         self._with_errors: set[str] = set()
@@ -41,7 +40,7 @@ class PendingTeller:
     def _tell_fills(self, uri: str, fills: list[Pending]) -> None:
         if not self._server.speaks_midfill:
             return
-        message = PendingMessage(uri=uri, fills=tuple(map(_describe, fills))).to_json()
+        message = PendingFills(uri=uri, fills=tuple(map(_describe, fills))).to_json()
         if message == self._told.get(uri) or not (fills or uri in self._told):
             return
         self._told[uri] = message

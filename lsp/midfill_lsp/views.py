@@ -19,7 +19,7 @@ from midfill_infill.syntax.widening import list_holes
 from midfill_infill.text.document import Document
 from midfill_infill.text.lines import find_indent_unit
 from midfill_infill.text.spans import Hole
-from midfill_lsp.messages import Draft, What
+from midfill_lsp.messages import DraftParams, What
 from midfill_lsp.text import Span, SyncedDocument, SyncedWorkspace, Text, code_points
 
 # LSP language ids that differ from the registry's.
@@ -28,7 +28,7 @@ _BETWEEN_CELLS = "\n\n"
 
 
 @dataclass(frozen=True)
-class View:
+class DocumentView:
     """One version of a document. `before` and `after` are the other cells of its notebook, empty otherwise."""
 
     uri: str
@@ -56,7 +56,7 @@ class View:
         return self.text.offset_of_byte(hole.start_byte - shift), self.text.offset_of_byte(hole.end_byte - shift)
 
 
-def take_view(workspace: SyncedWorkspace, synced: SyncedDocument) -> View:
+def take_view(workspace: SyncedWorkspace, synced: SyncedDocument) -> DocumentView:
     """The current document and the cells around it. Use it on the event loop only."""
     before, after = [""], [""]
     notebook = workspace.get_notebook_document(cell_uri=synced.uri)
@@ -68,12 +68,12 @@ def take_view(workspace: SyncedWorkspace, synced: SyncedDocument) -> View:
         elif other and cell.kind == types.NotebookCellKind.Code and other.language_id == synced.language_id:
             side.append(other.source)
     joined_before = "".join(source + _BETWEEN_CELLS for source in before[1:])
-    return View(
+    return DocumentView(
         synced.uri, synced.language_id, synced.text, joined_before, "".join(_BETWEEN_CELLS + text for text in after[1:])
     )
 
 
-def read_ahead(view: View) -> None:
+def read_ahead(view: DocumentView) -> None:
     """Precomputes what a fill needs of a document; `infill` caches it. Runs in a worker thread."""
     with suppress(MidfillError):
         document = view.read()
@@ -104,7 +104,7 @@ def find_place(uri: str) -> str:
     return (path.absolute().as_uri() if path else uri).rstrip("/")
 
 
-def find_holes(view: View, document: Document, what: What, ranges: Sequence[types.Range]) -> list[Hole]:
+def find_holes(view: DocumentView, document: Document, what: What, ranges: Sequence[types.Range]) -> list[Hole]:
     """The holes, in the order of `ranges` or of the document. Raises MidfillError if there is nothing to fill."""
     if what is What.STUBS:
         stubs = [hole for hole in holes.find_stubs(document) if _is_inside(view, hole)]
@@ -119,7 +119,7 @@ def find_holes(view: View, document: Document, what: What, ranges: Sequence[type
     return [holes.hole_at_range(document, start, end) for start, end in places]
 
 
-def find_around(view: View, range: types.Range) -> list[Span]:
+def find_around(view: DocumentView, range: types.Range) -> list[Span]:
     """Possible holes around a range, from the innermost statement outwards; empty for unreadable documents."""
     try:
         document = view.read()
@@ -129,12 +129,12 @@ def find_around(view: View, range: types.Range) -> list[Span]:
         return []
 
 
-def _is_inside(view: View, hole: Hole) -> bool:
+def _is_inside(view: DocumentView, hole: Hole) -> bool:
     return view.byte(0) <= hole.start_byte and hole.end_byte <= view.byte(len(view.text.source))
 
 
 def sort_with_drafts(
-    view: View, document: Document, found: list[Hole], drafts: Sequence[Draft], kinds: Sequence[Hole] = ()
+    view: DocumentView, document: Document, found: list[Hole], drafts: Sequence[DraftParams], kinds: Sequence[Hole] = ()
 ) -> tuple[list[Span], Document, tuple[Hole, ...]]:
     """Where the holes lie, in document order, and what is to be filled: the drafts are in it, what they keep anchored.
 

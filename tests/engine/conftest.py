@@ -17,7 +17,7 @@ from midfill_engine.denoising.scheduler import Scheduler
 from midfill_engine.families import FAMILIES
 from midfill_engine.loading import checkpoint, hub
 from midfill_engine.loading.runtime import Runtime, load_runtime
-from midfill_engine.serving.connection import Limits, timed_protocol
+from midfill_engine.serving.connection import ConnectionLimits, timed_protocol
 from midfill_engine.serving.security import MAX_HEADER_BYTES, Security
 from midfill_engine.serving.service import EngineState, Ready, create_app
 
@@ -91,7 +91,7 @@ def run_server(tmp_path: Path) -> Iterator[Callable[..., RunningServer]]:
         config = uvicorn.Config(
             create_app(service.state, service.security),
             uds=str(path),
-            http=timed_protocol(Limits(**limits)),
+            http=timed_protocol(ConnectionLimits(**limits)),
             ws="none",
             lifespan="off",
             log_config=None,

@@ -11,14 +11,14 @@ from tests.engine.fakes import FakeFills, Service
 from midfill_engine.serving.access import AccessLog
 from midfill_engine.serving.security import Security
 from midfill_engine.serving.service import create_app
-from midfill_engine.serving.tokens import Tokens
+from midfill_engine.serving.tokens import BearerTokens
 
 MakeService = Callable[..., Service]
 TOKEN = "anna-" + "a" * 20
 
 
 def client_of(service: Service, log: AccessLog) -> httpx.AsyncClient:
-    app = create_app(service.state, Security.for_tcp("box.lan", Tokens({"anna": TOKEN})), log)
+    app = create_app(service.state, Security.for_tcp("box.lan", BearerTokens({"anna": TOKEN})), log)
     headers = {"authorization": f"Bearer {TOKEN}"}
     return httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://box.lan", headers=headers)
 

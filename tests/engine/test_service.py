@@ -15,7 +15,7 @@ from midfill_engine.denoising.scheduler import Ticket
 from midfill_engine.errors import RequestError
 from midfill_engine.serving import completions, fim, llamacpp
 from midfill_engine.serving import service as service_module
-from midfill_engine.serving.connection import Limits
+from midfill_engine.serving.connection import ConnectionLimits
 from midfill_engine.wire import (
     MAX_BODY_BYTES,
     MAX_TEXT_CHARACTERS,
@@ -482,7 +482,7 @@ async def wait_until_ok(client: httpx.AsyncClient) -> None:
 
 
 def test_connections_are_counted_by_peer() -> None:
-    limits = Limits(max_per_peer=2, max_connections=5)
+    limits = ConnectionLimits(max_per_peer=2, max_connections=5)
     limits.open.update({"10.0.0.1": 2, "": 2})
     assert [limits.is_full(peer) for peer in ("10.0.0.1", "10.0.0.2", "")] == [True, False, False]
     limits.open["10.0.0.2"] += 1

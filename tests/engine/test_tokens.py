@@ -13,7 +13,7 @@ import pytest
 from midfill_engine.errors import StartError
 from midfill_engine.serving import tokens as tokens_module
 from midfill_engine.serving.sockets import runtime_folder
-from midfill_engine.serving.tokens import Tokens, find_tokens
+from midfill_engine.serving.tokens import BearerTokens, find_tokens
 
 ANNA, BEN = "anna-" + "a" * 20, "ben-" + "b" * 20
 
@@ -38,9 +38,9 @@ def write(file: Path, text: str) -> None:
 
 def test_of_many_first_starts_at_once_every_one_has_the_same_token(tmp_path: Path) -> None:
     for round_number in range(20):
-        file, found, start = tmp_path / f"token{round_number}", list[Tokens](), threading.Barrier(4)
+        file, found, start = tmp_path / f"token{round_number}", list[BearerTokens](), threading.Barrier(4)
 
-        def find(file: Path = file, found: list[Tokens] = found, start: threading.Barrier = start) -> None:
+        def find(file: Path = file, found: list[BearerTokens] = found, start: threading.Barrier = start) -> None:
             start.wait()
             found.append(find_tokens(file))
 

@@ -5,7 +5,7 @@ import tree_sitter
 from tests.infill.marks import read_goldens, read_marks
 
 from midfill_infill.languages import get_language
-from midfill_infill.splicing.drafts import Draft
+from midfill_infill.splicing.drafts import DraftText
 from midfill_infill.splicing.trials import Trials
 from midfill_infill.syntax.bodies import body_hole
 from midfill_infill.syntax.outline import outline
@@ -31,8 +31,8 @@ def test_mended_trees(language: str, marked: str) -> None:
         pytest.skip("no function")
     trials = Trials(document, get_language(language), tuple(holes))
     for text in TEXTS:
-        trials.count([Draft.of(text)] * len(holes))
-        trials.count([Draft.of(text), *[None] * (len(holes) - 1)])
+        trials.count([DraftText.of(text)] * len(holes))
+        trials.count([DraftText.of(text), *[None] * (len(holes) - 1)])
     assert len(trials._trials) > len(TEXTS)
     for trial in trials._trials.values():
         problems, tree = find_problems(trials.language, trial.source, trial.spans)

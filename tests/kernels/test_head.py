@@ -5,8 +5,8 @@ import torch
 
 from midfill_kernels.head import (
     NUMBERS,
-    Proposals,
     Rules,
+    TokenPredictions,
     choose_head_tile,
     propose,
     propose_reference,
@@ -23,7 +23,7 @@ def draw(num_rows: int, num_columns: int, dtype: torch.dtype, device: torch.devi
     return x, pack((torch.randn(num_columns, 64, device=device) / 4).to(dtype), "plain")
 
 
-def assert_same(found: Proposals, expected: Proposals) -> None:
+def assert_same(found: TokenPredictions, expected: TokenPredictions) -> None:
     assert torch.equal(found.ids, expected.ids)
     for name in ("probability", "entropy", "margin"):
         torch.testing.assert_close(getattr(found, name), getattr(expected, name), rtol=1e-4, atol=1e-5)

@@ -19,7 +19,7 @@ from midfill_lsp.ghost import GhostText, Suggestion
 from midfill_lsp.related import Surroundings
 from midfill_lsp.settings import Settings
 from midfill_lsp.text import SyncedDocument, Text
-from midfill_lsp.views import View
+from midfill_lsp.views import DocumentView
 
 TIMEOUT_S = 60
 SETTINGS = Settings(debounce_ms=0)
@@ -47,7 +47,7 @@ class Engine:
 
 async def suggest(ghost: GhostText, watched: WatchedFiller, *, invoked: bool = False) -> tuple[Suggestion, ...]:
     text = Text("def f():\n    \n")
-    view, document = View("untitled:1", "python", text), SyncedDocument("untitled:1", text, 1, "python")
+    view, document = DocumentView("untitled:1", "python", text), SyncedDocument("untitled:1", text, 1, "python")
     document.text = text
     filler = watched.fill if invoked else watched.fill_unasked
     return await ghost.suggest(view, 13, SETTINGS, filler, Surroundings, invoked=invoked, document=document)

@@ -9,7 +9,7 @@ from tests.refactor.trees import Tree, accepted, init_git, make_tree, source
 
 from midfill_infill.errors import MidfillError
 from midfill_infill.refactor.journal.records import Report, State
-from midfill_infill.refactor.writing.apply import Options, Writer, written_holes
+from midfill_infill.refactor.writing.apply import ApplyOptions, Writer, written_holes
 
 
 @pytest.fixture
@@ -17,7 +17,7 @@ def tree(tmp_path: Path) -> Tree:
     return make_tree(tmp_path / "repo", {f"p/m{number}.py": source(number) for number in range(5)})
 
 
-def apply_all(tree: Tree, options: Options | None = None, *, is_git: bool = False) -> Report:
+def apply_all(tree: Tree, options: ApplyOptions | None = None, *, is_git: bool = False) -> Report:
     with tree.open() as journal:
         return Writer(journal, tree.root, options).apply(accepted(journal), is_git=is_git)
 
@@ -149,7 +149,7 @@ def test_hard_links_are_written_through_when_asked(tmp_path: Path) -> None:
     root = tmp_path / "repo"
     tree = make_tree(root, {"a.py": source(0)})
     os.link(root / "a.py", root / "twin")
-    report = apply_all(tree, Options(write_through=True))
+    report = apply_all(tree, ApplyOptions(write_through=True))
     assert report.troubles == [] and (root / "a.py").stat().st_nlink == 2
     assert (root / "twin").read_bytes() == tree.after["a.py"]
 

@@ -14,7 +14,7 @@ import pytest
 from tests.refactor.trees import Tree, accepted, make_tree, source
 
 from midfill_infill.refactor.journal.journal import Journal
-from midfill_infill.refactor.journal.records import Change, State
+from midfill_infill.refactor.journal.records import State, StateChange
 from midfill_infill.refactor.writing import replace
 from midfill_infill.refactor.writing.apply import Writer
 
@@ -202,7 +202,7 @@ def _undo(tree: Tree, driver: Job, group: int) -> None:
     assert tree.contents() == tree.before
     with tree.open() as journal:
         assert journal.open_writes() == [] and journal.check_integrity() == "ok"
-        journal.set_states([Change(hole.id, State.ACCEPTED) for hole in journal.holes_in(State.UNDONE)])
+        journal.set_states([StateChange(hole.id, State.ACCEPTED) for hole in journal.holes_in(State.UNDONE)])
 
 
 def _undo_and_apply(tree: Tree, driver: Job, group: int) -> float:

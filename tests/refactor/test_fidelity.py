@@ -10,14 +10,13 @@ import pytest
 from tests.refactor.workers import ScriptedWorkers
 
 from midfill_infill.refactor.generating.engines import Engine
-from midfill_infill.refactor.generating.generate import Options as GenerateOptions
-from midfill_infill.refactor.generating.generate import generate
+from midfill_infill.refactor.generating.generate import GenerateOptions, generate
 from midfill_infill.refactor.journal.journal import Journal
 from midfill_infill.refactor.journal.places import find_place
 from midfill_infill.refactor.journal.records import State
 from midfill_infill.refactor.planning.plan import Planning, Request, make_run
 from midfill_infill.refactor.planning.selection import Selection
-from midfill_infill.refactor.writing.apply import Options, Writer, written_holes
+from midfill_infill.refactor.writing.apply import ApplyOptions, Writer, written_holes
 from midfill_infill.text.document import Document
 
 PLAIN = b"def f(a):\n    ...\n\n\nX = 1\n"
@@ -32,7 +31,7 @@ class Case:
     prepare: Callable[[Path], None] = lambda _: None
     is_kept: bool = False
     fill: bytes = FILL
-    options: Options = Options()
+    options: ApplyOptions = ApplyOptions()
 
 
 def mode(path: Path) -> None:
@@ -89,7 +88,7 @@ def facts(path: Path) -> tuple[object, ...]:
     return stat.S_IMODE(status.st_mode), status.st_uid, status.st_gid, path.is_symlink(), status.st_nlink, attributes
 
 
-def change(root: Path, options: Options) -> tuple[int, bool]:
+def change(root: Path, options: ApplyOptions) -> tuple[int, bool]:
     """Plans, generates, applies; returns how many holes were written and whether anything was said of the others."""
     place, planning = find_place(root), Planning()
     with Journal(make_run(place, Request(Selection(stubs=True)), planning)) as journal:

@@ -14,10 +14,10 @@ from tests.refactor.workers import ScriptedWorkers
 from midfill_engine.wire import InfillRequest, InfillResponse, TextSegment
 from midfill_infill.errors import MidfillError
 from midfill_infill.refactor.generating.engines import AnswerCache, Engine
-from midfill_infill.refactor.generating.generate import Options, Progress, generate, hole_seed, reroll
-from midfill_infill.refactor.generating.shards import Part, Shard, merge
+from midfill_infill.refactor.generating.generate import GenerateOptions, Progress, generate, hole_seed, reroll
+from midfill_infill.refactor.generating.shards import Shard, ShardFile, merge
 from midfill_infill.refactor.journal.journal import Journal
-from midfill_infill.refactor.journal.places import Place, find_place
+from midfill_infill.refactor.journal.places import Repository, find_place
 from midfill_infill.refactor.journal.records import State
 from midfill_infill.refactor.planning.plan import Planning, Request, make_run
 from midfill_infill.refactor.planning.selection import Selection
@@ -28,7 +28,7 @@ NUM_FILES, NUM_HOLES = 6, 18
 
 
 @pytest.fixture
-def place(quick_path: Path) -> Place:
+def place(quick_path: Path) -> Repository:
     root = quick_path / "repo"
     root.mkdir()
     for number in range(NUM_FILES):
@@ -37,15 +37,15 @@ def place(quick_path: Path) -> Place:
     return find_place(root)
 
 
-def new_run(place: Place, seed: int = 0) -> Path:
+def new_run(place: Repository, seed: int = 0) -> Path:
     return make_run(place, Request(Selection(stubs=True)), Planning(), seed)
 
 
 def fill_run(
-    place: Place, run: Path, workers: ScriptedWorkers, jobs: int = 2, cache: AnswerCache | None = None
+    place: Repository, run: Path, workers: ScriptedWorkers, jobs: int = 2, cache: AnswerCache | None = None
 ) -> Progress:
     with Journal(run) as journal:
-        return generate(journal, place.root, Engine(workers, cache), Options(jobs=jobs))
+        return generate(journal, place.root, Engine(workers, cache), GenerateOptions(jobs=jobs))
 
 
 def patch_of(run: Path) -> bytes:
@@ -54,7 +54,7 @@ def patch_of(run: Path) -> bytes:
 
 
 @pytest.mark.parametrize("jobs", [1, 2, 7])
-def test_the_patch_does_not_depend_on_what_is_in_flight(place: Place, jobs: int) -> None:
+def test_the_patch_does_not_depend_on_what_is_in_flight(place: Repository, jobs: int) -> None:
     first, second = new_run(place, seed=5), new_run(place, seed=5)
     progress = fill_run(place, first, ScriptedWorkers(), jobs=1)
     assert (progress.done, progress.accepted, progress.failed) == (NUM_HOLES, NUM_HOLES, 0)
@@ -65,7 +65,7 @@ def test_the_patch_does_not_depend_on_what_is_in_flight(place: Place, jobs: int)
     assert patch_of(other) != patch_of(first)
 
 
-def test_seed_zero_asks_for_the_likeliest_fill_of_every_hole(place: Place) -> None:
+def test_seed_zero_asks_for_the_likeliest_fill_of_every_hole(place: Repository) -> None:
     run, workers = new_run(place), ScriptedWorkers()
     fill_run(place, run, workers)
     assert {(request.seed, request.temperature) for request in workers.asked} == {(0, 0.0)}
@@ -74,14 +74,16 @@ def test_seed_zero_asks_for_the_likeliest_fill_of_every_hole(place: Place) -> No
     assert len(seeds) == NUM_HOLES // NUM_FILES and 0 not in seeds
 
 
-def test_an_engine_that_dies_is_revived_and_nothing_is_lost(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_engine_that_dies_is_revived_and_nothing_is_lost(place: Repository, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("midfill_infill.refactor.generating.generate._WAIT_S", 0.0)
     run, workers = new_run(place), ScriptedWorkers(die_at=(3, 4, 11))
     assert fill_run(place, run, workers).accepted == NUM_HOLES
     assert workers.num_revived == 3
 
 
-def test_what_was_made_before_an_engine_fails_for_good_is_kept(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_was_made_before_an_engine_fails_for_good_is_kept(
+    place: Repository, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("midfill_infill.refactor.generating.generate._WAIT_S", 0.0)
     run = new_run(place)
     with pytest.raises(MidfillError) as raised:
@@ -112,7 +114,7 @@ class FailingWorkers(ScriptedWorkers):
 @pytest.mark.parametrize("code", ["engine_error", "out_of_memory", "bad_request"])
 @pytest.mark.parametrize("jobs", [1, 4])
 def test_one_hole_that_the_engine_fails_at_stops_no_other(
-    place: Place, monkeypatch: pytest.MonkeyPatch, code: str, jobs: int
+    place: Repository, monkeypatch: pytest.MonkeyPatch, code: str, jobs: int
 ) -> None:
     monkeypatch.setattr("midfill_infill.refactor.generating.generate._WAIT_S", 0.0)
     run = new_run(place)
@@ -125,7 +127,7 @@ def test_one_hole_that_the_engine_fails_at_stops_no_other(
 
 
 def test_an_engine_that_fails_at_every_hole_ends_the_run_and_no_hole(
-    place: Place, monkeypatch: pytest.MonkeyPatch
+    place: Repository, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("midfill_infill.refactor.generating.generate._WAIT_S", 0.0)
     run = new_run(place)
@@ -160,13 +162,13 @@ class FullWorkers(ScriptedWorkers):
             self.places.release()
 
 
-def test_a_busy_engine_is_waited_for(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_busy_engine_is_waited_for(place: Repository, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("midfill_infill.refactor.generating.generate._WAIT_S", 0.0)
     run = new_run(place)
     assert fill_run(place, run, FullWorkers(refusals=60), jobs=4).accepted == NUM_HOLES
 
 
-def test_a_run_goes_on_after_a_part_of_it_was_applied(place: Place) -> None:
+def test_a_run_goes_on_after_a_part_of_it_was_applied(place: Repository) -> None:
     run, whole = new_run(place), new_run(place)
     fill_run(place, whole, ScriptedWorkers())
 
@@ -175,32 +177,32 @@ def test_a_run_goes_on_after_a_part_of_it_was_applied(place: Place) -> None:
 
     with Journal(run) as journal:
         with pytest.raises(KeyboardInterrupt):
-            generate(journal, place.root, Engine(ScriptedWorkers()), Options(jobs=1), stop)
+            generate(journal, place.root, Engine(ScriptedWorkers()), GenerateOptions(jobs=1), stop)
         journal.accept(journal.acceptable())
         writer = Writer(journal, place.root)
         assert writer.apply(list(journal.holes_in(State.ACCEPTED)), is_git=False).count(State.APPLIED) == 1
-        assert generate(journal, place.root, Engine(ScriptedWorkers()), Options()).accepted == NUM_HOLES - 1
+        assert generate(journal, place.root, Engine(ScriptedWorkers()), GenerateOptions()).accepted == NUM_HOLES - 1
         journal.accept(journal.acceptable())
         assert writer.apply(list(journal.holes_in(State.ACCEPTED)), is_git=False).troubles == []
         assert patch_of(whole) == b"".join(patch(one) for one in exported(journal))
         assert journal.counts() == {State.APPLIED: NUM_HOLES}
 
 
-def test_a_kill_loses_no_journaled_hole_and_none_is_asked_again(place: Place) -> None:
+def test_a_kill_loses_no_journaled_hole_and_none_is_asked_again(place: Repository) -> None:
     run, num_answers = new_run(place), 7
     code = (
         "import itertools, sys, threading; sys.path.insert(0, sys.argv[3])\n"
         "from pathlib import Path\n"
         "from tests.refactor.workers import ScriptedWorkers, by_content\n"
         "from midfill_infill.refactor.generating.engines import Engine\n"
-        "from midfill_infill.refactor.generating.generate import Options, generate\n"
+        "from midfill_infill.refactor.generating.generate import GenerateOptions, generate\n"
         "from midfill_infill.refactor.journal.journal import Journal\n"
         "journal, asked = Journal(Path(sys.argv[1])), itertools.count()\n"
         "def answer(request):\n"
         f"    next(asked) < {num_answers} or threading.Event().wait()\n"
         "    return by_content(request)\n"
         "show = lambda progress: print(progress.done, flush=True)\n"
-        "generate(journal, Path(sys.argv[2]), Engine(ScriptedWorkers(answer)), Options(jobs=2), show)\n"
+        "generate(journal, Path(sys.argv[2]), Engine(ScriptedWorkers(answer)), GenerateOptions(jobs=2), show)\n"
     )
     root = str(Path(__file__).parent.parent.parent)
     words = [sys.executable, "-c", code, str(run), str(place.root), root]
@@ -218,7 +220,7 @@ def test_a_kill_loses_no_journaled_hole_and_none_is_asked_again(place: Place) ->
     assert patch_of(run) == patch_of(whole)
 
 
-def test_the_cache_answers_the_same_question_once(place: Place, tmp_path: Path) -> None:
+def test_the_cache_answers_the_same_question_once(place: Repository, tmp_path: Path) -> None:
     cache = AnswerCache(tmp_path / "answers.db")
     first, second, third = new_run(place), new_run(place), new_run(place, seed=9)
     assert fill_run(place, first, ScriptedWorkers(), cache=cache).cached == 0
@@ -231,7 +233,7 @@ def test_the_cache_answers_the_same_question_once(place: Place, tmp_path: Path) 
     cache.close()
 
 
-def test_a_file_that_changed_after_the_plan_is_stale(place: Place) -> None:
+def test_a_file_that_changed_after_the_plan_is_stale(place: Repository) -> None:
     run = new_run(place)
     (place.root / "m0.py").write_text("x = 1\n")
     (place.root / "m1.py").unlink()
@@ -244,7 +246,7 @@ def test_a_file_that_changed_after_the_plan_is_stale(place: Place) -> None:
 
 
 @pytest.mark.parametrize(("answer", "state"), [("", State.FAILED), ("...", State.FAILED)])
-def test_a_fill_that_changes_nothing_fails(place: Place, answer: str, state: State) -> None:
+def test_a_fill_that_changes_nothing_fails(place: Repository, answer: str, state: State) -> None:
     run = new_run(place)
     progress = fill_run(place, run, ScriptedWorkers(lambda _: answer))
     with Journal(run) as journal:
@@ -252,33 +254,35 @@ def test_a_fill_that_changes_nothing_fails(place: Place, answer: str, state: Sta
     assert progress.accepted == 0
 
 
-def test_syntax_errors_are_counted_and_not_accepted(place: Place) -> None:
+def test_syntax_errors_are_counted_and_not_accepted(place: Repository) -> None:
     run = new_run(place)
     assert fill_run(place, run, ScriptedWorkers(lambda _: "return (")).accepted == 0
     with Journal(run) as journal:
         assert journal.counts() == {State.GENERATED: NUM_HOLES} and journal.acceptable() == []
 
 
-def test_shards_put_together_are_the_whole(place: Place, tmp_path: Path) -> None:
+def test_shards_put_together_are_the_whole(place: Repository, tmp_path: Path) -> None:
     whole, parted = new_run(place, seed=2), new_run(place, seed=2)
     fill_run(place, whole, ScriptedWorkers())
     parts = [tmp_path / f"part-{number}.jsonl" for number in (1, 2, 3)]
     with Journal(parted) as journal:
         run_id = str(journal.get_meta("run"))
         for number, path in enumerate(parts, start=1):
-            part = Part(path, run_id)
+            part = ShardFile(path, run_id)
             shard = Shard.parse(f"{number}/3")
-            generate(journal, place.root, Engine(ScriptedWorkers()), Options(), only=shard.takes, sink=part.write)
+            generate(
+                journal, place.root, Engine(ScriptedWorkers()), GenerateOptions(), only=shard.takes, sink=part.write
+            )
             part.close()
         data = parts[1].read_bytes()
         parts[1].write_bytes(data[:-20])  # the last line was cut short by a crash
         assert merge(journal, parts) == NUM_HOLES - 1
         assert journal.counts() == {State.GENERATED: NUM_HOLES - 1, State.PLANNED: 1}
-        part = Part(parts[1], run_id)
+        part = ShardFile(parts[1], run_id)
         shard = Shard.parse("2/3")
         workers = ScriptedWorkers()
         left = lambda hole: shard.takes(hole) and hole.id not in part.done  # noqa: E731
-        generate(journal, place.root, Engine(workers), Options(), only=left, sink=part.write)
+        generate(journal, place.root, Engine(workers), GenerateOptions(), only=left, sink=part.write)
         part.close()
         assert len(workers.asked) == 1
         assert merge(journal, parts) == 1 and merge(journal, parts) == 0
@@ -292,28 +296,28 @@ def test_a_shard_that_is_not_understood(text: str) -> None:
     assert raised.value.code == "bad_shard"
 
 
-def test_parts_of_another_run_are_refused(place: Place, tmp_path: Path) -> None:
+def test_parts_of_another_run_are_refused(place: Repository, tmp_path: Path) -> None:
     one, other = new_run(place), new_run(place)
     with Journal(one) as journal:
-        part = Part(tmp_path / "part", str(journal.get_meta("run")))
-        generate(journal, place.root, Engine(ScriptedWorkers()), Options(), sink=part.write)
+        part = ShardFile(tmp_path / "part", str(journal.get_meta("run")))
+        generate(journal, place.root, Engine(ScriptedWorkers()), GenerateOptions(), sink=part.write)
         part.close()
     with Journal(other) as journal, pytest.raises(MidfillError) as raised:
         merge(journal, [tmp_path / "part"])
     assert raised.value.code == "run_damaged"
 
 
-def test_reroll_draws_another_fill_as_the_next_attempt(place: Place) -> None:
+def test_reroll_draws_another_fill_as_the_next_attempt(place: Repository) -> None:
     run, engine = new_run(place), Engine(ScriptedWorkers())
     fill_run(place, run, ScriptedWorkers())
     with Journal(run) as journal:
         first = journal.fill(journal.hole(1))
-        again = journal.fill(reroll(journal, place.root, journal.hole(1), engine, Options()))
+        again = journal.fill(reroll(journal, place.root, journal.hole(1), engine, GenerateOptions()))
     assert first is not None and again is not None
     assert (first.attempt, again.attempt) == (0, 1) and first.seed == 0 != again.seed and first.new != again.new
 
 
-def test_the_repository_is_counted_as_it_was_planned(place: Place) -> None:
+def test_the_repository_is_counted_as_it_was_planned(place: Repository) -> None:
     (place.root / ".env").write_text("hunter2 = 1\n")
     (place.root / "secret.py").symlink_to(place.root / ".env")
     (place.root / "m0.py").write_text(f"import m3, secret\n{(place.root / 'm0.py').read_text()}")
@@ -326,7 +330,7 @@ def test_the_repository_is_counted_as_it_was_planned(place: Place) -> None:
     with Journal(run) as journal:
         Writer(journal, place.root).apply(list(journal.holes_in(State.GENERATED))[3:], is_git=False)
         assert "..." not in (place.root / "m3.py").read_text()
-        reroll(journal, place.root, journal.hole(1), Engine(workers), Options())
+        reroll(journal, place.root, journal.hole(1), Engine(workers), GenerateOptions())
     first = next(request for request in workers.asked if "imported" in kinds_of(request))
     assert workers.asked[-1].references == first.references
 
@@ -341,7 +345,7 @@ def test_progress_says_how_long_is_left() -> None:
     assert Progress(0, 5, 0, 0, 0, 0.0).left_s is None
 
 
-def test_a_run_ends_early_when_it_is_interrupted(place: Place) -> None:
+def test_a_run_ends_early_when_it_is_interrupted(place: Repository) -> None:
     run, workers = new_run(place), ScriptedWorkers()
     seen: list[int] = []
 
@@ -351,6 +355,6 @@ def test_a_run_ends_early_when_it_is_interrupted(place: Place) -> None:
 
     with Journal(run) as journal:
         with pytest.raises(KeyboardInterrupt):
-            generate(journal, place.root, Engine(workers), Options(jobs=2), stop)
+            generate(journal, place.root, Engine(workers), GenerateOptions(jobs=2), stop)
         assert len(workers.asked) <= 4, "what was in flight, and no other"
         assert journal.counts()[State.GENERATED] == seen[0] < NUM_HOLES

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.refactor.trees import HOLE, Tree, fill_of, make_tree, source
 
-from midfill_infill.refactor.journal.records import WRITTEN, Change, HoleRow, Report
+from midfill_infill.refactor.journal.records import WRITTEN, HoleRow, Report, StateChange
 from midfill_infill.refactor.writing.apply import Writer
 
 NUM_HOLES = 4
@@ -110,7 +110,7 @@ class World:
         told = len(report.troubles) + len(written)
         assert told >= sum(row.is_written == (action == "undo") for row in was.values()), "a refusal was not told"
 
-    def set(self, change: Change, action: str) -> None:
+    def set(self, change: StateChange, action: str) -> None:
         number, index = divmod(change.hole - 1, NUM_HOLES)
         model = self.models[NAMES[number]]
         old, new = (HOLE, fill_of(number, index)) if action == "apply" else (fill_of(number, index), HOLE)

@@ -15,10 +15,10 @@ from tests.cli.fake_engine import Plan
 
 from midfill_infill.engines.supervise import EngineSettings
 from midfill_infill.refactor.generating.engines import Engine
-from midfill_infill.refactor.generating.generate import Options, generate
+from midfill_infill.refactor.generating.generate import GenerateOptions, generate
 from midfill_infill.refactor.generating.process_workers import ProcessWorkers
 from midfill_infill.refactor.journal.journal import Journal
-from midfill_infill.refactor.journal.places import Place, find_place
+from midfill_infill.refactor.journal.places import Repository, find_place
 from midfill_infill.refactor.journal.records import State
 from midfill_infill.refactor.planning.plan import Planning, Request, make_run
 from midfill_infill.refactor.planning.selection import Selection
@@ -41,7 +41,7 @@ def scripted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     yield
 
 
-def make_place(root: Path, num_files: int) -> Place:
+def make_place(root: Path, num_files: int) -> Repository:
     root.mkdir()
     for number in range(num_files):
         functions = (f"def f_{number}_{index}(a, b):\n    ...\n" for index in range(PER_FILE))
@@ -49,10 +49,10 @@ def make_place(root: Path, num_files: int) -> Place:
     return find_place(root)
 
 
-def fill_run(place: Place, workers: Any, jobs: int) -> tuple[Path, bytes]:
+def fill_run(place: Repository, workers: Any, jobs: int) -> tuple[Path, bytes]:
     run = make_run(place, Request(Selection(stubs=True)), Planning())
     with Journal(run) as journal:
-        generate(journal, place.root, Engine(workers), Options(jobs=jobs))
+        generate(journal, place.root, Engine(workers), GenerateOptions(jobs=jobs))
         assert set(journal.counts()) == {State.GENERATED}
         return run, b"".join(patch(one) for one in exported(journal, (State.GENERATED,)))
 

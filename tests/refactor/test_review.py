@@ -8,7 +8,7 @@ from tests.refactor.trees import Tree, make_tree, source
 from tests.refactor.workers import ScriptedWorkers
 
 from midfill_infill.refactor.generating.engines import Engine
-from midfill_infill.refactor.generating.generate import Options, reroll
+from midfill_infill.refactor.generating.generate import GenerateOptions, reroll
 from midfill_infill.refactor.journal.records import HoleRow, State
 from midfill_infill.refactor.reporting.review import Answers, Tools, review
 
@@ -106,7 +106,7 @@ def test_reroll_and_test(tree: Tree) -> None:
     with tree.open() as journal:
 
         def again(hole: HoleRow) -> HoleRow:
-            return reroll(journal, tree.root, hole, engine, Options())
+            return reroll(journal, tree.root, hole, engine, GenerateOptions())
 
         def test(hole: HoleRow) -> bool:
             tested.append(hole.id)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from midfill_infill.refactor.journal.digests import digest
 from midfill_infill.refactor.journal.journal import Journal
-from midfill_infill.refactor.journal.places import Place, find_place, new_run_id
+from midfill_infill.refactor.journal.places import Repository, find_place, new_run_id
 from midfill_infill.refactor.journal.planned import PlannedFile, PlannedHole
 from midfill_infill.refactor.journal.records import FillRow, HoleRow, State
 
@@ -18,7 +18,7 @@ HOLE = b"..."
 class Tree:
     """A tree with one run; `before` and `after` are what its files hold without and with all fills."""
 
-    place: Place
+    place: Repository
     journal_path: Path
     before: dict[str, bytes]
     after: dict[str, bytes]

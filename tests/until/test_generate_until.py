@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from midfill_engine.wire import InfillRequest, TextSegment
 from midfill_infill.cli import build_app
 from midfill_infill.refactor.generating import engines
-from midfill_infill.refactor.journal.places import Place, find_place
+from midfill_infill.refactor.journal.places import Repository, find_place
 from midfill_infill.until.choosing import Reach, add_tests, guess_commands
 
 pytestmark = needs_bubblewrap
@@ -95,7 +95,7 @@ def test_it_goes_with_no_shards(root: Path) -> None:
     assert result.exit_code == 2 and "--until goes hole by hole" in result.stderr
 
 
-def place(root: Path) -> Place:
+def place(root: Path) -> Repository:
     return find_place(root)
 
 

@@ -2,23 +2,23 @@
 
 from typing import Final
 
-from midfill_engine.caches.base import Cache, ContextStore, EncodedContext, KeptKeys, View
-from midfill_engine.caches.block import Block
-from midfill_engine.caches.dual import Dual
-from midfill_engine.caches.frozen import Frozen
+from midfill_engine.caches.base import Cache, ContextStore, EncodedContext, KeptKeys, StepView
+from midfill_engine.caches.block import BlockCache
+from midfill_engine.caches.dual import DualCache
+from midfill_engine.caches.frozen import FrozenCache
 from midfill_engine.caches.none import Uncached
-from midfill_engine.caches.prefix import Prefix
+from midfill_engine.caches.prefix import PrefixCache
 from midfill_engine.registry import Registry
 
 CACHES: Final[Registry[Cache]] = Registry(
     "cache",
     {
         "none": Uncached(),
-        "prefix": Prefix(),
-        "dual": Dual(),
-        "frozen": Frozen(),
-        "block": Block(),
+        "prefix": PrefixCache(),
+        "dual": DualCache(),
+        "frozen": FrozenCache(),
+        "block": BlockCache(),
     },
 )
 
-__all__ = ["CACHES", "Cache", "ContextStore", "EncodedContext", "KeptKeys", "View"]
+__all__ = ["CACHES", "Cache", "ContextStore", "EncodedContext", "KeptKeys", "StepView"]

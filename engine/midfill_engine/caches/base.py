@@ -19,7 +19,7 @@ MAX_STORED_CONTEXTS: Final = 32
 
 
 @dataclass(frozen=True)
-class View:
+class StepView:
     """The state of a step over T positions of context and holes; tensors are [T].
 
     `masked` positions are to be settled, `kept` ones have cached keys and values, `changed` ones are kept but hold
@@ -43,7 +43,7 @@ class Cache(Protocol):
     attentions: frozenset[Attention]
     keeps_rows: bool
 
-    def compute(self, view: View) -> Tensor:
+    def compute(self, view: StepView) -> Tensor:
         """[T], true for positions to compute in this step. Masked positions of active blocks must be true."""
         ...
 

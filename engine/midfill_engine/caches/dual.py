@@ -4,10 +4,10 @@
 
 from torch import Tensor
 
-from midfill_engine.caches.base import View
-from midfill_engine.caches.prefix import Prefix
+from midfill_engine.caches.base import StepView
+from midfill_engine.caches.prefix import PrefixCache
 
 
-class Dual(Prefix):
-    def inner(self, view: View) -> Tensor:
+class DualCache(PrefixCache):
+    def inner(self, view: StepView) -> Tensor:
         return view.is_hole

@@ -6,16 +6,16 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from midfill_engine.caches.base import KeptKeys, View
+from midfill_engine.caches.base import KeptKeys, StepView
 from midfill_engine.caches.prefix import BIDIRECTIONAL
 from midfill_engine.models.transformer import KeyValues, TransformerConfig, rotary_tables, rotate
 
 
-class Held:
+class HeldCache:
     attentions = BIDIRECTIONAL
     keeps_rows = False
 
-    def compute(self, view: View) -> Tensor:
+    def compute(self, view: StepView) -> Tensor:
         return view.is_hole
 
 

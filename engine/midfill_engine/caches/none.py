@@ -5,7 +5,7 @@ from typing import Final
 import torch
 from torch import Tensor
 
-from midfill_engine.caches.base import View
+from midfill_engine.caches.base import StepView
 from midfill_engine.models.family import Attention
 
 ALL: Final[frozenset[Attention]] = frozenset({"context_frozen", "bidirectional", "block_causal", "causal", "canvas"})
@@ -15,5 +15,5 @@ class Uncached:
     attentions = ALL
     keeps_rows = False
 
-    def compute(self, view: View) -> Tensor:
+    def compute(self, view: StepView) -> Tensor:
         return torch.ones_like(view.masked)

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from midfill_engine.caches import Cache, KeptKeys, View
-from midfill_engine.caches.held import ContextKeys, Held
+from midfill_engine.caches import Cache, KeptKeys, StepView
+from midfill_engine.caches.held import ContextKeys, HeldCache
 from midfill_engine.denoising.canvas import Canvas
 from midfill_engine.experts.base import Panel, neighbours_of
 from midfill_engine.lengths import LengthPolicy
@@ -108,7 +108,7 @@ class Row:
     def open_over(self, shared: ContextKeys) -> Pass:
         """`open_pass` of the holes alone, over a context KV cache that was computed for another canvas."""
         self._place(shared, with_room=False)
-        self.cache = Held()
+        self.cache = HeldCache()
         return self.open_pass()
 
     def _place(self, shared: ContextKeys, *, with_room: bool) -> None:
@@ -116,7 +116,7 @@ class Row:
         positions = sequence.positions[0, : sequence.num_context]
         self.kept, self.age = shared.at(positions, sequence.ids, config, with_room=with_room), 0
 
-    def _asked(self, view: View) -> Tensor:
+    def _asked(self, view: StepView) -> Tensor:
         """[T]: positions that this step may settle or revise."""
         is_open = view.masked & (view.blocks <= view.active_block)
         if self.sampler.revises:
@@ -124,7 +124,7 @@ class Row:
             is_open[len(self.context_ids) :] |= revisable & (view.blocks[len(self.context_ids) :] == view.active_block)
         return is_open
 
-    def _view(self, sequence: Sequence) -> View:
+    def _view(self, sequence: Sequence) -> StepView:
         length = len(sequence.ids)
         if len(self.kept.kept) != length:
             self.kept.reset(length)
@@ -134,7 +134,7 @@ class Row:
         first = sequence.positions[0, num_context:].min()
         blocks = sequence.blocks
         self._active = self._active_block(blocks, masked)
-        return View(
+        return StepView(
             is_hole=sequence.is_hole,
             is_before_holes=sequence.positions[0] < first,
             masked=masked,
@@ -155,7 +155,7 @@ class Row:
         reach = self.sampler.reach(self.canvas.masked) if self.runtime.family.pipelined else 0
         return max(first, int(blocks[len(self.context_ids) + reach - 1])) if reach else first
 
-    def _build(self, sequence: Sequence, view: View, targets: Tensor) -> Pass:
+    def _build(self, sequence: Sequence, view: StepView, targets: Tensor) -> Pass:
         computed = self._computed
         uses_context_keys = self.context_keys is not None and not bool((computed < sequence.num_context).any())
         if uses_context_keys:

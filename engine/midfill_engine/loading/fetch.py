@@ -101,7 +101,7 @@ class Store:
             place.write_text(commit, encoding="ascii")
 
 
-class Progress:
+class DownloadProgress:
     """Counts bytes and reports them a few times a second, with the rate of the last reports."""
 
     def __init__(self, name: str, total_bytes: int, done_bytes: int, say: Say) -> None:
@@ -174,7 +174,7 @@ class Hub:
             raise fetch_failed(message, "check HF_ENDPOINT") from error
         return Listing(repository, str(info.sha), tuple(files))
 
-    def download(self, listing: Listing, file: RemoteFile, part: Path, progress: Progress) -> None:
+    def download(self, listing: Listing, file: RemoteFile, part: Path, progress: DownloadProgress) -> None:
         """Appends to `part` the bytes that are missing. Raises StartError."""
         here = part.stat().st_size if part.exists() else 0
         url = hf_hub_url(listing.repository, file.name, revision=listing.commit, endpoint=self.endpoint)
@@ -221,7 +221,7 @@ class Hub:
 
 
 @contextmanager
-def retries_told(progress: Progress) -> Iterator[None]:
+def retries_told(progress: DownloadProgress) -> Iterator[None]:
     """Passes on the library's warnings that it tries again, as notes of the progress."""
 
     def note(record: logging.LogRecord) -> bool:
@@ -258,13 +258,13 @@ def fetch(hub: Hub, name: str, cache: Path, say: Say, fits: Fits, *, check: bool
         with FileLock(store.folder / ".midfill.lock", mode=0o600):
             if check:
                 _drop_wrong(store, listing.files)
-            _take(hub, listing, store, small, Progress(name, 0, 0, lambda _: None))
+            _take(hub, listing, store, small, DownloadProgress(name, 0, 0, lambda _: None))
             folder = store.folder / "snapshots" / listing.commit
             weights = wanted_weights(folder, listing)
             total, here = sum(file.size_bytes for file in weights), sum(map(store.here_bytes, weights))
             fits(folder, total)
             check_disk(store.folder, total - here)
-            progress = Progress(name, total, here, say)
+            progress = DownloadProgress(name, total, here, say)
             progress.tell()
             _take(hub, listing, store, weights, progress)
             store.point(revision, listing.commit)
@@ -314,14 +314,14 @@ def _drop_wrong(store: Store, files: Iterable[RemoteFile]) -> None:
             store.blob(file).unlink()
 
 
-def _take(hub: Hub, listing: Listing, store: Store, files: list[RemoteFile], progress: Progress) -> None:
+def _take(hub: Hub, listing: Listing, store: Store, files: list[RemoteFile], progress: DownloadProgress) -> None:
     for file in files:
         if not store.blob(file).exists():
             _take_file(hub, listing, store, file, progress)
         store.link(listing.commit, file)
 
 
-def _take_file(hub: Hub, listing: Listing, store: Store, file: RemoteFile, progress: Progress) -> None:
+def _take_file(hub: Hub, listing: Listing, store: Store, file: RemoteFile, progress: DownloadProgress) -> None:
     """Downloads what is missing of one file, checks all of it, and names it. Raises StartError."""
     part = store.part(file)
     was_here = part.exists()

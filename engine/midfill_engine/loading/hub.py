@@ -138,7 +138,7 @@ def check_changes(files: CheckpointFiles, family: Family, config: HubConfig, use
 
 
 @dataclass(frozen=True)
-class Source:
+class TensorSource:
     """Where one of our tensors comes from: stored tensors (several are stacked), and which rows of a fused matrix."""
 
     names: tuple[str, ...]
@@ -150,7 +150,7 @@ class Source:
         return value if self.rows is None else value[slice(*self.rows)]
 
 
-def source_of(name: str, tensors: Mapping[str, str], config: TransformerConfig) -> Source:
+def source_of(name: str, tensors: Mapping[str, str], config: TransformerConfig) -> TensorSource:
     """Source of our tensor `name` in the family's table. Raises CheckpointError."""
     match = LAYER.match(name)
     general = LAYER.sub("blocks.{i}.", name)
@@ -160,8 +160,8 @@ def source_of(name: str, tensors: Mapping[str, str], config: TransformerConfig) 
     theirs = theirs.replace("{i}", match.group(2)) if match else theirs
     if "{e}" in theirs:
         assert config.moe is not None
-        return Source(tuple(theirs.replace("{e}", str(e)) for e in range(config.moe.num_experts)), is_stack=True)
-    return Source((theirs,), rows=_fused_rows(part, config) if part else None)
+        return TensorSource(tuple(theirs.replace("{e}", str(e)) for e in range(config.moe.num_experts)), is_stack=True)
+    return TensorSource((theirs,), rows=_fused_rows(part, config) if part else None)
 
 
 def _fused_rows(part: str, config: TransformerConfig) -> tuple[int, int]:

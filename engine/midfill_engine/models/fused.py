@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from midfill_engine.models.transformer import MLP, Block, RMSNorm, Transformer, TransformerConfig
+from midfill_engine.models.transformer import MLP, RMSNorm, Transformer, TransformerBlock, TransformerConfig
 from midfill_kernels.context_attention import (
     context_attention,
     library_attention,
@@ -204,7 +204,7 @@ def pack_transformer(transformer: Transformer, precision: Precision, num_slots: 
     """The same model from the engine's modules, dense layers only. Plain matrices are shared with them, not copied."""
     format, shape = FORMAT_OF[precision], Shape.of("packed", transformer.config, group)
     weight = transformer.embedding.weight.detach()
-    blocks = [block for block in transformer.blocks if isinstance(block, Block)]
+    blocks = [block for block in transformer.blocks if isinstance(block, TransformerBlock)]
     return FusedModel(
         shape,
         precision,
@@ -216,7 +216,7 @@ def pack_transformer(transformer: Transformer, precision: Precision, num_slots: 
     )
 
 
-def _pack_block(block: Block, format: Format) -> Layer:
+def _pack_block(block: TransformerBlock, format: Format) -> Layer:
     attention, mlp = block.attention, block.mlp
     assert isinstance(mlp, MLP), "dense layers only"
     triple = [attention.q, attention.k, attention.v]

@@ -18,7 +18,7 @@ from midfill_engine.models.operators import Operators, OperatorsError, TorchOper
 from midfill_engine.models.packed import Pass, Result, choose_packed, run_packed
 from midfill_engine.models.transformer import KeyValues, Transformer, TransformerConfig
 from midfill_kernels.gap_attention import GapSchedule, GapSequence, schedule_gaps
-from midfill_kernels.head import Proposals, Rules, propose
+from midfill_kernels.head import Rules, TokenPredictions, propose
 from midfill_kernels.loop import ROW_BUCKETS, capture_graph, choose_bucket
 from midfill_kernels.quantize import Quantized
 from midfill_kernels.rotary import rotary_tables
@@ -312,11 +312,11 @@ class Step:
             new_own(model, bucket, model.shape.num_layers),
             torch.arange(bucket, device=device),
         )
-        self._captured: tuple[torch.cuda.CUDAGraph, tuple[Tensor, Proposals]] | None = None
+        self._captured: tuple[torch.cuda.CUDAGraph, tuple[Tensor, TokenPredictions]] | None = None
 
     def run(
         self, ids: Tensor, positions: Tensor, schedule: GapSchedule, rules: Tensor, of_row: Tensor
-    ) -> tuple[Tensor, Proposals]:
+    ) -> tuple[Tensor, TokenPredictions]:
         """States [bucket, D] and proposals; both are overwritten by the next run."""
         self._ids.copy_(ids)
         for ours, theirs in zip(
@@ -336,21 +336,21 @@ class Step:
         graph.replay()
         return result
 
-    def _compute(self) -> tuple[Tensor, Proposals]:
+    def _compute(self) -> tuple[Tensor, TokenPredictions]:
         normed = self.model.hidden(self._ids, self.rows)
         return widen(normed, self.model.embedding.dtype), propose(
             normed, self.model.head, rules=Rules(self._rules, self._of_row)
         )
 
 
-def read(proposals: Proposals) -> Proposals:
+def read(proposals: TokenPredictions) -> TokenPredictions:
     """The same on the CPU. One copy for all: ids are whole numbers below 2^24, which fp32 holds."""
     parts = (proposals.ids.float(), proposals.probability, proposals.entropy, proposals.margin)
     ids, probability, entropy, margin = torch.stack(parts).cpu()
-    return Proposals(ids.long(), probability, entropy, margin)
+    return TokenPredictions(ids.long(), probability, entropy, margin)
 
 
-def chosen_of(proposals: Proposals, rows: Tensor) -> Chosen:
+def chosen_of(proposals: TokenPredictions, rows: Tensor) -> Chosen:
     """Raises BadScores."""
     chosen = Chosen(proposals.ids[rows], proposals.probability[rows], proposals.entropy[rows], asked=None)
     if not torch.isfinite(chosen.confidence).all():

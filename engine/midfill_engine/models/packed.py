@@ -17,9 +17,9 @@ from midfill_engine.models.operators import Operators, Span
 from midfill_engine.models.transformer import (
     MLP,
     Attention,
-    Block,
     KeyValues,
     Transformer,
+    TransformerBlock,
     rotary_tables,
     rotate,
 )
@@ -44,14 +44,14 @@ class Pass:
 
 
 @dataclass(frozen=True)
-class Asked:
+class WantedRows:
     """Of a pack the `rows` [A] that a layer computes, None for all, laid in `spans` of their own."""
 
     rows: Tensor | None
     spans: list[Span]
 
     @classmethod
-    def of(cls, passes: list[Pass], spans: list[Span], device: torch.device, tile: int) -> "Asked":
+    def of(cls, passes: list[Pass], spans: list[Span], device: torch.device, tile: int) -> "WantedRows":
         """What the last layer has to compute: the wanted rows and, to fill tiles, each pass's first."""
         rows, found, start = [], [], 0
         for step, span in zip(passes, spans, strict=True):
@@ -86,9 +86,9 @@ def run_packed(transformer: Transformer, passes: list[Pass], operators: Operator
     positions = _pack([step.positions for step in passes], tile).to(device)
     tables = rotary_tables(positions[None], config, x.dtype)
     kept: list[KeyValues] = [[] for _ in passes]
-    asked, every = Asked.of(passes, spans, device, tile), Asked(None, spans)
+    asked, every = WantedRows.of(passes, spans, device, tile), WantedRows(None, spans)
     for index, block in enumerate(transformer.blocks):
-        assert isinstance(block, Block)
+        assert isinstance(block, TransformerBlock)
         sought = every if index + 1 < len(transformer.blocks) else asked
         pasts = [None if step.past is None else step.past[index] for step in passes]
         mixed, key, value = attend(block.attention, block.attention_norm(x), tables, pasts, spans, sought, operators)
@@ -149,7 +149,7 @@ def attend(
     tables: tuple[Tensor, Tensor],
     pasts: list[tuple[Tensor, Tensor] | None],
     spans: list[Span],
-    asked: Asked,
+    asked: WantedRows,
     operators: Operators,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """`x` [R, D] -> the mixed rows [A, D] that are asked, and the rotated keys and the values [R, K, E]."""

@@ -175,7 +175,7 @@ class MLP(nn.Module):
         return self.down(hidden)  # type: ignore[no-any-return]
 
 
-class Block(nn.Module):
+class TransformerBlock(nn.Module):
     def __init__(self, config: TransformerConfig, index: int) -> None:
         super().__init__()
         self.attention_norm = RMSNorm(config.dim, config.norm_eps, config.norm_gain)
@@ -213,7 +213,7 @@ class Transformer(nn.Module):
         super().__init__()
         self.config = config
         self.embedding = Embedding(config.vocab_size, config.dim)
-        self.blocks = nn.ModuleList(Block(config, index) for index in range(config.num_layers))
+        self.blocks = nn.ModuleList(TransformerBlock(config, index) for index in range(config.num_layers))
         self.final_norm = RMSNorm(config.dim, config.norm_eps, config.norm_gain)
         self.head = None if config.tied_head else nn.Linear(config.dim, config.vocab_size, bias=False)
 

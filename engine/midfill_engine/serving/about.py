@@ -30,7 +30,7 @@ ANSWERS: Final[dict[str, type[BaseModel]]] = {"/v1/infill": InfillResponse, "/v1
 READING: Final = ("/v1/models", "/healthz", "/readyz", "/health", "/props", "/metrics")
 
 
-class TextTokens(Protocol):
+class TextTokenizer(Protocol):
     """A tokenizer."""
 
     @property
@@ -41,7 +41,7 @@ class TextTokens(Protocol):
     def token_bytes(self, index: int) -> bytes: ...
 
 
-def tokens_of(tokenizer: TextTokens | None, request: TokenizeRequest) -> dict[str, Any]:
+def tokens_of(tokenizer: TextTokenizer | None, request: TokenizeRequest) -> dict[str, Any]:
     assert tokenizer is not None
     ids = tokenizer.encode(request.content)
     if not request.with_pieces:
@@ -57,7 +57,7 @@ def piece_of(piece: bytes) -> str | list[int]:
         return list(piece)
 
 
-def text_of(tokenizer: TextTokens | None, request: DetokenizeRequest) -> dict[str, str]:
+def text_of(tokenizer: TextTokenizer | None, request: DetokenizeRequest) -> dict[str, str]:
     """Raises RequestError."""
     assert tokenizer is not None
     if any(token >= tokenizer.vocab_size for token in request.tokens):

@@ -25,7 +25,7 @@ logger = logging.getLogger(ACCESS)
 request_id: ContextVar[str] = ContextVar("request_id", default="")
 
 
-class Access:
+class AccessLogger:
     """ASGI middleware. A harmless id of the client is kept.
 
     `is_ending` marks the last answers of a server, which close their connections.

@@ -12,7 +12,7 @@ from midfill_engine.serving.requests import CompletionRequest
 from midfill_engine.wire import InfillRequest, InfillResponse
 
 
-class Choice(BaseModel):
+class CompletionChoice(BaseModel):
     index: int
     text: str
     logprobs: None = None
@@ -24,7 +24,7 @@ class Completion(BaseModel):
     object: Literal["text_completion"] = "text_completion"
     created: int
     model: str
-    choices: list[Choice]
+    choices: list[CompletionChoice]
     usage: Usage
     seed: int | None = None
 
@@ -60,7 +60,9 @@ def from_infill(request: CompletionRequest, responses: list[InfillResponse]) -> 
         id=f"cmpl-{uuid.uuid4().hex}",
         created=int(time.time()),
         model=responses[0].model,
-        choices=[Choice(index=index, text=text, finish_reason=reason) for index, (text, reason) in enumerate(ends)],
+        choices=[
+            CompletionChoice(index=index, text=text, finish_reason=reason) for index, (text, reason) in enumerate(ends)
+        ],
         usage=Usage.of(*(response.stats for response in responses)),
         seed=responses[0].seed,
     )

@@ -24,7 +24,7 @@ RESERVED_FILES: Final = 64  # file descriptors that are not connections
 
 
 @dataclass
-class Limits:
+class ConnectionLimits:
     """Limits shared by all connections of a server. Peers of a unix socket are one user; only the total limits them."""
 
     request_timeout_s: float = REQUEST_TIMEOUT_S
@@ -54,7 +54,7 @@ def raise_file_limit() -> int:
 class TimedProtocol(H11Protocol):
     """uvicorn's h11 connection, with deadlines for half-sent requests and unread answers, which uvicorn lacks."""
 
-    limits = Limits()
+    limits = ConnectionLimits()
 
     def __init__(
         self,
@@ -149,6 +149,6 @@ class TimedProtocol(H11Protocol):
             self.transport.close()
 
 
-def timed_protocol(limits: Limits) -> type[TimedProtocol]:
+def timed_protocol(limits: ConnectionLimits) -> type[TimedProtocol]:
     """The connection class of one server."""
     return type("LimitedProtocol", (TimedProtocol,), {"limits": limits})

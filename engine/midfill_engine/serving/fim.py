@@ -23,7 +23,7 @@ from midfill_engine.wire import (
 )
 
 
-class Message(BaseModel):
+class ChatMessage(BaseModel):
     role: Literal["assistant"] = "assistant"
     content: str
 
@@ -43,17 +43,17 @@ class Usage(BaseModel):
 FinishReason = Literal["stop", "length"]
 
 
-class Choice(BaseModel):
+class FimChoice(BaseModel):
     index: int = 0
     text: str
-    message: Message
+    message: ChatMessage
     finish_reason: FinishReason
 
 
 class StreamedChoice(BaseModel):
     index: int = 0
     text: str
-    delta: Message
+    delta: ChatMessage
     finish_reason: FinishReason
 
 
@@ -62,7 +62,7 @@ class FimAnswer(BaseModel):
     object: Literal["fim.completion", "fim.completion.chunk"]
     created: int
     model: str
-    choices: list[Choice] | list[StreamedChoice]
+    choices: list[FimChoice] | list[StreamedChoice]
     usage: Usage
     seed: int | None = None
 
@@ -80,9 +80,9 @@ def to_infill(request: FimRequest) -> InfillRequest:
 def from_infill(request: FimRequest, response: InfillResponse) -> FimAnswer:
     text, reason = finish(response.holes[0], request.stop)
     text = with_line_endings_of(text, request.prompt, request.suffix)
-    message = Message(content=text)
+    message = ChatMessage(content=text)
     streamed: list[StreamedChoice] = [StreamedChoice(text=text, delta=message, finish_reason=reason)]
-    plain: list[Choice] = [Choice(text=text, message=message, finish_reason=reason)]
+    plain: list[FimChoice] = [FimChoice(text=text, message=message, finish_reason=reason)]
     return FimAnswer(
         id=f"fim-{uuid.uuid4().hex}",
         object="fim.completion.chunk" if request.stream else "fim.completion",

@@ -41,7 +41,7 @@ class SelectedFields(RootModel[dict[str, Any]]):
     """The fields that a client asked for, under their paths."""
 
 
-class Answers(RootModel[list[SerializeAsAny[BaseModel]]]):
+class LlamaAnswers(RootModel[list[SerializeAsAny[BaseModel]]]):
     """Several answers to one request."""
 
 
@@ -94,7 +94,7 @@ def from_infill(request: LlamaInfillRequest, response: InfillResponse) -> BaseMo
     """One answer, or a list if several were asked for, best first."""
     fills = [row[0] for row in (response.holes, *response.alternatives)]
     answers = [from_fill(request, response, fill, index) for index, fill in enumerate(fills)]
-    return answers[0] if request.n_cmpl == 1 else Answers(answers)
+    return answers[0] if request.n_cmpl == 1 else LlamaAnswers(answers)
 
 
 def from_fill(request: LlamaInfillRequest, response: InfillResponse, whole: FilledHole, index: int) -> BaseModel:

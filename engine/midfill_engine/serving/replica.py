@@ -7,7 +7,7 @@ from importlib.metadata import version
 from typing import Final
 
 from midfill_engine.errors import RequestError
-from midfill_engine.serving.about import TextTokens
+from midfill_engine.serving.about import TextTokenizer
 from midfill_engine.serving.serve import make_ready
 from midfill_engine.serving.service import EngineState
 from midfill_engine.serving.stream import Mailbox
@@ -22,7 +22,7 @@ class About:
 
     info: ModelInfo
     names: tuple[str, ...]
-    tokenizer: TextTokens | None
+    tokenizer: TextTokenizer | None
 
 
 class Replica:

@@ -13,7 +13,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from midfill_engine.errors import RequestError
-from midfill_engine.serving.tokens import Tokens
+from midfill_engine.serving.tokens import BearerTokens
 from midfill_engine.wire import ErrorCode, ErrorResponse
 
 MAX_HEADER_BYTES: Final = 32 * 1024
@@ -33,7 +33,7 @@ class Security:
     """
 
     hosts: frozenset[str]
-    tokens: Tokens | None = None
+    tokens: BearerTokens | None = None
     any_address: bool = False
 
     @classmethod
@@ -41,7 +41,7 @@ class Security:
         return cls(UNIX_HOSTS | clean_hosts(allowed_hosts))
 
     @classmethod
-    def for_tcp(cls, host: str, tokens: Tokens, allowed_hosts: Iterable[str] = ()) -> "Security":
+    def for_tcp(cls, host: str, tokens: BearerTokens, allowed_hosts: Iterable[str] = ()) -> "Security":
         return cls(LOCAL_HOSTS | clean_hosts([host, *allowed_hosts]), tokens, host in WILDCARDS)
 
     def check(self, scope: Scope) -> RequestError | None:

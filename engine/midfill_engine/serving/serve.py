@@ -17,7 +17,7 @@ import uvicorn
 
 from midfill_engine.denoising.scheduler import SHARED_ROWS, Scheduler
 from midfill_engine.errors import EXIT_NO_MODEL, RequestError, StartError
-from midfill_engine.serving.connection import Limits, raise_file_limit, timed_protocol
+from midfill_engine.serving.connection import ConnectionLimits, raise_file_limit, timed_protocol
 from midfill_engine.serving.security import MAX_HEADER_BYTES, Security
 from midfill_engine.serving.server import STOP_TIMEOUT_S, Server
 from midfill_engine.serving.service import EngineState, Ready, create_app
@@ -44,7 +44,7 @@ def serve(options: ServeOptions, prepare: Prepare | None = None) -> int:
     threading.Thread(
         target=load, args=(state, options, prepare or make_ready), name="midfill-loader", daemon=True
     ).start()
-    limits = Limits(max_per_peer=options.max_connections_per_peer, max_connections=raise_file_limit())
+    limits = ConnectionLimits(max_per_peer=options.max_connections_per_peer, max_connections=raise_file_limit())
     config = uvicorn.Config(
         create_app(state, security, options.access_log),
         http=timed_protocol(limits),

@@ -16,8 +16,8 @@ from starlette.responses import JSONResponse, Response
 from midfill_engine.denoising.scheduler import is_ending
 from midfill_engine.errors import RequestError, StartError, check_model
 from midfill_engine.serving import completions, fim, llamacpp
-from midfill_engine.serving.about import TextTokens, describe_routes, describe_server, text_of, tokens_of
-from midfill_engine.serving.access import Access, AccessLog
+from midfill_engine.serving.about import TextTokenizer, describe_routes, describe_server, text_of, tokens_of
+from midfill_engine.serving.access import AccessLog, AccessLogger
 from midfill_engine.serving.requests import (
     CompletionRequest,
     DetokenizeRequest,
@@ -32,7 +32,7 @@ from midfill_engine.serving.stream import (
     PING_INTERVAL_S,
     Asked,
     EventStream,
-    Fills,
+    FillService,
     Mailbox,
     client_of,
     encode_event,
@@ -63,8 +63,8 @@ class Ready:
 
     info: ModelInfo
     names: tuple[str, ...]
-    scheduler: Fills
-    tokenizer: TextTokens | None = None
+    scheduler: FillService
+    tokenizer: TextTokenizer | None = None
     is_able: Callable[[], bool] = lambda: True
 
 
@@ -117,7 +117,7 @@ def create_app(state: EngineState, security: Security, access_log: AccessLog = "
     app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None, redirect_slashes=False)
     app.add_middleware(Gate, security=security)
     app.add_middleware(Shield)
-    app.add_middleware(Access, log=access_log, is_ending=lambda: state.is_draining)
+    app.add_middleware(AccessLogger, log=access_log, is_ending=lambda: state.is_draining)
     app.add_exception_handler(RequestError, answer_error)
     app.add_exception_handler(HTTPException, answer_error)
 

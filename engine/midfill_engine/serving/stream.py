@@ -20,7 +20,7 @@ PING_INTERVAL_S: Final = 15.0
 MAX_STEPS_KEPT: Final = 16
 
 
-class Fills(Protocol):
+class FillService(Protocol):
     """Accepts requests: a Scheduler, or a client of other processes."""
 
     @property
@@ -83,7 +83,7 @@ class Asked:
     RequestError.
     """
 
-    def __init__(self, http: Request, fills: Fills, requests: Sequence[InfillRequest]) -> None:
+    def __init__(self, http: Request, fills: FillService, requests: Sequence[InfillRequest]) -> None:
         self._mailboxes = [Mailbox() for _ in requests]
         self._tickets: list[Ticket] = []
         try:

@@ -22,7 +22,7 @@ ONLY_NAME: Final = ""  # name of a token that is alone in its file
 logger = logging.getLogger(__name__)
 
 
-class Tokens:
+class BearerTokens:
     """The valid tokens. Changes of `file` apply within a second; while it is unusable the old tokens stay valid."""
 
     def __init__(self, by_name: Mapping[str, str], file: Path | None = None) -> None:
@@ -32,7 +32,7 @@ class Tokens:
         self._checked_s = time.monotonic()
 
     @classmethod
-    def single(cls, token: str) -> "Tokens":
+    def single(cls, token: str) -> "BearerTokens":
         return cls({ONLY_NAME: token})
 
     @property
@@ -73,19 +73,19 @@ def stamp_of(file: Path | None) -> tuple[int, int] | None:
     return (status.st_mtime_ns, status.st_ino) if status else None
 
 
-def find_tokens(file: Path | None) -> Tokens:
+def find_tokens(file: Path | None) -> BearerTokens:
     """MIDFILL_TOKEN, otherwise the tokens in `file`, which is created with one token at first use, mode 0600. Raises
     StartError.
     """
     given = os.environ.get("MIDFILL_TOKEN")
     if given is not None:
         check_token(given, "choose a longer one, or unset MIDFILL_TOKEN")
-        return Tokens.single(given)
+        return BearerTokens.single(given)
     path = runtime_folder() / "token" if file is None else file
     prepare_folder(path.parent)
     if not os.path.lexists(path):
         make_token_file(path)
-    return Tokens(parse_tokens(read_own_file(path), path), path)
+    return BearerTokens(parse_tokens(read_own_file(path), path), path)
 
 
 def parse_tokens(text: str, path: Path) -> dict[str, str]:

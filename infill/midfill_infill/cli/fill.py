@@ -34,9 +34,9 @@ from midfill_infill.cli.options import (
 from midfill_infill.cli.single import single
 
 if TYPE_CHECKING:
-    from midfill_infill.cli.quiet import View
+    from midfill_infill.cli.quiet import FillView
     from midfill_infill.cli.results import Results
-    from midfill_infill.cli.target import Choice, Source
+    from midfill_infill.cli.target import HoleOptions, Source
     from midfill_infill.cli.until import Goal
     from midfill_infill.engines.client import EngineClient
     from midfill_infill.engines.supervise import EngineSettings
@@ -138,7 +138,7 @@ def fill_command(
     """
     with report_failures(as_json=json_output):
         from midfill_infill import config
-        from midfill_infill.cli.target import Choice, open_source, parse_target
+        from midfill_infill.cli.target import HoleOptions, open_source, parse_target
         from midfill_infill.cli.until import Goal
         from midfill_infill.engines.supervise import EngineSettings
         from midfill_infill.fill import Options
@@ -151,7 +151,7 @@ def fill_command(
         chosen = config.choose_quality(read_quality(quality), Path.cwd())
         run_fill(
             open_source(parse_target(target), language, stdin_filename),
-            Choice(tuple(function or ()), tuple(hole or ()), stubs, outer),
+            HoleOptions(tuple(function or ()), tuple(hole or ()), stubs, outer),
             EngineSettings(model=model, device=device, project=Path.cwd()),
             Options(seed=seed, steps=steps, quality=chosen, n=n, max_tokens=max_tokens),
             output,
@@ -190,7 +190,7 @@ class Output:
 
 def run_fill(
     source: Source,
-    choice: Choice,
+    choice: HoleOptions,
     settings: EngineSettings,
     options: Options,
     output: Output,
@@ -248,7 +248,7 @@ def run_fill(
 
 @contextmanager
 def _open_engine(
-    document: Document, settings: EngineSettings, options: Options, view: View
+    document: Document, settings: EngineSettings, options: Options, view: FillView
 ) -> Iterator[tuple[EngineClient, Options]]:
     """A client, and the options with what only the engine and the file tell."""
     from midfill_infill.context.references import find_references
@@ -265,7 +265,9 @@ def _open_engine(
         yield client, replace(options, references=find_references(document, document.path))
 
 
-def _fill(document: Document, holes: tuple[Hole, ...], options: Options, client: EngineClient, view: View) -> Filled:
+def _fill(
+    document: Document, holes: tuple[Hole, ...], options: Options, client: EngineClient, view: FillView
+) -> Filled:
     from midfill_infill.fill import Preview, fill
 
     with closing(fill(document, holes, options, client)) as events:

@@ -7,7 +7,7 @@ from typing import Protocol, Self
 from midfill_infill.fill import Preview
 
 
-class View(Protocol):
+class FillView(Protocol):
     """What a fill is shown on."""
 
     def note(self, phrase: str) -> None: ...

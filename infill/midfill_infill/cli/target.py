@@ -95,7 +95,7 @@ def open_source(target: Target, language: str | None = None, stdin_name: str | N
 
 
 @dataclass(frozen=True)
-class Choice:
+class HoleOptions:
     """The options that choose holes. Several of them are filled jointly."""
 
     functions: Sequence[str] = ()
@@ -104,7 +104,7 @@ class Choice:
     outer: int = 0
 
 
-def choose_holes(document: Document, target: Target, choice: Choice) -> tuple[Hole, ...]:
+def choose_holes(document: Document, target: Target, choice: HoleOptions) -> tuple[Hole, ...]:
     """The holes that were asked for in document order; without any wish, the only stub of the file."""
     chosen = [holes.body_named(document, name) for name in choice.functions]
     chosen += [_range_hole(document, target, text) for text in choice.ranges]

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import Final
 
-from midfill_infill.cli.quiet import QuietView, View
+from midfill_infill.cli.quiet import FillView, QuietView
 from midfill_infill.text.document import Document
 from midfill_infill.text.spans import Hole
 
@@ -15,7 +15,7 @@ DUMB: Final = ("dumb", "unknown")
 
 def open_view(
     document: Document, holes: Sequence[Hole], *, live: bool, frame_s: float = 0.0
-) -> AbstractContextManager[View]:
+) -> AbstractContextManager[FillView]:
     """The live view on a terminal, else one that notes on stderr what takes long, if a person reads it.
 
     Every step stays for at least `frame_s`; if that is asked for, it is printed where there is no terminal too.

@@ -19,7 +19,7 @@ _IDENTIFIER = re.compile(r"[^\W\d]\w{2,}")
 
 
 @dataclass(frozen=True, eq=False)
-class Chunk:
+class FileChunk:
     """Consecutive lines of one file."""
 
     name: str
@@ -34,8 +34,8 @@ class Ring:
     """Recent files cut into chunks, oldest dropped first. Thread-safe."""
 
     def __init__(self) -> None:
-        self._files: OrderedDict[str, tuple[object, tuple[Chunk, ...]]] = OrderedDict()
-        self._holders: defaultdict[str, dict[Chunk, None]] = defaultdict(dict)
+        self._files: OrderedDict[str, tuple[object, tuple[FileChunk, ...]]] = OrderedDict()
+        self._holders: defaultdict[str, dict[FileChunk, None]] = defaultdict(dict)
         self._lock = threading.Lock()
 
     def put(self, name: str, version: object, text: str) -> None:
@@ -56,7 +56,7 @@ class Ring:
         with self._lock:
             self._remove(self._files.pop(name, (None, ()))[1])
 
-    def _remove(self, chunks: Iterable[Chunk]) -> None:
+    def _remove(self, chunks: Iterable[FileChunk]) -> None:
         for chunk in chunks:
             for word in chunk.words:
                 self._holders[word].pop(chunk)
@@ -77,11 +77,11 @@ class Ring:
 
     def pick(self, name: str, near: str) -> tuple[str, ...]:
         """Chunks of other files that share the rarest identifiers with `near`, best first; at most 8."""
-        scores: defaultdict[Chunk, float] = defaultdict(float)
+        scores: defaultdict[FileChunk, float] = defaultdict(float)
         with self._lock:
             num_chunks = sum(len(held) for other, (_, held) in self._files.items() if other != name)
             for word in dict.fromkeys(_IDENTIFIER.findall(near)):
-                holders: Collection[Chunk] = self._holders.get(word, ())
+                holders: Collection[FileChunk] = self._holders.get(word, ())
                 if name in self._files:
                     holders = [chunk for chunk in holders if chunk.name != name]
                 rarity = math.log(1 + num_chunks / len(holders)) if holders else 0.0
@@ -91,9 +91,9 @@ class Ring:
         return tuple(chunk.text for chunk in ranked)
 
 
-def _cut(name: str, text: str) -> Iterable[Chunk]:
+def _cut(name: str, text: str) -> Iterable[FileChunk]:
     lines = text.replace("\r\n", "\n").split("\n")
     for start in range(0, len(lines), CHUNK_LINES):
-        chunk = Chunk(name, "\n".join(lines[start : start + CHUNK_LINES]).strip("\n"))
+        chunk = FileChunk(name, "\n".join(lines[start : start + CHUNK_LINES]).strip("\n"))
         if chunk.words:
             yield chunk

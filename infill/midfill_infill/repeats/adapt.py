@@ -6,13 +6,13 @@ from difflib import SequenceMatcher
 from typing import Final
 
 from midfill_infill.repeats.change import Change, Span, Tokens, is_word
-from midfill_infill.repeats.places import Place
+from midfill_infill.repeats.places import EditPlace
 
 MIN_PART: Final = 3
 _PARTS: Final = re.compile(rb"[A-Z]?[a-z\x80-\xff]+|[A-Z]+(?![a-z])|\d+")
 
 
-def adapt(change: Change, place: Place) -> Place:
+def adapt(change: Change, place: EditPlace) -> EditPlace:
     """The place with its own line's words in the text; `foreign` are words with no counterpart there."""
     added = [word for part in change.parts for word in change.new_texts(part) if is_word(word)]
     there, here = line_of(change.old, change.old_span), line_of(change.new, place.tokens)

@@ -89,7 +89,7 @@ def is_word(text: bytes) -> bool:
 
 
 @dataclass(frozen=True)
-class Part:
+class ChangedTokens:
     """Tokens `[old[0], old[1])` of the old text became `[new[0], new[1])` of the new one; either may be empty."""
 
     old: Span
@@ -102,7 +102,7 @@ class Change:
 
     old: Tokens
     new: Tokens
-    parts: tuple[Part, ...]
+    parts: tuple[ChangedTokens, ...]
 
     @property
     def old_span(self) -> Span:
@@ -113,10 +113,10 @@ class Change:
         """In tokens of the new text."""
         return self.parts[0].new[0], self.parts[-1].new[1]
 
-    def old_texts(self, part: Part) -> list[bytes]:
+    def old_texts(self, part: ChangedTokens) -> list[bytes]:
         return self.old.texts[slice(*part.old)]
 
-    def new_texts(self, part: Part) -> list[bytes]:
+    def new_texts(self, part: ChangedTokens) -> list[bytes]:
         return self.new.texts[slice(*part.new)]
 
     @cached_property
@@ -129,7 +129,7 @@ class Change:
         """Whether all parts are the same change."""
         return len({(*self.old_texts(part), b"\n", *self.new_texts(part)) for part in self.parts}) == 1
 
-    def bytes_changed(self, part: Part) -> tuple[bytes, bytes]:
+    def bytes_changed(self, part: ChangedTokens) -> tuple[bytes, bytes]:
         """What the part's place held and holds, white space that changed with it included."""
         before, after = (self._chunk(tokens, span) for tokens, span in ((self.old, part.old), (self.new, part.new)))
         head = _common_start(before, after)
@@ -169,10 +169,10 @@ def find_kind(before: bytes, after: bytes) -> set[tuple[bytes, ...]]:
     return {(*change.old_texts(part), b"\n", *change.new_texts(part)) for part in change.parts} if change else set()
 
 
-def _compare(old: Sequence[bytes], new: Sequence[bytes], first: int) -> list[Part]:
+def _compare(old: Sequence[bytes], new: Sequence[bytes], first: int) -> list[ChangedTokens]:
     opcodes = SequenceMatcher(None, old, new, autojunk=False).get_opcodes()
     return [
-        Part((first + start, first + stop), (first + begin, first + end))
+        ChangedTokens((first + start, first + stop), (first + begin, first + end))
         for tag, start, stop, begin, end in opcodes
         if tag != "equal"
     ]

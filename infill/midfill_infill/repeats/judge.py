@@ -10,7 +10,7 @@ import tree_sitter
 
 from midfill_infill.repeats.adapt import line_of
 from midfill_infill.repeats.change import Change, Tokens, is_word
-from midfill_infill.repeats.places import Place
+from midfill_infill.repeats.places import EditPlace
 
 MAX_NEIGHBOURS: Final = 4
 _BINDING_FIELDS: Final = frozenset(("left", "name", "alias", "parameter", "parameters", "declarator", "pattern"))
@@ -48,7 +48,7 @@ def find_role(tree: tree_sitter.Tree, start: int) -> Role:
     return Role(node.type, above.type, next(fields, None))
 
 
-def _neighbours(change: Change, place: Place) -> tuple[int, int]:
+def _neighbours(change: Change, place: EditPlace) -> tuple[int, int]:
     """Number of tokens before and after, on one line, that are the same as at the edit."""
     old, new = change.old, change.new
     first, last = change.old_span
@@ -83,13 +83,13 @@ class Trees:
     new: tree_sitter.Tree
 
 
-def judge(change: Change, place: Place, places: Sequence[Place], trees: Trees, *, is_seen: bool) -> float:
+def judge(change: Change, place: EditPlace, places: Sequence[EditPlace], trees: Trees, *, is_seen: bool) -> float:
     """Probability that the edit belongs at a place; `is_seen`: the same edit was made twice."""
     features = describe(change, place, places, trees) | {"seen": float(is_seen)}
     return 1 / (1 + math.exp(-_BIAS - sum(_WEIGHTS.get(name, 0.0) * value for name, value in features.items())))
 
 
-def describe(change: Change, place: Place, places: Sequence[Place], trees: Trees) -> dict[str, float]:
+def describe(change: Change, place: EditPlace, places: Sequence[EditPlace], trees: Trees) -> dict[str, float]:
     """Features of a place, each a number around one."""
     old_texts = [text for part in change.parts for text in change.old_texts(part)]
     num_new = sum(part.new[1] - part.new[0] for part in change.parts)
@@ -118,7 +118,7 @@ def describe(change: Change, place: Place, places: Sequence[Place], trees: Trees
     }
 
 
-def _likeness(change: Change, place: Place) -> float:
+def _likeness(change: Change, place: EditPlace) -> float:
     """How much of the tokens on the change's old lines and on the place's is the same; 1 where all is, in order."""
     one, other = line_of(change.old, change.old_span), line_of(change.new, place.tokens)
     if one == other:
@@ -127,7 +127,7 @@ def _likeness(change: Change, place: Place) -> float:
     return 0.9 * 2 * sum((first & second).values()) / max(1, len(one) + len(other))
 
 
-def _trigger_role(change: Change, place: Place, trees: Trees) -> Role:
+def _trigger_role(change: Change, place: EditPlace, trees: Trees) -> Role:
     first = change.old_span[0]
     if place.way == "list":
         number = change.old.opening(first) or first

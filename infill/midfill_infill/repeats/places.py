@@ -4,14 +4,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from midfill_infill.repeats.change import OPENERS, Change, Part, Span, Tokens, is_word
+from midfill_infill.repeats.change import OPENERS, Change, ChangedTokens, Span, Tokens, is_word
 
 MAX_PLACES: Final = 200
 MAX_KEPT_TOKENS: Final = 60
 
 
 @dataclass(frozen=True)
-class Place:
+class EditPlace:
     """Bytes `[span[0], span[1])` of the new text would become `text`. `tokens` are the touched tokens there.
 
     `anchor` is the byte whose syntax node describes the place.
@@ -29,10 +29,10 @@ class Place:
     """Words of `text` that were taken from the change's own line, and nothing here answers to."""
 
 
-def find_places(change: Change) -> list[Place]:
+def find_places(change: Change) -> list[EditPlace]:
     """In text order; none on a line of the edit itself or touching another place."""
     found = sorted(_find(change), key=lambda place: (place.tokens, not place.is_exact))
-    places: list[Place] = []
+    places: list[EditPlace] = []
     first, last = change.new.line(*change.new_span)
     for place in found:
         is_elsewhere = place.tokens[1] <= first or place.tokens[0] >= last
@@ -41,7 +41,7 @@ def find_places(change: Change) -> list[Place]:
     return places if len(places) <= MAX_PLACES else []
 
 
-def _find(change: Change) -> Iterator[Place]:
+def _find(change: Change) -> Iterator[EditPlace]:
     first = change.parts[0]
     if change.is_uniform and first.old[0] < first.old[1]:
         for number in _occurrences(change, first):
@@ -53,7 +53,7 @@ def _find(change: Change) -> Iterator[Place]:
             yield from _follow(change, number)
 
 
-def _occurrences(change: Change, part: Part) -> list[int]:
+def _occurrences(change: Change, part: ChangedTokens) -> list[int]:
     """Where the tokens that a part replaced occur in the new text."""
     wanted, tokens = change.old_texts(part), change.new
     rarest = min(range(len(wanted)), key=lambda index: len(tokens.places.get(wanted[index], ())))
@@ -61,15 +61,15 @@ def _occurrences(change: Change, part: Part) -> list[int]:
     return [start for start in starts if start >= 0 and tokens.texts[start : start + len(wanted)] == wanted]
 
 
-def _substitute(change: Change, part: Part, number: int) -> Iterator[Place]:
+def _substitute(change: Change, part: ChangedTokens, number: int) -> Iterator[EditPlace]:
     """Replaces the same tokens by the same text."""
     tokens, end = change.new, number + part.old[1] - part.old[0]
     edit = _edit(change, part, tokens, number, end)
     if edit is not None:
-        yield Place(*edit, (number, end), tokens.spans[number].start, "same")
+        yield EditPlace(*edit, (number, end), tokens.spans[number].start, "same")
 
 
-def _edit(change: Change, part: Part, tokens: Tokens, first: int, last: int) -> tuple[Span, bytes] | None:
+def _edit(change: Change, part: ChangedTokens, tokens: Tokens, first: int, last: int) -> tuple[Span, bytes] | None:
     """The replacement where the part's old tokens stand at `[first, last)`; None if the white space differs."""
     old, new = change.bytes_changed(part)
     start, end = tokens.gap(first)[0], tokens.gap(last)[1]
@@ -89,7 +89,7 @@ def _edit(change: Change, part: Part, tokens: Tokens, first: int, last: int) -> 
     return (start + offset, start + offset + len(old)), new
 
 
-def _insert(change: Change, part: Part) -> Iterator[Place]:
+def _insert(change: Change, part: ChangedTokens) -> Iterator[EditPlace]:
     """Inserts tokens into another call of the same name, otherwise between the same neighbors."""
     opener = change.old.opening(part.old[0])
     if opener and is_word(change.old.texts[opener - 1]):
@@ -97,7 +97,7 @@ def _insert(change: Change, part: Part) -> Iterator[Place]:
     yield from _insert_between(change, part)
 
 
-def _insert_in_lists(change: Change, part: Part, opener: int) -> Iterator[Place]:
+def _insert_in_lists(change: Change, part: ChangedTokens, opener: int) -> Iterator[EditPlace]:
     old, tokens = change.old, change.new
     name, bracket = old.texts[opener - 1], old.texts[opener]
     closer = old.closing(opener)
@@ -125,7 +125,9 @@ def _commas(tokens: Tokens, opener: int, end: int) -> list[int]:
     return found
 
 
-def _argument_place(change: Change, part: Part, trigger: tuple[int, int, int, list[int]], here: Span) -> Place | None:
+def _argument_place(
+    change: Change, part: ChangedTokens, trigger: tuple[int, int, int, list[int]], here: Span
+) -> EditPlace | None:
     opener, at, closer, commas = trigger
     tokens, (start, end) = change.new, here
     _, new = change.bytes_changed(part)
@@ -162,10 +164,10 @@ def _argument_place(change: Change, part: Part, trigger: tuple[int, int, int, li
     if not new.lstrip().startswith(b",") and before == b",":
         place = tokens.gap(index)[1]
     is_exact = tokens.texts[start + 1 : index] == change.old.texts[opener + 1 : at]
-    return Place((place, place), new, (index, index), tokens.spans[start].start, "list", is_exact)
+    return EditPlace((place, place), new, (index, index), tokens.spans[start].start, "list", is_exact)
 
 
-def _insert_between(change: Change, part: Part) -> Iterator[Place]:
+def _insert_between(change: Change, part: ChangedTokens) -> Iterator[EditPlace]:
     old, tokens, at = change.old, change.new, part.old[0]
     if not 0 < at < len(old):
         return
@@ -174,10 +176,10 @@ def _insert_between(change: Change, part: Part) -> Iterator[Place]:
         if number and tokens.texts[number - 1] == before and tokens.same_line(number) == old.same_line(at):
             edit = _edit(change, part, tokens, number, number)
             if edit:
-                yield Place(*edit, (number, number), tokens.spans[number - 1].start, "between")
+                yield EditPlace(*edit, (number, number), tokens.spans[number - 1].start, "between")
 
 
-def _follow(change: Change, number: int) -> Iterator[Place]:
+def _follow(change: Change, number: int) -> Iterator[EditPlace]:
     """Matches all parts in sequence from token `number` on, whatever stands between them."""
     tokens = change.new
     at, is_exact = number, True
@@ -208,7 +210,7 @@ def _follow(change: Change, number: int) -> Iterator[Place]:
                 mapping |= {old: new for old, new in zip(there, here, strict=True) if is_word(old)}
             at = found
     assert start is not None
-    yield Place((start, position), b"".join(pieces), (number, at), tokens.spans[number].start, "parts", is_exact)
+    yield EditPlace((start, position), b"".join(pieces), (number, at), tokens.spans[number].start, "parts", is_exact)
 
 
 def _match_kept(change: Change, kept: Span, at: int) -> int | None:

@@ -10,7 +10,7 @@ from midfill_infill.languages import Language
 from midfill_infill.repeats.adapt import adapt
 from midfill_infill.repeats.change import Change, Span, find_change, find_kind
 from midfill_infill.repeats.judge import Trees, judge
-from midfill_infill.repeats.places import Place, find_places
+from midfill_infill.repeats.places import EditPlace, find_places
 from midfill_infill.syntax.problems import find_problems, parse_again
 from midfill_infill.text.document import Document
 from midfill_infill.text.spans import Edit, Patch
@@ -78,7 +78,7 @@ def _parse(language: Language, change: Change) -> Trees:
     return Trees(tree, parse_again(language, new.source, tree, old.source, [(spans[0], spans[1])]))
 
 
-def _repeat(place: Place, certainty: float, *, is_next: bool) -> Repeat:
+def _repeat(place: EditPlace, certainty: float, *, is_next: bool) -> Repeat:
     def char(byte: int) -> int:
         return len(place.text[:byte].decode("utf-8", "replace"))
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Final
 
 from midfill_infill.errors import MidfillError
-from midfill_infill.refactor.journal.places import Place
+from midfill_infill.refactor.journal.places import Repository
 from midfill_infill.sandbox import environment, run
 from midfill_infill.sandbox.command import Command
 from midfill_infill.sandbox.inventory import take_inventory
@@ -22,7 +22,7 @@ _NAMED: Final = 12
 class Copy:
     """Every run finds the tree as it was when the copy was made, with what was written into the copy since."""
 
-    def __init__(self, place: Place, folder: Path, *, sandboxed: bool = True) -> None:
+    def __init__(self, place: Repository, folder: Path, *, sandboxed: bool = True) -> None:
         """Raises `sandbox_missing`, `disk_full` and `git_failed`."""
         self.place, self.root, self.sandboxed = place, place.root, sandboxed
         inventory = take_inventory(place)

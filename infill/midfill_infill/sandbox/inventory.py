@@ -13,7 +13,7 @@ from typing import Final
 from midfill_infill.context.exclusions import SECRETS
 from midfill_infill.context.patterns import Patterns, anywhere
 from midfill_infill.refactor.journal import guards
-from midfill_infill.refactor.journal.places import Place
+from midfill_infill.refactor.journal.places import Repository
 from midfill_infill.refactor.planning import walk
 
 # Of files that git ignores: built modules and generated sources are small, data sets and build trees are not.
@@ -38,7 +38,7 @@ class Inventory:
     left_out: list[str] = field(default_factory=list)
 
 
-def take_inventory(place: Place, max_ignored_bytes: int = MAX_IGNORED_BYTES) -> Inventory:
+def take_inventory(place: Repository, max_ignored_bytes: int = MAX_IGNORED_BYTES) -> Inventory:
     """Looks at every folder of the tree once. Raises `git_failed`."""
     inventory = Inventory()
     tracked, own = _tracked(place), set(walk.list_files(place))
@@ -59,7 +59,7 @@ def take_inventory(place: Place, max_ignored_bytes: int = MAX_IGNORED_BYTES) -> 
     return inventory
 
 
-def _tracked(place: Place) -> set[str]:
+def _tracked(place: Repository) -> set[str]:
     if place.git_dir is None:
         return set()
     output = guards.run_git(place.root, "ls-files", "-z", "--cached", "--recurse-submodules")

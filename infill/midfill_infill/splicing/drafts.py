@@ -20,23 +20,23 @@ _MAX_OVERLAP_LINES = 8
 
 
 @dataclass(frozen=True)
-class Draft:
+class DraftText:
     r"""Text with `\n` line ends; `origins[i]` is where character `i` stands in the engine's text, or `ADDED`."""
 
     text: str
     origins: tuple[int, ...]
 
     @classmethod
-    def of(cls, text: str) -> "Draft":
+    def of(cls, text: str) -> "DraftText":
         return cls(text, tuple(range(len(text))))
 
-    def __getitem__(self, span: slice) -> "Draft":
-        return Draft(self.text[span], self.origins[span])
+    def __getitem__(self, span: slice) -> "DraftText":
+        return DraftText(self.text[span], self.origins[span])
 
-    def __add__(self, other: "Draft") -> "Draft":
-        return Draft(self.text + other.text, self.origins + other.origins)
+    def __add__(self, other: "DraftText") -> "DraftText":
+        return DraftText(self.text + other.text, self.origins + other.origins)
 
-    def lines(self) -> list["Draft"]:
+    def lines(self) -> list["DraftText"]:
         r"""The lines, each with its `\n`."""
         found, start = [], 0
         while (end := self.text.find("\n", start) + 1) > 0:
@@ -50,8 +50,8 @@ class Draft:
         return (min(known), max(known) + 1) if known else None
 
 
-def join(lines: Sequence[Draft]) -> Draft:
-    return Draft("".join(line.text for line in lines), tuple(origin for line in lines for origin in line.origins))
+def join(lines: Sequence[DraftText]) -> DraftText:
+    return DraftText("".join(line.text for line in lines), tuple(origin for line in lines for origin in line.origins))
 
 
 def is_dangerous(char: str) -> bool:
@@ -59,7 +59,7 @@ def is_dangerous(char: str) -> bool:
     return char in _BIDI or char == _BOM or (unicodedata.category(char) in ("Cc", "Cs") and char not in "\t\n")
 
 
-def clean(text: str, anchors: Sequence[str]) -> tuple[Draft, int]:
+def clean(text: str, anchors: Sequence[str]) -> tuple[DraftText, int]:
     r"""The engine's text with `\n` line ends and without dangerous characters, and how many those were.
 
     Anchors are the user's own text and stay whole.
@@ -73,7 +73,7 @@ def clean(text: str, anchors: Sequence[str]) -> tuple[Draft, int]:
             removed += 1
         else:
             kept.append(index)
-    return Draft("".join(text[index] for index in kept).replace("\r", "\n"), tuple(kept)), removed
+    return DraftText("".join(text[index] for index in kept).replace("\r", "\n"), tuple(kept)), removed
 
 
 def find_anchors(text: str, anchors: Sequence[str]) -> list[tuple[int, int]] | None:
@@ -88,22 +88,22 @@ def find_anchors(text: str, anchors: Sequence[str]) -> list[tuple[int, int]] | N
     return spans
 
 
-def trim(draft: Draft, white_before: str, white_behind: str) -> Draft:
+def trim(draft: DraftText, white_before: str, white_behind: str) -> DraftText:
     """Drops those characters at the ends."""
     end = len(draft.text.rstrip(white_behind)) if white_behind else len(draft.text)
     start = len(draft.text) - len(draft.text.lstrip(white_before)) if white_before else 0
     return draft[min(start, end) : end]
 
 
-def _leading(line: Draft) -> str:
+def _leading(line: DraftText) -> str:
     return line.text[: len(line.text) - len(line.text.lstrip(" \t"))]
 
 
-def _columns(line: Draft) -> int:
+def _columns(line: DraftText) -> int:
     return count_columns(_leading(line).encode("ascii"))
 
 
-def _map_lines(draft: Draft, frozen: frozenset[int], change: Callable[[str], str]) -> Draft:
+def _map_lines(draft: DraftText, frozen: frozenset[int], change: Callable[[str], str]) -> DraftText:
     """Changes the indentation of all lines but the first, blank ones, and those numbered in `frozen`."""
     lines = draft.lines()
     for number, line in _moving(lines, frozen):
@@ -111,7 +111,7 @@ def _map_lines(draft: Draft, frozen: frozenset[int], change: Callable[[str], str
         new = change(old)
         if new != old:
             same = len(_common_end(old, new))
-            added = Draft(new[: len(new) - same], (ADDED,) * (len(new) - same))
+            added = DraftText(new[: len(new) - same], (ADDED,) * (len(new) - same))
             lines[number] = added + line[len(old) - same :]
     return join(lines)
 
@@ -123,13 +123,13 @@ def _common_end(first: str, second: str) -> str:
     return first[len(first) - count :]
 
 
-def _moving(lines: list[Draft], frozen: frozenset[int]) -> Iterator[tuple[int, Draft]]:
+def _moving(lines: list[DraftText], frozen: frozenset[int]) -> Iterator[tuple[int, DraftText]]:
     for number, line in enumerate(lines):
         if number and number not in frozen and line.text.strip():
             yield number, line
 
 
-def respace(draft: Draft, indent: str, unit: str, frozen: frozenset[int]) -> list[Draft]:
+def respace(draft: DraftText, indent: str, unit: str, frozen: frozenset[int]) -> list[DraftText]:
     """Each line's indentation in the document's own tabs or spaces, level for level.
 
     Eight spaces may be one level or two: where tabs are wanted there are two answers, the likelier first.
@@ -144,7 +144,7 @@ def respace(draft: Draft, indent: str, unit: str, frozen: frozenset[int]) -> lis
     return [_map_lines(draft, frozen, lambda old: old.replace("\t", spaces))]
 
 
-def rescale(draft: Draft, indent: str, step: int, unit: str, frozen: frozenset[int]) -> Draft:
+def rescale(draft: DraftText, indent: str, step: int, unit: str, frozen: frozenset[int]) -> DraftText:
     """Turns levels of `step` spaces into levels of `unit`, counted from `indent`; what is no whole level stays."""
 
     def scale(old: str) -> str:
@@ -160,12 +160,12 @@ def _tabbed(white: str, step: int) -> str:
     return "\t" * (tabs + spaces // step) + " " * (spaces % step)
 
 
-def margin(draft: Draft, frozen: frozenset[int]) -> int | None:
+def margin(draft: DraftText, frozen: frozenset[int]) -> int | None:
     """Columns of the shallowest line behind the first; None when there is none."""
     return min((_columns(line) for _, line in _moving(draft.lines(), frozen)), default=None)
 
 
-def rebase(draft: Draft, indent: str, frozen: frozenset[int]) -> Draft:
+def rebase(draft: DraftText, indent: str, frozen: frozenset[int]) -> DraftText:
     """Moves all lines but the first, as one, so that the shallowest is indented by `indent`."""
     lines = [_leading(line) for _, line in _moving(draft.lines(), frozen)]
     if not lines:
@@ -174,18 +174,18 @@ def rebase(draft: Draft, indent: str, frozen: frozenset[int]) -> Draft:
     return _map_lines(draft, frozen, lambda old: indent + old.removeprefix(common))
 
 
-def leaving_line(draft: Draft, indent: str, frozen: frozenset[int]) -> int | None:
+def leaving_line(draft: DraftText, indent: str, frozen: frozenset[int]) -> int | None:
     """The first line that is indented less than `indent`, numbered from 0."""
     columns = count_columns(indent.encode("ascii"))
     return next((number for number, line in _moving(draft.lines(), frozen) if _columns(line) < columns), None)
 
 
-def cut_lines(draft: Draft, number: int) -> Draft:
+def cut_lines(draft: DraftText, number: int) -> DraftText:
     """The lines before `number`, without white space at their end."""
     return trim(join(draft.lines()[:number]), "", " \t\n")
 
 
-def overlap_cuts(draft: Draft, behind: str) -> Iterator[Draft]:
+def overlap_cuts(draft: DraftText, behind: str) -> Iterator[DraftText]:
     """The draft without what the text behind it begins with too: on whole lines, then on the current line's tail.
 
     The shortest cut of lines comes first: only one of two closing braces may be the file's own.

@@ -7,7 +7,7 @@ Knows errors and names, no engine. A candidate that passes may still fail in the
 from dataclasses import dataclass
 
 from midfill_infill.errors import MidfillError
-from midfill_infill.splicing.drafts import Draft
+from midfill_infill.splicing.drafts import DraftText
 from midfill_infill.splicing.sight import Sight
 from midfill_infill.splicing.splice import clean, settle_one
 from midfill_infill.splicing.trials import Trials
@@ -35,7 +35,7 @@ class Sieve:
             trimmed, _ = clean(self.document, self.trials.holes[self.index], text)
         except MidfillError:
             return None
-        chosen: list[Draft | None] = [None] * len(self.trials.holes)
+        chosen: list[DraftText | None] = [None] * len(self.trials.holes)
         chosen[self.index] = settle_one(self.trials, self.document, chosen, self.index, trimmed)
         names = self.trials.find_names(chosen)[self.index]
         return self.trials.count(chosen), sum(not sight.has(name) for name in names)

@@ -9,7 +9,7 @@ from itertools import chain
 from midfill_infill.errors import MidfillError
 from midfill_infill.languages import Language
 from midfill_infill.splicing import drafts
-from midfill_infill.splicing.drafts import Draft
+from midfill_infill.splicing.drafts import DraftText
 from midfill_infill.splicing.trials import Trials
 from midfill_infill.syntax.holes import sort_holes
 from midfill_infill.syntax.outline import find_own
@@ -100,7 +100,7 @@ def splice(document: Document, holes: Sequence[Hole], fills: Sequence[str]) -> S
     return Spliced(Patch.of(edits), tuple(spliced[hole.start_byte, hole.end_byte] for hole in holes), errors)
 
 
-def clean(document: Document, hole: Hole, fill: str) -> tuple[Draft, int]:
+def clean(document: Document, hole: Hole, fill: str) -> tuple[DraftText, int]:
     """A fill ready to be tried in its hole, and the number of dropped characters. Raises MidfillError."""
     draft, removed = drafts.clean(fill, _anchor_texts(document, hole))
     _check_anchors(document, hole, draft)
@@ -134,7 +134,7 @@ def _firm_anchors(document: Document, hole: Hole) -> list[str]:
     return texts
 
 
-def _check_anchors(document: Document, hole: Hole, draft: Draft) -> None:
+def _check_anchors(document: Document, hole: Hole, draft: DraftText) -> None:
     """Checks that the engine kept the user's anchors."""
     if drafts.find_anchors(draft.text, _firm_anchors(document, hole)) is None:
         next_step = "fill again, or leave the kept text out of the hole"
@@ -146,7 +146,7 @@ def _behind(document: Document, hole: Hole) -> str:
     return hole.tail + source.decode("utf-8").replace("\r\n", "\n")
 
 
-def _trim(document: Document, hole: Hole, draft: Draft) -> Draft:
+def _trim(document: Document, hole: Hole, draft: DraftText) -> DraftText:
     """Drops white space that already surrounds the hole."""
     line_start = document.lines.start(document.lines.at(hole.start_byte))
     opens_line = bool(hole.lead) or not document.data[line_start : hole.start_byte].strip()
@@ -181,18 +181,20 @@ def _find_window(document: Document, hole: Hole) -> tuple[int, int] | None:
     return lines.start(lines.at(function.start)), closing.end() if closing else lines.end(lines.at(end))
 
 
-def settle(trials: Trials, document: Document, trimmed: list[Draft]) -> list[Draft]:
+def settle(trials: Trials, document: Document, trimmed: list[DraftText]) -> list[DraftText]:
     """For each hole in turn, with masks in those to come, the first candidate with the fewest errors."""
-    chosen: list[Draft | None] = [None] * len(trimmed)
+    chosen: list[DraftText | None] = [None] * len(trimmed)
     for index, draft in enumerate(trimmed):
         chosen[index] = settle_one(trials, document, chosen, index, draft)
     return [draft for draft in chosen if draft is not None]
 
 
-def settle_one(trials: Trials, document: Document, chosen: Sequence[Draft | None], index: int, trimmed: Draft) -> Draft:
+def settle_one(
+    trials: Trials, document: Document, chosen: Sequence[DraftText | None], index: int, trimmed: DraftText
+) -> DraftText:
     """The first candidate for one hole with the fewest errors, with what is chosen for the others or masks in them."""
     errors = trials.count(chosen)
-    best: tuple[int, Draft] | None = None
+    best: tuple[int, DraftText] | None = None
     for candidate in _candidates(trials, document, trials.holes[index], trimmed, index):
         score = trials.count([*chosen[:index], candidate, *chosen[index + 1 :]])
         if best is None or score < best[0]:
@@ -203,7 +205,7 @@ def settle_one(trials: Trials, document: Document, chosen: Sequence[Draft | None
     return best[1]
 
 
-def _candidates(trials: Trials, document: Document, hole: Hole, draft: Draft, index: int) -> Iterator[Draft]:
+def _candidates(trials: Trials, document: Document, hole: Hole, draft: DraftText, index: int) -> Iterator[DraftText]:
     """Ways to insert a draft, preferred ones first; all contain the anchors."""
     anchors = _firm_anchors(document, hole)
     frozen = trials.frozen_lines(draft, index)
@@ -225,7 +227,7 @@ def _candidates(trials: Trials, document: Document, hole: Hole, draft: Draft, in
         yield draft
 
 
-def _foreign_step(trials: Trials, document: Document, hole: Hole, draft: Draft, index: int) -> int | None:
+def _foreign_step(trials: Trials, document: Document, hole: Hole, draft: DraftText, index: int) -> int | None:
     """Indent width of the draft if it differs from the document's; None with tabs."""
     if "\n" not in draft.text or "\t" in draft.text + hole.indent + document.indent_unit:
         return None
@@ -234,8 +236,8 @@ def _foreign_step(trials: Trials, document: Document, hole: Hole, draft: Draft, 
 
 
 def _arrange(
-    language: Language, hole: Hole, draft: Draft, behind: str, frozen: frozenset[int], *, sees_body: bool
-) -> Iterator[Draft]:
+    language: Language, hole: Hole, draft: DraftText, behind: str, frozen: frozenset[int], *, sees_body: bool
+) -> Iterator[DraftText]:
     plain = [draft, *drafts.overlap_cuts(draft, behind)]
     margin, columns = drafts.margin(draft, frozen), count_columns(hole.indent.encode("ascii"))
     if margin is None or margin == columns:
@@ -261,7 +263,7 @@ def _arrange(
         yield from chain(plain, moved, [left])
 
 
-def _goes_on_elsewhere(language: Language, draft: Draft, line: int) -> bool:
+def _goes_on_elsewhere(language: Language, draft: DraftText, line: int) -> bool:
     """Whether a line that leaves the body starts something new, rather than being the body at a wrong indent."""
     lines = [part.text for part in draft.lines()]
     header = language.scope_line

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import tree_sitter
 
 from midfill_infill.languages import Language
-from midfill_infill.splicing.drafts import Draft
+from midfill_infill.splicing.drafts import DraftText
 from midfill_infill.syntax.idle import is_idle
 from midfill_infill.syntax.problems import (
     Span,
@@ -131,7 +131,7 @@ class Trials:
         stretch = max(number for number, begin in enumerate(self._baseline.starts) if begin <= start)
         return stretch, start - self._baseline.starts[stretch]
 
-    def _pieces(self, drafts: Sequence[Draft | None]) -> tuple[_Piece, ...]:
+    def _pieces(self, drafts: Sequence[DraftText | None]) -> tuple[_Piece, ...]:
         return tuple(
             mask
             if draft is None
@@ -141,8 +141,8 @@ class Trials:
             for hole, draft, mask, original in zip(self.holes, drafts, self._masks, self._originals, strict=True)
         )
 
-    def _try_alone(self, draft: Draft, index: int) -> _Trial:
-        drafts: list[Draft | None] = [None] * len(self.holes)
+    def _try_alone(self, draft: DraftText, index: int) -> _Trial:
+        drafts: list[DraftText | None] = [None] * len(self.holes)
         drafts[index] = draft
         return self._try(self._pieces(drafts))
 
@@ -154,7 +154,7 @@ class Trials:
         end = function_end(self.language, self._baseline.tree, start) or self._baseline.spans[index][0]
         return not any(first <= end and last >= start for first, last in self._baseline.problems)
 
-    def block_step(self, draft: Draft, index: int) -> int | None:
+    def block_step(self, draft: DraftText, index: int) -> int | None:
         """Indent width of blocks inside a draft, if consistent."""
         trial = self._try_alone(draft, index)
         lines, steps = Lines(trial.source), set()
@@ -168,7 +168,7 @@ class Trials:
                 steps.add(lines.columns(inner) - lines.columns(outer))
         return steps.pop() if len(steps) == 1 else None
 
-    def frozen_lines(self, draft: Draft, index: int) -> frozenset[int]:
+    def frozen_lines(self, draft: DraftText, index: int) -> frozenset[int]:
         """Lines of a draft whose start must not change: inside strings, preprocessor lines, labels."""
         lines = draft.lines()
         if len(lines) == 1:
@@ -183,7 +183,7 @@ class Trials:
             position += len(line.text.encode("utf-8", "replace"))
         return frozenset(frozen)
 
-    def _escapes(self, trial: _Trial, drafts: Sequence[Draft | None]) -> list[Span]:
+    def _escapes(self, trial: _Trial, drafts: Sequence[DraftText | None]) -> list[Span]:
         """For each body that a draft ends too early, the text outside of it."""
         found = []
         for body, span, draft in zip(self._bodies, trial.spans, drafts, strict=True):
@@ -199,12 +199,12 @@ class Trials:
         stripped = line.strip()
         return not stripped or stripped.startswith(self.language.comment.encode("ascii"))
 
-    def count(self, drafts: Sequence[Draft | None]) -> int:
+    def count(self, drafts: Sequence[DraftText | None]) -> int:
         """Syntax errors in the whole document, plus bodies that a draft leaves."""
         trial = self._try(self._pieces(drafts))
         return len(trial.problems) + len(self._escapes(trial, drafts))
 
-    def judge(self, drafts: Sequence[Draft]) -> tuple[int, list[tuple[tuple[int, int], ...]]]:
+    def judge(self, drafts: Sequence[DraftText]) -> tuple[int, list[tuple[tuple[int, int], ...]]]:
         """Number of errors that the drafts add, and for each hole the error ranges in the engine's text.
 
         An error may absorb one of the file's own without changing the total; so extra errors inside the holes count
@@ -222,12 +222,12 @@ class Trials:
             ranges = [((0, max(draft.origins) + 1),) if draft.text else () for draft in drafts]
         return added, ranges
 
-    def find_names(self, drafts: Sequence[Draft | None]) -> list[frozenset[str]]:
+    def find_names(self, drafts: Sequence[DraftText | None]) -> list[frozenset[str]]:
         """For each hole the names that its draft uses and does not bind."""
         trial = self._try(self._pieces(drafts))
         return [free_names(trial.tree, span) for span in trial.spans]
 
-    def find_idle(self, drafts: Sequence[Draft]) -> list[bool]:
+    def find_idle(self, drafts: Sequence[DraftText]) -> list[bool]:
         """For each hole whether its draft is a body that does nothing."""
         trial = self._try(self._pieces(drafts))
         if self.count(drafts) > self.num_errors:  # a broken tree may have lost code
@@ -245,7 +245,7 @@ def _touching(trial: _Trial, problems: Sequence[Span] | None = None) -> int:
     return sum(any(start <= last and first <= end for first, last in trial.spans) for start, end in spans)
 
 
-def _blame(draft: Draft, span: Span, problems: Sequence[Span]) -> tuple[tuple[int, int], ...]:
+def _blame(draft: DraftText, span: Span, problems: Sequence[Span]) -> tuple[tuple[int, int], ...]:
     """Ranges of the engine's text that contain problems; an empty problem is attributed to the character before it."""
     encoded, found = draft.text.encode("utf-8", "replace"), []
     for start, end in problems:

@@ -15,7 +15,7 @@ from midfill_infill.context.neighbours import is_test
 from midfill_infill.context.references import read_text
 from midfill_infill.errors import MidfillError
 from midfill_infill.languages import find_language
-from midfill_infill.refactor.journal.places import Place, find_place
+from midfill_infill.refactor.journal.places import Repository, find_place
 from midfill_infill.refactor.planning.walk import list_files
 from midfill_infill.text.document import Document
 from midfill_infill.text.spans import Hole
@@ -29,7 +29,7 @@ _SAYS: Final = re.compile(r"\b(assert|expect|assert_eq|assertEqual|require|shoul
 class Reach:
     """The test files of a tree and what they import."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: Repository) -> None:
         self._root = place.root
         self._files = [place.root / name for name in list_files(place) if is_test(Path(name))]
         self._reached = cache(self._follow)

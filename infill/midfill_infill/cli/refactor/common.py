@@ -28,7 +28,7 @@ from midfill_infill.text.visible import visible
 
 if TYPE_CHECKING:
     from midfill_infill.refactor.journal.journal import Journal
-    from midfill_infill.refactor.journal.places import Place
+    from midfill_infill.refactor.journal.places import Repository
     from midfill_infill.refactor.journal.records import Trouble
 
 RootOption = Annotated[Path, typer.Option("--root", metavar="DIR", help="A folder of the repository.")]
@@ -69,7 +69,7 @@ def reported() -> Iterator[None]:
             raise typer.Exit(130) from None
 
 
-def open_run(root: Path, run: str | None, *, read_only: bool = False) -> tuple[Place, Journal]:
+def open_run(root: Path, run: str | None, *, read_only: bool = False) -> tuple[Repository, Journal]:
     """The place around `root` and the journal of its latest run, or the one named."""
     from midfill_infill.refactor.journal.journal import Journal
     from midfill_infill.refactor.journal.places import find_place

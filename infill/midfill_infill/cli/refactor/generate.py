@@ -32,7 +32,7 @@ from midfill_infill.cli.refactor.common import RootOption, RunOption, open_run, 
 if TYPE_CHECKING:
     from midfill_infill.engines.supervise import EngineSettings
     from midfill_infill.refactor.generating.engines import AnswerCache, Engine
-    from midfill_infill.refactor.generating.generate import Options, Progress
+    from midfill_infill.refactor.generating.generate import GenerateOptions, Progress
     from midfill_infill.refactor.generating.shards import Shard
     from midfill_infill.refactor.generating.until import Goal
     from midfill_infill.refactor.journal.records import HoleRow
@@ -78,12 +78,12 @@ def generate_command(
         from midfill_infill import config
         from midfill_infill.engines.supervise import EngineSettings
         from midfill_infill.errors import MidfillError
-        from midfill_infill.refactor.generating.generate import Options
+        from midfill_infill.refactor.generating.generate import GenerateOptions
         from midfill_infill.refactor.generating.shards import Shard
 
         if (shard is None) != (out is None):
             raise MidfillError("bad_shard", "--shard and --out go together", next_step="give both")
-        options = Options(
+        options = GenerateOptions(
             jobs=jobs if not (processes or ray) else max(jobs, 2 * (processes or ray)),
             steps=steps,
             quality=config.choose_quality(read_quality(quality), Path.cwd()),
@@ -107,14 +107,14 @@ def _generate(
     root: Path,
     run: str | None,
     engine: Engine,
-    options: Options,
+    options: GenerateOptions,
     shard: Shard | None,
     out: Path | None,
     meter: Meter,
     goal: Goal | None,
 ) -> Progress:
     from midfill_infill.refactor.generating.generate import generate
-    from midfill_infill.refactor.generating.shards import Part
+    from midfill_infill.refactor.generating.shards import ShardFile
     from midfill_infill.refactor.journal.lock import hold_lock
 
     place, journal = open_run(root, run, read_only=shard is not None)
@@ -128,7 +128,7 @@ def _generate(
 
                     return generate_until(journal, place, engine, options, goal, meter, say)
                 return generate(journal, place.root, engine, options, meter)
-        with closing(Part(out, run_id)) as part:
+        with closing(ShardFile(out, run_id)) as part:
 
             def is_left(hole: HoleRow) -> bool:
                 return shard.takes(hole) and hole.id not in part.done

@@ -14,7 +14,7 @@ from typer.core import TyperCommand
 from midfill_infill.cli.refactor.common import plural, reported, say
 
 if TYPE_CHECKING:
-    from midfill_infill.refactor.journal.places import Place
+    from midfill_infill.refactor.journal.places import Repository
     from midfill_infill.refactor.planning.plan import Planning, Request
     from midfill_infill.refactor.planning.selection import Selection
 
@@ -119,7 +119,7 @@ def _read_names() -> tuple[str, ...]:
     return tuple(os.fsdecode(name) for name in sys.stdin.buffer.read().split(b"\0") if name)
 
 
-def _print_plan(place: Place, request: Request, planning: Planning) -> None:
+def _print_plan(place: Repository, request: Request, planning: Planning) -> None:
     from midfill_infill.refactor.planning.plan import find_holes
 
     for planned in find_holes(place, request, planning):

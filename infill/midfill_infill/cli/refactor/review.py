@@ -20,7 +20,7 @@ from midfill_infill.text.visible import visible
 if TYPE_CHECKING:
     from midfill_infill.engines.supervise import EngineSettings
     from midfill_infill.refactor.journal.journal import Journal
-    from midfill_infill.refactor.journal.places import Place
+    from midfill_infill.refactor.journal.places import Repository
     from midfill_infill.refactor.journal.records import HoleRow
     from midfill_infill.refactor.reporting.review import Tools
     from midfill_infill.sandbox.command import Command
@@ -102,7 +102,7 @@ def review_command(
 
 def _tools(
     stack: ExitStack,
-    place: Place,
+    place: Repository,
     journal: Journal,
     settings: EngineSettings,
     command: Command | None,
@@ -120,7 +120,7 @@ def _tools(
         if not opened:
             opened.append(engines.Engine(engines.LocalEngine(settings)))
             stack.callback(opened[0].close)
-        return generate.reroll(journal, place.root, hole, opened[0], generate.Options())
+        return generate.reroll(journal, place.root, hole, opened[0], generate.GenerateOptions())
 
     def test(hole: HoleRow) -> bool:
         assert command is not None

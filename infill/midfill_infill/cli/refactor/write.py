@@ -23,10 +23,10 @@ from midfill_infill.cli.refactor.common import (
 
 if TYPE_CHECKING:
     from midfill_infill.refactor.journal.journal import Journal
-    from midfill_infill.refactor.journal.places import Place
+    from midfill_infill.refactor.journal.places import Repository
     from midfill_infill.refactor.journal.records import HoleRow, Trouble
     from midfill_infill.refactor.verifying.verify import Verified
-    from midfill_infill.refactor.writing.apply import Options, Writer
+    from midfill_infill.refactor.writing.apply import ApplyOptions, Writer
     from midfill_infill.sandbox.command import Command
 
 FlakeOption = Annotated[
@@ -36,8 +36,8 @@ FlakeOption = Annotated[
 
 @contextmanager
 def _writing(
-    root: Path, run: str | None, options: Options | None, doing: str
-) -> Iterator[tuple[Place, Journal, Writer]]:
+    root: Path, run: str | None, options: ApplyOptions | None, doing: str
+) -> Iterator[tuple[Repository, Journal, Writer]]:
     """Holds the locks of the repository and of the run, with what an earlier crash left settled.
 
     A review, or a `generate`, has the run's: what it answers for must not be written meanwhile.
@@ -87,9 +87,9 @@ def apply_command(
     with reported():
         from midfill_infill.candidates import LIKELY
         from midfill_infill.refactor.journal.records import State
-        from midfill_infill.refactor.writing.apply import Options
+        from midfill_infill.refactor.writing.apply import ApplyOptions
 
-        options = Options(allow_dirty, include_generated, write_through)
+        options = ApplyOptions(allow_dirty, include_generated, write_through)
         _check_commits(commit_each, message, allow_dirty)
         test = None
         if verify is not None:
@@ -147,7 +147,7 @@ def _check_commits(by: str | None, message: str | None, allow_dirty: bool) -> No
         commits.check(by, message or commits.MESSAGE)
 
 
-def _commit(place: Place, journal: Journal, by: str | None, message: str | None) -> int:
+def _commit(place: Repository, journal: Journal, by: str | None, message: str | None) -> int:
     from midfill_infill.refactor.reporting import commits
 
     if by is None:
@@ -198,7 +198,9 @@ def verify_command(
         tell(verified.report.troubles, verify_failed=bool(verified.verdict.guilty))
 
 
-def _verify(place: Place, journal: Journal, writer: Writer, suspects: Sequence[HoleRow], test: Command) -> Verified:
+def _verify(
+    place: Repository, journal: Journal, writer: Writer, suspects: Sequence[HoleRow], test: Command
+) -> Verified:
     from midfill_infill.refactor.verifying.verify import verify
 
     if not test.sandboxed:
@@ -224,9 +226,9 @@ def undo_command(
     """Put back what stood there before `apply`: of a run, a file or a hole. Needs no git."""
     with reported():
         from midfill_infill.refactor.journal.records import State
-        from midfill_infill.refactor.writing.apply import Options, written_holes
+        from midfill_infill.refactor.writing.apply import ApplyOptions, written_holes
 
-        with _writing(root, run, Options(write_through=write_through), "undo") as (place, journal, writer):
+        with _writing(root, run, ApplyOptions(write_through=write_through), "undo") as (place, journal, writer):
             path = None if file is None else os.path.relpath(root.resolve() / file, place.root)
             report = writer.undo(written_holes(journal, path, hole or ()))
         say(f"{plural(report.count(State.UNDONE), 'hole')} undone in {plural(report.num_files, 'file')}")

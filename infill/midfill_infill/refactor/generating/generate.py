@@ -26,7 +26,7 @@ from midfill_infill.refactor.generating.engines import Engine
 from midfill_infill.refactor.generating.needs import Resolver
 from midfill_infill.refactor.journal.digests import digest
 from midfill_infill.refactor.journal.journal import Journal
-from midfill_infill.refactor.journal.records import Change, FillRow, HoleRow, State
+from midfill_infill.refactor.journal.records import FillRow, HoleRow, State, StateChange
 from midfill_infill.refactor.writing.replace import read_content
 from midfill_infill.text.document import Document
 
@@ -41,7 +41,7 @@ _WAIT_S: Final = 0.5
 
 
 @dataclass(frozen=True)
-class Options:
+class GenerateOptions:
     """How to generate. `jobs` is the number of holes in flight. The rest goes into every request, except for the last
     two, which the run sets: the user's intent, and the import resolver.
     """
@@ -66,7 +66,7 @@ class Made:
     hole: HoleRow
     fill: FillRow | None = None
     source: bytes = b""
-    change: Change | None = None
+    change: StateChange | None = None
     error: MidfillError | None = None
 
 
@@ -106,7 +106,7 @@ def generate(
     journal: Journal,
     root: Path,
     engine: Engine,
-    options: Options,
+    options: GenerateOptions,
     show: Show = lambda _: None,
     *,
     only: Callable[[HoleRow], bool] = lambda _: True,
@@ -133,7 +133,7 @@ def generate(
     return progress
 
 
-def of_run(journal: Journal, root: Path, options: Options) -> Options:
+def of_run(journal: Journal, root: Path, options: GenerateOptions) -> GenerateOptions:
     """With what the run itself brings."""
     return replace(options, intent=str(journal.get_meta("intent") or ""), resolver=Resolver(root))
 
@@ -182,7 +182,7 @@ def _without_doubt(batches: Generator[list[Made], None, None]) -> Generator[list
 
 
 def _in_flight(
-    journal: Journal, root: Path, engine: Engine, options: Options, holes: Iterable[HoleRow]
+    journal: Journal, root: Path, engine: Engine, options: GenerateOptions, holes: Iterable[HoleRow]
 ) -> Generator[list[Made], None, None]:
     """Batches as they finish. Closing it, or an error, waits for what is in flight and drops it."""
     stop = threading.Event()
@@ -210,7 +210,7 @@ def _tasks(
     journal: Journal,
     root: Path,
     engine: Engine,
-    options: Options,
+    options: GenerateOptions,
     holes: Iterable[HoleRow],
     stop: threading.Event,
 ) -> Iterator[Callable[[], Made]]:
@@ -251,7 +251,7 @@ def planned_reader(journal: Journal, root: Path) -> Read:
 
 
 def _failed(hole: HoleRow, state: State, reason: str) -> Callable[[], Made]:
-    return lambda: Made(hole, change=Change(hole.id, state, reason))
+    return lambda: Made(hole, change=StateChange(hole.id, state, reason))
 
 
 def make(
@@ -259,7 +259,7 @@ def make(
     hole: HoleRow,
     engine: Engine,
     seed: int,
-    options: Options,
+    options: GenerateOptions,
     stop: threading.Event,
     references: tuple[Reference, ...] = (),
 ) -> Made:
@@ -275,7 +275,7 @@ def make(
             tries, waits = tries + (error.code != "engine_busy"), waits + 1
             is_last = error.code not in _ENGINE_AGAIN or tries == _TRIES or stop.is_set()
             if is_last and error.code in (*_OF_THIS_HOLE, *_DOUBTFUL):
-                change = Change(hole.id, State.FAILED, error.message)
+                change = StateChange(hole.id, State.FAILED, error.message)
                 return Made(hole, change=change, error=error if error.code in _DOUBTFUL else None)
             if is_last:
                 raise
@@ -289,7 +289,7 @@ def _make_once(
     hole: HoleRow,
     engine: Engine,
     seed: int,
-    options: Options,
+    options: GenerateOptions,
     references: tuple[Reference, ...],
 ) -> Made:
     wanted = to_fill_options(document, options, seed, references)
@@ -300,7 +300,9 @@ def _make_once(
     raise AssertionError("a fill ends with Filled")
 
 
-def to_fill_options(document: Document, options: Options, seed: int, references: tuple[Reference, ...]) -> FillOptions:
+def to_fill_options(
+    document: Document, options: GenerateOptions, seed: int, references: tuple[Reference, ...]
+) -> FillOptions:
     return FillOptions(
         model=options.model,
         seed=seed,
@@ -335,11 +337,11 @@ def describe(
         imports=tuple(sorted({*hole.hole.imports, *(resolver.find(document, edits[0]) if resolver else ())})),
     )
     if new == old:
-        return Made(hole, row, document.data, Change(hole.id, State.FAILED, "the model left it as it was"))
+        return Made(hole, row, document.data, StateChange(hole.id, State.FAILED, "the model left it as it was"))
     return Made(hole, row, document.data)
 
 
-def reroll(journal: Journal, root: Path, hole: HoleRow, engine: Engine, options: Options) -> HoleRow:
+def reroll(journal: Journal, root: Path, hole: HoleRow, engine: Engine, options: GenerateOptions) -> HoleRow:
     """Fills one hole with another seed and journals it as the next attempt. Raises MidfillError."""
     file = journal.file(hole.file)
     source = journal.snapshot(file.planned_hash)

@@ -16,7 +16,7 @@ from typing import Any
 from midfill_infill.errors import MidfillError
 from midfill_infill.refactor.generating.generate import Made
 from midfill_infill.refactor.journal.journal import Journal
-from midfill_infill.refactor.journal.records import Change, FillRow, HoleRow, State
+from midfill_infill.refactor.journal.records import FillRow, HoleRow, State, StateChange
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Shard:
         return hole.id % self.count == self.index - 1
 
 
-class Part:
+class ShardFile:
     """The file of one shard's answers: one line each, appended and synced."""
 
     def __init__(self, path: Path, run: str) -> None:
@@ -83,7 +83,7 @@ class Answer:
 
     hole: int
     fill: FillRow | None
-    change: Change | None
+    change: StateChange | None
 
 
 def read_part(path: Path, run: str) -> Iterator[tuple[Answer, bytes]]:
@@ -107,7 +107,7 @@ def read_part(path: Path, run: str) -> Iterator[tuple[Answer, bytes]]:
         if "fill" in body:
             packed = {key: base64.b64decode(body["fill"][key]) for key in ("old", "new")}
             fill = FillRow(**{**body["fill"], **packed, "imports": tuple(body["fill"].get("imports", ()))})
-        change = Change(hole, State(body["change"][0]), body["change"][1]) if "change" in body else None
+        change = StateChange(hole, State(body["change"][0]), body["change"][1]) if "change" in body else None
         yield Answer(hole, fill, change), zlib.decompress(base64.b64decode(body.get("source", ""))) if fill else b""
 
 
@@ -124,7 +124,7 @@ def merge(journal: Journal, paths: Iterable[Path]) -> int:
     run, count = str(journal.get_meta("run")), 0
     for path in paths:
         fills: list[tuple[FillRow, bytes]] = []
-        changes: list[Change] = []
+        changes: list[StateChange] = []
         taken: set[int] = set()
         for answer, source in read_part(path, run):
             if answer.hole in taken or journal.hole(answer.hole).state is not State.PLANNED:

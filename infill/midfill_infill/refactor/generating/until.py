@@ -15,8 +15,8 @@ from midfill_infill.errors import MidfillError
 from midfill_infill.fill import fill
 from midfill_infill.refactor.generating.engines import Engine
 from midfill_infill.refactor.generating.generate import (
+    GenerateOptions,
     Made,
-    Options,
     Progress,
     Show,
     add,
@@ -29,8 +29,8 @@ from midfill_infill.refactor.generating.generate import (
 )
 from midfill_infill.refactor.journal.digests import digest
 from midfill_infill.refactor.journal.journal import Journal
-from midfill_infill.refactor.journal.places import Place
-from midfill_infill.refactor.journal.records import Change, FileRow, HoleRow, State
+from midfill_infill.refactor.journal.places import Repository
+from midfill_infill.refactor.journal.records import FileRow, HoleRow, State, StateChange
 from midfill_infill.refactor.writing.imports import put_in
 from midfill_infill.refactor.writing.replace import read_content
 from midfill_infill.sandbox.command import Command, read_words
@@ -97,7 +97,14 @@ class Tester:
     """One copy of the tree for all holes of a run."""
 
     def __init__(
-        self, journal: Journal, copy: Copy, scratch: Path, engine: Engine, options: Options, goal: Goal, say: Say
+        self,
+        journal: Journal,
+        copy: Copy,
+        scratch: Path,
+        engine: Engine,
+        options: GenerateOptions,
+        goal: Goal,
+        say: Say,
     ) -> None:
         self._journal, self._copy, self._scratch = journal, copy, scratch
         self._engine, self._options, self._goal, self._say = engine, options, goal, say
@@ -109,14 +116,14 @@ class Tester:
         """Raises MidfillError for what no other hole would do better with."""
         file = self._open(hole)
         if file is None:
-            return Made(hole, change=Change(hole.id, State.STALE, "its file changed after it was planned"))
+            return Made(hole, change=StateChange(hole.id, State.STALE, "its file changed after it was planned"))
         path = file.row.below(self._copy.root)
         tests = self._reach.of(path.resolve(), hole.name)
         names = [test.relative_to(self._copy.root).as_posix() for test in tests]
         self._say(f"{file.row.path}: {hole.name or hole.kind} -> {', '.join(names) or 'no test imports it'}")
         line = add_tests(self._goal.line, names)
         if line == self._goal.line and not names:
-            return Made(hole, change=Change(hole.id, State.FAILED, "no test imports its file"))
+            return Made(hole, change=StateChange(hole.id, State.FAILED, "no test imports its file"))
         command = replace(self._goal.command, words=read_words(line))
         self._num_opened += 1
         with closing(Runner(self._copy, command, self._scratch / f"warm{self._num_opened}")) as runner:
@@ -125,7 +132,7 @@ class Tester:
             except MidfillError as error:
                 if error.code not in _OF_A_HOLE:
                     raise
-                return Made(hole, change=Change(hole.id, State.FAILED, error.message))
+                return Made(hole, change=StateChange(hole.id, State.FAILED, error.message))
 
     def _open(self, hole: HoleRow) -> _File | None:
         row = self._journal.file(hole.file)
@@ -171,7 +178,7 @@ class Tester:
             row = replace(hole, start_byte=moved.start_byte, end_byte=moved.end_byte)
             made = describe(document, row, tried.filled, seed, client.num_asked == 0, resolver)
         if not tried.passed:
-            change = Change(hole.id, State.FAILED, tried.sentence)
+            change = StateChange(hole.id, State.FAILED, tried.sentence)
             return replace(made, hole=hole, source=file.planned, change=change)
         assert isinstance(tried.best, Try)
         self._standing[file.row.path] = complete(tried.filled.patch)
@@ -181,7 +188,7 @@ class Tester:
 
 @contextmanager
 def open_tester(
-    journal: Journal, place: Place, engine: Engine, options: Options, goal: Goal, say: Say
+    journal: Journal, place: Repository, engine: Engine, options: GenerateOptions, goal: Goal, say: Say
 ) -> Iterator[Tester]:
     """Raises `sandbox_missing`, `disk_full` and `git_failed`."""
     check_sandbox(wanted=goal.command.sandboxed)
@@ -192,9 +199,9 @@ def open_tester(
 
 def generate_until(
     journal: Journal,
-    place: Place,
+    place: Repository,
     engine: Engine,
-    options: Options,
+    options: GenerateOptions,
     goal: Goal,
     show: Show = lambda _: None,
     say: Say = lambda _: None,

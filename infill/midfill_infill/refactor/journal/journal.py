@@ -21,13 +21,13 @@ from midfill_infill.refactor.journal.digests import digest
 from midfill_infill.refactor.journal.planned import PlannedFile
 from midfill_infill.refactor.journal.records import (
     WRITTEN,
-    Change,
     FileRow,
     FillRow,
     Funnel,
     HoleRow,
     Rewrite,
     State,
+    StateChange,
     WriteRow,
 )
 
@@ -217,7 +217,7 @@ class Journal:
     def num_cached(self) -> int:
         return int(next(self._rows("SELECT count(*) FROM fills WHERE cached"))[0])
 
-    def add_fills(self, fills: Sequence[tuple[FillRow, bytes]], changes: Sequence[Change] = ()) -> None:
+    def add_fills(self, fills: Sequence[tuple[FillRow, bytes]], changes: Sequence[StateChange] = ()) -> None:
         """Stores fills with the files they were made for, and the results of holes without a fill."""
         with self._transaction() as db:
             for fill, source in fills:
@@ -231,7 +231,7 @@ class Journal:
                 db.execute("UPDATE holes SET state = ?, reason = '', attempt = ? WHERE id = ?", values)
             _set_states(db, changes)
 
-    def set_states(self, changes: Sequence[Change]) -> None:
+    def set_states(self, changes: Sequence[StateChange]) -> None:
         with self._transaction() as db:
             _set_states(db, changes)
 
@@ -249,7 +249,7 @@ class Journal:
         return [_hole(row) for row in self._rows(query, [*states, min_certainty])]
 
     def accept(self, holes: Sequence[HoleRow]) -> None:
-        self.set_states([Change(hole.id, State.ACCEPTED) for hole in holes])
+        self.set_states([StateChange(hole.id, State.ACCEPTED) for hole in holes])
 
     def snapshot(self, content_hash: bytes) -> bytes | None:
         row = next(self._rows("SELECT data FROM snapshots WHERE hash = ?", (content_hash,)), None)
@@ -290,7 +290,7 @@ class Journal:
                 db.execute("UPDATE writes SET state = 'intent' WHERE id = ?", (write.id,))
             db.executemany("UPDATE writes SET state = 'dropped' WHERE id = ?", [(number,) for number in dropped])
 
-    def finish(self, done: Sequence[int], dropped: Sequence[int], changes: Sequence[Change] = ()) -> None:
+    def finish(self, done: Sequence[int], dropped: Sequence[int], changes: Sequence[StateChange] = ()) -> None:
         """Updates the holes' rows for writes that succeeded."""
         with self._transaction() as db:
             for number in done:
@@ -299,7 +299,7 @@ class Journal:
                 known = json.loads(effect)
                 moved = [(at, length, hole) for hole, at, length in known["regions"]]
                 db.executemany("UPDATE holes SET at = ?, length = ? WHERE id = ?", moved)
-                _set_states(db, [Change(hole, State(state), reason) for hole, state, reason in known["changes"]])
+                _set_states(db, [StateChange(hole, State(state), reason) for hole, state, reason in known["changes"]])
                 db.execute("UPDATE files SET known_hash = ? WHERE id = ?", (new_hash, file))
                 db.execute("UPDATE writes SET state = 'done' WHERE id = ?", (number,))
             db.executemany("UPDATE writes SET state = 'dropped' WHERE id = ?", [(number,) for number in dropped])
@@ -344,6 +344,6 @@ def _keep_snapshot(db: sqlite3.Connection, data: bytes) -> None:
         db.execute("INSERT INTO snapshots VALUES (?, ?)", (key, zlib.compress(data, 1)))
 
 
-def _set_states(db: sqlite3.Connection, changes: Sequence[Change]) -> None:
+def _set_states(db: sqlite3.Connection, changes: Sequence[StateChange]) -> None:
     values = [(change.state, change.reason, change.hole) for change in changes]
     db.executemany("UPDATE holes SET state = ?, reason = ? WHERE id = ?", values)

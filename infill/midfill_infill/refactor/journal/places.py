@@ -10,7 +10,7 @@ from midfill_infill.errors import MidfillError
 
 
 @dataclass(frozen=True)
-class Place:
+class Repository:
     """A root folder, and the private folder with its runs, lock and plan cache."""
 
     root: Path
@@ -52,15 +52,15 @@ class Place:
         raise MidfillError("run_missing", f"{said} {run_id!r}", next_step=f"known are {', '.join(known[-5:])}")
 
 
-def find_place(start: Path) -> Place:
+def find_place(start: Path) -> Repository:
     """The place of the repository around `start`; without git, `start` is the root. Raises `file_missing`."""
     folder = start.resolve()
     if not folder.is_dir():
         raise MidfillError("file_missing", f"{start} is not a folder", next_step="name the root of a repository")
     for candidate in (folder, *folder.parents):
         if (git := _git_dir(candidate / ".git")) is not None:
-            return Place(candidate, _state_within(git, candidate), git)
-    return Place(folder, _state_home() / "refactor" / _mark(folder), None)
+            return Repository(candidate, _state_within(git, candidate), git)
+    return Repository(folder, _state_home() / "refactor" / _mark(folder), None)
 
 
 def _state_within(git: Path, root: Path) -> Path:

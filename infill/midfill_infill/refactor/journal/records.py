@@ -138,7 +138,7 @@ class Region:
 
 
 @dataclass(frozen=True)
-class Change:
+class StateChange:
     """The new state of a hole and why."""
 
     hole: int
@@ -169,7 +169,7 @@ class Rewrite:
     after: bytes
     status: os.stat_result
     regions: tuple[Region, ...]
-    changes: tuple[Change, ...]
+    changes: tuple[StateChange, ...]
     through: bool = False
 
 
@@ -186,7 +186,7 @@ class Trouble:
 class Report:
     """Result of a writing command."""
 
-    holes: list[Change] = field(default_factory=list)
+    holes: list[StateChange] = field(default_factory=list)
     troubles: list[Trouble] = field(default_factory=list)
     num_files: int = 0
 

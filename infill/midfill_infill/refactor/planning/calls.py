@@ -29,7 +29,7 @@ LANGUAGES: Final = tuple(_QUERIES)
 
 
 @dataclass(frozen=True)
-class Call:
+class CallSite:
     """`start` to `end` in source bytes. `name` is as written, `full` the possible resolved names, all dotted; `kind` is
     the node type.
     """
@@ -53,7 +53,7 @@ class Call:
         return self.calls(pattern) or fnmatchcase(self.name.rpartition(".")[2], pattern)
 
 
-def find_calls(document: Document) -> Iterator[Call]:
+def find_calls(document: Document) -> Iterator[CallSite]:
     """Every call in tree order, outer ones first; none in languages without calls."""
     if document.language not in _QUERIES:
         return
@@ -62,7 +62,7 @@ def find_calls(document: Document) -> Iterator[Call]:
         call = match["call"][0]
         parts = [_text(node) for key in ("object", "function") for node in match.get(key, [])]
         name = plain(".".join(parts))
-        yield Call(call.type, call.start_byte, call.end_byte, name, imports.resolve(name), call.has_error)
+        yield CallSite(call.type, call.start_byte, call.end_byte, name, imports.resolve(name), call.has_error)
 
 
 def _text(node: tree_sitter.Node) -> str:

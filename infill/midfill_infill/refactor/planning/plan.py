@@ -16,7 +16,7 @@ from midfill_infill.errors import MidfillError
 from midfill_infill.languages import REGISTRY, find_language
 from midfill_infill.refactor.journal import guards
 from midfill_infill.refactor.journal.digests import digest
-from midfill_infill.refactor.journal.places import Place, new_run_id
+from midfill_infill.refactor.journal.places import Repository, new_run_id
 from midfill_infill.refactor.journal.planned import PlannedFile, PlannedHole
 from midfill_infill.refactor.planning import walk
 from midfill_infill.refactor.planning.changed import ChangedLines, find_changed
@@ -66,7 +66,7 @@ class Planning:
             names.append(path)
 
 
-def find_holes(place: Place, request: Request, planning: Planning) -> Generator[PlannedFile, None, None]:
+def find_holes(place: Repository, request: Request, planning: Planning) -> Generator[PlannedFile, None, None]:
     """Files with holes, ordered by path. Raises MidfillError `git_failed` and `file_missing`."""
     changed = find_changed(place.root, request.changed_since) if request.changed_since is not None else None
     names: Iterable[str] = (
@@ -87,7 +87,7 @@ def find_holes(place: Place, request: Request, planning: Planning) -> Generator[
                 yield planned
 
 
-def make_run(place: Place, request: Request, planning: Planning, seed: int = 0) -> Path:
+def make_run(place: Repository, request: Request, planning: Planning, seed: int = 0) -> Path:
     """Plans into a new run and returns its journal, which exists only when the plan is complete."""
     from midfill_infill.refactor.journal.journal import Journal
 
@@ -108,7 +108,7 @@ def make_run(place: Place, request: Request, planning: Planning, seed: int = 0) 
     return path
 
 
-def _given(place: Place, given: Sequence[str], planning: Planning) -> Iterator[str]:
+def _given(place: Repository, given: Sequence[str], planning: Planning) -> Iterator[str]:
     """Given paths (relative to the working folder or absolute) as paths relative to the root, without ignored ones."""
     names = [_below_root(place.root, name) for name in dict.fromkeys(given)]
     ignored = walk.find_ignored(place, names)

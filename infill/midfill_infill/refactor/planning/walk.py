@@ -11,20 +11,20 @@ from typing import TYPE_CHECKING
 
 from midfill_infill.context.patterns import Patterns, read_lines
 from midfill_infill.refactor.journal.guards import ignored_paths, is_generated_name, is_vendored, run_git
-from midfill_infill.refactor.journal.places import Place
+from midfill_infill.refactor.journal.places import Repository
 
 if TYPE_CHECKING:
     from pathspec import GitIgnoreSpec
 
 
-def list_files(place: Place, folder: Path | None = None) -> list[str]:
+def list_files(place: Repository, folder: Path | None = None) -> list[str]:
     """Files below `folder` that are not ignored, as sorted paths relative to the root."""
     below = (folder or place.root).resolve().relative_to(place.root)
     names = _ask_git(place.root, below) if place.git_dir else _walk(place.root, below)
     return sorted(names)
 
 
-def find_ignored(place: Place, names: Sequence[str]) -> set[str]:
+def find_ignored(place: Repository, names: Sequence[str]) -> set[str]:
     """The ignored ones of `names`, relative to the root."""
     if place.git_dir:
         return ignored_paths(place.root, names)

@@ -10,7 +10,7 @@ from typing import Final
 import tree_sitter
 
 from midfill_infill.errors import MidfillError
-from midfill_infill.refactor.planning.calls import Call, find_calls
+from midfill_infill.refactor.planning.calls import CallSite, find_calls
 from midfill_infill.syntax.captures import Function
 from midfill_infill.text.document import Document
 
@@ -76,7 +76,7 @@ def _has_docstring(document: Document, function: Function) -> bool:
 
 
 @lru_cache(maxsize=4)
-def _calls(document: Document) -> tuple[Call, ...]:
+def _calls(document: Document) -> tuple[CallSite, ...]:
     return tuple(find_calls(document))
 
 

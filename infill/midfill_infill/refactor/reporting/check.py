@@ -5,14 +5,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from midfill_infill.refactor.journal.digests import digest
-from midfill_infill.refactor.journal.places import Place
+from midfill_infill.refactor.journal.places import Repository
 from midfill_infill.refactor.planning.plan import Planning, Request, find_holes
 from midfill_infill.text.document import Document
 from midfill_infill.text.visible import visible
 
 
 @dataclass(frozen=True)
-class Finding:
+class CheckFinding:
     """One line of output; `line` from 1, None for a whole file."""
 
     path: str
@@ -25,7 +25,7 @@ class Finding:
         return visible(f"{where}: {self.message}")
 
 
-def check(place: Place, request: Request, planning: Planning) -> list[Finding]:
+def check(place: Repository, request: Request, planning: Planning) -> list[CheckFinding]:
     """Holes in the files of `request`, and accepted fills that the latest run has not written.
 
     Raises MidfillError, also for an unreadable journal.
@@ -36,11 +36,11 @@ def check(place: Place, request: Request, planning: Planning) -> list[Finding]:
         document = Document(path.read_bytes(), planned.language, path)
         for hole in planned.holes:
             line, column = document.position_at(hole.start_byte)
-            findings.append(Finding(planned.path, line, column, f"{hole.name or 'this'} waits to be filled"))
+            findings.append(CheckFinding(planned.path, line, column, f"{hole.name or 'this'} waits to be filled"))
     return findings + _unwritten(place, request.names)
 
 
-def _unwritten(place: Place, names: Sequence[str] | None) -> list[Finding]:
+def _unwritten(place: Repository, names: Sequence[str] | None) -> list[CheckFinding]:
     if not place.run_ids():
         return []
     from midfill_infill.refactor.journal.journal import Journal
@@ -56,5 +56,7 @@ def _unwritten(place: Place, names: Sequence[str] | None) -> list[Finding]:
             number = sum(hole.state is State.ACCEPTED for hole in journal.holes(file.id))
             fills = "1 accepted fill is" if number == 1 else f"{number} accepted fills are"
             is_same = path.exists() and digest(path.read_bytes()) == file.known_hash
-            findings.append(Finding(file.path, None, None, f"{fills} not written{'' if is_same else ', and stale'}"))
+            findings.append(
+                CheckFinding(file.path, None, None, f"{fills} not written{'' if is_same else ', and stale'}")
+            )
         return findings

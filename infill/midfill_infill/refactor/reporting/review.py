@@ -7,7 +7,7 @@ from typing import Final, Protocol
 from midfill_infill.candidates import describe_certainty
 from midfill_infill.errors import MidfillError
 from midfill_infill.refactor.journal.journal import Journal
-from midfill_infill.refactor.journal.records import Change, FillRow, HoleRow, State
+from midfill_infill.refactor.journal.records import FillRow, HoleRow, State, StateChange
 from midfill_infill.refactor.reporting.export import Exported, patch
 from midfill_infill.text.document import Document
 from midfill_infill.text.encoding import encode
@@ -69,12 +69,12 @@ def review(journal: Journal, screen: Screen, tools: Tools) -> Answers:
         if answer == "b":
             if done:
                 back = done.pop()
-                journal.set_states([Change(back, State.GENERATED)])
+                journal.set_states([StateChange(back, State.GENERATED)])
                 waiting.insert(0, back)
             continue
         taken = _taken(journal, hole, answer, waiting)
         state = State.REJECTED if answer in "nd" else State.ACCEPTED
-        journal.set_states([Change(number, state) for number in taken])
+        journal.set_states([StateChange(number, state) for number in taken])
         done += taken
         waiting = [number for number in waiting if number not in set(taken)]
     counts = journal.counts()

@@ -12,8 +12,8 @@ from pathlib import Path
 from midfill_infill.errors import MidfillError
 from midfill_infill.refactor.journal import guards
 from midfill_infill.refactor.journal.journal import Journal
-from midfill_infill.refactor.journal.places import Place
-from midfill_infill.refactor.journal.records import WRITTEN, Change, HoleRow, Report, State, Trouble
+from midfill_infill.refactor.journal.places import Repository
+from midfill_infill.refactor.journal.records import WRITTEN, HoleRow, Report, State, StateChange, Trouble
 from midfill_infill.refactor.verifying.bisect import Verdict, find_guilty
 from midfill_infill.refactor.writing import replace
 from midfill_infill.refactor.writing.apply import Writer, trouble_with
@@ -115,7 +115,7 @@ class Scratch:
 
 @contextmanager
 def open_scratch(
-    place: Place, journal: Journal, suspects: Sequence[int], *, sandboxed: bool = True
+    place: Repository, journal: Journal, suspects: Sequence[int], *, sandboxed: bool = True
 ) -> Iterator[Scratch]:
     """A copy of the tree in the temporary folder, removed at the end. What killed ones have left goes too."""
     with scratch_folder() as folder:
@@ -157,7 +157,7 @@ class Verifier:
 
 
 def verify(
-    place: Place,
+    place: Repository,
     journal: Journal,
     writer: Writer,
     suspects: Sequence[int],
@@ -199,8 +199,8 @@ def _settle(journal: Journal, writer: Writer, verdict: Verdict) -> Report:
     reason = "the command fails with it"
     guilty, good = ([journal.hole(number) for number in numbers] for numbers in (verdict.guilty, verdict.good))
     report = writer.undo([hole for hole in guilty if hole.is_written], State.ROLLED_BACK, reason)
-    unwritten = [Change(hole.id, State.ROLLED_BACK, reason) for hole in guilty if not hole.is_written]
-    kept = [Change(hole.id, State.VERIFIED) for hole in good if hole.state in WRITTEN]
+    unwritten = [StateChange(hole.id, State.ROLLED_BACK, reason) for hole in guilty if not hole.is_written]
+    kept = [StateChange(hole.id, State.VERIFIED) for hole in good if hole.state in WRITTEN]
     journal.set_states([*unwritten, *kept])
     report.holes += [*unwritten, *kept]
     return report

@@ -14,12 +14,12 @@ from midfill_infill.refactor.journal import guards
 from midfill_infill.refactor.journal.journal import Journal
 from midfill_infill.refactor.journal.records import (
     WRITTEN,
-    Change,
     FileRow,
     HoleRow,
     Report,
     Rewrite,
     State,
+    StateChange,
     Trouble,
 )
 from midfill_infill.refactor.writing import replace
@@ -36,7 +36,7 @@ Note = Callable[[str], None]
 
 
 @dataclass(frozen=True)
-class Options:
+class ApplyOptions:
     """`write_through` writes files with several hard links in place. The others disable guards."""
 
     allow_dirty: bool = False
@@ -50,17 +50,17 @@ class _Prepared:
     """Planned work for one file: a rewrite, or none, and state changes without one."""
 
     rewrite: Rewrite | None = None
-    changes: list[Change] = field(default_factory=list)
+    changes: list[StateChange] = field(default_factory=list)
     troubles: list[Trouble] = field(default_factory=list)
 
 
 class Writer:
     """Applies and undoes holes of one run. The caller holds the root's lock."""
 
-    def __init__(self, journal: Journal, root: Path, options: Options | None = None) -> None:
+    def __init__(self, journal: Journal, root: Path, options: ApplyOptions | None = None) -> None:
         self.journal = journal
         self.root = root
-        self.options = options or Options()
+        self.options = options or ApplyOptions()
         self.run_id = str(journal.get_meta("run"))
         self.left_open = recover(journal, root)
         self._ignored: set[str] = set()
@@ -168,14 +168,14 @@ class Writer:
                 continue
             if regions.text(hole.id) != fill.old or (moved and not _is_same_place(document, hole, regions)):
                 reason = "its text was changed by somebody else"
-                prepared.changes.append(Change(hole.id, State.STALE, reason))
+                prepared.changes.append(StateChange(hole.id, State.STALE, reason))
                 prepared.troubles.append(Trouble(file.path, "hole_stale", f"{_name(file, hole)}: {reason}"))
             else:
                 texts[hole.id] = fill.new
         if not self.options.allow_errors:
             self._drop_broken(file, document, regions, texts, prepared)
         if texts:
-            changes = tuple(Change(hole, State.APPLIED) for hole in texts)
+            changes = tuple(StateChange(hole, State.APPLIED) for hole in texts)
             wanted_imports = {statement for hole in texts for statement in fills[hole].imports}
             after = weave(document, regions.replace(texts), wanted_imports)
             prepared.rewrite = self._rewrite(file, target, content, holes, after, changes)
@@ -195,7 +195,7 @@ class Writer:
                 continue
             del texts[hole]
             reason = "its fill adds a syntax error"
-            prepared.changes.append(Change(hole, State.FAILED, reason))
+            prepared.changes.append(StateChange(hole, State.FAILED, reason))
             prepared.troubles.append(Trouble(file.path, "holes_failed", f"hole {hole} of {file.path}: {reason}"))
 
     def _prepare_undo(self, file: FileRow, wanted: Sequence[HoleRow], state: State, reason: str) -> _Prepared:
@@ -210,7 +210,7 @@ class Writer:
                 message = f"{_name(file, hole)}: its text was changed since it was applied"
                 prepared.troubles.append(Trouble(file.path, "undo_refused", message))
         if texts:
-            changes = tuple(Change(hole, state, reason) for hole in texts)
+            changes = tuple(StateChange(hole, state, reason) for hole in texts)
             unwanted = self._imports(hole for hole in holes if hole.id in texts) - self._imports(
                 hole for hole in holes if hole.id not in texts
             )
@@ -230,7 +230,7 @@ class Writer:
         content: replace.Content,
         holes: Sequence[HoleRow],
         after: Regions,
-        changes: tuple[Change, ...],
+        changes: tuple[StateChange, ...],
     ) -> Rewrite:
         return Rewrite(
             file=file,

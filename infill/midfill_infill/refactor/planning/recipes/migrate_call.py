@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final
 
-from midfill_infill.refactor.planning.calls import LANGUAGES, Call, find_calls
+from midfill_infill.refactor.planning.calls import LANGUAGES, CallSite, find_calls
 from midfill_infill.refactor.planning.imports import plain, read_imports
 from midfill_infill.refactor.planning.recipes.recipe import Example, Recipe
 from midfill_infill.syntax.holes import hole_at_range
@@ -38,7 +38,7 @@ def find(document: Document, word: str) -> Iterator[Hole]:
         yield replace(hole, lead=lead, tail=tail, note=note, imports=imports)
 
 
-def _frame(call: Call, callee: str) -> tuple[str, str]:
+def _frame(call: CallSite, callee: str) -> tuple[str, str]:
     """The text around the arguments of the new call. A capitalized name is a class if the old one was."""
     name = re.split(r"\W+", callee.rstrip("!"))[-1]
     if call.kind == "composite_literal" and not name.startswith("New"):
