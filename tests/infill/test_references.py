@@ -193,3 +193,18 @@ def test_the_body_of_a_large_file_counts_the_rest_of_it() -> None:
     document = Document(f"{noise}def own():\n    pass\n".encode(), "python")
     left_out = list_left_out(build_segments(document, [body_named(document, "own")], 500))
     assert len(left_out) == 1 and left_out[0].text.startswith("def f0(a):")
+
+
+def test_near_copies_count_once(tmp_path: Path) -> None:
+    lines = [f"def f{number}(a):\n    return a + {number}\n" for number in range(12)]
+    (tmp_path / ".git").mkdir()
+    (tmp_path / "a.py").write_text("".join(lines))
+    (tmp_path / "a_old.py").write_text("".join(lines).replace("return a + 3", "return guessed(a)"))
+    for name in ("other.py", "other_copy.py"):
+        (tmp_path / name).write_text("".join(f"def g{number}(b):\n    return {number} * b\n" for number in range(12)))
+    (tmp_path / "short.py").write_text("import os\n")
+    document = Document.read(tmp_path / "a.py")
+    texts = [reference.text for reference in find_references(document, tmp_path / "a.py")]
+    assert sorted(text.splitlines()[0] for text in texts) == ["def g0(b):", "import os"]
+    held = Held("open", tmp_path / "b.py", "".join(lines))
+    assert held.text not in [reference.text for reference in find_references(document, tmp_path / "a.py", [held])]

@@ -24,6 +24,10 @@ __all__ = ["Held", "Reference", "bound", "find_references", "find_root", "list_l
 MAX_REFERENCES: Final = 32
 MAX_CHARS: Final = 256 * 1024
 MAX_FILE_CHARS: Final = 64 * 1024
+# Of all lines of two files so many are the same in copies: in 127 of 32,478 pairs of files of one folder in ten
+# packages (2026-11-24), which are generated variants of each other.
+COPY_SHARE: Final = 0.8
+MIN_LINES: Final = 8
 
 Kind = Literal["open", "recent", "imported", "neighbour"]
 Read = Callable[[Path], str | None]
@@ -109,7 +113,27 @@ def find_references(
         taken = {real(path), *(real(other.path) for other in held if other.path is not None)}
         allowed = _Allowed(real(root), leaves_out or _left_out(), real)
         found += _read_found(_find_files(document, path, root), taken, allowed, read)
-    return bound(_rank(found))
+    return bound(_rank(_drop_copies(document.show(0, len(document.data)), found)))
+
+
+def _drop_copies(text: str, found: Iterable[tuple[Kind, str]]) -> Iterator[tuple[Kind, str]]:
+    """What is no near copy of `text` or of one before: a backup says nothing that its original does not, and a fill
+    that was accepted in one would make the same fill sure in the next.
+    """
+    known = [_lines_of(text)]
+    for kind, other in found:
+        lines = _lines_of(other)
+        if len(lines) < MIN_LINES or not any(_is_copy(lines, earlier) for earlier in known):
+            known.append(lines)
+            yield kind, other
+
+
+def _lines_of(text: str) -> frozenset[str]:
+    return frozenset(line.strip() for line in text.splitlines() if line.strip())
+
+
+def _is_copy(lines: frozenset[str], others: frozenset[str]) -> bool:
+    return len(lines & others) >= COPY_SHARE * len(lines | others)
 
 
 def _left_out() -> LeavesOut:
