@@ -13,10 +13,10 @@ shown. It needs bubblewrap, and pytest beside this Python.
 import argparse
 import gzip
 import json
+import os
 import random
 import subprocess
 import sys
-import tarfile
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
@@ -26,18 +26,21 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
+from tests.refactor.real_repositories import fetch
+
 from midfill_infill.context.references import find_references
 from midfill_infill.engines.client import EngineClient
 from midfill_infill.engines.supervise import EngineSettings, ensure_engine
 from midfill_infill.errors import MidfillError
 from midfill_infill.fill import Filled, Options, fill
+from midfill_infill.refactor.journal.places import find_place
 from midfill_infill.sandbox.command import read_command
 from midfill_infill.syntax.bodies import body_hole
 from midfill_infill.syntax.holes import find_stubs
 from midfill_infill.syntax.outline import outline
 from midfill_infill.text.document import Document
 from midfill_infill.text.spans import Edit, Patch
-from midfill_infill.until.choosing import Reach
+from midfill_infill.until.choosing import Reach, is_test
 from midfill_infill.until.lab import Lab, open_lab
 from midfill_infill.until.trying import Tried, Try, fill_until
 
@@ -58,6 +61,7 @@ class Result:
     greedy_hidden: bool = False
     solved_at: int = 0
     hidden: bool = False
+    has_hidden: bool = True
     num_tries: int = 0
     seconds: float = 0.0
     run_seconds: float = 0.0
@@ -109,8 +113,9 @@ def solve(name: str, path: Path, hidden: str, shown: str, client: EngineClient, 
         result.engine_seconds = time.perf_counter() - engine_s - result.run_seconds
         result.num_tries = len(tried.tries)
         result.solved_at = tried.best.number if tried.passed and tried.best else 0
-        result.hidden = bool(result.solved_at) and _passes(lab, hidden, tried.filled.patch)
-        result.greedy_hidden = result.greedy and _passes(lab, hidden, greedy.patch)
+        result.has_hidden = bool(hidden)
+        result.hidden = bool(result.solved_at) and bool(hidden) and _passes(lab, hidden, tried.filled.patch)
+        result.greedy_hidden = result.greedy and bool(hidden) and _passes(lab, hidden, greedy.patch)
     result.seconds = time.perf_counter() - began_s
     return result
 
@@ -161,34 +166,22 @@ def run_mbpp(suite: Path, limit: int, client: EngineClient, num_tries: int) -> I
 def run_packages(names: Sequence[str], each: int, client: EngineClient, num_tries: int) -> Iterator[Result]:
     for name in names:
         with tempfile.TemporaryDirectory(dir="/var/tmp") as folder:
-            root = _fetch(name, Path(folder))
-            for function, path, original, source, tests in _plant(root, each):
+            root = fetch(name, Path(folder))
+            num_asked = 0
+            for function, path, original, source, tests in _plant(root):
                 path.write_bytes(source)
                 shown, hidden = _split(root, tests)
-                if shown and hidden:
-                    yield solve(
-                        f"{name} {function}", path, f"{PYTEST} {hidden}", f"{PYTEST} {shown}", client, num_tries
-                    )
+                if shown:
+                    num_asked += 1
+                    rest = f"{PYTEST} {hidden}" if hidden else ""
+                    yield solve(f"{name} {function}", path, rest, f"{PYTEST} {shown}", client, num_tries)
                 path.write_bytes(original)
+                if num_asked == each:
+                    break
 
 
-def _fetch(name: str, folder: Path) -> Path:
-    """The source of a package as its distributor has it, in a repository of its own."""
-    words = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--no-binary", ":all:", "--no-build-isolation"]
-    subprocess.run([*words, "-d", str(folder), name], check=True)
-    (archive,) = folder.glob("*.tar.gz")
-    with tarfile.open(archive) as opened:
-        opened.extractall(folder, filter="data")
-    (root,) = [path for path in folder.iterdir() if path.is_dir()]
-    subprocess.run(["git", "init", "-q"], cwd=root, check=True)
-    return root
-
-
-def _plant(root: Path, each: int) -> Iterator[tuple[str, Path, bytes, bytes, list[Path]]]:
+def _plant(root: Path) -> Iterator[tuple[str, Path, bytes, bytes, list[Path]]]:
     """Functions of the package by chance, with their files and the tests that name them."""
-    from midfill_infill.refactor.journal.places import find_place
-    from midfill_infill.until.choosing import is_test
-
     tests, found = Reach(find_place(root)), []
     for path in sorted(root.rglob("*.py")):
         if is_test(path) or "test" in path.relative_to(root).parts[0] or path.name in ("setup.py", "conftest.py"):
@@ -203,12 +196,8 @@ def _plant(root: Path, each: int) -> Iterator[tuple[str, Path, bytes, bytes, lis
                 edit = Edit(hole.start_byte, hole.end_byte, (hole.lead + STUB + hole.tail).encode())
                 found.append((function.name, path, document.data, Patch.of([edit]).apply(document.data), naming))
     random.Random(0).shuffle(found)
-    yielded = 0
     for function, path, original, source, naming in found:
-        if yielded == each:
-            return
         if len(find_stubs(Document(source, "python", path))) == 1:
-            yielded += 1
             yield function, path, original, source, naming
 
 
@@ -216,7 +205,9 @@ def _split(root: Path, tests: Sequence[Path]) -> tuple[str, str]:
     """Of the tests that fail with the stub every second one is shown, and the others are hidden."""
     files = [str(path.relative_to(root)) for path in tests]
     words = [*PYTEST.split(), "-rfE", "--tb=no", "-W", "ignore", *files]
-    said = subprocess.run(words, cwd=root, capture_output=True, text=True, timeout=300).stdout
+    source = root / "src" if (root / "src").is_dir() else root
+    environment = {**os.environ, "PYTHONPATH": str(source), "PYTHONDONTWRITEBYTECODE": "1"}
+    said = subprocess.run(words, cwd=root, env=environment, capture_output=True, text=True, timeout=300).stdout
     lines = [line for line in said.splitlines() if line.startswith(("FAILED ", "ERROR "))]
     failing = [line.split(" ", 1)[1].split(" - ")[0] for line in lines]
     plain = [test for test in dict.fromkeys(failing) if " " not in test and "::" in test]
@@ -249,7 +240,7 @@ def report(results: Sequence[Result]) -> str:
     asked = [each for each in results if not each.refused]
     total = max(1, len(asked))
     shares = [sum(each.greedy for each in asked), *(sum(0 < each.solved_at <= at for each in asked) for at in AT)]
-    solved = [each for each in asked if each.solved_at]
+    solved = [each for each in asked if each.solved_at and each.has_hidden]
     wrong = sum(not each.hidden for each in solved)
     tries = max(1, sum(each.num_tries for each in asked))
     seconds = sum(each.run_seconds for each in asked) / tries

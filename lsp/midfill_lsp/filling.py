@@ -45,6 +45,8 @@ _NEXT_STEPS = {
     "engine_died": "fill again: a new engine is started",
     "out_of_memory": "choose a smaller model or the device cpu in the settings",
     "unknown_model": "choose another model in the settings",
+    "sandbox_missing": "install bubblewrap, or run `midfill fill --until` in a terminal with --no-sandbox",
+    "until_failed": "fill again, or choose a larger model in the settings",
     "file_excluded": "rename the file or change the setting `exclude`",
 }
 

@@ -218,3 +218,7 @@ def test_without_bubblewrap_it_must_be_said(shop: Path, answer: Answer, monkeypa
     assert fill().exit_code == 5 and "give --no-sandbox" in fill().stderr
     answer(rows=[[RIGHT]])
     assert fill("--no-sandbox").exit_code == 0
+    subprocess.run(["git", "init", "-q"], cwd=shop, check=True)
+    monkeypatch.chdir(shop / "tests")
+    result = CliRunner().invoke(build_app(), ["fill", "../shop.py", "--no-sandbox", "--until", f"cd .. && {UNITTEST}"])
+    assert result.exit_code == 0, result.stderr

@@ -72,6 +72,13 @@ def test_equal_but_for_white_space_and_comments_is_one() -> None:
     assert queue.add([candidate("return a +  1")]) == 0
 
 
+def test_what_is_no_body_is_not_tried() -> None:
+    queue = Queue(DOCUMENT)
+    texts = ['"""Says it."""', "def f(a):\n        return a", "assert f(1) == 2", 'return f"""{a}"""', "x = 'def f'"]
+    queue.add(map(candidate, texts))
+    assert order(queue) == texts[3:]
+
+
 def test_syntax_errors_come_last() -> None:
     queue = Queue(DOCUMENT)
     queue.add([candidate("return (a"), candidate("return a")])

@@ -17,6 +17,7 @@ _MISSING: Final = re.compile(
     r"|(?P<called>\w+) is not a function|undefined: (?P<undefined>\w+)|(?P<unbound>\w+) is not defined"
 )
 _COMPARED: Final = re.compile(r"assert (?P<got>.+?) (?:==|is) (?P<wanted>.+)|(?P<got2>.+?) != (?P<wanted2>.+)")
+_QUOTED: Final = re.compile(r"""\"{3}(?:(?!\"{3}).)*\"{3}|'{3}(?:(?!'{3}).)*'{3}""", re.DOTALL)
 _RETURN: Final = re.compile(r"^\s*return\b[ \t]*(?P<value>.*)$|^\s*(?P<yielded>yield)\b", re.MULTILINE)
 # What an expression or a printed value begins with says its type.
 _KINDS: Final = (
@@ -50,7 +51,7 @@ class Queue:
             key = self._key(candidate)
             if key not in self._seen:
                 self._seen.add(key)
-                if not (candidate.is_blank or candidate.is_idle or _tests_itself(candidate)):
+                if not (candidate.is_blank or candidate.is_idle or _is_no_body(candidate)):
                     self._waiting.append(candidate)
         return len(self._seen) - before
 
@@ -91,10 +92,14 @@ class Queue:
         return repr([list(_leaves(tree.root_node)) for tree in trees])
 
 
-def _tests_itself(candidate: Candidate) -> bool:
-    """Whether it is a test of the function that it is to be the body of: the body of a function alike, in its tests."""
-    names = ((fill, (fill.hole.name or "").rpartition(".")[2]) for fill in candidate.fills)
-    return any(name and re.search(rf"\bassert\b.*\b{re.escape(name)}\(", fill.text) for fill, name in names)
+def _is_no_body(candidate: Candidate) -> bool:
+    """Whether a function would get its own header or a test of itself as its body, or text in quotes alone."""
+    for fill in candidate.fills:
+        name = re.escape((fill.hole.name or "").rpartition(".")[2])
+        own = name and re.search(rf"\bassert\b.*\b{name}\(|^\s*(?:async\s+)?def\s+{name}\b", fill.text, re.MULTILINE)
+        if fill.hole.is_body and (own or _QUOTED.fullmatch(fill.text.strip())):
+            return True
+    return False
 
 
 def _kind(value: str) -> str:

@@ -73,7 +73,8 @@ def _check_reach(
     probe = _PROBES.get(document.language or "")
     if probe is None or not all(hole.is_body for hole in holes):
         return
-    text = probe.format(path=str(runner.copy.root / MARKER) if runner.copy.sandboxed else MARKER, word=_TELLTALE)
+    tree = runner.copy.root if runner.copy.sandboxed else runner.copy.mirror.work
+    text = probe.format(path=str(tree / MARKER), word=_TELLTALE)
     patch = splice(document, list(holes), [text] * len(holes)).patch
     ran = runner.run(files(patch))
     names = ", ".join(hole.name or "the hole" for hole in holes)
