@@ -46,7 +46,7 @@ typecheck: setup  ## mypy, strict
 bench: setup  ## measure fills on this machine, cold and warm; or BENCH="NAME ...", `python -m bench` lists them
 	$(BIN)/python -m bench $(or $(BENCH),latency)
 
-eval: setup  ## measure how well fills are, on lines of published packages; 18 CPU minutes; or EVAL="SUITE.jsonl.gz ...", see docs/quality.md
+eval: setup  ## measure how well fills are, on lines of published packages; 18 CPU minutes; or EVAL="SUITE.jsonl.gz ...", see docs/lab/quality.md
 	PYTHONPATH=infill:engine $(BIN)/python -m $(if $(EVAL),bench.quality $(EVAL),bench.quality.experts)
 
 train: setup  ## the training steps, from names of packages to a checkpoint: STEP="pack ...", see engine/training

@@ -22,7 +22,7 @@ SURE: Final = 0.75
 LIKELY: Final = 0.5
 # Of single lines from this certainty on three of four were right: `python -m bench.quality.experts` prints it.
 SHOWN: Final = 0.45
-# A body's draft that is right so often is put before what a doubtful engine wrote: docs/quality.md has what it gives.
+# A body's draft that is right so often is put before what a doubtful engine wrote (docs/lab/quality.md).
 FAIR: Final = 0.05
 # Before a body that is right more seldom any draft is put: of 429 such bodies 3 were right, 20 % alike on average; that
 # of the function most alike was right 25 times, and 45 % alike (no time and 32 where a function is not much alike).

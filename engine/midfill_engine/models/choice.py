@@ -9,7 +9,7 @@ from torch import Tensor
 
 LEAN_POSITIONS: Final = 8  # rows per greedy choice on a CPU: 71 -> 20 ms for 64 x 152k logits
 CHUNK_POSITIONS: Final = 256  # logits are widened to fp32 this many positions at a time
-SURE: Final = 0.9  # no mixing if the model's own probability is at least this; docs/quality.md compares four
+SURE: Final = 0.9  # no mixing if the model's own probability is at least this; docs/lab/quality.md compares four
 RUN: Final = 128  # columns per run
 
 
