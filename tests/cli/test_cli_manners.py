@@ -98,6 +98,14 @@ def test_one_alternative_is_taken(answer: Answer) -> None:
     ]  # fmt: skip
 
 
+def test_fewer_alternatives_than_asked_for_are_said(answer: Answer) -> None:
+    answer(rows=[*ROWS, ROWS[0]])
+    code, out, err = fill("t.py", "-n", "4")
+    assert (code, out.count(b"# alternative ")) == (0, 3)
+    assert b"midfill: of 4 fills 3 differ and do something; --seed draws others" in err.encode()
+    assert "fills" not in fill("t.py", "-n", "3")[2]
+
+
 @pytest.mark.parametrize(
     ("words", "says"), [((), "--take 2 of -n 1"), (("-n", "3"), "the fill has 1 alternative, not 2")]
 )

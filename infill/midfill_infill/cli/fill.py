@@ -225,6 +225,8 @@ def run_fill(
     results = Results(source.target.path, source.document, filled, tried=tried).take(output.take or 1)
     if tried is not None:
         output = replace(output, take=1, min_certainty=0.0, write=output.write and tried.passed)
+    if tried is None and (made := len(results.candidates)) < options.n:
+        print(f"midfill: of {options.n} fills {made} differ and do something; --seed draws others", file=sys.stderr)
     if is_shown := _can_choose(results, source, output):
         results, output = _let_choose(results, output)
     refusal = None
