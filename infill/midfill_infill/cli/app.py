@@ -61,7 +61,7 @@ def build_app() -> typer.Typer:
     app = typer.Typer(
         name="midfill",
         cls=LazyGroup,
-        help="Fills gaps in code with a local diffusion language model that sees the code before and after.",
+        help="Fills gaps in code with a language model that runs on your machine and sees the code before and after.",
         no_args_is_help=True,
         pretty_exceptions_enable=False,
         rich_markup_mode=None,  # importing rich costs more than all else that a help page needs
@@ -96,4 +96,4 @@ def _common(
         typer.Option("--version", callback=_print_version, is_eager=True, help="Show version, build and model."),
     ] = False,
 ) -> None:
-    """Fills gaps in code with a local diffusion language model that sees the code before and after."""
+    """Fills gaps in code with a language model that runs on your machine and sees the code before and after."""
