@@ -52,7 +52,7 @@ def render() -> str:
     groups = re.findall(r"nvim_set_hl\(0, '(\w+)'", marks)
     filetypes = re.findall(r"'(\w+)'", re.search(r"filetypes = \{(.*?)\}", config, re.DOTALL)[1])  # type: ignore[index]
     parts = [
-        _section("midfill", "Fills gaps in code with a local diffusion language model."),
+        _section("midfill", "Fills gaps in code with a language model that runs on your machine."),
         "Needs Neovim 0.11 or newer and the command `midfill`. Put this folder on 'runtimepath'.\n"
         f"It starts the server for {', '.join(filetypes)}.\n"
         "See |:checkhealth| midfill. Change how the server runs, and its settings, with\n>lua\n"
