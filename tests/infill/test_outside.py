@@ -458,6 +458,8 @@ def test_the_doctor_says_that_it_was_not_asked(stand_in: StandIn, monkeypatch: p
     monkeypatch.setenv("MIDFILL_ENGINE", f"{name_of(stand_in)}:m@{stand_in.url}")
     (finding,) = examine_engine(EngineSettings())
     assert "not asked" in finding.value and "answers" not in finding.value and not stand_in.asked
+    said = CliRunner().invoke(build_app(), ["models"]).stdout
+    assert said.startswith(f"{name_of(stand_in)} at {stand_in.url} with m fills; `midfill config engine --unset`")
 
 
 def test_the_doctor_finds_servers_of_this_machine_and_offers_the_line(monkeypatch: pytest.MonkeyPatch) -> None:

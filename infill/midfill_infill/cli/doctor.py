@@ -114,8 +114,7 @@ def examine_engine(settings: "EngineSettings") -> Iterator[Finding]:
         yield Finding("engine", error.title.lower(), error.sentence)
         return
     if endpoint.is_outside:
-        model = f" with {endpoint.model}" if endpoint.model else ""
-        yield Finding("engine", f"{endpoint.protocol} at {endpoint}{model}, not asked: only a fill sends it anything")
+        yield Finding("engine", f"{endpoint.title}, not asked: only a fill sends it anything")
         return
     pid = f", process {place.pid}" if named is None and place.pid else ""
     yield Finding("engine", f"answers at {endpoint}{pid}")

@@ -54,8 +54,11 @@ def models_command(
             if sys.stderr.isatty():
                 print(f"{phrase} ...", file=sys.stderr)
 
-        with EngineClient(ensure_engine(EngineSettings(model, device, project=Path.cwd()), note)) as client:
+        endpoint = ensure_engine(EngineSettings(model, device, project=Path.cwd()), note)
+        with EngineClient(endpoint) as client:
             known = client.models()
+        if endpoint.is_outside and not json_output:
+            print(f"{endpoint.title} fills; `midfill config engine --unset` goes back to Midfill's own engine")
         if json_output:
             print(ModelList(data=list(known)).model_dump_json(indent=2))
             return

@@ -53,6 +53,11 @@ class Endpoint:
         return bool(self.protocol)
 
     @property
+    def title(self) -> str:
+        """What an engine of another project is called, such as "ollama at http://127.0.0.1:11434 with llama3"."""
+        return f"{self.protocol} at {self.url}{f' with {self.model}' if self.model else ''}"
+
+    @property
     def remote_host(self) -> str:
         """The host that code is sent to, empty where that is this machine."""
         host = urlsplit(self.url or "").hostname or ""
