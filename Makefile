@@ -6,7 +6,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 TORCH ?= torch>=2.11,<2.14
 SOURCES := lsp infill engine kernels tests bench
 # Tests in which a model computes.
-COMPUTING := $(patsubst %,tests/engine/test_%.py,adapter authors causal choice copying denoise drafts families gguf \
+COMPUTING := $(patsubst %,tests/engine/test_%.py,adapter authors causal choice denoise drafts families gguf \
 	int8 packed runtime scheduler shared_keys uniform variants) tests/bench
 # Bytecode is kept whatever the environment says: tests start hundreds of processes, some with torch.
 PYTEST = env -u PYTHONDONTWRITEBYTECODE OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 --dist loadscope
@@ -47,7 +47,7 @@ bench: setup  ## measure fills on this machine, cold and warm; or BENCH="NAME ..
 	$(BIN)/python -m bench $(or $(BENCH),latency)
 
 eval: setup  ## measure how well fills are, on lines of published packages; 18 CPU minutes; or EVAL="SUITE.jsonl.gz ...", see docs/lab/quality.md
-	PYTHONPATH=infill:engine $(BIN)/python -m $(if $(EVAL),bench.quality $(EVAL),bench.quality.experts)
+	PYTHONPATH=infill:engine $(BIN)/python -m $(if $(EVAL),bench.quality $(EVAL),bench.quality.proposals)
 
 train: setup  ## the training steps, from names of packages to a checkpoint: STEP="pack ...", see engine/training
 	cd engine && ../$(BIN)/python -m training $(STEP)

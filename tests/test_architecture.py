@@ -35,7 +35,7 @@ FLOORS: dict[str, Floors] = {
     "midfill_engine": (
         ("wire", "registry", "checkpoint_files"),
         ("errors", "tokens", "models", "samplers", "lengths"),
-        ("families", "caches", "experts"),
+        ("families", "caches"),
         ("loading",),
         ("denoising",),
         ("serving",),
@@ -48,6 +48,7 @@ FLOORS: dict[str, Floors] = {
         ("text",),
         ("syntax", "reroll", "refactor.journal"),
         ("context", "splicing", "repeats", "refactor.writing"),
+        ("proposals",),
         ("candidates",),
         ("fill", "refactor.planning"),
         ("sandbox",),

@@ -15,8 +15,8 @@ MAX_BODY_BYTES = 8 * 1024 * 1024
 MAX_TEXT_CHARACTERS = 4 * 1024 * 1024
 MAX_SEGMENTS = 1024
 MAX_HOLE_TOKENS = 1024
-MAX_REFERENCES = 64
-MAX_REFERENCE_CHARACTERS = 1024 * 1024
+MAX_CANDIDATES = 64
+MAX_CANDIDATE_CHARACTERS = 16384
 
 Range = tuple[Annotated[int, Field(ge=0)], Annotated[int, Field(ge=0)]]
 FiniteFloat = Annotated[float, Field(allow_inf_nan=False)]
@@ -30,13 +30,22 @@ class Message(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
 
+class Candidate(Message):
+    """A text that the client proposes for a whole hole, and the probability that it is right."""
+
+    text: str = Field(max_length=MAX_CANDIDATE_CHARACTERS)
+    certainty: Share = 0.0
+
+
 class HoleSpec(Message):
     """One hole of a request.
 
     Every part of `draft` outside `keep` is masked; kept characters are anchors and come back unchanged. If a masked
     part is empty or white space the length policy chooses its length, otherwise its token count is the hint. No token
     of the fill contains a string of `forbid`. Every later line of the fill that has text begins with `indent`: a causal
-    model ends the hole before a line that does not, and writes a single line if no indent is given.
+    model ends the hole before a line that does not, and writes a single line if no indent is given. A causal model
+    compares `candidates` with its own drafts; the embedded one takes the most certain one that fits; others ignore
+    them.
     """
 
     min_tokens: int = Field(default=0, ge=0, le=MAX_HOLE_TOKENS)
@@ -45,11 +54,14 @@ class HoleSpec(Message):
     keep: list[Range] = Field(default_factory=list, max_length=1024)
     forbid: list[Annotated[str, Field(min_length=1, max_length=16)]] = Field(default_factory=list, max_length=8)
     indent: str | None = Field(default=None, max_length=256)
+    candidates: list[Candidate] = Field(default_factory=list, max_length=MAX_CANDIDATES)
 
     @model_validator(mode="after")
     def _check(self) -> Self:
         if self.max_tokens is not None and self.min_tokens > self.max_tokens:
             raise ValueError("min_tokens is larger than max_tokens")
+        if self.candidates and self.keep:
+            raise ValueError("candidates are whole texts, so a hole with candidates keeps nothing")
         end_before = 0
         for start, end in self.keep:
             if not end_before <= start < end <= len(self.draft):
@@ -67,20 +79,6 @@ class HoleSegment(Message):
 
 
 Segment = TextSegment | HoleSegment
-
-
-class Reference(Message):
-    """Text outside the segments. Experts may count it and copy from it; the model never attends to it.
-
-    `document` is the rest of the edited document. `distance` orders references of a kind: for the document in
-    characters from the nearest hole, for the others in ranks from 0. `is_behind`: text of the document that stands
-    behind the last hole.
-    """
-
-    kind: Literal["document", "open", "recent", "imported", "neighbour"]
-    text: str = Field(min_length=1, max_length=MAX_REFERENCE_CHARACTERS)
-    distance: int = Field(default=0, ge=0)
-    is_behind: bool = False
 
 
 class InfillRequest(Message):
@@ -112,19 +110,17 @@ class InfillRequest(Message):
     document: str | None = Field(
         default=None, max_length=128, description="any name for where this comes from: of one, the newest goes first"
     )
-
-    references: list[Reference] = Field(default_factory=list, max_length=MAX_REFERENCES)
-    experts: list[Annotated[str, Field(min_length=1, max_length=64)]] | None = Field(
-        default=None, max_length=16, description="the experts to listen to by name; null: the model's own, []: none"
+    drafts: bool = Field(
+        default=True, description="false: nothing is drafted, the candidates of each hole are judged alone"
     )
-    num_drafts: int = Field(default=0, ge=0, le=64, description="how many drafts a hole the answer should list")
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        if sum(len(reference.text) for reference in self.references) > MAX_REFERENCE_CHARACTERS:
-            raise ValueError(f"references hold more than {MAX_REFERENCE_CHARACTERS} characters")
-        if not any(isinstance(segment, HoleSegment) for segment in self.segments):
+        holes = [segment.hole for segment in self.segments if isinstance(segment, HoleSegment)]
+        if not holes:
             raise ValueError("segments hold no hole")
+        if not self.drafts and not all(hole.candidates for hole in holes):
+            raise ValueError("without drafts every hole needs candidates")
         return self
 
 
@@ -166,11 +162,18 @@ class FilledHole(Message):
     certainty: FiniteFloat | None = Field(default=None, ge=0, le=1)
 
 
-class Draft(Message):
-    """A whole text that an expert proposes for a hole; `certainty` as in FilledHole."""
+class Judged(Message):
+    """A text that was compared for a hole. `is_given`: it is one of the request's candidates.
+
+    `log_likelihood` is ln P(text and its end | text before), `following` is ln P(next lines | text before, text), both
+    in nats; null for a hole that keeps text. `certainty` as in FilledHole.
+    """
 
     text: str
-    certainty: FiniteFloat = Field(ge=0, le=1)
+    certainty: FiniteFloat | None = Field(default=None, ge=0, le=1)
+    is_given: bool = False
+    log_likelihood: FiniteFloat | None = None
+    following: FiniteFloat | None = None
 
 
 class Stats(Message):
@@ -185,13 +188,13 @@ class Stats(Message):
 class InfillResponse(Message):
     """The whole answer, and the SSE event `done`. `alternatives` holds the other `n - 1` fills, best first.
 
-    `drafts[i]` are the experts' drafts for hole i, most certain first, if requested.
+    `candidates[i]` are all texts that were compared for hole i, best first; empty if the model compares none.
     """
 
     model: str
     holes: list[FilledHole]
     alternatives: list[list[FilledHole]] = Field(default_factory=list)
-    drafts: list[list[Draft]] = Field(default_factory=list)
+    candidates: list[list[Judged]] = Field(default_factory=list)
     stats: Stats
     seed: int | None = Field(default=None, description="which was used")
 

@@ -181,34 +181,5 @@ def _complete(
     print(complete(checkpoint, tasks, out, length, split, kind, empty_suffix, device))
 
 
-@app.command()
-def drafts(
-    gaps: Annotated[Path, typer.Argument(help="Gaps of a corpus, by `bench.quality.lines --mixed`.")],
-    lines: Annotated[Path, typer.Argument(help="Lines of packages outside it.")],
-    out: Annotated[Path, typer.Argument(help="The weights to write.")],
-    limit: Annotated[int | None, typer.Option(min=1, help="So many of each.")] = None,
-) -> None:
-    """Fits what the expert `counts` weighs."""
-    from training import drafts as fitting
-
-    fitting.fit(gaps, lines, out, limit=limit)
-
-
-@app.command()
-def certainty(
-    lines: Annotated[Path, typer.Argument(help="Lines of packages, by `bench.quality.lines`.")],
-    limit: Annotated[int | None, typer.Option(min=1, help="So many of them.")] = None,
-    model: Annotated[str, typer.Option(help="A known model or a checkpoint folder.")] = "embedded",
-    gate: Annotated[float, typer.Option(help="The model's probability from which on nothing is mixed in.")] = 0.9,
-) -> None:
-    """Fits what a family says of how often its fills are right, `Family.certainty`.
-
-    Prints it, the share that was right, and how similar fills were.
-    """
-    from training import certainty as fitting
-
-    print(*fitting.fit(lines, model, limit, gate))
-
-
 if __name__ == "__main__":
     app()

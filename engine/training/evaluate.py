@@ -120,7 +120,7 @@ def fill(runtime: Runtime, gap: Gap, length: Length, lengths: str | None = None)
     num_tokens = true_tokens(runtime.loaded.tokenizer, gap)
     hole = HoleSpec(max_tokens=min(num_tokens, runtime.loaded.config.max_hole)) if length == "oracle" else HoleSpec()
     segments: list[Segment] = [TextSegment(text=gap.prefix), HoleSegment(hole=hole), TextSegment(text=gap.suffix)]
-    request = InfillRequest(segments=segments, tag=gap.language, quality=1.0, experts=[])
+    request = InfillRequest(segments=segments, tag=gap.language, quality=1.0)
     return drain(denoise(runtime, request, lengths="fixed" if length == "oracle" else lengths)).holes[0].text
 
 

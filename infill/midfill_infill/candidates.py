@@ -1,16 +1,18 @@
-"""Ways to fill all holes at once: spliced into the document, ranked, and chosen among. Knows no engine's connection.
+"""Ranks the texts of each hole and lets the parser choose: spliced into the document, the first without a fault wins.
 
-The parser goes before likelihood: of two candidates the one that adds fewer errors is better, however sure the other.
+An engine that compares texts ranks them by likelihood. Of any other the fill and the proposals are ranked by certainty,
+a fill without one first. Knows no engine's connection.
 """
 
-import math
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from itertools import islice
-from typing import Final, Protocol, TypeVar
+from typing import Final, Protocol
 
 from midfill_engine import wire
 from midfill_infill.errors import MidfillError
+from midfill_infill.proposals import Proposal
 from midfill_infill.splicing.sieve import find_sieve
 from midfill_infill.splicing.sight import Sight
 from midfill_infill.splicing.splice import Spliced, SplicedFill, splice
@@ -20,25 +22,13 @@ from midfill_infill.text.spans import Hole, Patch
 MAX_TRIED: Final = 40
 SURE: Final = 0.75
 LIKELY: Final = 0.5
-# Of single lines from this certainty on three of four were right: `python -m bench.quality.experts` prints it.
+# Of single lines from this certainty on three of four were right: `python -m bench.quality.proposals` prints it.
 SHOWN: Final = 0.45
-# A body's draft that is right so often is put before what a doubtful engine wrote (docs/lab/quality.md).
+DRAFTED: Final = "drafted"
 FAIR: Final = 0.05
-# Before a body that is right more seldom any draft is put: of 429 such bodies 3 were right, 20 % alike on average; that
-# of the function most alike was right 25 times, and 45 % alike (no time and 32 where a function is not much alike).
-HOPELESS: Final = 0.03
-# An engine's certainties are fitted on lines: so much of the odds it tells are those of a whole body. Of 504 bodies of
-# the Python packages that drafts are fitted on 11 were right; 2026-11-23, printed by `bench.quality.bodies`.
-BODY_ODDS: Final = 0.13
-DOUBTFUL: Final = BODY_ODDS / (1 + BODY_ODDS)  # of a body of even odds
-# How often a draft of marks alone, such as `})`, was right for which the parser passed others over: 22 of 70, among
-# 2,028 lines of the packages that drafts are fitted on, with weights that had not seen their package; 2026-11-22.
-CLOSING: Final = 0.31
 # So many are parsed in the whole document, more of them in a short one: 20 ms each in a file of 3,000 lines.
 MIN_WHOLE: Final = 6
 MAX_WHOLE_BYTES: Final = 400_000
-
-Told = TypeVar("Told", wire.FilledHole, wire.Draft)
 
 
 @dataclass(frozen=True)
@@ -46,8 +36,8 @@ class FilledHole:
     """A fill as it goes into the document, with `\\n` line ends. `confidence[i]` belongs to `text[slice(*tokens[i])]`.
 
     White space that splicing added belongs to no token. `errors` are ranges of `text` that no syntax allows.
-    `certainty` is the calibrated probability that all of it is right, None where the engine does not say. `from_file`:
-    it is a draft made of the user's own code, which won over what the model wrote.
+    `certainty` is the calibrated probability that all of it is right, None where the engine does not say. `origin` says
+    in words where the text comes from.
     """
 
     hole: Hole
@@ -56,7 +46,7 @@ class FilledHole:
     confidence: tuple[float, ...]
     errors: tuple[tuple[int, int], ...] = ()
     certainty: float | None = None
-    from_file: bool = False
+    origin: str = DRAFTED
 
     @property
     def is_guess(self) -> bool:
@@ -70,6 +60,12 @@ def describe_certainty(certainty: float | None) -> str:
         return ""
     word = "sure" if certainty >= SURE else "likely" if certainty >= LIKELY else "a guess"
     return f"{word} ({certainty:.0%})"
+
+
+def describe_fill(fill: FilledHole) -> str:
+    """What people are shown of a fill, such as "likely (62 %), the file's own line"."""
+    told = describe_certainty(fill.certainty), "" if fill.origin == DRAFTED else fill.origin
+    return ", ".join(filter(None, told))
 
 
 @dataclass(frozen=True)
@@ -101,11 +97,6 @@ class Candidate:
         return self.new_errors, self.is_blank or self.is_idle, self.num_unseen
 
     @property
-    def mean_log_confidence(self) -> float:
-        scores = [math.log(max(score, 1e-9)) for fill in self.fills for score in fill.confidence]
-        return sum(scores) / len(scores) if scores else 0.0
-
-    @property
     def certainty(self) -> float | None:
         """That of its least certain fill; None where the engine does not say."""
         known = [fill.certainty for fill in self.fills if fill.certainty is not None]
@@ -113,22 +104,53 @@ class Candidate:
 
 
 @dataclass(frozen=True)
+class Answer:
+    """The text of one hole as it was told, and where it comes from; `is_left_out` where no engine has looked at it."""
+
+    filled: wire.FilledHole
+    origin: str = DRAFTED
+    is_left_out: bool = False
+
+    @property
+    def is_fair(self) -> bool:
+        return self.filled.certainty is not None and self.filled.certainty >= FAIR
+
+    @classmethod
+    def of(cls, text: str, certainty: float | None, origin: str) -> "Answer":
+        """A whole text, all of it as sure as it is."""
+        tokens = [(0, len(text))] if text and certainty is not None else []
+        confidence = [certainty or 0.0] * len(tokens)
+        return cls(wire.FilledHole(text=text, tokens=tokens, confidence=confidence, certainty=certainty), origin)
+
+
+def rank(response: wire.InfillResponse, index: int, proposals: Sequence[Proposal]) -> list[Answer]:
+    """All texts for the hole `index`, the best first, every text once.
+
+    Where the engine compares texts its fills come first, since they are the best of these, or drawn; then what else it
+    compared, then proposals that it left out. Of an engine that compares nothing all are sorted by certainty.
+    """
+    origins = {each.text: each.origin for each in proposals}
+    rows = (response.holes, *response.alternatives)
+    listed = [Answer(row[index], origins.get(row[index].text, DRAFTED)) for row in rows]
+    compared = response.candidates[index] if index < len(response.candidates) else []
+    listed += [Answer.of(each.text, each.certainty, origins.get(each.text, DRAFTED)) for each in compared]
+    listed += [replace(Answer.of(each.text, each.certainty, each.origin), is_left_out=True) for each in proposals]
+    if not compared:
+        listed.sort(key=lambda answer: -1.0 if answer.filled.certainty is None else -answer.filled.certainty)
+    return list({answer.filled.text: answer for answer in reversed(listed)}.values())[::-1]
+
+
+@dataclass(frozen=True)
 class Row:
-    """A candidate with what the engine said, which a repair starts from."""
+    """A candidate with what was told of its holes, which a repair starts from."""
 
     candidate: Candidate
-    holes: tuple[wire.FilledHole, ...]
+    answers: tuple[Answer, ...]
     spliced: Spliced
 
     @property
-    def rank(self) -> tuple[tuple[int, bool, int], float]:
-        return self.candidate.faults, -self.candidate.mean_log_confidence
-
-
-def list_distinct(rows: Sequence[Row]) -> list[Row]:
-    """The rows in their order, of equal ones the first, and one that is idle only where all are."""
-    distinct = list({row.candidate.patch: row for row in reversed(rows)}.values())[::-1]
-    return [row for row in distinct if not row.candidate.is_idle] or distinct[:1]
+    def holes(self) -> tuple[wire.FilledHole, ...]:
+        return tuple(answer.filled for answer in self.answers)
 
 
 @dataclass(frozen=True)
@@ -139,114 +161,102 @@ class Place:
     holes: tuple[Hole, ...]
     sight: Sight
 
-    def rows(self, answers: Sequence[Sequence[wire.FilledHole]]) -> list[Row]:
-        """Those of an engine's answers that can be put in, the best first. Raises MidfillError where none can."""
-        rows: list[Row] = []
-        failures: list[MidfillError] = []
+    def rows(self, answers: Iterable[Sequence[Answer]]) -> Iterator[Row]:
+        """Those of the answers that can be put in: others leave out what is to be kept, or have no encoding."""
         for answer in answers:
-            try:
-                rows.append(self.row(list(map(weigh, self.holes, self._check(answer)))))
-            except MidfillError as failure:
-                failures.append(failure)
-        if not rows:
-            raise failures[0]
-        return list_distinct(sorted(rows, key=lambda row: row.rank))
+            with suppress(MidfillError):
+                yield self.row(answer)
 
-    def _check(self, answer: Sequence[wire.FilledHole]) -> Sequence[wire.FilledHole]:
-        if len(answer) != len(self.holes):
-            raise MidfillError("engine_error", f"the engine answered {len(answer)} of {len(self.holes)} holes")
-        return answer
-
-    def row(self, answer: Sequence[wire.FilledHole]) -> Row:
-        spliced = splice(self.document, self.holes, [filled.text for filled in answer])
-        fills = tuple(map(place_fill, self.holes, answer, spliced.fills))
+    def row(self, answers: Sequence[Answer]) -> Row:
+        """Raises MidfillError."""
+        spliced = splice(self.document, self.holes, [answer.filled.text for answer in answers])
+        fills = tuple(
+            place_fill(hole, answer.filled, fill, answer.origin)
+            for hole, answer, fill in zip(self.holes, answers, spliced.fills, strict=True)
+        )
         names = {name for fill in spliced.fills for name in fill.names}
         num_unseen = sum(not self.sight.has(name) for name in names)
         is_idle = any(self._is_idle(index, fill) for index, fill in enumerate(spliced.fills))
-        return Row(Candidate(spliced.patch, fills, spliced.new_errors, num_unseen, is_idle), tuple(answer), spliced)
+        return Row(Candidate(spliced.patch, fills, spliced.new_errors, num_unseen, is_idle), tuple(answers), spliced)
 
-    def improve(self, row: Row, list_drafts: Callable[[int], Sequence[wire.Draft]]) -> Row:
-        """`row`, or what has fewer faults with drafts in its holes: the first without any, at most 40 are tried.
+    def settle(self, ranked: Sequence[Sequence[Answer]]) -> Row:
+        """The first text of every hole, but where that has a fault the first without any, or with the fewest faults.
 
-        Drafts are listed for those holes alone that need one: looking for them reads the whole file. In a body that the
-        engine itself doubts a fair draft wins, too, and any where the engine is all but sure to be wrong. Of several
-        holes each is settled in turn, the others as they are by then.
+        Of several holes each is settled in turn, the others as they are by then. At most 40 texts are tried. Raises
+        MidfillError where none can be put in.
         """
+        row = next(self.rows(_rows_of(ranked)), None) or self.row([texts[0] for texts in ranked])
         share = max(1, MAX_TRIED // max(1, len(self.holes)))
-        for index in range(len(self.holes)):
-            if self._is_doubtful(row, index) or self._is_at_fault(row, index):
-                ordered = sorted(list_drafts(index), key=lambda draft: -draft.certainty)[:share]
-                row = self._improve_hole(row, index, ordered)
+        for index, texts in enumerate(ranked):
+            if self._is_at_fault(row, index):
+                row = self._improve_hole(row, index, texts[:share])
         return row
 
-    def vary(self, row: Row, list_drafts: Callable[[int], Sequence[wire.Draft]]) -> list[Row]:
-        """`row` with each of the surest drafts in a hole."""
-        found = []
-        for index in range(len(self.holes)):
-            for draft in sorted(list_drafts(index), key=lambda draft: -draft.certainty)[:MIN_WHOLE]:
-                try:
-                    found.append(self.row([*row.holes[:index], _as_answer(draft, False), *row.holes[index + 1 :]]))
-                except MidfillError:  # it leaves out what is to be kept, or has no encoding
-                    continue
-        return found
+    def list_rows(self, ranked: Sequence[Sequence[Answer]], best: Row, most: int, *, every: bool = False) -> list[Row]:
+        """`best`, and the next best that differ from it, `most` in all; those with fewer faults first. Of what no
+        engine has looked at only what is FAIR. With `every` the best with each of the next texts of one hole as well.
+        """
+        if most == 1 and not every:
+            return [best]
+        seen = {best.candidate.patch}
+        found = list[Row]()
+        worthy = [[each for each in texts if not each.is_left_out or each.is_fair] or texts[:1] for texts in ranked]
+        tried = [*islice(_rows_of(worthy), 2 * most), *(_vary(ranked) if every else ())]
+        for row in self.rows(tried):
+            if row.candidate.patch not in seen and not row.candidate.is_idle:
+                found.append(row)
+            seen.add(row.candidate.patch)
+        return [best, *sorted(found, key=lambda row: row.candidate.faults)][: None if every else most]
 
     def _is_idle(self, index: int, fill: SplicedFill) -> bool:
         hole = self.holes[index]
         held = self.document.show(hole.start_byte, hole.end_byte).strip()
         return hole.is_body and (fill.is_idle or fill.text.strip() == held)
 
-    def _is_doubtful(self, row: Row, index: int, below: float = DOUBTFUL) -> bool:
-        certainty = row.holes[index].certainty
-        return self.holes[index].is_body and certainty is not None and certainty < below
-
     def _is_at_fault(self, row: Row, index: int) -> bool:
         fill = row.spliced.fills[index]
         is_empty = not fill.text.strip() or self._is_idle(index, fill)
         return bool(fill.error_ranges) or is_empty or any(not self.sight.has(name) for name in fill.names)
 
-    def _improve_hole(self, row: Row, index: int, drafts: Sequence[wire.Draft]) -> Row:
-        is_doubtful, is_hopeless = self._is_doubtful(row, index), self._is_doubtful(row, index, below=HOPELESS)
-        had_errors, has_better = row.candidate.new_errors > 0, False
+    def _improve_hole(self, row: Row, index: int, texts: Sequence[Answer]) -> Row:
         num_whole = max(MIN_WHOLE, MAX_WHOLE_BYTES // max(1, len(self.document.source)))
-        for draft in islice(self._sift(index, drafts), num_whole):
-            answer = [*row.holes[:index], _as_answer(draft, had_errors), *row.holes[index + 1 :]]
-            try:
-                other = self.row(answer)
-            except MidfillError:  # it leaves out what is to be kept, or has no encoding
-                continue
-            is_better = is_hopeless or (is_doubtful and draft.certainty >= FAIR)
-            if (other.candidate.faults, not is_better) < (row.candidate.faults, not has_better):
-                row, has_better = other, is_better
+        others = [answer for answer in texts if answer != row.answers[index]]
+        tried = ([*row.answers[:index], answer, *row.answers[index + 1 :]] for answer in self._sift(index, others))
+        for other in islice(self.rows(tried), num_whole):
+            if not other.candidate.is_idle and other.candidate.faults < row.candidate.faults:
+                row = other
             if not any(row.candidate.faults):
                 break
         return row
 
-    def _sift(self, index: int, drafts: Sequence[wire.Draft]) -> Iterator[wire.Draft]:
+    def _sift(self, index: int, answers: Sequence[Answer]) -> Iterator[Answer]:
         """Those without a fault in the hole's function, then the one with the fewest; all where that cannot be told."""
         sieve = find_sieve(self.document, self.holes, index)
         if sieve is None:
-            yield from drafts
+            yield from answers
             return
-        faulty: list[tuple[tuple[int, int], wire.Draft]] = []
-        for draft in drafts:
-            if (faults := sieve.judge(draft.text, self.sight)) is not None:
+        faulty: list[tuple[tuple[int, int], Answer]] = []
+        for answer in answers:
+            if (faults := sieve.judge(answer.filled.text, self.sight)) is not None:
                 if any(faults):
-                    faulty.append((faults, draft))
+                    faulty.append((faults, answer))
                 else:
-                    yield draft
+                    yield answer
         if faulty:
             yield min(faulty, key=lambda judged: judged[0])[1]
 
 
-class DraftedHole(wire.FilledHole):
-    """A draft in the place of what an engine answered."""
+def _rows_of(ranked: Sequence[Sequence[Answer]]) -> Iterator[list[Answer]]:
+    """The best texts of all holes, their second best, ..., as far as all holes have one."""
+    yield from map(list, zip(*ranked, strict=False))
 
 
-def _as_answer(draft: wire.Draft, closes: bool) -> DraftedHole:
-    is_closing = closes and not any(map(str.isalnum, draft.text))
-    certainty = max(draft.certainty, CLOSING) if is_closing else draft.certainty
-    tokens = [(0, len(draft.text))] if draft.text else []
-    return DraftedHole(text=draft.text, tokens=tokens, confidence=[certainty] * len(tokens), certainty=certainty)
+def _vary(ranked: Sequence[Sequence[Answer]]) -> Iterator[list[Answer]]:
+    """The best texts with each of the next few of one hole."""
+    firsts = [texts[0] for texts in ranked]
+    for index, texts in enumerate(ranked):
+        for answer in texts[1 : 1 + MIN_WHOLE]:
+            yield [*firsts[:index], answer, *firsts[index + 1 :]]
 
 
 class Marked(Protocol):
@@ -259,12 +269,12 @@ class Marked(Protocol):
     def confidence(self) -> Sequence[float]: ...
 
 
-def place_fill(hole: Hole, filled: Marked, spliced: SplicedFill) -> FilledHole:
+def place_fill(hole: Hole, filled: Marked, spliced: SplicedFill, origin: str = DRAFTED) -> FilledHole:
     """Moves the engine's tokens to where splicing put their characters; tokens that were cut are left out."""
     token_of = {char: index for index, (start, end) in enumerate(filled.tokens) for char in range(start, end)}
     spans: dict[int, tuple[int, int]] = {}
-    for place, origin in enumerate(spliced.origins):
-        if (token := token_of.get(origin)) is not None:
+    for place, source in enumerate(spliced.origins):
+        if (token := token_of.get(source)) is not None:
             spans[token] = (spans.get(token, (place, place))[0], place + 1)
     ordered = sorted(spans.items(), key=lambda item: item[1])
     return FilledHole(
@@ -274,15 +284,8 @@ def place_fill(hole: Hole, filled: Marked, spliced: SplicedFill) -> FilledHole:
         tuple(filled.confidence[token] for token, _ in ordered),
         tuple(found for range in spliced.error_ranges if (found := _find(spliced.origins, range))),
         getattr(filled, "certainty", None),
-        isinstance(filled, DraftedHole),
+        origin,
     )
-
-
-def weigh(hole: Hole, told: Told) -> Told:
-    """What an engine tells of a hole, of a body with the certainty that bodies have."""
-    if (certainty := told.certainty) is None or not hole.is_body:
-        return told
-    return told.model_copy(update={"certainty": BODY_ODDS * certainty / (BODY_ODDS * certainty + 1 - certainty)})
 
 
 def _find(origins: Sequence[int], range: tuple[int, int]) -> tuple[int, int] | None:

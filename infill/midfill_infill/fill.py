@@ -1,27 +1,17 @@
 """One fill from holes to patch: context, request, steps, splice, one repair round. Knows no terminal and no editor."""
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from midfill_engine import wire
-from midfill_infill.candidates import (
-    MAX_TRIED,
-    Candidate,
-    FilledHole,
-    Place,
-    Row,
-    list_distinct,
-    place_fill,
-    weigh,
-)
+from midfill_infill.candidates import Answer, Candidate, FilledHole, Place, Row, place_fill, rank
 from midfill_infill.config import Quality
 from midfill_infill.context.intent import with_intent
-from midfill_infill.context.references import Reference, bound, list_left_out
+from midfill_infill.context.references import Reference
 from midfill_infill.context.segments import Segments, build_segments
-from midfill_infill.context.siblings import propose_body
 from midfill_infill.errors import MidfillError
+from midfill_infill.proposals import PROPOSERS, Proposal, Surroundings, propose
 from midfill_infill.splicing.sight import Sight
 from midfill_infill.splicing.splice import prepare, splice
 from midfill_infill.syntax.holes import sort_holes
@@ -45,8 +35,7 @@ class Options:
     alternatives. `related` is text of other files, the most useful first: it takes what the document leaves free.
     `intent` is one line for the model, a comment above each hole that no fill has.
     Names that `can_import` says yes to are as good as those in sight: who asks puts the imports in.
-    `references` are files that matter, the most important first; the rest of the document needs not be among them.
-    With `every`, all drafts that were looked at are alternatives, beyond `n`.
+    `references` are files that matter, the most important first. `proposers` propose texts beside the engine's.
 
     Seed 0 means the likeliest fill, every other seed draws one, unless `temperature` says otherwise.
     """
@@ -64,6 +53,7 @@ class Options:
     single_line: bool = False
     related: tuple[str, ...] = ()
     references: tuple[Reference, ...] = ()
+    proposers: tuple[str, ...] = PROPOSERS
     intent: str = ""
     can_import: Callable[[str], bool] | None = None
 
@@ -125,38 +115,48 @@ def fill(
 ) -> Generator[Preview | Filled, None, None]:
     """Fills `holes` of `document` jointly: a `Preview` each step, then one `Filled`.
 
-    A fill that brings in syntax errors is repaired once: all but the lines with errors stays as anchor, those are
-    masked again; where no line is at fault, everything is. What cannot be repaired stays as it came. Fewest new errors
-    win, then having text at all that is not what a body held, then names that are in sight, then confidence. What the
-    experts proposed beside is tried, the surest first, where the engine's own fill has a fault. Closing the generator
-    closes the connection, which stops the engine's work. Raises `MidfillError`. The same seed gives the same fill.
+    What proposers say goes to the engine, which ranks it with its own; of all texts the first without a fault wins: one
+    that adds no syntax error, says something, and uses names that are in sight. Where all have faults the fewest win,
+    and a fill that brings in syntax errors is repaired once: all but the lines with errors stays as anchor, those are
+    masked again; where no line is at fault, everything is. What cannot be repaired stays as it came. Closing the
+    generator closes the connection, which stops the engine's work. Raises `MidfillError`. The same seed gives the same
+    fill.
     """
     if not holes:
         raise MidfillError("no_hole", "there is nothing to fill")
     budget_chars = _budget_chars(client, options.model)
     segments = _put_before(build_segments(document, holes, budget_chars), options.related, budget_chars)
     segments = with_intent(segments, document.syntax.comment if document.syntax else "#", options.intent)
-    options = replace(options, references=_gather_references(segments, options, client))
     place = Place(document, segments.holes, look_around(document, segments.holes, options))
-    response = yield from _run(client, _request(segments, document, options), document, segments.holes, repair=False)
-    rows = place.rows((response.holes, *response.alternatives))
-    list_drafts, first = partial(_list_drafts, place, response, options), rows[0]
-    rows[0] = place.improve(first, list_drafts)
-    if options.every:
-        rows[1:] = [first, *rows[1:], *place.vary(first, list_drafts)]
-    stats = response.stats
-    if rows[0].candidate.is_idle and not client.endpoint.is_outside:  # which has no experts
-        rows[0], spent = yield from _fill_alone(place, segments, rows[0], options, client)
-        stats = _add(stats, spent)
-    if options.repair and rows[0].candidate.new_errors:
+    proposals = _propose(place, options)
+    request = _request(segments, document, options, () if client.endpoint.is_outside else proposals)
+    response = yield from _run(client, request, document, segments.holes, repair=False)
+    ranked = [rank(response, index, listed) for index, listed in enumerate(proposals)]
+    row, stats = place.settle(ranked), response.stats
+    if options.repair and (row.candidate.new_errors or (row.candidate.is_idle and _is_laid(request, response))):
         try:
-            rows[0], spent = yield from _repair(place, segments, rows[0], options, client)
+            row, spent = yield from _repair(place, segments, row, options, client)
             stats = _add(stats, spent)
         except MidfillError as error:
             if error.code == "cancelled":  # of any other failure the first fill, which is marked, need not be lost
                 raise
-    best, *others = (row.candidate for row in list_distinct(rows))
+    best, *others = (each.candidate for each in place.list_rows(ranked, row, options.n, every=options.every))
     yield Filled(best, tuple(others), stats, response.model, can_keep=not client.endpoint.is_outside)
+
+
+def _propose(place: Place, options: Options) -> list[list[Proposal]]:
+    """For every hole; nothing where its length in tokens is bounded, which only an engine can tell."""
+    if options.min_tokens or options.max_tokens is not None:
+        return [[] for _ in place.holes]
+    around = Surroundings(place.document, place.holes, options.references, place.sight.has)
+    listed = [propose(options.proposers, around, index) for index in range(len(place.holes))]
+    return [[each for each in found if not (options.single_line and "\n" in each.text)] for found in listed]
+
+
+def _is_laid(request: wire.InfillRequest, response: wire.InfillResponse) -> bool:
+    """Whether the engine may have taken a proposal without comparing it, so that it can still draft something."""
+    holes = [segment.hole for segment in request.segments if isinstance(segment, wire.HoleSegment)]
+    return not response.candidates and any(hole.candidates for hole in holes)
 
 
 def look_around(document: Document, holes: Sequence[Hole], options: Options) -> Sight:
@@ -167,25 +167,6 @@ def look_around(document: Document, holes: Sequence[Hole], options: Options) -> 
     return Sight((*around, *(reference.text for reference in options.references)), known, options.can_import)
 
 
-def _list_drafts(place: Place, response: wire.InfillResponse, options: Options, index: int) -> list[wire.Draft]:
-    """What else may go into a hole: what the engine's experts propose, and for a body what a sibling says."""
-    hole, drafts = place.holes[index], response.drafts[index] if index < len(response.drafts) else []
-    listed = [draft for draft in drafts if not (options.single_line and "\n" in draft.text)]
-    if not hole.is_body:
-        return listed
-    weighed = [weigh(hole, draft) for draft in listed]
-    return weighed + propose_body(place.document, hole, options.references, place.sight.has)
-
-
-def _fill_alone(
-    place: Place, segments: Segments, row: Row, options: Options, client: "EngineClient"
-) -> Generator[Preview, None, tuple[Row, wire.Stats]]:
-    """The best of `row`, whose body is what all its neighbours wait with, and of what the model says by itself."""
-    request = _request(segments, place.document, options).model_copy(update={"experts": [], "num_drafts": 0})
-    response = yield from _run(client, request, place.document, place.holes, repair=False)
-    return min([row, *place.rows((response.holes, *response.alternatives))], key=lambda row: row.rank), response.stats
-
-
 def _repair(
     place: Place, segments: Segments, row: Row, options: Options, client: "EngineClient"
 ) -> Generator[Preview, None, tuple[Row, wire.Stats]]:
@@ -193,8 +174,8 @@ def _repair(
     draft = _repair_segments(segments, row)
     request = _request(draft, place.document, replace(options, n=REPAIR_ROWS))
     repaired = yield from _run(client, request, place.document, place.holes, repair=True)
-    answers = [_recall(draft, row, answer) for answer in (repaired.holes, *repaired.alternatives)]
-    return min([row, *place.rows(answers)], key=lambda row: row.rank), repaired.stats
+    answers = [list(map(Answer, _recall(draft, row, answer))) for answer in (repaired.holes, *repaired.alternatives)]
+    return min([row, *place.rows(answers)], key=lambda row: row.candidate.faults), repaired.stats
 
 
 def finish(document: Document, holes: Sequence[Hole], preview: Preview) -> Filled:
@@ -220,13 +201,6 @@ def _budget_chars(client: "EngineClient", model: str | None) -> int:
     return chosen.max_context_tokens * CHARS_PER_TOKEN
 
 
-def _gather_references(segments: Segments, options: Options, client: "EngineClient") -> tuple[Reference, ...]:
-    """What a request may count; nothing for another host's service, which takes nothing of the kind."""
-    if client.endpoint.is_outside:
-        return ()
-    return bound([*list_left_out(segments), *options.references])
-
-
 def _put_before(segments: Segments, related: Sequence[str], budget_chars: int) -> Segments:
     """The segments with as much of `related` in front as the budget has room for: the nearest text comes first."""
     room = budget_chars - sum(
@@ -243,13 +217,16 @@ def _put_before(segments: Segments, related: Sequence[str], budget_chars: int) -
     return replace(segments, segments=(prelude, *segments.segments))
 
 
-def _request(segments: Segments, document: Document, options: Options) -> wire.InfillRequest:
+def _request(
+    segments: Segments, document: Document, options: Options, proposals: Sequence[Sequence[Proposal]] = ()
+) -> wire.InfillRequest:
     if len(segments.segments) > wire.MAX_SEGMENTS:
         stretches = f"{len(segments.holes)} holes and the text between them are {len(segments.segments)} stretches"
         message = f"{stretches}, {wire.MAX_SEGMENTS} are the most that are filled jointly"
         raise MidfillError("hole_too_large", message, next_step="fill fewer holes at once")
+    listed = iter(proposals)
     return wire.InfillRequest(
-        segments=[_limited(segment, options) for segment in segments.segments],
+        segments=[_limited(segment, options, listed) for segment in segments.segments],
         model=options.model,
         tag=document.language,
         seed=options.seed,
@@ -258,8 +235,6 @@ def _request(segments: Segments, document: Document, options: Options) -> wire.I
         quality=options.quality,
         n=options.n,
         stream=True,
-        references=list(options.references),
-        num_drafts=0 if all(hole.is_body for hole in segments.holes) else MAX_TRIED,
     )
 
 
@@ -269,10 +244,16 @@ def _temperature(options: Options) -> float:
     return DRAWN_TEMPERATURE if options.seed else 0.0
 
 
-def _limited(segment: wire.Segment, options: Options) -> wire.Segment:
+def _limited(segment: wire.Segment, options: Options, listed: Iterator[Sequence[Proposal]]) -> wire.Segment:
     if isinstance(segment, wire.TextSegment):
         return segment
-    limits: dict[str, object] = {}
+    limits: dict[str, object] = {
+        "candidates": [
+            wire.Candidate(text=each.text, certainty=each.certainty)
+            for each in next(listed, ())
+            if len(each.text) <= wire.MAX_CANDIDATE_CHARACTERS
+        ]
+    }
     if options.max_tokens is not None:
         limits["max_tokens"] = options.max_tokens
     if options.min_tokens:
@@ -293,13 +274,21 @@ def _run(
     try:
         for number, message in enumerate(stream):
             if isinstance(message, wire.InfillResponse):
-                return message
+                return _check(message, len(holes))
             yield _preview(message, repair)
             if not number:
                 prepare(document, holes)
     finally:
         stream.close()
     raise AssertionError("the client ends a stream with an answer or an error")
+
+
+def _check(response: wire.InfillResponse, num_holes: int) -> wire.InfillResponse:
+    """Raises MidfillError for an answer that is not of all holes."""
+    for row in (response.holes, *response.alternatives):
+        if len(row) != num_holes:
+            raise MidfillError("engine_error", f"the engine answered {len(row)} of {num_holes} holes")
+    return response
 
 
 def _preview(event: wire.StepEvent, repair: bool) -> Preview:

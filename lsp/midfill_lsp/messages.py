@@ -98,7 +98,7 @@ class HoleFill(Message):
     """`text` goes to `range` in the document of the answer's `version`. `confidence[i]` belongs to `tokens[i]`.
 
     `certainty` is the probability that the whole text is right, if the engine knows it. `isGuess`: it is below 0.5.
-    `fromFile`: the text is made of the user's own code, not by the model.
+    `origin` says where the text comes from, such as "drafted" or "like `total`".
     """
 
     range: Range
@@ -108,7 +108,7 @@ class HoleFill(Message):
     confidence: tuple[float, ...] = ()
     certainty: float | None = None
     is_guess: bool = False
-    from_file: bool = False
+    origin: str = ""
 
 
 class FillStats(Message):
@@ -173,13 +173,16 @@ class OldText(Message):
 
 
 class PendingText(Message):
-    """One hole of a pending fill: its current place, its old text, and the differences."""
+    """One hole of a pending fill: its current place, its old text, and the differences.
+
+    `origin` says where the fill comes from; it is empty if the model drafted it.
+    """
 
     range: Range
     original: str
     hunks: tuple[OldText, ...]
     is_guess: bool = False
-    from_file: bool = False
+    origin: str = ""
 
 
 class PendingFill(Message):

@@ -5,6 +5,7 @@ from typing import Any, Protocol
 
 from lsprotocol import types
 
+from midfill_infill.candidates import DRAFTED
 from midfill_infill.errors import MidfillError
 from midfill_infill.text.document import Document
 from midfill_lsp.messages import FillParams, Message, Position, Range, RepeatParams, What
@@ -94,13 +95,15 @@ def _to_json(asked: Message) -> dict[str, Any]:
 
 
 def offer_lenses(pending: Pending, text: Text) -> list[types.CodeLens]:
-    """Accept, Reroll and Discard above the first hole of a pending fill, with a remark if it is a guess."""
+    """Accept, Reroll and Discard above the first hole of a pending fill, with a remark if it is a guess, and where the
+    fill comes from if the model did not draft it.
+    """
     range = text.range(pending.holes[0].outer)
-    titles = dict(LENSES)
+    titles, fills = dict(LENSES), [hole.fill for hole in pending.holes]
     passes = f"passes `{pending.filled.passes}`" if pending.filled.passes else ""
-    remarks = {passes: bool(passes), "from this file": any(hole.fill.from_file for hole in pending.holes)}
-    remarks["a guess"] = not passes and any(hole.fill.is_guess for hole in pending.holes)
-    if said := [remark for remark, applies in remarks.items() if applies]:
-        titles["midfill.accept"] = f"Accept ({', '.join(said)})"
+    said = [passes, *dict.fromkeys(fill.origin for fill in fills if fill.origin != DRAFTED)]
+    said += ["a guess"] if not passes and any(fill.is_guess for fill in fills) else []
+    if any(said):
+        titles["midfill.accept"] = f"Accept ({', '.join(filter(None, said))})"
     commands = [types.Command(title, name, arguments=[{"id": pending.id}]) for name, title in titles.items()]
     return [types.CodeLens(range, command=command) for command in commands]

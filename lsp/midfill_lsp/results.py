@@ -24,7 +24,7 @@ def describe(fill: FilledHole, range: types.Range, encoding: str, text: str | No
         confidence=fill.confidence if shift >= 0 else (),
         certainty=fill.certainty,
         is_guess=fill.is_guess,
-        from_file=fill.from_file,
+        origin=fill.origin,
     )
 
 

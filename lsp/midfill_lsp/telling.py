@@ -5,6 +5,7 @@ from typing import Any
 
 from lsprotocol import types
 
+from midfill_infill.candidates import DRAFTED
 from midfill_infill.engines.offer import offer
 from midfill_lsp.host import Host
 from midfill_lsp.messages import OldText, PendingFill, PendingFills, PendingText, Range
@@ -74,7 +75,7 @@ def _describe(fill: Pending) -> PendingFill:
                 original=hole.original,
                 hunks=_hunks(fill, hole),
                 is_guess=hole.fill.is_guess,
-                from_file=hole.fill.from_file,
+                origin="" if hole.fill.origin == DRAFTED else hole.fill.origin,
             )
             for place, hole in zip(ranges([hole.inner for hole in fill.holes]), fill.holes, strict=True)
         ),

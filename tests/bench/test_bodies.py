@@ -2,15 +2,12 @@
 
 from pathlib import Path
 from typing import cast
-from unittest.mock import patch
 
 import pytest
 
 from bench.quality import bodies
-from bench.quality.experts import Local
+from bench.quality.proposals import open_client
 from bench.quality.suite import Task
-from midfill_engine.loading.runtime import load_runtime
-from midfill_infill.context.siblings import propose_body
 from midfill_infill.engines.client import EngineClient
 from midfill_infill.errors import MidfillError
 
@@ -71,14 +68,12 @@ def test_long_bodies_and_files_without_any_are_left_out(monkeypatch: pytest.Monk
 
 
 def test_a_sibling_is_used_only_where_it_is_asked_for() -> None:
-    client = cast(EngineClient, Local(load_runtime("embedded", "cpu")))
+    client = open_client("embedded")
     start = SOURCE.rindex("with open")
     task = Task("1", SOURCE[:start], SOURCE[start:].rstrip(), "\n", group="a")
-    with patch("midfill_infill.fill.propose_body", wraps=propose_body) as asked:
-        without = bodies.write(client, False, task)
-        assert without.text.strip() and not asked.called
-        with_sibling = bodies.write(client, True, task)
-    assert with_sibling.text == task.middle and with_sibling.certainty is not None and asked.called
+    without, whole = (bodies.write(client, bodies.WAYS[name], task) for name in ("without siblings", "as shipped"))
+    assert without.text.strip() and without.text != task.middle
+    assert whole.text == task.middle and whole.certainty is not None
 
 
 def test_siblings_are_told_by_how_alike_they_are() -> None:
@@ -98,13 +93,5 @@ def test_a_fill_that_is_refused_is_an_empty_one(monkeypatch: pytest.MonkeyPatch,
 
     monkeypatch.setattr(bodies, "fill", refuse)
     task = next(bodies.draw([line_of("a")], 5))
-    values = bodies.measure("it", cast(EngineClient, None), [task], tmp_path)
-    assert values[0] == [0.0] and values[1] == [0.0] and (tmp_path / "it.jsonl").exists()
-
-
-def test_certainty_is_compared_with_what_was_right(capsys: pytest.CaptureFixture[str]) -> None:
-    bodies.print_certainty([(0.5, index == 0) for index in range(4)] + [(None, True)])
-    odds = f"{bodies.BODY_ODDS / 3:.2f}"
-    assert capsys.readouterr().out == f"  certainty 50.0 %, right 25.0 %, error 0.250, odds {odds}\n"
-    bodies.print_certainty([(None, True)])
-    assert not capsys.readouterr().out
+    values = bodies.measure("as shipped", cast(EngineClient, None), [task], tmp_path)
+    assert values[0] == [0.0] and values[1] == [0.0] and (tmp_path / "as shipped.jsonl").exists()

@@ -1,4 +1,4 @@
-"""The suite of lines drawn from archives, and the table of what experts bring."""
+"""The suite of lines drawn from archives, and the table of what proposers bring."""
 
 import io
 import json
@@ -12,8 +12,9 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from bench.quality import drawn, experts, lines
-from bench.quality.experts import Fill, kept, measure, recurs
+from bench.quality import drawn, lines, proposals
+from bench.quality.fitting import threshold_of
+from bench.quality.proposals import Fill, kept, measure, recurs
 from bench.quality.suite import SuiteError, Task, read_suite
 from midfill_engine.wire import Stats
 from midfill_infill.candidates import Candidate, FilledHole
@@ -21,7 +22,6 @@ from midfill_infill.engines.client import EngineClient
 from midfill_infill.fill import Filled
 from midfill_infill.text.document import Document
 from midfill_infill.text.spans import Edit, Hole, Patch
-from training.drafts import threshold_of
 
 SOURCE = (
     "import os\n\n\ndef f(a):\n    # why\n    b = [\n        a,\n    ]\n    return b\n\n\ndef g(a):\n    return b\n" * 5
@@ -69,7 +69,7 @@ def test_recurring_lines_and_sure_fills_are_counted_apart(text: str, certainty: 
         Task("1", "def f():\n    ", "return b", "\ndef g():\n    return b\n", group="one"),
         Task("2", "def f():\n    ", "return b", "\n", group="two"),
     ]
-    assert [recurs(task) for task in tasks] == [True, False] and experts.shared(tasks) == 50.0
+    assert [recurs(task) for task in tasks] == [True, False] and proposals.shared(tasks) == 50.0
     row, scores = measure("it", tasks, [Fill(text, certainty, 1.0)] * 2)
     assert (row.exact.percent, row.recurring.percent, row.others.percent) == (exact, exact, exact)
     assert row.sure is not None and row.sure.percent == (100.0 if certainty >= 0.5 else 0.0)
@@ -131,5 +131,5 @@ def test_a_gap_is_filled_where_it_was(monkeypatch: pytest.MonkeyPatch, prefix: s
         best = Candidate(Patch((edit,)), (FilledHole(holes[0], middle, (), ()),), 0)
         return [Filled(best, (), Stats(steps=0, forwards=0, tokens=0, ms=0.0), "")]
 
-    monkeypatch.setattr(experts, "fill", fill)
-    assert experts.by_product(cast(EngineClient, None), Task("1", prefix, middle, suffix)).text == middle
+    monkeypatch.setattr(proposals, "fill", fill)
+    assert proposals.by_product(cast(EngineClient, None), Task("1", prefix, middle, suffix)).text == middle

@@ -88,13 +88,13 @@ def test_both_kinds_fill_as_many_tokens_as_asked(tmp_path: Path) -> None:
     make_random(tmp_path)
     runtime = load_runtime(str(tmp_path), "cpu")
     task = replace(make_task(), prefix="x = 1\n", middle="y = 2\n", suffix="z\n")
-    for contender in (Diffusion(runtime, "d", 1.0, experts=()), Autoregressive(Baseline(tmp_path))):
+    for contender in (Diffusion(runtime, "d", 1.0), Autoregressive(Baseline(tmp_path))):
         assert len(contender.fill(task, "oracle").text.encode()) <= len("y = 2\n")
         assert len(contender.fill(replace(task, middle="é"), 12).text.encode()) <= 11
         nats = [contender.nats(task, sees_suffix) for sees_suffix in (True, False)]
         assert all(each is not None and each > 0 for each in nats) and nats[0] != nats[1]
     large = replace(task, middle="y" * 4000)
-    diffusion = Diffusion(runtime, "d", 1.0, experts=("copying",))
+    diffusion = Diffusion(runtime, "d", 1.0)
     assert diffusion.fill(large, "oracle").refusal is not None and diffusion.nats(large, True) is None
 
 

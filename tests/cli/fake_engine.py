@@ -25,14 +25,15 @@ from midfill_engine import wire
 @dataclass
 class Plan:
     """`rows[i]` are the fills of alternative i, one a hole; `repaired` answer requests whose holes have a draft,
-    `alone` those that no expert has a say in.
+    `alone` those that propose nothing.
 
-    `drafts[i]` are those of hole i with their certainties; `certainty` is that of every fill.
+    `compared[i]` are what was compared for hole i beside its fills, the likeliest first, with their certainties;
+    `certainty` is that of every fill.
     An `endless` fill takes steps until its connection is closed; a model loads `load_until` there is such a file.
     """
 
     rows: list[list[str]] = field(default_factory=lambda: [["return a + b"]])
-    drafts: list[list[tuple[str, float]]] = field(default_factory=list)
+    compared: list[list[tuple[str, float]]] = field(default_factory=list)
     certainty: float | None = None
     model: str = "fake"
     repaired: list[list[str]] = field(default_factory=list)
@@ -109,7 +110,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
         is_repair = any(hole.draft for hole in holes)
         if is_repair and plan.repair_refused_as:
             return self.refuse(503, wire.ErrorCode(plan.repair_refused_as))
-        rows = plan.repaired if plan.repaired and is_repair else plan.alone if request.experts == [] else plan.rows
+        is_alone = bool(plan.alone) and not any(hole.candidates for hole in holes)
+        rows = plan.repaired if plan.repaired and is_repair else plan.alone if is_alone else plan.rows
         self.send_response(200)
         self.send_header("content-type", "text/event-stream")
         self.send_header("connection", "close")
@@ -135,10 +137,11 @@ class Handler(http.server.BaseHTTPRequestHandler):
         best, *others = [
             [hole.model_copy(update={"certainty": plan.certainty}) for hole in row] for row in [best, *others]
         ]
-        drafts = [[wire.Draft(text=text, certainty=sure) for text, sure in some] for some in plan.drafts]
+        compared = [[wire.Judged(text=text, certainty=sure) for text, sure in some] for some in plan.compared]
         stats = wire.Stats(steps=plan.num_steps, forwards=plan.num_steps, tokens=4, ms=1.5)
-        drafts = drafts if request.num_drafts else []
-        answer = wire.InfillResponse(model=plan.model, holes=best, alternatives=others, drafts=drafts, stats=stats)
+        answer = wire.InfillResponse(
+            model=plan.model, holes=best, alternatives=others, candidates=compared, stats=stats
+        )
         self.event("done", answer)
 
     def event(self, name: str, message: wire.Message) -> None:

@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from midfill_infill.candidates import BODY_ODDS, LIKELY, SURE, describe_certainty
+from midfill_infill.candidates import LIKELY, SURE, describe_certainty
 from midfill_infill.cli import build_app
 from midfill_infill.cli.results import DEMONSTRATOR
+from midfill_infill.proposals import Proposal
 
 Answer = Callable[..., None]
 
@@ -47,13 +48,6 @@ def test_diff_and_json_say_how_sure_it_is(answer: Answer, certainty: float, said
     assert ("unsure" in err) is (certainty < LIKELY)
 
 
-def test_of_a_whole_body_it_is_less_sure(answer: Answer) -> None:
-    answer(certainty=0.9, model=DEMONSTRATOR)
-    result = CliRunner().invoke(build_app(), ["fill", "t.py", "--function", "add", "--json"])
-    certainty = json.loads(result.stdout)["holes"][0]["certainty"]
-    assert certainty / (1 - certainty) == pytest.approx(9 * BODY_ODDS, rel=0.02)
-
-
 def test_an_engine_that_does_not_say_changes_nothing(answer: Answer) -> None:
     answer(model=DEMONSTRATOR)
     out, err = fill()
@@ -64,7 +58,17 @@ def test_an_engine_that_does_not_say_changes_nothing(answer: Answer) -> None:
 def test_of_other_models_no_sentence_is_made(answer: Answer) -> None:
     answer(certainty=0.1, model="Dream-org/Dream-v0")
     out, err = fill()
-    assert "a guess (10%)" in out and "from this file" not in out and err == ""
+    assert "a guess (10%)" in out and "drafted" not in out and err == ""
+
+
+def test_a_fill_that_the_model_did_not_draft_says_where_it_comes_from(
+    answer: Answer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    proposal = Proposal("return a", 0.4, "like `total`")
+    monkeypatch.setattr("midfill_infill.fill.propose", lambda *_: [proposal])
+    answer(rows=[["return ("]], certainty=0.3)
+    assert fill()[0].splitlines()[0].endswith("replaced by 1, a guess (40%), like `total`")
+    assert json.loads(fill("--json")[0])["holes"][0]["origin"] == "like `total`"
 
 
 def test_the_demonstrator_is_the_model_that_ships() -> None:
@@ -99,12 +103,12 @@ def test_a_filter_passes_on_no_guess(answer: Answer) -> None:
 
 def test_of_several_fills_the_guesses_alone_are_held_back(answer: Answer) -> None:
     Path("t.py").write_text("def f(a, b):\n    a = 1\n    b = 2\n")
-    answer(rows=[["x = (", "b = a"]], drafts=[[["a = b", 0.04]], []], certainty=0.9)
+    answer(rows=[["x = (", "b = a"]], compared=[[["a = b", 0.04]], []], certainty=0.9)
     words = ["fill", "t.py", "--hole", "2:5-2:10", "--hole", "3:5-3:10", "--write", "--json"]
-    assert "t.py:2: 1 of 3 lines replaced by 1, a guess (4%), from this file" in fill_lines(words[:-2])
+    assert "t.py:2: 1 of 3 lines replaced by 1, a guess (4%)" in fill_lines(words[:-2])
     result = CliRunner().invoke(build_app(), words)
     assert result.exit_code == 6 and "1 of 2 fills not written: t.py:2 a guess (4%)" in result.stderr
     assert Path("t.py").read_text() == "def f(a, b):\n    a = 1\n    b = a\n"
     report = json.loads(result.stdout)
-    assert [hole["from_file"] for hole in report["holes"]] == [True, False]
+    assert [hole["origin"] for hole in report["holes"]] == ["drafted"] * 2
     assert report["written"] is True and [hole["written"] for hole in report["holes"]] == [False, True]

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from tests.cli.fake_engine import Plan, read_record, wait_for
 
-from midfill_infill.context.references import Reference
 from midfill_infill.engines.client import EngineClient
 from midfill_infill.errors import MidfillError
 from midfill_infill.fill import Filled, Options, Preview, fill
+from midfill_infill.proposals import Proposal
 from midfill_infill.syntax import holes
 from midfill_infill.text.document import Document
 from midfill_infill.text.spans import Anchor
@@ -45,19 +45,15 @@ def test_every_token_keeps_its_confidence(engine_client: Start) -> None:
     assert len(hole.confidence) == len(hole.tokens)
 
 
-def test_what_is_not_shown_is_counted(engine_client: Start, tmp_path: Path) -> None:
+def test_what_the_model_does_not_see_is_proposed(engine_client: Start, tmp_path: Path) -> None:
     record = tmp_path / "record"
-    for side in ("first", "second"):  # the scripted model sees 512 tokens
-        source = "".join(f"{side}_{number} = {number}\n" for number in range(200)) + "def f():\n    ...\n"
-        other = Reference(kind="open", text=f"{side} open\n")
-        doc = Document(source.encode(), "python")
-        run(engine_client(Plan(record=str(record))), doc, Options(references=(other,)))
-        request = read_record(record)[-1]["request"]
-        assert [reference["kind"] for reference in request["references"]] == ["document", "open"]
-        assert request["references"][0]["text"].startswith(f"{side}_0 = 0\n{side}_1 = 1\n")
-        assert request["references"][1] == {"kind": "open", "text": f"{side} open\n"}
-    run(engine_client(Plan(record=str(record))), document())
-    assert "references" not in read_record(record)[-1]["request"]
+    far, noise = "def far(left, right):\n    return right + left\n\n\n", "x = 0\n" * 2000
+    source = f"{far}{noise}def add(left, right):\n    ...\n"
+    filler = Document(source.encode(), "python")
+    list(fill(filler, holes.find_stubs(filler), Options(), engine_client(Plan(record=str(record)))))
+    before, hole, *_ = read_record(record)[0]["request"]["segments"]
+    assert "far" not in before["text"]
+    assert "return right + left" in [each["text"] for each in hole["hole"]["candidates"]]
 
 
 def test_request_says_what_was_asked(engine_client: Start, tmp_path: Path) -> None:
@@ -154,13 +150,21 @@ def test_an_empty_body_is_no_alternative_to_sound_text(engine_client: Start) -> 
     assert not filled.best.is_empty and not filled.alternatives
 
 
+@pytest.fixture
+def idle_proposal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("midfill_infill.fill.propose", lambda *_: [Proposal("pass", 0.1, "")])
+
+
+@pytest.mark.usefixtures("idle_proposal")
 def test_what_a_body_held_goes_behind_what_the_model_says_by_itself(engine_client: Start, tmp_path: Path) -> None:
     record = tmp_path / "record"
     _, filled = run(engine_client(Plan(rows=[["..."]], alone=[["return a"]], record=str(record))), document())
     assert filled.fills[0].text == "return a"
-    assert [entry["request"].get("experts") for entry in read_record(record)] == [None, []]
+    first, second = (str(entry["request"]["segments"]) for entry in read_record(record))
+    assert "candidates" in first and "candidates" not in second
 
 
+@pytest.mark.usefixtures("idle_proposal")
 def test_a_body_that_stays_as_it_was_says_so(engine_client: Start, tmp_path: Path) -> None:
     record = tmp_path / "record"
     _, filled = run(engine_client(Plan(rows=[["..."]], alone=[["..."]], record=str(record))), document())

@@ -36,7 +36,7 @@ def hybrid(tmp_path_factory: pytest.TempPathFactory) -> Runtime:
 def request(**options: Any) -> InfillRequest:
     hole = {"hole": {"max_tokens": options.pop("max_tokens", 6)}}
     segments = [{"text": TEXT[0]}, hole, {"text": TEXT[1]}, hole, {"text": TEXT[2]}]
-    return InfillRequest.model_validate({"segments": segments, "experts": [], **options})
+    return InfillRequest.model_validate({"segments": segments, **options})
 
 
 @pytest.fixture(scope="module")
@@ -230,7 +230,7 @@ def test_a_hybrid_model_drafts_unless_told_not_to(hybrid: Runtime) -> None:
 def test_what_drafting_claims_is_enough(hybrid: Runtime, num_holes: int) -> None:
     """Every hole's beam holds the context's keys before its own."""
     segments = [{"text": "x = 1\n" * 60}, *[{"hole": {"max_tokens": 12}}, {"text": "\ny = 2\n"}] * num_holes]
-    fill = open_fill(hybrid, InfillRequest.model_validate({"segments": segments, "experts": []}), lengths="drafted")
+    fill = open_fill(hybrid, InfillRequest.model_validate({"segments": segments}), lengths="drafted")
     claimed, answer = next(fill), None
     assert isinstance(claimed, Claim)
     with PeakBytes() as memory, pytest.raises(StopIteration):

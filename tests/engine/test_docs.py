@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 
 from midfill_engine.caches import CACHES
-from midfill_engine.experts import EXPERTS
 from midfill_engine.families import FAMILIES
 from midfill_engine.lengths import LENGTHS
 from midfill_engine.loading.catalog import list_models
@@ -28,7 +27,6 @@ def first_cells(page: str, section: str) -> str:
     [
         ("samplers.md", "# Samplers and lengths", SAMPLERS),
         ("samplers.md", "## Lengths", LENGTHS),
-        ("samplers.md", "## Experts", EXPERTS),
         ("caches.md", "# Caches", CACHES),
         ("models.md", "## The families", FAMILIES),
     ],

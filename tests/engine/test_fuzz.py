@@ -12,12 +12,17 @@ from tests.engine.test_service import mutate
 SIDES = {"input_prefix": "x = [", "input_suffix": "]\n", "prompt": "a "}
 SEEDS: dict[str, Any] = {
     "/v1/infill": {
-        "segments": [{"text": "x = "}, {"hole": {"max_tokens": 4, "draft": "a b", "keep": [[0, 1]]}}, {"text": "\n"}],
+        "segments": [
+            {"text": "x = "},
+            {"hole": {"max_tokens": 4, "draft": "a b", "keep": [[0, 1]]}},
+            {"hole": {"candidates": [{"text": "1", "certainty": 0.5}]}},
+            {"text": "\n"},
+        ],
         "seed": 1,
         "temperature": 1e-40,
         "max_ms": 5,
         "n": 2,
-        "references": [{"kind": "open", "text": "x = 1\n", "distance": 0}],
+        "drafts": True,
     },
     "/v1/fim/completions": {"prompt": "a ", "suffix": "\r\n", "max_tokens": 3, "stop": ["x"], "t_max_predict_ms": 5},
     "/v1/completions": {"prompt": ["a "], "suffix": "b", "max_tokens": 3, "n": 2, "logprobs": None, "best_of": 2},

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from midfill_engine import wire
 from midfill_infill.context.references import (
     MAX_CHARS,
     MAX_FILE_CHARS,
@@ -15,10 +14,7 @@ from midfill_infill.context.references import (
     bound,
     find_references,
     find_root,
-    list_left_out,
 )  # fmt: skip
-from midfill_infill.context.segments import build_segments
-from midfill_infill.syntax.holes import body_named, find_stubs, hole_at_cursor
 from midfill_infill.text.document import Document
 
 SECRET = "hunter2 = True\n"
@@ -45,44 +41,7 @@ def root(tmp_path: Path) -> Path:
     return tmp_path / "repository"
 
 
-def test_the_rest_of_the_document_by_distance() -> None:
-    lines = [f"value_{number} = {number}" for number in range(400)]
-    source = "\n".join([*lines[:200], "def wanted():", "    ...", *lines[200:]])
-    document = Document(source.encode(), "python")
-    segments = build_segments(document, find_stubs(document), 600)
-    left_out = list_left_out(segments)
-    assert [reference.kind for reference in left_out] == ["document"] * 2
-    before, behind = sorted(left_out, key=lambda reference: reference.text)
-    assert before.text.startswith("value_0 = 0\n") and behind.text.endswith("\nvalue_399 = 399")
-    shown = "".join(segment.text for segment in segments.segments if isinstance(segment, wire.TextSegment))
-    assert sorted((before.text + shown + behind.text).split("\n")) == sorted(source.replace("...", "").split("\n"))
-    hole = segments.holes[0]
-    assert before.distance == hole.start_byte - len(before.text)
-    assert behind.distance == len(source) - len(behind.text) - hole.end_byte
-    assert left_out == sorted(left_out, key=lambda reference: reference.distance)
-    assert (before.is_behind, behind.is_behind) == (False, True)
-
-
-def test_what_is_between_two_holes_too_and_nothing_of_a_small_file() -> None:
-    middle = "".join(f"middle_{number} = 0\n" for number in range(300))
-    document = Document(f"def a():\n    ...\n{middle}def b():\n    ...\n".encode(), "python")
-    left_out = list_left_out(build_segments(document, find_stubs(document), 1000))
-    assert len(left_out) == 1 and "middle_150 = 0\n" in left_out[0].text and "def" not in left_out[0].text
-    assert list_left_out(build_segments(document, find_stubs(document), 100_000)) == []
-
-
-def test_of_a_huge_document_the_ends_near_the_hole() -> None:
-    side = "".join(f"line_{number:06} = 0\n" for number in range(20_000))
-    document = Document(f"{side}\n\n{side}".encode(), "python")
-    hole = hole_at_cursor(document, len(side) + 1)
-    left_out = list_left_out(build_segments(document, [hole], 1000))
-    assert sum(len(reference.text) for reference in left_out) == MAX_CHARS
-    assert left_out[0].distance < 1000
-    nearest = min(left_out, key=lambda reference: len(reference.text))
-    assert "line_019000" in nearest.text or "line_000900" in nearest.text
-
-
-def test_files_by_kind_and_rank(root: Path) -> None:
+def test_files_by_kind(root: Path) -> None:
     put(root, {
         "app/store.py": "import json\nfrom app import money\nfrom .base import (\n    Base,\n    Other,\n)\n",
         "app/money.py": "# money\n", "app/base.py": "# base\n", "app/__init__.py": "# init\n",
@@ -95,7 +54,6 @@ def test_files_by_kind_and_rank(root: Path) -> None:
         ("open", "aaa"), ("recent", "untitled"), ("imported", "money"), ("imported", "init"), ("imported", "base"),
         ("neighbour", "test_store"), ("neighbour", "store_memory"),
     ]  # fmt: skip
-    assert [reference.distance for reference in found] == [0, 0, 0, 1, 2, 0, 1]
     tested = names_of(references_of(root / "tests" / "test_store.py"))
     assert tested == []  # app/store.py is neither beside it nor imported
     put(root, {"tests/test_store.py": "# test_store\nimport app.store\n"})
@@ -181,18 +139,10 @@ def test_bounds(root: Path) -> None:
     found = references_of(root / "own.py")
     assert 1 < len(found) <= MAX_REFERENCES and sum(len(reference.text) for reference in found) <= MAX_CHARS
     assert max(len(reference.text) for reference in found) <= MAX_FILE_CHARS
-    many = bound(Reference(kind="open", text=f"t{number}", distance=number) for number in range(100))
-    assert [reference.distance for reference in many] == list(range(MAX_REFERENCES))
+    many = bound(Reference(kind="open", text=f"t{number}") for number in range(100))
+    assert [reference.text for reference in many] == [f"t{number}" for number in range(MAX_REFERENCES)]
     cut = bound([Reference(kind="open", text="x" * (MAX_CHARS - 5)), Reference(kind="open", text="y" * 50)])
     assert [len(reference.text) for reference in cut] == [MAX_CHARS - 5, 5]
-    assert MAX_REFERENCES <= wire.MAX_REFERENCES and MAX_CHARS <= wire.MAX_REFERENCE_CHARACTERS
-
-
-def test_the_body_of_a_large_file_counts_the_rest_of_it() -> None:
-    noise = "".join(f"def f{number}(a):\n    return a + {number}\n\n" for number in range(200))
-    document = Document(f"{noise}def own():\n    pass\n".encode(), "python")
-    left_out = list_left_out(build_segments(document, [body_named(document, "own")], 500))
-    assert len(left_out) == 1 and left_out[0].text.startswith("def f0(a):")
 
 
 def test_near_copies_count_once(tmp_path: Path) -> None:

@@ -1,12 +1,10 @@
-"""A body proposed from the most alike function, its names changed as between the headers."""
+"""Bodies proposed from the functions most alike, their names changed as between the headers."""
 
 from collections.abc import Sequence
 
-from midfill_engine.wire import Draft, FilledHole
-from midfill_infill.candidates import Place
 from midfill_infill.context.references import Reference
-from midfill_infill.context.siblings import propose_body
-from midfill_infill.splicing.sight import Sight
+from midfill_infill.proposals import Proposal, Surroundings
+from midfill_infill.proposals.siblings import NUM_BODIES, propose_bodies
 from midfill_infill.syntax.holes import body_named
 from midfill_infill.text.document import Document
 
@@ -27,9 +25,17 @@ SOURCE = '''class Report:
 '''
 
 
-def propose(source: str, name: str, references: Sequence[Reference] = (), seen: str = "") -> list[Draft]:
-    document = Document(source.encode(), "python")
-    return propose_body(document, body_named(document, name), references, lambda word: word in (seen or source))
+def propose_all(
+    source: str, name: str, references: Sequence[Reference] = (), seen: str = "", language: str = "python"
+) -> list[Proposal]:
+    document = Document(source.encode(), language)
+    hole = body_named(document, name)
+    return propose_bodies(Surroundings(document, (hole,), references, lambda word: word in (seen or source)), 0)
+
+
+def propose(source: str, name: str, references: Sequence[Reference] = (), seen: str = "") -> list[Proposal]:
+    """The first."""
+    return propose_all(source, name, references, seen)[:1]
 
 
 def test_names_change_as_between_the_headers() -> None:
@@ -78,24 +84,20 @@ def test_scripts() -> None:
         "export function readTeam(id) {\n  return get(`/team/${id}`)\n}\n\n"
         "export function readUser(id) {\n  throw new Error('not implemented')\n}\n"
     )
-    document = Document(source.encode(), "javascript")
-    (draft,) = propose_body(document, body_named(document, "readUser"), (), lambda word: True)
-    assert draft.text == "return get(`/user/${id}`)"
+    (draft,) = propose_all(source, "readUser", seen=source + "user", language="javascript")
+    assert (draft.text, draft.origin) == ("return get(`/user/${id}`)", "like `readTeam`")
 
 
-def test_bodies_are_looked_for_only_where_a_fill_has_a_fault() -> None:
-    document = Document(SOURCE.encode(), "python")
-    hole = body_named(document, "sum_by_payee")
-    place = Place(document, (hole,), Sight((SOURCE,), None))
-    looked_for: list[int] = []
+def test_the_three_most_alike_are_proposed_each_with_its_name() -> None:
+    calls = {"one": "max", "two": "min", "three": "len", "four": "list"}
+    others = "".join(f"def sum_{name}(rows):\n    return {call}(rows)\n\n\n" for name, call in calls.items())
+    found = propose_all(f"{others}def sum_five(rows):\n    ...\n", "sum_five")
+    assert len({each.text for each in found}) == len(found) == NUM_BODIES
+    assert [each.certainty for each in found] == sorted((each.certainty for each in found), reverse=True)
+    assert all(each.origin.startswith("like `sum_") for each in found)
 
-    def list_drafts(index: int) -> list[Draft]:
-        looked_for.append(index)
-        return [Draft(text="return rows", certainty=0.5)]
 
-    good, bad = (
-        place.row([FilledHole(text=text, tokens=[(0, len(text))], confidence=[0.9])])
-        for text in ("return self.file", "return (")
-    )
-    assert place.improve(good, list_drafts) == good and not looked_for
-    assert place.improve(bad, list_drafts).candidate.fills[0].text == "return rows" and looked_for == [0]
+def test_a_body_is_as_far_to_the_right_as_its_hole() -> None:
+    deep = "class A:\n    class B:\n        def read(self, path):\n            if path:\n                return path\n"
+    (found,) = propose_all(f"{deep}\n\ndef read(path):\n    ...\n", "read")
+    assert found.text == "if path:\n        return path"

@@ -131,15 +131,15 @@ async def test_a_guess_is_called_one(editor: Editor, certainty: float, title: st
 
 
 @pytest.mark.parametrize(
-    ("is_guess", "from_file", "title"),
+    ("is_guess", "origin", "title"),
     [
-        (True, True, "Accept (from this file, a guess)"),
-        (False, True, "Accept (from this file)"),
-        (False, False, "Accept"),
+        (True, "like `total`", "Accept (like `total`, a guess)"),
+        (False, "like `total`", "Accept (like `total`)"),
+        (False, "drafted", "Accept"),
     ],
 )
-async def test_what_is_made_of_the_file_is_said_to_be(is_guess: bool, from_file: bool, title: str) -> None:
-    fill = SimpleNamespace(is_guess=is_guess, from_file=from_file)
+async def test_where_a_fill_comes_from_is_said(is_guess: bool, origin: str, title: str) -> None:
+    fill = SimpleNamespace(is_guess=is_guess, origin=origin)
     pending = SimpleNamespace(id=1, filled=SimpleNamespace(passes=""), holes=[SimpleNamespace(outer=(0, 0), fill=fill)])
     text = SimpleNamespace(range=lambda span: types.Range(types.Position(0, 0), types.Position(0, 0)))
     lenses = offer_lenses(pending, text)  # type: ignore[arg-type]

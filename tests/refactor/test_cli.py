@@ -403,7 +403,7 @@ def test_refusals_exit_5(root: Path, generated: None) -> None:
 
 def test_failed_holes_exit_3(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engines, "LocalEngine", lambda *_: ScriptedWorkers(lambda _: "return ("))
-    monkeypatch.setattr("midfill_infill.fill.propose_body", lambda *_: [])  # no sibling that would stand in
+    monkeypatch.setattr("midfill_infill.fill.propose", lambda *_: [])  # no sibling that would stand in
     run("plan", "--stubs")
     assert run("generate").exit_code == 3
     result = run("apply", "--all")

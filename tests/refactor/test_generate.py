@@ -6,12 +6,14 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 from tests.refactor.workers import ScriptedWorkers
 
 from midfill_engine.wire import InfillRequest, InfillResponse, TextSegment
+from midfill_infill.context.references import Reference
 from midfill_infill.errors import MidfillError
 from midfill_infill.refactor.generating.engines import AnswerCache, Engine
 from midfill_infill.refactor.generating.generate import GenerateOptions, Progress, generate, hole_seed, reroll
@@ -317,26 +319,28 @@ def test_reroll_draws_another_fill_as_the_next_attempt(place: Repository) -> Non
     assert (first.attempt, again.attempt) == (0, 1) and first.seed == 0 != again.seed and first.new != again.new
 
 
-def test_the_repository_is_counted_as_it_was_planned(place: Repository) -> None:
+def test_the_repository_is_read_as_it_was_planned(place: Repository, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[Sequence[Reference]] = []
+    monkeypatch.setattr(
+        "midfill_infill.fill.propose", lambda names, around, index: seen.append(around.references) or []
+    )
     (place.root / ".env").write_text("hunter2 = 1\n")
     (place.root / "secret.py").symlink_to(place.root / ".env")
     (place.root / "m0.py").write_text(f"import m3, secret\n{(place.root / 'm0.py').read_text()}")
     run, workers = new_run(place), ScriptedWorkers()
     fill_run(place, run, workers)
-    assert sorted(map(kinds_of, workers.asked)) == sorted(
-        [["imported", *["neighbour"] * 4], *[["neighbour"] * 5] * 5] * 3
-    )
-    assert "hunter2" not in str([request.references for request in workers.asked])
+    assert sorted(map(kinds_of, seen)) == sorted([["imported", *["neighbour"] * 4], *[["neighbour"] * 5] * 5] * 3)
+    assert "hunter2" not in str(seen)
     with Journal(run) as journal:
         Writer(journal, place.root).apply(list(journal.holes_in(State.GENERATED))[3:], is_git=False)
         assert "..." not in (place.root / "m3.py").read_text()
         reroll(journal, place.root, journal.hole(1), Engine(workers), GenerateOptions())
-    first = next(request for request in workers.asked if "imported" in kinds_of(request))
-    assert workers.asked[-1].references == first.references
+    first = next(references for references in seen if "imported" in kinds_of(references))
+    assert seen[-1] == first
 
 
-def kinds_of(request: InfillRequest) -> list[str]:
-    return [reference.kind for reference in request.references]
+def kinds_of(references: Sequence[Reference]) -> list[str]:
+    return [reference.kind for reference in references]
 
 
 def test_progress_says_how_long_is_left() -> None:

@@ -31,7 +31,7 @@ def test_the_first_that_passes_is_the_fill(shop: Path, answer: Answer) -> None:
     assert result.stdout.startswith("# try 2 of 2: passed\n")
     first, second = result.stderr.splitlines()
     assert first.startswith("try 1   failed") and "return price * rate  # assert 1000 == 90" in first and " s " in first
-    assert second.startswith("try 2   passed") and "return price - rate" in second and "a guess" in second
+    assert second.startswith("try 2   passed") and "return price - rate" in second and "likely (50%)" in second
     assert (shop / "shop.py").read_text() == SHOP, "nothing is written unasked"
 
 
@@ -169,7 +169,7 @@ def test_several_holes_jointly_then_hole_by_hole(shop: Path, answer: Answer, tmp
     assert result.exit_code == 0 and tries is not None
     assert sorted(each.texts for each in tries[:2]) == [["return price - price * rate / 100", "return len(prices)"],
                                                         ["return rate", "return sum(prices)"]]  # fmt: skip
-    assert tries[2].texts == [RIGHT, "return sum(prices)"], "of each what did not fail"
+    assert tries[-1].texts == [RIGHT, "return sum(prices)"] and len(tries) <= 4, "of each what did not fail"
     answer(rows=[[RIGHT, "return len(prices)"]], record=str(tmp_path / "record"))
     assert fill("--stubs").exit_code == 7
     holes = [

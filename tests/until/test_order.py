@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from midfill_engine import wire
-from midfill_infill.candidates import Candidate, Place
+from midfill_infill.candidates import Answer, Candidate, Place
 from midfill_infill.fill import Options, look_around
 from midfill_infill.sandbox.failures import Failure, Frame, read_output
 from midfill_infill.sandbox.runner import Ran
@@ -21,7 +20,7 @@ PLACE = Place(DOCUMENT, HOLES[:1], look_around(DOCUMENT, HOLES[:1], Options()))
 
 def candidate(*texts: str) -> Candidate:
     place = Place(DOCUMENT, HOLES[: len(texts)], PLACE.sight)
-    return place.row([wire.FilledHole(text=text, tokens=[], confidence=[]) for text in texts]).candidate
+    return place.row([Answer.of(text, None, "drafted") for text in texts]).candidate
 
 
 def failed(message: str, *frames: Frame, kind: str = "AssertionError", code: int | None = 1) -> Ran:

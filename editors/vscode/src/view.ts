@@ -74,7 +74,7 @@ export function showHints(editor: vscode.TextEditor, fills: PendingFill[]): void
   const say = (fill: PendingFill) => {
     const remarks = [
       fill.passes && `✓ passes ${fill.passes}`,
-      fill.holes.some((hole) => hole.fromFile) && "from this file",
+      ...new Set(fill.holes.map((hole) => hole.origin)),
       fill.holes.some((hole) => hole.isGuess) && "a guess",
     ].filter(Boolean).map((remark) => `${remark}  ·  `);
     return keepSpaces(`   ${remarks.join("")}${keys}`);

@@ -245,7 +245,7 @@ def draft_rest(
     drafts: list[list[Laid | None]],
     watch: Watch,
 ) -> Generator[Work, list[Result], tuple[list[list[Laid | None]], int]]:
-    """The model's own drafts where experts have none, the next best one for every further alternative; forwards."""
+    """The model's own drafts where no given text fits, the next best one for every further alternative; forwards."""
     reader = open_reader(runtime, plan, context)
     if reader is None or not plan.policy.beam:
         return drafts, 0
@@ -268,7 +268,7 @@ def read_fills(
     runtime: Runtime, plan: Plan, context: EncodedContext | None, canvases: list[Canvas]
 ) -> Generator[Work, list[Result], list[list[float]] | None]:
     """How likely the fill of every hole of each canvas is, in nats, read from the left; None where that is not known,
-    or experts' drafts say it of the one canvas.
+    or given texts say it of the one canvas.
     """
     reader = open_reader(runtime, plan, context)
     num_holes = len(plan.outline.holes)

@@ -1,5 +1,7 @@
 """A fill by a causal base: its holes one after another, each with those before it in view. Knows requests; no files.
 
+Given candidates are compared with what the base drafts there; without drafts they are judged alone.
+
 A hole with anchors is several stretches with known text between them, each judged by the text that follows it.
 """
 
@@ -12,23 +14,23 @@ from typing import Final
 import torch
 
 from midfill_engine.denoising.canvas import merge
-from midfill_engine.denoising.drafts import is_blank, sources_of
+from midfill_engine.denoising.drafts import rank_given
 from midfill_engine.denoising.filler import Candidate, Drawing, Filler
 from midfill_engine.denoising.outline import Outline, no_healing, outline_request, split_draft, split_segments
-from midfill_engine.denoising.plan import ask_experts, check_room
+from midfill_engine.denoising.plan import check_room
 from midfill_engine.denoising.seeds import seeded, with_seed
 from midfill_engine.denoising.stretch import Stretch
 from midfill_engine.denoising.work import Claim, Fill
 from midfill_engine.errors import RequestError, check_model
 from midfill_engine.loading.runtime import Runtime
 from midfill_engine.wire import (
-    Draft,
     ErrorCode,
     FilledHole,
     HoleSpec,
     HoleState,
     InfillRequest,
     InfillResponse,
+    Judged,
     Stats,
     StepEvent,
 )
@@ -58,15 +60,14 @@ def fill_causally(runtime: Runtime, request: InfillRequest) -> Fill:
     outline = outline_request(request.segments, tokenizer, [], [], config.max_context, no_healing)
     check_room(outline, config.max_hole)
     texts, specs = split_segments(request.segments)
-    panel = ask_experts(runtime, request, sources_of(request, outline.pieces, outline))
-    yield Claim(count_bytes(runtime, outline, request) + panel.num_bytes)
+    yield Claim(count_bytes(runtime, outline, request))
     done: list[list[Part]] = []
     forwards = 0
     count = max(request.n, MIN_DRAWN) if request.temperature else request.n
     drawing = Drawing(count, request.temperature, request.top_p, seeded(request.seed, 0))
-    for number, spec in enumerate(specs):
+    for spec in specs:
         done.append([])
-        proposals = panel.propose(number) if is_blank(outline.holes[number]) else []
+        given = [Candidate(each.text, certainty=each.certainty) for each in rank_given(spec.candidates)]
         for text, is_kept in split_draft(spec):
             if is_kept:
                 done[-1].append(Part(text, is_anchor=True))
@@ -74,7 +75,7 @@ def fill_causally(runtime: Runtime, request: InfillRequest) -> Fill:
             yield show(specs, done, forwards)
             stretch = lay_stretch(runtime, texts, specs, done, text)
             filler = Filler(runtime, stretch, drawing)
-            candidates = yield from filler.fill([Candidate(each.text, certainty=each.certainty) for each in proposals])
+            candidates = yield from (filler.fill(given) if request.drafts else filler.compare(given))
             forwards += filler.forwards
             if request.temperature:
                 candidates = shuffle(candidates, drawing)
@@ -90,12 +91,11 @@ def fill_causally(runtime: Runtime, request: InfillRequest) -> Fill:
         context_tokens=sum(map(len, outline.pieces)),
     )
     fills = [[answer_hole(parts) for parts in row] for row in rows]
-    listed = [panel.propose(hole)[: request.num_drafts] for hole in range(len(specs))] if request.num_drafts else []
     return InfillResponse(
         model=runtime.names[0],
         holes=fills[0],
         alternatives=fills[1:],
-        drafts=[[Draft(text=each.text, certainty=each.certainty) for each in drafts] for drafts in listed],
+        candidates=[list_judged(spec, parts) for spec, parts in zip(specs, done, strict=True)],
         stats=stats,
         seed=request.seed,
     )
@@ -136,6 +136,27 @@ def pick(parts: Sequence[Part], index: int) -> list[Part]:
         chosen = part.candidates[min(index, len(part.candidates) - 1)]
         found.append(replace(part, text=chosen.text, candidates=(chosen,)))
     return found
+
+
+def list_judged(spec: HoleSpec, parts: Sequence[Part]) -> list[Judged]:
+    """What was compared for a hole, best first; for a hole that keeps text its best texts, its second best, ..."""
+    given = {each.text for each in spec.candidates}
+    if len(parts) == 1:
+        return [
+            Judged(
+                text=each.text,
+                certainty=each.chance,
+                is_given=each.text in given,
+                log_likelihood=each.nats if math.isfinite(each.nats) else None,
+                following=each.following,
+            )
+            for each in parts[0].candidates
+        ]
+    found: dict[str, Judged] = {}
+    for index in range(max((len(part.candidates) for part in parts), default=0)):
+        filled = answer_hole(pick(parts, index))
+        found.setdefault(filled.text, Judged(text=filled.text, certainty=filled.certainty))
+    return list(found.values())
 
 
 def answer_hole(parts: Sequence[Part]) -> FilledHole:

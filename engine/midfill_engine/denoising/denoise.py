@@ -19,11 +19,9 @@ from midfill_engine.denoising.row import Row
 from midfill_engine.denoising.seeds import seeded, with_seed
 from midfill_engine.denoising.uniform import UniformRow, denoise_rows, texts_behind
 from midfill_engine.denoising.work import Claim, Fill, Work, ask
-from midfill_engine.experts import Proposal
 from midfill_engine.lengths import Lengths
 from midfill_engine.loading.runtime import Runtime
-from midfill_engine.models.packed import Result
-from midfill_engine.wire import Draft, InfillRequest, InfillResponse, Stats, StepEvent
+from midfill_engine.wire import HoleSegment, InfillRequest, InfillResponse, Stats, StepEvent
 
 
 def denoise(
@@ -78,8 +76,7 @@ def open_fill(
     yield Claim(count_bytes(runtime, plan, request))
     if runtime.family.attention == "canvas":
         return (yield from fill_canvas(runtime, request, plan, started_s))
-    proposals = yield from hear_experts(request, plan)
-    drafts = choose_drafts(runtime, request, plan, proposals)
+    drafts = choose_drafts(runtime, request, plan)
     shared = None
     context, reused, forwards, canvases = None, False, 0, [[list[int]() for _ in plan.outline.holes]]
     num_drafting = 0
@@ -113,7 +110,7 @@ def open_fill(
         context_tokens=len(plan.context_ids),
     )
     likelihoods = yield from read_fills(runtime, plan, context, [row.canvas for row in rows])
-    return answer(runtime, rows, request, stats, proposals, likelihoods)
+    return answer(runtime, rows, request, stats, likelihoods)
 
 
 def hurry(rows: Sequence[Row | UniformRow], request: InfillRequest, started_s: float) -> None:
@@ -144,7 +141,6 @@ def watch_drafting(
 
 def fill_canvas(runtime: Runtime, request: InfillRequest, plan: Plan, started_s: float) -> Fill:
     """Fills with a model that has no mask token. Raises RequestError."""
-    proposals = yield from hear_experts(request, plan)
     canvases, _, _ = yield from choose_lengths(runtime, plan, None)
     texts = plan.texts()
     rows = [
@@ -163,7 +159,7 @@ def fill_canvas(runtime: Runtime, request: InfillRequest, plan: Plan, started_s:
         ms=(time.perf_counter() - started_s) * 1000,
         context_tokens=len(plan.context_ids),
     )
-    return answer(runtime, rows, request, stats, proposals)
+    return answer(runtime, rows, request, stats)
 
 
 def make_uniform_row(
@@ -188,7 +184,6 @@ def answer(
     rows: Sequence[Row | UniformRow],
     request: InfillRequest,
     stats: Stats,
-    proposals: list[list[Proposal]],
     likelihoods: list[list[float]] | None = None,
 ) -> InfillResponse:
     """Builds the response: rows ranked by calibrated certainty if known, otherwise by `likelihoods`, otherwise by
@@ -208,36 +203,26 @@ def answer(
     best = logs.argsort(descending=True, stable=True).tolist()[: request.n]
     fills = [[rows[index].canvas.fill(0, hole, value) for hole, value in enumerate(sure[index])] for index in best]
     stats = stats.model_copy(update={"tokens": rows[best[0]].canvas.num_new_tokens(0)})
-    listed = [each[: request.num_drafts] for each in proposals] if request.num_drafts else []
     return InfillResponse(
         model=runtime.names[0],
         holes=fills[0],
         alternatives=fills[1:],
-        drafts=[[Draft(text=each.text, certainty=each.certainty) for each in drafts] for drafts in listed],
         stats=stats,
         seed=request.seed,
     )
 
 
-def hear_experts(request: InfillRequest, plan: Plan) -> Generator[Work, list[Result], list[list[Proposal]]]:
-    """The experts' drafts for every hole; yields to other requests between holes."""
-    found: list[list[Proposal]] = []
-    for hole in range(len(plan.outline.holes)):
-        if hole and found[-1]:
-            yield Work([], 0)
-        found.append(plan.panel.propose(hole) if plan.lays_drafts or request.num_drafts else [])
-    return found
-
-
-def choose_drafts(
-    runtime: Runtime, request: InfillRequest, plan: Plan, proposals: list[list[Proposal]]
-) -> list[list[Laid | None]]:
-    """The draft to insert into each hole, for every alternative."""
-    needs = [outline.need(runtime.loaded.config.max_hole) for outline in plan.outline.holes]
-    tokens, vocabulary = runtime.loaded.tokenizer, runtime.vocabulary
+def choose_drafts(runtime: Runtime, request: InfillRequest, plan: Plan) -> list[list[Laid | None]]:
+    """The given text to insert into each hole, for every alternative. Only a family with a calibrated certainty takes
+    given texts, because others cannot compare them with their own.
+    """
+    tokens, vocabulary, config = runtime.loaded.tokenizer, runtime.vocabulary, runtime.loaded.config
+    specs = [segment.hole for segment in request.segments if isinstance(segment, HoleSegment)]
     fitting = [
-        lay(listed, outline, need, tokens, vocabulary) if plan.lays_drafts and listed else []
-        for listed, outline, need in zip(proposals, plan.outline.holes, needs, strict=True)
+        lay(spec.candidates, outline, outline.need(config.max_hole), tokens, vocabulary)
+        if runtime.family.certainty is not None
+        else []
+        for spec, outline in zip(specs, plan.outline.holes, strict=True)
     ]
     generators = [seeded(request.seed, index) for index in range(request.n)]
     return [

@@ -1,6 +1,6 @@
-"""Lays drafts of experts out in holes: which texts fit a hole, as the ids of its masked stretch. Knows no model.
+"""Lays given texts out in holes: which of them fit a hole, as the ids of its masked stretch. Knows no model.
 
-A hole takes a draft only where nothing of its text is known. What the draft begins with must be what healing gave to
+A hole takes a text only where nothing of its own is known. What the text begins with must be what healing gave to
 the stretch, and no token of it may be one that the hole forbids.
 """
 
@@ -12,16 +12,13 @@ from typing import Final
 import torch
 
 from midfill_engine.denoising.canvas import Canvas
-from midfill_engine.denoising.outline import HoleOutline, Outline, TextTokens
-from midfill_engine.experts import Gap, Proposal, Remote, Sources
+from midfill_engine.denoising.outline import HoleOutline, TextTokens
 from midfill_engine.lengths import HoleNeed
 from midfill_engine.tokens.vocabulary import Vocabulary
-from midfill_engine.wire import InfillRequest
+from midfill_engine.wire import Candidate
 
-# Under this a draft is left out. Above it a draft is right more often than what the shipped model writes instead.
+# Under this a text is left out. Above it a text is right more often than what the embedded model writes instead.
 FLOOR: Final = 0.03
-MAX_COUNTED_CHARACTERS: Final = 2**20  # of a request's own texts, the nearest to the holes
-MAX_DRAFTED_HOLES: Final = 16
 EMPTY: Final = 1e-3  # how certain a fill without a token is: nobody asks for none
 
 
@@ -34,20 +31,6 @@ class Laid:
     confidences: tuple[float, ...] = ()
 
 
-def sources_of(request: InfillRequest, pieces: list[list[int]], outline: Outline) -> Sources:
-    """What experts are shown: healed texts, cut where they are very long, the ends away from holes first."""
-    share = MAX_COUNTED_CHARACTERS // len(outline.texts)
-    texts = [text[-share:] if index == 0 else text[:share] for index, text in enumerate(outline.texts)]
-    gaps = [
-        Gap(texts[index], texts[index + 1], hole.lead, hole.tail) if is_blank(hole) else None
-        for index, hole in enumerate(outline.holes)
-    ]
-    if len(gaps) > MAX_DRAFTED_HOLES:
-        gaps = [None] * len(gaps)
-    remotes = [Remote(each.kind, each.text, each.distance, each.is_behind) for each in request.references]
-    return Sources(pieces, texts, gaps, remotes)
-
-
 def is_blank(outline: HoleOutline) -> bool:
     """Whether nothing is known of the hole's text but the white space that healing gave it."""
     masked = [stretch for stretch in outline.stretches if stretch.ids is None]
@@ -55,15 +38,23 @@ def is_blank(outline: HoleOutline) -> bool:
 
 
 def lay(
-    proposals: Sequence[Proposal], outline: HoleOutline, need: HoleNeed, tokens: TextTokens, vocabulary: Vocabulary
+    given: Sequence[Candidate], outline: HoleOutline, need: HoleNeed, tokens: TextTokens, vocabulary: Vocabulary
 ) -> list[Laid]:
-    """The proposals over FLOOR that fit the hole, in their order."""
+    """The given texts over FLOOR that fit the hole, the surest first."""
     found = []
-    for proposal in proposals:
-        ids = ids_of(proposal.text, outline, tokens) if proposal.certainty >= FLOOR else ()
+    for each in rank_given(given) if is_blank(outline) else ():
+        ids = ids_of(each.text, outline, tokens) if each.certainty >= FLOOR else ()
         if ids and need.min_tokens <= len(ids) <= need.max_tokens and _is_allowed(ids, outline, vocabulary):
-            found.append(Laid(ids, proposal.certainty))
+            found.append(Laid(ids, each.certainty))
     return found
+
+
+def rank_given(given: Sequence[Candidate]) -> list[Candidate]:
+    """The surest first, every text once: an order that does not depend on the one they came in."""
+    best: dict[str, Candidate] = {}
+    for each in sorted(given, key=lambda each: (-each.certainty, each.text)):
+        best.setdefault(each.text, each)
+    return list(best.values())
 
 
 def ids_of(text: str, outline: HoleOutline, tokens: TextTokens) -> tuple[int, ...]:

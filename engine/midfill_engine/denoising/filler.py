@@ -36,6 +36,9 @@ MAX_COMPARED: Final = 5  # candidates of which what follows is asked, too
 # likely, 77 % of these right.
 AHEAD, LIKELY, PROPOSED, ODDS = 0.38, 0.40, 4.4, -1.9
 MOST_AHEAD: Final = 12.0
+# Of 59 bodies of packages of 2025 and later 6 were exact and 43 % similar; with likelihood per token alone 3 and 37;
+# with the body of the most similar function wherever there is one 3 and 41.
+BLOCK_POWER, BLOCK_PROPOSED = 0.6, 20.0
 MAX_BLOCK_TOKENS: Final = 192
 
 
@@ -57,10 +60,12 @@ class Candidate:
     def score(self) -> float:
         return self.nats + self.following + OWN * math.log1p(self.certainty / DOUBT)
 
-    @property
-    def mean(self) -> float:
-        """`score` a token, by which bodies of different lengths compare."""
-        return self.score / max(1, len(self.logs))
+    def score_of_block(self, best_following: float) -> float:
+        """How bodies of different lengths compare: their log-likelihood over a power of their length, and the certainty
+        of whoever proposed them. `following` counts from the best one's.
+        """
+        likely = self.nats + self.following - best_following
+        return likely / math.pow(max(1, len(self.logs)), BLOCK_POWER) + BLOCK_PROPOSED * self.certainty
 
 
 @dataclass(frozen=True)
@@ -121,10 +126,28 @@ class Filler:
             drafted = yield from self.draft_lines(prefix)
             if not self.stretch.single:
                 drafted = yield from self.draft_block(prefix, drafted[: max(NUM_BLOCKS, self.drawing.count)])
-        fitting = [each for each in proposed if not any(part in each.text for part in self.stretch.forbid)]
-        judged = yield from self.judge(prefix, drafted, fitting)
+        judged = yield from self.judge(prefix, drafted, self.fitting(proposed))
+        return self.rank(judged)
+
+    def compare(self, proposed: Sequence[Candidate]) -> Generator[Work, list[Result], list[Candidate]]:
+        """The proposed texts alone, the best first: nothing is drafted."""
+        prefix = yield from self.read()
+        fitting = self.fitting(proposed)
+        judged: list[Candidate] = []
+        for start in range(0, len(fitting), MAX_JUDGED):
+            judged += yield from self.judge(prefix, [], fitting[start : start + MAX_JUDGED], MAX_JUDGED)
+        return self.rank(judged)
+
+    def fitting(self, proposed: Sequence[Candidate]) -> list[Candidate]:
+        """Those that the stretch may hold."""
+        encode = self.runtime.loaded.tokenizer.encode
+        allowed = [each for each in proposed if not any(part in each.text for part in self.stretch.forbid)]
+        return [each for each in allowed if len(encode(each.text)) <= self.stretch.max_tokens]
+
+    def rank(self, judged: Sequence[Candidate]) -> list[Candidate]:
         if self.stretch.is_block:
-            ranked = sorted(judged, key=lambda each: -each.mean)
+            best = max((each.following for each in judged), default=0.0)
+            ranked = sorted(judged, key=lambda each: -each.score_of_block(best))
             return [replace(each, chance=math.exp(each.nats)) for each in ranked]
         ranked = sorted(judged, key=lambda each: -each.score)
         return [replace(each, chance=chance_of(ranked, each)) for each in ranked]
@@ -245,7 +268,11 @@ class Filler:
         return torch.cat((logs.masked_fill(~allowed, -torch.inf), over))
 
     def judge(
-        self, prefix: Prefix, drafted: Sequence[Candidate], proposed: Sequence[Candidate]
+        self,
+        prefix: Prefix,
+        drafted: Sequence[Candidate],
+        proposed: Sequence[Candidate],
+        most: int = MAX_COMPARED,
     ) -> Generator[Work, list[Result], list[Candidate]]:
         """All candidates that may be right, each with how likely it is and what follows it."""
         known = {each.text: each for each in reversed(drafted) if each.text.strip()}
@@ -262,7 +289,7 @@ class Filler:
         if not following:
             return ranked
         by_certainty = sorted(ranked, key=lambda each: -each.certainty)[:1]
-        most = len(ranked) if self.stretch.is_block else max(MAX_COMPARED, self.drawing.count)
+        most = len(ranked) if self.stretch.is_block else max(most, self.drawing.count)
         first = list(dict.fromkeys([*by_certainty, *ranked]))[:most]
         totals = yield from self._ask(prefix, [each.text + following for each in first])
         self.forwards += 1

@@ -108,7 +108,6 @@ def make_row(
         sampler=sampler,
         cache=plan.cache,
         policy=plan.policy,
-        panel=plan.panel,
         num_steps=num_steps if sampler.takes_back else min(num_masked, num_steps),
         quality=quality,
         temperature=request.temperature or (ALTERNATIVE_TEMPERATURE if index else 0.0),
@@ -158,7 +157,7 @@ def show(row: Row | UniformRow, step: int, num_before: int = 0) -> StepEvent:
 
 
 def show_drafts(runtime: Runtime, plan: Plan, drafts: Mapping[int, Laid], step: int) -> StepEvent:
-    """An event with the experts' drafts, and the unfinished draft of the model as guesses."""
+    """An event with the given texts, and the unfinished draft of the model as guesses."""
     outlines = plan.outline.holes
     lengths = [
         [max(1, len(drafts[hole].ids))] if hole in drafts else [1] * len(outline.masked)

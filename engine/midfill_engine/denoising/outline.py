@@ -75,14 +75,10 @@ class HoleOutline:
 
 @dataclass(frozen=True)
 class Outline:
-    """`pieces[i]` is the context before hole i, the last one the context behind all holes, special ids included.
-
-    `texts` are the same as text, healed but not truncated.
-    """
+    """`pieces[i]` is the context before hole i, the last one the context behind all holes, special ids included."""
 
     pieces: list[list[int]]
     holes: list[HoleOutline]
-    texts: list[str]
 
 
 def no_healing(prefix: str, suffix: str) -> HealedEdges:
@@ -117,7 +113,7 @@ def outline_request(
     pieces = trim_context([encode_ends(text, tokens.encode, *sides) for text, sides in needed], budget)
     pieces[0] = opening + pieces[0]
     pieces[-1] = pieces[-1] + closing
-    return Outline(pieces, holes, texts)
+    return Outline(pieces, holes)
 
 
 def needs_of_texts(texts: list[str], budget: int) -> list[tuple[int, int]]:

@@ -1,5 +1,5 @@
-"""Parses a request into a plan: what to fill, and with which sampler, length policy, cache and experts. Knows tokens;
-runs no model.
+"""Parses a request into a plan: what to fill, and with which sampler, length policy and cache. Knows tokens; runs no
+model.
 """
 
 from collections.abc import Callable
@@ -10,13 +10,11 @@ import torch
 from torch import Tensor
 
 from midfill_engine.caches import CACHES, Cache
-from midfill_engine.denoising.drafts import sources_of
 from midfill_engine.denoising.laying import count_rules
 from midfill_engine.denoising.outline import Outline, no_healing, outline_request
 from midfill_engine.denoising.uniform import check_sampler
 from midfill_engine.denoising.work import MAX_ROWS
 from midfill_engine.errors import RequestError, check_model
-from midfill_engine.experts import Panel, Sources
 from midfill_engine.lengths import LENGTHS, LengthPolicy
 from midfill_engine.loading.runtime import Runtime
 from midfill_engine.models.choice import CHUNK_POSITIONS, count_wide_copies
@@ -26,8 +24,6 @@ from midfill_engine.samplers import SAMPLERS, Sampler
 from midfill_engine.tokens.tokenizer import heal
 from midfill_engine.wire import ErrorCode, InfillRequest
 
-# Experts for `num_drafts` if the model has none of its own; their drafts are listed, never used.
-HINTS: Final = ("counts",)
 TRIALS_AT_ONCE: Final = 4  # each holds a copy of the context KV cache
 
 
@@ -41,8 +37,6 @@ class Plan:
     sampler: Callable[[], Sampler]
     policy: LengthPolicy
     cache: Cache
-    panel: Panel
-    lays_drafts: bool
 
     def lay_out(self, runtime: Runtime) -> Callable[[list[int]], Layout]:
         """Returns a function that assigns positions to holes of given lengths."""
@@ -58,6 +52,9 @@ def read_request(runtime: Runtime, request: InfillRequest, cache: str | None, le
     """Tokenizes the request and looks up its variants. Raises RequestError."""
     family, config, tokens = runtime.family, runtime.loaded.config, runtime.tokens
     check_model(request.model, runtime.names)
+    if not request.drafts:
+        message = f"{runtime.names[0]} cannot tell how likely a given text is"
+        raise RequestError(ErrorCode.BAD_REQUEST, message, "use a model of the family 'causal', or leave drafts out")
     sampler, policy, chosen_cache = find_variants(runtime, request.sampler, cache, lengths)
     opening, closing = tokens.opening(request.tag), list(tokens.closing)
     tokenizer, healing = runtime.loaded.tokenizer, heal if family.heals else no_healing
@@ -68,20 +65,7 @@ def read_request(runtime: Runtime, request: InfillRequest, cache: str | None, le
         raise RequestError(ErrorCode.BAD_REQUEST, message, "send a request for each hole")
     pieces = family.arrange(outline.pieces, tokens)
     ids = torch.tensor([token for piece in pieces for token in piece], dtype=torch.int64)
-    panel = ask_experts(runtime, request, sources_of(request, pieces, outline))
-    lays = bool(request.experts or (request.experts is None and family.experts))
-    return Plan(outline, ids, [len(piece) for piece in pieces], sampler, policy, chosen_cache, panel, lays)
-
-
-def ask_experts(runtime: Runtime, request: InfillRequest, sources: Sources) -> Panel:
-    """Runs the experts named in the request (default: the family's). Raises RequestError for an unknown name."""
-    names = runtime.family.experts if request.experts is None else request.experts
-    if request.experts is None and not names and request.num_drafts:
-        names = HINTS
-    try:
-        return runtime.experts.read(names, sources)
-    except UnknownName as error:
-        raise RequestError(ErrorCode.BAD_REQUEST, str(error), "use one of the known names") from error
+    return Plan(outline, ids, [len(piece) for piece in pieces], sampler, policy, chosen_cache)
 
 
 def find_variants(
@@ -166,7 +150,7 @@ def count_bytes(runtime: Runtime, plan: Plan, request: InfillRequest) -> int:
     num_wide = min(num_hole, CHUNK_POSITIONS) * count_wide_copies(request.temperature, request.top_p)
     scores = shape.vocab_size * (2 * min(num_hole, MAX_ROWS) * size + 4 * num_wide)
     masks = count_rules(plan.outline.holes) * shape.vocab_size * max(len(filled), len(tried))
-    return int(kept + masks + states + scores) + plan.panel.num_bytes
+    return int(kept + masks + states + scores)
 
 
 def shares_context(runtime: Runtime) -> bool:

@@ -13,10 +13,9 @@ from torch import Tensor
 from midfill_engine.caches import Cache, KeptKeys, StepView
 from midfill_engine.caches.held import ContextKeys, HeldCache
 from midfill_engine.denoising.canvas import Canvas
-from midfill_engine.experts.base import Panel, neighbours_of
 from midfill_engine.lengths import LengthPolicy
 from midfill_engine.loading.runtime import Runtime
-from midfill_engine.models.choice import Choice, Chosen, Echo
+from midfill_engine.models.choice import Choice, Chosen
 from midfill_engine.models.layout import Layout
 from midfill_engine.models.packed import Pass, Result, choose_again
 from midfill_engine.models.sequence import Sequence
@@ -38,7 +37,6 @@ class Row:
     sampler: Sampler
     cache: Cache
     policy: LengthPolicy
-    panel: Panel
     num_steps: int
     quality: float
     temperature: float
@@ -194,30 +192,8 @@ class Row:
             top_p=self.top_p,
             is_scaled=self.sampler.is_scaled,
             generator=self.generator,
-            echo=self._echo(places),
             needs_entropy=self.sampler.needs_entropy,
         )
-
-    def _echo(self, places: Tensor) -> Echo | None:
-        """The experts' distributions at the canvas positions `places` [M]. Deleted positions are skipped as
-        neighbors.
-        """
-        if not self.panel.mixes:
-            return None
-        sequence = self.sequence()
-        order = sequence.positions[0].argsort()
-        num_context, canvas = sequence.num_context, self.canvas
-        is_deleted = torch.zeros_like(sequence.is_hole)
-        is_deleted[num_context:] = ~canvas.masked[0] & canvas.vocabulary.is_deletion(canvas.ids[0])
-        order = order[~is_deleted[order]]
-        place_of = torch.full((len(sequence.ids),), -1)
-        place_of[order] = torch.arange(len(order))
-        line = [None if token == self.runtime.tokens.mask_id else token for token in sequence.ids[order].tolist()]
-        sides = [
-            (neighbours_of(line, place, -1), neighbours_of(line, place, 1)) if place >= 0 else ((), ())
-            for place in place_of[places + num_context].tolist()
-        ]
-        return self.panel.echo(sides)
 
     def keep(self, result: Result) -> None:
         """Stores the keys and values that a pass returned."""

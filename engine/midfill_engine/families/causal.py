@@ -51,7 +51,6 @@ CAUSAL: Final = Family(
     context_window=2048,
     max_hole=512,
     model_types=tuple(SHAPES),
-    experts=("counts",),
     example={**TINY, "model_type": "llama"},
     added_tokens=("<|endoftext|>", "<|im_start|>", "<|im_end|>"),
     known=(

@@ -127,8 +127,7 @@ EMBEDDED: Final = Family(
     fast_threshold=0.0,
     heals=True,
     shows_deleted=False,
-    experts=("copying", "counts"),
-    certainty=(0.0901, 0.7945, 0.1347),  # `python -m training certainty` on 420 lines of seven packages, 2026-11-23
+    certainty=(0.0901, 0.7945, 0.1347),  # fitted on 420 lines of seven packages, 2026-11-23
     lay_out=lay_out,
     length_buckets=LENGTH_BUCKETS,
     authors=AuthorsSetting("Midfill's own: the defaults", sampler="threshold", quality=0.5),

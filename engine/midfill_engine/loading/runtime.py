@@ -13,7 +13,6 @@ from midfill_engine.caches import ContextStore
 from midfill_engine.caches.prefixes import PrefixStore
 from midfill_engine.checkpoint_files import CheckpointError
 from midfill_engine.errors import EXIT_NO_MODEL, StartError
-from midfill_engine.experts import Experts
 from midfill_engine.families import FAMILIES, find_family
 from midfill_engine.families.diffusiongemma import DIFFUSION_GEMMA
 from midfill_engine.families.embedded import EMBEDDED_TOKENS
@@ -59,7 +58,6 @@ class Runtime:
     names: tuple[str, ...]
     contexts: ContextStore = field(default_factory=ContextStore)
     prefixes: PrefixStore = field(default_factory=PrefixStore)
-    experts: Experts = field(default_factory=Experts)
     fused: "FusedRunner | None" = None
 
     @classmethod

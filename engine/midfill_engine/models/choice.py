@@ -1,6 +1,5 @@
 """From hidden states to chosen tokens: head, allowed tokens, confidence. Knows ids, no text."""
 
-import math
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -9,25 +8,11 @@ from torch import Tensor
 
 LEAN_POSITIONS: Final = 8  # rows per greedy choice on a CPU: 71 -> 20 ms for 64 x 152k logits
 CHUNK_POSITIONS: Final = 256  # logits are widened to fp32 this many positions at a time
-SURE: Final = 0.9  # no mixing if the model's own probability is at least this; docs/lab/quality.md compares four
 RUN: Final = 128  # columns per run
 
 
 class BadScores(RuntimeError):
     """The logits are not finite: the weights or the device are broken."""
-
-
-@dataclass(frozen=True)
-class Echo:
-    """A distribution to mix in: row i keeps the share `kept[i]` of its own and gets the rest, which makes 1.
-
-    `amounts` [N] go to `tokens` [N] of `rows` [N], no token twice in a row.
-    """
-
-    rows: Tensor
-    tokens: Tensor
-    amounts: Tensor
-    kept: Tensor
 
 
 @dataclass(frozen=True)
@@ -47,7 +32,6 @@ class Choice:
     top_p: float = 1.0
     is_scaled: bool = False
     generator: torch.Generator | None = None
-    echo: Echo | None = None
     asked: Tensor | None = None
     needs_entropy: bool = False
 
@@ -55,7 +39,7 @@ class Choice:
     def is_plain(self) -> bool:
         """Whether only the best token and its probability are needed."""
         draws = self.temperature > 0 or self.top_p < 1
-        return not (draws or self.needs_entropy) and self.echo is None and self.asked is None
+        return not (draws or self.needs_entropy) and self.asked is None
 
 
 @dataclass(frozen=True)
@@ -107,8 +91,6 @@ def _choose_best(scores: Tensor, choice: Choice, rows: slice) -> Chosen:
 
 def _choose_rows(scores: Tensor, choice: Choice, rows: slice) -> Chosen:
     log_probs = _restrict(scores[rows].float(), choice, rows).log_softmax(dim=-1)  # [P, V]
-    if choice.echo is not None:
-        log_probs = _mix(log_probs, choice.echo, rows)
     scaled = _scale(log_probs, choice) if choice.temperature > 0 or choice.top_p < 1 else log_probs
     if choice.is_scaled and scaled is not log_probs:
         log_probs = scaled.log_softmax(dim=-1)
@@ -132,22 +114,6 @@ def _restrict(wide: Tensor, choice: Choice, rows: slice) -> Tensor:
     for token, is_barred in choice.barred.items():
         known[:, token].masked_fill_(is_barred[rows].to(wide.device), -torch.inf)
     return known
-
-
-def _mix(log_probs: Tensor, echo: Echo, rows: slice) -> Tensor:
-    """Log probabilities [P, V] of the mixture over allowed tokens; the model's own where its confidence
-    reaches SURE.
-    """
-    here = (echo.rows >= rows.start) & (echo.rows < rows.stop)
-    index = (echo.rows[here] - rows.start).to(log_probs.device), echo.tokens[here].to(log_probs.device)
-    is_sure = log_probs.amax(dim=-1) >= math.log(SURE)
-    kept = echo.kept[rows].to(log_probs.device).masked_fill(is_sure, 1.0)
-    own = log_probs + kept[:, None].log()
-    is_silent = own[index].isneginf() | is_sure[index[0]]
-    added = echo.amounts[here].to(log_probs.device).masked_fill(is_silent, 0.0)
-    own[index] = torch.logaddexp(own[index], added.log())
-    total = kept.index_add(0, index[0], added)
-    return own.sub_(total.log()[:, None])
 
 
 def _argmax(values: Tensor) -> Tensor:

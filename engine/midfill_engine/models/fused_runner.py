@@ -360,8 +360,7 @@ def chosen_of(proposals: TokenPredictions, rows: Tensor) -> Chosen:
 
 def is_plain(choice: Choice) -> bool:
     """Whether a choice needs no more than each row's best token among allowed ones."""
-    parts = (choice.echo, choice.asked)
-    return choice.temperature == 0 and choice.top_p >= 1 and all(part is None for part in parts)
+    return choice.temperature == 0 and choice.top_p >= 1 and choice.asked is None
 
 
 def codes_of(choice: Choice) -> Tensor:

@@ -1,35 +1,33 @@
 """`python -m bench.quality.bodies SUITE KEEP`: bodies of functions by the product, with and without those of siblings.
 
-One function of every Python file of the suite loses its body. Of a suite that nothing is reported on this tells what
-`BODY_ODDS` and a sibling's `CERTAINTY` have to be. Knows suites, the engine and the fill; runs no program.
+One function of every Python file of the suite loses its body. Of a suite that nothing is reported on this tells what a
+sibling's `CERTAINTY` has to be. Knows suites, the engine and the fill; runs no program.
 """
 
 import math
 from collections.abc import Iterator, Sequence
-from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Annotated, Final, cast
-from unittest.mock import patch
+from typing import Annotated, Any, Final
 
 import numpy as np
 import torch
 import typer
 
 from bench.quality.calibration import calibrate
-from bench.quality.experts import Fill, Local, kept
+from bench.quality.proposals import Fill, kept, open_client
 from bench.quality.report import show
 from bench.quality.score import difference, score, share
 from bench.quality.suite import Task, read_suite
-from midfill_engine.loading.runtime import load_runtime
-from midfill_engine.wire import Reference
-from midfill_infill.candidates import BODY_ODDS
-from midfill_infill.context.siblings import find_sibling
+from midfill_engine.wire import BASE
+from midfill_infill.context.references import Reference
 from midfill_infill.engines.client import EngineClient
 from midfill_infill.errors import MidfillError
 from midfill_infill.fill import Filled, Options, fill
+from midfill_infill.proposals import PROPOSERS, Surroundings
+from midfill_infill.proposals.siblings import find_siblings
 from midfill_infill.splicing.sight import Sight
 from midfill_infill.syntax.holes import body_at
 from midfill_infill.syntax.outline import outline
@@ -37,7 +35,11 @@ from midfill_infill.text.document import Document
 
 MAX_BYTES: Final = 1200  # of a body
 STUB: Final = "..."
-SIBLINGS: Final = "with siblings"
+WAYS: Final[dict[str, dict[str, Any]]] = {
+    "as shipped": {},
+    "without siblings": {"proposers": tuple(set(PROPOSERS) - {"siblings"})},
+    "no proposals": {"proposers": ()},
+}
 
 
 def main(
@@ -45,28 +47,36 @@ def main(
     keep: Annotated[Path, typer.Argument(help="A folder: fills are kept there, and not made again.")],
     limit: Annotated[int, typer.Option(min=1)] = 240,
     seed: int = 5,
+    model: Annotated[str, typer.Option(help="A known model, or a checkpoint's folder.")] = BASE,
+    only: Annotated[list[str] | None, typer.Option(help="Only these ways.")] = None,
 ) -> None:
-    """Prints exact, similar and parsing bodies with intervals over files, the paired gain, and how sure they are and
-    siblings can be.
+    """Prints exact, similar and parsing bodies with intervals over files, what each way has less than the first, how
+    sure fills are, and how sure siblings can be.
     """
+    names = only or list(WAYS)
+    if unknown := set(names).difference(WAYS):
+        raise typer.BadParameter(f"{', '.join(sorted(unknown))}: known are {', '.join(WAYS)}")
     torch.set_num_threads(1)
-    client = cast(EngineClient, Local(load_runtime("embedded", "cpu")))
     tasks = list(islice(draw(read_suite(suite).tasks, seed), limit))
     groups = [task.group for task in tasks]
-    measured = [measure(name, client, tasks, keep) for name in (SIBLINGS, "without")]
-    for name, first, second in zip(("exact", "similar", "parses"), *measured, strict=True):
-        print(f"{name} %:", *(show(share(values, groups)) for values in (first, second)))
-        print("  gain", show(difference(first, second, groups)))
+    measured = {name: measure(name, open_client(model), tasks, keep) for name in names}
+    first = measured[names[0]]
+    for at, column in enumerate(("exact", "similar", "parses")):
+        for name, values in measured.items():
+            less = "" if values is first else f", less {show(difference(first[at], values[at], groups))}"
+            print(f"{column} %, {name}: {show(share(values[at], groups))}{less}")
     for least, rights in find_likeness(tasks).items():
         print(f"siblings alike by {least:.1f} and more: {len(rights)}, right {100 * sum(rights) / len(rights):.1f} %")
 
 
 def measure(name: str, client: EngineClient, tasks: Sequence[Task], keep: Path) -> list[list[float]]:
     """Of every task whether it is exact, how similar it is, whether it parses."""
-    fills = list(kept(keep, name, tasks, partial(write, client, name == SIBLINGS)))
+    fills = list(kept(keep, name, tasks, partial(write, client, WAYS[name])))
     scores = score(tasks, {task.id: each.text for task, each in zip(tasks, fills, strict=True)})
-    print(name)
-    print_certainty([(each.certainty, one.exact) for each, one in zip(fills, scores, strict=True)])
+    pairs = [(each.certainty, one.exact) for each, one in zip(fills, scores, strict=True) if each.certainty is not None]
+    if (found := calibrate(pairs)) is not None:
+        sure, right = 100 * found.confidence, 100 * found.right
+        print(f"{name}: certainty {sure:.1f} %, right {right:.1f} %, error {found.error:.3f}")
     return [
         [float(each.exact) for each in scores],
         [each.similarity for each in scores],
@@ -92,13 +102,12 @@ def draw(tasks: Sequence[Task], seed: int) -> Iterator[Task]:
             yield replace(task, prefix=before, middle=middle, suffix=after)
 
 
-def write(client: EngineClient, siblings: bool, task: Task) -> Fill:
+def write(client: EngineClient, options: dict[str, Any], task: Task) -> Fill:
     document = Document(task.program(STUB).encode(), task.language)
     references = tuple(Reference(**each) for each in task.references)
     try:
         hole = body_at(document, len(task.prefix.encode()))
-        with nullcontext() if siblings else patch("midfill_infill.fill.propose_body", lambda *_: []):
-            *_, filled = fill(document, [hole], Options(references=references), client)
+        *_, filled = fill(document, [hole], Options(references=references, **options), client)
     except MidfillError:
         return Fill("", None, 0.0)
     assert isinstance(filled, Filled)
@@ -111,30 +120,17 @@ def find_likeness(tasks: Sequence[Task]) -> dict[float, list[bool]]:
     found: dict[float, list[bool]] = {}
     for task in tasks:
         document = Document(task.program(STUB).encode(), task.language)
-        references = [Reference(**each) for each in task.references]
+        references = tuple(Reference(**each) for each in task.references)
         known = document.syntax.names if document.syntax else None
         sight = Sight((task.prefix, task.suffix, *(each.text for each in references)), known)
         hole = body_at(document, len(task.prefix.encode()))
-        for text, likeness in find_sibling(document, hole, references, sight.has):
+        for text, likeness, _ in find_siblings(Surroundings(document, (hole,), references, sight.has), 0)[:1]:
             found.setdefault(math.floor(10 * likeness) / 10, []).append(_lines(text) == _lines(task.middle))
     return dict(sorted(found.items(), reverse=True))
 
 
 def _lines(text: str) -> list[str]:
     return list(map(str.strip, text.strip().split("\n")))
-
-
-def print_certainty(pairs: Sequence[tuple[float | None, bool]]) -> None:
-    """How sure fills are, how many of them are right, and the BODY_ODDS with which they would be so sure."""
-    known = [(value, right) for value, right in pairs if value is not None]
-    found = calibrate(known)
-    if found is not None:
-        odds = [value / max(1e-6, 1 - value) for value, _ in known]
-        wanted = sum(right for _, right in known)
-        factors = [math.exp(step / 50) for step in range(-200, 200)]
-        best = min(factors, key=lambda factor: abs(sum(factor * each / (1 + factor * each) for each in odds) - wanted))
-        sure, right = 100 * found.confidence, 100 * found.right
-        print(f"  certainty {sure:.1f} %, right {right:.1f} %, error {found.error:.3f}, odds {best * BODY_ODDS:.2f}")
 
 
 if __name__ == "__main__":

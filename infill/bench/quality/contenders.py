@@ -7,7 +7,7 @@ context. Knows gaps and models; neither scores nor measures time.
 import hashlib
 import json
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
@@ -38,12 +38,11 @@ class Contender(Protocol):
 
 
 class Diffusion:
-    """A checkpoint of the embedded family as the engine fills, with the experts named."""
+    """A checkpoint of the embedded family as the engine fills."""
 
-    def __init__(self, runtime: Runtime, name: str, quality: float | None, experts: tuple[str, ...]) -> None:
+    def __init__(self, runtime: Runtime, name: str, quality: float | None) -> None:
         """`quality` None is the engine's default."""
-        self.name, self.quality = name, quality
-        self.runtime = replace(runtime, family=replace(runtime.family, experts=experts))
+        self.name, self.quality, self.runtime = name, quality, runtime
 
     def fill(self, task: Task, length: Length) -> Completion:
         num_true, most = true_tokens(self.runtime.loaded.tokenizer, gap_of(task)), self.runtime.loaded.config.max_hole
@@ -56,7 +55,7 @@ class Diffusion:
         return Completion(drain(denoise(self.runtime, request)).holes[0].text)
 
     def nats(self, task: Task, sees_suffix: bool) -> float | None:
-        """An upper bound, by sampling (see `training.evaluate`); experts have no part in it."""
+        """An upper bound, by sampling (see `training.evaluate`)."""
         gap = gap_of(task, sees_suffix)
         example = as_example(self.runtime, gap, self.runtime.loaded.config.max_context)
         if example is None:

@@ -234,8 +234,8 @@ def main(
         raise typer.BadParameter(str(error)) from None
     runtime, other = load_runtime(str(model), "cpu"), Baseline(baseline)
     contenders: list[Contender] = [
-        Diffusion(runtime, "diffusion", quality=1.0, experts=()),
-        Diffusion(runtime, "diffusion, as the engine fills", quality=None, experts=runtime.family.experts),
+        Diffusion(runtime, "diffusion", quality=1.0),
+        Diffusion(runtime, "diffusion, as the engine fills", quality=None),
         Autoregressive(other),
     ]
     makers = {

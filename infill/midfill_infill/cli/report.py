@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import BaseModel, ConfigDict
 
-from midfill_infill.candidates import Candidate, FilledHole
+from midfill_infill.candidates import DRAFTED, Candidate, FilledHole
 from midfill_infill.fill import Filled
 from midfill_infill.text.document import Document
 
@@ -22,8 +22,8 @@ class HoleReport(_Part):
     """Where a hole was, `line` and `column` from 1, and its fill; `confidence[i]` is of `text[slice(*tokens[i])]`.
 
     In a notebook all places count in the source of `cell`, by its number from 1. `certainty` is the probability that
-    the whole text is right; null where the engine does not say. `written`: it is in the file now. `from_file`: it is
-    made of the user's own code, not by the model.
+    the whole text is right; null where the engine does not say. `origin` says in words where the text comes from.
+    `written` says that it is in the file now.
     """
 
     name: str | None
@@ -36,9 +36,9 @@ class HoleReport(_Part):
     tokens: list[tuple[int, int]]
     confidence: list[float]
     certainty: float | None = None
+    origin: str = DRAFTED
     cell: int | None = None
     written: bool = False
-    from_file: bool = False
 
 
 class AlternativeReport(_Part):
@@ -171,6 +171,6 @@ def _hole(document: Document, filled: FilledHole) -> HoleReport:
         tokens=list(filled.tokens),
         confidence=[round(score, 4) for score in filled.confidence],
         certainty=None if filled.certainty is None else round(filled.certainty, 4),
+        origin=filled.origin,
         cell=cell,
-        from_file=filled.from_file,
     )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import typer
 
-from midfill_infill.candidates import LIKELY, Candidate, describe_certainty
+from midfill_infill.candidates import LIKELY, Candidate, describe_fill
 from midfill_infill.cli.diff import unified_diff
 from midfill_infill.errors import MidfillError
 from midfill_infill.fill import Filled
@@ -80,8 +80,7 @@ class Results:
             name = f" {fill.hole.name}" if fill.hole.name else ""
             replaced = f"{taken.num_lines} of {plural(taken.of_lines, 'line')} replaced by {_num_lines(fill.text)}"
             sizes.append(f"{self.document.where(fill.hole.start_byte)}{name}: {replaced}")
-            known = [describe_certainty(fill.certainty), "from this file" if fill.from_file else ""]
-            sizes[-1] += "".join(f", {word}" for word in known if word)
+            sizes[-1] += f", {known}" if (known := describe_fill(fill)) else ""
         return sizes
 
 

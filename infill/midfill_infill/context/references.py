@@ -1,25 +1,21 @@
-"""Text that experts may copy from but the model does not attend to: the rest of the document, related files.
+"""Related files: proposers read them, the model does not attend to them.
 
 Knows files and their order, no engine. Files that `exclusions` names are never read.
 """
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import Final, Literal
 
-from midfill_engine.wire import Reference
 from midfill_infill.context import exclusions
 from midfill_infill.context.imports import find_imports
 from midfill_infill.context.neighbours import find_neighbours
-from midfill_infill.context.segments import Segments
 from midfill_infill.errors import MidfillError
 from midfill_infill.languages import find_language
 from midfill_infill.text.document import Document
-
-__all__ = ["Held", "Reference", "bound", "find_references", "find_root", "list_left_out", "read_text", "show_text"]
 
 MAX_REFERENCES: Final = 32
 MAX_CHARS: Final = 256 * 1024
@@ -35,28 +31,20 @@ LeavesOut = Callable[[Path], bool]
 
 
 @dataclass(frozen=True)
+class Reference:
+    """The text of a related file, and how it is related."""
+
+    kind: Kind
+    text: str
+
+
+@dataclass(frozen=True)
 class Held:
     r"""Another file as an editor holds it, with line feeds; `path` is None for unsaved text."""
 
     kind: Literal["open", "recent"]
     path: Path | None
     text: str
-
-
-def list_left_out(segments: Segments) -> list[Reference]:
-    """Text of the document that the segments do not show, nearest to a hole first; of a long part its nearer end.
-
-    At most 16 parts with 262,144 characters together.
-    """
-    found: list[Reference] = []
-    left = MAX_CHARS
-    for stretch in sorted(segments.left_out, key=lambda stretch: stretch.distance):
-        text = stretch.text[max(0, len(stretch.text) - left) :] if stretch.precedes_hole else stretch.text[:left]
-        if text.strip() and len(found) < MAX_REFERENCES // 2:
-            is_behind = not stretch.precedes_hole
-            found.append(Reference(kind="document", text=text, distance=stretch.distance, is_behind=is_behind))
-            left -= len(text)
-    return found
 
 
 def find_root(path: Path) -> Path:
@@ -113,7 +101,8 @@ def find_references(
         taken = {real(path), *(real(other.path) for other in held if other.path is not None)}
         allowed = _Allowed(real(root), leaves_out or _left_out(), real)
         found += _read_found(_find_files(document, path, root), taken, allowed, read)
-    return bound(_rank(_drop_copies(document.show(0, len(document.data)), found)))
+    distinct = _drop_copies(document.show(0, len(document.data)), found)
+    return bound(Reference(kind, text) for kind, text in distinct if text.strip())
 
 
 def _drop_copies(text: str, found: Iterable[tuple[Kind, str]]) -> Iterator[tuple[Kind, str]]:
@@ -184,15 +173,6 @@ def _read_found(
             return
 
 
-def _rank(found: Iterable[tuple[Kind, str]]) -> Iterator[Reference]:
-    """Each reference with its rank within its kind."""
-    ranks: dict[Kind, int] = {}
-    for kind, text in found:
-        if text.strip():
-            ranks[kind] = ranks.get(kind, -1) + 1
-            yield Reference(kind=kind, text=text, distance=ranks[kind])
-
-
 def bound(references: Iterable[Reference]) -> tuple[Reference, ...]:
     """As many references as a request may hold: at most 32 with 262,144 characters together; the last one is
     truncated.
@@ -203,6 +183,6 @@ def bound(references: Iterable[Reference]) -> tuple[Reference, ...]:
         if len(taken) == MAX_REFERENCES or not left:
             break
         text = reference.text[:left]
-        taken.append(reference if len(text) == len(reference.text) else reference.model_copy(update={"text": text}))
+        taken.append(reference if len(text) == len(reference.text) else replace(reference, text=text))
         left -= len(text)
     return tuple(taken)

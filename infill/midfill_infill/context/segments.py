@@ -5,11 +5,8 @@ leave no mark.
 """
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
-from itertools import accumulate, groupby
-from operator import is_
 
 from midfill_engine.wire import HoleSegment, HoleSpec, Segment, TextSegment
 from midfill_infill.errors import MidfillError
@@ -35,21 +32,11 @@ _MAX_ANCHORS = 1024
 
 
 @dataclass(frozen=True)
-class LeftOut:
-    """Consecutive omitted lines, `distance` characters before or after the nearest hole."""
-
-    text: str
-    distance: int
-    precedes_hole: bool
-
-
-@dataclass(frozen=True)
 class Segments:
-    """Text and holes for the engine, and what was omitted."""
+    """Text and holes for the engine, and the holes in that order."""
 
     segments: tuple[Segment, ...]
     holes: tuple[Hole, ...]
-    left_out: tuple[LeftOut, ...] = ()
 
 
 def build_segments(document: Document, holes: Sequence[Hole], budget_chars: int) -> Segments:
@@ -67,8 +54,7 @@ def build_segments(document: Document, holes: Sequence[Hole], budget_chars: int)
     budget.left -= sum(stretch.keep_edges(most_chars) for stretch in stretches)
     if fits:
         _keep_lines(document, ordered, stretches, budget)
-    left_out = tuple(run for stretch in stretches for run in stretch.left_out())
-    return Segments(tuple(_lay_out(document, ordered, [stretch.text for stretch in stretches])), ordered, left_out)
+    return Segments(tuple(_lay_out(document, ordered, [stretch.text for stretch in stretches])), ordered)
 
 
 class _Budget:
@@ -131,16 +117,6 @@ class _Stretch:
             rest = self.lines[-1][len(shown) :]
             self.kept[-1] = shown + rest[max(0, len(rest) - most_chars) :]
         return len(self.text)
-
-    def left_out(self) -> Iterator[LeftOut]:
-        """Its runs of lines that are not shown."""
-        ends, number = [0, *accumulate(map(len, self.lines))], 0
-        for is_left_out, run in groupby(self.kept, partial(is_, None)):
-            first, number = number, number + len(list(run))
-            if is_left_out:
-                ahead = ends[-1] - ends[number] if self.precedes_hole else ends[-1]
-                behind = ends[first] if self.follows_hole else ends[-1]
-                yield LeftOut("".join(self.lines[first:number]), min(ahead, behind), ahead <= behind)
 
     def queues(self) -> list["_Queue"]:
         """Its lines from each of its holes outwards."""

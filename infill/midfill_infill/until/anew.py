@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from itertools import accumulate
 
 from midfill_engine import wire
-from midfill_infill.candidates import Candidate, FilledHole, Place
+from midfill_infill.candidates import Answer, Candidate, FilledHole, Place
 from midfill_infill.errors import MidfillError
 from midfill_infill.reroll import put_drafts
 from midfill_infill.sandbox.runner import Ran
@@ -91,6 +91,7 @@ def put_together(place: Place, candidate: Candidate, index: int, fill: FilledHol
         return None
 
 
-def _as_answer(fill: FilledHole) -> wire.FilledHole:
+def _as_answer(fill: FilledHole) -> Answer:
     tokens, confidence = list(fill.tokens), list(fill.confidence)
-    return wire.FilledHole(text=fill.text, tokens=tokens, confidence=confidence, certainty=fill.certainty)
+    filled = wire.FilledHole(text=fill.text, tokens=tokens, confidence=confidence, certainty=fill.certainty)
+    return Answer(filled, fill.origin)

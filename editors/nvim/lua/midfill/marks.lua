@@ -167,11 +167,13 @@ function M.pending(buffer, fills, keys, is_old_shown)
       })
     end
     local hint = ('  ◆ %s keep · %s reroll · %s next · %s old · %s discard'):format(keys.accept, keys.reroll, keys.next, keys.old, keys.discard)
+    for _, hole in ipairs(fill.holes) do
+      if (hole.origin or '') ~= '' and not hint:find(hole.origin, 1, true) then
+        hint = '  ' .. hole.origin .. hint
+      end
+    end
     if #vim.tbl_filter(function(hole) return hole.isGuess end, fill.holes) > 0 then
       hint = '  a guess' .. hint
-    end
-    if #vim.tbl_filter(function(hole) return hole.fromFile end, fill.holes) > 0 then
-      hint = '  from this file' .. hint
     end
     hint = fill.passes and ('  ✓ passes `%s`'):format(fill.passes) .. hint or hint
     if fill.newErrors > 0 then

@@ -1,5 +1,4 @@
-"""Drafts a function body from the most similar function of the file or its references, with names changed as in the
-headers.
+"""Proposes bodies of the most similar functions of the file or its references, with names changed as in the headers.
 
 Knows functions and words, no model.
 """
@@ -13,14 +12,14 @@ from functools import lru_cache, partial
 from itertools import pairwise
 from typing import Final
 
-from midfill_engine.wire import Draft, Reference
 from midfill_infill.languages import Language
+from midfill_infill.proposals.base import Proposal, Surroundings
 from midfill_infill.syntax.captures import Function, read_outline
 from midfill_infill.syntax.outline import find_own, outline
 from midfill_infill.text.document import Document
-from midfill_infill.text.spans import Hole
 
 MAX_LINES: Final = 30
+NUM_BODIES: Final = 3
 MAX_SIBLINGS: Final = 1000
 # How often such a body was exactly right, by how alike the functions are: 16 of 180 and 1 of 119 of the Python
 # packages that drafts are fitted on; 2026-11-22, printed by `bench.quality.bodies`.
@@ -42,6 +41,7 @@ _OWN_NAME: Final = re.compile(r"(?<![.\w])[^\W\d]\w*")  # not an attribute
 class _Told:
     """A function's header and docstring, and its body."""
 
+    path: str
     name: tuple[str, ...]
     header: tuple[str, ...]
     docstring: tuple[str, ...]
@@ -55,50 +55,69 @@ class _Told:
         return 0.5 * names + 0.5 * headers - 0.05 * (bool(self.docstring) != bool(other.docstring))
 
 
-def propose_body(
-    document: Document, hole: Hole, references: Sequence[Reference], is_seen: Callable[[str], bool]
-) -> list[Draft]:
-    """At most one draft for a body hole."""
-    found = find_sibling(document, hole, references, is_seen)
-    return [Draft(text=text, certainty=certainty_of(likeness)) for text, likeness in found]
+def propose_bodies(around: Surroundings, index: int) -> list[Proposal]:
+    """At most three different bodies for a body hole."""
+    hole = around.holes[index]
+    if not hole.is_body:
+        return []
+    return [
+        Proposal(_indent(text, hole.indent), certainty_of(likeness) / place, f"like `{other.path}`")
+        for place, (text, likeness, other) in enumerate(find_siblings(around, index), 1)
+    ]
 
 
 def certainty_of(likeness: float) -> float:
     return next(certainty for least, certainty in CERTAINTY if likeness >= least or not least)
 
 
-def find_sibling(
-    document: Document, hole: Hole, references: Sequence[Reference], is_seen: Callable[[str], bool]
-) -> list[tuple[str, float]]:
-    """Body and similarity of the most similar function; names are changed only if the new name occurs somewhere."""
-    own = find_own(document, hole)
-    if own is None or own.name is None or document.syntax is None or hole.anchors:
+def find_siblings(around: Surroundings, index: int) -> list[tuple[str, float, "_Told"]]:
+    """Bodies of the most similar functions, their similarity, and the functions; names are changed only if the new name
+    occurs somewhere.
+    """
+    document = around.document
+    own = find_own(document, around.holes[index])
+    if own is None or own.name is None or document.syntax is None:
         return []
     wanted = _tell(document.source, own)
     others = _tell_around(document, own)
-    others += [told for each in references for told in _tell_all(document.syntax, each.text.encode())]
-    best, likeness = None, -1.0
+    others += [told for each in around.references for told in _tell_all(document.syntax, each.text.encode())]
+    best: dict[str, tuple[float, _Told]] = {}
+    least = -1.0
     for other in others:
-        if wanted.likeness(other, _bound) > likeness and (found := wanted.likeness(other, _ratio)) > likeness:
-            body = _rename(other, wanted, is_seen)
+        if wanted.likeness(other, _bound) > least and (found := wanted.likeness(other, _ratio)) > least:
+            body = _rename(other, wanted, around.is_seen)
             found -= LOST * _reads_lost(other, wanted, body)
-            if found > likeness:
-                best, likeness = body, found
-    return [] if best is None else [(best, likeness)]
+            if found > least and (body not in best or found > best[body][0]):
+                best[body] = found, other
+                ranked = sorted(best.items(), key=lambda item: -item[1][0])[:NUM_BODIES]
+                best, least = dict(ranked), ranked[-1][1][0] if len(ranked) == NUM_BODIES else -1.0
+    return [(body, likeness, other) for body, (likeness, other) in best.items()]
 
 
 def _tell(source: bytes, function: Function) -> _Told:
     keep = function.keep or (function.body[0], function.body[0])
-    header, docstring, body = (
-        source[start:end].decode("utf-8", "replace")
-        for start, end in ((function.head, function.body[0]), keep, (keep[1], function.body[1]))
+    header, docstring = (
+        source[start:end].decode("utf-8", "replace") for start, end in ((function.head, function.body[0]), keep)
     )
-    return _Told(_words(function.path[-1]), _tokens(header), _tokens(docstring), _unwrap(body))
+    body = _unwrap(source, keep[1], function.body[1])
+    return _Told(".".join(function.path), _words(function.path[-1]), _tokens(header), _tokens(docstring), body)
 
 
-def _unwrap(body: str) -> str:
-    body = body.strip()
-    return body[1:-1].strip() if body.startswith("{") and body.endswith("}") else body
+def _unwrap(source: bytes, start: int, end: int) -> str:
+    """A body without braces and without what all its lines are indented by."""
+    text = source[start:end].strip()
+    if text.startswith(b"{") and text.endswith(b"}"):
+        text = text[1:-1].strip()
+    first, *rest = text.split(b"\n")
+    at = source.find(first, start)
+    margin = source[source.rfind(b"\n", 0, at) + 1 : at]
+    lines = rest if margin.strip() else [line.removeprefix(margin) for line in rest]
+    return b"\n".join([first, *lines]).decode("utf-8", "replace").replace("\r\n", "\n")
+
+
+def _indent(body: str, indent: str) -> str:
+    first, *lines = body.split("\n")
+    return "\n".join([first, *(indent + line if line.strip() else line for line in lines)])
 
 
 def _tell_around(document: Document, own: Function) -> list[_Told]:

@@ -1,4 +1,4 @@
-"""What the expert of drafts weighs, fitted on lines that are known."""
+"""What the proposer of lines weighs, fitted on lines that are known."""
 
 import json
 from pathlib import Path
@@ -6,11 +6,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from midfill_engine.experts.counts import Counts, Weights
-from midfill_engine.experts.features import CANDIDATE, NONE
-from midfill_engine.experts.table import DEPTH
-from training import drafts
-from training.drafts import Ranked, fit_ranking, judge, open_line, read_lines, tell
+from bench.quality import fitting
+from bench.quality.fitting import Ranked, fit_ranking, judge, open_line, read_lines, tell
+from midfill_infill.proposals.counts import Counts, Weights
+from midfill_infill.proposals.features import CANDIDATE, NONE
+from midfill_infill.proposals.table import DEPTH
 
 BLOCK = "def f{0}(self):\n    value = self.read({0})\n    check(value)\n    return value\n\n\n"
 
@@ -32,17 +32,17 @@ def write_lines(path: Path, packages: list[str]) -> Path:
 def test_fitted_weights_find_what_is_right_in_packages_they_never_saw(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(drafts, "STEPS", 10)
+    monkeypatch.setattr(fitting, "STEPS", 10)
     gaps = write_lines(tmp_path / "gaps", ["ape", "bee"])
     lines = write_lines(tmp_path / "lines", ["cat", "dog", "eel", "fox", "gnu"])
-    found = drafts.fit(gaps, lines, tmp_path / "out")
+    found = fitting.fit(gaps, lines, tmp_path / "out")
     kept = Weights.of(json.loads((tmp_path / "out").read_text()))
     assert kept.to_json() == found.to_json() and len(kept.forward) == DEPTH
     assert "90 lines of packages left out" in capsys.readouterr().out
-    expert = Counts(kept)
+    counts = Counts(kept)
     new = read_lines(write_lines(tmp_path / "new", ["hen"]), None)
     known = [line for line in new if "read" not in line.middle]
-    firsts = [open_line(expert, line).propose(0)[0] for line in known]
+    firsts = [open_line(counts, line).propose(0, line.gap)[0] for line in known]
     assert [first.text for first in firsts] == [line.middle for line in known]
     assert min(first.certainty for first in firsts) > 0.4
 

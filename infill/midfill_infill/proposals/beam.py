@@ -9,8 +9,8 @@ from typing import Final
 
 import numpy as np
 
-from midfill_engine.experts.levels import Floats, Reader
-from midfill_engine.experts.table import DEPTH, Numbers
+from midfill_infill.proposals.levels import Floats, Reader
+from midfill_infill.proposals.table import DEPTH, Numbers
 
 WIDTH: Final = 16
 FOLLOWERS: Final = 12

@@ -10,11 +10,11 @@ from typing import Final
 
 import numpy as np
 
-from midfill_engine.experts.beam import REACH
-from midfill_engine.experts.levels import Floats, Reader
-from midfill_engine.experts.lines import OPENERS, Lines, Runs, Site
-from midfill_engine.experts.table import DEPTH, Ints, Numbers
-from midfill_engine.experts.words import NAME, shape_of
+from midfill_infill.proposals.beam import REACH
+from midfill_infill.proposals.levels import Floats, Reader
+from midfill_infill.proposals.neighbours import OPENERS, Lines, Runs, Site
+from midfill_infill.proposals.table import DEPTH, Ints, Numbers
+from midfill_infill.proposals.words import NAME, shape_of
 
 SCORES: Final = (
     "forward_lead",  # ln p of gap and what follows, less the best candidate's
@@ -94,7 +94,8 @@ NEARBY: Final = 6  # lines
 class Candidate:
     """`text` is the user's, `words` those of the fill, which begins with the gap's lead and lacks its tail.
 
-    `renamed` counts the lines that say so after renaming, `indent` is which of the gap's indents it has.
+    `renamed` counts the lines that say so after renaming, `indent` is which of the gap's indents it has, `origin` says
+    in words where it comes from.
     """
 
     text: str
@@ -102,6 +103,7 @@ class Candidate:
     renamed: int
     from_beam: bool
     indent: int
+    origin: str = ""
 
 
 @dataclass

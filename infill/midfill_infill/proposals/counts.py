@@ -1,4 +1,4 @@
-"""Drafts from what the texts repeat: candidates for a gap, ranked by fitted weights. Knows texts; no model, no tokens.
+"""Texts from what a document repeats: candidates for a gap, ranked by fitted weights. Knows texts; no files, no model.
 
 Candidates are lines of the texts and of other files, and inside of a line paths of a beam over counted words. What is
 known of each, and of the case that none is right, gives shares, which a fitted curve turns into probabilities.
@@ -12,19 +12,23 @@ from typing import Any, Final
 
 import numpy as np
 
-from midfill_engine.experts import beam
-from midfill_engine.experts.base import Expert, Gap, Opinion, Proposal, Sources
-from midfill_engine.experts.features import CANDIDATE, NONE, Candidate, Scene, describe, net_of
-from midfill_engine.experts.levels import Floats, Gate, Reader
-from midfill_engine.experts.lines import Lines, Site, find_common, find_lines, find_renamed
-from midfill_engine.experts.ranking import Ranker
-from midfill_engine.experts.table import DEPTH, Ints, Keys, Numbers, Table, make_stream
-from midfill_engine.experts.words import NAME, Chunk, Lexicon
+from midfill_infill.proposals import beam
+from midfill_infill.proposals.base import Proposal
+from midfill_infill.proposals.features import CANDIDATE, NONE, Candidate, Scene, describe, net_of
+from midfill_infill.proposals.gap import Gap
+from midfill_infill.proposals.levels import Floats, Gate, Reader
+from midfill_infill.proposals.neighbours import Lines, Site, find_common, find_lines, find_renamed
+from midfill_infill.proposals.ranking import Ranker
+from midfill_infill.proposals.table import DEPTH, Ints, Keys, Numbers, Table, make_stream
+from midfill_infill.proposals.words import NAME, Chunk, Lexicon
 
 WEIGHTS: Final = Path(__file__).with_name("counts.json")
-PARTS: Final = frozenset({"lines", "renamed", "beam", "references"})
+OWN: Final = "the file's own line"
+RENAMED: Final = "a line of the file, renamed"
+OTHER: Final = "a line of another file"
+WORDS: Final = "the file's own words"
 MAX_REFERRED: Final = 40
-MAX_PROPOSALS: Final = 64
+MAX_PROPOSALS: Final = 40
 MAX_CANDIDATES: Final = 200
 
 
@@ -80,32 +84,32 @@ def shipped_weights() -> Weights:
     return Weights.of(json.loads(WEIGHTS.read_text(encoding="utf-8")))
 
 
-class Counts(Expert):
+@dataclass(frozen=True)
+class Texts:
+    """A document's texts around its holes, one more than there are holes, and those of other files."""
+
+    own: tuple[str, ...]
+    others: tuple[str, ...] = ()
+
+
+class Counts:
     """Remembers cut chunks and the last table of either direction, so an edit costs little."""
 
-    def __init__(self, weights: Weights | None = None, parts: frozenset[str] = PARTS, is_ranked: bool = True) -> None:
-        """`parts` are where candidates come from; without ranking they are sorted by their ln p, read forward."""
+    def __init__(self, weights: Weights | None = None) -> None:
         self.weights = weights or shipped_weights()
-        if not is_ranked:
-            self.weights = replace(self.weights, candidate=Ranker.plain([name == "forward_lead" for name in CANDIDATE]))
-        self.parts = parts
         self._lexicon = Lexicon()
         self._tables: tuple[Table, Table] | None = None
 
-    def read(self, sources: Sources) -> "CountsOpinion":
+    def read(self, texts: Texts) -> "Counted":
         if self._lexicon.is_full:
             self._lexicon, self._tables = Lexicon(), None
         lexicon = self._lexicon
-        own = [lexicon.chunks(text) for text in sources.texts]
-        rest = sorted((each for each in sources.remotes if each.kind == "document"), key=lambda each: each.distance)
-        front = [lexicon.chunks(each.text) for each in reversed(rest) if not each.is_behind]
-        back = [lexicon.chunks(each.text) for each in rest if each.is_behind]
-        others = [each.text for each in sources.remotes if each.kind != "document"]
+        own = [lexicon.chunks(text) for text in texts.own]
         edge = np.zeros(1, np.int64)
-        elsewhere = np.concatenate([edge, *(part for text in others for part in (lexicon.lines_of(text), edge))])
-        stream = make_stream([[chunk.words for chunk in text] for text in (*front, *own, *back)])
+        elsewhere = np.concatenate([edge, *(part for text in texts.others for part in (lexicon.lines_of(text), edge))])
+        stream = make_stream([[chunk.words for chunk in text] for text in own])
         self._tables = self._count(stream, lexicon.hashes)
-        return CountsOpinion(self.weights, self.parts, lexicon, self._tables, own, front, back, elsewhere, sources)
+        return Counted(self.weights, lexicon, self._tables, own, texts.own, elsewhere)
 
     def _count(self, stream: Numbers, hashes: Keys) -> tuple[Table, Table]:
         if self._tables is None:
@@ -114,35 +118,30 @@ class Counts(Expert):
         return forward.changed_to(stream, hashes), backward.changed_to(stream[::-1], hashes)
 
 
-class CountsOpinion(Opinion):
+class Counted:
+    """A document, counted, and what may stand in its gaps."""
+
     def __init__(
         self,
         weights: Weights,
-        parts: frozenset[str],
         lexicon: Lexicon,
         tables: tuple[Table, Table],
         own: list[list[Chunk]],
-        front: list[list[Chunk]],
-        back: list[list[Chunk]],
+        texts: tuple[str, ...],
         elsewhere: Ints,
-        sources: Sources,
     ) -> None:
-        self._weights, self._parts, self.lexicon, self.tables = weights, parts, lexicon, tables
-        self._own, self._front, self._back, self._gaps = own, front, back, sources.gaps
-        self._texts = [*sources.texts, *(each.text for each in sources.remotes if each.kind == "document")]
-        self._elsewhere = elsewhere if "references" in parts else elsewhere[:1]
-        self.num_bytes = sum(table.num_bytes for table in tables)
+        self._weights, self.lexicon, self.tables = weights, lexicon, tables
+        self._own, self._texts, self._elsewhere = own, texts, elsewhere
 
-    def propose(self, hole: int) -> list[Proposal]:
-        gap = self._gaps[hole]
-        if gap is None:
-            return []
+    def propose(self, hole: int, gap: Gap) -> list[Proposal]:
         candidates, table, none = self.describe(hole, gap)
         if not candidates:
             return []
         certainties = self._weights.certainties(self._weights.shares(table, none))
         order = np.argsort(-certainties, kind="stable")[:MAX_PROPOSALS]
-        return [Proposal(candidates[index].text, float(certainties[index])) for index in order]
+        return [
+            Proposal(candidates[index].text, float(certainties[index]), candidates[index].origin) for index in order
+        ]
 
     def describe(self, hole: int, gap: Gap) -> tuple[list[Candidate], Floats, Floats]:
         """The candidates for a gap with their columns."""
@@ -154,8 +153,7 @@ class CountsOpinion(Opinion):
 
     def _scene(self, hole: int, gap: Gap) -> Scene:
         forward, backward = self._readers
-        before, after = [*self._front, *self._own[: hole + 1]], [*self._own[hole + 1 :], *self._back]
-        lines = Lines.of(self.lexicon, before, after)
+        lines = Lines.of(self.lexicon, self._own[: hole + 1], self._own[hole + 1 :])
         head, tail = self.edges(hole)
         site = Site.of(gap)
         return Scene(forward, backward, head, tail[::-1], lines, site, self._names, self._net, self._elsewhere)
@@ -180,29 +178,28 @@ class CountsOpinion(Opinion):
     @cached_property
     def _net(self) -> tuple[int, ...]:
         """The brackets that the document leaves open."""
-        nets = [net_of(text) for text in self._texts]
-        return tuple(map(sum, zip(*nets, strict=True))) if nets else (0, 0, 0)
+        return tuple(map(sum, zip(*map(net_of, self._texts), strict=True)))
 
     def _candidates(self, gap: Gap, scene: Scene) -> list[Candidate]:
         made: dict[str, Candidate] = {}
-        votes = find_renamed(scene.lines, scene.site) if "renamed" in self._parts else {}
-        standing = find_lines(scene.lines, scene.site) if "lines" in self._parts else ()
+        votes = find_renamed(scene.lines, scene.site)
+        standing = dict.fromkeys(find_lines(scene.lines, scene.site))
         for line in dict.fromkeys((*standing, *votes)):
             for place, indent in enumerate(scene.site.indents):
                 text = indent + line + scene.site.end
                 words = self._cut(text, gap)
                 if words:
-                    made.setdefault(text, Candidate(text, words, votes.get(line, 0), False, place))
+                    origin = RENAMED if line not in standing else OWN if scene.site.is_line else WORDS
+                    made.setdefault(text, Candidate(text, words, votes.get(line, 0), False, place, origin))
         if scene.site.is_line:
             for line in self._referred(scene):
                 text = scene.site.indents[0] + line + scene.site.end
                 if text not in made and (words := self._cut(text, gap)):
-                    made[text] = Candidate(text, words, 0, False, 0)
+                    made[text] = Candidate(text, words, 0, False, 0, OTHER)
         # Of whole lines they find no more than lists do.
-        has_paths = "beam" in self._parts and (not scene.site.is_line or len(self._parts) == 1)
-        for words in self._paths(gap, scene) if has_paths else ():
+        for words in () if scene.site.is_line else self._paths(gap, scene):
             text = "".join(self.lexicon.texts[word] for word in words)[len(gap.lead) :] + gap.tail
-            known = made.get(text, Candidate(text, words, votes.get(text.strip(), 0), True, 0))
+            known = made.get(text, Candidate(text, words, votes.get(text.strip(), 0), True, 0, WORDS))
             made[text] = replace(known, from_beam=True)
         return list(made.values())[:MAX_CANDIDATES]
 

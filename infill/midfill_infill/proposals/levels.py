@@ -12,8 +12,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from midfill_engine.experts.table import Ints, Numbers, Table
-from midfill_engine.experts.words import EDGE, Lexicon
+from midfill_infill.proposals.table import Ints, Numbers, Table
+from midfill_infill.proposals.words import EDGE, Lexicon
 
 NUM_COMMON: Final = 12
 MAX_ENTRIES: Final = 600  # of a context that stood more often only those with one word more are read

@@ -1,7 +1,8 @@
-"""Fits what the expert `counts` weighs: gates of contexts, the ranking of candidates, their calibration. Knows gaps.
+"""`python -m bench.quality.fitting GAPS LINES OUT`: fits what the proposer `lines` weighs. Knows gaps.
 
-Both files are JSON lines of {package, prefix, middle, suffix}, as `bench.quality.lines` draws them: gaps of a training
-corpus with `--mixed`, and single lines of packages outside it with their tests, which files of a corpus seldom have.
+These are gates of contexts, the ranking of candidates, and their calibration. Both files are JSON lines of {package,
+prefix, middle, suffix}, as `bench.quality.lines` draws them: gaps of a training corpus with `--mixed`, and single lines
+of packages outside it with their tests, which files of a corpus seldom have.
 """
 
 import json
@@ -9,20 +10,20 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 import numpy as np
 import torch
+import typer
 from numpy.typing import NDArray
 from torch import Tensor
 
-from midfill_engine.experts.base import Gap, Remote, Sources
-from midfill_engine.experts.counts import Counts, CountsOpinion, Weights
-from midfill_engine.experts.features import CANDIDATE, NONE
-from midfill_engine.experts.levels import BASE, Floats, Gate
-from midfill_engine.experts.ranking import Ranker
-from midfill_engine.experts.table import DEPTH, Table
-from midfill_engine.tokens.tokenizer import heal
+from midfill_infill.proposals.counts import Counted, Counts, Texts, Weights
+from midfill_infill.proposals.features import CANDIDATE, NONE
+from midfill_infill.proposals.gap import Gap
+from midfill_infill.proposals.levels import BASE, Floats, Gate
+from midfill_infill.proposals.ranking import Ranker
+from midfill_infill.proposals.table import DEPTH, Table
 from training.data.corpus import fraction_of
 
 STEPS: Final = 400
@@ -45,12 +46,11 @@ class Line:
     prefix: str
     middle: str
     suffix: str
-    references: tuple[Remote, ...] = ()
+    references: tuple[str, ...] = ()
 
     @property
     def gap(self) -> Gap:
-        edges = heal(self.prefix, self.suffix)
-        return Gap(edges.prefix, edges.suffix, edges.lead, edges.tail)
+        return Gap.between(self.prefix, self.suffix)
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ def read_lines(path: Path, limit: int | None) -> list[Line]:
 
 
 def _line(row: dict[str, Any]) -> Line:
-    references = tuple(Remote(each["kind"], each["text"]) for each in row.get("references", ()))
+    references = tuple(each["text"] for each in row.get("references", ()))
     return Line(row["package"], row["prefix"], row["middle"], row["suffix"], references)
 
 
@@ -81,17 +81,26 @@ def blank_weights() -> Weights:
     return Weights(gates, gates, Ranker.plain([0.0] * len(CANDIDATE)), Ranker.plain([0.0] * len(NONE)), 1.0, 0.0)
 
 
-def open_line(expert: Counts, line: Line) -> CountsOpinion:
-    gap = line.gap
-    return expert.read(Sources([], (gap.before, gap.after), (gap,), line.references))
+def open_line(counts: Counts, line: Line) -> Counted:
+    return counts.read(Texts((line.gap.before, line.gap.after), line.references))
+
+
+def main(
+    gaps: Annotated[Path, typer.Argument(help="Gaps of a corpus, by `bench.quality.lines --mixed`.")],
+    lines: Annotated[Path, typer.Argument(help="Lines of packages outside it.")],
+    out: Annotated[Path, typer.Argument(help="The weights to write.")],
+    limit: Annotated[int | None, typer.Option(min=1, help="So many of each.")] = None,
+) -> None:
+    """Fits the weights, and prints how sure they are of lines of packages that they have not seen."""
+    fit(gaps, lines, out, limit=limit)
 
 
 def fit(gaps: Path, lines: Path, out: Path, *, num_gate_lines: int = 700, limit: int | None = None) -> Weights:
     """Writes the weights to `out`. The calibration is of lines of packages that its weights did not see."""
     corpus, packages = read_lines(gaps, limit), read_lines(lines, limit)
     gates = [fit_gates(corpus[:num_gate_lines], blank_weights(), is_backward) for is_backward in (False, True)]
-    expert = Counts(replace(blank_weights(), forward=gates[0], backward=gates[1]))
-    found, unseen = fit_ranking_of(expert.weights, ranked_of(expert, corpus), ranked_of(expert, packages))
+    counts = Counts(replace(blank_weights(), forward=gates[0], backward=gates[1]))
+    found, unseen = fit_ranking_of(counts.weights, ranked_of(counts, corpus), ranked_of(counts, packages))
     out.write_text(dump(found), encoding="utf-8")
     print(tell(unseen))
     return found
@@ -152,8 +161,8 @@ def fold_of(package: str) -> int:
     return int(NUM_FOLDS * fraction_of(package))
 
 
-def ranked_of(expert: Counts, lines: Sequence[Line]) -> list[Ranked]:
-    return [each for each in (rank(expert, line) for line in lines) if each is not None]
+def ranked_of(counts: Counts, lines: Sequence[Line]) -> list[Ranked]:
+    return [each for each in (rank(counts, line) for line in lines) if each is not None]
 
 
 def cut(each: Ranked, ranker: Ranker) -> Ranked:
@@ -167,8 +176,8 @@ def cut(each: Ranked, ranker: Ranker) -> Ranked:
 
 def fit_gates(lines: Sequence[Line], weights: Weights, is_backward: bool) -> tuple[Gate, ...]:
     """The gates with which the words of the gaps are the likeliest, read in one direction."""
-    expert = Counts(weights)
-    rows = [row for line in lines for row in count_words(expert, line, is_backward)]
+    blank = Counts(weights)
+    rows = [row for line in lines for row in count_words(blank, line, is_backward)]
     totals, types, counts = torch.tensor(np.array(rows), dtype=torch.float64).unbind(1)  # each [W, DEPTH]
     gates = torch.tensor(weights.forward, dtype=torch.float64, requires_grad=True)
     optimizer = torch.optim.Adam([gates], lr=0.05)
@@ -191,16 +200,16 @@ def nats(gates: Tensor, totals: Tensor, types: Tensor, counts: Tensor) -> Tensor
     return -probs.log().mean()
 
 
-def count_words(expert: Counts, line: Line, is_backward: bool) -> Iterator[Floats]:
+def count_words(counts: Counts, line: Line, is_backward: bool) -> Iterator[Floats]:
     """Of every word of the gap [3, DEPTH]: how often each of its contexts stood, with how many followers, with it."""
-    gap, opinion = line.gap, open_line(expert, line)
+    gap, counted = line.gap, open_line(counts, line)
     middle = line.middle[: len(line.middle) - len(gap.tail)]
-    words = np.array(opinion.lexicon.cut(gap.lead + middle), np.int32)
-    table, before = opinion.tables[is_backward], opinion.edges(0)[is_backward]
+    words = np.array(counted.lexicon.cut(gap.lead + middle), np.int32)
+    table, before = counted.tables[is_backward], counted.edges(0)[is_backward]
     stream = np.concatenate((before, words[::-1] if is_backward else words))
     places = np.arange(len(before), len(stream))
     contexts = stream[places[:, None] - np.arange(DEPTH)]
-    yield from gather(table, opinion.lexicon.hashes[contexts], stream[places])
+    yield from gather(table, counted.lexicon.hashes[contexts], stream[places])
 
 
 def gather(table: Table, hashes: NDArray[np.uint64], words: NDArray[np.int32]) -> NDArray[np.float64]:
@@ -217,9 +226,9 @@ def gather(table: Table, hashes: NDArray[np.uint64], words: NDArray[np.int32]) -
     return found
 
 
-def rank(expert: Counts, line: Line) -> Ranked | None:
+def rank(counts: Counts, line: Line) -> Ranked | None:
     """None where there are no candidates."""
-    candidates, table, none = open_line(expert, line).describe(0, line.gap)
+    candidates, table, none = open_line(counts, line).describe(0, line.gap)
     texts = [each.text for each in candidates]
     if not texts:
         return None
@@ -310,3 +319,7 @@ def fit_calibration(ranked: Sequence[tuple[Weights, Ranked]]) -> tuple[float, fl
     optimizer.step(loss)  # type: ignore[no-untyped-call]
     slope, offset = curve.tolist()
     return round(slope, 4), round(offset, 4)
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -5,14 +5,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from midfill_engine.experts import Gap, Remote, Sources
-from midfill_engine.experts.counts import PARTS, Counts
-from midfill_engine.experts.levels import Reader
-from midfill_engine.experts.lines import Lines, Site, place_of, rename
-from midfill_engine.experts.ranking import Ranker
-from midfill_engine.experts.table import DEPTH, Table, make_stream
-from midfill_engine.experts.words import Lexicon, split_chunks
-from midfill_engine.tokens.tokenizer import heal
+from midfill_infill.proposals.base import Proposal
+from midfill_infill.proposals.counts import Counts, Texts
+from midfill_infill.proposals.gap import Gap
+from midfill_infill.proposals.levels import Reader
+from midfill_infill.proposals.neighbours import Lines, Site, place_of, rename
+from midfill_infill.proposals.ranking import Ranker
+from midfill_infill.proposals.table import DEPTH, Table, make_stream
+from midfill_infill.proposals.words import Lexicon, split_chunks
 
 CODE = st.text(alphabet="ab_1 \n\t.(é)", max_size=60)
 WORDS = st.lists(st.integers(0, 5), max_size=40).map(lambda ids: np.array(ids, np.int32))
@@ -26,14 +26,13 @@ def lexicon_of(num: int = 6) -> Lexicon:
     return lexicon
 
 
-def sources(prefix: str, suffix: str, *remotes: Remote) -> Sources:
-    edges = heal(prefix, suffix)
-    gap = Gap(edges.prefix, edges.suffix, edges.lead, edges.tail)
-    return Sources([], (edges.prefix, edges.suffix), (gap,), remotes)
+def ask(counts: Counts, prefix: str, suffix: str, *others: str) -> list[Proposal]:
+    gap = Gap.between(prefix, suffix)
+    return counts.read(Texts((gap.before, gap.after), others)).propose(0, gap)
 
 
-def propose(prefix: str, suffix: str, *remotes: Remote, expert: Counts | None = None) -> list[str]:
-    return [each.text for each in (expert or Counts()).read(sources(prefix, suffix, *remotes)).propose(0)]
+def propose(prefix: str, suffix: str, *others: str) -> list[str]:
+    return [each.text for each in ask(Counts(), prefix, suffix, *others)]
 
 
 @given(CODE)
@@ -105,17 +104,6 @@ def test_a_line_is_renamed_as_its_neighbours_are() -> None:
     assert rename("test_old(old)", {"old": "new"}) == "test_new(new)"
 
 
-def test_without_renaming_lines_that_stand_there_are_left() -> None:
-    without = Counts(parts=PARTS - {"renamed"})
-    for name, stands in (("close", False), ("seek", True)):
-        prefix, suffix = (
-            FILE + f"def {name}(self):\n    with self.lock:\n        ",
-            f"\n        return self.{name}_count\n",
-        )
-        assert (f"self.{name}_count += 1" in propose(prefix, suffix, expert=without)) is stands
-        assert f"self.{name}_count += 1" in propose(prefix, suffix)
-
-
 @pytest.mark.parametrize(
     ("prefix", "suffix", "wanted"),
     [
@@ -129,10 +117,7 @@ def test_a_draft_has_the_white_space_of_its_hole(prefix: str, suffix: str, wante
     assert propose(FILE + prefix, suffix)[0] == wanted
 
 
-def test_the_rest_of_the_document_counts_and_nothing_crosses_its_end() -> None:
-    prefix, suffix = "def close(self):\n    ", "\n        self.close_count += 1\n"
-    assert "with self.lock:" not in propose(prefix, suffix)
-    assert propose(prefix, suffix, Remote("document", FILE))[0] == "with self.lock:"
+def test_nothing_crosses_the_end_of_a_text() -> None:
     lexicon = lexicon_of()
     stream = make_stream([[np.array([1, 2], np.int32)], [np.array([3], np.int32)]])
     reader = Reader.of(Table.of(stream, lexicon.hashes), lexicon, GATES)
@@ -140,17 +125,16 @@ def test_the_rest_of_the_document_counts_and_nothing_crosses_its_end() -> None:
     assert beside < alone  # 3 stands at the beginning of a text, never behind 2
 
 
-def test_what_an_expert_remembers_changes_nothing() -> None:
+def test_what_is_remembered_changes_nothing() -> None:
     prefix, suffix = FILE + "def close(self):\n    ", "\n        self.close_count += 1\n"
-    fresh = Counts().read(sources(prefix, suffix)).propose(0)
-    expert = Counts()
+    counts = Counts()
     for text in ("", "x = 1\n" * 50, FILE[:100], prefix + "pass"):
-        expert.read(sources(text, suffix)).propose(0)
-    assert expert.read(sources(prefix, suffix)).propose(0) == fresh
+        ask(counts, text, suffix)
+    assert ask(counts, prefix, suffix) == ask(Counts(), prefix, suffix)
 
 
 def test_certainties_are_probabilities_the_surest_first() -> None:
-    found = [each.certainty for each in Counts().read(sources(FILE + "def close(self):\n    ", "\n")).propose(0)]
+    found = [each.certainty for each in ask(Counts(), FILE + "def close(self):\n    ", "\n")]
     assert found and found == sorted(found, reverse=True) and all(0 <= each <= 1 for each in found)
 
 
@@ -159,31 +143,18 @@ def test_texts_that_say_nothing_give_no_error(prefix: str, suffix: str) -> None:
     assert all(isinstance(text, str) for text in propose(prefix, suffix))
 
 
-def test_memory_is_bounded_and_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("midfill_engine.experts.words.MAX_CHUNK_CHARACTERS", 4000)
-    monkeypatch.setattr("midfill_engine.experts.words.MAX_WORDS", 500)
-    expert = Counts()
+def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("midfill_infill.proposals.words.MAX_CHUNK_CHARACTERS", 4000)
+    monkeypatch.setattr("midfill_infill.proposals.words.MAX_WORDS", 500)
+    counts = Counts()
     lexicons = set()
     for number in range(40):
         text = "\n".join(f"name_{number}_{index} = {index}" for index in range(60))
-        opinion = expert.read(sources(text, ""))
-        lexicons.add(id(opinion.lexicon))
-        kept = sum(len(part) for part, _ in opinion.lexicon._chunks)
-        assert kept <= 4000 or len(opinion.lexicon._chunks) == 1
-        assert len(opinion.lexicon.texts) < 1500 and opinion.num_bytes > 20 * len(text) / 4
+        lexicon = counts.read(Texts((text, ""))).lexicon
+        lexicons.add(id(lexicon))
+        assert sum(len(part) for part, _ in lexicon._chunks) <= 4000 or len(lexicon._chunks) == 1
+        assert len(lexicon.texts) < 1500
     assert len(lexicons) > 2
-
-
-def test_a_document_beyond_the_window_counts_as_if_it_were_in_it() -> None:
-    lines = [f"x{index % 7} = y{index % 5}" for index in range(60)]
-    for place in (20, 40):
-        before, after = "\n".join(lines[:place]) + "\n", "\n" + "\n".join(lines[place + 1 :])
-        whole = Counts().read(sources(before, after)).propose(0)
-        near, far = "\n".join(lines[place - 10 : place]) + "\n", "\n" + "\n".join(lines[place + 1 : place + 10])
-        front, back = before.removesuffix(near).removesuffix("\n"), after.removeprefix(far).removeprefix("\n")
-        rest = Remote("document", front, 9), Remote("document", back, 8, is_behind=True)
-        parts = Counts().read(sources(near, far, *rest)).propose(0)
-        assert parts[0].text == whole[0].text and abs(parts[0].certainty - whole[0].certainty) < 0.1
 
 
 def test_lines_know_where_the_gap_is() -> None:
@@ -196,13 +167,19 @@ def test_lines_know_where_the_gap_is() -> None:
     assert site.is_line and site.indents[0] == "        " and site.opens is False
 
 
-def test_lines_of_other_files_are_proposed_and_can_be_switched_off() -> None:
+def test_lines_of_other_files_are_proposed() -> None:
     prefix, suffix = "x = 1\ncall_first(x)\n", "\ncall_third(x)\n"
-    other = Remote("neighbour", "def f():\n    call_first(x)\n    call_second(x)\n    call_third(x)\n")
-    assert propose(prefix, suffix, other)[0] == "call_second(x)"
+    other = "def f():\n    call_first(x)\n    call_second(x)\n    call_third(x)\n"
+    first = ask(Counts(), prefix, suffix, other)[0]
+    assert (first.text, first.origin) == ("call_second(x)", "a line of another file")
     assert "call_second(x)" not in propose(prefix, suffix)
-    without = Counts(parts=PARTS - {"references"})
-    assert "call_second(x)" not in propose(prefix, suffix, other, expert=without)
+
+
+def test_a_proposal_says_where_it_comes_from() -> None:
+    before, after = FILE + "def close(self):\n    with self.lock:\n        ", "\n        return self.close_count\n"
+    origins = {each.text: each.origin for each in ask(Counts(), before, after)}
+    assert origins["with self.lock:"] == "the file's own line"
+    assert origins["self.close_count += 1"] == "a line of the file, renamed"
 
 
 @pytest.mark.parametrize(
@@ -223,9 +200,15 @@ def test_a_ranker_comes_back_from_its_file() -> None:
     assert not np.allclose(ranker.scores(table), table @ ranker.linear)
 
 
-def test_drafts_do_not_depend_on_earlier_requests() -> None:
+def test_proposals_do_not_depend_on_earlier_requests() -> None:
     lines = [f"value{number} = call{number % 7}(a)\n" for number in range(60)] * 2
-    before, expert = "".join(lines) + "def close(self):\n    ", Counts()
-    expert.read(sources("".join(reversed(lines)), "\n")).propose(0)
-    found, fresh = (each.read(sources(before, "\n")).propose(0) for each in (expert, Counts()))
-    assert found == fresh and len(found) > 20
+    before, counts = "".join(lines) + "def close(self):\n    ", Counts()
+    ask(counts, "".join(reversed(lines)), "\n")
+    found = ask(counts, before, "\n")
+    assert found == ask(Counts(), before, "\n") and len(found) > 20
+
+
+@given(CODE, CODE)
+def test_a_gap_keeps_what_stands_around_it(before: str, after: str) -> None:
+    gap = Gap.between(before, after)
+    assert (gap.before + gap.lead, gap.after.removeprefix(gap.tail)) == (before, after)

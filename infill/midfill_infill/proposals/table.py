@@ -39,10 +39,6 @@ class Table:
         order = sort(keys)
         return cls(stream, keys[order], stream[places[order]], places[order])
 
-    @property
-    def num_bytes(self) -> int:
-        return self.stream.nbytes + self.keys.nbytes + self.followers.nbytes + self.places.nbytes
-
     def changed_to(self, stream: Numbers, hashes: Keys) -> "Table":
         """The table of `stream`, where all but a stretch is as before: only that is sorted anew."""
         start = _common(self.stream, stream)

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from midfill_engine.experts.levels import Floats
+from midfill_infill.proposals.levels import Floats
 
 
 @dataclass(frozen=True)

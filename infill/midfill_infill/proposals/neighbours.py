@@ -14,8 +14,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from midfill_engine.experts.base import Gap
-from midfill_engine.experts.words import NAME, Chunk, Lexicon
+from midfill_infill.proposals.gap import Gap
+from midfill_infill.proposals.words import NAME, Chunk, Lexicon
 
 NEAR: Final = 25  # filled lines on either side
 REACH: Final = 4  # neighbours that are compared on either side

@@ -1,18 +1,20 @@
-"""`python -m bench.quality.experts [SUITE]`: what experts bring to the whole product, on lines with their files around.
+"""`python -m bench.quality.proposals [SUITE]`: what proposers bring to the whole product, on lines in their files.
 
 Every way fills every gap in one process, greedily and at its own length, through the command's own code: context,
-references, engine, parser, choice. Lines that stand elsewhere in their file are counted apart, and so are fills that
-say they are sure. Knows suites, the engine and the fill; runs no program.
+proposals, engine, parser. Lines that stand elsewhere in their file are counted apart, and so are fills that say they
+are sure. Knows suites, the engine and the fill; runs no program.
 """
 
 import json
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field, replace
-from functools import cached_property, partial
+from contextlib import nullcontext
+from dataclasses import asdict, dataclass, field
+from functools import cache, partial
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Annotated, Final, cast
+from typing import Annotated, Any, Final, cast
+from unittest.mock import patch
 
 import numpy as np
 import torch
@@ -22,37 +24,25 @@ from rich.table import Table
 
 from bench.quality import drawn
 from bench.quality.calibration import calibrate
-from bench.quality.floors import LineTable
+from bench.quality.fitting import threshold_of
 from bench.quality.report import SHIPPED, WIDTH, find_origin, show
 from bench.quality.score import Score, Share, difference, score, share
 from bench.quality.suite import Task, read_suite
-from midfill_engine.denoising.denoise import denoise, drain
-from midfill_engine.experts import Experts, Gap, Remote, Sources
-from midfill_engine.experts.counts import PARTS, Counts
+from midfill_engine.denoising.denoise import denoise
 from midfill_engine.loading.runtime import Runtime, load_runtime
-from midfill_engine.tokens.tokenizer import heal
-from midfill_engine.wire import (
-    FilledHole,
-    HoleSegment,
-    HoleSpec,
-    InfillRequest,
-    InfillResponse,
-    Reference,
-    Segment,
-    StepEvent,
-    TextSegment,
-)
+from midfill_engine.wire import BASE, InfillRequest, InfillResponse, StepEvent
+from midfill_infill.candidates import Place
+from midfill_infill.context.references import Reference
 from midfill_infill.engines.client import EngineClient
 from midfill_infill.fill import Filled, Options, fill
+from midfill_infill.proposals import PROPOSERS, Surroundings, propose
 from midfill_infill.syntax.holes import hole_at_cursor
 from midfill_infill.text.document import Document
-from training.drafts import threshold_of
+from midfill_infill.text.spans import Hole
 
 SURE: Final = 0.5
 FIRST: Final = "as shipped"
-REMASKED: Final = "weak tokens remasked"
-REPLACED: Final = 0.7
-MOST: Final = 6000  # characters of either side, more than the model sees
+ALONE: Final = "proposals alone"
 
 
 @dataclass(frozen=True)
@@ -92,22 +82,23 @@ def main(
     kind: Annotated[str | None, typer.Option(help="Only this kind, where rows name one.")] = None,
     limit: Annotated[int | None, typer.Option(min=1, help="So many gaps, by hash of their ids.")] = None,
     only: Annotated[list[str] | None, typer.Option(help="Only these ways.")] = None,
+    model: Annotated[str, typer.Option(help="A known model, or a checkpoint's folder.")] = BASE,
     keep: Annotated[Path | None, typer.Option(help="A folder: fills are kept there, and not made again.")] = None,
     out: Annotated[Path | None, typer.Option(help="Write the record here as JSON.")] = None,
     threads: Annotated[int, typer.Option(min=1)] = 1,
 ) -> None:
-    """Measures the shipped model with its experts, without them, with each part switched off, and the floors."""
-    makers = Makers()
-    if unknown := set(only or ()).difference(makers.names):
-        raise typer.BadParameter(f"{', '.join(sorted(unknown))}: known are {', '.join(makers.names)}")
+    """Measures the product as it ships, without proposers, without each of them, and without the parser's choice."""
+    names = only or list(WAYS)
+    if unknown := set(names).difference(WAYS):
+        raise typer.BadParameter(f"{', '.join(sorted(unknown))}: known are {', '.join(WAYS)}")
     torch.set_num_threads(threads)
     if suite is None:
-        suite, keep = drawn.rebuild(language), keep or drawn.FOLDER / language
+        suite, keep = drawn.rebuild(language), keep or drawn.FOLDER / language / model
     tasks = read_suite(suite, split=split, kind=kind, limit=limit).tasks
     rows: dict[str, Row] = {}
     exact: dict[str, list[float]] = {}
-    for name in only or makers.names:
-        fills = list(kept(keep, name, tasks, makers.find(name)))
+    for name in names:
+        fills = list(kept(keep, name, tasks, partial(WAYS[name].fill, model)))
         rows[name], scores = measure(name, tasks, fills)
         exact[name] = [float(each.exact) for each in scores]
         Console(stderr=True).print(f"{name}: {show(rows[name].exact)}")
@@ -118,8 +109,15 @@ def main(
     for table in tables_of(rows, gains, tasks):
         paper.print(table)
     if out is not None:
-        origin = find_origin(SHIPPED / "embedded", "none", 1.0)
-        record = {**asdict(origin), "gaps": len(tasks), "files": len(set(groups)), "recurring": shared(tasks)}
+        folder = SHIPPED / model
+        origin = find_origin(folder if folder.is_dir() else None, "none", 1.0)
+        record = {
+            **asdict(origin),
+            "model": model,
+            "gaps": len(tasks),
+            "files": len(set(groups)),
+            "recurring": shared(tasks),
+        }
         record |= {"rows": [asdict(row) for row in rows.values()]}
         record |= {"gains": {name: asdict(gain) for name, gain in gains.items()}}
         out.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
@@ -146,116 +144,73 @@ def kept(folder: Path | None, name: str, tasks: Sequence[Task], make: Callable[[
 
 
 class Local:
-    """An engine in this process where the fill expects one behind a connection; `changes` are made to every request."""
+    """An engine in this process where the fill expects one behind a connection."""
 
     endpoint = SimpleNamespace(is_outside=False)
 
-    def __init__(self, runtime: Runtime, **changes: object) -> None:
-        self._runtime, self._changes = runtime, changes
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
 
     def models(self) -> tuple[object, ...]:
         return (self._runtime.info,)
 
     def infill(self, request: InfillRequest) -> Iterator[StepEvent | InfillResponse]:
-        yield (yield from denoise(self._runtime, request.model_copy(update=self._changes)))
+        yield (yield from denoise(self._runtime, request))
+
+
+@cache
+def open_client(model: str) -> EngineClient:
+    return cast(EngineClient, Local(load_runtime(model, "cpu")))
 
 
 @dataclass(frozen=True)
 class Way:
-    """The product with `changes` to its requests, and with drafts from these `parts` only."""
+    """The product with `options`; by another model than the one asked for where `model` names one."""
 
-    changes: dict[str, object] = field(default_factory=dict)
-    parts: frozenset[str] = PARTS
+    options: dict[str, Any] = field(default_factory=dict)
+    has_parser: bool = True
+    model: str = ""
+
+    def fill(self, model: str, task: Task) -> Fill:
+        with nullcontext() if self.has_parser else patch.object(Place, "_is_at_fault", return_value=False):
+            return by_product(open_client(self.model or model), task, **self.options)
 
 
-WAYS: Final = {
+@dataclass(frozen=True)
+class Alone:
+    """The surest proposal: no model, no parser."""
+
+    def fill(self, model: str, task: Task) -> Fill:
+        document, hole, references = place_task(task)
+        proposals = propose(PROPOSERS, Surroundings(document, (hole,), references), 0)
+        return Fill(proposals[0].text, proposals[0].certainty, 0.0) if proposals else Fill("", None, 0.0)
+
+
+WAYS: Final[dict[str, Way | Alone]] = {
     FIRST: Way(),
-    "no experts": Way({"experts": [], "num_drafts": 0}),
-    "copying only": Way({"experts": ["copying"], "num_drafts": 0}),
-    "drafts only": Way({"experts": ["counts"]}),
-    "parser chooses nothing": Way({"num_drafts": 0}),
-    **{f"without {part}": Way(parts=PARTS - {part}) for part in sorted(PARTS - {"beam"})},  # it has no part in lines
-}
-DRAFTS: Final = {
-    "first draft": Counts(),
-    "floor: beam alone": Counts(parts=frozenset({"beam"}), is_ranked=False),
+    "no proposals": Way({"proposers": ()}),
+    **{f"without {name}": Way({"proposers": tuple(set(PROPOSERS) - {name})}) for name in PROPOSERS},
+    "parser chooses nothing": Way({"repair": False}, has_parser=False),
+    "embedded": Way(model="embedded"),
+    ALONE: Alone(),
 }
 
 
-class Makers:
-    """What fills a gap in a way."""
-
-    names = (*WAYS, REMASKED, *DRAFTS, "floor: lines of the file")
-
-    @cached_property
-    def _runtime(self) -> Runtime:
-        return load_runtime("embedded", "cpu")
-
-    def find(self, name: str) -> Callable[[Task], Fill]:
-        if name in DRAFTS:
-            return partial(first_draft, DRAFTS[name])
-        if name == REMASKED:
-            return partial(by_remasking, self._runtime, self.find(FIRST))
-        if name not in WAYS:
-            return by_lines
-        experts = Experts()
-        experts.put("counts", Counts(parts=WAYS[name].parts))
-        runtime = replace(self._runtime, experts=experts)
-        return partial(by_product, cast(EngineClient, Local(runtime, **WAYS[name].changes)))
-
-
-def by_product(client: EngineClient, task: Task) -> Fill:
-    """As `midfill fill --hole` fills an empty range: where the gap was whole lines, one blank line stands there."""
+def place_task(task: Task) -> tuple[Document, Hole, tuple[Reference, ...]]:
+    """As `midfill fill --hole` finds an empty range: where the gap was whole lines, one blank line stands there."""
     is_line = task.prefix.endswith("\n") or not task.prefix
     after = task.suffix if not is_line or task.suffix.startswith("\n") else "\n" + task.suffix
     document = Document((task.prefix + after).encode(), task.language)
-    references = tuple(Reference(**each) for each in task.references)
     hole = hole_at_cursor(document, len(task.prefix.encode()))
-    *_, filled = fill(document, [hole], Options(references=references), client)
+    return document, hole, tuple(Reference(**each) for each in task.references)
+
+
+def by_product(client: EngineClient, task: Task, **options: Any) -> Fill:
+    document, hole, references = place_task(task)
+    *_, filled = fill(document, [hole], Options(references=references, **options), client)
     assert isinstance(filled, Filled)
     text = filled.patch.apply(document.data).decode()
     return Fill(text[len(task.prefix) : len(text) - len(task.suffix)], filled.best.certainty, 0.0)
-
-
-def by_remasking(runtime: Runtime, make: Callable[[Task], Fill], task: Task) -> Fill:
-    """A draft in which the model has settled anew, of the tokens that it would rather not have, the one it is surest
-    of: each is masked alone, and REPLACED is the confidence that another must have.
-    """
-    made = make(task)
-    if made.certainty is None or not made.text.strip() or "\n" in made.text:
-        return made
-    spans, best, found = ask_again(runtime, task, made.text, 0, 0).tokens, REPLACED, made.text
-    for start, end in spans:
-        hole = ask_again(runtime, task, made.text, start, end)
-        stop = len(hole.text) - (len(made.text) - end)
-        inner = [sure for (a, b), sure in zip(hole.tokens, hole.confidence, strict=True) if a < stop and b > start]
-        if hole.text != made.text and inner and min(inner) >= best:
-            best, found = min(inner), hole.text
-    return replace(made, text=found)
-
-
-def ask_again(runtime: Runtime, task: Task, text: str, start: int, end: int) -> FilledHole:
-    """The answer for a draft of which all but one token is kept."""
-    keep = [(first, last) for first, last in ((0, start), (end, len(text))) if first < last]
-    size = 1 if start < end else 0
-    hole = HoleSpec(draft=text, keep=keep, min_tokens=size, max_tokens=size or None)
-    before, after = task.prefix[-MOST:], task.suffix[:MOST]
-    segments: list[Segment] = [TextSegment(text=before), HoleSegment(hole=hole), TextSegment(text=after)]
-    request = InfillRequest(segments=segments, experts=["copying"], quality=1.0)
-    return drain(denoise(runtime, request)).holes[0]
-
-
-def first_draft(expert: Counts, task: Task) -> Fill:
-    """The surest, no model and no parser."""
-    edges = heal(task.prefix, task.suffix)
-    gap = Gap(edges.prefix, edges.suffix, edges.lead, edges.tail)
-    remotes = [Remote(each["kind"], each["text"]) for each in task.references]
-    proposals = expert.read(Sources([], (edges.prefix, edges.suffix), (gap,), remotes)).propose(0)
-    return Fill(proposals[0].text, proposals[0].certainty, 0.0) if proposals else Fill("", None, 0.0)
-
-
-def by_lines(task: Task) -> Fill:
-    return Fill(LineTable([task.prefix, task.suffix], [task]).fill(task).strip(), None, 0.0)
 
 
 def recurs(task: Task) -> bool:
