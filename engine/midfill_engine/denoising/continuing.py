@@ -161,7 +161,7 @@ def list_judged(spec: HoleSpec, parts: Sequence[Part]) -> list[Judged]:
 
 def answer_hole(parts: Sequence[Part]) -> FilledHole:
     text, tokens, confidence, anchors = "", list[tuple[int, int]](), list[float](), list[tuple[int, int]]()
-    certainties: list[float] = []
+    certainties: list[float | None] = []
     for part in parts:
         start = len(text)
         text += part.text
@@ -177,7 +177,8 @@ def answer_hole(parts: Sequence[Part]) -> FilledHole:
                     tokens.append((start, end))
                     confidence.append(math.exp(min(0.0, log)))
                 start = end
-    certainty = math.prod(certainties) if certainties else None
+    known = [certainty for certainty in certainties if certainty is not None]
+    certainty = math.prod(known) if known and len(known) == len(certainties) else None
     return FilledHole(
         text=text, tokens=tokens, confidence=confidence, anchors=merge(anchors), cut=False, certainty=certainty
     )

@@ -1,8 +1,8 @@
 """Fills one stretch with a causal base: drafts from the left, judges every candidate by what follows it.
 
 P(text | before) P(what follows | before, text) is what a text's probability given both sides is in proportion to
-(Bayes' rule), so a base that only reads what stands before fills gaps without any training. Knows tokens and texts; no
-requests, no files.
+(Bayes' rule), so a base that only reads what stands before fills gaps without any training. A model that was trained
+with fill-in-the-middle tokens says P(text | both sides) itself. Knows tokens and texts; no requests, no files.
 """
 
 import math
@@ -16,11 +16,12 @@ from torch import Tensor
 from midfill_engine.caches.prefixes import Prefix
 from midfill_engine.denoising.branches import Beam, Path, log_probs, read_prefix, score
 from midfill_engine.denoising.canvas import decode
-from midfill_engine.denoising.prompt import find_following, open_edge
+from midfill_engine.denoising.prompt import find_following, lay_prompt
 from midfill_engine.denoising.stretch import Block, Stretch
 from midfill_engine.denoising.work import Work
 from midfill_engine.loading.runtime import Runtime
 from midfill_engine.models.packed import Result
+from midfill_engine.wire import BASE
 
 WIDTH: Final = 5
 NUM_BLOCKS: Final = 3
@@ -54,7 +55,7 @@ class Candidate:
     following: float = 0.0
     certainty: float = 0.0  # of whoever proposed it
     logs: Logs = ()
-    chance: float = 0.0  # that it is right, calibrated for lines
+    chance: float | None = None  # that it is right; fitted for the pretrained base alone
 
     @property
     def score(self) -> float:
@@ -99,7 +100,8 @@ class Filler:
     def __post_init__(self) -> None:
         runtime, stretch = self.runtime, self.stretch
         self.width = max(WIDTH, self.drawing.count)
-        self.ids, self.pending = open_edge(runtime, stretch.before, stretch.after)
+        self.prompt = lay_prompt(runtime, stretch.before, stretch.after)
+        self.pending = self.prompt.pending
         spaced = stretch.before[-1:] in (" ", "\t")
         forbid = (*stretch.forbid, "\n") if stretch.single else stretch.forbid
         vocabulary = runtime.vocabulary
@@ -108,6 +110,8 @@ class Filler:
         self.ends = vocabulary.ending(stretch.after)
         self.stops = torch.zeros_like(self.later)
         self.stops[list(runtime.tokens.special_ids)] = True
+        if self.prompt.has_suffix:
+            self.ends = self.stops | (self.ends & vocabulary.beginning(b"\n"))
 
     def allowed(self, left: bytes, is_first: bool) -> Tensor:
         """What may come next where the bytes `left` are still to be spelled."""
@@ -145,16 +149,17 @@ class Filler:
         return [each for each in allowed if len(encode(each.text)) <= self.stretch.max_tokens]
 
     def rank(self, judged: Sequence[Candidate]) -> list[Candidate]:
-        if self.stretch.is_block:
-            best = max((each.following for each in judged), default=0.0)
-            ranked = sorted(judged, key=lambda each: -each.score_of_block(best))
-            return [replace(each, chance=math.exp(each.nats)) for each in ranked]
-        ranked = sorted(judged, key=lambda each: -each.score)
-        return [replace(each, chance=chance_of(ranked, each)) for each in ranked]
+        """The best first, with how likely they are right where that was fitted."""
+        is_fitted, is_block = BASE in self.runtime.names, self.stretch.is_block
+        best = max((each.following for each in judged), default=0.0)
+        ranked = sorted(judged, key=lambda each: -(each.score_of_block(best) if is_block else each.score))
+        if not is_fitted:
+            return ranked
+        return [replace(each, chance=math.exp(each.nats) if is_block else chance_of(ranked, each)) for each in ranked]
 
     def read(self) -> Generator[Work, list[Result], Prefix]:
-        prefix, known = yield from read_prefix(self.runtime, self.ids)
-        self.forwards += known < len(self.ids)
+        prefix, known = yield from read_prefix(self.runtime, self.prompt.ids)
+        self.forwards += known < len(self.prompt.ids)
         return prefix
 
     def draft_lines(self, prefix: Prefix) -> Generator[Work, list[Result], list[Candidate]]:
@@ -285,7 +290,7 @@ class Filler:
         self.forwards += 1
         judged = [replace(each, nats=nats, logs=logs) for each, (logs, nats) in zip(others, scores, strict=True)]
         ranked = sorted([*known.values(), *judged], key=lambda each: -each.nats)
-        following = find_following(self.stretch.after)
+        following = "" if self.prompt.has_suffix else find_following(self.stretch.after)
         if not following:
             return ranked
         by_certainty = sorted(ranked, key=lambda each: -each.certainty)[:1]

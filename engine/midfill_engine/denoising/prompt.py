@@ -5,6 +5,7 @@ right with it.
 """
 
 import re
+from dataclasses import dataclass
 from typing import Final
 from zlib import crc32
 
@@ -21,24 +22,45 @@ LINE_END: Final = re.compile(r"\n")
 HASHED: Final = 32  # characters of a line
 
 
-def open_edge(runtime: Runtime, before: str, after: str = "") -> tuple[tuple[int, ...], bytes]:
-    """The ids of the prompt up to its last token, and the bytes of that token, which the text must spell first.
+@dataclass(frozen=True)
+class Prompt:
+    """`ids` that are read, then the text must spell `pending`. `has_suffix`: the text behind is in view as such."""
 
-    The prompt is a part of the text behind, as if it stood above, then the end of the text before. A tokenizer joins
-    what stands on both sides of an edge; so the model chooses the joint token itself.
+    ids: tuple[int, ...]
+    pending: bytes
+    has_suffix: bool = False
+
+
+def lay_prompt(runtime: Runtime, before: str, after: str = "") -> Prompt:
+    """The text around a stretch with the model's fill-in-the-middle tokens, where it was trained with such.
+
+    Else a part of the text behind, as if it stood above, then the end of the text before.
     """
-    opening = runtime.tokens.opening(None)
+    opening, markers = runtime.tokens.opening(None), runtime.tokens.markers
+    encode = runtime.loaded.tokenizer.encode
+    if markers is not None:
+        parts = encode(cut_before(before))[-MAX_BEFORE:], encode(after[:AHEAD_CHARACTERS])
+        return Prompt((*opening, *markers.lay(*parts)), b"", has_suffix=True)
+    ids, pending = open_edge(runtime, cut_behind(after) + cut_before(before))
+    return Prompt((*(opening or ([] if ids else [runtime.tokens.special_ids[0]])), *ids), pending)
+
+
+def open_edge(runtime: Runtime, text: str) -> tuple[list[int], bytes]:
+    """The ids of `text` up to its last token, and the bytes of that token.
+
+    A tokenizer joins what stands on both sides of an edge; so the model chooses the joint token itself.
+    """
     tokenizer = runtime.loaded.tokenizer
-    ids = tokenizer.encode(cut_behind(after) + cut_before(before))[-MAX_BEFORE:]
+    ids = tokenizer.encode(text)[-MAX_BEFORE:]
     if not ids:
-        return (*opening, runtime.tokens.special_ids[0]), b""
+        return [], b""
     pending = tokenizer.token_bytes(ids.pop())
     if len(pending) > 1 and pending.isspace() and pending.endswith(b" "):  # of a run the last space is the word's own
         ids += tokenizer.encode(pending[:-1].decode())
         pending = b" "
     while ids and not _is_text(pending):
         pending = tokenizer.token_bytes(ids.pop()) + pending
-    return (*(opening or ([] if ids else [runtime.tokens.special_ids[0]])), *ids), pending
+    return ids, pending
 
 
 def cut_before(text: str) -> str:

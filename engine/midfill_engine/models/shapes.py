@@ -33,6 +33,12 @@ EXPERT_TENSORS: Final[Mapping[str, str]] = {
     "blocks.{i}.mlp.up": "model.layers.{i}.mlp.experts.{e}.up_proj.weight",
     "blocks.{i}.mlp.down": "model.layers.{i}.mlp.experts.{e}.down_proj.weight",
 }
+FIM_NAMES: Final = (
+    (("<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>"), False),
+    (("<fim_prefix>", "<fim_suffix>", "<fim_middle>"), False),
+    (("<｜fim▁begin｜>", "<｜fim▁hole｜>", "<｜fim▁end｜>"), False),
+    (("<[fim-prefix]>", "<[fim-suffix]>", "<[fim-middle]>"), True),
+)
 TINY: Final[Mapping[str, Any]] = {
     "vocab_size": 320,
     "hidden_size": 32,
@@ -150,13 +156,11 @@ def read_writer(files: CheckpointFiles, mask_id: int | None, *ends: str) -> Spec
 
 
 def read_markers(files: CheckpointFiles) -> Markers | None:
-    """The fill-in-the-middle ids of Qwen's tokenizers (Qwen2.5-Coder's report: prefix, suffix, middle) and of Seed's.
-
-    Seed-Coder's report has the suffix first.
+    """The fill-in-the-middle ids of the tokenizer: those of Qwen2.5-Coder's report, of StarCoder's and Granite's, of
+    DeepSeek-Coder's, and of Seed-Coder's, where the suffix comes first.
     """
-    for form, suffix_first in (("<|fim_{}|>", False), ("<[fim-{}]>", True)):
-        found = [files.token(form.format(part)) for part in ("prefix", "suffix", "middle")]
-        if None not in found:
-            prefix, suffix, middle = (token for token in found if token is not None)
+    for names, suffix_first in FIM_NAMES:
+        prefix, suffix, middle = map(files.token, names)
+        if prefix is not None and suffix is not None and middle is not None:
             return Markers(prefix, suffix, middle, suffix_first)
     return None
