@@ -192,8 +192,6 @@ def finish(document: Document, holes: Sequence[Hole], preview: Preview) -> Fille
 
 def _budget_chars(client: "EngineClient", model: str | None) -> int:
     """How much context the model can see, in characters."""
-    if client.endpoint.is_outside:
-        return client.endpoint.context_tokens * CHARS_PER_TOKEN
     known = client.models()
     if not known:
         raise MidfillError("engine_error", f"the engine at {client.endpoint} has no model")

@@ -59,6 +59,7 @@ def models_command(
             known = client.models()
         if endpoint.is_outside and not json_output:
             print(f"{endpoint.title} fills; `midfill config engine --unset` goes back to Midfill's own engine")
+            return
         if json_output:
             print(ModelList(data=list(known)).model_dump_json(indent=2))
             return

@@ -112,11 +112,13 @@ class EngineClient:
             return float(known["idle_s"]), known["idle_timeout_s"]
 
     def models(self) -> tuple[ModelInfo, ...]:
-        """What the engine has loaded, the default first; asked again only of an engine that failed since.
+        """The loaded models, the default first; asked again only after an engine failed.
 
-        Engines of others are not asked: they say other things.
+        Engines of others are not asked, because they answer differently: what is known of them is said.
         """
-        if self.endpoint.is_outside or self._models:
+        if self.endpoint.is_outside:
+            return (self.endpoint.info,)
+        if self._models:
             return self._models
         with self._failures():
             response = self._http.get("/v1/models", timeout=HUNG_S)

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 from pydantic import ValidationError
 
-from midfill_engine.wire import ErrorBody, ErrorCode
+from midfill_engine.wire import MAX_HOLE_TOKENS, ErrorBody, ErrorCode, ModelInfo
 from midfill_infill.errors import MidfillError
 
 LOCAL_HOSTS: Final = ("localhost", "127.0.0.1", "::1")
@@ -64,11 +64,22 @@ class Endpoint:
         return "" if host in LOCAL_HOSTS else host
 
     @property
-    def context_tokens(self) -> int:
-        """How much of a document an engine of another project is shown."""
+    def info(self) -> ModelInfo:
+        """What is known of the model of another project's engine: how much of a document it is shown."""
         from midfill_infill.engines.outside import PROTOCOLS
 
-        return PROTOCOLS[self.protocol].context_tokens
+        name = f"{self.protocol}:{self.model}" if self.model else self.protocol
+        return ModelInfo(
+            id=self.model or name,
+            family=self.protocol,
+            parameters=0,
+            device=self.remote_host or "its own",
+            dtype="",
+            max_context_tokens=PROTOCOLS[self.protocol].context_tokens,
+            max_hole_tokens=MAX_HOLE_TOKENS,
+            weights=str(self.url),
+            description=self.title,
+        )
 
 
 def parse_engine(text: str) -> Endpoint:
