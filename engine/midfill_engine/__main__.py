@@ -74,10 +74,10 @@ def random_checkpoint(
 @app.command()
 def fetch(
     model: Annotated[str, typer.Argument(help="smollm2, OWNER/NAME on the hub, or OWNER/NAME@REVISION.")],
-    device: Annotated[str, typer.Option(help="Where it is to run: does it fit there?")] = "auto",
+    device: Annotated[str, typer.Option(help="The device to check memory for.")] = "auto",
     if_missing: Annotated[bool, typer.Option("--if-missing", help="Ask nobody where it is here.")] = False,
     cached_only: Annotated[bool, typer.Option("--cached-only", help="Never ask the hub.")] = False,
-    force: Annotated[bool, typer.Option("--force", help="Even if it does not fit into memory.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Download even if it does not fit into memory.")] = False,
     check: Annotated[bool, typer.Option("--check", help="Hash what is here, too.")] = False,
 ) -> None:
     """Downloads a checkpoint into the hub's cache, resuming an earlier download. Prints lines of JSON."""

@@ -28,8 +28,8 @@ PENDING, SOME_FAILED, VERIFY_FAILED, REFUSED, DISK_TROUBLE = 1, 3, 4, 5, 6
 
 TABLE: Final[dict[str, Entry]] = {
     # What was asked.
-    "bad_request": Entry("Request not understood", "see `midfill fill --help`", ASKED_WRONGLY),
-    "bad_position": Entry("Position not understood", "write LINE or LINE:COL, both counted from 1", ASKED_WRONGLY),
+    "bad_request": Entry("Invalid request", "see `midfill fill --help`", ASKED_WRONGLY),
+    "bad_position": Entry("Invalid position", "write LINE or LINE:COL, both counted from 1", ASKED_WRONGLY),
     "position_outside": Entry("Position outside the file", "give a line and column inside it", ASKED_WRONGLY),
     "no_hole": Entry(
         "Nothing to fill", "give FILE:LINE inside a function, --function NAME, --hole L:C-L:C or --stubs", ASKED_WRONGLY
@@ -42,26 +42,28 @@ TABLE: Final[dict[str, Entry]] = {
     "ambiguous_function": Entry("More than one function", "write Class.method, or give FILE:LINE", ASKED_WRONGLY),
     "no_stubs": Entry("No stubs", "give FILE:LINE, --function NAME or --hole L:C-L:C", ASKED_WRONGLY),
     "unknown_language": Entry(
-        "Language not known", "give --language, or select the text to fill with --hole L:C-L:C", ASKED_WRONGLY
+        "Unknown language", "give --language, or select the text to fill with --hole L:C-L:C", ASKED_WRONGLY
     ),
     "hole_too_large": Entry("Hole too large", "select less text or lower --max-tokens", ASKED_WRONGLY),
-    "bad_config": Entry("Setting not understood", "correct it; `midfill config` shows them all", ASKED_WRONGLY),
+    "bad_config": Entry("Invalid setting", "correct it; `midfill config` shows them all", ASKED_WRONGLY),
     "large_hole": Entry("Large hole", "give --yes to go on, or --hole L:C-L:C for less", ASKED_WRONGLY),
     # What came.
     "fill_broken": Entry("Fill with syntax errors", "try another --seed or -n 4, or give --allow-errors", BROKEN_FILL),
-    "fill_doubtful": Entry("Fill that is a guess", "give --min-certainty 0 to write it all the same", BROKEN_FILL),
+    "fill_doubtful": Entry("Fill that is a guess", "give --min-certainty 0 to write it anyway", BROKEN_FILL),
     # The user's command, of `--until`.
     "until_failed": Entry("No candidate passes", "give more --tries, or a larger --model", UNSOLVED),
-    "until_passes": Entry("Passes without a fill", "give a command that fails while the hole is open", ASKED_WRONGLY),
+    "until_passes": Entry(
+        "The command passes without a fill", "give a command that fails while the hole is open", ASKED_WRONGLY
+    ),
     "until_unreached": Entry("No fill can help", "fix that first, or give another command", ASKED_WRONGLY),
     # The file.
     "file_missing": Entry("No such file", "check the path", FILE_TROUBLE),
     "file_is_directory": Entry("Not a file", "name one file inside it", FILE_TROUBLE),
     "file_unreadable": Entry("File cannot be read", "check its permissions", FILE_TROUBLE),
     "file_binary": Entry("Not a text file", "give a source file", FILE_TROUBLE),
-    "file_encoding": Entry("Text encoding not understood", "save the file as UTF-8", FILE_TROUBLE),
+    "file_encoding": Entry("Unknown text encoding", "save the file as UTF-8", FILE_TROUBLE),
     "file_too_large": Entry("File too large", "split it, or fill a smaller file", FILE_TROUBLE),
-    "file_excluded": Entry("File left out", "rename it, or change what is left out", FILE_TROUBLE),
+    "file_excluded": Entry("File excluded", "rename it, or change the exclusions", FILE_TROUBLE),
     "file_changed": Entry("File changed meanwhile", "run the command again", FILE_TROUBLE),
     "write_failed": Entry("File cannot be written", "check the permissions of the file and its folder", FILE_TROUBLE),
     "output_failed": Entry("Output cannot be written", "free some space and run the command again", FILE_TROUBLE),
@@ -85,19 +87,19 @@ TABLE: Final[dict[str, Entry]] = {
     ),
     # The model.
     "unknown_model": Entry("Unknown model", "run `midfill models` to see the known ones", MODEL_TROUBLE),
-    "fetch_failed": Entry("Model not fetched", "run the command again: it goes on where it stopped", MODEL_TROUBLE),
-    "bad_checkpoint": Entry("Checkpoint cannot be loaded", "get the checkpoint again", MODEL_TROUBLE),
+    "fetch_failed": Entry("Model download failed", "run the command again: the download resumes", MODEL_TROUBLE),
+    "bad_checkpoint": Entry("Checkpoint cannot be loaded", "download the checkpoint again", MODEL_TROUBLE),
     # Whole repositories.
     "run_missing": Entry("No such run", "run `midfill refactor plan` first", ASKED_WRONGLY),
     "no_such_hole": Entry("No such hole", "see `midfill refactor export --format jsonl` for the holes", ASKED_WRONGLY),
-    "bad_query": Entry("Query not understood", "capture what is to be filled as @fill", ASKED_WRONGLY),
+    "bad_query": Entry("Invalid query", "capture the node to fill as @fill", ASKED_WRONGLY),
     "bad_recipe": Entry("No such recipe", "see `midfill refactor recipes`", ASKED_WRONGLY),
-    "bad_selector": Entry("Selection not understood", "see `midfill refactor plan --help`", ASKED_WRONGLY),
-    "bad_shard": Entry("Shard not understood", "write --shard I/N with 1 <= I <= N", ASKED_WRONGLY),
+    "bad_selector": Entry("Invalid selector", "see `midfill refactor plan --help`", ASKED_WRONGLY),
+    "bad_shard": Entry("Invalid shard", "write --shard I/N with 1 <= I <= N", ASKED_WRONGLY),
     "no_selector": Entry("Nothing selected", "give --stubs, --name, --query or --recipe", ASKED_WRONGLY),
     "ray_missing": Entry("Ray is not installed", "run `pip install 'midfill[ray]'`", ASKED_WRONGLY),
     "git_failed": Entry("Git failed", "run it in a git repository", ASKED_WRONGLY),
-    "holes_failed": Entry("Some holes got no good fill", "see `midfill refactor status`", SOME_FAILED),
+    "holes_failed": Entry("Some holes were not filled well", "see `midfill refactor status`", SOME_FAILED),
     "hole_stale": Entry("A hole is stale", "plan it again", SOME_FAILED),
     "verify_baseline": Entry(
         "The command fails without any fill", "make it pass first, or give another --command", REFUSED
@@ -107,9 +109,9 @@ TABLE: Final[dict[str, Entry]] = {
         "No sandbox", "install bubblewrap, or give --no-sandbox to run the command as you", REFUSED
     ),
     "tree_dirty": Entry("Uncommitted changes", "commit them, or give --allow-dirty", REFUSED),
-    "tree_locked": Entry("Somebody else is writing", "wait until it has ended", REFUSED),
-    "target_refused": Entry("Not written on purpose", "leave it out of the plan", REFUSED),
-    "undo_refused": Entry("Not undone", "take it back by hand", REFUSED),
+    "tree_locked": Entry("Another process is writing", "wait until it ends", REFUSED),
+    "target_refused": Entry("Refused to write", "leave it out of the plan", REFUSED),
+    "undo_refused": Entry("Not undone", "undo it by hand", REFUSED),
     "run_damaged": Entry("The journal cannot be read", "the source files are not affected; plan again", DISK_TROUBLE),
     "journal_failed": Entry("The journal cannot be written", "free some space and run the command again", DISK_TROUBLE),
     "disk_full": Entry("Disk full", "free some space and run the command again; no file is damaged", DISK_TROUBLE),
@@ -117,7 +119,7 @@ TABLE: Final[dict[str, Entry]] = {
     "write_unclear": Entry("A file was changed during a crash", "compare the two files and remove one", DISK_TROUBLE),
     # The rest.
     "cancelled": Entry("Cancelled", "run the command again", INTERRUPTED),
-    "internal": Entry("A fault of Midfill's own", "please report it with the text of this message", INTERNAL),
+    "internal": Entry("Internal error", "please report it with the text of this message", INTERNAL),
 }
 
 

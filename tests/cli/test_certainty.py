@@ -83,9 +83,7 @@ def test_a_guess_is_shown_and_written_only_when_asked_for(answer: Answer, way: l
     words = ["fill", "t.py", "--hole", "2:5-2:8", *way]
     held = CliRunner().invoke(build_app(), words)
     assert held.exit_code == 6 and Path("t.py").read_text() == before and "return a + b" in held.stdout
-    assert (
-        "1 of 1 fill not written: t.py:2 a guess (40%); give --min-certainty 0 to write it all the same" in held.stderr
-    )
+    assert "1 of 1 fill not written: t.py:2 a guess (40%); give --min-certainty 0 to write it anyway" in held.stderr
     assert CliRunner().invoke(build_app(), [*words, "--min-certainty", "0.41"]).exit_code == 6
     assert Path("t.py").read_text() == before
     written = CliRunner().invoke(build_app(), [*words, "--min-certainty", "0.4"])

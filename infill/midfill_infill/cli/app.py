@@ -31,7 +31,7 @@ SUBCOMMANDS: Final = {
         "refactor", "Fill holes of whole repositories: plan, generate, review, apply, verify, undo."
     ),
     "models": Subcommand("models", "The engine's models; `get`, `list`, `use` and `rm` those of the hub."),
-    "engine": Subcommand("engine", "The engines that run: `ps` lists them, `stop` ends them."),
+    "engine": Subcommand("engine", "Running engines: `ps` lists them, `stop` ends them."),
     "config": Subcommand("configuration", "Show every setting and where it comes from, or set one."),
     "doctor": Subcommand("doctor", "Check the installation and the engine."),
     "help": Subcommand("help", "Show what a command takes and its page of the documentation, or one page."),

@@ -17,9 +17,9 @@ def build() -> typer.Typer:
 def config_command(
     name: Annotated[str | None, typer.Argument(help="One setting.", autocompletion=complete_setting)] = None,
     value: Annotated[
-        str | None, typer.Argument(help="What it is to be, in your own file.", autocompletion=complete_value)
+        str | None, typer.Argument(help="The value to store in your user file.", autocompletion=complete_value)
     ] = None,
-    unset: Annotated[bool, typer.Option("--unset", help="Take it out of your own file.")] = False,
+    unset: Annotated[bool, typer.Option("--unset", help="Remove it from your user file.")] = False,
     json_output: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Show every setting and where it comes from: flag, environment, project, user, default; or set one."""

@@ -18,7 +18,7 @@ _STATES: Final = {"ok": "ready", "loading": "loading", "silent": "does not answe
 
 def build() -> typer.Typer:
     app = typer.Typer(
-        help="The engines that run: `ps` lists them, `stop` ends them.", no_args_is_help=True, add_completion=False
+        help="Running engines: `ps` lists them, `stop` ends them.", no_args_is_help=True, add_completion=False
     )
     app.command("ps")(ps_command)
     app.command("stop")(stop_command)

@@ -75,10 +75,11 @@ def fill_command(
         ),
     ] = None,
     outer: Annotated[
-        int, typer.Option("--outer", count=True, metavar="", help="The function around the innermost. Repeatable.")
+        int,
+        typer.Option("--outer", count=True, metavar="", help="Take the function around the innermost one. Repeatable."),
     ] = 0,
     hole: Annotated[
-        list[str] | None, typer.Option(metavar="L:C-L:C", help="Fill this range, its end not included. Repeatable.")
+        list[str] | None, typer.Option(metavar="L:C-L:C", help="Fill this range (end exclusive). Repeatable.")
     ] = None,
     stubs: Annotated[bool, typer.Option("--stubs", metavar="", help="Fill every stub of the file.")] = False,
     model: ModelOption = None,
@@ -94,30 +95,30 @@ def fill_command(
     ] = None,
     max_tokens: MaxTokensOption = None,
     frame_ms: Annotated[
-        int, typer.Option(metavar="MS", min=0, max=2000, help="Show every step at least this long, on a pipe too.")
+        int, typer.Option(metavar="MS", min=0, max=2000, help="Show every step for at least this long, also on a pipe.")
     ] = 0,
     language: Annotated[
         str | None,
         typer.Option(
             metavar="NAME",
-            help="What the file is written in; otherwise its name tells.",
+            help="The file's language; by default from its name.",
             autocompletion=complete_language,
         ),
     ] = None,
     stdin_filename: Annotated[
-        str | None, typer.Option(metavar="NAME", help="With - as FILE: the name of what standard input holds.")
+        str | None, typer.Option(metavar="NAME", help="With - as FILE: the file name of standard input.")
     ] = None,
     diff: Annotated[
-        bool, typer.Option("--diff", metavar="", help="With - as FILE: a diff in place of the text.")
+        bool, typer.Option("--diff", metavar="", help="With - as FILE: print a diff instead of the text.")
     ] = False,
     write: Annotated[
-        bool, typer.Option("--write", metavar="", help="Write the file. Otherwise only a diff is shown.")
+        bool, typer.Option("--write", metavar="", help="Write the file; without it, only a diff is shown.")
     ] = False,
     yes: Annotated[
         bool, typer.Option("--yes", "-y", metavar="", help="Replace large bodies without being asked.")
     ] = False,
     allow_errors: Annotated[
-        bool, typer.Option("--allow-errors", metavar="", help="Write a fill that adds syntax errors, too.")
+        bool, typer.Option("--allow-errors", metavar="", help="Also write a fill that adds syntax errors.")
     ] = False,
     min_certainty: MinCertaintyOption = None,
     until: UntilOption = None,

@@ -39,7 +39,7 @@ def help_command(
     topic: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[COMMAND|PAGE]", help="As `fill`, `refactor plan` or `holes`.", autocompletion=_complete
+            metavar="[COMMAND|PAGE]", help="A page: `fill`, `refactor plan` or `holes`.", autocompletion=_complete
         ),
     ] = None,
 ) -> None:

@@ -72,10 +72,10 @@ def models_command(
 
 def get_command(
     name: HubName,
-    device: Annotated[DeviceName, typer.Option(help="Where it is to run: does it fit there?")] = "auto",
-    check: Annotated[bool, typer.Option("--check", help="Compare the hashes of what is here, too.")] = False,
-    force: Annotated[bool, typer.Option("--force", help="Even if it does not fit into memory.")] = False,
-    use: Annotated[bool, typer.Option("--use", help="Make it the model that fills.")] = False,
+    device: Annotated[DeviceName, typer.Option(help="The device to check memory for.")] = "auto",
+    check: Annotated[bool, typer.Option("--check", help="Also check the hashes of files already here.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Download even if it does not fit into memory.")] = False,
+    use: Annotated[bool, typer.Option("--use", help="Make it the default model.")] = False,
 ) -> None:
     """Fetch a checkpoint, going on where an earlier run stopped. Nothing of it is ever run; hashes are compared."""
     with report_failures():
@@ -99,7 +99,7 @@ def get_command(
 
 def list_command(
     json_output: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
-    published: Annotated[bool, typer.Option("--published", help="What can be had from the hub.")] = False,
+    published: Annotated[bool, typer.Option("--published", help="List models that can be downloaded.")] = False,
 ) -> None:
     """List the checkpoints on this machine, half-fetched ones too."""
     with report_failures(as_json=json_output):

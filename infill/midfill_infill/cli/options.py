@@ -24,19 +24,24 @@ SandboxOption = Annotated[
     bool, typer.Option("--sandbox/--no-sandbox", help="Run the command in bubblewrap, without network.")
 ]
 AllowOption = Annotated[
-    list[Path] | None, typer.Option("--allow", metavar="PATH", help="Show it to the command, read-only. Repeatable.")
+    list[Path] | None, typer.Option("--allow", metavar="PATH", help="Let the command read this path. Repeatable.")
 ]
 EnvOption = Annotated[
     list[str] | None,
-    typer.Option("--env", metavar="NAME[=VALUE]", help="Give it to the command. Repeatable."),
+    typer.Option("--env", metavar="NAME[=VALUE]", help="Pass this variable to the command. Repeatable."),
 ]
-TimeoutOption = Annotated[float, typer.Option("--timeout-s", metavar="S", min=1, help="Ends a run of the command.")]
+TimeoutOption = Annotated[
+    float, typer.Option("--timeout-s", metavar="S", min=1, help="Time limit of one run of the command.")
+]
 UntilOption = Annotated[
-    str | None, typer.Option(metavar="COMMAND", help="Try candidates until this passes, as 'pytest -q'.")
+    str | None, typer.Option(metavar="COMMAND", help="Try candidates until this command passes, such as 'pytest -q'.")
 ]
-TriesOption = Annotated[int, typer.Option(metavar="N", min=1, max=1000, help="With --until: at most so many.")]
+TriesOption = Annotated[
+    int, typer.Option(metavar="N", min=1, max=1000, help="With --until: at most this many candidates.")
+]
 CommandTimeoutOption = Annotated[
-    float | None, typer.Option(metavar="S", min=0.1, help="With --until: ends a try, else 5 times the first run.")
+    float | None,
+    typer.Option(metavar="S", min=0.1, help="With --until: time limit of a try; default 5 times the first run."),
 ]
 
 
@@ -60,7 +65,7 @@ def _check(text: str | None) -> str | None:
 
 MinCertaintyOption = Annotated[
     float | None,
-    typer.Option(metavar="P", min=0, max=1, help="Write fills from this certainty on; by default 0.5, 0 takes all."),
+    typer.Option(metavar="P", min=0, max=1, help="Write fills of at least this certainty; default 0.5, 0 writes all."),
 ]
 QualityOption = Annotated[
     str | None,

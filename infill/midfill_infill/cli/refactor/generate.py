@@ -48,19 +48,20 @@ def generate_command(
     quality: QualityOption = None,
     max_tokens: MaxTokensOption = None,
     processes: Annotated[
-        int, typer.Option(metavar="N", min=0, max=64, help="So many engine processes of this run's own.")
+        int, typer.Option(metavar="N", min=0, max=64, help="Start this many engine processes for this run.")
     ] = 0,
     ray: Annotated[
-        int, typer.Option("--ray", metavar="N", min=0, max=4096, help="So many Ray actors, each with an engine.")
+        int,
+        typer.Option("--ray", metavar="N", min=0, max=4096, help="Start this many Ray actors, each with an engine."),
     ] = 0,
     ray_address: Annotated[str | None, typer.Option(metavar="ADDRESS", help="A Ray cluster to join.")] = None,
     ray_env: Annotated[
-        Path | None, typer.Option(metavar="FILE.json", help="A runtime environment for nodes that lack something.")
+        Path | None, typer.Option(metavar="FILE.json", help="A Ray runtime environment, for nodes that lack packages.")
     ] = None,
     shard: Annotated[
-        str | None, typer.Option(metavar="I/N", help="Only this part, into --out; `merge` puts parts together.")
+        str | None, typer.Option(metavar="I/N", help="Generate only this part, into --out; `merge` combines parts.")
     ] = None,
-    out: Annotated[Path | None, typer.Option(metavar="FILE", help="Where a shard's answers go.")] = None,
+    out: Annotated[Path | None, typer.Option(metavar="FILE", help="Output file of a shard.")] = None,
     cache: Annotated[bool, typer.Option("--cache/--no-cache", help="Reuse answers to the same question.")] = True,
     until: UntilOption = None,
     tries: TriesOption = 20,
@@ -251,7 +252,7 @@ def _conclude(progress: Progress) -> None:
 
 
 def merge_command(
-    parts: Annotated[list[Path], typer.Argument(metavar="FILE...", help="What shards wrote.")],
+    parts: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Files that shards wrote.")],
     root: RootOption = Path("."),
     run: RunOption = None,
 ) -> None:

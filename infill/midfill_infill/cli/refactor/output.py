@@ -47,12 +47,13 @@ def export_command(
     ] = None,
     per_file: Annotated[bool, typer.Option("--per-file", metavar="", help="One patch a file, below --out.")] = False,
     take_all: Annotated[
-        bool, typer.Option("--all", metavar="", help="Fills that were not reviewed too, if they add no syntax error.")
+        bool, typer.Option("--all", metavar="", help="Include unreviewed fills that add no syntax error.")
     ] = False,
     branch: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Make a branch with the fills, one commit ahead; the tree stays.")
+        str | None,
+        typer.Option(metavar="NAME", help="Commit the fills to a new branch; the working tree stays as it is."),
     ] = None,
-    message: Annotated[str, typer.Option(metavar="TEXT", help="Of the branch's commit.")] = "Fill holes",
+    message: Annotated[str, typer.Option(metavar="TEXT", help="Message of the branch's commit.")] = "Fill holes",
 ) -> None:
     """Print what `apply` would write or has written, as a patch that `git apply` takes, or every hole as data."""
     with reported():

@@ -20,22 +20,25 @@ if TYPE_CHECKING:
 
 QueryOption = Annotated[
     Path | None,
-    typer.Option("--query", metavar="FILE.scm", help="A tree-sitter query: @fill is filled, @context is shown."),
+    typer.Option("--query", metavar="FILE.scm", help="A tree-sitter query: fill @fill, show the model @context."),
 ]
 NameOption = Annotated[
-    list[str] | None, typer.Option("--name", metavar="MODULE:FUNCTION", help="Bodies by name; * and ? fit any text.")
+    list[str] | None,
+    typer.Option("--name", metavar="MODULE:FUNCTION", help="Function bodies by name; * and ? are wildcards."),
 ]
 WhereOption = Annotated[
     list[str] | None,
-    typer.Option("--where", metavar="CONDITION", help="Functions that: calls NAME, has TODO, no docstring, lines > N."),
+    typer.Option(
+        "--where", metavar="CONDITION", help="Functions by condition: calls NAME, has TODO, no docstring, lines > N."
+    ),
 ]
 StubsOption = Annotated[bool, typer.Option("--stubs", metavar="", help="Every function that is only a placeholder.")]
 RecipeOption = Annotated[str | None, typer.Option("--recipe", metavar="NAME[=WORD]", help="See `recipes`.")]
 GlobOption = Annotated[
-    list[str] | None, typer.Option("--glob", metavar="PATTERN", help="Only these paths; with ! all but these.")
+    list[str] | None, typer.Option("--glob", metavar="PATTERN", help="Only these paths; ! excludes.")
 ]
 GeneratedOption = Annotated[
-    bool, typer.Option("--include-generated", metavar="", help="Generated and vendored files too.")
+    bool, typer.Option("--include-generated", metavar="", help="Include generated and vendored files.")
 ]
 
 
@@ -51,7 +54,7 @@ class PlanCommand(TyperCommand):
 
 
 def plan_command(
-    folder: Annotated[Path, typer.Argument(metavar="[DIR]", help="Where to look.")] = Path("."),
+    folder: Annotated[Path, typer.Argument(metavar="[DIR]", help="Files and folders to search.")] = Path("."),
     query: QueryOption = None,
     name: NameOption = None,
     stubs: StubsOption = False,
@@ -60,18 +63,21 @@ def plan_command(
     glob: GlobOption = None,
     changed: Annotated[
         str | None,
-        typer.Option(metavar="[=REF]", help="Only holes on lines that differ from a commit; alone from HEAD."),
+        typer.Option(metavar="[=REF]", help="Only holes on lines changed since a commit (default HEAD)."),
     ] = None,
     stdin0: Annotated[
-        bool, typer.Option("--stdin0", metavar="", help="Only files whose names come on stdin, each ended by NUL.")
+        bool, typer.Option("--stdin0", metavar="", help="Only files named on stdin, NUL-terminated.")
     ] = False,
     include_generated: GeneratedOption = False,
     intent: Annotated[
-        str, typer.Option(metavar="TEXT", help="A line for the model: a comment above each hole that no fill has.")
+        str,
+        typer.Option(
+            metavar="TEXT", help="An instruction to the model, shown as a comment above each hole and never written."
+        ),
     ] = "",
     seed: Annotated[int, typer.Option(metavar="N", min=0, help="0 is the likeliest fill of every hole.")] = 0,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", metavar="", help="Print the plan as JSON lines and make no run.")
+        bool, typer.Option("--dry-run", metavar="", help="Print the plan as JSON lines; create no run.")
     ] = False,
 ) -> None:
     """Find the holes of a repository and make a run of them. Nothing is filled or written yet."""

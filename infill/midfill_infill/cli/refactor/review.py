@@ -73,12 +73,14 @@ class TerminalScreen:
 def review_command(
     root: RootOption = Path("."),
     run: RunOption = None,
-    command: Annotated[str | None, typer.Option("--command", "-c", metavar="COMMAND", help="What `t` runs.")] = None,
+    command: Annotated[
+        str | None, typer.Option("--command", "-c", metavar="COMMAND", help="The command that the key `t` runs.")
+    ] = None,
     timeout_s: TimeoutOption = 600.0,
     sandbox: SandboxOption = True,
     allow: AllowOption = None,
     env: EnvOption = None,
-    model: Annotated[str | None, typer.Option(metavar="NAME|DIR", help="The model that `r` asks.")] = None,
+    model: Annotated[str | None, typer.Option(metavar="NAME|DIR", help="The model that the key `r` uses.")] = None,
     device: DeviceOption = "auto",
 ) -> None:
     """Accept or reject fills one by one: y n a d q e b r s t. Every answer is kept at once; stop and go on any time."""

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from midfill_infill.sandbox.command import Command
 
 FlakeOption = Annotated[
-    int, typer.Option("--flake-check", metavar="N", min=1, max=100, help="Runs the command so often at start and end.")
+    int, typer.Option("--flake-check", metavar="N", min=1, max=100, help="Run the command this often at start and end.")
 ]
 
 
@@ -56,7 +56,7 @@ def apply_command(
     root: RootOption = Path("."),
     run: RunOption = None,
     take_all: Annotated[
-        bool, typer.Option("--all", metavar="", help="Fills not reviewed, or undone, too, if they add no syntax error.")
+        bool, typer.Option("--all", metavar="", help="Include unreviewed or undone fills that add no syntax error.")
     ] = False,
     min_certainty: MinCertaintyOption = None,
     hole: Annotated[list[int] | None, typer.Option(metavar="N", help="Only this hole, by number. Repeatable.")] = None,
@@ -68,19 +68,24 @@ def apply_command(
     sandbox: SandboxOption = True,
     allow: AllowOption = None,
     env: EnvOption = None,
-    allow_dirty: Annotated[bool, typer.Option("--allow-dirty", metavar="", help="Files with changes too.")] = False,
+    allow_dirty: Annotated[
+        bool, typer.Option("--allow-dirty", metavar="", help="Include files with uncommitted changes.")
+    ] = False,
     include_generated: Annotated[
-        bool, typer.Option("--include-generated", metavar="", help="Generated files too.")
+        bool, typer.Option("--include-generated", metavar="", help="Include generated files.")
     ] = False,
     write_through: Annotated[
         bool, typer.Option("--write-through", metavar="", help="Write files with several hard links in place.")
     ] = False,
     commit_each: Annotated[
-        str | None, typer.Option(metavar="BY", help="Commit what was written: by file, directory or recipe.")
+        str | None,
+        typer.Option(metavar="BY", help="Commit what was written, one commit per file, directory or recipe."),
     ] = None,
     message: Annotated[
         str | None,
-        typer.Option(metavar="TEXT", help="Of each commit; {names}, {path}, {holes}, {files}, {recipe}, {run}."),
+        typer.Option(
+            metavar="TEXT", help="Message of each commit; {names}, {path}, {holes}, {files}, {recipe}, {run}."
+        ),
     ] = None,
 ) -> None:
     """Write accepted fills into their files, each file as a whole or not at all. `undo` takes them out again."""
@@ -174,7 +179,9 @@ def _choose(journal: Journal, take_all: bool, numbers: Sequence[int], least: flo
 
 
 def verify_command(
-    command: Annotated[str, typer.Option("--command", "-c", metavar="COMMAND", help="What must pass, as `pytest -q`.")],
+    command: Annotated[
+        str, typer.Option("--command", "-c", metavar="COMMAND", help="The command that must pass, such as `pytest -q`.")
+    ],
     root: RootOption = Path("."),
     run: RunOption = None,
     timeout_s: TimeoutOption = 600.0,
