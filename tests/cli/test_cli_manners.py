@@ -227,7 +227,8 @@ def test_a_large_body_is_told_before_a_diff(answer: Answer) -> None:
 def test_what_is_large(answer: Answer, lines: int, of: int, is_large: bool) -> None:
     Path("t.py").write_bytes(b"def f():\n" + b"    x = 1\n" * lines + b"y = 1\n" * (of - lines - 1))
     assert ("this replaces" in fill("t.py:2")[2]) is is_large
-    assert fill("t.py", "--hole", f"2:5-{lines + 1}:10", "--write")[2] == "", "ends that were given are meant"
+    words = ["--hole", f"2:5-{lines + 1}:10", "--write", "--min-certainty", "0"]
+    assert fill("t.py", *words)[2] == "", "ends that were given are meant"
 
 
 # Terminals and pipes.
