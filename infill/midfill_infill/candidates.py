@@ -137,7 +137,10 @@ def rank(response: wire.InfillResponse, index: int, proposals: Sequence[Proposal
     listed += [replace(Answer.of(each.text, each.certainty, each.origin), is_left_out=True) for each in proposals]
     if not compared:
         listed.sort(key=lambda answer: -1.0 if answer.filled.certainty is None else -answer.filled.certainty)
-    return list({answer.filled.text: answer for answer in reversed(listed)}.values())[::-1]
+    found: dict[str, Answer] = {}
+    for answer in listed:
+        found.setdefault(answer.filled.text, answer)
+    return list(found.values())
 
 
 @dataclass(frozen=True)

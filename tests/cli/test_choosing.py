@@ -166,6 +166,14 @@ def test_what_proposers_say_is_sent_and_named_in_the_answer(
     assert sent["candidates"] == [{"text": "rows = list(path)", "certainty": 0.4}]
 
 
+def test_a_proposal_that_the_engine_ranks_first_wins(engine_client: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    propose_only(monkeypatch, ("rows = list(path)", 0.4))
+    compared = [[("rows = list(path)", 0.9), ("rows = path", 0.1)]]
+    filled = settle(engine_client(Plan(rows=[["rows = list(path)"]], compared=compared)), one(), Options(n=2))
+    texts = [each.fills[0].text for each in (filled.best, *filled.alternatives)]
+    assert texts == ["rows = list(path)", "rows = path"]
+
+
 @pytest.mark.parametrize(
     "certainty, expected", [(None, "rows = path"), (0.5, "rows = path"), (0.3, "rows = list(path)")]
 )
