@@ -101,3 +101,9 @@ def test_a_body_is_as_far_to_the_right_as_its_hole() -> None:
     deep = "class A:\n    class B:\n        def read(self, path):\n            if path:\n                return path\n"
     (found,) = propose_all(f"{deep}\n\ndef read(path):\n    ...\n", "read")
     assert found.text == "if path:\n        return path"
+
+
+def test_a_test_is_like_tests_alone() -> None:
+    source = "def test_total():\n    assert total([1]) == 1\n\n\ndef total(rows):\n    ...\n"
+    assert propose_all(source, "total") == []
+    assert propose_all(source.replace("def total(rows)", "def test_totals()"), "test_totals") != []

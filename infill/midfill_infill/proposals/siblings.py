@@ -47,6 +47,10 @@ class _Told:
     docstring: tuple[str, ...]
     body: str
 
+    @property
+    def is_test(self) -> bool:
+        return self.name[:1] == ("test",)
+
     def likeness(self, other: "_Told", ratio: Callable[[Sequence[str], Sequence[str]], float]) -> float:
         """Similarity from 0 to 1."""
         names, headers = ratio(self.name, other.name), ratio(self.header, other.header)
@@ -83,7 +87,7 @@ def find_siblings(around: Surroundings, index: int) -> list[tuple[str, float, "_
     others += [told for each in around.references for told in _tell_all(document.syntax, each.text.encode())]
     best: dict[str, tuple[float, _Told]] = {}
     least = -1.0
-    for other in others:
+    for other in (each for each in others if each.is_test == wanted.is_test):
         if wanted.likeness(other, _bound) > least and (found := wanted.likeness(other, _ratio)) > least:
             body = _rename(other, wanted, around.is_seen)
             found -= LOST * _reads_lost(other, wanted, body)
