@@ -46,8 +46,8 @@ def test_where_none_passes_the_best_is_marked_and_nothing_written(shop: Path, an
     answer(rows=[["return rate"], ["return price * rate"], ["return 1"]])
     result = fill("--write", until=PYTEST)
     assert result.exit_code == 7 and (shop / "shop.py").read_text() == SHOP
-    assert result.stdout.startswith("# try 1 of 3: failed, 2 tests pass, the best of them\n")
-    assert f"midfill: none of 3 tries passes: `{PYTEST}`; give more --tries, or a larger --model.\n" in result.stderr
+    assert result.stdout.startswith("# try 1 of 4: failed, 2 tests pass, the best of them\n")
+    assert f"midfill: none of 4 tries passes: `{PYTEST}`; give more --tries, or a larger --model.\n" in result.stderr
 
 
 def test_json_has_all_tries(shop: Path, answer: Answer) -> None:
@@ -183,7 +183,7 @@ def test_the_line_at_fault_is_drafted_anew_while_the_rest_stays(shop: Path, answ
     wrong, right = "part = rate / 0\n    return price - rate", "part = rate / 100\n    return price - rate"
     answer(rows=[[wrong]], repaired=[[right]], record=str(tmp_path / "record"))
     result = fill()
-    assert result.exit_code == 0 and result.stdout.startswith("# try 2 of 2: passed")
+    assert result.exit_code == 0 and result.stdout.startswith("# try 3 of 3: passed"), "behind what is like `total`"
     requests = [entry["request"] for entry in read_record(tmp_path / "record")]
     (hole,) = [segment["hole"] for segment in requests[1]["segments"] if "hole" in segment]
     assert hole["draft"] == wrong and [wrong[a:b] for a, b in hole["keep"]] == ["\n    return price - rate"]
