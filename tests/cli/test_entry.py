@@ -86,7 +86,7 @@ def test_a_shared_folder_is_not_closed_to_others(tmp_path: Path, monkeypatch: py
         ("midfill", "chmod 700"),
     ]:
         (tmp_path / name).mkdir()
-        (tmp_path / name).chmod(0o777)
+        (tmp_path / name).chmod(0o1777 if name == "shared" else 0o777)
         monkeypatch.setenv("MIDFILL_RUNTIME_DIR", str(tmp_path / name))
         with pytest.raises(MidfillError) as error:
             runtime_folder()

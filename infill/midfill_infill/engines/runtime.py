@@ -68,5 +68,6 @@ def _check_private(folder: Path, facts: os.stat_result) -> None:
         raise MidfillError("runtime_folder", f"{folder} belongs to another user")
     if facts.st_mode & 0o077:
         message = f"{folder} is open to other users"
-        is_ours = folder.name.startswith("midfill")  # others may need what is open: /tmp, a home folder
-        raise MidfillError("runtime_folder", message, next_step=f"run `chmod 700 {folder}`" if is_ours else None)
+        is_for_all = facts.st_mode & stat.S_ISVTX  # such as /tmp, which others need open
+        next_step = None if is_for_all else f"run `chmod 700 {folder}`"
+        raise MidfillError("runtime_folder", message, next_step=next_step)
