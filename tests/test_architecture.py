@@ -235,8 +235,8 @@ def test_wire_needs_nothing_of_the_engine() -> None:
 @pytest.mark.parametrize(
     "module", ["midfill_infill", "midfill_infill.fill", "midfill_infill.cli", "midfill_lsp.server"]
 )
-def test_import_loads_no_torch(module: str) -> None:
-    heavy = ("torch", "triton", "tokenizers")
+def test_import_loads_neither_torch_nor_numpy(module: str) -> None:
+    heavy = ("torch", "triton", "tokenizers", "numpy")
     check = f"import sys, {module}; sys.exit(','.join(m for m in {heavy} if m in sys.modules) or 0)"
     result = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, timeout=60)
     assert result.returncode == 0, result.stderr
