@@ -29,6 +29,9 @@ class CheckpointFiles:
     def name(self) -> str:
         return name_of(self.folder)
 
+    def release(self) -> None:
+        """Lets go of what is held of the files once their tensors are read."""
+
     @property
     def changed(self) -> frozenset[str]:
         """Names of tensors that an adapter changes."""

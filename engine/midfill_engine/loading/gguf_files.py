@@ -111,6 +111,10 @@ class GgufFiles(CheckpointFiles):
         except (ValueError, IndexError, KeyError, OverflowError, MemoryError) as error:
             raise CheckpointError(f"The file {self.folder} is no GGUF file, or not all of one.") from error
 
+    def release(self) -> None:
+        for held in ("_reader", "_stored", "_tokens", "_kinds", "tokenizer"):
+            self.__dict__.pop(held, None)
+
     def value(self, key: str) -> Any:
         """The value of a key, None if missing."""
         field = self._reader.fields.get(key)

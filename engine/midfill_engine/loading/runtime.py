@@ -216,6 +216,7 @@ def open_checkpoint(
     if isinstance(packing, LaidOperators) and stored_bytes > free_bytes(device):
         packing = None  # the kernel can evict mapped pages, but not repacked weights
     loaded = hub.load(files, family, device, dtype, packing.pack if packing else None)
+    files.release()
     return Runtime.of(loaded, name, family.name, family=family, operators=packing or operators)
 
 
