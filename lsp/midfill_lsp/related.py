@@ -21,7 +21,7 @@ SettingsOf = Callable[[str], Settings]
 
 @dataclass(frozen=True)
 class Surroundings:
-    """Text of other files that the model sees, and files that experts may use."""
+    """Text of other files that the model sees, and files that proposers may read."""
 
     related: tuple[str, ...] = ()
     references: tuple[Reference, ...] = ()

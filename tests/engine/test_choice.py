@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from midfill_engine.models.choice import CHUNK_POSITIONS, BadScores, Choice, Echo, choose
+from midfill_engine.models.choice import CHUNK_POSITIONS, BadScores, Choice, choose
 
 
 def choice_of(num_rows: int, allowed: Tensor, **changes: object) -> Choice:
@@ -30,8 +30,6 @@ def test_the_first_largest_of_what_is_allowed_is_chosen(vocab_size: int, num_rul
 def test_asked_tokens_and_mixtures_reach_their_rows_in_every_chunk() -> None:
     num_rows, vocab_size = 2 * CHUNK_POSITIONS + 3, 150
     scores = torch.randn(num_rows, vocab_size, generator=torch.Generator().manual_seed(0))
-    rows = torch.tensor([0, CHUNK_POSITIONS, CHUNK_POSITIONS, num_rows - 1])
-    tokens = torch.tensor([3, 149, 7, 64])
     allowed = torch.ones(1, vocab_size, dtype=torch.bool)
     allowed[0, 7] = False
     known = scores.masked_fill(~allowed, -torch.inf)
@@ -40,16 +38,11 @@ def test_asked_tokens_and_mixtures_reach_their_rows_in_every_chunk() -> None:
     torch.testing.assert_close(chosen.confidence, known.softmax(dim=1).amax(dim=1))
     torch.testing.assert_close(chosen.asked, known.softmax(dim=1)[:, 149])
 
-    kept = torch.ones(num_rows)
-    kept[rows] = torch.tensor([0.4, 0.1, 0.1, 0.7])
-    echo = Echo(rows, tokens, torch.tensor([0.6, 0.5, 0.4, 0.3]), kept)
-    mixed = known.softmax(dim=1) * kept[:, None]
-    mixed = mixed.index_put((rows, tokens), echo.amounts, accumulate=True) * allowed
-    mixed /= mixed.sum(dim=1, keepdim=True)
-    chosen = choose(scores, choice_of(num_rows, allowed, echo=echo, needs_entropy=True))
-    assert torch.equal(chosen.ids, mixed.argmax(dim=1))
-    torch.testing.assert_close(chosen.confidence, mixed.amax(dim=1))
-    torch.testing.assert_close(chosen.entropy, torch.special.entr(mixed).sum(dim=1))
+    own = known.softmax(dim=1)
+    chosen = choose(scores, choice_of(num_rows, allowed, needs_entropy=True))
+    assert torch.equal(chosen.ids, own.argmax(dim=1))
+    torch.testing.assert_close(chosen.confidence, own.amax(dim=1))
+    torch.testing.assert_close(chosen.entropy, torch.special.entr(own).sum(dim=1))
 
 
 def test_a_barred_token_is_chosen_only_where_it_is_not() -> None:

@@ -147,7 +147,7 @@ def test_a_causal_base_compares_what_is_given_with_what_it_drafts(base: Runtime)
     assert found.holes[0].text == judged[0].text
     for each in judged:
         assert each.log_likelihood is not None and each.log_likelihood < 0
-        assert each.following is not None and each.certainty is not None and 0 <= each.certainty <= 1
+        assert each.following is not None and each.certainty is None, "calibrated for no random weights"
 
 
 def test_without_drafts_the_given_texts_are_judged_alone(base: Runtime) -> None:
