@@ -33,8 +33,8 @@ MAX_LINE_TOKENS: Final = 64
 MAX_JUDGED: Final = 16  # proposals of others whose own likelihood is asked
 MAX_COMPARED: Final = 5  # candidates of which what follows is asked, too
 # ln odds that the best of a line's candidates is right: by nats ahead of the second, by its own, by its certainty
-# as a proposal. Fitted on 126 lines of nine packages of 2025 and later, then flattened, since of 80 lines of eight others
-# 22 % were 0.5 and more likely, and of these only 67 % right.
+# as a proposal. Fitted on 126 lines of nine packages of 2025 and later, then flattened: of 80 lines of eight others
+# 22 % were 0.5 and more likely, and only 67 % of these right.
 AHEAD, LIKELY, PROPOSED, ODDS = 0.23, 0.24, 2.6, -1.9
 MOST_AHEAD: Final = 12.0
 # Of 59 bodies of packages of 2025 and later 6 were exact and 43 % similar; with likelihood per token alone 3 and 37;
@@ -155,7 +155,7 @@ class Filler:
         ranked = sorted(judged, key=lambda each: -(each.score_of_block(best) if is_block else each.score))
         if not is_fitted:
             return ranked
-        return [replace(each, chance=math.exp(each.nats) if is_block else chance_of(ranked, each)) for each in ranked]
+        return [replace(each, chance=chance_of_block(each) if is_block else chance_of(ranked, each)) for each in ranked]
 
     def read(self) -> Generator[Work, list[Result], Prefix]:
         prefix, known = yield from read_prefix(self.runtime, self.prompt.ids)
@@ -321,6 +321,11 @@ def chance_of(candidates: Sequence[Candidate], one: Candidate) -> float:
     ahead = min(max(one.score - others, -MOST_AHEAD), MOST_AHEAD)
     odds = AHEAD * ahead + LIKELY * one.nats + PROPOSED * one.certainty + ODDS
     return 1 / (1 + math.exp(-max(odds, -30.0)))
+
+
+def chance_of_block(one: Candidate) -> float:
+    """That a body is right by its own likelihood, or by the certainty of whoever proposed it; not fitted."""
+    return 1 - (1 - math.exp(min(0.0, one.nats))) * (1 - one.certainty)
 
 
 def _nothing() -> Generator[Work, list[Result], list[list[float]]]:
