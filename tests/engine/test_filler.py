@@ -21,6 +21,7 @@ from midfill_engine.loading import hub
 from midfill_engine.loading.packaged import SMOLLM2
 from midfill_engine.loading.runtime import Runtime, load_runtime
 from midfill_engine.models.packed import Pass
+from midfill_engine.wire import Candidate as GivenText
 from midfill_engine.wire import HoleSegment, HoleSpec, InfillRequest, InfillResponse, TextSegment
 
 TEXT = "def total(items):\n    result = 0\n    for item in items:\n        result += item\n    return result\n"
@@ -225,6 +226,27 @@ def test_a_line_is_one_line_and_alternatives_differ(base: Runtime) -> None:
         assert len(hole.tokens) == len(hole.confidence) and all(0 <= each <= 1 for each in hole.confidence)
 
 
+def test_a_hole_of_whole_lines_ends_with_a_line_break(base: Runtime) -> None:
+    hole = HoleSpec(max_tokens=32, candidates=[GivenText(text="    first = 1\n", certainty=0.99)])
+    segments = TextSegment(text="def f():\n"), HoleSegment(hole=hole), TextSegment(text="    return first\n")
+    answer = answer_of(base, ask(*segments, n=3))
+    texts = [holes[0].text for holes in (answer.holes, *answer.alternatives)]
+    assert all(text.endswith("\n") and text.count("\n") == 1 for text in texts)
+    assert [each.text for each in answer.candidates[0] if each.is_given] == ["    first = 1\n"]
+
+
+def test_a_line_may_begin_with_the_token_that_joins_its_indent_to_the_break_before(base: Runtime) -> None:
+    filler = Filler(base, Stretch(TEXT, "\n", True))
+    pieces = [
+        piece
+        for piece, is_allowed in zip(base.vocabulary.pieces, filler.allowed(b"\n", False), strict=True)
+        if is_allowed
+    ]
+    assert all(piece.startswith(b"\n") and b"\n" not in piece[1:] for piece in pieces)
+    joint = [piece for piece in base.vocabulary.pieces if piece.startswith(b"\n ") and b"\n" not in piece[1:]]
+    assert set(joint) <= set(pieces)
+
+
 def test_known_text_stays_and_holes_are_filled_one_after_another(base: Runtime) -> None:
     draft = "a + \n    known()\n"
     start = draft.index("known")
@@ -284,3 +306,7 @@ def test_the_base_fills_what_only_a_language_model_can(weights: Path) -> None:
     assert best.text == "return first + second"
     others = drain_work(base, Filler(base, stretch, Drawing(8)).fill([]))
     assert len({each.text for each in others}) == len(others) >= 8
+    segments = TextSegment(text=before[:-4]), HoleSegment(hole=HoleSpec()), TextSegment(text="\n\n" + "x = add(1, 2)\n")
+    assert answer_of(base, ask(*segments)).holes[0].text == "    return first + second"
+    whole = TextSegment(text=before[:-4]), HoleSegment(hole=HoleSpec()), TextSegment(text="x = add(1, 2)\n")
+    assert answer_of(base, ask(*whole)).holes[0].text == "    return first + second\n"

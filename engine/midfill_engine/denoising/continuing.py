@@ -74,8 +74,11 @@ def fill_causally(runtime: Runtime, request: InfillRequest) -> Fill:
                 continue
             yield show(specs, done, forwards)
             stretch = lay_stretch(runtime, texts, specs, done, text)
-            filler = Filler(runtime, stretch, drawing)
-            candidates = yield from (filler.fill(given) if request.drafts else filler.compare(given))
+            line_end = find_line_end(stretch)
+            filler = Filler(runtime, replace(stretch, after=line_end + stretch.after), drawing)
+            cut = [replace(each, text=each.text.removesuffix(line_end)) for each in given]
+            found = yield from (filler.fill(cut) if request.drafts else filler.compare(cut))
+            candidates = [replace(each, text=each.text + line_end) for each in found]
             forwards += filler.forwards
             if request.temperature:
                 candidates = shuffle(candidates, drawing)
@@ -116,6 +119,12 @@ def lay_stretch(
     single = "\n" in spec.forbid or is_known_line or spec.indent is None
     most = min(spec.max_tokens or config.max_hole, config.max_hole)
     return Stretch(before, after, single, tuple(spec.forbid), most, spec.indent or "")
+
+
+def find_line_end(stretch: Stretch) -> str:
+    """The line break that a stretch of whole lines ends with: it begins a line, and so does the text behind it."""
+    is_whole = stretch.before[-1:] in ("", "\n") and stretch.after[:1] != "\n" and "\n" not in stretch.forbid
+    return "\n" if is_whole else ""
 
 
 def shuffle(candidates: Sequence[Candidate], drawing: Drawing) -> list[Candidate]:

@@ -103,10 +103,10 @@ class Filler:
         self.prompt = lay_prompt(runtime, stretch.before, stretch.after)
         self.pending = self.prompt.pending
         spaced = stretch.before[-1:] in (" ", "\t")
-        forbid = (*stretch.forbid, "\n") if stretch.single else stretch.forbid
+        self.forbid = (*stretch.forbid, "\n") if stretch.single else stretch.forbid
         vocabulary = runtime.vocabulary
-        self.later = vocabulary.allowed(forbid=forbid)
-        self.opening = vocabulary.allowed(forbid=forbid) if not spaced else self.later & ~vocabulary.spaced
+        self.later = vocabulary.allowed(forbid=self.forbid)
+        self.opening = self.later if not spaced else self.later & ~vocabulary.spaced
         self.ends = vocabulary.ending(stretch.after)
         self.stops = torch.zeros_like(self.later)
         self.stops[list(runtime.tokens.special_ids)] = True
@@ -116,9 +116,9 @@ class Filler:
     def allowed(self, left: bytes, is_first: bool) -> Tensor:
         """What may come next where the bytes `left` are still to be spelled."""
         if left:
-            return self.runtime.vocabulary.spelling(left, self.stretch.before[-1:] in (" ", "\t")) & (
-                self.later | self.runtime.vocabulary.spelling_only(left)
-            )
+            vocabulary, is_spaced = self.runtime.vocabulary, self.stretch.before[-1:] in (" ", "\t")
+            known = vocabulary.allowed() | vocabulary.spelling_only(left)
+            return known & vocabulary.spelling(left, is_spaced, self.forbid)
         return self.opening if is_first else self.later
 
     def fill(self, proposed: Sequence[Candidate]) -> Generator[Work, list[Result], list[Candidate]]:

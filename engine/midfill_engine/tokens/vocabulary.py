@@ -52,13 +52,15 @@ class Vocabulary:
             mask[self.expand_id] = True
         return mask
 
-    def spelling(self, left: bytes, then_filled: bool) -> Tensor:
-        """The mask [V] of tokens that spell a part of `left` or go beyond it; `then_filled`: not with white space."""
-        return self._spelling(left, then_filled)
+    def spelling(self, left: bytes, then_filled: bool, forbid: tuple[str, ...] = ()) -> Tensor:
+        """The mask [V] of tokens that spell a part of `left`, or go beyond it with none of `forbid` there, and where
+        `then_filled` not with white space.
+        """
+        return self._spelling(left, then_filled, forbid)
 
     def spelling_only(self, left: bytes) -> Tensor:
         """The mask [V] of tokens that spell a part of `left`, or all of it, and no more."""
-        return self._spelling(left, True) & self._spelling(left, False) & self._scan_shorter(left)
+        return self._spelling(left, False, ()) & self._scan_shorter(left)
 
     def ending(self, after: str) -> Tensor:
         """The mask [V] of tokens that may come next where `after` stands behind; before a line break, all breaks."""
@@ -78,11 +80,15 @@ class Vocabulary:
     def _scan_start(self, wanted: bytes) -> Tensor:
         return torch.tensor([piece.startswith(wanted) for piece in self.pieces])
 
-    def _scan_spelling(self, left: bytes, then_filled: bool) -> Tensor:
+    def _scan_spelling(self, left: bytes, then_filled: bool, forbid: tuple[str, ...]) -> Tensor:
+        barred = [part.encode() for part in forbid]
+
         def fits(piece: bytes) -> bool:
             if len(piece) <= len(left):
                 return bool(piece) and left.startswith(piece)
-            return piece.startswith(left) and not (then_filled and piece[len(left) :][:1].isspace())
+            rest = piece[len(left) :]
+            is_spaced = then_filled and rest[:1].isspace()
+            return piece.startswith(left) and not is_spaced and not any(part in rest for part in barred)
 
         return torch.tensor([fits(piece) for piece in self.pieces])
 
