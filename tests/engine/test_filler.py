@@ -1,6 +1,7 @@
 """Causal bases: what is read once, trees of texts, drafts from the left and what ranks them."""
 
 import os
+import random
 from dataclasses import replace
 from pathlib import Path
 
@@ -151,6 +152,27 @@ def test_a_model_with_fill_in_the_middle_tokens_sees_both_sides(kind: str, tmp_p
             model, score(model, drain_work(model, read_prefix(model, prompt.ids))[0], [encode(each.text)])
         )
         assert each.nats < sum(logs), "its end, too, is likely or not"
+
+
+@pytest.mark.parametrize("added", [(), FIM_TOKENS["qwen"]], ids=["plain", "fill-in-the-middle"])
+def test_no_edge_ends_a_fill_with_an_error(added: tuple[str, ...], tmp_path: Path) -> None:
+    family, luck = FAMILIES.find("causal"), random.Random(0)
+    hub.make_random(tmp_path / "model", replace(family, added_tokens=(*family.added_tokens, *added)))
+    model = load_runtime(str(tmp_path / "model"), "cpu", dtype="fp32")
+    for seed in range(100):
+        given = luck.choice([[], [GivenText(text="")], [GivenText(text="q\n", certainty=0.5)]])
+        indent, forbid = luck.choice([None, "", "    "]), luck.choice([[], ["\n"], ["a"]])
+        hole = HoleSpec(max_tokens=luck.choice([1, 2, 5]), indent=indent, forbid=forbid, candidates=given)
+        before = luck.choice(["", "\n", "x", "def f():\n    ", "é", "x = ", "\t", "a\n\n", "    ", "日本"])
+        after = luck.choice(["", "\n", "\nx\n", "y", ")\n", "    z\n", "é"])
+        options = {
+            "n": luck.choice([1, 4]),
+            "temperature": luck.choice([0.0, 1.0]),
+            "drafts": not given or seed % 2 == 0,
+        }
+        request = ask(TextSegment(text=before), HoleSegment(hole=hole), TextSegment(text=after), seed=seed, **options)
+        (filled,) = answer_of(model, request).holes
+        assert not any(part in filled.text for part in forbid)
 
 
 def write(stretch: Stretch, first: str, *pieces: str) -> Block:

@@ -107,9 +107,9 @@ def score(
 def split_rows(texts: Sequence[Sequence[int]], most: int) -> list[list[Sequence[int]]]:
     """Neighbours in groups of at most `most` tokens, or of one text."""
     groups: list[list[Sequence[int]]] = []
-    size = most
+    size = 0
     for text in texts:
-        if size + len(text) > most:
+        if not groups or size + len(text) > most:
             groups.append([])
             size = 0
         groups[-1].append(text)

@@ -204,10 +204,13 @@ class Filler:
     ) -> Generator[Work, list[Result], list[Candidate]]:
         """Goes on greedily from each first line: every text that ends with one of the lines written."""
         tokenizer, pieces = self.runtime.loaded.tokenizer, self.runtime.vocabulary.pieces
-        begun = [tuple(tokenizer.encode(self.pending.decode() + first.text)) for first in firsts]
-        blocks = [Block(self.stretch, first.text) for first in firsts]
+        begun = [(tuple(tokenizer.encode(self.pending.decode() + each.text)), each.text) for each in firsts]
+        begun = [(ids, text) for ids, text in begun if ids]  # with nothing pending a text of no token begins nothing
+        if not begun:
+            return []
+        blocks = [Block(self.stretch, text) for _, text in begun]
         beam = Beam(self.runtime, prefix)
-        paths, scores = yield from beam.open(begun)
+        paths, scores = yield from beam.open([ids for ids, _ in begun])
         self.forwards += 1
         going = list(zip(blocks, paths, strict=True))
         allowed = self.runtime.vocabulary.beginning(b"\n") & self.later  # a first line is whole
