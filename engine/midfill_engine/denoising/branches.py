@@ -170,7 +170,7 @@ def log_probs(runtime: Runtime, states: list[Tensor]) -> list[Tensor]:
 
 @dataclass(frozen=True)
 class Path:
-    """A beginning in a beam: `nats` minus its ln probability, `places` where its keys stand among the beam's."""
+    """A beginning in a beam: ln probabilities of its tokens in `logs`, where their keys stand in `places`."""
 
     ids: tuple[int, ...] = ()
     logs: tuple[float, ...] = ()

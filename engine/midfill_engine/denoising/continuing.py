@@ -13,6 +13,7 @@ from typing import Final
 
 import torch
 
+from midfill_engine.denoising.branches import MAX_TREE_ROWS
 from midfill_engine.denoising.canvas import merge
 from midfill_engine.denoising.drafts import rank_given
 from midfill_engine.denoising.filler import Candidate, Drawing, Filler
@@ -60,7 +61,7 @@ def fill_causally(runtime: Runtime, request: InfillRequest) -> Fill:
     outline = outline_request(request.segments, tokenizer, [], [], config.max_context, no_healing)
     check_room(outline, config.max_hole)
     texts, specs = split_segments(request.segments)
-    yield Claim(count_bytes(runtime, outline, request))
+    yield Claim(count_bytes(runtime, outline))
     done: list[list[Part]] = []
     forwards = 0
     count = max(request.n, MIN_DRAWN) if request.temperature else request.n
@@ -208,10 +209,10 @@ def show(specs: Sequence[HoleSpec], done: Sequence[Sequence[Part]], step: int) -
     return StepEvent(step=step, num_steps=max(step, 1), holes=states)
 
 
-def count_bytes(runtime: Runtime, outline: Outline, request: InfillRequest) -> int:
+def count_bytes(runtime: Runtime, outline: Outline) -> int:
     """Keys and values of what is read and drafted, twice while they grow, and the scores of the largest forward."""
     shape, size = runtime.loaded.config.transformer, runtime.dtype.itemsize
     num_tokens = sum(map(len, outline.pieces)) + runtime.loaded.config.max_hole
     a_token = 2 * shape.num_layers * shape.num_kv_heads * shape.head_dim * size
-    scores = 768 * shape.vocab_size * (size + 4)
+    scores = MAX_TREE_ROWS * shape.vocab_size * (size + 4)
     return int(3 * num_tokens * a_token + scores)

@@ -121,6 +121,15 @@ class Filler:
             return known & vocabulary.spelling(left, is_spaced, self.forbid)
         return self.opening if is_first else self.later
 
+    def spelled(self, path: Path) -> int:
+        """The number of bytes of a path, those that were pending included."""
+        return sum(len(self.runtime.vocabulary.pieces[token]) for token in path.ids)
+
+    def whole(self, blocks: Sequence[Block]) -> Sequence[Block]:
+        """Those that ended by themselves, where that tells them apart and any did."""
+        ended = [block for block in blocks if block.is_whole] if self.stretch.is_block else []
+        return ended or blocks
+
     def fill(self, proposed: Sequence[Candidate]) -> Generator[Work, list[Result], list[Candidate]]:
         """Candidates for the stretch, the best first."""
         prefix = yield from self.read()
@@ -167,17 +176,16 @@ class Filler:
         beam = Beam(self.runtime, prefix)
         paths, scores = [Path()], log_probs(self.runtime, [prefix.state])[0]
         found: list[tuple[float, Path]] = []
-        pieces = self.runtime.vocabulary.pieces
         line_breaks = self.runtime.vocabulary.beginning(b"\n")
         for _ in range(min(self.stretch.max_tokens, MAX_LINE_TOKENS) + len(self.pending)):
             grown: list[tuple[float, Path]] = []
             for path, logs in zip(paths, scores, strict=True):
-                text = b"".join(pieces[token] for token in path.ids)
-                left = self.pending[len(text) :]
-                if not left and len(text) > len(self.pending):
+                size = self.spelled(path)
+                left = self.pending[size:]
+                if not left and size > len(self.pending):
                     end = float(logs[self.ends].logsumexp(dim=0))
                     found.append((path.log + end, replace(path, logs=(*path.logs, end))))
-                allowed = self.allowed(left, len(text) == len(self.pending))
+                allowed = self.allowed(left, size == len(self.pending))
                 if not left:
                     allowed = allowed & ~line_breaks
                 best = logs.masked_fill(~allowed, -torch.inf).topk(self.width)
@@ -230,8 +238,7 @@ class Filler:
             paths, scores = yield from beam.read([path for _, path in going])
             going = [(block, path) for (block, _), path in zip(going, paths, strict=True)]
             self.forwards += 1
-        ended = [block for block in blocks if block.is_whole] if self.stretch.is_block else []
-        texts = dict.fromkeys(text for block in ended or blocks for text in block.endings())
+        texts = dict.fromkeys(text for block in self.whole(blocks) for text in block.endings())
         return [Candidate(text) for text in texts]
 
     def draw(self, prefix: Prefix) -> Generator[Work, list[Result], list[Candidate]]:
@@ -248,9 +255,7 @@ class Filler:
                 if token == end or self.stops[token]:
                     block.end()
                     continue
-                piece = self.runtime.vocabulary.pieces[token]
-                written = sum(len(self.runtime.vocabulary.pieces[each]) for each in path.ids)
-                block.write(piece[max(0, lead - written) :])
+                block.write(self.runtime.vocabulary.pieces[token][max(0, lead - self.spelled(path)) :])
                 if block.is_open:
                     going.append((replace(path, ids=(*path.ids, token)), block))
             if not going:
@@ -258,15 +263,14 @@ class Filler:
             paths, scores = yield from beam.read([path for path, _ in going])
             rows = [(path, block) for path, (_, block) in zip(paths, going, strict=True)]
             self.forwards += 1
-        ended = [block for block in blocks if block.is_whole] if self.stretch.is_block else []
-        texts = dict.fromkeys(text for block in ended or blocks for text in block.endings()[-1:])
+        texts = dict.fromkeys(text for block in self.whole(blocks) for text in block.endings()[-1:])
         return [Candidate(text) for text in texts if text.strip()]
 
     def _offer(self, path: Path, block: Block, logs: Tensor) -> Tensor:
         """ln probabilities [V + 1] of the tokens that may come next, and last that the text is at its end."""
-        num_written = sum(len(self.runtime.vocabulary.pieces[token]) for token in path.ids)
-        left = self.pending[num_written:]
-        allowed = self.allowed(left, num_written == len(self.pending))
+        size = self.spelled(path)
+        left = self.pending[size:]
+        allowed = self.allowed(left, size == len(self.pending))
         over = torch.full((1,), -torch.inf)
         if self.stretch.single and not left and block.data.strip():
             allowed = allowed & ~self.runtime.vocabulary.beginning(b"\n")
@@ -309,7 +313,7 @@ class Filler:
         """The tokens of every text with their ln probabilities, and the sum of all, with that of an end by `ends`."""
         tokenizer, lead = self.runtime.loaded.tokenizer, self.pending.decode()
         ids = [tokenizer.encode(lead + text) for text in texts]
-        scores = yield from score(self.runtime, prefix, ids, ends) if ids else _nothing()
+        scores = yield from score(self.runtime, prefix, ids, ends)
         found = []
         for row, logs in zip(ids, scores, strict=True):
             whole, ranges = decode([tokenizer.token_bytes(token) for token in row], "ignore")
@@ -329,8 +333,3 @@ def chance_of(candidates: Sequence[Candidate], one: Candidate) -> float:
 def chance_of_block(one: Candidate) -> float:
     """That a body is right by its own likelihood, or by the certainty of whoever proposed it; not fitted."""
     return 1 - (1 - math.exp(min(0.0, one.nats))) * (1 - one.certainty)
-
-
-def _nothing() -> Generator[Work, list[Result], list[list[float]]]:
-    yield from ()
-    return []
