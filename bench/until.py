@@ -42,7 +42,7 @@ from midfill_infill.text.document import Document
 from midfill_infill.text.spans import Edit, Patch
 from midfill_infill.until.choosing import Reach, is_test
 from midfill_infill.until.lab import Lab, open_lab
-from midfill_infill.until.trying import Tried, Try, fill_until
+from midfill_infill.until.trying import Tried, Try
 
 AT: Final = (1, 5, 20)
 STUB: Final = "..."
@@ -91,17 +91,7 @@ def solve(name: str, path: Path, hidden: str, shown: str, client: EngineClient, 
         result.greedy = lab.runner.run(lab._files(greedy.patch)).is_good
         tried: Tried | None = None
         make = partial(fill, client=client)
-        with closing(
-            fill_until(
-                document,
-                lab.find_examples(holes),
-                options,
-                make,
-                lab.run,
-                where=lab.is_document,
-                num_tries=num_tries,
-            )
-        ) as events:
+        with closing(lab.fill(lab.find_examples(holes), options, make, num_tries)) as events:
             for event in events:
                 if isinstance(event, Try):
                     result.run_seconds += event.ran.seconds

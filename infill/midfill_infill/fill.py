@@ -136,7 +136,7 @@ def fill(
     if options.repair and (row.candidate.new_errors or (row.candidate.is_idle and _is_laid(request, response))):
         try:
             row, spent = yield from _repair(place, segments, row, options, client)
-            stats = _add(stats, spent)
+            stats = add_stats(stats, spent)
         except MidfillError as error:
             if error.code == "cancelled":  # of any other failure the first fill, which is marked, need not be lost
                 raise
@@ -364,7 +364,8 @@ def _complement(masked: Sequence[tuple[int, int]], length: int) -> list[tuple[in
     return [(start, end) for start, end in zip(edges[::2], edges[1::2], strict=True) if start < end]
 
 
-def _add(first: wire.Stats, second: wire.Stats) -> wire.Stats:
+def add_stats(first: wire.Stats, second: wire.Stats) -> wire.Stats:
+    """What two requests took together; their context was cached where both found it so."""
     return wire.Stats(
         steps=first.steps + second.steps,
         forwards=first.forwards + second.forwards,

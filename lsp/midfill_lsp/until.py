@@ -67,7 +67,7 @@ def fill_until_passes(
     from midfill_infill.sandbox.command import read_command
     from midfill_infill.until.choosing import place_tests
     from midfill_infill.until.lab import open_lab
-    from midfill_infill.until.trying import Tried, Try, fill_until
+    from midfill_infill.until.trying import Tried, Try
 
     def make(document: Document, holes: Sequence[Hole], options: Options) -> Generator[Preview | Filled, None, None]:
         return filler(document, holes, options, settings, say)
@@ -77,16 +77,7 @@ def fill_until_passes(
     with open_lab(document, goal.path, command, goal.folder, goal.held) as lab:
         say(f"{line} on the text as it is")
         lab.start(holes)
-        events = fill_until(
-            document,
-            lab.find_examples(holes),
-            options,
-            make,
-            lab.run,
-            where=lab.is_document,
-            num_tries=goal.num_tries,
-        )
-        with closing(events):
+        with closing(lab.fill(lab.find_examples(holes), options, make, goal.num_tries)) as events:
             for event in events:
                 if isinstance(event, Try):
                     say(f"try {event.number} of {goal.num_tries} {event.ran.verdict}")

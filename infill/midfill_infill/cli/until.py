@@ -45,7 +45,7 @@ def try_candidates(
     from midfill_infill.sandbox.command import read_command
     from midfill_infill.until.choosing import place_tests
     from midfill_infill.until.lab import open_lab
-    from midfill_infill.until.trying import Try, fill_until
+    from midfill_infill.until.trying import Try
 
     if source.is_stdin:
         raise MidfillError("bad_request", "a command cannot test standard input", next_step="name a file of the tree")
@@ -65,16 +65,8 @@ def try_candidates(
     ):
         say(None)
         lab.start(holes, timeout_s=goal.timeout_s)
-        events = fill_until(
-            source.document,
-            lab.find_examples(holes),
-            options,
-            partial(fill, client=client),
-            lab.run,
-            where=lab.is_document,
-            num_tries=goal.num_tries,
-        )
-        with closing(events):
+        make = partial(fill, client=client)
+        with closing(lab.fill(lab.find_examples(holes), options, make, goal.num_tries)) as events:
             for event in events:
                 if isinstance(event, Try):
                     say(event)

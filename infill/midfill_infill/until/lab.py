@@ -1,13 +1,14 @@
-"""One document in a copy of its tree, and the command that tells candidates apart. Asks no engine."""
+"""One document in a copy of its tree, and the command that tells candidates apart. Knows no engine's connection."""
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
 from midfill_infill.candidates import Candidate
 from midfill_infill.errors import MidfillError
+from midfill_infill.fill import Options, Preview
 from midfill_infill.refactor.journal.places import find_place
 from midfill_infill.sandbox.command import Command
 from midfill_infill.sandbox.copy import Copy, check_sandbox
@@ -18,6 +19,7 @@ from midfill_infill.text.document import Document
 from midfill_infill.text.spans import Hole, Patch
 from midfill_infill.until.choosing import Reach, with_examples
 from midfill_infill.until.starting import start
+from midfill_infill.until.trying import Make, Tried, Try, fill_until
 
 
 class Lab:
@@ -46,6 +48,13 @@ class Lab:
         place, path = self.runner.copy.place, self.runner.copy.root / self._name
         tests = Reach(place)
         return tuple(with_examples(hole, tests.of(path, hole.name)) for hole in holes)
+
+    def fill(
+        self, holes: Sequence[Hole], options: Options, make: Make, num_tries: int
+    ) -> Generator[Preview | Try | Tried, None, None]:
+        """Fills `holes` by `make` until the command passes. Raises MidfillError."""
+        where = self.is_document
+        return fill_until(self._document, holes, options, make, self.run, where=where, num_tries=num_tries)
 
     def run(self, candidate: Candidate) -> Ran:
         """What the command says of a candidate; that it passes, twice. Raises `verify_flaky`."""

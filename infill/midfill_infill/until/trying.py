@@ -8,7 +8,7 @@ from typing import Final
 from midfill_engine import wire
 from midfill_infill.candidates import Candidate, Place
 from midfill_infill.errors import MidfillError
-from midfill_infill.fill import Filled, Options, Preview, look_around
+from midfill_infill.fill import Filled, Options, Preview, add_stats, look_around
 from midfill_infill.sandbox.runner import Ran
 from midfill_infill.syntax.holes import sort_holes
 from midfill_infill.text.document import Document
@@ -94,7 +94,7 @@ def fill_until(
             filled = yield from _take_round(rounds, is_first=stats is None)
             if filled is None:
                 break
-            stats, model = filled.stats if stats is None else _add(stats, filled.stats), filled.model or model
+            stats, model = filled.stats if stats is None else add_stats(stats, filled.stats), filled.model or model
             idle = 0 if queue.add((filled.best, *filled.alternatives)) else idle + 1
             continue
         tries.append(Try(len(tries) + 1, candidate, run(candidate)))
@@ -193,12 +193,3 @@ def _take_round(rounds: Iterator[Events], *, is_first: bool) -> Generator[Previe
             if is_first or error.code not in _OF_A_REQUEST:
                 raise
     return None
-
-
-def _add(first: wire.Stats, second: wire.Stats) -> wire.Stats:
-    return wire.Stats(
-        steps=first.steps + second.steps,
-        forwards=first.forwards + second.forwards,
-        tokens=first.tokens + second.tokens,
-        ms=first.ms + second.ms,
-    )

@@ -41,7 +41,7 @@ from midfill_infill.text.document import Document
 from midfill_infill.text.spans import Anchor, Edit, Hole, Patch
 from midfill_infill.until.choosing import Reach, add_tests, with_examples
 from midfill_infill.until.lab import Lab
-from midfill_infill.until.trying import Tried, Try, fill_until
+from midfill_infill.until.trying import Tried, Try
 
 Say = Callable[[str], None]
 # Their fills stand in the copy.
@@ -164,16 +164,8 @@ class Tester:
         seed = hole_seed(self._seed, file.row.planned_hash, hole, hole.attempt)
         wanted = to_fill_options(document, self._options, seed, references)
         with self._engine.client() as client:
-            events = fill_until(
-                document,
-                (with_examples(moved, tests),),
-                wanted,
-                partial(fill, client=client),
-                lab.run,
-                where=lab.is_document,
-                num_tries=self._goal.num_tries,
-            )
-            with closing(events):
+            make = partial(fill, client=client)
+            with closing(lab.fill((with_examples(moved, tests),), wanted, make, self._goal.num_tries)) as events:
                 tried = next(event for event in events if isinstance(event, Tried))
             row = replace(hole, start_byte=moved.start_byte, end_byte=moved.end_byte)
             made = describe(document, row, tried.filled, seed, client.num_asked == 0, resolver)
