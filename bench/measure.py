@@ -80,24 +80,6 @@ class Clock:
         return before.elapsed_time(after) / 1000
 
 
-def time_eager(call: Call, device: torch.device, repeats: int) -> Timing:
-    """Times `call` as it is, host work included: from before it starts to after the device is done."""
-    samples = []
-    call()
-    for _ in range(repeats):
-        synchronize(device)
-        started = time.perf_counter()
-        call()
-        synchronize(device)
-        samples.append(time.perf_counter() - started)
-    return summarize(samples)
-
-
-def synchronize(device: torch.device) -> None:
-    if device.type == "cuda":
-        torch.cuda.synchronize()
-
-
 def summarize(samples: Sequence[float]) -> Timing:
     ordered = sorted(samples)
     p95 = ordered[min(len(ordered) - 1, int(0.95 * len(ordered)))]

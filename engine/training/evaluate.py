@@ -19,7 +19,7 @@ from torch import Tensor
 
 from midfill_engine.denoising.causal import Reader
 from midfill_engine.denoising.denoise import denoise, drain
-from midfill_engine.families.embedded import LENGTH_BUCKETS, Embedded, lay_out
+from midfill_engine.families.embedded import Embedded, lay_out
 from midfill_engine.loading.runtime import Runtime, load_runtime
 from midfill_engine.models.packed import score_rows
 from midfill_engine.models.transformer import KeyValues
@@ -174,16 +174,6 @@ def gap_nats(model: Embedded, example: Example, rng: np.random.Generator, num_sa
 
 
 @torch.inference_mode()
-def chain_nats(model: Embedded, example: Example) -> float:
-    """What a gap costs given its length, in nats, when its masks are settled from the left one by one: exact."""
-    targets, positions, keys = open_gap(model, example)
-    length = len(targets)
-    hidden = torch.ones(length, length, dtype=torch.bool, device=targets.device).triu()
-    logits = model.step(targets.expand(length, -1).masked_fill(hidden, MASK), positions.expand(length, -1, -1), keys)
-    return float(F.cross_entropy(logits.diagonal().T.float(), targets, reduction="sum"))
-
-
-@torch.inference_mode()
 def read_nats(runtime: Runtime, example: Example) -> float:
     """What a gap and its END cost from the left, in nats."""
     targets, positions, keys = open_gap(runtime.loaded.model, example)
@@ -206,17 +196,6 @@ def open_gap(model: Embedded, example: Example) -> tuple[Tensor, Tensor, KeyValu
 def is_near(tokenizer: Tokenizer, text: str, gap: Gap) -> bool:
     """Whether a fill has as many tokens as the true middle, give or take a quarter."""
     return abs(len(tokenizer.encode(text)) / len(tokenizer.encode(gap.middle)) - 1) <= 0.25
-
-
-@torch.inference_mode()
-def length_scores(model: Embedded, example: Example) -> tuple[Tensor, int]:
-    """The length head's scores [buckets] for the one gap of an example, and the true bucket."""
-    layout = lay_out([len(text) for text in example.texts], [len(example.gaps[0])], model.config.hole_span)
-    device = model.length_head.weight.device
-    ids = torch.tensor([[token for text in example.texts for token in text]], device=device)
-    hidden, _ = model.encode_context(ids, layout.context_positions[None].to(device))
-    true = int(np.searchsorted(LENGTH_BUCKETS, len(example.gaps[0])))
-    return model.length_logits(hidden, layout.edges)[0, 0].float(), true
 
 
 def wilson(successes: int, trials: int) -> tuple[float, float]:

@@ -101,11 +101,6 @@ class Embedded(nn.Module):
         hidden, _ = self.transformer(ids, positions.expand(ids.shape[0], -1, -1).to(ids.device), mask=mask)
         return self.transformer.logits(hidden[:, num_context:])
 
-    def length_logits(self, context_hidden: Tensor, edges: Tensor) -> Tensor:
-        """Scores [B, G, buckets] of each hole's length from the context states [B, Tc, D] at its two `edges` [G, 2]."""
-        pair = context_hidden[:, edges.to(context_hidden.device)]  # [B, G, 2, D]
-        return self.length_head(pair.flatten(2))  # type: ignore[no-any-return]
-
 
 EMBEDDED_TOKENS: Final = SpecialTokens(
     mask_id=MASK,
