@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from midfill_engine.checkpoint_files import CheckpointError
 from midfill_engine.families.embedded import Embedded
 from midfill_engine.loading import checkpoint
 from midfill_engine.tokens.tokenizer import Tokenizer
@@ -63,12 +64,25 @@ def read_and_kill(process: subprocess.Popen[bytes], run: Path, seed: int) -> Non
     end, reads = time.monotonic() + random.Random(seed).uniform(0.2, 0.8), 0
     try:
         while time.monotonic() < end or not reads:
-            assert process.poll() is None and checkpoint.load(run / "snapshot").parameters
-            reads += 1
+            assert process.poll() is None
+            reads += is_whole(run / "snapshot")
     finally:
         process.kill()
         process.wait()
     wait_until(lambda: not is_alive(process.pid))
+
+
+def is_whole(snapshot: Path) -> bool:
+    """Whether the snapshot could be read; false where the trainer replaced it meanwhile."""
+    status = snapshot.stat()
+    try:
+        assert checkpoint.load(snapshot).parameters
+    except CheckpointError:
+        now = snapshot.stat()
+        is_same = (now.st_ino, now.st_ctime_ns) == (status.st_ino, status.st_ctime_ns)
+        assert not is_same, "a snapshot that nobody replaces is whole"
+        return False
+    return True
 
 
 def is_alive(group: int) -> bool:
