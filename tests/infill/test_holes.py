@@ -69,7 +69,7 @@ def test_outside_of_functions_placeholders_and_blank_lines_are_holes() -> None:
     document = Document(SHAPES.encode(), "python")
     assert text_of(document, body_at(document, document.offset_at(4, 1))) == "..."
     blank = body_at(document, document.offset_at(2, 1))
-    assert (blank.start_byte, blank.end_byte, blank.kind) == (12, 12, "cursor")
+    assert (blank.start_byte, blank.end_byte, blank.kind) == (12, 12, "line")
     with pytest.raises(MidfillError, match="line 3 .* is in no function") as caught:
         body_at(document, document.offset_at(3, 1))
     assert caught.value.code == "no_hole"
@@ -157,7 +157,7 @@ def test_positions_are_code_points_and_the_end_is_exclusive() -> None:
 def test_cursors() -> None:
     document = Document(b"def f():\n    x = 1\n\n    y = foo()\n  \n", "python")
     blank = hole_at_cursor(document, document.offset_at(3, 1))
-    assert (blank.lead, blank.indent) == ("    ", "    ")
+    assert (blank.kind, blank.lead, blank.indent) == ("line", "", "    ")
     inside = hole_at_cursor(document, document.offset_at(4, 13))
     assert (inside.start_byte, inside.end_byte, inside.lead, inside.indent) == (32, 32, "", "    ")
     typed = hole_at_cursor(document, document.offset_at(5, 2))
@@ -275,25 +275,25 @@ LEVELS = [
 
 
 @pytest.mark.parametrize(("before", "after", "columns"), LEVELS)
-def test_a_blank_line_is_indented_as_what_is_missing_there(before: str, after: str, columns: int) -> None:
+def test_a_blank_line_expects_the_indent_of_what_is_missing_there(before: str, after: str, columns: int) -> None:
     hole = hole_at_cursor(Document(f"{before}\n{after}".encode(), "python"), len(before))
-    assert len(hole.lead) == columns
+    assert (len(hole.indent), hole.lead) == (columns, "")
 
 
 def test_a_blank_line_between_braces_is_inside_of_them() -> None:
     hole = hole_at_cursor(Document(b"function f() {\n\n}\n\nfunction g() {\n  a();\n}\n", "javascript"), 15)
-    assert hole.lead == "  "
+    assert hole.indent == "  "
 
 
 def test_a_blank_line_among_code_is_a_hole_of_its_own() -> None:
     source = b"def f(a):\n    b = a\n\n    return b\n\ndef g():\n    \n    ...\n\ndef h():\n    \n"
     document = Document(source, "python")
     blank = hole_at_place(document, document.offset_at(3, 1))
-    assert (blank.kind, blank.start_byte, blank.end_byte, blank.indent) == ("cursor", 20, 20, "    ")
-    assert hole_at_place(document, document.offset_at(3, 1), 0).kind == "cursor"
+    assert (blank.kind, blank.start_byte, blank.end_byte, blank.indent) == ("line", 20, 20, "    ")
+    assert hole_at_place(document, document.offset_at(3, 1), 0).kind == "line"
     assert hole_at_place(document, document.offset_at(2, 5)).kind == "body"
     assert hole_at_place(document, document.offset_at(7, 5)).kind == "stub", "nothing is written around it yet"
     assert hole_at_place(document, document.offset_at(11, 5)).kind == "stub"
     inner = Document(b"function f() {\n  const g = () => {\n    a();\n\n  };\n}\n", "javascript")
-    assert hole_at_place(inner, inner.offset_at(4, 1)).kind == "cursor"
+    assert hole_at_place(inner, inner.offset_at(4, 1)).kind == "line"
     assert hole_at_place(inner, inner.offset_at(4, 1), 1).name == "f", "who asks for the function around gets it"

@@ -124,7 +124,7 @@ def test_a_hole_stays_in_its_cell() -> None:
 def test_an_empty_cell_is_not_indented_as_the_one_before() -> None:
     notebook = read(cell("def f():\n    return 1"), cell([]), indent=1)
     hole = notebook.settle(body_at(notebook, notebook.offset_at(notebook.line_of(2, 1), 1)))
-    assert (hole.kind, hole.lead, hole.indent) == ("cursor", "", "")
+    assert (hole.kind, hole.lead, hole.indent) == ("line", "", "")
     after = notebook.apply(Patch((Edit(hole.start_byte, hole.end_byte, b"f()\nf()"),)))
     assert json.loads(after)["cells"][1]["source"] == ["f()\n", "f()"]
     assert b'"source": [\n    "f()\\n",\n    "f()"\n   ]' in after

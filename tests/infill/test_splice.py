@@ -110,7 +110,9 @@ def test_the_body_that_comes_out(language: str, source: str, fill: str, expected
         ("x = foo()\n", (1, 9), "bar(1)", "x = foo(bar(1))\n"),
         ("x = [\n    1,\n]\n", (2, 7), "\n    2,\n]", "x = [\n    1,\n    2,\n]\n"),
         ("if a:\n    \nb = 1\n", (2, 5), "    c()\n", "if a:\n    c()\nb = 1\n"),
-        ("if a:\n    b()\n\n", (3, 1), "c()", "if a:\n    b()\n    c()\n"),
+        ("if a:\n    b()\n\n", (3, 1), "    c()", "if a:\n    b()\n    c()\n"),
+        ("if a:\n    b()\n\n", (3, 1), "c()", "if a:\n    b()\nc()\n"),
+        ("if a:\n    b()\n\n    d()\n", (3, 1), "\n  c()\n", "if a:\n    b()\n    c()\n    d()\n"),
     ],
 )
 def test_at_a_cursor(source: str, at: tuple[int, int], fill: str, expected: str) -> None:

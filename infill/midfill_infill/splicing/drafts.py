@@ -174,6 +174,11 @@ def rebase(draft: DraftText, indent: str, frozen: frozenset[int]) -> DraftText:
     return _map_lines(draft, frozen, lambda old: indent + old.removeprefix(common))
 
 
+def begin_with(draft: DraftText, indent: str) -> DraftText:
+    """The draft with `indent` as that of its first line."""
+    return DraftText(indent, (ADDED,) * len(indent)) + trim(draft, " \t", "")
+
+
 def leaving_line(draft: DraftText, indent: str, frozen: frozenset[int]) -> int | None:
     """The first line that is indented less than `indent`, numbered from 0."""
     columns = count_columns(indent.encode("ascii"))

@@ -151,6 +151,8 @@ def _trim(document: Document, hole: Hole, draft: DraftText) -> DraftText:
     line_start = document.lines.start(document.lines.at(hole.start_byte))
     opens_line = bool(hole.lead) or not document.data[line_start : hole.start_byte].strip()
     closes_line = hole.tail.startswith("\n") or document.data[hole.end_byte : hole.end_byte + 1] in (b"", b"\n", b"\r")
+    if hole.kind == "line":
+        return drafts.trim(draft, "\n", _WHITE)
     before = _WHITE if hole.kind != "cursor" else " \t" if hole.indent else ""
     return drafts.trim(draft, before if opens_line else "", _WHITE if closes_line else "")
 
@@ -219,6 +221,8 @@ def _candidates(trials: Trials, document: Document, hole: Hole, draft: DraftText
     sees_body = trials.sees_body(index)
     arranged = (_arrange(trials.language, hole, variant, behind, frozen, sees_body=sees_body) for variant in spaced)
     last = [draft] if sees_body or not hole.is_body else []
+    if hole.kind == "line":
+        last.append(drafts.begin_with(draft, hole.indent))
     for candidate in chain(*arranged, last):
         if candidate.text not in seen and drafts.find_anchors(candidate.text, anchors) is not None:
             seen.add(candidate.text)

@@ -55,7 +55,7 @@ def hole_at_lines(document: Document, start: tuple[int, int], end: tuple[int, in
 
 
 def hole_at_cursor(document: Document, byte: int) -> Hole:
-    """An empty hole at a cursor. On a blank line it takes the line, and indents it where the line is not.
+    """An empty hole at a cursor. On a blank line it takes the line; where that has no indent the fill brings one.
 
     Raises MidfillError `position_outside`.
     """
@@ -64,9 +64,10 @@ def hole_at_cursor(document: Document, byte: int) -> Hole:
     start, end = max(document.lines.start(line), len(document.bom)), document.lines.end(line)
     if document.data[start:end].strip():
         return Hole(byte, byte, kind="cursor", indent=_indent_at(document, byte))
+    if byte == start:
+        return Hole(byte, end, kind="line", indent=_expected_indent(document, line))
     indent = document.decode(start, byte).replace("\f", "") or _expected_indent(document, line)
-    lead = "" if byte > start else indent
-    return Hole(byte, end, kind="cursor", lead=lead, indent=indent)
+    return Hole(byte, end, kind="cursor", indent=indent)
 
 
 def _indent_at(document: Document, byte: int) -> str:

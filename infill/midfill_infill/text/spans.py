@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal, Self
 
-HoleKind = Literal["range", "cursor", "body", "stub"]
+HoleKind = Literal["range", "cursor", "line", "body", "stub"]
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,8 @@ class Hole:
 
     `lead` and `tail` are fixed text (with line feeds) that must surround the fill but is not in the file yet, such as
     the line break after a bare `def f():`; the model sees them as context. `indent` begins every later line of the
-    fill; the first line's indent is before the hole or in `lead`. `context` are byte ranges that the model should see
+    fill; the first line's indent is before the hole or in `lead`, but the fill of a blank `line` begins with its own,
+    and `indent` is the one expected there. `context` are byte ranges that the model should see
     however far away. `note` is shown to the model as a comment and never becomes part of a fill. `imports` are
     statements that any fill needs.
     """
