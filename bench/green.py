@@ -32,7 +32,7 @@ OPTIONS: Final = (*ASKED.split(), "-m", "not soak", "-W", "ignore")
 
 
 def find_red(*test_files: str, folder: str = "kernels") -> frozenset[str]:
-    """The failing tests of `tests/<folder>`, such as `test_head.py::test_proposals[fp8]`; compiled where a GPU is.
+    """The failing tests of `tests/<folder>`, such as `test_head.py::test_proposals[int8]`; compiled where a GPU is.
 
     Files that ran are not run again until code, a test, a version or the device changes.
     """

@@ -19,7 +19,7 @@ from midfill_kernels.gate import activate
 from midfill_kernels.head import propose
 from midfill_kernels.matmul import gated_matmul, matmul
 from midfill_kernels.norm import add_rms_norm
-from midfill_kernels.quantize import Format, pack, quantize_rows
+from midfill_kernels.quantize import FORMATS, Format, pack
 from midfill_kernels.rotary import Heads, norm_rotate_store, rotary_tables
 
 Make = Callable[[], dict[str, Call]]
@@ -166,11 +166,10 @@ def choose_plainly(x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def matmul_cases(device: torch.device, toy: bool) -> Iterator[Case]:
-    """The four products of a layer, in every format, against the library's bf16 (and fp8)."""
+    """The four products of a layer, in every format, against the library's bf16."""
     shapes = {"out": (128, 256)} if toy else {"qkv": (4608, 3584), "out": (3584, 3584), "down": (3584, 18944)}
-    formats: tuple[Format, ...] = ("plain", "fp8", "int8", "int4")
     for name, shape in shapes.items():
-        for format in formats:
+        for format in FORMATS:
             for rows in (5,) if toy else (16, 64, 128, 256, 512):
                 yield _matmul_case(name, shape, format, rows, device)
     for rows in (5,) if toy else (16, 64, 256):
@@ -183,20 +182,11 @@ def _matmul_case(name: str, shape: tuple[int, int], format: Format, rows: int, d
     def make() -> dict[str, Call]:
         matrix = torch.randn(shape, device=device, dtype=dtype) * shape[1] ** -0.5
         x, weight = torch.randn(rows, shape[1], device=device, dtype=dtype), pack(matrix, format)
-        calls: dict[str, Call] = {OURS: lambda: matmul(x, weight), "torch, bf16": lambda: F.linear(x, matrix)}
-        if format == "fp8":
-            narrow = quantize_rows(x, 128)
-            calls["ours, both fp8"] = lambda: matmul(narrow, weight)
-            if device.type == "cuda":
-                ones = torch.ones(rows, 1, device=device), torch.ones(1, shape[0], device=device)
-                calls["torch, both fp8"] = lambda: torch._scaled_mm(
-                    narrow.values, weight.data.T, *ones, out_dtype=torch.bfloat16
-                )
-        return calls
+        return {OURS: lambda: matmul(x, weight), "torch, bf16": lambda: F.linear(x, matrix)}
 
-    bits = {"plain": 8 * dtype.itemsize, "fp8": 8, "int8": 8, "int4": 4.25}[format]
+    item_bytes = dtype.itemsize if format == "plain" else 1
     flops = 2.0 * rows * shape[0] * shape[1]
-    num_bytes = shape[0] * shape[1] * bits / 8
+    num_bytes = float(shape[0] * shape[1] * item_bytes)
     return Case("matmul", f"{name} {format}, {rows} rows", "test_matmul.py", num_bytes, flops, make, format=format)
 
 

@@ -31,19 +31,10 @@ def measure_ceilings(device: torch.device, *, copy_bytes: int, side: int, repeat
     rates = {str(dtype).removeprefix("torch."): _time_product(clock, device, dtype, side) for dtype in dtypes}
     if device.type == "cpu":
         rates["bfloat16"] = _time_product(Clock(device, max(5, repeats // 20), False), device, torch.bfloat16, side)
-    else:
-        rates["float8"] = _time_fp8_product(clock, device, side)
     return Ceilings(2 * copy_bytes / copy.median_s, rates)
 
 
 def _time_product(clock: Clock, device: torch.device, dtype: torch.dtype, side: int) -> float:
     pairs = [(torch.randn(2, side, side, device=device).to(dtype)).unbind() for _ in range(NUM_SETS)]
     timing = clock.time([lambda pair=pair: pair[0] @ pair[1] for pair in pairs])  # type: ignore[misc]
-    return 2 * side**3 / timing.median_s
-
-
-def _time_fp8_product(clock: Clock, device: torch.device, side: int) -> float:
-    left, right = torch.randn(2, side, side, device=device).to(torch.float8_e4m3fn).unbind()
-    one = torch.ones((), device=device)
-    timing = clock.time([lambda: torch._scaled_mm(left, right.T, one, one, out_dtype=torch.bfloat16)])
     return 2 * side**3 / timing.median_s

@@ -1,6 +1,6 @@
 """Compiles every kernel of a step and of an encoding for Hopper GPUs, without one, and prints what the compiler says.
 
-    python -m bench gpu.compile [--rows 64] [--shape 7B] [--precision bf16]
+    python -m bench gpu.compile [--rows 64] [--shape 7B] [--format plain]
 
 A stack frame (spilled registers), a missing tensor-core instruction or more shared memory than a block may have shows
 here at no cost of time on a GPU, and so do sums whose order depends on the number of rows: a row's bits would depend on
@@ -19,11 +19,11 @@ from bench.gpu.shapes import SHAPES
 from rich.console import Console
 from rich.table import Table
 
-from midfill_engine.models.fused import PRECISIONS, FusedModel, Precision, Rows, Shape
+from midfill_engine.models.fused import FusedModel, Rows, Shape
 from midfill_engine.models.fused_runner import new_own
 from midfill_kernels.gap_attention import GapSequence, schedule_gaps
 from midfill_kernels.head import Rules, propose
-from midfill_kernels.quantize import quantize_rows
+from midfill_kernels.quantize import FORMATS, Format
 from midfill_kernels.rotary import rotary_tables
 
 SHARED_LIMIT_BYTES: Final = 232_448  # of a block on compute capability 9.0
@@ -31,9 +31,9 @@ CONTEXT: Final = 2048
 META: Final = torch.device("meta")
 
 
-def compile_step(shape: Shape, precision: Precision, num_rows: int) -> list[Program]:
+def compile_step(shape: Shape, format: Format, num_rows: int) -> list[Program]:
     """One layer's kernels and the head's, at the real sizes; tensors without memory."""
-    model = make_random(replace(shape, num_layers=1), precision, CONTEXT, META)
+    model = make_random(replace(shape, num_layers=1), format, CONTEXT, META)
     heads = model.shape.heads
     rows = Rows(
         rotary_tables(torch.arange(num_rows, device=META)[None], heads.width, model.shape.rope_base),
@@ -53,7 +53,7 @@ def _choose_by_rules(model: FusedModel, num_rows: int) -> None:
     normed = torch.zeros(num_rows, model.shape.dim, dtype=model.embedding.dtype, device=META)
     allowed = torch.ones(2, model.shape.vocabulary, dtype=torch.bool, device=META)
     rules = Rules(allowed, torch.zeros(num_rows, dtype=torch.int32, device=META))
-    propose(quantize_rows(normed, model.shape.group) if model.precision == "fp8" else normed, model.head, rules=rules)
+    propose(normed, model.head, rules=rules)
 
 
 def _encode(model: FusedModel) -> None:
@@ -65,16 +65,16 @@ def _encode(model: FusedModel) -> None:
 def main(
     rows: Annotated[list[int] | None, typer.Option(help="rows of a step")] = None,
     shape: Annotated[list[str] | None, typer.Option(help=f"any of {', '.join(SHAPES)}")] = None,
-    precision: Annotated[list[str] | None, typer.Option(help=f"any of {', '.join(PRECISIONS)}")] = None,
+    format: Annotated[list[str] | None, typer.Option(help=f"any of {', '.join(FORMATS)}")] = None,
 ) -> None:
     """Prints registers, stack, shared memory and tensor-core instructions of every kernel."""
-    table = Table("shape", "precision", "rows", "kernel", "registers", "stack", "shared", "warps", "tensor cores")
+    table = Table("shape", "format", "rows", "kernel", "registers", "stack", "shared", "warps", "tensor cores")
     seen: set[tuple[object, ...]] = set()
     sums: dict[tuple[object, ...], set[tuple[str, ...]]] = {}
     misfits = 0
     for name in shape or ["7B", "8B", "0.5B"]:
-        for chosen in PRECISIONS:
-            for num_rows in rows or [64] if chosen in (precision or PRECISIONS) else []:
+        for chosen in FORMATS:
+            for num_rows in rows or [64] if chosen in (format or FORMATS) else []:
                 programs = compile_step(SHAPES[name], chosen, num_rows)
                 for launch, program in enumerate(programs):
                     misfits += program.shared_bytes > SHARED_LIMIT_BYTES

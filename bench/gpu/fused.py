@@ -3,19 +3,19 @@
 import torch
 from torch import Tensor
 
-from midfill_engine.models.fused import FORMAT_OF, FusedModel, Layer, Precision, Shape, make_cache
+from midfill_engine.models.fused import FusedModel, Layer, Shape, make_cache
 from midfill_kernels.quantize import Format, Weight, pack
 
 
 def make_random(
-    shape: Shape, precision: Precision, num_slots: int, device: torch.device, dtype: torch.dtype = torch.bfloat16
+    shape: Shape, format: Format, num_slots: int, device: torch.device, dtype: torch.dtype = torch.bfloat16
 ) -> FusedModel:
-    """Weights drawn so that activations stay near 1; the head stays plain under int4, as is usual."""
-    heads, format = shape.heads, FORMAT_OF[precision]
+    """Weights drawn so that activations stay near 1."""
+    heads = shape.heads
     columns = (2 if shape.activation == "swiglu" else 1) * shape.mlp_dim
 
-    def draw(num_columns: int, width: int, of: Format = format) -> Weight:
-        return pack(torch.randn(num_columns, width, device=device, dtype=dtype) * width**-0.5, of)
+    def draw(num_columns: int, width: int) -> Weight:
+        return pack(torch.randn(num_columns, width, device=device, dtype=dtype) * width**-0.5, format)
 
     def ones(width: int) -> Tensor:
         return torch.ones(width, device=device, dtype=dtype)
@@ -34,7 +34,5 @@ def make_random(
         for _ in range(shape.num_layers)
     ]
     embedding = torch.randn(shape.vocabulary, shape.dim, device=device, dtype=dtype)
-    head = draw(shape.vocabulary, shape.dim, "plain" if precision == "int4" else format)
-    return FusedModel(
-        shape, precision, embedding, layers, ones(shape.dim), head, make_cache(shape, num_slots, device, dtype)
-    )
+    head = draw(shape.vocabulary, shape.dim)
+    return FusedModel(shape, embedding, layers, ones(shape.dim), head, make_cache(shape, num_slots, device, dtype))

@@ -30,8 +30,8 @@ from midfill_engine.families import FAMILIES
 from midfill_engine.loading import hub
 from midfill_engine.loading.hub import HubModel, LoadedHubModel
 from midfill_engine.loading.runtime import Runtime
-from midfill_engine.models.fused import FORMAT_OF, Shape
-from midfill_engine.models.fused_runner import PRECISION_OF
+from midfill_engine.models.fused import Shape
+from midfill_engine.models.fused_runner import FORMAT_OF
 from midfill_engine.models.transformer import TransformerConfig
 from midfill_engine.wire import HoleSegment, HoleSpec, InfillRequest, InfillResponse, StepEvent, TextSegment
 from midfill_kernels.launch import is_interpreted
@@ -198,7 +198,7 @@ def main(
     console = Console(width=130)
     tests, red, names = find_red(*TESTS), {}, ["torch"]
     for name in dict.fromkeys(operators or ["kernels"]):
-        found = concerning(tests, FORMAT_OF[PRECISION_OF[name]], "plain") if name in PRECISION_OF else []
+        found = concerning(tests, FORMAT_OF[name], "plain") if name in FORMAT_OF else []
         if found:
             red[name] = found
         elif name not in names:

@@ -7,6 +7,6 @@ from midfill_kernels.rotary import Heads
 
 QWEN_7B: Final = Shape("7B", 3584, 28, Heads(28, 4, 128), 18944, 152_064, bias=True)
 LLADA_8B: Final = Shape("8B", 4096, 32, Heads(32, 32, 128), 12288, 126_464, rope_base=5e5)
-QWEN_HALF_B: Final = Shape("0.5B", 896, 24, Heads(14, 2, 64), 4864, 151_936, bias=True, group=64)
-TOY: Final = Shape("toy", 128, 2, Heads(4, 2, 32), 128, 300, bias=True, group=64)
+QWEN_HALF_B: Final = Shape("0.5B", 896, 24, Heads(14, 2, 64), 4864, 151_936, bias=True)
+TOY: Final = Shape("toy", 128, 2, Heads(4, 2, 32), 128, 300, bias=True)
 SHAPES: Final = {shape.name: shape for shape in (QWEN_7B, LLADA_8B, QWEN_HALF_B, TOY)}

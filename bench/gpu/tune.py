@@ -27,7 +27,7 @@ from torch import Tensor
 
 from midfill_kernels.launch import is_interpreted
 from midfill_kernels.matmul import SHARED_BYTES, Tile, choose_tile, matmul
-from midfill_kernels.quantize import FORMATS, INT4_GROUP, Format, Weight, pack
+from midfill_kernels.quantize import FORMATS, Format, Weight, pack
 
 WIDTHS: Final[dict[str, dict[str, tuple[int, int]]]] = {
     "7B": {"qkv": (4608, 3584), "out": (3584, 3584), "down": (3584, 18944)},
@@ -53,11 +53,10 @@ class Trial:
 def list_tiles(format: Format, num_rows: int, width: int) -> list[Tile]:
     """Tiles that fit into shared memory, one or two programs a multiprocessor."""
     rows = min(128, max(16, 1 << (num_rows - 1).bit_length()))
-    bits = {"plain": 16, "fp8": 8, "int8": 8, "int4": 4}[format]
-    inners = (INT4_GROUP,) if format == "int4" else (64, 128)
+    num_bytes = {"plain": 2, "int8": 1}[format]
     found = []
-    for cols, inner, splits, warps in itertools.product((64, 128, 256), inners, (1, 2, 4, 8), (4, 8)):
-        stages = min(6, 2 * SHARED_BYTES // (inner * (cols * bits // 8 + 2 * rows)))
+    for cols, inner, splits, warps in itertools.product((64, 128, 256), (64, 128), (1, 2, 4, 8), (4, 8)):
+        stages = min(6, 2 * SHARED_BYTES // (inner * (cols * num_bytes + 2 * rows)))
         if stages < 2 or splits * inner > width or cols * rows // (32 * warps) > 128:
             continue
         found.append(Tile(cols, rows, inner, splits, warps, stages))
@@ -93,7 +92,7 @@ def try_product(name: str, shape: tuple[int, int], format: Format, device: torch
     for num_rows in ROWS if device.type == "cuda" else (5,):
         sets = [draw(shape, format, num_rows, device, dtype) for _ in range(3)]
         tiles = list_tiles(format, num_rows, shape[1]) if device.type == "cuda" else [Tile(32, 16, 64, 2)]
-        for tile in {*tiles, choose_tile(sets[0][1], num_rows, None)}:
+        for tile in {*tiles, choose_tile(sets[0][1], num_rows)}:
             calls = [lambda pair=pair, tile=tile: run_tile(*pair, tile) for pair in sets]  # type: ignore[misc]
             trials.append(Trial(name, num_rows, tile, clock.time(calls).median_s))
     return trials
@@ -143,7 +142,7 @@ def main(
             here = [trial for trial in found if trial.num_rows == num_rows]
             of_order = [trial for trial in here if (trial.tile.inner, trial.tile.splits) == order]
             best = min(of_order, key=lambda trial: trial.seconds)
-            usual = next(trial.seconds for trial in here if trial.tile == choose_tile(weight, num_rows, None))
+            usual = next(trial.seconds for trial in here if trial.tile == choose_tile(weight, num_rows))
             table.add_row(name, str(num_rows), f"{usual * 1e6:.1f} us", f"{best.seconds * 1e6:.1f} us", str(best.tile))
     Console(width=150).print(table)
     if json_file is not None:

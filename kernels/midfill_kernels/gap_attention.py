@@ -17,65 +17,31 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from midfill_kernels.launch import (
-    ceil_div,
-    count_processors,
-    is_interpreted,
-    launch_options,
-    multiply,
-    starts_early,
-    wait_for_inputs,
-)
-from midfill_kernels.quantize import FP8_MAX, Quantized
+from midfill_kernels.launch import ceil_div, count_processors, is_interpreted, multiply
 
 SPLIT_KEYS: Final = 512  # a constant: it fixes the order of sums
 PAIR_BLOCK: Final = 64  # (row, query head) pairs a program holds at once
 KEY_BLOCK: Final = 64
-ITEM_FIELDS: Final = 9
+ITEM_FIELDS: Final = 7
 PROGRAMS_PER_PROCESSOR: Final = 2
 LOG2_E: Final = 1.4426950408889634
 
 
 @dataclass(frozen=True)
 class GapSequence:
-    """`num_rows` fresh rows, and `context_length` cached keys from slot `context_start` on.
-
-    Strides are in head widths. By default the cache is [slots, K, E]; keys kept elsewhere are found through `Strides`.
-    """
+    """`num_rows` fresh rows, and `context_length` cached keys from slot `context_start` on."""
 
     num_rows: int
     context_start: int
     context_length: int
-    strides: "Strides | None" = None
-
-
-@dataclass(frozen=True)
-class Strides:
-    """Where a sequence's context stands relative to the cache's first element, all counted in head widths.
-
-    Key s of head k is at `offset + s * key + k * head`; `context_start` counts on top. Any memory of the device can be
-    reached so, if it is a whole number of head widths away.
-    """
-
-    offset: int
-    key: int
-    head: int
-
-
-def strides_between(cache: Tensor, context: Tensor) -> Strides:
-    """The strides of `context` [K, S, E], of any allocation, seen from `cache`. Raises ValueError where none exist."""
-    distance, width = context.data_ptr() - cache.data_ptr(), context.shape[-1]
-    if context.stride(2) != 1 or distance % (width * cache.element_size()):
-        raise ValueError("cached keys must be whole head widths away from the cache and contiguous by head")
-    return Strides(distance // (width * cache.element_size()), context.stride(1) // width, context.stride(0) // width)
 
 
 @dataclass(frozen=True)
 class GapSchedule:
     """Work for a batch of sequences, in device memory.
 
-    `items` [W, 9] int64: first row, rows, pair block, where the keys begin, how many, the strides of keys and of heads
-    (all in head widths), whether they are the fresh ones, first partial result. `count` [1] of them hold. `row_parts`
+    `items` [W, 7] int64: first row, rows, pair block, the first key's slot, how many keys, whether they are the fresh
+    ones, first partial result. `count` [1] of them hold. `row_parts`
     [R, 3] int64: a row's first partial result, the stride to its next, how many. `num_parts` partial results in all.
     """
 
@@ -119,15 +85,10 @@ def schedule_gaps(
     first_row = first_part = 0
     num_heads, num_keys = heads
     for sequence in sequences:
-        away = sequence.strides or Strides(0, num_keys, 1)
-        context_base = away.offset + sequence.context_start * away.key
-        segments = [
-            (context_base, sequence.context_length, away.key, away.head, 0),
-            (first_row * num_keys, sequence.num_rows, num_keys, 1, 1),
-        ]
+        segments = [(sequence.context_start, sequence.context_length, 0), (first_row, sequence.num_rows, 1)]
         runs = [
-            (base + offset * key, min(split_keys, length - offset), key, head, own)
-            for base, length, key, head, own in segments
+            (start + offset, min(split_keys, length - offset), own)
+            for start, length, own in segments
             for offset in range(0, length, split_keys)
         ]
         for number, run in enumerate(runs):
@@ -178,44 +139,10 @@ def gap_attention(
 
     All contiguous, keys already rotated. Rows of padding come out as zeros. `pair_block` is the schedule's.
     """
-    parts, weights = _attend(q, own, cache, schedule, pair_block, key_block)
-    out = torch.empty(q.shape[0], q.shape[1] * q.shape[2], dtype=q.dtype, device=q.device)
-    _reduce(q, parts, weights, schedule, out, None, 0)
-    return out
-
-
-def gap_attention_fp8(
-    q: Tensor,
-    own: tuple[Tensor, Tensor],
-    cache: tuple[Tensor, Tensor],
-    schedule: GapSchedule,
-    group: int,
-    *,
-    pair_block: int = PAIR_BLOCK,
-    key_block: int = KEY_BLOCK,
-) -> Quantized:
-    """As `gap_attention`, with the result in fp8, one scale for every `group` columns."""
-    parts, weights = _attend(q, own, cache, schedule, pair_block, key_block)
-    columns = q.shape[1] * q.shape[2]
-    assert columns % group == 0
-    out = torch.empty(q.shape[0], columns, dtype=torch.float8_e4m3fn, device=q.device)
-    scales = torch.empty(q.shape[0], columns // group, dtype=torch.float32, device=q.device)
-    _reduce(q, parts, weights, schedule, out, scales, group)
-    return Quantized(out, scales)
-
-
-def _attend(
-    q: Tensor,
-    own: tuple[Tensor, Tensor],
-    cache: tuple[Tensor, Tensor],
-    schedule: GapSchedule,
-    pair_block: int,
-    key_block: int,
-) -> tuple[Tensor, Tensor]:
-    """Partial results [P, H, E] in fp32 and their log-sum-exps to base 2 [P, H]."""
     assert all(tensor.is_contiguous() for tensor in (q, *own, *cache))
-    _, num_heads, width = q.shape
+    num_rows, num_heads, width = q.shape
     num_keys = own[0].shape[1]
+    # Partial results [P, H, E] in fp32 and their log-sum-exps to base 2 [P, H].
     parts = torch.empty(schedule.num_parts, num_heads, width, dtype=torch.float32, device=q.device)
     weights = torch.empty(schedule.num_parts, num_heads, dtype=torch.float32, device=q.device)
     most = schedule.items.shape[0] * num_keys
@@ -237,34 +164,22 @@ def _attend(
         B_PAIRS=pair_block,
         B_KEYS=key_block,
         UPCAST=is_interpreted(),
-        PDL=starts_early(),
         num_warps=4,
         num_stages=3,
-        **launch_options(),
     )
-    return parts, weights
-
-
-def _reduce(
-    q: Tensor, parts: Tensor, weights: Tensor, schedule: GapSchedule, out: Tensor, scales: Tensor | None, group: int
-) -> None:
-    num_rows, num_heads, width = q.shape
-    b_heads = max(1, min(triton.next_power_of_2(num_heads), max(512, group) // width))
+    out = torch.empty(num_rows, num_heads * width, dtype=q.dtype, device=q.device)
+    b_heads = max(1, min(triton.next_power_of_2(num_heads), 512 // width))
     _join_splits[(num_rows, ceil_div(num_heads, b_heads))](
         parts,
         weights,
         schedule.row_parts,
         out,
-        scales,
         QUERY=num_heads,
         WIDTH=width,
-        GROUP=group,
-        FP8_LIMIT=FP8_MAX,
         B_HEADS=b_heads,
-        PDL=starts_early(),
         num_warps=2,
-        **launch_options(),
     )
+    return out
 
 
 @triton.jit
@@ -286,9 +201,7 @@ def _attend_split(
     B_PAIRS: tl.constexpr,
     B_KEYS: tl.constexpr,
     UPCAST: tl.constexpr,
-    PDL: tl.constexpr,
 ):
-    wait_for_inputs(PDL)
     heads_per_key: tl.constexpr = QUERY // KEY_VALUE
     count = tl.load(p_count).to(tl.int32) * KEY_VALUE
     o_width = tl.arange(0, WIDTH)
@@ -298,17 +211,16 @@ def _attend_split(
         first_row = tl.load(p_item)
         num_rows = tl.load(p_item + 1)
         num_keys = tl.load(p_item + 4).to(tl.int32)
-        key_stride = tl.load(p_item + 5)
-        first_part = tl.load(p_item + 8)
-        if tl.load(p_item + 7) > 0:
+        first_part = tl.load(p_item + 6)
+        if tl.load(p_item + 5) > 0:
             p_k = p_own_k
             p_v = p_own_v
         else:
             p_k = p_cache_k
             p_v = p_cache_v
-        base = tl.load(p_item + 3) + i_key_head * tl.load(p_item + 6)
-        p_k += base * WIDTH
-        p_v += base * WIDTH
+        base = (tl.load(p_item + 3) * KEY_VALUE + i_key_head) * WIDTH
+        p_k += base
+        p_v += base
         o_pair = tl.load(p_item + 2) * B_PAIRS + tl.arange(0, B_PAIRS)
         o_row = o_pair // heads_per_key
         o_head = i_key_head * heads_per_key + o_pair % heads_per_key
@@ -322,7 +234,7 @@ def _attend_split(
         for start in range(0, num_keys, B_KEYS):
             o_key = start + tl.arange(0, B_KEYS)
             m_key = o_key < num_keys
-            o_slot = o_key * key_stride * WIDTH
+            o_slot = o_key.to(tl.int64) * (KEY_VALUE * WIDTH)
             k = tl.load(p_k + o_slot[None, :] + o_width[:, None], m_key[None, :], 0.0)
             scores = multiply(q, k, tl.zeros((B_PAIRS, B_KEYS), tl.float32), UPCAST) * scale
             scores = tl.where(m_key[None, :], scores, float("-inf"))
@@ -344,15 +256,10 @@ def _join_splits(
     p_weights,
     p_row_parts,
     p_out,
-    p_scales,
     QUERY: tl.constexpr,
     WIDTH: tl.constexpr,
-    GROUP: tl.constexpr,
-    FP8_LIMIT: tl.constexpr,
     B_HEADS: tl.constexpr,
-    PDL: tl.constexpr,
 ):
-    wait_for_inputs(PDL)
     i_row = tl.program_id(0).to(tl.int64)
     o_head = tl.program_id(1) * B_HEADS + tl.arange(0, B_HEADS)
     o_width = tl.arange(0, WIDTH)
@@ -374,14 +281,5 @@ def _join_splits(
         total = total * shrink + share
         highest = higher
     mixed = mixed / tl.where(total > 0, total, 1.0)[:, None]
-    if GROUP == 0:
-        o_out = i_row * (QUERY * WIDTH) + o_head[:, None] * WIDTH + o_width[None, :]
-        tl.store(p_out + o_out, mixed.to(p_out.dtype.element_ty), m_head[:, None])
-    else:
-        groups = tl.reshape(mixed, (B_HEADS * WIDTH // GROUP, GROUP))
-        scale = tl.maximum(tl.max(tl.abs(groups), axis=1), 1e-12) / FP8_LIMIT
-        o_group = tl.program_id(1) * (B_HEADS * WIDTH // GROUP) + tl.arange(0, B_HEADS * WIDTH // GROUP)
-        m_group = o_group < QUERY * WIDTH // GROUP
-        tl.store(p_scales + i_row * (QUERY * WIDTH // GROUP) + o_group, scale, m_group)
-        o_out = i_row * (QUERY * WIDTH) + o_group[:, None] * GROUP + tl.arange(0, GROUP)[None, :]
-        tl.store(p_out + o_out, (groups / scale[:, None]).to(p_out.dtype.element_ty), m_group[:, None])
+    o_out = i_row * (QUERY * WIDTH) + o_head[:, None] * WIDTH + o_width[None, :]
+    tl.store(p_out + o_out, mixed.to(p_out.dtype.element_ty), m_head[:, None])

@@ -10,8 +10,6 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from midfill_kernels.launch import launch_options, starts_early, wait_for_inputs
-
 Activation = Literal["swiglu", "relu2"]
 B_COLUMNS: Final = 1024
 
@@ -40,9 +38,7 @@ def activate(parts: Tensor, activation: Activation, dtype: torch.dtype) -> Tenso
         NUM_PARTS=num_parts,
         GATED=activation == "swiglu",
         B_COLUMNS=b_columns,
-        PDL=starts_early(),
         num_warps=4,
-        **launch_options(),
     )
     return out
 
@@ -56,9 +52,7 @@ def _activate(
     NUM_PARTS: tl.constexpr,
     GATED: tl.constexpr,
     B_COLUMNS: tl.constexpr,
-    PDL: tl.constexpr,
 ):
-    wait_for_inputs(PDL)
     i_row = tl.program_id(0).to(tl.int64)
     o_column = tl.program_id(1) * B_COLUMNS + tl.arange(0, B_COLUMNS)
     m_column = o_column < inner

@@ -1,7 +1,7 @@
 """From hidden states to proposals: vocabulary product, softmax and choice, without holding scores [M, V].
 
-M rows, V columns ("words" here only as column numbers), D width. Per row: the best column, its probability, the
-distribution's entropy (nats) and the margin by which the first leads the second. Online softmax: arXiv 1805.02867.
+M rows, V columns ("words" here only as column numbers), D width. Per row: the best column, its probability and the
+distribution's entropy (nats). Online softmax: arXiv 1805.02867.
 """
 
 from dataclasses import dataclass
@@ -12,23 +12,22 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from midfill_kernels.launch import ceil_div, is_interpreted, launch_options, starts_early, wait_for_inputs
+from midfill_kernels.launch import ceil_div, is_interpreted
 from midfill_kernels.matmul import MAX_ROWS, Tile, choose_inner, fit_stages, load_turn, weigh
-from midfill_kernels.quantize import Quantized, Weight
+from midfill_kernels.quantize import Weight
 
 PROGRAMS: Final = 264  # pieces of the vocabulary: a constant, so that sums keep their order; two on each of 132
 MIN_ROWS: Final = 32
-NUMBERS: Final = 4  # fp32 state of a row: highest, second, total, weighted
+NUMBERS: Final = 3  # fp32 state of a row: highest, total, weighted
 
 
 @dataclass(frozen=True)
 class TokenPredictions:
-    """Per row [M]: `ids` int64, `probability` of that id, `entropy` in nats, `margin` of the top two."""
+    """Per row [M]: `ids` int64, `probability` of that id, `entropy` in nats."""
 
     ids: Tensor
     probability: Tensor
     entropy: Tensor
-    margin: Tensor
 
 
 @dataclass(frozen=True)
@@ -39,33 +38,30 @@ class Rules:
     of_row: Tensor
 
 
-def propose_reference(x: Tensor | Quantized, weight: Weight, rules: Rules | None = None) -> TokenPredictions:
+def propose_reference(x: Tensor, weight: Weight, rules: Rules | None = None) -> TokenPredictions:
     """The definition, through scores [M, V] in fp32. Ties go to the lowest id."""
-    wide = x.dequantize() if isinstance(x, Quantized) else x.float()
-    scores = wide @ weight.dequantize().T
+    scores = x.float() @ weight.dequantize().T
     if rules is not None:
         scores = scores.masked_fill(~rules.allowed[rules.of_row.long()], -torch.inf)
     probabilities = scores.softmax(dim=1)
-    best = probabilities.topk(2, dim=1).values
-    ids = scores.argmax(dim=1)
     entropy = torch.special.entr(probabilities).sum(dim=1)
-    return TokenPredictions(ids, best[:, 0], entropy, best[:, 0] - best[:, 1])
+    return TokenPredictions(scores.argmax(dim=1), probabilities.amax(dim=1), entropy)
 
 
-def choose_head_tile(weight: Weight, num_rows: int, x_group: int | None) -> Tile:
+def choose_head_tile(weight: Weight, num_rows: int) -> Tile:
     """As `matmul.choose_tile`; `splits` is the number of vocabulary pieces.
 
     Always 4 warps over 64 columns, and 32 rows or more: the layout of their sums decides a row's bits, which must not
     depend on the number of rows (with rules and 16 rows it is another; `bench.gpu.compile` looks). Registers let two
     programs share a multiprocessor: one reads on while the other takes its softmax.
     """
-    inner = x_group or choose_inner(weight)
+    inner = choose_inner(weight)
     rows = min(MAX_ROWS, max(MIN_ROWS, triton.next_power_of_2(num_rows)))
-    return Tile(64, rows, inner, PROGRAMS, warps=4, stages=fit_stages(weight, 64, rows, inner, 1 if x_group else 2))
+    return Tile(64, rows, inner, PROGRAMS, warps=4, stages=fit_stages(weight, 64, rows, inner))
 
 
 def propose(
-    x: Tensor | Quantized,
+    x: Tensor,
     weight: Weight,
     *,
     rules: Rules | None = None,
@@ -73,19 +69,17 @@ def propose(
 ) -> TokenPredictions:
     """Predictions for normed hidden states `x` [M, D] under the vocabulary matrix `weight` [V, D].
 
-    Extra memory: 20 bytes for each row and piece of the vocabulary (264 of them). Every row must be allowed a column.
+    Extra memory: 16 bytes for each row and piece of the vocabulary (264 of them). Every row must be allowed a column.
     """
-    values = x.values if isinstance(x, Quantized) else x
-    num_rows, num_columns = values.shape[0], weight.shape[0]
-    tile = tile or choose_head_tile(weight, num_rows, x.group if isinstance(x, Quantized) else None)
-    assert values.is_contiguous() and values.shape[1] == weight.shape[1]
+    num_rows, num_columns = x.shape[0], weight.shape[0]
+    tile = tile or choose_head_tile(weight, num_rows)
+    assert x.is_contiguous() and x.shape[1] == weight.shape[1]
     per_program = ceil_div(ceil_div(num_columns, tile.cols), tile.splits)
     pieces = ceil_div(num_columns, per_program * tile.cols)
-    numbers = torch.empty(NUMBERS, pieces, num_rows, dtype=torch.float32, device=values.device)
-    ids = torch.empty(pieces, num_rows, dtype=torch.int32, device=values.device)
+    numbers = torch.empty(NUMBERS, pieces, num_rows, dtype=torch.float32, device=x.device)
+    ids = torch.empty(pieces, num_rows, dtype=torch.int32, device=x.device)
     _head[(ceil_div(num_rows, tile.rows), pieces)](
-        values,
-        x.scales if isinstance(x, Quantized) else None,
+        x,
         weight.data,
         weight.scale,
         rules.allowed.view(torch.uint8) if rules else None,
@@ -96,27 +90,25 @@ def propose(
         num_columns,
         weight.shape[1],
         per_program,
-        FORMAT="fp8_both" if isinstance(x, Quantized) else weight.format,
+        SCALED=weight.scale is not None,
         EVEN=weight.shape[1] % tile.inner == 0,
         RULED=rules is not None,
         B_COLS=tile.cols,
         B_ROWS=tile.rows,
         B_INNER=tile.inner,
         UPCAST=is_interpreted(),
-        PDL=starts_early(),
         num_warps=tile.warps,
         num_stages=tile.stages,
         enable_fp_fusion=False,  # what is fused into one rounding could differ from one number of rows to another
-        **launch_options(),
     )
     return join_pieces(numbers, ids)
 
 
 def join_pieces(numbers: Tensor, ids: Tensor) -> TokenPredictions:
-    """Predictions from the states of C pieces of the vocabulary: `numbers` [4, C, M] and `ids` [C, M]."""
+    """Predictions from the states of C pieces of the vocabulary: `numbers` [3, C, M] and `ids` [C, M]."""
     _, pieces, num_rows = numbers.shape
     chosen = torch.empty(num_rows, dtype=torch.int64, device=numbers.device)
-    results = torch.empty(3, num_rows, dtype=torch.float32, device=numbers.device)
+    results = torch.empty(2, num_rows, dtype=torch.float32, device=numbers.device)
     _join[(num_rows,)](
         numbers,
         ids,
@@ -125,20 +117,16 @@ def join_pieces(numbers: Tensor, ids: Tensor) -> TokenPredictions:
         num_rows,
         pieces,
         B_PIECES=triton.next_power_of_2(pieces),
-        PDL=starts_early(),
         num_warps=1,
-        **launch_options(),
     )
-    return TokenPredictions(chosen, results[0], results[1], results[2])
+    return TokenPredictions(chosen, results[0], results[1])
 
 
 @triton.jit
-def absorb(logits, o_col, highest, second, total, weighted, best_id):
+def absorb(logits, o_col, highest, total, weighted, best_id):
     """Takes `logits` [B_COLS, B_ROWS] of columns `o_col` into the running state [B_ROWS]. Minus infinity is nothing."""
     top = tl.max(logits, axis=0)
     top_id = tl.min(tl.where(logits == top[None, :], o_col[:, None], 2147483647), axis=0).to(tl.int32)
-    runner_up = tl.max(tl.where(o_col[:, None] == top_id[None, :], float("-inf"), logits), axis=0)
-    second = tl.maximum(tl.minimum(highest, top), tl.maximum(second, runner_up))
     best_id = tl.where(top > highest, top_id, best_id)
     higher = tl.maximum(highest, top)
     distance = tl.maximum(logits - higher[None, :], -1e4)  # exp of it is 0 long before, and 0 * it stays a number
@@ -147,13 +135,12 @@ def absorb(logits, o_col, highest, second, total, weighted, best_id):
     # The sum of (score - highest) * exp(score - highest): moving `highest` moves every term by the same distance.
     weighted = (weighted + (highest - higher) * total) * shrink + tl.sum(distance * share, axis=0)
     total = total * shrink + tl.sum(share, axis=0)
-    return higher, second, total, weighted, best_id
+    return higher, total, weighted, best_id
 
 
 @triton.jit(do_not_specialize=["num_rows"])
 def _head(
     p_x,
-    p_x_scale,
     p_w,
     p_w_scale,
     p_allowed,
@@ -164,21 +151,18 @@ def _head(
     num_cols,
     width,
     per_program,
-    FORMAT: tl.constexpr,
+    SCALED: tl.constexpr,
     EVEN: tl.constexpr,
     RULED: tl.constexpr,
     B_COLS: tl.constexpr,
     B_ROWS: tl.constexpr,
     B_INNER: tl.constexpr,
     UPCAST: tl.constexpr,
-    PDL: tl.constexpr,
 ):
-    wait_for_inputs(PDL)
     o_row = tl.program_id(0).to(tl.int64) * B_ROWS + tl.arange(0, B_ROWS)
     m_row = o_row < num_rows
     i_piece = tl.program_id(1)
     highest = tl.full((B_ROWS,), -1e30, tl.float32)
-    second = tl.full((B_ROWS,), -1e30, tl.float32)
     total = tl.zeros((B_ROWS,), tl.float32)
     weighted = tl.zeros((B_ROWS,), tl.float32)
     best_id = tl.full((B_ROWS,), 2147483647, tl.int32)
@@ -187,26 +171,21 @@ def _head(
         m_col = o_col < num_cols
         logits = tl.zeros((B_COLS, B_ROWS), tl.float32)
         for start in range(0, width, B_INNER):
-            x, x_high, x_scale = load_turn(p_x, p_x_scale, o_row, m_row, start, width, FORMAT, EVEN, B_INNER)
-            logits = weigh(
-                logits, p_w, p_w_scale, o_col, m_col, x, x_high, x_scale, start, width, FORMAT, EVEN, B_INNER, UPCAST
-            )
-        if FORMAT == "int8" or FORMAT == "fp8" or FORMAT == "fp8_both":
+            x = load_turn(p_x, o_row, m_row, start, width, EVEN, B_INNER)
+            logits = weigh(logits, p_w, o_col, m_col, x, start, width, EVEN, B_INNER, UPCAST)
+        if SCALED:
             logits *= tl.load(p_w_scale + o_col, m_col, 0.0)[:, None]
         may = m_col[:, None] & m_row[None, :]
         if RULED:
             rule = tl.load(p_rule + o_row, m_row, 0).to(tl.int64)
             may = may & (tl.load(p_allowed + rule[None, :] * num_cols + o_col[:, None], may, 0) > 0)
         logits = tl.where(may, logits, float("-inf"))
-        highest, second, total, weighted, best_id = absorb(
-            logits, o_col.to(tl.int32), highest, second, total, weighted, best_id
-        )
+        highest, total, weighted, best_id = absorb(logits, o_col.to(tl.int32), highest, total, weighted, best_id)
     stride = tl.num_programs(1).to(tl.int64) * num_rows
     p_number = p_numbers + i_piece.to(tl.int64) * num_rows + o_row
     tl.store(p_number, highest, m_row)
-    tl.store(p_number + stride, second, m_row)
-    tl.store(p_number + 2 * stride, total, m_row)
-    tl.store(p_number + 3 * stride, weighted, m_row)
+    tl.store(p_number + stride, total, m_row)
+    tl.store(p_number + 2 * stride, weighted, m_row)
     tl.store(p_ids + i_piece.to(tl.int64) * num_rows + o_row, best_id, m_row)
 
 
@@ -219,9 +198,7 @@ def _join(
     num_rows,
     pieces,
     B_PIECES: tl.constexpr,
-    PDL: tl.constexpr,
 ):
-    wait_for_inputs(PDL)
     i_row = tl.program_id(0).to(tl.int64)
     o_piece = tl.arange(0, B_PIECES).to(tl.int64)
     m_piece = o_piece < pieces
@@ -229,18 +206,14 @@ def _join(
     p_number = p_numbers + o_piece * num_rows + i_row
     p_id = p_ids + o_piece * num_rows + i_row
     highest = tl.load(p_number, m_piece, -1e30)
-    second = tl.load(p_number + stride, m_piece, -1e30)
-    total = tl.load(p_number + 2 * stride, m_piece, 0.0)
-    weighted = tl.load(p_number + 3 * stride, m_piece, 0.0)
+    total = tl.load(p_number + stride, m_piece, 0.0)
+    weighted = tl.load(p_number + 2 * stride, m_piece, 0.0)
     top = tl.max(highest, axis=0)
     # Among equals the lowest column wins, whatever the piece.
     top_id = tl.min(tl.where(highest == top, tl.load(p_id, m_piece, 2147483647), 2147483647), axis=0)
-    first_piece = tl.min(tl.where(highest == top, o_piece, B_PIECES), axis=0)
-    runner_up = tl.max(tl.maximum(second, tl.where(o_piece == first_piece, -1e30, highest)), axis=0)
     shrink = tl.exp(tl.maximum(highest - top, -1e4))
     sum_total = tl.sum(total * shrink, axis=0)
     sum_weighted = tl.sum((weighted + tl.maximum(highest - top, -1e4) * total) * shrink, axis=0)
     tl.store(p_chosen + i_row, top_id.to(tl.int64))
     tl.store(p_results + i_row, 1 / sum_total)
     tl.store(p_results + num_rows + i_row, tl.log(sum_total) - sum_weighted / sum_total)
-    tl.store(p_results + 2 * num_rows + i_row, (1 - tl.exp(tl.maximum(runner_up - top, -1e4))) / sum_total)

@@ -3,8 +3,7 @@
 With `TRITON_INTERPRET=1` in the environment before the first import, every kernel runs on the CPU, slowly and exactly.
 """
 
-import os
-from typing import Any, Final
+from typing import Final
 
 import torch
 import triton
@@ -27,30 +26,6 @@ def count_processors(device: torch.device) -> int:
 
 def ceil_div(dividend: int, divisor: int) -> int:
     return -(-dividend // divisor)
-
-
-def starts_early() -> bool:
-    """Whether a step's kernels are launched while the one before still runs (programmatic dependent launch).
-
-    `MIDFILL_EARLY_LAUNCH=1` asks for it, on GPUs from Hopper on. Off until it has been measured on one.
-    """
-    return os.environ.get("MIDFILL_EARLY_LAUNCH") == "1" and not is_interpreted()
-
-
-def launch_options() -> dict[str, Any]:
-    """What every kernel of a step is started with: each must then begin with `wait_for_inputs`."""
-    return {"launch_pdl": True} if starts_early() else {}
-
-
-@triton.jit
-def wait_for_inputs(PDL: tl.constexpr):
-    """Lets the next kernel's blocks in as soon as there is room, and waits until the one before has written all.
-
-    Before anything is read or written: memory that is written here may still be read by the one before.
-    """
-    if PDL:
-        tl.extra.cuda.gdc_launch_dependents()
-        tl.extra.cuda.gdc_wait()
 
 
 @triton.jit

@@ -1,4 +1,4 @@
-"""Adds a product to the residual stream and norms it, in one pass; optionally straight to fp8. Knows rows and widths.
+"""Adds a product to the residual stream and norms it, in one pass. Knows rows and widths.
 
 S partial products, M rows, D width.
 """
@@ -7,9 +7,6 @@ import torch
 import triton
 import triton.language as tl
 from torch import Tensor
-
-from midfill_kernels.launch import launch_options, starts_early, wait_for_inputs
-from midfill_kernels.quantize import FP8_MAX, Quantized
 
 
 def add_rms_norm_reference(
@@ -29,62 +26,27 @@ def add_rms_norm(parts: Tensor, residual: Tensor | None, gain: Tensor | None, ep
 
     Both have the residual's dtype (the parts' where there is none). `gain` [D] may be absent.
     """
-    stream, normed = _allocate(parts, residual)
-    _start(parts, residual, gain, eps, stream, normed, None, 0)
-    return stream, normed
-
-
-def add_rms_norm_fp8(
-    parts: Tensor, residual: Tensor | None, gain: Tensor | None, eps: float, group: int
-) -> tuple[Tensor, Quantized]:
-    """As `add_rms_norm`, with the norm in fp8, one scale for every `group` columns (a power of two dividing D)."""
-    stream, _ = _allocate(parts, residual)
-    num_rows, dim = stream.shape
-    normed = torch.empty(num_rows, dim, dtype=torch.float8_e4m3fn, device=parts.device)
-    scales = torch.empty(num_rows, dim // group, dtype=torch.float32, device=parts.device)
-    _start(parts, residual, gain, eps, stream, normed, scales, group)
-    return stream, Quantized(normed, scales)
-
-
-def _allocate(parts: Tensor, residual: Tensor | None) -> tuple[Tensor, Tensor]:
-    like = parts[0] if residual is None else residual
-    stream = torch.empty(like.shape, dtype=like.dtype, device=like.device)
-    return stream, torch.empty_like(stream)
-
-
-def _start(
-    parts: Tensor,
-    residual: Tensor | None,
-    gain: Tensor | None,
-    eps: float,
-    stream: Tensor,
-    normed: Tensor,
-    scales: Tensor | None,
-    group: int,
-) -> None:
     assert parts.dim() == 3 and parts.is_contiguous() and (residual is None or residual.is_contiguous())
     num_parts, num_rows, dim = parts.shape
-    assert group == 0 or dim % group == 0
+    like = parts[0] if residual is None else residual
+    stream = torch.empty(like.shape, dtype=like.dtype, device=like.device)
+    normed = torch.empty_like(stream)
     _add_rms_norm[(num_rows,)](
         parts,
         residual,
         gain,
         stream,
         normed,
-        scales,
         num_rows,
         dim,
         eps,
         NUM_PARTS=num_parts,
         HAS_RESIDUAL=residual is not None,
         HAS_GAIN=gain is not None,
-        GROUP=group,
-        FP8_LIMIT=FP8_MAX,
         B_DIM=triton.next_power_of_2(dim),
-        PDL=starts_early(),
         num_warps=8 if dim > 2048 else 4,
-        **launch_options(),
     )
+    return stream, normed
 
 
 @triton.jit(do_not_specialize=["num_rows"])
@@ -94,19 +56,14 @@ def _add_rms_norm(
     p_gain,
     p_stream,
     p_normed,
-    p_scales,
     num_rows,
     dim,
     eps,
     NUM_PARTS: tl.constexpr,
     HAS_RESIDUAL: tl.constexpr,
     HAS_GAIN: tl.constexpr,
-    GROUP: tl.constexpr,
-    FP8_LIMIT: tl.constexpr,
     B_DIM: tl.constexpr,
-    PDL: tl.constexpr,
 ):
-    wait_for_inputs(PDL)
     i_row = tl.program_id(0).to(tl.int64)
     o_dim = tl.arange(0, B_DIM)
     m_dim = o_dim < dim
@@ -121,13 +78,4 @@ def _add_rms_norm(
     normed = wide * tl.rsqrt(tl.sum(wide * wide, axis=0) / dim + eps)
     if HAS_GAIN:
         normed *= tl.load(p_gain + o_dim, m_dim, 0.0).to(tl.float32)
-    if GROUP == 0:
-        tl.store(p_normed + i_row * dim + o_dim, normed.to(p_normed.dtype.element_ty), m_dim)
-    else:
-        groups = tl.reshape(normed, (B_DIM // GROUP, GROUP))
-        scale = tl.maximum(tl.max(tl.abs(groups), axis=1), 1e-12) / FP8_LIMIT
-        o_group = tl.arange(0, B_DIM // GROUP)
-        tl.store(p_scales + i_row * (dim // GROUP) + o_group, scale, o_group < dim // GROUP)
-        o_column = o_group[:, None] * GROUP + tl.arange(0, GROUP)[None, :]
-        values = (groups / scale[:, None]).to(p_normed.dtype.element_ty)
-        tl.store(p_normed + i_row * dim + o_column, values, o_column < dim)
+    tl.store(p_normed + i_row * dim + o_dim, normed.to(p_normed.dtype.element_ty), m_dim)

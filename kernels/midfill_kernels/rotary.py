@@ -11,8 +11,6 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from midfill_kernels.launch import launch_options, starts_early, wait_for_inputs
-
 
 @dataclass(frozen=True)
 class Heads:
@@ -104,9 +102,7 @@ def norm_rotate_store(
         NORM=heads.norm,
         HAS_GAIN=gains is not None,
         HAS_BIAS=bias is not None,
-        PDL=starts_early(),
         num_warps=1,
-        **launch_options(),
     )
     return q
 
@@ -133,9 +129,7 @@ def _norm_rotate_store(
     NORM: tl.constexpr,
     HAS_GAIN: tl.constexpr,
     HAS_BIAS: tl.constexpr,
-    PDL: tl.constexpr,
 ):
-    wait_for_inputs(PDL)
     i_row = tl.program_id(0).to(tl.int64)
     i_head = tl.program_id(1).to(tl.int64)
     o_left = i_head * 2 * HALF + tl.arange(0, HALF)

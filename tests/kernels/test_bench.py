@@ -34,14 +34,14 @@ def test_the_red_tests_are_found_and_named(tmp_path: Path, monkeypatch: pytest.M
     (tmp_path / "pyproject.toml").write_text("[tool.pytest.ini_options]\n")
     (folder / "test_green.py").write_text("def test() -> None:\n    assert True\n")
     (folder / "test_broken.py").write_text("import what_is_nowhere\n")
-    mixed = "import pytest\n@pytest.mark.parametrize('kind', ['plain', 'fp8'])\ndef test_it(kind: str) -> None:\n"
-    (folder / "test_mixed.py").write_text(f"{mixed}    assert kind != 'fp8'\n")
+    mixed = "import pytest\n@pytest.mark.parametrize('kind', ['plain', 'int8'])\ndef test_it(kind: str) -> None:\n"
+    (folder / "test_mixed.py").write_text(f"{mixed}    assert kind != 'int8'\n")
     monkeypatch.setattr(green, "ROOT", tmp_path)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     red = find_red("test_green.py", "test_mixed.py", "test_broken.py")
-    assert red == {"test_mixed.py::test_it[fp8]", "test_broken.py"}
+    assert red == {"test_mixed.py::test_it[int8]", "test_broken.py"}
     monkeypatch.setattr(green, "_run", lambda *arguments: pytest.fail("these ran already"))
-    assert find_red("test_mixed.py") == {"test_mixed.py::test_it[fp8]"} and not find_red("test_green.py")
+    assert find_red("test_mixed.py") == {"test_mixed.py::test_it[int8]"} and not find_red("test_green.py")
     stop_unless_green("test_green.py")
     with pytest.raises(SystemExit, match="No figures while tests fail: test_broken.py"):
         stop_unless_green("test_broken.py", "test_green.py")
@@ -51,9 +51,9 @@ def test_the_red_tests_are_found_and_named(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_a_red_format_takes_no_other_formats_figures() -> None:
-    red = ["test_matmul.py::test_matmul[fp8-1]", "test_norm.py::test_norm_straight_to_fp8", "test_head.py::test[1-40]"]
-    assert concerning(red, "plain") == ["test_head.py::test[1-40]"] == concerning(red, "int4", "plain")
-    assert concerning(red, "fp8") == sorted(red)
+    red = ["test_matmul.py::test_matmul[int8-1]", "test_norm.py::test_to_int8", "test_head.py::test[1-40]"]
+    assert concerning(red, "plain") == ["test_head.py::test[1-40]"]
+    assert concerning(red, "int8") == sorted(red) == concerning(red, "plain", "int8")
     assert concerning(red[:2], "plain") == []
 
 
@@ -93,7 +93,7 @@ def compile_for_hopper(*options: str) -> "subprocess.CompletedProcess[str]":
 def test_what_a_row_sums_up_is_added_in_one_order_for_every_number_of_rows() -> None:
     """As compiled: interpreted sums are numpy's. One row, and every tile that the buckets of rows lead to."""
     rows = [option for number in (1, 32, 64, 96) for option in ("--rows", str(number))]
-    result = compile_for_hopper("--precision", "bf16", *rows)
+    result = compile_for_hopper("--format", "plain", *rows)
     assert result.returncode == 0, result.stdout + result.stderr
 
 

@@ -9,6 +9,7 @@ from midfill_engine.models import fused_runner
 from midfill_engine.models.choice import Choice
 from midfill_engine.models.fused_runner import FusedRunner, Pool, why_not_fused
 from midfill_engine.models.moe import MoEConfig
+from midfill_engine.models.operator_choice import choose_operators
 from midfill_engine.models.operators import OperatorsError, TorchOperators
 from midfill_engine.models.packed import Pass, Result, run_packed
 from midfill_engine.models.transformer import KeyValues, Transformer, TransformerConfig
@@ -182,5 +183,9 @@ def test_what_is_not_computed_is_said() -> None:
     assert why_not_fused(QWEN_LIKE) is None
     assert why_not_fused(replace(QWEN_LIKE, rope_dim=8)) == "it rotates a part of each head, or stretches positions"
     assert why_not_fused(replace(QWEN_LIKE, moe=MoEConfig(4, 2, 8))) == "it is a mixture of experts"
-    with pytest.raises(OperatorsError, match="divisible by 128"):
-        FusedRunner(Transformer(QWEN_LIKE), TorchOperators(torch.device("cpu"), torch.float32), "fp8")
+
+
+def test_kernels_need_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TRITON_INTERPRET", raising=False)
+    with pytest.raises(OperatorsError, match="need a GPU"):
+        choose_operators("kernels", torch.device("cpu"), torch.float32)

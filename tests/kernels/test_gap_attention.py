@@ -3,14 +3,7 @@ import torch
 from tests.kernels.compare import assert_close
 from torch import Tensor
 
-from midfill_kernels.gap_attention import (
-    GapSequence,
-    gap_attention,
-    gap_attention_fp8,
-    gap_attention_reference,
-    schedule_gaps,
-    strides_between,
-)
+from midfill_kernels.gap_attention import GapSequence, gap_attention, gap_attention_reference, schedule_gaps
 
 RAGGED = (GapSequence(5, 3, 37), GapSequence(1, 60, 16), GapSequence(9, 41, 0), GapSequence(2, 0, 3))
 
@@ -41,14 +34,6 @@ def test_rows_of_padding_come_out_as_zeros(device: torch.device) -> None:
     found = gap_attention(q, own, cache, schedule, pair_block=16, key_block=16)
     assert_close(found[:17], gap_attention_reference(q[:17], own, cache, RAGGED), torch.float32)
     assert (found[17:] == 0).all()
-
-
-def test_gap_attention_in_fp8(device: torch.device) -> None:
-    q, own, cache = draw(17, (6, 2, 16), torch.float32, device)
-    schedule = schedule_gaps(RAGGED, (6, 2), device, pair_block=16)
-    found = gap_attention_fp8(q, own, cache, schedule, 32, pair_block=16, key_block=16)
-    assert found.group == 32
-    assert_close(found.dequantize(), gap_attention_reference(q, own, cache, RAGGED), torch.float8_e4m3fn)
 
 
 def test_packing_changes_no_bit(device: torch.device) -> None:
@@ -104,32 +89,3 @@ def test_a_schedule_refuses_what_it_has_no_room_for(device: torch.device) -> Non
     small, large = schedule_gaps(RAGGED[:1], (4, 2), device), schedule_gaps(RAGGED, (4, 2), device)
     with pytest.raises(ValueError, match="larger than the schedule"):
         small.refill(large)
-
-
-def test_contexts_kept_each_in_memory_of_its_own(device: torch.device) -> None:
-    """As [K, S, E] tensors of any allocation, found through strides from one of them."""
-    q, own, cache = draw(17, (4, 2, 16), torch.float32, device)
-    slots = [slice(entry.context_start, entry.context_start + entry.context_length) for entry in RAGGED]
-    joint = [torch.stack([side[run].transpose(0, 1) for side in cache]) for run in slots]  # [2, K, S, E]
-    length = sum(pair[0].numel() for pair in joint)
-    memory = torch.empty(2, length, device=device)
-    views: list[tuple[Tensor, Tensor]] = []
-    first = 0
-    for pair in joint:
-        end = first + pair[0].numel()
-        memory[:, first:end] = pair.flatten(1)
-        views.append((memory[0, first:end].view(pair[0].shape), memory[1, first:end].view(pair[1].shape)))
-        first = end
-    sequences = [
-        GapSequence(entry.num_rows, 0, entry.context_length, strides_between(memory[0], view[0]))
-        for entry, view in zip(RAGGED, views, strict=True)
-    ]
-    schedule = schedule_gaps(sequences, (4, 2), device, split_keys=16, pair_block=16)
-    found = gap_attention(q, own, (memory[0], memory[1]), schedule, pair_block=16, key_block=16)
-    assert_close(found, gap_attention_reference(q, own, cache, RAGGED), torch.float32)
-
-
-def test_strides_refuse_what_cannot_be_reached() -> None:
-    cache = torch.zeros(64)
-    with pytest.raises(ValueError, match="whole head widths away"):
-        strides_between(cache, cache[1:49].view(1, 3, 16))

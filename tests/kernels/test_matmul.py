@@ -7,12 +7,11 @@ from midfill_kernels.matmul import (
     Tile,
     choose_tile,
     gated_matmul,
-    gated_matmul_fp8,
     gated_matmul_reference,
     matmul,
     matmul_reference,
 )
-from midfill_kernels.quantize import FORMATS, Format, pack, pack_int4, quantize_rows, unpack_int4
+from midfill_kernels.quantize import FORMATS, Format, Weight, pack
 
 
 @pytest.mark.parametrize("format", FORMATS)
@@ -23,7 +22,7 @@ def test_matmul(
 ) -> None:
     x = torch.randn(num_rows, 256, device=device).to(dtype)
     weight = pack(torch.randn(num_cols, 256, device=device).to(dtype), format)
-    tile = Tile(cols=32, rows=16, inner=128 if format == "int4" else 64, splits=splits)
+    tile = Tile(cols=32, rows=16, inner=64, splits=splits)
     parts = matmul(x, weight, tile=tile)
     assert parts.shape == (splits, num_rows, num_cols)
     assert_close(parts.sum(dim=0), matmul_reference(x, weight), torch.float32)
@@ -35,13 +34,6 @@ def test_matmul_of_ragged_width(device: torch.device) -> None:
     assert_close(parts.sum(dim=0), matmul_reference(x, weight), torch.float32)
 
 
-def test_matmul_with_both_in_fp8(device: torch.device) -> None:
-    x = quantize_rows(torch.randn(5, 256, device=device), 64)
-    weight = pack(torch.randn(40, 256, device=device), "fp8")
-    parts = matmul(x, weight, tile=Tile(cols=32, rows=16, inner=64, splits=2))
-    assert_close(parts.sum(dim=0), matmul_reference(x, weight), torch.float32)
-
-
 @pytest.mark.parametrize("format", FORMATS)
 def test_gated_matmul(format: Format, device: torch.device) -> None:
     x, weight = torch.randn(5, 128, device=device), pack(torch.randn(2 * 40, 128, device=device), format)
@@ -49,40 +41,19 @@ def test_gated_matmul(format: Format, device: torch.device) -> None:
     assert_close(found, gated_matmul_reference(x, weight), torch.float32)
 
 
-def test_gated_matmul_from_fp8_to_fp8(device: torch.device) -> None:
-    x = quantize_rows(torch.randn(3, 128, device=device), 64)
-    weight = pack(torch.randn(2 * 64, 128, device=device), "fp8")
-    found = gated_matmul_fp8(x, weight, 32)
-    assert found.group == 32
-    assert_close(found.dequantize(), gated_matmul_reference(x, weight), torch.float8_e4m3fn)
-
-
 @pytest.mark.parametrize("format", FORMATS)
 def test_formats_stay_near_the_matrix(format: Format) -> None:
     matrix = torch.randn(8, 256)
     error = (pack(matrix, format).dequantize() - matrix).norm() / matrix.norm()
-    assert error < {"plain": 1e-9, "fp8": 0.04, "int8": 0.01, "int4": 0.15}[format]
-
-
-def test_int4_layout_is_reversible() -> None:
-    whole = torch.randint(-8, 8, (3, 256), dtype=torch.int8)
-    packed = pack_int4(whole)
-    assert packed.shape == (3, 128) and torch.equal(unpack_int4(packed), whole)
-    # Byte 5 of a run holds its positions 5 and 69.
-    assert packed[0, 5] == (int(whole[0, 5]) + 8) + 16 * (int(whole[0, 69]) + 8)
-
-
-def test_int4_refuses_a_width_it_cannot_pack() -> None:
-    with pytest.raises(ValueError, match="divisible by 128, not 96"):
-        pack(torch.randn(2, 96), "int4")
+    assert error < {"plain": 1e-9, "int8": 0.01}[format]
 
 
 @pytest.mark.parametrize("format", FORMATS)
 @pytest.mark.parametrize("shape", [(4608, 3584), (3584, 18944), (896, 4864)])
 def test_order_of_sums_does_not_depend_on_the_rows(shape: tuple[int, int], format: Format) -> None:
-    weight = pack(torch.zeros(1, 128), format)
-    weight = type(weight)(format, weight.data, weight.scale, shape)
-    tiles = [choose_tile(weight, num_rows, None) for num_rows in (1, 16, 64, 300)]
+    data = torch.empty(shape, dtype=torch.bfloat16 if format == "plain" else torch.int8, device="meta")
+    weight = Weight(data, None if format == "plain" else torch.ones(shape[0]))
+    tiles = [choose_tile(weight, num_rows) for num_rows in (1, 16, 64, 300)]
     assert len({(tile.inner, tile.splits) for tile in tiles}) == 1
 
 
@@ -92,6 +63,6 @@ def test_a_row_is_the_same_alone_and_in_a_batch(format: Format, device: torch.de
     x = torch.randn(33, 256, device=device).to(dtype)
     weight = pack(torch.randn(24, 256, device=device).to(dtype), format)
     # The interpreter multiplies tiles through BLAS, whose order of sums changes with the width of the tile.
-    tile, row = (choose_tile(weight, 33, None), 0) if is_interpreted() else (None, 20)
+    tile, row = (choose_tile(weight, 33), 0) if is_interpreted() else (None, 20)
     together, alone = matmul(x, weight, tile=tile), matmul(x[row : row + 1].contiguous(), weight, tile=tile)
     assert torch.equal(together[:, row : row + 1], alone)

@@ -147,15 +147,15 @@ def open_fused(operators: str, transformer: Transformer, torch_like: Operators) 
     """The runner with Midfill's kernels, if they support this model; checks itself on a GPU. Raises OperatorsError."""
     if operators in ("torch", "torch-int8"):
         return None
-    from midfill_engine.models.fused_runner import PRECISION_OF, FusedRunner, why_not_fused  # needs Triton
+    from midfill_engine.models.fused_runner import FORMAT_OF, FusedRunner, why_not_fused  # needs Triton
 
     reason = why_not_fused(transformer.config)
     if reason is not None:
         if operators != "kernels":
             raise OperatorsError(f"{operators} cannot compute this model: {reason}")
-        logger.info("steps go operator by operator: %s", reason)
+        logger.info("torch computes the steps: %s", reason)
         return None
-    fused = FusedRunner(transformer, torch_like, PRECISION_OF[operators])
+    fused = FusedRunner(transformer, torch_like, FORMAT_OF[operators])
     if transformer.embedding.weight.is_cuda:
         fused.check()
     return fused

@@ -5,7 +5,7 @@ R rows of all gaps, N rows of all contexts, L layers. Knows no token but as a nu
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final
 
 import torch
 import torch.nn.functional as F
@@ -18,26 +18,13 @@ from midfill_kernels.context_attention import (
     library_serves,
     schedule_contexts,
 )
-from midfill_kernels.gap_attention import (
-    GapSchedule,
-    gap_attention,
-    gap_attention_fp8,
-)
+from midfill_kernels.gap_attention import GapSchedule, gap_attention
 from midfill_kernels.gate import Activation, activate
-from midfill_kernels.matmul import gated_matmul, gated_matmul_fp8, matmul
-from midfill_kernels.norm import add_rms_norm, add_rms_norm_fp8
-from midfill_kernels.quantize import Format, Quantized, Weight, pack, quantize_rows
+from midfill_kernels.matmul import gated_matmul, matmul
+from midfill_kernels.norm import add_rms_norm
+from midfill_kernels.quantize import Format, Weight, pack
 from midfill_kernels.rotary import Heads, norm_rotate_store, rotary_tables
 
-Precision = Literal["bf16", "fp8", "fp8_weight", "int8", "int4"]
-PRECISIONS: Final[tuple[Precision, ...]] = ("bf16", "fp8", "fp8_weight", "int8", "int4")
-FORMAT_OF: Final[dict[Precision, Format]] = {
-    "bf16": "plain",
-    "fp8": "fp8",
-    "fp8_weight": "fp8",
-    "int8": "int8",
-    "int4": "int4",
-}
 LIBRARY_ROWS: Final = 512  # from here on a plain product is bound by arithmetic, and the library's
 
 
@@ -46,7 +33,7 @@ KeyValue = tuple[Tensor, Tensor]
 
 @dataclass(frozen=True)
 class Shape:
-    """Sizes of a transformer. `vocabulary` columns of the head; `group` columns share an fp8 scale."""
+    """Sizes of a transformer. `vocabulary` columns of the head."""
 
     name: str
     dim: int
@@ -58,10 +45,9 @@ class Shape:
     activation: Activation = "swiglu"
     bias: bool = False
     eps: float = 1e-6
-    group: int = 128
 
     @classmethod
-    def of(cls, name: str, config: TransformerConfig, group: int = 128) -> "Shape":
+    def of(cls, name: str, config: TransformerConfig) -> "Shape":
         return cls(
             name,
             config.dim,
@@ -73,7 +59,6 @@ class Shape:
             config.mlp,
             config.attention_bias,
             config.norm_eps,
-            group,
         )
 
 
@@ -106,47 +91,35 @@ class Rows:
 
 @dataclass(frozen=True)
 class FusedModel:
-    """`cache` has keys and values [slots, K, E] a layer. With precision fp8 the rows are fp8 too, else only weights."""
+    """`cache` has keys and values [slots, K, E] a layer."""
 
     shape: Shape
-    precision: Precision
     embedding: Tensor
     layers: list[Layer]
     final_gain: Tensor | None
     head: Weight
     cache: list[KeyValue]
 
-    def hidden(self, ids: Tensor, rows: Rows) -> Tensor | Quantized:
+    def hidden(self, ids: Tensor, rows: Rows) -> Tensor:
         """The normed states [R, D] of `ids` [R], which the head reads."""
         parts, stream = self.embedding[ids][None], None
         for index, (layer, cache) in enumerate(zip(self.layers, self.cache, strict=True)):
             keys, values = rows.own[index % len(rows.own)]
-            stream, normed = self._norm(parts, stream, layer.attention_gain)
+            stream, normed = add_rms_norm(parts, stream, layer.attention_gain, self.shape.eps)
             qkv = matmul(normed, layer.qkv)
             q = norm_rotate_store(
                 qkv, self.shape.heads, rows.tables, keys, values, rows.slots, bias=layer.bias, gains=layer.head_gains
             )
-            if self.precision == "fp8":
-                parts = matmul(gap_attention_fp8(q, (keys, values), cache, rows.schedule, self.shape.group), layer.out)
-            else:
-                parts = matmul(gap_attention(q, (keys, values), cache, rows.schedule), layer.out)
-            stream, normed = self._norm(parts, stream, layer.mlp_gain)
+            parts = matmul(gap_attention(q, (keys, values), cache, rows.schedule), layer.out)
+            stream, normed = add_rms_norm(parts, stream, layer.mlp_gain, self.shape.eps)
             parts = matmul(self._mlp(normed, layer), layer.down)
-        return self._norm(parts, stream, self.final_gain)[1]
+        return add_rms_norm(parts, stream, self.final_gain, self.shape.eps)[1]
 
-    def _norm(self, parts: Tensor, stream: Tensor | None, gain: Tensor | None) -> tuple[Tensor, Tensor | Quantized]:
-        if self.precision == "fp8":
-            return add_rms_norm_fp8(parts, stream, gain, self.shape.eps, self.shape.group)
-        return add_rms_norm(parts, stream, gain, self.shape.eps)
-
-    def _mlp(self, normed: Tensor | Quantized, layer: Layer) -> Tensor | Quantized:
+    def _mlp(self, normed: Tensor, layer: Layer) -> Tensor:
         dtype = self.embedding.dtype
-        if self.shape.activation != "swiglu":
-            hidden = activate(matmul(normed, layer.up), self.shape.activation, dtype)
-            return quantize_rows(hidden, self.shape.group) if self.precision == "fp8" else hidden
-        if self.precision == "fp8":
-            return gated_matmul_fp8(normed, layer.up, self.shape.group)
-        return gated_matmul(normed, layer.up, dtype)
+        if self.shape.activation == "swiglu":
+            return gated_matmul(normed, layer.up, dtype)
+        return activate(matmul(normed, layer.up), self.shape.activation, dtype)
 
     def encode(
         self, ids: Tensor, positions: Tensor, lengths: Sequence[int], slots: Tensor, ranks: Tensor | None = None
@@ -183,9 +156,7 @@ class FusedModel:
         Partial sums of many rows in fp32 would move more bytes than the widened weight (57 GB at 2,048 rows of 7B).
         """
         if x.shape[0] >= LIBRARY_ROWS:
-            return F.linear(x, weight.data if weight.format == "plain" else weight.dequantize().to(x.dtype))[None]
-        if self.precision == "fp8":
-            return matmul(quantize_rows(x, self.shape.group), weight)
+            return F.linear(x, weight.data if weight.scale is None else weight.dequantize().to(x.dtype))[None]
         return matmul(x, weight)
 
 
@@ -200,14 +171,13 @@ def split_cache(pool: Tensor) -> list[KeyValue]:
     return [(layer[0], layer[1]) for layer in pool]
 
 
-def pack_transformer(transformer: Transformer, precision: Precision, num_slots: int, group: int = 128) -> FusedModel:
+def pack_transformer(transformer: Transformer, format: Format, num_slots: int) -> FusedModel:
     """The same model from the engine's modules, dense layers only. Plain matrices are shared with them, not copied."""
-    format, shape = FORMAT_OF[precision], Shape.of("packed", transformer.config, group)
+    shape = Shape.of("packed", transformer.config)
     weight = transformer.embedding.weight.detach()
     blocks = [block for block in transformer.blocks if isinstance(block, TransformerBlock)]
     return FusedModel(
         shape,
-        precision,
         weight,
         [_pack_block(block, format) for block in blocks],
         transformer.final_norm.weight,

@@ -13,14 +13,14 @@ import torch
 from torch import Tensor
 
 from midfill_engine.models.choice import BadScores, Choice, Chosen
-from midfill_engine.models.fused import FusedModel, Precision, Rows, make_cache, pack_transformer, split_cache
+from midfill_engine.models.fused import FusedModel, Rows, make_cache, pack_transformer, split_cache
 from midfill_engine.models.operators import Operators, OperatorsError, TorchOperators
 from midfill_engine.models.packed import Pass, Result, choose_packed, run_packed
 from midfill_engine.models.transformer import KeyValues, Transformer, TransformerConfig
 from midfill_kernels.gap_attention import GapSchedule, GapSequence, schedule_gaps
 from midfill_kernels.head import Rules, TokenPredictions, propose
 from midfill_kernels.loop import ROW_BUCKETS, capture_graph, choose_bucket
-from midfill_kernels.quantize import Quantized
+from midfill_kernels.quantize import Format
 from midfill_kernels.rotary import rotary_tables
 
 LONG_ROWS: Final = 512  # from here on a pass goes alone, its products are the library's and its attention is prefill's
@@ -29,13 +29,7 @@ SLOTS: Final = 4096  # of earlier keys in the pool to begin with
 SCHEDULE_ROOM: Final = 4
 PLAIN_ERROR: Final = 0.05  # of all states' norm: bf16 rounds in another order
 NARROW_ERROR: Final = 0.5
-SCALE_GROUP: Final = 128
-PRECISION_OF: Final[dict[str, Precision]] = {
-    "kernels": "bf16",
-    "kernels-fp8": "fp8",
-    "kernels-int8": "int8",
-    "kernels-int4": "int4",
-}
+FORMAT_OF: Final[dict[str, Format]] = {"kernels": "plain", "kernels-int8": "int8"}
 
 
 def why_not_fused(config: TransformerConfig) -> str | None:
@@ -49,24 +43,16 @@ def why_not_fused(config: TransformerConfig) -> str | None:
     return None
 
 
-def check_widths(config: TransformerConfig, precision: Precision) -> None:
-    """Raises OperatorsError where a matrix cannot be cut into the groups that share a scale."""
-    widths = (config.dim, config.num_heads * config.head_dim, config.mlp_dim)
-    if precision in ("fp8", "int4") and any(width % SCALE_GROUP for width in widths):
-        raise OperatorsError(f"{precision} needs widths divisible by {SCALE_GROUP}, and this model's are {widths}")
-
-
 class FusedRunner:
-    """Answers passes as `run_packed` does. Weights in a narrow `precision` are held beside the plain ones.
+    """Answers passes as `run_packed` does. int8 weights are held beside the plain ones.
 
     Passes with masks of their own or very many rules go to `run_packed`, and choices that need all scores (samples,
-    mixtures) to its head. Raises OperatorsError for sizes that the precision does not allow.
+    mixtures) to its head.
     """
 
-    def __init__(self, transformer: Transformer, operators: Operators, precision: Precision = "bf16") -> None:
-        check_widths(transformer.config, precision)
+    def __init__(self, transformer: Transformer, operators: Operators, format: Format = "plain") -> None:
         self._transformer, self._operators = transformer, operators
-        self._pool = Pool(pack_transformer(transformer, precision, 0))
+        self._pool = Pool(pack_transformer(transformer, format, 0))
         self._steps: dict[tuple[int, int], Step] = {}
         self._tables = RuleTables(transformer.config.vocab_size, transformer.embedding.weight.device)
 
@@ -98,7 +84,7 @@ class FusedRunner:
         """Compares a step and a whole text with torch's operators on this device. Raises OperatorsError."""
         transformer, device = self._transformer, self._tables.device
         reference = TorchOperators(device, transformer.embedding.weight.dtype)
-        limit = NARROW_ERROR if self._pool.model.precision != "bf16" else PLAIN_ERROR
+        limit = PLAIN_ERROR if self._pool.model.head.scale is None else NARROW_ERROR
         generator = torch.Generator().manual_seed(0)
         for num_rows in (LONG_ROWS - 1, LONG_ROWS):
             ids = torch.randint(0, transformer.config.vocab_size, (num_rows,), generator=generator)
@@ -141,7 +127,7 @@ class FusedRunner:
             sequence = GapSequence(num_rows, start, length_of(step.past))
             schedule = schedule_gaps([sequence], (heads.query, heads.key_value), device)
             tables = rotary_tables(positions, heads.width, model.shape.rope_base)
-            states = widen(model.hidden(ids, Rows(tables, schedule, own, slots)), own.dtype)
+            states = model.hidden(ids, Rows(tables, schedule, own, slots))
         kept = keep_rows(own, slice(0, num_rows)) if step.keeps else None
         result = Result(states[step.wanted.to(device)], kept, None)
         if need.choice is not None:
@@ -338,16 +324,13 @@ class Step:
 
     def _compute(self) -> tuple[Tensor, TokenPredictions]:
         normed = self.model.hidden(self._ids, self.rows)
-        return widen(normed, self.model.embedding.dtype), propose(
-            normed, self.model.head, rules=Rules(self._rules, self._of_row)
-        )
+        return normed, propose(normed, self.model.head, rules=Rules(self._rules, self._of_row))
 
 
 def read(proposals: TokenPredictions) -> TokenPredictions:
     """The same on the CPU. One copy for all: ids are whole numbers below 2^24, which fp32 holds."""
-    parts = (proposals.ids.float(), proposals.probability, proposals.entropy, proposals.margin)
-    ids, probability, entropy, margin = torch.stack(parts).cpu()
-    return TokenPredictions(ids.long(), probability, entropy, margin)
+    ids, probability, entropy = torch.stack((proposals.ids.float(), proposals.probability, proposals.entropy)).cpu()
+    return TokenPredictions(ids.long(), probability, entropy)
 
 
 def chosen_of(proposals: TokenPredictions, rows: Tensor) -> Chosen:
@@ -391,7 +374,3 @@ def keep_rows(own: Tensor, span: slice) -> KeyValues:
     """Keys and values [1, K, T, E] a layer of the rows `span` of `own` [L, 2, R, K, E]: a copy."""
     block = own[:, :, span].transpose(2, 3).clone(memory_format=torch.contiguous_format)
     return [(layer[0][None], layer[1][None]) for layer in block]
-
-
-def widen(normed: Tensor | Quantized, dtype: torch.dtype) -> Tensor:
-    return normed.dequantize().to(dtype) if isinstance(normed, Quantized) else normed

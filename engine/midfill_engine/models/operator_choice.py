@@ -13,7 +13,7 @@ from midfill_engine.models.packing import LaidOperators
 
 logger = logging.getLogger(__name__)
 
-OPERATORS: Final = ("torch", "torch-int8", "kernels", "kernels-fp8", "kernels-int8", "kernels-int4")
+OPERATORS: Final = ("torch", "torch-int8", "kernels", "kernels-int8")
 
 
 def name_operators(operators: str, weights: str, device: torch.device) -> str:
@@ -42,7 +42,7 @@ def choose_packing(name: str, device: torch.device, dtype: torch.dtype) -> Int8O
 
 
 def choose_operators(name: str, device: torch.device, dtype: torch.dtype) -> Operators:
-    """`torch`, `torch-int8` on CPUs, or those of `midfill_kernels`, which need Triton. Raises OperatorsError."""
+    """What computes beside the fused transformer, which needs Triton and a GPU. Raises OperatorsError."""
     if name not in OPERATORS:
         raise OperatorsError(f"there are no operators named {name!r}; known: {', '.join(OPERATORS)}")
     if name == "torch":
@@ -53,6 +53,4 @@ def choose_operators(name: str, device: torch.device, dtype: torch.dtype) -> Ope
         raise OperatorsError("they need the package triton, which is not installed")
     if device.type != "cuda" and os.environ.get("TRITON_INTERPRET") != "1":
         raise OperatorsError(f"they need a GPU, and the model is on the device {device.type!r}")
-    from midfill_engine.models.kernel_operators import KernelOperators  # only now: it needs Triton
-
-    return KernelOperators(device, dtype)
+    return TorchOperators(device, dtype)
