@@ -14,9 +14,8 @@ import pytest
 from tests.cli.fake_engine import Plan
 
 from midfill_infill.engines.supervise import EngineSettings
-from midfill_infill.refactor.generating.engines import Engine
+from midfill_infill.refactor.generating.engines import Engine, LocalEngine
 from midfill_infill.refactor.generating.generate import GenerateOptions, generate
-from midfill_infill.refactor.generating.process_workers import ProcessWorkers
 from midfill_infill.refactor.journal.journal import Journal
 from midfill_infill.refactor.journal.places import Repository, find_place
 from midfill_infill.refactor.journal.records import State
@@ -57,18 +56,6 @@ def fill_run(place: Repository, workers: Any, jobs: int) -> tuple[Path, bytes]:
         return run, b"".join(patch(one) for one in exported(journal, (State.GENERATED,)))
 
 
-def test_processes_give_what_one_engine_gives(tmp_path: Path, scripted: None) -> None:
-    place = make_place(tmp_path / "repo", 3)
-    patches = []
-    for count in (1, 2):
-        workers = ProcessWorkers(EngineSettings(), count)
-        try:
-            patches.append(fill_run(place, workers, jobs=4 * count)[1])
-        finally:
-            workers.close()
-    assert patches[0] == patches[1] != b""
-
-
 def test_nothing_of_ray_is_imported_unless_asked_for() -> None:
     modules = "midfill_infill.cli, midfill_infill.refactor.generating.ray_workers"
     code = f"import sys, {modules}; assert 'ray' not in sys.modules"
@@ -83,7 +70,7 @@ def test_one_of_two_actors_is_killed_fifty_times(tmp_path: Path, scripted: None)
     place = make_place(tmp_path / "repo", 30)
     from midfill_infill.refactor.generating.ray_workers import RayWorkers
 
-    local = ProcessWorkers(EngineSettings(), 1)
+    local = LocalEngine(EngineSettings())
     try:
         expected = fill_run(place, local, jobs=4)[1]
     finally:

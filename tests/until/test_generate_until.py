@@ -92,7 +92,7 @@ def test_what_was_interrupted_goes_on(root: Path, monkeypatch: pytest.MonkeyPatc
 
 def test_it_goes_with_no_shards(root: Path) -> None:
     run("plan", "--stubs")
-    result = run("generate", "--until", PYTEST, "--processes", "2")
+    result = run("generate", "--until", PYTEST, "--ray", "2")
     assert result.exit_code == 2 and "--until goes hole by hole" in result.stderr
 
 

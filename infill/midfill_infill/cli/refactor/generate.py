@@ -47,9 +47,6 @@ def generate_command(
     steps: StepsOption = None,
     quality: QualityOption = None,
     max_tokens: MaxTokensOption = None,
-    processes: Annotated[
-        int, typer.Option(metavar="N", min=0, max=64, help="Start this many engine processes for this run.")
-    ] = 0,
     ray: Annotated[
         int,
         typer.Option("--ray", metavar="N", min=0, max=4096, help="Start this many Ray actors, each with an engine."),
@@ -85,7 +82,7 @@ def generate_command(
         if (shard is None) != (out is None):
             raise MidfillError("bad_shard", "--shard and --out go together", next_step="give both")
         options = GenerateOptions(
-            jobs=jobs if not (processes or ray) else max(jobs, 2 * (processes or ray)),
+            jobs=max(jobs, 2 * ray),
             steps=steps,
             quality=config.choose_quality(read_quality(quality), Path.cwd()),
             max_tokens=max_tokens,
@@ -93,12 +90,10 @@ def generate_command(
         goal = None
         if until is not None:
             goal = _read_goal(until, tries, command_timeout, sandbox, allow or (), env or ())
-            if processes or ray or shard:
-                raise MidfillError(
-                    "bad_request", "--until goes hole by hole", next_step="leave out --processes, --ray and --shard"
-                )
+            if ray or shard:
+                raise MidfillError("bad_request", "--until goes hole by hole", next_step="leave out --ray and --shard")
         settings = EngineSettings(model=model, device=device, project=Path.cwd())
-        with _open_engine(settings, processes, ray, (ray_address, ray_env), cached=cache) as (engine, answered):
+        with _open_engine(settings, ray, (ray_address, ray_env), cached=cache) as (engine, answered):
             part = Shard.parse(shard) if shard else None
             progress = _generate(root, run, engine, options, part, out, Meter(answered), goal)
         _conclude(progress)
@@ -152,7 +147,7 @@ def _read_goal(
 
 @contextmanager
 def _open_engine(
-    settings: EngineSettings, processes: int, ray: int, cluster: tuple[str | None, Path | None], *, cached: bool
+    settings: EngineSettings, ray: int, cluster: tuple[str | None, Path | None], *, cached: bool
 ) -> Iterator[tuple[Engine, Mapping[str, int]]]:
     """The engine, and how much each node of a cluster has answered. `cluster` is an address and a file."""
     from midfill_infill.refactor.generating import engines
@@ -170,10 +165,6 @@ def _open_engine(
             answered = workers.answered
             for node, count in sorted(workers.placement.items()):
                 say(f"{node}: {plural(count, 'actor')}")
-        elif processes:
-            from midfill_infill.refactor.generating.process_workers import ProcessWorkers
-
-            workers = ProcessWorkers(settings, processes)
         else:
             workers = engines.LocalEngine(
                 settings, lambda phrase: say(f"{phrase} ...") if sys.stderr.isatty() else None
