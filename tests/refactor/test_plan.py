@@ -6,8 +6,6 @@ import time
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from tests.refactor.trees import GIT_USER, init_git
 from tests.refactor.workers import ScriptedWorkers
 
@@ -18,11 +16,8 @@ from midfill_infill.refactor.generating.generate import GenerateOptions, generat
 from midfill_infill.refactor.journal.journal import Journal
 from midfill_infill.refactor.journal.places import find_place, new_run_id
 from midfill_infill.refactor.journal.records import State
-from midfill_infill.refactor.planning.hints import may_have_python_stub
 from midfill_infill.refactor.planning.plan import Planning, Request, find_holes, make_run
 from midfill_infill.refactor.planning.selection import Selection
-from midfill_infill.syntax.holes import find_stubs
-from midfill_infill.text.document import Document
 
 STUB = "def {}():\n    ...\n"
 
@@ -211,72 +206,6 @@ def test_a_run_stands_only_when_its_plan_is_whole(tmp_path: Path, monkeypatch: p
     with pytest.raises(KeyboardInterrupt):
         make_run(place, Request(Selection(stubs=True)), Planning())
     assert place.find_run() == path
-
-
-@pytest.mark.parametrize(
-    ("code", "expected"),
-    [
-        ("def f(\n    default=1,\n    b=2):\n    ...\n", True),
-        ("@overload\ndef f(\n    a,\n) -> None: ...\n", False),
-        ("def f(\n    a,\n) -> None: ...\n", True),
-        ('def f(a):\n    """Such as:\n\n    this\n    """\n    return a\n', False),
-        ("def f(a=')', b:\n  int = 1):\n    pass\n", True),
-    ],
-)
-def test_the_hint_looks_at_whole_headers(code: str, expected: bool) -> None:
-    assert may_have_python_stub(code.encode()) is expected
-    assert expected or not find_stubs(Document(code.encode(), "python"))
-
-
-LINES = st.sampled_from(
-    [
-        "\x0c",
-        "@overload",
-        "    @abc.abstractmethod",
-        "    def __init__(self):",
-        "def __x__(a):",
-        "def f(a, b):",
-        "    def g(self):",
-        "async def h(",
-        "    a, b):",
-        "):",
-        "    ...",
-        "        pass",
-        "    pass",
-        "    '''doc'''",
-        '    """doc',
-        '    """',
-        "    return 1",
-        "class A:",
-        "    x = 1",
-        "",
-        "    # note",
-        "def one(): ...",
-        "def two(): 'doc'",
-        "    raise NotImplementedError",
-        "    try:",
-        "    except E:",
-        '    "short"',
-        "def q(a=':'):  # why: x",
-        "    r'''x'''; pass",
-        "        raise NotImplementedError()",
-        "    default=1,",
-        "    other):",
-        "    and what follows it:",
-        ") -> None: ...",
-        "    async def z(x): ...",
-        "    '''a",
-        "b'''",
-    ]
-)
-
-
-@settings(max_examples=300, deadline=None)
-@given(st.lists(LINES, max_size=12), st.sampled_from(["\n", "\r\n", "\r"]), st.sampled_from([b"", b"\xef\xbb\xbf"]))
-def test_the_hint_never_misses_a_stub(lines: list[str], newline: str, mark: bytes) -> None:
-    data = mark + newline.join(lines).encode()
-    if find_stubs(Document(data, "python")):
-        assert may_have_python_stub(data)
 
 
 def test_runs_of_one_second_are_in_the_order_of_their_making(monkeypatch: pytest.MonkeyPatch) -> None:

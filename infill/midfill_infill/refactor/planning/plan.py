@@ -150,7 +150,7 @@ def _plan_file(root: Path, name: str, request: Request, cache: "_Cache", plannin
             planning.skip("generated", name)
             return None
         holes: tuple[PlannedHole, ...] = ()
-        if request.selection.may_match(name, data, language):
+        if request.selection.may_match(name, language):
             language = find_language(root / name, data)
             document = Document(data, language, Path(name))
             holes = tuple(map(PlannedHole.of, request.selection.find(document, name)))

@@ -16,7 +16,6 @@ import tree_sitter
 
 from midfill_infill.errors import MidfillError
 from midfill_infill.languages import REGISTRY
-from midfill_infill.refactor.planning.hints import may_have_python_stub
 from midfill_infill.refactor.planning.queries import compile_query, find_holes
 from midfill_infill.syntax.bodies import body_hole
 from midfill_infill.syntax.captures import Function
@@ -72,15 +71,13 @@ class Selection:
         """Languages of the recipe; empty for all."""
         return _recipe(self.recipe)[0].languages if self.recipe else ()
 
-    def may_match(self, path: str, data: bytes, language: str) -> bool:
+    def may_match(self, path: str, language: str) -> bool:
         """A cheap check before parsing: False only if there is certainly nothing."""
         if self.languages and language not in self.languages:
             return False
         if self.names and not any(_fits_module(name.split(":")[0], path) for name in self.names):
             return False
-        if self.stubs and (REGISTRY[language].is_interface(path) or (language == "python" and _has_no_stub(data))):
-            return False
-        return True
+        return not (self.stubs and REGISTRY[language].is_interface(path))
 
     def find(self, document: Document, path: str) -> tuple[Hole, ...]:
         """The document's holes in order. Of two overlapping ones the outer stays."""
@@ -131,10 +128,6 @@ def _condition(text: str) -> "Condition":
     from midfill_infill.refactor.planning.where import read_condition
 
     return read_condition(text)
-
-
-def _has_no_stub(data: bytes) -> bool:
-    return not may_have_python_stub(data)
 
 
 def _around(document: Document, hole: Hole) -> list[Function]:

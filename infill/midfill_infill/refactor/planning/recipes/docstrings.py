@@ -6,7 +6,6 @@ from typing import Final
 
 import tree_sitter
 
-from midfill_infill.refactor.planning.hints import may_lack_docstring
 from midfill_infill.refactor.planning.queries import compile_query
 from midfill_infill.refactor.planning.recipes.recipe import Example, Recipe
 from midfill_infill.text.document import Document
@@ -27,7 +26,7 @@ def find(document: Document, word: str) -> Iterator[Hole]:
     `__all__`, and nested functions are private.
     """
     is_private = document.path is not None and _is_private_module(document.path.parts)
-    if document.syntax is None or is_private or not may_lack_docstring(document.source):
+    if document.syntax is None or is_private:
         return
     root = document.syntax.parse(document.source).root_node
     exported = _read_exports(root, document.source)
