@@ -92,15 +92,11 @@ class CheckpointFiles:
 
         The authors' code asks the tokenizer, and some config.json files are wrong (Dream-v0's bos).
         """
-        named = self.named_by_tokenizer(role)
-        return self.number(f"{role}_token_id") if named is None else named
-
-    def named_by_tokenizer(self, role: str) -> int | None:
-        """The id of a role's token if the tokenizer's files name one."""
         key = f"{role}_token"
         text = self.tokenizer_config.get(key) or self._json("special_tokens_map.json").get(key)
         text = text.get("content") if isinstance(text, dict) else text
-        return self.added_tokens.get(text) if isinstance(text, str) else None
+        named = self.added_tokens.get(text) if isinstance(text, str) else None
+        return self.number(f"{role}_token_id") if named is None else named
 
     def token(self, *names: str) -> int | None:
         """The id of the first added token with one of these names: its text, or a role of tokenizer_config.json."""

@@ -1,7 +1,6 @@
 """What surrounds the scores is the authors': which tokens end a text, stand around it and lay it out."""
 
 import json
-import logging
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -20,7 +19,6 @@ from midfill_engine.errors import RequestError
 from midfill_engine.families import FAMILIES, find_family
 from midfill_engine.lengths.calibrated import FITTED_ON
 from midfill_engine.loading import hub
-from midfill_engine.loading.roles import describe, find_disagreements, report_roles
 from midfill_engine.loading.runtime import Runtime
 from midfill_engine.models.packed import Pass, Result
 from midfill_engine.samplers import SAMPLERS
@@ -82,24 +80,12 @@ def test_a_text_ends_at_its_first_end_whatever_was_settled_behind(open_family: C
 
 
 @pytest.mark.parametrize("name", ["dream", "dreamon", "d2f-dream"])
-def test_bos_is_the_tokenizers(
-    name: str, open_family: Callable[[str], Runtime], caplog: pytest.LogCaptureFixture
-) -> None:
-    """config.json has the eos in its place, and the user hears of it."""
+def test_bos_is_the_tokenizers(name: str, open_family: Callable[[str], Runtime]) -> None:
+    """config.json has the eos in its place."""
     files = CheckpointFiles(open_family("dream").loaded.files.folder)
     runtime = open_family(name)
     assert files.config["bos_token_id"] == files.config["eos_token_id"] == 300
     assert runtime.tokens.opening(None) == [302]
-    with caplog.at_level(logging.INFO):
-        report_roles(runtime)
-    said, warned = (record.getMessage() for record in caplog.records)
-    assert "before the text: <|beginoftext|> (302)" in said
-    assert "<|beginoftext|> (302) as bos, its config.json <|endoftext|> (300)" in warned
-
-
-def test_files_that_agree_are_not_warned_of(open_family: Callable[[str], Runtime]) -> None:
-    assert not find_disagreements(open_family("sdar").loaded.files)
-    assert "before the text: nothing" in describe(open_family("sdar"))
 
 
 def test_an_older_tokenizers_map_of_special_tokens_is_read(tmp_path: Path) -> None:

@@ -128,13 +128,11 @@ def make_ready(state: EngineState, options: ServeOptions) -> Ready:
     from midfill_engine.denoising.denoise import open_fill
     from midfill_engine.denoising.plan import find_variants, usual_cache
     from midfill_engine.loading.device import choose_num_threads, free_bytes
-    from midfill_engine.loading.roles import report_roles
     from midfill_engine.loading.runtime import load_runtime
     from midfill_engine.loading.shift import warn_of_shift
 
     runtime = load_runtime(options.model, options.device, options.operators, options.dtype, options.weights)
     if runtime.family.name != "embedded" and runtime.tokens.mask_id >= 0:
-        report_roles(runtime)
         warn_of_shift(runtime)
     try:
         find_variants(runtime, None, options.cache, options.lengths)
