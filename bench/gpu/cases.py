@@ -13,8 +13,8 @@ import torch.nn.functional as F
 from bench.measure import Call
 from torch import Tensor
 
+from midfill_kernels.cached_attention import CachedSequence, cached_attention, schedule_cached
 from midfill_kernels.context_attention import context_attention, schedule_contexts
-from midfill_kernels.gap_attention import GapSequence, gap_attention, schedule_gaps
 from midfill_kernels.gate import activate
 from midfill_kernels.head import propose
 from midfill_kernels.matmul import gated_matmul, matmul
@@ -42,7 +42,7 @@ class Case:
     format: Format = "plain"
 
 
-def gap_cases(device: torch.device, toy: bool) -> Iterator[Case]:
+def cached_cases(device: torch.device, toy: bool) -> Iterator[Case]:
     """G10, G11: one editor behind a long context, and sixteen mixed gaps."""
     shapes = {"7B": Heads(28, 4, 128), "8B": Heads(32, 32, 128)} if not toy else {"toy": Heads(4, 2, 16)}
     mixes: dict[str, list[tuple[int, int]]] = {"1 x 64 behind 40": [(16, 40)]} if toy else {
@@ -65,15 +65,15 @@ def _gap_case(name: str, heads: Heads, label: str, mix: list[tuple[int, int]], d
         own = torch.randn(2, rows, heads.key_value, heads.width, device=device, dtype=dtype)
         cache = torch.randn(2, slots, heads.key_value, heads.width, device=device, dtype=dtype)
         starts = [sum(context for _, context in mix[:index]) for index in range(len(mix))]
-        sequences = [GapSequence(gap, start, context) for (gap, context), start in zip(mix, starts, strict=True)]
-        schedule = schedule_gaps(sequences, (heads.query, heads.key_value), device)
+        sequences = [CachedSequence(gap, start, context) for (gap, context), start in zip(mix, starts, strict=True)]
+        schedule = schedule_cached(sequences, (heads.query, heads.key_value), device)
         joined = [
             [torch.cat((cache[side, start : start + context], own[side, first : first + gap])) for side in (0, 1)]
             for (gap, context), start, first in zip(mix, starts, _firsts(mix), strict=True)
         ]
         queries = [q[first : first + gap] for (gap, _), first in zip(mix, _firsts(mix), strict=True)]
         calls: dict[str, Call] = {
-            OURS: lambda: gap_attention(q, (own[0], own[1]), (cache[0], cache[1]), schedule),
+            OURS: lambda: cached_attention(q, (own[0], own[1]), (cache[0], cache[1]), schedule),
             "SDPA": lambda: [_sdpa(query, *pair) for query, pair in zip(queries, joined, strict=True)],
             "SDPA, joining": lambda: [
                 _sdpa(
@@ -90,7 +90,7 @@ def _gap_case(name: str, heads: Heads, label: str, mix: list[tuple[int, int]], d
 
     flops = sum(4.0 * gap * (context + gap) * heads.query * heads.width for gap, context in mix)
     num_bytes = (slots + rows) * token_bytes + 2 * rows * heads.query * heads.width * dtype.itemsize
-    return Case("gap attention", f"{name}, {label}", "test_gap_attention.py", num_bytes, flops, make)
+    return Case("cached attention", f"{name}, {label}", "test_cached_attention.py", num_bytes, flops, make)
 
 
 def _firsts(mix: list[tuple[int, int]]) -> list[int]:
@@ -264,7 +264,7 @@ def _dtype(device: torch.device) -> torch.dtype:
 
 
 CASES: Final = {
-    "gap attention": gap_cases,
+    "cached attention": cached_cases,
     "context attention": context_cases,
     "head": head_cases,
     "matmul": matmul_cases,

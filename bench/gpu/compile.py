@@ -21,7 +21,7 @@ from rich.table import Table
 
 from midfill_engine.models.fused import FusedModel, Rows, Shape
 from midfill_engine.models.fused_runner import new_own
-from midfill_kernels.gap_attention import GapSequence, schedule_gaps
+from midfill_kernels.cached_attention import CachedSequence, schedule_cached
 from midfill_kernels.head import Rules, propose
 from midfill_kernels.quantize import FORMATS, Format
 from midfill_kernels.rotary import rotary_tables
@@ -37,7 +37,9 @@ def compile_step(shape: Shape, format: Format, num_rows: int) -> list[Program]:
     heads = model.shape.heads
     rows = Rows(
         rotary_tables(torch.arange(num_rows, device=META)[None], heads.width, model.shape.rope_base),
-        schedule_gaps([GapSequence(num_rows, 0, CONTEXT)], (heads.query, heads.key_value), META, num_rows=num_rows),
+        schedule_cached(
+            [CachedSequence(num_rows, 0, CONTEXT)], (heads.query, heads.key_value), META, num_rows=num_rows
+        ),
         new_own(model, num_rows, 1),
         torch.arange(num_rows, device=META),
     )

@@ -42,7 +42,7 @@ TESTS: Final = (
     "test_norm.py",
     "test_matmul.py",
     "test_rotary.py",
-    "test_gap_attention.py",
+    "test_cached_attention.py",
     "test_context_attention.py",
     "test_head.py",
 )

@@ -17,7 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from midfill_engine.denoising.causal import Reader
+from midfill_engine.denoising.causal import CausalReader
 from midfill_engine.denoising.denoise import denoise, drain
 from midfill_engine.families.embedded import Embedded, lay_out
 from midfill_engine.loading.runtime import Runtime, load_runtime
@@ -177,7 +177,7 @@ def gap_nats(model: Embedded, example: Example, rng: np.random.Generator, num_sa
 def read_nats(runtime: Runtime, example: Example) -> float:
     """What a gap and its END cost from the left, in nats."""
     targets, positions, keys = open_gap(runtime.loaded.model, example)
-    reader = Reader(runtime, keys, [int(positions[0, 0])])
+    reader = CausalReader(runtime, keys, [int(positions[0, 0])])
     (result,) = runtime.run([reader.open((0, targets.tolist()), torch.arange(len(targets) + 1))])
     (scores,) = score_rows(runtime.loaded.model.transformer, [result.hidden], runtime.operators)
     return float(F.cross_entropy(scores.float(), torch.cat((targets, targets.new_tensor([END]))), reduction="sum"))

@@ -25,7 +25,7 @@ from midfill_lsp.messages import FillParams, FillResult, What
 from midfill_lsp.offers import TITLES, UNTIL
 from midfill_lsp.pending import PendingHole, PendingStore, place
 from midfill_lsp.progress import FillProgress, PreviewSender, show_progress
-from midfill_lsp.related import Surroundings
+from midfill_lsp.related import RelatedFiles
 from midfill_lsp.results import describe, describe_placed, make_result
 from midfill_lsp.settings import Settings
 from midfill_lsp.text import Moves, Span, SyncedDocument, SyncedWorkspace, Text
@@ -76,7 +76,7 @@ class FillJob:
 
     def __init__(
         self, id: int, server: LanguageServer, params: FillParams, filler: Filler, settings: Settings,
-        surroundings: Callable[[], Surroundings], before: Sequence[PendingHole] = (),
+        surroundings: Callable[[], RelatedFiles], before: Sequence[PendingHole] = (),
     ) -> None:  # fmt: skip
         """`id` is the pending fill's too. `before` are the holes of the fill that is rerolled, in document order.
 

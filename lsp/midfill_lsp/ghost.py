@@ -14,7 +14,7 @@ from midfill_infill.candidates import Candidate
 from midfill_infill.fill import Filled, Options
 from midfill_infill.syntax.holes import hole_at_cursor
 from midfill_lsp.engine import Filler
-from midfill_lsp.related import Surroundings
+from midfill_lsp.related import RelatedFiles
 from midfill_lsp.settings import Settings
 from midfill_lsp.text import SyncedDocument
 from midfill_lsp.views import DocumentView
@@ -71,7 +71,7 @@ class GhostText:
 
     async def suggest(
         self, view: DocumentView, offset: int, settings: Settings, filler: Filler,
-        surroundings: Callable[[], Surroundings], *, invoked: bool, document: SyncedDocument,
+        surroundings: Callable[[], RelatedFiles], *, invoked: bool, document: SyncedDocument,
     ) -> tuple[Suggestion, ...]:  # fmt: skip
         """Raises MidfillError and CancelledError; nothing where the document moved on meanwhile."""
         if found := self._suggestions.find(view.uri, view.text.source, offset, invoked=invoked):
@@ -97,7 +97,7 @@ class GhostText:
 
 
 def _make(
-    view: DocumentView, offset: int, settings: Settings, filler: Filler, surroundings: Callable[[], Surroundings],
+    view: DocumentView, offset: int, settings: Settings, filler: Filler, surroundings: Callable[[], RelatedFiles],
     invoked: bool, stop: threading.Event,
 ) -> tuple[Suggestion, ...]:  # fmt: skip
     document, found = view.read(), surroundings()

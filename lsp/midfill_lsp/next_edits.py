@@ -58,7 +58,7 @@ def _line_end(source: str, offset: int) -> int:
 
 
 @dataclass(frozen=True)
-class Found:
+class PlacedRepeat:
     """A repeat at its place in a document's text."""
 
     span: Span
@@ -75,8 +75,8 @@ class NextEdits:
     def __init__(self, server: Host, fills: Fills) -> None:
         self._server, self._fills = server, fills
         self._bursts: dict[str, Burst] = {}
-        self._shown: dict[str, Sequence[Found]] = {}
-        self._found: dict[str, tuple[Text, Sequence[Found]]] = {}
+        self._shown: dict[str, Sequence[PlacedRepeat]] = {}
+        self._found: dict[str, tuple[Text, Sequence[PlacedRepeat]]] = {}
         self._rests: dict[str, asyncio.TimerHandle] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -134,12 +134,12 @@ class NextEdits:
             await self._show(document.uri, place)
         return Repeated(applied=len(here), left=len(left), range=Range.of(place) if place else None)
 
-    def recall(self, document: SyncedDocument) -> Sequence[Found] | None:
+    def recall(self, document: SyncedDocument) -> Sequence[PlacedRepeat] | None:
         """The repeats found in the current document; None if nobody searched."""
         text, found = self._found.get(document.uri, (None, ()))
         return found if text is document.text else None
 
-    async def find(self, document: SyncedDocument, *, unasked: bool = False) -> Sequence[Found]:
+    async def find(self, document: SyncedDocument, *, unasked: bool = False) -> Sequence[PlacedRepeat]:
         """Finds places for the last change; empty if the document changes meanwhile."""
         text, burst = document.text, self._bursts.get(document.uri)
         if burst is None or burst.span is None or self._fills.find_exclusion(document.uri):
@@ -153,7 +153,7 @@ class NextEdits:
                 self._found[document.uri] = text, found
         return found if document.text is text and self._bursts.get(document.uri) is burst else ()
 
-    async def _make(self, document: SyncedDocument, found: Sequence[Found]) -> None:
+    async def _make(self, document: SyncedDocument, found: Sequence[PlacedRepeat]) -> None:
         """With one edit; if the model must choose words, as a pending fill."""
         open_ones = [each for each in found if each.repeat.foreign]
         if open_ones:
@@ -209,7 +209,7 @@ class NextEdits:
         spans = (span for pending in self._fills.pending_in(document) for span in pending.spans)
         return any(start <= span[1] and span[0] <= end for span in spans)
 
-    def _tell(self, document: SyncedDocument, found: Sequence[Found]) -> None:
+    def _tell(self, document: SyncedDocument, found: Sequence[PlacedRepeat]) -> None:
         if not self._server.speaks_midfill or not (found or self._shown.get(document.uri)):
             return
         self._shown[document.uri] = found
@@ -228,14 +228,14 @@ class NextEdits:
 
 def _search(
     before: DocumentView, after: DocumentView, earlier: tuple[str, str] | None, *, unasked: bool
-) -> Sequence[Found]:
+) -> Sequence[PlacedRepeat]:
     """Runs in a worker thread."""
     versions = earlier and (_encode(earlier[0]), _encode(earlier[1]))
     found = []
     with suppress(MidfillError):
         for repeat in find_repeats(before.read(), after.read(), versions, unasked=unasked):
             with suppress(MidfillError):  # belongs to another cell
-                found.append(Found(after.span(Hole(repeat.edit.start_byte, repeat.edit.end_byte)), repeat))
+                found.append(PlacedRepeat(after.span(Hole(repeat.edit.start_byte, repeat.edit.end_byte)), repeat))
     return found
 
 
@@ -248,7 +248,7 @@ def _is_at(text: Text, span: Span, offset: int) -> bool:
     return _line_start(text.source, span[0]) <= offset <= _line_end(text.source, span[1])
 
 
-def _draft(text: Text, found: Found) -> tuple[Span, DraftParams]:
+def _draft(text: Text, found: PlacedRepeat) -> tuple[Span, DraftParams]:
     """The changed lines of a place; everything but the words for the model is an anchor."""
     start, end = _line_start(text.source, found.span[0]), _line_end(text.source, found.span[1])
     start += len(text.source[start:end]) - len(text.source[start:end].lstrip())

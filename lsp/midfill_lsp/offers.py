@@ -25,7 +25,7 @@ REPEAT = "refactor.rewrite.repeat"
 LENSES = {"midfill.accept": "Accept", "midfill.reroll": "Reroll", "midfill.discard": "Discard"}
 
 
-class Placed(Protocol):
+class HasSpan(Protocol):
     @property
     def span(self) -> Span: ...
 
@@ -70,7 +70,7 @@ def _action(uri: str, version: int | None, what: What, range: types.Range, *, un
     return types.CodeAction(title, kind=UNTIL_KIND if until else KINDS[what], command=command)
 
 
-def offer_repeats(document: SyncedDocument, cursor: types.Position, found: Sequence[Placed]) -> list[types.CodeAction]:
+def offer_repeats(document: SyncedDocument, cursor: types.Position, found: Sequence[HasSpan]) -> list[types.CodeAction]:
     """Code actions that repeat the last change at the next place or everywhere."""
     if not found:
         return []

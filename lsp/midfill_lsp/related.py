@@ -20,7 +20,7 @@ SettingsOf = Callable[[str], Settings]
 
 
 @dataclass(frozen=True)
-class Surroundings:
+class RelatedFiles:
     """Text of other files that the model sees, and files that proposers may read."""
 
     related: tuple[str, ...] = ()
@@ -36,14 +36,14 @@ class RelatedText:
         self._names: dict[str, None] = {}
         self._lock = threading.Lock()
 
-    def near(self, workspace: SyncedWorkspace, uri: str, line: int) -> Callable[[], Surroundings]:
+    def near(self, workspace: SyncedWorkspace, uri: str, line: int) -> Callable[[], RelatedFiles]:
         """Finds it when it is called, in a thread: every file that may be in the ring is asked for again.
 
         Nothing where the settings of the document want no repository context.
         """
         settings_of, own = self._freeze_settings(), workspace.open_document(uri)
         if own is None or not settings_of(uri).repository_context:
-            return Surroundings
+            return RelatedFiles
         others = {
             other.uri: (other.version, other.source)
             for other in workspace.text_documents.values()
@@ -57,7 +57,7 @@ class RelatedText:
         middle = starts[min(line, len(starts) - 1)]
         near = view.text.source[max(0, middle - NEAR_CHARS) : middle + NEAR_CHARS]
 
-        def find() -> Surroundings:
+        def find() -> RelatedFiles:
             stamps = Stamps()
             with self._lock:
                 for name, exclude in files:
@@ -78,7 +78,7 @@ class RelatedText:
                 references = find_references(view.read(), find_path(uri), held, root=root, leaves_out=leaves_out)
             except MidfillError:  # unreadable: the fill itself reports it
                 references = ()
-            return Surroundings(related, references)
+            return RelatedFiles(related, references)
 
         return find
 

@@ -23,7 +23,7 @@ RUN = "Run "
 
 
 @dataclass(frozen=True)
-class Goal:
+class EditorGoal:
     """`line` is run in `folder`; `held` are files that the editor holds otherwise than the disk."""
 
     line: str
@@ -41,7 +41,7 @@ def find_folder(workspace: SyncedWorkspace, uri: str) -> Path | None:
     return max(holding, key=lambda folder: len(folder.parts), default=path.parent if path else None)
 
 
-def take_goal(workspace: SyncedWorkspace, document: SyncedDocument, line: str, num_tries: int) -> Goal:
+def take_goal(workspace: SyncedWorkspace, document: SyncedDocument, line: str, num_tries: int) -> EditorGoal:
     """For the event loop. Raises MidfillError where there is nothing that a command could test."""
     path, folder = find_path(document.uri), find_folder(workspace, document.uri)
     if path is None or folder is None or path.suffix == ".ipynb":
@@ -51,11 +51,11 @@ def take_goal(workspace: SyncedWorkspace, document: SyncedDocument, line: str, n
         place = find_path(other.uri)
         if isinstance(other, SyncedDocument) and place is not None and place not in (path,) and place.is_file():
             held[place] = other.source.encode("utf-8", "surrogatepass")
-    return Goal(line, num_tries, path, folder, held)
+    return EditorGoal(line, num_tries, path, folder, held)
 
 
 def fill_until_passes(
-    goal: Goal,
+    goal: EditorGoal,
     filler: Filler,
     document: Document,
     holes: Sequence[Hole],

@@ -9,7 +9,7 @@ import pytest
 from tests.engine.fakes import drain_work
 from tests.engine.peak import PeakBytes
 
-from midfill_engine.denoising.causal import LENGTH_POWER, Reader, draft_holes, open_reader, score_fills
+from midfill_engine.denoising.causal import LENGTH_POWER, CausalReader, draft_holes, open_reader, score_fills
 from midfill_engine.denoising.denoise import denoise, drain, open_fill
 from midfill_engine.denoising.opening import encode_context
 from midfill_engine.denoising.plan import read_request
@@ -40,7 +40,7 @@ def request(**options: Any) -> InfillRequest:
 
 
 @pytest.fixture(scope="module")
-def opened(hybrid: Runtime) -> tuple[Reader, dict[int, Any]]:
+def opened(hybrid: Runtime) -> tuple[CausalReader, dict[int, Any]]:
     plan = read_request(hybrid, request(), None, "drafted")
     context, _, _ = drain_work(hybrid, encode_context(hybrid, plan))
     reader = open_reader(hybrid, plan, context)
@@ -53,7 +53,7 @@ def anchors(outline: Any) -> list[int]:
 
 
 @pytest.mark.parametrize("width", [1, 4])
-def test_a_drafts_certainty_is_its_exact_likelihood(opened: tuple[Reader, dict[int, Any]], width: int) -> None:
+def test_a_drafts_certainty_is_its_exact_likelihood(opened: tuple[CausalReader, dict[int, Any]], width: int) -> None:
     reader, outlines = opened
     drafts, forwards = drain_work(reader.runtime, draft_holes(reader, outlines, 128, width))
     assert drafts.keys() == outlines.keys() and forwards <= 7
@@ -69,7 +69,7 @@ def test_a_drafts_certainty_is_its_exact_likelihood(opened: tuple[Reader, dict[i
                 assert math.log(each.certainty) == pytest.approx(score, rel=1e-4)
 
 
-def test_a_beam_reads_every_token_once(opened: tuple[Reader, dict[int, Any]]) -> None:
+def test_a_beam_reads_every_token_once(opened: tuple[CausalReader, dict[int, Any]]) -> None:
     """And stops where what is found cannot be beaten, so a beam for one draft reads no more than one for four."""
     reader, outlines = opened
     num_rows = {}
@@ -90,7 +90,7 @@ def test_a_beam_reads_every_token_once(opened: tuple[Reader, dict[int, Any]]) ->
     assert num_rows[1] <= num_rows[4]
 
 
-def test_a_draft_of_one_token_is_the_likeliest_there_is(opened: tuple[Reader, dict[int, Any]]) -> None:
+def test_a_draft_of_one_token_is_the_likeliest_there_is(opened: tuple[CausalReader, dict[int, Any]]) -> None:
     reader, outlines = opened
     hole, outline = 1, replace(outlines[1], max_tokens=1)
     drafts, _ = drain_work(reader.runtime, draft_holes(reader, {hole: outline}, 128, 128))
@@ -101,7 +101,7 @@ def test_a_draft_of_one_token_is_the_likeliest_there_is(opened: tuple[Reader, di
     assert [each.ids[0] for each in drafts[hole]][:3] == best[:3]
 
 
-def test_holes_are_drafted_alone_as_together(opened: tuple[Reader, dict[int, Any]]) -> None:
+def test_holes_are_drafted_alone_as_together(opened: tuple[CausalReader, dict[int, Any]]) -> None:
     reader, outlines = opened
     together, _ = drain_work(reader.runtime, draft_holes(reader, outlines, 128, 4))
     for hole, outline in outlines.items():
@@ -149,7 +149,7 @@ def test_a_token_is_as_sure_as_all_up_to_it(hybrid: Runtime) -> None:
         assert hole.confidence == sorted(hole.confidence, reverse=True)
 
 
-def test_a_fill_is_as_sure_as_it_is_likely(hybrid: Runtime, opened: tuple[Reader, dict[int, Any]]) -> None:
+def test_a_fill_is_as_sure_as_it_is_likely(hybrid: Runtime, opened: tuple[CausalReader, dict[int, Any]]) -> None:
     """Read from the left, however it was written."""
     reader, outlines = opened
     plain = replace(hybrid, family=replace(hybrid.family, certainty=(0.0, 1.0, 0.0)))

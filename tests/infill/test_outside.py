@@ -28,7 +28,7 @@ from midfill_infill.engines.offer import tell_where
 from midfill_infill.engines.outside import PROTOCOLS
 from midfill_infill.engines.outside.exchange import DEFAULT_TOKENS, DRAWN_TEMPERATURE, find_end
 from midfill_infill.engines.outside.openai import TEMPLATES, OpenAI
-from midfill_infill.engines.outside.protocol import Gap
+from midfill_infill.engines.outside.protocol import HoleQuery
 from midfill_infill.engines.supervise import EngineSettings, named_endpoint
 from midfill_infill.errors import MidfillError
 from midfill_infill.fill import Filled, Options, Preview, fill
@@ -83,7 +83,7 @@ FORMS: dict[str, Form] = {"ollama": ollama, "llamacpp": llamacpp, "openai": open
 
 
 class StandIn(ThreadingHTTPServer):
-    """Answers every gap with `parts`, `#` in them with the gap's number; keeps what it was asked."""
+    """Answers every query with `parts`, `#` in them with the query's number; keeps what it was asked."""
 
     daemon_threads = True
 
@@ -369,11 +369,11 @@ def test_a_model_whose_own_tokens_are_known_gets_them() -> None:
         "mistralai/Codestral-22B-v0.1": "[SUFFIX]A[PREFIX]B",
     }
     for name, prompt in names.items():
-        first = next(OpenAI().calls(Gap("B", "A", 9, ("\n",), model=name)))
+        first = next(OpenAI().calls(HoleQuery("B", "A", 9, ("\n",), model=name)))
         assert first.body["prompt"] == prompt and "suffix" not in first.body and first.body["stop"][0] == "\n"
         assert len(first.body["stop"]) <= 4, "more are refused"
-    assert next(OpenAI().calls(Gap("B", "A", 9, model="gpt"))).body["suffix"] == "A"
-    first = next(OpenAI().calls(Gap("{behind}", "{before}", 9, model="starcoder")))
+    assert next(OpenAI().calls(HoleQuery("B", "A", 9, model="gpt"))).body["suffix"] == "A"
+    first = next(OpenAI().calls(HoleQuery("{behind}", "{before}", 9, model="starcoder")))
     assert first.body["prompt"] == "<fim_prefix>{behind}<fim_suffix>{before}<fim_middle>", "code is no template"
     assert len(TEMPLATES) == len(names)
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from midfill_engine.models.fused import FusedModel, Rows, pack_transformer
 from midfill_engine.models.fused_runner import new_own
 from midfill_engine.models.transformer import Transformer, TransformerConfig
-from midfill_kernels.gap_attention import GapSequence, schedule_gaps
+from midfill_kernels.cached_attention import CachedSequence, schedule_cached
 from midfill_kernels.head import propose
 from midfill_kernels.quantize import Weight, pack
 from midfill_kernels.rotary import rotary_tables
@@ -59,15 +59,15 @@ def encode_all(fused: FusedModel, config: TransformerConfig, contexts: Tensor) -
     fused.encode(contexts, positions, CONTEXTS, torch.arange(sum(CONTEXTS), device=contexts.device))
 
 
-def gap_sequences() -> list[GapSequence]:
-    return [GapSequence(GAPS[0], 0, CONTEXTS[0]), GapSequence(GAPS[1], CONTEXTS[0], CONTEXTS[1])]
+def cached_sequences() -> list[CachedSequence]:
+    return [CachedSequence(GAPS[0], 0, CONTEXTS[0]), CachedSequence(GAPS[1], CONTEXTS[0], CONTEXTS[1])]
 
 
 def open_rows(fused: FusedModel, positions: Tensor) -> Rows:
     heads, device = fused.shape.heads, fused.embedding.device
     return Rows(
         rotary_tables(positions.to(device), heads.width, fused.shape.rope_base),
-        schedule_gaps(gap_sequences(), (heads.query, heads.key_value), device, num_rows=sum(GAPS)),
+        schedule_cached(cached_sequences(), (heads.query, heads.key_value), device, num_rows=sum(GAPS)),
         new_own(fused, sum(GAPS), 1),
         torch.arange(sum(GAPS), device=device),
     )

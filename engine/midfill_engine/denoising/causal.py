@@ -35,7 +35,7 @@ Watch = Callable[[int, Mapping[int, Laid]], StepEvent | None]
 
 
 @dataclass(frozen=True)
-class Reader:
+class CausalReader:
     """`context` has the keys of a request's context, `starts` the position of each hole's first token."""
 
     runtime: Runtime
@@ -65,7 +65,7 @@ class Reader:
         return Pass(ids, positions, wanted, past, mask, keeps, choice)
 
 
-def score_fills(reader: Reader, fills: Sequence[Fill]) -> Generator[Work, list[Result], list[float]]:
+def score_fills(reader: CausalReader, fills: Sequence[Fill]) -> Generator[Work, list[Result], list[float]]:
     """ln of the probability of each fill, END and so its length included: exact, in one forward for all of them.
 
     Fills of different holes are judged apart. What no fill may contain has no probability.
@@ -142,7 +142,7 @@ class _Beam:
     def best(self) -> _Draft:
         return self.live[0] if self.is_open else self.found[0]
 
-    def read(self, reader: Reader) -> Pass:
+    def read(self, reader: CausalReader) -> Pass:
         """The pass over START and the anchor, then over the newest token of each beginning."""
         if not self.past:
             return replace(reader.open((self.hole, self.anchor), torch.tensor([len(self.anchor)])), keeps=True)
@@ -157,7 +157,7 @@ class _Beam:
         ids = torch.tensor([draft.ids[-1] for draft in self.live])
         return reader.at(torch.full_like(rows, place), ids, rows, self.past, mask, keeps=True)
 
-    def keep(self, reader: Reader, own: KeyValues) -> None:
+    def keep(self, reader: CausalReader, own: KeyValues) -> None:
         """Takes in the keys of what was read last."""
         past = self.past or reader.context
         self.past = [
@@ -189,7 +189,7 @@ class _Beam:
 
 
 def draft_holes(
-    reader: Reader,
+    reader: CausalReader,
     outlines: Mapping[int, HoleOutline],
     max_hole: int,
     width: int,
@@ -229,12 +229,12 @@ def draft_holes(
     return {beam.hole: [each.laid for each in beam.found] for beam in beams if beam.found}, forwards
 
 
-def open_reader(runtime: Runtime, plan: Plan, context: EncodedContext | None) -> Reader | None:
+def open_reader(runtime: Runtime, plan: Plan, context: EncodedContext | None) -> CausalReader | None:
     """Reads the request's holes from the left, where the model can."""
     if context is None or not runtime.reads_causally:
         return None
     starts = plan.lay_out(runtime)([1] * len(plan.outline.holes)).hole_positions[0].tolist()
-    return Reader(runtime, context.keys_values, starts)
+    return CausalReader(runtime, context.keys_values, starts)
 
 
 def draft_rest(

@@ -17,7 +17,7 @@ from midfill_engine.denoising.branches import MAX_TREE_ROWS
 from midfill_engine.denoising.canvas import merge
 from midfill_engine.denoising.drafts import rank_given
 from midfill_engine.denoising.filler import Candidate, Drawing, Filler
-from midfill_engine.denoising.outline import Outline, no_healing, outline_request, split_draft, split_segments
+from midfill_engine.denoising.outline import RequestOutline, no_healing, outline_request, split_draft, split_segments
 from midfill_engine.denoising.plan import check_room
 from midfill_engine.denoising.seeds import seeded, with_seed
 from midfill_engine.denoising.stretch import Stretch
@@ -209,7 +209,7 @@ def show(specs: Sequence[HoleSpec], done: Sequence[Sequence[Part]], step: int) -
     return StepEvent(step=step, num_steps=max(step, 1), holes=states)
 
 
-def count_bytes(runtime: Runtime, outline: Outline) -> int:
+def count_bytes(runtime: Runtime, outline: RequestOutline) -> int:
     """Keys and values of what is read and drafted, twice while they grow, and the scores of the largest forward."""
     shape, size = runtime.loaded.config.transformer, runtime.dtype.itemsize
     num_tokens = sum(map(len, outline.pieces)) + runtime.loaded.config.max_hole

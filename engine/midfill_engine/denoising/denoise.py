@@ -15,7 +15,7 @@ from midfill_engine.denoising.drafts import Laid, certainty_of, choose, lay
 from midfill_engine.denoising.length_search import choose_lengths
 from midfill_engine.denoising.opening import encode_context, make_canvas, open_rows, show, show_drafts
 from midfill_engine.denoising.plan import Plan, count_bytes, read_request
-from midfill_engine.denoising.row import Row
+from midfill_engine.denoising.row import CanvasRow
 from midfill_engine.denoising.seeds import seeded, with_seed
 from midfill_engine.denoising.uniform import UniformRow, denoise_rows, texts_behind
 from midfill_engine.denoising.work import Claim, Fill, Work, ask
@@ -113,7 +113,7 @@ def open_fill(
     return answer(runtime, rows, request, stats, likelihoods)
 
 
-def hurry(rows: Sequence[Row | UniformRow], request: InfillRequest, started_s: float) -> None:
+def hurry(rows: Sequence[CanvasRow | UniformRow], request: InfillRequest, started_s: float) -> None:
     """Makes the next step the last one if the request's time is up."""
     for row in rows if is_over(request, started_s) else []:
         row.num_steps = min(row.num_steps, row.step + 1)
@@ -165,7 +165,7 @@ def fill_canvas(runtime: Runtime, request: InfillRequest, plan: Plan, started_s:
 def make_uniform_row(
     runtime: Runtime, request: InfillRequest, plan: Plan, texts: list[list[int]], lengths: Lengths, index: int
 ) -> UniformRow:
-    """Row of alternative number `index`. Raises RequestError."""
+    """CanvasRow of alternative number `index`. Raises RequestError."""
     canvas = make_canvas(runtime, plan, lengths, request.n)
     model = runtime.loaded
     return UniformRow(
@@ -181,7 +181,7 @@ def make_uniform_row(
 
 def answer(
     runtime: Runtime,
-    rows: Sequence[Row | UniformRow],
+    rows: Sequence[CanvasRow | UniformRow],
     request: InfillRequest,
     stats: Stats,
     likelihoods: list[list[float]] | None = None,

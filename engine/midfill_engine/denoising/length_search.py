@@ -8,7 +8,7 @@ from midfill_engine.caches import CACHES, EncodedContext
 from midfill_engine.caches.held import ContextKeys
 from midfill_engine.denoising.opening import show, trial_row
 from midfill_engine.denoising.plan import TRIALS_AT_ONCE, Plan, shares_context
-from midfill_engine.denoising.row import Row
+from midfill_engine.denoising.row import CanvasRow
 from midfill_engine.denoising.work import Work, ask
 from midfill_engine.errors import RequestError
 from midfill_engine.lengths import Lengths, LengthScores
@@ -48,7 +48,7 @@ def choose_lengths(
 
 
 def try_over_one_context(
-    rows: list[Row], shared: ContextKeys | None
+    rows: list[CanvasRow], shared: ContextKeys | None
 ) -> Generator[Work, list[Result], tuple[list[Result], ContextKeys, int]]:
     """Returns the results of the trial passes, the context's KV cache, and the number of forward passes.
 
@@ -82,7 +82,7 @@ def score_lengths(runtime: Runtime, context: EncodedContext | None) -> LengthSco
         return LengthScores(runtime.family.length_buckets, logits.float().log_softmax(dim=-1).cpu())
 
 
-def mean_confidences(row: Row, result: Result) -> list[float]:
+def mean_confidences(row: CanvasRow, result: Result) -> list[float]:
     """Mean confidence of each hole's masked positions after one forward pass."""
     assert result.chosen is not None
     holes = row.canvas.hole_of[row.canvas.masked[0]]

@@ -11,7 +11,7 @@ from midfill_engine.denoising.canvas import Canvas
 from midfill_engine.denoising.drafts import Laid
 from midfill_engine.denoising.laying import lay_canvas
 from midfill_engine.denoising.plan import Plan
-from midfill_engine.denoising.row import Row
+from midfill_engine.denoising.row import CanvasRow
 from midfill_engine.denoising.seeds import seeded
 from midfill_engine.denoising.uniform import UniformRow
 from midfill_engine.denoising.work import Work, ask
@@ -51,7 +51,7 @@ def encode_context(
     return context, False, 1
 
 
-def trial_row(runtime: Runtime, plan: Plan, lengths: Lengths, context: EncodedContext | None) -> Row:
+def trial_row(runtime: Runtime, plan: Plan, lengths: Lengths, context: EncodedContext | None) -> CanvasRow:
     """A greedy row for one forward pass over a canvas of these lengths."""
     return make_row(runtime, plan, lengths, context, InfillRequest(segments=[{"hole": {}}]), 0)  # type: ignore[list-item]
 
@@ -63,7 +63,7 @@ def open_rows(
     canvases: list[Lengths],
     context: EncodedContext | None,
     drafts: list[list[Laid | None]],
-) -> list[Row]:
+) -> list[CanvasRow]:
     """One row per alternative and canvas, with its drafts inserted; a row with drafts in all holes uses one canvas
     only.
     """
@@ -88,8 +88,8 @@ def make_row(
     context: EncodedContext | None,
     request: InfillRequest,
     index: int,
-) -> Row:
-    """Row of alternative number `index`. Raises RequestError."""
+) -> CanvasRow:
+    """CanvasRow of alternative number `index`. Raises RequestError."""
     family = runtime.family
     canvas = make_canvas(runtime, plan, lengths, request.n)
     sampler = plan.sampler()
@@ -99,7 +99,7 @@ def make_row(
         num_masked = min(MAX_STEPS, 2 * (num_masked + int(canvas.expandable.sum())))
     num_steps = request.steps or max(1, sampler.count_steps(num_masked, quality))
     keeps_context = context is not None and plan.cache.attentions == {"context_frozen"}
-    return Row(
+    return CanvasRow(
         runtime=runtime,
         canvas=canvas,
         context_ids=plan.context_ids,
@@ -150,7 +150,7 @@ def count_spill(runtime: Runtime, plan: Plan, total: int) -> int:
     return int(-(start + total) % block_size)
 
 
-def show(row: Row | UniformRow, step: int, num_before: int = 0) -> StepEvent:
+def show(row: CanvasRow | UniformRow, step: int, num_before: int = 0) -> StepEvent:
     """The event of a row after `step` steps of its own; `num_before` steps were spent on drafting."""
     num_steps = max(1, num_before + max(row.num_steps, step))
     return StepEvent(step=num_before + step, num_steps=num_steps, holes=_states(row.canvas))

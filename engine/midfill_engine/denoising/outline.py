@@ -35,7 +35,7 @@ class TextTokens(Protocol):
 
 
 @dataclass(frozen=True)
-class Stretch:
+class HolePart:
     """A part of a hole: an anchor with its `ids`, or masked (`ids` None) with the token count of its draft as a hint.
 
     The first token of a masked stretch begins with `leading`, at most one character.
@@ -50,7 +50,7 @@ class Stretch:
 class HoleOutline:
     """A hole as stretches. The answer is their text without `lead`, which belongs to the context, plus `tail`."""
 
-    stretches: tuple[Stretch, ...]
+    stretches: tuple[HolePart, ...]
     lead: str
     tail: str
     forbid: tuple[str, ...]
@@ -58,7 +58,7 @@ class HoleOutline:
     max_tokens: int | None
 
     @property
-    def masked(self) -> tuple[Stretch, ...]:
+    def masked(self) -> tuple[HolePart, ...]:
         return tuple(stretch for stretch in self.stretches if stretch.ids is None)
 
     @property
@@ -74,7 +74,7 @@ class HoleOutline:
 
 
 @dataclass(frozen=True)
-class Outline:
+class RequestOutline:
     """`pieces[i]` is the context before hole i, the last one the context behind all holes, special ids included."""
 
     pieces: list[list[int]]
@@ -93,7 +93,7 @@ def outline_request(
     closing: list[int],
     max_context: int,
     heal: Heal = heal,
-) -> Outline:
+) -> RequestOutline:
     """Tokenizes every text separately and truncates the context to `max_context` tokens, keeping those nearest to the
     holes.
 
@@ -113,7 +113,7 @@ def outline_request(
     pieces = trim_context([encode_ends(text, tokens.encode, *sides) for text, sides in needed], budget)
     pieces[0] = opening + pieces[0]
     pieces[-1] = pieces[-1] + closing
-    return Outline(pieces, holes)
+    return RequestOutline(pieces, holes)
 
 
 def needs_of_texts(texts: list[str], budget: int) -> list[tuple[int, int]]:
@@ -202,7 +202,7 @@ def cut_draft(spec: HoleSpec, end: int) -> HoleSpec:
 
 def outline_hole(spec: HoleSpec, tokens: TextTokens, lead: str, tail: str, heal: Heal = heal) -> HoleOutline:
     """Splits a hole into stretches; `lead` is the text it must begin with. Raises RequestError."""
-    stretches: list[Stretch] = []
+    stretches: list[HolePart] = []
     pending = lead
     for text, is_kept in split_draft(spec):
         if is_kept:
@@ -212,13 +212,13 @@ def outline_hole(spec: HoleSpec, tokens: TextTokens, lead: str, tail: str, heal:
             hint = len(tokens.encode(text)) if text.strip() else None
             spaces = pending[:-1]
             stretches += anchor(spaces, encode_before_space(tokens.encode, len(spaces)), tokens)
-            stretches.append(Stretch(None, hint, leading=pending[-1:]))
+            stretches.append(HolePart(None, hint, leading=pending[-1:]))
             pending = ""
     stretches += anchor(pending, tokens.encode(pending), tokens)
     return HoleOutline(tuple(stretches), lead, tail, tuple(spec.forbid), spec.min_tokens, spec.max_tokens)
 
 
-def anchor(text: str, ids: list[int], tokens: TextTokens) -> list[Stretch]:
+def anchor(text: str, ids: list[int], tokens: TextTokens) -> list[HolePart]:
     """`ids` as an anchor; empty if `text` is empty. Raises RequestError if the ids do not decode to `text`.
 
     A checkpoint's tokenizer may drop or change characters, or put a space before them.
@@ -228,7 +228,7 @@ def anchor(text: str, ids: list[int], tokens: TextTokens) -> list[Stretch]:
     if b"".join(map(tokens.token_bytes, ids)) != text.encode("utf-8", errors="replace"):
         message = "this model's tokenizer changes a text that is to be kept"
         raise RequestError(ErrorCode.BAD_REQUEST, message, "keep less of the draft, or use another model")
-    return [Stretch(tuple(ids))]
+    return [HolePart(tuple(ids))]
 
 
 def lend(text: str, forbid: list[str], heal: Heal = heal) -> tuple[str, str]:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from midfill_engine.caches import CACHES, Cache
 from midfill_engine.denoising.laying import count_rules
-from midfill_engine.denoising.outline import Outline, no_healing, outline_request
+from midfill_engine.denoising.outline import RequestOutline, no_healing, outline_request
 from midfill_engine.denoising.uniform import check_sampler
 from midfill_engine.denoising.work import MAX_ROWS
 from midfill_engine.errors import RequestError, check_model
@@ -31,7 +31,7 @@ TRIALS_AT_ONCE: Final = 4  # each holds a copy of the context KV cache
 class Plan:
     """A parsed request: what to fill, with which variants."""
 
-    outline: Outline
+    outline: RequestOutline
     context_ids: Tensor
     text_lengths: list[int]
     sampler: Callable[[], Sampler]
@@ -108,7 +108,7 @@ def usual_cache(runtime: Runtime) -> str:
     return "dual" if is_slow else runtime.family.cache
 
 
-def check_room(outline: Outline, max_hole: int) -> None:
+def check_room(outline: RequestOutline, max_hole: int) -> None:
     for index, hole in enumerate(outline.holes):
         room = max_hole - hole.num_anchored
         if room < max(len(hole.masked), hole.min_tokens):

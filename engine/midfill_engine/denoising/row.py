@@ -24,7 +24,7 @@ from midfill_engine.samplers import Decision, Proposals, Sampler, StepState
 
 
 @dataclass
-class Row:
+class CanvasRow:
     """`context_keys` is the context's KV cache, computed once; `lay_out` assigns positions to holes of given
     lengths.
     """

@@ -1,6 +1,6 @@
 """A transformer whose every operator is a kernel of `midfill_kernels`: one denoise step of many sequences in one pass.
 
-R rows of all gaps, N rows of all contexts, L layers. Knows no token but as a number.
+R rows of all holes, N rows of all contexts, L layers. Knows no token but as a number.
 """
 
 from collections.abc import Sequence
@@ -12,13 +12,13 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from midfill_engine.models.transformer import MLP, RMSNorm, Transformer, TransformerBlock, TransformerConfig
+from midfill_kernels.cached_attention import CachedSchedule, cached_attention
 from midfill_kernels.context_attention import (
     context_attention,
     library_attention,
     library_serves,
     schedule_contexts,
 )
-from midfill_kernels.gap_attention import GapSchedule, gap_attention
 from midfill_kernels.gate import Activation, activate
 from midfill_kernels.matmul import gated_matmul, matmul
 from midfill_kernels.norm import add_rms_norm
@@ -84,7 +84,7 @@ class Rows:
     """
 
     tables: tuple[Tensor, Tensor]
-    schedule: GapSchedule
+    schedule: CachedSchedule
     own: Tensor
     slots: Tensor
 
@@ -110,7 +110,7 @@ class FusedModel:
             q = norm_rotate_store(
                 qkv, self.shape.heads, rows.tables, keys, values, rows.slots, bias=layer.bias, gains=layer.head_gains
             )
-            parts = matmul(gap_attention(q, (keys, values), cache, rows.schedule), layer.out)
+            parts = matmul(cached_attention(q, (keys, values), cache, rows.schedule), layer.out)
             stream, normed = add_rms_norm(parts, stream, layer.mlp_gain, self.shape.eps)
             parts = matmul(self._mlp(normed, layer), layer.down)
         return add_rms_norm(parts, stream, self.final_gain, self.shape.eps)[1]

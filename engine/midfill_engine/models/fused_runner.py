@@ -1,4 +1,4 @@
-"""Runs passes through the fused transformer: steps over gaps as one captured graph, whole texts one by one.
+"""Runs passes through the fused transformer: steps over holes as one captured graph, whole texts one by one.
 
 Knows passes, keys and values; no canvas, no request. What way a pass goes follows from the pass alone, and every kernel
 computes a row as if it were the only one, so a result does not depend on what else is asked.
@@ -17,7 +17,7 @@ from midfill_engine.models.fused import FusedModel, Rows, make_cache, pack_trans
 from midfill_engine.models.operators import Operators, OperatorsError, TorchOperators
 from midfill_engine.models.packed import Pass, Result, choose_packed, run_packed
 from midfill_engine.models.transformer import KeyValues, Transformer, TransformerConfig
-from midfill_kernels.gap_attention import GapSchedule, GapSequence, schedule_gaps
+from midfill_kernels.cached_attention import CachedSchedule, CachedSequence, schedule_cached
 from midfill_kernels.head import Rules, TokenPredictions, propose
 from midfill_kernels.loop import ROW_BUCKETS, capture_graph, choose_bucket
 from midfill_kernels.quantize import Format
@@ -124,8 +124,8 @@ class FusedRunner:
             states = replace(model, cache=cache).encode(ids, positions, [num_rows], slots)
         else:
             heads = model.shape.heads
-            sequence = GapSequence(num_rows, start, length_of(step.past))
-            schedule = schedule_gaps([sequence], (heads.query, heads.key_value), device)
+            sequence = CachedSequence(num_rows, start, length_of(step.past))
+            schedule = schedule_cached([sequence], (heads.query, heads.key_value), device)
             tables = rotary_tables(positions, heads.width, model.shape.rope_base)
             states = model.hidden(ids, Rows(tables, schedule, own, slots))
         kept = keep_rows(own, slice(0, num_rows)) if step.keeps else None
@@ -144,7 +144,8 @@ class FusedRunner:
         bucket = choose_bucket(num_rows)
         starts = self._pool.place([step.past for step in passes])
         sequences = [
-            GapSequence(len(step.ids), start, length_of(step.past)) for step, start in zip(passes, starts, strict=True)
+            CachedSequence(len(step.ids), start, length_of(step.past))
+            for step, start in zip(passes, starts, strict=True)
         ]
         positions = join_positions([step.positions for step in passes], bucket)
         ends = torch.tensor([len(step.ids) for step in passes]).cumsum(0).tolist()
@@ -154,7 +155,7 @@ class FusedRunner:
         ids = torch.zeros(bucket, dtype=torch.int64)
         ids[:num_rows] = torch.cat([step.ids for step in passes]).cpu()
         heads = (self._pool.model.shape.heads.query, self._pool.model.shape.heads.key_value)
-        schedule = schedule_gaps(sequences, heads, torch.device("cpu"), num_rows=bucket)
+        schedule = schedule_cached(sequences, heads, torch.device("cpu"), num_rows=bucket)
         step = self._open_step(bucket, len(positions), schedule, sequences)
         states, proposals = step.run(ids, positions, schedule, rules, of_row)
         proposals = read(proposals)
@@ -165,7 +166,9 @@ class FusedRunner:
             results.append(Result(states[rows.to(device)], kept, chosen))
         return choose_packed(self._transformer, passes, results, self._operators)
 
-    def _open_step(self, bucket: int, num_tables: int, schedule: GapSchedule, sequences: list[GapSequence]) -> "Step":
+    def _open_step(
+        self, bucket: int, num_tables: int, schedule: CachedSchedule, sequences: list[CachedSequence]
+    ) -> "Step":
         """The bucket's step, made anew where none has room for the work."""
         if any(step.model is not self._pool.model for step in self._steps.values()):
             self._steps.clear()  # they would keep the old pool in memory
@@ -284,7 +287,7 @@ class Step:
     """A step over `bucket` rows on fixed memory: captured as a graph on a GPU, called directly elsewhere."""
 
     def __init__(
-        self, model: FusedModel, bucket: int, num_tables: int, sequences: list[GapSequence], num_tokens: int
+        self, model: FusedModel, bucket: int, num_tables: int, sequences: list[CachedSequence], num_tokens: int
     ) -> None:
         device, heads = model.embedding.device, model.shape.heads
         self.model = model
@@ -294,14 +297,14 @@ class Step:
         tables = torch.zeros(2, num_tables, bucket, heads.width // 2, device=device)
         self.rows = Rows(
             (tables[0], tables[1]),
-            schedule_gaps(sequences, (heads.query, heads.key_value), device, num_rows=bucket, room=SCHEDULE_ROOM),
+            schedule_cached(sequences, (heads.query, heads.key_value), device, num_rows=bucket, room=SCHEDULE_ROOM),
             new_own(model, bucket, model.shape.num_layers),
             torch.arange(bucket, device=device),
         )
         self._captured: tuple[torch.cuda.CUDAGraph, tuple[Tensor, TokenPredictions]] | None = None
 
     def run(
-        self, ids: Tensor, positions: Tensor, schedule: GapSchedule, rules: Tensor, of_row: Tensor
+        self, ids: Tensor, positions: Tensor, schedule: CachedSchedule, rules: Tensor, of_row: Tensor
     ) -> tuple[Tensor, TokenPredictions]:
         """States [bucket, D] and proposals; both are overwritten by the next run."""
         self._ids.copy_(ids)

@@ -17,7 +17,7 @@ _MAX_MODELS: Final = 8
 
 
 @dataclass(frozen=True)
-class Found:
+class LocalServer:
     """A server, and what to set the engine to for each of its models."""
 
     name: str
@@ -25,23 +25,23 @@ class Found:
     settings: tuple[str, ...]
 
 
-def find_servers() -> Iterator[Found]:
+def find_servers() -> Iterator[LocalServer]:
     """Those that answer in half a second. Nothing of any file is sent."""
     url = ollama_url() or PROTOCOLS["ollama"].default_url
     if any(f"//{host}:" in url for host in LOCAL_HOSTS) and (
         names := _names(get_json(f"{url}/api/tags", TIMEOUT_S), "models")
     ):
-        yield Found("Ollama", url, tuple(f"ollama:{name}" for name in names))
+        yield LocalServer("Ollama", url, tuple(f"ollama:{name}" for name in names))
     for port in _LLAMACPP_PORTS:
         url = f"http://127.0.0.1:{port}"
         props = get_json(f"{url}/props", TIMEOUT_S)
         if isinstance(props, dict) and "default_generation_settings" in props:
             model = os.path.basename(str(props.get("model_path", "")))
-            yield Found(f"llama.cpp{f' with {model}' if model else ''}", url, (f"llamacpp:{url}",))
+            yield LocalServer(f"llama.cpp{f' with {model}' if model else ''}", url, (f"llamacpp:{url}",))
     for port, name in _OPENAI_PORTS.items():
         url = f"http://127.0.0.1:{port}"
         if names := _names(get_json(f"{url}/v1/models", TIMEOUT_S), "data"):
-            yield Found(name, url, tuple(f"openai:{model}@{url}" for model in names))
+            yield LocalServer(name, url, tuple(f"openai:{model}@{url}" for model in names))
 
 
 def _names(answer: Any, key: str) -> list[str]:

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from midfill_infill.refactor.generating.engines import AnswerCache, Engine
     from midfill_infill.refactor.generating.generate import GenerateOptions, Progress
     from midfill_infill.refactor.generating.shards import Shard
-    from midfill_infill.refactor.generating.until import Goal
+    from midfill_infill.refactor.generating.until import RunGoal
     from midfill_infill.refactor.journal.records import HoleRow
 
 
@@ -107,7 +107,7 @@ def _generate(
     shard: Shard | None,
     out: Path | None,
     meter: Meter,
-    goal: Goal | None,
+    goal: RunGoal | None,
 ) -> Progress:
     from midfill_infill.refactor.generating.generate import generate
     from midfill_infill.refactor.generating.shards import ShardFile
@@ -134,15 +134,15 @@ def _generate(
 
 def _read_goal(
     line: str, tries: int, timeout_s: float | None, sandboxed: bool, allow: Sequence[Path], env: Sequence[str]
-) -> Goal:
+) -> RunGoal:
     from midfill_infill.cli.until import LONGEST_S
-    from midfill_infill.refactor.generating.until import Goal
+    from midfill_infill.refactor.generating.until import RunGoal
     from midfill_infill.sandbox.command import read_command
 
     if not sandboxed:
         say("without a sandbox: the command, and every fill it runs, can do whatever you can")
     command = read_command(line, timeout_s or LONGEST_S, sandboxed=sandboxed, allow=allow, env=env)
-    return Goal(line, command, tries, timeout_s)
+    return RunGoal(line, command, tries, timeout_s)
 
 
 @contextmanager

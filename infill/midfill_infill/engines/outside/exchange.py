@@ -1,4 +1,4 @@
-"""Fills a request by asking another engine for one gap after the other, each with the earlier ones in place. No I/O.
+"""Fills a request by asking another engine for one query after the other, each with the earlier ones in place. No I/O.
 
 A fill ends where its line or its block does, whatever else the engine would write: closing the answer stops it.
 """
@@ -21,7 +21,7 @@ from midfill_engine.wire import (
     Stats,
     StepEvent,
 )
-from midfill_infill.engines.outside.protocol import Call, Gap, Piece, Protocol
+from midfill_infill.engines.outside.protocol import Call, HoleQuery, Piece, Protocol
 from midfill_infill.errors import MidfillError
 
 DEFAULT_TOKENS: Final = 256
@@ -59,7 +59,7 @@ class _Place:
 
 @dataclass
 class _Middle:
-    """What came for a gap so far."""
+    """What came for a query so far."""
 
     text: str = ""
     logprobs: tuple[tuple[str, float], ...] = ()
@@ -81,13 +81,13 @@ class Exchange:
         for number in range(request.n):
             middles: list[_Middle] = []
             for place in places:
-                gap = self._gap(request, places, middles, number, model)
+                query = self._query(request, places, middles, number, model)
                 middles.append(_Middle())
-                last = tokens + gap.max_tokens  # not every engine keeps to it
-                with closing(self._pieces(gap)) as pieces:
+                last = tokens + query.max_tokens  # not every engine keeps to it
+                with closing(self._pieces(query)) as pieces:
                     for piece in pieces:
                         model, steps, tokens = piece.model or model, steps + 1, tokens + max(1, len(piece.logprobs))
-                        is_over = _add(middles[-1], piece, place, gap.behind)
+                        is_over = _add(middles[-1], piece, place, query.behind)
                         if not number:
                             yield _show(steps, places, middles)
                         if is_over or tokens >= last:
@@ -98,24 +98,24 @@ class Exchange:
         name = f"{self._name}:{model}" if model else self._name
         yield InfillResponse(model=name, holes=rows[0], alternatives=rows[1:], stats=stats)
 
-    def _gap(
+    def _query(
         self, request: InfillRequest, places: Sequence[_Place], middles: Sequence[_Middle], number: int, model: str
-    ) -> Gap:
+    ) -> HoleQuery:
         before, behind = _around(request, places, [middle.text for middle in middles])
         place = places[len(middles)]
         temperature = request.temperature or (DRAWN_TEMPERATURE if number else 0.0)
         stops = ("\n",) if place.is_line else ()
         max_tokens = place.spec.max_tokens or DEFAULT_TOKENS
-        return Gap(before, behind, max_tokens, stops, temperature, (request.seed or 0) + number, model)
+        return HoleQuery(before, behind, max_tokens, stops, temperature, (request.seed or 0) + number, model)
 
-    def _pieces(self, gap: Gap) -> Generator[Piece, None, None]:
-        ways = list(self._protocol.calls(gap))
+    def _pieces(self, query: HoleQuery) -> Generator[Piece, None, None]:
+        ways = list(self._protocol.calls(query))
         for number, call in enumerate(ways):
             if number < self._num_refused and number < len(ways) - 1:
                 continue
             try:
                 pieces = self._read(call)
-                yield from _swallow(pieces, gap.before[len(gap.left) :]) if call.goes_on else pieces
+                yield from _swallow(pieces, query.before[len(query.left) :]) if call.goes_on else pieces
                 return
             except Refused as refusal:
                 if number == len(ways) - 1:

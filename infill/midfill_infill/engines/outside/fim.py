@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
-from midfill_infill.engines.outside.protocol import Call, Gap, Piece, Protocol, read_error, read_event
+from midfill_infill.engines.outside.protocol import Call, HoleQuery, Piece, Protocol, read_error, read_event
 
 
 class Fim(Protocol):
@@ -11,18 +11,18 @@ class Fim(Protocol):
     needs_model = True
     context_tokens = 8192  # they say nothing of their limits, and all that is sent is paid for
 
-    def calls(self, gap: Gap) -> Iterator[Call]:
+    def calls(self, query: HoleQuery) -> Iterator[Call]:
         body: dict[str, Any] = {
-            "model": gap.model,
-            "prompt": gap.before,
-            "suffix": gap.behind,
-            "max_tokens": gap.max_tokens,
+            "model": query.model,
+            "prompt": query.before,
+            "suffix": query.behind,
+            "max_tokens": query.max_tokens,
             "stream": True,
         }
-        if gap.temperature:
-            body["temperature"] = gap.temperature
-        stops = {"stop": list(gap.stops)} if gap.stops else {}
-        yield Call("/v1/fim/completions", {**body, **stops, "random_seed": gap.seed})
+        if query.temperature:
+            body["temperature"] = query.temperature
+        stops = {"stop": list(query.stops)} if query.stops else {}
+        yield Call("/v1/fim/completions", {**body, **stops, "random_seed": query.seed})
         yield Call("/v1/fim/completions", {**body, "stream": False})
 
     def read(self, line: str) -> Piece | None:

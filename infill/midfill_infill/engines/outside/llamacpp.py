@@ -3,24 +3,24 @@
 from collections.abc import Iterator
 from pathlib import PurePath
 
-from midfill_infill.engines.outside.protocol import Call, Gap, Piece, Protocol, read_error, read_event
+from midfill_infill.engines.outside.protocol import Call, HoleQuery, Piece, Protocol, read_error, read_event
 
 
 class LlamaCpp(Protocol):
     default_url = "http://127.0.0.1:8080"
 
-    def calls(self, gap: Gap) -> Iterator[Call]:
+    def calls(self, query: HoleQuery) -> Iterator[Call]:
         body = {
-            "n_predict": gap.max_tokens,
-            "temperature": gap.temperature,
-            "seed": gap.seed,
-            "stop": list(gap.stops),
+            "n_predict": query.max_tokens,
+            "temperature": query.temperature,
+            "seed": query.seed,
+            "stop": list(query.stops),
             "stream": True,
             "cache_prompt": True,
             "n_probs": 1,
-        } | ({"model": gap.model} if gap.model else {})
-        yield Call("/infill", {**body, "input_prefix": gap.before, "input_suffix": gap.behind, "prompt": ""})
-        yield Call("/completion", {**body, "prompt": gap.left}, goes_on=True)
+        } | ({"model": query.model} if query.model else {})
+        yield Call("/infill", {**body, "input_prefix": query.before, "input_suffix": query.behind, "prompt": ""})
+        yield Call("/completion", {**body, "prompt": query.left}, goes_on=True)
 
     def read(self, line: str) -> Piece | None:
         if (message := read_event(line)) is None:

@@ -4,21 +4,25 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from midfill_infill.engines.outside.protocol import Call, Gap, Piece, Protocol, read_error
+from midfill_infill.engines.outside.protocol import Call, HoleQuery, Piece, Protocol, read_error
 
 
 class Ollama(Protocol):
     default_url = "http://127.0.0.1:11434"
     needs_model = True
 
-    def calls(self, gap: Gap) -> Iterator[Call]:
-        options: dict[str, Any] = {"num_predict": gap.max_tokens, "temperature": gap.temperature, "seed": gap.seed}
-        if gap.stops:
-            options["stop"] = list(gap.stops)
-        body = {"model": gap.model, "prompt": gap.before, "stream": True, "logprobs": True, "options": options}
-        if gap.behind.strip():  # the template of a model that cannot insert refuses a suffix
-            yield Call("/api/generate", {**body, "suffix": gap.behind})
-        yield Call("/api/generate", {**body, "prompt": gap.left, "raw": True}, goes_on=True)
+    def calls(self, query: HoleQuery) -> Iterator[Call]:
+        options: dict[str, Any] = {
+            "num_predict": query.max_tokens,
+            "temperature": query.temperature,
+            "seed": query.seed,
+        }
+        if query.stops:
+            options["stop"] = list(query.stops)
+        body = {"model": query.model, "prompt": query.before, "stream": True, "logprobs": True, "options": options}
+        if query.behind.strip():  # the template of a model that cannot insert refuses a suffix
+            yield Call("/api/generate", {**body, "suffix": query.behind})
+        yield Call("/api/generate", {**body, "prompt": query.left, "raw": True}, goes_on=True)
 
     def read(self, line: str) -> Piece | None:
         if not line.strip():

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from typing import Any, Final
 
-from midfill_infill.engines.outside.protocol import Call, Gap, Piece, Protocol, read_error, read_event
+from midfill_infill.engines.outside.protocol import Call, HoleQuery, Piece, Protocol, read_error, read_event
 
 # How a model was trained to see what stands behind, by a part of its name, from its authors' model card.
 TEMPLATES: Final = {
@@ -27,26 +27,28 @@ class OpenAI(Protocol):
     key_variables = {"openai.com": "OPENAI_API_KEY"}
     needs_model = True
 
-    def calls(self, gap: Gap) -> Iterator[Call]:
+    def calls(self, query: HoleQuery) -> Iterator[Call]:
         body: dict[str, Any] = {
-            "model": gap.model,
-            "max_tokens": gap.max_tokens,
-            "temperature": gap.temperature,
-            "seed": gap.seed,
+            "model": query.model,
+            "max_tokens": query.max_tokens,
+            "temperature": query.temperature,
+            "seed": query.seed,
             "stream": True,
         }
-        template = next((shape for name, shape in TEMPLATES.items() if re.search(name, gap.model.lower())), None)
-        stops, told = list(gap.stops), {"logprobs": 1}
+        template = next((shape for name, shape in TEMPLATES.items() if re.search(name, query.model.lower())), None)
+        stops, told = list(query.stops), {"logprobs": 1}
         if template is not None:
             filled = (
-                template.replace("{before}", "\0", 1).replace("{behind}", gap.behind, 1).replace("\0", gap.before, 1)
+                template.replace("{before}", "\0", 1)
+                .replace("{behind}", query.behind, 1)
+                .replace("\0", query.before, 1)
             )
             named = {**body, "prompt": filled, "stop": [*stops, *_ENDS][:4]}
             yield from (Call("/v1/completions", named | more) for more in (told, {}))
-        elif gap.behind.strip():
-            named = {**body, "prompt": gap.before, "suffix": gap.behind} | ({"stop": stops} if stops else {})
+        elif query.behind.strip():
+            named = {**body, "prompt": query.before, "suffix": query.behind} | ({"stop": stops} if stops else {})
             yield from (Call("/v1/completions", named | more) for more in (told, {}))
-        left = {**body, "prompt": gap.left} | ({"stop": stops} if stops else {})
+        left = {**body, "prompt": query.left} | ({"stop": stops} if stops else {})
         yield Call("/v1/completions", left, goes_on=True)
 
     def read(self, line: str) -> Piece | None:

@@ -1,4 +1,4 @@
-"""What the adapters of other engines share: a gap to ask for, the calls that may do it, and what comes back."""
+"""What the adapters of other engines share: one hole to fill, the calls that may fill it, and their answers."""
 
 import json
 from collections.abc import Iterator
@@ -7,8 +7,8 @@ from typing import Any, ClassVar
 
 
 @dataclass(frozen=True)
-class Gap:
-    """One gap as it is asked for: `temperature` 0 means the likeliest text, `stops` end it, `model` may be empty."""
+class HoleQuery:
+    """A hole and the text around it. `temperature` 0 means the likeliest, `stops` end it, `model` may be empty."""
 
     before: str
     behind: str
@@ -29,7 +29,7 @@ class Gap:
 
 @dataclass(frozen=True)
 class Call:
-    """What is posted, and where. `goes_on`: the model sees `Gap.left` alone, and says the space behind it again."""
+    """What is posted, and where. `goes_on`: the model sees `left` alone and repeats the space behind it."""
 
     path: str
     body: dict[str, Any]
@@ -59,7 +59,7 @@ class Protocol:
     context_tokens: ClassVar[int] = 3072
     """What it is shown of a document: engines of a few thousand tokens are common, and say nothing where they cut."""
 
-    def calls(self, gap: Gap) -> Iterator[Call]:
+    def calls(self, query: HoleQuery) -> Iterator[Call]:
         """The ways to ask, the best first: the next is tried where the engine does not take the one before."""
         raise NotImplementedError
 

@@ -78,7 +78,7 @@ def _pack(data: bytes) -> str:
 
 
 @dataclass(frozen=True)
-class Answer:
+class ShardAnswer:
     """One line: the result for one hole."""
 
     hole: int
@@ -86,7 +86,7 @@ class Answer:
     change: StateChange | None
 
 
-def read_part(path: Path, run: str) -> Iterator[tuple[Answer, bytes]]:
+def read_part(path: Path, run: str) -> Iterator[tuple[ShardAnswer, bytes]]:
     """A part's answers with the bytes they were made for; skips a line that a crash truncated.
 
     Raises `run_damaged` for a part of another run.
@@ -108,7 +108,10 @@ def read_part(path: Path, run: str) -> Iterator[tuple[Answer, bytes]]:
             packed = {key: base64.b64decode(body["fill"][key]) for key in ("old", "new")}
             fill = FillRow(**{**body["fill"], **packed, "imports": tuple(body["fill"].get("imports", ()))})
         change = StateChange(hole, State(body["change"][0]), body["change"][1]) if "change" in body else None
-        yield Answer(hole, fill, change), zlib.decompress(base64.b64decode(body.get("source", ""))) if fill else b""
+        yield (
+            ShardAnswer(hole, fill, change),
+            zlib.decompress(base64.b64decode(body.get("source", ""))) if fill else b"",
+        )
 
 
 def _parse(line: bytes) -> dict[str, Any] | None:

@@ -51,7 +51,7 @@ _OF_A_HOLE = ("until_passes", "until_unreached", "verify_flaky", "hole_too_large
 
 
 @dataclass(frozen=True)
-class Goal:
+class RunGoal:
     """`line` is run with the tests that reach a hole in the place of `{tests}`, or behind a bare pytest."""
 
     line: str
@@ -103,7 +103,7 @@ class Tester:
         scratch: Path,
         engine: Engine,
         options: GenerateOptions,
-        goal: Goal,
+        goal: RunGoal,
         say: Say,
     ) -> None:
         self._journal, self._copy, self._scratch = journal, copy, scratch
@@ -180,7 +180,7 @@ class Tester:
 
 @contextmanager
 def open_tester(
-    journal: Journal, place: Repository, engine: Engine, options: GenerateOptions, goal: Goal, say: Say
+    journal: Journal, place: Repository, engine: Engine, options: GenerateOptions, goal: RunGoal, say: Say
 ) -> Iterator[Tester]:
     """Raises `sandbox_missing`, `disk_full` and `git_failed`."""
     check_sandbox(wanted=goal.command.sandboxed)
@@ -194,7 +194,7 @@ def generate_until(
     place: Repository,
     engine: Engine,
     options: GenerateOptions,
-    goal: Goal,
+    goal: RunGoal,
     show: Show = lambda _: None,
     say: Say = lambda _: None,
 ) -> Progress:

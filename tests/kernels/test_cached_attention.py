@@ -3,9 +3,14 @@ import torch
 from tests.kernels.compare import assert_close
 from torch import Tensor
 
-from midfill_kernels.gap_attention import GapSequence, gap_attention, gap_attention_reference, schedule_gaps
+from midfill_kernels.cached_attention import (
+    CachedSequence,
+    cached_attention,
+    cached_attention_reference,
+    schedule_cached,
+)
 
-RAGGED = (GapSequence(5, 3, 37), GapSequence(1, 60, 16), GapSequence(9, 41, 0), GapSequence(2, 0, 3))
+RAGGED = (CachedSequence(5, 3, 37), CachedSequence(1, 60, 16), CachedSequence(9, 41, 0), CachedSequence(2, 0, 3))
 
 
 def draw(
@@ -21,34 +26,39 @@ def draw(
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("heads", [(4, 2, 16), (3, 3, 16), (7, 1, 32)])
-def test_gap_attention(heads: tuple[int, int, int], dtype: torch.dtype, device: torch.device) -> None:
+def test_cached_attention(heads: tuple[int, int, int], dtype: torch.dtype, device: torch.device) -> None:
     q, own, cache = draw(17, heads, dtype, device)
-    schedule = schedule_gaps(RAGGED, heads[:2], device, split_keys=16, pair_block=16)
-    found = gap_attention(q, own, cache, schedule, pair_block=16, key_block=16)
-    assert_close(found, gap_attention_reference(q, own, cache, RAGGED), dtype)
+    schedule = schedule_cached(RAGGED, heads[:2], device, split_keys=16, pair_block=16)
+    found = cached_attention(q, own, cache, schedule, pair_block=16, key_block=16)
+    assert_close(found, cached_attention_reference(q, own, cache, RAGGED), dtype)
 
 
 def test_rows_of_padding_come_out_as_zeros(device: torch.device) -> None:
     q, own, cache = draw(20, (4, 2, 16), torch.float32, device)
-    schedule = schedule_gaps(RAGGED, (4, 2), device, split_keys=16, pair_block=16, num_rows=20)
-    found = gap_attention(q, own, cache, schedule, pair_block=16, key_block=16)
-    assert_close(found[:17], gap_attention_reference(q[:17], own, cache, RAGGED), torch.float32)
+    schedule = schedule_cached(RAGGED, (4, 2), device, split_keys=16, pair_block=16, num_rows=20)
+    found = cached_attention(q, own, cache, schedule, pair_block=16, key_block=16)
+    assert_close(found[:17], cached_attention_reference(q[:17], own, cache, RAGGED), torch.float32)
     assert (found[17:] == 0).all()
 
 
 def test_packing_changes_no_bit(device: torch.device) -> None:
     q, own, cache = draw(17, (4, 2, 16), torch.float32, device)
-    together = gap_attention(
-        q, own, cache, schedule_gaps(RAGGED, (4, 2), device, split_keys=16, pair_block=16), pair_block=16, key_block=16
+    together = cached_attention(
+        q,
+        own,
+        cache,
+        schedule_cached(RAGGED, (4, 2), device, split_keys=16, pair_block=16),
+        pair_block=16,
+        key_block=16,
     )
     first = 0
     for sequence in RAGGED:
         rows = slice(first, first + sequence.num_rows)
-        alone = gap_attention(
+        alone = cached_attention(
             q[rows].contiguous(),
             (own[0][rows].contiguous(), own[1][rows].contiguous()),
             cache,
-            schedule_gaps([sequence], (4, 2), device, split_keys=16, pair_block=16),
+            schedule_cached([sequence], (4, 2), device, split_keys=16, pair_block=16),
             pair_block=16,
             key_block=16,
         )
@@ -59,8 +69,8 @@ def test_packing_changes_no_bit(device: torch.device) -> None:
 def test_splits_agree_with_no_splits(device: torch.device) -> None:
     q, own, cache = draw(17, (4, 2, 16), torch.float32, device)
     results = [
-        gap_attention(
-            q, own, cache, schedule_gaps(RAGGED, (4, 2), device, split_keys=split_keys, pair_block=16), pair_block=16
+        cached_attention(
+            q, own, cache, schedule_cached(RAGGED, (4, 2), device, split_keys=split_keys, pair_block=16), pair_block=16
         )
         for split_keys in (8, 16, 64)
     ]
@@ -70,22 +80,22 @@ def test_splits_agree_with_no_splits(device: torch.device) -> None:
 
 def test_large_scores_do_not_overflow(device: torch.device) -> None:
     q, own, cache = draw(5, (2, 2, 16), torch.float32, device)
-    schedule = schedule_gaps(RAGGED[:1], (2, 2), device, split_keys=16, pair_block=16)
-    found = gap_attention(q * 1e3, own, cache, schedule, pair_block=16, key_block=16)
-    assert_close(found, gap_attention_reference(q * 1e3, own, cache, RAGGED[:1]), torch.float16)
+    schedule = schedule_cached(RAGGED[:1], (2, 2), device, split_keys=16, pair_block=16)
+    found = cached_attention(q * 1e3, own, cache, schedule, pair_block=16, key_block=16)
+    assert_close(found, cached_attention_reference(q * 1e3, own, cache, RAGGED[:1]), torch.float16)
 
 
 def test_a_schedule_is_refilled_in_place(device: torch.device) -> None:
     q, own, cache = draw(17, (4, 2, 16), torch.float32, device)
-    schedule = schedule_gaps(RAGGED, (4, 2), device, split_keys=16, pair_block=16)
+    schedule = schedule_cached(RAGGED, (4, 2), device, split_keys=16, pair_block=16)
     smaller = RAGGED[:2]
-    schedule.refill(schedule_gaps(smaller, (4, 2), device, split_keys=16, pair_block=16))
-    found = gap_attention(q, own, cache, schedule, pair_block=16, key_block=16)
-    assert_close(found[:6], gap_attention_reference(q[:6], own, cache, smaller), torch.float32)
+    schedule.refill(schedule_cached(smaller, (4, 2), device, split_keys=16, pair_block=16))
+    found = cached_attention(q, own, cache, schedule, pair_block=16, key_block=16)
+    assert_close(found[:6], cached_attention_reference(q[:6], own, cache, smaller), torch.float32)
     assert (found[6:] == 0).all()
 
 
 def test_a_schedule_refuses_what_it_has_no_room_for(device: torch.device) -> None:
-    small, large = schedule_gaps(RAGGED[:1], (4, 2), device), schedule_gaps(RAGGED, (4, 2), device)
+    small, large = schedule_cached(RAGGED[:1], (4, 2), device), schedule_cached(RAGGED, (4, 2), device)
     with pytest.raises(ValueError, match="larger than the schedule"):
         small.refill(large)

@@ -28,7 +28,7 @@ LOG2_E: Final = 1.4426950408889634
 
 
 @dataclass(frozen=True)
-class GapSequence:
+class CachedSequence:
     """`num_rows` fresh rows, and `context_length` cached keys from slot `context_start` on."""
 
     num_rows: int
@@ -37,7 +37,7 @@ class GapSequence:
 
 
 @dataclass(frozen=True)
-class GapSchedule:
+class CachedSchedule:
     """Work for a batch of sequences, in device memory.
 
     `items` [W, 7] int64: first row, rows, pair block, the first key's slot, how many keys, whether they are the fresh
@@ -50,12 +50,12 @@ class GapSchedule:
     row_parts: Tensor
     num_parts: int
 
-    def holds(self, other: "GapSchedule") -> bool:
+    def holds(self, other: "CachedSchedule") -> bool:
         """Whether there is room for the work of `other`."""
         sizes = ((each.items.shape[0], each.num_parts, len(each.row_parts)) for each in (other, self))
         return all(theirs <= ours for theirs, ours in zip(*sizes, strict=True))
 
-    def refill(self, other: "GapSchedule") -> None:
+    def refill(self, other: "CachedSchedule") -> None:
         """Takes over the work of `other` in place, for graphs that were captured with this one. Raises ValueError."""
         if not self.holds(other):
             raise ValueError("the batch is larger than the schedule was made for: make one with more room")
@@ -66,8 +66,8 @@ class GapSchedule:
         self.row_parts[len(other.row_parts) :, 2] = 0
 
 
-def schedule_gaps(
-    sequences: Sequence[GapSequence],
+def schedule_cached(
+    sequences: Sequence[CachedSequence],
     heads: tuple[int, int],
     device: torch.device,
     *,
@@ -75,10 +75,10 @@ def schedule_gaps(
     pair_block: int = PAIR_BLOCK,
     num_rows: int | None = None,
     room: int = 1,
-) -> GapSchedule:
+) -> CachedSchedule:
     """Cuts the work of `sequences` for `heads` (H, K). With `num_rows` there are rows of padding at the end.
 
-    `room` times as many items and partial results can be held later (see `GapSchedule.refill`).
+    `room` times as many items and partial results can be held later (see `CachedSchedule.refill`).
     """
     items: list[tuple[int, ...]] = []
     row_parts: list[tuple[int, int, int]] = []
@@ -100,7 +100,7 @@ def schedule_gaps(
     row_parts += [(0, 0, 0)] * ((num_rows or first_row) - first_row)
     table = torch.zeros(max(1, len(items)) * room, ITEM_FIELDS, dtype=torch.int64)
     table[: len(items)] = torch.tensor(items, dtype=torch.int64).view(-1, ITEM_FIELDS)
-    return GapSchedule(
+    return CachedSchedule(
         table.to(device),
         torch.tensor([len(items)], dtype=torch.int64, device=device),
         torch.tensor(row_parts, dtype=torch.int64, device=device).view(-1, 3),
@@ -108,8 +108,8 @@ def schedule_gaps(
     )
 
 
-def gap_attention_reference(
-    q: Tensor, own: tuple[Tensor, Tensor], cache: tuple[Tensor, Tensor], sequences: Sequence[GapSequence]
+def cached_attention_reference(
+    q: Tensor, own: tuple[Tensor, Tensor], cache: tuple[Tensor, Tensor], sequences: Sequence[CachedSequence]
 ) -> Tensor:
     """The definition in fp32: every fresh row attends to its sequence's context and fresh rows. [R, H * E]."""
     out = torch.zeros(q.shape, dtype=torch.float32, device=q.device)
@@ -126,11 +126,11 @@ def gap_attention_reference(
     return out.flatten(1)
 
 
-def gap_attention(
+def cached_attention(
     q: Tensor,
     own: tuple[Tensor, Tensor],
     cache: tuple[Tensor, Tensor],
-    schedule: GapSchedule,
+    schedule: CachedSchedule,
     *,
     pair_block: int = PAIR_BLOCK,
     key_block: int = KEY_BLOCK,
