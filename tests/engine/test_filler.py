@@ -13,7 +13,7 @@ from tests.engine.test_denoise import run
 from midfill_engine.denoising.branches import Beam, log_probs, read_prefix, score
 from midfill_engine.denoising.branches import Path as Written
 from midfill_engine.denoising.denoise import denoise
-from midfill_engine.denoising.filler import Candidate, Drawing, Filler, chance_of
+from midfill_engine.denoising.filler import MAX_THROUGH, Candidate, Drawing, Filler, chance_of
 from midfill_engine.denoising.prompt import MAX_BEFORE, READ_CHARACTERS, READ_STEP, cut_before, cut_behind, lay_prompt
 from midfill_engine.denoising.stretch import Block, Stretch
 from midfill_engine.errors import RequestError
@@ -203,6 +203,27 @@ def test_a_text_within_a_block_may_end_after_any_line_and_does_where_it_meets_wh
     block = write(stretch, "x = 1", "\n    x += 1", "\n    return x", "\n", "    more")
     assert not stretch.is_block and not block.is_open
     assert block.endings() == ["x = 1", "x = 1\n    x += 1"]
+
+
+def test_a_text_inside_of_lines_ends_where_it_meets_the_rest_of_a_line() -> None:
+    stretch = Stretch("x = [", "item) for item in items]\ny = 2\n", False, indent="")
+    block = write(stretch, "f(1),", "\n", "     g(", "it", "em) for", " item in", " items]", "\nno")
+    assert stretch.is_inside and block.is_met and not block.is_open
+    assert block.endings() == ["f(1),\n     g("]
+    assert write(stretch, "f(1),", "\n", "     g(").endings() == [], "nothing else fits"
+    at_line_end = write(replace(stretch, after="\ny = 2\n"), "1,", "\n  2]", "\ny", " = 2", "\n")
+    assert at_line_end.endings() == ["1,", "1,\n  2]"]
+
+
+def test_several_lines_are_drafted_where_a_stretch_may_hold_them(base: Runtime) -> None:
+    stretch = Stretch(TEXT + "def other(items):\n    ", "\n    return items\n", False, indent="    ")
+    filler = Filler(base, stretch)
+    prefix, _ = drain_work(base, read_prefix(base, filler.prompt.ids))
+    written = drain_work(base, filler.draft_through(prefix))
+    assert len({each.text for each in written}) == len(written) <= MAX_THROUGH
+    assert all("\n" in each.text for each in written)
+    judged = drain_work(base, Filler(base, stretch).fill([]))
+    assert {each.text for each in written} <= {each.text for each in judged}, "long ones are compared, too"
 
 
 def test_drawn_texts_differ_by_seed_and_are_those_of_their_seed(base: Runtime) -> None:

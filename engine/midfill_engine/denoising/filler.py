@@ -6,7 +6,7 @@ with fill-in-the-middle tokens says P(text | both sides) itself. Knows tokens an
 """
 
 import math
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -24,7 +24,11 @@ from midfill_engine.models.packed import Result
 from midfill_engine.wire import BASE
 
 WIDTH: Final = 5
+INSIDE: Final = 3  # times as many texts are drafted inside of a line
 NUM_BLOCKS: Final = 3
+NUM_THROUGH: Final = 3  # first tokens from which a stretch of several lines is written
+MAX_THROUGH: Final = 12
+MAX_THROUGH_TOKENS: Final = 96
 # Nats for a proposal by ln of its certainty over DOUBT. Of 129 lines of packages of 2025 and later 25 were right with
 # it, 23 by certainty alone, 19 by likelihood alone.
 OWN: Final = 2.5
@@ -137,8 +141,10 @@ class Filler:
             drafted = yield from self.draw(prefix)
         else:
             drafted = yield from self.draft_lines(prefix)
-            if not self.stretch.single:
+            if self.stretch.is_block:
                 drafted = yield from self.draft_block(prefix, drafted[: max(NUM_BLOCKS, self.drawing.count)])
+            elif not self.stretch.single:
+                drafted += yield from self.draft_through(prefix)
         judged = yield from self.judge(prefix, drafted, self.fitting(proposed))
         return self.rank(judged)
 
@@ -176,6 +182,7 @@ class Filler:
         beam = Beam(self.runtime, prefix)
         paths, scores = [Path()], log_probs(self.runtime, [prefix.state])[0]
         found: list[tuple[float, Path]] = []
+        num_found = self.width * (INSIDE if self.stretch.is_inside else 1)  # the rest of the line tells what fits
         line_breaks = self.runtime.vocabulary.beginning(b"\n")
         for _ in range(min(self.stretch.max_tokens, MAX_LINE_TOKENS) + len(self.pending)):
             grown: list[tuple[float, Path]] = []
@@ -192,9 +199,9 @@ class Filler:
                 for value, token in zip(best.values.tolist(), best.indices.tolist(), strict=True):
                     if value > -math.inf:
                         grown.append((path.log + value, Path((*path.ids, token), (*path.logs, value), path.places)))
-            found = sorted(found, key=lambda each: -each[0])[: self.width]
+            found = sorted(found, key=lambda each: -each[0])[:num_found]
             paths = [path for _, path in sorted(grown, key=lambda each: -each[0])[: self.width]]
-            if not paths or (len(found) == self.width and found[-1][0] >= paths[0].log):
+            if not paths or (len(found) == num_found and found[-1][0] >= paths[0].log):
                 break
             paths, scores = yield from beam.read(paths)
             self.forwards += 1
@@ -241,18 +248,40 @@ class Filler:
         texts = dict.fromkeys(text for block in self.whole(blocks) for text in block.endings())
         return [Candidate(text) for text in texts]
 
+    def draft_through(self, prefix: Prefix) -> Generator[Work, list[Result], list[Candidate]]:
+        """Goes on greedily from different first tokens until what stands behind is met: texts up to there, and up to
+        the lines written on the way where what stands behind begins a line.
+        """
+        places = iter(range(NUM_THROUGH))
+
+        def choose(path: Path, logs: Tensor) -> int:
+            return int(logs.argmax() if path.ids else logs.topk(next(places) + 1).indices[-1])
+
+        blocks = yield from self._write(prefix, NUM_THROUGH, choose, MAX_THROUGH_TOKENS)
+        written = [text for block in sorted(blocks, key=lambda each: not each.is_met) for text in block.endings()]
+        return [Candidate(text) for text in dict.fromkeys(written) if text.strip() and "\n" in text][:MAX_THROUGH]
+
     def draw(self, prefix: Prefix) -> Generator[Work, list[Result], list[Candidate]]:
         """`drawing.count` texts, drawn token by token; equal ones count once."""
+        blocks = yield from self._write(prefix, self.drawing.count, lambda _, logs: self.drawing.choose(logs))
+        texts = dict.fromkeys((block.endings() or [block.first])[-1] for block in self.whole(blocks))
+        return [Candidate(text) for text in texts if text.strip()]
+
+    def _write(
+        self, prefix: Prefix, count: int, choose: Callable[[Path, Tensor], int], most: int = MAX_BLOCK_TOKENS
+    ) -> Generator[Work, list[Result], list[Block]]:
+        """Texts token by token; `choose` takes the next of a path by ln probabilities [V + 1], the last the end's."""
         beam, lead = Beam(self.runtime, prefix), len(self.pending)
         end = self.runtime.loaded.config.transformer.vocab_size  # a number of no token
-        rows = [(Path(), Block(self.stretch, "")) for _ in range(self.drawing.count)]
+        rows = [(Path(), Block(self.stretch, "")) for _ in range(count)]
         scores = log_probs(self.runtime, [prefix.state])[0].expand(len(rows), -1)
         blocks = [block for _, block in rows]
-        for _ in range(min(self.stretch.max_tokens, MAX_BLOCK_TOKENS) + lead):
+        for _ in range(min(self.stretch.max_tokens, most) + lead):
             going = []
             for (path, block), logs in zip(rows, scores, strict=True):
-                token = self.drawing.choose(self._offer(path, block, logs))
-                if token == end or self.stops[token]:
+                offer = self._offer(path, block, logs)
+                token = choose(path, offer)
+                if token == end or offer[token] == -torch.inf or self.stops[token]:
                     block.end()
                     continue
                 block.write(self.runtime.vocabulary.pieces[token][max(0, lead - self.spelled(path)) :])
@@ -263,8 +292,7 @@ class Filler:
             paths, scores = yield from beam.read([path for path, _ in going])
             rows = [(path, block) for path, (_, block) in zip(paths, going, strict=True)]
             self.forwards += 1
-        texts = dict.fromkeys(text for block in self.whole(blocks) for text in block.endings()[-1:])
-        return [Candidate(text) for text in texts if text.strip()]
+        return blocks
 
     def _offer(self, path: Path, block: Block, logs: Tensor) -> Tensor:
         """ln probabilities [V + 1] of the tokens that may come next, and last that the text is at its end."""
@@ -301,9 +329,12 @@ class Filler:
         if not following:
             return ranked
         by_certainty = sorted(ranked, key=lambda each: -each.certainty)[:1]
-        most = len(ranked) if self.stretch.is_block else max(most, self.drawing.count)
+        most = len(ranked) if self.stretch.is_block or self.stretch.is_inside else max(most, self.drawing.count)
         first = list(dict.fromkeys([*by_certainty, *ranked]))[:most]
-        totals = yield from self._ask(prefix, [each.text + following for each in first])
+        first += [each for each in ranked if "\n" in each.text and not each.certainty and each not in first]
+        is_line = self.stretch.after.startswith(following + "\n")
+        ends = self.runtime.vocabulary.beginning(b"\n") if is_line else None
+        totals = yield from self._ask(prefix, [each.text + following for each in first], ends)
         self.forwards += 1
         return [replace(each, following=total - each.nats) for each, (_, total) in zip(first, totals, strict=True)]
 

@@ -5,6 +5,7 @@ from typing import Final
 
 MAX_LINES: Final = 32
 REPEATED: Final = 3  # equal lines in a row, or equal
+JOINT_CHARACTERS: Final = 16
 LOOP_CHARACTERS: Final = 24  # within a line, end a text
 
 
@@ -29,6 +30,16 @@ class Stretch:
         return next((line for line in self.after.split("\n")[1:] if line.strip()), None)
 
     @property
+    def is_inside(self) -> bool:
+        """Whether what stands behind is the rest of a line."""
+        return self.after[:1] not in ("", "\n")
+
+    @property
+    def joint(self) -> str:
+        """The beginning of the text behind, by which a text that goes on to it is known; of a blank one nothing."""
+        return self.after[:JOINT_CHARACTERS] if self.after[:JOINT_CHARACTERS].strip() else ""
+
+    @property
     def is_block(self) -> bool:
         """Whether what stands behind is further out, so that a text ends where its lines leave `indent`."""
         return not self.single and bool(self.indent) and not (self.next_line or "").startswith(self.indent)
@@ -43,11 +54,17 @@ class Block:
     data: bytes = b""
     is_open: bool = True
     is_whole: bool = False  # it ended by itself: its last line left it, or met what stands behind
+    is_met: bool = False  # what stands behind was met, and cut off
 
     def write(self, piece: bytes) -> None:
         """Adds a token, and ends the text where its last line is no part of it, or where it goes round in circles."""
         self.data += piece
-        *lines, last = (self.text + self.data.decode(errors="ignore")).split("\n")
+        joint = self.stretch.joint
+        if not self.stretch.single and joint and joint in self.written:
+            self.text, self.data, self.is_met = self.written[: self.written.index(joint)], b"", True
+            self.end()
+            return
+        *lines, last = self.written.split("\n")
         leaves = bool(lines) and bool(last.strip()) and not last.startswith(self.stretch.indent)
         meets = len(lines) > 1 and lines[-1] == self.stretch.next_line
         filled = [line.strip() for line in lines if len(line.strip()) > 1]
@@ -61,9 +78,22 @@ class Block:
     def end(self) -> None:
         self.is_open, self.is_whole = False, True
 
+    @property
+    def written(self) -> str:
+        return self.text + self.data.decode(errors="ignore")
+
+    @property
+    def first(self) -> str:
+        """The first line."""
+        return self.written.split("\n")[0]
+
     def endings(self) -> list[str]:
-        """The text up to the end of each line that belongs to it, of a block only the longest."""
-        first, *lines = (self.text + self.data.decode(errors="ignore")).split("\n")
+        """The text up to the end of each line that belongs to it, of a block only the longest; up to what stands behind
+        alone where that does not begin a line.
+        """
+        if not self.stretch.single and not self.stretch.is_block and self.stretch.is_inside:
+            return [self.written] if self.is_met else []
+        first, *lines = self.written.split("\n")
         found, taken, seen = [first], first, {first.strip()}
         for line in lines if self.is_whole else lines[:-1]:
             is_over = bool(line.strip()) and not line.startswith(self.stretch.indent)
