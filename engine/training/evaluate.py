@@ -67,7 +67,7 @@ class Report:
 def evaluate(checkpoint: Path, pack: Path, num_gaps: int = 300, context: int = 256, device: str = "cpu") -> Report:
     """Held-out single lines, the same for every checkpoint of a tokenizer. `context` in tokens; decoding is greedy."""
     runtime = load_runtime(str(checkpoint), device)
-    gaps = draw_gaps(read_pack(pack, "validation"), runtime.loaded.tokenizer, num_gaps, context)
+    gaps = draw_gaps(read_pack(pack, "validation"), runtime.embedded.tokenizer, num_gaps, context)
     fills = [fill(runtime, gap, "own") for gap in gaps]
     own = [text == gap.middle for text, gap in zip(fills, gaps, strict=True)]
     oracle = [fill(runtime, gap, "oracle") == gap.middle for gap in gaps]
@@ -84,7 +84,7 @@ def evaluate(checkpoint: Path, pack: Path, num_gaps: int = 300, context: int = 2
         interval_own=wilson(sum(own), num_gaps),
         interval_oracle=wilson(sum(oracle), num_gaps),
         length_within_quarter=float(
-            np.mean([is_near(runtime.loaded.tokenizer, *both) for both in zip(fills, gaps, strict=True)])
+            np.mean([is_near(runtime.embedded.tokenizer, *both) for both in zip(fills, gaps, strict=True)])
         ),
     )
 
@@ -117,8 +117,8 @@ def previous_line(gap: Gap) -> str:
 
 def fill(runtime: Runtime, gap: Gap, length: Length, lengths: str | None = None) -> str:
     """The model's own greedy fill of one gap, without experts; `lengths` names another policy than its own."""
-    num_tokens = true_tokens(runtime.loaded.tokenizer, gap)
-    hole = HoleSpec(max_tokens=min(num_tokens, runtime.loaded.config.max_hole)) if length == "oracle" else HoleSpec()
+    num_tokens = true_tokens(runtime.embedded.tokenizer, gap)
+    hole = HoleSpec(max_tokens=min(num_tokens, runtime.embedded.config.max_hole)) if length == "oracle" else HoleSpec()
     segments: list[Segment] = [TextSegment(text=gap.prefix), HoleSegment(hole=hole), TextSegment(text=gap.suffix)]
     request = InfillRequest(segments=segments, tag=gap.language, quality=1.0)
     return drain(denoise(runtime, request, lengths="fixed" if length == "oracle" else lengths)).holes[0].text
@@ -135,13 +135,13 @@ def bits_per_byte(runtime: Runtime, gaps: list[Gap], context: int, num_samples: 
     The order-agnostic bound (Uria et al. 2014; the discrete-diffusion ELBO): k uniform in 1..L, k tokens masked at
     random, their summed cross-entropy times L / k, in expectation.
     """
-    rng, model = np.random.default_rng(7), runtime.loaded.model
+    rng, model = np.random.default_rng(7), runtime.embedded.model
     return _per_byte(runtime, gaps, context, lambda example: gap_nats(model, example, rng, num_samples))
 
 
 def read_bits_per_byte(runtime: Runtime, gaps: list[Gap], context: int) -> float | None:
     """What whole gaps cost from the left, the END behind them included, over their bytes: exact."""
-    if not runtime.loaded.config.causal:
+    if not runtime.embedded.config.causal:
         return None
     return _per_byte(runtime, gaps, context, lambda example: read_nats(runtime, example))
 
@@ -153,10 +153,10 @@ def _per_byte(runtime: Runtime, gaps: list[Gap], context: int, nats_of: Callable
 
 
 def as_example(runtime: Runtime, gap: Gap, context: int) -> Example | None:
-    config = runtime.loaded.config
+    config = runtime.embedded.config
     text, start = gap.prefix + gap.middle + gap.suffix, len(gap.prefix)
     shape = RowShape(context, config.max_hole, config.hole_span)
-    return make_example(gap.language, text, [(start, start + len(gap.middle))], runtime.loaded.tokenizer, shape)
+    return make_example(gap.language, text, [(start, start + len(gap.middle))], runtime.embedded.tokenizer, shape)
 
 
 @torch.inference_mode()
@@ -176,10 +176,10 @@ def gap_nats(model: Embedded, example: Example, rng: np.random.Generator, num_sa
 @torch.inference_mode()
 def read_nats(runtime: Runtime, example: Example) -> float:
     """What a gap and its END cost from the left, in nats."""
-    targets, positions, keys = open_gap(runtime.loaded.model, example)
+    targets, positions, keys = open_gap(runtime.embedded.model, example)
     reader = CausalReader(runtime, keys, [int(positions[0, 0])])
     (result,) = runtime.run([reader.open((0, targets.tolist()), torch.arange(len(targets) + 1))])
-    (scores,) = score_rows(runtime.loaded.model.transformer, [result.hidden], runtime.operators)
+    (scores,) = score_rows(runtime.embedded.model.transformer, [result.hidden], runtime.operators)
     return float(F.cross_entropy(scores.float(), torch.cat((targets, targets.new_tensor([END]))), reduction="sum"))
 
 

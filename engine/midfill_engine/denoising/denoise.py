@@ -20,6 +20,7 @@ from midfill_engine.denoising.seeds import seeded, with_seed
 from midfill_engine.denoising.uniform import UniformRow, denoise_rows, texts_behind
 from midfill_engine.denoising.work import Claim, Fill, Work, ask
 from midfill_engine.lengths import Lengths
+from midfill_engine.loading.canvas_model import CanvasModel
 from midfill_engine.loading.runtime import Runtime
 from midfill_engine.wire import HoleSegment, InfillRequest, InfillResponse, Stats, StepEvent
 
@@ -47,7 +48,7 @@ def denoise(
             case Work():
                 if item.event is not None:
                     yield item.event
-                answer = runtime.run(item.passes)
+                answer = runtime.run(item.passes)  # type: ignore[arg-type]  # a fill asks its own runtime
 
 
 def drain(steps: Generator[StepEvent, None, InfillResponse]) -> InfillResponse:
@@ -168,6 +169,7 @@ def make_uniform_row(
     """CanvasRow of alternative number `index`. Raises RequestError."""
     canvas = make_canvas(runtime, plan, lengths, request.n)
     model = runtime.loaded
+    assert isinstance(model, CanvasModel)
     return UniformRow(
         model=model,
         canvas=canvas,

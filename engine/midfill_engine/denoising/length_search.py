@@ -78,7 +78,7 @@ def score_lengths(runtime: Runtime, context: EncodedContext | None) -> LengthSco
     if context is None or not runtime.family.length_buckets:
         return None
     with torch.inference_mode():
-        logits = runtime.loaded.model.length_head(context.edges.view(-1, 2 * context.edges.shape[1]))  # [G, K]
+        logits = runtime.embedded.model.length_head(context.edges.view(-1, 2 * context.edges.shape[1]))  # [G, K]
         return LengthScores(runtime.family.length_buckets, logits.float().log_softmax(dim=-1).cpu())
 
 

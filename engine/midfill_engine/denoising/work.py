@@ -3,9 +3,13 @@
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from midfill_engine.wire import InfillResponse, StepEvent
+
+if TYPE_CHECKING:  # the service imports this module, and no torch
+    from midfill_engine.loading.canvas_model import CanvasPass
+    from midfill_engine.models.packed import Pass
 
 MAX_ROWS: Final = 8192  # of one forward pass
 
@@ -21,7 +25,7 @@ class Claim:
 class Work:
     """Passes to run, `num_rows` rows together; their results are sent back in order. `event` is shown first."""
 
-    passes: list[Any]
+    passes: "list[Pass] | list[CanvasPass]"
     num_rows: int
     event: StepEvent | None = None
 

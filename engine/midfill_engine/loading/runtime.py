@@ -5,7 +5,7 @@ import logging
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import torch
 
@@ -50,7 +50,7 @@ Loaded = LoadedModel | LoadedHubModel | CanvasModel
 class Runtime:
     """`names` are the model's names in requests, its id first. `fused` runs the passes where kernels do."""
 
-    loaded: Any
+    loaded: Loaded
     family: Family
     tokens: SpecialTokens
     vocabulary: Vocabulary
@@ -79,11 +79,17 @@ class Runtime:
 
     @property
     def device(self) -> torch.device:
-        return self.loaded.weight.device  # type: ignore[no-any-return]
+        return self.loaded.weight.device
 
     @property
     def dtype(self) -> torch.dtype:
-        return self.loaded.dtype  # type: ignore[no-any-return]
+        return self.loaded.dtype
+
+    @property
+    def embedded(self) -> LoadedModel:
+        """The loaded model where it is of the embedded family."""
+        assert isinstance(self.loaded, LoadedModel)
+        return self.loaded
 
     @property
     def reads_causally(self) -> bool:
@@ -167,6 +173,7 @@ class CanvasRuntime(Runtime):
     """
 
     def run(self, passes: list[CanvasPass]) -> list[CanvasResult]:  # type: ignore[override]
+        assert isinstance(self.loaded, CanvasModel)
         return [self.loaded.run(step) for step in passes]
 
 

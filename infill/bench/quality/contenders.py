@@ -45,7 +45,10 @@ class Diffusion:
         self.name, self.quality, self.runtime = name, quality, runtime
 
     def fill(self, task: Task, length: Length) -> Completion:
-        num_true, most = true_tokens(self.runtime.loaded.tokenizer, gap_of(task)), self.runtime.loaded.config.max_hole
+        num_true, most = (
+            true_tokens(self.runtime.embedded.tokenizer, gap_of(task)),
+            self.runtime.embedded.config.max_hole,
+        )
         if length == "oracle" and num_true > most:
             return Completion("", refusal=f"the gap takes {num_true} tokens, the model fills {most}")
         hole = HoleSegment(hole=bounds_of(length, num_true))
@@ -57,11 +60,11 @@ class Diffusion:
     def nats(self, task: Task, sees_suffix: bool) -> float | None:
         """An upper bound, by sampling (see `training.evaluate`)."""
         gap = gap_of(task, sees_suffix)
-        example = as_example(self.runtime, gap, self.runtime.loaded.config.max_context)
+        example = as_example(self.runtime, gap, self.runtime.embedded.config.max_context)
         if example is None:
             return None
         seed = int.from_bytes(hashlib.sha256(task.id.encode()).digest()[:4], "big")
-        return gap_nats(self.runtime.loaded.model, example, np.random.default_rng(seed), NUM_SAMPLES)
+        return gap_nats(self.runtime.embedded.model, example, np.random.default_rng(seed), NUM_SAMPLES)
 
 
 class Autoregressive:
