@@ -45,10 +45,8 @@ class Diffusion:
         self.name, self.quality, self.runtime = name, quality, runtime
 
     def fill(self, task: Task, length: Length) -> Completion:
-        num_true, most = (
-            true_tokens(self.runtime.embedded.tokenizer, gap_of(task)),
-            self.runtime.embedded.config.max_hole,
-        )
+        model = self.runtime.embedded
+        num_true, most = true_tokens(model.tokenizer, gap_of(task)), model.config.max_hole
         if length == "oracle" and num_true > most:
             return Completion("", refusal=f"the gap takes {num_true} tokens, the model fills {most}")
         hole = HoleSegment(hole=bounds_of(length, num_true))
