@@ -127,7 +127,7 @@ def test_a_pass_that_does_not_repeat_is_none(shop: Path, answer: Answer, tmp_pat
 
 def test_a_try_is_ended_after_its_time(shop: Path, answer: Answer) -> None:
     answer(rows=[["while price:\n        pass"], [RIGHT]])
-    result = fill("--command-timeout", "9")
+    result = fill("--command-timeout", "4")
     assert result.exit_code == 0 and "try 1   too slow" in result.stderr
 
 

@@ -120,7 +120,7 @@ def test_which_commands_are_kept_warm() -> None:
     assert not can_be_warm(read_command("pytest", 9, sandboxed=False))
 
 
-@pytest.mark.parametrize("line", [UNITTEST, f"{PYTEST} -p no:midfill_warm", f"{PYTEST} -n 2"])
+@pytest.mark.parametrize("line", [UNITTEST, f"{PYTEST} -p no:midfill_warm", f"{PYTEST} -p xdist.plugin -n 2"])
 def test_others_are_started_anew(shop: Path, line: str) -> None:
     for runner in open_runner(shop, line):
         cold = runner.run({})
