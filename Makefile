@@ -8,8 +8,9 @@ SOURCES := lsp infill engine kernels tests bench
 # Tests in which a model computes.
 COMPUTING := $(patsubst %,tests/engine/test_%.py,adapter authors causal choice denoise drafts families gguf \
 	int8 packed runtime scheduler shared_keys uniform variants) tests/bench
-# Bytecode is kept whatever the environment says: tests start hundreds of processes, some with torch.
-PYTEST = env -u PYTHONDONTWRITEBYTECODE OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 --dist loadscope
+# Bytecode is kept whatever the environment says: tests start hundreds of processes, some with torch. Three workers on two
+# cores: many tests wait for a process or for a time to be over.
+PYTEST = env -u PYTHONDONTWRITEBYTECODE OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 3 --dist loadscope
 
 .DEFAULT_GOAL := help
 .PHONY: help demo setup test soak check fix lint typecheck bench eval train clean

@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 
 from midfill_engine.wire import HoleSegment, HoleSpec, InfillRequest
 from midfill_infill.cli import build_app, doctor
+from midfill_infill.cli import engine as engine_command
 from midfill_infill.engines import client, supervise
 from midfill_infill.engines import runtime as runtime_module
 from midfill_infill.errors import MidfillError
@@ -90,6 +91,7 @@ def test_an_engine_that_hangs_is_told_within_a_bound(
     for module, name, value in ((client, "SILENCE_S", 0.2), (client, "HUNG_S", 1.0), (client, "HEALTH_TIMEOUT_S", 0.5)):
         monkeypatch.setattr(module, name, value)
     monkeypatch.setattr(supervise, "_HUNG_AT_START_S", 1.0)
+    monkeypatch.setattr(engine_command, "GRACE_S", 0.5)
     record = tmp_path / "record"
     set_plan(step_s=60.0 if in_a_fill else 0.0, record=str(record))
     if not in_a_fill:

@@ -12,7 +12,7 @@ from tests.until.conftest import SHOP, TESTS, needs_bubblewrap
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), needs_bubblewrap]
 
-PYTEST = f"env PYTEST_DISABLE_PLUGIN_AUTOLOAD=1 {sys.executable} -m pytest -q -p no:cacheprovider"  # up in a fifth of the time
+PYTEST = f"env PYTEST_DISABLE_PLUGIN_AUTOLOAD=1 {sys.executable} -m pytest -p no:cacheprovider -q"
 RIGHT, WRONG = "writes:return price - rate", "writes:return price * rate"
 
 
@@ -71,9 +71,7 @@ async def test_commands_are_guessed(editor: Editor, folder: Path) -> None:
 async def test_an_action_asks_once_a_workspace(editor: Editor, folder: Path) -> None:
     (folder / ".venv/bin").mkdir(parents=True)
     runs = folder / ".venv/bin/pytest"
-    runs.write_text(
-        f'#!/bin/sh\nPYTEST_DISABLE_PLUGIN_AUTOLOAD=1 exec {sys.executable} -m pytest -p no:cacheprovider "$@"\n'
-    )
+    runs.write_text(f'#!/bin/sh\nexec {PYTEST.removesuffix(" -q")} "$@"\n')
     runs.chmod(0o755)
     configure(editor, model=RIGHT)
     buffer = open_shop(editor, folder)

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from midfill_infill.engines.records import EnginePlace
 
 
+GRACE_S: Final = 5.0
 _STATES: Final = {"ok": "ready", "loading": "loading", "silent": "does not answer"}
 
 
@@ -107,14 +108,14 @@ def stop_command(
             print("no engine runs" if model is None else f"no engine of {model} runs")
 
 
-def end(place: "EnginePlace", pid: int, grace_s: float = 5.0) -> None:
+def end(place: "EnginePlace", pid: int) -> None:
     """Asks a process to end, and ends it where it does not."""
-    for number, wait_s in ((signal.SIGTERM, grace_s), (signal.SIGKILL, grace_s)):
+    for number in (signal.SIGTERM, signal.SIGKILL):
         try:
             os.kill(pid, number)
         except ProcessLookupError:
             return
-        until = time.monotonic() + wait_s
+        until = time.monotonic() + GRACE_S
         while time.monotonic() < until:
             if not place.lives:
                 return
