@@ -3,9 +3,9 @@
 import inspect
 import json
 from collections.abc import Callable
-from dataclasses import MISSING, asdict, fields
+from dataclasses import MISSING, fields
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import typer
 
@@ -39,32 +39,19 @@ def _filter(
     print(json.dumps(write_corpus(archives, corpus, evaluation or []), indent=1))
 
 
-@app.command("tokenizer")
-def _tokenizer(
-    corpus: Path,
-    out: Annotated[Path, typer.Argument(help="the tokenizer.json to write")],
-    vocab_size: int = 16_384,
-    share: Annotated[float, typer.Option(help="share of the training files to learn from")] = 0.055,
-) -> None:
-    """Learn the tokenizer from a corpus folder."""
-    from training.data.tokenizer import sample_texts, train_tokenizer
-
-    train_tokenizer(sample_texts(corpus, share), vocab_size).write(out)
-
-
 @app.command("pack")
 def _pack(
     corpus: Path,
-    tokenizer: Path,
     out: Path,
+    model: Annotated[str, typer.Option(help="the base whose tokens are packed")] = "smollm2",
     tokens: int = 230_000_000,
     sets: Annotated[int, typer.Option(help="parts of like mixture, each a folder")] = 2,
 ) -> None:
     """Write token shards from a corpus folder."""
-    from midfill_engine.tokens.tokenizer import Tokenizer
+    from training.data.cutter import Cutter
     from training.data.pack import write_pack
 
-    write_pack(corpus, Tokenizer.read(tokenizer), out, tokens, sets)
+    write_pack(corpus, Cutter.open(model), out, tokens, sets)
 
 
 @app.command("squeeze")
@@ -98,7 +85,7 @@ def _with_options_of_a_run(step: Callable[..., None]) -> Callable[..., None]:
 
     parameters = []
     for field in fields(RunConfig):
-        is_argument = field.name in ("pack", "tokenizer", "out")
+        is_argument = field.name in ("pack", "out")
         parameters.append(
             inspect.Parameter(
                 field.name,
@@ -115,20 +102,27 @@ def _with_options_of_a_run(step: Callable[..., None]) -> Callable[..., None]:
 app.command("train")(_with_options_of_a_run(_train))
 
 
+def _compare(**options: Any) -> None:
+    """Train low-rank changes and all weights for `deadline_s` each, and say which of the two goes on."""
+    from training.train import RunConfig, compare
+
+    print(json.dumps(compare(RunConfig(**options)), indent=1))
+
+
+app.command("compare")(_with_options_of_a_run(_compare))
+
+
 @app.command("export")
-def _export(run: Path, out: Path, name: str = "midfill-embedded", max_context: int | None = None) -> None:
-    """Make the shipped checkpoint of a run."""
+def _export(
+    snapshot: Path,
+    out: Path,
+    rank: Annotated[int, typer.Option(help="of the change, where all weights were trained")] = 64,
+    narrow: Annotated[bool, typer.Option(help="int8 instead of bf16")] = False,
+) -> None:
+    """Make the adapter of a snapshot."""
     from training.export import export
 
-    print(export(run, out, name, max_context))
-
-
-@app.command("lengths")
-def _lengths(folder: Path, pack: Path, num_rows: int = 4000, device: str = "cpu") -> None:
-    """Refit the length head of a finished checkpoint, in place."""
-    from training.lengths import refit
-
-    print(refit(folder, pack, num_rows, device=device))
+    print(export(snapshot, out, rank, narrow), "bytes")
 
 
 @app.command("credits")
@@ -146,39 +140,6 @@ def _credits(
     print(write_sources(sources, pack, out), "packages")
     if archives is not None:
         print(json.dumps(write_notices(out, archives, corpus, out.with_name("NOTICES.txt")), indent=1))
-
-
-@app.command("evaluate")
-def _evaluate(checkpoint: Path, pack: Path, num_gaps: int = 300, context: int = 256, device: str = "cpu") -> None:
-    """Measure a checkpoint on the held-out packages of a pack."""
-    from training.evaluate import evaluate
-
-    print(json.dumps(asdict(evaluate(checkpoint, pack, num_gaps, context, device)), indent=1))
-
-
-@app.command("evaluate-baseline")
-def _evaluate_baseline(folder: Path, pack: Path, num_gaps: int = 300, context: int = 256) -> None:
-    """The same for a run with --objective fim."""
-    from training.baseline import evaluate_baseline
-
-    print(json.dumps(asdict(evaluate_baseline(folder, pack, num_gaps, context)), indent=1))
-
-
-@app.command("complete")
-def _complete(
-    checkpoint: Path,
-    tasks: Path,
-    out: Path,
-    length: Literal["own", "oracle"] = "own",
-    split: str = "validation",
-    kind: str = "single",
-    empty_suffix: bool = False,
-    device: str = "cpu",
-) -> None:
-    """Fill the gaps of a task file, for scoring by tests."""
-    from training.evaluate import complete
-
-    print(complete(checkpoint, tasks, out, length, split, kind, empty_suffix, device))
 
 
 if __name__ == "__main__":

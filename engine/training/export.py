@@ -1,35 +1,97 @@
-"""Makes what ships of a run: the better of its last and its averaged weights, and the table of its sources."""
+"""Makes what ships of a run: an adapter in PEFT's format over its base, and the table of its sources."""
 
-from dataclasses import replace
+import json
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Final
 
-from midfill_engine.loading import checkpoint
+import torch
+import torch.nn.functional as F
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from midfill_engine.families.causal import CAUSAL
+from midfill_engine.loading import hub
+from midfill_engine.loading.adapter import BASE_SHA256, CONFIG, ROW_SCALE, WEIGHTS, WEIGHTS_SHA256, WRAPPED, open_files
+from midfill_engine.loading.packaged import hash_file
+from training.data.cutter import find_base
 from training.data.pack import read_pack
-from training.snapshots import STATE, Progress, read_progress
+from training.model import SCALE
+from training.snapshots import LEARNT, read_progress
+
+RECORD: Final = "training.json"
+LEVELS: Final = 127
 
 
-def export(run: Path, out: Path, name: str, max_context: int | None = None) -> str:
-    """Writes `out` as int8 and returns which snapshot it is. Raises ValueError where the run has saved none yet."""
-    chosen, progress = choose_snapshot(run)
-    loaded = checkpoint.load(run / chosen)
-    training: dict[str, object] = {"snapshot": chosen, "steps": progress.step, "tokens": progress.tokens}
-    training |= {"validation_nats": progress.validation_nats, "seconds": round(progress.seconds), **progress.record}
-    config = replace(loaded.config, name=name, training=training, max_context=max_context or loaded.config.max_context)
-    loaded.model.config = config
-    checkpoint.save(out, loaded.model, loaded.tokenizer, "int8")
-    return chosen
+def export(snapshot: Path, out: Path, rank: int = 64, narrow: bool = False) -> int:
+    """Writes the adapter of `snapshot` to `out` and returns its bytes. Raises ValueError for a torn snapshot.
+
+    Of a run of all weights the adapter is the best change of `rank` to each matrix, by SVD, and the vectors as
+    they are. `narrow` stores matrices in int8, a scale a row.
+    """
+    progress = read_progress(snapshot)
+    learnt, base = load_file(snapshot / LEARNT), find_base(progress.record["model"])
+    own_rank = int(progress.record["rank"])
+    tensors = name_low_rank(learnt) if own_rank else reduce(learnt, base, rank)
+    if narrow:
+        tensors = {key: part for name, value in tensors.items() for key, part in narrow_rows(name, value).items()}
+    else:
+        tensors = {name: value.to(torch.bfloat16) for name, value in tensors.items()}
+    out.mkdir(parents=True, exist_ok=True)
+    save_file({name: value.contiguous() for name, value in tensors.items()}, out / WEIGHTS)
+    kept = own_rank or rank
+    config = {
+        "peft_type": "LORA",
+        "base_model_name_or_path": progress.record["model"] if base.is_file() else base.name,
+        "r": kept,
+        "lora_alpha": SCALE * kept,
+        "bias": "none",
+        WEIGHTS_SHA256: hash_file(out / WEIGHTS),
+        **({BASE_SHA256: hash_file(base)} if base.is_file() else {}),
+    }
+    (out / CONFIG).write_text(json.dumps(config, indent=1) + "\n", encoding="utf-8")
+    state = {name: value for name, value in vars(progress).items() if name != "record"}
+    (out / RECORD).write_text(json.dumps({**state, **progress.record}, indent=1) + "\n", encoding="utf-8")
+    return (out / WEIGHTS).stat().st_size
 
 
-def choose_snapshot(run: Path) -> tuple[str, Progress]:
-    """Of `snapshot` and `snapshot-average`, as far as they are there, the one with the lower validation loss."""
-    names = [name for name in ("snapshot", "snapshot-average") if (run / name / STATE).exists()]
-    found = {name: read_progress(run / name) for name in names}
-    losses = {name: progress.validation_nats for name, progress in found.items()}
-    known = {name: loss for name, loss in losses.items() if loss is not None}
-    if not known:
-        raise ValueError(f"The run in {run} has saved no snapshot yet.")
-    chosen = min(known, key=known.__getitem__)
-    return chosen, found[chosen]
+def theirs(name: str) -> str:
+    """The base's name of our tensor."""
+    match = hub.LAYER.match(name)
+    known = CAUSAL.tensors[hub.LAYER.sub("blocks.{i}.", name)]
+    return known if match is None else known.replace("{i}", match.group(2))
+
+
+def name_low_rank(learnt: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    found = {}
+    for name, value in learnt.items():
+        matrix, _, part = name.rpartition(".")
+        stem = theirs(f"{matrix}.weight").removesuffix(".weight")
+        found[f"{WRAPPED}{stem}.lora_{'A' if part == 'down' else 'B'}.weight"] = value
+    return found
+
+
+def reduce(learnt: Mapping[str, Tensor], base: Path, rank: int) -> dict[str, Tensor]:
+    """What changed, matrices by their largest `rank` directions."""
+    files, found = open_files(base), {}
+    for name, value in learnt.items():
+        known = theirs(name)
+        if value.dim() == 1:
+            found[WRAPPED + known] = value
+            continue
+        left, sizes, right = torch.linalg.svd(value - files.read([known])[known].float(), full_matrices=False)
+        root = (sizes[:rank] / SCALE).sqrt()
+        stem, missing = WRAPPED + known.removesuffix(".weight"), rank - len(root)
+        found[f"{stem}.lora_B.weight"] = F.pad(left[:, :rank] * root, (0, missing))
+        found[f"{stem}.lora_A.weight"] = F.pad(root[:, None] * right[:rank], (0, 0, 0, missing))
+    return found
+
+
+def narrow_rows(name: str, value: Tensor) -> dict[str, Tensor]:
+    if value.dim() == 1:
+        return {name: value}
+    scale = value.abs().amax(dim=1, keepdim=True).clamp(min=1e-12) / LEVELS
+    return {name: (value / scale).round().to(torch.int8), f"{name}{ROW_SCALE}": scale}
 
 
 def write_sources(sources: Path, pack: Path, out: Path) -> int:

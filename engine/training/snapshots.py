@@ -1,4 +1,4 @@
-"""A run's snapshots: a checkpoint in the shipped format with what is needed to go on. Knows folders; trains nothing.
+"""A run's snapshots: what learns, with what is needed to go on. Knows folders; trains nothing.
 
 A snapshot takes the place of the one before in one step, so whoever reads while a run goes on finds one of the two. Its
 `state.json` has the hash of every other file: a copy that was torn, or holds files of two snapshots, is refused.
@@ -7,19 +7,23 @@ A snapshot takes the place of the one before in one step, so whoever reads while
 import ctypes
 import hashlib
 import json
+import math
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Final
 
-from midfill_engine.families.embedded import Embedded, EmbeddedConfig
-from midfill_engine.loading import checkpoint
-from midfill_engine.tokens.tokenizer import Tokenizer
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor
 
+LEARNT: Final = "learnt.safetensors"
+OPTIMIZER: Final = "optimizer.safetensors"
+MOMENTS: Final = ("exp_avg", "exp_avg_sq")
 STATE: Final = "state.json"
 LOG: Final = "log.jsonl"
 SCRATCH: Final = ".writing-"
@@ -28,27 +32,45 @@ AT_FDCWD, RENAME_EXCHANGE = -100, 2  # linux/fcntl.h, linux/fs.h
 
 @dataclass
 class Progress:
-    """What a resumed run continues from, with the snapshot's weights; optimizer state is made anew.
-
-    `validation_nats` is the loss of the snapshot's own weights.
-    """
+    """What a resumed run continues from. `record` says how the run was made."""
 
     step: int = 0
     tokens: int = 0
     seconds: float = 0.0
-    stage: str = ""
     record: dict[str, str] = field(default_factory=dict)
-    validation_nats: float | None = None
+    validation_nats: float = math.inf
 
 
-def write_snapshot(folder: Path, model: Embedded, tokenizer: Tokenizer, progress: Progress) -> None:
-    """Replaces `folder` by the weights as int8, the state, and the log so far, where the run's folder has one."""
+def write_snapshot(
+    folder: Path, parameters: Mapping[str, Tensor], optimizer: torch.optim.Optimizer, progress: Progress
+) -> None:
+    """Replaces `folder` by what learns, the optimizer's moments, the state, and the log so far."""
     with _replacing(folder) as made:
-        checkpoint.save(made, model, tokenizer, "int8")
+        save_file({name: value.detach().float().contiguous() for name, value in parameters.items()}, made / LEARNT)
+        moments = {
+            f"{name}#{key}": optimizer.state[value][key].contiguous()
+            for name, value in parameters.items()
+            for key in MOMENTS
+            if value in optimizer.state
+        }
+        save_file(moments, made / OPTIMIZER)
         if (folder.parent / LOG).exists():
             shutil.copy(folder.parent / LOG, made / LOG)
         state = {**asdict(progress), "sha256": {path.name: _sha256(path) for path in sorted(made.iterdir())}}
         (made / STATE).write_text(json.dumps(state, indent=1) + "\n", encoding="utf-8")
+
+
+def read_snapshot(folder: Path, parameters: Mapping[str, Tensor], optimizer: torch.optim.Optimizer) -> Progress:
+    """Puts a snapshot's values in place. Raises ValueError where it is not whole, or of another run."""
+    progress, learnt, moments = read_progress(folder), load_file(folder / LEARNT), load_file(folder / OPTIMIZER)
+    if {name: value.shape for name, value in learnt.items()} != {name: each.shape for name, each in parameters.items()}:
+        raise ValueError(f"The snapshot {folder} is of a run with another base or rank.")
+    with torch.no_grad():
+        for name, value in parameters.items():
+            value.copy_(learnt[name])
+            held = {key: moments[f"{name}#{key}"].to(value.device) for key in MOMENTS}
+            optimizer.state[value] = {**held, "step": torch.tensor(float(progress.step), device=held["exp_avg"].device)}
+    return progress
 
 
 def read_progress(folder: Path) -> Progress:
@@ -62,13 +84,6 @@ def read_progress(folder: Path) -> Progress:
     if torn:
         raise ValueError(f"The snapshot {folder} is not whole: {torn[0]} is of another one; copy it again.")
     return Progress(**state)
-
-
-def progress_of(folder: Path, config: EmbeddedConfig) -> Progress:
-    """The state of a snapshot, or of an exported checkpoint as far as its config.json tells."""
-    if (folder / STATE).exists() or not config.training:
-        return read_progress(folder)
-    return Progress(int(str(config.training["steps"])), int(str(config.training["tokens"])))
 
 
 def clear_scratch(run: Path) -> None:

@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 from tests.bench.scripted import ScriptedEngine
 from typer.testing import CliRunner
@@ -20,7 +19,7 @@ from bench.quality.__main__ import app
 from bench.quality.calibration import calibrate, right_pieces, settled_tokens, whole_fills
 from bench.quality.complete import Completer, Completion, Condition
 from bench.quality.engine import running_engine
-from bench.quality.floors import Contexts, FiveGram, LineTable, fill_with_pass, fill_with_previous_line, is_closed
+from bench.quality.floors import fill_with_pass, fill_with_previous_line
 from bench.quality.kept import Kept, KeptError
 from bench.quality.measure import compare, conditions, measure_floors, measure_model
 from bench.quality.sandbox import Limits, best_wall, run, run_programs
@@ -28,12 +27,11 @@ from bench.quality.score import difference, score, share
 from bench.quality.suite import Suite, SuiteError, Task, read_suite
 from midfill_engine import wire
 from midfill_engine.loading.checkpoint import make_random
-from midfill_engine.tokens.tokenizer import Tokenizer, heal
+from midfill_engine.tokens.tokenizer import heal
 from midfill_infill.engines.client import EngineClient
 from midfill_infill.engines.endpoint import Endpoint
 from midfill_infill.engines.supervise import probe
 from midfill_infill.errors import MidfillError
-from training.data.pack import Pack
 
 LIMITS = Limits(cpu_s=5, wall_s=60, memory_bytes=256 << 20)
 
@@ -275,39 +273,6 @@ def test_pass_and_the_line_before_take_the_indent_of_the_place() -> None:
     assert fill_with_pass(replace(task, prefix="x = ")) == "pass"
 
 
-def test_line_table_prefers_both_neighbours_and_closed_lines() -> None:
-    task = replace(make_task(), prefix="def f(x):\n    y = x\n", suffix="    return y\n")
-    texts = ["y = x\ny += 1\nreturn y\n"] * 2 + ["y = x\ny -= 1\nz\n"] * 5 + ["y = x\ncall(\nreturn y\n"] * 9
-    assert LineTable(texts, [task]).fill(task) == "    y += 1\n"
-    assert LineTable(texts[2:7], [task]).fill(task) == "    y -= 1\n"
-    assert LineTable(["common\n"] * 3, [task]).fill(task) == "    common\n"
-    assert LineTable([], [task]).fill(task) == "    pass\n"
-    assert [is_closed(line) for line in ("f(x)", ")(", "f(", '"""', "[(])")] == [True, False, False, False, True]
-
-
-def test_contexts_agree_with_a_plain_count() -> None:
-    tokens = np.random.default_rng(0).integers(0, 5, 4000).astype(np.uint16)
-    contexts, text = Contexts(tokens), tokens.tolist()
-    for context in ([1, 2, 3, 4], [0, 0, 0, 0], [4, 1], [3], [7, 1]):
-        plain = []
-        for size in range(len(context), -1, -1):
-            after = [text[place] for place in range(4, 4000) if text[place - size : place][::-1] == context[:size]]
-            plain += [sorted(after)] if after else []
-        assert [sorted(found.tolist()) for found in contexts.following(context)] == plain
-
-
-def test_five_gram_needs_both_sides() -> None:
-    cutter = Tokenizer.read(Path(__file__).parents[2] / "engine/midfill_engine/weights/embedded/tokenizer.json")
-    text = "def f(x):\n    a = b\n    return a\n\n\ndef g(x):\n    a = c\n    yield a\n\n\n" * 3
-    ids = np.array(cutter.encode(text), np.uint16)
-    zero = np.zeros(1, np.int64)
-    pack = Pack(ids, zero, zero + len(ids), zero.astype(np.uint8), zero.astype(np.uint16), ("p",), "")
-    gram = FiveGram(pack, cutter)
-    task = Task("t", "def h(x):\n    a =", "", "\n    return a\n")
-    assert gram.fill(task) == " b"
-    assert gram.fill(replace(task, suffix="\n    yield a\n")) == " c"
-
-
 # --- completions and whole runs
 
 
@@ -434,12 +399,3 @@ def test_the_command_says_what_is_wrong_with_its_suite(tmp_path: Path) -> None:
 def letters(text: str) -> str:
     """Whatever box and line breaks an error was printed with."""
     return "".join(re.findall(r"[a-z]", text))
-
-
-def test_a_pack_of_another_tokenizer_is_refused_before_anything_is_asked(tmp_path: Path) -> None:
-    suite = write_suite(tmp_path / "s.jsonl", [row("1")])
-    (tmp_path / "pack/set-00").mkdir(parents=True)
-    (tmp_path / "pack/set-00/train.json").write_text('{"tokenizer_sha256": "another"}')
-    arguments = [str(suite), "--url", "http://127.0.0.1:9", "--pack", str(tmp_path / "pack")]
-    result = CliRunner().invoke(app, arguments)
-    assert result.exit_code == 2 and "wasnotmadewith" in letters(result.output)

@@ -29,7 +29,7 @@ def hybrid(tmp_path_factory: pytest.TempPathFactory) -> Runtime:
     checkpoint.make_random(folder, seed=3)
     loaded = checkpoint.load(folder)
     loaded.model.config = replace(loaded.config, causal=True)
-    checkpoint.save(folder, loaded.model, loaded.tokenizer, "float32")
+    checkpoint.save(folder, loaded.model, loaded.tokenizer)
     return Runtime.of(checkpoint.load(folder), "hybrid")
 
 

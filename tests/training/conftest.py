@@ -1,16 +1,17 @@
-"""Archives, a corpus, a tokenizer and a pack small enough to make in a second, by the steps that make the real ones."""
+"""Archives, a corpus, a base and a pack small enough to make in a second, by the steps that make the real ones."""
 
 from pathlib import Path
 
 import pytest
 from tests.training.packages import PYTHON, SCRIPT, write_npm, write_source, write_wheel
 
-from midfill_engine.tokens.tokenizer import Tokenizer
+from midfill_engine.families.causal import CAUSAL
+from midfill_engine.loading import hub
 from training.data.corpus import is_validation
+from training.data.cutter import Cutter
 from training.data.filter import write_corpus
 from training.data.pack import write_pack
 from training.data.sources import fetch_all
-from training.data.tokenizer import sample_texts, train_tokenizer
 from training.train import RunConfig
 
 
@@ -37,40 +38,38 @@ def corpus(archives: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def tokenizer(corpus: Path) -> Tokenizer:
-    return train_tokenizer(sample_texts(corpus, 1.0), 400)
+def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tiny causal base, whose tokens are bytes."""
+    folder = tmp_path_factory.mktemp("models") / "base"
+    hub.make_random(folder, CAUSAL, config={**CAUSAL.example, "tie_word_embeddings": True})
+    return folder
 
 
 @pytest.fixture(scope="session")
-def pack_folder(corpus: Path, tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def cutter(base: Path) -> Cutter:
+    return Cutter.open(str(base))
+
+
+@pytest.fixture(scope="session")
+def pack_folder(corpus: Path, cutter: Cutter, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("pack")
-    write_pack(corpus, tokenizer, folder, 10_000_000, num_sets=2)
-    tokenizer.write(folder / "tokenizer.json")
+    write_pack(corpus, cutter, folder, 10_000_000, num_sets=2)
     return folder
 
 
 @pytest.fixture(scope="module")
-def config(pack_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> RunConfig:
+def config(pack_folder: Path, base: Path, tmp_path_factory: pytest.TempPathFactory) -> RunConfig:
     return RunConfig(
         pack=pack_folder,
-        tokenizer=pack_folder / "tokenizer.json",
         out=tmp_path_factory.mktemp("run"),
-        deadline_s=0.0,
-        num_steps=60,
-        dim=32,
-        num_layers=2,
-        num_heads=2,
-        head_dim=16,
-        mlp_dim=64,
-        context=96,
-        gap=48,
-        hole_span=64,
-        rows=8,
-        causal_rows=8,
-        micro_rows=4,
-        warmup_steps=5,
-        num_workers=1,
-        num_threads=1,
-        device="cpu",
-        objective="spans",
+        model=str(base),
+        rank=4,
+        rate=0.01,
+        num_steps=30,
+        row_tokens=256,
+        step_tokens=1024,
+        warmup_steps=2,
+        num_validation_rows=8,
+        log_every=10,
+        dtype="fp32",
     )

@@ -1,8 +1,7 @@
-"""Gaps and rows: spans are what they claim, rows hold the document, masks complement, positions match the engine's."""
+"""Rows: spans are what they claim, rows are what the engine reads, packs hold whole packages out and travel whole."""
 
 import lzma
 import shutil
-from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 
@@ -10,28 +9,14 @@ import numpy as np
 import pytest
 import torch
 
-from midfill_engine.families.embedded import LENGTH_BUCKETS, lay_out
-from midfill_engine.tokens.special import DELETE, END, EOS, MASK, PAD, START
-from midfill_engine.tokens.tokenizer import Tokenizer, opening_ids
+from midfill_engine.denoising.prompt import lay_prompt
+from midfill_engine.loading.runtime import load_runtime
 from training.data import spans
-from training.data.fim import MIDDLE, PREFIX, SUFFIX, draw_fim
-from training.data.loader import Loader
+from training.data.cutter import Cutter
+from training.data.loader import Batching, Loader, Source
 from training.data.pack import read_pack, squeeze, unpack
-from training.data.rows import (
-    Example,
-    GapMix,
-    Noise,
-    RowShape,
-    choose_gaps,
-    collate,
-    draw_example,
-    draw_window,
-    make_example,
-    mask_gap,
-    split_at_gaps,
-)
+from training.data.rows import RowShape, draw_row, lay_prompt_row, lay_tree
 
-SHAPE = RowShape(context=96, gap=48, hole_span=64)
 TEXT = """\
 def load(path, mode="r"):
     with open(path, mode) as file:
@@ -90,98 +75,45 @@ def test_choosers_without_a_place_say_so(rng: np.random.Generator) -> None:
     assert spans.characters("", rng) is None
 
 
-def test_mix_bounds_the_gaps(tokenizer: Tokenizer, rng: np.random.Generator) -> None:
-    lengths = [
-        [len(tokenizer.encode(TEXT[slice(*gap)])) for gap in choose_gaps(TEXT, tokenizer, 200, rng, mix)]
-        for mix in (GapMix(body_share=0.0, few_share=1.0), GapMix(body_share=1.0))
-        for _ in range(30)
-    ]
-    assert max(map(len, lengths[:30])) == 3
-    assert all(len(row) == 1 and row[0] >= 16 for row in lengths[30:])
+def text_of(cutter: Cutter, ids: list[int]) -> str:
+    return b"".join(cutter.pieces[each] for each in ids).decode()
 
 
-def test_gaps_and_texts_are_the_document(tokenizer: Tokenizer, rng: np.random.Generator) -> None:
-    for _ in range(50):
-        gaps = choose_gaps(TEXT, tokenizer, SHAPE.gap, rng)
-        texts, middles = split_at_gaps(TEXT, gaps)
-        joined = "".join(text + middle for text, middle in zip(texts, [*middles, ""], strict=True))
-        assert joined == TEXT
+def test_a_prompt_row_is_what_the_engine_reads(base: Path, cutter: Cutter, rng: np.random.Generator) -> None:
+    """The ids behind which the engine drafts, then the hole's text and the lines that judge it, in one tokenization."""
+    text = "".join(f"def f{number}(x):\n    y = x + {number}\n    return y\n\n\n" for number in range(30))
+    runtime, aboves = load_runtime(str(base), "cpu"), 0
+    for row in filter(None, (lay_prompt_row(text, cutter, RowShape(num_tokens=4000), rng) for _ in range(60))):
+        number = row.weights.index(1.0)
+        given, asked = text_of(cutter, row.context[:number]), text_of(cutter, row.context[number:])
+        start = next(place for place in range(len(given)) if text.startswith(given[place:]))
+        after = text[len(given) - start :].removeprefix(asked[: asked.find("\n", asked.find(")"))])
+        assert text.startswith(given[start:] + asked)
+        prompt = lay_prompt(runtime, given[start:], "")
+        assert text_of(cutter, list(prompt.ids)).encode() + prompt.pending == given[start:].encode()
+        above = given[:start].strip("\n")
+        assert above in after and (not above or given[:start].endswith("\n\n\n"))
+        aboves += bool(above)
+    assert aboves > 5
 
 
-def test_example_is_tokenised_as_at_inference(tokenizer: Tokenizer) -> None:
-    start = TEXT.index("rows, total")
-    example = make_example("python", TEXT, [(start, start + 11)], tokenizer, RowShape(400, 48, 64))
-    assert example is not None
-    assert example.texts[0] == opening_ids("python") + tokenizer.encode(TEXT[:start].rstrip(" "))
-    assert example.gaps == [tokenizer.encode(" rows, total")]
-    assert example.texts[1] == [*tokenizer.encode(TEXT[start + 11 :]), EOS]
-
-
-def test_trimming_keeps_the_text_next_to_the_gap(tokenizer: Tokenizer) -> None:
-    text = "a = 1\n" * 100 + "here\n" + "b = 2\n" * 100
-    start = text.index("here")
-    example = make_example(None, text, [(start, start + 4)], tokenizer, SHAPE)
-    assert example is not None
-    assert sum(map(len, example.texts)) == SHAPE.context
-    assert tokenizer.decode(example.texts[0]).endswith("a = 1")
-    assert tokenizer.decode(example.texts[1]).startswith("\nb = 2")
-
-
-def test_complementary_masks_hide_each_token_once(rng: np.random.Generator) -> None:
-    for length in range(1, 40):
-        masks = mask_gap(length, Noise(full_share=0.0), rng)
-        assert (masks.sum(axis=0) == 1).all()
-        assert masks[0].any()
-        assert mask_gap(length, Noise(full_share=1.0), rng)[0].all()
-
-
-def test_rows_match_the_engine(pack_folder: Path, tokenizer: Tokenizer, rng: np.random.Generator) -> None:
-    pack = read_pack(pack_folder, "train")
-    examples = [draw_example(pack, tokenizer, SHAPE, rng) for _ in range(20)]
-    batch = collate(examples, SHAPE, Noise(), rng)
-    for row, example in enumerate(examples):
-        holes = _hole_lengths(batch.gap_positions[row, 0, 0], batch.targets[row, 0], example.gaps)
-        layout = lay_out([len(text) for text in example.texts], holes, SHAPE.hole_span)
-        num_context, num_gap = len(layout.context_positions), layout.hole_positions.shape[1]
-        assert (batch.context_positions[row, :num_context] == layout.context_positions.numpy()).all()
-        assert (batch.gap_positions[row, 1, :, :num_gap] == layout.hole_positions.numpy()).all()
-        assert (batch.edges[row, : len(holes)] == layout.edges.numpy()).all()
-        assert (batch.context_ids[row, num_context:] == PAD).all()
-        assert (batch.buckets[row, : len(holes)] >= 0).all() and (batch.buckets[row, len(holes) :] == -1).all()
-        assert LENGTH_BUCKETS[batch.buckets[row, 0]] >= len(example.gaps[0])
-
-
-def _hole_lengths(left: np.ndarray, targets: np.ndarray, gaps: list[list[int]]) -> list[int]:
-    """Each gap's length with its deletes, read off the row."""
-    lengths, used = [], 0
-    for gap in gaps:
-        end = used + len(gap)
-        while end < len(targets) and targets[end] == DELETE and left[end] == left[end - 1] + 1:
-            end += 1
-        lengths.append(end - used)
-        used = end
-    return lengths
-
-
-def test_loss_is_where_masks_are(pack_folder: Path, tokenizer: Tokenizer, rng: np.random.Generator) -> None:
-    pack = read_pack(pack_folder, "train")
-    examples = [draw_example(pack, tokenizer, SHAPE, rng) for _ in range(20)]
-    batch = collate(examples, SHAPE, Noise(), rng)
-    assert ((batch.weights > 0) == (batch.gap_ids == MASK)).all()
-    deletes = np.where(batch.targets == DELETE, batch.weights, 0)[:, 0]
-    assert deletes.any()
-    assert (deletes.sum(axis=1) <= [len(example.gaps) + 1e-4 for example in examples]).all()
-
-
-def test_windows_start_at_a_line(pack_folder: Path, tokenizer: Tokenizer, rng: np.random.Generator) -> None:
-    pack = read_pack(pack_folder, "train")
-    files = [
-        tokenizer.decode(pack.tokens[start : start + length].tolist())
-        for start, length in zip(pack.starts, pack.lengths, strict=True)
-    ]
-    for _ in range(20):
-        _, text = draw_window(pack, tokenizer, 40, rng)
-        assert any(file.startswith(text) or "\n" + text in file for file in files)
+def test_a_tree_holds_its_text_and_the_holes_in_it(cutter: Cutter, rng: np.random.Generator) -> None:
+    for sentinels in (False, True):
+        shape = RowShape("tree", 600, sentinels=sentinels)
+        row = lay_tree(TEXT * 2, cutter, shape, rng)
+        assert row is not None and text_of(cutter, row.context) == TEXT * 2
+        assert len(row.context) + sum(len(each.lead) + len(each.ids) for each in row.branches) <= shape.room
+        for branch in row.branches:
+            seen = text_of(cutter, row.context[: branch.start])
+            if sentinels:
+                suffix_id, hole_id, end_id, _ = cutter.sentinels
+                gap = text_of(cutter, branch.lead[branch.lead.index(hole_id) + 1 :])
+                assert branch.lead[0] == suffix_id and branch.ids[-1] == end_id
+                assert (TEXT * 2).startswith(seen + gap + text_of(cutter, branch.ids[:-1]))
+            else:
+                lead, asked = text_of(cutter, branch.lead), text_of(cutter, branch.ids)
+                again = lead[lead.rfind("\n\n") + 2 :]
+                assert lead.startswith("\n\n") and again.split("\n")[-1] + asked in TEXT * 2
 
 
 def test_pack_holds_out_whole_packages(pack_folder: Path) -> None:
@@ -221,57 +153,24 @@ def test_set_damaged_on_the_way_does_not_join(pack_folder: Path, tmp_path: Path)
         read_pack(tmp_path / "pack", "train")
 
 
-def test_batches_draw_from_sets_that_arrive(pack_folder: Path, tmp_path: Path) -> None:
-    shape = RowShape(48, 24, 32)
+def test_steps_depend_on_their_number_and_the_sets_present(pack_folder: Path, cutter: Cutter, tmp_path: Path) -> None:
     shutil.copytree(pack_folder / "set-00", tmp_path / "set-00")
-    loader = Loader(tmp_path, pack_folder / "tokenizer.json", shape, rows=4, seed=3, num_workers=1)
+    source = Source(tmp_path, cutter, RowShape(num_tokens=200), Batching(400), seed=3)
+    loader = Loader(source, num_workers=1)
     try:
-        before = list(islice(loader.spans(0, Noise()), 2))
-        again = list(islice(loader.spans(0, Noise()), 2))
-        assert all(np.array_equal(a.context_ids, b.context_ids) for a, b in zip(before, again, strict=True))
+        ahead, here = list(islice(loader.steps(0), 3)), [source.make(index) for index in range(3)]
+        for one, other in zip(ahead, here, strict=True):
+            assert all(torch.equal(a.ids, b.ids) for a, b in zip(one, other, strict=True))
         shutil.copytree(pack_folder / "set-01", tmp_path / "set-01")
-        after = list(islice(loader.spans(0, Noise()), 2))
-        assert not np.array_equal(before[0].context_ids, after[0].context_ids)
+        assert not torch.equal(next(loader.steps(0))[0].ids, here[0][0].ids)
     finally:
         loader.close()
 
 
-def test_fim_rows_hold_the_document(pack_folder: Path, tokenizer: Tokenizer, rng: np.random.Generator) -> None:
+def test_rows_begin_at_a_line(pack_folder: Path, cutter: Cutter, rng: np.random.Generator) -> None:
     pack = read_pack(pack_folder, "train")
-    files = [
-        tokenizer.decode_bytes(pack.tokens[start : start + length].tolist()).decode()
-        for start, length in zip(pack.starts, pack.lengths, strict=True)
-    ]
-    for _ in range(50):
-        row = draw_fim(pack, tokenizer, 120, rng).tolist()
-        assert len(row) == 120
-        ids = row[: row.index(EOS)]
-        assert set(row[row.index(EOS) + 1 :]) <= {PAD}
-        before, after, middle = (ids.index(special) for special in (PREFIX, SUFFIX, MIDDLE))
-        parts = (ids[before + 1 : after], ids[middle + 1 :], ids[after + 1 : middle])
-        document = b"".join(tokenizer.decode_bytes(part) for part in parts).decode()
-        assert any(document.strip("\n") in file for file in files)
-
-
-def test_buckets_cover_every_gap() -> None:
-    assert torch.tensor(LENGTH_BUCKETS).diff().min() > 0
-
-
-def test_a_causal_copy_tells_no_length(pack_folder: Path, tokenizer: Tokenizer, rng: np.random.Generator) -> None:
-    """Each position asks for the next token, the last for END; nothing of it depends on how long its gap is."""
-    pack, shape = read_pack(pack_folder, "train"), replace(SHAPE, copies=("causal", "tokens", "queries"))
-    example = next(e for e in iter(lambda: draw_example(pack, tokenizer, shape, rng), None) if len(e.gaps) > 1)
-    short = Example(example.texts, [example.gaps[0][:1], *example.gaps[1:]])
-    whole, cut = (collate([each], shape, Noise(), rng) for each in (example, short))
-    assert (whole.gap_positions[:, :, 0] == whole.gap_positions[:, :, 1]).all()
-    lengths = [len(gap) for gap in example.gaps]
-    ids, targets, used = whole.gap_ids[0, 0], whole.targets[0, 0], 0
-    for gap in example.gaps:
-        here = slice(used, used + len(gap) + 1)
-        assert ids[here].tolist() == [START, *gap] and targets[here].tolist() == [*gap, END]
-        used = here.stop
-    assert (whole.gap_ids[0, 2, :used] == MASK).all() and (whole.targets[0, 2, :used] == targets[:used]).all()
-    for name in ("gap_positions", "groups", "sees", "ranks"):
-        kept, before = getattr(cut, name)[0], getattr(whole, name)[0]
-        assert (kept[..., :2] == before[..., :2])[[0, 2]].all(), name
-        assert (kept[[0, 2], ..., 2 : used + 1 - lengths[0]] == before[[0, 2], ..., lengths[0] + 1 : used]).all(), name
+    files = text_of(cutter, pack.tokens.tolist())
+    for _ in range(20):
+        row = draw_row(pack, cutter, RowShape("tree", 300), rng)
+        text = text_of(cutter, row.context)
+        assert len(row.context) <= 300 and text in files and text.endswith("\n")

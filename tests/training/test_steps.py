@@ -1,23 +1,23 @@
-"""The recipe by its command line, from a name to a measured checkpoint, at toy size and without a network."""
+"""The recipe by its command line, from a name to an adapter that fills, at toy size and without a network."""
 
 import json
+import shutil
 from dataclasses import fields
 from pathlib import Path
 
 from tests.training.packages import PYTHON, SCRIPT, write_npm, write_source, write_wheel
 from typer.testing import CliRunner
 
-from midfill_engine.loading import checkpoint
+from midfill_engine.denoising.denoise import denoise, drain
+from midfill_engine.loading.runtime import load_runtime
+from midfill_engine.wire import InfillRequest
 from training.__main__ import app
 from training.data.corpus import is_validation
 from training.data.pack import read_pack
 from training.data.sources import read_table
 from training.train import RunConfig
 
-TOY = (
-    "--dim 32 --num-layers 1 --num-heads 2 --head-dim 16 --mlp-dim 64 --context 96 --gap 48 --hole-span 64 --rows 4"
-    " --causal-rows 4 --micro-rows 4 --num-workers 1 --num-threads 1 --device cpu --deadline-s 0 --num-steps 8"
-)
+TOY = "--rank 2 --num-steps 4 --row-tokens 96 --step-tokens 96 --num-validation-rows 2 --dtype fp32"
 
 
 def step(*words: object) -> str:
@@ -26,8 +26,8 @@ def step(*words: object) -> str:
     return result.stdout
 
 
-def test_from_names_to_a_measured_checkpoint(tmp_path: Path) -> None:
-    archives, corpus, tokenizer = tmp_path / "archives", tmp_path / "corpus", tmp_path / "tokenizer.json"
+def test_from_names_to_an_adapter_that_fills(base: Path, tmp_path: Path) -> None:
+    archives, corpus = tmp_path / "archives", tmp_path / "corpus"
     held = next(name for name in map("held{}".format, range(400)) if is_validation(name))
     texts = {f"{number}.py": write_source(PYTHON, number) for number in range(30)}
     write_wheel(tmp_path / "registry", "named", texts)
@@ -46,14 +46,16 @@ def test_from_names_to_a_measured_checkpoint(tmp_path: Path) -> None:
     assert {row.name: row.kept_bytes > 0 for row in read_table(corpus / "sources.tsv")} == dict.fromkeys(
         ("named", held, "scripts", "types"), True
     )
-    step("tokenizer", corpus, tokenizer, "--vocab-size", 400, "--share", 1)
-    step("pack", corpus, tokenizer, tmp_path / "pack", "--tokens", 1_000_000, "--sets", 1)
+    step("pack", corpus, tmp_path / "pack", "--model", base, "--tokens", 1_000_000, "--sets", 1)
     assert read_pack(tmp_path / "pack", "validation").package_names == (held,)
-    step("train", tmp_path / "pack", tokenizer, tmp_path / "run", *TOY.split())
-    step("export", tmp_path / "run", tmp_path / "model", "--name", "toy")
-    assert checkpoint.load(tmp_path / "model").config.training["steps"] == 8
-    report = json.loads(step("evaluate", tmp_path / "model", tmp_path / "pack", "--num-gaps", 4, "--context", 96))
-    assert report["num_gaps"] == 4 and 0 < report["bits_per_byte"] < 12
+    step("train", tmp_path / "pack", tmp_path / "run", "--model", base, *TOY.split())
+    shutil.copytree(base, tmp_path / base.name)
+    step("export", tmp_path / "run/snapshot", tmp_path / "adapter")
+    runtime = load_runtime(str(tmp_path / "adapter"), "cpu")
+    request = InfillRequest.model_validate({"segments": [{"text": "def f(a):\n    return "}, {"hole": {}}]})
+    assert drain(denoise(runtime, request)).holes[0].text
+    found = json.loads(step("compare", tmp_path / "pack", tmp_path / "both", "--model", base, *TOY.split()))
+    assert found["goes on"] in ("low rank", "all weights") and found["all weights"]["tokens_per_s"] > 0
     step("credits", corpus / "sources.tsv", tmp_path / "pack", tmp_path / "used.tsv", "--archives", archives)
     assert "named 1.0: MIT; recorded archive" in (tmp_path / "NOTICES.txt").read_text()
     assert {row.name for row in read_table(tmp_path / "used.tsv")} == {"named", "scripts", "types"}

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from midfill_engine.loading.runtime import WEIGHTS
 from midfill_engine.tokens.special import SPECIAL_TOKENS
 from midfill_engine.tokens.tokenizer import Tokenizer, TokenizerError, build, heal
 
@@ -28,6 +29,11 @@ def test_text_never_becomes_special(text: str) -> None:
     assert all(index >= len(SPECIAL_TOKENS) for index in SHARED.encode(text))
 
 
+@pytest.fixture(scope="module")
+def tokenizer() -> Tokenizer:
+    return Tokenizer.read(WEIGHTS / "embedded/tokenizer.json")
+
+
 def test_no_token_crosses_a_line_break(tokenizer: Tokenizer) -> None:
     pieces = [tokenizer.token_bytes(index) for index in range(tokenizer.vocab_size)]
     with_break = [piece for piece in pieces if b"\n" in piece]
@@ -37,11 +43,6 @@ def test_no_token_crosses_a_line_break(tokenizer: Tokenizer) -> None:
 
 def test_digits_go_two_at_a_time(tokenizer: Tokenizer) -> None:
     assert max(len(tokenizer.decode([index]).strip()) for index in tokenizer.encode("= 123456")) <= 2
-
-
-def test_batch_equals_single(tokenizer: Tokenizer) -> None:
-    texts = ["def f():\n    return 1\n", "", "é"]
-    assert tokenizer.encode_batch(texts) == [tokenizer.encode(text) for text in texts]
 
 
 def test_foreign_file_is_refused(tmp_path: Path) -> None:

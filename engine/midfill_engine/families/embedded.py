@@ -9,12 +9,11 @@ the second half from the text after (..., end - 2, end - 1), so both neighbours 
 from dataclasses import dataclass, field
 from typing import Final
 
-import torch
-from torch import Tensor, nn
+from torch import nn
 
 from midfill_engine.models.family import AuthorsSetting, Family, SpecialTokens
 from midfill_engine.models.layout import Layout, lay_in_rooms
-from midfill_engine.models.transformer import KeyValues, Transformer, TransformerConfig
+from midfill_engine.models.transformer import Transformer, TransformerConfig
 from midfill_engine.tokens.special import DELETE, MASK, SPECIAL_TOKENS
 from midfill_engine.tokens.tokenizer import closing_ids, opening_ids
 
@@ -52,7 +51,7 @@ def lay_out(text_lengths: list[int], hole_lengths: list[int], hole_span: int) ->
 
 
 class Embedded(nn.Module):
-    """The transformer with a length head. Every method computes for one layout shared by all rows."""
+    """The transformer with a length head."""
 
     def __init__(self, config: EmbeddedConfig) -> None:
         super().__init__()
@@ -61,45 +60,6 @@ class Embedded(nn.Module):
         self.config = config
         self.transformer = Transformer(config.transformer)
         self.length_head = nn.Linear(2 * config.transformer.dim, len(LENGTH_BUCKETS))
-
-    def initialize(self, generator: torch.Generator) -> None:
-        """Fresh weights for training: uniform fan-in matrices, zero output projections, small embedding."""
-        for name, parameter in self.named_parameters():
-            if name.endswith(("attention.out.weight", "mlp.down.weight", "length_head.weight", "bias")):
-                nn.init.zeros_(parameter)
-            elif name.endswith("embedding.weight"):
-                nn.init.normal_(parameter, std=0.02, generator=generator)
-            else:
-                bound = (3 / parameter.shape[1]) ** 0.5 * 0.5
-                nn.init.uniform_(parameter, -bound, bound, generator=generator)
-
-    def by_head(self, hole_positions: Tensor) -> Tensor:
-        """[..., 2, T] positions from the left and from the right as [..., H, T], one row a head."""
-        return hole_positions.repeat_interleave(self.config.transformer.num_heads // 2, dim=-2)
-
-    def encode_context(self, ids: Tensor, positions: Tensor) -> tuple[Tensor, KeyValues]:
-        """Context `ids` [B, Tc] at `positions` [B, Tc] -> hidden [B, Tc, D] and the keys and values to keep."""
-        hidden, own = self.transformer(ids, positions)
-        return hidden, own
-
-    def step(self, ids: Tensor, hole_positions: Tensor, context: KeyValues, needed: Tensor | None = None) -> Tensor:
-        """One forward over the holes' `ids` [B, Th] at `hole_positions` [B, 2, Th] -> logits [B, Th, V].
-
-        With `needed` [B, Th] (bool) only the logits [M, V] of the M positions where it is true, row by row.
-        """
-        hidden, _ = self.transformer(ids, self.by_head(hole_positions), past=context)
-        return self.transformer.logits(hidden if needed is None else hidden[needed])
-
-    def full(self, context_ids: Tensor, hole_ids: Tensor, layout: Layout) -> Tensor:
-        """The same logits [B, Th, V] in one masked pass without any cache: the reference for the cached path."""
-        num_context, num_hole = context_ids.shape[1], hole_ids.shape[1]
-        mask = torch.ones(num_context + num_hole, num_context + num_hole, dtype=torch.bool, device=hole_ids.device)
-        mask[:num_context, num_context:] = False
-        context_by_head = self.by_head(layout.context_positions.expand(2, -1))
-        positions = torch.cat((context_by_head, self.by_head(layout.hole_positions)), dim=-1)
-        ids = torch.cat((context_ids, hole_ids), dim=1)
-        hidden, _ = self.transformer(ids, positions.expand(ids.shape[0], -1, -1).to(ids.device), mask=mask)
-        return self.transformer.logits(hidden[:, num_context:])
 
 
 EMBEDDED_TOKENS: Final = SpecialTokens(

@@ -2,6 +2,9 @@
 
 W becomes W + s B A, where s is alpha / r (Hu et al., arXiv 2106.09685) or alpha / sqrt(r) (rsLoRA, 2312.03732). Knows
 tensor names, no model. An adapter that asks for anything else is refused.
+
+Beyond PEFT's format: a tensor may be int8 with a scale a row in NAME.scale, and the configuration may name the SHA-256
+of the base's file and of the adapter's own.
 """
 
 import json
@@ -20,16 +23,19 @@ from midfill_engine.checkpoint_files import CheckpointError, CheckpointFiles, na
 from midfill_engine.errors import EXIT_NO_MODEL, StartError
 from midfill_engine.loading.download import find_cached, is_hub_id
 from midfill_engine.loading.gguf_files import SUFFIX, GgufFiles
+from midfill_engine.loading.packaged import PACKAGED, find_packaged, hash_file
 from midfill_engine.wire import ErrorCode
 
 CONFIG: Final = "adapter_config.json"
 WEIGHTS: Final = "adapter_model.safetensors"
 WRAPPED: Final = "base_model.model."
+ROW_SCALE: Final = ".scale"
+BASE_SHA256, WEIGHTS_SHA256 = "base_sha256", "weights_sha256"
 PARTNERS: Final = {"A.weight": "B.weight", "embedding_A": "embedding_B"}
 PARTNER_OF: Final = {up: down for down, up in PARTNERS.items()}
 COMPUTED: Final = frozenset(
     {"peft_type", "r", "lora_alpha", "use_rslora", "rank_pattern", "alpha_pattern", "init_lora_weights", "bias"}
-    | {"base_model_name_or_path", "revision"}
+    | {"base_model_name_or_path", "revision", BASE_SHA256, WEIGHTS_SHA256}
 )
 # Keys that matter only in training, or that the tensors imply. Like PEFT we ignore fan_in_fan_out if a
 # matrix is stored as torch's Linear stores it, and the families here store all of theirs so.
@@ -61,6 +67,7 @@ class Adapter:
     folder: Path
     base: str
     revision: str | None
+    base_sha256: str | None
     low_rank: Mapping[str, LowRank]
     replaced: Mapping[str, str]
 
@@ -70,8 +77,11 @@ class Adapter:
         config = _read_config(folder)
         if not (folder / WEIGHTS).is_file():
             raise CheckpointError(f"The adapter at {folder} has no {WEIGHTS}; pickled weights could run code.")
+        if config.get(WEIGHTS_SHA256) not in (None, hash_file(folder / WEIGHTS)):
+            raise CheckpointError(f"{folder / WEIGHTS} is damaged: its SHA-256 is not the one in {CONFIG}.")
         with open_tensors(folder / WEIGHTS) as tensors:
-            shapes = {name: tuple(tensors.get_slice(name).get_shape()) for name in tensors.keys()}
+            names = [name for name in tensors.keys() if not name.endswith(ROW_SCALE)]
+            shapes = {name: tuple(tensors.get_slice(name).get_shape()) for name in names}
         low_rank: dict[str, LowRank] = {}
         replaced: dict[str, str] = {}
         for name in shapes:
@@ -84,7 +94,8 @@ class Adapter:
                 raise CheckpointError(f"The adapter at {folder} has {name}, which is not merged here.")
         if not low_rank and not replaced:
             raise CheckpointError(f"The adapter at {folder} has no tensors.")
-        return cls(folder, config["base_model_name_or_path"], config.get("revision"), low_rank, replaced)
+        base, sha256 = config["base_model_name_or_path"], config.get(BASE_SHA256)
+        return cls(folder, base, config.get("revision"), sha256, low_rank, replaced)
 
     @property
     def weights(self) -> Path:
@@ -99,7 +110,7 @@ class Adapter:
             assert value is not None
             if low is None:
                 return value
-            down, up = tensors.get_tensor(low.down).float(), tensors.get_tensor(low.up).float()
+            down, up = _widen(tensors, low.down), _widen(tensors, low.up)
         if low.is_embedding:
             down, up = up.T, down.T
         if (up.shape[0], down.shape[1]) != tuple(value.shape):
@@ -112,6 +123,7 @@ class Adapter:
 class AdaptedFiles(CheckpointFiles):
     """The files of a base checkpoint with an adapter merged into its weights."""
 
+    base: CheckpointFiles
     adapter: Adapter
 
     @property
@@ -122,16 +134,34 @@ class AdaptedFiles(CheckpointFiles):
     def changed(self) -> frozenset[str]:
         return frozenset(self.adapter.low_rank) | frozenset(self.adapter.replaced)
 
-    @cached_property
-    def _base(self) -> CheckpointFiles:
-        return CheckpointFiles(self.folder)
+    def release(self) -> None:
+        self.base.release()
+
+    @property
+    def config(self) -> dict[str, Any]:
+        return self.base.config
+
+    @property
+    def tokenizer_config(self) -> dict[str, Any]:
+        return self.base.tokenizer_config
+
+    @property
+    def tokenizer(self) -> dict[str, Any]:
+        return self.base.tokenizer
+
+    @property
+    def added_tokens(self) -> dict[str, int]:
+        return self.base.added_tokens
+
+    def _json(self, name: str) -> dict[str, Any]:
+        return self.base._json(name)
 
     @cached_property
     def shards(self) -> Mapping[str, Path]:
-        return {**self._base.shards, **dict.fromkeys(self.adapter.replaced, self.adapter.weights)}
+        return {**self.base.shards, **dict.fromkeys(self.adapter.replaced, self.adapter.weights)}
 
     def read(self, names: list[str]) -> dict[str, Tensor]:
-        found = self._base.read([name for name in names if name not in self.adapter.replaced])
+        found = self.base.read([name for name in names if name not in self.adapter.replaced])
         for name in names:
             if name in self.changed:
                 found[name] = self.adapter.merge(name, found.get(name))
@@ -145,7 +175,10 @@ def open_files(folder: Path) -> CheckpointFiles:
     if not is_adapter(folder):
         return CheckpointFiles(folder)
     adapter = Adapter.read(folder)
-    return AdaptedFiles(find_base(adapter), adapter)
+    base = find_base(adapter)
+    if adapter.base_sha256 is not None and (not base.is_file() or hash_file(base) != adapter.base_sha256):
+        raise CheckpointError(f"The adapter at {folder} was trained on another file than {base}: use it without.")
+    return AdaptedFiles(base, open_files(base), adapter)
 
 
 def is_adapter(folder: Path) -> bool:
@@ -153,11 +186,13 @@ def is_adapter(folder: Path) -> bool:
 
 
 def find_base(adapter: Adapter) -> Path:
-    """The folder of an adapter's base: beside the adapter, or in the hub's cache; nothing is downloaded.
+    """An adapter's base: a packaged model, a folder beside the adapter, or in the hub's cache; nothing is downloaded.
 
     Of a path in the configuration only the last part counts. Raises CheckpointError, StartError.
     """
     folder = Path(os.path.abspath(adapter.folder))
+    if adapter.base in PACKAGED:
+        return find_packaged(PACKAGED[adapter.base])
     name = re.split(r"[\\/]", adapter.base.rstrip("\\/"))[-1]
     if name in ("", ".", ".."):
         raise CheckpointError(f"The adapter at {adapter.folder} names its base {adapter.base!r}, which is no name.")
@@ -196,6 +231,11 @@ def _read_config(folder: Path) -> dict[str, Any]:
     if not is_number or not is_text or not isinstance(config.get("revision"), str | None):
         raise CheckpointError(f"{folder / CONFIG} does not say its rank, its alpha and its base.")
     return config
+
+
+def _widen(tensors: Any, name: str) -> Tensor:
+    value: Tensor = tensors.get_tensor(name)
+    return value.float() * tensors.get_tensor(f"{name}{ROW_SCALE}") if value.dtype == torch.int8 else value.float()
 
 
 def _unwrapped(name: str, folder: Path) -> str:

@@ -3,26 +3,22 @@ training.
 """
 
 import json
-from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final
 
 import torch
-from huggingface_hub import split_torch_state_dict_into_shards
 from safetensors.torch import save_file
 from torch import Tensor
 
-from midfill_engine.checkpoint_files import INDEX, CheckpointError, CheckpointFiles
+from midfill_engine.checkpoint_files import CheckpointError, CheckpointFiles
 from midfill_engine.families.embedded import Embedded, EmbeddedConfig
 from midfill_engine.models.transformer import TransformerConfig
 from midfill_engine.tokens import tokenizer as tokenizers
 from midfill_engine.tokens.tokenizer import Tokenizer, TokenizerError
 
-StoredDtype = Literal["int8", "float32", "bfloat16"]
 FAMILY: Final = "embedded"
 SCALE_SUFFIX: Final = ".scale"
-MAX_PART_BYTES: Final = 15 * 2**20
 
 
 @dataclass(frozen=True)
@@ -44,15 +40,13 @@ class LoadedModel:
         return self.weight.dtype
 
 
-def save(folder: Path, model: Embedded, tokenizer: Tokenizer, dtype: StoredDtype = "int8") -> None:
-    """Writes `folder`, with weights in parts of MAX_PART_BYTES. Each file is replaced atomically."""
+def save(folder: Path, model: Embedded, tokenizer: Tokenizer) -> None:
+    """Writes `folder`, with weights in fp32."""
     folder.mkdir(parents=True, exist_ok=True)
-    tensors = {name: value.detach().cpu() for name, value in model.state_dict().items()}
-    stored = quantize(tensors) if dtype == "int8" else _cast(tensors, getattr(torch, dtype))
     config = {"family": FAMILY, "tokenizer_sha256": tokenizer.sha256, **asdict(model.config)}
-    _write_weights(folder, stored)
-    _replace(folder / "tokenizer.json", tokenizer.write)
-    _replace_json(folder / "config.json", config)
+    save_file(model.state_dict(), folder / "model.safetensors")
+    tokenizer.write(folder / "tokenizer.json")
+    (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
 
 
 def load(folder: Path, device: torch.device | str = "cpu", dtype: torch.dtype = torch.float32) -> LoadedModel:
@@ -78,21 +72,8 @@ def load(folder: Path, device: torch.device | str = "cpu", dtype: torch.dtype = 
     return LoadedModel(model, tokenizer, config, sum(parameter.numel() for parameter in model.parameters()))
 
 
-def quantize(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Matrices [R, C] as symmetric int8 with one fp32 scale per row ([R] at `NAME.scale`); other tensors as fp32."""
-    stored: dict[str, Tensor] = {}
-    for name, value in tensors.items():
-        value = value.float()
-        if value.dim() == 2:
-            scale = value.abs().amax(dim=1).clamp(min=1e-12) / 127
-            stored[name + SCALE_SUFFIX] = scale
-            value = (value / scale[:, None]).round().to(torch.int8)
-        stored[name] = value.contiguous()
-    return stored
-
-
 def dequantize(stored: dict[str, Tensor]) -> dict[str, Tensor]:
-    """The inverse of `quantize`, in fp32; tensors without a scale pass through as fp32."""
+    """Matrices [R, C] stored as int8 with a scale a row, [R] at `NAME.scale`, and all other tensors, in fp32."""
     tensors = {name: value.float() for name, value in stored.items() if not name.endswith(SCALE_SUFFIX)}
     for name, value in tensors.items():
         if name + SCALE_SUFFIX in stored:
@@ -117,39 +98,7 @@ def make_random(folder: Path, *, seed: int = 0, dim: int = 64, num_layers: int =
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.normal_(std=parameter.shape[-1] ** -0.5, generator=generator)
-    save(folder, model, tokenizer, "float32")
-
-
-def _write_weights(folder: Path, stored: dict[str, Tensor]) -> None:
-    """Writes one file, or several and their index; removes files of an earlier save."""
-    split = split_torch_state_dict_into_shards(
-        stored, filename_pattern="model{suffix}.safetensors", max_shard_size=MAX_PART_BYTES
-    )
-    for name, tensors in split.filename_to_tensors.items():
-        part = {tensor: stored[tensor] for tensor in tensors}
-        _replace(folder / name, lambda path, part=part: save_file(part, path))  # type: ignore[misc]
-    if split.is_sharded:
-        _replace_json(folder / INDEX, {"metadata": split.metadata, "weight_map": split.tensor_to_filename})
-    kept = {*split.filename_to_tensors, *([INDEX] if split.is_sharded else [])}
-    for path in folder.glob("model*.safetensors*"):
-        if path.name not in kept:
-            path.unlink()
-
-
-def _replace(path: Path, write: Callable[[Path], object]) -> None:
-    temporary = path.with_name("part")
-    write(temporary)
-    temporary.chmod(0o644)  # safetensors creates files with mode 0600
-    temporary.replace(path)
-
-
-def _replace_json(path: Path, values: Mapping[str, object]) -> None:
-    text = json.dumps(values, indent=2) + "\n"
-    _replace(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
-
-
-def _cast(tensors: dict[str, Tensor], dtype: torch.dtype) -> dict[str, Tensor]:
-    return {name: value.to(dtype).contiguous() for name, value in tensors.items()}
+    save(folder, model, tokenizer)
 
 
 def _read_config(path: Path) -> tuple[EmbeddedConfig, str]:

@@ -18,7 +18,7 @@ from midfill_engine.families.diffusiongemma import DIFFUSION_GEMMA
 from midfill_engine.families.embedded import EMBEDDED_TOKENS
 from midfill_engine.lengths.calibrated import FITTED_ON
 from midfill_engine.loading import canvas_model, checkpoint, hub
-from midfill_engine.loading.adapter import open_files
+from midfill_engine.loading.adapter import is_adapter, open_files
 from midfill_engine.loading.canvas_model import CanvasModel, CanvasPass, CanvasResult
 from midfill_engine.loading.checkpoint import LoadedModel
 from midfill_engine.loading.device import DeviceError, choose_device, choose_dtype, free_bytes
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 WEIGHTS: Final = Path(__file__).parent.parent / "weights"
+ADAPTER: Final = "-adapter"  # behind the name of a packaged model: what ships for it
 
 Loaded = LoadedModel | LoadedHubModel | CanvasModel
 
@@ -188,7 +189,8 @@ def find_model(name: str) -> Path:
     if shipped in known_models():
         return WEIGHTS / shipped
     if name in PACKAGED:
-        return find_packaged(PACKAGED[name])
+        adapter = WEIGHTS / f"{name}{ADAPTER}"
+        return adapter if is_adapter(adapter) else find_packaged(PACKAGED[name])
     if Path(name).is_dir() or (name.endswith(SUFFIX) and Path(name).is_file()):
         return Path(name)
     if is_hub_id(name):

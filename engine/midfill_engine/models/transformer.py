@@ -16,8 +16,6 @@ from torch import Tensor, nn
 
 from midfill_engine.models.moe import MixtureOfExperts, MoEConfig
 
-# Of two masks the first is of as many positions as it has keys, which see each other only; the second of all behind.
-Mask = Tensor | tuple[Tensor, Tensor] | None
 KeyValues = list[tuple[Tensor, Tensor]]  # one (key, value) a layer, each [B, K, S, E], keys already rotated
 
 
@@ -109,12 +107,6 @@ def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     return torch.cat((left * cos - right * sin, right * cos + left * sin, rest), dim=-1)
 
 
-def take(x: Tensor, places: Tensor) -> Tensor:
-    """Of `x` [B, ..., T, D] what stands at `places` [B, A]: [B, ..., A, D]."""
-    index = places.view(len(places), *[1] * (x.dim() - 3), -1, 1)
-    return x.gather(-2, index.expand(*x.shape[:-2], -1, x.shape[-1]))
-
-
 class Attention(nn.Module):
     def __init__(self, config: TransformerConfig) -> None:
         super().__init__()
@@ -131,30 +123,23 @@ class Attention(nn.Module):
         self,
         x: Tensor,
         tables: tuple[Tensor, Tensor],
-        mask: Mask,
+        mask: Tensor | None,
         causal: bool,
         past: tuple[Tensor, Tensor] | None,
-        asked: Tensor | None = None,
     ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
         batch, length, _ = x.shape
         head_dim = self.config.head_dim
-        sought = x if asked is None else take(x, asked)
-        query = self.q_norm(self.q(sought).view(batch, sought.shape[1], -1, head_dim)).transpose(1, 2)  # [B, H, T, E]
+        query = self.q_norm(self.q(x).view(batch, length, -1, head_dim)).transpose(1, 2)  # [B, H, T, E]
         key = self.k_norm(self.k(x).view(batch, length, -1, head_dim)).transpose(1, 2)  # [B, K, T, E]
         value = self.v(x).view(batch, length, -1, head_dim).transpose(1, 2)  # [B, K, T, E]
-        query = rotate(query, *(tables if asked is None else (take(table, asked) for table in tables)))
+        query = rotate(query, *tables)
         # With per-head tables key heads must be query heads: a family that counts positions by head has no grouping.
         key = rotate(key, *tables)
         own = (key, value)
         if past is not None:
             key = torch.cat((past[0].expand(batch, -1, -1, -1), key), dim=2)
             value = torch.cat((past[1].expand(batch, -1, -1, -1), value), dim=2)
-        if isinstance(mask, tuple):
-            num = mask[0].shape[-1]
-            first = self._mix(query[:, :, :num], key[:, :, :num], value[:, :, :num], mask[0], causal)
-            mixed = torch.cat((first, self._mix(query[:, :, num:], key, value, mask[1], causal)), dim=2)
-        else:
-            mixed = self._mix(query, key, value, mask, causal)
+        mixed = self._mix(query, key, value, mask, causal)
         return self.out(mixed.transpose(1, 2).flatten(2)), own
 
     def _mix(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, causal: bool) -> Tensor:
@@ -188,13 +173,12 @@ class TransformerBlock(nn.Module):
         self,
         x: Tensor,
         tables: tuple[Tensor, Tensor],
-        mask: Mask,
+        mask: Tensor | None,
         causal: bool,
         past: tuple[Tensor, Tensor] | None,
-        asked: Tensor | None = None,
     ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-        mixed, own = self.attention(self.attention_norm(x), tables, mask, causal, past, asked)
-        x = (x if asked is None else take(x, asked)) + mixed
+        mixed, own = self.attention(self.attention_norm(x), tables, mask, causal, past)
+        x = x + mixed
         return x + self.mlp(self.mlp_norm(x)), own
 
 
@@ -228,25 +212,21 @@ class Transformer(nn.Module):
         ids: Tensor,
         positions: Tensor,
         *,
-        mask: Mask = None,
+        mask: Tensor | None = None,
         causal: bool = False,
         past: KeyValues | None = None,
-        asked: tuple[Tensor, Tensor] | None = None,
     ) -> tuple[Tensor, KeyValues]:
         """Runs `ids` [B, T] at `positions` ([B, T], or [B, H, T] by head) through every layer.
 
         `mask` is broadcastable to [B, H, T, S]: bool, true where attention is allowed, or added to the scores; None
-        allows all. `past` holds
-        the keys and values of earlier positions ([1 or B, K, P, E] each), so S = P + T. Returns the normed hidden
-        states [B, T, D] and the keys and values of these T positions alone. With `asked`, places [B, A] among the T and
-        the last layer's mask of them, only their states [B, A, D]: the last layer computes no others.
+        allows all. `past` holds the keys and values of earlier positions ([1 or B, K, P, E] each), so S = P + T.
+        Returns the normed hidden states [B, T, D] and the keys and values of these T positions alone.
         """
         x = self.embedding(ids)
         tables = rotary_tables(positions, self.config, x.dtype)
         own: KeyValues = []
         for index, block in enumerate(self.blocks):
-            places, seen = (None, mask) if asked is None or index + 1 < len(self.blocks) else asked
-            x, key_value = block(x, tables, seen, causal, past[index] if past is not None else None, places)
+            x, key_value = block(x, tables, mask, causal, past[index] if past is not None else None)
             own.append(key_value)
         return self.final_norm(x), own
 

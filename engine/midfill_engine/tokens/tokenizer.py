@@ -107,9 +107,6 @@ class Tokenizer:
         """Ids without special tokens. Lone surrogates, which no file can hold, become question marks."""
         return encode_freely(self._inner, _without_surrogates(text))
 
-    def encode_batch(self, texts: list[str]) -> list[list[int]]:
-        return [encoding.ids for encoding in self._inner.encode_batch([_without_surrogates(text) for text in texts])]
-
     def decode(self, ids: list[int]) -> str:
         """The text of `ids`; specials have none, bytes that are no UTF-8 become U+FFFD."""
         return self.decode_bytes(ids).decode("utf-8", errors="replace")

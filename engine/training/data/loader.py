@@ -1,76 +1,117 @@
-"""Prepares batches in other processes, ahead of the trainer. Batch `i` depends on seed, `i` and the sets present."""
+"""Prepares the rows of steps, in other processes where asked. Step `i` depends on seed, `i` and the sets present."""
 
 import os
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
+from dataclasses import dataclass
 from multiprocessing import get_context, parent_process
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
-from midfill_engine.tokens.tokenizer import Tokenizer
-from training.data.fim import draw_fim
+from training.data.cutter import Cutter
 from training.data.pack import Pack, read_pack, sets_of
-from training.data.rows import Batch, Noise, RowShape, collate, draw_example, draw_stream
+from training.data.packing import Packed, pack_rows, size_of
+from training.data.rows import Row, RowShape, draw_row
+
+Arrays = dict[str, NDArray[Any]]
 
 
-class _Worker:
-    """What a worker process holds; the pack is read again when it has more sets."""
+@dataclass(frozen=True)
+class Batching:
+    """A step holds rows of at least `step_tokens` tokens; each is computed alone, or, with a `pack_length`, beside
+    others in tables of that length.
+    """
 
-    def __init__(self, folder: Path, tokenizer: Path) -> None:
-        self.folder, self.tokenizer = folder, Tokenizer.read(tokenizer)
-        self.sets: list[Path] = []
-        self.refresh()
+    step_tokens: int
+    pack_length: int = 0
+
+
+@dataclass
+class Source:
+    """Makes steps; the pack is read again when it has more sets."""
+
+    folder: Path
+    cutter: Cutter
+    shape: RowShape
+    batching: Batching
+    seed: int
+    _sets: tuple[Path, ...] = ()
+    _pack: Pack | None = None
+
+    def make(self, index: int) -> list[Packed]:
+        rng = np.random.default_rng((self.seed, index))
+        pack, rows, total = self.refresh(), [], 0
+        while total < self.batching.step_tokens:
+            rows.append(draw_row(pack, self.cutter, self.shape, rng))
+            total += size_of(rows[-1], self.shape.masked)
+        mask_id = self.cutter.sentinels[-1] if self.shape.masked else None
+        return pack_all(rows, mask_id, self.batching.pack_length, rng)
+
+    def make_arrays(self, index: int) -> list[Arrays]:
+        return [{name: value.numpy() for name, value in vars(packed).items()} for packed in self.make(index)]
 
     def refresh(self) -> Pack:
-        present = sets_of(self.folder, "train")
-        if present != self.sets:
-            self.pack, self.sets = read_pack(self.folder, "train"), present
-        return self.pack
+        present = tuple(sets_of(self.folder, "train"))
+        if self._pack is None or present != self._sets:
+            self._pack, self._sets = read_pack(self.folder, "train"), present
+        return self._pack
 
 
-_WORKER: Final[list[_Worker]] = []
-T = TypeVar("T")
+def pack_all(rows: list[Row], mask_id: int | None, length: int, rng: np.random.Generator) -> list[Packed]:
+    """Every row alone where `length` is 0, else as many beside each other as fit it."""
+    if not length:
+        return [pack_rows([row], rng, mask_id) for row in rows]
+    packs: list[list[Row]] = []
+    left = 0
+    for row in rows:
+        size = size_of(row, mask_id is not None)
+        if size > left:
+            packs.append([])
+            left = length
+        packs[-1].append(row)
+        left -= size
+    return [pack_rows(each, rng, mask_id, length) for each in packs]
+
+
+_SOURCE: Final[list[Source]] = []
 
 
 class Loader:
-    """Serves batches in order. `num_workers` processes each hold the pack; `ahead` batches are in the making."""
+    """Serves steps in order: from this process, or made ahead by `num_workers` processes that each hold the pack."""
 
-    def __init__(self, pack: Path, tokenizer: Path, shape: RowShape, rows: int, seed: int, num_workers: int) -> None:
-        self.shape, self.rows, self.seed, self.ahead = shape, rows, seed, 2 + 2 * num_workers
-        self.executor = ProcessPoolExecutor(num_workers, get_context("spawn"), _open, (pack, tokenizer))
+    def __init__(self, source: Source, num_workers: int) -> None:
+        self.source, self.ahead = source, 2 + 2 * num_workers
+        self.executor = (
+            ProcessPoolExecutor(num_workers, get_context("spawn"), _open, (source,)) if num_workers else None
+        )
 
-    def spans(self, first: int, noise: Noise) -> Iterator[Batch]:
-        """Diffusion batches from number `first` on, for ever."""
-        return self._ahead(first, _spans, self.rows, noise)
-
-    def streams(self, first: int, rows: int) -> Iterator[NDArray[np.int64]]:
-        """`rows` rows [B, T + 1] for the causal stage from number `first` on, for ever."""
-        return self._ahead(first, _streams, rows)
-
-    def fims(self, first: int, rows: int) -> Iterator[NDArray[np.int64]]:
-        """`rows` rows [B, T + 1] for the baseline from number `first` on, for ever: half of them plain streams."""
-        return self._ahead(first, _fims, rows)
-
-    def _ahead(self, first: int, prepare: Callable[..., T], *arguments: Any) -> Iterator[T]:
-        """What `prepare` makes of the shape, `arguments` and a batch's seed, in order, some batches ahead."""
-        waiting: deque[Future[T]] = deque()
+    def steps(self, first: int) -> Iterator[list[Packed]]:
+        """From number `first` on, for ever."""
+        if self.executor is None:
+            yield from map(self.source.make, range(first, 2**62))
+            return
+        waiting: deque[Future[list[Arrays]]] = deque()
         for index in range(first, 2**62):
-            waiting.append(self.executor.submit(prepare, self.shape, *arguments, (self.seed, index)))
+            waiting.append(self.executor.submit(_make, index))
             if len(waiting) > self.ahead:
-                yield waiting.popleft().result()
+                made = waiting.popleft().result()
+                yield [Packed(**{name: torch.from_numpy(value) for name, value in each.items()}) for each in made]
 
     def close(self) -> None:
-        self.executor.shutdown(wait=True, cancel_futures=True)
+        if self.executor is not None:
+            self.executor.shutdown(wait=True, cancel_futures=True)
 
 
-def _open(pack: Path, tokenizer: Path) -> None:
+def _open(source: Source) -> None:
+    torch.set_num_threads(1)
     threading.Thread(target=_end_with_trainer, daemon=True).start()
-    _WORKER.append(_Worker(pack, tokenizer))
+    _SOURCE.append(source)
 
 
 def _end_with_trainer() -> None:
@@ -81,21 +122,5 @@ def _end_with_trainer() -> None:
     os._exit(1)
 
 
-def _spans(shape: RowShape, rows: int, noise: Noise, seed: tuple[int, int]) -> Batch:
-    (worker,) = _WORKER
-    pack, rng = worker.refresh(), np.random.default_rng(seed)
-    examples = [draw_example(pack, worker.tokenizer, shape, rng) for _ in range(rows)]
-    return collate(examples, shape, noise, rng)
-
-
-def _streams(shape: RowShape, rows: int, seed: tuple[int, int]) -> NDArray[np.int64]:
-    (worker,) = _WORKER
-    return draw_stream(worker.refresh(), shape, rows, np.random.default_rng(seed))
-
-
-def _fims(shape: RowShape, rows: int, seed: tuple[int, int]) -> NDArray[np.int64]:
-    (worker,) = _WORKER
-    pack, rng = worker.refresh(), np.random.default_rng(seed)
-    streams = draw_stream(pack, shape, rows // 2, rng)
-    fims = [draw_fim(pack, worker.tokenizer, shape.computed + 1, rng) for _ in range(rows - len(streams))]
-    return np.concatenate((streams, np.stack(fims)))[rng.permutation(rows)]
+def _make(index: int) -> list[Arrays]:
+    return _SOURCE[0].make_arrays(index)

@@ -18,8 +18,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from midfill_engine.tokens.tokenizer import Tokenizer
 from training.data.corpus import LANGUAGES, SourceFile, fraction_of, is_validation, read_corpus
+from training.data.cutter import Cutter
 
 LANGUAGE_SHARES: Final = {"python": 0.88, "javascript": 0.07, "typescript": 0.05}
 PACKAGE_CAP: Final = 0.04
@@ -40,24 +40,24 @@ class Pack:
     sha256: str
 
 
-def write_pack(corpus: Path, tokenizer: Tokenizer, folder: Path, num_tokens: int, num_sets: int = 1) -> None:
+def write_pack(corpus: Path, cutter: Cutter, folder: Path, num_tokens: int, num_sets: int = 1) -> None:
     """Draws about `num_tokens` training tokens by the shares above, and each held-out package up to 1/20.
 
     Writes `num_sets` folders `set-NN` of like size and mixture with `train-NN.bin` and their index; the first also
     holds the validation split.
     """
-    assert tokenizer.vocab_size <= 2**16
+    if len(cutter.pieces) > 2**16:
+        raise ValueError("A pack holds ids of 16 bits, and the vocabulary has more: take a base with a smaller one.")
     sets = [folder / f"set-{number:02d}" for number in range(num_sets)]
     for path in sets:
         path.mkdir(parents=True, exist_ok=True)
     rates = _sampling_rates(corpus, int(num_tokens * MEAN_TOKEN_CHARACTERS))
     chosen = (source for source in read_corpus(corpus) if _draw(source) < rates[source.language, source.package])
-    validation = _SplitWriter(sets[0], "validation", tokenizer)
-    writers = [_SplitWriter(path, "train", tokenizer) for path in sets]
-    for batch in _batches(chosen, 256):
-        for source, ids in zip(batch, tokenizer.encode_batch([source.text for source in batch]), strict=True):
-            number = int(fraction_of(f"set {source.package}/{source.path}") * num_sets)
-            (validation if is_validation(source.package) else writers[number]).add(source, ids)
+    validation = _SplitWriter(sets[0], "validation", cutter)
+    writers = [_SplitWriter(path, "train", cutter) for path in sets]
+    for source in chosen:
+        number = int(fraction_of(f"set {source.package}/{source.path}") * num_sets)
+        (validation if is_validation(source.package) else writers[number]).add(source, cutter.encode(source.text))
     for writer in (validation, *writers):
         writer.close()
 
@@ -169,8 +169,8 @@ def unpack(squeezed: Path, pack: Path) -> Path:
 
 
 class _SplitWriter:
-    def __init__(self, folder: Path, split: str, tokenizer: Tokenizer) -> None:
-        self.folder, self.split, self.tokenizer = folder, split, tokenizer
+    def __init__(self, folder: Path, split: str, cutter: Cutter) -> None:
+        self.folder, self.split, self.cutter = folder, split, cutter
         self.pending: list[NDArray[np.uint16]] = []
         self.num_pending = 0
         self.shards: dict[str, str] = {}
@@ -205,7 +205,7 @@ class _SplitWriter:
         )
         described = {
             "tokens": int(columns[:, 0].sum()),
-            "tokenizer_sha256": self.tokenizer.sha256,
+            "tokenizer_sha256": self.cutter.sha256,
             "shards": self.shards,
             "packages": list(self.package_ids),
         }
@@ -230,14 +230,3 @@ def _sampling_rates(corpus: Path, num_characters: int) -> dict[tuple[str, str], 
 
 def _draw(source: SourceFile) -> float:
     return fraction_of(f"pack {source.package}/{source.path}")
-
-
-def _batches(sources: Iterable[SourceFile], size: int) -> Iterable[list[SourceFile]]:
-    batch: list[SourceFile] = []
-    for source in sources:
-        batch.append(source)
-        if len(batch) == size:
-            yield batch
-            batch = []
-    if batch:
-        yield batch

@@ -11,18 +11,17 @@ from rich.console import Console
 
 from bench.quality.complete import Completer
 from bench.quality.engine import running_engine
-from bench.quality.floors import Fill, FiveGram, LineTable, fill_with_pass, fill_with_previous_line, texts_of
+from bench.quality.floors import fill_with_pass, fill_with_previous_line
 from bench.quality.kept import Kept, KeptError
 from bench.quality.measure import compare, conditions, measure_floors, measure_model
 from bench.quality.report import SHIPPED, WIDTH, Origin, Report, find_origin, refused, tables, to_json
 from bench.quality.sandbox import Limits, best_wall
-from bench.quality.suite import Suite, SuiteError, read_suite
-from midfill_engine.tokens.tokenizer import Tokenizer
+from bench.quality.suite import Suite, read_suite
 from midfill_infill.engines.client import EngineClient
 from midfill_infill.engines.endpoint import Endpoint
 from midfill_infill.errors import MidfillError
-from training.data.pack import read_pack
 
+FLOORS = {"pass": fill_with_pass, "previous line": fill_with_previous_line}
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
 
@@ -41,8 +40,6 @@ def main(
     lengths: Annotated[str, typer.Option(help="Of own, oracle and fixed.")] = "own,oracle,fixed",
     quality: Annotated[float, typer.Option(min=0, max=1, help="1 settles one token a step.")] = 1.0,
     suffix_ablation: Annotated[bool, typer.Option(help="Also with an empty suffix.")] = True,
-    pack: Annotated[Path | None, typer.Option(help="A training pack, for the line table and the 5-gram.")] = None,
-    tokenizer: Annotated[Path, typer.Option(help="The pack's tokenizer.")] = SHIPPED / "embedded/tokenizer.json",
     threads: Annotated[int, typer.Option(min=1, help="Requests in flight.")] = 4,
     cpu_s: Annotated[int, typer.Option(min=1, help="Seconds of computing that a program may use.")] = 5,
     out: Annotated[Path | None, typer.Option(help="Write the record here as JSON, and beside it a plot.")] = None,
@@ -53,7 +50,6 @@ def main(
     try:
         wanted = conditions([name.strip() for name in lengths.split(",")], ablate_suffix=suffix_ablation)
         tasks = read_suite(suite, split=split, kind=kind, limit=limit)
-        cutter = None if pack is None else tokenizer_of(pack, tokenizer)
     except (ValueError, OSError) as error:
         raise typer.BadParameter(str(error)) from None
     if url is not None and model is not None:
@@ -81,7 +77,7 @@ def main(
     except MidfillError as error:
         console.print(error.sentence)
         raise typer.Exit(error.exit_code) from None
-    measured += measure_floors(make_floors(tasks, pack, cutter), tasks, bounds, wall)
+    measured += measure_floors(FLOORS, tasks, bounds, wall)
     rows = tuple(each.row for each in measured)
     report = Report(tasks, completer.info, origin, rows, tuple(compare(measured, tasks)))
     paper = Console(width=None if Console().is_terminal else WIDTH)
@@ -91,27 +87,6 @@ def main(
         console.print(refused(rows))
     if out is not None:
         write(out, report)
-
-
-def tokenizer_of(pack: Path, path: Path) -> Tokenizer:
-    """The tokenizer at `path`. Raises SuiteError where the pack was not made with it."""
-    cutter = Tokenizer.read(path)
-    made_with = {json.loads(index.read_text())["tokenizer_sha256"] for index in pack.glob("*/train.json")}
-    if not made_with:
-        raise SuiteError(f"There is no train set in {pack}.")
-    if made_with != {cutter.sha256}:
-        raise SuiteError(f"The pack {pack} was not made with the tokenizer {path}; name its own by --tokenizer.")
-    return cutter
-
-
-def make_floors(suite: Suite, pack: Path | None, cutter: Tokenizer | None) -> dict[str, Fill]:
-    """Two that need nothing, and two that are counted on a pack."""
-    floors: dict[str, Fill] = {"pass": fill_with_pass, "previous line": fill_with_previous_line}
-    if pack is not None and cutter is not None:
-        counted = read_pack(pack, "train")
-        floors["line table"] = LineTable(texts_of(counted, cutter), suite.tasks).fill
-        floors["two-sided 5-gram"] = FiveGram(counted, cutter).fill
-    return floors
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 import ast
 import difflib
+import math
 import warnings
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -11,7 +12,6 @@ import numpy as np
 
 from bench.quality.sandbox import Limits, Wall, run_programs
 from bench.quality.suite import Task
-from training.evaluate import wilson
 
 NUM_DRAWS = 2000
 
@@ -33,15 +33,6 @@ class Share:
     """A mean over tasks in percent with its 95 % interval over problems."""
 
     percent: float
-    low: float
-    high: float
-
-
-@dataclass(frozen=True)
-class Estimate:
-    """A number with its 95 % interval, in the unit of whoever names it."""
-
-    value: float
     low: float
     high: float
 
@@ -97,17 +88,19 @@ def share(values: Sequence[float], groups: Sequence[str]) -> Share:
     return Share(*(round(100 * number, 2) for number in (mean, low, high)))
 
 
+def wilson(successes: int, trials: int) -> tuple[float, float]:
+    """The 95 % score interval of a share (Wilson 1927)."""
+    z, share = 1.96, successes / trials
+    middle = (share + z * z / (2 * trials)) / (1 + z * z / trials)
+    half = z * math.sqrt(share * (1 - share) / trials + z * z / (4 * trials * trials)) / (1 + z * z / trials)
+    return max(0.0, middle - half), min(1.0, middle + half)
+
+
 def difference(first: Sequence[float], second: Sequence[float], groups: Sequence[str]) -> Share:
     """How much larger the mean of `first` is, in points, with the interval of the paired difference over groups."""
     gains = np.asarray(first, dtype=float) - np.asarray(second, dtype=float)
     low, high = _bootstrap(gains.tolist(), groups)
     return Share(*(round(100 * number, 2) for number in (float(gains.mean()), low, high)))
-
-
-def ratio(numerators: Sequence[float], denominators: Sequence[float], groups: Sequence[str]) -> Estimate:
-    """The sum of the first over the sum of the second, such as bits over bytes, bootstrapped over whole groups."""
-    value = sum(numerators) / sum(denominators)
-    return Estimate(*(round(number, 4) for number in (value, *_bootstrap(numerators, groups, denominators))))
 
 
 def _bootstrap(

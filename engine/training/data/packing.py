@@ -1,0 +1,104 @@
+"""Packs rows into tables of one length, and says who sees whom in them. Knows places; no text, no model."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from training.data.rows import Row
+
+NOWHERE: Final = -1  # the row of padding
+LEAD, CAUSAL, MASKED = 0, 1, 2
+
+
+@dataclass(frozen=True)
+class Packed:
+    """Rows side by side, padded to T positions. `asked` are places whose next token is in `targets`; of `weights` 0 is
+    padding.
+    """
+
+    ids: Tensor  # [T]
+    positions: Tensor  # [T]
+    rows: Tensor  # [T], NOWHERE for padding
+    branches: Tensor  # [T], 0 in a context
+    ends: Tensor  # [T], where the context that a place sees ends
+    copies: Tensor  # [T], of a branch's tokens: LEAD, CAUSAL or MASKED
+    asked: Tensor  # [A]
+    targets: Tensor  # [A]
+    weights: Tensor  # [A]
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether causal attention is the mask: one row without branches or padding."""
+        return bool((self.rows == 0).all()) and not bool(self.branches.any())
+
+    @property
+    def sees(self) -> Callable[[Tensor, Tensor], Tensor]:
+        """Says whether places see others: of two tensors of places, which are broadcast."""
+        rows, branches, ends, copies = self.rows, self.branches, self.ends, self.copies
+
+        def sees(query: Tensor, key: Tensor) -> Tensor:
+            of_context = (branches[key] == 0) & (key < ends[query])
+            from_left = (copies[query] != MASKED) & (copies[key] != MASKED) & (key <= query)
+            masked = (copies[query] == MASKED) & (copies[key] != CAUSAL)
+            of_branch = (branches[query] > 0) & (branches[query] == branches[key]) & (from_left | masked)
+            return ((rows[query] == rows[key]) & (of_context | of_branch)) | (query == key)
+
+        return sees
+
+    def mask(self) -> Tensor:
+        """[T, T], true where the row's place sees the column's."""
+        places = torch.arange(len(self.ids), device=self.ids.device)
+        return self.sees(places[:, None], places[None])
+
+    def to(self, device: torch.device) -> "Packed":
+        return Packed(**{name: value.to(device, non_blocking=True) for name, value in vars(self).items()})
+
+
+def size_of(row: Row, masked: bool) -> int:
+    return len(row.context) + sum(len(each.lead) + (1 + masked) * len(each.ids) for each in row.branches)
+
+
+def pack_rows(
+    rows: Sequence[Row], rng: np.random.Generator, mask_id: int | None = None, length: int | None = None
+) -> Packed:
+    """The rows side by side, padded to `length` places where one is given; each branch with a copy of its ids that are
+    masked by `mask_id` where there is one.
+    """
+    places: list[tuple[int, int, int, int, int, int]] = []
+    asked: list[tuple[int, int, float]] = []
+    for number, row in enumerate(rows):
+        first = len(places)
+        for place, token in enumerate(row.context):
+            places.append((token, place, number, 0, first + place + 1, LEAD))
+            if place:
+                asked.append((first + place - 1, token, row.weights[place]))
+        for index, branch in enumerate(row.branches, 1):
+            end, behind = first + branch.start, branch.start + len(branch.lead)
+            for place, token in enumerate((*branch.lead, *branch.ids), branch.start):
+                if place >= behind:
+                    asked.append((len(places) - 1, token, 1.0))
+                places.append((token, place, number, index, end, LEAD if place < behind else CAUSAL))
+            hidden = () if mask_id is None else hide(len(branch.ids), rng)
+            for place, (token, is_hidden) in enumerate(zip(branch.ids, hidden, strict=False), behind):
+                if is_hidden:
+                    asked.append((len(places), token, 1.0))
+                places.append(
+                    (mask_id if is_hidden and mask_id is not None else token, place, number, index, end, MASKED)
+                )
+    if length is not None:  # every length is one that a compiled graph knows
+        places += [(0, 0, NOWHERE, 0, 0, LEAD)] * (length - len(places))
+        asked += [(0, 0, 0.0)] * (length - len(asked))
+    table, columns = np.array(places, np.int64).T.copy(), zip(*asked, strict=True)
+    return Packed(*map(torch.from_numpy, table), *map(torch.tensor, columns))
+
+
+def hide(length: int, rng: np.random.Generator) -> NDArray[np.bool_]:
+    """Which tokens of a masked copy are masked: in 30 % of the copies all, else a share of them, at least one."""
+    hidden: NDArray[np.bool_] = rng.random(length) < (1.0 if rng.random() < 0.3 else rng.uniform(0.15, 0.95))
+    hidden[rng.integers(length)] = True
+    return hidden

@@ -1,0 +1,125 @@
+"""The base in training: its weights as its own files have them, the matrices that learn, who sees whom. Knows no text.
+
+A low-rank change W + s B A of every matrix (Hu et al., arXiv 2106.09685) leaves W as it is, in the type of the
+computation; or all weights learn, in fp32.
+"""
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from midfill_engine.families.causal import CAUSAL
+from midfill_engine.loading import hub
+from midfill_engine.loading.adapter import open_files
+from midfill_engine.models.transformer import Attention, Transformer, TransformerBlock
+from training.data.cutter import Cutter, find_base
+from training.data.packing import Packed
+
+SCALE: Final = 2.0
+HEAD_ROWS: Final = 2048  # whose scores are held at once
+MATRICES: Final = ("attention.q", "attention.k", "attention.v", "attention.out", "mlp.gate", "mlp.up", "mlp.down")
+
+
+class LowRank(nn.Module):
+    """A matrix that stays, and its change, which is zero at first."""
+
+    def __init__(self, base: nn.Linear, rank: int) -> None:
+        super().__init__()
+        self.base, self.out_features = base, base.out_features
+        device = base.weight.device
+        self.down = nn.Parameter(torch.randn(rank, base.in_features, device=device) / base.in_features**0.5)
+        self.up = nn.Parameter(torch.zeros(base.out_features, rank, device=device))
+
+    def forward(self, x: Tensor) -> Tensor:
+        low = F.linear(F.linear(x, self.down.to(x.dtype)), self.up.to(x.dtype))
+        return torch.add(self.base(x), low, alpha=SCALE)
+
+
+class TreeAttention(Attention):
+    """Attention whose mask is a block mask of FlexAttention, which computes no block that nobody sees."""
+
+    def _mix(self, query: Tensor, key: Tensor, value: Tensor, mask: Any, causal: bool) -> Tensor:
+        if isinstance(mask, Tensor) or mask is None:
+            return super()._mix(query, key, value, mask, causal)
+        return attend(query, key, value, mask)
+
+
+def attend(query: Tensor, key: Tensor, value: Tensor, mask: Any) -> Tensor:
+    from torch.nn.attention.flex_attention import flex_attention  # a second of imports that a CPU run does not need
+
+    mixed: Tensor = flex_attention(query, key, value, block_mask=mask, enable_gqa=query.shape[1] != key.shape[1])
+    return mixed
+
+
+def block_mask(packed: Packed) -> Any:
+    """The mask of `packed` for FlexAttention. Not compiled: every step has another, and compiling takes longer."""
+    from torch.nn.attention.flex_attention import create_block_mask
+
+    sees, length = packed.sees, len(packed.ids)
+    return create_block_mask(lambda b, h, q, k: sees(q, k), None, None, length, length, device=str(packed.ids.device))
+
+
+@dataclass(frozen=True)
+class Base:
+    """A base that learns, by low-rank changes or as a whole, but for the embedding, which is its head too."""
+
+    transformer: Transformer
+    cutter: Cutter
+    dtype: torch.dtype
+
+    @classmethod
+    def open(cls, name: str, rank: int, device: torch.device, dtype: torch.dtype, compiled: bool = False) -> "Base":
+        """The base called `name`, all of whose weights learn where `rank` is 0. Raises StartError, CheckpointError."""
+        files = open_files(find_base(name))
+        loaded = hub.load(files, CAUSAL, device, dtype if rank else torch.float32)
+        files.release()
+        transformer = loaded.model.transformer
+        for block in transformer.blocks:
+            assert isinstance(block, TransformerBlock)
+            block.attention.__class__ = TreeAttention
+            for path in MATRICES if rank else ():
+                owner, _, leaf = path.rpartition(".")
+                matrix = block.get_submodule(path)
+                assert isinstance(matrix, nn.Linear)
+                setattr(block.get_submodule(owner), leaf, LowRank(matrix, rank))
+            if compiled:
+                block.compile(dynamic=False)
+        if not rank:
+            transformer.requires_grad_(True)
+            transformer.embedding.requires_grad_(False)
+        return cls(transformer, Cutter.of(loaded.tokenizer), dtype)
+
+    @property
+    def parameters(self) -> dict[str, nn.Parameter]:
+        """What learns."""
+        return {name: value for name, value in self.transformer.named_parameters() if value.requires_grad}
+
+    @property
+    def is_mixed(self) -> bool:
+        """Whether weights are wider than the computation."""
+        return self.transformer.embedding.weight.dtype != self.dtype
+
+    def states(self, packed: Packed) -> Tensor:
+        """The final states [A, D] of the places that are asked."""
+        mask: Any = None
+        if not packed.is_plain:
+            mask = block_mask(packed) if packed.ids.is_cuda else packed.mask()
+        with torch.autocast(packed.ids.device.type, self.dtype, enabled=self.is_mixed):
+            hidden, _ = self.transformer(packed.ids[None], packed.positions[None], mask=mask, causal=mask is None)
+        chosen: Tensor = hidden[0, packed.asked]
+        return chosen
+
+    def nats(self, packed: Packed) -> Tensor:
+        """-ln P [A] of every target."""
+        states = self.states(packed)
+        parts = zip(torch.split(states, HEAD_ROWS), torch.split(packed.targets, HEAD_ROWS), strict=True)
+        return torch.cat([checkpoint(self._nats, *part, use_reentrant=False) for part in parts])
+
+    def _nats(self, states: Tensor, targets: Tensor) -> Tensor:
+        with torch.autocast(states.device.type, self.dtype, enabled=self.is_mixed):
+            scores = self.transformer.logits(states)
+        return F.cross_entropy(scores.float(), targets, reduction="none")
