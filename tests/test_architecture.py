@@ -25,7 +25,7 @@ ROOMS = {
     "midfill_lsp": (
         ROOT / "lsp/midfill_lsp",
         ("midfill_infill",),
-        ("torch", "triton", "httpx", "httpx_sse", "fastapi", "socket", "urllib.request", "http", "tokenizers")
+        ("torch", "triton", "httpx", "fastapi", "socket", "urllib.request", "http", "tokenizers")
         + ("midfill_infill.cli", "midfill_infill.refactor"),
     ),
 }
@@ -61,7 +61,7 @@ FLOORS: dict[str, Floors] = {
         ("__main__",),
     ),
 }
-SOCKET_MODULES = ("socket", "httpx", "httpx_sse", "http", "urllib.request", "requests", "aiohttp")
+SOCKET_MODULES = ("socket", "httpx", "http", "urllib.request", "requests", "aiohttp")
 
 
 def imports_of(path: Path, package: str) -> Iterator[str]:
@@ -221,7 +221,7 @@ def test_only_the_client_of_infill_knows_sockets() -> None:
     wrong = [
         f"{path.relative_to(ROOT)}: {name}"
         for path, name in room_imports("midfill_infill")
-        if path.name != "client.py" and any(is_within(name, module) for module in SOCKET_MODULES)
+        if path.name != "connections.py" and any(is_within(name, module) for module in SOCKET_MODULES)
     ]
     assert not wrong
 

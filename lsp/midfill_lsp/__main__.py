@@ -40,8 +40,7 @@ def _set_up_logging(level: str) -> None:
     # pygls logs messages, and so the user's code, at INFO, and parameters of failed notifications at ERROR.
     logging.getLogger("pygls").setLevel(logging.CRITICAL)
     logging.getLogger("concurrent.futures").setLevel(logging.CRITICAL)  # output that a killed editor does not read
-    for chatty in ("asyncio", "httpx", "httpcore"):
-        logging.getLogger(chatty).setLevel(logging.WARNING)
+    logging.getLogger("asyncio").setLevel(logging.WARNING)
 
 
 if __name__ == "__main__":

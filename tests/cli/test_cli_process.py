@@ -142,8 +142,8 @@ def modules_loaded_by(midfill: Midfill, monkeypatch: pytest.MonkeyPatch, *words:
 def test_help_imports_no_command_and_nothing_heavy(midfill: Midfill, monkeypatch: pytest.MonkeyPatch) -> None:
     loaded = modules_loaded_by(midfill, monkeypatch, "--help")
     assert "midfill_infill.cli.app" in loaded
-    assert not {"httpx", "tree_sitter", "pydantic", "pygls", "rich", "torch", "midfill_infill.cli.fill"} & loaded
-    assert not {"rich", "httpx"} & modules_loaded_by(midfill, monkeypatch, "fill", "--help")
+    assert not {"http.client", "tree_sitter", "pydantic", "pygls", "rich", "torch", "midfill_infill.cli.fill"} & loaded
+    assert not {"rich", "http.client"} & modules_loaded_by(midfill, monkeypatch, "fill", "--help")
 
 
 def test_a_warm_fill_into_a_pipe_imports_what_it_needs(
@@ -151,8 +151,8 @@ def test_a_warm_fill_into_a_pipe_imports_what_it_needs(
 ) -> None:
     assert midfill("fill", "t.py:3").wait() == 0
     loaded = modules_loaded_by(midfill, monkeypatch, "fill", "t.py:3")
-    assert {"httpx", "midfill_engine.wire"} <= loaded
-    assert not {"rich", "pygments", "click", "pygls", "torch", "midfill_infill.cli.models"} & loaded
+    assert {"http.client", "midfill_engine.wire"} <= loaded
+    assert not {"httpx", "rich", "pygments", "click", "pygls", "torch", "midfill_infill.cli.models"} & loaded
 
 
 def test_real_engine_fills_the_example(file: Path, runtime: Path, tmp_path: Path) -> None:

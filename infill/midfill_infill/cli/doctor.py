@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 LARGE_PARAMETERS: Final = 200_000_000
 EXACT_CACHES: Final = ("none", "frozen", "block")
-_PACKAGES: Final = ("pydantic", "httpx", "tree-sitter", "pygls", "torch", "tokenizers", "fastapi", "triton")
+_PACKAGES: Final = ("pydantic", "tree-sitter", "pygls", "torch", "tokenizers", "fastapi", "triton")
 
 
 @dataclass(frozen=True)

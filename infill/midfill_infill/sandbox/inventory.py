@@ -10,8 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from midfill_infill.context.exclusions import SECRETS
-from midfill_infill.context.patterns import Patterns, anywhere
+from midfill_infill.context.exclusions import is_secret
 from midfill_infill.refactor.journal import guards
 from midfill_infill.refactor.journal.places import Repository
 from midfill_infill.refactor.planning import walk
@@ -42,14 +41,13 @@ def take_inventory(place: Repository, max_ignored_bytes: int = MAX_IGNORED_BYTES
     """Looks at every folder of the tree once. Raises `git_failed`."""
     inventory = Inventory()
     tracked, own = _tracked(place), set(walk.list_files(place))
-    secrets = Patterns(map(anywhere, SECRETS))
     ignored: list[tuple[int, str]] = []
     for name, entry in _walk(place.root, inventory):
         if entry.is_symlink():
             _take_link(inventory, name, entry)
         elif name in tracked:
             inventory.files.append(name)
-        elif secrets.take(name):
+        elif is_secret(name):
             inventory.left_out.append(f"{name} (named like a secret, and not git's)")
         elif name in own:
             inventory.files.append(name)

@@ -1,0 +1,229 @@
+"""HTTP connections to one engine, kept open between requests. The only file with sockets; knows no messages."""
+
+import base64
+import json
+import select
+import socket
+import struct
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection, InvalidURL
+from pathlib import Path
+from typing import Any, Final, Self
+from urllib.parse import SplitResult, unquote, urlsplit
+
+from midfill_infill.engines.endpoint import Endpoint
+from midfill_infill.errors import MidfillError
+
+CONNECT_TIMEOUT_S: Final = 2.0
+# One step of a large model on a slow machine; a dead engine is noticed by its closed socket, not by this.
+READ_TIMEOUT_S: Final = 300.0
+MAX_IDLE: Final = 4
+
+
+class Unreachable(Exception):
+    """Nobody accepts a connection; the message says why, as the end of a sentence."""
+
+
+class Silent(Exception):
+    """No answer came in time."""
+
+
+class Broken(Exception):
+    """The connection ended before the answer did."""
+
+
+class Connection:
+    """One connection for one request; not for use by several threads, except `shut_down`."""
+
+    def __init__(self, http: HTTPConnection, owner: "Connections") -> None:
+        self._http, self._owner = http, owner
+        self._socket = http.sock  # http.client forgets it once it knows that the answer is the last
+        self._response: HTTPResponse | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        """Keeps the connection for the next request if the whole answer was read, and closes it otherwise."""
+        response = self._response
+        if response is not None and response.isclosed() and not response.will_close:
+            self._owner.keep(self._http)
+            return
+        if response is not None:
+            response.close()
+        self._http.close()
+
+    def ask(
+        self, method: str, path: str, body: str | None = None, headers: Mapping[str, str] | None = None
+    ) -> "Connection":
+        """Sends a request and waits for the head of its answer. Raises Silent and Broken."""
+        known = {**self._owner.headers, **({"content-type": "application/json"} if body is not None else {})}
+        with _failures():
+            encoded = None if body is None else body.encode()
+            self._http.request(method, self._owner.prefix + path, encoded, {**known, **(headers or {})})
+            self._response = self._http.getresponse()
+        return self
+
+    def shut_down(self) -> None:
+        """Ends the request from another thread, which then raises Broken in its own."""
+        with suppress(OSError):  # closed meanwhile
+            self._socket.shutdown(socket.SHUT_RDWR)
+
+    @property
+    def status(self) -> int:
+        assert self._response is not None
+        return self._response.status
+
+    @property
+    def is_success(self) -> bool:
+        return 200 <= self.status < 300
+
+    def header(self, name: str) -> str | None:
+        assert self._response is not None
+        return self._response.headers.get(name)
+
+    def read(self) -> bytes:
+        """The whole answer. Raises Silent and Broken."""
+        assert self._response is not None
+        with _failures():
+            return self._response.read()
+
+    def json(self) -> Any:
+        return json.loads(self.read())
+
+    def lines(self) -> Iterator[str]:
+        """The lines of the answer as they come, without their ends. Raises Silent and Broken."""
+        assert self._response is not None
+        with _failures():
+            for line in iter(self._response.readline, b""):
+                yield line.rstrip(b"\r\n").decode()
+
+
+class Connections:
+    """Opens connections to `endpoint` and keeps those that can take another request; any thread may ask."""
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        """Raises ValueError for what is no address."""
+        self._socket = endpoint.socket
+        self._url = urlsplit(endpoint.url or "http://localhost")
+        if self._url.scheme not in ("http", "https") or not self._url.hostname or self._url.port == 0:
+            raise ValueError(f"{endpoint} is no address")
+        self.prefix = self._url.path.rstrip("/")
+        self.headers = {"authorization": f"Bearer {endpoint.token}"} if endpoint.token else {}
+        # A proxy of the environment must not see what stays on this machine.
+        proxy = _find_proxy(self._url) if endpoint.remote_host else None
+        self._proxy = proxy
+        if proxy is not None and self._url.scheme == "http":
+            self.prefix = f"http://{self._url.netloc}{self.prefix}"
+            self.headers |= {f"proxy-{name}": value for name, value in _authorize(proxy).items()}
+        self._idle: list[HTTPConnection] = []
+
+    def open(self, timeout_s: float = READ_TIMEOUT_S, *, is_new: bool = False) -> Connection:
+        """A connection whose every read may take so long. Raises Unreachable, Silent, and MidfillError
+        `engine_stopped`.
+        """
+        while self._idle and not is_new:
+            with suppress(IndexError):  # another thread was faster
+                kept = self._idle.pop()
+                if kept.sock is not None and not select.select([kept.sock], [], [], 0)[0]:
+                    kept.sock.settimeout(timeout_s)
+                    _check_runs(kept.sock)
+                    return Connection(kept, self)
+                kept.close()  # the other end closed it
+        http = self._connect(min(timeout_s, CONNECT_TIMEOUT_S))
+        http.sock.settimeout(timeout_s)
+        _check_runs(http.sock)
+        return Connection(http, self)
+
+    def keep(self, http: HTTPConnection) -> None:
+        if len(self._idle) < MAX_IDLE:
+            self._idle.append(http)
+        else:
+            http.close()
+
+    def close(self) -> None:
+        while self._idle:
+            self._idle.pop().close()
+
+    def _connect(self, timeout_s: float) -> HTTPConnection:
+        http = self._make(timeout_s)
+        try:
+            http.connect()
+        except (TimeoutError, BlockingIOError):  # of a socket: as many wait as the system lets
+            http.close()
+            raise Silent from None
+        except OSError as error:
+            http.close()
+            is_tls = type(error).__module__ == "ssl"
+            raise Unreachable(f"speaks no TLS that is trusted ({error})" if is_tls else "is not running") from None
+        return http
+
+    def _make(self, timeout_s: float) -> HTTPConnection:
+        if self._socket is not None:
+            return _UnixConnection(self._socket, timeout_s)
+        kind = HTTPSConnection if self._url.scheme == "https" else HTTPConnection
+        assert self._url.hostname is not None
+        proxy = self._proxy
+        if proxy is None or proxy.hostname is None:
+            return kind(self._url.hostname, self._url.port, timeout=timeout_s)
+        http = kind(proxy.hostname, proxy.port, timeout=timeout_s)
+        if kind is HTTPSConnection:
+            authorization = {f"Proxy-{name}": value for name, value in _authorize(proxy).items()}
+            http.set_tunnel(self._url.hostname, self._url.port, authorization)
+        return http
+
+
+class _UnixConnection(HTTPConnection):
+    def __init__(self, path: Path, timeout_s: float) -> None:
+        super().__init__("localhost", timeout=timeout_s)
+        self._path = path
+
+    def connect(self) -> None:
+        self.sock = socket.socket(socket.AF_UNIX)
+        self.sock.settimeout(self.timeout)
+        self.sock.connect(str(self._path))
+
+
+@contextmanager
+def _failures() -> Iterator[None]:
+    try:
+        yield
+    except TimeoutError:
+        raise Silent from None
+    except InvalidURL:
+        raise Unreachable("is not the address of an engine") from None
+    except (HTTPException, OSError):
+        raise Broken from None
+
+
+def _find_proxy(url: SplitResult) -> SplitResult | None:
+    from urllib.request import getproxies, proxy_bypass
+
+    proxies = getproxies()
+    named = proxies.get(url.scheme) or proxies.get("all")
+    if not named or proxy_bypass(url.netloc.rpartition("@")[2]):
+        return None
+    return urlsplit(named if "//" in named else f"http://{named}")
+
+
+def _authorize(proxy: SplitResult) -> dict[str, str]:
+    if proxy.username is None:
+        return {}
+    pair = f"{unquote(proxy.username)}:{unquote(proxy.password or '')}"
+    return {"Authorization": f"Basic {base64.b64encode(pair.encode()).decode()}"}
+
+
+def _check_runs(connection: socket.socket) -> None:
+    """Raises `engine_stopped` where Linux says that the process at the other end takes no part in anything."""
+    if connection.family != socket.AF_UNIX or not hasattr(socket, "SO_PEERCRED"):
+        return
+    pid, _, _ = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i")))
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except (OSError, IndexError):
+        return
+    if state in "Tt":
+        connection.close()
+        next_step = f"continue it with `kill -CONT {pid}`, or end it with `kill -9 {pid}`"
+        raise MidfillError("engine_stopped", f"the engine (process {pid}) is stopped", next_step=next_step)
