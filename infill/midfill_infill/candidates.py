@@ -7,10 +7,12 @@ a fill without one first. Knows no engine's connection.
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import islice
 from typing import Final, Protocol
 
 from midfill_engine import wire
+from midfill_infill.doubts import Doubts
 from midfill_infill.errors import MidfillError
 from midfill_infill.proposals import Proposal
 from midfill_infill.splicing.sieve import find_sieve
@@ -18,6 +20,7 @@ from midfill_infill.splicing.sight import Sight
 from midfill_infill.splicing.splice import Spliced, SplicedFill, splice
 from midfill_infill.text.document import Document
 from midfill_infill.text.spans import Hole, Patch
+from midfill_infill.written import Written
 
 MAX_TRIED: Final = 40
 SURE: Final = 0.75
@@ -158,11 +161,16 @@ class Row:
 
 @dataclass(frozen=True)
 class Place:
-    """A document, its holes in order, and the names in sight of them."""
+    """A document, its holes in order, the names in sight of them, and what Midfill wrote that nobody has kept."""
 
     document: Document
     holes: tuple[Hole, ...]
     sight: Sight
+    written: Written = Written()
+
+    @cached_property
+    def doubts(self) -> Doubts:
+        return Doubts(self.document, self.written)
 
     def rows(self, answers: Iterable[Sequence[Answer]]) -> Iterator[Row]:
         """Those of the answers that can be put in: others leave out what is to be kept, or have no encoding."""
@@ -174,13 +182,16 @@ class Place:
         """Raises MidfillError."""
         spliced = splice(self.document, self.holes, [answer.filled.text for answer in answers])
         fills = tuple(
-            place_fill(hole, answer.filled, fill, answer.origin)
+            self._temper(place_fill(hole, answer.filled, fill, answer.origin))
             for hole, answer, fill in zip(self.holes, answers, spliced.fills, strict=True)
         )
         names = {name for fill in spliced.fills for name in fill.names}
         num_unseen = sum(not self.sight.has(name) for name in names)
         is_idle = any(self._is_idle(index, fill) for index, fill in enumerate(spliced.fills))
         return Row(Candidate(spliced.patch, fills, spliced.new_errors, num_unseen, is_idle), tuple(answers), spliced)
+
+    def _temper(self, fill: FilledHole) -> FilledHole:
+        return replace(fill, certainty=self.doubts.temper(fill.hole, fill.text, fill.certainty))
 
     def settle(self, ranked: Sequence[Sequence[Answer]]) -> Row:
         """The first text of every hole, but where that has a fault the first without any, or with the fewest faults.

@@ -17,6 +17,7 @@ from midfill_infill.splicing.splice import prepare, splice
 from midfill_infill.syntax.holes import sort_holes
 from midfill_infill.text.document import Document
 from midfill_infill.text.spans import Hole, Patch
+from midfill_infill.written import Written
 
 if TYPE_CHECKING:  # it needs an HTTP client, which is a fifth of the language server's start
     from midfill_infill.engines.client import EngineClient
@@ -35,7 +36,8 @@ class Options:
     alternatives. `related` is text of other files, the most useful first: it takes what the document leaves free.
     `intent` is one line for the model, a comment above each hole that no fill has.
     Names that `can_import` says yes to are as good as those in sight: who asks puts the imports in.
-    `references` are files that matter, the most important first. `proposers` propose texts beside the engine's.
+    `references` are files that matter, the most important first. `proposers` propose texts beside the engine's, of what
+    the user took before in this session (`taken`) too; `written` is what Midfill wrote and nobody has kept.
 
     Seed 0 means the likeliest fill, every other seed draws one, unless `temperature` says otherwise.
     """
@@ -54,6 +56,8 @@ class Options:
     related: tuple[str, ...] = ()
     references: tuple[Reference, ...] = ()
     proposers: tuple[str, ...] = PROPOSERS
+    taken: tuple[str, ...] = ()
+    written: Written = Written()
     intent: str = ""
     can_import: Callable[[str], bool] | None = None
 
@@ -127,7 +131,7 @@ def fill(
     budget_chars = _budget_chars(client, options.model)
     segments = _put_before(build_segments(document, holes, budget_chars), options.related, budget_chars)
     segments = with_intent(segments, document.syntax.comment if document.syntax else "#", options.intent)
-    place = Place(document, segments.holes, look_around(document, segments.holes, options))
+    place = Place(document, segments.holes, look_around(document, segments.holes, options), options.written)
     proposals = _propose(place, options)
     request = _request(segments, document, options, () if client.endpoint.is_outside else proposals)
     response = yield from _run(client, request, document, segments.holes, repair=False)
@@ -148,9 +152,16 @@ def _propose(place: Place, options: Options) -> list[list[Proposal]]:
     """For every hole; nothing where its length in tokens is bounded, which only an engine can tell."""
     if options.min_tokens or options.max_tokens is not None:
         return [[] for _ in place.holes]
-    around = Surroundings(place.document, place.holes, options.references, place.sight.has)
+    around = Surroundings(place.document, place.holes, options.references, place.sight.has, options.taken)
     listed = [propose(options.proposers, around, index) for index in range(len(place.holes))]
-    return [[each for each in found if not (options.single_line and "\n" in each.text)] for found in listed]
+    return [
+        [
+            replace(each, certainty=place.doubts.weaken(each.text, each.certainty))
+            for each in found
+            if not (options.single_line and "\n" in each.text)
+        ]
+        for found in listed
+    ]
 
 
 def _is_laid(request: wire.InfillRequest, response: wire.InfillResponse) -> bool:

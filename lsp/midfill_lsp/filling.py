@@ -204,6 +204,8 @@ class FillJob:
             n=params.alternatives,
             related=surroundings.related,
             references=surroundings.references,
+            taken=surroundings.taken,
+            written=surroundings.written,
         )
 
     def _preview(self, previews: PreviewSender, event: Preview) -> None:

@@ -1,13 +1,16 @@
 """All fills of the server: running ones, pending ones, ghost text, and the status line."""
 
 import asyncio
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor
 from contextlib import contextmanager
 from dataclasses import replace
 
+from midfill_infill import written
 from midfill_infill.errors import MidfillError
 from midfill_infill.reroll import KEEP_SHARE
+from midfill_infill.written import Written
 from midfill_lsp.edits import FillFailed, Replacement, apply_edits
 from midfill_lsp.engine import Filler, WatchedFiller
 from midfill_lsp.filling import FillJob, MadeFill, check, explain, put_in
@@ -15,8 +18,8 @@ from midfill_lsp.ghost import GhostText, Suggestion
 from midfill_lsp.host import Host
 from midfill_lsp.meant import find_meant
 from midfill_lsp.messages import Done, FillParams, FillResult, PendingParams, Range, SnoozeParams, Status, What
-from midfill_lsp.pending import Pending, PendingStore
-from midfill_lsp.related import RelatedText
+from midfill_lsp.pending import Pending, PendingHole, PendingStore
+from midfill_lsp.related import RelatedFiles, RelatedText
 from midfill_lsp.settings import Settings
 from midfill_lsp.telling import PendingTeller, tell_of_better_models
 from midfill_lsp.text import SyncedDocument, SyncedWorkspace
@@ -24,6 +27,7 @@ from midfill_lsp.until import Commands
 from midfill_lsp.views import DocumentView, find_exclusion, read_ahead, take_view
 
 SHORTER, LONGER = 0.6, 1.6
+MAX_TAKEN, MAX_TAKEN_CHARACTERS = 16, 4000
 REST_S = 0.1
 TELL_S = 0.02
 
@@ -41,6 +45,7 @@ class Fills:
         self._related = RelatedText(server.freeze_settings)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._commands = Commands()
+        self._taken: deque[str] = deque(maxlen=MAX_TAKEN)
         self._num_busy = 0
         self._rest: asyncio.TimerHandle | None = None
         self._snooze: asyncio.TimerHandle | None = None
@@ -52,7 +57,7 @@ class Fills:
             raise MidfillError("file_excluded", f"this file is left out: {reason}")
         settings = self._server.settings_of(params.uri)
         line = params.ranges[0].start.line if params.ranges else 0
-        surroundings = self._related.near(self._workspace, params.uri, line)
+        surroundings = self._look_around(params.uri, line)
         before = tuple(replace(hole) for hole in rerolled.holes) if rerolled else ()
         id = self._pending.next_id()
         job = FillJob(id, self._server, check(params), self._filler.fill, settings, surroundings, before)
@@ -89,7 +94,9 @@ class Fills:
         meant = find_meant(self._workspace, params, [*self._running, *self._pending])
         if isinstance(meant, FillJob):
             return await self.finish(PendingParams(id=meant.id))
-        return self._close(self._find(params))
+        pending = self._find(params)
+        self._take(pending.holes, pending.document)
+        return self._close(pending)
 
     async def discard(self, params: PendingParams) -> Done:
         """Restores the text before the first fill; a running fill is cancelled."""
@@ -126,6 +133,8 @@ class Fills:
             await apply_edits(self._server, pending.document, find_edits, "Midfill: put back")
         if number is not None:
             pending.decide(hole)
+        if keeps and number is None:
+            self._take([hole], pending.document)
         if number is None or hole.holds_old(pending.document.source):
             pending.narrow([other for other in pending.holes if other is not hole])
         if not pending.holes:
@@ -177,7 +186,7 @@ class Fills:
             return ()
         view = take_view(self._workspace, document)
         line = document.text.position(offset).line
-        surroundings = self._related.near(self._workspace, document.uri, line)
+        surroundings = self._look_around(document.uri, line)
         filler = self._filler.fill if invoked else self._filler.fill_unasked
         with self._watch():
             return await self._ghost.suggest(
@@ -249,6 +258,19 @@ class Fills:
             pending=len(self._pending),
             snoozing=self.is_snoozing,
         )
+
+    def _look_around(self, uri: str, line: int) -> Callable[[], RelatedFiles]:
+        near, taken = self._related.near(self._workspace, uri, line), tuple(self._taken)
+        pending = Written.of(hole.fill.text for each in self._pending for hole in each.holes)
+        return lambda: replace(near(), taken=taken, written=Written(written.load() | pending))
+
+    def _take(self, holes: Sequence[PendingHole], document: SyncedDocument) -> None:
+        """Remembers what the user keeps, without the indent of its hole."""
+        texts = [document.source[slice(*hole.inner)].replace("\r\n", "\n") for hole in holes]
+        self._executor.submit(written.keep, texts)
+        for hole, text in zip(holes, texts, strict=True):
+            if text.strip() and len(text) <= MAX_TAKEN_CHARACTERS:
+                self._taken.appendleft(text.strip().replace(f"\n{hole.hole.indent}", "\n"))
 
     @property
     def _workspace(self) -> SyncedWorkspace:

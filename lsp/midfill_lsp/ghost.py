@@ -111,6 +111,8 @@ def _make(
         single_line=single_line,
         related=found.related,
         references=found.references,
+        taken=found.taken,
+        written=found.written,
         repair=False,
     )
     with closing(filler(document, [hole], options, settings, lambda phrase: None)) as events:

@@ -9,6 +9,7 @@ from midfill_infill.context.exclusions import Stamps
 from midfill_infill.context.references import MAX_CHARS, Held, Reference, find_references
 from midfill_infill.context.related import Ring
 from midfill_infill.errors import MidfillError
+from midfill_infill.written import Written
 from midfill_lsp.settings import Settings
 from midfill_lsp.text import SyncedDocument, SyncedWorkspace
 from midfill_lsp.views import find_exclusion, find_path, find_place, take_view
@@ -21,10 +22,14 @@ SettingsOf = Callable[[str], Settings]
 
 @dataclass(frozen=True)
 class RelatedFiles:
-    """Text of other files that the model sees, and files that proposers may read."""
+    """Text of other files that the model sees, files that proposers may read, fills that the user took in this session,
+    the newest first, and what Midfill wrote that nobody has kept.
+    """
 
     related: tuple[str, ...] = ()
     references: tuple[Reference, ...] = ()
+    taken: tuple[str, ...] = ()
+    written: Written = Written()
 
 
 class RelatedText:

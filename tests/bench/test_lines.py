@@ -13,7 +13,7 @@ import typer
 from typer.testing import CliRunner
 
 from bench.quality import drawn, lines, proposals
-from bench.quality.fitting import threshold_of
+from bench.quality.calibration import threshold_of
 from bench.quality.proposals import Fill, kept, measure, recurs
 from bench.quality.suite import SuiteError, Task, read_suite
 from midfill_engine.wire import Stats

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from midfill_infill import written
 from midfill_infill.candidates import LIKELY, SURE, describe_certainty
 from midfill_infill.cli import build_app
 from midfill_infill.cli.results import DEMONSTRATOR
@@ -110,3 +111,15 @@ def test_of_several_fills_the_guesses_alone_are_held_back(answer: Answer) -> Non
     report = json.loads(result.stdout)
     assert [hole["origin"] for hole in report["holes"]] == ["drafted"] * 2
     assert report["written"] is True and [hole["written"] for hole in report["holes"]] == [False, True]
+
+
+def test_what_was_written_unseen_is_a_guess_until_it_is_kept(
+    answer: Answer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    answer(rows=[["return a + b"]], certainty=0.9)
+    Path("u.py").write_text("def add(a, b):\n    ...\n")
+    assert "sure (90%)" in fill("--write")[0] and "return a + b" in Path("t.py").read_text()
+    assert "a guess (45%)" in fill_lines(["fill", "u.py:2"])
+    written.keep(["return a + b"])
+    assert "sure (90%)" in fill_lines(["fill", "u.py:2"])

@@ -1,10 +1,8 @@
 """`python -m bench.quality.bodies SUITE KEEP`: bodies of functions by the product, with and without those of siblings.
 
-One function of every Python file of the suite loses its body. Of a suite that nothing is reported on this tells what a
-sibling's `CERTAINTY` has to be. Knows suites, the engine and the fill; runs no program.
+One function of every Python file of the suite loses its body. Knows suites, the engine and the fill; runs no program.
 """
 
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
@@ -27,7 +25,6 @@ from midfill_infill.engines.client import EngineClient
 from midfill_infill.errors import MidfillError
 from midfill_infill.fill import Filled, Options, fill
 from midfill_infill.proposals import PROPOSERS, Surroundings
-from midfill_infill.proposals.siblings import find_siblings
 from midfill_infill.splicing.sight import Sight
 from midfill_infill.syntax.holes import body_at
 from midfill_infill.syntax.outline import outline
@@ -50,8 +47,8 @@ def main(
     model: Annotated[str, typer.Option(help="A known model, or a checkpoint's folder.")] = BASE,
     only: Annotated[list[str] | None, typer.Option(help="Only these ways.")] = None,
 ) -> None:
-    """Prints exact, similar and parsing bodies with intervals over files, what each way has less than the first, how
-    sure fills are, and how sure siblings can be.
+    """Prints exact, similar and parsing bodies with intervals over files, what each way has less than the first, and
+    how sure fills are.
     """
     names = only or list(WAYS)
     if unknown := set(names).difference(WAYS):
@@ -65,8 +62,6 @@ def main(
         for name, values in measured.items():
             less = "" if values is first else f", less {show(difference(first[at], values[at], groups))}"
             print(f"{column} %, {name}: {show(share(values[at], groups))}{less}")
-    for least, rights in find_likeness(tasks).items():
-        print(f"siblings alike by {least:.1f} and more: {len(rights)}, right {100 * sum(rights) / len(rights):.1f} %")
 
 
 def measure(name: str, client: EngineClient, tasks: Sequence[Task], keep: Path) -> list[list[float]]:
@@ -115,22 +110,13 @@ def write(client: EngineClient, options: dict[str, Any], task: Task) -> Fill:
     return Fill(text[len(task.prefix) : len(text) - len(task.suffix)], filled.best.certainty, 0.0)
 
 
-def find_likeness(tasks: Sequence[Task]) -> dict[float, list[bool]]:
-    """By how alike the function is to the one most alike: whether that one's body, renamed, is the one."""
-    found: dict[float, list[bool]] = {}
-    for task in tasks:
-        document = Document(task.program(STUB).encode(), task.language)
-        references = tuple(Reference(**each) for each in task.references)
-        known = document.syntax.names if document.syntax else None
-        sight = Sight((task.prefix, task.suffix, *(each.text for each in references)), known)
-        hole = body_at(document, len(task.prefix.encode()))
-        for text, likeness, _ in find_siblings(Surroundings(document, (hole,), references, sight.has), 0)[:1]:
-            found.setdefault(math.floor(10 * likeness) / 10, []).append(_lines(text) == _lines(task.middle))
-    return dict(sorted(found.items(), reverse=True))
-
-
-def _lines(text: str) -> list[str]:
-    return list(map(str.strip, text.strip().split("\n")))
+def look_around(task: Task) -> Surroundings:
+    """What proposers see where the body is a stub."""
+    document = Document(task.program(STUB).encode(), task.language)
+    references = tuple(Reference(**each) for each in task.references)
+    known = document.syntax.names if document.syntax else None
+    sight = Sight((task.prefix, task.suffix, *(each.text for each in references)), known)
+    return Surroundings(document, (body_at(document, len(task.prefix.encode())),), references, sight.has)
 
 
 if __name__ == "__main__":

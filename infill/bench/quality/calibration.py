@@ -13,6 +13,7 @@ from typing import Final
 from bench.quality.complete import Completion
 
 NUM_BINS: Final = 10
+ENOUGH: Final = 0.75
 
 
 @dataclass(frozen=True)
@@ -82,3 +83,13 @@ def whole_fills(completions: Iterable[Completion], succeeded: Iterable[bool]) ->
             logs = [math.log(max(confidence, 1e-12)) for confidence in completion.confidence]
             pairs.append((math.exp(math.fsum(logs) / len(logs)), success))
     return pairs
+
+
+def threshold_of(pairs: Sequence[tuple[float, bool]]) -> float | None:
+    """The least certainty from which on ENOUGH are right; None where there is none."""
+    found, num_right = None, 0
+    for count, (certainty, is_right) in enumerate(sorted(pairs, reverse=True), 1):
+        num_right += is_right
+        if num_right >= ENOUGH * count:
+            found = round(certainty, 3)
+    return found

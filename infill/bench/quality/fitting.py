@@ -1,324 +1,204 @@
-"""`python -m bench.quality.fitting GAPS LINES OUT`: fits what the proposer `lines` weighs. Knows gaps.
+"""`python -m bench.quality.fitting GAPS OUT`: everything that proposers weigh, fitted on gaps whose text is known.
 
-These are gates of contexts, the ranking of candidates, and their calibration. Both files are JSON lines of {package,
-prefix, middle, suffix}, as `bench.quality.lines` draws them: gaps of a training corpus with `--mixed`, and single lines
-of packages outside it with their tests, which files of a corpus seldom have.
+These are the conditional logit of lines, how often a line is a whole body, and how often bodies of similar functions
+and examples are right. `GAPS` are JSON lines as `bench.quality.lines --mixed` draws them. Knows gaps; no model.
 """
 
 import json
-import re
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 import numpy as np
 import torch
 import typer
-from numpy.typing import NDArray
-from torch import Tensor
 
-from midfill_infill.proposals.counts import Counted, Counts, Texts, Weights
-from midfill_infill.proposals.features import CANDIDATE, NONE
-from midfill_infill.proposals.gap import Gap
-from midfill_infill.proposals.levels import BASE, Floats, Gate
-from midfill_infill.proposals.ranking import Ranker
-from midfill_infill.proposals.table import DEPTH, Table
+from bench.quality import bodies
+from bench.quality.calibration import ENOUGH, threshold_of
+from bench.quality.suite import Task, read_suite
+from midfill_infill.proposals import Surroundings
+from midfill_infill.proposals.lines import Scene, weigh
+from midfill_infill.proposals.siblings import find_siblings
+from midfill_infill.proposals.weights import Weights
 from training.data.corpus import fraction_of
 
-STEPS: Final = 400
-STEPS_OF_RANKING: Final = 120
-DECAY: Final = 0.003
-NUM_UNITS: Final = 32
+STEPS: Final = 200
+DECAY: Final = 0.002
 NUM_FOLDS: Final = 3
-CORPUS_TURNS: Final = 3  # how often each gap of the corpus counts: only there are bodies and rests of lines
-NUM_RIVALS: Final = 30  # of a gap's candidates, the best by a first, linear fit
-ENOUGH: Final = 0.75
 SURE: Final = 0.5
-PLAIN: Final[Gate] = (-0.7, 1.4, -0.3)
+NUM_BODIES: Final = 400
+LIKENESS: Final = (0.9, 0.8, 0.7, 0.5, 0.0)
+ODDS: Final = (1.0, 0.5, 0.3, 0.2, 0.1, 0.05, 0.03, 0.01)
+# Texts of one session or one test file are in no archive of a package: these two are not fitted.
+TAKEN, EXAMPLES = 0.1, 0.1
+BLANK: Final = Weights({}, {}, 1.0, [], TAKEN, EXAMPLES)
 
-
-@dataclass(frozen=True)
-class Line:
-    """A gap whose text is known."""
-
-    package: str
-    prefix: str
-    middle: str
-    suffix: str
-    references: tuple[str, ...] = ()
-
-    @property
-    def gap(self) -> Gap:
-        return Gap.between(self.prefix, self.suffix)
+Columns = Mapping[str, float]
 
 
 @dataclass(frozen=True)
 class Ranked:
-    """The columns of a gap's candidates [C, F], of none of them [N], and which is right (C: none)."""
+    """The columns of a gap's candidates, of none of them, and which is right; None: none."""
 
     package: str
     is_line: bool
-    table: Floats
-    none: Floats
-    right: int
-
-
-def read_lines(path: Path, limit: int | None) -> list[Line]:
-    """In an order that has nothing to do with the packages."""
-    with path.open(encoding="utf-8") as rows:
-        lines = list(map(_line, map(json.loads, rows)))
-    return sorted(lines, key=lambda line: fraction_of(line.prefix[-200:] + line.middle))[:limit]
-
-
-def _line(row: dict[str, Any]) -> Line:
-    references = tuple(each["text"] for each in row.get("references", ()))
-    return Line(row["package"], row["prefix"], row["middle"], row["suffix"], references)
-
-
-def blank_weights() -> Weights:
-    gates = (PLAIN,) * DEPTH
-    return Weights(gates, gates, Ranker.plain([0.0] * len(CANDIDATE)), Ranker.plain([0.0] * len(NONE)), 1.0, 0.0)
-
-
-def open_line(counts: Counts, line: Line) -> Counted:
-    return counts.read(Texts((line.gap.before, line.gap.after), line.references))
+    candidates: Sequence[Columns]
+    none: Columns
+    right: int | None
 
 
 def main(
-    gaps: Annotated[Path, typer.Argument(help="Gaps of a corpus, by `bench.quality.lines --mixed`.")],
-    lines: Annotated[Path, typer.Argument(help="Lines of packages outside it.")],
+    gaps: Annotated[Path, typer.Argument(help="Gaps, by `bench.quality.lines --mixed`.")],
     out: Annotated[Path, typer.Argument(help="The weights to write.")],
-    limit: Annotated[int | None, typer.Option(min=1, help="So many of each.")] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="So many gaps.")] = None,
 ) -> None:
     """Fits the weights, and prints how sure they are of lines of packages that they have not seen."""
-    fit(gaps, lines, out, limit=limit)
-
-
-def fit(gaps: Path, lines: Path, out: Path, *, num_gate_lines: int = 700, limit: int | None = None) -> Weights:
-    """Writes the weights to `out`. The calibration is of lines of packages that its weights did not see."""
-    corpus, packages = read_lines(gaps, limit), read_lines(lines, limit)
-    gates = [fit_gates(corpus[:num_gate_lines], blank_weights(), is_backward) for is_backward in (False, True)]
-    counts = Counts(replace(blank_weights(), forward=gates[0], backward=gates[1]))
-    found, unseen = fit_ranking_of(counts.weights, ranked_of(counts, corpus), ranked_of(counts, packages))
-    out.write_text(dump(found), encoding="utf-8")
+    torch.set_num_threads(1)
+    tasks = read_suite(gaps, limit=limit).tasks
+    lines, unseen = fit_lines([ranked for task in tasks if (ranked := rank(task)) is not None])
     print(tell(unseen))
-    return found
+    found = fit_bodies(lines, [task for task in bodies.draw(tasks, 5)][:NUM_BODIES])
+    out.write_text(json.dumps(asdict(found), indent=1) + "\n", encoding="utf-8")
 
 
-def dump(weights: Weights) -> str:
-    """A row of numbers a line."""
-    text = json.dumps(weights.to_json(), indent=1)
-    return re.sub(r"\[[^][{}]*\]", lambda row: re.sub(r"\s+", " ", row.group()), text) + "\n"
+def rank(task: Task) -> Ranked | None:
+    """None where there are no candidates."""
+    scene = Scene.between([task.prefix, task.suffix], 0, tuple(each["text"] for each in task.references))
+    candidates = scene.candidates()
+    if not candidates:
+        return None
+    right = next((place for place, each in enumerate(candidates) if each.text == task.middle), None)
+    is_line = "\n" not in task.middle.strip()
+    return Ranked(package_of(task), is_line, scene.describe(candidates), scene.describe_none(), right)
 
 
-def fit_ranking_of(
-    gates: Weights, corpus: Sequence[Ranked], packages: Sequence[Ranked]
-) -> tuple[Weights, list[tuple[float, bool]]]:
-    """The ranking of both, calibrated across the packages; and how sure it was of their lines unseen, and right."""
-    first, _ = fit_ranking([*corpus[::3], *packages], num_units=0)
-    short = CORPUS_TURNS * [cut(each, first) for each in corpus] + [cut(each, first) for each in packages]
+def package_of(task: Task) -> str:
+    return task.group.partition("/")[0]
 
-    def weigh(keeps: Callable[[str], bool]) -> Weights:
-        candidate, none = fit_ranking([each for each in short if keeps(each.package)])
-        return replace(gates, candidate=candidate, none=none, slope=1.0, offset=0.0)
 
+def fit_lines(ranked: Sequence[Ranked]) -> tuple[Weights, list[tuple[float, bool]]]:
+    """The weights of all, and how sure those of other packages were of each line, and whether they were right."""
     unseen = []
     for fold in range(NUM_FOLDS):
-        fitted = weigh(lambda package, fold=fold: fold_of(package) != fold)  # type: ignore[misc]
-        unseen += [(fitted, each) for each in packages if fold_of(each.package) == fold and each.is_line]
-    slope, offset = fit_calibration(unseen)
-    calibrated = [(replace(fitted, slope=slope, offset=offset), each) for fitted, each in unseen]
-    return replace(weigh(lambda package: True), slope=slope, offset=offset), [judge(*each) for each in calibrated]
-
-
-def judge(weights: Weights, each: Ranked) -> tuple[float, bool]:
-    """The certainty of the first candidate, and whether it is right."""
-    shares = weights.shares(each.table, each.none)
-    return float(np.max(weights.certainties(shares))), int(np.argmax(shares)) == each.right
-
-
-def tell(pairs: Sequence[tuple[float, bool]]) -> str:
-    sure = [is_right for certainty, is_right in pairs if certainty >= SURE]
-    share, right = 100 * len(sure) / len(pairs), 100 * sum(sure) / max(1, len(sure))
-    return (
-        f"{len(pairs)} lines of packages left out of the fit: {share:.1f} % with certainty {SURE} and more,"
-        f" of which {right:.1f} % right; {ENOUGH:.0%} right from {threshold_of(pairs)}"
-    )
-
-
-def threshold_of(pairs: Sequence[tuple[float, bool]]) -> float | None:
-    """The least certainty from which on ENOUGH are right; None where there is none."""
-    found, num_right = None, 0
-    for count, (certainty, is_right) in enumerate(sorted(pairs, reverse=True), 1):
-        num_right += is_right
-        if num_right >= ENOUGH * count:
-            found = round(certainty, 3)
-    return found
+        fitted = fit_logit([each for each in ranked if fold_of(each.package) != fold])
+        unseen += [judge(fitted, each) for each in ranked if fold_of(each.package) == fold and each.is_line]
+    return fit_logit(ranked), unseen
 
 
 def fold_of(package: str) -> int:
     return int(NUM_FOLDS * fraction_of(package))
 
 
-def ranked_of(counts: Counts, lines: Sequence[Line]) -> list[Ranked]:
-    return [each for each in (rank(counts, line) for line in lines) if each is not None]
-
-
-def cut(each: Ranked, ranker: Ranker) -> Ranked:
-    """The gap with its best candidates only, and the right one."""
-    best = np.argsort(-ranker.scores(each.table), kind="stable")[:NUM_RIVALS].tolist()
-    has_right = each.right < len(each.table)
-    if has_right and each.right not in best:
-        best.append(each.right)
-    return replace(each, table=each.table[best], right=best.index(each.right) if has_right else len(best))
-
-
-def fit_gates(lines: Sequence[Line], weights: Weights, is_backward: bool) -> tuple[Gate, ...]:
-    """The gates with which the words of the gaps are the likeliest, read in one direction."""
-    blank = Counts(weights)
-    rows = [row for line in lines for row in count_words(blank, line, is_backward)]
-    totals, types, counts = torch.tensor(np.array(rows), dtype=torch.float64).unbind(1)  # each [W, DEPTH]
-    gates = torch.tensor(weights.forward, dtype=torch.float64, requires_grad=True)
-    optimizer = torch.optim.Adam([gates], lr=0.05)
-    for _ in range(STEPS):
-        optimizer.zero_grad()
-        loss = nats(gates, totals, types, counts) + 1e-4 * (gates - torch.tensor([0.0, 1.0, 0.0])).square().sum()
-        loss.backward()  # type: ignore[no-untyped-call]
-        optimizer.step()
-    return tuple((round(a, 4), round(b, 4), round(c, 4)) for a, b, c in gates.tolist())
-
-
-def nats(gates: Tensor, totals: Tensor, types: Tensor, counts: Tensor) -> Tensor:
-    """The mean over words of -ln p, as `levels` computes it."""
-    probs = torch.full_like(totals[:, 0], BASE)
-    for order in range(DEPTH):
-        a, b, c = gates[order]
-        total, kinds = totals[:, order].clamp(min=1), types[:, order].clamp(min=1)
-        share = torch.sigmoid(a + b * (total / kinds).log() + c * total.log()) * (totals[:, order] > 0)
-        probs = (1 - share) * probs + share * counts[:, order] / total
-    return -probs.log().mean()
-
-
-def count_words(counts: Counts, line: Line, is_backward: bool) -> Iterator[Floats]:
-    """Of every word of the gap [3, DEPTH]: how often each of its contexts stood, with how many followers, with it."""
-    gap, counted = line.gap, open_line(counts, line)
-    middle = line.middle[: len(line.middle) - len(gap.tail)]
-    words = np.array(counted.lexicon.cut(gap.lead + middle), np.int32)
-    table, before = counted.tables[is_backward], counted.edges(0)[is_backward]
-    stream = np.concatenate((before, words[::-1] if is_backward else words))
-    places = np.arange(len(before), len(stream))
-    contexts = stream[places[:, None] - np.arange(DEPTH)]
-    yield from gather(table, counted.lexicon.hashes[contexts], stream[places])
-
-
-def gather(table: Table, hashes: NDArray[np.uint64], words: NDArray[np.int32]) -> NDArray[np.float64]:
-    """[W, 3, DEPTH], where `hashes` [W, DEPTH] begin with the word itself."""
-    found = np.zeros((len(words), 3, DEPTH))
-    every = np.bincount(table.followers, minlength=1)
-    found[:, 0, 0], found[:, 1, 0] = every[1:].sum(), np.count_nonzero(every[1:])
-    found[:, 2, 0] = np.where(words < len(every), every[np.minimum(words, len(every) - 1)], 0)
-    inner = list(table.ranges(hashes))
-    for order, (starts, ends) in enumerate(table.ranges(hashes[:, 1:]), 1):
-        found[:, 0, order] = ends - starts
-        found[:, 1, order] = table.types(order, starts, ends - starts)
-        found[:, 2, order] = np.minimum(inner[order][1] - inner[order][0], ends - starts)
-    return found
-
-
-def rank(counts: Counts, line: Line) -> Ranked | None:
-    """None where there are no candidates."""
-    candidates, table, none = open_line(counts, line).describe(0, line.gap)
-    texts = [each.text for each in candidates]
-    if not texts:
-        return None
-    right = texts.index(line.middle) if line.middle in texts else len(texts)
-    return Ranked(line.package, "\n" not in line.middle.strip(), table, none, right)
-
-
-def fit_ranking(ranked: Sequence[Ranked], num_units: int = NUM_UNITS) -> tuple[Ranker, Ranker]:
-    """What gives the right ones the largest shares, with a penalty on weights of standardised columns."""
-    table, nones = np.concatenate([each.table for each in ranked]), np.stack([each.none for each in ranked])
-    layers = [Layers.of(each, size) for each, size in ((table, num_units), (nones, num_units // 2))]
-    sizes = torch.tensor([len(each.table) for each in ranked])
-    rights = torch.tensor([each.right for each in ranked])
+def fit_logit(ranked: Sequence[Ranked]) -> Weights:
+    """What gives the right ones the largest shares, with a penalty on the weights of standardized columns."""
+    line, none = Table.of([row for each in ranked for row in each.candidates]), Table.of([each.none for each in ranked])
+    sizes = torch.tensor([len(each.candidates) for each in ranked])
+    starts = sizes.cumsum(0) - sizes
     owner = torch.arange(len(ranked)).repeat_interleave(sizes)
-    chosen = (sizes.cumsum(0) - sizes + rights).clamp(max=len(table) - 1)
-    parameters = [each for layer in layers for each in layer.parameters]
-    optimizer = torch.optim.LBFGS(parameters, max_iter=STEPS_OF_RANKING, line_search_fn="strong_wolfe")
+    has_right = torch.tensor([each.right is not None for each in ranked])
+    chosen = starts + torch.tensor([each.right or 0 for each in ranked])
+    optimizer = torch.optim.LBFGS([line.weights, none.weights], max_iter=STEPS, line_search_fn="strong_wolfe")
 
-    def loss() -> Tensor:
+    def loss() -> torch.Tensor:
         optimizer.zero_grad()
-        scores, rest = (layer.scores() for layer in layers)
+        scores, rest = line.values @ line.weights, none.values @ none.weights
         top = torch.maximum(torch.full((len(sizes),), -torch.inf).scatter_reduce(0, owner, scores, "amax"), rest)
         top = top.detach()
         total = torch.zeros(len(sizes)).index_add(0, owner, (scores - top[owner]).exp()) + (rest - top).exp()
-        lost = top + total.log() - torch.where(rights == sizes, rest, scores[chosen])
-        penalty = sum(each.square().sum() for each in parameters)
-        value = lost.mean() + DECAY * penalty
+        lost = top + total.log() - torch.where(has_right, scores[chosen], rest)
+        value = lost.mean() + DECAY * (line.weights.square().sum() + none.weights[1:].square().sum())
         value.backward()  # type: ignore[no-untyped-call]
         return value
 
     optimizer.step(loss)  # type: ignore[no-untyped-call]
-    candidate, none = (layer.ranker() for layer in layers)
-    none.linear[NONE.index("one")] += layers[0].constant - layers[1].constant
-    return candidate, none
+    found, shift = line.unscaled()
+    rest, rest_shift = none.unscaled()
+    rest["one"] = round(rest["one"] + rest_shift - shift, 4)
+    return replace(BLANK, line=found, none=rest)
 
 
 @dataclass(frozen=True)
-class Layers:
-    """A ranker that is fitted, over standardised columns [R, F]."""
+class Table:
+    """Standardized columns [R, F] by name, and the weights to fit."""
 
-    columns: Tensor
-    mean: Floats
-    spread: Floats
-    parameters: list[Tensor]  # linear, inner, bias, outer
+    names: Sequence[str]
+    values: torch.Tensor
+    mean: np.ndarray
+    spread: np.ndarray
+    weights: torch.Tensor
 
     @classmethod
-    def of(cls, table: Floats, num_units: int) -> "Layers":
-        mean, spread = table.mean(axis=0), table.std(axis=0)
-        is_constant = spread < 1e-6
-        mean, spread = np.where(is_constant, 0.0, mean), np.where(is_constant, 1.0, spread)
-        generator, size = torch.Generator().manual_seed(0), table.shape[1]
-        inner = 0.15 * torch.randn(size, num_units, generator=generator)
-        outer = 0.1 * torch.randn(num_units, generator=generator)
-        parameters = [torch.zeros(size), inner, torch.zeros(num_units), outer]
-        columns = torch.tensor((table - mean) / spread, dtype=torch.float32)
-        return cls(columns, mean, spread, [each.requires_grad_() for each in parameters])
+    def of(cls, rows: Sequence[Columns]) -> "Table":
+        names = sorted(rows[0], key=lambda name: name != "one")
+        values = np.array([[float(row[name]) for name in names] for row in rows])
+        mean, spread = values.mean(axis=0), values.std(axis=0)
+        constant = spread < 1e-6
+        mean, spread = np.where(constant, 0.0, mean), np.where(constant, 1.0, spread)
+        scaled = torch.tensor((values - mean) / spread, dtype=torch.float32)
+        return cls(names, scaled, mean, spread, torch.zeros(len(names), requires_grad=True))
 
-    def scores(self) -> Tensor:
-        linear, inner, bias, outer = self.parameters
-        return self.columns @ linear + torch.tanh(self.columns @ inner + bias) @ outer
-
-    @property
-    def constant(self) -> float:
-        return float(self.mean @ (self.parameters[0].detach().double().numpy() / self.spread))
-
-    def ranker(self) -> Ranker:
-        """For columns as they are; all its scores are `constant` too high."""
-        linear, inner, bias, outer = (each.detach().double().numpy() for each in self.parameters)
-        inner = inner / self.spread[:, None]
-        return Ranker(linear / self.spread, inner, bias - self.mean @ inner, outer)
+    def unscaled(self) -> tuple[dict[str, float], float]:
+        """The weights for columns as they are, and what all scores then lack."""
+        weights = self.weights.detach().double().numpy() / self.spread
+        return {name: round(value, 4) for name, value in zip(self.names, weights.tolist(), strict=True)}, -float(
+            self.mean @ weights
+        )
 
 
-def fit_calibration(ranked: Sequence[tuple[Weights, Ranked]]) -> tuple[float, float]:
-    """Platt's curve (1999) of the first candidate's share: its slope and offset."""
-    shares = [weights.shares(each.table, each.none) for weights, each in ranked]
-    clear = torch.tensor([min(max(float(np.max(each)), 1e-6), 1 - 1e-6) for each in shares])
-    firsts = [float(np.argmax(share) == each.right) for share, (_, each) in zip(shares, ranked, strict=True)]
-    logits, is_right = (clear / (1 - clear)).log(), torch.tensor(firsts)
-    curve = torch.tensor([1.0, 0.0], requires_grad=True)
-    optimizer = torch.optim.LBFGS([curve], max_iter=100, line_search_fn="strong_wolfe")
+def judge(weights: Weights, each: Ranked) -> tuple[float, bool]:
+    """The certainty of the first candidate, and whether it is right."""
+    scores = np.array([dot(weights.line, row) for row in each.candidates] + [dot(weights.none, each.none)])
+    shares = np.exp(scores - scores.max())
+    best = int(np.argmax(shares[:-1]))
+    return float(shares[best] / shares.sum()), best == each.right
 
-    def loss() -> Tensor:
-        optimizer.zero_grad()
-        value = torch.nn.functional.binary_cross_entropy_with_logits(curve[0] * logits + curve[1], is_right)
-        value.backward()  # type: ignore[no-untyped-call]
-        return value
 
-    optimizer.step(loss)  # type: ignore[no-untyped-call]
-    slope, offset = curve.tolist()
-    return round(slope, 4), round(offset, 4)
+def dot(weights: Mapping[str, float], columns: Columns) -> float:
+    return math.fsum(weights[name] * value for name, value in columns.items())
+
+
+def tell(pairs: Sequence[tuple[float, bool]]) -> str:
+    sure = [is_right for certainty, is_right in pairs if certainty >= SURE]
+    share, right = 100 * len(sure) / len(pairs), 100 * sum(sure) / max(1, len(sure))
+    first = 100 * sum(is_right for _, is_right in pairs) / len(pairs)
+    return (
+        f"{len(pairs)} lines of packages left out of the fit, the first right in {first:.1f} %: {share:.1f} % with"
+        f" certainty {SURE} and more, of which {right:.1f} % right; {ENOUGH:.0%} right from {threshold_of(pairs)}"
+    )
+
+
+def fit_bodies(weights: Weights, tasks: Sequence[Task]) -> Weights:
+    """The weights with what their texts are worth as whole bodies."""
+    likeness: list[tuple[float, bool]] = []
+    lines: list[tuple[float, bool]] = []
+    for task in tasks:
+        around, wanted = bodies.look_around(task), split(task.middle)
+        likeness += [(value, split(text) == wanted) for text, value, _ in find_siblings(around, 0)[:1]]
+        lines += [(share, split(text) == wanted) for text, share in lines_as_bodies(weights, around)]
+    found = []
+    for least, below in zip(LIKENESS, (math.inf, *LIKENESS), strict=False):
+        rights = [is_right for value, is_right in likeness if least <= value < below]
+        found.append((least, round((sum(rights) + 0.5) / (len(rights) + 10), 3)))
+        print(f"{len(rights)} bodies alike by {least} and more: {sum(rights)} right")
+    odds = min(ODDS, key=lambda odds: loss_of(replace(weights, body_odds=odds), lines))
+    print(f"{len(lines)} lines as whole bodies: {sum(is_right for _, is_right in lines)} right, odds {odds}")
+    return replace(weights, siblings=found, body_odds=odds)
+
+
+def split(body: str) -> list[str]:
+    return list(map(str.strip, body.strip().split("\n")))
+
+
+def lines_as_bodies(weights: Weights, around: Surroundings) -> Iterator[tuple[str, float]]:
+    candidates, shares = weigh(Scene.of(around, 0), weights)
+    yield from ((one.line, share) for one, share in zip(candidates, shares, strict=True) if share >= 0.01)
+
+
+def loss_of(weights: Weights, lines: Sequence[tuple[float, bool]]) -> float:
+    chances = [(weights.as_body(share), is_right) for share, is_right in lines]
+    return -math.fsum(math.log(max(1e-9, chance if is_right else 1 - chance)) for chance, is_right in chances)
 
 
 if __name__ == "__main__":

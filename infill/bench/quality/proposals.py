@@ -23,8 +23,7 @@ from rich.console import Console
 from rich.table import Table
 
 from bench.quality import drawn
-from bench.quality.calibration import calibrate
-from bench.quality.fitting import threshold_of
+from bench.quality.calibration import calibrate, threshold_of
 from bench.quality.report import SHIPPED, WIDTH, find_origin, show
 from bench.quality.score import Score, Share, difference, score, share
 from bench.quality.suite import Task, read_suite

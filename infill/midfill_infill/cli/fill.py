@@ -236,7 +236,7 @@ def run_fill(
     is_refused = refusal is not None and results.is_held_back
     try:
         if not is_refused:
-            _write(results, source, output)
+            _write(results, source, output, is_kept=is_shown or tried is not None)
         _print(results, source, output, wall_ms, is_shown=is_shown, is_refused=is_refused)
     except KeyboardInterrupt:
         if not output.write or source.target.path.read_bytes() != results.after():
@@ -254,6 +254,7 @@ def _open_engine(
     document: Document, settings: EngineSettings, options: Options, view: FillView
 ) -> Iterator[tuple[EngineClient, Options]]:
     """A client, and the options with what only the engine and the file tell."""
+    from midfill_infill import written
     from midfill_infill.context.references import find_references
     from midfill_infill.engines.client import EngineClient
     from midfill_infill.engines.offer import tell_where
@@ -265,7 +266,7 @@ def _open_engine(
     if endpoint.url is not None:  # an engine of ours has one model, a named one may have several
         options = replace(options, model=settings.model)
     with EngineClient(endpoint) as client:
-        yield client, replace(options, references=find_references(document, document.path))
+        yield client, replace(options, references=find_references(document, document.path), written=written.load())
 
 
 def _fill(
@@ -295,11 +296,14 @@ def _let_choose(results: Results, output: Output) -> tuple[Results, Output]:
     return results.take(number), replace(output, write=write, min_certainty=0.0)
 
 
-def _write(results: Results, source: Source, output: Output) -> None:
+def _write(results: Results, source: Source, output: Output, *, is_kept: bool) -> None:
+    """`is_kept`: a person chose the fill, or a command passed with it."""
     if output.write:
+        from midfill_infill import written
         from midfill_infill.cli.write import write_atomically
 
         write_atomically(source.target.path, source.document.original, results.after())
+        (written.keep if is_kept else written.add)(fill.text for fill in results.filled.fills)
 
 
 def _print(

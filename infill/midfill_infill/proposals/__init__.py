@@ -1,7 +1,8 @@
 """Proposers of texts for holes, one file each, found by name. A proposer is loaded when it is first asked."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cache
+from importlib import import_module
 from typing import Final
 
 from midfill_infill.errors import MidfillError
@@ -13,30 +14,18 @@ MAX_PROPOSALS: Final = 40
 MAX_HOLES: Final = 16  # of a document with more nothing is proposed: a proposer takes up to 20 ms a hole
 
 
-def _lines() -> Proposer:
-    from midfill_infill.proposals.lines import Lines
-
-    return Lines()
-
-
-def _siblings() -> Proposer:
-    from midfill_infill.proposals.siblings import propose_bodies
-
-    return propose_bodies
-
-
-_MAKERS: Final[dict[str, Callable[[], Proposer]]] = {"lines": _lines, "siblings": _siblings}
-PROPOSERS: Final = tuple(_MAKERS)
+PROPOSERS: Final = ("lines", "siblings", "examples", "taken")
 
 
 @cache
 def find_proposer(name: str) -> Proposer:
-    """One instance serves the whole process and may remember texts. Raises MidfillError for an unknown name."""
-    if name not in _MAKERS:
+    """Raises MidfillError for an unknown name."""
+    if name not in PROPOSERS:
         raise MidfillError(
             "bad_request", f"there is no proposer {name!r}", next_step=f"known are {', '.join(PROPOSERS)}"
         )
-    return _MAKERS[name]()
+    proposer: Proposer = getattr(import_module(f"midfill_infill.proposals.{name}"), f"propose_{name}")
+    return proposer
 
 
 def propose(names: Sequence[str], around: Surroundings, index: int) -> list[Proposal]:
@@ -48,6 +37,6 @@ def propose(names: Sequence[str], around: Surroundings, index: int) -> list[Prop
         return []
     best: dict[str, Proposal] = {}
     for each in (each for name in names for each in find_proposer(name)(around, index)):
-        if each.certainty > getattr(best.get(each.text), "certainty", -1.0):
+        if (known := best.get(each.text)) is None or (-each.certainty, each.origin) < (-known.certainty, known.origin):
             best[each.text] = each
     return sorted(best.values(), key=lambda each: (-each.certainty, each.text))[:MAX_PROPOSALS]

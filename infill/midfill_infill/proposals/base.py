@@ -23,12 +23,16 @@ class Proposal:
 
 @dataclass(frozen=True)
 class Surroundings:
-    """A document with its holes in order, other files that matter, and whether a name is in sight of the holes."""
+    """A document with its holes in order, other files that matter, and whether a name is in sight of the holes.
+
+    `taken` is what the user took before, the newest first.
+    """
 
     document: Document
     holes: tuple[Hole, ...]
     references: Sequence[Reference] = ()
     is_seen: Callable[[str], bool] = field(default=lambda name: True, compare=False)
+    taken: Sequence[str] = ()
 
     @cached_property
     def texts(self) -> list[str]:
@@ -41,6 +45,12 @@ class Surroundings:
         leads, tails = [*(hole.lead for hole in self.holes), ""], ["", *(hole.tail for hole in self.holes)]
         whole = [tail + text + lead for tail, text, lead in zip(tails, shown, leads, strict=True)]
         return [text[-share:] if index == 0 else text[:share] for index, text in enumerate(whole)]
+
+
+def indent_body(body: str, indent: str) -> str:
+    """A body whose later lines have no indent of their function, with `indent`."""
+    first, *lines = body.split("\n")
+    return "\n".join([first, *(indent + line if line.strip() else line for line in lines)])
 
 
 Proposer = Callable[[Surroundings, int], Sequence[Proposal]]

@@ -1,43 +1,285 @@
-"""Proposes lines of the file and of others that matter, as they are and renamed, and inside of a line counted words.
+"""Proposes lines of the file and of others that matter, as they are and renamed, and inside of a line their rests.
 
-Knows where holes are; what is likely there is counted in `counts`.
+What is known of each candidate, and of the case that none is right, is weighed by a conditional logit (McFadden 1974).
+Knows texts; no model, no numpy: its import would take longer than all of this.
 """
 
-from collections.abc import Sequence
-from dataclasses import replace
-from threading import Lock
+import math
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
 from typing import Final
 
 from midfill_infill.proposals.base import Proposal, Surroundings
-from midfill_infill.proposals.counts import Counts, Texts
-from midfill_infill.proposals.gap import Gap
+from midfill_infill.proposals.neighbours import NAME, OPENERS, Lines, Runs, Site, filled_lines, find_renamed, shape_of
+from midfill_infill.proposals.weights import Weights, shipped_weights
 
+OWN: Final = "the file's own line"
+RENAMED: Final = "a line of the file, renamed"
+OTHER: Final = "a line of another file"
+WORDS: Final = "the file's own words"
+NEAR: Final = 25  # filled lines on either side
+NEARBY: Final = 6
+MAX_ALIGNED: Final = 60
+MAX_COMMON: Final = 30
+MAX_REFERRED: Final = 40
+MAX_RESTS: Final = 60
+MAX_CHARACTERS: Final = 400
+MAX_CANDIDATES: Final = 200
+MAX_PROPOSALS: Final = 40
+MAX_NEW_NAMES: Final = 4
 LEAST_OF_BODY: Final = 0.1  # a line less certain than that is no proposal for a body
-# Certainties are fitted on lines: of 103 lines that were compared as bodies 3 were right, where they said 12.
-BODY_ODDS: Final = 0.2
+_PIECE: Final = re.compile(r" ?[^\W\d]\w*| ?[^\s\w]| ?\d+|\s")
+_BRACED: Final = ("{", "}", ";")
+_PAIRS: Final = (("(", ")"), ("[", "]"), ("{", "}"))
 
 
-class Lines:
-    """Keeps what it has counted for the next document, which is often the same one a little later."""
+@dataclass(frozen=True)
+class Candidate:
+    """`text` is that of the hole. `votes` counts the lines that say so after renaming, `indent` is which of the gap's
+    indents it has, `matched` how many pieces before the gap stand before it elsewhere, 4 for all of the line.
+    """
 
-    def __init__(self, counts: Counts | None = None) -> None:
-        self._counts = counts or Counts()
-        self._lock = Lock()
+    text: str
+    origin: str
+    votes: int = 0
+    indent: int = 0
+    matched: int = 0
 
-    def __call__(self, around: Surroundings, index: int) -> Sequence[Proposal]:
-        texts, gaps = list(around.texts), list[Gap]()
-        for number in range(len(around.holes)):
-            gaps.append(Gap.between(texts[number], texts[number + 1]))
-            texts[number], texts[number + 1] = gaps[-1].before, gaps[-1].after
-        gap = gaps[index]
-        gap = Gap(texts[index], texts[index + 1], gap.lead, gap.tail)
-        others = tuple(each.text for each in around.references)
-        with self._lock:
-            found = self._counts.read(Texts(tuple(texts), others)).propose(index, gap)
-        return _weigh_bodies(found) if around.holes[index].is_body else found
+    @property
+    def line(self) -> str:
+        return self.text.strip()
 
 
-def _weigh_bodies(found: Sequence[Proposal]) -> list[Proposal]:
-    chosen = [each for each in found if each.certainty >= LEAST_OF_BODY]
-    odds = [BODY_ODDS * each.certainty / (1 - each.certainty + 1e-9) for each in chosen]
-    return [replace(each, certainty=value / (1 + value)) for each, value in zip(chosen, odds, strict=True)]
+def propose_lines(around: Surroundings, index: int) -> list[Proposal]:
+    """The surest first, 40 at most."""
+    candidates, shares = weigh(Scene.of(around, index), shipped_weights())
+    found = [Proposal(one.text, share, one.origin) for one, share in zip(candidates, shares, strict=True)]
+    if around.holes[index].is_body:
+        likely = [each for each in found if each.certainty >= LEAST_OF_BODY]
+        found = [replace(each, certainty=shipped_weights().as_body(each.certainty)) for each in likely]
+    return sorted(found, key=lambda each: (-each.certainty, each.text))[:MAX_PROPOSALS]
+
+
+def weigh(scene: "Scene", weights: Weights) -> tuple[list[Candidate], list[float]]:
+    """The candidates of a gap, and the probability of each; what is missing to 1 is that of none."""
+    candidates = scene.candidates()
+    if not candidates:
+        return [], []
+    scores = [score(weights.line, columns) for columns in scene.describe(candidates)]
+    scores.append(score(weights.none, scene.describe_none()))
+    most = max(scores)
+    likely = [math.exp(each - most) for each in scores]
+    total = math.fsum(likely)
+    return candidates, [each / total for each in likely[:-1]]
+
+
+def score(weights: Mapping[str, float], columns: Mapping[str, float]) -> float:
+    return math.fsum(weights[name] * value for name, value in columns.items() if value)
+
+
+@dataclass(frozen=True)
+class Scene:
+    """What all candidates of a gap share: its site, the lines of its document and those of other files."""
+
+    site: Site
+    lines: Lines
+    others: Lines
+
+    @classmethod
+    def of(cls, around: Surroundings, index: int) -> "Scene":
+        return cls.between(around.texts, index, tuple(each.text for each in around.references))
+
+    @classmethod
+    def between(cls, texts: Sequence[str], index: int, others: tuple[str, ...]) -> "Scene":
+        """The gap behind `texts[index]`."""
+        site = Site.of(texts[index], texts[index + 1])
+        lines = Lines.around([*texts[:index], site.head], [site.rest, *texts[index + 2 :]])
+        return cls(site, lines, _join(others))
+
+    def candidates(self) -> list[Candidate]:
+        found: dict[str, Candidate] = {}
+        for each in self._whole_lines() if self.site.is_line else self._rests():
+            if each.line and len(each.text) <= MAX_CHARACTERS:
+                found.setdefault(each.text, each)
+        return list(found.values())[:MAX_CANDIDATES]
+
+    def _whole_lines(self) -> Iterator[Candidate]:
+        lines, site = self.lines, self.site
+        near = lines.texts[max(0, lines.place - NEAR) : lines.place + NEAR]
+        standing = [*near, *(lines.texts[place] for place in lines.aligned(MAX_ALIGNED))]
+        standing += [text for text, times in lines.times.most_common(MAX_COMMON) if times > 1]
+        votes = find_renamed(lines, site)
+        known = set(standing)
+        for text in dict.fromkeys((*standing, *votes)):
+            for place, indent in enumerate(site.indents):
+                origin = OWN if text in known else RENAMED
+                yield Candidate(indent + text + site.end, origin, votes.get(text, 0), place)
+        runs = self.like.both
+        referred = [self.others.texts[place] for place in sorted(runs, key=lambda place: (-runs[place], place))]
+        common = [text for text, times in self.others.times.most_common(MAX_REFERRED) if times > 1]
+        for text in dict.fromkeys((*referred[:MAX_REFERRED], *common)):
+            yield Candidate(site.indents[0] + text + site.end, OTHER)
+
+    def _rests(self) -> Iterator[Candidate]:
+        """What lines have between the same beginning and the same end, and behind the same last pieces."""
+        left, right = self.site.left.lstrip(), self.site.right.rstrip()
+        pieces = _PIECE.findall(left)
+        heads = [(4, left)] + [(size, "".join(pieces[-size:])) for size in (3, 2, 1) if len(pieces) > size]
+        for matched, head in heads:
+            rests = Counter[str]()
+            for line in self.lines.times:
+                start = 0 if matched == 4 and line.startswith(head) else line.find(head) if matched < 4 else -1
+                rest = line[start + len(head) :]
+                if start >= 0 and rest.endswith(right) and len(rest) > len(right):
+                    rests[rest[: len(rest) - len(right)]] += 1
+            for rest, times in rests.most_common(MAX_RESTS):
+                yield Candidate(rest, WORDS, times, 0, matched)
+
+    @cached_property
+    def like(self) -> Runs:
+        return self.others.find_runs(self.lines.above, self.lines.below)
+
+    @cached_property
+    def _between_others(self) -> frozenset[str]:
+        return frozenset(self.others.texts[place] for place in self.like.up.keys() & self.like.down.keys())
+
+    @cached_property
+    def _names(self) -> frozenset[str]:
+        return frozenset(name for text in self.lines.times for name in NAME.findall(text))
+
+    @cached_property
+    def _near(self) -> frozenset[str]:
+        place = self.lines.place
+        texts = self.lines.texts[max(0, place - NEARBY) : place + NEARBY + 1]
+        return frozenset(name for text in texts for name in NAME.findall(text))
+
+    @cached_property
+    def _net(self) -> tuple[int, ...]:
+        """The brackets that the document leaves open."""
+        return tuple(map(sum, zip(*map(_net_of, self.lines.texts), strict=True)))
+
+    def describe(self, candidates: Sequence[Candidate]) -> list[dict[str, float]]:
+        exact, shapes = Stands(self.lines), Stands(self.lines.shapes)
+        other = Counter[str]()
+        for place, size in self.like.both.items():
+            other[self.others.texts[place]] = max(size, other[self.others.texts[place]])
+        return [self._describe(each, exact, shapes, other) for each in candidates]
+
+    def _describe(
+        self, each: Candidate, exact: "Stands", shapes: "Stands", other: Mapping[str, int]
+    ) -> dict[str, float]:
+        site, line, names = self.site, each.line, NAME.findall(each.line)
+        num, opens, times = max(1, len(names)), line.endswith(OPENERS), self.lines.times[line]
+        has_block = site.opens(each.indent)
+        columns: dict[str, float] = {**exact.describe(line, "line_"), **shapes.describe(shape_of(line), "shape_")}
+        nearest = exact.distance.get(line)
+        return columns | {
+            "is_known": times > 0,
+            "log_known": math.log1p(times),
+            "log_distance": math.log1p(nearest) if nearest is not None else 0.0,
+            "times_near": exact.near[line],
+            "other_run": other.get(line, 0),
+            "other_between": line in self._between_others,
+            "log_other": math.log1p(self.others.times[line]),
+            "renamed": math.log1p(each.votes) if site.is_line else 0.0,
+            "votes": 0.0 if site.is_line else math.log1p(each.votes),
+            **{f"matched_{size}": each.matched == size for size in (1, 2, 3, 4)},
+            "other_indent": each.indent > 0,
+            "log_length": math.log1p(len(line)),
+            "is_short": len(line) < 3,
+            "unbalanced": is_unbalanced(line),
+            "net_mismatch": min(
+                3, sum(abs(a + b) for a, b in zip(_net_of(line), self._net, strict=True) if abs(b) <= 2)
+            ),
+            "new_names": min(MAX_NEW_NAMES, sum(name not in self._names for name in names)),
+            "names_near": sum(name in self._near for name in names) / num,
+            "names_above": sum(name in site.above for name in names) / num,
+            "names_below": sum(name in site.below for name in names) / num,
+            "is_above": line == site.above,
+            "is_below": line == site.below,
+            "opens_well": opens and has_block,
+            "opens_wrongly": opens and not has_block,
+            "fails_to_open": has_block and not opens,
+            "ends_as_above": line[-1:] == site.above[-1:],
+            "begins_as_above": line[:3] == site.above[:3],
+            "begins_as_below": line[:3] == site.below[:3],
+            "shaped_as_above": shape_of(line) == shape_of(site.above),
+            "shaped_as_below": shape_of(line) == shape_of(site.below),
+        }
+
+    def describe_none(self) -> dict[str, float]:
+        lines, site = self.lines, self.site
+        exact, alike = lines.runs, lines.shapes.runs
+        return {
+            "one": 1.0,
+            "log_above": math.log1p(len(exact.up)),
+            "log_below": math.log1p(len(exact.down)),
+            "log_shape_above": math.log1p(len(alike.up)),
+            "log_shape_below": math.log1p(len(alike.down)),
+            "best_run": max(exact.both.values(), default=0),
+            "best_shape_run": max(alike.both.values(), default=0),
+            "best_other_run": max(self.like.both.values(), default=0),
+            "log_lines": math.log1p(len(lines.texts)),
+            "log_others": math.log1p(len(self.others.texts)),
+            "is_inside": not site.is_line,
+            "opens": site.opens(),
+            "blank": site.is_beside_blank,
+            "is_braced": sum(text.endswith(_BRACED) for text in lines.texts) > 0.15 * len(lines.texts),
+        }
+
+
+class Stands:
+    """Where the lines of a document stand between neighbours like the gap's."""
+
+    def __init__(self, lines: Lines) -> None:
+        self._up, self._down, self._run = Counter[str](), Counter[str](), Counter[str]()
+        self._follows, self._leads, self._between = Counter[str](), Counter[str](), Counter[str]()
+        runs, texts = lines.runs, lines.texts
+        for found, best, times in ((runs.up, self._up, self._follows), (runs.down, self._down, self._leads)):
+            for place, size in found.items():
+                best[texts[place]] = max(size, best[texts[place]])
+                times[texts[place]] += 1
+        for place, size in runs.both.items():
+            self._run[texts[place]] = max(size, self._run[texts[place]])
+            self._between[texts[place]] += place in runs.up and place in runs.down
+        self._num_up, self._num_down = len(runs.up), len(runs.down)
+        self.distance: dict[str, int] = {}
+        self.near = Counter[str]()
+        for place, text in enumerate(texts):
+            away = abs(place - lines.place)
+            self.distance[text] = min(away, self.distance.get(text, away))
+            self.near[text] += away <= NEARBY
+
+    def describe(self, text: str, prefix: str) -> dict[str, float]:
+        up, down = self._up[text], self._down[text]
+        return {
+            f"{prefix}up": up,
+            f"{prefix}down": down,
+            f"{prefix}run": self._run[text],
+            f"{prefix}both": min(up, down),
+            f"{prefix}between": math.log1p(self._between[text]),
+            f"{prefix}share_follows": math.log((self._follows[text] + 0.2) / (self._num_up + 1)),
+            f"{prefix}share_leads": math.log((self._leads[text] + 0.2) / (self._num_down + 1)),
+        }
+
+
+@lru_cache(maxsize=8)
+def _join(texts: tuple[str, ...]) -> Lines:
+    return Lines([line for text in texts for line in ("", *filled_lines(text))])
+
+
+def _net_of(text: str) -> tuple[int, ...]:
+    return tuple(text.count(opening) - text.count(closing) for opening, closing in _PAIRS)
+
+
+def is_unbalanced(text: str) -> bool:
+    """Whether brackets close too early or stay open, or quotes do not come in pairs."""
+    depth = 0
+    for mark in text:
+        depth += (mark in "([{") - (mark in ")]}")
+        if depth < 0:
+            return True
+    return depth != 0 or text.count('"') % 2 == 1 or text.count("'") % 2 == 1

@@ -13,7 +13,8 @@ from itertools import pairwise
 from typing import Final
 
 from midfill_infill.languages import Language
-from midfill_infill.proposals.base import Proposal, Surroundings
+from midfill_infill.proposals.base import Proposal, Surroundings, indent_body
+from midfill_infill.proposals.weights import shipped_weights
 from midfill_infill.syntax.captures import Function, read_outline
 from midfill_infill.syntax.outline import find_own, outline
 from midfill_infill.text.document import Document
@@ -21,9 +22,6 @@ from midfill_infill.text.document import Document
 MAX_LINES: Final = 30
 NUM_BODIES: Final = 3
 MAX_SIBLINGS: Final = 1000
-# How often such a body was exactly right, by how alike the functions are: 16 of 180 and 1 of 119 of the Python
-# packages that drafts are fitted on; 2026-11-22, printed by `bench.quality.bodies`.
-CERTAINTY: Final = ((0.7, 0.09), (0.0, 0.01))
 # So much less alike counts a function whose body reads a parameter that the wanted one does not have: none of 65 such
 # bodies was right. Of 504 bodies the similarity is 47.6 % for 47.1 (with 0.05 to 0.3: 47.2 to 47.6); 2026-11-23.
 LOST: Final = 0.15
@@ -59,19 +57,15 @@ class _Told:
         return 0.5 * names + 0.5 * headers - 0.05 * (bool(self.docstring) != bool(other.docstring))
 
 
-def propose_bodies(around: Surroundings, index: int) -> list[Proposal]:
+def propose_siblings(around: Surroundings, index: int) -> list[Proposal]:
     """At most three different bodies for a body hole."""
     hole = around.holes[index]
     if not hole.is_body:
         return []
     return [
-        Proposal(_indent(text, hole.indent), certainty_of(likeness) / place, f"like `{other.path}`")
+        Proposal(indent_body(text, hole.indent), shipped_weights().of_sibling(likeness) / place, f"like `{other.path}`")
         for place, (text, likeness, other) in enumerate(find_siblings(around, index), 1)
     ]
-
-
-def certainty_of(likeness: float) -> float:
-    return next(certainty for least, certainty in CERTAINTY if likeness >= least or not least)
 
 
 def find_siblings(around: Surroundings, index: int) -> list[tuple[str, float, "_Told"]]:
@@ -117,11 +111,6 @@ def _unwrap(source: bytes, start: int, end: int) -> str:
     margin = source[source.rfind(b"\n", 0, at) + 1 : at]
     lines = rest if margin.strip() else [line.removeprefix(margin) for line in rest]
     return b"\n".join([first, *lines]).decode("utf-8", "replace").replace("\r\n", "\n")
-
-
-def _indent(body: str, indent: str) -> str:
-    first, *lines = body.split("\n")
-    return "\n".join([first, *(indent + line if line.strip() else line for line in lines)])
 
 
 def _tell_around(document: Document, own: Function) -> list[_Told]:

@@ -87,7 +87,7 @@ def fill_until(
     holes = tuple(sort_holes(document, list(holes)))
     queue, tries, stats = Queue(document), list[Try](), None
     model, idle = "", 0
-    place = Place(document, holes, look_around(document, holes, options))
+    place = Place(document, holes, look_around(document, holes, options), options.written)
     rounds = _rounds(place, options, make, tries, where)
     while len(tries) < num_tries and idle < MAX_IDLE_ROUNDS:
         if (candidate := queue.take()) is None:

@@ -1,0 +1,45 @@
+"""What proposers' texts weigh: fitted numbers of one JSON file, read once. Knows no texts.
+
+`python -m bench.quality.fitting` writes the file.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any, Final
+
+PATH: Final = Path(__file__).with_name("weights.json")
+
+
+@dataclass(frozen=True)
+class Weights:
+    """`line` and `none`: of the columns of a line, and of the case that none is right. `body_odds`: how much likelier a
+    line is right as a line than as a whole body. `siblings`: least likeness and how often such a body is right. `taken`
+    and `examples`: how often those texts are right.
+    """
+
+    line: Mapping[str, float]
+    none: Mapping[str, float]
+    body_odds: float
+    siblings: Sequence[tuple[float, float]]
+    taken: float
+    examples: float
+
+    @classmethod
+    def of(cls, values: dict[str, Any]) -> "Weights":
+        return cls(**{**values, "siblings": [tuple(pair) for pair in values["siblings"]]})
+
+    def as_body(self, certainty: float) -> float:
+        """The certainty of a line as a whole body."""
+        odds = self.body_odds * certainty / (1 - certainty + 1e-9)
+        return odds / (1 + odds)
+
+    def of_sibling(self, likeness: float) -> float:
+        return next((certainty for least, certainty in self.siblings if likeness >= least), 0.0)
+
+
+@cache
+def shipped_weights() -> Weights:
+    return Weights.of(json.loads(PATH.read_text(encoding="utf-8")))
