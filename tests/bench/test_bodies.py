@@ -5,11 +5,12 @@ from typing import cast
 
 import pytest
 
-from bench.quality import bodies
+from bench.quality import bodies, fitting
 from bench.quality.proposals import open_client
 from bench.quality.suite import Task
 from midfill_infill.engines.client import EngineClient
 from midfill_infill.errors import MidfillError
+from midfill_infill.proposals.weights import shipped_weights
 
 SOURCE = """import json
 
@@ -76,15 +77,17 @@ def test_a_sibling_is_used_only_where_it_is_asked_for() -> None:
     assert whole.text == task.middle and whole.certainty is not None
 
 
-def test_siblings_are_told_by_how_alike_they_are() -> None:
+def test_siblings_are_worth_what_they_were_by_how_alike_they_are(capsys: pytest.CaptureFixture[str]) -> None:
     tasks = []
     for opening in ("with open", "pass"):
         source = SOURCE + "\n    def close(self):\n        pass\n"
         start = source.rindex(opening)
         end = source.find("\n\n", start) if opening != "pass" else len(source) - 1
         tasks.append(Task(opening, source[:start], source[start:end], source[end:], group="a"))
-    alike, unlike = bodies.find_likeness(tasks).items()
-    assert alike[0] > 0.6 > unlike[0] and alike[1] == [True] and unlike[1] == [False]
+    found = fitting.fit_bodies(shipped_weights(), tasks)
+    said = capsys.readouterr().out
+    assert "1 bodies alike by 0.7 and more: 1 right" in said and said.count(": 0 right") == 5
+    assert found.of_sibling(0.75) == 0.136 and found.of_sibling(0.1) == 0.045 and found.line == shipped_weights().line
 
 
 def test_a_fill_that_is_refused_is_an_empty_one(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
