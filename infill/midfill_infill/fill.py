@@ -122,7 +122,8 @@ def fill(
     What proposers say goes to the engine, which ranks it with its own; of all texts the first without a fault wins: one
     that adds no syntax error, says something, and uses names that are in sight. Where all have faults the fewest win,
     and a fill that brings in syntax errors is repaired once: all but the lines with errors stays as anchor, those are
-    masked again; where no line is at fault, everything is. What cannot be repaired stays as it came. Closing the
+    masked again; where no line is at fault, everything is. An engine that does not say how sure it is gets this second
+    try before a proposal takes the place of its faulty fill. What cannot be repaired stays as it came. Closing the
     generator closes the connection, which stops the engine's work. Raises `MidfillError`. The same seed gives the same
     fill.
     """
@@ -136,14 +137,19 @@ def fill(
     request = _request(segments, document, options, () if client.endpoint.is_outside else proposals)
     response = yield from _run(client, request, document, segments.holes, repair=False)
     ranked = [rank(response, index, listed) for index, listed in enumerate(proposals)]
-    row, stats = place.settle(ranked), response.stats
-    if options.repair and (row.candidate.new_errors or (row.candidate.is_idle and _is_laid(request, response))):
+    own = [told for texts in ranked if (told := [each for each in texts if not each.is_left_out])]
+    answers = own if len(own) == len(holes) and _says_no_certainty(response) else ranked
+    row, stats = place.settle(answers), response.stats
+    is_faulty = row.candidate.new_errors or (row.candidate.is_idle and _is_laid(request, response))
+    if options.repair and (is_faulty or (answers is own and any(row.candidate.faults))):
         try:
             row, spent = yield from _repair(place, segments, row, options, client)
             stats = add_stats(stats, spent)
         except MidfillError as error:
             if error.code == "cancelled":  # of any other failure the first fill, which is marked, need not be lost
                 raise
+    if answers is own and any(row.candidate.faults):
+        row = min(row, place.settle(ranked), key=lambda row: row.candidate.faults)
     best, *others = (each.candidate for each in place.list_rows(ranked, row, options.n, every=options.every))
     yield Filled(best, tuple(others), stats, response.model, can_keep=not client.endpoint.is_outside)
 
@@ -168,6 +174,10 @@ def _is_laid(request: wire.InfillRequest, response: wire.InfillResponse) -> bool
     """Whether the engine may have taken a proposal without comparing it, so that it can still draft something."""
     holes = [segment.hole for segment in request.segments if isinstance(segment, wire.HoleSegment)]
     return not response.candidates and any(hole.candidates for hole in holes)
+
+
+def _says_no_certainty(response: wire.InfillResponse) -> bool:
+    return not response.candidates and all(each.certainty is None for each in response.holes)
 
 
 def look_around(document: Document, holes: Sequence[Hole], options: Options) -> Sight:

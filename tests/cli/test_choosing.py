@@ -187,6 +187,21 @@ def test_an_engine_that_compares_nothing_is_ranked_by_certainty(
     assert limited.fills[0].text == "rows = path", "only an engine can count tokens"
 
 
+def test_an_engine_that_is_not_sure_gets_a_second_try_before_a_proposal(
+    engine_client: Start, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    propose_only(monkeypatch, ("rows = list(path)", 0.9))
+    record = tmp_path / "record"
+    plan = Plan(rows=[["rows = ("]], repaired=[["rows = sorted(rows)"]], record=str(record))
+    filled = settle(engine_client(plan), one(), Options())
+    assert (filled.fills[0].text, filled.fills[0].origin) == ("rows = sorted(rows)", "drafted")
+    assert len(read_record(record)) == 2
+    filled = settle(engine_client(Plan(rows=[["rows = nowhere()"]])), one(), Options())
+    assert filled.fills[0].text == "rows = list(path)" and filled.fills[0].origin != "drafted"
+    filled = settle(engine_client(Plan(rows=[["rows = list(rows)"]])), one(), Options())
+    assert (filled.fills[0].text, filled.fills[0].origin) == ("rows = list(rows)", "drafted")
+
+
 def test_of_texts_with_equal_faults_the_likeliest_stays(engine_client: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(candidates, "find_sieve", lambda *_: None)  # where no function tells them apart
     compared = [[("rows = unseen", 0.1), ("rows = strange", 0.2)]]
