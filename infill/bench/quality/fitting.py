@@ -57,7 +57,7 @@ def main(
     """Fits the weights, and prints how sure they are of lines of packages that they have not seen."""
     torch.set_num_threads(1)
     tasks = read_suite(gaps, limit=limit).tasks
-    lines, unseen = fit_lines([ranked for task in tasks if (ranked := rank(task)) is not None])
+    lines, unseen = fit_lines([ranked for task in tasks if (ranked := rank(task)) is not None and ranked.is_line])
     print(tell(unseen))
     found = fit_bodies(lines, [task for task in bodies.draw(tasks, 5)][:NUM_BODIES])
     out.write_text(json.dumps(asdict(found), indent=1) + "\n", encoding="utf-8")
@@ -83,7 +83,7 @@ def fit_lines(ranked: Sequence[Ranked]) -> tuple[Weights, list[tuple[float, bool
     unseen = []
     for fold in range(NUM_FOLDS):
         fitted = fit_logit([each for each in ranked if fold_of(each.package) != fold])
-        unseen += [judge(fitted, each) for each in ranked if fold_of(each.package) == fold and each.is_line]
+        unseen += [judge(fitted, each) for each in ranked if fold_of(each.package) == fold]
     return fit_logit(ranked), unseen
 
 
