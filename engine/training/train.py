@@ -27,8 +27,8 @@ SNAPSHOT: Final = "snapshot"
 class RunConfig:
     """One run. `rank` 0 trains all weights, any other that low rank of every matrix.
 
-    `end_at_s`, in seconds since 1970, ends it at that moment instead of `deadline_s` after its start; `num_steps` ends
-    it by its steps, which makes it repeatable. With `resume` it goes on from the snapshot in `out`.
+    It ends `deadline_s` after its first step, which compiles; or at `end_at_s`, in seconds since 1970; or after
+    `num_steps`, which makes it repeatable. With `resume` it goes on from the snapshot in `out`.
     """
 
     pack: Path
@@ -95,6 +95,7 @@ def train(config: RunConfig) -> Progress:
 class _Run:
     def __init__(self, config: RunConfig, base: Base, loader: Loader, started_s: float) -> None:
         self.config, self.base, self.loader, self.started_s = config, base, loader, started_s
+        self.counted_from_s = time.monotonic()
         self.device = torch.device(config.device)
         self.parameters = base.parameters
         is_fused = self.device.type == "cuda"
@@ -111,7 +112,9 @@ class _Run:
         """How much of the run has gone, in [0, 1] and past 1 when it is over."""
         if self.config.num_steps:
             return (self.progress.step - self.first_step) / self.config.num_steps
-        return (time.monotonic() - self.started_s) / self.length_s
+        if self.progress.step == self.first_step and not self.config.end_at_s:
+            return 0.0
+        return (time.monotonic() - self.counted_from_s) / self.length_s
 
     def run(self) -> Progress:
         self.validation = self._draw_validation()
@@ -121,6 +124,8 @@ class _Run:
             if self.elapsed >= 1:
                 break
             loss, norm = self._step([packed.to(self.device) for packed in packs])
+            if self.progress.step == self.first_step + 1 and not self.config.end_at_s:
+                self.counted_from_s = time.monotonic()
             if self.progress.step % self.config.log_every == 0 or self.progress.step == self.first_step + 1:
                 self._log(loss, norm)
             if time.monotonic() - self.saved_at_s > self.config.snapshot_s:
@@ -191,21 +196,25 @@ def compare(config: RunConfig) -> dict[str, dict[str, float] | str]:
     """Short runs of the low rank and of all weights, at a third of its rate: what each computed and learned, and which
     of the two made held-out holes likelier.
     """
-    ways = {"low rank": config, "all weights": replace(config, rank=0, rate=config.rate / 3)}
+    ways = {"low rank": config, "all weights": replace(config, rank=0, rate=float(f"{config.rate / 3:.2g}"))}
     found: dict[str, dict[str, float] | str] = {}
     losses = {}
     for name, way in ways.items():
         folder = config.out / name.replace(" ", "-")
         progress = train(replace(way, out=folder))
-        first = json.loads((folder / LOG).read_text(encoding="utf-8").splitlines()[0])
+        rows = [json.loads(line) for line in (folder / LOG).read_text(encoding="utf-8").splitlines()]
+        first, last = next(row for row in rows if "nats" in row), rows[-1]  # the first step compiles
         losses[name] = progress.validation_nats
         found[name] = {
+            "rank": way.rank,
+            "rate": way.rate,
             "tokens": progress.tokens,
-            "tokens_per_s": round(progress.tokens / (progress.seconds - first["seconds"])),
+            "tokens_per_s": round((last["tokens"] - first["tokens"]) / (last["seconds"] - first["seconds"])),
             "validation_nats": progress.validation_nats,
-            "learned_nats": round(first["validation_nats"] - progress.validation_nats, 4),
+            "learned_nats": round(rows[0]["validation_nats"] - progress.validation_nats, 4),
         }
     found["goes on"] = min(losses, key=losses.__getitem__)
+    (config.out / "compared.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
     return found
 
 

@@ -1,0 +1,278 @@
+"""`python -m bench.gpu.hour`: trains the adapter on a GPU machine lent for half an hour, in calls of ten minutes.
+
+Each call brings this tree and one cargo of at most 64 MiB together, and takes results back in files of at most 15 MiB.
+What outlasts a call lies in a folder of its own; a call that was lost is made again. Knows commands and files.
+"""
+
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import typer
+
+PLAN: Final = """\
+minute  call, from the tree's root; cargo/N travels with it, OUT comes back
+  0     the machine is asked for: T0=$(date +%s) here; every call but the first says --end-at-s $((T0+1560))
+  2-8   python -m bench.gpu.hour start cargo/0 OUT                kernels' tests, the trainer's first steps
+  8-14  python -m bench.gpu.hour feed cargo/1 OUT --stay-s 10     the base is whole: low rank or all weights, 90 s each
+ 14-15  python -m bench.gpu.hour feed cargo/2 OUT --stay-s 10     more data, at once
+ 15-22  python -m bench.gpu.hour feed cargo/3 OUT --stay-s 400    and more, while it trains
+ 22-29  python -m bench.gpu.hour finish OUT                       waits for minute 26; the adapter comes home
+Call again within seconds of each answer. A call that was lost is made again as it was."""
+PIECE_BYTES: Final = 15 << 20  # of a result
+CARGO_BYTES: Final = 50 << 20  # of a cargo: the tree takes the rest
+COMPARED_S: Final = 90
+ROOT: Final = Path(__file__).parents[2]
+WAYS: Final = ("--compile", "--no-compile")  # the first whose steps end with numbers
+TRAINER: Final = (
+    "--device cuda --num-workers 12 --num-threads 4 --pack-length 16384 --step-tokens 131072 --row-tokens 1280"
+    " --rate 5e-4 --warmup-steps 20 --snapshot-s 240 --num-validation-rows 64"
+)
+
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, help=__doc__)
+Kept = Annotated[Path, typer.Option(help="The folder that outlasts calls.")]
+Trainer = Annotated[str, typer.Option(help="Options of every run.")]
+EndAt = Annotated[float, typer.Option(help="When training ends, in seconds since 1970.")]
+KEPT: Final = Path("/tmp/midfill-hour")
+
+
+@app.command()
+def plan() -> None:
+    """Print the calls, by the minute."""
+    print(PLAN)
+
+
+@app.command()
+def prepare(
+    pack: Annotated[Path, typer.Argument(help="A pack of many small sets.")],
+    cargo: Annotated[Path, typer.Argument(help="The folder to write.")],
+    wheels: Annotated[Path | None, typer.Option(help="A folder of wheels that the machine lacks.")] = None,
+    model: Annotated[str, typer.Option(help="The base, or its file.")] = "smollm2",
+) -> None:
+    """Write the cargos: what fits of the base, and the wheels; then its rest, and sets as far as they fit, in order."""
+    from midfill_engine.loading.packaged import PACKAGED
+    from training.data.cutter import find_base
+    from training.data.pack import sets_of, squeeze
+
+    base = find_base(model)
+    data = base.read_bytes()
+    (cargo / "0").mkdir(parents=True)
+    if wheels is not None:
+        shutil.copytree(wheels, cargo / "0/wheels")
+    size = CARGO_BYTES - size_of(cargo / "0") - (1 << 10)
+    pieces = [data[first : first + size] for first in range(0, len(data), size)]
+    about = {"model": model if model in PACKAGED else "", "file": base.name, "pieces": len(pieces)}
+    (cargo / "0/base.json").write_text(json.dumps({**about, "sha256": hashlib.sha256(data).hexdigest()}))
+    for number, piece in enumerate(pieces):
+        (cargo / str(number)).mkdir(exist_ok=True)
+        (cargo / str(number) / f"base.{number}").write_bytes(piece)
+    number = max(len(pieces) - 1, 1)
+    for folder in sets_of(pack, "train"):
+        made = cargo / "made"
+        squeeze(folder, made)
+        if (cargo / str(number)).exists() and size_of(made) + size_of(cargo / str(number)) > CARGO_BYTES:
+            number += 1
+        (cargo / str(number)).mkdir(exist_ok=True)
+        made.rename(cargo / str(number) / folder.name)
+    for folder in sorted(cargo.iterdir()):
+        print(folder, size_of(folder), "bytes")
+
+
+def size_of(folder: Path) -> int:
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+
+
+class Hour:
+    """The state of the hour, in `kept`."""
+
+    def __init__(self, kept: Path, out: Path, trainer: str) -> None:
+        self.kept, self.out, self.trainer, self.tree = kept, out, trainer, kept / "tree"
+        for folder in (kept, out):
+            folder.mkdir(parents=True, exist_ok=True)
+        paths = [kept / "site", *(self.tree / name for name in ("engine", "kernels", "infill", "."))]
+        caches = {name: str(kept / name.lower()) for name in ("TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR")}
+        self.environment = os.environ | caches | {"PYTHONPATH": os.pathsep.join(map(str, paths))}
+        self.environment |= {"XDG_DATA_HOME": str(kept / "data"), "RAYON_NUM_THREADS": "1"}
+        self.run_folder, self.pack = kept / "run", kept / "pack"
+
+    def say(self, *words: object) -> None:
+        with (self.kept / "hour.log").open("a", encoding="utf-8") as log:
+            print(time.strftime("%H:%M:%S"), *words, file=log)
+        print(*words, flush=True)
+
+    def call(self, name: str, *words: object, limit_s: float = 600.0) -> int:
+        """Runs a Python module in the kept tree; what it prints is kept and comes back."""
+        with (self.kept / f"{name}.log").open("ab") as log:
+            command = [sys.executable, "-m", *map(str, words)]
+            try:
+                done = subprocess.run(
+                    command, cwd=self.tree, env=self.environment, stdout=log, stderr=log, timeout=limit_s
+                )
+            except subprocess.TimeoutExpired:
+                return 124
+        return done.returncode
+
+    def train(self, name: str, folder: Path, *options: object, limit_s: float = 600.0, step: str = "train") -> int:
+        return self.call(name, "training", step, self.pack, folder, *self.trainer.split(), *options, limit_s=limit_s)
+
+    def try_way(self, way: str) -> bool:
+        """Three steps of both layouts over a random base and text, each with all kinds of graphs of a run."""
+        toy = self.kept / "toy"
+        shutil.rmtree(toy, ignore_errors=True)
+        code = self.call("toy", "training", "toy", toy)
+        for layout in ("prompt", "tree") if code == 0 else ():
+            words = [*self.trainer.split(), "--layout", layout, "--model", toy / "base", "--num-steps", 3, way]
+            code = code or self.call("toy", "training", "train", toy / "pack", toy / layout, *words, limit_s=150.0)
+        self.say("try", way, "works" if code == 0 else f"fails with {code}")
+        return code == 0
+
+    def take_tree(self) -> None:
+        if not self.tree.exists():
+            made = self.kept / "tree.part"
+            shutil.rmtree(made, ignore_errors=True)
+            left_out = shutil.ignore_patterns(".git", ".venv", ".*_cache", "cargo", "node_modules", "__pycache__")
+            shutil.copytree(ROOT, made, ignore=left_out, symlinks=True)
+            made.rename(self.tree)
+
+    def take_cargo(self, cargo: Path) -> None:
+        """Keeps pieces of the base and sets of the pack; what is here already stays."""
+        for path in sorted(cargo.iterdir()):
+            if path.name.startswith("base."):
+                shutil.copyfile(path, self.kept / path.name)
+            elif path.name.startswith("set-") and not (self.pack / path.name).exists():
+                code = self.call("unpack", "training", "unpack", path.resolve(), self.pack)
+                self.say("unpacked" if code == 0 else "cannot unpack", path.name)
+
+    @property
+    def model(self) -> str:
+        """The base, put together once all its pieces are here. Raises SystemExit where they are not, or another's."""
+        about = json.loads((self.kept / "base.json").read_text())
+        folder = self.kept / "data/midfill/models" / about["model"]
+        target = folder / about["file"]
+        if not target.exists():
+            pieces = [self.kept / f"base.{number}" for number in range(about["pieces"])]
+            if not all(piece.exists() for piece in pieces):
+                raise SystemExit("The base is not whole yet: feed the cargos in order.")
+            data = b"".join(piece.read_bytes() for piece in pieces)
+            if hashlib.sha256(data).hexdigest() != about["sha256"]:
+                raise SystemExit("The base is another one than was prepared: make the calls with its cargos again.")
+            folder.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(data)
+        return about["model"] or str(target)
+
+    def compare(self) -> dict[str, float]:
+        """Rank and rate of the run that goes on."""
+        chosen = self.kept / "chosen"
+        if not chosen.exists():
+            both, way = self.kept / "both", (self.kept / "way").read_text()
+            shutil.rmtree(both, ignore_errors=True)
+            options = ("--model", self.model, "--deadline-s", COMPARED_S, way)
+            code = self.train("compare", both, *options, limit_s=180 + 3 * COMPARED_S, step="compare")
+            found: dict[str, Any] = {"low rank": {"rank": 64, "rate": 2e-4}, "goes on": "low rank"}
+            if code == 0:
+                found = json.loads((both / "compared.json").read_text())
+            self.say("compared:", found if code == 0 else f"failed with {code}, so the low rank goes on, slowly")
+            chosen.write_text(json.dumps({name: found[found["goes on"]][name] for name in ("rank", "rate")}))
+        kept: dict[str, float] = json.loads(chosen.read_text())
+        return kept
+
+    @property
+    def is_training(self) -> bool:
+        try:
+            process = int((self.kept / "pid").read_text())
+            with suppress(ChildProcessError):  # a call that started it and still runs has to ask for its end
+                os.waitpid(process, os.WNOHANG)
+            os.kill(process, 0)
+        except OSError:
+            return False
+        return True
+
+    def keep_training(self, end_at_s: float) -> None:
+        """Starts the trainer, or goes on from its last snapshot where it has ended before its time."""
+        if self.is_training or time.time() > end_at_s - 30:
+            return
+        chosen, began = self.compare(), (self.run_folder / "log.jsonl").exists()
+        rate = chosen["rate"] * (0.4 if began else 1.0)  # a run that ended too early may have been too fast
+        options = ["--rank", chosen["rank"], "--rate", rate, (self.kept / "way").read_text(), "--model", self.model]
+        options += ["--resume"] if (self.run_folder / "snapshot/state.json").exists() else []
+        words = ["training", "train", self.pack, self.run_folder, *self.trainer.split(), "--end-at-s", end_at_s]
+        command = [sys.executable, "-P", "-m", *map(str, [*words, *options])]
+        with (self.kept / "run.log").open("ab") as log:
+            outputs = [(os.POSIX_SPAWN_DUP2, log.fileno(), number) for number in (1, 2)]
+            no_input = (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0)
+            process = os.posix_spawn(
+                sys.executable, command, self.environment, file_actions=[no_input, *outputs], setsid=True
+            )
+        (self.kept / "pid").write_text(str(process))
+        self.say("training", *options)
+
+    def give(self) -> None:
+        for path in (*self.kept.glob("*.log"), *self.kept.glob("*.xml"), *self.run_folder.glob("log.jsonl")):
+            shutil.copy(path, self.out / path.name)
+        for path in sorted(self.out.iterdir()):
+            print(path.name, path.stat().st_size, flush=True)
+
+
+@app.command()
+def start(cargo: Path, out: Path, kept: Kept = KEPT, trainer: Trainer = TRAINER) -> None:
+    """Take the tree, wheels and a piece of the base in; find the way in which the trainer runs; test the kernels."""
+    hour = Hour(kept, out, trainer)
+    hour.take_tree()
+    hour.take_cargo(cargo)
+    if (cargo / "wheels").is_dir():
+        install = ["pip", "install", "--quiet", "--no-index", "--no-deps", "--upgrade", "--target", kept / "site"]
+        hour.say("wheels", hour.call("pip", *install, *sorted((cargo / "wheels").resolve().glob("*.whl"))))
+    if not (kept / "way").exists():
+        (kept / "way").write_text(next((way for way in WAYS if hour.try_way(way)), WAYS[-1]))
+    hour.say("way", (kept / "way").read_text())
+    if "cuda" in trainer:
+        tests = ["pytest", "tests/kernels", "-q", "-n", "8", "-o", "addopts=", f"--junitxml={kept / 'kernels.xml'}"]
+        hour.say("kernels' tests", hour.call("kernels", *tests, limit_s=200.0))
+    hour.give()
+
+
+@app.command()
+def feed(
+    cargo: Path, out: Path, end_at_s: EndAt, stay_s: float = 0.0, kept: Kept = KEPT, trainer: Trainer = TRAINER
+) -> None:
+    """Take data in, begin or go on training, stay for `stay_s` seconds, and bring the log."""
+    hour, until = Hour(kept, out, trainer), time.monotonic() + stay_s
+    hour.take_cargo(cargo)
+    hour.keep_training(end_at_s)
+    while time.monotonic() < until and time.time() < end_at_s:
+        time.sleep(1.0)
+        hour.keep_training(end_at_s)
+    hour.give()
+
+
+@app.command()
+def finish(out: Path, end_at_s: EndAt, kept: Kept = KEPT, trainer: Trainer = TRAINER, patience_s: float = 90.0) -> None:
+    """Wait for the end of training; bring the adapter in pieces, which `cat` joins, and the log."""
+    hour = Hour(kept, out, trainer)
+    while hour.is_training and time.time() < end_at_s + patience_s:
+        time.sleep(0.5)
+    code = hour.call("export", "training", "export", hour.run_folder / "snapshot", kept / "adapter", "--narrow")
+    hour.say("export", code)
+    for name, piece in cut(kept / "adapter"):
+        (out / name).write_bytes(piece)
+    hour.give()
+
+
+def cut(folder: Path) -> Iterator[tuple[str, bytes]]:
+    """The files of a folder in pieces, named so that sorting joins them."""
+    for path in sorted(folder.iterdir()):
+        data = path.read_bytes()
+        for number, first in enumerate(range(0, len(data), PIECE_BYTES)):
+            yield f"{path.name}.{number:02d}", data[first : first + PIECE_BYTES]
+
+
+if __name__ == "__main__":
+    app()
