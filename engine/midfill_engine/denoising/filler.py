@@ -34,7 +34,7 @@ MAX_THROUGH_TOKENS: Final = 96
 OWN: Final = 2.5
 DOUBT: Final = 0.01
 MAX_LINE_TOKENS: Final = 64
-MAX_JUDGED: Final = 16  # proposals of others whose own likelihood is asked
+MAX_JUDGED: Final = 8  # proposals of others whose own likelihood is asked
 MAX_COMPARED: Final = 5  # candidates of which what follows is asked, too
 # ln odds that the best of a line's candidates is right: by nats ahead of the second, by its own, by its certainty
 # as a proposal. Fitted on 126 lines of nine packages of 2025 and later, then flattened: of 80 lines of eight others

@@ -5,13 +5,15 @@ Knows matrices, keys and values; no model, no token, no request.
 
 from dataclasses import dataclass
 from functools import cache
-from typing import Protocol
+from typing import Final, Protocol
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from midfill_engine.models.moe import ROW_TILE
+
+MAX_FOLDED_ROWS: Final = 16
 
 
 class OperatorsError(ValueError):
@@ -92,10 +94,22 @@ class TorchOperators:
             k, v = (part[span.start : span.end].transpose(0, 1)[None] for part in (key, value))
             if past is not None:
                 k, v = torch.cat((past[0], k), dim=2), torch.cat((past[1], v), dim=2)
-            is_grouped = q.shape[1] != k.shape[1]
-            out = F.scaled_dot_product_attention(q, k, v, attn_mask=rows.mask, enable_gqa=is_grouped)
-            mixed[rows.start : rows.end] = out[0].transpose(0, 1)
+            mixed[rows.start : rows.end] = attend_in_groups(q, k, v, rows.mask)[0].transpose(0, 1)
         return mixed
+
+
+def attend_in_groups(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
+    """`query` [1, H, T, E], `key` and `value` [1, K, L, E], `mask` [T, L] -> [1, H, T, E].
+
+    Of few rows those of all heads that share keys are rows of one head, so that keys are laid out once: of 5 rows
+    behind 1,000 keys a third of the time on a CPU, of 64 nothing.
+    """
+    num_heads, num_groups, num_rows = query.shape[1], key.shape[1], query.shape[2]
+    if num_heads == num_groups or num_rows > MAX_FOLDED_ROWS or query.device.type != "cpu":
+        return F.scaled_dot_product_attention(query, key, value, attn_mask=mask, enable_gqa=num_heads != num_groups)
+    folded = query.reshape(1, num_groups, -1, query.shape[3])
+    repeated = None if mask is None else mask.repeat(num_heads // num_groups, 1)
+    return F.scaled_dot_product_attention(folded, key, value, attn_mask=repeated).view(query.shape)
 
 
 @cache
