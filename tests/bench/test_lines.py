@@ -60,6 +60,8 @@ def test_lines_are_logical_ones_up_to_the_first_error() -> None:
     found = [SOURCE[slice(*span)] for span in lines.lines_of(SOURCE, "python")]
     assert "b = [\n        a,\n    ]" in found and "# why" not in found
     assert len(lines.lines_of("x = 1\ny = (\n", "python")) == 1
+    physical = 'b = [\n    1,  # one\n    # two\n]\nc = """d\ne"""\nfg\n'
+    assert [physical[slice(*span)] for span in lines.lines_of(physical, "python", True)] == ["b = [", "1,  # one", "fg"]
     assert [*map(len, lines.lines_of("ab\n\n  cde\n", "javascript"))] == [2, 2]
 
 

@@ -30,6 +30,7 @@ from training.data.contamination import count_hits
 LANGUAGE_OF: Final = {".py": "python", ".js": "javascript", ".mjs": "javascript", ".ts": "typescript"}
 UNWANTED: Final = re.compile(r"(^|/)(_?vendor|node_modules|dist|umd|build)/|\.min\.|\.d\.ts$|\.umd\.")
 SKIPPED: Final = (tokenize.COMMENT, tokenize.NL, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER)
+LONG_STRING: Final = re.compile(r"\"\"\"|'''")
 PIECE: Final = re.compile(r"\w+|[^\w\s]")
 MAX_PIECES: Final = 50
 MAX_BREAKS: Final = 6
@@ -49,6 +50,7 @@ def main(
     share: Annotated[float, typer.Option(min=0, max=1, help="Of a corpus' files, so many are looked at.")] = 1.0,
     mixed: Annotated[bool, typer.Option(help="Other gaps too, for fitting.")] = False,
     tests: Annotated[float, typer.Option(min=0, help="How much more often a test file is drawn.")] = 1.0,
+    physical: Annotated[bool, typer.Option(help="Lines of code as they stand, not whole statements.")] = False,
     seed: int = 5,
 ) -> None:
     """Draws lines by the size of their files, and leaves out files that hold evaluation programs."""
@@ -56,7 +58,7 @@ def main(
     with out.open("w", encoding="utf-8") as rows:
         for package, files in (found for path in sources for found in read_packages(path, rng, share)):
             clean = [file for file in files if hits(file[2]) < MAX_HITS]
-            write_rows(rows, package, files, draw(clean, per_package, rng, mixed, tests))
+            write_rows(rows, package, files, draw(clean, per_package, rng, mixed, tests, physical))
 
 
 def write_rows(rows: TextIO, package: str, files: list[File], chosen: Iterable[tuple[File, Span]]) -> None:
@@ -129,7 +131,12 @@ def _file(found: tuple[str, str | None, bytes]) -> File | None:
 
 
 def draw(
-    files: list[File], count: int, rng: np.random.Generator, mixed: bool, tests: float = 1.0
+    files: list[File],
+    count: int,
+    rng: np.random.Generator,
+    mixed: bool = False,
+    tests: float = 1.0,
+    physical: bool = False,
 ) -> Iterator[tuple[File, Span]]:
     """`count` different lines, or as many as there are."""
     sizes = np.array([len(text) * (tests if "test" in path.lower() else 1.0) for path, _, text in files], float)
@@ -139,7 +146,7 @@ def draw(
             return
         file = files[int(rng.choice(len(files), p=sizes / sizes.sum()))]
         path, language, text = file
-        found = lines_of(text, language)
+        found = lines_of(text, language, physical)
         if not found:
             continue
         span = found[int(rng.integers(len(found)))]
@@ -163,9 +170,10 @@ def vary(text: str, line: Span, rng: np.random.Generator) -> Span:
 
 
 @lru_cache(maxsize=256)
-def lines_of(text: str, language: str) -> list[Span]:
-    """Logical lines of Python, filled lines of all else, without indent and line end."""
-    found = logical_lines(text) if language == "python" else filled_lines(text)
+def lines_of(text: str, language: str, physical: bool = False) -> list[Span]:
+    """Logical or physical lines of Python, filled lines of all else, without indent and line end."""
+    read = filled_lines if language != "python" else physical_lines if physical else logical_lines
+    found = read(text)
     return [span for span in found if _is_fit(text[slice(*span)])]
 
 
@@ -179,6 +187,17 @@ def filled_lines(text: str) -> list[Span]:
         if line.strip():
             found.append((start + len(line) - len(line.lstrip()), start + len(line.rstrip())))
         start += len(line) + 1
+    return found
+
+
+def physical_lines(text: str) -> list[Span]:
+    """Those of statements, but for comments and for long strings."""
+    found = []
+    for start, end in logical_lines(text):
+        statement = text[start:end]
+        if not LONG_STRING.search(statement):
+            inner = [(start + first, start + last) for first, last in filled_lines(statement)]
+            found += [(first, last) for first, last in inner if text[first] != "#"]
     return found
 
 
