@@ -92,10 +92,11 @@ class FillJob:
         self._view = take_view(server.workspace, self.document)
         self._text = self.document.text
         self._title = f"Midfill: {TITLES[params.what].lower()}"
+        self._stop, self._finish = threading.Event(), threading.Event()
         if params.until is not None:
             goal = take_goal(server.workspace, self.document, params.until, params.tries)
-            self._filler, self._title = partial(fill_until_passes, goal, filler), f"Midfill: {UNTIL.lower()}"
-        self._stop, self._finish = threading.Event(), threading.Event()
+            self._filler = partial(fill_until_passes, goal, self._stop.is_set, filler)
+            self._title = f"Midfill: {UNTIL.lower()}"
         self._moves = Moves()
         self._spans = [self._text.span(range.to_lsp()) for range in params.ranges]
         self._newline = "\n"

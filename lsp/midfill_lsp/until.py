@@ -1,7 +1,7 @@
 """Fills until a command of the user's passes, which is asked for once a workspace. How it is run is `infill`'s."""
 
 import asyncio
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -56,6 +56,7 @@ def take_goal(workspace: SyncedWorkspace, document: SyncedDocument, line: str, n
 
 def fill_until_passes(
     goal: EditorGoal,
+    is_cancelled: Callable[[], bool],
     filler: Filler,
     document: Document,
     holes: Sequence[Hole],
@@ -74,6 +75,7 @@ def fill_until_passes(
 
     line = place_tests(goal.line, goal.path, [hole.name for hole in holes], goal.folder)
     command = read_command(line, LONGEST_S)
+    command = replace(command, limits=replace(command.limits, is_cancelled=is_cancelled))
     with open_lab(document, goal.path, command, goal.folder, goal.held) as lab:
         say(f"{line} on the text as it is")
         lab.start(holes)

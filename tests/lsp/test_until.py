@@ -2,7 +2,9 @@
 
 import asyncio
 import sys
+from contextlib import suppress
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
 from pygls.exceptions import JsonRpcException
@@ -101,14 +103,25 @@ async def test_a_buffer_in_no_folder_has_nothing_to_test(editor: Editor) -> None
         await editor.do("fill", uri=buffer.uri, what="body", ranges=ranges, until="x", tries=0)
 
 
+def is_running(word: str) -> bool:
+    """Whether a process has that word."""
+    for folder in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            if word.encode() in (folder / "cmdline").read_bytes().split(b"\0"):
+                return True
+    return False
+
+
 async def test_it_can_be_cancelled(editor: Editor, folder: Path) -> None:
     configure(editor, model=RIGHT)
-    (folder / "tests/test_shop.py").write_text(TESTS.replace("import shop", "import shop, time\ntime.sleep(2)"))
+    (folder / "tests/test_shop.py").write_text(TESTS.replace("import shop", "import shop, time\ntime.sleep(120)"))
     buffer = open_shop(editor, folder)
-    asked = asyncio.create_task(editor.do("fill", msg_id="slow", **body(buffer, "..."), until=PYTEST))
-    await editor.wait_for(lambda: any(each.busy for each in editor.seen.status))
-    await asyncio.sleep(0.5)
+    named = f"junit_suite_name={uuid4()}"
+    until = f"{PYTEST} -o {named}"
+    asked = asyncio.create_task(editor.do("fill", msg_id="slow", **body(buffer, "..."), until=until))
+    await editor.wait_for(lambda: is_running(named))
     await editor.do("discard", uri=buffer.uri)
     with pytest.raises(JsonRpcException):
         await asked
+    await editor.wait_for(lambda: not is_running(named))
     assert buffer.text.source == SHOP

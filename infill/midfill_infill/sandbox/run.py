@@ -13,13 +13,14 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
 from typing import Final
 
+from midfill_infill.errors import MidfillError
 from midfill_infill.sandbox import environment, view
 from midfill_infill.sandbox.seccomp import make_filter
 from midfill_infill.sandbox.view import Access
@@ -27,7 +28,7 @@ from midfill_infill.sandbox.view import Access
 _MAX_FILE_BYTES: Final = 2 << 30
 _MAX_NEW_PROCESSES: Final = 512
 _TAIL_BYTES: Final = 4000
-_POLL_S: Final = 0.05
+POLL_S: Final = 0.05
 # How long what a command has printed is read after its end: others may hold its output open.
 _REST_S: Final = 1.0
 # How long the end of all that ran in the sandbox is waited for.
@@ -39,8 +40,16 @@ _APART: Final = (
 
 @dataclass(frozen=True)
 class Limits:
+    """A command ends after `timeout_s`, and as soon as `is_cancelled` says so."""
+
     timeout_s: float = 600.0
     max_memory_bytes: int | None = None
+    is_cancelled: Callable[[], bool] = lambda: False
+
+    def check(self) -> None:
+        """Raises MidfillError `cancelled`."""
+        if self.is_cancelled():
+            raise MidfillError("cancelled", "the command was cancelled")
 
 
 @dataclass(frozen=True)
@@ -106,12 +115,13 @@ def run(
     copy_of: Path | None = None,
     access: Access | None = None,
 ) -> Outcome:
-    """Runs `command` in `folder` and ends everything it started. Raises OSError where it cannot be started.
+    """Runs `command` in `folder` and ends everything it started. Raises OSError where it cannot be started,
+    MidfillError `cancelled`.
 
     In the sandbox it finds itself in `copy_of`, the tree that `folder` is a copy of.
     """
     with started(command, folder, limits, sandboxed=sandboxed, copy_of=copy_of, access=access) as process:
-        return _watch(process, limits.timeout_s)
+        return _watch(process, limits)
 
 
 @contextmanager
@@ -201,14 +211,15 @@ class _Inside:
                 selector.select(_GONE_S)
 
 
-def _watch(process: subprocess.Popen[bytes], timeout_s: float) -> Outcome:
-    """Ends the command at the timeout, and whoever is left of its group at its end."""
+def _watch(process: subprocess.Popen[bytes], limits: Limits) -> Outcome:
+    """Ends the command at its limits, and whoever is left of its group at its end."""
     assert process.stdout is not None
     tail = _Tail(process.stdout.fileno())
-    deadline_s = time.monotonic() + timeout_s
+    deadline_s = time.monotonic() + limits.timeout_s
     try:
         while process.poll() is None and (left_s := deadline_s - time.monotonic()) > 0 and not tail.is_whole:
-            tail.read(min(left_s, _POLL_S))
+            limits.check()
+            tail.read(min(left_s, POLL_S))
         code: int | None = process.wait(max(0.0, deadline_s - time.monotonic()))
     except subprocess.TimeoutExpired:
         code = None

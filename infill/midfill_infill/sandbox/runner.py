@@ -13,7 +13,6 @@ from typing import Any, Final
 from midfill_infill.sandbox.command import Command
 from midfill_infill.sandbox.copy import Copy
 from midfill_infill.sandbox.failures import Failure, Frame, read_output
-from midfill_infill.sandbox.run import Limits
 from midfill_infill.sandbox.warm import WarmEnded, WarmPytest, can_be_warm
 
 MARKER: Final = ".midfill-reached"
@@ -70,7 +69,7 @@ class Runner:
                 self.copy.put(files)
         began_s = time.perf_counter()
         timeout_s = max(self.command.limits.timeout_s, self.start_s if cold else 0.0)
-        outcome = self.copy.run(replace(self.command, limits=Limits(timeout_s)))
+        outcome = self.copy.run(replace(self.command, limits=replace(self.command.limits, timeout_s=timeout_s)))
         self.num_cold += 1
         seconds, reached = time.perf_counter() - began_s, marker.exists()
         return Ran(outcome.code, outcome.output, seconds, *read_output(outcome.output), reached=reached)

@@ -55,7 +55,7 @@ class WarmPytest:
         )
         access = copy.access(replace(command, variables=(*command.variables, *variables)))
         access = replace(access, allowed=(*access.allowed, folder))
-        self._said = b""
+        self._said, self._limits = b"", command.limits
         self._stack = ExitStack()
         try:
             self._process = self._stack.enter_context(
@@ -113,8 +113,11 @@ class WarmPytest:
                     return {**json.loads(line), "output": output}
                 if not found:
                     self._said = self._said[-_TAIL_BYTES:]
-                if not selector.select(max(0.0, deadline_s - time.monotonic())):
-                    raise WarmEnded("it does not answer")
+                self._limits.check()
+                if not selector.select(run.POLL_S):
+                    if time.monotonic() > deadline_s:
+                        raise WarmEnded("it does not answer")
+                    continue
                 piece = os.read(self._process.stdout.fileno(), 1 << 16)
                 if not piece:
                     raise WarmEnded("it has ended")

@@ -7,7 +7,6 @@ from typing import Final
 
 from midfill_infill.errors import MidfillError
 from midfill_infill.sandbox.failures import Failure
-from midfill_infill.sandbox.run import Limits
 from midfill_infill.sandbox.runner import MARKER, Ran, Runner
 from midfill_infill.splicing.splice import splice
 from midfill_infill.text.document import Document
@@ -51,7 +50,8 @@ def start(
         raise MidfillError("until_unreached", f"`{line}` does not end in {runner.command.limits.timeout_s:.0f} s")
     longest = max(_LEAST_S, _SLOWER * max(first.seconds, second.seconds))
     limit = timeout_s or min(runner.command.limits.timeout_s, longest)
-    runner.command, runner.start_s = replace(runner.command, limits=Limits(limit)), longest
+    limits = replace(runner.command.limits, timeout_s=limit)
+    runner.command, runner.start_s = replace(runner.command, limits=limits), longest
     warm = runner.warm_up(asis, first)
     _check_reach(runner, document, holes, files, warm)
     return warm
