@@ -22,6 +22,7 @@ from bench.green import concerning, find_red
 from bench.measure import describe, write_record
 from rich.console import Console
 from rich.table import Table
+from tests.engine import tiny
 
 from midfill_engine.checkpoint_files import CheckpointFiles
 from midfill_engine.denoising.denoise import open_fill
@@ -88,16 +89,16 @@ def make_model(shape: Shape, context: int, device: torch.device, dtype: torch.dt
     )
     family = FAMILIES.find("dream")
     with tempfile.TemporaryDirectory() as folder:
-        hub.make_random(Path(folder), family)
-        tiny = hub.load(CheckpointFiles(Path(folder)), family)
-    changed = replace(tiny.config, transformer=config, max_context=context + 64, max_hole=256)
+        tiny.make_random(Path(folder), family)
+        small = hub.load(CheckpointFiles(Path(folder)), family)
+    changed = replace(small.config, transformer=config, max_context=context + 64, max_hole=256)
     with torch.device("meta"):
         model = HubModel(changed)
     model = model.to_empty(device=device).to(dtype).eval().requires_grad_(False)
     for parameter in model.parameters():
         parameter.normal_(std=parameter.shape[-1] ** -0.5) if parameter.dim() == 2 else parameter.fill_(1)
     num_parameters = sum(part.numel() for part in model.parameters())
-    return LoadedHubModel(model, tiny.tokenizer, changed, num_parameters, tiny.files)
+    return LoadedHubModel(model, small.tokenizer, changed, num_parameters, small.files)
 
 
 def run_fill(runtime: Runtime, request: InfillRequest, cache: str) -> tuple[float, float, float, InfillResponse]:

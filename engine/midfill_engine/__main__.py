@@ -1,7 +1,6 @@
 """`python -m midfill_engine`: the engine's commands. Knows options; other modules know what they mean."""
 
 import json
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -42,33 +41,6 @@ def run_cluster(options: ServeOptions) -> int:
         return run_server(options, cluster.make_ready)
     finally:
         cluster.close()
-
-
-@app.command()
-def random_checkpoint(
-    folder: Path,
-    seed: int = 0,
-    family: Annotated[str, typer.Option(help="Whose format; see `models`.")] = "embedded",
-) -> None:
-    """Writes a tiny checkpoint with random weights, for trying the machinery without a model."""
-    from midfill_engine.families import FAMILIES
-    from midfill_engine.loading import (
-        canvas_model,
-        checkpoint,  # torch is only needed here
-        hub,  # torch is only needed here
-    )
-    from midfill_engine.registry import UnknownName
-
-    try:
-        found = FAMILIES.find(family)
-    except UnknownName as error:
-        raise typer.BadParameter(str(error)) from error
-    if family == checkpoint.FAMILY:
-        checkpoint.make_random(folder, seed=seed)
-    elif found.attention == "canvas":
-        canvas_model.make_random(folder)
-    else:
-        hub.make_random(folder, found)
 
 
 @app.command()

@@ -5,13 +5,13 @@ import os
 from pathlib import Path
 
 import pytest
+from tests.engine.tiny import make_embedded
 
 from bench import load
-from midfill_engine.loading.checkpoint import make_random
 
 
 async def test_every_scene_ends_and_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    make_random(tmp_path / "model")
+    make_embedded(tmp_path / "model")
     monkeypatch.setattr(load, "BIG", "x = 1\n" * 1000)
     paths = os.pathsep.join(str(Path(load.__file__).parents[1] / room) for room in ("engine", "kernels"))
     monkeypatch.setenv("PYTHONPATH", paths)

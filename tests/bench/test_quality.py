@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from tests.bench.scripted import ScriptedEngine
+from tests.engine.tiny import make_embedded
 from typer.testing import CliRunner
 
 from bench.quality.__main__ import app
@@ -26,7 +27,6 @@ from bench.quality.sandbox import Limits, best_wall, run, run_programs
 from bench.quality.score import difference, score, share
 from bench.quality.suite import Suite, SuiteError, Task, read_suite
 from midfill_engine import wire
-from midfill_engine.loading.checkpoint import make_random
 from midfill_engine.tokens.tokenizer import heal
 from midfill_infill.engines.client import EngineClient
 from midfill_infill.engines.endpoint import Endpoint
@@ -337,7 +337,7 @@ def test_a_scripted_model_is_measured_beside_the_floors(scripted: ScriptedEngine
 
 def test_a_real_engine_cuts_text_fills_and_ends(tmp_path: Path) -> None:
     """One token a byte: the true lengths are known without asking."""
-    make_random(tmp_path / "random")
+    make_embedded(tmp_path / "random")
     task = replace(make_task(), prefix="x = 1\n", middle="y = 2\n", suffix="    z\n")
     with running_engine(str(tmp_path / "random"), "cpu") as endpoint, EngineClient(endpoint) as client:
         completer = Completer(client)

@@ -157,11 +157,11 @@ def test_a_warm_fill_into_a_pipe_imports_what_it_needs(
 
 def test_real_engine_fills_the_example(file: Path, runtime: Path, tmp_path: Path) -> None:
     """With a tiny model of random weights: what it says is noise, how it is said is not."""
-    from midfill_engine.loading.checkpoint import make_random  # torch takes seconds, and no other test here needs it
+    from tests.engine.tiny import make_embedded  # torch takes seconds, and no other test here needs it
 
     environment = dict(os.environ, OMP_NUM_THREADS="1")
     checkpoint = str(tmp_path / "random")
-    make_random(Path(checkpoint))
+    make_embedded(Path(checkpoint))
     command = [
         sys.executable,
         "-m",

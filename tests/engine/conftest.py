@@ -10,12 +10,13 @@ from typing import Any
 import pytest
 import torch
 import uvicorn
+from tests.engine import tiny
 from tests.engine.fakes import INFO, LIMIT_S, FakeFills, RunningServer, Service
 
 from midfill_engine.denoising.denoise import open_fill
 from midfill_engine.denoising.scheduler import Scheduler
 from midfill_engine.families import FAMILIES
-from midfill_engine.loading import checkpoint, hub
+from midfill_engine.loading import checkpoint
 from midfill_engine.loading.runtime import Runtime, load_runtime
 from midfill_engine.serving.connection import ConnectionLimits, timed_protocol
 from midfill_engine.serving.security import MAX_HEADER_BYTES, Security
@@ -33,7 +34,7 @@ def one_thread() -> Iterator[None]:
 @pytest.fixture(scope="session")
 def checkpoint_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("random")
-    checkpoint.make_random(folder)
+    tiny.make_embedded(folder)
     return folder
 
 
@@ -45,7 +46,7 @@ def open_family(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Run
     def make(name: str) -> Runtime:
         if name not in made:
             folder = tmp_path_factory.mktemp(name)
-            hub.make_random(folder, FAMILIES.find(name))
+            tiny.make_random(folder, FAMILIES.find(name))
             made[name] = load_runtime(str(folder), "cpu")
         return made[name]
 

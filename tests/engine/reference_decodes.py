@@ -1,6 +1,6 @@
 """Compares whole decodes with those of the authors' own sampling code.
 
-The authors' code ran once, at temperature 0, on the tiny checkpoint that `hub.make_random` writes for its family, with
+The authors' code ran once, at temperature 0, on the tiny checkpoint that `tiny.make_random` writes for its family, with
 the head multiplied so that some tokens are sure; what it wrote is in tests/engine/decodes/. Ids that a fill may not
 contain were out of its reach too.
 """
@@ -13,10 +13,10 @@ from unittest.mock import patch
 
 import torch
 from safetensors.torch import load_file, save_file
+from tests.engine import tiny
 
 from midfill_engine.denoising import denoise
 from midfill_engine.families import FAMILIES
-from midfill_engine.loading import hub
 from midfill_engine.loading.runtime import Runtime, open_checkpoint
 from midfill_engine.wire import InfillRequest
 
@@ -59,7 +59,7 @@ def open_sharpened(record: dict[str, Any], folder: Path) -> Runtime:
     """The family's tiny checkpoint with scores times `sharp`, those that end a text times `end` once more."""
     family = FAMILIES.find(record["family"])
     folder = folder / f"{family.name.replace('llada2.1', 'LLaDA2.1')}-tiny"  # some families are known by their names
-    hub.make_random(folder, family, config={**family.example, **record["config"]})
+    tiny.make_random(folder, family, config={**tiny.config_of(family.name), **record["config"]})
     tensors = load_file(folder / "model.safetensors")
     head = family.tensors["head.weight"]
     head = head if head in tensors else family.tensors["embedding.weight"]

@@ -1,6 +1,6 @@
 """Compares every family's scores with those of its published reference code.
 
-The references ran once, each on the tiny checkpoint that `hub.make_random` writes for its family, in fp32; what they
+The references ran once, each on the tiny checkpoint that `tiny.make_random` writes for its family, in fp32; what they
 said is in tests/engine/parity/. Anybody who has a family's code can run it on the same checkpoint and compare.
 """
 
@@ -9,6 +9,7 @@ from pathlib import Path
 
 import torch
 from safetensors.torch import load_file
+from tests.engine import tiny
 from torch import Tensor
 
 from midfill_engine.checkpoint_files import CheckpointFiles
@@ -43,7 +44,7 @@ def recorded_families() -> list[str]:
 def compare(family: Family, folder: Path) -> Parity:
     """Writes the family's tiny checkpoint to `folder`, runs it and compares."""
     recorded = load_file(RECORDED / f"{family.name}.safetensors")
-    hub.make_random(folder, family)
+    tiny.make_random(folder, family)
     loaded = hub.load(CheckpointFiles(folder), family)
     ids, reference = recorded["ids"], recorded["scores"]
     ours = score(loaded, family, ids, family.logit_shift)

@@ -14,13 +14,13 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from tests.engine import tiny
 from tests.engine.test_denoise import run
 
 from midfill_engine.checkpoint_files import CheckpointError
 from midfill_engine.denoising.denoise import denoise
 from midfill_engine.errors import StartError
 from midfill_engine.families import FAMILIES
-from midfill_engine.loading import checkpoint, hub
 from midfill_engine.loading.adapter import Adapter, open_files
 from midfill_engine.loading.runtime import Runtime, load_runtime
 from midfill_engine.wire import InfillRequest
@@ -33,7 +33,7 @@ Edit = Callable[[dict[str, Any], dict[str, torch.Tensor]], None]
 
 @pytest.fixture
 def base(tmp_path: Path) -> Path:
-    hub.make_random(tmp_path / "base", FAMILIES.find("dream"))
+    tiny.make_random(tmp_path / "base", FAMILIES.find("dream"))
     return tmp_path / "base"
 
 
@@ -213,7 +213,7 @@ def test_tensors_that_cannot_be_merged_are_refused(edit: Edit, said: str, base: 
 
 def test_a_base_of_another_size_is_refused(tmp_path: Path) -> None:
     family = FAMILIES.find("dream")
-    hub.make_random(tmp_path / "base", family, config={**family.example, "hidden_size": 48})
+    tiny.make_random(tmp_path / "base", family, config={**tiny.config_of(family.name), "hidden_size": 48})
     with pytest.raises(StartError, match="made for another base"):
         load_runtime(str(put_adapter(tmp_path / "adapter")), "cpu")
 
@@ -224,14 +224,14 @@ def leave_the_head(config: dict[str, Any], tensors: dict[str, torch.Tensor]) -> 
 
 def test_an_embedding_that_is_the_head_too_is_refused(tmp_path: Path) -> None:
     family = FAMILIES.find("dream")
-    hub.make_random(tmp_path / "base", family, config={**family.example, "tie_word_embeddings": True})
+    tiny.make_random(tmp_path / "base", family, config={**tiny.config_of(family.name), "tie_word_embeddings": True})
     adapter = put_adapter(tmp_path / "adapter", "rich", edit=leave_the_head)
     with pytest.raises(StartError, match="head too"):
         load_runtime(str(adapter), "cpu")
 
 
 def test_adapters_of_the_embedded_model_and_pickled_ones_are_refused(tmp_path: Path) -> None:
-    checkpoint.make_random(tmp_path / "base")
+    tiny.make_embedded(tmp_path / "base")
     adapter = put_adapter(tmp_path / "adapter")
     with pytest.raises(StartError, match="'embedded'"):
         load_runtime(str(adapter), "cpu")

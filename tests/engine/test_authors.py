@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from tests.engine import tiny
 from tests.engine.test_denoise import run
 from tests.engine.test_families import ask, copy_checkpoint, load, wanting
 
@@ -123,7 +124,7 @@ def test_fill_in_the_middle_is_laid_out_as_its_base_was_trained(
 
 @pytest.mark.parametrize("kind", ["qwen2", "llama"])
 def test_a_model_without_a_mask_token_is_causal(tmp_path: Path, kind: str) -> None:
-    hub.make_random(tmp_path, replace(FAMILIES.find("dream"), added_tokens=("<|endoftext|>",)))
+    tiny.make_random(tmp_path, FAMILIES.find("dream"), added_tokens=("<|endoftext|>",))
     config: dict[str, Any] = json.loads((tmp_path / "config.json").read_text()) | {"model_type": kind}
     del config["mask_token_id"]
     (tmp_path / "config.json").write_text(json.dumps(config))
@@ -199,7 +200,7 @@ def test_a_published_configuration_is_read_without_a_word(
 
 @pytest.mark.parametrize("family", [name for name in FAMILIES if FAMILIES.find(name).tensors])
 def test_an_example_is_read_without_a_word(family: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    hub.make_random(tmp_path, FAMILIES.find(family))
+    tiny.make_random(tmp_path, FAMILIES.find(family))
     hub.load(CheckpointFiles(tmp_path), FAMILIES.find(family))
     assert not caplog.records
 

@@ -4,12 +4,13 @@ import json
 from pathlib import Path
 
 import pytest
+from tests.engine import tiny
 from typer.testing import CliRunner
 
 from midfill_engine.__main__ import app
 from midfill_engine.errors import StartError
 from midfill_engine.families import FAMILIES
-from midfill_engine.loading import download, hub
+from midfill_engine.loading import download
 from midfill_engine.loading.catalog import as_table, list_models
 from midfill_engine.loading.runtime import load_runtime
 
@@ -31,13 +32,6 @@ def test_the_command_prints_them() -> None:
     assert {"hub_id", "licence", "memory_gib", "sees_suffix", "context_tokens"} <= set(values[0])
 
 
-def test_a_random_checkpoint_of_any_family_can_be_made(tmp_path: Path) -> None:
-    made = CliRunner().invoke(app, ["random-checkpoint", str(tmp_path / "x"), "--family", "sdar"])
-    assert made.exit_code == 0
-    assert load_runtime(str(tmp_path / "x"), "cpu").family.name == "sdar"
-    assert CliRunner().invoke(app, ["random-checkpoint", str(tmp_path), "--family", "gpt"]).exit_code == 2
-
-
 @pytest.mark.parametrize(
     ("name", "is_id"),
     [("a/b", True), ("Dream-org/DreamOn-v0-7B@main", True), ("embedded", False), ("./a/b", False), ("/a/b", False)],
@@ -51,7 +45,7 @@ def test_a_hub_id_is_served_from_where_it_was_fetched_to(tmp_path: Path, monkeyp
 
     def fetch(name: str, *_: object) -> Path:
         asked.append(name)
-        hub.make_random(tmp_path, FAMILIES.find("llada"))
+        tiny.make_random(tmp_path, FAMILIES.find("llada"))
         return tmp_path
 
     monkeypatch.setattr(download, "find_cached", lambda name: None)

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.engine import tiny
 from tests.engine.fakes import drain_work
 from tests.engine.peak import PeakBytes
 
@@ -26,10 +27,10 @@ TEXT = ["def f(a):\n    b = ", "\n    return b\n\n\ndef g(a):\n    return ", "\n
 def hybrid(tmp_path_factory: pytest.TempPathFactory) -> Runtime:
     """One whose drafts end soon: END is more likely than chance everywhere."""
     folder = tmp_path_factory.mktemp("hybrid")
-    checkpoint.make_random(folder, seed=3)
+    tiny.make_embedded(folder, seed=3)
     loaded = checkpoint.load(folder)
     loaded.model.config = replace(loaded.config, causal=True)
-    checkpoint.save(folder, loaded.model, loaded.tokenizer)
+    tiny.save_embedded(folder, loaded.model, loaded.tokenizer)
     return Runtime.of(checkpoint.load(folder), "hybrid")
 
 
@@ -210,7 +211,7 @@ def test_a_draft_is_cancelled_between_two_tokens(hybrid: Runtime) -> None:
 
 
 def test_models_that_never_read_from_the_left_fill_as_before(tmp_path: Path) -> None:
-    checkpoint.make_random(tmp_path)
+    tiny.make_embedded(tmp_path)
     plain = Runtime.of(checkpoint.load(tmp_path), "plain")
     assert not plain.reads_causally
     with pytest.raises(RequestError, match="not trained to read holes from the left"):

@@ -8,11 +8,10 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from tests.engine import reference_decodes
+from tests.engine import reference_decodes, tiny
 from torch import Tensor
 
 from midfill_engine.denoising.seeds import seeded
-from midfill_engine.loading import canvas_model
 from midfill_engine.loading.canvas_model import CanvasModel
 from midfill_engine.loading.runtime import Runtime, load_runtime
 from midfill_engine.models import choice
@@ -28,7 +27,7 @@ def test_a_decode_is_the_authors(name: str, every: int, tmp_path: Path) -> None:
 
 def open_gemma(folder: Path, sharp: float) -> Runtime:
     """A tiny DiffusionGemma whose scores are `sharp` times as far apart; ids that no fill may contain score 0."""
-    canvas_model.make_random(folder)
+    tiny.make_canvas(folder)
     tensors = load_file(folder / "model.safetensors")
     (name,) = (name for name in tensors if name.endswith("decoder.embed_tokens.weight"))
     allowed = load_runtime(str(folder), "cpu", dtype="fp32").vocabulary.allowed()

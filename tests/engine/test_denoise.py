@@ -9,6 +9,7 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.engine import tiny
 from torch import Tensor
 
 from midfill_engine.caches import ContextStore, EncodedContext
@@ -16,7 +17,6 @@ from midfill_engine.denoising.denoise import denoise
 from midfill_engine.errors import RequestError
 from midfill_engine.families import FAMILIES
 from midfill_engine.lengths import LENGTHS
-from midfill_engine.loading import hub
 from midfill_engine.loading.runtime import Runtime, load_runtime
 from midfill_engine.models.operators import Span
 from midfill_engine.models.packed import Pass, Result
@@ -264,7 +264,7 @@ def test_deletions_shorten_a_hole_no_further_than_asked(
 def growing(tmp_path_factory: pytest.TempPathFactory) -> Runtime:
     """A model whose holes may grow, that wants nothing else."""
     folder = tmp_path_factory.mktemp("dreamon")
-    hub.make_random(folder, FAMILIES.find("dreamon"))
+    tiny.make_random(folder, FAMILIES.find("dreamon"))
     runtime = load_runtime(str(folder), "cpu")
     assert runtime.tokens.expand_id is not None
     return wanting(runtime, runtime.tokens.expand_id)

@@ -3,12 +3,12 @@
 from pathlib import Path
 
 import pytest
+from tests.engine import tiny
 from tests.engine.test_packed import run_together
 
 from midfill_engine.denoising.denoise import denoise, drain, open_fill
 from midfill_engine.errors import RequestError
 from midfill_engine.families import FAMILIES
-from midfill_engine.loading import checkpoint, hub
 from midfill_engine.loading.runtime import Runtime, load_runtime
 from midfill_engine.wire import (
     Candidate,
@@ -29,12 +29,12 @@ Texts = dict[str, float]
 @pytest.fixture(scope="module")
 def embedded(tmp_path_factory: pytest.TempPathFactory) -> Runtime:
     folder: Path = tmp_path_factory.mktemp("random")
-    checkpoint.make_random(folder)
+    tiny.make_embedded(folder)
     return load_runtime(str(folder), "cpu")
 
 
 def make(family: str, folder: Path) -> Runtime:
-    hub.make_random(folder, FAMILIES.find(family))
+    tiny.make_random(folder, FAMILIES.find(family))
     return load_runtime(str(folder), "cpu", dtype="fp32")
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from tests.engine import reference_scores
+from tests.engine import reference_scores, tiny
 from tests.engine.peak import PeakBytes
 from tests.engine.test_denoise import run
 from tests.engine.test_packed import run_together
@@ -30,6 +30,7 @@ from midfill_engine.models.packed import Pass, Result
 from midfill_engine.models.transformer import TransformerConfig, Yarn
 from midfill_engine.samplers import SAMPLERS
 from midfill_engine.tokens.hub_tokenizer import HubTokenizer
+from midfill_engine.tokens.tokenizer import byte_of_character
 from midfill_engine.wire import InfillRequest, TextSegment
 
 PUBLISHED = [name for name in FAMILIES if FAMILIES.find(name).attention not in ("context_frozen", "canvas", "causal")]
@@ -97,7 +98,7 @@ def test_sixteen_at_once_answer_as_each_alone(name: str, open_family: Callable[[
 def test_text_never_becomes_a_special_token(name: str, open_family: Callable[[str], Runtime]) -> None:
     runtime = open_family(name)
     specials = set(runtime.tokens.special_ids)
-    for text in runtime.family.added_tokens:
+    for text in tiny.added_tokens_of(runtime.family.name):
         ids = runtime.loaded.tokenizer.encode(f"a {text} b")
         assert not specials & set(ids)
         assert b"".join(map(runtime.loaded.tokenizer.token_bytes, ids)).decode() == f"a {text} b"
@@ -177,7 +178,7 @@ def wide(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     """Of a shape whose states and scores outweigh all small tensors."""
     family = FAMILIES.find("llada")
     folder = tmp_path_factory.mktemp("wide")
-    hub.make_random(folder, family, config={**family.example, **WIDE})
+    tiny.make_random(folder, family, config={**tiny.config_of(family.name), **WIDE})
     return load_runtime(str(folder), "cpu", dtype=request.param)
 
 
@@ -337,7 +338,7 @@ def test_dreamon_deletes_the_rest_at_once(open_family: Callable[[str], Runtime])
 
 
 def copy_checkpoint(name: str, folder: Path, **changes: Any) -> Path:
-    hub.make_random(folder, FAMILIES.find(name))
+    tiny.make_random(folder, FAMILIES.find(name))
     config = json.loads((folder / "config.json").read_text())
     config.update(changes)
     (folder / "config.json").write_text(json.dumps(config))
@@ -434,7 +435,7 @@ def test_a_block_causal_variant_is_not_taken_for_a_bidirectional_one(tmp_path: P
 
 def test_a_folder_has_a_name_from_within(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = tmp_path / "D2F_Dream_Base"
-    hub.make_random(folder, FAMILIES.find("dream"))
+    tiny.make_random(folder, FAMILIES.find("dream"))
     monkeypatch.chdir(folder)
     assert CheckpointFiles(Path()).name == folder.name
 
@@ -444,13 +445,13 @@ def test_a_stored_head_goes_before_a_tied_one(tmp_path: Path) -> None:
     folder = copy_checkpoint("tiny-a2d", tmp_path, tie_word_embeddings=True)
     assert load(folder).model.transformer.head is not None
     tied = tmp_path / "tied"
-    hub.make_random(tied, FAMILIES.find("opendcoder"))
+    tiny.make_random(tied, FAMILIES.find("opendcoder"))
     assert load(tied).model.transformer.head is None
 
 
 def test_a_tokenizer_of_vocab_and_merges_is_read_as_qwens(tmp_path: Path) -> None:
     """Digits stand singly; a word takes its space; nothing is normalised; a merge may begin with a hash."""
-    bytes_of = hub.byte_of_character()
+    bytes_of = byte_of_character()
     vocabulary = {character: index for index, character in enumerate(bytes_of)}
     merges = [("d", "e"), ("de", "f"), ("\u0120", "x"), ("1", "2"), ("#", "#"), ("##", "##")]
     for left, right in merges:

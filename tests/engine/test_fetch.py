@@ -15,11 +15,11 @@ from types import SimpleNamespace
 import pytest
 from tests.engine.fakes import wait_until
 from tests.engine.hub import COMMIT, Hub, run_hub
+from tests.engine.tiny import make_random
 
 from midfill_engine.errors import StartError
 from midfill_engine.families import FAMILIES
 from midfill_engine.loading import download, fetch, fitting, stock
-from midfill_engine.loading.hub import make_random
 from midfill_engine.loading.runtime import load_runtime
 from midfill_engine.wire import FetchProgress
 

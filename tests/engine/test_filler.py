@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from tests.engine import tiny
 from tests.engine.fakes import drain_work
 from tests.engine.test_denoise import run
 
@@ -18,7 +19,6 @@ from midfill_engine.denoising.prompt import MAX_BEFORE, READ_CHARACTERS, READ_ST
 from midfill_engine.denoising.stretch import Block, Stretch
 from midfill_engine.errors import RequestError
 from midfill_engine.families import FAMILIES
-from midfill_engine.loading import hub
 from midfill_engine.loading.packaged import SMOLLM2
 from midfill_engine.loading.runtime import Runtime, load_runtime
 from midfill_engine.models.packed import Pass
@@ -31,7 +31,7 @@ TEXT = "def total(items):\n    result = 0\n    for item in items:\n        resul
 @pytest.fixture(scope="module")
 def base(tmp_path_factory: pytest.TempPathFactory) -> Runtime:
     folder = tmp_path_factory.mktemp("causal") / "tiny"
-    hub.make_random(folder, FAMILIES.find("causal"))
+    tiny.make_random(folder, FAMILIES.find("causal"))
     return load_runtime(str(folder), "cpu", dtype="fp32")
 
 
@@ -138,7 +138,7 @@ FIM_TOKENS = {
 @pytest.mark.parametrize("kind", list(FIM_TOKENS))
 def test_a_model_with_fill_in_the_middle_tokens_sees_both_sides(kind: str, tmp_path: Path) -> None:
     family = FAMILIES.find("causal")
-    hub.make_random(tmp_path / "fim", replace(family, added_tokens=(*family.added_tokens, *FIM_TOKENS[kind])))
+    tiny.make_random(tmp_path / "fim", family, added_tokens=(*tiny.added_tokens_of(family.name), *FIM_TOKENS[kind]))
     model = load_runtime(str(tmp_path / "fim"), "cpu", dtype="fp32")
     encode, markers = model.loaded.tokenizer.encode, model.tokens.markers
     assert markers is not None and markers.suffix_first == (kind == "seed")
@@ -157,7 +157,7 @@ def test_a_model_with_fill_in_the_middle_tokens_sees_both_sides(kind: str, tmp_p
 @pytest.mark.parametrize("added", [(), FIM_TOKENS["qwen"]], ids=["plain", "fill-in-the-middle"])
 def test_no_edge_ends_a_fill_with_an_error(added: tuple[str, ...], tmp_path: Path) -> None:
     family, luck = FAMILIES.find("causal"), random.Random(0)
-    hub.make_random(tmp_path / "model", replace(family, added_tokens=(*family.added_tokens, *added)))
+    tiny.make_random(tmp_path / "model", family, added_tokens=(*tiny.added_tokens_of(family.name), *added))
     model = load_runtime(str(tmp_path / "model"), "cpu", dtype="fp32")
     for seed in range(100):
         given = luck.choice([[], [GivenText(text="")], [GivenText(text="q\n", certainty=0.5)]])

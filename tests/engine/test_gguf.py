@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from tests.engine import tiny
 from torch import Tensor
 
 from midfill_engine.checkpoint_files import CheckpointError, CheckpointFiles
@@ -37,7 +38,7 @@ Q8, Q4 = gguf.GGMLQuantizationType.Q8_0, gguf.GGMLQuantizationType.Q4_K
 
 def make_folder(folder: Path, architecture: str, family: str | None) -> dict[str, Tensor]:
     chosen = FAMILIES.find(family or architecture)
-    hub.make_random(folder, chosen, config={**chosen.example, **WIDE[architecture]})
+    tiny.make_random(folder, chosen, config={**tiny.config_of(chosen.name), **WIDE[architecture]})
     return load_file(folder / "model.safetensors")
 
 

@@ -6,12 +6,12 @@ import pytest
 import torch
 import torch.nn.functional as F
 from safetensors.torch import load_file, save_file
+from tests.engine import tiny
 from torch import nn
 
 from midfill_engine.denoising.denoise import denoise, drain
 from midfill_engine.errors import StartError
 from midfill_engine.families import FAMILIES
-from midfill_engine.loading import hub
 from midfill_engine.loading import runtime as loading_runtime
 from midfill_engine.loading.runtime import load_runtime
 from midfill_engine.models import int8
@@ -90,7 +90,7 @@ def test_a_processor_that_adds_in_sixteen_bits_gets_seven_bit_weights(monkeypatc
 
 @pytest.mark.parametrize("family", ["dream", "llada", "tiny-a2d"])
 def test_a_packed_model_fills_and_holds_no_second_copy(family: str, tmp_path: Path) -> None:
-    hub.make_random(tmp_path, FAMILIES.find(family))
+    tiny.make_random(tmp_path, FAMILIES.find(family))
     plain, packed = (load_runtime(str(tmp_path), "cpu", dtype="fp32", weights=name) for name in ("stored", "int8"))
     assert plain.loaded.parameters == packed.loaded.parameters
     block = packed.loaded.model.transformer.blocks[0]
@@ -109,7 +109,7 @@ def test_a_packed_model_fills_and_holds_no_second_copy(family: str, tmp_path: Pa
 
 
 def test_alone_or_beside_others_it_fills_the_same(tmp_path: Path) -> None:
-    hub.make_random(tmp_path, FAMILIES.find("dream"))
+    tiny.make_random(tmp_path, FAMILIES.find("dream"))
     runtime = load_runtime(str(tmp_path), "cpu", dtype="fp32", weights="int8")
     passes = [Pass(torch.arange(num) + num, torch.arange(num), wanted=torch.arange(num)) for num in (5, 40, 17, 64)]
     together = runtime.run(passes)
@@ -120,7 +120,7 @@ def test_alone_or_beside_others_it_fills_the_same(tmp_path: Path) -> None:
 @pytest.mark.parametrize("is_tied", [True, False])
 def test_an_embedding_that_is_only_looked_up_stays_as_it_is_stored(is_tied: bool, tmp_path: Path) -> None:
     family = FAMILIES.find("opendcoder")
-    hub.make_random(tmp_path, family, config={**family.example, "tie_word_embeddings": is_tied})
+    tiny.make_random(tmp_path, family, config={**tiny.config_of(family.name), "tie_word_embeddings": is_tied})
     file = tmp_path / "model.safetensors"
     save_file({name: value.bfloat16() for name, value in load_file(file).items()}, file)
     runtime = load_runtime(str(tmp_path), "cpu", dtype="fp32", weights="int8")
@@ -146,7 +146,7 @@ def laid() -> LaidOperators:
 def test_bf16_weights_are_laid_out_once_and_multiply_as_before(
     family: str, laid: LaidOperators, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    hub.make_random(tmp_path, FAMILIES.find(family))
+    tiny.make_random(tmp_path, FAMILIES.find(family))
     runtime = load_runtime(str(tmp_path), "cpu", dtype="bf16")
     assert isinstance(runtime.operators, LaidOperators)
     monkeypatch.setattr(loading_runtime, "choose_packing", lambda *_: None)
@@ -163,7 +163,7 @@ def test_bf16_weights_are_laid_out_once_and_multiply_as_before(
 @pytest.mark.parametrize("family", ["opendcoder", "llada-moe"])
 def test_a_pass_may_want_keys_and_values_alone(family: str, weights: str, tmp_path: Path) -> None:
     """Whatever multiplies: the last layer's products are of no rows then, in a pack of such passes only, too."""
-    hub.make_random(tmp_path, FAMILIES.find(family))
+    tiny.make_random(tmp_path, FAMILIES.find(family))
     runtime = load_runtime(str(tmp_path), "cpu", weights=weights)
     places = torch.arange(20)
     (whole,) = runtime.run([Pass(places, places, places, keeps=True)])
@@ -177,7 +177,7 @@ def test_weights_that_would_fill_the_memory_stay_mapped(
     laid: LaidOperators, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(loading_runtime, "free_bytes", lambda _: 1000)
-    hub.make_random(tmp_path, FAMILIES.find("dream"))
+    tiny.make_random(tmp_path, FAMILIES.find("dream"))
     assert type(load_runtime(str(tmp_path), "cpu", dtype="bf16").operators) is TorchOperators
 
 
@@ -186,13 +186,13 @@ def test_where_nothing_can_be_laid_out_weights_stay(tmp_path: Path, monkeypatch:
         raise AttributeError("_reorder_linear_weight")
 
     monkeypatch.setattr(LaidOperators, "lay", fail)
-    hub.make_random(tmp_path, FAMILIES.find("dream"))
+    tiny.make_random(tmp_path, FAMILIES.find("dream"))
     runtime = load_runtime(str(tmp_path), "cpu", dtype="bf16")
     assert type(runtime.operators) is TorchOperators
 
 
 def test_unknown_weights_are_refused(tmp_path: Path) -> None:
-    hub.make_random(tmp_path, FAMILIES.find("dream"))
+    tiny.make_random(tmp_path, FAMILIES.find("dream"))
     with pytest.raises(StartError, match="known: stored, int8"):
         load_runtime(str(tmp_path), "cpu", weights="int3")
 

@@ -6,9 +6,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.engine import tiny
 
 from midfill_engine.families import FAMILIES
-from midfill_engine.loading import checkpoint, hub
 from midfill_engine.loading.runtime import Runtime
 from midfill_engine.models.operator_choice import choose_operators
 
@@ -40,10 +40,10 @@ def test_a_fill_is_as_with_torch(tmp_path: Path, family: str) -> None:
     """In a process of its own: Triton reads at its first import whether to interpret."""
     pytest.importorskip("triton")
     if family == "embedded":
-        checkpoint.make_random(tmp_path)
+        tiny.make_embedded(tmp_path)
     else:
-        config = {**FAMILIES.find(family).example, "hidden_size": 64}
-        hub.make_random(tmp_path, FAMILIES.find(family), config=config)
+        config = tiny.config_of(family, hidden_size=64)
+        tiny.make_random(tmp_path, FAMILIES.find(family), config=config)
     environment = {**os.environ, "TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-c", PROGRAM, str(tmp_path)]
     result = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=500)

@@ -4,13 +4,13 @@ from pathlib import Path
 
 import pytest
 import torch
+from tests.engine import tiny
 
 from midfill_engine.denoising.denoise import open_fill
 from midfill_engine.denoising.length_search import try_over_one_context
 from midfill_engine.denoising.opening import trial_row
 from midfill_engine.denoising.plan import read_request
 from midfill_engine.families import FAMILIES
-from midfill_engine.loading import hub
 from midfill_engine.loading.runtime import Runtime, load_runtime
 from midfill_engine.models.packed import Result
 from midfill_engine.wire import InfillRequest, StepEvent
@@ -26,7 +26,7 @@ def family(request: pytest.FixtureRequest) -> str:
 
 def open_model(family: str, num_layers: int, folder: Path) -> Runtime:
     found = FAMILIES.find(family)
-    hub.make_random(folder, found, config={**found.example, LAYERS[family]: num_layers})
+    tiny.make_random(folder, found, config={**tiny.config_of(found.name), LAYERS[family]: num_layers})
     return load_runtime(str(folder), "cpu", dtype="fp32")
 
 

@@ -3,13 +3,13 @@
 from pathlib import Path
 
 import pytest
+from tests.engine import tiny
 from tests.engine.test_length_search import open_model
 
 from midfill_engine.denoising import denoise
 from midfill_engine.denoising.denoise import open_fill
 from midfill_engine.denoising.work import Work
 from midfill_engine.families import FAMILIES
-from midfill_engine.loading import hub
 from midfill_engine.loading.runtime import Runtime
 from midfill_engine.serving.serve import make_ready
 from midfill_engine.serving.service import EngineState
@@ -69,7 +69,7 @@ def test_an_engine_on_a_cpu_is_served_with_an_approximate_cache_and_asked_for_th
     family: str, served: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if family != "embedded":
-        hub.make_random(tmp_path, FAMILIES.find(family))
+        tiny.make_random(tmp_path, FAMILIES.find(family))
     opened: list[str | None] = []
     monkeypatch.setattr(denoise, "open_fill", lambda *_, cache, lengths: opened.append(cache))
     model = family if family == "embedded" else str(tmp_path)

@@ -12,11 +12,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.engine import tiny
 
 from midfill_engine.denoising.denoise import open_fill
 from midfill_engine.denoising.scheduler import Event, Scheduler, Ticket
 from midfill_engine.families import FAMILIES
-from midfill_engine.loading import hub
 from midfill_engine.loading.runtime import Runtime, load_runtime
 from midfill_engine.wire import ErrorCode, InfillRequest, InfillResponse, StepEvent
 
@@ -193,7 +193,7 @@ def test_a_hundred_and_fifty_requests_leave_nothing_behind(runtime: Runtime) -> 
 @pytest.mark.parametrize(("family", "num_requests"), [("embedded", NUM_REQUESTS), ("dreamon", NUM_REQUESTS // 5)])
 def test_many_thousand_requests(runtime: Runtime, tmp_path: Path, family: str, num_requests: int) -> None:
     if family != "embedded":
-        hub.make_random(tmp_path, FAMILIES.find(family))
+        tiny.make_random(tmp_path, FAMILIES.find(family))
         runtime = load_runtime(str(tmp_path), "cpu")
     tally = soak(runtime, num_requests, num_samples=60)
     samples = np.array(tally.memory_bytes[len(tally.memory_bytes) // 5 :], dtype=float)

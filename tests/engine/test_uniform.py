@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from tests.engine import tiny
 from tests.engine.test_denoise import run
 from torch import Tensor
 
@@ -20,7 +21,7 @@ from midfill_engine.families import find_family
 from midfill_engine.families.diffusiongemma import DIFFUSION_GEMMA, read_shape
 from midfill_engine.loading import canvas_model
 from midfill_engine.loading.canvas_model import CanvasModel, CanvasPass, CanvasResult
-from midfill_engine.loading.hub import HubConfig, write_tokenizer
+from midfill_engine.loading.hub import HubConfig
 from midfill_engine.loading.runtime import CanvasRuntime, load_runtime
 from midfill_engine.samplers import SAMPLERS
 from midfill_engine.tokens.hub_tokenizer import HubTokenizer
@@ -57,9 +58,9 @@ class Scripted:
 
 
 def open_scripted(folder: Path, letter: str = "q", sureness: float = 40.0, canvas_length: int = 32) -> CanvasRuntime:
-    write_tokenizer(folder, DIFFUSION_GEMMA)
+    tiny.write_tokenizer(folder, DIFFUSION_GEMMA.name)
     files = CheckpointFiles(folder)
-    files.__dict__["config"] = dict(DIFFUSION_GEMMA.example)
+    files.__dict__["config"] = tiny.config_of(DIFFUSION_GEMMA.name)
     config = HubConfig(read_shape(files.config), "scripted", 200, canvas_length // 2)
     inner, tokenizer = Scripted(letter, sureness), HubTokenizer(files, 320)
     model = CanvasModel(inner, tokenizer, config, 0, files, canvas_length, 48, 0.4, 0.8, 0.005)
@@ -147,14 +148,14 @@ def test_what_needs_a_mask_is_refused(tmp_path: Path) -> None:
 def test_without_the_library_it_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "transformers", None)
     with pytest.raises(CheckpointError, match="pip install"):
-        canvas_model.make_random(tmp_path)
+        tiny.make_canvas(tmp_path)
 
 
 @pytest.fixture(scope="module")
 def real(tmp_path_factory: pytest.TempPathFactory) -> Path:
     pytest.importorskip("transformers", minversion="5.8")
     folder = tmp_path_factory.mktemp("gemma")
-    canvas_model.make_random(folder)
+    tiny.make_canvas(folder)
     return folder
 
 

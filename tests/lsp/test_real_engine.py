@@ -3,16 +3,17 @@
 import asyncio
 import os
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from lsprotocol import types
 from pygls.exceptions import JsonRpcException
+from tests.engine.tiny import make_random
 from tests.lsp.conftest import Start
-from tests.lsp.editor import REAL, ROOT, Buffer, Editor, server_environment
+from tests.lsp.editor import REAL, ROOT, Buffer, Editor
+
+from midfill_engine.families import FAMILIES
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -24,8 +25,7 @@ SOURCE = '# 😀\nimport os\n\n\ndef add(a, b):\n    """Return the sum of a and 
 def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """DreamOn's canvas grows from a few tokens: dozens of steps, about two seconds, so a fill can be met half way."""
     folder = tmp_path_factory.mktemp("checkpoint")
-    command = [sys.executable, "-m", "midfill_engine", "random-checkpoint", "--family", "dreamon", str(folder)]
-    subprocess.run(command, env=server_environment(), check=True, timeout=60)
+    make_random(folder, FAMILIES.find("dreamon"))
     return folder
 
 

@@ -3,10 +3,10 @@
 from pathlib import Path
 
 import pytest
+from tests.engine import tiny
 from tests.training.packages import PYTHON, SCRIPT, write_npm, write_source, write_wheel
 
 from midfill_engine.families.causal import CAUSAL
-from midfill_engine.loading import hub
 from training.data.corpus import is_validation
 from training.data.cutter import Cutter
 from training.data.filter import write_corpus
@@ -41,7 +41,7 @@ def corpus(archives: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A tiny causal base, whose tokens are bytes."""
     folder = tmp_path_factory.mktemp("models") / "base"
-    hub.make_random(folder, CAUSAL, config={**CAUSAL.example, "tie_word_embeddings": True})
+    tiny.make_random(folder, CAUSAL, config=tiny.config_of("causal", tie_word_embeddings=True))
     return folder
 
 

@@ -10,7 +10,6 @@ from midfill_engine.checkpoint_files import CheckpointError, CheckpointFiles
 from midfill_engine.models.family import Family, KnownModel, SpecialTokens, Values
 from midfill_engine.models.shapes import (
     LLAMA_TENSORS,
-    TINY,
     read_llama_shape,
     read_markers,
     read_qwen2_shape,
@@ -51,8 +50,6 @@ CAUSAL: Final = Family(
     context_window=2048,
     max_hole=512,
     model_types=tuple(SHAPES),
-    example={**TINY, "model_type": "llama"},
-    added_tokens=("<|endoftext|>", "<|im_start|>", "<|im_end|>"),
     known=(
         KnownModel("HuggingFaceTB/SmolLM2-135M", 0.135, "Apache-2.0"),
         KnownModel("HuggingFaceTB/SmolLM2-360M", 0.36, "Apache-2.0"),

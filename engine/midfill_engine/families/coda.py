@@ -4,7 +4,7 @@ from typing import Final
 
 from midfill_engine.checkpoint_files import CheckpointFiles
 from midfill_engine.models.family import AuthorsSetting, Family, KnownModel, SpecialTokens
-from midfill_engine.models.shapes import LLAMA_TENSORS, TINY, need, read_qwen3_shape, read_specials
+from midfill_engine.models.shapes import LLAMA_TENSORS, need, read_qwen3_shape, read_specials
 
 
 def read_tokens(files: CheckpointFiles) -> SpecialTokens:
@@ -20,9 +20,6 @@ CODA: Final = Family(
     tensors=LLAMA_TENSORS,
     tokens=read_tokens,
     model_types=("CoDA", "coda"),
-    example={**TINY, "model_type": "CoDA", "head_dim": 8, "mask_token_id": 302, "eos_token_id": 301}
-    | {"bos_token_id": 301, "pad_token_id": 300},
     authors=AuthorsSetting("SalesforceAIResearch/CoDA, README: defaults of its server", sampler="dream", steps=128),
-    added_tokens=("<|endoftext|>", "<|im_end|>", "<|mask|>"),
     known=(KnownModel("Salesforce/CoDA-v0-Instruct", 1.7, "CC-BY-NC-4.0"),),
 )

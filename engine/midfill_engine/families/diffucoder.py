@@ -20,7 +20,6 @@ DIFFUCODER: Final = replace(
     name="diffucoder",
     tokens=read_tokens,
     claims=lambda files: PAD in files.added_tokens,
-    added_tokens=(*DREAM.added_tokens, PAD),
     authors=AuthorsSetting("apple/ml-diffucoder, README", sampler="dream", temperature=0.2, top_p=0.95),
     known=(
         KnownModel("apple/DiffuCoder-7B-Base", 7.6, "Apple's own (apple-amlr)"),

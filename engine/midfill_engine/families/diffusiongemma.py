@@ -7,21 +7,8 @@ from typing import Final
 
 from midfill_engine.checkpoint_files import CheckpointError, CheckpointFiles
 from midfill_engine.models.family import AuthorsSetting, Family, KnownModel, SpecialTokens, Values
-from midfill_engine.models.shapes import TINY, read_specials
+from midfill_engine.models.shapes import read_specials
 from midfill_engine.models.transformer import TransformerConfig
-
-_TEXT: Final = {
-    **{key: TINY[key] for key in ("vocab_size", "hidden_size", "intermediate_size", "num_attention_heads")},
-    **{"num_key_value_heads": 2, "num_hidden_layers": 3, "head_dim": 16, "global_head_dim": 32},
-    "layer_types": ["sliding_attention", "sliding_attention", "full_attention"],
-    **{"sliding_window": 16, "num_experts": 4, "top_k_experts": 2, "moe_intermediate_size": 32},
-    **{"pad_token_id": 300, "eos_token_id": 301, "bos_token_id": 302, "max_position_embeddings": 2048},
-}
-_VISION: Final = {
-    **{"model_type": "gemma4_vision", "hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1},
-    **{"num_attention_heads": 1, "num_key_value_heads": 1, "head_dim": 16},
-    **{"patch_size": 4, "pooling_kernel_size": 2, "position_embedding_size": 16},
-}
 
 
 def read_tokens(files: CheckpointFiles) -> SpecialTokens:
@@ -62,8 +49,6 @@ DIFFUSION_GEMMA: Final = Family(
     quality=13 / 15,  # the checkpoint's entropy bound of 0.1 nats
     context_window=8192,
     model_types=("diffusion_gemma",),
-    example={"model_type": "diffusion_gemma", "canvas_length": 64, "text_config": _TEXT, "vision_config": _VISION},
     authors=AuthorsSetting("generation_config.json: its steps and temperatures", "entropy-bound", quality=13 / 15),
-    added_tokens=("<pad>", "<eos>", "<bos>"),
     known=(KnownModel("google/diffusiongemma-26B-A4B-it", 26, "see its page"),),
 )

@@ -4,7 +4,7 @@ from typing import Final
 
 from midfill_engine.checkpoint_files import CheckpointFiles
 from midfill_engine.models.family import AuthorsSetting, Family, KnownModel, SpecialTokens, Values
-from midfill_engine.models.shapes import LLAMA_TENSORS, TINY, need, read_ends, read_qwen2_shape, read_specials, refuse
+from midfill_engine.models.shapes import LLAMA_TENSORS, need, read_ends, read_qwen2_shape, read_specials, refuse
 from midfill_engine.models.transformer import TransformerConfig
 
 
@@ -30,13 +30,7 @@ DREAM: Final = Family(
     tensors=LLAMA_TENSORS,
     tokens=read_tokens,
     model_types=("Dream",),
-    example={**TINY, "model_type": "Dream", "mask_token_id": 303, "eos_token_id": 300, "pad_token_id": 300}
-    | {"bos_token_id": 300},
-    example_generation={"bos_token_id": 300, "eos_token_id": 300, "pad_token_id": 300, "mask_token_id": None},
-    example_tokenizer={"bos_token": "<|beginoftext|>", "eos_token": "<|endoftext|>", "mask_token": "<|mask|>"}
-    | {"pad_token": "<|endoftext|>"},
     authors=AuthorsSetting("DreamLM/Dream, README and eval/*.sh", sampler="dream", temperature=0.2, top_p=0.95),
-    added_tokens=("<|endoftext|>", "<|im_end|>", "<|beginoftext|>", "<|mask|>"),
     known=(
         KnownModel("Dream-org/Dream-Coder-v0-Base-7B", 7.6, "Apache-2.0"),
         KnownModel("Dream-org/Dream-Coder-v0-Instruct-7B", 7.6, "Apache-2.0"),

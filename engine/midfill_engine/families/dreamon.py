@@ -38,7 +38,6 @@ DREAMON: Final = replace(
     sampler="entropy-bound",  # at 1 the authors' order, one token a step
     quality=1.0,  # two tokens a step cost the authors' weights 5 points of pass@1
     claims=lambda files: find_expand(files) is not None,
-    example={**DREAM.example, "expand_token_id": 304},
     authors=AuthorsSetting(
         "DreamLM/DreamOn, eval/*.sh: from 64 masks with room for 64",
         sampler="entropy",
@@ -46,6 +45,5 @@ DREAMON: Final = replace(
         top_p=0.9,
         max_tokens=64,
     ),
-    added_tokens=(*DREAM.added_tokens, "<|expand|>"),
     known=(KnownModel("Dream-org/DreamOn-v0-7B", 7.6, "Apache-2.0"),),
 )

@@ -4,7 +4,7 @@ from typing import Final
 
 from midfill_engine.checkpoint_files import CheckpointFiles
 from midfill_engine.models.family import AuthorsSetting, Family, KnownModel, SpecialTokens
-from midfill_engine.models.shapes import LLAMA_TENSORS, TINY, read_qwen2_shape, read_writer
+from midfill_engine.models.shapes import LLAMA_TENSORS, read_qwen2_shape, read_writer
 
 
 def read_tokens(files: CheckpointFiles) -> SpecialTokens:
@@ -25,12 +25,7 @@ FAST_DLLM2: Final = Family(
     context_window=4096,
     model_types=("Fast_dLLM_Qwen", "fast_dllm_qwen"),
     block_size=lambda config: config.get("bd_size") or 32,
-    example={**TINY, "model_type": "Fast_dLLM_Qwen", "bd_size": 8, "mask_token_id": 302, "eos_token_id": 301}
-    | {"pad_token_id": 301, "bos_token_id": 300},
-    example_generation={"bos_token_id": 300, "eos_token_id": [301, 300], "pad_token_id": 300},
-    example_tokenizer={"bos_token": None, "eos_token": "<|im_end|>", "pad_token": "<|endoftext|>"},
     authors=AuthorsSetting("NVlabs/Fast-dLLM, v2/README: threshold 0.9", sampler="sub-blocks", quality=0.8),
-    added_tokens=("<|endoftext|>", "<|im_end|>", "|<MASK>|", "<|fim_prefix|>", "<|fim_middle|>", "<|fim_suffix|>"),
     known=(
         KnownModel("Efficient-Large-Model/Fast_dLLM_v2_1.5B", 1.5, "Apache-2.0"),
         KnownModel("Efficient-Large-Model/Fast_dLLM_v2_7B", 7.6, "Apache-2.0"),

@@ -4,7 +4,7 @@ from typing import Final
 
 from midfill_engine.checkpoint_files import CheckpointFiles
 from midfill_engine.models.family import AuthorsSetting, Family, KnownModel, SpecialTokens, Values
-from midfill_engine.models.shapes import LLAMA_TENSORS, TINY, read_ends, read_llama_shape, read_specials, refuse
+from midfill_engine.models.shapes import LLAMA_TENSORS, read_ends, read_llama_shape, read_specials, refuse
 from midfill_engine.models.transformer import TransformerConfig
 
 MASK_ID: Final = 5  # ML-GSAI/LLaDA's README; the published config.json does not say it
@@ -31,9 +31,6 @@ ILLADA: Final = Family(
     tokens=read_tokens,
     context_window=8192,
     model_types=("illada",),
-    example={**TINY, "model_type": "illada", "tie_word_embeddings": True, "layer_norm_eps": None}
-    | {"bos_token_id": 300, "eos_token_id": 301, "pad_token_id": 303},
     authors=AuthorsSetting("ML-GSAI/LLaDA, generate.py: as many steps as tokens", sampler="topk"),
-    added_tokens=("<bos>", "<eos>", "<[MASK]>", "<pad>"),
     known=(KnownModel("GSAI-ML/iLLaDA-8B-Base", 7.6, "Apache-2.0"),),
 )

@@ -9,7 +9,7 @@ from typing import Final
 from midfill_engine.checkpoint_files import CheckpointFiles
 from midfill_engine.models.family import AuthorsSetting, Family, KnownModel, SpecialTokens, Values
 from midfill_engine.models.moe import MoEConfig
-from midfill_engine.models.shapes import EXPERT_TENSORS, LLAMA_TENSORS, TINY, read_qwen3_shape, read_writer, refuse
+from midfill_engine.models.shapes import EXPERT_TENSORS, LLAMA_TENSORS, read_qwen3_shape, read_writer, refuse
 from midfill_engine.models.transformer import TransformerConfig
 
 FUSED: Final = "model.layers.{i}.attention.query_key_value.weight"
@@ -72,15 +72,7 @@ LLADA2: Final = Family(
     context_window=8192,
     model_types=("llada2_moe",),
     block_size=lambda config: config.get("block_size", 32),
-    example={**TINY, "model_type": "llada2_moe", "head_dim": 16, "num_hidden_layers": 3, "num_experts": 16}
-    | {"num_experts_per_tok": 4, "n_group": 4, "topk_group": 2, "num_shared_experts": 1, "moe_intermediate_size": 16}
-    | {"routed_scaling_factor": 2.5, "first_k_dense_replace": 1, "partial_rotary_factor": 0.5}
-    | {"rope_theta": 600000.0, "pad_token_id": 300, "use_qk_norm": True, "use_bias": False, "use_qkv_bias": False}
-    | {"norm_topk_prob": True, "score_function": "sigmoid", "moe_router_enable_expert_bias": True},
-    example_generation={"_from_model_config": True},
-    example_tokenizer={"eos_token": "<|endoftext|>", "pad_token": "<|endoftext|>"},
     authors=AuthorsSetting("`generate` of the published code: threshold 0.95", sampler="threshold", quality=0.9),
-    added_tokens=("<|endoftext|>", "<|role_end|>", "<|mask|>"),
     known=(KnownModel("inclusionAI/LLaDA2.0-mini", 16.3, "Apache-2.0"),),
 )
 LLADA21: Final = replace(

@@ -9,7 +9,6 @@ from midfill_engine.models.moe import MoEConfig
 from midfill_engine.models.shapes import (
     EXPERT_TENSORS,
     LLAMA_TENSORS,
-    TINY,
     need,
     read_ends,
     read_qwen3_shape,
@@ -50,11 +49,6 @@ LLADA_MOE: Final = Family(
     context_window=4096,
     model_types=("llada", "llada_moe", "lladamoe", "LLaDAMoE"),
     claims=lambda files: "num_experts" in files.config,
-    example={**TINY, "model_type": "lladamoe", "num_experts": 8, "num_experts_per_tok": 2, "head_dim": 8}
-    | {"num_key_value_heads": 4, "expert_intermediate_size": 16, "rope_theta": 50000.0, "rms_norm_eps": 1e-5}
-    | {"mask_token_id": 302, "eos_token_id": 300, "pad_token_id": 300, "qk_layernorm": True}
-    | {"moe_router_enable_expert_bias": False, "partial_rotary_factor": 1, "moe_layer_freq": [1, 1]},
     authors=AuthorsSetting("inclusionAI/dInfer, README: threshold 0.8", sampler="threshold", quality=0.6),
-    added_tokens=("<|endoftext|>", "<|role_end|>", "<|mask|>"),
     known=(KnownModel("inclusionAI/LLaDA-MoE-7B-A1B-Base", 7.4, "Apache-2.0"),),
 )

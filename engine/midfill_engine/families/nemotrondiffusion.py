@@ -9,14 +9,10 @@ from typing import Final
 
 from midfill_engine.checkpoint_files import CheckpointFiles
 from midfill_engine.models.family import AuthorsSetting, Family, KnownModel, SpecialTokens, Values
-from midfill_engine.models.shapes import LLAMA_TENSORS, TINY, need, read_ends, read_llama_shape, read_specials, refuse
+from midfill_engine.models.shapes import LLAMA_TENSORS, need, read_ends, read_llama_shape, read_specials, refuse
 from midfill_engine.models.transformer import TransformerConfig
 
 WINDOW: Final = 4096
-ROPE: Final = {
-    **{"rope_type": "yarn", "rope_theta": 1e6, "factor": 16.0, "beta_fast": 32.0, "beta_slow": 1.0, "mscale": 1.0},
-    **{"mscale_all_dim": 1.0, "original_max_position_embeddings": 16384, "llama_4_scaling_beta": 0.1},
-}
 
 
 def read_shape(config: Values) -> TransformerConfig:
@@ -52,12 +48,7 @@ NEMOTRON_DIFFUSION: Final = Family(
     hybrid=True,
     model_types=("nemotron_labs_diffusion",),
     block_size=lambda config: config.get("block_size") or 32,
-    example={**TINY, "model_type": "nemotron_labs_diffusion", "head_dim": 16, "block_size": 8, "mask_token_id": 302}
-    | {"eos_token_id": 301, "bos_token_id": 300, "dlm_paradigm": "bidirectional", "attention_bias": False}
-    | {"mlp_bias": False, "rope_theta": None, "rope_parameters": ROPE},
-    example_tokenizer={"bos_token": "<s>", "eos_token": "<SPECIAL_11>"},
     authors=AuthorsSetting("its README: blocks of 32, threshold 0.9", sampler="seeded-blocks", quality=0.8),
-    added_tokens=("<s>", "<SPECIAL_11>", "<SPECIAL_100>"),
     known=(
         KnownModel("nvidia/Nemotron-Labs-Diffusion-3B", 3.8, "see its page"),
         KnownModel("nvidia/Nemotron-Labs-Diffusion-8B", 8.5, "see its page"),

@@ -4,7 +4,7 @@ from typing import Final
 
 from midfill_engine.checkpoint_files import CheckpointFiles
 from midfill_engine.models.family import AuthorsSetting, Family, KnownModel, SpecialTokens
-from midfill_engine.models.shapes import LLAMA_TENSORS, TINY, need, read_qwen2_shape, read_specials
+from midfill_engine.models.shapes import LLAMA_TENSORS, need, read_qwen2_shape, read_specials
 
 MASK: Final = "<M>"
 
@@ -23,7 +23,6 @@ OPENDCODER: Final = Family(
     model_types=("qwen2", "qwen2_diffusion"),
     sign=f"mask token {MASK} in its tokenizer",
     claims=lambda files: files.token("mask_token", MASK) is not None and MASK in files.added_tokens,
-    example={**TINY, "model_type": "qwen2", "tie_word_embeddings": True, "eos_token_id": 300},
     authors=AuthorsSetting(
         "Open-dLLM, eval/eval_infill/run_eval.sh, there with the true length",
         sampler="p2",
@@ -31,6 +30,5 @@ OPENDCODER: Final = Family(
         temperature=0.6,
         top_p=0.95,
     ),
-    added_tokens=("<|endoftext|>", "<|im_end|>", MASK),
     known=(KnownModel("fredzzp/open-dcoder-0.5B", 0.5, "Apache-2.0"),),
 )

@@ -9,7 +9,7 @@ from typing import Final
 from midfill_engine.checkpoint_files import CheckpointFiles
 from midfill_engine.models.family import AuthorsSetting, Family, KnownModel, SpecialTokens, Values
 from midfill_engine.models.moe import MoEConfig
-from midfill_engine.models.shapes import EXPERT_TENSORS, LLAMA_TENSORS, TINY, read_qwen3_shape, read_writer, refuse
+from midfill_engine.models.shapes import EXPERT_TENSORS, LLAMA_TENSORS, read_qwen3_shape, read_writer, refuse
 from midfill_engine.models.transformer import TransformerConfig
 
 
@@ -41,12 +41,7 @@ SDAR: Final = Family(
     context_window=4096,
     model_types=("sdar",),
     block_size=lambda config: config.get("block_size") or config.get("block_length") or 4,
-    example={**TINY, "model_type": "sdar", "head_dim": 16, "mask_token_id": 302, "eos_token_id": 300}
-    | {"bos_token_id": 300},
-    example_generation={"bos_token_id": 300, "eos_token_id": [301, 300], "pad_token_id": 300},
-    example_tokenizer={"bos_token": None, "eos_token": "<|endoftext|>", "mask_token": "<|MASK|>"},
     authors=AuthorsSetting("JetAstra/SDAR, README: threshold 0.9", sampler="threshold", quality=0.8, temperature=1.0),
-    added_tokens=("<|endoftext|>", "<|im_end|>", "<|MASK|>", "<|fim_prefix|>", "<|fim_middle|>", "<|fim_suffix|>"),
     known=(
         KnownModel("JetLM/SDAR-1.7B-Chat", 2.0, "Apache-2.0"),
         KnownModel("JetLM/SDAR-4B-Chat", 4.4, "Apache-2.0"),
@@ -59,7 +54,5 @@ SDAR_MOE: Final = replace(
     shape=read_moe_shape,
     tensors={**LLAMA_TENSORS, **EXPERT_TENSORS},
     model_types=("sdar_moe",),
-    example={**SDAR.example, "model_type": "sdar_moe", "num_experts": 8, "num_experts_per_tok": 2}
-    | {"moe_intermediate_size": 16, "norm_topk_prob": True, "decoder_sparse_step": 1, "mlp_only_layers": []},
     known=(KnownModel("JetLM/SDAR-30B-A3B-Chat", 30.5, "Apache-2.0"),),
 )

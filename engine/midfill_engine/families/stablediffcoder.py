@@ -4,7 +4,7 @@ from typing import Final
 
 from midfill_engine.checkpoint_files import CheckpointFiles
 from midfill_engine.models.family import AuthorsSetting, Family, KnownModel, SpecialTokens
-from midfill_engine.models.shapes import LLAMA_TENSORS, TINY, read_llama_shape, read_writer
+from midfill_engine.models.shapes import LLAMA_TENSORS, read_llama_shape, read_writer
 
 
 def read_tokens(files: CheckpointFiles) -> SpecialTokens:
@@ -28,9 +28,6 @@ STABLE_DIFFCODER: Final = Family(
         files.number("mask_token_id", "mask_id") is not None or files.token("mask_token", "<[MASK_TOKEN]>") is not None
     ),
     block_size=lambda config: config.get("block_length") or config.get("block_size") or 4,
-    example={**TINY, "model_type": "llama", "rope_theta": 500000.0, "mask_token_id": 305, "eos_token_id": 301}
-    | {"bos_token_id": 300},
     authors=AuthorsSetting("ByteDance-Seed/Stable-DiffCoder, README: one token a step", sampler="threshold"),
-    added_tokens=("<bos>", "<eos>", "<[fim-suffix]>", "<[fim-prefix]>", "<[fim-middle]>", "<[MASK_TOKEN]>"),
     known=(KnownModel("ByteDance-Seed/Stable-DiffCoder-8B-Base", 8.3, "MIT"),),
 )

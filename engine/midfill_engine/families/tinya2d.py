@@ -7,7 +7,6 @@ from midfill_engine.checkpoint_files import CheckpointFiles
 from midfill_engine.models.family import AuthorsSetting, Family, KnownModel, SpecialTokens
 from midfill_engine.models.shapes import (
     LLAMA_TENSORS,
-    TINY,
     need,
     read_qwen2_shape,
     read_qwen3_shape,
@@ -58,9 +57,7 @@ TINY_A2D: Final = Family(
     tokens=read_tokens,
     model_types=("a2d-qwen2",),
     claims=lambda files: not is_in_blocks(files),
-    example={**TINY, "model_type": "a2d-qwen2", "eos_token_id": 301, "pad_token_id": 300},
     authors=AuthorsSetting("ZHZisZZ/dllm, examples/a2d: one token a step", sampler="topk"),
-    added_tokens=("<|endoftext|>", "<|im_end|>", MASK),
     known=(KnownModel("dllm-hub/Qwen2.5-Coder-0.5B-Instruct-diffusion-mdlm-v0.1", 0.6, "Apache-2.0"),),
 )
 TINY_A2D_QWEN3: Final = replace(
@@ -68,7 +65,6 @@ TINY_A2D_QWEN3: Final = replace(
     name="tiny-a2d-qwen3",
     shape=read_qwen3_shape,
     model_types=("a2d-qwen3",),
-    example={**TINY_A2D.example, "model_type": "a2d-qwen3", "head_dim": 16},
     known=(KnownModel("dllm-hub/Qwen3-0.6B-diffusion-mdlm-v0.1", 0.75, "Apache-2.0"),),
 )
 TINY_A2D_BD3LM: Final = _in_blocks(

@@ -3,7 +3,6 @@
 It is `DiffusionGemmaForBlockDiffusion` of version 5.8 and later; no other file of the checkpoint is opened.
 """
 
-import json
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -14,7 +13,7 @@ from torch import Tensor, nn
 
 from midfill_engine.checkpoint_files import CheckpointError, CheckpointFiles
 from midfill_engine.families.diffusiongemma import DIFFUSION_GEMMA, read_shape
-from midfill_engine.loading.hub import HubConfig, write_tokenizer
+from midfill_engine.loading.hub import HubConfig
 from midfill_engine.tokens.hub_tokenizer import HubTokenizer
 
 DEFAULTS: Final = {"max_denoising_steps": 48, "t_min": 0.4, "t_max": 0.8, "confidence_threshold": 0.005}
@@ -107,7 +106,7 @@ def load(folder: Path, device: torch.device | str = "cpu", dtype: torch.dtype = 
     )
 
 
-def _library() -> tuple[Any, Any]:
+def import_classes() -> tuple[Any, Any]:
     """The library's configuration and model classes. Raises CheckpointError if they are not installed."""
     try:
         library = import_module("transformers")  # not among the dependencies: only this family needs it
@@ -119,7 +118,7 @@ def _library() -> tuple[Any, Any]:
 
 def _build(files: CheckpointFiles, dtype: torch.dtype) -> nn.Module:
     """Raises CheckpointError if a tensor is missing or has another shape: the library would initialize it at random."""
-    config_class, model_class = _library()
+    config_class, model_class = import_classes()
     tensors = files.read_plain(list(files.shards))
     known = {key: value for key, value in files.config.items() if key != "auto_map"}
     # Without a folder the library opens no file of the checkpoint, such as generation_config.json with class names.
@@ -131,17 +130,3 @@ def _build(files: CheckpointFiles, dtype: torch.dtype) -> nn.Module:
         message = f"The weights in {files.folder} lack {wrong[0]} in its shape (and {len(wrong) - 1} more)."
         raise CheckpointError(message)
     return model  # type: ignore[no-any-return]
-
-
-def make_random(folder: Path) -> None:
-    """Writes a tiny random checkpoint in the published format."""
-    config_class, model_class = _library()
-    folder.mkdir(parents=True, exist_ok=True)
-    torch.manual_seed(0)
-    model = model_class(config_class(**DIFFUSION_GEMMA.example))
-    with torch.no_grad():  # weights initialized for training give nearly the same logits for every token
-        for name, value in model.named_parameters():
-            value.mul_(20.0 if value.dim() > 1 and "norm" not in name else 1.0)
-    model.save_pretrained(folder)
-    (folder / "config.json").write_text(json.dumps(DIFFUSION_GEMMA.example, indent=2) + "\n", encoding="utf-8")
-    write_tokenizer(folder, DIFFUSION_GEMMA)

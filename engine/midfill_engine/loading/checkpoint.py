@@ -3,18 +3,16 @@ training.
 """
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 import torch
-from safetensors.torch import save_file
 from torch import Tensor
 
 from midfill_engine.checkpoint_files import CheckpointError, CheckpointFiles
 from midfill_engine.families.embedded import Embedded, EmbeddedConfig
 from midfill_engine.models.transformer import TransformerConfig
-from midfill_engine.tokens import tokenizer as tokenizers
 from midfill_engine.tokens.tokenizer import Tokenizer, TokenizerError
 
 FAMILY: Final = "embedded"
@@ -38,15 +36,6 @@ class LoadedModel:
     @property
     def dtype(self) -> torch.dtype:
         return self.weight.dtype
-
-
-def save(folder: Path, model: Embedded, tokenizer: Tokenizer) -> None:
-    """Writes `folder`, with weights in fp32."""
-    folder.mkdir(parents=True, exist_ok=True)
-    config = {"family": FAMILY, "tokenizer_sha256": tokenizer.sha256, **asdict(model.config)}
-    save_file(model.state_dict(), folder / "model.safetensors")
-    tokenizer.write(folder / "tokenizer.json")
-    (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
 
 
 def load(folder: Path, device: torch.device | str = "cpu", dtype: torch.dtype = torch.float32) -> LoadedModel:
@@ -79,26 +68,6 @@ def dequantize(stored: dict[str, Tensor]) -> dict[str, Tensor]:
         if name + SCALE_SUFFIX in stored:
             tensors[name] = value * stored[name + SCALE_SUFFIX][:, None]
     return tensors
-
-
-def make_random(folder: Path, *, seed: int = 0, dim: int = 64, num_layers: int = 2) -> None:
-    """Writes a tiny random checkpoint with one token per byte, for tests without a model."""
-    tokenizer = tokenizers.build([])
-    transformer = TransformerConfig(
-        vocab_size=tokenizer.vocab_size,
-        dim=dim,
-        num_layers=num_layers,
-        num_heads=2,
-        num_kv_heads=2,
-        head_dim=dim // 2,
-        mlp_dim=2 * dim,
-    )
-    model = Embedded(EmbeddedConfig(transformer, hole_span=128, max_hole=128, name="random"))
-    generator = torch.Generator().manual_seed(seed)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.normal_(std=parameter.shape[-1] ** -0.5, generator=generator)
-    save(folder, model, tokenizer)
 
 
 def _read_config(path: Path) -> tuple[EmbeddedConfig, str]:

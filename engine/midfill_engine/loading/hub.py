@@ -3,24 +3,20 @@
 Nothing in a checkpoint is executed: `auto_map`, Python files and pickles are ignored.
 """
 
-import json
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from math import prod
-from pathlib import Path
 from typing import Final
 
 import torch
-from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from midfill_engine.checkpoint_files import CheckpointError, CheckpointFiles
 from midfill_engine.loading.unread import WatchedConfig, refuse_unread_tensors, warn_of_unread_keys
-from midfill_engine.models.family import Family, Values
+from midfill_engine.models.family import Family
 from midfill_engine.models.transformer import Transformer, TransformerConfig
 from midfill_engine.tokens.hub_tokenizer import HubTokenizer
-from midfill_engine.tokens.tokenizer import byte_of_character
 
 LAYER: Final = re.compile(r"^(blocks)\.(\d+)\.")
 
@@ -161,10 +157,10 @@ def source_of(name: str, tensors: Mapping[str, str], config: TransformerConfig) 
     if "{e}" in theirs:
         assert config.moe is not None
         return TensorSource(tuple(theirs.replace("{e}", str(e)) for e in range(config.moe.num_experts)), is_stack=True)
-    return TensorSource((theirs,), rows=_fused_rows(part, config) if part else None)
+    return TensorSource((theirs,), rows=fused_rows(part, config) if part else None)
 
 
-def _fused_rows(part: str, config: TransformerConfig) -> tuple[int, int]:
+def fused_rows(part: str, config: TransformerConfig) -> tuple[int, int]:
     queries, keys = config.num_heads * config.head_dim, config.num_kv_heads * config.head_dim
     starts = {"q": (0, queries), "k": (queries, queries + keys), "v": (queries + keys, queries + 2 * keys)}
     return starts[part]
@@ -178,68 +174,3 @@ def _layer_of(name: str) -> int:
 def _assign(module: nn.Module, name: str, value: Tensor) -> None:
     owner, _, leaf = name.rpartition(".")
     setattr(module.get_submodule(owner), leaf, nn.Parameter(value, requires_grad=False))
-
-
-def make_random(folder: Path, family: Family, *, config: Values | None = None) -> None:
-    """Writes a tiny random checkpoint of `family` in its published format, shaped like its example or `config`.
-
-    The bytes are the same on every machine.
-    """
-    values = family.example if config is None else config
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "config.json").write_text(json.dumps(dict(values), indent=2) + "\n", encoding="utf-8")
-    (folder / "generation_config.json").write_text(json.dumps(dict(family.example_generation)), encoding="utf-8")
-    write_tokenizer(folder, family)
-    whole = replace(family.shape(values), tied_head=values.get("tie_word_embeddings") is True)
-    with torch.device("meta"):
-        shapes = {name: tuple(value.shape) for name, value in Transformer(whole).state_dict().items()}
-    stored: dict[str, Tensor] = {}
-    for name, shape in sorted(shapes.items()):
-        source, value = source_of(name, family.tensors, whole), _scattered(name, shape)
-        if source.rows is not None:
-            rows = stored.setdefault(source.names[0], torch.zeros(_fused_rows("v", whole)[1], whole.dim))
-            rows[slice(*source.rows)] = value
-        else:
-            stored.update(zip(source.names, value if source.is_stack else [value], strict=True))
-    save_file({name: value.contiguous() for name, value in stored.items()}, folder / "model.safetensors")
-
-
-def write_tokenizer(folder: Path, family: Family) -> None:
-    """Writes a tokenizer with one token per byte, the family's added tokens from id 300 on, and their roles."""
-    (folder / "tokenizer.json").write_text(json.dumps(_byte_tokenizer(family)), encoding="utf-8")
-    (folder / "tokenizer_config.json").write_text(json.dumps(dict(family.example_tokenizer)), encoding="utf-8")
-
-
-def _scattered(name: str, shape: tuple[int, ...]) -> Tensor:
-    """Deterministic pseudo-random values: gains around 1, everything else with unit fan-in."""
-    seed = sum((index + 1) * byte for index, byte in enumerate(name.encode()))
-    places = torch.arange(int(torch.Size(shape).numel()), dtype=torch.int64)
-    mixed = (places * 2654435761 + seed * 40503) % 2**32
-    mixed = ((mixed ^ (mixed >> 15)) * 2246822519) % 2**32
-    even = (mixed ^ (mixed >> 13)).double() / 2**31 - 1  # in [-1, 1)
-    if name.endswith("norm.weight"):
-        return (1 + 0.3 * even).float().view(shape)
-    spread = (3 / shape[-1]) ** 0.5 if len(shape) > 1 else 0.3
-    return (even * spread).float().view(shape)
-
-
-def _byte_tokenizer(family: Family) -> dict[str, object]:
-    """One token per byte, and the family's added tokens from id 300 on."""
-
-    added = [
-        {"id": 300 + index, "content": text, "special": True, "single_word": False, "lstrip": False, "rstrip": False}
-        | {"normalized": False}
-        for index, text in enumerate(family.added_tokens)
-    ]
-    level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
-    return {
-        "version": "1.0",
-        "truncation": None,
-        "padding": None,
-        "added_tokens": added,
-        "normalizer": None,
-        "pre_tokenizer": level,
-        "post_processor": None,
-        "decoder": level,
-        "model": {"type": "BPE", "vocab": byte_of_character(), "merges": []},
-    }

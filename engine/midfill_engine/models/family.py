@@ -1,7 +1,7 @@
 """What differs between model families. A family's file fills in one `Family` and holds nothing else."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from midfill_engine.checkpoint_files import CheckpointFiles
@@ -91,9 +91,7 @@ class Family:
     `certainty` is the curve that makes the likelihood of a fill read from the left a probability, where one was fitted:
     such a family takes texts that the client gives, since the two can be compared; `shows_deleted` says whether a
     settled deletion that stays in the canvas is shown as it is, or masked. `quality` is the
-    dial's default, `fast_threshold` the confidence that settles a token where the dial stands at 0. `example` is the
-    published config.json of the family, shrunk, from which random checkpoints are made; `example_generation` and
-    `example_tokenizer` are what its generation_config.json and tokenizer_config.json say of special tokens.
+    dial's default, `fast_threshold` the confidence that settles a token where the dial stands at 0.
     """
 
     name: str
@@ -122,10 +120,6 @@ class Family:
     aligned: bool = False
     hybrid: bool = False
     authors: AuthorsSetting | None = None
-    example: Values = field(default_factory=dict)
-    example_generation: Values = field(default_factory=dict)
-    example_tokenizer: Values = field(default_factory=dict)
-    added_tokens: tuple[str, ...] = ()
     known: tuple[KnownModel, ...] = ()
 
     @property

@@ -1,7 +1,7 @@
 """How hub checkpoints write a transformer down: config.json's keys and the tensors' names that families share."""
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 from midfill_engine.checkpoint_files import CheckpointError, CheckpointFiles
 from midfill_engine.models.family import Markers, SpecialTokens, Values
@@ -39,19 +39,6 @@ FIM_NAMES: Final = (
     (("<｜fim▁begin｜>", "<｜fim▁hole｜>", "<｜fim▁end｜>"), False),
     (("<[fim-prefix]>", "<[fim-suffix]>", "<[fim-middle]>"), True),
 )
-TINY: Final[Mapping[str, Any]] = {
-    "vocab_size": 320,
-    "hidden_size": 32,
-    "intermediate_size": 64,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "max_position_embeddings": 2048,
-    "rms_norm_eps": 1e-6,
-    "rope_theta": 1000000.0,
-    "hidden_act": "silu",
-    "tie_word_embeddings": False,
-}
 
 
 def read_llama_shape(
