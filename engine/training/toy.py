@@ -5,9 +5,9 @@ import lzma
 from pathlib import Path
 
 import numpy as np
+from tests.engine import tiny
 
 from midfill_engine.families.causal import CAUSAL
-from midfill_engine.loading import hub
 from training.data.corpus import LANGUAGES, is_validation
 from training.data.cutter import Cutter
 from training.data.pack import write_pack
@@ -16,7 +16,7 @@ from training.data.pack import write_pack
 def write_toy(folder: Path) -> None:
     """`folder/base`, with a token per byte and heads as wide as a GPU's kernels want, and `folder/pack`."""
     wide = {"hidden_size": 64, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16}
-    hub.make_random(folder / "base", CAUSAL, config={**CAUSAL.example, **wide})
+    tiny.make_random(folder / "base", CAUSAL, config=tiny.config_of("causal", **wide))
     rng, held = np.random.default_rng(0), next(name for name in map("held{}".format, range(400)) if is_validation(name))
     (folder / "corpus").mkdir()
     for language in LANGUAGES:
