@@ -8,6 +8,7 @@ import json
 import shutil
 import socket
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +17,15 @@ import torch
 from safetensors.torch import load_file, save_file
 from tests.engine import tiny
 from tests.engine.test_denoise import run
+from tests.engine.test_gguf import make_folder, write_gguf
 
 from midfill_engine.checkpoint_files import CheckpointError
 from midfill_engine.denoising.denoise import denoise
 from midfill_engine.errors import StartError
 from midfill_engine.families import FAMILIES
 from midfill_engine.loading.adapter import Adapter, open_files
-from midfill_engine.loading.runtime import Runtime, load_runtime
+from midfill_engine.loading.packaged import PackagedModel, hash_file
+from midfill_engine.loading.runtime import Runtime, find_model, load_runtime
 from midfill_engine.wire import InfillRequest
 
 RECORDED = Path(__file__).parent / "adapters"
@@ -244,3 +247,59 @@ def test_adapters_of_the_embedded_model_and_pickled_ones_are_refused(tmp_path: P
     (adapter / "adapter_config.json").write_text("{")
     with pytest.raises(CheckpointError, match="cannot be read"):
         Adapter.read(adapter)
+
+
+@pytest.fixture
+def packaged_base(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PackagedModel:
+    """A tiny GGUF file where packaged models lie."""
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    model = PackagedModel("tiny", "", "", 0, "inside/tiny.gguf", "", 0, "")
+    model.path.parent.mkdir(parents=True)
+    write_gguf(model.path, tmp_path / "stored", make_folder(tmp_path / "stored", "llama", "causal"), "llama")
+    made = replace(model, sha256=hash_file(model.path), num_bytes=model.path.stat().st_size)
+    monkeypatch.setattr("midfill_engine.loading.adapter.PACKAGED", {"tiny": made})
+    return made
+
+
+def put_over(model: PackagedModel, folder: Path, **options: Any) -> Path:
+    """A change of rank 2, in int8 with a scale a row, to one matrix of 256 by 256."""
+    folder.mkdir()
+    tensors = {}
+    for part, shape in {"A": (2, 256), "B": (256, 2)}.items():
+        tensors[f"{PREFIX}lora_{part}.weight"] = torch.full(shape, 3, dtype=torch.int8)
+        tensors[f"{PREFIX}lora_{part}.weight.scale"] = torch.full((shape[0], 1), 0.5)
+    save_file(tensors, folder / "adapter_model.safetensors")
+    config = {"peft_type": "LORA", "r": 2, "lora_alpha": 4, "base_model_name_or_path": model.name, **options}
+    (folder / "adapter_config.json").write_text(json.dumps(config))
+    return folder
+
+
+def test_an_int8_adapter_is_merged_into_a_packaged_base(packaged_base: PackagedModel, tmp_path: Path) -> None:
+    files = open_files(put_over(packaged_base, tmp_path / "adapter", base_sha256=packaged_base.sha256))
+    name = "model.layers.0.self_attn.q_proj.weight"
+    before, after = open_files(packaged_base.path).read([name])[name], files.read([name])[name]
+    torch.testing.assert_close(after, before + 2 * 2 * 1.5 * 1.5)
+    runtime = load_runtime(str(tmp_path / "adapter"), "cpu")
+    assert (runtime.info.id, runtime.family.name) == ("adapter", "causal")
+
+
+def test_an_adapter_is_refused_over_another_file(packaged_base: PackagedModel, tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match="was trained on another file than .*tiny.gguf: use it without"):
+        open_files(put_over(packaged_base, tmp_path / "adapter", base_sha256="0" * 64))
+    with pytest.raises(CheckpointError, match="is damaged"):
+        open_files(put_over(packaged_base, tmp_path / "other", weights_sha256="0" * 64))
+    packaged_base.path.unlink()
+    with pytest.raises(StartError, match="tiny is not on this machine") as raised:
+        open_files(put_over(packaged_base, tmp_path / "third"))
+    assert raised.value.next_step == "run `midfill models get tiny`"
+
+
+def test_an_adapter_that_ships_is_loaded_by_the_name_of_its_base(
+    packaged_base: PackagedModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("midfill_engine.loading.runtime.PACKAGED", {"tiny": packaged_base})
+    monkeypatch.setattr("midfill_engine.loading.runtime.WEIGHTS", tmp_path / "weights")
+    assert find_model("tiny") == packaged_base.path
+    (tmp_path / "weights").mkdir()
+    adapter = put_over(packaged_base, tmp_path / "weights/tiny-adapter", base_sha256=packaged_base.sha256)
+    assert find_model("tiny") == adapter
