@@ -127,7 +127,7 @@ class Hour:
         """Three steps of both layouts over a random base and text, each with all kinds of graphs of a run."""
         toy = self.kept / "toy"
         shutil.rmtree(toy, ignore_errors=True)
-        code = self.call("toy", "training", "toy", toy)
+        code = self.call("toy", "bench.gpu.toy", toy)
         for layout in ("prompt", "tree") if code == 0 else ():
             words = [*self.trainer.split(), "--layout", layout, "--model", toy / "base", "--num-steps", 3, way]
             code = code or self.call("toy", "training", "train", toy / "pack", toy / layout, *words, limit_s=150.0)

@@ -54,14 +54,6 @@ def _pack(
     write_pack(corpus, Cutter.open(model), out, tokens, sets)
 
 
-@app.command("toy")
-def _toy(out: Path) -> None:
-    """Write a tiny random base and a pack of random words: what a machine can run is tried before anything arrives."""
-    from training.toy import write_toy
-
-    write_toy(out)
-
-
 @app.command("squeeze")
 def _squeeze(pack: Path, out: Path) -> None:
     """Compress every set of a pack for a journey, and check that each comes out of it as it went in."""

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 from bench.gpu import hour
 from bench.gpu.hour import KEPT, PIECE_BYTES, Hour, feed, finish, prepare, start
+from bench.gpu.toy import write_toy
 from safetensors.torch import load_file
 from tests.engine.test_gguf import make_folder, write_gguf
 
 from training.data.cutter import Cutter
 from training.data.pack import write_pack
-from training.toy import write_toy
 
 TRAINER = "--row-tokens 96 --step-tokens 200 --pack-length 400 --snapshot-s 0.2 --num-validation-rows 2 --log-every 1"
 

@@ -1,7 +1,8 @@
-"""A tiny random base and a pack of random functions, to try a trainer on a machine. Knows no real text."""
+"""`python -m bench.gpu.toy FOLDER`: a tiny random base and a pack of random functions, to try a trainer with."""
 
 import json
 import lzma
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -32,3 +33,7 @@ def write_functions(rng: np.random.Generator) -> str:
     names = ["".join(map(chr, rng.integers(97, 123, 6))) for _ in range(12)]
     bodies = (rng.choice(names, 5) for _ in range(30))
     return "".join(f"def {a}({b}):\n    {c} = {b} + {d}\n    return {e}({c})\n\n\n" for a, b, c, d, e in bodies)
+
+
+if __name__ == "__main__":
+    write_toy(Path(sys.argv[1]))
