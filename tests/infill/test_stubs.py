@@ -44,6 +44,7 @@ NONE = {
     "overload": "@overload\ndef f(x: int) -> int: ...\n",
     "protocol": "class A(Protocol):\n    def f(x): ...\n",
     "named a base": "class BaseTransport:\n    def f(x):\n        raise NotImplementedError\n",
+    "a listener": "class PoolListener:\n    def opened(x):\n        raise NotImplementedError\n",
     "a mixin": "class LogMixin:\n    def f(x):\n        pass\n",
     "a message to those who call": "def f(x):\n    raise NotImplementedError('Cookie headers go elsewhere')\n",
     "a docstring for those who derive": 'class A:\n def f(x):\n  """Override it."""\n  raise NotImplementedError\n',
@@ -65,9 +66,8 @@ NONE = {
     "a message with its class": "class A:\n def f(x): raise NotImplementedError(f'{type(self)} is not implemented')\n",
     "an abstract class": "class A(ABC):\n    def f(x): raise NotImplementedError\n",
     "an override that refuses": "class A(B):\n    @override\n    def f(x): raise NotImplementedError\n",
-    "what a class with code inherits": "class A(B):\n"
-    + "".join(f"    def g{number}(x): return 1\n" for number in range(3))
-    + "    def f(x): pass\n",
+    "what a class with code inherits": "class A(B):\n    def g(x): return 1\n    def f(x): pass\n",
+    "a method of an interface": "class A(Interface):\n    def f(x): ...\n",
     "what a class refuses": "class A(B):\n"
     + "".join(f"    def g{number}(x): raise NotImplementedError\n" for number in range(3)),
     "a remark that says why": "class A:\n    def f(x):\n        # Not needed: the server does it.\n        pass\n",
@@ -82,6 +82,22 @@ def test_the_file_says_what_a_class_in_it_is_for() -> None:
     assert not find_stubs(Document(doc, "python", Path("tests/tools.py"))), "a dummy"
     assert find_stubs(Document(doc, "python", Path("src/tools.py")))
     assert find_stubs(Document(b"def f(x):\n    ...\n", "python", Path("tests/tools.py")))
+
+
+@pytest.mark.parametrize(
+    ("source", "num_stubs"),
+    [
+        ("def a(x): ...\ndef b(x): ...\ndef c(x): ...\n", 0),  # for the types alone
+        ("def a(x): ...\ndef b(x): ...\n", 2),
+        ("def test_a(): ...\ndef test_b(): ...\ndef test_c(): ...\n", 3),
+        ("def test_a():\n    def f(): ...\n    use(f)\n", 0),
+        ("class FakeClock:\n    def f(x): raise NotImplementedError\n", 0),
+        ("class TestClock:\n    def f(x): raise NotImplementedError\n", 1),
+        ("class FakeClock:\n    def f(x): raise NotImplementedError('later')\n", 1),
+    ],
+)
+def test_dummies_of_a_test_file_are_none(source: str, num_stubs: int) -> None:
+    assert len(find_stubs(Document(source.encode(), "python", Path("a/type_tests/tools.py")))) == num_stubs
 
 
 @pytest.mark.parametrize("case", STUBS)

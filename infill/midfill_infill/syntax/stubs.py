@@ -12,9 +12,9 @@ TODO: Final = re.compile(rb"(?i)\b(todo|fixme|implement|your code|fill (this|me)
 
 _NOOP_NAME: Final = re.compile(r"(?i)_*no_?op(_\w+)?")
 # Where `raise NotImplementedError` is what a class says to those that derive from it.
-_BASE_NAME: Final = re.compile(r"_*(Abstract|Base)(?=\w)|(?<=\w)(Base|Mixin|Interface|ABC|Abstract)$")
+_BASE_NAME: Final = re.compile(r"_*(Abstract|Base)(?=\w)|(?<=\w)(Base|Mixin|Interface|ABC|Abstract|Listener)$")
 _BASE_FILE: Final = re.compile(r"_*(abc|abstract|bases?|\w+_base|interfaces?|protocols?)\.py$")
-_TEST_FILE: Final = re.compile(r"(^|/)(tests?/|test_\w*\.py$|\w+_test\.py$|conftest\.py$)")
+_TEST_FILE: Final = re.compile(r"(^|/)((\w*_)?tests?/|test_\w*\.py$|\w+_test\.py$|conftest\.py$)")
 # Where nothing is to be done: `NullFile.close`, `LifespanOff.startup`.
 _IDLE_NAME: Final = re.compile(r"_*(Null|No(?=[A-Z])|Dummy|Fake|Mock|Stub|Nothing)|(Null|Off|Dummy|Stub|Mock|Mixin)$")
 _HOOK_NAME: Final = re.compile(
@@ -98,11 +98,37 @@ def _is_meant(document: Document, function: Function, inside: bytes) -> bool:
     if _is_covered(document, function, code) or _is_for_types(document, function):
         return True
     if code.startswith(b"..."):
-        return False
+        return _is_signature(document, function)
+    if raised and _is_test_file(document) and _is_dummy(document, function):
+        return True
     is_alone = bool(raised) and len(function.path) < 2  # no class, so nobody who derives
     if (not is_alone and _is_for_others(document, function)) or _has_remark(document, function):
         return True
     return _refuses(document, function) if raised else _may_be_empty(document, function)
+
+
+def _is_signature(document: Document, function: Function) -> bool:
+    """Whether `...` is all that was wanted: a method of an interface, and in a test file a dummy, or one of many."""
+    if "Interface" in _bases_of(document, function):
+        return True
+    if not _is_test_file(document) or (function.path and function.path[-1].startswith("test")):
+        return False
+    alike = [each for each in outline(document).functions if len(each.path) == 1 and each.is_stub]
+    return bool(_functions_around(document, function)) or (len(function.path) == 1 and len(alike) >= _DECIDED)
+
+
+def _is_dummy(document: Document, function: Function) -> bool:
+    """Whether it stands in a function, or in a class that is no class of tests."""
+    is_method = len(function.path) > 1 and not function.path[-2].startswith("Test")
+    return is_method or bool(_functions_around(document, function))
+
+
+def _functions_around(document: Document, function: Function) -> list[Function]:
+    return [f for f in outline(document).functions if f.head < function.head and function.end <= f.end]
+
+
+def _is_test_file(document: Document) -> bool:
+    return bool(_TEST_FILE.search(document.path.as_posix() if document.path else ""))
 
 
 def _is_covered(document: Document, function: Function, code: bytes) -> bool:
@@ -165,12 +191,12 @@ def _may_be_empty(document: Document, function: Function) -> bool:
     if _HOOK_NAME.fullmatch(name) or _NOOP_NAME.fullmatch(name) or _IDLE_NAME.search(owner):
         return True
     decorators = document.source[function.start : function.head]
-    if _COMMAND_GROUP.search(decorators) or _TEST_FILE.search(document.path.as_posix() if document.path else ""):
+    if _COMMAND_GROUP.search(decorators) or _is_test_file(document):
         return True
     written = sum(bool(each.statements) and not each.is_stub for each in _methods(document, function))
-    if owner and _bases_of(document, function) and written >= _DECIDED:
+    if owner and _bases_of(document, function) and written:
         return True
-    around = [f for f in outline(document).functions if f.head < function.head and function.end <= f.end]
+    around = _functions_around(document, function)
     return any(bool(decorators) or (f.path and f.path[-1].startswith("test")) for f in around)
 
 

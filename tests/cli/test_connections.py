@@ -1,0 +1,108 @@
+"""Connections to an engine: kept and replaced ones, proxies, TLS that nobody trusts."""
+
+import base64
+import socket
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+
+from midfill_infill.engines import connections
+from midfill_infill.engines.client import EngineClient, get_json
+from midfill_infill.engines.connections import Connections, Silent, Unreachable
+from midfill_infill.engines.endpoint import Endpoint
+from midfill_infill.errors import MidfillError
+
+
+class Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self) -> None:
+        self.server.asked.append((self.path, self.client_address[1], dict(self.headers)))  # type: ignore[attr-defined]
+        self.send_response(200)
+        self.send_header("content-length", "2")
+        self.end_headers()
+        self.wfile.write(b"{}")
+
+    def do_CONNECT(self) -> None:
+        self.server.asked.append((self.path, 0, dict(self.headers)))  # type: ignore[attr-defined]
+        self.send_error(403)
+
+    def log_message(self, format: str, *values: object) -> None:
+        return
+
+
+@pytest.fixture
+def server() -> Iterator[ThreadingHTTPServer]:
+    made = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    made.asked = []  # type: ignore[attr-defined]
+    threading.Thread(target=made.serve_forever, args=(0.02,), daemon=True).start()
+    yield made
+    made.shutdown()
+    made.server_close()
+
+
+def url_of(server: ThreadingHTTPServer, scheme: str = "http") -> str:
+    return f"{scheme}://127.0.0.1:{server.server_port}"
+
+
+def get(pool: Connections, path: str = "/x") -> bytes:
+    with pool.open() as connection:
+        return connection.ask("GET", path).read()
+
+
+def ports(server: ThreadingHTTPServer) -> list[int]:
+    return [port for _, port, _ in server.asked]  # type: ignore[attr-defined]
+
+
+def test_a_connection_is_kept_and_one_that_was_closed_is_replaced(server: ThreadingHTTPServer) -> None:
+    pool = Connections(Endpoint(url=f"{url_of(server)}/base/"))
+    assert get(pool) == get(pool) == b"{}"
+    first, second = ports(server)
+    assert first == second and server.asked[0][0] == "/base/x"  # type: ignore[attr-defined]
+    pool._idle[0].sock.shutdown(socket.SHUT_RDWR)
+    assert get(pool) == b"{}" and ports(server)[2] != first
+    with pool.open(), pool.open():
+        assert not pool._idle
+    with pool.open() as connection:
+        connection.ask("GET", "/x")  # what is not read is not kept
+    assert not pool._idle
+    pool.close()
+
+
+def test_a_proxy_of_the_environment_sees_only_what_leaves_the_machine(
+    server: ThreadingHTTPServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("http_proxy", "https_proxy"):
+        monkeypatch.setenv(name, url_of(server).replace("//", "//me:pass%21@"))
+    monkeypatch.setenv("no_proxy", "inner.example")
+    pool = Connections(Endpoint(url="http://engine.example:8427/base", token="key"))
+    assert get(pool) == b"{}"
+    pool.close()
+    with pytest.raises(Unreachable):
+        get(Connections(Endpoint(url="https://engine.example")))
+    seen = {path: headers for path, _, headers in server.asked}  # type: ignore[attr-defined]
+    assert seen.keys() == {"http://engine.example:8427/base/x", "engine.example:443"}
+    word = f"Basic {base64.b64encode(b'me:pass!').decode()}"
+    assert {{name.lower(): value for name, value in each.items()}["proxy-authorization"] for each in seen.values()} == {
+        word
+    }
+    assert seen["http://engine.example:8427/base/x"]["authorization"] == "Bearer key"
+    for url in ("http://inner.example", "http://localhost:1"):
+        assert Connections(Endpoint(url=url))._proxy is None
+
+
+def test_tls_that_is_none_is_one_sentence(server: ThreadingHTTPServer) -> None:
+    with EngineClient(Endpoint(url=url_of(server, "https"))) as client, pytest.raises(MidfillError) as error:
+        client.models()
+    assert error.value.code == "engine_unreachable" and "speaks no TLS that is trusted" in error.value.message
+
+
+def test_who_accepts_and_says_nothing_is_silent(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        address = Endpoint(url=f"http://127.0.0.1:{listener.getsockname()[1]}")
+        with pytest.raises(Silent), Connections(address).open(0.1) as connection:
+            connection.ask("GET", "/")
+        assert get_json(f"{address.url}/x", 0.1) is None
+    assert connections.READ_TIMEOUT_S > 60
