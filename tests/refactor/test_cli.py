@@ -21,6 +21,7 @@ from tests.refactor.workers import ScriptedWorkers
 from typer.core import TyperGroup
 from typer.testing import CliRunner, Result
 
+from midfill_infill import written
 from midfill_infill.cli import build_app
 from midfill_infill.cli.app import SUBCOMMANDS
 from midfill_infill.errors import TABLE
@@ -514,3 +515,13 @@ def test_help_of_every_command_names_no_missing_option() -> None:
 def test_every_next_step_continues_its_sentence() -> None:
     for entry in TABLE.values():
         assert entry.next_step and not entry.next_step.endswith(".")
+
+
+def test_what_was_applied_unseen_is_doubted_until_a_command_passes(
+    root: Path, generated: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    assert run("apply", "--all").exit_code == 0
+    assert len(written.load()) > 0
+    assert run("verify", "--command", "true", "--no-sandbox").exit_code == 0
+    assert written.load() == written.Written()

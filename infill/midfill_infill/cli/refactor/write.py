@@ -90,6 +90,7 @@ def apply_command(
 ) -> None:
     """Write accepted fills into their files, each file as a whole or not at all. `undo` takes them out again."""
     with reported():
+        from midfill_infill import written
         from midfill_infill.candidates import LIKELY
         from midfill_infill.refactor.journal.records import State
         from midfill_infill.refactor.writing.apply import ApplyOptions
@@ -115,8 +116,10 @@ def apply_command(
                 passing = set(verified.verdict.good)
                 chosen = [row for row in chosen if row.id in passing]
                 guilty, troubles = bool(verified.verdict.guilty), verified.report.troubles
+            unseen = [row.id for row in chosen if row.state is not State.ACCEPTED and test is None]
             journal.accept(chosen)
             report = writer.apply([journal.hole(row.id) for row in chosen], is_git=place.git_dir is not None)
+            written.add(journal.texts_of(unseen, State.APPLIED))
             counts, funnel = journal.counts(), journal.funnel()
             left, undone = counts.get(State.GENERATED, 0), counts.get(State.UNDONE, 0)
             sound = len(journal.acceptable())

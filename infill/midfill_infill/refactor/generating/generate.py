@@ -17,6 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
+from midfill_infill import written
 from midfill_infill.config import Quality
 from midfill_infill.context.references import Read, Reference, find_references, read_text, show_text
 from midfill_infill.errors import MidfillError
@@ -311,6 +312,7 @@ def to_fill_options(
         max_tokens=options.max_tokens,
         temperature=options.temperature,
         references=references,
+        written=written.load(),
         intent=options.intent,
         can_import=options.resolver.knows if options.resolver and document.language == "python" else None,
     )

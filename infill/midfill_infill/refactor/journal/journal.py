@@ -214,6 +214,11 @@ class Journal:
         row = next(self._rows(query, (hole.id, hole.attempt)), None)
         return None if row is None else FillRow(*(*row[:-1], tuple(json.loads(row[-1]))))
 
+    def texts_of(self, holes: Iterable[int], state: State) -> list[str]:
+        """The latest fills of those of the holes that are in `state` by now."""
+        rows = [row for number in holes if (row := self.hole(number)).state is state]
+        return [fill.new.decode("utf-8", "replace") for row in rows if (fill := self.fill(row)) is not None]
+
     def num_cached(self) -> int:
         return int(next(self._rows("SELECT count(*) FROM fills WHERE cached"))[0])
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from midfill_infill import written
 from midfill_infill.errors import MidfillError
 from midfill_infill.refactor.journal import guards
 from midfill_infill.refactor.journal.journal import Journal
@@ -203,4 +204,5 @@ def _settle(journal: Journal, writer: Writer, verdict: Verdict) -> Report:
     kept = [StateChange(hole.id, State.VERIFIED) for hole in good if hole.state in WRITTEN]
     journal.set_states([*unwritten, *kept])
     report.holes += [*unwritten, *kept]
+    written.keep(journal.texts_of((change.hole for change in kept), State.VERIFIED))
     return report
