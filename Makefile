@@ -48,7 +48,7 @@ bench: setup  ## measure fills on this machine, cold and warm; or BENCH="NAME ..
 	$(BIN)/python -m bench $(or $(BENCH),latency)
 
 eval: setup  ## measure how well fills are, on 80 lines of published packages; 30 CPU minutes; or EVAL="SUITE.jsonl.gz ...", see docs/lab/quality.md
-	PYTHONPATH=infill:engine $(BIN)/python -m $(if $(EVAL),bench.quality $(EVAL),bench.quality.proposals --limit 80)
+	$(BIN)/python -m bench $(if $(EVAL),quality $(EVAL),quality.proposals --limit 80)
 
 train: setup  ## the training steps, from names of packages to an adapter: STEP="pack ...", see engine/training
 	cd engine && ../$(BIN)/python -m training $(STEP)

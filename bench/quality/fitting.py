@@ -1,4 +1,4 @@
-"""`python -m bench.quality.fitting GAPS OUT`: everything that proposers weigh, fitted on gaps whose text is known.
+"""`python -m bench quality.fitting GAPS OUT`: everything that proposers weigh, fitted on gaps whose text is known.
 
 These are the conditional logit of lines, how often a line is a whole body, and how often bodies of similar functions
 and examples are right. `GAPS` are JSON lines as `bench.quality.lines --mixed` draws them. Knows gaps; no model.
@@ -14,10 +14,10 @@ from typing import Annotated, Final
 import numpy as np
 import torch
 import typer
-
 from bench.quality import bodies
 from bench.quality.calibration import ENOUGH, threshold_of
 from bench.quality.suite import Task, read_suite
+
 from midfill_infill.proposals import Surroundings
 from midfill_infill.proposals.lines import Scene, weigh
 from midfill_infill.proposals.siblings import find_siblings

@@ -11,14 +11,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
-from rich.table import Table
-
 from bench.quality.measure import Difference, Row
 from bench.quality.score import NUM_DRAWS, Share
 from bench.quality.suite import Suite
+from rich.table import Table
+
 from midfill_engine.wire import ModelInfo
 
-ROOT: Final = Path(__file__).parent.parent.parent.parent
+ROOT: Final = Path(__file__).parents[2]
 SHIPPED: Final = ROOT / "engine/midfill_engine/weights"
 NUM_DIGITS: Final = 1
 WIDTH: Final = 150  # of what goes to a file

@@ -1,4 +1,4 @@
-"""`python -m bench.quality.lines OUT SOURCE...`: a suite of single lines with their whole files around them.
+"""`python -m bench quality.lines OUT SOURCE...`: a suite of single lines with their whole files around them.
 
 With `--mixed` other gaps are among them, as users have them: bodies, several lines, rests of lines, whole lines.
 

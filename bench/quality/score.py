@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-
 from bench.quality.sandbox import Limits, Wall, run_programs
 from bench.quality.suite import Task
 

@@ -1,6 +1,6 @@
 """A suite without its text: which lines of which published archives it has. Fetches archives by pip and npm.
 
-`drawn.jsonl` has a row an archive; `python -m bench.quality.drawn SUITE ARCHIVES...` prints those of a suite that
+`drawn.jsonl` has a row an archive; `python -m bench quality.drawn SUITE ARCHIVES...` prints those of a suite that
 `bench.quality.lines` drew. Knows no model.
 """
 
@@ -15,7 +15,6 @@ from typing import Annotated, Any, Final
 
 import numpy as np
 import typer
-
 from bench.quality.lines import File, Span, read_archive, read_packages, write_rows
 from bench.quality.suite import SuiteError
 

@@ -1,4 +1,4 @@
-"""`python -m bench.quality.proposals [SUITE]`: what proposers bring to the whole product, on lines in their files.
+"""`python -m bench quality.proposals [SUITE]`: what proposers bring to the whole product, on lines in their files.
 
 Every way fills every gap in one process, greedily and at its own length, through the command's own code: context,
 proposals, engine, parser. Lines that stand elsewhere in their file are counted apart, and so are fills that say they
@@ -19,14 +19,14 @@ from unittest.mock import patch
 import numpy as np
 import torch
 import typer
-from rich.console import Console
-from rich.table import Table
-
 from bench.quality import drawn
 from bench.quality.calibration import calibrate, threshold_of
 from bench.quality.report import SHIPPED, WIDTH, find_origin, show
 from bench.quality.score import Score, Share, difference, score, share
 from bench.quality.suite import Task, read_suite
+from rich.console import Console
+from rich.table import Table
+
 from midfill_engine.denoising.denoise import denoise
 from midfill_engine.loading.runtime import Runtime, load_runtime
 from midfill_engine.wire import BASE, InfillRequest, InfillResponse, StepEvent
