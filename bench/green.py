@@ -21,8 +21,8 @@ from xml.etree import ElementTree
 import torch
 import triton
 import typer
-from bench.measure import ROOT
 
+from bench.measure import ROOT
 from midfill_kernels.launch import is_interpreted
 from midfill_kernels.quantize import FORMATS, Format
 

@@ -18,12 +18,12 @@ from typing import Annotated, Any, Final
 
 import torch
 import typer
-from bench.green import stop_unless_green
-from bench.measure import describe, write_record
 from rich.console import Console
 from rich.table import Table
 from torch import Tensor, nn
 
+from bench.green import stop_unless_green
+from bench.measure import describe, write_record
 from midfill_engine.loading.device import choose_dtype
 from midfill_engine.models.choice import Choice
 from midfill_engine.models.operator_choice import choose_packing

@@ -23,6 +23,7 @@ from typing import Annotated, Any, Final
 import httpx
 import torch
 import typer
+
 from bench.measure import describe, write_record
 
 THINKING_S: Final = 0.2

@@ -10,9 +10,9 @@ from typing import Final
 
 import torch
 import torch.nn.functional as F
-from bench.measure import Call
 from torch import Tensor
 
+from bench.measure import Call
 from midfill_kernels.cached_attention import CachedSequence, cached_attention, schedule_cached
 from midfill_kernels.context_attention import context_attention, schedule_contexts
 from midfill_kernels.gate import activate

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Final
 
 import torch
+
 from bench.measure import Clock
 
 NUM_SETS: Final = 2

@@ -13,12 +13,12 @@ from typing import Annotated, Final
 
 import torch
 import typer
-from bench.gpu.fused import make_random
-from bench.gpu.hopper import Program, compiled
-from bench.gpu.shapes import SHAPES
 from rich.console import Console
 from rich.table import Table
 
+from bench.gpu.fused import make_random
+from bench.gpu.hopper import Program, compiled
+from bench.gpu.shapes import SHAPES
 from midfill_engine.models.fused import FusedModel, Rows, Shape
 from midfill_engine.models.fused_runner import new_own
 from midfill_kernels.cached_attention import CachedSequence, schedule_cached

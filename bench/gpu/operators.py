@@ -13,13 +13,13 @@ from typing import Annotated, Any, Final
 
 import torch
 import typer
+from rich.console import Console
+from rich.table import Table
+
 from bench.gpu.cases import CASES, OURS, Case
 from bench.gpu.ceilings import Ceilings, measure_ceilings
 from bench.green import concerning, find_red
 from bench.measure import MIN_REPEATS, Clock, Timing, describe, write_record
-from rich.console import Console
-from rich.table import Table
-
 from midfill_kernels.launch import is_interpreted
 
 TOY_REPEATS: Final = 3

@@ -17,13 +17,13 @@ from typing import Annotated, Any, Final
 
 import torch
 import typer
-from bench.gpu.shapes import SHAPES, TOY
-from bench.green import concerning, find_red
-from bench.measure import describe, write_record
 from rich.console import Console
 from rich.table import Table
 from tests.engine import tiny
 
+from bench.gpu.shapes import SHAPES, TOY
+from bench.green import concerning, find_red
+from bench.measure import describe, write_record
 from midfill_engine.checkpoint_files import CheckpointFiles
 from midfill_engine.denoising.denoise import open_fill
 from midfill_engine.denoising.work import Work

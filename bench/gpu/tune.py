@@ -18,13 +18,13 @@ from typing import Annotated, Final
 
 import torch
 import typer
-from bench.gpu.hopper import compiled
-from bench.green import concerning, find_red
-from bench.measure import Clock, describe, write_record
 from rich.console import Console
 from rich.table import Table
 from torch import Tensor
 
+from bench.gpu.hopper import compiled
+from bench.green import concerning, find_red
+from bench.measure import Clock, describe, write_record
 from midfill_kernels.launch import is_interpreted
 from midfill_kernels.matmul import SHARED_BYTES, Tile, choose_tile, matmul
 from midfill_kernels.quantize import FORMATS, Format, Weight, pack

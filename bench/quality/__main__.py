@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.console import Console
+
 from bench.quality.complete import Completer
 from bench.quality.engine import running_engine
 from bench.quality.floors import fill_with_pass, fill_with_previous_line
@@ -15,8 +17,6 @@ from bench.quality.measure import compare, conditions, measure_floors, measure_m
 from bench.quality.report import SHIPPED, WIDTH, Origin, Report, find_origin, refused, tables, to_json
 from bench.quality.sandbox import Limits, best_wall
 from bench.quality.suite import Suite, read_suite
-from rich.console import Console
-
 from midfill_infill.engines.client import EngineClient
 from midfill_infill.engines.endpoint import Endpoint
 from midfill_infill.errors import MidfillError

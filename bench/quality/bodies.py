@@ -13,12 +13,12 @@ from typing import Annotated, Any, Final
 import numpy as np
 import torch
 import typer
+
 from bench.quality.calibration import calibrate
 from bench.quality.proposals import Fill, kept, open_client
 from bench.quality.report import show
 from bench.quality.score import difference, score, share
 from bench.quality.suite import Task, read_suite
-
 from midfill_engine.wire import BASE
 from midfill_infill.context.references import Reference
 from midfill_infill.engines.client import EngineClient

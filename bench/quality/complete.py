@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from bench.quality.suite import Task
-
 from midfill_engine.families import FAMILIES
 from midfill_engine.tokens.tokenizer import HealedEdges, heal
 from midfill_engine.wire import HoleSegment, HoleSpec, InfillRequest, InfillResponse, Segment, TextSegment

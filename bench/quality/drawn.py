@@ -15,6 +15,7 @@ from typing import Annotated, Any, Final
 
 import numpy as np
 import typer
+
 from bench.quality.lines import File, Span, read_archive, read_packages, write_rows
 from bench.quality.suite import SuiteError
 

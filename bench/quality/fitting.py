@@ -14,10 +14,10 @@ from typing import Annotated, Final
 import numpy as np
 import torch
 import typer
+
 from bench.quality import bodies
 from bench.quality.calibration import ENOUGH, threshold_of
 from bench.quality.suite import Task, read_suite
-
 from midfill_infill.proposals import Surroundings
 from midfill_infill.proposals.lines import Scene, weigh
 from midfill_infill.proposals.siblings import find_siblings

@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 import numpy as np
+
 from bench.quality.calibration import Calibration, calibrate, settled_tokens, whole_fills
 from bench.quality.complete import FIXED_LENGTHS, Completer, Completion, Condition
 from bench.quality.floors import Fill

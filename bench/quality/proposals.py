@@ -19,14 +19,14 @@ from unittest.mock import patch
 import numpy as np
 import torch
 import typer
+from rich.console import Console
+from rich.table import Table
+
 from bench.quality import drawn
 from bench.quality.calibration import calibrate, threshold_of
 from bench.quality.report import SHIPPED, WIDTH, find_origin, show
 from bench.quality.score import Score, Share, difference, score, share
 from bench.quality.suite import Task, read_suite
-from rich.console import Console
-from rich.table import Table
-
 from midfill_engine.denoising.denoise import denoise
 from midfill_engine.loading.runtime import Runtime, load_runtime
 from midfill_engine.wire import BASE, InfillRequest, InfillResponse, StepEvent

@@ -11,11 +11,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
+from rich.table import Table
+
 from bench.quality.measure import Difference, Row
 from bench.quality.score import NUM_DRAWS, Share
 from bench.quality.suite import Suite
-from rich.table import Table
-
 from midfill_engine.wire import ModelInfo
 
 ROOT: Final = Path(__file__).parents[2]

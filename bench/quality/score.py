@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+
 from bench.quality.sandbox import Limits, Wall, run_programs
 from bench.quality.suite import Task
 

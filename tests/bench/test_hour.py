@@ -7,12 +7,12 @@ import time
 from pathlib import Path
 
 import pytest
-from bench.gpu import hour
-from bench.gpu.hour import KEPT, PIECE_BYTES, Hour, feed, finish, prepare, start
-from bench.gpu.toy import write_toy
 from safetensors.torch import load_file
 from tests.engine.test_gguf import make_folder, write_gguf
 
+from bench.gpu import hour
+from bench.gpu.hour import KEPT, PIECE_BYTES, Hour, feed, finish, prepare, start
+from bench.gpu.toy import write_toy
 from training.data.cutter import Cutter
 from training.data.pack import write_pack
 

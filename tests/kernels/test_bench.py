@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 import torch
+
+from bench import green
 from bench.gpu.cases import small_cases
 from bench.gpu.ceilings import Ceilings
 from bench.gpu.hopper import find_sums
 from bench.gpu.operators import draw_table, run_case
 from bench.green import concerning, find_red, stop_unless_green
 from bench.measure import Clock, summarize
-
-from bench import green
 
 ROOT = Path(__file__).parent.parent.parent
 

@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 import torch
-from bench.gpu.fused import make_random
-from bench.gpu.shapes import TOY
 from torch import Tensor
 
+from bench.gpu.fused import make_random
+from bench.gpu.shapes import TOY
 from midfill_engine.models.fused import FusedModel, Rows, pack_transformer
 from midfill_engine.models.fused_runner import new_own
 from midfill_engine.models.transformer import Transformer, TransformerConfig
