@@ -122,6 +122,15 @@ def test_at_a_cursor(source: str, at: tuple[int, int], fill: str, expected: str)
     assert spliced.new_errors == 0
 
 
+def test_two_blank_lines_take_the_indents_of_their_fills() -> None:
+    document = Document(b"def f(a):\n    if a:\n\n\n    return b\n", "python")
+    holes = [hole_at_cursor(document, document.offset_at(line, 1)) for line in (3, 4)]
+    assert [(hole.kind, hole.lead) for hole in holes] == [("line", "")] * 2
+    spliced = splice(document, holes, ["        b = 1\n", "    b = 2"])
+    assert spliced.patch.apply(document.data) == b"def f(a):\n    if a:\n        b = 1\n    b = 2\n    return b\n"
+    assert not spliced.new_errors
+
+
 def test_errors_are_blamed_on_the_engines_own_characters() -> None:
     result, spliced = fill_stub(PYTHON, "    y = 1\n    x = (a\n    return x", "python")
     assert spliced.new_errors > 0

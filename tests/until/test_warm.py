@@ -1,5 +1,7 @@
 """A command that is kept warm: the same answers, its own copy every time, nothing that outlives a run."""
 
+import threading
+import time
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
@@ -8,6 +10,7 @@ from pathlib import Path
 import pytest
 from tests.until.conftest import PYTEST, SHOP, UNITTEST, needs_bubblewrap
 
+from midfill_infill.errors import MidfillError
 from midfill_infill.refactor.journal.places import find_place
 from midfill_infill.sandbox.command import read_command
 from midfill_infill.sandbox.copy import Copy
@@ -96,6 +99,22 @@ def test_a_try_ends_after_its_time_with_all_its_children(runner: Runner) -> None
     first, second = (runner.run(body(count)).output for _ in range(2))
     assert first.split("assert ")[1].split()[0] == second.split("assert ")[1].split()[0]
     assert runner.num_warm == 3
+
+
+@pytest.mark.parametrize("is_warm", [True, False])
+def test_a_cancelled_try_ends_at_once_and_the_next_is_not_told_of_it(runner: Runner, is_warm: bool) -> None:
+    stop = threading.Event()
+    runner.command = replace(runner.command, limits=Limits(60.0, is_cancelled=stop.is_set))
+    if is_warm:
+        warm_up(runner)
+    began_s = time.monotonic()
+    threading.Timer(1.0, stop.set).start()
+    with pytest.raises(MidfillError, match="cancelled"):
+        runner.run(body("import time; time.sleep(50); return 90"))
+    assert time.monotonic() - began_s < 30
+    stop.clear()
+    (failure,) = runner.run(body("return missing")).failures
+    assert failure.kind == "NameError"
 
 
 def test_what_is_installed_is_imported_once(shop: Path) -> None:

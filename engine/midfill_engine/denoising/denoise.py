@@ -166,7 +166,7 @@ def fill_canvas(runtime: Runtime, request: InfillRequest, plan: Plan, started_s:
 def make_uniform_row(
     runtime: Runtime, request: InfillRequest, plan: Plan, texts: list[list[int]], lengths: Lengths, index: int
 ) -> UniformRow:
-    """CanvasRow of alternative number `index`. Raises RequestError."""
+    """The row of alternative number `index`. Raises RequestError."""
     canvas = make_canvas(runtime, plan, lengths, request.n)
     model = runtime.loaded
     assert isinstance(model, CanvasModel)

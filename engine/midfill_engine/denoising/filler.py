@@ -105,11 +105,11 @@ class Filler:
         self.width = max(WIDTH, self.drawing.count)
         self.prompt = lay_prompt(runtime, stretch.before, stretch.after)
         self.pending = self.prompt.pending
-        spaced = stretch.before[-1:] in (" ", "\t")
+        self.is_spaced = stretch.before[-1:] in (" ", "\t")
         self.forbid = (*stretch.forbid, "\n") if stretch.single else stretch.forbid
         vocabulary = runtime.vocabulary
         self.later = vocabulary.allowed(forbid=self.forbid)
-        self.opening = self.later if not spaced else self.later & ~vocabulary.spaced
+        self.opening = self.later if not self.is_spaced else self.later & ~vocabulary.spaced
         self.ends = vocabulary.ending(stretch.after)
         self.stops = torch.zeros_like(self.later)
         self.stops[list(runtime.tokens.special_ids)] = True
@@ -119,9 +119,9 @@ class Filler:
     def allowed(self, left: bytes, is_first: bool) -> Tensor:
         """What may come next where the bytes `left` are still to be spelled."""
         if left:
-            vocabulary, is_spaced = self.runtime.vocabulary, self.stretch.before[-1:] in (" ", "\t")
+            vocabulary = self.runtime.vocabulary
             known = vocabulary.allowed() | vocabulary.spelling_only(left)
-            return known & vocabulary.spelling(left, is_spaced, self.forbid)
+            return known & vocabulary.spelling(left, self.is_spaced, self.forbid)
         return self.opening if is_first else self.later
 
     def spelled(self, path: Path) -> int:

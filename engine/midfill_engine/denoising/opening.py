@@ -89,7 +89,7 @@ def make_row(
     request: InfillRequest,
     index: int,
 ) -> CanvasRow:
-    """CanvasRow of alternative number `index`. Raises RequestError."""
+    """The row of alternative number `index`. Raises RequestError."""
     family = runtime.family
     canvas = make_canvas(runtime, plan, lengths, request.n)
     sampler = plan.sampler()

@@ -59,12 +59,12 @@ class Block:
     def write(self, piece: bytes) -> None:
         """Adds a token, and ends the text where its last line is no part of it, or where it goes round in circles."""
         self.data += piece
-        joint = self.stretch.joint
-        if not self.stretch.single and joint and joint in self.written:
-            self.text, self.data, self.is_met = self.written[: self.written.index(joint)], b"", True
+        joint, written = self.stretch.joint, self.written
+        if not self.stretch.single and joint and joint in written:
+            self.text, self.data, self.is_met = written[: written.index(joint)], b"", True
             self.end()
             return
-        *lines, last = self.written.split("\n")
+        *lines, last = written.split("\n")
         leaves = bool(lines) and bool(last.strip()) and not last.startswith(self.stretch.indent)
         meets = len(lines) > 1 and lines[-1] == self.stretch.next_line
         filled = [line.strip() for line in lines if len(line.strip()) > 1]

@@ -224,7 +224,7 @@ def _lay_out(document: Document, holes: Sequence[Hole], texts: Sequence[str]) ->
 
 def _specify(document: Document, hole: Hole) -> HoleSpec:
     if not hole.anchors:
-        return HoleSpec(indent=None if hole.kind in ("cursor", "line") else hole.indent)
+        return HoleSpec(indent=None if hole.is_at_cursor else hole.indent)
     draft = document.show(hole.start_byte, hole.end_byte)
     if len(draft) > _MAX_DRAFT:
         raise MidfillError(

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
+from midfill_infill.errors import MidfillError
 from midfill_infill.sandbox.command import Command
 from midfill_infill.sandbox.copy import Copy
 from midfill_infill.sandbox.failures import Failure, Frame, read_output
@@ -67,6 +68,9 @@ class Runner:
             except WarmEnded:
                 self.close()
                 self.copy.put(files)
+            except MidfillError:  # cancelled: it still owes an answer
+                self.close()
+                raise
         began_s = time.perf_counter()
         timeout_s = max(self.command.limits.timeout_s, self.start_s if cold else 0.0)
         outcome = self.copy.run(replace(self.command, limits=replace(self.command.limits, timeout_s=timeout_s)))

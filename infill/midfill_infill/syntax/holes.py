@@ -64,10 +64,8 @@ def hole_at_cursor(document: Document, byte: int) -> Hole:
     start, end = max(document.lines.start(line), len(document.bom)), document.lines.end(line)
     if document.data[start:end].strip():
         return Hole(byte, byte, kind="cursor", indent=_indent_at(document, byte))
-    if byte == start:
-        return Hole(byte, end, kind="line", indent=_expected_indent(document, line))
     indent = document.decode(start, byte).replace("\f", "") or _expected_indent(document, line)
-    return Hole(byte, end, kind="cursor", indent=indent)
+    return Hole(byte, end, kind="line" if byte == start else "cursor", indent=indent)
 
 
 def _indent_at(document: Document, byte: int) -> str:

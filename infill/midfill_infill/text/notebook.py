@@ -121,7 +121,7 @@ class Notebook(Document):
         cell = self._cell_at(hole.start_byte)
         if not cell.holds(hole.start_byte, hole.end_byte):
             raise MidfillError("no_hole", f"what was chosen of {self.name} is in two cells")
-        is_first = hole.kind in ("cursor", "line") and hole.start_byte == cell.start_byte
+        is_first = hole.is_at_cursor and hole.start_byte == cell.start_byte
         return replace(hole, lead="", indent="") if is_first else hole
 
     def apply(self, patch: Patch) -> bytes:

@@ -44,6 +44,11 @@ class Hole:
         """Whether the hole is the inside of one function, which a fill must not leave."""
         return self.kind in ("body", "stub")
 
+    @property
+    def is_at_cursor(self) -> bool:
+        """Whether the hole is a place where somebody types, which a fill need not indent as a block."""
+        return self.kind in ("cursor", "line")
+
 
 @dataclass(frozen=True)
 class Edit:
