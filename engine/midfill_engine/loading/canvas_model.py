@@ -4,7 +4,9 @@ It is `DiffusionGemmaForBlockDiffusion` of version 5.8 and later; no other file 
 """
 
 from dataclasses import dataclass
+from functools import cached_property
 from importlib import import_module
+from inspect import signature
 from pathlib import Path
 from typing import Any, Final
 
@@ -64,13 +66,20 @@ class CanvasModel:
     def dtype(self) -> torch.dtype:
         return self.weight.dtype
 
+    @cached_property
+    def _past_name(self) -> str:
+        """What the library calls the context's keys and values: `cache` since version 5.24."""
+        known = signature(getattr(self.model, "forward", self.model)).parameters
+        return "cache" if "cache" in known else "past_key_values"
+
     @torch.inference_mode()
     def run(self, step: CanvasPass) -> CanvasResult:
         ids = step.ids.to(self.weight.device)[None]
         if step.past is None:
-            return CanvasResult(None, self.model.model.encoder(input_ids=ids).past_key_values)
+            return CanvasResult(None, getattr(self.model.model.encoder(input_ids=ids), self._past_name))
         shown = None if step.scores is None else step.scores[None].to(self.dtype)
-        found = self.model(past_key_values=step.past, decoder_input_ids=ids, self_conditioning_logits=shown)
+        past = {self._past_name: step.past}
+        found = self.model(decoder_input_ids=ids, self_conditioning_logits=shown, **past)
         return CanvasResult(found.logits[0].float(), None)
 
     def temperature(self, step: int) -> float:
