@@ -25,22 +25,11 @@ def serve(**given: Any) -> None:
         raise typer.BadParameter("give either --socket or --host")
     set_up_logging()
     try:
-        code = run_cluster(options) if options.ray else run_server(options)
+        code = run_server(options)
     except StartError as error:
         report(error)
         code = error.exit_code
     end_process(code)
-
-
-def run_cluster(options: ServeOptions) -> int:
-    from midfill_engine.serving.cluster import Cluster, restart_at_signal
-
-    cluster = Cluster(options.ray, options.ray_address)
-    restart_at_signal(cluster)
-    try:
-        return run_server(options, cluster.make_ready)
-    finally:
-        cluster.close()
 
 
 @app.command()

@@ -361,8 +361,6 @@ class ServeOptions(Message):
     access_log: Literal["off", "text", "json"] = Field(
         default="off", description="Log a line for every answer: route, status, time, token's name; no text."
     )
-    ray: int = Field(default=0, ge=0, le=4096, description="Run so many engines on a Ray cluster behind this address.")
-    ray_address: str | None = Field(default=None, description="The cluster; one on this machine if not given.")
 
 
 def with_serve_options(command: Callable[..., None]) -> Callable[..., None]:

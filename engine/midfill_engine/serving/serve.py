@@ -10,7 +10,6 @@ import ssl
 import sys
 import threading
 import time
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 import uvicorn
@@ -31,19 +30,15 @@ if TYPE_CHECKING:
 EXIT_DEVICE_LOST: Final = 4
 SHARED_ROWS_OF_DEVICE: Final = 512  # this many rows cost hardly more than one if memory bandwidth is the limit
 
-Prepare = Callable[["EngineState", "ServeOptions"], Ready]
-
 logger = logging.getLogger(__name__)
 
 
-def serve(options: ServeOptions, prepare: Prepare | None = None) -> int:
+def serve(options: ServeOptions) -> int:
     """Serves until told to end; returns the exit code. Raises StartError if it cannot listen."""
     check_certificate(options)
     listener, sock, security = listen(options)
     state = EngineState()
-    threading.Thread(
-        target=load, args=(state, options, prepare or make_ready), name="midfill-loader", daemon=True
-    ).start()
+    threading.Thread(target=load, args=(state, options), name="midfill-loader", daemon=True).start()
     limits = ConnectionLimits(max_per_peer=options.max_connections_per_peer, max_connections=raise_file_limit())
     config = uvicorn.Config(
         create_app(state, security, options.access_log),
@@ -107,10 +102,10 @@ def check_certificate(options: ServeOptions) -> None:
         raise StartError(ErrorCode.BAD_REQUEST, message, "give both as PEM files", EXIT_BAD_SOCKET) from error
 
 
-def load(state: EngineState, options: ServeOptions, prepare: Prepare) -> None:
+def load(state: EngineState, options: ServeOptions) -> None:
     """Loads the model into `state`, in its own thread, so that the process answers meanwhile."""
     try:
-        state.ready = prepare(state, options)
+        state.ready = make_ready(state, options)
     except StartError as error:
         state.failure = error
     except Exception as error:  # noqa: BLE001 - nobody else would see what ends this thread

@@ -42,10 +42,6 @@ class Server(uvicorn.Server):
         self._asked_s: float | None = None
 
     async def on_tick(self, counter: int) -> bool:
-        if self._state.has_lost_signals:
-            self._state.has_lost_signals = False
-            for number in (signal.SIGTERM, signal.SIGINT):
-                signal.signal(number, self.handle_exit)
         if self._state.failure is not None:
             self.should_exit = True
         if not self.is_draining and self._is_idle_too_long(counter):

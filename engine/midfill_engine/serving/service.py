@@ -13,7 +13,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.responses import JSONResponse, Response
 
-from midfill_engine.denoising.scheduler import is_ending
+from midfill_engine.denoising.scheduler import Scheduler, is_ending
 from midfill_engine.errors import RequestError, StartError, check_model
 from midfill_engine.serving import completions, fim, llamacpp
 from midfill_engine.serving.about import TextTokenizer, describe_routes, describe_server, text_of, tokens_of
@@ -32,7 +32,6 @@ from midfill_engine.serving.stream import (
     PING_INTERVAL_S,
     Asked,
     EventStream,
-    FillService,
     Mailbox,
     client_of,
     encode_event,
@@ -63,9 +62,8 @@ class Ready:
 
     info: ModelInfo
     names: tuple[str, ...]
-    scheduler: FillService
+    scheduler: Scheduler
     tokenizer: TextTokenizer | None = None
-    is_able: Callable[[], bool] = lambda: True
 
 
 @dataclass
@@ -76,7 +74,6 @@ class EngineState:
     failure: StartError | None = None
     last_request_s: float = field(default_factory=time.monotonic)
     is_draining: bool = False
-    has_lost_signals: bool = False  # another library replaced the server's handlers
     idle_timeout_s: float | None = None
 
     def use(self, model: str | None = None) -> Ready:
@@ -88,7 +85,7 @@ class EngineState:
         """As `use`, but marks no activity."""
         if self.is_draining:
             raise is_ending()
-        if self.ready is None or not self.ready.is_able():
+        if self.ready is None:
             headers = {"retry-after": "1"}
             raise RequestError(ErrorCode.BUSY, "the model is still loading", "try again", status=503, headers=headers)
         check_model(model, self.ready.names)
@@ -98,7 +95,7 @@ class EngineState:
     def status(self) -> str:
         if self.is_draining:
             return "draining"
-        return "ok" if self.ready is not None and self.ready.is_able() else "loading"
+        return "loading" if self.ready is None else "ok"
 
     @property
     def num_open(self) -> int:

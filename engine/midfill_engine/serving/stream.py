@@ -3,7 +3,7 @@
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Sequence
-from typing import Final, Protocol
+from typing import Final
 
 from fastapi.sse import KEEPALIVE_COMMENT, format_sse_event
 from pydantic import BaseModel
@@ -11,24 +11,12 @@ from starlette.requests import Request
 from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from midfill_engine.denoising.metrics import Metrics
-from midfill_engine.denoising.scheduler import Event, Listener, Ticket
+from midfill_engine.denoising.scheduler import Event, Scheduler, Ticket
 from midfill_engine.errors import RequestError
 from midfill_engine.wire import ErrorCode, InfillRequest, InfillResponse, StepEvent
 
 PING_INTERVAL_S: Final = 15.0
 MAX_STEPS_KEPT: Final = 16
-
-
-class FillService(Protocol):
-    """Accepts requests: a Scheduler, or a client of other processes."""
-
-    @property
-    def metrics(self) -> Metrics: ...
-    @property
-    def num_open(self) -> int: ...
-    def submit(self, request: InfillRequest, listener: Listener, client: str = "") -> Ticket: ...
-    def stop(self) -> None: ...
 
 
 class Mailbox:
@@ -83,12 +71,12 @@ class Asked:
     RequestError.
     """
 
-    def __init__(self, http: Request, fills: FillService, requests: Sequence[InfillRequest]) -> None:
+    def __init__(self, http: Request, scheduler: Scheduler, requests: Sequence[InfillRequest]) -> None:
         self._mailboxes = [Mailbox() for _ in requests]
         self._tickets: list[Ticket] = []
         try:
             for request, mailbox in zip(requests, self._mailboxes, strict=True):
-                self._tickets.append(fills.submit(request, mailbox.post, client_of(http)))
+                self._tickets.append(scheduler.submit(request, mailbox.post, client_of(http)))
         except RequestError:
             self.cancel()
             raise
