@@ -14,8 +14,6 @@ from torch import Tensor
 
 from bench.measure import Call
 from midfill_kernels.cached_attention import CachedSequence, cached_attention, schedule_cached
-from midfill_kernels.context_attention import context_attention, schedule_contexts
-from midfill_kernels.gate import activate
 from midfill_kernels.head import propose
 from midfill_kernels.matmul import gated_matmul, matmul
 from midfill_kernels.norm import add_rms_norm
@@ -118,23 +116,6 @@ def _flex(queries: list[Tensor], joined: list[list[Tensor]]) -> Call:
     return lambda: compiled(q, k, v, block_mask=mask, enable_gqa=True)
 
 
-def context_cases(device: torch.device, toy: bool) -> Iterator[Case]:
-    """G12: bidirectional encoding of a context."""
-    heads = Heads(4, 2, 16) if toy else Heads(32, 32, 128)
-    dtype = _dtype(device)
-    for length in (40,) if toy else (2048, 8192):
-
-        def make(length: int = length) -> dict[str, Call]:
-            q = torch.randn(length, heads.query, heads.width, device=device, dtype=dtype)
-            k, v = torch.randn(2, length, heads.key_value, heads.width, device=device, dtype=dtype).unbind()
-            schedule = schedule_contexts([length], None, device)
-            return {OURS: lambda: context_attention(q, k, v, schedule), "SDPA": lambda: _sdpa(q, k, v)}
-
-        flops = 4.0 * length**2 * heads.query * heads.width
-        num_bytes = 2.0 * length * (heads.query + heads.key_value) * heads.width * dtype.itemsize
-        yield Case("context attention", f"{length} tokens", "test_context_attention.py", num_bytes, flops, make)
-
-
 def head_cases(device: torch.device, toy: bool) -> Iterator[Case]:
     """G13, G14: the vocabulary product with what a sampler needs of it."""
     width, vocabulary = (64, 200) if toy else (3584, 152_064)
@@ -210,7 +191,7 @@ def _gate_plainly(joint: Tensor) -> Tensor:
 def small_cases(device: torch.device, toy: bool) -> Iterator[Case]:
     """What stands between the products: little work, where launches and passes over memory count."""
     dtype, rows = _dtype(device), 5 if toy else 256
-    dim, heads, inner = (64, Heads(4, 2, 16), 48) if toy else (3584, Heads(28, 4, 128), 18944)
+    dim, heads = (64, Heads(4, 2, 16)) if toy else (3584, Heads(28, 4, 128))
 
     def make_norm() -> dict[str, Call]:
         parts = torch.randn(4, rows, dim, device=device)
@@ -221,29 +202,19 @@ def small_cases(device: torch.device, toy: bool) -> Iterator[Case]:
 
         return {OURS: lambda: add_rms_norm(parts, residual, gain, 1e-6), "torch": plainly, **_compiled(plainly, device)}
 
-    def make_gate() -> dict[str, Call]:
-        parts = torch.randn(1, rows, 2 * inner, device=device)
-
-        def plainly() -> Tensor:
-            return _gate_plainly(parts[0]).to(dtype)
-
-        return {OURS: lambda: activate(parts, "swiglu", dtype), "torch": plainly, **_compiled(plainly, device)}
-
     def make_rotary() -> dict[str, Call]:
         parts = torch.randn(2, rows, heads.columns, device=device)
-        tables = rotary_tables(torch.arange(rows, device=device)[None], heads.width, 1e6)
+        tables = rotary_tables(torch.arange(rows, device=device), heads.width, 1e6)
         keys, values = torch.empty(2, rows, heads.key_value, heads.width, device=device, dtype=dtype).unbind()
-        slots = torch.arange(rows, device=device)
 
         def plainly() -> Tensor:
             q, k, v = parts.sum(dim=0).view(rows, -1, heads.width).split((heads.query, *[heads.key_value] * 2), dim=1)
-            keys[slots], values[slots] = _turn(k, tables).to(dtype), v.to(dtype)
+            keys[:], values[:] = _turn(k, tables).to(dtype), v.to(dtype)
             return _turn(q, tables).to(dtype)
 
-        return {OURS: lambda: norm_rotate_store(parts, heads, tables, keys, values, slots), "torch": plainly}
+        return {OURS: lambda: norm_rotate_store(parts, heads, tables, keys, values), "torch": plainly}
 
     yield Case("norm", f"{rows} rows", "test_norm.py", rows * dim * (4 * 4 + 3.0 * dtype.itemsize), 0, make_norm)
-    yield Case("gate", f"{rows} rows", "test_gate.py", rows * inner * (8.0 + dtype.itemsize), 0, make_gate)
     yield Case(
         "rotary", f"{rows} rows", "test_rotary.py", rows * heads.columns * (8.0 + dtype.itemsize), 0, make_rotary
     )
@@ -254,7 +225,7 @@ def _compiled(call: Call, device: torch.device) -> dict[str, Call]:
 
 
 def _turn(x: Tensor, tables: tuple[Tensor, Tensor]) -> Tensor:
-    cos, sin = (table[0][:, None] for table in tables)
+    cos, sin = (table[:, None] for table in tables)
     left, right = x.chunk(2, dim=-1)
     return torch.cat((left * cos - right * sin, right * cos + left * sin), dim=-1)
 
@@ -265,7 +236,6 @@ def _dtype(device: torch.device) -> torch.dtype:
 
 CASES: Final = {
     "cached attention": cached_cases,
-    "context attention": context_cases,
     "head": head_cases,
     "matmul": matmul_cases,
     "small": small_cases,

@@ -1,4 +1,4 @@
-"""Compiles every kernel of a step and of an encoding for Hopper GPUs, without one, and prints what the compiler says.
+"""Compiles every kernel of a step for Hopper GPUs, without one, and prints what the compiler says.
 
     python -m bench gpu.compile [--rows 64] [--shape 7B] [--format plain]
 
@@ -36,16 +36,14 @@ def compile_step(shape: Shape, format: Format, num_rows: int) -> list[Program]:
     model = make_random(replace(shape, num_layers=1), format, CONTEXT, META)
     heads = model.shape.heads
     rows = Rows(
-        rotary_tables(torch.arange(num_rows, device=META)[None], heads.width, model.shape.rope_base),
+        rotary_tables(torch.arange(num_rows, device=META), heads.width, model.shape.rope_base),
         schedule_cached(
             [CachedSequence(num_rows, 0, CONTEXT)], (heads.query, heads.key_value), META, num_rows=num_rows
         ),
-        new_own(model, num_rows, 1),
-        torch.arange(num_rows, device=META),
+        new_own(model, num_rows),
     )
     with compiled() as programs:
         model.hidden(torch.zeros(num_rows, dtype=torch.int64, device=META), rows)
-        _encode(model)
         _choose_by_rules(model, num_rows)
     return programs
 
@@ -56,12 +54,6 @@ def _choose_by_rules(model: FusedModel, num_rows: int) -> None:
     allowed = torch.ones(2, model.shape.vocabulary, dtype=torch.bool, device=META)
     rules = Rules(allowed, torch.zeros(num_rows, dtype=torch.int32, device=META))
     propose(normed, model.head, rules=rules)
-
-
-def _encode(model: FusedModel) -> None:
-    ids = torch.zeros(CONTEXT, dtype=torch.int64, device=META)
-    slots = torch.arange(CONTEXT, device=META)
-    model.encode(ids, torch.arange(CONTEXT)[None], [CONTEXT], slots)
 
 
 def main(

@@ -12,7 +12,6 @@ def make_random(
 ) -> FusedModel:
     """Weights drawn so that activations stay near 1."""
     heads = shape.heads
-    columns = (2 if shape.activation == "swiglu" else 1) * shape.mlp_dim
 
     def draw(num_columns: int, width: int) -> Weight:
         return pack(torch.randn(num_columns, width, device=device, dtype=dtype) * width**-0.5, format)
@@ -28,7 +27,7 @@ def make_random(
             (ones(heads.width), ones(heads.width)) if heads.norm else None,
             draw(shape.dim, heads.query * heads.width),
             ones(shape.dim),
-            draw(columns, shape.dim),
+            draw(2 * shape.mlp_dim, shape.dim),
             draw(shape.dim, shape.mlp_dim),
         )
         for _ in range(shape.num_layers)

@@ -1,7 +1,6 @@
 """From the joint q, k, v product to attention's inputs: sum, bias, q/k norm, rotation, keys and values written.
 
-S partial products, R rows, H query heads, K key/value heads, E head width, P ways of counting positions (heads are
-split evenly among them). Knows no sequence: where a row's key and value go is told by its slot.
+S partial products, R rows, H query heads, K key/value heads, E head width. Knows no sequence.
 """
 
 from dataclasses import dataclass
@@ -29,7 +28,7 @@ class Heads:
 
 
 def rotary_tables(positions: Tensor, width: int, base: float) -> tuple[Tensor, Tensor]:
-    """Cosines and sines [P, R, E / 2] in fp32 for `positions` [P, R] (RoFormer, arXiv 2104.09864)."""
+    """Cosines and sines [R, E / 2] in fp32 for `positions` [R] (RoFormer, arXiv 2104.09864)."""
     exponents = torch.arange(0, width, 2, device=positions.device, dtype=torch.float32) / width
     angles = positions.float()[..., None] * (base**-exponents)
     return angles.cos(), angles.sin()
@@ -55,7 +54,7 @@ def norm_rotate_store_reference(
 
 
 def _rotate(x: Tensor, tables: tuple[Tensor, Tensor]) -> Tensor:
-    cos, sin = (table.repeat_interleave(x.shape[1] // table.shape[0], dim=0).transpose(0, 1) for table in tables)
+    cos, sin = (table[:, None] for table in tables)
     left, right = x.chunk(2, dim=-1)
     return torch.cat((left * cos - right * sin, right * cos + left * sin), dim=-1)
 
@@ -66,19 +65,18 @@ def norm_rotate_store(
     tables: tuple[Tensor, Tensor],
     keys: Tensor,
     values: Tensor,
-    slots: Tensor,
     *,
     bias: Tensor | None = None,
     gains: tuple[Tensor, Tensor] | None = None,
 ) -> Tensor:
-    """Returns q [R, H, E] in the dtype of `keys`; row r's key and value go to `keys[slots[r]]` and `values[slots[r]]`.
+    """Returns q [R, H, E] in the dtype of `keys`; row r's key and value go to `keys[r]` and `values[r]`.
 
-    `parts` [S, R, (H + 2K)E] fp32, `tables` as `rotary_tables` makes them, `keys` and `values` [slots, K, E]
-    contiguous, `slots` [R] int64. A negative slot writes nothing. `bias` [(H + 2K)E], `gains` one [E] each for q and k.
+    `parts` [S, R, (H + 2K)E] fp32, `tables` as `rotary_tables` makes them, `keys` and `values` [R, K, E] contiguous.
+    `bias` [(H + 2K)E], `gains` one [E] each for q and k.
     """
     num_parts, num_rows, columns = parts.shape
-    assert parts.is_contiguous() and columns == heads.columns and slots.shape == (num_rows,)
-    assert keys.is_contiguous() and values.is_contiguous()
+    assert parts.is_contiguous() and columns == heads.columns
+    assert keys.is_contiguous() and values.is_contiguous() and len(keys) == len(values) == num_rows
     q = torch.empty(num_rows, heads.query, heads.width, dtype=keys.dtype, device=parts.device)
     cos, sin = tables
     _norm_rotate_store[(num_rows, heads.query + 2 * heads.key_value)](
@@ -88,7 +86,6 @@ def norm_rotate_store(
         gains[1] if gains else None,
         cos,
         sin,
-        slots,
         q,
         keys,
         values,
@@ -98,7 +95,6 @@ def norm_rotate_store(
         QUERY=heads.query,
         KEY_VALUE=heads.key_value,
         HALF=heads.width // 2,
-        TABLES=cos.shape[0],
         NORM=heads.norm,
         HAS_GAIN=gains is not None,
         HAS_BIAS=bias is not None,
@@ -115,7 +111,6 @@ def _norm_rotate_store(
     p_k_gain,
     p_cos,
     p_sin,
-    p_slots,
     p_q,
     p_k,
     p_v,
@@ -125,7 +120,6 @@ def _norm_rotate_store(
     QUERY: tl.constexpr,
     KEY_VALUE: tl.constexpr,
     HALF: tl.constexpr,
-    TABLES: tl.constexpr,
     NORM: tl.constexpr,
     HAS_GAIN: tl.constexpr,
     HAS_BIAS: tl.constexpr,
@@ -158,8 +152,7 @@ def _norm_rotate_store(
                     p_gain = p_k_gain
                 left *= tl.load(p_gain + o_half).to(tl.float32)
                 right *= tl.load(p_gain + HALF + o_half).to(tl.float32)
-        of_kind = tl.where(is_query, i_head * TABLES // QUERY, (i_head - QUERY) * TABLES // KEY_VALUE)
-        o_table = (of_kind * num_rows + i_row) * HALF + o_half
+        o_table = i_row * HALF + o_half
         cos = tl.load(p_cos + o_table)
         sin = tl.load(p_sin + o_table)
         turned = left * cos - right * sin
@@ -170,13 +163,11 @@ def _norm_rotate_store(
         tl.store(p_out, left.to(p_q.dtype.element_ty))
         tl.store(p_out + HALF, right.to(p_q.dtype.element_ty))
     else:
-        slot = tl.load(p_slots + i_row)
         i_key = (i_head - QUERY) % KEY_VALUE
         if i_head < QUERY + KEY_VALUE:
             p_cache = p_k
         else:
             p_cache = p_v
-        p_out = p_cache + (slot * KEY_VALUE + i_key) * 2 * HALF + tl.arange(0, HALF)
-        if slot >= 0:
-            tl.store(p_out, left.to(p_k.dtype.element_ty))
-            tl.store(p_out + HALF, right.to(p_k.dtype.element_ty))
+        p_out = p_cache + (i_row * KEY_VALUE + i_key) * 2 * HALF + tl.arange(0, HALF)
+        tl.store(p_out, left.to(p_k.dtype.element_ty))
+        tl.store(p_out + HALF, right.to(p_k.dtype.element_ty))

@@ -14,14 +14,12 @@ from midfill_engine.models.operators import OperatorsError, TorchOperators
 from midfill_engine.models.packed import Pass, Result, run_packed
 from midfill_engine.models.transformer import KeyValues, Transformer, TransformerConfig
 from midfill_kernels.loop import choose_bucket
+from midfill_kernels.quantize import FORMATS, Format, pack
 
 QWEN_LIKE = TransformerConfig(
     vocab_size=70, dim=32, num_layers=2, num_heads=2, num_kv_heads=1, head_dim=16, mlp_dim=48,
     mlp="swiglu", norm_gain=True, qk_norm=False, attention_bias=True, tied_head=False,
 )  # fmt: skip
-EMBEDDED_LIKE = TransformerConfig(
-    vocab_size=70, dim=32, num_layers=2, num_heads=2, num_kv_heads=2, head_dim=16, mlp_dim=48
-)
 ONE_LAYER = replace(QWEN_LIKE, num_layers=1)
 LONG = 9
 BUCKETS = (8, 16)
@@ -55,18 +53,16 @@ def make_choice(num_rows: int, seed: int, **changes: object) -> Choice:
 
 def make_pass(model: Transformer, length: int, past_length: int, seed: int, **changes: object) -> Pass:
     """`length` rows behind `past_length`, every other one wanted."""
-    config, device = model.config, model.embedding.weight.device
+    device = model.embedding.weight.device
     generator = torch.Generator().manual_seed(seed)
     ids = torch.randint(0, 70, (length + past_length,), generator=generator)
     positions = torch.arange(length + past_length)
-    if config.num_kv_heads == config.num_heads:  # as the embedded family counts them
-        positions = torch.stack((positions, positions + 9)).repeat_interleave(config.num_heads // 2, dim=0)
     past: KeyValues | None = None
     if past_length:
-        _, past = model(ids[None, :past_length].to(device), positions[..., :past_length].to(device)[None])
+        _, past = model(ids[None, :past_length].to(device), positions[None, :past_length].to(device))
     wanted = torch.arange(0, length, 2)
     choice = make_choice(len(wanted), seed)
-    made = Pass(ids[past_length:], positions[..., past_length:], wanted, past=past, choice=choice)
+    made = Pass(ids[past_length:], positions[past_length:], wanted, past=past, choice=choice)
     return replace(made, **changes)  # type: ignore[arg-type]
 
 
@@ -100,16 +96,22 @@ def passes_of(model: Transformer) -> list[Pass]:
     ]
 
 
-@pytest.mark.parametrize("config", [QWEN_LIKE, EMBEDDED_LIKE], ids=["qwen", "embedded"])
-def test_passes_agree_with_torch(config: TransformerConfig, device: torch.device) -> None:
-    model = draw(config, device)
+@pytest.mark.parametrize("format", FORMATS)
+def test_passes_agree_with_torch(format: Format, device: torch.device) -> None:
+    """In int8 with weights that int8 holds exactly, so that only the arithmetic differs."""
+    model = draw(QWEN_LIKE, device)
+    if format == "int8":
+        for module in model.modules():
+            if isinstance(module, torch.nn.Linear):
+                module.weight.copy_(pack(module.weight, "int8").dequantize())
     operators = TorchOperators(device, torch.float32)
     expected = run_packed(model, passes_of(model), operators)
-    runner = FusedRunner(model, operators)
+    runner = FusedRunner(model, operators, format)
     for found, theirs in zip(runner.run(passes_of(model)), expected, strict=True):
         assert_same(found, theirs)
     key = model.blocks[0].attention.k.weight  # type: ignore[union-attr]
-    assert isinstance(key, torch.Tensor) and key.untyped_storage().nbytes() > key.nbytes, "shared, not copied"
+    assert isinstance(key, torch.Tensor)
+    assert format == "int8" or key.untyped_storage().nbytes() > key.nbytes, "shared, not copied"
 
 
 def test_a_pass_has_the_same_bits_alone(device: torch.device) -> None:
@@ -182,6 +184,7 @@ def test_the_check_tells_right_from_wrong(device: torch.device) -> None:
 def test_what_is_not_computed_is_said() -> None:
     assert why_not_fused(QWEN_LIKE) is None
     assert why_not_fused(replace(QWEN_LIKE, rope_dim=8)) == "it rotates a part of each head, or stretches positions"
+    assert why_not_fused(replace(QWEN_LIKE, mlp="relu2")) == "its MLPs are not gated"
     assert why_not_fused(replace(QWEN_LIKE, moe=MoEConfig(4, 2, 8))) == "it is a mixture of experts"
 
 

@@ -3,30 +3,17 @@
 R rows of all holes, N rows of all contexts, L layers. Knows no token but as a number.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from midfill_engine.models.transformer import MLP, RMSNorm, Transformer, TransformerBlock, TransformerConfig
 from midfill_kernels.cached_attention import CachedSchedule, cached_attention
-from midfill_kernels.context_attention import (
-    context_attention,
-    library_attention,
-    library_serves,
-    schedule_contexts,
-)
-from midfill_kernels.gate import Activation, activate
 from midfill_kernels.matmul import gated_matmul, matmul
 from midfill_kernels.norm import add_rms_norm
 from midfill_kernels.quantize import Format, Weight, pack
-from midfill_kernels.rotary import Heads, norm_rotate_store, rotary_tables
-
-LIBRARY_ROWS: Final = 512  # from here on a plain product is bound by arithmetic, and the library's
-
+from midfill_kernels.rotary import Heads, norm_rotate_store
 
 KeyValue = tuple[Tensor, Tensor]
 
@@ -42,7 +29,6 @@ class Shape:
     mlp_dim: int
     vocabulary: int
     rope_base: float = 1e6
-    activation: Activation = "swiglu"
     bias: bool = False
     eps: float = 1e-6
 
@@ -56,7 +42,6 @@ class Shape:
             config.mlp_dim,
             config.vocab_size,
             config.rope_base,
-            config.mlp,
             config.attention_bias,
             config.norm_eps,
         )
@@ -64,7 +49,7 @@ class Shape:
 
 @dataclass(frozen=True)
 class Layer:
-    """`qkv` [(H + 2K)E, D], `out` [D, HE], `up` [2F, D] with the gate's rows first (or [F, D]), `down` [D, F]."""
+    """`qkv` [(H + 2K)E, D], `out` [D, HE], `up` [2F, D] with the gate's rows first, `down` [D, F]."""
 
     attention_gain: Tensor | None
     qkv: Weight
@@ -78,15 +63,14 @@ class Layer:
 
 @dataclass(frozen=True)
 class Rows:
-    """Where a step's rows stand: `tables` [P, R, E / 2], and attention's work.
+    """Where a step's rows stand: `tables` [R, E / 2], and attention's work.
 
-    Row r leaves its key and value at `slots[r]` of `own` [1 or L, 2, R, K, E], which layers share where none is kept.
+    The rows' own keys and values are left in `own` [L, 2, R, K, E].
     """
 
     tables: tuple[Tensor, Tensor]
     schedule: CachedSchedule
     own: Tensor
-    slots: Tensor
 
 
 @dataclass(frozen=True)
@@ -103,72 +87,22 @@ class FusedModel:
     def hidden(self, ids: Tensor, rows: Rows) -> Tensor:
         """The normed states [R, D] of `ids` [R], which the head reads."""
         parts, stream = self.embedding[ids][None], None
-        for index, (layer, cache) in enumerate(zip(self.layers, self.cache, strict=True)):
-            keys, values = rows.own[index % len(rows.own)]
+        for layer, cache, (keys, values) in zip(self.layers, self.cache, rows.own, strict=True):
             stream, normed = add_rms_norm(parts, stream, layer.attention_gain, self.shape.eps)
             qkv = matmul(normed, layer.qkv)
             q = norm_rotate_store(
-                qkv, self.shape.heads, rows.tables, keys, values, rows.slots, bias=layer.bias, gains=layer.head_gains
+                qkv, self.shape.heads, rows.tables, keys, values, bias=layer.bias, gains=layer.head_gains
             )
             parts = matmul(cached_attention(q, (keys, values), cache, rows.schedule), layer.out)
             stream, normed = add_rms_norm(parts, stream, layer.mlp_gain, self.shape.eps)
-            parts = matmul(self._mlp(normed, layer), layer.down)
+            parts = matmul(gated_matmul(normed, layer.up, self.embedding.dtype), layer.down)
         return add_rms_norm(parts, stream, self.final_gain, self.shape.eps)[1]
-
-    def _mlp(self, normed: Tensor, layer: Layer) -> Tensor:
-        dtype = self.embedding.dtype
-        if self.shape.activation == "swiglu":
-            return gated_matmul(normed, layer.up, dtype)
-        return activate(matmul(normed, layer.up), self.shape.activation, dtype)
-
-    def encode(
-        self, ids: Tensor, positions: Tensor, lengths: Sequence[int], slots: Tensor, ranks: Tensor | None = None
-    ) -> Tensor:
-        """Fills the cache at `slots` [N] with the contexts `ids` [N] at `positions` [P, N]; returns states [N, D]."""
-        heads, device, dtype = self.shape.heads, self.embedding.device, self.embedding.dtype
-        tables = rotary_tables(positions.to(device), heads.width, self.shape.rope_base)
-        schedule = schedule_contexts(lengths, ranks, device)
-        parts, stream = self.embedding[ids][None], None
-        for layer, (keys, values) in zip(self.layers, self.cache, strict=True):
-            stream, normed = add_rms_norm(parts, stream, layer.attention_gain, self.shape.eps)
-            q = norm_rotate_store(
-                self._multiply(normed, layer.qkv),
-                heads,
-                tables,
-                keys,
-                values,
-                slots,
-                bias=layer.bias,
-                gains=layer.head_gains,
-            )
-            if library_serves(q, ranks):  # a plain Triton loop reaches about three quarters of the best known
-                mixed = library_attention(q, keys[slots], values[slots], lengths)
-            else:
-                mixed = context_attention(q, keys[slots], values[slots], schedule)
-            stream, normed = add_rms_norm(self._multiply(mixed, layer.out), stream, layer.mlp_gain, self.shape.eps)
-            hidden = activate(self._multiply(normed, layer.up), self.shape.activation, dtype)
-            parts = self._multiply(hidden, layer.down)
-        return add_rms_norm(parts, stream, self.final_gain, self.shape.eps)[1]
-
-    def _multiply(self, x: Tensor, weight: Weight) -> Tensor:
-        """[S, N, columns]; for many rows the library's product, of weights widened where they are narrow.
-
-        Partial sums of many rows in fp32 would move more bytes than the widened weight (57 GB at 2,048 rows of 7B).
-        """
-        if x.shape[0] >= LIBRARY_ROWS:
-            return F.linear(x, weight.data if weight.scale is None else weight.dequantize().to(x.dtype))[None]
-        return matmul(x, weight)
 
 
 def make_cache(shape: Shape, num_slots: int, device: torch.device, dtype: torch.dtype) -> list[KeyValue]:
     """Keys and values [slots, K, E] a layer, random: an unwritten slot must not look like a written one."""
     size = (shape.num_layers, 2, num_slots, shape.heads.key_value, shape.heads.width)
-    return split_cache(torch.randn(size, device=device, dtype=dtype))
-
-
-def split_cache(pool: Tensor) -> list[KeyValue]:
-    """`pool` [L, 2, slots, K, E] as keys and values a layer."""
-    return [(layer[0], layer[1]) for layer in pool]
+    return [(layer[0], layer[1]) for layer in torch.randn(size, device=device, dtype=dtype)]
 
 
 def pack_transformer(transformer: Transformer, format: Format, num_slots: int) -> FusedModel:
@@ -188,11 +122,10 @@ def pack_transformer(transformer: Transformer, format: Format, num_slots: int) -
 
 def _pack_block(block: TransformerBlock, format: Format) -> Layer:
     attention, mlp = block.attention, block.mlp
-    assert isinstance(mlp, MLP), "dense layers only"
+    assert isinstance(mlp, MLP) and mlp.gate is not None, "gated dense layers only"
     triple = [attention.q, attention.k, attention.v]
     norms = [norm.weight for norm in (attention.q_norm, attention.k_norm) if isinstance(norm, RMSNorm)]
     gains = [gain.detach() for gain in norms if gain is not None]
-    up = [mlp.up] if mlp.gate is None else [mlp.gate, mlp.up]
     return Layer(
         block.attention_norm.weight,
         _pack_joined(triple, format),
@@ -200,7 +133,7 @@ def _pack_block(block: TransformerBlock, format: Format) -> Layer:
         (gains[0], gains[1]) if len(gains) == 2 else None,
         pack(attention.out.weight.detach(), format),
         block.mlp_norm.weight,
-        _pack_joined(up, format),
+        _pack_joined([mlp.gate, mlp.up], format),
         pack(mlp.down.weight.detach(), format),
     )
 

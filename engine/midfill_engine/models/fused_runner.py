@@ -1,7 +1,7 @@
-"""Runs passes through the fused transformer: steps over holes as one captured graph, whole texts one by one.
+"""Runs the steps of holes through the fused transformer, as one captured graph; longer passes through torch's.
 
-Knows passes, keys and values; no canvas, no request. What way a pass goes follows from the pass alone, and every kernel
-computes a row as if it were the only one, so a result does not depend on what else is asked.
+Knows passes, keys and values; no canvas, no request. A pass's length alone decides its way, and every kernel computes a
+row as if it were the only one, so results do not depend on the other passes.
 """
 
 from collections import OrderedDict
@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from midfill_engine.models.choice import BadScores, Choice, Chosen
-from midfill_engine.models.fused import FusedModel, Rows, make_cache, pack_transformer, split_cache
+from midfill_engine.models.fused import FusedModel, Rows, make_cache, pack_transformer
 from midfill_engine.models.operators import Operators, OperatorsError, TorchOperators
 from midfill_engine.models.packed import Pass, Result, choose_packed, run_packed
 from midfill_engine.models.transformer import KeyValues, Transformer, TransformerConfig
@@ -23,7 +23,7 @@ from midfill_kernels.loop import ROW_BUCKETS, capture_graph, choose_bucket
 from midfill_kernels.quantize import Format
 from midfill_kernels.rotary import rotary_tables
 
-LONG_ROWS: Final = 512  # from here on a pass goes alone, its products are the library's and its attention is prefill's
+LONG_ROWS: Final = 512  # from here on products are bound by arithmetic, and torch's are as fast
 MAX_RULES: Final = 32  # sets of allowed tokens in one step, the first of them everything
 SLOTS: Final = 4096  # of earlier keys in the pool to begin with
 SCHEDULE_ROOM: Final = 4
@@ -36,6 +36,8 @@ def why_not_fused(config: TransformerConfig) -> str | None:
     """What of a transformer the fused one does not compute; None where it computes all."""
     if config.moe is not None:
         return "it is a mixture of experts"
+    if config.mlp != "swiglu":
+        return "its MLPs are not gated"
     if config.rotary_dim != config.head_dim or config.yarn is not None:
         return "it rotates a part of each head, or stretches positions"
     if config.head_dim & (config.head_dim - 1):
@@ -46,14 +48,14 @@ def why_not_fused(config: TransformerConfig) -> str | None:
 class FusedRunner:
     """Answers passes as `run_packed` does. int8 weights are held beside the plain ones.
 
-    Passes with masks of their own or very many rules go to `run_packed`, and choices that need all scores (samples,
-    mixtures) to its head.
+    Long passes, passes with a mask and those with very many rules go to `run_packed`, and choices that need all logits
+    (samples, likelihoods) to its head.
     """
 
     def __init__(self, transformer: Transformer, operators: Operators, format: Format = "plain") -> None:
         self._transformer, self._operators = transformer, operators
         self._pool = Pool(pack_transformer(transformer, format, 0))
-        self._steps: dict[tuple[int, int], Step] = {}
+        self._steps: dict[int, Step] = {}
         self._tables = RuleTables(transformer.config.vocab_size, transformer.embedding.weight.device)
 
     @torch.inference_mode()
@@ -61,38 +63,31 @@ class FusedRunner:
         """Every pass's result, in order."""
         found: dict[int, Result] = {}
         needs = [RuleNeeds.of(step) for step in passes]
-        special = [
-            index
-            for index, (step, need) in enumerate(zip(passes, needs, strict=True))
-            if step.mask is not None or len(need.codes) >= MAX_RULES
-        ]
-        if special:
-            theirs = run_packed(self._transformer, [passes[index] for index in special], self._operators)
-            found |= dict(zip(special, theirs, strict=True))
-        short: list[int] = []
-        for index, step in enumerate(passes):
-            if index not in found and len(step.ids) >= LONG_ROWS:
-                found[index] = self._run_long(step, needs[index])
-            elif index not in found:
-                short.append(index)
-        for group in self._group(passes, needs, short):
-            results = self._run_short([passes[index] for index in group], [needs[index] for index in group])
+        theirs, ours = list[int](), list[int]()
+        for index, (step, need) in enumerate(zip(passes, needs, strict=True)):
+            is_special = step.mask is not None or len(step.ids) >= LONG_ROWS or len(need.codes) >= MAX_RULES
+            (theirs if is_special else ours).append(index)
+        if theirs:
+            results = run_packed(self._transformer, [passes[index] for index in theirs], self._operators)
+            found |= dict(zip(theirs, results, strict=True))
+        for group in self._group(passes, needs, ours):
+            results = self._run_step([passes[index] for index in group], [needs[index] for index in group])
             found |= dict(zip(group, results, strict=True))
         return [found[index] for index in range(len(passes))]
 
     def check(self) -> None:
-        """Compares a step and a whole text with torch's operators on this device. Raises OperatorsError."""
+        """Compares a step with torch's operators on this device. Raises OperatorsError."""
         transformer, device = self._transformer, self._tables.device
         reference = TorchOperators(device, transformer.embedding.weight.dtype)
         limit = PLAIN_ERROR if self._pool.model.head.scale is None else NARROW_ERROR
         generator = torch.Generator().manual_seed(0)
-        for num_rows in (LONG_ROWS - 1, LONG_ROWS):
-            ids = torch.randint(0, transformer.config.vocab_size, (num_rows,), generator=generator)
-            step = Pass(ids, torch.arange(num_rows), torch.arange(num_rows))
-            (ours,), (theirs,) = self.run([step]), run_packed(transformer, [step], reference)
-            error = float((ours.hidden.float() - theirs.hidden.float()).norm() / theirs.hidden.float().norm())
-            if not error <= limit:
-                raise OperatorsError(f"the kernels' results differ from torch's by {error:.0%} on this device")
+        num_rows = LONG_ROWS - 1
+        ids = torch.randint(0, transformer.config.vocab_size, (num_rows,), generator=generator)
+        step = Pass(ids, torch.arange(num_rows), torch.arange(num_rows))
+        (ours,), (theirs,) = self.run([step]), run_packed(transformer, [step], reference)
+        error = float((ours.hidden.float() - theirs.hidden.float()).norm() / theirs.hidden.float().norm())
+        if not error <= limit:
+            raise OperatorsError(f"the kernels' results differ from torch's by {error:.0%} on this device")
 
     def free_memory(self) -> None:
         """Drops graphs and copies of keys; the next steps make them anew."""
@@ -112,32 +107,7 @@ class FusedRunner:
             num_rows, num_rules = num_rows + rows, num_rules + rules
         return groups
 
-    def _run_long(self, step: Pass, need: "RuleNeeds") -> Result:
-        """One pass alone: its own rows see each other and, where there is one, its past."""
-        (start,) = self._pool.place([step.past])
-        model, device, num_rows = self._pool.model, self._tables.device, len(step.ids)
-        ids, slots = step.ids.to(device), torch.arange(num_rows, device=device)
-        positions = step.positions.view(-1, num_rows).to(device)
-        own = new_own(model, num_rows, num_layers=model.shape.num_layers if step.keeps else 1)
-        if step.past is None:
-            cache = split_cache(own) * (model.shape.num_layers // len(own))
-            states = replace(model, cache=cache).encode(ids, positions, [num_rows], slots)
-        else:
-            heads = model.shape.heads
-            sequence = CachedSequence(num_rows, start, length_of(step.past))
-            schedule = schedule_cached([sequence], (heads.query, heads.key_value), device)
-            tables = rotary_tables(positions, heads.width, model.shape.rope_base)
-            states = model.hidden(ids, Rows(tables, schedule, own, slots))
-        kept = keep_rows(own, slice(0, num_rows)) if step.keeps else None
-        result = Result(states[step.wanted.to(device)], kept, None)
-        if need.choice is not None:
-            rows = torch.arange(len(step.wanted))
-            rules = Rules(*self._tables.of([need], [rows], len(rows)))
-            chosen = chosen_of(read(propose(result.hidden, model.head, rules=rules)), rows)
-            result = replace(result, chosen=chosen)
-        return choose_packed(self._transformer, [step], [result], self._operators)[0]
-
-    def _run_short(self, passes: list[Pass], needs: list["RuleNeeds"]) -> list[Result]:
+    def _run_step(self, passes: list[Pass], needs: list["RuleNeeds"]) -> list[Result]:
         """All rows in one step of the bucket that holds them."""
         device = self._tables.device
         num_rows = sum(len(step.ids) for step in passes)
@@ -147,16 +117,16 @@ class FusedRunner:
             CachedSequence(len(step.ids), start, length_of(step.past))
             for step, start in zip(passes, starts, strict=True)
         ]
-        positions = join_positions([step.positions for step in passes], bucket)
         ends = torch.tensor([len(step.ids) for step in passes]).cumsum(0).tolist()
         spans = [slice(end - len(step.ids), end) for end, step in zip(ends, passes, strict=True)]
         wanted = [span.start + step.wanted for span, step in zip(spans, passes, strict=True)]
         rules, of_row = self._tables.of(needs, wanted, bucket)
-        ids = torch.zeros(bucket, dtype=torch.int64)
+        ids, positions = torch.zeros(2, bucket, dtype=torch.int64)
         ids[:num_rows] = torch.cat([step.ids for step in passes]).cpu()
+        positions[:num_rows] = torch.cat([step.positions for step in passes]).cpu()
         heads = (self._pool.model.shape.heads.query, self._pool.model.shape.heads.key_value)
         schedule = schedule_cached(sequences, heads, torch.device("cpu"), num_rows=bucket)
-        step = self._open_step(bucket, len(positions), schedule, sequences)
+        step = self._open_step(bucket, schedule, sequences)
         states, proposals = step.run(ids, positions, schedule, rules, of_row)
         proposals = read(proposals)
         results = []
@@ -166,16 +136,13 @@ class FusedRunner:
             results.append(Result(states[rows.to(device)], kept, chosen))
         return choose_packed(self._transformer, passes, results, self._operators)
 
-    def _open_step(
-        self, bucket: int, num_tables: int, schedule: CachedSchedule, sequences: list[CachedSequence]
-    ) -> "Step":
+    def _open_step(self, bucket: int, schedule: CachedSchedule, sequences: list[CachedSequence]) -> "Step":
         """The bucket's step, made anew where none has room for the work."""
         if any(step.model is not self._pool.model for step in self._steps.values()):
             self._steps.clear()  # they would keep the old pool in memory
-        known = self._steps.get((bucket, num_tables))
+        known = self._steps.get(bucket)
         if known is None or not known.rows.schedule.holds(schedule):
-            known = Step(self._pool.model, bucket, num_tables, sequences, self._tables.num_tokens)
-            self._steps[bucket, num_tables] = known
+            known = self._steps[bucket] = Step(self._pool.model, bucket, sequences, self._tables.num_tokens)
         return known
 
 
@@ -286,20 +253,17 @@ class RuleTables:
 class Step:
     """A step over `bucket` rows on fixed memory: captured as a graph on a GPU, called directly elsewhere."""
 
-    def __init__(
-        self, model: FusedModel, bucket: int, num_tables: int, sequences: list[CachedSequence], num_tokens: int
-    ) -> None:
+    def __init__(self, model: FusedModel, bucket: int, sequences: list[CachedSequence], num_tokens: int) -> None:
         device, heads = model.embedding.device, model.shape.heads
         self.model = model
         self._ids = torch.zeros(bucket, dtype=torch.int64, device=device)
         self._rules = torch.ones(MAX_RULES, num_tokens, dtype=torch.bool, device=device)
         self._of_row = torch.zeros(bucket, dtype=torch.int32, device=device)
-        tables = torch.zeros(2, num_tables, bucket, heads.width // 2, device=device)
+        tables = torch.zeros(2, bucket, heads.width // 2, device=device)
         self.rows = Rows(
             (tables[0], tables[1]),
             schedule_cached(sequences, (heads.query, heads.key_value), device, num_rows=bucket, room=SCHEDULE_ROOM),
-            new_own(model, bucket, model.shape.num_layers),
-            torch.arange(bucket, device=device),
+            new_own(model, bucket),
         )
         self._captured: tuple[torch.cuda.CUDAGraph, tuple[Tensor, TokenPredictions]] | None = None
 
@@ -361,16 +325,11 @@ def length_of(past: KeyValues | None) -> int:
     return 0 if past is None else past[0][0].shape[2]
 
 
-def join_positions(positions: Sequence[Tensor], num_rows: int) -> Tensor:
-    """[T] or [H, T] each, as [1 or H, num_rows]."""
-    joined = torch.cat([part.view(-1, part.shape[-1]).cpu() for part in positions], dim=1)
-    return torch.nn.functional.pad(joined, (0, num_rows - joined.shape[1]))
-
-
-def new_own(model: FusedModel, num_rows: int, num_layers: int) -> Tensor:
-    """Room for the keys and values of a step's own rows, [num_layers, 2, num_rows, K, E]."""
+def new_own(model: FusedModel, num_rows: int) -> Tensor:
+    """Room for the keys and values of a step's own rows, [L, 2, num_rows, K, E]."""
     heads, like = model.shape.heads, model.embedding
-    return torch.zeros(num_layers, 2, num_rows, heads.key_value, heads.width, dtype=like.dtype, device=like.device)
+    size = (model.shape.num_layers, 2, num_rows, heads.key_value, heads.width)
+    return torch.zeros(size, dtype=like.dtype, device=like.device)
 
 
 def keep_rows(own: Tensor, span: slice) -> KeyValues:
