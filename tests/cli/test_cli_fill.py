@@ -1,7 +1,6 @@
 """The command's results: diff, written file, JSON, live view. In this process, with a scripted engine."""
 
 import io
-import json
 import os
 import subprocess
 from collections.abc import Callable
@@ -197,24 +196,3 @@ def test_live_view_leaves_nothing_behind() -> None:
 def test_diff_is_coloured_by_its_signs() -> None:
     text = color_diff("--- t\n+++ t\n@@ -1 +1 @@\n-a\n+b\n c\n")
     assert [str(span.style) for span in text.spans] == ["bold", "bold", "cyan", "red", "green"]
-
-
-def test_a_cell_of_a_notebook_is_filled_and_nothing_else(
-    answer: Answer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    answer(rows=[["return 1"]])
-    cells = [{"cell_type": "markdown", "source": "# é"}, {"cell_type": "code", "source": ["def f():\n", "    ..."]}]
-    Path("x.ipynb").write_text(json.dumps({"cells": cells, "metadata": {}}, indent=1))
-    before = Path("x.ipynb").read_bytes()
-    shown = RUNNER.invoke(build_app(), ["fill", "x.ipynb:2:2"])
-    assert shown.stdout.startswith("# x.ipynb:2:2 f: 1 of 2 lines replaced by 1\n--- x.ipynb\n+++ x.ipynb\n")
-    report = FillReport.model_validate_json(RUNNER.invoke(build_app(), ["fill", "x.ipynb:2", "--json"]).stdout)
-    assert (report.holes[0].cell, report.holes[0].line, report.holes[0].start_byte) == (2, 2, 13)
-    assert RUNNER.invoke(build_app(), ["fill", "x.ipynb:2:1", "--write"]).exit_code == 0
-    assert Path("x.ipynb").read_bytes() == before.replace(b"    ...", b"    return 1")
-    filtered = RUNNER.invoke(build_app(), ["fill", "-:2:1", "--stdin-filename", "x.ipynb"], input=before)
-    assert filtered.stdout_bytes == Path("x.ipynb").read_bytes()
-    for place, said in (("x.ipynb:1:1", "cell 1 of x.ipynb is markdown"), ("x.ipynb:3:1", "has 2 cells, not 3")):
-        refused = RUNNER.invoke(build_app(), ["fill", place])
-        assert refused.exit_code == 2 and said in refused.stderr

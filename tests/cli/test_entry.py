@@ -74,11 +74,6 @@ def test_models_are_offered_where_no_engine_lists_any(monkeypatch: pytest.Monkey
     assert complete_model("") == ["smollm2", "embedded"] and complete_model("em") == ["embedded"]
 
 
-@pytest.mark.parametrize("name", ["config", "engine", "doctor"])
-def test_help_has_a_page_for_it(name: str) -> None:
-    assert "# The command" in CliRunner().invoke(build_app(), ["help", name]).stdout
-
-
 def test_a_shared_folder_is_not_closed_to_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runtime, "_MAX_SOCKET_PATH_BYTES", 4096)
     for name, advice in [

@@ -1,8 +1,7 @@
 """Measures planning over real files, and a journal of a million holes: `python tests/refactor/bench_plan.py`.
 
-CPU seconds, because they say more on a busy machine; the warm plan and `status` in wall seconds too. Beside the cold
-plan stands what parsing each file once with tree-sitter costs, and what ruff and ast-grep take where they are there, in
-the same run.
+CPU seconds, because they say more on a busy machine; `status` in wall seconds too. Beside the plan stands what parsing
+each file once with tree-sitter costs, and what ruff and ast-grep take where they are there, in the same run.
 """
 
 import argparse
@@ -111,9 +110,8 @@ def main() -> None:
         parse_s = parse_all(root)
         print(f"{count} files, {megabytes:.0f} MB; tree-sitter alone: {count / parse_s:.0f} files a CPU second")
         for what in (("--stubs",), ("--recipe", "add-docstrings")):
-            for name in ("cold", "warm"):
-                wall, cpu, peak, said = run(root, *MIDFILL, "plan", *what)
-                print(f"{what[-1]}, {name}: {rate(count, cpu)}, {wall:.2f} s wall, {peak} MiB at most ({said})")
+            wall, cpu, peak, said = run(root, *MIDFILL, "plan", *what)
+            print(f"{what[-1]}: {rate(count, cpu)}, {wall:.2f} s wall, {peak} MiB at most ({said})")
             for rival in RIVALS:
                 if shutil.which(rival[0]):
                     wall, cpu, peak, _ = run(root, *rival)

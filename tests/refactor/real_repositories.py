@@ -89,7 +89,7 @@ def measure(case: Case, folder: Path) -> str:
     root = fetch(case.package, folder)
     run(root, "plan", *case.plan)
     planned = sum(counts(root).values())
-    fill_s, said = run(root, "generate", "--no-cache")
+    fill_s, said = run(root, "generate")
     clean = int(re.findall(r"(\d+) clean", said)[-1])
     verify_s, said = run(
         root, "apply", "--all", "--verify", case.tests, "--sandbox" if has_sandbox() else "--no-sandbox"

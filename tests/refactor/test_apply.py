@@ -145,15 +145,6 @@ def test_a_file_that_git_ignores_is_refused(tmp_path: Path) -> None:
     assert (tree.root / "b.py").read_bytes() == tree.before["b.py"]
 
 
-def test_hard_links_are_written_through_when_asked(tmp_path: Path) -> None:
-    root = tmp_path / "repo"
-    tree = make_tree(root, {"a.py": source(0)})
-    os.link(root / "a.py", root / "twin")
-    report = apply_all(tree, ApplyOptions(write_through=True))
-    assert report.troubles == [] and (root / "a.py").stat().st_nlink == 2
-    assert (root / "twin").read_bytes() == tree.after["a.py"]
-
-
 def test_mode_link_and_attributes_stay(tmp_path: Path) -> None:
     root = tmp_path / "repo"
     tree = make_tree(root, {"real.py": source(0)})

@@ -34,14 +34,13 @@ CODE = "def add(a, b):\n    ...\n\n\nclass Box:\n    def size(self):\n        ra
 
 
 @pytest.fixture
-def root(quick_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def root(quick_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = quick_path / "repo"
     folder.mkdir()
     (folder / "a.py").write_text(CODE)
     (folder / "test_a.py").write_text("import a\n\n\ndef test_a():\n    assert a.Box\n")
     init_git(folder)
     monkeypatch.chdir(folder)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr(engines, "LocalEngine", lambda *_: ScriptedWorkers())
     return folder
 
@@ -104,13 +103,6 @@ def test_guesses_that_nobody_reviewed_are_not_written(root: Path, generated: Non
     assert "2 holes written in 1 file" in run("apply", "--hole", "1", "--hole", "2").stderr, "named ones are wanted"
 
 
-def test_a_journal_of_before_is_brought_up_to_date(root: Path, generated: None) -> None:
-    with sqlite3.connect(find_place(root).find_run(None)) as db:
-        db.execute("ALTER TABLE fills DROP COLUMN certainty")
-        db.execute("ALTER TABLE fills ADD COLUMN confidence REAL NOT NULL DEFAULT 0.5")
-    assert "2 holes written in 1 file" in run("apply", "--all").stderr
-
-
 def test_what_was_undone_is_written_again(root: Path, generated: None) -> None:
     assert run("apply", "--all").exit_code == 0
     filled = (root / "a.py").read_text()
@@ -143,28 +135,18 @@ def test_a_repository_that_is_moved_keeps_its_runs(
         old = root.with_name("tree")
         subprocess.run(["git", "worktree", "add", "-q", str(old)], check=True)
         monkeypatch.chdir(old)
-    for words in (["plan", "--stubs"], ["generate", "--shard", "1/1", "--out", "../part"]):
-        assert run(*words).exit_code == 0
+    assert run("plan", "--stubs").exit_code == 0
     move = ["git", "-C", str(root), "worktree", "move", str(old), str(new)] if is_worktree else ["mv", old, new]
     monkeypatch.chdir(root.parent)
     subprocess.run(move, check=True)
     monkeypatch.chdir(new)
-    assert "2 holes taken from 1 part" in run("merge", "../part").stderr
+    assert "2 holes in 0 s: 2 clean" in run("generate").stderr
     assert run("apply", "--all").exit_code == 0 and (new / "a.py").read_text() != CODE
     monkeypatch.chdir(root.parent)
     subprocess.run(["mv", new, new.with_name("repo3")], check=True)
     if not is_worktree:  # git itself does not find a worktree that was moved behind its back
         assert "2 holes undone" in run("undo", "--root", "repo3").stderr
         assert (root.parent / "repo3/a.py").read_text() == CODE
-
-
-def test_a_cache_of_answers_that_is_torn_is_not_used(root: Path, tmp_path: Path) -> None:
-    torn = tmp_path / "cache/midfill/answers.db"
-    torn.parent.mkdir(parents=True)
-    torn.write_bytes(b"torn by a power cut" * 300)
-    run("plan", "--stubs")
-    result = run("generate")
-    assert result.exit_code == 0 and f"{torn} cannot be used" in result.stderr
 
 
 def test_names_are_printed_as_what_a_terminal_may_get(root: Path) -> None:
@@ -185,13 +167,6 @@ def test_a_dry_run_prints_the_plan_and_makes_no_run(root: Path) -> None:
     lines = [json.loads(line) for line in result.stdout.splitlines()]
     assert [line["name"] for line in lines] == ["add", "Box.size"]
     assert find_place(root).run_ids() == []
-
-
-@pytest.mark.parametrize("words", [["--changed"], ["--changed", "HEAD"], ["--changed=HEAD", "--dry-run"]])
-def test_changed_alone_means_since_the_last_commit(root: Path, words: list[str]) -> None:
-    assert "0 holes in 0 files" in run("plan", *words, "--stubs").stderr
-    (root / "new.py").write_text("def f():\n    ...\n")
-    assert "1 hole in 1 file" in run("plan", "--stubs", *words).stderr
 
 
 def test_apply_with_verify_writes_only_what_passes(root: Path, generated: None) -> None:
@@ -307,7 +282,7 @@ def test_a_review_in_a_terminal_takes_single_keys(root: Path, generated: None) -
     process = subprocess.Popen(words, stdin=other_end, stdout=other_end, stderr=other_end, start_new_session=True)
     said = b""
     for key in (b"y", b"b", b"?", b"n", b"y"):
-        said += _read_until(terminal, b"[y,n,a,d,q,e,b,r,s,t,?] ")
+        said += _read_until(terminal, b"[y,n,a,d,q,e,b,r,s,?] ")
         while termios.tcgetattr(terminal)[3] & termios.ICANON:
             time.sleep(0.01)  # a key that comes before the terminal gives single ones is dropped
         os.write(terminal, key)
@@ -348,7 +323,7 @@ def test_an_interrupted_command_exits_130_and_goes_on_later(root: Path, monkeypa
     assert run("generate").exit_code == 0
 
 
-@pytest.mark.parametrize("form", ["patch", "jsonl", "sarif", "schema"])
+@pytest.mark.parametrize("form", ["patch", "jsonl"])
 def test_export(root: Path, generated: None, tmp_path: Path, form: str) -> None:
     out = tmp_path / "out"
     assert run("export", "--all", "--format", form, "--out", str(out)).exit_code == 0
@@ -356,15 +331,6 @@ def test_export(root: Path, generated: None, tmp_path: Path, form: str) -> None:
     assert text == run("export", "--all", "--format", form).stdout and len(text) > 200
     if form == "patch":
         subprocess.run(["git", "apply", "--check", str(out)], cwd=root, check=True)
-
-
-def test_shards_and_merge(root: Path, tmp_path: Path) -> None:
-    run("plan", "--stubs")
-    parts = [str(tmp_path / f"{number}") for number in (1, 2)]
-    for number, part in enumerate(parts, start=1):
-        assert run("generate", "--shard", f"{number}/2", "--out", part).exit_code == 0
-    assert json.loads(run("status", "--json").stdout)["holes"] == {"planned": 2}
-    assert "2 holes taken from 2 parts, 0 still planned" in run("merge", *parts).stderr
 
 
 @pytest.mark.parametrize(
@@ -375,8 +341,6 @@ def test_shards_and_merge(root: Path, tmp_path: Path) -> None:
         (["plan", "--stubs", "nowhere"], 2, "not a folder"),
         (["plan", "--query", "missing.scm"], 2, "cannot be read"),
         (["plan", "--recipe", "nope"], 2, "known are fill-stubs"),
-        (["plan", "--stubs", "--changed", "no-such-commit"], 2, "git rev-parse"),
-        (["generate", "--shard", "1/2"], 2, "--shard and --out go together"),
         (["plan", "--nonsense"], 2, "No such option"),
         (["export", "--format", "doc"], 2, "has no run yet"),
     ],
@@ -481,17 +445,15 @@ def test_ray_that_is_not_installed_is_named(root: Path, monkeypatch: pytest.Monk
     def missing(name: str) -> object:
         raise ImportError(name)
 
-    closed: list[engines.AnswerCache] = []
     monkeypatch.setattr(ray_workers, "import_module", missing)
-    monkeypatch.setattr(engines.AnswerCache, "close", lambda cache: (closed.append(cache), cache._db.close()))
     run("plan", "--stubs")
     result = run("generate", "--ray", "2")
-    assert result.exit_code == 2 and "pip install 'midfill[ray]'" in result.stderr and len(closed) == 1
+    assert result.exit_code == 2 and "pip install 'midfill[ray]'" in result.stderr
 
 
 def test_help_of_every_command_names_no_missing_option() -> None:
     group = SUBCOMMANDS["refactor"].build()
-    assert isinstance(group, TyperGroup) and len(group.commands) == 11
+    assert isinstance(group, TyperGroup) and len(group.commands) == 10
     of_others = {"recipes": {"--recipe"}, "verify": {"-q"}, "generate": {"-q"}}
     for name, command in group.commands.items():
         known = {option for param in command.params for option in (*param.opts, *param.secondary_opts)}

@@ -15,9 +15,8 @@ from tests.refactor.workers import ScriptedWorkers
 from midfill_engine.wire import InfillRequest, InfillResponse, TextSegment
 from midfill_infill.context.references import Reference
 from midfill_infill.errors import MidfillError
-from midfill_infill.refactor.generating.engines import AnswerCache, Engine
+from midfill_infill.refactor.generating.engines import Engine
 from midfill_infill.refactor.generating.generate import GenerateOptions, Progress, generate, hole_seed, reroll
-from midfill_infill.refactor.generating.shards import Shard, ShardFile, merge
 from midfill_infill.refactor.journal.journal import Journal
 from midfill_infill.refactor.journal.places import Repository, find_place
 from midfill_infill.refactor.journal.records import State
@@ -43,11 +42,9 @@ def new_run(place: Repository, seed: int = 0) -> Path:
     return make_run(place, Request(Selection(stubs=True)), Planning(), seed)
 
 
-def fill_run(
-    place: Repository, run: Path, workers: ScriptedWorkers, jobs: int = 2, cache: AnswerCache | None = None
-) -> Progress:
+def fill_run(place: Repository, run: Path, workers: ScriptedWorkers, jobs: int = 2) -> Progress:
     with Journal(run) as journal:
-        return generate(journal, place.root, Engine(workers, cache), GenerateOptions(jobs=jobs))
+        return generate(journal, place.root, Engine(workers), GenerateOptions(jobs=jobs))
 
 
 def patch_of(run: Path) -> bytes:
@@ -222,19 +219,6 @@ def test_a_kill_loses_no_journaled_hole_and_none_is_asked_again(place: Repositor
     assert patch_of(run) == patch_of(whole)
 
 
-def test_the_cache_answers_the_same_question_once(place: Repository, tmp_path: Path) -> None:
-    cache = AnswerCache(tmp_path / "answers.db")
-    first, second, third = new_run(place), new_run(place), new_run(place, seed=9)
-    assert fill_run(place, first, ScriptedWorkers(), cache=cache).cached == 0
-    workers = ScriptedWorkers()
-    assert fill_run(place, second, workers, cache=cache).cached == NUM_HOLES and workers.asked == []
-    assert fill_run(place, third, workers, cache=cache).cached == 0
-    retrained = ScriptedWorkers(weights="other")
-    assert fill_run(place, new_run(place), retrained, cache=cache).cached == 0 != len(retrained.asked)
-    assert patch_of(first) == patch_of(second)
-    cache.close()
-
-
 def test_a_file_that_changed_after_the_plan_is_stale(place: Repository) -> None:
     run = new_run(place)
     (place.root / "m0.py").write_text("x = 1\n")
@@ -261,52 +245,6 @@ def test_syntax_errors_are_counted_and_not_accepted(place: Repository) -> None:
     assert fill_run(place, run, ScriptedWorkers(lambda _: "return (")).accepted == 0
     with Journal(run) as journal:
         assert journal.counts() == {State.GENERATED: NUM_HOLES} and journal.acceptable() == []
-
-
-def test_shards_put_together_are_the_whole(place: Repository, tmp_path: Path) -> None:
-    whole, parted = new_run(place, seed=2), new_run(place, seed=2)
-    fill_run(place, whole, ScriptedWorkers())
-    parts = [tmp_path / f"part-{number}.jsonl" for number in (1, 2, 3)]
-    with Journal(parted) as journal:
-        run_id = str(journal.get_meta("run"))
-        for number, path in enumerate(parts, start=1):
-            part = ShardFile(path, run_id)
-            shard = Shard.parse(f"{number}/3")
-            generate(
-                journal, place.root, Engine(ScriptedWorkers()), GenerateOptions(), only=shard.takes, sink=part.write
-            )
-            part.close()
-        data = parts[1].read_bytes()
-        parts[1].write_bytes(data[:-20])  # the last line was cut short by a crash
-        assert merge(journal, parts) == NUM_HOLES - 1
-        assert journal.counts() == {State.GENERATED: NUM_HOLES - 1, State.PLANNED: 1}
-        part = ShardFile(parts[1], run_id)
-        shard = Shard.parse("2/3")
-        workers = ScriptedWorkers()
-        left = lambda hole: shard.takes(hole) and hole.id not in part.done  # noqa: E731
-        generate(journal, place.root, Engine(workers), GenerateOptions(), only=left, sink=part.write)
-        part.close()
-        assert len(workers.asked) == 1
-        assert merge(journal, parts) == 1 and merge(journal, parts) == 0
-    assert patch_of(parted) == patch_of(whole)
-
-
-@pytest.mark.parametrize("text", ["", "1", "0/2", "3/2", "a/b", "-1/2", "1/2/3"])
-def test_a_shard_that_is_not_understood(text: str) -> None:
-    with pytest.raises(MidfillError) as raised:
-        Shard.parse(text)
-    assert raised.value.code == "bad_shard"
-
-
-def test_parts_of_another_run_are_refused(place: Repository, tmp_path: Path) -> None:
-    one, other = new_run(place), new_run(place)
-    with Journal(one) as journal:
-        part = ShardFile(tmp_path / "part", str(journal.get_meta("run")))
-        generate(journal, place.root, Engine(ScriptedWorkers()), GenerateOptions(), sink=part.write)
-        part.close()
-    with Journal(other) as journal, pytest.raises(MidfillError) as raised:
-        merge(journal, [tmp_path / "part"])
-    assert raised.value.code == "run_damaged"
 
 
 def test_reroll_draws_another_fill_as_the_next_attempt(place: Repository) -> None:
@@ -344,9 +282,9 @@ def kinds_of(references: Sequence[Reference]) -> list[str]:
 
 
 def test_progress_says_how_long_is_left() -> None:
-    progress = Progress(done=20, total=100, accepted=10, failed=1, cached=0, elapsed_s=10.0)
+    progress = Progress(done=20, total=100, accepted=10, failed=1, elapsed_s=10.0)
     assert progress.per_minute == 120 and progress.left_s == 40
-    assert Progress(0, 5, 0, 0, 0, 0.0).left_s is None
+    assert Progress(0, 5, 0, 0, 0.0).left_s is None
 
 
 def test_a_run_ends_early_when_it_is_interrupted(place: Repository) -> None:

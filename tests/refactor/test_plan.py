@@ -1,12 +1,9 @@
 """Which holes a plan finds, in which files, and what it leaves out."""
 
-import os
-import subprocess
-import time
 from pathlib import Path
 
 import pytest
-from tests.refactor.trees import GIT_USER, init_git
+from tests.refactor.trees import init_git
 from tests.refactor.workers import ScriptedWorkers
 
 from midfill_engine.wire import TextSegment
@@ -135,21 +132,6 @@ def test_a_selection_that_is_not_understood(make: object, code: str) -> None:
     assert raised.value.code == code
 
 
-def test_changed_takes_only_holes_on_changed_lines(tmp_path: Path) -> None:
-    two = STUB.format("a") + "\n\n" + STUB.format("b")
-    write(tmp_path, {"m.py": two, "same.py": STUB.format("c"), "gone.py": STUB.format("d")})
-    init_git(tmp_path)
-    (tmp_path / "m.py").write_text(two + "\n\n" + STUB.format("new"))
-    (tmp_path / "fresh.py").write_text(STUB.format("e"))
-    (tmp_path / "gone.py").unlink()
-    assert plan(tmp_path, changed_since="HEAD")[0] == [("fresh.py", "e"), ("m.py", "new")]
-    subprocess.run(["git", *GIT_USER, "commit", "-qam", "next"], cwd=tmp_path, check=True)
-    assert plan(tmp_path, changed_since="HEAD~1")[0] == [("fresh.py", "e"), ("m.py", "new")]
-    with pytest.raises(MidfillError) as raised:
-        plan(tmp_path, changed_since="--output=/tmp/x")
-    assert raised.value.code == "git_failed"
-
-
 def test_globs_and_names_choose_files(tmp_path: Path) -> None:
     write(tmp_path, {"a.py": STUB.format("a"), "sub/b.py": STUB.format("b"), "sub/c.py": STUB.format("c")})
     assert [name for _, name in plan(tmp_path, globs=("sub/*",))[0]] == ["b", "c"]
@@ -167,30 +149,6 @@ def test_given_names_that_are_ignored_are_left_out(tmp_path: Path, git: bool) ->
         init_git(tmp_path)
     found, planning = plan(tmp_path, names=tuple(str(tmp_path / name) for name in ("sub/b.py", "a.py")))
     assert found == [("a.py", "a")] and planning.examples == {"ignored": ["sub/b.py"]}
-
-
-def test_a_second_plan_reads_only_what_changed(tmp_path: Path) -> None:
-    write(tmp_path, {f"m{number}.py": STUB.format(f"f{number}") for number in range(5)})
-    old = time.time() - 100
-    for path in tmp_path.glob("*.py"):
-        os.utime(path, (old, old))
-    find_place(tmp_path).state.mkdir(parents=True, exist_ok=True)
-    planning = Planning()
-    request = Request(Selection(stubs=True))
-    place = find_place(tmp_path)
-    clock = time.time_ns
-    try:
-        time.time_ns = lambda: clock() + 10_000_000_000
-        first = list(find_holes(place, request, planning))
-        (tmp_path / "m3.py").write_text("def other():\n    pass\n")
-        again = Planning()
-        second = list(find_holes(place, request, again))
-    finally:
-        time.time_ns = clock
-    assert planning.num_cached == 0 and again.num_cached == 4
-    assert [file for file in second if file.path != "m3.py"] == [file for file in first if file.path != "m3.py"]
-    assert second[3].holes[0].name == "other"
-    assert [file.path for file in find_holes(place, Request(Selection(names=("*:nope",))), Planning())] == []
 
 
 def test_a_run_stands_only_when_its_plan_is_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ from tests.refactor.workers import ScriptedWorkers
 from midfill_infill.refactor.generating.engines import Engine
 from midfill_infill.refactor.generating.generate import GenerateOptions, reroll
 from midfill_infill.refactor.journal.records import HoleRow, State
-from midfill_infill.refactor.reporting.review import Answers, Tools, review
+from midfill_infill.refactor.reporting.review import Answers, Reroll, review
 
 
 class Script:
@@ -40,9 +40,13 @@ def tree(tmp_path: Path) -> Tree:
     return make_tree(tmp_path / "repo", {f"m{n}.py": source(n) for n in range(2)}, state=State.GENERATED)
 
 
-def hold(tree: Tree, screen: Script, tools: Tools | None = None) -> tuple[Answers, list[str]]:
+def keep(hole: HoleRow) -> HoleRow:
+    return hole
+
+
+def hold(tree: Tree, screen: Script, reroll: Reroll = keep) -> tuple[Answers, list[str]]:
     with tree.open() as journal:
-        answers = review(journal, screen, tools or Tools())
+        answers = review(journal, screen, reroll)
         return answers, [str(journal.hole(number).state) for number in range(1, 7)]
 
 
@@ -95,30 +99,19 @@ def test_an_edited_fill_that_the_file_cannot_hold_is_refused(tmp_path: Path) -> 
     screen = Script("e", edited="return '\u20ac'\n")
     with tree.open() as journal:
         kept = journal.fill(journal.hole(1))
-        review(journal, screen, Tools())
+        review(journal, screen, keep)
         assert journal.fill(journal.hole(1)) == kept
     assert any("U+20AC" in text for text in screen.shown)
 
 
-def test_reroll_and_test(tree: Tree) -> None:
+def test_reroll(tree: Tree) -> None:
     engine = Engine(ScriptedWorkers())
-    tested: list[int] = []
     with tree.open() as journal:
 
         def again(hole: HoleRow) -> HoleRow:
             return reroll(journal, tree.root, hole, engine, GenerateOptions())
 
-        def test(hole: HoleRow) -> bool:
-            tested.append(hole.id)
-            return False
-
-        screen = Script("rty")
-        review(journal, screen, Tools(again, test))
-        assert journal.hole(1).attempt == 1 and tested == [1] and "FAILS with this fill" in screen.shown
+        screen = Script("ry")
+        review(journal, screen, again)
+        assert journal.hole(1).attempt == 1
         assert screen.diffs[0] != screen.diffs[1]
-
-
-def test_keys_without_their_tools_say_so(tree: Tree) -> None:
-    screen = Script("rt")
-    hold(tree, screen)
-    assert "there is no engine to ask again" in screen.shown and "give --command to test with" in screen.shown

@@ -82,7 +82,7 @@ def test_a_hole_at_a_time_with_the_tests_that_import_it(root: Path) -> None:
 def test_what_was_interrupted_goes_on(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run("plan", "--stubs")
     monkeypatch.setattr(engines, "LocalEngine", lambda *_: ScriptedWorkers(answer, die_at=(4,)))
-    assert run("generate", "--until", PYTEST, "--tries", "3", "--no-cache").exit_code == 3
+    assert run("generate", "--until", PYTEST, "--tries", "3").exit_code == 3
     before = json.loads(run("status", "--json").stdout)["holes"]
     assert before.get("planned") and before.get("generated", 0) + before.get("failed", 0) < 4
     monkeypatch.setattr(engines, "LocalEngine", lambda *_: ScriptedWorkers(answer))
@@ -90,7 +90,7 @@ def test_what_was_interrupted_goes_on(root: Path, monkeypatch: pytest.MonkeyPatc
     assert json.loads(run("status", "--json").stdout)["holes"] == {"generated": 2, "failed": 2}
 
 
-def test_it_goes_with_no_shards(root: Path) -> None:
+def test_it_goes_with_no_cluster(root: Path) -> None:
     run("plan", "--stubs")
     result = run("generate", "--until", PYTEST, "--ray", "2")
     assert result.exit_code == 2 and "--until goes hole by hole" in result.stderr

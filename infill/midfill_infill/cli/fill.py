@@ -64,7 +64,7 @@ def build() -> typer.Typer:
 def fill_command(
     target: Annotated[
         str,
-        typer.Argument(metavar="FILE[:LINE[:COL]]", help="The file, and a place in it; CELL:LINE in a notebook."),
+        typer.Argument(metavar="FILE[:LINE[:COL]]", help="The file, and a place in it."),
     ],
     function: Annotated[
         list[str] | None,
@@ -302,7 +302,7 @@ def _write(results: Results, source: Source, output: Output, *, is_kept: bool) -
         from midfill_infill import written
         from midfill_infill.cli.write import write_atomically
 
-        write_atomically(source.target.path, source.document.original, results.after())
+        write_atomically(source.target.path, source.document.data, results.after())
         (written.keep if is_kept else written.add)(fill.text for fill in results.filled.fills)
 
 

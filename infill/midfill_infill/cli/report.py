@@ -21,9 +21,8 @@ class _Part(BaseModel):
 class HoleReport(_Part):
     """Where a hole was, `line` and `column` from 1, and its fill; `confidence[i]` is of `text[slice(*tokens[i])]`.
 
-    In a notebook all places count in the source of `cell`, by its number from 1. `certainty` is the probability that
-    the whole text is right; null where the engine does not say. `origin` says in words where the text comes from.
-    `written` says that it is in the file now.
+    `certainty` is the probability that the whole text is right; null where the engine does not say. `origin` says in
+    words where the text comes from. `written` says that it is in the file now.
     """
 
     name: str | None
@@ -37,7 +36,6 @@ class HoleReport(_Part):
     confidence: list[float]
     certainty: float | None = None
     origin: str = DRAFTED
-    cell: int | None = None
     written: bool = False
 
 
@@ -159,12 +157,11 @@ def _holes(document: Document, candidate: Candidate) -> list[HoleReport]:
 
 def _hole(document: Document, filled: FilledHole) -> HoleReport:
     line, column = document.position_at(filled.hole.start_byte)
-    cell, first = document.cell_at(filled.hole.start_byte)
     return HoleReport(
         name=_clean(filled.hole.name) if filled.hole.name else None,
         kind=filled.hole.kind,
-        start_byte=filled.hole.start_byte - first,
-        end_byte=filled.hole.end_byte - first,
+        start_byte=filled.hole.start_byte,
+        end_byte=filled.hole.end_byte,
         line=line,
         column=column,
         text=filled.text,
@@ -172,5 +169,4 @@ def _hole(document: Document, filled: FilledHole) -> HoleReport:
         confidence=[round(score, 4) for score in filled.confidence],
         certainty=None if filled.certainty is None else round(filled.certainty, 4),
         origin=filled.origin,
-        cell=cell,
     )

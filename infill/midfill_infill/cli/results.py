@@ -49,7 +49,7 @@ class Results:
 
     def after(self) -> bytes:
         edits = [edit for at, edit in enumerate(self.filled.patch.edits) if at not in self.held_back]
-        return self.document.apply(Patch.of(edits))
+        return Patch.of(edits).apply(self.document.data)
 
     def take(self, number: int) -> "Results":
         """The same with another candidate as the best. Raises MidfillError where there are not so many."""
@@ -62,7 +62,7 @@ class Results:
         return replace(self, filled=filled, number=number)
 
     def diff(self, candidate: Candidate) -> bytes:
-        return unified_diff(self.path, self.document.original, self.document.apply(candidate.patch))
+        return unified_diff(self.path, self.document.data, candidate.patch.apply(self.document.data))
 
     def titles(self, number: int) -> str:
         """Lines that say which candidate it is and how much it replaces; `patch` skips them."""

@@ -1,13 +1,12 @@
-"""`midfill refactor generate` and `merge`: from a planned run to fills in its journal."""
+"""`midfill refactor generate`: from a planned run to fills in its journal."""
 
 from __future__ import annotations
 
 import json
-import sqlite3
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -31,11 +30,9 @@ from midfill_infill.cli.refactor.common import RootOption, RunOption, open_run, 
 
 if TYPE_CHECKING:
     from midfill_infill.engines.supervise import EngineSettings
-    from midfill_infill.refactor.generating.engines import AnswerCache, Engine
+    from midfill_infill.refactor.generating.engines import Engine, Workers
     from midfill_infill.refactor.generating.generate import GenerateOptions, Progress
-    from midfill_infill.refactor.generating.shards import Shard
     from midfill_infill.refactor.generating.until import RunGoal
-    from midfill_infill.refactor.journal.records import HoleRow
 
 
 def generate_command(
@@ -55,11 +52,6 @@ def generate_command(
     ray_env: Annotated[
         Path | None, typer.Option(metavar="FILE.json", help="A Ray runtime environment, for nodes that lack packages.")
     ] = None,
-    shard: Annotated[
-        str | None, typer.Option(metavar="I/N", help="Generate only this part, into --out; `merge` combines parts.")
-    ] = None,
-    out: Annotated[Path | None, typer.Option(metavar="FILE", help="Output file of a shard.")] = None,
-    cache: Annotated[bool, typer.Option("--cache/--no-cache", help="Reuse answers to the same question.")] = True,
     until: UntilOption = None,
     tries: TriesOption = 20,
     command_timeout: CommandTimeoutOption = None,
@@ -77,10 +69,7 @@ def generate_command(
         from midfill_infill.engines.supervise import EngineSettings
         from midfill_infill.errors import MidfillError
         from midfill_infill.refactor.generating.generate import GenerateOptions
-        from midfill_infill.refactor.generating.shards import Shard
 
-        if (shard is None) != (out is None):
-            raise MidfillError("bad_shard", "--shard and --out go together", next_step="give both")
         options = GenerateOptions(
             jobs=max(jobs, 2 * ray),
             steps=steps,
@@ -90,12 +79,11 @@ def generate_command(
         goal = None
         if until is not None:
             goal = _read_goal(until, tries, command_timeout, sandbox, allow or (), env or ())
-            if ray or shard:
-                raise MidfillError("bad_request", "--until goes hole by hole", next_step="leave out --ray and --shard")
+            if ray:
+                raise MidfillError("bad_request", "--until goes hole by hole", next_step="leave out --ray")
         settings = EngineSettings(model=model, device=device, project=Path.cwd())
-        with _open_engine(settings, ray, (ray_address, ray_env), cached=cache) as (engine, answered):
-            part = Shard.parse(shard) if shard else None
-            progress = _generate(root, run, engine, options, part, out, Meter(answered), goal)
+        with _open_engine(settings, ray, (ray_address, ray_env)) as (engine, answered):
+            progress = _generate(root, run, engine, options, Meter(answered), goal)
         _conclude(progress)
 
 
@@ -104,32 +92,19 @@ def _generate(
     run: str | None,
     engine: Engine,
     options: GenerateOptions,
-    shard: Shard | None,
-    out: Path | None,
     meter: Meter,
     goal: RunGoal | None,
 ) -> Progress:
     from midfill_infill.refactor.generating.generate import generate
-    from midfill_infill.refactor.generating.shards import ShardFile
     from midfill_infill.refactor.journal.lock import hold_lock
 
-    place, journal = open_run(root, run, read_only=shard is not None)
-    with journal:
-        run_id = str(journal.get_meta("run"))
-        if shard is None or out is None:
-            with hold_lock(place.run_folder(run_id) / "lock", "generate"):
-                journal.set_meta("engine", engine.name)
-                if goal is not None:
-                    from midfill_infill.refactor.generating.until import generate_until
+    place, journal = open_run(root, run)
+    with journal, hold_lock(place.run_folder(str(journal.get_meta("run"))) / "lock", "generate"):
+        if goal is not None:
+            from midfill_infill.refactor.generating.until import generate_until
 
-                    return generate_until(journal, place, engine, options, goal, meter, say)
-                return generate(journal, place.root, engine, options, meter)
-        with closing(ShardFile(out, run_id)) as part:
-
-            def is_left(hole: HoleRow) -> bool:
-                return shard.takes(hole) and hole.id not in part.done
-
-            return generate(journal, place.root, engine, options, meter, only=is_left, sink=part.write)
+            return generate_until(journal, place, engine, options, goal, meter, say)
+        return generate(journal, place.root, engine, options, meter)
 
 
 def _read_goal(
@@ -147,30 +122,26 @@ def _read_goal(
 
 @contextmanager
 def _open_engine(
-    settings: EngineSettings, ray: int, cluster: tuple[str | None, Path | None], *, cached: bool
+    settings: EngineSettings, ray: int, cluster: tuple[str | None, Path | None]
 ) -> Iterator[tuple[Engine, Mapping[str, int]]]:
     """The engine, and how much each node of a cluster has answered. `cluster` is an address and a file."""
     from midfill_infill.refactor.generating import engines
 
     answered: Mapping[str, int] = {}
-    with ExitStack() as stack:
-        answers = _open_cache() if cached else None
-        if answers is not None:
-            stack.callback(answers.close)
-        workers: engines.Workers
-        if ray:
-            from midfill_infill.refactor.generating.ray_workers import RayWorkers
+    workers: Workers
+    if ray:
+        from midfill_infill.refactor.generating.ray_workers import RayWorkers
 
-            workers = RayWorkers(settings, ray, cluster[0], _read_environment(cluster[1]))
-            answered = workers.answered
-            for node, count in sorted(workers.placement.items()):
-                say(f"{node}: {plural(count, 'actor')}")
-        else:
-            workers = engines.LocalEngine(
-                settings, lambda phrase: say(f"{phrase} ...") if sys.stderr.isatty() else None
-            )
-        stack.callback(workers.close)
-        yield engines.Engine(workers, answers), answered
+        workers = RayWorkers(settings, ray, cluster[0], _read_environment(cluster[1]))
+        answered = workers.answered
+        for node, count in sorted(workers.placement.items()):
+            say(f"{node}: {plural(count, 'actor')}")
+    else:
+        workers = engines.LocalEngine(settings, lambda phrase: say(f"{phrase} ...") if sys.stderr.isatty() else None)
+    try:
+        yield engines.Engine(workers), answered
+    finally:
+        workers.close()
 
 
 def _read_environment(path: Path | None) -> dict[str, Any]:
@@ -183,20 +154,6 @@ def _read_environment(path: Path | None) -> dict[str, Any]:
     if not isinstance(known, dict):
         raise MidfillError("bad_request", f"{path} is no JSON object", next_step="see Ray's runtime environments")
     return known
-
-
-def _open_cache() -> AnswerCache | None:
-    """None where the file cannot be used: then every question is asked."""
-    from platformdirs import user_cache_path
-
-    from midfill_infill.refactor.generating.engines import AnswerCache
-
-    path = user_cache_path("midfill") / "answers.db"
-    try:
-        return AnswerCache(path)
-    except (OSError, sqlite3.Error) as error:
-        say(f"without the answers of before: {path} cannot be used ({error}); remove it to have a new one")
-        return None
 
 
 class Meter:
@@ -236,24 +193,7 @@ def _conclude(progress: Progress) -> None:
     rest = progress.done - progress.accepted - progress.failed
     say(
         f"{plural(progress.done, 'hole')} in {_duration(progress.elapsed_s)}: {progress.accepted} clean,"
-        f" {rest} with syntax errors, {progress.failed} failed; {progress.cached} from the cache"
+        f" {rest} with syntax errors, {progress.failed} failed"
     )
     if progress.accepted < progress.done:
         raise typer.Exit(3)
-
-
-def merge_command(
-    parts: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Files that shards wrote.")],
-    root: RootOption = Path("."),
-    run: RunOption = None,
-) -> None:
-    """Take the answers of shards into the run's journal. Holes that have a fill already keep it."""
-    with reported():
-        from midfill_infill.refactor.generating.shards import merge
-        from midfill_infill.refactor.journal.lock import hold_lock
-
-        place, journal = open_run(root, run)
-        with journal, hold_lock(place.run_folder(str(journal.get_meta("run"))) / "lock", "merge"):
-            count = merge(journal, parts)
-            left = sum(number for state, number in journal.counts().items() if state == "planned")
-        say(f"{plural(count, 'hole')} taken from {plural(len(parts), 'part')}, {left} still planned")

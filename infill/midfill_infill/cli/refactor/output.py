@@ -41,19 +41,11 @@ def status_command(
 def export_command(
     root: RootOption = Path("."),
     run: RunOption = None,
-    form: Annotated[str, typer.Option("--format", metavar="FORM", help="patch, jsonl, sarif or schema.")] = "patch",
-    out: Annotated[
-        Path | None, typer.Option(metavar="PATH", help="A file; with --per-file a folder. Otherwise stdout.")
-    ] = None,
-    per_file: Annotated[bool, typer.Option("--per-file", metavar="", help="One patch a file, below --out.")] = False,
+    form: Annotated[str, typer.Option("--format", metavar="FORM", help="patch or jsonl.")] = "patch",
+    out: Annotated[Path | None, typer.Option(metavar="FILE", help="Write to this file, not to stdout.")] = None,
     take_all: Annotated[
         bool, typer.Option("--all", metavar="", help="Include unreviewed fills that add no syntax error.")
     ] = False,
-    branch: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", help="Commit the fills to a new branch; the working tree stays as it is."),
-    ] = None,
-    message: Annotated[str, typer.Option(metavar="TEXT", help="Message of the branch's commit.")] = "Fill holes",
 ) -> None:
     """Print what `apply` would write or has written, as a patch that `git apply` takes, or every hole as data."""
     with reported():
@@ -62,29 +54,15 @@ def export_command(
         from midfill_infill.refactor.reporting import export
 
         states = (*export.CHOSEN, State.GENERATED) if take_all else export.CHOSEN
-        if form == "schema":
-            _emit(out, [json.dumps(export.HoleLine.model_json_schema(), indent=2).encode() + b"\n"])
-            return
-        place, journal = open_run(root, run, read_only=True)
+        _, journal = open_run(root, run, read_only=True)
         with journal:
-            if branch is not None:
-                from midfill_infill.refactor.reporting.commits import make_branch
-
-                count = make_branch(place.root, branch, export.exported(journal, states, 0), message)
-                say(f"{plural(count, 'file')} filled on the branch {branch}, which is not pushed")
-            elif form == "patch" and per_file:
-                if out is None:
-                    raise MidfillError("bad_request", "--per-file needs --out", next_step="name a folder with --out")
-                say(f"{plural(export.write_patches(journal, out, states), 'patch')} written below {out}")
-            elif form == "patch":
+            if form == "patch":
                 _emit(out, (export.patch(one) for one in export.exported(journal, states, 0)))
             elif form == "jsonl":
                 _emit(out, (line.encode() + b"\n" for line in export.json_lines(journal)))
-            elif form == "sarif":
-                _emit(out, [json.dumps(export.sarif(journal, states), indent=2).encode() + b"\n"])
             else:
                 message = f"there is no format {form!r}"
-                raise MidfillError("bad_request", message, next_step="known are patch, jsonl, sarif, schema")
+                raise MidfillError("bad_request", message, next_step="known are patch and jsonl")
 
 
 def _emit(out: Path | None, pieces: Iterable[bytes]) -> None:

@@ -1,4 +1,4 @@
-"""`midfill refactor review`: asks about every fill, in the terminal or as lines of stdin; or writes a page to read."""
+"""`midfill refactor review`: asks about every fill, in the terminal or as lines of stdin."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from midfill_infill.cli.options import AllowOption, DeviceOption, EnvOption, SandboxOption, TimeoutOption
+from midfill_infill.cli.options import DeviceOption
 from midfill_infill.cli.refactor.common import RootOption, RunOption, open_run, reported, say
 from midfill_infill.text.visible import visible
 
@@ -22,8 +22,7 @@ if TYPE_CHECKING:
     from midfill_infill.refactor.journal.journal import Journal
     from midfill_infill.refactor.journal.places import Repository
     from midfill_infill.refactor.journal.records import HoleRow
-    from midfill_infill.refactor.reporting.review import Tools
-    from midfill_infill.sandbox.command import Command
+    from midfill_infill.refactor.reporting.review import Reroll
 
 
 class TerminalScreen:
@@ -73,17 +72,10 @@ class TerminalScreen:
 def review_command(
     root: RootOption = Path("."),
     run: RunOption = None,
-    command: Annotated[
-        str | None, typer.Option("--command", "-c", metavar="COMMAND", help="The command that the key `t` runs.")
-    ] = None,
-    timeout_s: TimeoutOption = 600.0,
-    sandbox: SandboxOption = True,
-    allow: AllowOption = None,
-    env: EnvOption = None,
     model: Annotated[str | None, typer.Option(metavar="NAME|DIR", help="The model that the key `r` uses.")] = None,
     device: DeviceOption = "auto",
 ) -> None:
-    """Accept or reject fills one by one: y n a d q e b r s t. Every answer is kept at once; stop and go on any time."""
+    """Accept or reject fills one by one: y n a d q e b r s. Every answer is kept at once; stop and go on any time."""
     with reported(), ExitStack() as stack:
         from midfill_infill.engines.supervise import EngineSettings
         from midfill_infill.refactor.journal.lock import hold_lock
@@ -92,29 +84,14 @@ def review_command(
         place, journal = open_run(root, run)
         stack.enter_context(journal)
         stack.enter_context(hold_lock(place.run_folder(str(journal.get_meta("run"))) / "lock", "review"))
-        test = None
-        if command is not None:
-            from midfill_infill.sandbox.command import read_command
-
-            test = read_command(command, timeout_s, sandboxed=sandbox, allow=allow or (), env=env or ())
-        tools = _tools(stack, place, journal, EngineSettings(model, device, project=Path.cwd()), test)
-        answers = review(journal, TerminalScreen(), tools)
+        reroll = _reroll(stack, place, journal, EngineSettings(model, device, project=Path.cwd()))
+        answers = review(journal, TerminalScreen(), reroll)
         say(f"{answers.accepted} accepted, {answers.rejected} rejected, {answers.left} open")
 
 
-def _tools(
-    stack: ExitStack,
-    place: Repository,
-    journal: Journal,
-    settings: EngineSettings,
-    command: Command | None,
-) -> Tools:
-    """`r` starts an engine and `t` makes a copy of the tree when they are first used."""
-    from midfill_infill.errors import MidfillError
+def _reroll(stack: ExitStack, place: Repository, journal: Journal, settings: EngineSettings) -> Reroll:
+    """Starts an engine when it is first used."""
     from midfill_infill.refactor.generating import engines, generate
-    from midfill_infill.refactor.reporting.review import Tools
-    from midfill_infill.refactor.verifying import verify
-    from midfill_infill.sandbox.copy import check_sandbox
 
     opened: list[engines.Engine] = []
 
@@ -124,13 +101,4 @@ def _tools(
             stack.callback(opened[0].close)
         return generate.reroll(journal, place.root, hole, opened[0], generate.GenerateOptions())
 
-    def test(hole: HoleRow) -> bool:
-        assert command is not None
-        check_sandbox(wanted=command.sandboxed)
-        with verify.open_scratch(place, journal, (hole.id,), sandboxed=command.sandboxed) as scratch:
-            passes = verify.Verifier(scratch, command).passes([hole.id])
-            for trouble in scratch.troubles:
-                raise MidfillError(trouble.code, trouble.message)
-            return passes
-
-    return Tools(reroll=again, test=test if command else None)
+    return again

@@ -74,19 +74,6 @@ def apply_command(
     include_generated: Annotated[
         bool, typer.Option("--include-generated", metavar="", help="Include generated files.")
     ] = False,
-    write_through: Annotated[
-        bool, typer.Option("--write-through", metavar="", help="Write files with several hard links in place.")
-    ] = False,
-    commit_each: Annotated[
-        str | None,
-        typer.Option(metavar="BY", help="Commit what was written, one commit per file, directory or recipe."),
-    ] = None,
-    message: Annotated[
-        str | None,
-        typer.Option(
-            metavar="TEXT", help="Message of each commit; {names}, {path}, {holes}, {files}, {recipe}, {run}."
-        ),
-    ] = None,
 ) -> None:
     """Write accepted fills into their files, each file as a whole or not at all. `undo` takes them out again."""
     with reported():
@@ -95,8 +82,7 @@ def apply_command(
         from midfill_infill.refactor.journal.records import State
         from midfill_infill.refactor.writing.apply import ApplyOptions
 
-        options = ApplyOptions(allow_dirty, include_generated, write_through)
-        _check_commits(commit_each, message, allow_dirty)
+        options = ApplyOptions(allow_dirty, include_generated)
         test = None
         if verify is not None:
             from midfill_infill.sandbox.command import read_command
@@ -124,11 +110,8 @@ def apply_command(
             left, undone = counts.get(State.GENERATED, 0), counts.get(State.UNDONE, 0)
             sound = len(journal.acceptable())
             broken, doubted = left - sound, sound - len(journal.acceptable(min_certainty=least))
-            num_commits = _commit(place, journal, commit_each, message)
         done = f"{plural(report.count(State.APPLIED), 'hole')} written in {plural(report.num_files, 'file')}"
         say(done + ("; `midfill refactor undo` takes them back" if report.num_files else ""))
-        if num_commits:
-            say(f"{plural(num_commits, 'commit')} made, none pushed")
         say(f"of the run: {funnel}")
         if broken and take_all:
             say(f"{plural(broken, 'fill')} left out, with syntax errors of their own: see `midfill refactor review`")
@@ -139,28 +122,6 @@ def apply_command(
         if undone and not take_all and not report.holes:
             say(f"{plural(undone, 'fill')} undone: `apply --all` writes them again")
         tell([*troubles, *report.troubles], verify_failed=guilty)
-
-
-def _check_commits(by: str | None, message: str | None, allow_dirty: bool) -> None:
-    """Raises `bad_request` before anything is written."""
-    from midfill_infill.errors import MidfillError
-    from midfill_infill.refactor.reporting import commits
-
-    if by is None and message is not None:
-        raise MidfillError("bad_request", "--message needs --commit-each", next_step="give both")
-    if by is not None and allow_dirty:
-        said = "--commit-each would commit changes of yours"
-        raise MidfillError("bad_request", said, next_step="give it without --allow-dirty")
-    if by is not None:
-        commits.check(by, message or commits.MESSAGE)
-
-
-def _commit(place: Repository, journal: Journal, by: str | None, message: str | None) -> int:
-    from midfill_infill.refactor.reporting import commits
-
-    if by is None:
-        return 0
-    return commits.commit(place.root, commits.plan_commits(journal, place.root, by, message or commits.MESSAGE))
 
 
 def _choose(journal: Journal, take_all: bool, numbers: Sequence[int], least: float) -> list[HoleRow]:
@@ -229,16 +190,13 @@ def undo_command(
     run: RunOption = None,
     file: Annotated[str | None, typer.Option(metavar="PATH", help="Only this file or folder.")] = None,
     hole: Annotated[list[int] | None, typer.Option(metavar="N", help="Only this hole, by number. Repeatable.")] = None,
-    write_through: Annotated[
-        bool, typer.Option("--write-through", metavar="", help="Write files with several hard links in place.")
-    ] = False,
 ) -> None:
     """Put back what stood there before `apply`: of a run, a file or a hole. Needs no git."""
     with reported():
         from midfill_infill.refactor.journal.records import State
-        from midfill_infill.refactor.writing.apply import ApplyOptions, written_holes
+        from midfill_infill.refactor.writing.apply import written_holes
 
-        with _writing(root, run, ApplyOptions(write_through=write_through), "undo") as (place, journal, writer):
+        with _writing(root, run, None, "undo") as (place, journal, writer):
             path = None if file is None else os.path.relpath(root.resolve() / file, place.root)
             report = writer.undo(written_holes(journal, path, hole or ()))
         say(f"{plural(report.count(State.UNDONE), 'hole')} undone in {plural(report.num_files, 'file')}")

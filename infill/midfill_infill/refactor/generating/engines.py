@@ -1,20 +1,12 @@
-"""Answers fill requests: a local engine, several, or a cluster's actors, behind one cache. Knows no repository.
+"""Answers fill requests by workers: a local engine, or a cluster's actors. Knows no repository."""
 
-A fill asks through a `CachedClient`; workers receive wire requests and return answers as JSON.
-"""
-
-import hashlib
-import sqlite3
 import threading
 from collections.abc import Callable, Generator
-from contextlib import contextmanager
-from pathlib import Path
 from typing import Any, Protocol
 
 from midfill_engine.wire import InfillRequest, InfillResponse, ModelInfo, StepEvent
 from midfill_infill.engines.client import EngineClient
 from midfill_infill.engines.endpoint import Endpoint
-from midfill_infill.engines.installed import distribution_version
 from midfill_infill.engines.offer import tell_where
 from midfill_infill.engines.supervise import EngineSettings, ensure_engine
 
@@ -35,94 +27,19 @@ class Workers(Protocol):
     def close(self) -> None: ...
 
 
-class AnswerCache:
-    """Answers by request and engine, in one SQLite file of the user. Thread-safe.
+class Engine(EngineClient):
+    """Workers as a fill asks them; its opener closes it. Thread-safe."""
 
-    Raises OSError or sqlite3.Error for an unusable file.
-    """
-
-    def __init__(self, path: Path) -> None:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._lock = threading.Lock()
-        self._db = sqlite3.connect(path, isolation_level=None, timeout=10.0, check_same_thread=False)
-        try:
-            self._db.execute("PRAGMA synchronous = OFF")
-            self._db.execute("CREATE TABLE IF NOT EXISTS answers (key BLOB PRIMARY KEY, answer TEXT) WITHOUT ROWID")
-            path.chmod(0o600)
-        except (OSError, sqlite3.Error):
-            self._db.close()
-            raise
-
-    def find(self, key: bytes) -> InfillResponse | None:
-        with self._lock:
-            try:
-                row = self._db.execute("SELECT answer FROM answers WHERE key = ?", (key,)).fetchone()
-                return None if row is None else InfillResponse.model_validate_json(row[0])
-            except (sqlite3.Error, ValueError):
-                return None
-
-    def keep(self, key: bytes, answer: InfillResponse) -> None:
-        with self._lock:
-            try:
-                values = (key, answer.model_dump_json())
-                self._db.execute("INSERT OR REPLACE INTO answers VALUES (?, ?)", values)
-            except sqlite3.Error:
-                return
-
-    def close(self) -> None:
-        self._db.close()
-
-
-class CachedClient(EngineClient):
-    """A fill's access to the workers. `num_asked` counts requests that the cache did not answer."""
-
-    def __init__(self, workers: Workers, models: tuple[ModelInfo, ...], cache: AnswerCache | None) -> None:
+    def __init__(self, workers: Workers) -> None:
         self.endpoint = Endpoint(url="http://workers")
-        self._workers, self._models, self._cache = workers, models, cache
-        self.num_asked = 0
-
-    def close(self) -> None:
-        return
+        self._workers, self._models = workers, workers.models()
+        self._lock = threading.Lock()
 
     def models(self) -> tuple[ModelInfo, ...]:
         return self._models
 
     def infill(self, request: InfillRequest) -> Generator[StepEvent | InfillResponse, None, None]:
-        key = self._key(request)
-        answer = self._cache.find(key) if self._cache else None
-        if answer is None:
-            self.num_asked += 1
-            answer = self._workers.infill(request)
-            if self._cache:
-                self._cache.keep(key, answer)
-        yield answer
-
-    def _key(self, request: InfillRequest) -> bytes:
-        chosen = next((info for info in self._models if info.id == request.model), self._models[0])
-        return hashlib.sha256(f"{fingerprint(chosen)}\n{request.model_dump_json()}".encode()).digest()
-
-
-def fingerprint(info: ModelInfo) -> str:
-    """Identifies engines that answer the same request differently, as far as an engine reports it."""
-    facts = info.model_dump(exclude={"description", "object", "owned_by"})
-    return f"{distribution_version()} {sorted(facts.items())}"
-
-
-class Engine:
-    """Workers and a cache for `generate`; its opener closes it. Thread-safe."""
-
-    def __init__(self, workers: Workers, cache: AnswerCache | None = None) -> None:
-        self._workers, self._cache = workers, cache
-        self._models = workers.models()
-        self._lock = threading.Lock()
-
-    @property
-    def name(self) -> str:
-        return fingerprint(self._models[0])
-
-    @contextmanager
-    def client(self) -> Generator[CachedClient, None, None]:
-        yield CachedClient(self._workers, self._models, self._cache)
+        yield self._workers.infill(request)
 
     def revive(self) -> None:
         with self._lock:

@@ -79,7 +79,6 @@ class Progress:
     total: int
     accepted: int
     failed: int
-    cached: int
     elapsed_s: float
 
     @property
@@ -109,26 +108,17 @@ def generate(
     engine: Engine,
     options: GenerateOptions,
     show: Show = lambda _: None,
-    *,
-    only: Callable[[HoleRow], bool] = lambda _: True,
-    sink: Callable[[Sequence[Made]], None] | None = None,
 ) -> Progress:
     """Fills all planned holes. Calling it again resumes.
 
-    `only` selects holes, and `sink` receives batches instead of the journal. Raises MidfillError if no engine is
-    available; earlier results are kept.
+    Raises MidfillError if no engine is available; earlier results are kept.
     """
-    options = of_run(journal, root, options)
-    waiting = sum(1 for hole in journal.holes_in(State.PLANNED) if only(hole))
-    holes = (hole for hole in journal.holes_in(State.PLANNED) if only(hole))
-    progress = Progress(0, waiting, 0, 0, 0, 0.0)
+    options, holes = of_run(journal, root, options), journal.holes_in(State.PLANNED)
+    progress = Progress(0, journal.counts().get(State.PLANNED, 0), 0, 0, 0.0)
     started_s = time.perf_counter()
     with closing(_without_doubt(_in_flight(journal, root, engine, options, holes))) as batches:
         for batch in batches:
-            if sink is None:
-                write(journal, batch)
-            else:
-                sink(batch)
+            write(journal, batch)
             progress = add(progress, batch, time.perf_counter() - started_s)
             show(progress)
     return progress
@@ -145,7 +135,6 @@ def add(progress: Progress, batch: Sequence[Made], elapsed_s: float) -> Progress
         progress.total,
         progress.accepted + sum(_is_good(made) for made in batch),
         progress.failed + sum(made.change is not None for made in batch),
-        progress.cached + sum(made.fill is not None and made.fill.cached for made in batch),
         elapsed_s,
     )
 
@@ -171,7 +160,7 @@ def _without_doubt(batches: Generator[list[Made], None, None]) -> Generator[list
         for batch in batches:
             doubtful += [made for made in batch if made.error is not None]
             certain = [made for made in batch if made.error is None]
-            if any(made.fill is not None and not made.fill.cached for made in certain):
+            if any(made.fill is not None for made in certain):
                 certain += doubtful
                 doubtful = []
             if certain:
@@ -294,10 +283,10 @@ def _make_once(
     references: tuple[Reference, ...],
 ) -> Made:
     wanted = to_fill_options(document, options, seed, references)
-    with engine.client() as client, closing(fill(document, (hole.hole,), wanted, client)) as events:
+    with closing(fill(document, (hole.hole,), wanted, engine)) as events:
         for event in events:
             if not isinstance(event, Preview):
-                return describe(document, hole, event, seed, client.num_asked == 0, options.resolver)
+                return describe(document, hole, event, seed, options.resolver)
     raise AssertionError("a fill ends with Filled")
 
 
@@ -318,9 +307,7 @@ def to_fill_options(
     )
 
 
-def describe(
-    document: Document, hole: HoleRow, filled: Filled, seed: int, cached: bool, resolver: Resolver | None
-) -> Made:
+def describe(document: Document, hole: HoleRow, filled: Filled, seed: int, resolver: Resolver | None) -> Made:
     """What the journal keeps of a fill of one hole."""
     edits = filled.patch.edits
     assert len(edits) == 1 and (edits[0].start_byte, edits[0].end_byte) == (hole.start_byte, hole.end_byte)
@@ -335,7 +322,6 @@ def describe(
         certainty=filled.fills[0].certainty,
         steps=filled.stats.steps,
         ms=round(filled.stats.ms, 1),
-        cached=cached,
         imports=tuple(sorted({*hole.hole.imports, *(resolver.find(document, edits[0]) if resolver else ())})),
     )
     if new == old:

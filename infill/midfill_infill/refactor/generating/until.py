@@ -156,19 +156,18 @@ class Tester:
             found = (
                 {statement for edit in patch.edits for statement in resolver.find(document, edit)} if resolver else ()
             )
-            return file.complete(document.apply(patch), frozenset((*hole.hole.imports, *found)))
+            return file.complete(patch.apply(document.data), frozenset((*hole.hole.imports, *found)))
 
         lab = Lab(runner, document, file.row.path, self._standing, complete)
         lab.start((moved,), timeout_s=self._goal.timeout_s)
         references = find_references(document, file.row.below(self._copy.root), root=self._copy.root, read=self._read)
         seed = hole_seed(self._seed, file.row.planned_hash, hole, hole.attempt)
         wanted = to_fill_options(document, self._options, seed, references)
-        with self._engine.client() as client:
-            make = partial(fill, client=client)
-            with closing(lab.fill((with_examples(moved, tests),), wanted, make, self._goal.num_tries)) as events:
-                tried = next(event for event in events if isinstance(event, Tried))
-            row = replace(hole, start_byte=moved.start_byte, end_byte=moved.end_byte)
-            made = describe(document, row, tried.filled, seed, client.num_asked == 0, resolver)
+        make = partial(fill, client=self._engine)
+        with closing(lab.fill((with_examples(moved, tests),), wanted, make, self._goal.num_tries)) as events:
+            tried = next(event for event in events if isinstance(event, Tried))
+        row = replace(hole, start_byte=moved.start_byte, end_byte=moved.end_byte)
+        made = describe(document, row, tried.filled, seed, resolver)
         if not tried.passed:
             change = StateChange(hole.id, State.FAILED, tried.sentence)
             return replace(made, hole=hole, source=file.planned, change=change)
@@ -200,7 +199,7 @@ def generate_until(
 ) -> Progress:
     """As `generate`, a hole at a time: a hole of which no candidate passes has failed, its best fill is kept to see."""
     holes = list(journal.holes_in(State.PLANNED))
-    progress, began_s = Progress(0, len(holes), 0, 0, 0, 0.0), time.perf_counter()
+    progress, began_s = Progress(0, len(holes), 0, 0, 0.0), time.perf_counter()
     with open_tester(journal, place, engine, options, goal, say) as tester:
         for hole in holes:
             made = [tester.fill(hole)]

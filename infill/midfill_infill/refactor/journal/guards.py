@@ -4,7 +4,7 @@ import os
 import re
 import stat
 import subprocess
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
@@ -52,11 +52,11 @@ def find_target(root: Path, path: Path) -> Path:
     return target
 
 
-def check_writable(path: Path, status: os.stat_result, *, write_through: bool) -> None:
+def check_writable(path: Path, status: os.stat_result) -> None:
     """Raises `target_refused` for files with several hard links, and for read-only files."""
-    if status.st_nlink > 1 and not write_through:
+    if status.st_nlink > 1:
         message = f"{path} has {status.st_nlink} hard links, which a replacement would split"
-        raise MidfillError("target_refused", message, next_step="give --write-through to write it in place")
+        raise MidfillError("target_refused", message, next_step="replace it with a copy")
     if not status.st_mode & (stat.S_IWUSR | stat.S_IWGRP | stat.S_IWOTH) or not os.access(path, os.W_OK):
         raise MidfillError("target_refused", f"{path} is read-only", next_step="make it writable")
 
@@ -76,15 +76,9 @@ def ignored_paths(root: Path, paths: Iterable[str]) -> set[str]:
     return {os.fsdecode(name) for name in output.split(b"\0") if name}
 
 
-def run_git(
-    root: Path,
-    *words: str,
-    stdin: bytes | None = None,
-    fine: tuple[int, ...] = (0,),
-    extra: Mapping[str, str] | None = None,
-) -> bytes:
-    """Output of a git command, with `extra` in its environment. Raises `git_failed` with git's message."""
-    environment = dict(os.environ, GIT_OPTIONAL_LOCKS="0", LC_ALL="C") | dict(extra or {})
+def run_git(root: Path, *words: str, stdin: bytes | None = None, fine: tuple[int, ...] = (0,)) -> bytes:
+    """Output of a git command. Raises `git_failed` with git's message."""
+    environment = dict(os.environ, GIT_OPTIONAL_LOCKS="0", LC_ALL="C")
     command = ["git", "-c", "core.quotepath=off", "-c", "core.fsmonitor=false", *words]
     try:
         result = subprocess.run(command, cwd=root, input=stdin, capture_output=True, env=environment, check=False)

@@ -31,12 +31,12 @@ from midfill_infill.refactor.journal.records import (
     WriteRow,
 )
 
-VERSION: Final = 1
+VERSION: Final = 2
 BUSY_TIMEOUT_S: Final = 30.0
 _PLAN_BATCH: Final = 2000
 
 _HOLE: Final = "id, file, start_byte, end_byte, name, kind, spec, state, reason, at, length, attempt"
-_FILL: Final = "hole, attempt, seed, old, new, new_errors, certainty, steps, ms, cached, imports"
+_FILL: Final = "hole, attempt, seed, old, new, new_errors, certainty, steps, ms, imports"
 _FILE: Final = "id, path, language, planned_hash, known_hash"
 
 
@@ -59,11 +59,6 @@ class Journal:
         with self._failures():
             self._db.execute("PRAGMA synchronous = EXTRA")
             version = self._db.execute("PRAGMA user_version").fetchone()[0]
-            if version == VERSION and "certainty" not in {
-                row[1] for row in self._db.execute("PRAGMA table_info (fills)")
-            }:
-                self._db.execute("ALTER TABLE fills DROP COLUMN confidence")
-                self._db.execute("ALTER TABLE fills ADD COLUMN certainty REAL")
             # Not mode=ro, which cannot roll back a killed writer's transaction.
             self._db.execute(f"PRAGMA query_only = {int(read_only)}")
         if version != VERSION:
@@ -219,18 +214,13 @@ class Journal:
         rows = [row for number in holes if (row := self.hole(number)).state is state]
         return [fill.new.decode("utf-8", "replace") for row in rows if (fill := self.fill(row)) is not None]
 
-    def num_cached(self) -> int:
-        return int(next(self._rows("SELECT count(*) FROM fills WHERE cached"))[0])
-
     def add_fills(self, fills: Sequence[tuple[FillRow, bytes]], changes: Sequence[StateChange] = ()) -> None:
         """Stores fills with the files they were made for, and the results of holes without a fill."""
         with self._transaction() as db:
             for fill, source in fills:
                 row = (fill.hole, fill.attempt, fill.seed, fill.old, fill.new, fill.new_errors, fill.certainty)
-                extra = (fill.steps, fill.ms, int(fill.cached), json.dumps(fill.imports))
-                db.execute(
-                    f"INSERT OR REPLACE INTO fills ({_FILL}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", row + extra
-                )
+                extra = (fill.steps, fill.ms, json.dumps(fill.imports))
+                db.execute(f"INSERT OR REPLACE INTO fills ({_FILL}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", row + extra)
                 _keep_snapshot(db, source)
                 values = (State.GENERATED, fill.attempt, fill.hole)
                 db.execute("UPDATE holes SET state = ?, reason = '', attempt = ? WHERE id = ?", values)
@@ -272,16 +262,16 @@ class Journal:
                     "changes": [[change.hole, change.state, change.reason] for change in rewrite.changes],
                 }
                 old, new = digest(rewrite.before), digest(rewrite.after)
-                values = (rewrite.file.id, old, new, int(rewrite.through), rewrite.status.st_mtime_ns)
+                values = (rewrite.file.id, old, new, json.dumps(effect))
                 number = db.execute(
-                    "INSERT INTO writes (file, temporary, old_hash, new_hash, through, original_mtime_ns, effect,"
-                    " state) VALUES (?, '', ?, ?, ?, ?, ?, 'reserved')",
-                    (*values, json.dumps(effect)),
+                    "INSERT INTO writes (file, temporary, old_hash, new_hash, effect, state)"
+                    " VALUES (?, '', ?, ?, ?, 'reserved')",
+                    values,
                 ).lastrowid
                 assert number is not None
                 name = f".midfill-{run_id}-{number}"
                 db.execute("UPDATE writes SET temporary = ? WHERE id = ?", (name, number))
-                reserved.append(WriteRow(number, rewrite.file.id, name, old, new, rewrite.through, "reserved"))
+                reserved.append(WriteRow(number, rewrite.file.id, name, old, new, "reserved"))
             return reserved
 
     def intend(
@@ -318,7 +308,7 @@ class Journal:
     def open_writes(self) -> list[WriteRow]:
         """Writes that a crash left neither done nor cancelled."""
         rows = self._rows(
-            "SELECT id, file, temporary, old_hash, new_hash, through, state FROM writes"
+            "SELECT id, file, temporary, old_hash, new_hash, state FROM writes"
             " WHERE state IN ('reserved', 'intent', 'retracted') ORDER BY id"
         )
         return [WriteRow(*row) for row in rows]

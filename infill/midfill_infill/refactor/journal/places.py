@@ -26,10 +26,6 @@ class Repository:
     def lock(self) -> Path:
         return self.state / "lock"
 
-    @property
-    def plan_cache(self) -> Path:
-        return self.state / "plans.db"
-
     def run_folder(self, run_id: str) -> Path:
         return self.state / "runs" / run_id
 
@@ -59,16 +55,8 @@ def find_place(start: Path) -> Repository:
         raise MidfillError("file_missing", f"{start} is not a folder", next_step="name the root of a repository")
     for candidate in (folder, *folder.parents):
         if (git := _git_dir(candidate / ".git")) is not None:
-            return Repository(candidate, _state_within(git, candidate), git)
+            return Repository(candidate, git / "midfill" / "tree", git)  # a moved repository keeps its runs
     return Repository(folder, _state_home() / "refactor" / _mark(folder), None)
-
-
-def _state_within(git: Path, root: Path) -> Path:
-    """Independent of the tree's path, so a moved repository keeps its runs; runs of older versions stay where
-    they are.
-    """
-    by_path = _common_dir(git) / "midfill" / _mark(root)
-    return by_path if by_path.is_dir() else git / "midfill" / "tree"
 
 
 def _mark(folder: Path) -> str:

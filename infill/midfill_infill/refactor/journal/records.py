@@ -103,7 +103,6 @@ class FillRow:
     certainty: float | None = None
     steps: int = 0
     ms: float = 0.0
-    cached: bool = False
     imports: tuple[str, ...] = ()
 
 
@@ -148,14 +147,13 @@ class StateChange:
 
 @dataclass(frozen=True)
 class WriteRow:
-    """A journaled file replacement. `through` writes in place, for hard links."""
+    """A journaled file replacement."""
 
     id: int
     file: int
     temporary: str
     old_hash: bytes
     new_hash: bytes
-    through: bool
     state: str
 
 
@@ -170,7 +168,6 @@ class Rewrite:
     status: os.stat_result
     regions: tuple[Region, ...]
     changes: tuple[StateChange, ...]
-    through: bool = False
 
 
 @dataclass(frozen=True)

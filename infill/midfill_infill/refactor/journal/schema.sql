@@ -30,7 +30,6 @@ CREATE TABLE fills (
     certainty REAL,
     steps INTEGER NOT NULL,
     ms REAL NOT NULL,
-    cached INTEGER NOT NULL,
     imports TEXT NOT NULL DEFAULT '[]',
     PRIMARY KEY (hole, attempt)
 ) WITHOUT ROWID;
@@ -43,8 +42,6 @@ CREATE TABLE writes (
     temporary TEXT NOT NULL,
     old_hash BLOB NOT NULL,
     new_hash BLOB NOT NULL,
-    through INTEGER NOT NULL,
-    original_mtime_ns INTEGER NOT NULL,
     effect TEXT NOT NULL,
     state TEXT NOT NULL
 );

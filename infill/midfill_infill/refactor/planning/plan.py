@@ -1,8 +1,6 @@
-"""Plans a run: finds the holes of all files. Streams, and caches results of unchanged files. Knows no engine."""
+"""Plans a run: finds the holes of all files. Streams. Knows no engine."""
 
-import json
 import os
-import sqlite3
 import stat
 import time
 from collections import Counter
@@ -10,7 +8,7 @@ from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from midfill_infill.errors import MidfillError
 from midfill_infill.languages import REGISTRY, find_language
@@ -19,13 +17,10 @@ from midfill_infill.refactor.journal.digests import digest
 from midfill_infill.refactor.journal.places import Repository, new_run_id
 from midfill_infill.refactor.journal.planned import PlannedFile, PlannedHole
 from midfill_infill.refactor.planning import walk
-from midfill_infill.refactor.planning.changed import ChangedLines, find_changed
 from midfill_infill.refactor.planning.selection import Selection
 from midfill_infill.text.document import MAX_DOCUMENT_BYTES, Document
 
-# A file that changed within the clock's resolution may change again without new times.
 _MAX_INTENT: Final = 200
-_SETTLED_NS: Final = 2_000_000_000
 
 
 @dataclass(frozen=True)
@@ -39,7 +34,6 @@ class Request:
     folder: Path | None = None
     globs: tuple[str, ...] = ()
     names: tuple[str, ...] | None = None
-    changed_since: str | None = None
     include_generated: bool = False
     intent: str = ""
 
@@ -54,7 +48,6 @@ class Planning:
     """Counters of a plan. `skipped` says why files of known languages were left out, with examples."""
 
     num_seen: int = 0
-    num_cached: int = 0
     num_files: int = 0
     num_holes: int = 0
     skipped: Counter[str] = field(default_factory=Counter)
@@ -68,23 +61,17 @@ class Planning:
 
 def find_holes(place: Repository, request: Request, planning: Planning) -> Generator[PlannedFile, None, None]:
     """Files with holes, ordered by path. Raises MidfillError `git_failed` and `file_missing`."""
-    changed = find_changed(place.root, request.changed_since) if request.changed_since is not None else None
     names: Iterable[str] = (
         _given(place, request.names, planning) if request.names is not None else walk.list_files(place, request.folder)
     )
-    if changed is not None:
-        names = [name for name in names if name in changed.ranges]
     marked = walk.read_attributes(place.root)
     chosen = walk.choose(names, request.globs, marked, include_generated=request.include_generated)
-    with closing(_Cache(place.plan_cache, request)) as cache:
-        for name in chosen:
-            planned = _plan_file(place.root, name, request, cache, planning)
-            if planned is not None and changed is not None:
-                planned = _only_changed(place.root, planned, changed)
-            if planned is not None and planned.holes:
-                planning.num_files += 1
-                planning.num_holes += len(planned.holes)
-                yield planned
+    for name in chosen:
+        planned = _plan_file(place.root, name, request, planning)
+        if planned is not None and planned.holes:
+            planning.num_files += 1
+            planning.num_holes += len(planned.holes)
+            yield planned
 
 
 def make_run(place: Repository, request: Request, planning: Planning, seed: int = 0) -> Path:
@@ -126,7 +113,7 @@ def _below_root(root: Path, name: str) -> str:
     return (path.parent.resolve() / path.name).relative_to(root).as_posix()
 
 
-def _plan_file(root: Path, name: str, request: Request, cache: "_Cache", planning: Planning) -> PlannedFile | None:
+def _plan_file(root: Path, name: str, request: Request, planning: Planning) -> PlannedFile | None:
     language = find_language(Path(name))
     if language is None:
         return None
@@ -140,10 +127,6 @@ def _plan_file(root: Path, name: str, request: Request, cache: "_Cache", plannin
     if not stat.S_ISREG(facts.st_mode):
         return None
     planning.num_seen += 1
-    # A header's content determines its language.
-    if not name.endswith(".h") and (known := cache.find(name, language, facts)) is not None:
-        planning.num_cached += 1
-        return known
     try:
         data = _read(root / name, facts)
         if guards.is_generated(data) and not request.include_generated:
@@ -160,9 +143,7 @@ def _plan_file(root: Path, name: str, request: Request, cache: "_Cache", plannin
     except OSError as error:
         planning.skip(f"unreadable ({error.strerror})", name)
         return None
-    planned = PlannedFile(name, digest(data), language, holes)
-    cache.keep(planned, facts)
-    return planned
+    return PlannedFile(name, digest(data), language, holes)
 
 
 def _read(path: Path, facts: os.stat_result) -> bytes:
@@ -170,77 +151,3 @@ def _read(path: Path, facts: os.stat_result) -> bytes:
         raise MidfillError("file_too_large", f"{path} has {facts.st_size // 1024} KiB")
     with open(path, "rb", buffering=0) as file:
         return file.read()
-
-
-def _only_changed(root: Path, planned: PlannedFile, changed: ChangedLines) -> PlannedFile:
-    data = (root / planned.path).read_bytes()
-    holes = [hole for hole in planned.holes if changed.touches(planned.path, data, hole.start_byte, hole.end_byte)]
-    return PlannedFile(planned.path, planned.hash, planned.language, tuple(holes))
-
-
-class _Cache:
-    """Results of the last plan by path and selection, valid while inode, size and times are unchanged.
-
-    Losing it costs only time, so it is written without syncing, and its errors are ignored.
-    """
-
-    def __init__(self, path: Path, request: Request) -> None:
-        self._key = request.selection.key + bytes([request.include_generated])
-        self._kept: list[tuple[object, ...]] = []
-        self._now_ns = time.time_ns()
-        self._db: sqlite3.Connection | None = None
-        try:
-            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            self._db = sqlite3.connect(path, isolation_level=None, timeout=1.0)
-            self._db.execute("PRAGMA synchronous = OFF")
-            self._db.execute(
-                "CREATE TABLE IF NOT EXISTS files (selection BLOB, path BLOB, facts TEXT, hash BLOB, holes TEXT,"
-                " PRIMARY KEY (selection, path)) WITHOUT ROWID"
-            )
-        except (sqlite3.Error, OSError):
-            if self._db is not None:
-                self._db.close()
-            self._db = None
-
-    def find(self, name: str, language: str, facts: os.stat_result) -> PlannedFile | None:
-        if self._db is None:
-            return None
-        query = "SELECT hash, holes FROM files WHERE selection = ? AND path = ? AND facts = ?"
-        try:
-            row = self._db.execute(query, (self._key, os.fsencode(name), _facts(facts))).fetchone()
-        except sqlite3.Error:
-            return None
-        if row is None:
-            return None
-        holes = tuple(PlannedHole(*values) for values in json.loads(row[1])) if row[1] != "[]" else ()
-        return PlannedFile(name, row[0], language, holes)
-
-    def keep(self, planned: PlannedFile, facts: os.stat_result) -> None:
-        if self._now_ns - max(facts.st_mtime_ns, facts.st_ctime_ns) < _SETTLED_NS:
-            return
-        holes: list[list[Any]] = [[h.start_byte, h.end_byte, h.name, h.kind, h.spec] for h in planned.holes]
-        row = (self._key, os.fsencode(planned.path), _facts(facts), planned.hash, json.dumps(holes))
-        self._kept.append(row)
-        if len(self._kept) >= 1000:
-            self._flush()
-
-    def _flush(self) -> None:
-        if self._db is None or not self._kept:
-            return
-        try:
-            self._db.execute("BEGIN")
-            self._db.executemany("INSERT OR REPLACE INTO files VALUES (?, ?, ?, ?, ?)", self._kept)
-            self._db.execute("COMMIT")
-        except sqlite3.Error:
-            self._db.close()
-            self._db = None
-        self._kept.clear()
-
-    def close(self) -> None:
-        self._flush()
-        if self._db is not None:
-            self._db.close()
-
-
-def _facts(facts: os.stat_result) -> str:
-    return f"{facts.st_dev}.{facts.st_ino}.{facts.st_size}.{facts.st_mtime_ns}.{facts.st_ctime_ns}"

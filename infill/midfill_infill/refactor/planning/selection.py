@@ -1,16 +1,11 @@
-"""What a plan looks for in each file: stubs, functions by name, query matches, or a recipe. Parses nothing itself.
+"""What a plan looks for in each file: stubs, functions by name, query matches, or a recipe. Parses nothing itself."""
 
-A selection is plain data, so that it can be journaled and used as a cache key.
-"""
-
-import hashlib
-import json
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import cache, cached_property
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import tree_sitter
 
@@ -26,10 +21,6 @@ from midfill_infill.text.spans import Hole
 
 if TYPE_CHECKING:
     from midfill_infill.refactor.planning.recipes import Recipe
-    from midfill_infill.refactor.planning.where import Condition
-
-# Increase it when selectors change: cached plans become invalid.
-_VERSION: Final = 4
 
 
 @dataclass(frozen=True)
@@ -37,34 +28,26 @@ class Selection:
     """All conditions must hold. The kind of hole comes from the recipe, otherwise the query, otherwise `stubs`,
     otherwise it is every body.
 
-    The others restrict it: `stubs` to functions that are stubs, `names` to functions with one of the names, `where` to
-    those that match all conditions. `query` is the text of a query, `recipe` "NAME[=WORD]". A query's `@fill` is
-    filled; lines of its `@context` are shown to the model.
+    The others restrict it: `stubs` to functions that are stubs, `names` to functions with one of the names. `query` is
+    the text of a query, `recipe` "NAME[=WORD]". A query's `@fill` is filled; lines of its `@context` are shown to the
+    model.
     """
 
     stubs: bool = False
     names: tuple[str, ...] = ()
     query: str | None = None
     recipe: str | None = None
-    where: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        if not (self.stubs or self.names or self.query is not None or self.recipe or self.where):
+        if not (self.stubs or self.names or self.query is not None or self.recipe):
             raise MidfillError("no_selector", "nothing says what is to be filled")
         for name in self.names:
             if name.count(":") != 1 or not all(name.split(":")):
                 raise MidfillError("bad_selector", f"--name {name!r} is not MODULE:FUNCTION")
-        for text in self.where:
-            _condition(text)
         if self.query is not None:
             _compile_somewhere(self.query)
         if self.recipe is not None:
             _recipe(self.recipe)
-
-    @cached_property
-    def key(self) -> bytes:
-        """Identifies selections that find the same holes."""
-        return hashlib.sha256(json.dumps([_VERSION, asdict(self)], sort_keys=True).encode()).digest()
 
     @cached_property
     def languages(self) -> tuple[str, ...]:
@@ -107,14 +90,12 @@ class Selection:
 
     @cached_property
     def _restricts_functions(self) -> bool:
-        return bool(self.names or self.where or self.stubs)
+        return bool(self.names or self.stubs)
 
     def _takes(self, document: Document, path: str, functions: list[Function]) -> bool:
         if self.stubs and not any(is_stub(document, function) for function in functions):
             return False
-        if self.names and not any(_is_named(name, path, functions) for name in self.names):
-            return False
-        return all(any(_condition(text).holds(document, function) for function in functions) for text in self.where)
+        return not self.names or any(_is_named(name, path, functions) for name in self.names)
 
 
 # Imported on demand, for the hook's start-up time.
@@ -122,12 +103,6 @@ def _recipe(text: str) -> "tuple[Recipe, str]":
     from midfill_infill.refactor.planning.recipes import get_recipe
 
     return get_recipe(text)
-
-
-def _condition(text: str) -> "Condition":
-    from midfill_infill.refactor.planning.where import read_condition
-
-    return read_condition(text)
 
 
 def _around(document: Document, hole: Hole) -> list[Function]:

@@ -21,8 +21,10 @@ q  stop; answers are kept, the rest stays open
 e  edit the fill in $EDITOR
 b  back to the one before
 r  reroll: another fill with another seed
-s  show more context
-t  test now: run the command with this fill alone"""
+s  show more context"""
+
+
+Reroll = Callable[[HoleRow], HoleRow]
 
 
 class Screen(Protocol):
@@ -42,28 +44,20 @@ class Screen(Protocol):
 
 
 @dataclass(frozen=True)
-class Tools:
-    """What `r` and `t` do; None without an engine or a command."""
-
-    reroll: Callable[[HoleRow], HoleRow] | None = None
-    test: Callable[[HoleRow], bool] | None = None
-
-
-@dataclass(frozen=True)
 class Answers:
     accepted: int
     rejected: int
     left: int
 
 
-def review(journal: Journal, screen: Screen, tools: Tools) -> Answers:
+def review(journal: Journal, screen: Screen, reroll: Reroll) -> Answers:
     """Asks about every generated fill, in plan order."""
     waiting = [hole.id for hole in journal.holes_in(State.GENERATED)]
     done: list[int] = []
     while waiting:
         hole = journal.hole(waiting[0])
         _show(journal, screen, hole, f"({len(done) + 1}/{len(done) + len(waiting)})", 3)
-        answer = _ask(journal, screen, tools, hole)
+        answer = _ask(journal, screen, reroll, hole)
         if answer == "q":
             break
         if answer == "b":
@@ -91,11 +85,11 @@ def _taken(journal: Journal, hole: HoleRow, answer: str, waiting: list[int]) -> 
     return [hole.id, *(number for number, fill in others if fill is not None and not fill.new_errors)]
 
 
-def _ask(journal: Journal, screen: Screen, tools: Tools, hole: HoleRow) -> str:
-    """The final answer for a fill; handles `e`, `r`, `s`, `t` and `?`."""
+def _ask(journal: Journal, screen: Screen, reroll: Reroll, hole: HoleRow) -> str:
+    """The final answer for a fill; handles `e`, `r`, `s` and `?`."""
     context = 3
     while True:
-        answer = screen.ask("[y,n,a,d,q,e,b,r,s,t,?] ").strip().lower()[:1] or "q"
+        answer = screen.ask("[y,n,a,d,q,e,b,r,s,?] ").strip().lower()[:1] or "q"
         if answer in "ynadqb":
             return answer
         try:
@@ -106,16 +100,7 @@ def _ask(journal: Journal, screen: Screen, tools: Tools, hole: HoleRow) -> str:
                     screen.show("nothing changed")
                     continue
             elif answer == "r":
-                if tools.reroll is None:
-                    screen.show("there is no engine to ask again")
-                    continue
-                tools.reroll(journal.hole(hole.id))
-            elif answer == "t":
-                if tools.test is None:
-                    screen.show("give --command to test with")
-                else:
-                    screen.show("passes" if tools.test(journal.hole(hole.id)) else "FAILS with this fill")
-                continue
+                reroll(journal.hole(hole.id))
             else:
                 screen.show(HELP)
                 continue

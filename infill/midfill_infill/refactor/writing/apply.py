@@ -37,11 +37,10 @@ Note = Callable[[str], None]
 
 @dataclass(frozen=True)
 class ApplyOptions:
-    """`write_through` writes files with several hard links in place. The others disable guards."""
+    """Each disables a guard."""
 
     allow_dirty: bool = False
     include_generated: bool = False
-    write_through: bool = False
     allow_errors: bool = False
 
 
@@ -144,7 +143,7 @@ class Writer:
     def _open(self, file: FileRow) -> tuple[Path, replace.Content, list[HoleRow], Regions]:
         target = guards.find_target(self.root, file.below(self.root))
         content = replace.read_content(target)
-        guards.check_writable(target, content.status, write_through=self.options.write_through)
+        guards.check_writable(target, content.status)
         known = self.journal.snapshot(file.known_hash)
         assert known is not None, "a file with fills has a snapshot"
         holes = self.journal.holes(file.id)
@@ -240,7 +239,6 @@ class Writer:
             status=content.status,
             regions=after.rows(holes),
             changes=changes,
-            through=content.status.st_nlink > 1,
         )
 
 

@@ -214,23 +214,3 @@ def _renameat2() -> "ctypes._NamedFuncPointer | None":
         function.argtypes = (ctypes.c_int, ctypes.c_char_p, ctypes.c_int, ctypes.c_char_p, ctypes.c_uint)
         function.restype = ctypes.c_int
     return function
-
-
-def write_through(target: Path, data: bytes) -> None:
-    """Overwrites a file in place, for hard links. Not atomic: the old bytes must be stored elsewhere."""
-    descriptor = os.open(target, os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
-    try:
-        write_all(descriptor, data)
-        os.ftruncate(descriptor, len(data))
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def is_torn(data: bytes, old: bytes, new: bytes) -> bool:
-    """Whether `data` is what an interrupted `write_through` leaves: a prefix of `new`, then the rest of `old`."""
-    common = 0
-    limit = min(len(data), len(new))
-    while common < limit and data[common] == new[common]:
-        common += 1
-    return data[common:] == old[common:]

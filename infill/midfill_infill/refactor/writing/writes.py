@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Final
 
 from midfill_infill.errors import MidfillError
-from midfill_infill.refactor.journal.digests import digest
 from midfill_infill.refactor.journal.journal import Journal
 from midfill_infill.refactor.journal.records import Rewrite, Trouble, WriteRow
 from midfill_infill.refactor.writing import replace
@@ -67,10 +66,8 @@ def write_group(journal: Journal, run_id: str, rewrites: Sequence[Rewrite]) -> W
 def _stage_all(work: Sequence[tuple[WriteRow, Rewrite]]) -> tuple[set[int], list[Trouble]]:
     """Writes all temporary files, then syncs all: the first sync flushes most of the others."""
     open_files: list[tuple[WriteRow, Rewrite, int]] = []
-    staged, troubles = {row.id for row, rewrite in work if rewrite.through}, []
+    staged, troubles = set[int](), []
     for row, rewrite in work:
-        if rewrite.through:
-            continue
         path = rewrite.target.with_name(row.temporary)
         try:
             descriptor = replace.stage(path, rewrite.target, rewrite.after, rewrite.status)
@@ -95,7 +92,7 @@ def _put(journal: Journal, row: WriteRow, rewrite: Rewrite) -> tuple[Swap | None
     target = rewrite.target
     trouble = None
     try:
-        outcome = _put_through(row, rewrite) if rewrite.through else _put_atomically(row, target)
+        outcome = replace.swap(target.with_name(row.temporary), target, row.old_hash, row.new_hash)
         if outcome is Swap.CHANGED:
             _retract(journal, row, target)
         return outcome, None
@@ -113,17 +110,6 @@ def _put(journal: Journal, row: WriteRow, rewrite: Rewrite) -> tuple[Swap | None
         return None, trouble or Trouble(rewrite.file.path, error.code, error.message)
 
 
-def _put_atomically(row: WriteRow, target: Path) -> Swap:
-    return replace.swap(target.with_name(row.temporary), target, row.old_hash, row.new_hash)
-
-
-def _put_through(row: WriteRow, rewrite: Rewrite) -> Swap:
-    if replace.read_content(rewrite.target).hash != row.old_hash:
-        return Swap.CHANGED
-    replace.write_through(rewrite.target, rewrite.after)
-    return Swap.DONE
-
-
 def _retract(journal: Journal, row: WriteRow, target: Path) -> Swap:
     """Cancels a write that is not in its file.
 
@@ -131,7 +117,7 @@ def _retract(journal: Journal, row: WriteRow, target: Path) -> Swap:
     exchange happened. Raises `write_unclear`, with the journal updated, if somebody wrote into the staged file too.
     """
     journal.retract(row.id)
-    kept = None if row.through else replace.dispose(target.with_name(row.temporary), target, row.new_hash)
+    kept = replace.dispose(target.with_name(row.temporary), target, row.new_hash)
     journal.finish([], [row.id])
     if kept is not None:
         raise MidfillError("write_unclear", f"{target} was edited during the exchange, an edit is in {kept.name}")
@@ -195,8 +181,6 @@ def recover(journal: Journal, root: Path) -> list[Trouble]:
 def _settle(journal: Journal, row: WriteRow, target: Path) -> Swap:
     """Whether a write stands in its file; one that does not is retracted. Leaves no temporary file."""
     temporary = target.with_name(row.temporary)
-    if row.through:
-        return _settle_through(journal, row, target)
     if row.state == "reserved":
         return _settle_reserved(journal, row, target)
     if row.state == "retracted" or not _exists(target):
@@ -230,19 +214,6 @@ def _settle_reserved(journal: Journal, row: WriteRow, target: Path) -> Swap:
     replace.remove(temporary)
     journal.finish([], [row.id])
     return Swap.CHANGED
-
-
-def _settle_through(journal: Journal, row: WriteRow, target: Path) -> Swap:
-    if row.state != "intent" or not _exists(target):
-        return _retract(journal, row, target)
-    data = replace.read_content(target).data
-    if digest(data) == row.new_hash:
-        return Swap.DONE
-    old, new = journal.snapshot(row.old_hash), journal.snapshot(row.new_hash)
-    assert old is not None and new is not None
-    if data != old and replace.is_torn(data, old, new):
-        replace.write_through(target, old)
-    return _retract(journal, row, target)
 
 
 def _exists(path: Path) -> bool:
