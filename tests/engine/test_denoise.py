@@ -97,7 +97,7 @@ def holds_in_order(text: str, parts: list[str]) -> bool:
     ("cache", "lengths"),
     [
         ("none", "learned"),
-        *(("frozen", name) for name in LENGTHS if not LENGTHS.find(name).may_expand and not LENGTHS.find(name).beam),
+        *(("frozen", name) for name in LENGTHS if not LENGTHS.find(name).may_expand),
     ],
 )
 @FOR_FIXTURES

@@ -61,24 +61,6 @@ class Canvas:
         self.masked[0, here] = False
         self.certainties[hole] = certainty
 
-    def lay_own_draft(self, hole: int, ids: Sequence[int], confidences: Sequence[float]) -> None:
-        """Settles the masked positions of a hole with the model's own draft `ids`.
-
-        `confidences` are the tokens' probabilities given the tokens before them. A token's confidence is the product up
-        to it: taken alone, tokens after a wrong one look as good as right ones (calibration error 0.50 instead of
-        0.15).
-        """
-        here = (self.hole_of == hole) & ~self.anchored
-        self.ids[0, here] = torch.tensor(ids)
-        self.confidence[0, here] = torch.tensor(confidences).cumprod(dim=0)
-        self.masked[0, here] = False
-
-    def guess_draft(self, hole: int, ids: Sequence[int], confidences: Sequence[float]) -> None:
-        """Shows an unfinished draft as guesses; the positions stay masked."""
-        here = (self.hole_of == hole) & ~self.anchored
-        self.guesses[0, here] = torch.tensor(ids)
-        self.guessed[0, here] = torch.tensor(confidences).cumprod(dim=0)
-
     def apply(self, decision: Decision, proposals: Proposals) -> None:
         """Settles and remasks. Deletions and expansions beyond a hole's limits stay masked, the least
         confident first.

@@ -2,18 +2,16 @@
 
 import math
 import time
-from collections.abc import Generator, Mapping, Sequence
-from functools import partial
+from collections.abc import Generator, Sequence
 from typing import Any
 
 import torch
 
 from midfill_engine.denoising.authors import dial, take_authors
-from midfill_engine.denoising.causal import draft_rest, read_fills
 from midfill_engine.denoising.continuing import fill_causally
 from midfill_engine.denoising.drafts import Laid, certainty_of, choose, lay
 from midfill_engine.denoising.length_search import choose_lengths
-from midfill_engine.denoising.opening import encode_context, make_canvas, open_rows, show, show_drafts
+from midfill_engine.denoising.opening import encode_context, make_canvas, open_rows, show
 from midfill_engine.denoising.plan import Plan, count_bytes, read_request
 from midfill_engine.denoising.row import CanvasRow
 from midfill_engine.denoising.seeds import seeded, with_seed
@@ -80,12 +78,8 @@ def open_fill(
     drafts = choose_drafts(runtime, request, plan)
     shared = None
     context, reused, forwards, canvases = None, False, 0, [[list[int]() for _ in plan.outline.holes]]
-    num_drafting = 0
     if any(draft is None for row in drafts for draft in row):  # otherwise every hole has a draft
         context, reused, forwards = yield from encode_context(runtime, plan)
-        watch = partial(watch_drafting, runtime, request, plan, started_s, drafts[0])
-        drafts, num_drafting = yield from draft_rest(runtime, request, plan, context, drafts, watch)
-        forwards += num_drafting
         canvases, num_searches, shared = yield from choose_lengths(runtime, plan, context)
         forwards += num_searches
     rows = open_rows(runtime, request, plan, canvases, context, drafts)
@@ -97,11 +91,11 @@ def open_fill(
         open_rows_now = [row for row in rows if not row.is_done]
         hurry(open_rows_now, request, started_s)
         passes = [row.open_pass() for row in open_rows_now]
-        results = yield from ask(passes, show(first, step, num_drafting))
+        results = yield from ask(passes, show(first, step))
         for row, result in zip(open_rows_now, results, strict=True):
             row.absorb(result)
         step, forwards = step + 1, forwards + 1
-    yield show(first, step, num_drafting)
+    yield show(first, step)
     stats = Stats(
         steps=step,
         forwards=forwards,
@@ -110,34 +104,14 @@ def open_fill(
         cached_context=reused,
         context_tokens=len(plan.context_ids),
     )
-    likelihoods = yield from read_fills(runtime, plan, context, [row.canvas for row in rows])
-    return answer(runtime, rows, request, stats, likelihoods)
+    return answer(runtime, rows, request, stats)
 
 
 def hurry(rows: Sequence[CanvasRow | UniformRow], request: InfillRequest, started_s: float) -> None:
     """Makes the next step the last one if the request's time is up."""
-    for row in rows if is_over(request, started_s) else []:
+    is_over = request.max_ms is not None and (time.perf_counter() - started_s) * 1000 >= request.max_ms
+    for row in rows if is_over else []:
         row.num_steps = min(row.num_steps, row.step + 1)
-
-
-def is_over(request: InfillRequest, started_s: float) -> bool:
-    return request.max_ms is not None and (time.perf_counter() - started_s) * 1000 >= request.max_ms
-
-
-def watch_drafting(
-    runtime: Runtime,
-    request: InfillRequest,
-    plan: Plan,
-    started_s: float,
-    drafts: Sequence[Laid | None],
-    step: int,
-    found: Mapping[int, Laid],
-) -> StepEvent | None:
-    """The event to show while the model drafts; None once the request's time is up."""
-    if is_over(request, started_s):
-        return None
-    laid = {hole: draft for hole, draft in enumerate(drafts) if draft is not None}
-    return show_drafts(runtime, plan, {**found, **laid}, step)
 
 
 def fill_canvas(runtime: Runtime, request: InfillRequest, plan: Plan, started_s: float) -> Fill:
@@ -182,29 +156,21 @@ def make_uniform_row(
 
 
 def answer(
-    runtime: Runtime,
-    rows: Sequence[CanvasRow | UniformRow],
-    request: InfillRequest,
-    stats: Stats,
-    likelihoods: list[list[float]] | None = None,
+    runtime: Runtime, rows: Sequence[CanvasRow | UniformRow], request: InfillRequest, stats: Stats
 ) -> InfillResponse:
-    """Builds the response: rows ranked by calibrated certainty if known, otherwise by `likelihoods`, otherwise by
-    confidence.
-    """
-    curve = runtime.family.certainty
-    known: Sequence[Sequence[float | None]] = likelihoods or [[None] * len(row.canvas.outlines) for row in rows]
-    sure = [
-        [certainty_of(row.canvas, hole, curve, value) for hole, value in enumerate(values)]
-        for row, values in zip(rows, known, strict=True)
+    """Builds the response: rows ranked by the certainty of their drafts, then by the confidence of their tokens."""
+
+    def rank(row: CanvasRow | UniformRow) -> tuple[int, float, float]:
+        drafted = row.canvas.certainties.values()
+        return len(drafted), math.fsum(map(math.log, drafted)), float(row.canvas.mean_log_confidence())
+
+    own = runtime.family.own_certainty
+    best = sorted(rows, key=rank, reverse=True)[: request.n]
+    fills = [
+        [row.canvas.fill(0, hole, certainty_of(row.canvas, hole, own)) for hole in range(len(row.canvas.outlines))]
+        for row in best
     ]
-    logs = torch.cat([row.canvas.mean_log_confidence() for row in rows])
-    if likelihoods is not None:
-        logs = torch.tensor([math.fsum(values) for values in likelihoods])
-    if all(value is not None for values in sure for value in values):
-        logs = torch.tensor([sum(math.log(value) for value in values if value) for values in sure])
-    best = logs.argsort(descending=True, stable=True).tolist()[: request.n]
-    fills = [[rows[index].canvas.fill(0, hole, value) for hole, value in enumerate(sure[index])] for index in best]
-    stats = stats.model_copy(update={"tokens": rows[best[0]].canvas.num_new_tokens(0)})
+    stats = stats.model_copy(update={"tokens": best[0].canvas.num_new_tokens(0)})
     return InfillResponse(
         model=runtime.names[0],
         holes=fills[0],
@@ -215,14 +181,15 @@ def answer(
 
 
 def choose_drafts(runtime: Runtime, request: InfillRequest, plan: Plan) -> list[list[Laid | None]]:
-    """The given text to insert into each hole, for every alternative. Only a family with a calibrated certainty takes
-    given texts, because others cannot compare them with their own.
+    """The given text to insert into each hole, for every alternative. Only a family whose own fills have a known
+    certainty takes given texts, because others cannot compare them with their own.
     """
+    least = runtime.family.own_certainty
     tokens, vocabulary, config = runtime.loaded.tokenizer, runtime.vocabulary, runtime.loaded.config
     specs = [segment.hole for segment in request.segments if isinstance(segment, HoleSegment)]
     fitting = [
-        lay(spec.candidates, outline, outline.need(config.max_hole), tokens, vocabulary)
-        if runtime.family.certainty is not None
+        lay(spec.candidates, outline, outline.need(config.max_hole), tokens, vocabulary, least)
+        if least is not None
         else []
         for spec, outline in zip(specs, plan.outline.holes, strict=True)
     ]

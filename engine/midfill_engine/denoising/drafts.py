@@ -17,18 +17,15 @@ from midfill_engine.lengths import HoleNeed
 from midfill_engine.tokens.vocabulary import Vocabulary
 from midfill_engine.wire import Candidate
 
-# Under this a text is left out. Above it a text is right more often than what the embedded model writes instead.
-FLOOR: Final = 0.03
 EMPTY: Final = 1e-3  # how certain a fill without a token is: nobody asks for none
 
 
 @dataclass(frozen=True)
 class Laid:
-    """A draft as the ids of a hole's masked stretch. The model's own has `confidences`, one a token behind the last."""
+    """A given text as the ids of a hole's masked stretch."""
 
     ids: tuple[int, ...]
     certainty: float
-    confidences: tuple[float, ...] = ()
 
 
 def is_blank(outline: HoleOutline) -> bool:
@@ -38,12 +35,17 @@ def is_blank(outline: HoleOutline) -> bool:
 
 
 def lay(
-    given: Sequence[Candidate], outline: HoleOutline, need: HoleNeed, tokens: TextTokens, vocabulary: Vocabulary
+    given: Sequence[Candidate],
+    outline: HoleOutline,
+    need: HoleNeed,
+    tokens: TextTokens,
+    vocabulary: Vocabulary,
+    least: float,
 ) -> list[Laid]:
-    """The given texts over FLOOR that fit the hole, the surest first."""
+    """The given texts with a certainty of `least` that fit the hole, the surest first."""
     found = []
     for each in rank_given(given) if is_blank(outline) else ():
-        ids = ids_of(each.text, outline, tokens) if each.certainty >= FLOOR else ()
+        ids = ids_of(each.text, outline, tokens) if each.certainty >= least else ()
         if ids and need.min_tokens <= len(ids) <= need.max_tokens and _is_allowed(ids, outline, vocabulary):
             found.append(Laid(ids, each.certainty))
     return found
@@ -82,21 +84,15 @@ def choose(laid: Sequence[Laid], index: int, temperature: float, generator: torc
     return laid[drawn] if drawn < len(laid) else None
 
 
-def certainty_of(
-    canvas: Canvas, hole: int, curve: tuple[float, float, float] | None, likelihood: float | None
-) -> float | None:
-    """The probability that the whole text of a hole is right: its draft's, or read off the fill's `likelihood` in nats.
-
-    `curve` are offset, weight of the likelihood, weight of ln(number of tokens); None: nobody fitted one.
+def certainty_of(canvas: Canvas, hole: int, own: float | None) -> float | None:
+    """The probability that the whole text of a hole is right: its draft's, otherwise `own`, how often the model's own
+    fills are right; None where that is unknown, as for a hole of which a part is given.
     """
-    if hole in canvas.certainties or curve is None or likelihood is None:
+    if hole in canvas.certainties or own is None:
         return canvas.certainties.get(hole)
     here = (canvas.hole_of == hole) & ~canvas.anchored
     if not bool(here.any()):
         return 1.0
-    num_tokens = int((here & ~canvas.vocabulary.is_deletion(canvas.ids[0])).sum())
-    if not num_tokens:
+    if not bool((here & ~canvas.vocabulary.is_deletion(canvas.ids[0])).any()):
         return EMPTY
-    offset, by_likelihood, by_number = curve
-    score = offset + by_likelihood * likelihood + by_number * math.log(num_tokens)
-    return float(torch.tensor(score, dtype=torch.float64).sigmoid())
+    return own if is_blank(canvas.outlines[hole]) else None

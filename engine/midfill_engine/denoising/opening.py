@@ -1,6 +1,6 @@
 """Creates rows: context KV cache, canvas, sampler. Knows plans and models; no loop."""
 
-from collections.abc import Generator, Mapping
+from collections.abc import Generator
 from typing import Final
 
 import torch
@@ -19,7 +19,7 @@ from midfill_engine.lengths import Lengths
 from midfill_engine.loading.runtime import Runtime
 from midfill_engine.models.packed import Pass, Result
 from midfill_engine.models.sequence import Sequence as TokenSequence
-from midfill_engine.wire import HoleState, InfillRequest, StepEvent
+from midfill_engine.wire import InfillRequest, StepEvent
 
 # Temperature of alternatives if the request has none: all greedy ones would be the same.
 ALTERNATIVE_TEMPERATURE: Final = 0.8
@@ -73,9 +73,7 @@ def open_rows(
             own = [hole if draft is None else [len(draft.ids)] for hole, draft in zip(lengths, laid, strict=True)]
             row = make_row(runtime, plan, own, context, request, index)
             for hole, draft in enumerate(laid):
-                if draft is not None and draft.confidences:
-                    row.canvas.lay_own_draft(hole, draft.ids, draft.confidences)
-                elif draft is not None:
+                if draft is not None:
                     row.canvas.lay_draft(hole, draft.ids, draft.certainty)
             rows.append(row)
     return rows
@@ -150,32 +148,7 @@ def count_spill(runtime: Runtime, plan: Plan, total: int) -> int:
     return int(-(start + total) % block_size)
 
 
-def show(row: CanvasRow | UniformRow, step: int, num_before: int = 0) -> StepEvent:
-    """The event of a row after `step` steps of its own; `num_before` steps were spent on drafting."""
-    num_steps = max(1, num_before + max(row.num_steps, step))
-    return StepEvent(step=num_before + step, num_steps=num_steps, holes=_states(row.canvas))
-
-
-def show_drafts(runtime: Runtime, plan: Plan, drafts: Mapping[int, Laid], step: int) -> StepEvent:
-    """An event with the given texts, and the unfinished draft of the model as guesses."""
-    outlines = plan.outline.holes
-    lengths = [
-        [max(1, len(drafts[hole].ids))] if hole in drafts else [1] * len(outline.masked)
-        for hole, outline in enumerate(outlines)
-    ]
-    canvas = make_canvas(runtime, plan, lengths, 1)
-    for hole, draft in drafts.items():
-        if draft.confidences:
-            canvas.guess_draft(hole, draft.ids, draft.confidences)
-        elif draft.ids:
-            canvas.lay_draft(hole, draft.ids, draft.certainty)
-    limit = runtime.loaded.config.max_hole
-    return StepEvent(
-        step=step,
-        num_steps=max(step, *(outline.need(limit).max_tokens + 1 for outline in outlines)),
-        holes=_states(canvas),
-    )
-
-
-def _states(canvas: Canvas) -> list[HoleState]:
-    return [canvas.state(0, hole) for hole in range(len(canvas.outlines))]
+def show(row: CanvasRow | UniformRow, step: int) -> StepEvent:
+    """The event of a row after `step` steps."""
+    holes = [row.canvas.state(0, hole) for hole in range(len(row.canvas.outlines))]
+    return StepEvent(step=step, num_steps=max(1, row.num_steps, step), holes=holes)

@@ -81,7 +81,7 @@ def find_variants(
     cache_name = cache_name or family.cache
     try:
         make_sampler = SAMPLERS.find(sampler_name or family.sampler)
-        policy = LENGTHS.find(lengths_name or ("drafted" if runtime.reads_causally else family.lengths))
+        policy = LENGTHS.find(lengths_name or family.lengths)
         cache = CACHES.find(cache_name)
     except UnknownName as error:
         raise RequestError(ErrorCode.BAD_REQUEST, str(error), "use one of the known names") from error
@@ -91,9 +91,6 @@ def find_variants(
         raise RequestError(ErrorCode.BAD_REQUEST, message, next_step)
     if family.attention == "canvas":
         check_sampler(make_sampler())
-    if policy.beam and not runtime.reads_causally:
-        message = f"{runtime.names[0]} was not trained to read holes from the left, as this length policy asks"
-        raise RequestError(ErrorCode.BAD_REQUEST, message, next_step)
     if policy.may_expand and runtime.tokens.expand_id is None:
         message = f"models of the family {family.name!r} have no token that lengthens a hole"
         raise RequestError(ErrorCode.BAD_REQUEST, message, next_step)
@@ -134,16 +131,12 @@ def count_bytes(runtime: Runtime, plan: Plan, request: InfillRequest) -> int:
     tries_over_one = shares_context(runtime) and bool(tried)
     tried_at_once = sorted(tried)[-TRIALS_AT_ONCE:] if tries_over_one else tried
     num_context, num_hole = len(plan.context_ids), max(sum(filled), sum(tried_at_once))
-    if plan.policy.beam:
-        num_hole = max(num_hole, num_positions(config.max_hole) * max(plan.policy.beam, request.n))
     is_shared = runtime.family.attention == "context_frozen"  # the context is computed once, before all others
     num_contexts = max(len(filled), 1 if tries_over_one else len(tried))
     most_rows = max(num_context, num_hole) if is_shared else num_hole + num_context * num_contexts
     num_kept = num_context if is_shared else sum(filled) + num_context * len(filled)
     a_token = 2 * shape.num_layers * shape.num_kv_heads * shape.head_dim * size
     kept = num_kept * a_token if is_shared or plan.cache.keeps_rows else 0
-    if plan.policy.beam:  # a copy of the context KV cache per beam; one more is concatenated, one read
-        kept += ((len(needs) + 2) * num_context + num_hole) * a_token
     if tries_over_one:  # each trial holds a copy of the shared KV cache, rotated to its positions
         kept = max(kept, (2 + TRIALS_AT_ONCE) * num_context * a_token)  # plus one being made
     states = min(most_rows, MAX_ROWS) * (9 * shape.dim + 2 * shape.mlp_dim) * size

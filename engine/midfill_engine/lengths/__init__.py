@@ -5,7 +5,6 @@ from typing import Final
 from midfill_engine.lengths.base import HoleNeed, LengthPolicy, Lengths, LengthScores
 from midfill_engine.lengths.calibrated import Calibrated
 from midfill_engine.lengths.candidates import Candidates
-from midfill_engine.lengths.drafted import Drafted
 from midfill_engine.lengths.expand import Expand
 from midfill_engine.lengths.fixed import Fixed
 from midfill_engine.lengths.learned import Learned
@@ -21,7 +20,6 @@ LENGTHS: Final[Registry[LengthPolicy]] = Registry(
         "calibrated": Calibrated(),
         "candidates": Candidates(),
         "until-end": UntilEnd(),
-        "drafted": Drafted(),
     },
 )
 

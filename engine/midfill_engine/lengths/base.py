@@ -41,8 +41,7 @@ class LengthPolicy(Protocol):
 
     `chooses`: the canvas has the expected length, not the maximum. `removes`: deletions leave the canvas at once. If a
     policy returns several canvases all are filled, and the most confident fill wins. `tries` are the lengths that a
-    search compares, `fills` those that are filled in parallel; both may be empty. `beam`: the model drafts this many
-    fills from the left, whose END gives the length.
+    search compares, `fills` those that are filled in parallel; both may be empty.
     """
 
     may_delete: bool = False
@@ -51,7 +50,6 @@ class LengthPolicy(Protocol):
     removes: bool = False
     tries: tuple[int, ...] = ()
     fills: tuple[int, ...] = ()
-    beam: int = 0
 
     def search(self, needs: list[HoleNeed], scores: LengthScores | None) -> LengthSearch:
         """Returns canvases with at least 1 position for every masked stretch of every hole."""

@@ -92,11 +92,6 @@ class Runtime:
         assert isinstance(self.loaded, LoadedModel)
         return self.loaded
 
-    @property
-    def reads_causally(self) -> bool:
-        """Whether the model was also trained to fill from the left."""
-        return isinstance(self.loaded, LoadedModel) and self.loaded.config.causal
-
     def run(self, passes: list[Pass]) -> list[Result]:
         """Runs all passes in one forward pass."""
         if not passes:

@@ -88,8 +88,8 @@ class Family:
     all and the text before sees itself causally. `logit_shift` is 1 where the scores of a position stand
     one position earlier. `claims` says whether a checkpoint of the `model_types` is the family's, `sign` what it must
     have for that. `heals` says whether white space at a hole's edges moves into it, as in training;
-    `certainty` is the curve that makes the likelihood of a fill read from the left a probability, where one was fitted:
-    such a family takes texts that the client gives, since the two can be compared; `shows_deleted` says whether a
+    `own_certainty` is how often what the model writes is right, if measured: such a family takes given texts that are
+    more certain; `shows_deleted` says whether a
     settled deletion that stays in the canvas is shown as it is, or masked. `quality` is the
     dial's default, `fast_threshold` the confidence that settles a token where the dial stands at 0.
     """
@@ -112,7 +112,7 @@ class Family:
     sign: str = ""
     heals: bool = False
     shows_deleted: bool = True
-    certainty: tuple[float, float, float] | None = None
+    own_certainty: float | None = None
     lay_out: Callable[[list[int], list[int], int], Layout] = lay_in_a_row
     length_buckets: tuple[int, ...] = ()
     block_size: Callable[[Values], int] = lambda config: 0

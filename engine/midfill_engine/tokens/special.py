@@ -9,5 +9,3 @@ SPECIAL_TOKENS: Final = (
     "<|spare0|>", "<|spare1|>", "<|spare2|>", "<|spare3|>", "<|spare4|>", "<|spare5|>", "<|spare6|>",
 )  # fmt: skip
 PAD, MASK, EOS, DELETE, EXPAND, BOS = range(6)
-# What begins a hole that is read from the left, and what its last state predicts: nothing more, as a deletion says.
-START, END = SPECIAL_TOKENS.index("<|spare3|>"), DELETE
