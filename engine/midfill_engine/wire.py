@@ -312,7 +312,7 @@ class ModelInfo(Message):
     sees_suffix: bool = True
     weights: str = ""
     """Tells weights of the same name apart; empty where the engine does not say."""
-    ids: ModelIds = ModelIds()
+    ids: ModelIds = Field(default_factory=ModelIds)
     lengths_from: str = Field(
         default="", description="the model to which its search of lengths was fitted, if it has one"
     )

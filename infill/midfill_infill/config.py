@@ -4,7 +4,6 @@ Knows files and names of settings; their meaning is known where they are used.
 """
 
 import os
-import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -133,7 +132,10 @@ def _parse(key: Key, text: str, place: str) -> Value:
 
 def _read(file: Path, source: Source) -> dict[str, Setting]:
     try:
-        values = tomllib.loads(file.read_text(encoding="utf-8"))
+        text = file.read_text(encoding="utf-8")
+        import tomllib  # a warm fill without settings needs none
+
+        values = tomllib.loads(text)
     except FileNotFoundError:
         return {}
     except (OSError, ValueError) as error:

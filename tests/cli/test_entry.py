@@ -1,17 +1,23 @@
 """The console entry where things are not as usual: an early Ctrl-C, no working directory, closed streams, shells."""
 
 import os
+import signal
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
+from statistics import median
 
 import pytest
+import typer
 from tests.cli.conftest import python_path
+from tests.cli.fake_engine import Plan
 from typer.testing import CliRunner
 
-from midfill_infill import cli
-from midfill_infill.cli import app, build_app
+from midfill_infill.cli import build_app
 from midfill_infill.cli.completing import complete_model
+from midfill_infill.cli.failures import report_failures
 from midfill_infill.context.exclusions import find_exclusion
 from midfill_infill.engines import fetching, runtime
 from midfill_infill.engines.runtime import runtime_folder
@@ -27,21 +33,52 @@ def sh(line: str, **environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(["sh", "-c", line], capture_output=True, text=True, env=known, timeout=60)
 
 
-def interrupt(*_: object) -> None:
-    raise KeyboardInterrupt
+STARTED = """
+import os, signal
+from midfill_infill.cli import main
+hear = signal.signal
+def tell(number, handler):
+    signal.signal = hear
+    hear(number, handler)
+    os.write(1, b".")  # what comes before is Python's own start
+signal.signal = tell
+hear(signal.SIGINT, signal.default_int_handler)  # a shell starts its background jobs with interrupts ignored
+main()
+"""
 
 
-def test_an_interrupt_while_the_command_is_imported_is_one_sentence(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_an_interrupt_at_any_moment_is_one_sentence_at_once(
+    tmp_path: Path, fake_installation: Callable[[], dict[str, str]], set_plan: Callable[..., Plan]
 ) -> None:
-    monkeypatch.setattr(app.Subcommand, "build", interrupt)
-    result = CliRunner().invoke(build_app(), ["fill", "t.py"])
-    assert (result.exit_code, result.stderr) == (130, "midfill: interrupted; nothing was written.\n")
-    monkeypatch.setattr(cli, "build_app", interrupt)
-    monkeypatch.setattr(sys, "argv", ["midfill", "fill"])
-    with pytest.raises(SystemExit) as end:
-        cli.main()
-    assert end.value.code == 130 and capsys.readouterr().err == "midfill: interrupted; nothing was written.\n"
+    set_plan(endless=True)
+    (tmp_path / "t.py").write_text("def add(a, b):\n    ...\n")
+    subprocess.run([*MIDFILL.split(), "models"], env=fake_installation(), check=True)  # starts the engine
+    took_s = []
+    for moment in range(20):
+        process = subprocess.Popen(
+            [sys.executable, "-c", STARTED, "fill", str(tmp_path / "t.py")],
+            env=fake_installation(),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+        assert process.stdout is not None and process.stdout.read(1) == b"."
+        time.sleep(moment * 0.03)  # from the first import to a fill that waits for its engine
+        process.send_signal(signal.SIGINT)
+        sent_s = time.perf_counter()
+        out, err = process.communicate(timeout=10)
+        took_s.append(time.perf_counter() - sent_s)
+        assert (process.returncode, out, err) == (130, b"", b"midfill: interrupted; nothing was written.\n"), moment
+    assert median(took_s) < 0.15
+
+
+def test_an_interrupt_that_a_library_turns_into_its_own_error_is_one(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(typer.Exit) as end, report_failures():
+        try:
+            os.kill(os.getpid(), signal.SIGINT)
+        except KeyboardInterrupt:
+            raise ValueError("regular expression error") from None
+    assert end.value.exit_code == 130 and capsys.readouterr().err == "midfill: interrupted; nothing was written.\n"
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
 def test_a_working_directory_that_is_gone_is_said(tmp_path: Path) -> None:

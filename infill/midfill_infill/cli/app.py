@@ -9,8 +9,6 @@ from typing import Annotated, Any, Final, NamedTuple
 import typer
 from typer.core import TyperGroup
 
-from midfill_infill.cli.failures import report_failures
-
 
 class Subcommand(NamedTuple):
     """The module in which `build` is, and the first sentence of its help, for the page that lists all of them."""
@@ -46,8 +44,7 @@ class LazyGroup(TyperGroup):
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         if cmd_name not in SUBCOMMANDS:
             return None
-        with report_failures():  # Ctrl-C, while it is imported
-            command = SUBCOMMANDS[cmd_name].build()
+        command = SUBCOMMANDS[cmd_name].build()
         command.name = cmd_name
         return command
 

@@ -3,8 +3,8 @@
 import errno
 import json
 import os
+import signal
 import sys
-import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
@@ -14,6 +14,7 @@ import typer
 from midfill_infill.errors import INTERRUPTED, MidfillError
 
 _FULL: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_INTERRUPT: Final = MidfillError("cancelled", "interrupted", next_step="nothing was written")
 
 
 @contextmanager
@@ -23,26 +24,51 @@ def report_failures(*, as_json: bool = False) -> Iterator[None]:
     Who writes a file must say itself, by a `MidfillError`, what an interrupt left. MIDFILL_DEBUG=1 shows the traceback
     of a fault of our own.
     """
+    interrupts = list[int]()
     try:
-        yield
+        with _raise_interrupts(interrupts):
+            yield
     except MidfillError as error:
         _end(error, as_json)
     except KeyboardInterrupt:
-        _end(MidfillError("cancelled", "interrupted", next_step="nothing was written"), as_json)
+        _end(_INTERRUPT, as_json)
     except BrokenPipeError:  # the reader of our output has gone, as `head` does
         _drop_output()
         raise typer.Exit(INTERRUPTED) from None
     except typer.Exit:
         raise
     except Exception as error:
+        if interrupts:  # a parser's callback turns the exception into one of its own
+            _end(_INTERRUPT, as_json)
         if isinstance(error, OSError) and error.errno in _FULL:
             _drop_output()
             _end(MidfillError("output_failed", f"the output cannot be written ({error.strerror})"), as_json)
         if os.environ.get("MIDFILL_DEBUG"):
             raise
+        import traceback
+
         place = traceback.extract_tb(error.__traceback__)[-1]
         message = f"{type(error).__name__} in {os.path.basename(place.filename)}:{place.lineno}: {error}"
         _end(MidfillError("internal", message), as_json)
+
+
+@contextmanager
+def _raise_interrupts(heard: list[int]) -> Iterator[None]:
+    """Raises KeyboardInterrupt for Ctrl-C; afterwards ignores it, since the process ends."""
+
+    def raise_interrupt(number: int, frame: object) -> None:
+        heard.append(number)
+        raise KeyboardInterrupt
+
+    before = signal.getsignal(signal.SIGINT)
+    if before is signal.SIG_IGN:
+        yield
+        return
+    signal.signal(signal.SIGINT, raise_interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before if before is signal.default_int_handler else signal.SIG_IGN)
 
 
 def _drop_output() -> None:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from functools import cached_property
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from pydantic import ValidationError
 
@@ -23,10 +23,11 @@ from midfill_engine.wire import (
 )
 from midfill_infill.engines.connections import Broken, Connection, Connections, Silent, Unreachable
 from midfill_infill.engines.endpoint import Endpoint, relayed
-from midfill_infill.engines.outside import PROTOCOLS
-from midfill_infill.engines.outside.exchange import Exchange, Refused
-from midfill_infill.engines.outside.protocol import Call, read_error
 from midfill_infill.errors import MidfillError
+
+if TYPE_CHECKING:  # a fill by our own engine imports no protocol of others
+    from midfill_infill.engines.outside.exchange import Exchange
+    from midfill_infill.engines.outside.protocol import Call
 
 HEALTH_TIMEOUT_S: Final = 2.0
 # After so long without a word it is looked whether the engine still lives: it may be stopped, or hang.
@@ -135,7 +136,10 @@ class EngineClient:
             yield answer
 
     @cached_property
-    def _exchange(self) -> Exchange:
+    def _exchange(self) -> "Exchange":
+        from midfill_infill.engines.outside import PROTOCOLS
+        from midfill_infill.engines.outside.exchange import Exchange
+
         endpoint = self.endpoint
         protocol, model = PROTOCOLS[endpoint.protocol], endpoint.model
         if protocol.needs_model and not model:
@@ -144,7 +148,7 @@ class EngineClient:
                 model = str(connection.json()["data"][0]["id"])
         return Exchange(protocol, model, endpoint.protocol, self._ask)
 
-    def _ask(self, call: Call) -> Generator[str, None, None]:
+    def _ask(self, call: "Call") -> Generator[str, None, None]:
         """The lines of another engine's answer, as they come. Raises Refused, and MidfillError."""
         with self._failures(), self._connections.open() as connection:
             self._accept(connection.ask("POST", call.path, json.dumps(call.body)))
@@ -154,6 +158,10 @@ class EngineClient:
         """Raises Refused for what another way to ask may mend, MidfillError for all else that is no good answer."""
         if answer.is_success:
             return
+        from midfill_infill.engines.outside import PROTOCOLS
+        from midfill_infill.engines.outside.exchange import Refused
+        from midfill_infill.engines.outside.protocol import read_error
+
         status, words = answer.status, f"HTTP {answer.status}"
         with suppress(ValueError, AttributeError):
             words = read_error(answer.json())[:200] or words
