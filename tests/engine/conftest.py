@@ -77,7 +77,7 @@ def make_service() -> Iterator[Callable[..., Service]]:
 async def real_service(runtime: Runtime) -> AsyncIterator[Service]:
     """The service over the tiny model."""
     scheduler = Scheduler(lambda request: open_fill(runtime, request), runtime.run, recover=runtime.free_memory)
-    state = EngineState(ready=Ready(runtime.info, runtime.names, scheduler, runtime.loaded.tokenizer))
+    state = EngineState(ready=Ready(runtime.info, runtime.names, scheduler))
     yield Service(state, scheduler, Security.for_unix_socket())
     await asyncio.to_thread(scheduler.close)
 

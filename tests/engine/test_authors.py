@@ -143,13 +143,6 @@ def test_a_stored_tensor_that_nothing_reads_ends_loading(tmp_path: Path) -> None
         load(folder)
 
 
-def test_a_key_that_nothing_reads_is_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    folder = copy_checkpoint("sdar", tmp_path, logit_softcap=30.0, use_rope=False, head_gate=None)
-    load(folder)
-    (warned,) = (record.getMessage() for record in caplog.records)
-    assert warned.endswith("nothing here reads: logit_softcap, use_rope")
-
-
 @pytest.mark.parametrize(
     ("family", "changes", "message"),
     [

@@ -1,7 +1,6 @@
 """Every published family on a tiny checkpoint in its own format: scores as its reference code's, loading, fills."""
 
 import json
-import logging
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -24,8 +23,6 @@ from midfill_engine.errors import RequestError
 from midfill_engine.families import FAMILIES, find_family
 from midfill_engine.loading import hub
 from midfill_engine.loading.runtime import Runtime, load_runtime
-from midfill_engine.loading.shift import ShiftTest, measure_shift, warn_of_shift
-from midfill_engine.models.choice import Chosen
 from midfill_engine.models.packed import Pass, Result
 from midfill_engine.models.transformer import TransformerConfig, Yarn
 from midfill_engine.samplers import SAMPLERS
@@ -463,48 +460,6 @@ def test_a_tokenizer_of_vocab_and_merges_is_read_as_qwens(tmp_path: Path) -> Non
     ids = tokenizer.encode("def x12####")
     assert [tokenizer.token_bytes(index) for index in ids] == [b"def", b" x", b"1", b"2", b"####"]
     assert tokenizer.token_bytes(299) == b""
-
-
-@pytest.mark.parametrize("name", ["dream", "llada", "sdar"])
-def test_random_weights_raise_no_suspicion(
-    name: str, open_family: Callable[[str], Runtime], caplog: pytest.LogCaptureFixture
-) -> None:
-    with caplog.at_level(logging.WARNING):
-        warn_of_shift(open_family(name))
-    assert not caplog.records
-
-
-@pytest.mark.parametrize(("reads_shifted", "speaks_shifted"), [(0, 0), (0, 1), (1, 0), (1, 1)])
-def test_scores_one_position_off_are_noticed(
-    reads_shifted: int,
-    speaks_shifted: int,
-    open_family: Callable[[str], Runtime],
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    """A model that knows the text, and says it where its rows stand or one earlier."""
-    runtime = open_family("dream" if reads_shifted else "llada")
-    tokens = runtime.tokens
-    text = [*tokens.opening(None), *runtime.loaded.tokenizer.encode(parity_text()), *tokens.closing, 0]
-
-    class Knowing(Runtime):
-        def run(self, passes: list[Pass]) -> list[Result]:
-            ids = torch.tensor([text[place + speaks_shifted] for place in passes[0].wanted.tolist()])
-            return [Result(torch.zeros(0), None, Chosen(ids, torch.ones(len(ids)), None, None))]
-
-    fields = {name: getattr(runtime, name) for name in Runtime.__dataclass_fields__}
-    found = measure_shift(Knowing(**fields))
-    is_wrong = reads_shifted != speaks_shifted
-    assert (found.other if is_wrong else found.own) == 1
-    with caplog.at_level(logging.WARNING):
-        warn_of_shift(Knowing(**fields))
-    assert bool(caplog.records) is is_wrong
-    assert not ShiftTest(0.2, 0.1).is_suspicious
-
-
-def parity_text() -> str:
-    from midfill_engine.loading.shift import TEXT
-
-    return TEXT
 
 
 @pytest.mark.parametrize("sampler", list(SAMPLERS))

@@ -28,8 +28,6 @@ SEEDS: dict[str, Any] = {
     "/v1/completions": {"prompt": ["a "], "suffix": "b", "max_tokens": 3, "n": 2, "logprobs": None, "best_of": 2},
     "/infill": {**SIDES, "n_predict": 3, "n_cmpl": 2, "input_extra": [{"text": "y"}], "response_fields": ["content"]},
     "/completion": {"prompt": "<PRE> a <SUF>b <MID>", "n_predict": 3, "temperature": 0.3, "seed": -1},
-    "/tokenize": {"content": "a é", "with_pieces": True},
-    "/detokenize": {"tokens": [1, 20, 300]},
 }
 
 
@@ -38,7 +36,7 @@ async def strike(client: httpx.AsyncClient, rng: random.Random) -> int:
     asked = SEEDS[path]
     for _ in range(rng.randint(1, 3)):
         asked = mutate(asked, rng)
-    if isinstance(asked, dict) and path not in {"/tokenize", "/detokenize"}:
+    if isinstance(asked, dict):
         asked = {**asked, "stream": rng.random() < 0.3}
     answer = await client.post(path, json=asked)
     assert answer.status_code < 500, (path, asked)

@@ -5,6 +5,7 @@ import json
 import random
 import time
 from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
 from typing import Any, NoReturn
 
 import httpx
@@ -13,7 +14,6 @@ from tests.engine.fakes import ENDLESS, LIMIT_S, FakeFills, Pace, RunningServer,
 
 from midfill_engine.denoising.scheduler import Ticket
 from midfill_engine.errors import RequestError
-from midfill_engine.serving import completions, fim, llamacpp
 from midfill_engine.serving import service as service_module
 from midfill_engine.serving.connection import ConnectionLimits
 from midfill_engine.wire import (
@@ -269,8 +269,10 @@ async def test_large_values_of_llama_cpps_clients_are_no_failure(
 async def test_what_cannot_be_asked_of_the_engine_is_refused_at_every_door(
     make_service: MakeService, monkeypatch: pytest.MonkeyPatch, path: str, body: dict[str, str]
 ) -> None:
-    for door in (fim, completions, llamacpp):
-        monkeypatch.setattr(door, "to_infill", lambda request: InfillRequest.model_validate({"segments": [body]}))
+    def to_infill(request: object) -> list[InfillRequest]:
+        return [InfillRequest.model_validate({"segments": [body]})]
+
+    monkeypatch.setitem(service_module.DOORS, path, replace(service_module.DOORS[path], to_infill=to_infill))
     async with make_service(FakeFills(1)).client() as client:
         response = await client.post(path, json=body)
     assert (response.status_code, response.json()["error"]["code"]) == (400, "bad_request")
@@ -293,8 +295,7 @@ async def test_a_failure_is_logged_without_the_code(
     def fail(request: object, *_: object) -> NoReturn:
         raise ValueError(f"cannot answer {request}")
 
-    for door in (fim, completions, llamacpp):
-        monkeypatch.setattr(door, "from_infill", fail)
+    monkeypatch.setitem(service_module.DOORS, path, replace(service_module.DOORS[path], from_infill=fail))
     async with run_server(make_service(FakeFills(1))).client() as client:
         if stream:
             with pytest.raises(httpx.RemoteProtocolError):

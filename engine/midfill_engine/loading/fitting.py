@@ -10,8 +10,8 @@ from midfill_engine.errors import EXIT_NO_MODEL, StartError, fetch_failed
 from midfill_engine.families import find_family
 from midfill_engine.loading.adapter import is_adapter, open_files
 from midfill_engine.loading.device import choose_device, choose_dtype
+from midfill_engine.loading.hub import read_shape
 from midfill_engine.loading.memory import total_bytes
-from midfill_engine.models.family import Family
 from midfill_engine.registry import UnknownName
 from midfill_engine.wire import ErrorCode
 
@@ -27,7 +27,7 @@ def check_fits(folder: Path, weights_bytes: int, device: str = "auto", *, force:
     try:
         family = find_family(files)
         if family.attention not in ("canvas", "context_frozen"):
-            check_shape(files, family)
+            read_shape(files, family)
     except (CheckpointError, UnknownName) as error:
         next_step = "see `midfill models list --published` for those that can be loaded"
         raise StartError(ErrorCode.UNKNOWN_MODEL, f"It was not fetched: {error}", next_step, EXIT_NO_MODEL) from error
@@ -42,18 +42,6 @@ def check_fits(folder: Path, weights_bytes: int, device: str = "auto", *, force:
 def stored_itemsize(files: CheckpointFiles) -> int:
     named = files.config.get("dtype") or files.config.get("torch_dtype")
     return 4 if named == "float32" else 2
-
-
-def check_shape(files: CheckpointFiles, family: Family) -> None:
-    """Raises CheckpointError if config.json asks for something that is not computed here."""
-    try:
-        family.shape(files.config)
-        family.block_size(files.config)
-    except (KeyError, TypeError, ValueError, ZeroDivisionError) as error:
-        if isinstance(error, CheckpointError):
-            raise
-        message = f"Its config.json is not one of the family {family.name!r}: {error!r}."
-        raise CheckpointError(message) from error
 
 
 def memory_of(device: torch.device) -> int:

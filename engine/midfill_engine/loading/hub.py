@@ -13,12 +13,13 @@ import torch
 from torch import Tensor, nn
 
 from midfill_engine.checkpoint_files import CheckpointError, CheckpointFiles
-from midfill_engine.loading.unread import WatchedConfig, refuse_unread_tensors, warn_of_unread_keys
 from midfill_engine.models.family import Family
 from midfill_engine.models.transformer import Transformer, TransformerConfig
 from midfill_engine.tokens.hub_tokenizer import HubTokenizer
 
 LAYER: Final = re.compile(r"^(blocks)\.(\d+)\.")
+# Buffers that implementations compute at load and some checkpoints store.
+DERIVED: Final = re.compile(r"\.(inv_freq|rotary_emb\.(cos|sin)_cached|masked_bias)$")
 
 
 @dataclass(frozen=True)
@@ -105,22 +106,37 @@ def load(
 
 
 def read_config(files: CheckpointFiles, family: Family) -> HubConfig:
-    """Raises CheckpointError for keys that are missing or ask for something that is not computed here."""
-    values = WatchedConfig(files.config)
-    try:
-        shape = family.shape(values)
-        block_size = family.block_size(values)
-    except (KeyError, TypeError, ValueError, ZeroDivisionError) as error:
-        if isinstance(error, CheckpointError):
-            raise
-        message = f"The config.json in {files.folder} is not one of the family {family.name!r}: {error!r}."
-        raise CheckpointError(message) from error
-    warn_of_unread_keys(files, values)
+    """Raises CheckpointError."""
+    shape, block_size = read_shape(files, family)
     # A checkpoint may store a head although its configuration ties it (tiny-a2d), so the weights decide.
     shape = replace(shape, tied_head=family.tensors["head.weight"] not in files.shards)
     window = min(family.context_window, files.config.get("max_position_embeddings") or family.context_window)
     max_hole = min(family.max_hole, window // 4)
     return HubConfig(shape, files.name, window - max_hole, max_hole, block_size=block_size)
+
+
+def read_shape(files: CheckpointFiles, family: Family) -> tuple[TransformerConfig, int]:
+    """The transformer and its block size. Raises CheckpointError if config.json lacks a key or asks for something that
+    is not computed here.
+    """
+    try:
+        return family.shape(files.config), family.block_size(files.config)
+    except CheckpointError:
+        raise
+    except (KeyError, TypeError, ValueError, ZeroDivisionError) as error:
+        message = f"The config.json in {files.folder} is not one of the family {family.name!r}: {error!r}."
+        raise CheckpointError(message) from error
+
+
+def refuse_unread_tensors(files: CheckpointFiles, used: set[str]) -> None:
+    """Raises CheckpointError for a tensor that no one reads: the authors' code may compute something with it."""
+    unread = sorted(name for name in files.shards if name not in used and not DERIVED.search(name))
+    if unread:
+        more = f" and {len(unread) - 1} more" if len(unread) > 1 else ""
+        raise CheckpointError(
+            f"The weights in {files.folder} have the tensor {unread[0]}{more}, which its family does not compute: "
+            "take a checkpoint of the published form."
+        )
 
 
 def check_changes(files: CheckpointFiles, family: Family, config: HubConfig, used: set[str]) -> None:

@@ -67,17 +67,19 @@ class FimAnswer(BaseModel):
     seed: int | None = None
 
 
-def to_infill(request: FimRequest) -> InfillRequest:
-    return InfillRequest(
+def to_infill(request: FimRequest) -> list[InfillRequest]:
+    infill = InfillRequest(
         segments=around_hole(request.prompt, request.suffix or "", clamp(request.max_tokens)),
         model=request.model,
         max_ms=budget_ms(request.t_max_predict_ms),
         seed=request.random_seed if request.seed is None else request.seed,
         temperature=request.temperature or 0.0,
     )
+    return [infill]
 
 
-def from_infill(request: FimRequest, response: InfillResponse) -> FimAnswer:
+def from_infill(request: FimRequest, responses: list[InfillResponse]) -> FimAnswer:
+    (response,) = responses
     text, reason = finish(response.holes[0], request.stop)
     text = with_line_endings_of(text, request.prompt, request.suffix)
     message = ChatMessage(content=text)

@@ -4,9 +4,18 @@ from typing import Any, Final, Literal
 
 from pydantic import BaseModel, RootModel, SerializeAsAny
 
+from midfill_engine.denoising.scheduler import MAX_ACTIVE
 from midfill_engine.serving.fim import around_hole, budget_ms, cut_at_stop, with_line_endings_of
 from midfill_engine.serving.requests import LlamaCompletionRequest, LlamaInfillRequest
-from midfill_engine.wire import MAX_HOLE_TOKENS, MAX_TEXT_CHARACTERS, FilledHole, InfillRequest, InfillResponse, Stats
+from midfill_engine.wire import (
+    MAX_HOLE_TOKENS,
+    MAX_TEXT_CHARACTERS,
+    FilledHole,
+    InfillRequest,
+    InfillResponse,
+    ModelInfo,
+    Stats,
+)
 
 
 class Timings(BaseModel):
@@ -69,17 +78,16 @@ def unmark(request: LlamaCompletionRequest) -> LlamaInfillRequest:
     return request
 
 
-def wants_nothing(request: LlamaInfillRequest) -> bool:
-    """A request that only warms up llama.cpp's cache."""
-    return request.n_predict == 0
+def completion_to_infill(request: LlamaCompletionRequest) -> list[InfillRequest]:
+    return to_infill(unmark(request))
 
 
-def to_infill(request: LlamaInfillRequest) -> InfillRequest:
+def to_infill(request: LlamaInfillRequest) -> list[InfillRequest]:
     """Text of other files comes first, because the text furthest from the hole is dropped first."""
     extra = "".join(f"{part.text}\n" for part in request.input_extra if part.text)
     before = (extra + request.input_prefix + request.prompt)[-MAX_TEXT_CHARACTERS:]
     limit = min(request.n_predict, MAX_HOLE_TOKENS) if request.n_predict > 0 else None
-    return InfillRequest(
+    infill = InfillRequest(
         segments=around_hole(before, request.input_suffix, limit),
         model=request.model or None,
         seed=request.seed if request.seed >= 0 else None,
@@ -88,10 +96,12 @@ def to_infill(request: LlamaInfillRequest) -> InfillRequest:
         n=request.n_cmpl,
         max_ms=budget_ms(request.t_max_predict_ms),
     )
+    return [infill]
 
 
-def from_infill(request: LlamaInfillRequest, response: InfillResponse) -> BaseModel:
+def from_infill(request: LlamaInfillRequest, responses: list[InfillResponse]) -> BaseModel:
     """One answer, or a list if several were asked for, best first."""
+    (response,) = responses
     fills = [row[0] for row in (response.holes, *response.alternatives)]
     answers = [from_fill(request, response, fill, index) for index, fill in enumerate(fills)]
     return answers[0] if request.n_cmpl == 1 else LlamaAnswers(answers)
@@ -112,6 +122,7 @@ def from_fill(request: LlamaInfillRequest, response: InfillResponse, whole: Fill
 
 
 def answer_nothing(request: LlamaInfillRequest, model: str) -> BaseModel:
+    """For `n_predict` 0, which only warms up llama.cpp's cache."""
     stats = Stats(steps=0, forwards=0, tokens=0, ms=0.0)
     return select(make_answer("", model, stats), request.response_fields)
 
@@ -155,3 +166,20 @@ def cut_at_indent(text: str, num_spaces: int) -> str:
         if line.strip() and len(line) - len(line.lstrip()) < num_spaces:
             return "\n".join(lines[:index])
     return text
+
+
+def describe_server(info: ModelInfo) -> dict[str, Any]:
+    """The properties that llama.cpp's clients read from `/props`."""
+    return {
+        "default_generation_settings": {
+            "n_ctx": info.max_context_tokens,
+            "params": {"n_predict": info.max_hole_tokens},
+        },
+        "total_slots": MAX_ACTIVE,
+        "model_path": info.id,
+        "model_alias": info.id,
+        "modalities": {"vision": False, "audio": False},
+        "chat_template": "",
+        "build_info": "midfill",
+        "is_sleeping": False,
+    }

@@ -102,20 +102,3 @@ class LlamaCompletionRequest(LlamaInfillRequest):
     """llama.cpp's `POST /completion` as Continue sends it: `prompt` holds the text around the hole, with or without
     fill-in-the-middle markers.
     """
-
-
-class TokenizeRequest(BaseModel):
-    """llama.cpp's `POST /tokenize`."""
-
-    model_config = ConfigDict(extra="ignore", frozen=True)
-
-    content: str = Field(max_length=256 * 1024)
-    with_pieces: bool = False
-
-
-class DetokenizeRequest(BaseModel):
-    """llama.cpp's `POST /detokenize`."""
-
-    model_config = ConfigDict(extra="ignore", frozen=True)
-
-    tokens: list[Annotated[int, Field(ge=0, lt=2**31)]] = Field(max_length=256 * 1024)

@@ -124,11 +124,8 @@ def make_ready(state: EngineState, options: ServeOptions) -> Ready:
     from midfill_engine.denoising.plan import find_variants, usual_cache
     from midfill_engine.loading.device import choose_num_threads, free_bytes
     from midfill_engine.loading.runtime import load_runtime
-    from midfill_engine.loading.shift import warn_of_shift
 
     runtime = load_runtime(options.model, options.device, options.operators, options.dtype, options.weights)
-    if runtime.family.name != "embedded" and runtime.tokens.mask_id >= 0:
-        warn_of_shift(runtime)
     try:
         find_variants(runtime, None, options.cache, options.lengths)
     except RequestError as error:
@@ -162,7 +159,7 @@ def make_ready(state: EngineState, options: ServeOptions) -> Ready:
     watch("midfill_claimed_bytes", "Memory that open fills may use", lambda: scheduler.claimed_bytes)
     logger.info("%s is ready on %s", runtime.info.id, runtime.info.device)
     info = runtime.info.model_copy(update={"created": int(time.time()), "cache": cache})
-    return Ready(info, runtime.names, scheduler, runtime.loaded.tokenizer)
+    return Ready(info, runtime.names, scheduler)
 
 
 def report(error: StartError) -> None:

@@ -5,7 +5,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 from fastapi import FastAPI, Request
 from pydantic import BaseModel, ValidationError
@@ -16,16 +16,8 @@ from starlette.responses import JSONResponse, Response
 from midfill_engine.denoising.scheduler import Scheduler, is_ending
 from midfill_engine.errors import RequestError, StartError, check_model
 from midfill_engine.serving import completions, fim, llamacpp
-from midfill_engine.serving.about import TextTokenizer, describe_routes, describe_server, text_of, tokens_of
 from midfill_engine.serving.access import AccessLog, AccessLogger
-from midfill_engine.serving.requests import (
-    CompletionRequest,
-    DetokenizeRequest,
-    FimRequest,
-    LlamaCompletionRequest,
-    LlamaInfillRequest,
-    TokenizeRequest,
-)
+from midfill_engine.serving.requests import CompletionRequest, FimRequest, LlamaCompletionRequest, LlamaInfillRequest
 from midfill_engine.serving.security import Gate, Security, error_response
 from midfill_engine.serving.shield import Shield
 from midfill_engine.serving.stream import (
@@ -53,6 +45,7 @@ BODY_TIMEOUT_S: Final = 8.0
 MAX_ERROR_CHARACTERS: Final = 300
 
 M = TypeVar("M", bound=BaseModel)
+R = TypeVar("R", FimRequest, CompletionRequest, LlamaInfillRequest, LlamaCompletionRequest)
 Route = TypeVar("Route", bound=Callable[..., Any])
 
 
@@ -63,7 +56,6 @@ class Ready:
     info: ModelInfo
     names: tuple[str, ...]
     scheduler: Scheduler
-    tokenizer: TextTokenizer | None = None
 
 
 @dataclass
@@ -149,21 +141,7 @@ def create_app(state: EngineState, security: Security, access_log: AccessLog = "
     @reading("/props")
     async def props() -> Response:
         times = {"idle_s": round(state.idle_s, 1), "idle_timeout_s": state.idle_timeout_s}
-        return JSONResponse(describe_server(state.look().info) | times)
-
-    @reading("/openapi.json")
-    async def openapi() -> Response:
-        return JSONResponse(describe_routes())
-
-    @app.post("/tokenize", response_model=None)
-    async def tokenize(http: Request) -> Response:
-        request = await read_body(http, TokenizeRequest)
-        return JSONResponse(await asyncio.to_thread(tokens_of, state.use().tokenizer, request))
-
-    @app.post("/detokenize", response_model=None)
-    async def detokenize(http: Request) -> Response:
-        request = await read_body(http, DetokenizeRequest)
-        return JSONResponse(await asyncio.to_thread(text_of, state.use().tokenizer, request))
+        return JSONResponse(llamacpp.describe_server(state.look().info) | times)
 
     @reading("/metrics")
     async def metrics() -> Response:
@@ -178,82 +156,51 @@ def create_app(state: EngineState, security: Security, access_log: AccessLog = "
         mailbox = Mailbox()
         return EventStream(stream_events(mailbox), scheduler.submit(request, mailbox.post, client_of(http)))
 
-    @app.post("/v1/fim/completions", response_model=None)
-    async def fim_completions(http: Request) -> Response:
-        request = await read_body(http, FimRequest)
-        return await pass_through(http, state, request, fim.to_infill, fim.from_infill)
+    def add_door(path: str, door: Door[Any]) -> None:
+        async def answer(http: Request) -> Response:
+            return await answer_door(http, state, door, await read_body(http, door.request))
 
-    @app.post("/v1/completions", response_model=None)
-    async def plain_completions(http: Request) -> Response:
-        request = await read_body(http, CompletionRequest)
-        with refusing(CompletionRequest):
-            requests = completions.to_infill(request)
+        app.add_api_route(path, answer, methods=["POST"], response_model=None)
 
-        def answer(found: list[InfillResponse]) -> BaseModel:
-            return completions.from_infill(request, found)
-
-        return await answer_all(http, state, requests, answer, stream=request.stream)
-
-    @app.post("/infill", response_model=None)
-    async def llama_infill(http: Request) -> Response:
-        request = await read_body(http, LlamaInfillRequest)
-        if llamacpp.wants_nothing(request):
-            return json_response(llamacpp.answer_nothing(request, state.use(request.model or None).info.id))
-        to_infill, from_infill = llamacpp.to_infill, llamacpp.from_infill
-        return await pass_through(http, state, request, to_infill, from_infill, ends_with_done=False)
-
-    @app.post("/completion", response_model=None)
-    async def llama_completion(http: Request) -> Response:
-        request = llamacpp.unmark(await read_body(http, LlamaCompletionRequest))
-        to_infill, from_infill = llamacpp.to_infill, llamacpp.from_infill
-        return await pass_through(http, state, request, to_infill, from_infill, ends_with_done=False)
-
+    for path, door in DOORS.items():
+        add_door(path, door)
     return app
 
 
-class ForeignRequest(Protocol):
-    """What requests of other clients have in common."""
+@dataclass(frozen=True)
+class Door(Generic[R]):
+    """How clients of another project ask for fills: `to_infill` translates a request, `from_infill` the answers."""
 
-    @property
-    def stream(self) -> bool: ...
+    request: type[R]
+    to_infill: Callable[[R], list[InfillRequest]]
+    from_infill: Callable[[R, list[InfillResponse]], BaseModel]
+    ends_with_done: bool = True
 
 
-R = TypeVar("R", bound=ForeignRequest)
+DOORS: Final[dict[str, Door[Any]]] = {
+    "/v1/fim/completions": Door(FimRequest, fim.to_infill, fim.from_infill),
+    "/v1/completions": Door(CompletionRequest, completions.to_infill, completions.from_infill),
+    "/infill": Door(LlamaInfillRequest, llamacpp.to_infill, llamacpp.from_infill, ends_with_done=False),
+    "/completion": Door(
+        LlamaCompletionRequest, llamacpp.completion_to_infill, llamacpp.from_infill, ends_with_done=False
+    ),
+}
 
 
-async def pass_through(
-    http: Request,
-    state: EngineState,
-    request: R,
-    to_infill: Callable[[R], InfillRequest],
-    from_infill: Callable[[R, InfillResponse], BaseModel],
-    *,
-    ends_with_done: bool = True,
-) -> Response:
-    """Answers another client's `request`, which `to_infill` translates. Raises RequestError."""
-    with refusing(type(request)):
-        infill = to_infill(request)
+async def answer_door(http: Request, state: EngineState, door: Door[R], request: R) -> Response:
+    """Raises RequestError."""
+    if isinstance(request, LlamaInfillRequest) and request.n_predict == 0:
+        return json_response(llamacpp.answer_nothing(request, state.use(request.model or None).info.id))
+    with refusing():
+        requests = door.to_infill(request)
+    asked = Asked(http, state.use(requests[0].model).scheduler, requests)
 
     def answer(found: list[InfillResponse]) -> BaseModel:
-        return from_infill(request, found[0])
+        return door.from_infill(request, found)
 
-    return await answer_all(http, state, [infill], answer, stream=request.stream, ends_with_done=ends_with_done)
-
-
-async def answer_all(
-    http: Request,
-    state: EngineState,
-    requests: list[InfillRequest],
-    answer: Callable[[list[InfillResponse]], BaseModel],
-    *,
-    stream: bool,
-    ends_with_done: bool = True,
-) -> Response:
-    """One answer to all `requests`, which name one model. Raises RequestError."""
-    asked = Asked(http, state.use(requests[0].model).scheduler, requests)
-    if not stream:
+    if not request.stream:
         return json_response(answer(await wait_for_answers(http, asked)))
-    return EventStream(stream_whole(asked, answer, ends_with_done), asked)
+    return EventStream(stream_whole(asked, answer, door.ends_with_done), asked)
 
 
 async def stream_whole(
@@ -296,17 +243,17 @@ async def read_body(http: Request, model: type[M]) -> M:
         raise RequestError(ErrorCode.BAD_REQUEST, message, status=408, headers=closing) from error
     except ClientDisconnect as error:
         raise RequestError(ErrorCode.CANCELLED, "the client went away") from error
-    with refusing(model):
+    with refusing():
         return model.model_validate_json(bytes(body))
 
 
 @contextmanager
-def refusing(message: type[object]) -> Iterator[None]:
+def refusing() -> Iterator[None]:
     """Turns pydantic's errors into RequestErrors."""
     try:
         yield
     except ValidationError as error:
-        next_step = f"see {message.__name__} in /openapi.json"
+        next_step = "see the routes in `midfill help serving`"
         raise RequestError(ErrorCode.BAD_REQUEST, describe(error), next_step) from error
 
 
