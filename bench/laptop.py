@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 import torch
 import typer
@@ -26,8 +26,8 @@ from bench.green import stop_unless_green
 from bench.measure import describe, write_record
 from midfill_engine.loading.device import choose_dtype
 from midfill_engine.models.choice import Choice
-from midfill_engine.models.operator_choice import choose_packing
-from midfill_engine.models.operators import Operators, TorchOperators
+from midfill_engine.models.operator_choice import choose_operators
+from midfill_engine.models.operators import TorchOperators
 from midfill_engine.models.packed import Pass, run_packed, score_rows
 from midfill_engine.models.packing import PackedOperators
 from midfill_engine.models.transformer import KeyValues, Transformer, TransformerConfig
@@ -45,7 +45,7 @@ CPU: Final = torch.device("cpu")
 @dataclass(frozen=True)
 class Way:
     model: Transformer
-    operators: Operators
+    operators: TorchOperators
 
 
 @dataclass(frozen=True)
@@ -70,18 +70,17 @@ def make_ways(config: TransformerConfig) -> dict[str, Way]:
 
 
 def as_bf16(model: Transformer) -> Way:
-    return laid_out(model.bfloat16(), choose_packing("torch", CPU, torch.bfloat16))
+    return laid_out(model.bfloat16(), choose_operators("stored", CPU, torch.bfloat16))
 
 
 def as_int8(model: Transformer) -> Way:
-    return laid_out(model, choose_packing("torch-int8", CPU, torch.float32))
+    return laid_out(model, choose_operators("int8", CPU, torch.float32))
 
 
-def laid_out(model: Transformer, operators: PackedOperators[Any] | None) -> Way:
+def laid_out(model: Transformer, operators: TorchOperators) -> Way:
     """As a checkpoint is loaded."""
-    if operators is None:
-        return Way(model, TorchOperators(CPU, model.dtype))
-    operators.pack(model)
+    if isinstance(operators, PackedOperators):
+        operators.pack(model)
     return Way(model, operators)
 
 

@@ -175,7 +175,8 @@ def run(shape: Shape, operators: list[str], caches: list[str], context: int, rep
     loaded = make_model(shape, context, device, torch.bfloat16 if device.type == "cuda" else torch.float32)
     family = FAMILIES.find("dream")
     runtimes = {
-        name: replace(Runtime.of(loaded, family=family, operators=name), names=(shape.name,)) for name in operators
+        name: replace(Runtime.of(loaded, family=family, kernels="" if name == "torch" else name), names=(shape.name,))
+        for name in operators
     }
     gap = GAP if shape is not TOY else 8
     return {"machine": describe(device), "fills": measure(runtimes, caches, context, gap, repeats)}

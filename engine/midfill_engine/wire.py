@@ -344,7 +344,7 @@ class ServeOptions(Message):
     token_file: Path | None = Field(
         default=None, description="File with the token, or with lines of NAME TOKEN; MIDFILL_TOKEN goes first."
     )
-    operators: Literal["torch", "torch-int8", "kernels", "kernels-int8"] = Field(
+    operators: Literal["torch", "kernels", "kernels-int8"] = Field(
         default="torch", description="What computes a step: torch, or Midfill's kernels on a GPU."
     )
     cache: str | None = Field(

@@ -9,8 +9,6 @@ import pytest
 from tests.engine import tiny
 
 from midfill_engine.families import FAMILIES
-from midfill_engine.loading.runtime import Runtime
-from midfill_engine.models.operator_choice import choose_operators
 
 PROGRAM = """
 import sys
@@ -43,8 +41,3 @@ def test_a_fill_is_as_with_torch(tmp_path: Path) -> None:
     command = [sys.executable, "-c", PROGRAM, str(tmp_path)]
     result = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=500)
     assert result.returncode == 0, result.stderr
-
-
-def test_unknown_operators_name_the_known_ones(runtime: Runtime) -> None:
-    with pytest.raises(ValueError, match="known: torch, torch-int8, kernels"):
-        choose_operators("magic", runtime.device, runtime.dtype)

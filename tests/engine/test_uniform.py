@@ -22,7 +22,7 @@ from midfill_engine.families.diffusiongemma import DIFFUSION_GEMMA, read_shape
 from midfill_engine.loading import canvas_model
 from midfill_engine.loading.canvas_model import CanvasModel, CanvasPass, CanvasResult
 from midfill_engine.loading.hub import HubConfig
-from midfill_engine.loading.runtime import CanvasRuntime, load_runtime
+from midfill_engine.loading.runtime import Runtime, load_runtime
 from midfill_engine.samplers import SAMPLERS
 from midfill_engine.tokens.hub_tokenizer import HubTokenizer
 from midfill_engine.wire import InfillRequest, InfillResponse
@@ -69,15 +69,14 @@ class RenamedScripted(Scripted):
 
 def open_scripted(
     folder: Path, letter: str = "q", sureness: float = 40.0, canvas_length: int = 32, kind: type[Scripted] = Scripted
-) -> CanvasRuntime:
+) -> Runtime:
     tiny.write_tokenizer(folder, DIFFUSION_GEMMA.name)
     files = CheckpointFiles(folder)
     files.__dict__["config"] = tiny.config_of(DIFFUSION_GEMMA.name)
     config = HubConfig(read_shape(files.config), "scripted", 200, canvas_length // 2)
     inner, tokenizer = kind(letter, sureness), HubTokenizer(files, 320)
     model = CanvasModel(inner, tokenizer, config, 0, files, canvas_length, 48, 0.4, 0.8, 0.005)
-    runtime = CanvasRuntime.of(model, family=DIFFUSION_GEMMA)
-    assert isinstance(runtime, CanvasRuntime)
+    runtime = Runtime.of(model, family=DIFFUSION_GEMMA)
     return runtime
 
 
@@ -175,7 +174,7 @@ def real(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("dtype", ["fp32", "bf16"])
 def test_the_librarys_own_class_fills(real: Path, dtype: str) -> None:
     runtime = load_runtime(str(real), "cpu", dtype=dtype)
-    assert find_family(CheckpointFiles(real)) is DIFFUSION_GEMMA and isinstance(runtime, CanvasRuntime)
+    assert find_family(CheckpointFiles(real)) is DIFFUSION_GEMMA and isinstance(runtime.loaded, CanvasModel)
 
     def fill(behind: str) -> list[InfillResponse]:  # random weights may say nothing but the end of text
         return [run(denoise(runtime, ask(seed=seed, behind=behind), lengths="fixed"))[1] for seed in (1, 2, 3)]

@@ -9,7 +9,7 @@ from midfill_engine.models import fused_runner
 from midfill_engine.models.choice import Choice
 from midfill_engine.models.fused_runner import FusedRunner, Pool, why_not_fused
 from midfill_engine.models.moe import MoEConfig
-from midfill_engine.models.operator_choice import choose_operators
+from midfill_engine.models.operator_choice import check_kernels
 from midfill_engine.models.operators import OperatorsError, TorchOperators
 from midfill_engine.models.packed import Pass, Result, run_packed
 from midfill_engine.models.transformer import KeyValues, Transformer, TransformerConfig
@@ -191,4 +191,4 @@ def test_what_is_not_computed_is_said() -> None:
 def test_kernels_need_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TRITON_INTERPRET", raising=False)
     with pytest.raises(OperatorsError, match="need a GPU"):
-        choose_operators("kernels", torch.device("cpu"), torch.float32)
+        check_kernels(torch.device("cpu"))

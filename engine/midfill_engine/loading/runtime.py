@@ -19,7 +19,7 @@ from midfill_engine.families.embedded import EMBEDDED_TOKENS
 from midfill_engine.lengths.calibrated import FITTED_ON
 from midfill_engine.loading import canvas_model, checkpoint, hub
 from midfill_engine.loading.adapter import is_adapter, open_files
-from midfill_engine.loading.canvas_model import CanvasModel, CanvasPass, CanvasResult
+from midfill_engine.loading.canvas_model import CanvasModel
 from midfill_engine.loading.checkpoint import LoadedModel
 from midfill_engine.loading.device import DeviceError, choose_device, choose_dtype, free_bytes
 from midfill_engine.loading.download import fetch_checkpoint, is_hub_id
@@ -27,11 +27,10 @@ from midfill_engine.loading.gguf_files import SUFFIX
 from midfill_engine.loading.hub import LoadedHubModel
 from midfill_engine.loading.packaged import PACKAGED, find_packaged
 from midfill_engine.models.family import Family, SpecialTokens
-from midfill_engine.models.int8 import Int8Operators
-from midfill_engine.models.operator_choice import choose_operators, choose_packing, name_operators
-from midfill_engine.models.operators import Operators, OperatorsError
+from midfill_engine.models.operator_choice import check_kernels, choose_operators
+from midfill_engine.models.operators import OperatorsError, TorchOperators
 from midfill_engine.models.packed import Pass, Result, run_packed
-from midfill_engine.models.packing import LEFT, LaidOperators
+from midfill_engine.models.packing import LEFT, LaidOperators, PackedOperators
 from midfill_engine.models.transformer import Transformer
 from midfill_engine.tokens.vocabulary import Vocabulary
 from midfill_engine.wire import ErrorCode, ModelIds, ModelInfo
@@ -55,7 +54,7 @@ class Runtime:
     family: Family
     tokens: SpecialTokens
     vocabulary: Vocabulary
-    operators: Operators
+    operators: TorchOperators
     names: tuple[str, ...]
     contexts: ContextStore = field(default_factory=ContextStore)
     prefixes: PrefixStore = field(default_factory=PrefixStore)
@@ -63,20 +62,25 @@ class Runtime:
 
     @classmethod
     def of(
-        cls, loaded: Loaded, *aliases: str, family: Family | None = None, operators: str | Operators = "torch"
+        cls,
+        loaded: Loaded,
+        *aliases: str,
+        family: Family | None = None,
+        operators: TorchOperators | None = None,
+        kernels: str = "",
     ) -> "Runtime":
-        """Raises CheckpointError if a published checkpoint does not name its special ids, and OperatorsError."""
+        """`kernels` names Midfill's kernels, if they are wanted: `kernels` or `kernels-int8`.
+
+        Raises CheckpointError if a published checkpoint does not name its special ids, and OperatorsError.
+        """
         family = family or FAMILIES.find(checkpoint.FAMILY)
         tokens = EMBEDDED_TOKENS if isinstance(loaded, LoadedModel) else family.tokens(loaded.files)
         tokenizer = loaded.tokenizer
         pieces = [tokenizer.token_bytes(index) for index in range(tokenizer.vocab_size)]
         vocabulary = Vocabulary(pieces, tokens.special_ids, tokens.delete_ids, tokens.expand_id)
-        name, chosen = "torch", operators
-        if isinstance(operators, str):
-            name, chosen = operators, choose_operators(operators, loaded.weight.device, loaded.dtype)
-        assert not isinstance(chosen, str)
-        fused = None if isinstance(loaded, CanvasModel) else open_fused(name, loaded.model.transformer, chosen)
-        return cls(loaded, family, tokens, vocabulary, chosen, (loaded.config.name, *aliases), fused=fused)
+        operators = operators or TorchOperators(loaded.weight.device, loaded.dtype)
+        fused = open_fused(loaded.model.transformer, operators, kernels) if kernels else None
+        return cls(loaded, family, tokens, vocabulary, operators, (loaded.config.name, *aliases), fused=fused)
 
     @property
     def device(self) -> torch.device:
@@ -96,6 +100,8 @@ class Runtime:
         """Runs all passes in one forward pass."""
         if not passes:
             return []
+        if isinstance(self.loaded, CanvasModel):  # computed one by one by another library
+            return [self.loaded.run(step) for step in passes]  # type: ignore[misc, arg-type]
         if self.fused is not None:
             return self.fused.run(passes)
         return run_packed(self.loaded.model.transformer, passes, self.operators)
@@ -145,32 +151,21 @@ class Runtime:
         return digest.hexdigest()[:16]
 
 
-def open_fused(operators: str, transformer: Transformer, torch_like: Operators) -> "FusedRunner | None":
+def open_fused(transformer: Transformer, operators: TorchOperators, kernels: str) -> "FusedRunner | None":
     """The runner with Midfill's kernels, if they support this model; checks itself on a GPU. Raises OperatorsError."""
-    if operators in ("torch", "torch-int8"):
-        return None
+    check_kernels(transformer.embedding.weight.device)
     from midfill_engine.models.fused_runner import FORMAT_OF, FusedRunner, why_not_fused  # needs Triton
 
     reason = why_not_fused(transformer.config)
     if reason is not None:
-        if operators != "kernels":
-            raise OperatorsError(f"{operators} cannot compute this model: {reason}")
+        if kernels != "kernels":
+            raise OperatorsError(f"{kernels} cannot compute this model: {reason}")
         logger.info("torch computes the steps: %s", reason)
         return None
-    fused = FusedRunner(transformer, torch_like, FORMAT_OF[operators])
+    fused = FusedRunner(transformer, operators, FORMAT_OF[kernels])
     if transformer.embedding.weight.is_cuda:
         fused.check()
     return fused
-
-
-class CanvasRuntime(Runtime):
-    """Runtime of a model that another library computes: every pass runs alone, so results do not depend on
-    the batch.
-    """
-
-    def run(self, passes: list[CanvasPass]) -> list[CanvasResult]:  # type: ignore[override]
-        assert isinstance(self.loaded, CanvasModel)
-        return [self.loaded.run(step) for step in passes]
 
 
 def known_models() -> list[str]:
@@ -197,31 +192,40 @@ def find_model(name: str) -> Path:
 
 
 def open_checkpoint(
-    folder: Path, device: torch.device, dtype: torch.dtype, name: str, operators: str = "torch"
+    folder: Path,
+    device: torch.device,
+    dtype: torch.dtype,
+    name: str,
+    operators: str = "torch",
+    weights: str = "stored",
 ) -> Runtime:
     """Loads a folder of the embedded or a published family, or an adapter. Raises CheckpointError, StartError."""
     files = open_files(folder)
     family = find_family(files)
     if files.changed and family.name in (checkpoint.FAMILY, DIFFUSION_GEMMA.name):
         raise CheckpointError(f"Adapters are not merged into models of the family {family.name!r}.")
-    packing = choose_packing(operators, device, dtype)
+    if weights == "int8" and device.type == "cuda":
+        operators, weights = "kernels-int8", "stored"  # the plain weights are held, too
+    kernels = "" if operators == "torch" or weights == "int8" else operators
+    chosen = choose_operators(weights, device, dtype)
     if family.name == checkpoint.FAMILY:
         shipped = checkpoint.load(folder, device, dtype)
-        if not isinstance(packing, Int8Operators):  # its products are too small to gain from another layout
-            return Runtime.of(shipped, name, checkpoint.FAMILY, operators=operators)
-        packing.pack(shipped.model)
-        return Runtime.of(shipped, name, checkpoint.FAMILY, operators=packing)
+        if isinstance(chosen, LaidOperators):  # its products are too small to gain from another layout
+            chosen = TorchOperators(device, dtype)
+        if isinstance(chosen, PackedOperators):
+            chosen.pack(shipped.model)
+        return Runtime.of(shipped, name, checkpoint.FAMILY, operators=chosen, kernels=kernels)
     if family.attention == "canvas":
-        if operators != "torch":
+        if kernels or weights != "stored":
             raise OperatorsError(f"models of the family {family.name!r} are computed by another library")
-        model = canvas_model.load(folder, device, dtype)
-        return CanvasRuntime.of(model, name, family.name, family=family)
+        return Runtime.of(canvas_model.load(folder, device, dtype), name, family.name, family=family)
     stored_bytes = sum(path.stat().st_size for path in {*files.shards.values()})
-    if isinstance(packing, LaidOperators) and stored_bytes > free_bytes(device):
-        packing = None  # the kernel can evict mapped pages, but not repacked weights
-    loaded = hub.load(files, family, device, dtype, packing.pack if packing else None)
+    if isinstance(chosen, LaidOperators) and stored_bytes > free_bytes(device):
+        chosen = TorchOperators(device, dtype)  # the kernel can evict mapped pages, but not repacked weights
+    pack = chosen.pack if isinstance(chosen, PackedOperators) else None
+    loaded = hub.load(files, family, device, dtype, pack)
     files.release()
-    return Runtime.of(loaded, name, family.name, family=family, operators=packing or operators)
+    return Runtime.of(loaded, name, family.name, family=family, operators=chosen, kernels=kernels)
 
 
 def load_runtime(
@@ -240,11 +244,11 @@ def load_runtime(
         chosen = choose_device(device)
         if weights is None:
             weights = "int8" if name in PACKAGED and chosen.type == "cpu" and operators == "torch" else "stored"
-        operators = name_operators(operators, weights, chosen)
-        return open_checkpoint(folder, chosen, choose_dtype(chosen, dtype), name, operators)
+        return open_checkpoint(folder, chosen, choose_dtype(chosen, dtype), name, operators, weights)
     except OperatorsError as error:
-        message = f"The operators {operators!r} cannot be used: {error}."
-        raise StartError(ErrorCode.BAD_REQUEST, message, "use --operators torch", EXIT_NO_MODEL) from error
+        message = f"The model cannot be computed so: {error}."
+        next_step = "use --operators torch and --weights stored"
+        raise StartError(ErrorCode.BAD_REQUEST, message, next_step, EXIT_NO_MODEL) from error
     except DeviceError as error:
         raise StartError(
             ErrorCode.BAD_REQUEST, str(error), "use --device auto and --dtype auto", EXIT_NO_MODEL

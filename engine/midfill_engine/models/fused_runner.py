@@ -14,7 +14,7 @@ from torch import Tensor
 
 from midfill_engine.models.choice import BadScores, Choice, Chosen
 from midfill_engine.models.fused import FusedModel, Rows, make_cache, pack_transformer
-from midfill_engine.models.operators import Operators, OperatorsError, TorchOperators
+from midfill_engine.models.operators import OperatorsError, TorchOperators
 from midfill_engine.models.packed import Pass, Result, choose_packed, run_packed
 from midfill_engine.models.transformer import KeyValues, Transformer, TransformerConfig
 from midfill_kernels.cached_attention import CachedSchedule, CachedSequence, schedule_cached
@@ -52,7 +52,7 @@ class FusedRunner:
     (samples, likelihoods) to its head.
     """
 
-    def __init__(self, transformer: Transformer, operators: Operators, format: Format = "plain") -> None:
+    def __init__(self, transformer: Transformer, operators: TorchOperators, format: Format = "plain") -> None:
         self._transformer, self._operators = transformer, operators
         self._pool = Pool(pack_transformer(transformer, format, 0))
         self._steps: dict[int, Step] = {}

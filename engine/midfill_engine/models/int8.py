@@ -104,7 +104,7 @@ class Int8Operators(PackedOperators[OneDnnWeight | FbgemmWeight]):
         """Raises OperatorsError where the machine cannot compute so."""
         super().__init__(device, dtype)
         if device.type != "cpu":
-            raise OperatorsError("torch-int8 is for CPUs; a GPU has kernels-int8")
+            raise OperatorsError("torch's int8 weights are for CPUs; a GPU has kernels-int8")
         self._format = choose_format()
         self.row_tile = 1  # whole numbers add up to the same beside any number of rows; experts have other products
         self._narrowed: tuple[Tensor, tuple[Tensor, Tensor]] | None = None  # queries, keys, values read the same

@@ -1,11 +1,8 @@
-"""The heavy operators of a packed step, behind one narrow door: plain torch here, kernels where a device has them.
-
-Knows matrices, keys and values; no model, no token, no request.
-"""
+"""The heavy operators of a packed step in plain torch. Knows matrices, keys and values; no model, no request."""
 
 from dataclasses import dataclass
 from functools import cache
-from typing import Final, Protocol
+from typing import Final
 
 import torch
 import torch.nn.functional as F
@@ -34,38 +31,12 @@ class Span:
     mask: Tensor | None = None
 
 
-class Operators(Protocol):
-    """A row's result must not depend on the other rows of the pack, to the last bit.
-
-    `packs_products` says whether torch's own products keep to that on this device. Of `row_tile` is every span's start
-    a multiple, and the number of rows.
-    """
-
-    packs_products: bool
-    row_tile: int
-
-    def linear(self, x: Tensor, weight: Tensor, bias: Tensor | None, spans: list[Span]) -> Tensor:
-        """`x` [R, D], `weight` [N, D] -> [R, N]."""
-        ...
-
-    def attention(
-        self,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        pasts: list[tuple[Tensor, Tensor] | None],
-        spans: list[Span],
-        asked: list[Span],
-    ) -> Tensor:
-        """`query` [A, H, E], `key` and `value` [R, K, E] -> [A, H, E]; each of `asked` sees its past and its span.
-
-        `asked` is `spans` where every row asks, else has as many spans, of the rows that do and with their masks.
-        """
-        ...
-
-
 class TorchOperators:
-    """The reference. Where the device's product is not the same for a row in every batch, each span gets its own."""
+    """Heavy operators of a packed step. A row's result does not depend on the other rows of the pack, to the last bit.
+
+    `packs_products` says whether the device's own products keep to that; otherwise each span gets its own. Every span's
+    start and the number of rows are multiples of `row_tile`.
+    """
 
     row_tile: int = ROW_TILE
 
@@ -73,6 +44,7 @@ class TorchOperators:
         self.packs_products = rows_are_independent(device, dtype)
 
     def linear(self, x: Tensor, weight: Tensor, bias: Tensor | None, spans: list[Span]) -> Tensor:
+        """`x` [R, D], `weight` [N, D] -> [R, N]."""
         if self.packs_products:
             return F.linear(x, weight, bias)
         if len(spans) == 1:  # joining a single product copied it: 3 to 10 % of a step
@@ -88,6 +60,10 @@ class TorchOperators:
         spans: list[Span],
         asked: list[Span],
     ) -> Tensor:
+        """`query` [A, H, E], `key` and `value` [R, K, E] -> [A, H, E]; each of `asked` sees its past and its span.
+
+        `asked` is `spans` where every row asks, otherwise the spans of the rows that do, with their masks.
+        """
         mixed = torch.zeros_like(query)
         for span, rows, past in zip(spans, asked, pasts, strict=True):
             q = query[rows.start : rows.end].transpose(0, 1)[None]

@@ -2,7 +2,7 @@
 longest. Knows sequences of ids, positions and earlier keys; no canvas, no request.
 
 A row's result does not depend on what else is in the pack: every sequence starts at a multiple of the operators' tile,
-attention sees one sequence at a time, and `Operators` promises the rest.
+attention sees one sequence at a time, and `TorchOperators` promises the rest.
 """
 
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from torch import Tensor
 
 from midfill_engine.models.choice import Choice, Chosen, choose
 from midfill_engine.models.moe import pad_rows
-from midfill_engine.models.operators import Operators, Span
+from midfill_engine.models.operators import Span, TorchOperators
 from midfill_engine.models.transformer import (
     MLP,
     Attention,
@@ -76,7 +76,7 @@ class Result:
 
 
 @torch.inference_mode()
-def run_packed(transformer: Transformer, passes: list[Pass], operators: Operators) -> list[Result]:
+def run_packed(transformer: Transformer, passes: list[Pass], operators: TorchOperators) -> list[Result]:
     """Every pass's result, in order."""
     device = transformer.embedding.weight.device
     tile = operators.row_tile
@@ -105,7 +105,7 @@ def run_packed(transformer: Transformer, passes: list[Pass], operators: Operator
 
 
 def choose_packed(
-    transformer: Transformer, passes: list[Pass], results: list[Result], operators: Operators
+    transformer: Transformer, passes: list[Pass], results: list[Result], operators: TorchOperators
 ) -> list[Result]:
     """The head and the choices that are still to be made. Never holds more than one pass's scores in fp32."""
     found = list(results)
@@ -125,7 +125,7 @@ def choose_packed(
 
 
 @torch.inference_mode()
-def score_rows(transformer: Transformer, states: list[Tensor], operators: Operators) -> list[Tensor]:
+def score_rows(transformer: Transformer, states: list[Tensor], operators: TorchOperators) -> list[Tensor]:
     """The vocabulary's scores [M, V] of each pass's states [M, D]."""
     padded = [pad_rows(rows, operators.row_tile) for rows in states]
     scores = operators.linear(torch.cat(padded), head_weight(transformer), None, _spans_of(padded))
@@ -138,7 +138,7 @@ def head_weight(transformer: Transformer) -> Tensor:
 
 
 @torch.inference_mode()
-def choose_again(transformer: Transformer, hidden: Tensor, choice: Choice, operators: Operators) -> Chosen:
+def choose_again(transformer: Transformer, hidden: Tensor, choice: Choice, operators: TorchOperators) -> Chosen:
     """Another choice from states [M, D] that a pass returned."""
     return choose(score_rows(transformer, [hidden], operators)[0], choice)
 
@@ -150,7 +150,7 @@ def attend(
     pasts: list[tuple[Tensor, Tensor] | None],
     spans: list[Span],
     asked: WantedRows,
-    operators: Operators,
+    operators: TorchOperators,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """`x` [R, D] -> the mixed rows [A, D] that are asked, and the rotated keys and the values [R, K, E]."""
     head_dim = attention.config.head_dim
@@ -174,7 +174,7 @@ def _rotate(rows: Tensor, tables: tuple[Tensor, Tensor]) -> Tensor:
     return rotate(rows.transpose(0, 1)[None], *tables)[0].transpose(0, 1)
 
 
-def feed_forward(mlp: torch.nn.Module, x: Tensor, spans: list[Span], operators: Operators) -> Tensor:
+def feed_forward(mlp: torch.nn.Module, x: Tensor, spans: list[Span], operators: TorchOperators) -> Tensor:
     if not isinstance(mlp, MLP):  # experts take the rows of one sequence at a time where their number matters
         parts = [x] if operators.packs_products else [x[span.start : span.padded_end] for span in spans]
         return torch.cat([mlp(part) for part in parts])
