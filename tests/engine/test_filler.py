@@ -14,8 +14,17 @@ from tests.engine.test_denoise import run
 from midfill_engine.denoising.branches import Beam, log_probs, read_prefix, score
 from midfill_engine.denoising.branches import Path as Written
 from midfill_engine.denoising.denoise import denoise
-from midfill_engine.denoising.filler import MAX_THROUGH, Candidate, Drawing, Filler, chance_of
-from midfill_engine.denoising.prompt import MAX_BEFORE, READ_CHARACTERS, READ_STEP, cut_before, cut_behind, lay_prompt
+from midfill_engine.denoising.filler import MAX_THROUGH, Drawing, Filler
+from midfill_engine.denoising.judging import Candidate, shipped_weights
+from midfill_engine.denoising.prompt import (
+    MAX_BEFORE,
+    READ_CHARACTERS,
+    READ_STEP,
+    cut_before,
+    cut_behind,
+    find_following,
+    lay_prompt,
+)
 from midfill_engine.denoising.stretch import Block, Stretch
 from midfill_engine.errors import RequestError
 from midfill_engine.families import FAMILIES
@@ -240,13 +249,17 @@ def test_drawn_texts_differ_by_seed_and_are_those_of_their_seed(base: Runtime) -
     assert drawn and not any("\n" in each.text for each in drawn)
 
 
-def test_what_follows_and_the_file_decide_among_equals() -> None:
+@pytest.mark.parametrize("kind", ["line", "body"])
+def test_what_follows_and_the_file_decide_among_equals(kind: str) -> None:
+    weights = shipped_weights(kind)
     plain = Candidate("a", nats=-4.0, following=-9.0)
     fitting, own = Candidate("b", nats=-5.0, following=-6.0), Candidate("c", nats=-5.0, following=-9.0, certainty=0.4)
-    assert max([plain, fitting], key=lambda each: each.score) is fitting
-    assert max([plain, own], key=lambda each: each.score) is own
-    assert chance_of([plain, fitting], fitting) > chance_of([plain, fitting], plain)
-    assert 0 < chance_of([fitting], fitting) < 1
+    assert [each.text for each in weights.rank([plain, fitting])] == ["b", "a"]
+    assert [each.text for each in weights.rank([plain, own])] == ["c", "a"]
+    first, second = weights.weigh([fitting, plain])
+    assert first.chance and second.chance and 0 < second.chance < first.chance < 1
+    (alone,) = weights.weigh([fitting])
+    assert alone.chance and alone.chance > first.chance
 
 
 def answer_of(base: Runtime, request: InfillRequest) -> InfillResponse:
@@ -353,3 +366,17 @@ def test_the_base_fills_what_only_a_language_model_can(weights: Path) -> None:
     assert answer_of(base, ask(*segments)).holes[0].text == "    return first + second"
     whole = TextSegment(text=before[:-4]), HoleSegment(hole=HoleSpec()), TextSegment(text="x = add(1, 2)\n")
     assert answer_of(base, ask(*whole)).holes[0].text == "    return first + second\n"
+
+
+def test_a_body_is_as_likely_as_while_it_was_written(base: Runtime) -> None:
+    stretch = Stretch(TEXT + "def other(items):\n    ", "\n\ndef third(x):\n    return x\n", False, indent="    ")
+    filler = Filler(base, stretch)
+    prefix, _ = drain_work(base, read_prefix(base, filler.prompt.ids))
+    drafted = drain_work(base, filler.draft_block(prefix, ["first = 1", "return items", "for é in items:"]))
+    assert len(drafted) >= 2 and all(each.logs for each in drafted)
+    encode, following = base.loaded.tokenizer.encode, find_following(stretch.after)
+    for each in drafted:
+        kept = [token for token in encode(filler.pending.decode() + each.text + following)]
+        whole = read_whole(base, [*filler.prompt.ids, *kept])[len(filler.prompt.ids) - 1 : -1]
+        exact = float(whole[torch.arange(len(kept)), torch.tensor(kept)].sum())
+        assert each.nats + each.following == pytest.approx(exact, abs=1e-2), each.text

@@ -194,16 +194,53 @@ class Beam:
         """Reads whole texts; the path of each, and what follows it, ln probabilities [L, V]."""
         tree, num_shared = Tree(), len(self.prefix.ids)
         rows = [tree.add(text) for text in texts]
-        wanted = torch.tensor([each[-1] for each in rows])
         positions = torch.tensor(tree.depths) + num_shared
-        step = Pass(
-            torch.tensor(tree.ids), positions, wanted, self.prefix.keys_values, tree.mask(num_shared), keeps=True
-        )
+        mask, every = tree.mask(num_shared), torch.arange(len(tree.ids))
+        step = Pass(torch.tensor(tree.ids), positions, every, self.prefix.keys_values, mask, keeps=True)
         (result,) = yield from ask([step])
         assert result.own is not None
-        start = self._held.add(result.own)
-        paths = [Path(text, (), tuple(start + row for row in each)) for text, each in zip(texts, rows, strict=True)]
-        return paths, log_probs(self.runtime, [result.hidden])[0]
+        start, first = self._held.add(result.own), first_scores(self.runtime, self.prefix)
+        scores = log_probs(self.runtime, [result.hidden])[0]
+        paths = []
+        for text, each in zip(texts, rows, strict=True):
+            logs = [float(first[text[0]]), *scores[each[:-1], list(text[1:])].tolist()]
+            paths.append(Path(text, tuple(logs), tuple(start + row for row in each)))
+        return paths, scores[[each[-1] for each in rows]]
+
+    def follow(
+        self, paths: Sequence[Path], texts: Sequence[Sequence[int]]
+    ) -> Generator[Work, list[Result], list[list[float]]]:
+        """ln of the probability of every token of each text behind its path, all of which was read: exact."""
+        pairs = iter(zip(paths, texts, strict=True))
+        groups = [[(next(pairs)[0], text) for text in group] for group in split_rows(texts, MAX_TREE_ROWS)]
+        found: list[list[float]] = []
+        for group in groups:
+            found += yield from self._follow_group(group)
+        return found
+
+    def _follow_group(
+        self, group: Sequence[tuple[Path, Sequence[int]]]
+    ) -> Generator[Work, list[Result], list[list[float]]]:
+        num_past, num_shared = self._held.length, len(self.prefix.ids)
+        sizes = [len(text) for _, text in group]
+        mask = torch.zeros(sum(sizes), num_past + sum(sizes), dtype=torch.bool)
+        mask[:, :num_shared] = True
+        ids, positions, asked = list[int](), list[int](), list[int]()
+        for path, text in group:
+            start, end = len(ids), len(ids) + len(text)
+            mask[start:end, list(path.places[:-1])] = True
+            mask[start:end, num_past + start : num_past + end] = torch.ones(
+                len(text), len(text), dtype=torch.bool
+            ).tril()
+            ids += [path.ids[-1], *text[:-1]]
+            positions += range(num_shared + len(path.ids) - 1, num_shared + len(path.ids) - 1 + len(text))
+            asked += text
+        rows = torch.arange(len(ids))
+        choice = Choice(every_token(self.runtime), torch.zeros_like(rows), asked=torch.tensor(asked))
+        step = Pass(torch.tensor(ids), torch.tensor(positions), rows, self._held.keys_values, mask, choice=choice)
+        (result,) = yield from ask([step])
+        assert result.chosen is not None and result.chosen.asked is not None
+        return [part.tolist() for part in result.chosen.asked.clamp(min=1e-38).log().split(sizes)]
 
     def read(self, paths: Sequence[Path]) -> Generator[Work, list[Result], tuple[list[Path], Tensor]]:
         """Reads the last token of each path; what follows them, ln probabilities [L, V]."""

@@ -16,7 +16,8 @@ import torch
 from midfill_engine.denoising.branches import MAX_TREE_ROWS
 from midfill_engine.denoising.canvas import merge
 from midfill_engine.denoising.drafts import rank_given
-from midfill_engine.denoising.filler import Candidate, Drawing, Filler
+from midfill_engine.denoising.filler import Drawing, Filler
+from midfill_engine.denoising.judging import Candidate, shipped_weights
 from midfill_engine.denoising.outline import RequestOutline, no_healing, outline_request, split_draft, split_segments
 from midfill_engine.denoising.plan import check_room
 from midfill_engine.denoising.seeds import seeded, with_seed
@@ -131,7 +132,8 @@ def find_line_end(stretch: Stretch) -> str:
 def shuffle(candidates: Sequence[Candidate], drawing: Drawing) -> list[Candidate]:
     """The candidates in an order that is drawn, without replacement, by exp(score / temperature) (Gumbel's trick)."""
     noise = -torch.empty(len(candidates), dtype=torch.float64).exponential_(generator=drawing.generator).log()
-    keys = [each.score / drawing.temperature + float(luck) for each, luck in zip(candidates, noise, strict=True)]
+    score = shipped_weights("line").score
+    keys = [score(each) / drawing.temperature + float(luck) for each, luck in zip(candidates, noise, strict=True)]
     order = sorted(range(len(candidates)), key=lambda index: -keys[index])
     return [candidates[index] for index in order]
 

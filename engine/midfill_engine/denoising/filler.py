@@ -5,17 +5,18 @@ P(text | before) P(what follows | before, text) is what a text's probability giv
 with fill-in-the-middle tokens says P(text | both sides) itself. Knows tokens and texts; no requests, no files.
 """
 
-import math
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from typing import Final
 
 import torch
 from torch import Tensor
 
 from midfill_engine.caches.prefixes import Prefix
-from midfill_engine.denoising.branches import Beam, Path, log_probs, read_prefix, score
+from midfill_engine.denoising.branches import Beam, Path, first_scores, log_probs, read_prefix, score
 from midfill_engine.denoising.canvas import decode
+from midfill_engine.denoising.judging import Candidate, Logs, shipped_weights
 from midfill_engine.denoising.prompt import find_following, lay_prompt
 from midfill_engine.denoising.stretch import Block, Stretch
 from midfill_engine.denoising.work import Work
@@ -26,50 +27,14 @@ from midfill_engine.wire import BASE
 WIDTH: Final = 5
 INSIDE: Final = 3  # times as many texts are drafted inside of a line
 NUM_BLOCKS: Final = 3
+NUM_BEGUN: Final = 3  # bodies of others of which the first line is taken
 NUM_THROUGH: Final = 3  # first tokens from which a stretch of several lines is written
 MAX_THROUGH: Final = 12
 MAX_THROUGH_TOKENS: Final = 96
-# Nats for a proposal by ln of its certainty over DOUBT. Of 129 lines of packages of 2025 and later 25 were right with
-# it, 23 by certainty alone, 19 by likelihood alone.
-OWN: Final = 2.5
-DOUBT: Final = 0.01
 MAX_LINE_TOKENS: Final = 64
 MAX_JUDGED: Final = 8  # proposals of others whose own likelihood is asked
 MAX_COMPARED: Final = 5  # candidates of which what follows is asked, too
-# ln odds that the best of a line's candidates is right: by nats ahead of the second, by its own, by its certainty
-# as a proposal. Fitted on 216 lines of nine packages of 2025 and later.
-AHEAD, LIKELY, PROPOSED, ODDS = 0.19, 0.11, 2.4, -1.8
-MOST_AHEAD: Final = 12.0
-# Of 59 bodies of packages of 2025 and later 6 were exact and 43 % similar; with likelihood per token alone 3 and 37;
-# with the body of the most similar function wherever there is one 3 and 41.
-BLOCK_POWER, BLOCK_PROPOSED = 0.6, 20.0
 MAX_BLOCK_TOKENS: Final = 192
-
-
-Logs = tuple[tuple[str, float], ...]  # tokens' texts with their ln probabilities
-
-
-@dataclass(frozen=True)
-class Candidate:
-    """A text for a stretch; `nats`: ln P(text, end | before), `following`: ln P(what follows | before, text)."""
-
-    text: str
-    nats: float = -math.inf
-    following: float = 0.0
-    certainty: float = 0.0  # of whoever proposed it
-    logs: Logs = ()
-    chance: float | None = None  # that it is right; fitted for the pretrained base alone
-
-    @property
-    def score(self) -> float:
-        return self.nats + self.following + OWN * math.log1p(self.certainty / DOUBT)
-
-    def score_of_block(self, best_following: float) -> float:
-        """How bodies of different lengths compare: their log-likelihood over a power of their length, and the certainty
-        of whoever proposed them. `following` counts from the best one's.
-        """
-        likely = self.nats + self.following - best_following
-        return likely / math.pow(max(1, len(self.logs)), BLOCK_POWER) + BLOCK_PROPOSED * self.certainty
 
 
 @dataclass(frozen=True)
@@ -103,6 +68,7 @@ class Filler:
     def __post_init__(self) -> None:
         runtime, stretch = self.runtime, self.stretch
         self.width = max(WIDTH, self.drawing.count)
+        self.weights = shipped_weights("body" if stretch.is_block else "line")
         self.prompt = lay_prompt(runtime, stretch.before, stretch.after)
         self.pending = self.prompt.pending
         self.is_spaced = stretch.before[-1:] in (" ", "\t")
@@ -141,7 +107,9 @@ class Filler:
         else:
             drafted = yield from self.draft_lines(prefix)
             if self.stretch.is_block:
-                drafted = yield from self.draft_block(prefix, drafted[: max(NUM_BLOCKS, self.drawing.count)])
+                firsts = [each.text for each in drafted[: max(NUM_BLOCKS, self.drawing.count)]]
+                firsts += [each.text.split("\n")[0] for each in self.fitting(proposed)[:NUM_BEGUN]]
+                drafted = yield from self.draft_block(prefix, list(dict.fromkeys(firsts)))
             elif not self.stretch.single:
                 drafted += yield from self.draft_through(prefix)
         judged = yield from self.judge(prefix, drafted, self.fitting(proposed))
@@ -164,12 +132,8 @@ class Filler:
 
     def rank(self, judged: Sequence[Candidate]) -> list[Candidate]:
         """The best first, with how likely they are right where that was fitted."""
-        is_fitted, is_block = BASE in self.runtime.names, self.stretch.is_block
-        best = max((each.following for each in judged), default=0.0)
-        ranked = sorted(judged, key=lambda each: -(each.score_of_block(best) if is_block else each.score))
-        if not is_fitted:
-            return ranked
-        return [replace(each, chance=chance_of_block(each) if is_block else chance_of(ranked, each)) for each in ranked]
+        ranked = self.weights.rank(judged)
+        return self.weights.weigh(ranked) if BASE in self.runtime.names else ranked
 
     def read(self) -> Generator[Work, list[Result], Prefix]:
         prefix, known = yield from read_prefix(self.runtime, self.prompt.ids)
@@ -196,7 +160,7 @@ class Filler:
                     allowed = allowed & ~line_breaks
                 best = logs.masked_fill(~allowed, -torch.inf).topk(self.width)
                 for value, token in zip(best.values.tolist(), best.indices.tolist(), strict=True):
-                    if value > -math.inf:
+                    if value > -torch.inf:
                         grown.append((path.log + value, Path((*path.ids, token), (*path.logs, value), path.places)))
             found = sorted(found, key=lambda each: -each[0])[:num_found]
             paths = [path for _, path in sorted(grown, key=lambda each: -each[0])[: self.width]]
@@ -213,39 +177,40 @@ class Filler:
         logs = tuple((text[max(lead, a) : b], log) for (a, b), log in zip(ranges, path.logs, strict=False) if b > lead)
         return Candidate(text[lead:], path.log, logs=logs)
 
-    def draft_block(
-        self, prefix: Prefix, firsts: Sequence[Candidate]
-    ) -> Generator[Work, list[Result], list[Candidate]]:
-        """Goes on greedily from each first line: every text that ends with one of the lines written."""
-        tokenizer, pieces = self.runtime.loaded.tokenizer, self.runtime.vocabulary.pieces
-        begun = [(tuple(tokenizer.encode(self.pending.decode() + each.text)), each.text) for each in firsts]
-        begun = [(ids, text) for ids, text in begun if ids]  # with nothing pending a text of no token begins nothing
+    def draft_block(self, prefix: Prefix, firsts: Sequence[str]) -> Generator[Work, list[Result], list[Candidate]]:
+        """Goes on greedily from each first line, and judges what comes by what follows."""
+        encode, beam = self.runtime.loaded.tokenizer.encode, Beam(self.runtime, prefix)
+        begun = {text: ids for text in firsts if (ids := tuple(encode(self.pending.decode() + text)))}
         if not begun:
             return []
-        blocks = [Block(self.stretch, text) for _, text in begun]
-        beam = Beam(self.runtime, prefix)
-        paths, scores = yield from beam.open([ids for ids, _ in begun])
+        paths, scores = yield from beam.open(list(begun.values()))
         self.forwards += 1
-        going = list(zip(blocks, paths, strict=True))
-        allowed = self.runtime.vocabulary.beginning(b"\n") & self.later  # a first line is whole
-        for _ in range(min(self.stretch.max_tokens, MAX_BLOCK_TOKENS)):
-            chosen = scores.masked_fill(~allowed, -torch.inf).argmax(dim=1).tolist()
-            allowed = self.later | self.stops
-            next_paths = []
-            for (block, path), token in zip(going, chosen, strict=True):
-                if self.stops[token]:
-                    block.end()
-                else:
-                    block.write(pieces[token])
-                next_paths.append(replace(path, ids=(*path.ids, token)))
-            going = [(block, path) for (block, _), path in zip(going, next_paths, strict=True) if block.is_open]
-            if not going:
+        rows = [(path, Block(self.stretch, text)) for path, text in zip(paths, begun, strict=True)]
+        written = yield from self._write(beam, rows, scores, lambda _, logs: int(logs.argmax()), MAX_BLOCK_TOKENS)
+        whole = self.whole([block for _, block in written])
+        texts = {text: path for path, block in written if block in whole for text in block.endings()}
+        following = find_following(self.stretch.after)
+        if not following or self.prompt.has_suffix:
+            return [Candidate(text) for text in texts]
+        cuts = {text: self._cut(path, text) for text, path in texts.items()}
+        logs = yield from beam.follow(
+            [path for path, _ in cuts.values()], [encode(rest + following) for _, rest in cuts.values()]
+        )
+        self.forwards += 1
+        return [
+            replace(self._candidate(path), text=text, following=sum(followed))
+            for (text, (path, _)), followed in zip(cuts.items(), logs, strict=True)
+        ]
+
+    def _cut(self, path: Path, text: str) -> tuple[Path, str]:
+        """The tokens of a path that were read and belong to `text`, and the rest of it."""
+        data, size, count = (self.pending + text.encode()), 0, 0
+        for token in path.ids[: len(path.places)]:
+            if size + len(self.runtime.vocabulary.pieces[token]) > len(data):
                 break
-            paths, scores = yield from beam.read([path for _, path in going])
-            going = [(block, path) for (block, _), path in zip(going, paths, strict=True)]
-            self.forwards += 1
-        texts = dict.fromkeys(text for block in self.whole(blocks) for text in block.endings())
-        return [Candidate(text) for text in texts]
+            size += len(self.runtime.vocabulary.pieces[token])
+            count += 1
+        return Path(path.ids[:count], path.logs[:count], path.places[:count]), data[size:].decode()
 
     def draft_through(self, prefix: Prefix) -> Generator[Work, list[Result], list[Candidate]]:
         """Goes on greedily from different first tokens until what stands behind is met: texts up to there, and up to
@@ -256,48 +221,62 @@ class Filler:
         def choose(path: Path, logs: Tensor) -> int:
             return int(logs.argmax() if path.ids else logs.topk(next(places) + 1).indices[-1])
 
-        blocks = yield from self._write(prefix, NUM_THROUGH, choose, MAX_THROUGH_TOKENS)
+        blocks = yield from self._write_anew(prefix, NUM_THROUGH, choose, MAX_THROUGH_TOKENS)
         written = [text for block in sorted(blocks, key=lambda each: not each.is_met) for text in block.endings()]
         return [Candidate(text) for text in dict.fromkeys(written) if text.strip() and "\n" in text][:MAX_THROUGH]
 
     def draw(self, prefix: Prefix) -> Generator[Work, list[Result], list[Candidate]]:
         """`drawing.count` texts, drawn token by token; equal ones count once."""
-        blocks = yield from self._write(prefix, self.drawing.count, lambda _, logs: self.drawing.choose(logs))
+        choose = self.drawing.choose
+        blocks = yield from self._write_anew(prefix, self.drawing.count, lambda _, logs: choose(logs), MAX_BLOCK_TOKENS)
         texts = dict.fromkeys((block.endings() or [block.first])[-1] for block in self.whole(blocks))
         return [Candidate(text) for text in texts if text.strip()]
 
-    def _write(
-        self, prefix: Prefix, count: int, choose: Callable[[Path, Tensor], int], most: int = MAX_BLOCK_TOKENS
+    def _write_anew(
+        self, prefix: Prefix, count: int, choose: Callable[[Path, Tensor], int], most: int
     ) -> Generator[Work, list[Result], list[Block]]:
-        """Texts token by token; `choose` takes the next of a path by ln probabilities [V + 1], the last the end's."""
-        beam, lead = Beam(self.runtime, prefix), len(self.pending)
-        end = self.runtime.loaded.config.transformer.vocab_size  # a number of no token
         rows = [(Path(), Block(self.stretch, "")) for _ in range(count)]
-        scores = log_probs(self.runtime, [prefix.state])[0].expand(len(rows), -1)
-        blocks = [block for _, block in rows]
-        for _ in range(min(self.stretch.max_tokens, most) + lead):
-            going = []
-            for (path, block), logs in zip(rows, scores, strict=True):
+        scores = first_scores(self.runtime, prefix).expand(len(rows), -1)
+        written = yield from self._write(Beam(self.runtime, prefix), rows, scores, choose, most + len(self.pending))
+        return [block for _, block in written]
+
+    def _write(
+        self,
+        beam: Beam,
+        begun: Sequence[tuple[Path, Block]],
+        scores: Tensor,
+        choose: Callable[[Path, Tensor], int],
+        most: int,
+    ) -> Generator[Work, list[Result], list[tuple[Path, Block]]]:
+        """Goes on token by token; `choose` takes the next of a path by ln probabilities [V + 1], the last the end's."""
+        lead, pieces = len(self.pending), self.runtime.vocabulary.pieces
+        rows, going = list(begun), list(range(len(begun)))
+        for _ in range(min(self.stretch.max_tokens + lead, most)):
+            for index, logs in zip(going, scores, strict=True):
+                path, block = rows[index]
                 offer = self._offer(path, block, logs)
                 token = choose(path, offer)
-                if token == end or offer[token] == -torch.inf or self.stops[token]:
+                if token == len(logs) or offer[token] == -torch.inf or self.stops[token]:
                     block.end()
                     continue
-                block.write(self.runtime.vocabulary.pieces[token][max(0, lead - self.spelled(path)) :])
-                if block.is_open:
-                    going.append((replace(path, ids=(*path.ids, token)), block))
+                block.write(pieces[token][max(0, lead - self.spelled(path)) :])
+                rows[index] = Path((*path.ids, token), (*path.logs, float(offer[token])), path.places), block
+            going = [index for index in going if rows[index][1].is_open]
             if not going:
                 break
-            paths, scores = yield from beam.read([path for path, _ in going])
-            rows = [(path, block) for path, (_, block) in zip(paths, going, strict=True)]
+            paths, scores = yield from beam.read([rows[index][0] for index in going])
+            for index, path in zip(going, paths, strict=True):
+                rows[index] = path, rows[index][1]
             self.forwards += 1
-        return blocks
+        return rows
 
     def _offer(self, path: Path, block: Block, logs: Tensor) -> Tensor:
         """ln probabilities [V + 1] of the tokens that may come next, and last that the text is at its end."""
         size = self.spelled(path)
         left = self.pending[size:]
         allowed = self.allowed(left, size == len(self.pending))
+        if block.text and not block.data:  # a first line is whole
+            allowed = allowed & self.runtime.vocabulary.beginning(b"\n")
         over = torch.full((1,), -torch.inf)
         if self.stretch.single and not left and block.data.strip():
             allowed = allowed & ~self.runtime.vocabulary.beginning(b"\n")
@@ -320,15 +299,19 @@ class Filler:
             if each.text in known:
                 known[each.text] = replace(known[each.text], certainty=each.certainty)
         others += [known.pop(text) for text in [text for text, each in known.items() if not each.logs]]
+        following = "" if self.prompt.has_suffix else find_following(self.stretch.after)
+        if following and self.stretch.is_block:
+            asked = yield from self._ask_through(prefix, others, following)
+            self.forwards += 1
+            return [*known.values(), *asked]
         scores = yield from self._ask(prefix, [each.text for each in others], self.ends)
         self.forwards += 1
         judged = [replace(each, nats=nats, logs=logs) for each, (logs, nats) in zip(others, scores, strict=True)]
-        ranked = sorted([*known.values(), *judged], key=lambda each: -each.score)
-        following = "" if self.prompt.has_suffix else find_following(self.stretch.after)
+        ranked = self.weights.rank([*known.values(), *judged])
         if not following:
             return ranked
         by_certainty = sorted(ranked, key=lambda each: -each.certainty)[:1]
-        most = len(ranked) if self.stretch.is_block or self.stretch.is_inside else max(most, self.drawing.count)
+        most = len(ranked) if self.stretch.is_inside else max(most, self.drawing.count)
         first = list(dict.fromkeys([*by_certainty, *ranked]))[:most]
         first += [each for each in ranked if "\n" in each.text and not each.certainty and each not in first]
         is_line = self.stretch.after.startswith(following + "\n")
@@ -336,6 +319,19 @@ class Filler:
         totals = yield from self._ask(prefix, [each.text + following for each in first], ends)
         self.forwards += 1
         return [replace(each, following=total - each.nats) for each, (_, total) in zip(first, totals, strict=True)]
+
+    def _ask_through(
+        self, prefix: Prefix, texts: Sequence[Candidate], following: str
+    ) -> Generator[Work, list[Result], list[Candidate]]:
+        """How likely each is, and what follows it, without an end between."""
+        scores = yield from self._ask(prefix, [each.text + following for each in texts])
+        found = []
+        for each, (pairs, total) in zip(texts, scores, strict=True):
+            ends = accumulate(len(piece) for piece, _ in pairs)
+            logs = tuple(pair for pair, end in zip(pairs, ends, strict=True) if end <= len(each.text))
+            nats = sum(log for _, log in logs)
+            found.append(replace(each, nats=nats, logs=logs, following=total - nats))
+        return found
 
     def _ask(
         self, prefix: Prefix, texts: Sequence[str], ends: Tensor | None = None
@@ -350,16 +346,3 @@ class Filler:
             pairs = tuple((whole[max(len(lead), a) : b], log) for (a, b), log in zip(ranges, logs, strict=False))
             found.append((pairs, sum(logs)))
         return found
-
-
-def chance_of(candidates: Sequence[Candidate], one: Candidate) -> float:
-    """How likely `one` is right among all: calibrated where it is the best."""
-    others = max((each.score for each in candidates if each is not one), default=-math.inf)
-    ahead = min(max(one.score - others, -MOST_AHEAD), MOST_AHEAD)
-    odds = AHEAD * ahead + LIKELY * one.nats + PROPOSED * one.certainty + ODDS
-    return 1 / (1 + math.exp(-max(odds, -30.0)))
-
-
-def chance_of_block(one: Candidate) -> float:
-    """That a body is right by its own likelihood, or by the certainty of whoever proposed it; not fitted."""
-    return 1 - (1 - math.exp(min(0.0, one.nats))) * (1 - one.certainty)

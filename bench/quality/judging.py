@@ -1,0 +1,183 @@
+"""`python -m bench quality.judging KIND SUITE KEEP OUT`: what decides among the engine's candidates, fitted.
+
+Fills a line or the body of a function (KIND line or body) of every file of SUITE, keeps what the engine compared in the
+folder KEEP, and writes the weights that choose best into the JSON file OUT. Knows suites and the engine's choice.
+"""
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from difflib import SequenceMatcher
+from itertools import islice, product
+from pathlib import Path
+from typing import Annotated, Final, Literal, cast
+
+import numpy as np
+import torch
+import typer
+
+from bench.quality import bodies
+from bench.quality.calibration import calibrate
+from bench.quality.fitting import NUM_FOLDS, fold_of, package_of
+from bench.quality.proposals import Local, by_product
+from bench.quality.suite import Task, read_suite
+from midfill_engine.denoising.judging import PATH, Candidate, Weights, features, shipped_weights
+from midfill_engine.loading.runtime import load_runtime
+from midfill_engine.wire import BASE, HoleSegment, InfillRequest, InfillResponse, StepEvent
+from midfill_infill.engines.client import EngineClient
+
+Kind = Literal["line", "body"]
+LENGTHS: Final = {"line": (0.0,), "body": (0.4, 0.6, 0.8, 1.0)}
+OWN: Final = (0.0, 0.5, 1.0, 1.5, 2.0, 2.5, 3.0, 4.0)
+DOUBTS: Final = (0.01, 0.03, 0.1)
+DECAY: Final = 0.01
+
+
+@dataclass(frozen=True)
+class Gap:
+    """What the engine compared for a gap, and how like the truth each is."""
+
+    package: str
+    candidates: tuple[Candidate, ...]
+    likeness: tuple[float, ...]
+
+    def choose(self, weights: Weights) -> int:
+        return self.candidates.index(weights.rank(self.candidates)[0])
+
+
+def main(
+    kind: Annotated[Kind, typer.Argument(help="line, or body.")],
+    suite: Annotated[Path, typer.Argument(help="As bench.quality.lines writes it.")],
+    keep: Annotated[Path, typer.Argument(help="A folder: what was compared is kept there, and not compared again.")],
+    out: Annotated[Path, typer.Argument(help="The weights to change.")] = PATH,
+    limit: Annotated[int, typer.Option(min=1)] = 200,
+    seed: int = 5,
+    model: Annotated[str, typer.Option(help="A known model, or a checkpoint's folder.")] = BASE,
+) -> None:
+    """Fits one kind; prints what the weights of now choose, and fitted ones in packages that they did not see."""
+    torch.set_num_threads(1)
+    tasks = read_suite(suite).tasks
+    drawn = list(islice(bodies.draw(tasks, seed) if kind == "body" else tasks, limit))
+    gaps = [gap for gap in compare(kind, drawn, keep, model) if gap.candidates]
+    now = shipped_weights(kind)
+    print(f"{len(gaps)} gaps of {len({gap.package for gap in gaps})} packages; the best candidate: {tell_best(gaps)}")
+    print(f"now: {tell([(now, gap) for gap in gaps])}")
+    unseen = []
+    for fold in range(NUM_FOLDS):
+        fitted = fit(kind, [gap for gap in gaps if fold_of(gap.package) != fold])
+        unseen += [(fitted, gap) for gap in gaps if fold_of(gap.package) == fold]
+    print(f"fitted, in other packages: {tell(unseen)}")
+    found = fit(kind, gaps)
+    print(f"fitted: {tell([(found, gap) for gap in gaps])}")
+    known = json.loads(PATH.read_text(encoding="utf-8"))
+    rounded = {name: round(value, 3) for name, value in asdict(found).items()}
+    out.write_text(json.dumps({**known, kind: rounded}, indent=1) + "\n", encoding="utf-8")
+
+
+class Recorder(Local):
+    """An engine in this process that remembers its first request and answer."""
+
+    seen: tuple[InfillRequest, InfillResponse] | None = None
+
+    def infill(self, request: InfillRequest) -> Iterator[StepEvent | InfillResponse]:
+        for message in super().infill(request):
+            if isinstance(message, InfillResponse) and self.seen is None:
+                self.seen = request, message
+            yield message
+
+
+def compare(kind: Kind, tasks: Sequence[Task], keep: Path, model: str) -> Iterator[Gap]:
+    """What the product's engine compares for each task."""
+    runtime, path = load_runtime(model, "cpu"), keep / f"{kind}.jsonl"
+    keep.mkdir(parents=True, exist_ok=True)
+    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+    known = {identity: values for identity, values in map(json.loads, lines)}
+    for task in tasks:
+        if task.id not in known:
+            recorder = Recorder(runtime)
+            client = cast(EngineClient, recorder)
+            bodies.write(client, {}, task) if kind == "body" else by_product(client, task)
+            known[task.id] = [] if recorder.seen is None else list(list_compared(*recorder.seen))
+            with path.open("a", encoding="utf-8") as rows:
+                rows.write(json.dumps([task.id, known[task.id]]) + "\n")
+        listed = []
+        for text, nats, following, certainty in known[task.id]:
+            tokens = runtime.loaded.tokenizer.encode(text)
+            listed.append(Candidate(text, nats, following, certainty, (("", 0.0),) * len(tokens)))
+        yield Gap(package_of(task), tuple(listed), tuple(liken(each.text, task.middle) for each in listed))
+
+
+def list_compared(request: InfillRequest, answer: InfillResponse) -> Iterator[tuple[str, float, float, float]]:
+    """Text, nats, nats of what follows, and certainty of whoever proposed it."""
+    (spec,) = (segment.hole for segment in request.segments if isinstance(segment, HoleSegment))
+    given = {each.text: each.certainty for each in spec.candidates}
+    for each in answer.candidates[0]:
+        if each.log_likelihood is not None:
+            yield each.text, each.log_likelihood, each.following or 0.0, given.get(each.text, 0.0)
+
+
+def liken(text: str, truth: str) -> float:
+    """2 where both are equal but for the white space around them, else how similar they are, in [0, 1]."""
+    first, second = text.strip(), truth.strip()
+    return 2.0 if first == second else SequenceMatcher(None, first, second, autojunk=False).ratio()
+
+
+def fit(kind: Kind, gaps: Sequence[Gap]) -> Weights:
+    """Of a grid the scores that choose the likest texts, an exact one for twice; then the odds by regression."""
+    ways = [
+        replace(shipped_weights(kind), length=length, own=own, doubt=doubt)
+        for length, own, doubt in product(LENGTHS[kind], OWN, DOUBTS)
+    ]
+    best = max(ways, key=lambda weights: sum(gap.likeness[gap.choose(weights)] for gap in gaps))
+    return replace(best, **fit_odds(best, gaps))
+
+
+def fit_odds(weights: Weights, gaps: Sequence[Gap]) -> dict[str, float]:
+    """A logistic regression of whether the chosen one is right."""
+    rows, right = [], []
+    for gap in gaps:
+        first, *_ = ranked = weights.rank(gap.candidates)
+        rows.append(features(weights.measure_lead(ranked), first))
+        right.append(float(gap.likeness[gap.candidates.index(first)] == 2))
+    names = list(rows[0])
+    values = torch.tensor([[row[name] for name in names] for row in rows], dtype=torch.float64)
+    spread = values.std(dim=0).clamp(min=1e-6)
+    found = torch.zeros(len(names), dtype=torch.float64, requires_grad=True)
+    optimizer = torch.optim.LBFGS([found], max_iter=200, line_search_fn="strong_wolfe")
+
+    def loss() -> torch.Tensor:
+        optimizer.zero_grad()
+        target = torch.tensor(right, dtype=torch.float64)
+        value = torch.nn.functional.binary_cross_entropy_with_logits(values @ found, target)
+        value = value + DECAY * (found * spread).square().sum()
+        value.backward()  # type: ignore[no-untyped-call]
+        return value
+
+    optimizer.step(loss)  # type: ignore[no-untyped-call]
+    return dict(zip(names, found.tolist(), strict=True))
+
+
+def tell(chosen: Sequence[tuple[Weights, Gap]]) -> str:
+    """How good the choices are, and how sure of them."""
+    likeness, pairs = [], []
+    for weights, gap in chosen:
+        first = weights.weigh(weights.rank(gap.candidates))[0]
+        likeness.append(gap.likeness[gap.choose(weights)])
+        pairs.append((first.chance or 0.0, likeness[-1] == 2))
+    sure = [is_right for chance, is_right in pairs if chance >= 0.5]
+    found = calibrate(pairs)
+    error = "-" if found is None else f"{found.error:.3f}"
+    return f"{tell_likeness(likeness)}; sure {len(sure)}, {sum(sure)} of them right, error {error}"
+
+
+def tell_best(gaps: Sequence[Gap]) -> str:
+    return tell_likeness([max(gap.likeness) for gap in gaps])
+
+
+def tell_likeness(likeness: Sequence[float]) -> str:
+    exact = np.mean([each == 2 for each in likeness])
+    return f"{100 * exact:.1f} % exact, {100 * np.mean(np.minimum(likeness, 1)):.1f} % similar"
+
+
+if __name__ == "__main__":
+    typer.run(main)
