@@ -70,6 +70,20 @@ NONE = {
     "a method of an interface": "class A(Interface):\n    def f(x): ...\n",
     "what a class refuses": "class A(B):\n"
     + "".join(f"    def g{number}(x): raise NotImplementedError\n" for number in range(3)),
+    "what a class refuses that a base class has": "class A(JobBase):\n    def f(x): raise NotImplementedError\n",
+    "a remark that others need not": "class A:\n    def f(x):\n        # may not implement it\n"
+    "        raise NotImplementedError('none for ' + self.name)\n",
+    "a hook by its docstring": 'class A:\n    def f(x):\n        """Called each time a thing is added."""\n',
+    "a hook by its name": 'class A:\n    def before_remove(x):\n        """Removal."""\n',
+    "a migration without a way back": "def downgrade():\n    pass\n",
+    "what a concrete class has": 'class A:\n  def f(x):\n    """Implemented by B."""\n    raise NotImplementedError\n',
+    "a class whose docstring says what it is": 'class A:\n    """Interface of a queue."""\n    def f(x): ...\n',
+    "a remark that says that nothing is left": "def f(x):\n    # No action needed.\n    pass\n",
+    "called noop, with dots": "def no_op_writer(x): ...\n",
+    "FIXME about a type": "class A(B):\n    @override\n    def f(x):  # type: ignore[override] # FIXME\n"
+    "        raise NotImplementedError\n",
+    "a mock that refuses": "class MockTransport(B):\n    def f(x): raise NotImplementedError\n",
+    "a default that does nothing": "async def _default_logging_callback(x):\n    pass\n",
     "a remark that says why": "class A:\n    def f(x):\n        # Not needed: the server does it.\n        pass\n",
     "a docstring that says why": 'def f(x):\n    """A no-op for streams of others."""\n',
 }
@@ -82,6 +96,9 @@ def test_the_file_says_what_a_class_in_it_is_for() -> None:
     assert not find_stubs(Document(doc, "python", Path("tests/tools.py"))), "a dummy"
     assert find_stubs(Document(doc, "python", Path("src/tools.py")))
     assert find_stubs(Document(b"def f(x):\n    ...\n", "python", Path("tests/tools.py")))
+    signature = b"class Out:\n    def __call__(x, y: str) -> None: ...\n"
+    assert not find_stubs(Document(signature, "python", Path("src/_typing.py")))
+    assert find_stubs(Document(signature, "python", Path("src/out.py")))
 
 
 @pytest.mark.parametrize(

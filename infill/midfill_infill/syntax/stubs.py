@@ -8,26 +8,28 @@ from midfill_infill.syntax.captures import Function
 from midfill_infill.syntax.outline import outline, require_syntax
 from midfill_infill.text.document import Document
 
-TODO: Final = re.compile(rb"(?i)\b(todo|fixme|implement|your code|fill (this|me) in)\b")
+TODO: Final = re.compile(rb"(?i)\b(todo|fixme|(?<!not )implement|your code|fill (this|me) in)\b")
 
-_NOOP_NAME: Final = re.compile(r"(?i)_*no_?op(_\w+)?")
+_NOOP_NAME: Final = re.compile(r"(?i)_*(no_?op(_\w+)?|(\w+_)?nothing|blank)")
 # Where `raise NotImplementedError` is what a class says to those that derive from it.
 _BASE_NAME: Final = re.compile(r"_*(Abstract|Base)(?=\w)|(?<=\w)(Base|Mixin|Interface|ABC|Abstract|Listener)$")
 _BASE_FILE: Final = re.compile(r"_*(abc|abstract|bases?|\w+_base|interfaces?|protocols?)\.py$")
+_TYPES_FILE: Final = re.compile(r"_*(typing|protocols?|interfaces?)\.py$")
 _TEST_FILE: Final = re.compile(r"(^|/)((\w*_)?tests?/|test_\w*\.py$|\w+_test\.py$|conftest\.py$)")
 # Where nothing is to be done: `NullFile.close`, `LifespanOff.startup`.
 _IDLE_NAME: Final = re.compile(r"_*(Null|No(?=[A-Z])|Dummy|Fake|Mock|Stub|Nothing)|(Null|Off|Dummy|Stub|Mock|Mixin)$")
 _HOOK_NAME: Final = re.compile(
-    r"__\w+__|_?on_\w+|a?close|flush|(un)?register|(pre|post|setup|set_up|teardown|tear_down|visit|model_post)_\w+|setup"
-    r"|setUp\w*|tearDown\w*|teardown|a?shutdown|\w*(do_nothing|dummy|stub|placeholder|hook)\w*"
+    r"__\w+__|_?on_\w+|a?close|flush|(un)?register|(before|after|pre|post|setup|set_up|teardown|tear_down|visit|model_post)_\w+|setup"
+    r"|setUp\w*|tearDown\w*|teardown|a?shutdown|(up|down)grade|ignore_\w+|_?default_\w+_\w+|\w*(dummy|stub|placeholder|hook)\w*"
 )
 # What holds other commands of a command line has a docstring for its help and no code.
 _COMMAND_GROUP: Final = re.compile(rb"@[\w.]*\.?(group|callback)\b")
 _FOR_OTHERS: Final = re.compile(
     rb"(?i)\bsub-?class|\boverrid|\bderived class|\bdo(es)? nothing|\bno-?op\b|\bby default\b|\bhook\b|\bplaceholder\b"
-    rb"|\bcalled (when|if|by|before|after|once)\b|\binvoked (when|if|by|before|after|once)\b|\b(left|is) empty\b"
-    rb"|\bnot (supported|needed|required|applicable)\b|\bunsupported\b|\bdoes(n't| not)\b|\bnothing to\b|\bno need\b"
-    rb"|\b(delegated|ignored?|intentionally)\b|#\s*no\b"
+    rb"|\b(called|invoked) (when|if|by|before|after|once|each|every)\b|\b(left|is) empty\b"
+    rb"|\bnot (supported|needed|required|applicable|possible|be (called|invoked|used))\b|\bimplemented by\b|\bcannot\b"
+    rb"|\bno (longer )?(\w+ )?(need(ed)?|necessary|required|action)\b|\bunsupported\b|\bdoes(n't| not)\b|\bnothing to\b"
+    rb"|\b(delegated|ignored?|intentionally|deprecated)\b|#\s*no\b"
 )
 _UNWRITTEN: Final = re.compile(
     rb"(?i)not[ _]?(yet[ _]?)?implemented( yet)?\W*$|unimplemented|todo|fixme|^\W*implement|^\W*$|\blater\b|\bsoon\b"
@@ -37,16 +39,20 @@ _UNWRITTEN: Final = re.compile(
 _SAYS_CLASS: Final = re.compile(rb"type\(self\)|__class__|\bcls\b|\bself\b")
 _RAISE: Final = re.compile(rb"raise\s+NotImplemented\w*\s*(?:\((?P<said>.*)\))?", re.DOTALL)
 _TYPES_ONLY: Final = re.compile(rb"\bif\s+(typing\.|t\.)?TYPE_CHECKING\s*:")
-_NO_COVER: Final = re.compile(rb"#\s*pragma:\s*no cover")
+_NO_COVER: Final = re.compile(rb"#\s*(pragma:\s*)?no cov")
 # A class with so many methods that only raise, or with so many that have code, has decided about the others.
 _DECIDED: Final = 3
 _REMARK_LINE: Final = re.compile(rb"(?m)^[ \t]*#[^\n]*\n?")
 _REMARK: Final = re.compile(rb"[ \t]*(?:#|//|/\*)[^\n]*")
+_LINT: Final = re.compile(rb"#\s*(noqa|(type|pyright|pylint|mypy):)[^\n]*")
 _REMARK_BEHIND: Final = re.compile(rb"\S[ \t]*#")
 _STRING: Final = re.compile(rb"""\"(?:\\.|[^"\\])*\"|'(?:\\.|[^'\\])*'""")
+_INTERFACE: Final = re.compile(
+    rb"""\s*[rRuU]?(?:\"{3}|'{3})\s*(\w+\s+){0,2}(?i:interface|protocol)\s+(for|of|to|that)\b"""
+)
 _CLASS: Final = re.compile(
     rb"\bclass\s+(?P<name>\w+)(?:<[^<>{}]*>)?\s*(?:\((?P<python>[^()]*(?:\([^()]*\)[^()]*)*)\)\s*:"
-    rb"|(?P<others>(?:extends|implements|:)[^{};=]+)\{)"
+    rb"|(?P<others>(?:extends|implements|:)[^{};=]+)\{|:(?=\s*[rRuU]?\"{3}))"
 )
 
 
@@ -85,7 +91,7 @@ def _code_and_notes(document: Document, function: Function) -> bytes:
     start = function.keep[1] if function.keep else function.head
     lines = document.source_lines
     text = document.source[start : lines.end(lines.at(max(start, function.end - 1)))]
-    return b"\n".join(_REMARK.findall(text))
+    return b"\n".join(_REMARK.findall(_LINT.sub(b"", text)))
 
 
 def _is_meant(document: Document, function: Function, inside: bytes) -> bool:
@@ -96,6 +102,8 @@ def _is_meant(document: Document, function: Function, inside: bytes) -> bool:
     if said:
         return not _UNWRITTEN.search(said) or bool(_SAYS_CLASS.search(said))
     if _is_covered(document, function, code) or _is_for_types(document, function):
+        return True
+    if function.path and _NOOP_NAME.fullmatch(function.path[-1]):
         return True
     if code.startswith(b"..."):
         return _is_signature(document, function)
@@ -109,7 +117,9 @@ def _is_meant(document: Document, function: Function, inside: bytes) -> bool:
 
 def _is_signature(document: Document, function: Function) -> bool:
     """Whether `...` is all that was wanted: a method of an interface, and in a test file a dummy, or one of many."""
-    if "Interface" in _bases_of(document, function):
+    if "Interface" in _bases_of(document, function):  # named so, or by the docstring of the class
+        return True
+    if _TYPES_FILE.fullmatch(document.name) and len(function.path) > 1:
         return True
     if not _is_test_file(document) or (function.path and function.path[-1].startswith("test")):
         return False
@@ -174,9 +184,12 @@ def _is_for_others(document: Document, function: Function) -> bool:
 
 
 def _refuses(document: Document, function: Function) -> bool:
-    """Whether a method that raises refuses what its class has inherited, as others beside it do."""
+    """Whether a method that raises refuses what its class has inherited: from a base class, or as others beside it."""
     if len(function.path) < 2:
         return False
+    is_idle = _IDLE_NAME.search(function.path[-2])
+    if is_idle or any(_BASE_NAME.search(base) for base in _bases_of(document, function)):
+        return True
     decorators = document.source[function.start : function.head]
     raising = sum(bool(_RAISE.match(_inside(document, each))) for each in _methods(document, function))
     is_interface = function.path[-2].startswith("_") or bool(_bases_of(document, function))
@@ -188,7 +201,7 @@ def _may_be_empty(document: Document, function: Function) -> bool:
     a dummy: in a test, or decorated in another function.
     """
     name, owner = (function.path[-1:] or ("",))[0], function.path[-2] if len(function.path) > 1 else ""
-    if _HOOK_NAME.fullmatch(name) or _NOOP_NAME.fullmatch(name) or _IDLE_NAME.search(owner):
+    if _HOOK_NAME.fullmatch(name) or _IDLE_NAME.search(owner):
         return True
     decorators = document.source[function.start : function.head]
     if _COMMAND_GROUP.search(decorators) or _is_test_file(document):
@@ -246,7 +259,8 @@ def _bases(document: Document) -> tuple[tuple[str, frozenset[str]], ...]:
     return tuple(
         (
             match["name"].decode(),
-            frozenset(re.findall(r"\w+", (match["python"] or match["others"] or b"").decode("utf-8", "replace"))),
+            frozenset(re.findall(r"\w+", (match["python"] or match["others"] or b"").decode("utf-8", "replace")))
+            | ({"Interface"} if _INTERFACE.match(document.source, match.end()) else set()),
         )
         for match in _CLASS.finditer(document.source)
     )
