@@ -13,9 +13,7 @@ import pytest
 import typer
 from tests.cli.conftest import python_path
 from tests.cli.fake_engine import Plan
-from typer.testing import CliRunner
 
-from midfill_infill.cli import build_app
 from midfill_infill.cli.completing import complete_model
 from midfill_infill.cli.failures import report_failures
 from midfill_infill.context.exclusions import find_exclusion
