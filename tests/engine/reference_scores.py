@@ -4,7 +4,7 @@ The references ran once, each on the tiny checkpoint that `tiny.make_random` wri
 said is in tests/engine/parity/. Anybody who has a family's code can run it on the same checkpoint and compare.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -65,14 +65,13 @@ def score(loaded: hub.LoadedHubModel, family: Family, ids: Tensor, shift: int) -
 
     All are context, but where blocks are counted from the end of the prompt: that has a third of them there.
     """
-    mask_id = family.tokens(loaded.files).mask_id if family.hybrid else None
     places = torch.arange(len(ids))
     end = len(ids) // 3 if family.pipelined else len(ids)
     layout = Layout(places[:end], places[None, end:], torch.empty(0, 2, dtype=torch.int64))
     block_size = loaded.config.block_size
-    sequence = Sequence.of(
-        ids[:end], ids[end:], layout, family.attention, shift, block_size, family.pipelined, family.aligned, mask_id
-    )
+    mask_id = family.tokens(loaded.files).mask_id
+    shifted = replace(family, logit_shift=shift)
+    sequence = Sequence.of(ids[:end], ids[end:], layout, shifted, block_size, mask_id)
     rows = sequence.rows_of_scores(places)
     step = Pass(ids, sequence.positions[0], wanted=rows, mask=sequence.mask(places, places))
     transformer = loaded.model.transformer

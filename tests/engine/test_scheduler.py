@@ -8,7 +8,9 @@ import pytest
 from tests.engine.fakes import ENDLESS, LIMIT_S, FakeFills, Pace, wait_until
 
 from midfill_engine.denoising import scheduler as scheduler_module
-from midfill_engine.denoising.scheduler import Event, Scheduler, is_out_of_memory
+from midfill_engine.denoising import turns as turns_module
+from midfill_engine.denoising.scheduler import Scheduler, is_out_of_memory
+from midfill_engine.denoising.turns import Event
 from midfill_engine.denoising.work import Claim, Fill, Work
 from midfill_engine.errors import RequestError
 from midfill_engine.wire import ErrorCode, FilledHole, InfillRequest, InfillResponse, Stats, StepEvent
@@ -351,7 +353,8 @@ def test_a_refusal_says_when_to_come_again(make_scheduler: MakeScheduler, monkey
         now_s[0] += 0.5
 
     clock = SimpleNamespace(monotonic=lambda: now_s[0], perf_counter=lambda: now_s[0])
-    monkeypatch.setattr(scheduler_module, "time", clock)
+    for module in (scheduler_module, turns_module):
+        monkeypatch.setattr(module, "time", clock)
     scheduler = make_scheduler(FakeFills(10, on_step=step), max_requests=12, max_active=1)
     first = Reader()
     scheduler.submit(request("x"), first)

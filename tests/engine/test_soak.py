@@ -15,7 +15,8 @@ import pytest
 from tests.engine import tiny
 
 from midfill_engine.denoising.denoise import open_fill
-from midfill_engine.denoising.scheduler import Event, Scheduler, Ticket
+from midfill_engine.denoising.scheduler import Scheduler
+from midfill_engine.denoising.turns import Event, Ticket
 from midfill_engine.families import FAMILIES
 from midfill_engine.loading.runtime import Runtime, load_runtime
 from midfill_engine.wire import ErrorCode, InfillRequest, InfillResponse, StepEvent

@@ -11,8 +11,8 @@ from tests.engine.fakes import LIMIT_S, wait_until
 
 from midfill_engine.denoising import turns as turns_module
 from midfill_engine.denoising.denoise import open_fill
-from midfill_engine.denoising.scheduler import Event, Scheduler
-from midfill_engine.denoising.turns import MAX_PASSED_S, Kind, Turns, kind_of
+from midfill_engine.denoising.scheduler import Scheduler
+from midfill_engine.denoising.turns import MAX_PASSED_S, Event, Kind, Turns, kind_of
 from midfill_engine.denoising.work import Claim, Fill, Work
 from midfill_engine.loading.runtime import Runtime
 from midfill_engine.wire import FilledHole, InfillRequest, InfillResponse, Stats, StepEvent

@@ -192,15 +192,15 @@ class Canvas:
         """Number of positions per hole, anchors included."""
         return torch.bincount(self.hole_of, minlength=len(self.outlines)).tolist()
 
-    def state(self, row: int, hole: int) -> HoleState:
+    def state(self, hole: int) -> HoleState:
         """The current state of a hole: settled tokens, and guesses where there are any."""
         tokens = (self.hole_of == hole).nonzero().flatten().tolist()
         tokens = tokens[: len(tokens) - self.spill] if hole == len(self.outlines) - 1 else tokens
-        masked, ids, guesses = (values[row].tolist() for values in (self.masked, self.ids, self.guesses))
+        masked, ids, guesses = (values[0].tolist() for values in (self.masked, self.ids, self.guesses))
         shown = [self._guess(guesses, token) if masked[token] else self._piece(ids, token) for token in tokens]
         text, ranges = self._text(hole, shown, "replace")
         placed = list(zip(tokens, ranges, strict=True))
-        confidence = torch.where(self.masked[row], self.guessed[row], self.confidence[row]).tolist()
+        confidence = torch.where(self.masked[0], self.guessed[0], self.confidence[0]).tolist()
         seen = [
             (span, round(confidence[token], 3))
             for token, span in placed
@@ -214,10 +214,10 @@ class Canvas:
             confidence=[value for _, value in seen],
         )
 
-    def fill(self, row: int, hole: int, certainty: float | None = None) -> FilledHole:
+    def fill(self, hole: int, certainty: float | None = None) -> FilledHole:
         """The finished text. Invalid UTF-8 and tokens without text are left out."""
         tokens = (self.hole_of == hole).nonzero().flatten().tolist()
-        ids, confidence = self.ids[row].tolist(), self.confidence[row].tolist()
+        ids, confidence = self.ids[0].tolist(), self.confidence[0].tolist()
         pieces = [self._piece(ids, token) for token in tokens]
         text, ranges = self._text(hole, pieces, "ignore")
         visible = [(span, confidence[token]) for token, span in zip(tokens, ranges, strict=True) if span[0] < span[1]]
@@ -228,16 +228,16 @@ class Canvas:
             tokens=[span for span, _ in visible],
             confidence=[value for _, value in visible],
             anchors=merge(self._without_lead(hole, anchors)),
-            cut=self._is_cut(row, hole),
+            cut=self._is_cut(hole),
             certainty=certainty,
         )
 
-    def _is_cut(self, row: int, hole: int) -> bool:
+    def _is_cut(self, hole: int) -> bool:
         """Whether the text may continue: all positions are used and the length was only a limit."""
         if hole in self.certainties:
             return False
-        deleted = (self.hole_of == hole) & ~self.anchored & self.vocabulary.is_deletion(self.ids[row])
-        has_room = int(self.expandable[row, hole]) > 0
+        deleted = (self.hole_of == hole) & ~self.anchored & self.vocabulary.is_deletion(self.ids[0])
+        has_room = int(self.expandable[0, hole]) > 0
         return not bool(deleted.any()) and not (self.is_length_chosen and has_room)
 
     def _anchor(self, position: int, span: tuple[int, int]) -> tuple[int, int]:
@@ -262,15 +262,16 @@ class Canvas:
         assert text.startswith(outline.lead)
         return text[len(outline.lead) :] + outline.tail, self._without_lead(hole, ranges)
 
-    def num_new_tokens(self, row: int) -> int:
+    @property
+    def num_new_tokens(self) -> int:
         """Settled tokens that are neither anchors nor deletions."""
-        is_new = ~self.masked[row] & ~self.anchored & ~self.vocabulary.is_deletion(self.ids[row])
-        return int(is_new.sum())
+        return int((~self.masked[0] & ~self.anchored & ~self.vocabulary.is_deletion(self.ids[0])).sum())
 
-    def mean_log_confidence(self) -> Tensor:
-        """[B], over the positions that are not anchors."""
-        logs = self.confidence.double().clamp(min=1e-12).log()[:, ~self.anchored]
-        return logs.mean(dim=1) if logs.shape[1] else torch.zeros(logs.shape[0])
+    @property
+    def mean_log_confidence(self) -> float:
+        """Over the positions that are not anchors."""
+        logs = self.confidence[0, ~self.anchored].double().clamp(min=1e-12).log()
+        return float(logs.mean()) if len(logs) else 0.0
 
 
 def decode(pieces: list[bytes], errors: str) -> tuple[str, list[tuple[int, int]]]:

@@ -15,10 +15,10 @@ from midfill_engine.denoising.opening import encode_context, make_canvas, open_r
 from midfill_engine.denoising.plan import Plan, count_bytes, read_request
 from midfill_engine.denoising.row import CanvasRow
 from midfill_engine.denoising.seeds import seeded, with_seed
-from midfill_engine.denoising.uniform import UniformRow, denoise_rows, texts_behind
+from midfill_engine.denoising.uniform import UniformRow, texts_behind
 from midfill_engine.denoising.work import Claim, Fill, Work, ask
 from midfill_engine.lengths import Lengths
-from midfill_engine.loading.canvas_model import CanvasModel
+from midfill_engine.loading.canvas_model import CanvasModel, CanvasPass
 from midfill_engine.loading.runtime import Runtime
 from midfill_engine.wire import HoleSegment, InfillRequest, InfillResponse, Stats, StepEvent
 
@@ -73,23 +73,13 @@ def open_fill(
     request = with_seed(take_authors(runtime.family, request))
     plan = read_request(runtime, request, cache, lengths)
     yield Claim(count_bytes(runtime, plan, request))
-    if runtime.family.attention == "canvas":
-        return (yield from fill_canvas(runtime, request, plan, started_s))
-    drafts = choose_drafts(runtime, request, plan)
-    shared = None
-    context, reused, forwards, canvases = None, False, 0, [[list[int]() for _ in plan.outline.holes]]
-    if any(draft is None for row in drafts for draft in row):  # otherwise every hole has a draft
-        context, reused, forwards = yield from encode_context(runtime, plan)
-        canvases, num_searches, shared = yield from choose_lengths(runtime, plan, context)
-        forwards += num_searches
-    rows = open_rows(runtime, request, plan, canvases, context, drafts)
-    if shared is not None:
-        for row in rows if plan.cache.keeps_rows else []:
-            row.begin_with(shared)
+    rows, forwards, reused = yield from begin_rows(runtime, request, plan)
     first, step = rows[0], 0
     while any(not row.is_done for row in rows):
         open_rows_now = [row for row in rows if not row.is_done]
-        hurry(open_rows_now, request, started_s)
+        if request.max_ms is not None and (time.perf_counter() - started_s) * 1000 >= request.max_ms:
+            for row in open_rows_now:  # the next step is the last one
+                row.num_steps = min(row.num_steps, row.step + 1)
         passes = [row.open_pass() for row in open_rows_now]
         results = yield from ask(passes, show(first, step))
         for row, result in zip(open_rows_now, results, strict=True):
@@ -107,38 +97,31 @@ def open_fill(
     return answer(runtime, rows, request, stats)
 
 
-def hurry(rows: Sequence[CanvasRow | UniformRow], request: InfillRequest, started_s: float) -> None:
-    """Makes the next step the last one if the request's time is up."""
-    is_over = request.max_ms is not None and (time.perf_counter() - started_s) * 1000 >= request.max_ms
-    for row in rows if is_over else []:
-        row.num_steps = min(row.num_steps, row.step + 1)
-
-
-def fill_canvas(runtime: Runtime, request: InfillRequest, plan: Plan, started_s: float) -> Fill:
-    """Fills with a model that has no mask token. Raises RequestError."""
-    canvases, _, _ = yield from choose_lengths(runtime, plan, None)
-    texts = plan.texts()
-    rows = [
-        make_uniform_row(runtime, request, plan, texts, lengths, index)
-        for index in range(request.n)
-        for lengths in canvases
-    ]
-    steps, forwards = yield from denoise_rows(
-        rows, torch.tensor(texts[0]), show, lambda open_rows: hurry(open_rows, request, started_s)
-    )
-    yield show(rows[0], steps)
-    stats = Stats(
-        steps=steps,
-        forwards=forwards,
-        tokens=0,
-        ms=(time.perf_counter() - started_s) * 1000,
-        context_tokens=len(plan.context_ids),
-    )
-    return answer(runtime, rows, request, stats)
+def begin_rows(
+    runtime: Runtime, request: InfillRequest, plan: Plan
+) -> Generator[Work, list[Any], tuple[list[CanvasRow] | list[UniformRow], int, bool]]:
+    """The rows to denoise, the number of forward passes so far, and whether the context was cached. Raises
+    RequestError.
+    """
+    if runtime.family.attention == "canvas":
+        canvases, _, _ = yield from choose_lengths(runtime, plan, None)
+        (encoded,) = yield from ask([CanvasPass(torch.tensor(plan.texts()[0]))])
+        numbered = [(index, lengths) for index in range(request.n) for lengths in canvases]
+        return [make_uniform_row(runtime, request, plan, *each, encoded.past) for each in numbered], 1, False
+    drafts = choose_drafts(runtime, request, plan)
+    if all(draft is not None for row in drafts for draft in row):
+        return open_rows(runtime, request, plan, [[[] for _ in plan.outline.holes]], None, drafts), 0, False
+    context, reused, forwards = yield from encode_context(runtime, plan)
+    canvases, num_searches, shared = yield from choose_lengths(runtime, plan, context)
+    rows = open_rows(runtime, request, plan, canvases, context, drafts)
+    if shared is not None and plan.cache.keeps_rows:
+        for row in rows:
+            row.begin_with(shared)
+    return rows, forwards + num_searches, reused
 
 
 def make_uniform_row(
-    runtime: Runtime, request: InfillRequest, plan: Plan, texts: list[list[int]], lengths: Lengths, index: int
+    runtime: Runtime, request: InfillRequest, plan: Plan, index: int, lengths: Lengths, past: Any
 ) -> UniformRow:
     """The row of alternative number `index`. Raises RequestError."""
     canvas = make_canvas(runtime, plan, lengths, request.n)
@@ -147,11 +130,12 @@ def make_uniform_row(
     return UniformRow(
         model=model,
         canvas=canvas,
-        behind=texts_behind(texts, canvas.hole_lengths(), model.canvas_length),
+        behind=texts_behind(plan.texts(), canvas.hole_lengths(), model.canvas_length),
         sampler=plan.sampler(),
         num_steps=min(request.steps or model.num_steps, model.num_steps),
         quality=dial(runtime.family, request),
         generator=seeded(request.seed, index),
+        past=past,
     )
 
 
@@ -162,15 +146,15 @@ def answer(
 
     def rank(row: CanvasRow | UniformRow) -> tuple[int, float, float]:
         drafted = row.canvas.certainties.values()
-        return len(drafted), math.fsum(map(math.log, drafted)), float(row.canvas.mean_log_confidence())
+        return len(drafted), math.fsum(map(math.log, drafted)), row.canvas.mean_log_confidence
 
     own = runtime.family.own_certainty
     best = sorted(rows, key=rank, reverse=True)[: request.n]
     fills = [
-        [row.canvas.fill(0, hole, certainty_of(row.canvas, hole, own)) for hole in range(len(row.canvas.outlines))]
+        [row.canvas.fill(hole, certainty_of(row.canvas, hole, own)) for hole in range(len(row.canvas.outlines))]
         for row in best
     ]
-    stats = stats.model_copy(update={"tokens": best[0].canvas.num_new_tokens(0)})
+    stats = stats.model_copy(update={"tokens": best[0].canvas.num_new_tokens})
     return InfillResponse(
         model=runtime.names[0],
         holes=fills[0],

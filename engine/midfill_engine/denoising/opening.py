@@ -41,7 +41,7 @@ def encode_context(
     known = runtime.contexts.get(key) if keeps else None
     if known is not None:
         return known, True, 0
-    sequence = TokenSequence.of(plan.context_ids, torch.arange(0), layout, family.attention, 0, 0)
+    sequence = TokenSequence.of(plan.context_ids, torch.arange(0), layout, family)
     positions = sequence.for_heads(sequence.positions, config.transformer.num_heads)
     (result,) = yield from ask([Pass(plan.context_ids, positions, wanted=layout.edges.flatten(), keeps=True)])
     assert result.own is not None
@@ -150,5 +150,5 @@ def count_spill(runtime: Runtime, plan: Plan, total: int) -> int:
 
 def show(row: CanvasRow | UniformRow, step: int) -> StepEvent:
     """The event of a row after `step` steps."""
-    holes = [row.canvas.state(0, hole) for hole in range(len(row.canvas.outlines))]
+    holes = [row.canvas.state(hole) for hole in range(len(row.canvas.outlines))]
     return StepEvent(step=step, num_steps=max(1, row.num_steps, step), holes=holes)

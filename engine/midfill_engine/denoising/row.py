@@ -67,18 +67,7 @@ class CanvasRow:
             hidden = hidden | self.canvas.vocabulary.is_deletion(self.canvas.ids[0])
         ids = self.canvas.ids[0].masked_fill(hidden, tokens.mask_id)
         block_size = self.runtime.loaded.config.block_size
-        layout = self.canvas.layout
-        return Sequence.of(
-            self.context_ids,
-            ids,
-            layout,
-            family.attention,
-            family.logit_shift,
-            block_size,
-            family.pipelined,
-            family.aligned,
-            tokens.mask_id if family.hybrid else None,
-        )
+        return Sequence.of(self.context_ids, ids, self.canvas.layout, family, block_size, tokens.mask_id)
 
     def open_pass(self) -> Pass:
         """Starts a step and returns its forward pass."""

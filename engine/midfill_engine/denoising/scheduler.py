@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from midfill_engine.denoising.metrics import Metrics
-from midfill_engine.denoising.turns import MAX_PASSED_S, Kind, Turns, kind_of
+from midfill_engine.denoising.turns import MAX_PASSED_S, Kind, Listener, Ticket, Turns
 from midfill_engine.denoising.work import MAX_ROWS, Claim, Fill, Work
 from midfill_engine.errors import RequestError, describe_failure
 from midfill_engine.wire import ErrorCode, InfillRequest, InfillResponse, StepEvent
@@ -24,35 +24,9 @@ SHARED_ROWS: Final = 64  # rows of long fills in a forward pass that short ones 
 MAX_BYTES: Final = 2**33  # claims of all fills together, if the device was not measured
 MAX_RETRY_AFTER_S: Final = 30
 
-Event = StepEvent | InfillResponse | RequestError
-Listener = Callable[[Event], None]
 Run = Callable[[list[Any]], list[Any]]
 
 logger = logging.getLogger(__name__)
-
-
-class Ticket:
-    """One open request. Its listener is called from the worker thread; the last event is not a StepEvent."""
-
-    def __init__(self, request: InfillRequest, listener: Listener, wake: Callable[[], None], client: str = "") -> None:
-        self.request = request
-        self.listener = listener
-        self.client = client
-        self.kind = kind_of(request)
-        self.fill: Fill | None = None
-        self.work: Work | None = None  # asked, and not yet done
-        self.num_rows = 0  # that went through the model for it
-        self.answer: Any = None
-        self.claim: Claim | None = None
-        self.is_admitted = False
-        self.is_cancelled = False
-        self.submitted_s = time.monotonic()
-        self._wake = wake
-
-    def cancel(self) -> None:
-        """Ends the work before its next step. Thread-safe; harmless if it has ended."""
-        self.is_cancelled = True
-        self._wake()
 
 
 class Scheduler:

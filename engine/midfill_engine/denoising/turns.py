@@ -1,15 +1,17 @@
 """Decides whose turn it is: extra places for short fills, equal shares for clients, no starvation.
 
-Knows requests and how many rows each client got; no fills, no threads.
+Knows requests and how many rows each client got; runs nothing.
 """
 
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from enum import StrEnum
-from typing import Final, Protocol, TypeVar
+from typing import Any, Final
 
-from midfill_engine.wire import HoleSegment, HoleSpec, InfillRequest
+from midfill_engine.denoising.work import Claim, Fill, Work
+from midfill_engine.errors import RequestError
+from midfill_engine.wire import HoleSegment, HoleSpec, InfillRequest, InfillResponse, StepEvent
 
 SHORT_HOLE_TOKENS: Final = 32
 SHORT_HOLES: Final = 4
@@ -17,27 +19,37 @@ SHORT_ALTERNATIVES: Final = 2
 MAX_PASSED_S: Final = 10.0  # longest time that others may go first
 
 
+Event = StepEvent | InfillResponse | RequestError
+Listener = Callable[[Event], None]
+
+
 class Kind(StrEnum):
     SHORT = "short"
     LONG = "long"
 
 
-class Waiting(Protocol):
-    """What the queue needs to know of a ticket."""
+class Ticket:
+    """One open request. Its listener is called from the worker thread; the last event is not a StepEvent."""
 
-    @property
-    def request(self) -> InfillRequest: ...
-    @property
-    def kind(self) -> Kind: ...
-    @property
-    def client(self) -> str: ...
-    @property
-    def submitted_s(self) -> float: ...
-    @property
-    def num_rows(self) -> int: ...
+    def __init__(self, request: InfillRequest, listener: Listener, wake: Callable[[], None], client: str = "") -> None:
+        self.request = request
+        self.listener = listener
+        self.client = client
+        self.kind = kind_of(request)
+        self.fill: Fill | None = None
+        self.work: Work | None = None  # asked, and not yet done
+        self.num_rows = 0  # that went through the model for it
+        self.answer: Any = None
+        self.claim: Claim | None = None
+        self.is_admitted = False
+        self.is_cancelled = False
+        self.submitted_s = time.monotonic()
+        self._wake = wake
 
-
-T = TypeVar("T", bound=Waiting)
+    def cancel(self) -> None:
+        """Ends the work before its next step. Thread-safe; harmless if it has ended."""
+        self.is_cancelled = True
+        self._wake()
 
 
 def kind_of(request: InfillRequest) -> Kind:
@@ -62,7 +74,7 @@ class Turns:
     def has_place(self, kind: Kind, num_active: int) -> bool:
         return num_active < (self.num_all if kind is Kind.SHORT else self.num_places)
 
-    def next(self, waiting: Sequence[T], active: Sequence[T]) -> T | None:
+    def next(self, waiting: Sequence[Ticket], active: Sequence[Ticket]) -> Ticket | None:
         """Picks who gets a place: whoever waited too long, otherwise the client with the fewest rows; of one document
         the newest. `waiting` is in order of arrival.
         """
@@ -76,7 +88,7 @@ class Turns:
         chosen = min(fitting, key=lambda ticket: (held[ticket.client], self._rows[ticket.client]))
         return newest_of_document(chosen, fitting)
 
-    def choose(self, asking: Sequence[tuple[T, int]], max_rows: int) -> list[T]:
+    def choose(self, asking: Sequence[tuple[Ticket, int]], max_rows: int) -> list[Ticket]:
         """Picks who takes part in the next forward pass: all; beside short fills, long ones only up to `max_rows` rows
         (at least one), clients with the fewest rows first.
         """
@@ -103,7 +115,7 @@ class Turns:
         self._rows = Counter({client: rows - least for client, rows in known.items()})
 
 
-def newest_of_document(chosen: T, waiting: Sequence[T]) -> T:
+def newest_of_document(chosen: Ticket, waiting: Sequence[Ticket]) -> Ticket:
     name = chosen.request.document
     if name is None:
         return chosen

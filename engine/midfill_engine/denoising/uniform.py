@@ -5,7 +5,6 @@ EB-Sampler, arXiv 2505.24857). Text behind a hole is clamped in the canvas so th
 the model's shape; no request, no HTTP.
 """
 
-from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -13,19 +12,20 @@ import torch
 from torch import Tensor
 
 from midfill_engine.denoising.canvas import Canvas
-from midfill_engine.denoising.work import Work
 from midfill_engine.errors import RequestError
 from midfill_engine.loading.canvas_model import CanvasModel, CanvasPass, CanvasResult
 from midfill_engine.models.choice import Choice, choose
 from midfill_engine.samplers import Decision, Proposals, Sampler, StepState
-from midfill_engine.wire import ErrorCode, StepEvent
+from midfill_engine.wire import ErrorCode
 
 ENDLESS: Final = 1024  # the sampler needs no quota: the best guesses are taken at the end
 
 
 @dataclass
 class UniformRow:
-    """One alternative. `behind[i]` are the visible tokens after hole i, as far as the canvas holds them."""
+    """One alternative. `behind[i]` are the visible tokens after hole i, as far as the canvas holds them; `past` has the
+    context's keys.
+    """
 
     model: CanvasModel
     canvas: Canvas
@@ -34,6 +34,7 @@ class UniformRow:
     num_steps: int
     quality: float
     generator: torch.Generator
+    past: Any
     step: int = 0
     is_done: bool = False
     _scores: Tensor | None = None
@@ -50,7 +51,7 @@ class UniformRow:
         self.is_done = not bool(self.canvas.masked.any())
         self._fillable = self.canvas.allowed.any(dim=0).nonzero().flatten()
 
-    def open_pass(self, past: Any) -> CanvasPass:
+    def open_pass(self) -> CanvasPass:
         self.step += 1
         noise = self._fillable[torch.randint(len(self._fillable), (len(self._hole_places),), generator=self.generator)]
         held = torch.where(self.canvas.masked[0], noise, self.canvas.ids[0])
@@ -58,7 +59,7 @@ class UniformRow:
         for length, text in zip(self.canvas.hole_lengths(), self.behind, strict=True):
             line += held[start : start + length].tolist() + text
             start += length
-        return CanvasPass(torch.tensor(line), past, self._scores)
+        return CanvasPass(torch.tensor(line), self.past, self._scores)
 
     def absorb(self, result: CanvasResult) -> None:
         assert result.scores is not None
@@ -108,25 +109,3 @@ def texts_behind(pieces: list[list[int]], hole_lengths: list[int], canvas_length
         message = f"the holes and what stands between them take more than the {canvas_length} tokens of a canvas"
         raise RequestError(ErrorCode.TOO_LARGE, message, "send a request for each hole")
     return [*between, last[:room]]
-
-
-def denoise_rows(
-    rows: list[UniformRow],
-    context: Tensor,
-    show: Callable[[UniformRow, int], StepEvent],
-    hurry: Callable[[list[UniformRow]], None] = lambda rows: None,
-) -> Generator[Work, list[CanvasResult], tuple[int, int]]:
-    """Fills all rows over one context [Tc]; returns the numbers of steps and forward passes."""
-    (encoded,) = yield Work([CanvasPass(context)], len(context))
-    forwards, step = 1, 0
-    while True:
-        event = show(rows[0], step)
-        open_rows = [row for row in rows if not row.is_done]
-        if not open_rows:
-            return step, forwards
-        hurry(open_rows)
-        passes = [row.open_pass(encoded.past) for row in open_rows]
-        results = yield Work(passes, sum(len(one.ids) for one in passes), event)
-        for row, result in zip(open_rows, results, strict=True):
-            row.absorb(result)
-        step, forwards = step + 1, forwards + 1

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from midfill_engine.models.family import Attention
+from midfill_engine.models.family import Family
 from midfill_engine.models.layout import Layout
 
 
@@ -20,11 +20,8 @@ class Sequence:
     ids: Tensor
     positions: Tensor
     num_context: int
-    attention: Attention
-    logit_shift: int
+    family: Family
     block_size: int
-    pipelined: bool = False
-    aligned: bool = False
     mask_id: int | None = None
 
     @classmethod
@@ -33,17 +30,14 @@ class Sequence:
         context_ids: Tensor,
         hole_ids: Tensor,
         layout: Layout,
-        attention: Attention,
-        shift: int,
-        block_size: int,
-        pipelined: bool = False,
-        aligned: bool = False,
+        family: Family,
+        block_size: int = 0,
         mask_id: int | None = None,
     ) -> "Sequence":
         context = layout.context_positions.expand(len(layout.hole_positions), -1)
         positions = torch.cat((context, layout.hole_positions), dim=1)
         ids = torch.cat((context_ids, hole_ids))
-        return cls(ids, positions, len(context_ids), attention, shift, block_size, pipelined, aligned, mask_id)
+        return cls(ids, positions, len(context_ids), family, block_size, mask_id if family.hybrid else None)
 
     @property
     def is_hole(self) -> Tensor:
@@ -52,28 +46,28 @@ class Sequence:
     @property
     def blocks(self) -> Tensor:
         """[T]: the number of each position's block; all 0 where attention knows no blocks."""
-        if self.pipelined:
+        if self.family.pipelined:
             behind = (self.positions[0] - self.num_context) // self.block_size + 1
             return torch.where(self.is_hole, behind, 0)
-        if self.aligned:
+        if self.family.aligned:
             return (self.positions[0] + -self.num_context % self.block_size) // self.block_size
         size = self.block_size or int(self.positions.max()) + 1
         return self.positions[0] // size
 
     def rows_of_scores(self, targets: Tensor) -> Tensor:
         """For positions `targets` [M] the positions [M] whose states score them: one earlier where they are shifted."""
-        if not self.logit_shift and self.mask_id is None:
+        if not self.family.logit_shift and self.mask_id is None:
             return targets
         place = torch.empty(int(self.positions[0].max()) + 1, dtype=torch.int64)
         place[self.positions[0]] = torch.arange(len(self.ids))
-        rows = self.positions[0, targets] - self.logit_shift
+        rows = self.positions[0, targets] - self.family.logit_shift
         if self.mask_id is not None:
             rows = rows - ((self.positions[0, targets] - self.num_context) % self.block_size == 0).long()
         return place[rows.clamp(min=0)]
 
     def mask(self, queries: Tensor, keys: Tensor) -> Tensor | None:
         """[Q, S], true where attention is allowed; None where everything is."""
-        if self.attention == "block_causal":
+        if self.family.attention == "block_causal":
             blocks = self.blocks
             allowed = blocks[queries][:, None] >= blocks[keys]
             if self.mask_id is None:
@@ -82,7 +76,7 @@ class Sequence:
             first = int(blocks[is_masked].min()) if bool(is_masked.any()) else int(blocks.max()) + 1
             is_open = blocks[queries][:, None] >= first
             return allowed & (is_open | (self.positions[0, queries][:, None] >= self.positions[0, keys]))
-        if self.attention == "context_frozen":
+        if self.family.attention == "context_frozen":
             is_hole = self.is_hole
             allowed = is_hole[queries][:, None] | ~is_hole[keys]
             return None if bool(allowed.all()) else allowed
