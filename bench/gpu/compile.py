@@ -19,8 +19,9 @@ from rich.table import Table
 from bench.gpu.fused import make_random
 from bench.gpu.hopper import Program, compiled
 from bench.gpu.shapes import SHAPES
-from midfill_engine.models.fused import FusedModel, Rows, Shape
+from midfill_engine.models.fused import FusedModel, Rows
 from midfill_engine.models.fused_runner import new_own
+from midfill_engine.models.transformer import TransformerConfig
 from midfill_kernels.cached_attention import CachedSequence, schedule_cached
 from midfill_kernels.head import Rules, propose
 from midfill_kernels.quantize import FORMATS, Format
@@ -31,12 +32,12 @@ CONTEXT: Final = 2048
 META: Final = torch.device("meta")
 
 
-def compile_step(shape: Shape, format: Format, num_rows: int) -> list[Program]:
+def compile_step(config: TransformerConfig, format: Format, num_rows: int) -> list[Program]:
     """One layer's kernels and the head's, at the real sizes; tensors without memory."""
-    model = make_random(replace(shape, num_layers=1), format, CONTEXT, META)
-    heads = model.shape.heads
+    model = make_random(replace(config, num_layers=1), format, CONTEXT, META)
+    heads = model.heads
     rows = Rows(
-        rotary_tables(torch.arange(num_rows, device=META), heads.width, model.shape.rope_base),
+        rotary_tables(torch.arange(num_rows, device=META), heads.width, model.config.rope_base),
         schedule_cached(
             [CachedSequence(num_rows, 0, CONTEXT)], (heads.query, heads.key_value), META, num_rows=num_rows
         ),
@@ -50,8 +51,8 @@ def compile_step(shape: Shape, format: Format, num_rows: int) -> list[Program]:
 
 def _choose_by_rules(model: FusedModel, num_rows: int) -> None:
     """The head as the engine asks it: not every row may take every token."""
-    normed = torch.zeros(num_rows, model.shape.dim, dtype=model.embedding.dtype, device=META)
-    allowed = torch.ones(2, model.shape.vocabulary, dtype=torch.bool, device=META)
+    normed = torch.zeros(num_rows, model.config.dim, dtype=model.embedding.dtype, device=META)
+    allowed = torch.ones(2, model.config.vocab_size, dtype=torch.bool, device=META)
     rules = Rules(allowed, torch.zeros(num_rows, dtype=torch.int32, device=META))
     propose(normed, model.head, rules=rules)
 

@@ -21,7 +21,7 @@ from rich.console import Console
 from rich.table import Table
 from tests.engine import tiny
 
-from bench.gpu.shapes import SHAPES, TOY
+from bench.gpu.shapes import SHAPES
 from bench.green import concerning, find_red
 from bench.measure import describe, write_record
 from midfill_engine.checkpoint_files import CheckpointFiles
@@ -31,7 +31,6 @@ from midfill_engine.families import FAMILIES
 from midfill_engine.loading import hub
 from midfill_engine.loading.hub import HubModel, LoadedHubModel
 from midfill_engine.loading.runtime import Runtime
-from midfill_engine.models.fused import Shape
 from midfill_engine.models.fused_runner import FORMAT_OF
 from midfill_engine.models.transformer import TransformerConfig
 from midfill_engine.wire import HoleSegment, HoleSpec, InfillRequest, InfillResponse, StepEvent, TextSegment
@@ -68,23 +67,8 @@ class ServingResult:
         return self.gap / self.fill_s
 
 
-def make_model(shape: Shape, context: int, device: torch.device, dtype: torch.dtype) -> LoadedHubModel:
-    """Random weights of `shape` behind a tokenizer of one token a byte."""
-    config = TransformerConfig(
-        vocab_size=max(shape.vocabulary, 320),  # the toy's would be too few for the tokenizer
-        dim=shape.dim,
-        num_layers=shape.num_layers,
-        num_heads=shape.heads.query,
-        num_kv_heads=shape.heads.key_value,
-        head_dim=shape.heads.width,
-        mlp_dim=shape.mlp_dim,
-        mlp="swiglu",
-        norm_gain=True,
-        qk_norm=shape.heads.norm,
-        attention_bias=shape.bias,
-        rope_base=shape.rope_base,
-        tied_head=False,
-    )
+def make_model(config: TransformerConfig, context: int, device: torch.device, dtype: torch.dtype) -> LoadedHubModel:
+    """Random weights behind a tokenizer of one token a byte."""
     family = FAMILIES.find("dream")
     with tempfile.TemporaryDirectory() as folder:
         tiny.make_random(Path(folder), family)
@@ -169,16 +153,16 @@ def draw_table(results: list[ServingResult], title: str) -> Table:
 
 
 @torch.inference_mode()
-def run(shape: Shape, operators: list[str], caches: list[str], context: int, repeats: int) -> dict[str, Any]:
+def run(name: str, operators: list[str], caches: list[str], context: int, repeats: int) -> dict[str, Any]:
     """The record of one shape. The torch and plain kernel runtimes share their weights."""
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    loaded = make_model(shape, context, device, torch.bfloat16 if device.type == "cuda" else torch.float32)
+    loaded = make_model(SHAPES[name], context, device, torch.bfloat16 if device.type == "cuda" else torch.float32)
     family = FAMILIES.find("dream")
     runtimes = {
-        name: replace(Runtime.of(loaded, family=family, kernels="" if name == "torch" else name), names=(shape.name,))
-        for name in operators
+        each: replace(Runtime.of(loaded, family=family, kernels="" if each == "torch" else each), names=(name,))
+        for each in operators
     }
-    gap = GAP if shape is not TOY else 8
+    gap = GAP if name != "toy" else 8
     return {"machine": describe(device), "fills": measure(runtimes, caches, context, gap, repeats)}
 
 
@@ -194,7 +178,7 @@ def main(
     toy = not torch.cuda.is_available()
     if toy and not is_interpreted():
         sys.exit("There is no GPU here: set TRITON_INTERPRET=1 to see the bench run at toy size.")
-    chosen = TOY if toy else SHAPES[shape]
+    chosen = "toy" if toy else shape
     console = Console(width=130)
     tests, red, names = find_red(*TESTS), {}, ["torch"]
     for name in dict.fromkeys(operators or ["kernels"]):
@@ -205,7 +189,7 @@ def main(
             names.append(name)
     record = run(chosen, names, cache or ["none", "dual"], 40 if toy else context, 1 if toy else repeats)
     note = " (interpreted: times mean nothing)" if toy else ""
-    console.print(draw_table(record["fills"], f"{record['machine']['device']}, {chosen.name}{note}"))
+    console.print(draw_table(record["fills"], f"{record['machine']['device']}, {chosen}{note}"))
     for name, found in red.items():
         console.print(f"{name}: not timed, red are {', '.join(found)}", markup=False)
     if json_file is not None:

@@ -1,12 +1,15 @@
 """The shapes that are benched: Qwen2.5-7B's and -0.5B's and LLaDA-8B's published sizes, and a toy."""
 
+from functools import partial
 from typing import Final
 
-from midfill_engine.models.fused import Shape
-from midfill_kernels.rotary import Heads
+from midfill_engine.models.transformer import TransformerConfig
 
-QWEN_7B: Final = Shape("7B", 3584, 28, Heads(28, 4, 128), 18944, 152_064, bias=True)
-LLADA_8B: Final = Shape("8B", 4096, 32, Heads(32, 32, 128), 12288, 126_464, rope_base=5e5)
-QWEN_HALF_B: Final = Shape("0.5B", 896, 24, Heads(14, 2, 64), 4864, 151_936, bias=True)
-TOY: Final = Shape("toy", 128, 2, Heads(4, 2, 32), 128, 300, bias=True)
-SHAPES: Final = {shape.name: shape for shape in (QWEN_7B, LLADA_8B, QWEN_HALF_B, TOY)}
+_config = partial(TransformerConfig, mlp="swiglu", norm_gain=True, qk_norm=False, rope_base=1e6, tied_head=False)
+TOY: Final = _config(320, 128, 2, 4, 2, 32, 128, attention_bias=True)
+SHAPES: Final = {
+    "7B": _config(152_064, 3584, 28, 28, 4, 128, 18944, attention_bias=True),
+    "8B": _config(126_464, 4096, 32, 32, 32, 128, 12288, rope_base=5e5),
+    "0.5B": _config(151_936, 896, 24, 14, 2, 64, 4864, attention_bias=True),
+    "toy": TOY,
+}

@@ -20,7 +20,7 @@ from tests.engine.tiny import make_random
 from midfill_engine.errors import StartError
 from midfill_engine.families import FAMILIES
 from midfill_engine.loading import download, fetch, fitting, stock
-from midfill_engine.loading.runtime import load_runtime
+from midfill_engine.loading.runtime import find_model, load_runtime
 from midfill_engine.wire import FetchProgress
 
 NAME = "somebody/tiny"
@@ -225,19 +225,20 @@ def test_a_cached_model_starts_whatever_the_hub_does(
         folder = get(hub)
     with run_hub({NAME: source}, **behaviour) as hub:
         monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", hub.url)
-        assert download.fetch_checkpoint(NAME) == folder
+        assert find_model(NAME) == folder
         assert hub.asked == []
+    with pytest.raises(StartError, match="not on this machine"):
+        find_model("owner/other")
 
 
 def test_offline_is_obeyed(source: Path, get: Get, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as offline:
         offline.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
         with pytest.raises(StartError, match="HF_HUB_OFFLINE forbids"):
-            download.fetch_checkpoint(NAME)
+            download.download(NAME, lambda _: None, lambda *_: None)
     with run_hub({NAME: source}) as hub:
         folder = get(hub)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-    assert download.fetch_checkpoint(NAME) == folder
     assert download.download(NAME, lambda _: None, lambda *_: None, check=True) == folder, "get of what is here"
 
 

@@ -4,22 +4,17 @@ HF_HOME, HF_HUB_CACHE, HF_ENDPOINT, HF_HUB_OFFLINE, HF_TOKEN and HF_HUB_DOWNLOAD
 """
 
 import json
-import logging
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from midfill_engine.errors import fetch_failed
-from midfill_engine.wire import FetchProgress
 
 if TYPE_CHECKING:
     from midfill_engine.loading.fetch import Fits, Say
 
 HUB_ID: Final = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*(@[\w./-]+)?")
 INDEX: Final = "model.safetensors.index.json"
-SAY_EVERY_BYTES: Final = 2**28
-
-logger = logging.getLogger(__name__)
 
 
 def is_hub_id(name: str) -> bool:
@@ -57,11 +52,6 @@ def is_whole(folder: Path) -> bool:
     return all((folder / Path(name).name).exists() for name in names)
 
 
-def fetch_checkpoint(name: str) -> Path:
-    """The folder of a hub checkpoint: cached, otherwise downloaded. Raises StartError."""
-    return find_cached(name) or download(name, _Log(), lambda folder, weights_bytes: None)
-
-
 def download(name: str, say: "Say", fits: "Fits", *, check: bool = False) -> Path:
     """Downloads what is missing; with `check` also verifies the hashes of files that are here. Raises StartError."""
     from huggingface_hub import constants, get_token
@@ -75,15 +65,3 @@ def download(name: str, say: "Say", fits: "Fits", *, check: bool = False) -> Pat
         raise fetch_failed(message, "unset HF_HUB_OFFLINE, or set HF_HOME to where it is")
     token = None if constants.HF_HUB_DISABLE_IMPLICIT_TOKEN else get_token()
     return fetch(Hub(constants.ENDPOINT, token), name, cache_folder(), say, fits, check=check)
-
-
-class _Log:
-    """Writes progress to the log of a background process."""
-
-    def __init__(self) -> None:
-        self._said_bytes = -SAY_EVERY_BYTES
-
-    def __call__(self, progress: FetchProgress) -> None:
-        if progress.note or progress.done_bytes - self._said_bytes >= SAY_EVERY_BYTES:
-            self._said_bytes = progress.done_bytes
-            logger.info("%s", progress.words)

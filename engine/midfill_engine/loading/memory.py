@@ -15,38 +15,23 @@ UNKNOWN_BYTES: Final = 2**34  # where the system does not say
 def available_bytes(root: Path = Path("/")) -> int:
     """Memory available on the machine, or less if a control group limits this process."""
     machine = _read_table(root / "proc/meminfo").get("MemAvailable:")
-    amounts = [_free_bytes() if machine is None else machine * 1024, *_left_by_groups(root)]
-    return max(0, min(amounts) - _mapped_bytes(root))
+    amounts = [_pages("SC_AVPHYS_PAGES") if machine is None else machine * 1024]
+    amounts += [most - used for most, used in _limits_of_groups(root)]
+    numbers = _read(root / "proc/self/statm").split()
+    mapped = int(numbers[2]) * os.sysconf("SC_PAGE_SIZE") if len(numbers) > 2 else 0
+    return max(0, min(amounts) - mapped)
 
 
 def total_bytes(root: Path = Path("/")) -> int:
     """Total memory of the machine, or less if a control group limits this process."""
     machine = _read_table(root / "proc/meminfo").get("MemTotal:")
-    amounts = [_all_bytes() if machine is None else machine * 1024]
-    amounts += [most for most, _ in _limits_of_groups(root)]
-    return min(amounts)
+    amounts = [_pages("SC_PHYS_PAGES") if machine is None else machine * 1024]
+    return min(amounts + [most for most, _ in _limits_of_groups(root)])
 
 
-def _all_bytes() -> int:
-    if "SC_PHYS_PAGES" not in os.sysconf_names:
-        return UNKNOWN_BYTES
-    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-
-
-def _mapped_bytes(root: Path) -> int:
-    """Size of file pages that this process has mapped."""
-    pages = _read(root / "proc/self/statm").split()
-    return int(pages[2]) * os.sysconf("SC_PAGE_SIZE") if len(pages) > 2 else 0
-
-
-def _free_bytes() -> int:
-    if "SC_AVPHYS_PAGES" not in os.sysconf_names:
-        return UNKNOWN_BYTES
-    return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-
-
-def _left_by_groups(root: Path) -> Iterator[int]:
-    return (most - used for most, used in _limits_of_groups(root))
+def _pages(name: str) -> int:
+    """Size of so many pages, as the system says."""
+    return os.sysconf(name) * os.sysconf("SC_PAGE_SIZE") if name in os.sysconf_names else UNKNOWN_BYTES
 
 
 def _limits_of_groups(root: Path) -> Iterator[tuple[int, int]]:

@@ -22,7 +22,7 @@ from midfill_engine.loading.adapter import is_adapter, open_files
 from midfill_engine.loading.canvas_model import CanvasModel
 from midfill_engine.loading.checkpoint import LoadedModel
 from midfill_engine.loading.device import DeviceError, choose_device, choose_dtype, free_bytes
-from midfill_engine.loading.download import fetch_checkpoint, is_hub_id
+from midfill_engine.loading.download import find_cached, is_hub_id
 from midfill_engine.loading.gguf_files import SUFFIX
 from midfill_engine.loading.hub import LoadedHubModel
 from midfill_engine.loading.packaged import PACKAGED, find_packaged
@@ -184,7 +184,10 @@ def find_model(name: str) -> Path:
     if Path(name).is_dir() or (name.endswith(SUFFIX) and Path(name).is_file()):
         return Path(name)
     if is_hub_id(name):
-        return fetch_checkpoint(name)
+        if (folder := find_cached(name)) is not None:
+            return folder
+        message, next_step = f"{name} is not on this machine", f"run `midfill models get {name}`"
+        raise StartError(ErrorCode.UNKNOWN_MODEL, message, next_step, EXIT_NO_MODEL)
     known = ", ".join(known_models()) or "none"
     message = f"There is no model named {name!r} and no folder of that name; shipped models: {known}."
     next_step = "name a shipped model, a checkpoint folder or OWNER/NAME on the hub"

@@ -18,33 +18,8 @@ from midfill_kernels.rotary import Heads, norm_rotate_store
 KeyValue = tuple[Tensor, Tensor]
 
 
-@dataclass(frozen=True)
-class Shape:
-    """Sizes of a transformer. `vocabulary` columns of the head."""
-
-    name: str
-    dim: int
-    num_layers: int
-    heads: Heads
-    mlp_dim: int
-    vocabulary: int
-    rope_base: float = 1e6
-    bias: bool = False
-    eps: float = 1e-6
-
-    @classmethod
-    def of(cls, name: str, config: TransformerConfig) -> "Shape":
-        return cls(
-            name,
-            config.dim,
-            config.num_layers,
-            Heads(config.num_heads, config.num_kv_heads, config.head_dim, config.qk_norm, config.norm_eps),
-            config.mlp_dim,
-            config.vocab_size,
-            config.rope_base,
-            config.attention_bias,
-            config.norm_eps,
-        )
+def heads_of(config: TransformerConfig) -> Heads:
+    return Heads(config.num_heads, config.num_kv_heads, config.head_dim, config.qk_norm, config.norm_eps)
 
 
 @dataclass(frozen=True)
@@ -77,46 +52,48 @@ class Rows:
 class FusedModel:
     """`cache` has keys and values [slots, K, E] a layer."""
 
-    shape: Shape
+    config: TransformerConfig
     embedding: Tensor
     layers: list[Layer]
     final_gain: Tensor | None
     head: Weight
     cache: list[KeyValue]
 
+    @property
+    def heads(self) -> Heads:
+        return heads_of(self.config)
+
     def hidden(self, ids: Tensor, rows: Rows) -> Tensor:
         """The normed states [R, D] of `ids` [R], which the head reads."""
         parts, stream = self.embedding[ids][None], None
         for layer, cache, (keys, values) in zip(self.layers, self.cache, rows.own, strict=True):
-            stream, normed = add_rms_norm(parts, stream, layer.attention_gain, self.shape.eps)
+            stream, normed = add_rms_norm(parts, stream, layer.attention_gain, self.config.norm_eps)
             qkv = matmul(normed, layer.qkv)
-            q = norm_rotate_store(
-                qkv, self.shape.heads, rows.tables, keys, values, bias=layer.bias, gains=layer.head_gains
-            )
+            q = norm_rotate_store(qkv, self.heads, rows.tables, keys, values, bias=layer.bias, gains=layer.head_gains)
             parts = matmul(cached_attention(q, (keys, values), cache, rows.schedule), layer.out)
-            stream, normed = add_rms_norm(parts, stream, layer.mlp_gain, self.shape.eps)
+            stream, normed = add_rms_norm(parts, stream, layer.mlp_gain, self.config.norm_eps)
             parts = matmul(gated_matmul(normed, layer.up, self.embedding.dtype), layer.down)
-        return add_rms_norm(parts, stream, self.final_gain, self.shape.eps)[1]
+        return add_rms_norm(parts, stream, self.final_gain, self.config.norm_eps)[1]
 
 
-def make_cache(shape: Shape, num_slots: int, device: torch.device, dtype: torch.dtype) -> list[KeyValue]:
+def make_cache(config: TransformerConfig, num_slots: int, device: torch.device, dtype: torch.dtype) -> list[KeyValue]:
     """Keys and values [slots, K, E] a layer, random: an unwritten slot must not look like a written one."""
-    size = (shape.num_layers, 2, num_slots, shape.heads.key_value, shape.heads.width)
+    size = (config.num_layers, 2, num_slots, config.num_kv_heads, config.head_dim)
     return [(layer[0], layer[1]) for layer in torch.randn(size, device=device, dtype=dtype)]
 
 
 def pack_transformer(transformer: Transformer, format: Format, num_slots: int) -> FusedModel:
     """The same model from the engine's modules, dense layers only. Plain matrices are shared with them, not copied."""
-    shape = Shape.of("packed", transformer.config)
+    config = transformer.config
     weight = transformer.embedding.weight.detach()
     blocks = [block for block in transformer.blocks if isinstance(block, TransformerBlock)]
     return FusedModel(
-        shape,
+        config,
         weight,
         [_pack_block(block, format) for block in blocks],
         transformer.final_norm.weight,
         pack(weight if transformer.head is None else transformer.head.weight.detach(), format),
-        make_cache(shape, num_slots, weight.device, weight.dtype),
+        make_cache(config, num_slots, weight.device, weight.dtype),
     )
 
 

@@ -124,7 +124,7 @@ class FusedRunner:
         ids, positions = torch.zeros(2, bucket, dtype=torch.int64)
         ids[:num_rows] = torch.cat([step.ids for step in passes]).cpu()
         positions[:num_rows] = torch.cat([step.positions for step in passes]).cpu()
-        heads = (self._pool.model.shape.heads.query, self._pool.model.shape.heads.key_value)
+        heads = (self._pool.model.heads.query, self._pool.model.heads.key_value)
         schedule = schedule_cached(sequences, heads, torch.device("cpu"), num_rows=bucket)
         step = self._open_step(bucket, schedule, sequences)
         states, proposals = step.run(ids, positions, schedule, rules, of_row)
@@ -162,8 +162,8 @@ class Pool:
         """Gives the memory back."""
         self._places.clear()
         self._num_slots = self._end = 0
-        shape, weight = self.model.shape, self.model.embedding
-        self.model = replace(self.model, cache=make_cache(shape, 0, weight.device, weight.dtype))
+        weight = self.model.embedding
+        self.model = replace(self.model, cache=make_cache(self.model.config, 0, weight.device, weight.dtype))
 
     def place(self, pasts: Sequence[KeyValues | None]) -> list[int]:
         """The first slot of each; 0 where there is nothing."""
@@ -186,7 +186,7 @@ class Pool:
         if needed > self._num_slots:
             self._num_slots = max(SLOTS, 2 * needed)
             weight = self.model.embedding
-            cache = make_cache(self.model.shape, self._num_slots, weight.device, weight.dtype)
+            cache = make_cache(self.model.config, self._num_slots, weight.device, weight.dtype)
             self.model = replace(self.model, cache=cache)
 
     def _copy(self, past: KeyValues) -> None:
@@ -254,7 +254,7 @@ class Step:
     """A step over `bucket` rows on fixed memory: captured as a graph on a GPU, called directly elsewhere."""
 
     def __init__(self, model: FusedModel, bucket: int, sequences: list[CachedSequence], num_tokens: int) -> None:
-        device, heads = model.embedding.device, model.shape.heads
+        device, heads = model.embedding.device, model.heads
         self.model = model
         self._ids = torch.zeros(bucket, dtype=torch.int64, device=device)
         self._rules = torch.ones(MAX_RULES, num_tokens, dtype=torch.bool, device=device)
@@ -274,7 +274,7 @@ class Step:
         self._ids.copy_(ids)
         for ours, theirs in zip(
             self.rows.tables,
-            rotary_tables(positions.to(self._ids.device), self.model.shape.heads.width, self.model.shape.rope_base),
+            rotary_tables(positions.to(self._ids.device), self.model.heads.width, self.model.config.rope_base),
             strict=True,
         ):
             ours.copy_(theirs)
@@ -327,8 +327,8 @@ def length_of(past: KeyValues | None) -> int:
 
 def new_own(model: FusedModel, num_rows: int) -> Tensor:
     """Room for the keys and values of a step's own rows, [L, 2, num_rows, K, E]."""
-    heads, like = model.shape.heads, model.embedding
-    size = (model.shape.num_layers, 2, num_rows, heads.key_value, heads.width)
+    heads, like = model.heads, model.embedding
+    size = (model.config.num_layers, 2, num_rows, heads.key_value, heads.width)
     return torch.zeros(size, dtype=like.dtype, device=like.device)
 
 

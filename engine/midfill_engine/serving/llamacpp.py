@@ -18,17 +18,6 @@ from midfill_engine.wire import (
 )
 
 
-class Timings(BaseModel):
-    prompt_n: int
-    prompt_ms: float
-    prompt_per_token_ms: float
-    prompt_per_second: float
-    predicted_n: int
-    predicted_ms: float
-    predicted_per_token_ms: float
-    predicted_per_second: float
-
-
 class LlamaAnswer(BaseModel):
     """The parts of llama.cpp's answer that its clients read."""
 
@@ -43,7 +32,7 @@ class LlamaAnswer(BaseModel):
     tokens_cached: int
     truncated: bool = False
     seed: int | None = None
-    timings: Timings
+    timings: dict[str, int | float]
 
 
 class SelectedFields(RootModel[dict[str, Any]]):
@@ -130,16 +119,16 @@ def answer_nothing(request: LlamaInfillRequest, model: str) -> BaseModel:
 def make_answer(text: str, model: str, stats: Stats) -> LlamaAnswer:
     """Denoising has no separate prompt phase, so all time counts as prediction."""
     num, ms = stats.tokens, max(stats.ms, 1e-3)
-    timings = Timings(
-        prompt_n=stats.context_tokens,
-        prompt_ms=0.0,
-        prompt_per_token_ms=0.0,
-        prompt_per_second=0.0,
-        predicted_n=num,
-        predicted_ms=ms,
-        predicted_per_token_ms=ms / max(1, num),
-        predicted_per_second=1000 * num / ms,
-    )
+    timings: dict[str, int | float] = {
+        "prompt_n": stats.context_tokens,
+        "prompt_ms": 0.0,
+        "prompt_per_token_ms": 0.0,
+        "prompt_per_second": 0.0,
+        "predicted_n": num,
+        "predicted_ms": ms,
+        "predicted_per_token_ms": ms / max(1, num),
+        "predicted_per_second": 1000 * num / ms,
+    }
     return LlamaAnswer(
         content=text,
         model=model,

@@ -9,12 +9,18 @@ from midfill_engine.wire import MAX_TEXT_CHARACTERS, FiniteFloat, Text
 MAX_PROMPTS = 16
 
 
-class FimRequest(BaseModel):
-    """`POST /v1/fim/completions` as Mistral's and Mercury's clients send it. Unknown keys are ignored."""
+class ForeignRequest(BaseModel):
+    """What requests of other projects' clients have in common. Unknown keys are ignored."""
 
     model_config = ConfigDict(extra="ignore", frozen=True)
 
     model: str | None = Field(default=None, max_length=512)
+    stream: bool = False
+
+
+class FimRequest(ForeignRequest):
+    """`POST /v1/fim/completions` as Mistral's and Mercury's clients send it."""
+
     prompt: str = Field(max_length=MAX_TEXT_CHARACTERS)
     suffix: str | None = Field(default=None, max_length=MAX_TEXT_CHARACTERS)
     max_tokens: int | None = Field(
@@ -25,15 +31,11 @@ class FimRequest(BaseModel):
     random_seed: int | None = Field(default=None, ge=0, lt=2**63)
     seed: int | None = Field(default=None, ge=0, lt=2**63)
     stop: str | list[str] | None = None
-    stream: bool = False
 
 
-class CompletionRequest(BaseModel):
-    """`POST /v1/completions` with `suffix` as OpenAI's clients send it. Unknown keys are ignored."""
+class CompletionRequest(ForeignRequest):
+    """`POST /v1/completions` with `suffix` as OpenAI's clients send it."""
 
-    model_config = ConfigDict(extra="ignore", frozen=True)
-
-    model: str | None = Field(default=None, max_length=512)
     prompt: Text | Annotated[list[Text], Field(min_length=1, max_length=MAX_PROMPTS)]
     suffix: str | None = Field(default=None, max_length=MAX_TEXT_CHARACTERS)
     max_tokens: int | None = Field(default=None, ge=1)
@@ -43,7 +45,6 @@ class CompletionRequest(BaseModel):
     n: int = Field(default=1, ge=1, le=8)
     seed: int | None = Field(default=None, ge=0, lt=2**63)
     stop: str | list[str] | None = None
-    stream: bool = False
     echo: bool = False
     logprobs: int | bool | None = None
     best_of: int | None = None
@@ -72,16 +73,13 @@ class ExtraText(BaseModel):
     filename: str = Field(default="", max_length=4096)
 
 
-class LlamaInfillRequest(BaseModel):
-    """llama.cpp's `POST /infill` as llama.vim and llama.vscode send it. Unknown keys are ignored.
+class LlamaInfillRequest(ForeignRequest):
+    """llama.cpp's `POST /infill` as llama.vim and llama.vscode send it.
 
     The hole is after `input_prefix` and `prompt` and before `input_suffix`. Later lines of the answer are indented by
     at least `n_indent` characters. `response_fields` selects fields of the answer.
     """
 
-    model_config = ConfigDict(extra="ignore", frozen=True)
-
-    model: str | None = Field(default=None, max_length=512)
     input_prefix: str = Field(default="", max_length=MAX_TEXT_CHARACTERS)
     input_suffix: str = Field(default="", max_length=MAX_TEXT_CHARACTERS)
     prompt: str = Field(default="", max_length=MAX_TEXT_CHARACTERS)
@@ -94,7 +92,6 @@ class LlamaInfillRequest(BaseModel):
     top_p: FiniteFloat = Field(default=1.0, gt=0, le=1)
     seed: int = Field(default=-1, lt=2**63)
     stop: list[str] = Field(default_factory=list)
-    stream: bool = False
     response_fields: list[str] = Field(default_factory=list, max_length=64)
 
 

@@ -17,7 +17,13 @@ from midfill_engine.denoising.scheduler import Scheduler, is_ending
 from midfill_engine.errors import RequestError, StartError, check_model
 from midfill_engine.serving import completions, fim, llamacpp
 from midfill_engine.serving.access import AccessLog, AccessLogger
-from midfill_engine.serving.requests import CompletionRequest, FimRequest, LlamaCompletionRequest, LlamaInfillRequest
+from midfill_engine.serving.requests import (
+    CompletionRequest,
+    FimRequest,
+    ForeignRequest,
+    LlamaCompletionRequest,
+    LlamaInfillRequest,
+)
 from midfill_engine.serving.security import Gate, Security, error_response
 from midfill_engine.serving.shield import Shield
 from midfill_engine.serving.stream import (
@@ -45,7 +51,7 @@ BODY_TIMEOUT_S: Final = 8.0
 MAX_ERROR_CHARACTERS: Final = 300
 
 M = TypeVar("M", bound=BaseModel)
-R = TypeVar("R", FimRequest, CompletionRequest, LlamaInfillRequest, LlamaCompletionRequest)
+R = TypeVar("R", bound=ForeignRequest)
 Route = TypeVar("Route", bound=Callable[..., Any])
 
 

@@ -8,8 +8,11 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
+from typing import Final
 
 from midfill_infill.engines.runtime import runtime_folder
+
+OPTIONS: Final = ("dtype", "cache", "weights")  # of `midfill serve`, which a client may leave open
 
 
 @dataclass(frozen=True)
@@ -26,8 +29,7 @@ class EngineRecord:
 
     def serves(self, wanted: "EngineRecord") -> bool:
         """Whether it is what is wanted, where that leaves a choice too: a second copy would gain nothing."""
-        pairs = [(self.device, wanted.device), (self.dtype, wanted.dtype), (self.cache, wanted.cache)]
-        pairs.append((self.weights, wanted.weights))
+        pairs = [(getattr(self, name), getattr(wanted, name)) for name in ("device", *OPTIONS)]
         same = (self.model, self.installation) == (wanted.model, wanted.installation)
         return same and all(want in ("", "auto", has) for has, want in pairs)
 

@@ -14,9 +14,9 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from midfill_engine.wire import BASE, FetchProgress, packaged_folder
 from midfill_infill import config
@@ -25,7 +25,7 @@ from midfill_infill.engines.command import engine_command, engine_environment
 from midfill_infill.engines.endpoint import Endpoint, last_words, parse_engine
 from midfill_infill.engines.fetching import fetch
 from midfill_infill.engines.installed import distribution_version, missing_engine_packages
-from midfill_infill.engines.records import EnginePlace, EngineRecord, living, sweep_dead
+from midfill_infill.engines.records import OPTIONS, EnginePlace, EngineRecord, living, sweep_dead
 from midfill_infill.engines.runtime import runtime_folder, writable
 from midfill_infill.errors import MidfillError
 
@@ -68,9 +68,8 @@ class EngineSettings:
     def record(self) -> EngineRecord:
         model = absolute_model(self.model) if self.model and self.model != SHIPPED else ""
         installation = f"{sys.prefix} {distribution_version()}"
-        return EngineRecord(
-            model, self.device, self.dtype or "", self.cache or "", self.weights or "", installation=installation
-        )
+        chosen: dict[str, Any] = {name: getattr(self, name) or "" for name in OPTIONS}
+        return EngineRecord(model, self.device, **chosen, installation=installation)
 
 
 def complete(settings: EngineSettings) -> EngineSettings:
@@ -82,13 +81,12 @@ def complete(settings: EngineSettings) -> EngineSettings:
     model = known["model"]
     if settings.model is None and model.source != "environment" and (served := _find_served(settings)) is not None:
         return served
+    chosen: dict[str, Any] = {name: getattr(settings, name) or _text(known[name]) for name in OPTIONS}
     return replace(
         settings,
         model=settings.model or _text(model) or default_model(),
         device=settings.device if settings.device != "auto" else _text(known["device"]) or "auto",
-        dtype=settings.dtype or _text(known["dtype"]),
-        cache=settings.cache or _text(known["cache"]),
-        weights=settings.weights or _text(known["weights"]),
+        **chosen,
         project=None,
         may_fetch=settings.may_fetch and (settings.model is not None or model.source != "project"),
     )
@@ -103,14 +101,8 @@ def _find_served(settings: EngineSettings) -> EngineSettings | None:
     for _, record in living():
         wanted = replace(settings.record, model=record.model)
         if record.is_served and record.serves(wanted):
-            return replace(
-                settings,
-                model=record.model or SHIPPED,
-                device=record.device,
-                dtype=record.dtype or None,
-                cache=record.cache or None,
-                weights=record.weights or None,
-            )
+            chosen: dict[str, Any] = {name: getattr(record, name) or None for name in OPTIONS}
+            return replace(settings, model=record.model or SHIPPED, device=record.device, **chosen)
     return None
 
 
@@ -121,8 +113,8 @@ def _text(setting: config.Setting) -> str | None:
 def engine_arguments(settings: EngineSettings) -> list[str]:
     """`serve` options that name the model, the device and what else is chosen."""
     model = absolute_model(settings.model) if settings.model else None
-    given = [("--model", model), ("--device", settings.device), ("--dtype", settings.dtype)]
-    given += [("--cache", settings.cache), ("--weights", settings.weights)]
+    given = [("--model", model), ("--device", settings.device)]
+    given += [(f"--{name}", getattr(settings, name)) for name in OPTIONS]
     return [word for name, value in given if value is not None for word in (name, value)]
 
 
@@ -156,8 +148,7 @@ def find_place(settings: EngineSettings) -> EnginePlace:
 
 
 def place_of(record: EngineRecord) -> EnginePlace:
-    chosen = (record.model, record.device, record.dtype, record.cache, record.weights, record.installation)
-    identity = "\0".join(chosen)
+    identity = "\0".join(astuple(record)[:-1])
     return EnginePlace.at(runtime_folder() / f"engine-{hashlib.sha256(identity.encode()).hexdigest()[:12]}")
 
 
