@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from itertools import chain, repeat
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from midfill_engine import wire
@@ -284,6 +285,11 @@ def hang(plan: Plan) -> None:
         with open(plan.record, "a", encoding="utf-8") as file:
             file.write(json.dumps({"hanging": True}) + "\n")
     time.sleep(3600)
+
+
+def read_report(text: str | bytes) -> Any:
+    """The JSON that a command printed, its keys as attributes."""
+    return json.loads(text, object_hook=lambda keys: SimpleNamespace(**keys))
 
 
 if __name__ == "__main__":

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 from rich.console import Console
+from tests.cli.fake_engine import read_report
 from typer.testing import CliRunner
 
 from midfill_infill.candidates import Candidate, FilledHole
 from midfill_infill.cli import build_app, results
 from midfill_infill.cli.live import LiveView
-from midfill_infill.cli.report import FillReport
 from midfill_infill.cli.results import Results, choose
 from midfill_infill.cli.write import write_atomically
 from midfill_infill.errors import TABLE, MidfillError
@@ -64,7 +64,7 @@ def test_a_broken_fill_is_written_where_that_is_allowed(answer: Answer) -> None:
 def test_json_of_a_broken_fill_says_that_nothing_is_written(answer: Answer) -> None:
     answer(rows=BROKEN)
     code, out, _ = fill("t.py", "--write", "--json")
-    report = FillReport.model_validate_json(out)
+    report = read_report(out)
     assert (code, report.written, report.new_errors > 0) == (6, False, True)
 
 
@@ -92,7 +92,7 @@ def test_one_alternative_is_taken(answer: Answer) -> None:
     assert fill("t.py", "-n", "3", "--take", "3", "--write")[0] == 0
     assert Path("t.py").read_bytes() == b"def add(a, b):\n    return sum((a, b))\n"
     Path("t.py").write_bytes(SOURCE)
-    report = FillReport.model_validate_json(fill("t.py:1", "-n", "3", "--take", "2", "--json")[1])
+    report = read_report(fill("t.py:1", "-n", "3", "--take", "2", "--json")[1])
     assert [report.holes[0].text, *(each.holes[0].text for each in report.alternatives)] == [
         "return b + a", "return a + b", "return sum((a, b))",
     ]  # fmt: skip
@@ -146,7 +146,7 @@ def test_standard_input_is_filled_to_standard_output(answer: Answer) -> None:
     code, out, err = fill("-:1", "--stdin-filename", "src/x.py", "--diff", text=SOURCE.replace(b"\n", b"\r\n"))
     assert (code, err) == (0, "")
     assert b"--- src/x.py\n" in out and b"+    return a + b\r\n" in out
-    assert FillReport.model_validate_json(fill("-", "--language", "python", "--json", text=SOURCE)[1]).file == "stdin"
+    assert read_report(fill("-", "--language", "python", "--json", text=SOURCE)[1]).file == "stdin"
 
 
 def test_a_filter_gives_nothing_rather_than_what_does_not_parse(answer: Answer) -> None:

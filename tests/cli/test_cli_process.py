@@ -10,9 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.cli.fake_engine import Plan, wait_for
-
-from midfill_infill.cli.report import FillReport
+from tests.cli.fake_engine import Plan, read_report, wait_for
 
 Midfill = Callable[..., subprocess.Popen[bytes]]
 SetPlan = Callable[..., Plan]
@@ -176,7 +174,7 @@ def test_real_engine_fills_the_example(file: Path, runtime: Path, tmp_path: Path
     ]
     done = [subprocess.run(command, capture_output=True, env=environment) for _ in range(2)]
     assert [each.returncode for each in done] == [0, 0], done[0].stderr
-    first, second = (FillReport.model_validate_json(each.stdout) for each in done)
+    first, second = (read_report(each.stdout) for each in done)
     assert first.holes == second.holes, "the same seed gives the same fill"
     assert len(first.holes[0].tokens) == len(first.holes[0].confidence)
     assert json.loads(done[0].stdout)["file"] == "t.py"

@@ -27,7 +27,6 @@ RIVALS = (
     ("ruff", "check", "--isolated", "--no-cache", "--quiet", "--select", "D102,D103"),
     ("ast-grep", "run", "--threads", "1", "--lang", "python", "--pattern", "def $F($$$A): $$$B", "--json=stream"),
 )
-BARE = "import argparse, dataclasses, json, pathlib, sqlite3, subprocess, tree_sitter"
 MIDFILL = [sys.executable, "-m", "midfill_infill", "refactor"]
 
 
@@ -116,15 +115,6 @@ def main() -> None:
                 if shutil.which(rival[0]):
                     wall, cpu, peak, _ = run(root, *rival)
                     print(f"{shlex.join(rival)}: {rate(count, cpu)}, {wall:.2f} s wall, {peak} MiB at most")
-        names = [str(path) for path in sorted(root.rglob("*.py"))[:20]]
-        for _ in range(3):
-            for hook in (
-                [sys.executable, "-m", "midfill_infill.refactor.hook"],
-                [*RIVALS[0]],
-                [sys.executable, "-c", BARE],
-            ):
-                _, cpu, _, _ = run(root, *hook, *names)
-                print(f"20 files, {shlex.join(hook[:4])}: {cpu:.3f} CPU s")
 
 
 if __name__ == "__main__":

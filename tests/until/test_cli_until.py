@@ -8,12 +8,11 @@ from pathlib import Path
 
 import pytest
 from click.testing import Result
-from tests.cli.fake_engine import read_record
+from tests.cli.fake_engine import read_record, read_report
 from tests.until.conftest import PYTEST, SHOP, UNITTEST, needs_bubblewrap
 from typer.testing import CliRunner
 
 from midfill_infill.cli import build_app
-from midfill_infill.cli.report import FillReport
 
 Answer = Callable[..., None]
 RIGHT = "return price - price * rate / 100"
@@ -52,7 +51,7 @@ def test_where_none_passes_the_best_is_marked_and_nothing_written(shop: Path, an
 
 def test_json_has_all_tries(shop: Path, answer: Answer) -> None:
     answer(rows=[["return rate"], [RIGHT]], certainty=0.5)
-    report = FillReport.model_validate_json(fill("--json").stdout)
+    report = read_report(fill("--json").stdout)
     assert report.passes is True and report.tries is not None and not report.written
     assert [(each.verdict, each.tests_passed, each.code) for each in report.tries] == [
         ("failed", 1, 1),
@@ -165,7 +164,7 @@ def test_several_holes_jointly_then_hole_by_hole(shop: Path, answer: Answer, tmp
     (shop / "shop.py").write_text(SHOP.replace("return sum(prices)", "..."))
     answer(rows=[[RIGHT, "return len(prices)"], ["return rate", "return sum(prices)"]])
     result = fill("--stubs", "--json")
-    tries = FillReport.model_validate_json(result.stdout).tries
+    tries = read_report(result.stdout).tries
     assert result.exit_code == 0 and tries is not None
     assert sorted(each.texts for each in tries[:2]) == [["return price - price * rate / 100", "return len(prices)"],
                                                         ["return rate", "return sum(prices)"]]  # fmt: skip

@@ -310,10 +310,11 @@ def _print(
     results: Results, source: Source, output: Output, wall_ms: float, *, is_shown: bool, is_refused: bool
 ) -> None:
     from midfill_infill.cli import results as show
+    from midfill_infill.cli.report import print_json
 
     written = output.write and not is_refused
     if output.json:
-        show.print_json(results, wall_ms=wall_ms, written=written)
+        print_json(results, wall_ms=wall_ms, written=written)
     elif not output.is_filter(source):
         if not is_shown:
             show.print_diffs(results, all_of_them=output.take is None and not output.write)

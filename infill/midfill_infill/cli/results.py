@@ -1,4 +1,4 @@
-"""What `midfill fill` prints of its candidates: diffs, a filled text, JSON, remarks. Starts no fill, writes no file."""
+"""What `midfill fill` prints of its candidates: diffs, a filled text, remarks. Starts no fill, writes no file."""
 
 import sys
 from collections.abc import Callable
@@ -92,20 +92,9 @@ def errors_of(candidate: Candidate) -> str:
     return f"adds {plural(candidate.new_errors, 'syntax error')}" if candidate.new_errors else "adds no syntax error"
 
 
-def print_json(results: Results, *, wall_ms: float, written: bool) -> None:
-    from midfill_infill.cli.report import report_fill
-
-    encoding = results.document.encoding
-    places = set(range(len(results.filled.fills))) - results.held_back if written else set()
-    diffs = [results.diff(each).decode(encoding, "replace") for each in results.candidates]
-    path, document, filled, tried = results.path, results.document, results.filled, results.tried
-    report = report_fill(path, document, filled, diffs, wall_ms=wall_ms, written=places, tried=tried)
-    _write(report.model_dump_json().encode() + b"\n")
-
-
 def print_text(results: Results) -> None:
     """The whole document with the fill in it, byte for byte."""
-    _write(results.after())
+    write_bytes(results.after())
 
 
 def print_diffs(results: Results, *, all_of_them: bool) -> None:
@@ -117,7 +106,7 @@ def show_diff(results: Results, number: int) -> None:
     """In colours on a terminal, elsewhere as `patch` reads it."""
     titles, diff = results.titles(number), results.diff(results.candidates[number - 1])
     if not sys.stdout.isatty():
-        return _write(titles.encode("utf-8", "replace") + diff)
+        return write_bytes(titles.encode("utf-8", "replace") + diff)
     from rich.console import Console
 
     from midfill_infill.cli.live import color_diff
@@ -126,7 +115,7 @@ def show_diff(results: Results, number: int) -> None:
     Console().print(text, soft_wrap=True, end="")
 
 
-def _write(data: bytes) -> None:
+def write_bytes(data: bytes) -> None:
     sys.stdout.buffer.write(data)
     sys.stdout.flush()
 

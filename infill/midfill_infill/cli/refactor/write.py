@@ -106,13 +106,12 @@ def apply_command(
             journal.accept(chosen)
             report = writer.apply([journal.hole(row.id) for row in chosen], is_git=place.git_dir is not None)
             written.add(journal.texts_of(unseen, State.APPLIED))
-            counts, funnel = journal.counts(), journal.funnel()
+            counts = journal.counts()
             left, undone = counts.get(State.GENERATED, 0), counts.get(State.UNDONE, 0)
             sound = len(journal.acceptable())
             broken, doubted = left - sound, sound - len(journal.acceptable(min_certainty=least))
         done = f"{plural(report.count(State.APPLIED), 'hole')} written in {plural(report.num_files, 'file')}"
         say(done + ("; `midfill refactor undo` takes them back" if report.num_files else ""))
-        say(f"of the run: {funnel}")
         if broken and take_all:
             say(f"{plural(broken, 'fill')} left out, with syntax errors of their own: see `midfill refactor review`")
         if doubted and take_all:
@@ -165,7 +164,6 @@ def verify_command(
         with _writing(root, run, None, "verify") as (place, journal, writer):
             suspects = list(journal.holes_in(State.ACCEPTED, State.APPLIED))
             verified = _verify(place, journal, writer, suspects, test)
-            say(f"of the run: {journal.funnel()}")
         tell(verified.report.troubles, verify_failed=bool(verified.verdict.guilty))
 
 

@@ -20,10 +20,8 @@ from midfill_infill.errors import MidfillError
 from midfill_infill.refactor.journal.digests import digest
 from midfill_infill.refactor.journal.planned import PlannedFile
 from midfill_infill.refactor.journal.records import (
-    WRITTEN,
     FileRow,
     FillRow,
-    Funnel,
     HoleRow,
     Rewrite,
     State,
@@ -154,22 +152,6 @@ class Journal:
     def counts(self) -> dict[State, int]:
         rows = self._rows("SELECT state, count(*) FROM holes GROUP BY state")
         return {State(state): number for state, number in rows}
-
-    def funnel(self) -> Funnel:
-        """How far the holes have come. Reads every fill."""
-        query = (
-            "SELECT count(*), coalesce(sum(new != old), 0), coalesce(sum(new != old AND new_errors = 0), 0)"
-            " FROM holes LEFT JOIN fills ON fills.hole = holes.id AND fills.attempt = holes.attempt"
-        )
-        planned, filled, clean = next(self._rows(query))
-        counts = self.counts()
-        rolled_back, undone = counts.get(State.ROLLED_BACK, 0), counts.get(State.UNDONE, 0)
-        written = sum(counts.get(state, 0) for state in WRITTEN)
-        accepted = counts.get(State.ACCEPTED, 0) + written + rolled_back + undone
-        return Funnel(planned, filled, clean, accepted, accepted - rolled_back, written)
-
-    def num_files(self) -> int:
-        return int(next(self._rows("SELECT count(*) FROM files"))[0])
 
     def files(self, *states: State) -> Iterator[FileRow]:
         """Files in plan order; with `states`, those with a hole in one of them."""

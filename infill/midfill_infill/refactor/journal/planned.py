@@ -1,4 +1,4 @@
-"""A plan's entry for a file. Separate from the other rows because the pre-commit hook loads nothing else."""
+"""A plan's entry for a file."""
 
 import json
 from dataclasses import dataclass

@@ -107,27 +107,6 @@ class FillRow:
 
 
 @dataclass(frozen=True)
-class Funnel:
-    """How many holes reached each stage; each number counts a subset of those before it.
-
-    `clean` fills add no syntax error, `passing` were not rolled back, `written` are in their files now.
-    """
-
-    planned: int
-    filled: int
-    clean: int
-    accepted: int
-    passing: int
-    written: int
-
-    def __str__(self) -> str:
-        return (
-            f"{self.planned} planned, {self.filled} filled, {self.clean} without new syntax errors,"
-            f" {self.accepted} accepted, {self.passing} not rolled back, {self.written} in their files"
-        )
-
-
-@dataclass(frozen=True)
 class Region:
     """A hole's place in a file's bytes; `at` is -1 if unknown."""
 

@@ -14,6 +14,7 @@ from midfill_infill.errors import MidfillError
 from midfill_infill.languages import REGISTRY, find_language
 from midfill_infill.refactor.journal import guards
 from midfill_infill.refactor.journal.digests import digest
+from midfill_infill.refactor.journal.journal import Journal
 from midfill_infill.refactor.journal.places import Repository, new_run_id
 from midfill_infill.refactor.journal.planned import PlannedFile, PlannedHole
 from midfill_infill.refactor.planning import walk
@@ -76,8 +77,6 @@ def find_holes(place: Repository, request: Request, planning: Planning) -> Gener
 
 def make_run(place: Repository, request: Request, planning: Planning, seed: int = 0) -> Path:
     """Plans into a new run and returns its journal, which exists only when the plan is complete."""
-    from midfill_infill.refactor.journal.journal import Journal
-
     run_id = new_run_id()
     path = place.run_folder(run_id) / "run.db"
     young = path.with_name("planning.db")

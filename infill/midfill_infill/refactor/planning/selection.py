@@ -5,22 +5,19 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import cache, cached_property
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING
 
 import tree_sitter
 
 from midfill_infill.errors import MidfillError
 from midfill_infill.languages import REGISTRY
 from midfill_infill.refactor.planning.queries import compile_query, find_holes
+from midfill_infill.refactor.planning.recipes import get_recipe
 from midfill_infill.syntax.bodies import body_hole
 from midfill_infill.syntax.captures import Function
 from midfill_infill.syntax.outline import outline
 from midfill_infill.syntax.stubs import is_stub
 from midfill_infill.text.document import Document
 from midfill_infill.text.spans import Hole
-
-if TYPE_CHECKING:
-    from midfill_infill.refactor.planning.recipes import Recipe
 
 
 @dataclass(frozen=True)
@@ -47,12 +44,12 @@ class Selection:
         if self.query is not None:
             _compile_somewhere(self.query)
         if self.recipe is not None:
-            _recipe(self.recipe)
+            get_recipe(self.recipe)
 
     @cached_property
     def languages(self) -> tuple[str, ...]:
         """Languages of the recipe; empty for all."""
-        return _recipe(self.recipe)[0].languages if self.recipe else ()
+        return get_recipe(self.recipe)[0].languages if self.recipe else ()
 
     def may_match(self, path: str, language: str) -> bool:
         """A cheap check before parsing: False only if there is certainly nothing."""
@@ -78,7 +75,7 @@ class Selection:
                     yield body_hole(document, function), [function]
             return
         if self.recipe is not None:
-            recipe, word = _recipe(self.recipe)
+            recipe, word = get_recipe(self.recipe)
             holes, inside = recipe.find(document, word), None if self.query is None else _queried(document, self.query)
         else:
             assert self.query is not None
@@ -96,13 +93,6 @@ class Selection:
         if self.stubs and not any(is_stub(document, function) for function in functions):
             return False
         return not self.names or any(_is_named(name, path, functions) for name in self.names)
-
-
-# Imported on demand, for the hook's start-up time.
-def _recipe(text: str) -> "tuple[Recipe, str]":
-    from midfill_infill.refactor.planning.recipes import get_recipe
-
-    return get_recipe(text)
 
 
 def _around(document: Document, hole: Hole) -> list[Function]:

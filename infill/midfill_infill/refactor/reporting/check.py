@@ -5,7 +5,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from midfill_infill.refactor.journal.digests import digest
+from midfill_infill.refactor.journal.journal import Journal
 from midfill_infill.refactor.journal.places import Repository
+from midfill_infill.refactor.journal.records import State
 from midfill_infill.refactor.planning.plan import Planning, Request, find_holes
 from midfill_infill.text.document import Document
 from midfill_infill.text.visible import visible
@@ -43,9 +45,6 @@ def check(place: Repository, request: Request, planning: Planning) -> list[Check
 def _unwritten(place: Repository, names: Sequence[str] | None) -> list[CheckFinding]:
     if not place.run_ids():
         return []
-    from midfill_infill.refactor.journal.journal import Journal
-    from midfill_infill.refactor.journal.records import State
-
     chosen = None if names is None else {str(Path(name).resolve()) for name in names}
     with Journal(place.find_run(), read_only=True) as journal:
         findings = []
