@@ -95,6 +95,7 @@ TABLE: Final[dict[str, Entry]] = {
     "bad_query": Entry("Invalid query", "capture the node to fill as @fill", ASKED_WRONGLY),
     "bad_recipe": Entry("No such recipe", "see `midfill refactor recipes`", ASKED_WRONGLY),
     "bad_selector": Entry("Invalid selector", "see `midfill refactor plan --help`", ASKED_WRONGLY),
+    "bad_shard": Entry("Invalid shard", "write --shard I/N with 1 <= I <= N", ASKED_WRONGLY),
     "no_selector": Entry("Nothing selected", "give --stubs, --name, --query or --recipe", ASKED_WRONGLY),
     "ray_missing": Entry("Ray is not installed", "run `pip install 'midfill[ray]'`", ASKED_WRONGLY),
     "git_failed": Entry("Git failed", "run it in a git repository", ASKED_WRONGLY),

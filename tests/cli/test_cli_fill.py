@@ -1,6 +1,7 @@
 """The command's results: diff, written file, JSON, live view. In this process, with a scripted engine."""
 
 import io
+import json
 import os
 import subprocess
 from collections.abc import Callable
@@ -12,12 +13,12 @@ from tests.cli.fake_engine import read_record, read_report
 from typer.testing import CliRunner
 
 from midfill_infill.cli import build_app
-from midfill_infill.cli.diff import unified_diff
 from midfill_infill.cli.live import LiveView, color_diff, render_preview
 from midfill_infill.cli.write import write_atomically
 from midfill_infill.errors import MidfillError
 from midfill_infill.fill import HolePreview, Preview
 from midfill_infill.syntax import holes
+from midfill_infill.text.diffs import unified_diff
 from midfill_infill.text.document import Document
 from midfill_infill.text.visible import visible
 
@@ -119,8 +120,8 @@ def test_links_target_is_written(tmp_path: Path) -> None:
 
 
 def test_diff_of_nothing_is_empty() -> None:
-    assert unified_diff(Path("t"), b"a\n", b"a\n") == b""
-    assert unified_diff(Path("t"), b"", b"a") == b"--- t\n+++ t\n@@ -0,0 +1 @@\n+a\n\\ No newline at end of file\n"
+    assert unified_diff(b"a\n", b"a\n", b"t") == b""
+    assert unified_diff(b"", b"a", b"t") == b"--- t\n+++ t\n@@ -0,0 +1 @@\n+a\n\\ No newline at end of file\n"
 
 
 def test_control_characters_cannot_act_on_the_terminal() -> None:
@@ -195,3 +196,24 @@ def test_live_view_leaves_nothing_behind() -> None:
 def test_diff_is_coloured_by_its_signs() -> None:
     text = color_diff("--- t\n+++ t\n@@ -1 +1 @@\n-a\n+b\n c\n")
     assert [str(span.style) for span in text.spans] == ["bold", "bold", "cyan", "red", "green"]
+
+
+def test_a_cell_of_a_notebook_is_filled_and_nothing_else(
+    answer: Answer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    answer(rows=[["return 1"]])
+    cells = [{"cell_type": "markdown", "source": "# é"}, {"cell_type": "code", "source": ["def f():\n", "    ..."]}]
+    Path("x.ipynb").write_text(json.dumps({"cells": cells, "metadata": {}}, indent=1))
+    before = Path("x.ipynb").read_bytes()
+    shown = RUNNER.invoke(build_app(), ["fill", "x.ipynb:2:2"])
+    assert shown.stdout.startswith("# x.ipynb:2:2 f: 1 of 2 lines replaced by 1\n--- x.ipynb\n+++ x.ipynb\n")
+    report = read_report(RUNNER.invoke(build_app(), ["fill", "x.ipynb:2", "--json"]).stdout)
+    assert (report.holes[0].cell, report.holes[0].line, report.holes[0].start_byte) == (2, 2, 13)
+    assert RUNNER.invoke(build_app(), ["fill", "x.ipynb:2:1", "--write"]).exit_code == 0
+    assert Path("x.ipynb").read_bytes() == before.replace(b"    ...", b"    return 1")
+    filtered = RUNNER.invoke(build_app(), ["fill", "-:2:1", "--stdin-filename", "x.ipynb"], input=before)
+    assert filtered.stdout_bytes == Path("x.ipynb").read_bytes()
+    for place, said in (("x.ipynb:1:1", "cell 1 of x.ipynb is markdown"), ("x.ipynb:3:1", "has 2 cells, not 3")):
+        refused = RUNNER.invoke(build_app(), ["fill", place])
+        assert refused.exit_code == 2 and said in refused.stderr

@@ -1,22 +1,77 @@
-"""`--version`, and what a shell completes."""
+"""`midfill help`, `--version`, and what a shell completes."""
 
 import os
+import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
+from tests.cli.conftest import ROOT
 from typer.testing import CliRunner
 
-from midfill_infill.cli import build_app
+from midfill_infill.cli import build_app, help
 from midfill_infill.engines import installed
 
 RUNNER = CliRunner()
+PAGES = {page.stem: page for page in (ROOT / "docs").glob("*.md")}
 
 
 def ask(*words: str) -> tuple[int, str, str]:
     result = RUNNER.invoke(build_app(), list(words))
     return result.exit_code, result.stdout, result.stderr
+
+
+def test_help_alone_names_every_command_and_page() -> None:
+    code, out, _ = ask("help")
+    assert code == 0
+    assert all(re.search(rf"\b{word}\b", out) for word in [*PAGES, "fill", "refactor", "doctor", "serve"])
+
+
+@pytest.mark.parametrize("name", sorted(PAGES))
+def test_every_page_can_be_read_and_is_installed(name: str) -> None:
+    code, out, _ = ask("help", name)
+    assert code == 0
+    assert out.endswith(PAGES[name].read_text("utf-8").rstrip() + "\n")
+    data = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["hatch"]["build"]["targets"]["wheel"]
+    assert data["shared-data"][f"docs/{name}.md"] == f"share/doc/midfill/{name}.md"
+
+
+@pytest.mark.parametrize(
+    ("words", "options", "page"),
+    [
+        (["fill"], "--allow-errors", "command"),
+        (["refactor"], "generate", "refactor"),
+        (["refactor", "plan"], "--stubs", None),
+        (["lsp"], "midfill lsp", "editors"),
+    ],
+)
+def test_help_of_a_command_is_its_options_and_its_page(words: list[str], options: str, page: str | None) -> None:
+    code, out, _ = ask("help", *words)
+    head, _, rest = out.partition("\n# ")
+    assert code == 0
+    assert options in head
+    assert bool(rest) is (page is not None)
+    assert page is None or out.endswith(PAGES[page].read_text("utf-8").rstrip() + "\n")
+
+
+@pytest.mark.parametrize("words", [["nix"], ["fill", "holes"], ["holes", "fill"]])
+def test_what_is_no_topic_is_one_sentence(words: list[str]) -> None:
+    assert ask("help", *words) == (
+        2, "", f"midfill: there is no command or page {' '.join(words)!r}; see `midfill help`.\n"
+    )  # fmt: skip
+
+
+def test_pages_of_an_installation_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Installed(str):
+        def locate(self) -> Path:
+            return tmp_path / self
+
+    monkeypatch.setattr(help, "_SOURCES", tmp_path)
+    files = [Installed("../../share/doc/midfill/holes.md"), Installed("midfill_infill/fill.py")]
+    monkeypatch.setattr(help.metadata, "files", lambda name: files)
+    assert help.find_pages() == {"holes": tmp_path / files[0]}
 
 
 def test_version_names_the_build_and_the_model_that_fills(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -50,6 +105,7 @@ def test_the_commit_is_that_of_the_repository_it_was_installed_from(monkeypatch:
         ("midfill fill --language t", ["typescript", "tsx"]),
         ("midfill fill t.py --function A.", ["A.close", "A.open"]),
         ("midfill fill none.py --function A.", []),
+        ("midfill help ho", ["holes"]),
         ("midfill ref", ["refactor"]),
         ("midfill config c", ["cache"]),
         ("midfill config weights ", ["stored", "int8"]),

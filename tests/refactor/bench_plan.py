@@ -19,8 +19,9 @@ from pathlib import Path
 
 from midfill_infill.languages import get_language
 from midfill_infill.refactor.journal.journal import Journal
-from midfill_infill.refactor.journal.planned import PlannedFile, PlannedHole
+from midfill_infill.refactor.journal.records import PlannedFile
 from midfill_infill.text.document import MAX_DOCUMENT_BYTES
+from midfill_infill.text.spans import Hole
 
 # What else looks at every function, one after the other with ours, on one thread each.
 RIVALS = (
@@ -72,7 +73,7 @@ def parse_all(root: Path) -> float:
 
 def many(num_files: int, per_file: int) -> Iterator[PlannedFile]:
     for number in range(num_files):
-        holes = [PlannedHole(50 * n, 50 * n + 3, f"function_{n}", "stub", '{"indent":"    "}') for n in range(per_file)]
+        holes = [Hole(50 * n, 50 * n + 3, kind="stub", name=f"function_{n}", indent="    ") for n in range(per_file)]
         yield PlannedFile(
             f"package/module_{number // 100}/file_{number}.py", number.to_bytes(32), "python", tuple(holes)
         )

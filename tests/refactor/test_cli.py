@@ -134,12 +134,13 @@ def test_a_repository_that_is_moved_keeps_its_runs(
         old = root.with_name("tree")
         subprocess.run(["git", "worktree", "add", "-q", str(old)], check=True)
         monkeypatch.chdir(old)
-    assert run("plan", "--stubs").exit_code == 0
+    for words in (["plan", "--stubs"], ["generate", "--shard", "1/1", "--out", "../part"]):
+        assert run(*words).exit_code == 0
     move = ["git", "-C", str(root), "worktree", "move", str(old), str(new)] if is_worktree else ["mv", old, new]
     monkeypatch.chdir(root.parent)
     subprocess.run(move, check=True)
     monkeypatch.chdir(new)
-    assert "2 holes in 0 s: 2 clean" in run("generate").stderr
+    assert "2 holes taken from 1 part" in run("merge", "../part").stderr
     assert run("apply", "--all").exit_code == 0 and (new / "a.py").read_text() != CODE
     monkeypatch.chdir(root.parent)
     subprocess.run(["mv", new, new.with_name("repo3")], check=True)
@@ -331,6 +332,22 @@ def test_export(root: Path, generated: None, tmp_path: Path, form: str) -> None:
         subprocess.run(["git", "apply", "--check", str(out)], cwd=root, check=True)
 
 
+def test_shards_and_merge(root: Path, tmp_path: Path) -> None:
+    run("plan", "--stubs")
+    parts = [str(tmp_path / f"{number}") for number in (1, 2)]
+    for number, part in enumerate(parts, start=1):
+        assert run("generate", "--shard", f"{number}/2", "--out", part).exit_code == 0
+    assert json.loads(run("status", "--json").stdout)["holes"] == {"planned": 2}
+    assert "2 holes taken from 2 parts, 0 still planned" in run("merge", *parts).stderr
+
+
+@pytest.mark.parametrize("words", [["--changed"], ["--changed", "HEAD"], ["--changed=HEAD", "--dry-run"]])
+def test_changed_alone_means_since_the_last_commit(root: Path, words: list[str]) -> None:
+    assert "0 holes in 0 files" in run("plan", *words, "--stubs").stderr
+    (root / "new.py").write_text("def f():\n    ...\n")
+    assert "1 hole in 1 file" in run("plan", "--stubs", *words).stderr
+
+
 @pytest.mark.parametrize(
     ("words", "code", "says"),
     [
@@ -339,6 +356,8 @@ def test_export(root: Path, generated: None, tmp_path: Path, form: str) -> None:
         (["plan", "--stubs", "nowhere"], 2, "not a folder"),
         (["plan", "--query", "missing.scm"], 2, "cannot be read"),
         (["plan", "--recipe", "nope"], 2, "known are fill-stubs"),
+        (["plan", "--stubs", "--changed", "no-such-commit"], 2, "git rev-parse"),
+        (["generate", "--shard", "1/2"], 2, "--shard and --out go together"),
         (["plan", "--nonsense"], 2, "No such option"),
         (["export", "--format", "doc"], 2, "has no run yet"),
     ],
@@ -411,7 +430,7 @@ def test_ray_that_is_not_installed_is_named(root: Path, monkeypatch: pytest.Monk
 
 def test_help_of_every_command_names_no_missing_option() -> None:
     group = SUBCOMMANDS["refactor"].build()
-    assert isinstance(group, TyperGroup) and len(group.commands) == 10
+    assert isinstance(group, TyperGroup) and len(group.commands) == 11
     of_others = {"recipes": {"--recipe"}, "verify": {"-q"}, "generate": {"-q"}}
     for name, command in group.commands.items():
         known = {option for param in command.params for option in (*param.opts, *param.secondary_opts)}

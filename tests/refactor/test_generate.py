@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from midfill_infill.context.references import Reference
 from midfill_infill.errors import MidfillError
 from midfill_infill.refactor.generating.engines import Engine
 from midfill_infill.refactor.generating.generate import GenerateOptions, Progress, generate, hole_seed, reroll
+from midfill_infill.refactor.generating.shards import Shard, merge, open_part
 from midfill_infill.refactor.journal.journal import Journal
 from midfill_infill.refactor.journal.places import Repository, find_place
 from midfill_infill.refactor.journal.records import State
@@ -245,6 +247,55 @@ def test_syntax_errors_are_counted_and_not_accepted(place: Repository) -> None:
     assert fill_run(place, run, ScriptedWorkers(lambda _: "return (")).accepted == 0
     with Journal(run) as journal:
         assert journal.counts() == {State.GENERATED: NUM_HOLES} and journal.acceptable() == []
+
+
+def test_shards_put_together_are_the_whole(place: Repository, tmp_path: Path) -> None:
+    whole, parted = new_run(place, seed=2), new_run(place, seed=2)
+    fill_run(place, whole, ScriptedWorkers())
+    (place.root / "m0.py").write_text("x = 1\n")
+    parts = [tmp_path / f"part-{number}" for number in (1, 2, 3)]
+    with Journal(parted, read_only=True) as journal:
+        for number, path in enumerate(parts, start=1):
+            fill_part(place, journal, path, f"{number}/3", stop_after=1)
+            fill_part(place, journal, path, f"{number}/3")
+            assert fill_part(place, journal, path, f"{number}/3") == 0
+    with Journal(parted) as journal:
+        assert merge(journal, parts) == NUM_HOLES and merge(journal, parts) == 0
+        assert journal.counts() == {State.GENERATED: NUM_HOLES - 3, State.STALE: 3}
+    files = patch_of(whole).split(b"diff --git ")
+    assert patch_of(parted) == b"diff --git ".join([b"", *files[2:]])
+
+
+def fill_part(place: Repository, journal: Journal, path: Path, shard: str, stop_after: int = NUM_HOLES) -> int:
+    """How many holes the part had left."""
+    left = 0
+
+    def show(progress: Progress) -> None:
+        nonlocal left
+        left = progress.total
+        if progress.done >= stop_after:
+            raise KeyboardInterrupt
+
+    with suppress(KeyboardInterrupt), open_part(journal, path) as part:
+        engine = Engine(ScriptedWorkers())
+        generate(part, place.root, engine, GenerateOptions(jobs=1), show, Shard.parse(shard).takes)
+    return left
+
+
+@pytest.mark.parametrize("text", ["", "1", "0/2", "3/2", "a/b", "-1/2", "1/2/3"])
+def test_a_shard_that_is_not_understood(text: str) -> None:
+    with pytest.raises(MidfillError) as raised:
+        Shard.parse(text)
+    assert raised.value.code == "bad_shard"
+
+
+def test_parts_of_another_run_are_refused(place: Repository, tmp_path: Path) -> None:
+    one, other = new_run(place), new_run(place)
+    with Journal(one) as journal:
+        open_part(journal, tmp_path / "part").close()
+    with Journal(other) as journal, pytest.raises(MidfillError) as raised:
+        merge(journal, [tmp_path / "part"])
+    assert raised.value.code == "run_damaged"
 
 
 def test_reroll_draws_another_fill_as_the_next_attempt(place: Repository) -> None:

@@ -1,9 +1,10 @@
 """Which holes a plan finds, in which files, and what it leaves out."""
 
+import subprocess
 from pathlib import Path
 
 import pytest
-from tests.refactor.trees import init_git
+from tests.refactor.trees import GIT_USER, init_git
 from tests.refactor.workers import ScriptedWorkers
 
 from midfill_engine.wire import TextSegment
@@ -130,6 +131,21 @@ def test_a_selection_that_is_not_understood(make: object, code: str) -> None:
     with pytest.raises(MidfillError) as raised:
         make()  # type: ignore[operator]
     assert raised.value.code == code
+
+
+def test_changed_takes_only_holes_on_changed_lines(tmp_path: Path) -> None:
+    two = STUB.format("a") + "\n\n" + STUB.format("b")
+    write(tmp_path, {"m.py": two, "same.py": STUB.format("c"), "gone.py": STUB.format("d")})
+    init_git(tmp_path)
+    (tmp_path / "m.py").write_text(two + "\n\n" + STUB.format("new"))
+    (tmp_path / "fresh.py").write_text(STUB.format("e"))
+    (tmp_path / "gone.py").unlink()
+    assert plan(tmp_path, changed_since="HEAD")[0] == [("fresh.py", "e"), ("m.py", "new")]
+    subprocess.run(["git", *GIT_USER, "commit", "-qam", "next"], cwd=tmp_path, check=True)
+    assert plan(tmp_path, changed_since="HEAD~1")[0] == [("fresh.py", "e"), ("m.py", "new")]
+    with pytest.raises(MidfillError) as raised:
+        plan(tmp_path, changed_since="--output=/tmp/x")
+    assert raised.value.code == "git_failed"
 
 
 def test_globs_and_names_choose_files(tmp_path: Path) -> None:

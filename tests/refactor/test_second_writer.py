@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 from tests.refactor.trees import Tree, make_tree, source
 
-from midfill_infill.refactor.journal.digests import digest
-from midfill_infill.refactor.journal.records import State
+from midfill_infill.refactor.journal.records import State, digest
 from midfill_infill.refactor.writing import replace
 from midfill_infill.refactor.writing.apply import Writer, written_holes
 from midfill_infill.refactor.writing.replace import Swap

@@ -1,4 +1,4 @@
-"""Selectors restrict one another; a recipe takes what it says in every language it names."""
+"""Selectors restrict one another; `--where` asks the tree; a recipe takes what it says in every language it names."""
 
 import json
 import shutil
@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from midfill_infill.errors import MidfillError
 from midfill_infill.languages import find_language
-from midfill_infill.refactor.journal.planned import PlannedHole
+from midfill_infill.refactor.journal.records import spec_of
 from midfill_infill.refactor.planning.calls import find_calls
 from midfill_infill.refactor.planning.recipes import docstrings
 from midfill_infill.refactor.planning.selection import Selection
@@ -64,17 +65,35 @@ CASES: list[tuple[dict[str, object], list[str]]] = [
     ({"stubs": True, "names": ("*:stub",)}, ["stub"]),
     ({"recipe": "add-docstrings"}, ["public", "Box.get"]),
     ({"recipe": "add-docstrings", "names": ("*:Box.*",)}, ["Box.get"]),
+    ({"recipe": "add-docstrings", "where": ("calls load",), "names": ("*:public",)}, ["public"]),
     ({"recipe": "migrate-call=old.api.load"}, ["load(path)", BROAD, "load(1)"]),
     ({"recipe": "migrate-call=old.api.*", "names": ("*:Box.*",)}, [BROAD, "keep(self)"]),
     ({"recipe": "migrate-call=load"}, ["load(path)", "load(1)"]),
+    ({"recipe": "migrate-call=old.api.load", "where": ("lines > 4",)}, [BROAD]),
     ({"recipe": "migrate-call=old.api.load", "query": "(class_definition) @fill"}, [BROAD]),
     ({"query": "(return_statement) @fill", "names": ("*:public",)}, ["return load(path)"]),
+    ({"where": ("calls load",)}, ["public", "described", "Box.get"]),
+    ({"where": ("calls old.api.load",)}, ["public", "Box.get"]),
+    ({"where": ("calls old.api.save",)}, ["Box._own"]),
+    ({"where": ("not calls load",)}, ["stub", "Box._own"]),
+    ({"where": ("has TODO",)}, ["public"]),
+    ({"where": ("no docstring", "lines <= 2")}, ["public", "stub", "Box._own"]),
+    ({"where": ("has docstring",)}, ["described"]),
+    ({"where": ("lines > 4",)}, ["Box.get"]),
+    ({"where": ("lines = 3",), "stubs": True}, []),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize(("options", "expected"), CASES, ids=[json.dumps(options) for options, _ in CASES])
 def test_selectors_restrict_one_another(options: dict[str, object], expected: list[str]) -> None:
     assert found(Selection(**options)) == expected  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("text", ["", "calls", "has", "lines 40", "lines > many", "no comment", "is long"])
+def test_a_condition_that_is_not_understood_names_the_forms(text: str) -> None:
+    with pytest.raises(MidfillError) as raised:
+        Selection(where=(text,))
+    assert raised.value.code == "bad_selector" and "calls NAME" in raised.value.next_step
 
 
 CALLS = {
@@ -143,7 +162,26 @@ def test_the_new_function_is_written_as_the_file_knows_it_and_the_old_call_is_sh
     new = "new/api.read" if name == "a.go" else "new.api.read"
     (hole,) = Selection(recipe=f"migrate-call=old.api.load:{new}").find(document, name)
     assert (hole.lead + hole.tail, hole.imports) == (expected, imports)
-    assert hole.note.endswith("load(1)") and PlannedHole.of(hole).spec.count(hole.note) == 1
+    assert hole.note.endswith("load(1)") and spec_of(hole).count(hole.note) == 1
+
+
+WHERE = {
+    "a.ts": (
+        "// TODO later\nfunction a() {\n  // TODO now\n  return f('TODO');\n}\n\n"
+        "/** Said. */\nfunction b() { return 'TODO'; }\n"
+    ),
+    "a.go": (
+        'package a\n\nfunc a() int {\n\t// TODO now\n\treturn f(1)\n}\n\n'
+        '// Said.\nfunc b() string { return "TODO" }\n'
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", WHERE)
+def test_conditions_know_other_languages(name: str) -> None:
+    assert found(Selection(where=("has TODO",)), WHERE[name], name) == ["a"]
+    assert found(Selection(where=("calls f",)), WHERE[name], name) == ["a"]
+    assert found(Selection(where=("has docstring",)), WHERE[name], name)[-1:] == ["b"]
 
 
 PUBLIC = """__all__ = ["shown", "Shown"]

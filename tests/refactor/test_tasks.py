@@ -1,4 +1,4 @@
-"""The tasks of the page, each in the one command that stands there, from plan to undo in one repository."""
+"""The eight tasks of the page, each in the one command that stands there, from plan to undo in one repository."""
 
 import json
 import re
@@ -40,8 +40,8 @@ CHANGED = "\n\ndef added(x):\n    return x\n"
 EXPECTED: dict[str, tuple[set[tuple[str, str | None]], str, tuple[str, str]]] = {
     "--recipe add-docstrings": ({("pkg/mod.py", "Box.put"), ("pkg/mod.py", "plain"), ("pkg/mod.py", "added")}, "Does.",
                        ("pkg/mod.py", '"""Does."""\n        self.data')),
-    "--name 'pkg.mod:Box.put'": ({("pkg/mod.py", "Box.put")}, "return json.loads(key)",
-                                 ("pkg/mod.py", "import json\n\nfrom old.api import load")),
+    "--where 'calls old.api.load'": ({("pkg/mod.py", "Box.put")}, "return json.loads(key)",
+                                     ("pkg/mod.py", "import json\n\nfrom old.api import load")),
     "--recipe fill-todos --glob '*.py' --glob '*.ts' --glob '*.go'": (
         {("pkg/mod.py", "plain"), ("web/a.ts", "check"), ("tool/a.go", "Run")}, "check(1)",
                    ("tool/a.go", "\t// count\n\tcheck(1)\n")),
@@ -52,6 +52,8 @@ EXPECTED: dict[str, tuple[set[tuple[str, str | None]], str, tuple[str, str]]] = 
         {("pkg/mod.py", None)}, "key", ("pkg/mod.py", "self.data = read(key)")),
     "--stubs --name 'pkg.mod:Box.*'": (
         {("pkg/mod.py", "Box.get")}, "return key", ("pkg/mod.py", "        return key\n")),
+    "--recipe add-docstrings --changed=main": (
+        {("pkg/mod.py", "added")}, "Does.", ("pkg/mod.py", 'def added(x):\n    """Does."""\n')),
     "--stubs packages/api": ({("packages/api/b.py", "stub")}, "return 1", ("packages/api/b.py", "return 1")),
 }  # fmt: skip
 
@@ -78,8 +80,8 @@ def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_the_page_has_them_all() -> None:
-    assert len(TASKS) == len(EXPECTED) == 7
+def test_the_page_has_the_eight() -> None:
+    assert len(TASKS) == len(EXPECTED) == 8
 
 
 @pytest.mark.parametrize("command", TASKS)

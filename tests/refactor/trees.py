@@ -5,11 +5,10 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-from midfill_infill.refactor.journal.digests import digest
 from midfill_infill.refactor.journal.journal import Journal
 from midfill_infill.refactor.journal.places import Repository, find_place, new_run_id
-from midfill_infill.refactor.journal.planned import PlannedFile, PlannedHole
-from midfill_infill.refactor.journal.records import FillRow, HoleRow, State
+from midfill_infill.refactor.journal.records import FillRow, HoleRow, PlannedFile, State, digest
+from midfill_infill.text.spans import Hole
 
 HOLE = b"..."
 
@@ -100,7 +99,7 @@ def plan_tree(root: Path, files: dict[str, bytes], state: State = State.ACCEPTED
 def _planned(name: str, data: bytes) -> PlannedFile:
     holes, start = [], data.find(HOLE)
     while start >= 0:
-        holes.append(PlannedHole(start, start + len(HOLE), None, "range", "{}"))
+        holes.append(Hole(start, start + len(HOLE)))
         start = data.find(HOLE, start + 1)
     return PlannedFile(name, digest(data), "python" if name.endswith(".py") else None, tuple(holes))
 

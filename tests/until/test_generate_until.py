@@ -90,9 +90,9 @@ def test_what_was_interrupted_goes_on(root: Path, monkeypatch: pytest.MonkeyPatc
     assert json.loads(run("status", "--json").stdout)["holes"] == {"generated": 2, "failed": 2}
 
 
-def test_it_goes_with_no_cluster(root: Path) -> None:
+def test_it_goes_with_no_shards(root: Path) -> None:
     run("plan", "--stubs")
-    result = run("generate", "--until", PYTEST, "--ray", "2")
+    result = run("generate", "--until", PYTEST, "--shard", "1/2", "--out", str(root / "part"))
     assert result.exit_code == 2 and "--until goes hole by hole" in result.stderr
 
 

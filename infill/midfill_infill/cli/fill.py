@@ -34,10 +34,10 @@ from midfill_infill.cli.options import (
 from midfill_infill.cli.single import single
 
 if TYPE_CHECKING:
-    from midfill_infill.cli.quiet import FillView
     from midfill_infill.cli.results import Results
     from midfill_infill.cli.target import HoleOptions, Source
     from midfill_infill.cli.until import Goal
+    from midfill_infill.cli.view import FillView
     from midfill_infill.engines.client import EngineClient
     from midfill_infill.engines.supervise import EngineSettings
     from midfill_infill.fill import Filled, Options
@@ -64,7 +64,7 @@ def build() -> typer.Typer:
 def fill_command(
     target: Annotated[
         str,
-        typer.Argument(metavar="FILE[:LINE[:COL]]", help="The file, and a place in it."),
+        typer.Argument(metavar="FILE[:LINE[:COL]]", help="The file, and a place in it; CELL:LINE in a notebook."),
     ],
     function: Annotated[
         list[str] | None,
@@ -302,7 +302,7 @@ def _write(results: Results, source: Source, output: Output, *, is_kept: bool) -
         from midfill_infill import written
         from midfill_infill.cli.write import write_atomically
 
-        write_atomically(source.target.path, source.document.data, results.after())
+        write_atomically(source.target.path, source.document.original, results.after())
         (written.keep if is_kept else written.add)(fill.text for fill in results.filled.fills)
 
 

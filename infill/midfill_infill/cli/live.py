@@ -11,7 +11,6 @@ from rich.style import Style
 from rich.syntax import Syntax
 from rich.text import Text
 
-from midfill_infill.cli.quiet import QuietView
 from midfill_infill.fill import HolePreview, Preview
 from midfill_infill.text.document import Document
 from midfill_infill.text.spans import Hole
@@ -22,18 +21,6 @@ MASKED: Final = Style(dim=True)
 BLOCK: Final = "\N{LIGHT SHADE}"
 ASCII_BLOCK: Final = "_"
 _LINES_BEFORE, _LINES_AFTER = 3, 1
-
-
-class PrintedView(QuietView):
-    """Every step one below the other on stderr, where nothing can be redrawn."""
-
-    def __init__(self, document: Document, holes: Sequence[Hole]) -> None:
-        self._document = document
-        self._holes = holes
-        self._console = Console(stderr=True)
-
-    def show(self, preview: Preview) -> None:
-        self._console.print(render_preview(self._document, self._holes, preview))
 
 
 class LiveView:

@@ -49,14 +49,16 @@ def _candidate(results: Results, candidate: Candidate) -> dict[str, Any]:
 
 def _hole(document: Document, filled: FilledHole) -> dict[str, Any]:
     """`line` and `column` from 1; `confidence[i]` is of `text[slice(*tokens[i])]`; `certainty` is the probability that
-    the whole text is right, null where the engine does not say. `origin` says in words where the text comes from.
+    the whole text is right, null where the engine does not say. `origin` says in words where the text comes from. In a
+    notebook all places count in the source of `cell`, by its number from 1.
     """
     line, column = document.position_at(filled.hole.start_byte)
+    cell, first = document.cell_at(filled.hole.start_byte)
     return {
         "name": _clean(filled.hole.name) if filled.hole.name else None,
         "kind": filled.hole.kind,
-        "start_byte": filled.hole.start_byte,
-        "end_byte": filled.hole.end_byte,
+        "start_byte": filled.hole.start_byte - first,
+        "end_byte": filled.hole.end_byte - first,
         "line": line,
         "column": column,
         "text": filled.text,
@@ -64,6 +66,7 @@ def _hole(document: Document, filled: FilledHole) -> dict[str, Any]:
         "confidence": [round(score, 4) for score in filled.confidence],
         "certainty": None if filled.certainty is None else round(filled.certainty, 4),
         "origin": filled.origin,
+        "cell": cell,
         "written": False,
     }
 

@@ -1,5 +1,6 @@
 """What `midfill fill` prints of its candidates: diffs, a filled text, remarks. Starts no fill, writes no file."""
 
+import os
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -9,10 +10,10 @@ from typing import TYPE_CHECKING, Final
 import typer
 
 from midfill_infill.candidates import LIKELY, Candidate, describe_fill
-from midfill_infill.cli.diff import unified_diff
 from midfill_infill.errors import MidfillError
 from midfill_infill.fill import Filled
 from midfill_infill.syntax.size import measure
+from midfill_infill.text.diffs import unified_diff
 from midfill_infill.text.document import Document
 from midfill_infill.text.spans import Patch
 from midfill_infill.text.visible import plural, visible
@@ -49,7 +50,7 @@ class Results:
 
     def after(self) -> bytes:
         edits = [edit for at, edit in enumerate(self.filled.patch.edits) if at not in self.held_back]
-        return Patch.of(edits).apply(self.document.data)
+        return self.document.apply(Patch.of(edits))
 
     def take(self, number: int) -> "Results":
         """The same with another candidate as the best. Raises MidfillError where there are not so many."""
@@ -62,7 +63,8 @@ class Results:
         return replace(self, filled=filled, number=number)
 
     def diff(self, candidate: Candidate) -> bytes:
-        return unified_diff(self.path, self.document.data, candidate.patch.apply(self.document.data))
+        after = self.document.apply(candidate.patch)
+        return unified_diff(self.document.original, after, os.fsencode(self.path))
 
     def titles(self, number: int) -> str:
         """Lines that say which candidate it is and how much it replaces; `patch` skips them."""

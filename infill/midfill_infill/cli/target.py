@@ -12,29 +12,35 @@ from midfill_infill.context.exclusions import find_exclusion
 from midfill_infill.errors import MidfillError
 from midfill_infill.syntax import holes
 from midfill_infill.text.document import MAX_DOCUMENT_BYTES, Document
+from midfill_infill.text.notebook import MAX_NOTEBOOK_BYTES, SUFFIX, Notebook
 from midfill_infill.text.spans import Hole
 
 _POSITION: Final = re.compile(r"(?P<path>.+?):(?P<line>\d+)(?::(?P<column>\d+))?")
+_CELL: Final = re.compile(r"(?P<path>.+\.ipynb):(?P<cell>\d+)(?::(?P<line>\d+)(?::(?P<column>\d+))?)?")
 _STDIN: Final = Path("-")
 _RANGE: Final = re.compile(r"(\d+):(\d+)-(\d+):(\d+)")
 
 
 @dataclass(frozen=True)
 class Target:
-    """A file and perhaps a position in it; lines and columns count from 1."""
+    """A file and perhaps a position in it; cells of a notebook, lines and columns count from 1."""
 
     path: Path
     line: int | None = None
     column: int | None = None
+    cell: int | None = None
 
 
 def parse_target(text: str) -> Target:
-    """FILE, FILE:LINE or FILE:LINE:COL. A file of exactly that name wins, for names may hold colons.
+    """FILE, FILE:LINE or FILE:LINE:COL; of a notebook CELL:LINE:COL. A file of exactly that name wins, for names may
+    hold colons.
 
     Raises MidfillError `bad_position` where a file is followed by something else.
     """
     if os.path.exists(text):  # unlike Path.exists, False too where it must not be known
         return Target(Path(text))
+    if cell := _CELL.fullmatch(text):
+        return _cell_target(cell)
     # The shortest position first: `a:1.py:2` and `a:1:2` where `a:1` exists are positions in those files.
     candidates = [match for match in (_POSITION.fullmatch(text), _last_number(text)) if match]
     parsed = [_target(match) for match in candidates]
@@ -56,6 +62,11 @@ def _target(match: re.Match[str]) -> Target:
     return Target(Path(match["path"]), int(match["line"]), int(column) if column else None)
 
 
+def _cell_target(match: re.Match[str]) -> Target:
+    cell, line, column = (int(match[name]) if match[name] else None for name in ("cell", "line", "column"))
+    return Target(Path(match["path"]), line, column, cell)
+
+
 @dataclass(frozen=True)
 class Source:
     """What is filled: `target.path` is its name, which standard input has from its user."""
@@ -74,13 +85,13 @@ def open_source(target: Target, language: str | None = None, stdin_name: str | N
         target = replace(target, path=Path(stdin_name or "stdin"))
     if (stdin_name or not is_stdin) and (reason := find_exclusion(target.path)):
         raise MidfillError("file_excluded", f"{target.path} is left out: {reason}")
-    if target.path.suffix == ".ipynb":
-        next_step = "fill its cells in an editor"
-        raise MidfillError("unknown_language", f"{target.path} is a notebook", next_step=next_step)
+    kind: type[Document] = Notebook if target.path.suffix == SUFFIX else Document
     if not is_stdin:
-        return Source(target, Document.read(target.path, language))
-    data = sys.stdin.buffer.read(MAX_DOCUMENT_BYTES + 1)
-    return Source(target, Document.from_bytes(data, target.path, language), is_stdin=True)
+        return Source(target, kind.read(target.path, language))
+    data = sys.stdin.buffer.read((MAX_NOTEBOOK_BYTES if kind is Notebook else MAX_DOCUMENT_BYTES) + 1)
+    if kind is Notebook and target.line is not None:
+        target = Target(target.path, target.column, None, target.line)
+    return Source(target, kind.from_bytes(data, target.path, language), is_stdin=True)
 
 
 @dataclass(frozen=True)
@@ -96,45 +107,66 @@ class HoleOptions:
 def choose_holes(document: Document, target: Target, choice: HoleOptions) -> tuple[Hole, ...]:
     """The holes that were asked for in document order; without any wish, the only stub of the file."""
     chosen = [holes.body_named(document, name) for name in choice.functions]
-    chosen += [_range_hole(document, text) for text in choice.ranges]
+    chosen += [_range_hole(document, target, text) for text in choice.ranges]
     if choice.stubs:
-        chosen += _all_stubs(document)
+        chosen += _all_stubs(document, target)
     if target.line is not None:
         chosen.append(holes.hole_at_place(document, _offset(document, target), choice.outer))
     if not chosen:
-        chosen = [_only_stub(document)]
+        chosen = [_only_stub(document, target)]
+    if isinstance(document, Notebook):
+        chosen = [document.settle(hole) for hole in chosen]
     return holes.sort_holes(document, tuple(dict.fromkeys(chosen)))
+
+
+def _line(document: Document, target: Target, line: int) -> int:
+    """The document's line that `line` of the target is."""
+    if not isinstance(document, Notebook):
+        return line
+    if target.cell is None:
+        raise MidfillError("bad_position", f"{document.name} is a notebook", next_step="write FILE:CELL:LINE")
+    return document.line_of(target.cell, line)
 
 
 def _offset(document: Document, target: Target) -> int:
     """The byte of a position; a line alone means its first character that is not white space."""
     assert target.line is not None
-    column = target.column
-    start_byte = document.offset_at(target.line, 1 if column is None else column)
+    line, column = _line(document, target, target.line), target.column
+    start_byte = document.offset_at(line, 1 if column is None else column)
     if column is None:
         text = document.data[start_byte:].splitlines()[:1]
         start_byte += len(text[0]) - len(text[0].lstrip(b" \t\f")) if text else 0
     return start_byte
 
 
-def _range_hole(document: Document, text: str) -> Hole:
+def _range_hole(document: Document, target: Target, text: str) -> Hole:
     match = _RANGE.fullmatch(text.strip())
     if not match:
         next_step = "write --hole L:C-L:C, counted from 1, the end not included"
         raise MidfillError("bad_position", f"{text!r} is not a range", next_step=next_step)
     start_line, start_column, end_line, end_column = map(int, match.groups())
-    return holes.hole_at_lines(document, (start_line, start_column), (end_line, end_column))
+    first, last = _line(document, target, start_line), _line(document, target, end_line)
+    return holes.hole_at_lines(document, (first, start_column), (last, end_column))
 
 
-def _all_stubs(document: Document) -> list[Hole]:
-    stubs = list(holes.find_stubs(document))
+def _find_stubs(document: Document, target: Target) -> list[Hole]:
+    """Those of the document, or of the cell that is named."""
+    stubs = holes.find_stubs(document)
+    if not isinstance(document, Notebook) or target.cell is None:
+        return list(stubs)
+    cell = document.find_cell(target.cell)
+    return [hole for hole in stubs if cell.holds(hole.start_byte, hole.end_byte)]
+
+
+def _all_stubs(document: Document, target: Target) -> list[Hole]:
+    stubs = _find_stubs(document, target)
     if not stubs:
         raise MidfillError("no_stubs", f"{document.name} has no function that is only a stub")
     return stubs
 
 
-def _only_stub(document: Document) -> Hole:
-    stubs = list(holes.find_stubs(document))
+def _only_stub(document: Document, target: Target) -> Hole:
+    stubs = _find_stubs(document, target)
     if len(stubs) == 1:
         return stubs[0]
     if not stubs:

@@ -4,13 +4,53 @@ import os
 import sys
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from typing import Final
+from types import TracebackType
+from typing import Final, Protocol, Self
 
-from midfill_infill.cli.quiet import FillView, QuietView
+from midfill_infill.fill import Preview
 from midfill_infill.text.document import Document
 from midfill_infill.text.spans import Hole
 
 DUMB: Final = ("dumb", "unknown")
+
+
+class FillView(Protocol):
+    """What a fill is shown on."""
+
+    def note(self, phrase: str) -> None: ...
+
+    def show(self, preview: Preview) -> None: ...
+
+
+class QuietView:
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        return None
+
+    def note(self, phrase: str) -> None:
+        if sys.stderr.isatty():
+            print(f"{phrase} ...", file=sys.stderr)
+
+    def show(self, preview: Preview) -> None:
+        return None
+
+
+class PrintedView(QuietView):
+    """Every step one below the other on stderr, where nothing can be redrawn."""
+
+    def __init__(self, document: Document, holes: Sequence[Hole]) -> None:
+        self._document, self._holes = document, holes
+
+    def show(self, preview: Preview) -> None:
+        from rich.console import Console
+
+        from midfill_infill.cli.live import render_preview
+
+        Console(stderr=True).print(render_preview(self._document, self._holes, preview))
 
 
 def open_view(
@@ -21,8 +61,8 @@ def open_view(
     Every step stays for at least `frame_s`; if that is asked for, it is printed where there is no terminal too.
     """
     is_drawn = live and sys.stdout.isatty() and os.environ.get("TERM", "").lower() not in DUMB
-    if not is_drawn and not (live and frame_s):
-        return QuietView()
-    from midfill_infill.cli.live import PrintedView, draw  # imports rich: a sixth of all that a warm fill costs
+    if not is_drawn:
+        return PrintedView(document, holes) if live and frame_s else QuietView()
+    from midfill_infill.cli.live import draw  # imports rich: a sixth of all that a warm fill costs
 
-    return draw(document, holes, frame_s) if is_drawn else PrintedView(document, holes)
+    return draw(document, holes, frame_s)

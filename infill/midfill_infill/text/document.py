@@ -9,6 +9,7 @@ from midfill_infill.errors import MidfillError
 from midfill_infill.languages import Language, find_language, get_language
 from midfill_infill.text import encoding as encodings
 from midfill_infill.text.lines import Lines, find_indent_unit, find_newline
+from midfill_infill.text.spans import Patch
 
 MAX_DOCUMENT_BYTES = 1024 * 1024
 """Larger files are not read: parsing them would take longer than filling."""
@@ -55,6 +56,15 @@ class Document:
         if len(data) > MAX_DOCUMENT_BYTES:
             raise _too_large(path.name if path else "the document", len(data))
         return cls(data, language or (find_language(path, data) if path else None), path, stored_as="utf-8")
+
+    @property
+    def original(self) -> bytes:
+        """The bytes of the file on disk."""
+        return self.data
+
+    def apply(self, patch: Patch) -> bytes:
+        """The file's bytes after edits of the document."""
+        return patch.apply(self.data)
 
     @property
     def name(self) -> str:
@@ -153,6 +163,10 @@ class Document:
     def where(self, byte: int) -> str:
         """File and line of a byte, in the command's notation."""
         return f"{self.path or 'text'}:{self.lines.at(byte) + 1}"
+
+    def cell_at(self, byte: int) -> tuple[int | None, int]:
+        """Number and first byte of the notebook cell that holds a byte; None in other files."""
+        return None, 0
 
     def snap(self, byte: int) -> int:
         r"""The last place at or before `byte` that cuts neither a character, nor `\r\n`, nor the byte order mark.

@@ -37,7 +37,7 @@ class Lab:
         complete: Callable[[Patch], bytes] | None = None,
     ) -> None:
         self.runner, self._document, self._name, self._others = runner, document, name, others
-        self._complete = complete or self._apply
+        self._complete = complete or document.apply
 
     def start(self, holes: Sequence[Hole], *, timeout_s: float | None = None) -> Ran:
         """Raises MidfillError where no fill can make the command pass."""
@@ -76,15 +76,12 @@ class Lab:
         found = os.path.normpath(copy.root / self.runner.command.folder / path)
         return found in (str(copy.root / self._name), str(copy.mirror.work / self._name))
 
-    def _apply(self, patch: Patch) -> bytes:
-        return patch.apply(self._document.data)
-
     def _files(self, patch: Patch) -> Mapping[str, bytes]:
         return {**self._others, self._name: self._complete(patch)}
 
     def _count_from_top(self, ran: Ran, patch: Patch) -> Ran:
         """The run with the lines of the patched document in its tracebacks."""
-        added = self._complete(patch).count(b"\n") - self._apply(patch).count(b"\n")
+        added = self._complete(patch).count(b"\n") - self._document.apply(patch).count(b"\n")
         failures = tuple(
             replace(
                 failure,

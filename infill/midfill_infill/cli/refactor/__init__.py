@@ -12,9 +12,10 @@ def build() -> typer.Typer:
         no_args_is_help=True,
         add_completion=False,
     )
-    group.command("plan")(plan.plan_command)
+    group.command("plan", cls=plan.PlanCommand)(plan.plan_command)
     group.command("recipes")(plan.recipes_command)
     group.command("generate")(generate.generate_command)
+    group.command("merge")(generate.merge_command)
     group.command("review")(review.review_command)
     group.command("apply")(write.apply_command)
     group.command("verify")(write.verify_command)

@@ -36,7 +36,7 @@ RunOption = Annotated[str | None, typer.Option("--run", metavar="ID", help="The 
 
 # Rows of the table whose exit codes are this group's own; all others are sorted by what they mean here.
 _OWN: Final = frozenset(
-    ("run_missing", "no_such_hole", "bad_query", "bad_recipe", "bad_selector", "no_selector",
+    ("run_missing", "no_such_hole", "bad_query", "bad_recipe", "bad_selector", "bad_shard", "no_selector",
      "ray_missing", "git_failed", "holes_failed", "hole_stale", "verify_baseline", "verify_flaky",
      "sandbox_missing", "tree_dirty", "tree_locked", "target_refused", "undo_refused", "run_damaged", "journal_failed",
      "disk_full", "write_broken", "write_unclear")

@@ -1,4 +1,4 @@
-"""`midfill refactor generate`: from a planned run to fills in its journal."""
+"""`midfill refactor generate` and `merge`: from a planned run to fills in its journal."""
 
 from __future__ import annotations
 
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from midfill_infill.engines.supervise import EngineSettings
     from midfill_infill.refactor.generating.engines import Engine, Workers
     from midfill_infill.refactor.generating.generate import GenerateOptions, Progress
+    from midfill_infill.refactor.generating.shards import Shard
     from midfill_infill.refactor.generating.until import RunGoal
 
 
@@ -52,6 +53,10 @@ def generate_command(
     ray_env: Annotated[
         Path | None, typer.Option(metavar="FILE.json", help="A Ray runtime environment, for nodes that lack packages.")
     ] = None,
+    shard: Annotated[
+        str | None, typer.Option(metavar="I/N", help="Generate only this part, into --out; `merge` combines parts.")
+    ] = None,
+    out: Annotated[Path | None, typer.Option(metavar="FILE", help="Output file of a shard.")] = None,
     until: UntilOption = None,
     tries: TriesOption = 20,
     command_timeout: CommandTimeoutOption = None,
@@ -69,7 +74,10 @@ def generate_command(
         from midfill_infill.engines.supervise import EngineSettings
         from midfill_infill.errors import MidfillError
         from midfill_infill.refactor.generating.generate import GenerateOptions
+        from midfill_infill.refactor.generating.shards import Shard
 
+        if (shard is None) != (out is None):
+            raise MidfillError("bad_shard", "--shard and --out go together", next_step="give both")
         options = GenerateOptions(
             jobs=max(jobs, 2 * ray),
             steps=steps,
@@ -79,11 +87,12 @@ def generate_command(
         goal = None
         if until is not None:
             goal = _read_goal(until, tries, command_timeout, sandbox, allow or (), env or ())
-            if ray:
-                raise MidfillError("bad_request", "--until goes hole by hole", next_step="leave out --ray")
+            if ray or shard:
+                raise MidfillError("bad_request", "--until goes hole by hole", next_step="leave out --ray and --shard")
         settings = EngineSettings(model=model, device=device, project=Path.cwd())
         with _open_engine(settings, ray, (ray_address, ray_env)) as (engine, answered):
-            progress = _generate(root, run, engine, options, Meter(answered), goal)
+            part = None if shard is None or out is None else (Shard.parse(shard), out)
+            progress = _generate(root, run, engine, options, part, Meter(answered), goal)
         _conclude(progress)
 
 
@@ -92,13 +101,20 @@ def _generate(
     run: str | None,
     engine: Engine,
     options: GenerateOptions,
+    part: tuple[Shard, Path] | None,
     meter: Meter,
     goal: RunGoal | None,
 ) -> Progress:
     from midfill_infill.refactor.generating.generate import generate
     from midfill_infill.refactor.journal.lock import hold_lock
 
-    place, journal = open_run(root, run)
+    place, journal = open_run(root, run, read_only=part is not None)
+    if part is not None:
+        from midfill_infill.refactor.generating.shards import open_part
+
+        shard, out = part
+        with journal, open_part(journal, out) as copy:
+            return generate(copy, place.root, engine, options, meter, shard.takes)
     with journal, hold_lock(place.run_folder(str(journal.get_meta("run"))) / "lock", "generate"):
         if goal is not None:
             from midfill_infill.refactor.generating.until import generate_until
@@ -197,3 +213,20 @@ def _conclude(progress: Progress) -> None:
     )
     if progress.accepted < progress.done:
         raise typer.Exit(3)
+
+
+def merge_command(
+    parts: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Files that shards wrote.")],
+    root: RootOption = Path("."),
+    run: RunOption = None,
+) -> None:
+    """Take the answers of shards into the run's journal. Holes that have a fill already keep it."""
+    with reported():
+        from midfill_infill.refactor.generating.shards import merge
+        from midfill_infill.refactor.journal.lock import hold_lock
+
+        place, journal = open_run(root, run)
+        with journal, hold_lock(place.run_folder(str(journal.get_meta("run"))) / "lock", "merge"):
+            count = merge(journal, parts)
+            left = sum(number for state, number in journal.counts().items() if state == "planned")
+        say(f"{plural(count, 'hole')} taken from {plural(len(parts), 'part')}, {left} still planned")

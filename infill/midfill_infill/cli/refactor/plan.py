@@ -6,9 +6,10 @@ import json
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
 from midfill_infill.cli.refactor.common import plural, reported, say
 
@@ -25,6 +26,12 @@ NameOption = Annotated[
     list[str] | None,
     typer.Option("--name", metavar="MODULE:FUNCTION", help="Function bodies by name; * and ? are wildcards."),
 ]
+WhereOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--where", metavar="CONDITION", help="Functions by condition: calls NAME, has TODO, no docstring, lines > N."
+    ),
+]
 StubsOption = Annotated[bool, typer.Option("--stubs", metavar="", help="Every function that is only a placeholder.")]
 RecipeOption = Annotated[str | None, typer.Option("--recipe", metavar="NAME[=WORD]", help="See `recipes`.")]
 GlobOption = Annotated[
@@ -35,13 +42,29 @@ GeneratedOption = Annotated[
 ]
 
 
+class PlanCommand(TyperCommand):
+    """Takes `--changed` with and without a reference."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        words = list(args)
+        for number, word in enumerate(words):
+            if word == "--changed" and (number + 1 == len(words) or words[number + 1].startswith("-")):
+                words[number] = "--changed=HEAD"
+        return super().parse_args(ctx, words)
+
+
 def plan_command(
     folder: Annotated[Path, typer.Argument(metavar="[DIR]", help="Files and folders to search.")] = Path("."),
     query: QueryOption = None,
     name: NameOption = None,
     stubs: StubsOption = False,
     recipe: RecipeOption = None,
+    where: WhereOption = None,
     glob: GlobOption = None,
+    changed: Annotated[
+        str | None,
+        typer.Option(metavar="[=REF]", help="Only holes on lines changed since a commit (default HEAD)."),
+    ] = None,
     stdin0: Annotated[
         bool, typer.Option("--stdin0", metavar="", help="Only files named on stdin, NUL-terminated.")
     ] = False,
@@ -65,10 +88,11 @@ def plan_command(
         place = find_place(folder)
         names = _read_names() if stdin0 else None
         request = Request(
-            selection=read_selection(query, name, stubs, recipe),
+            selection=read_selection(query, name, stubs, recipe, where),
             folder=folder,
             globs=tuple(glob or ()),
             names=names,
+            changed_since=changed,
             include_generated=include_generated,
             intent=intent.strip(),
         )
@@ -81,7 +105,9 @@ def plan_command(
         _print_remarks(planning)
 
 
-def read_selection(query: Path | None, names: list[str] | None, stubs: bool, recipe: str | None) -> Selection:
+def read_selection(
+    query: Path | None, names: list[str] | None, stubs: bool, recipe: str | None, where: list[str] | None = None
+) -> Selection:
     """The selection that the options describe. Raises MidfillError."""
     from midfill_infill.errors import MidfillError
     from midfill_infill.refactor.planning.selection import Selection
@@ -92,7 +118,7 @@ def read_selection(query: Path | None, names: list[str] | None, stubs: bool, rec
             text = query.read_text("utf-8")
         except (OSError, UnicodeDecodeError) as error:
             raise MidfillError("bad_query", f"{query} cannot be read ({error})") from None
-    return Selection(stubs=stubs, names=tuple(names or ()), query=text, recipe=recipe)
+    return Selection(stubs=stubs, names=tuple(names or ()), query=text, recipe=recipe, where=tuple(where or ()))
 
 
 def _read_names() -> tuple[str, ...]:

@@ -25,9 +25,8 @@ from midfill_infill.fill import Filled, Preview, fill
 from midfill_infill.fill import Options as FillOptions
 from midfill_infill.refactor.generating.engines import Engine
 from midfill_infill.refactor.generating.needs import Resolver
-from midfill_infill.refactor.journal.digests import digest
 from midfill_infill.refactor.journal.journal import Journal
-from midfill_infill.refactor.journal.records import FillRow, HoleRow, State, StateChange
+from midfill_infill.refactor.journal.records import FillRow, HoleRow, State, StateChange, digest
 from midfill_infill.refactor.writing.replace import read_content
 from midfill_infill.text.document import Document
 
@@ -108,13 +107,14 @@ def generate(
     engine: Engine,
     options: GenerateOptions,
     show: Show = lambda _: None,
+    only: Callable[[HoleRow], bool] = lambda _: True,
 ) -> Progress:
-    """Fills all planned holes. Calling it again resumes.
+    """Fills the planned holes that `only` says yes to. Calling it again resumes.
 
     Raises MidfillError if no engine is available; earlier results are kept.
     """
-    options, holes = of_run(journal, root, options), journal.holes_in(State.PLANNED)
-    progress = Progress(0, journal.counts().get(State.PLANNED, 0), 0, 0, 0.0)
+    options, holes = of_run(journal, root, options), filter(only, journal.holes_in(State.PLANNED))
+    progress = Progress(0, sum(1 for _ in filter(only, journal.holes_in(State.PLANNED))), 0, 0, 0.0)
     started_s = time.perf_counter()
     with closing(_without_doubt(_in_flight(journal, root, engine, options, holes))) as batches:
         for batch in batches:

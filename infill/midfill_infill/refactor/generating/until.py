@@ -27,10 +27,9 @@ from midfill_infill.refactor.generating.generate import (
     to_fill_options,
     write,
 )
-from midfill_infill.refactor.journal.digests import digest
 from midfill_infill.refactor.journal.journal import Journal
 from midfill_infill.refactor.journal.places import Repository
-from midfill_infill.refactor.journal.records import FileRow, HoleRow, State, StateChange
+from midfill_infill.refactor.journal.records import FileRow, HoleRow, State, StateChange, digest
 from midfill_infill.refactor.writing.imports import put_in
 from midfill_infill.refactor.writing.replace import read_content
 from midfill_infill.sandbox.command import Command, read_words

@@ -17,16 +17,17 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 from midfill_infill.errors import MidfillError
-from midfill_infill.refactor.journal.digests import digest
-from midfill_infill.refactor.journal.planned import PlannedFile
 from midfill_infill.refactor.journal.records import (
     FileRow,
     FillRow,
     HoleRow,
+    PlannedFile,
     Rewrite,
     State,
     StateChange,
     WriteRow,
+    digest,
+    spec_of,
 )
 
 VERSION: Final = 2
@@ -142,7 +143,7 @@ class Journal:
                         " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
                         [
                             (num_holes + number, num_files, hole.start_byte, hole.end_byte, hole.name, hole.kind,
-                             hole.spec, hole.start_byte, hole.end_byte - hole.start_byte)
+                             spec_of(hole), hole.start_byte, hole.end_byte - hole.start_byte)
                             for number, hole in enumerate(file.holes, start=1)
                         ],
                     )  # fmt: skip

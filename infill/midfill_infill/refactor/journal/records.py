@@ -1,12 +1,21 @@
 """The rows of a run: files, holes, fills and writes, as frozen dataclasses. Knows no SQL and no file system."""
 
+import hashlib
 import json
 import os
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from pathlib import Path
+from typing import Final
 
 from midfill_infill.text.spans import Anchor, Hole
+
+_COLUMNS: Final = ("start_byte", "end_byte", "name", "kind")
+
+
+def digest(data: bytes) -> bytes:
+    """SHA-256, 32 bytes."""
+    return hashlib.sha256(data).digest()
 
 
 class State(StrEnum):
@@ -43,6 +52,22 @@ class FileRow:
 
 
 @dataclass(frozen=True)
+class PlannedFile:
+    """A file and its holes in document order. `path` is relative to the root."""
+
+    path: str
+    hash: bytes
+    language: str | None
+    holes: tuple[Hole, ...]
+
+
+def spec_of(hole: Hole) -> str:
+    """Everything of a hole but its range, name and kind, as JSON; `HoleRow.hole` reads it."""
+    rest = {key: value for key, value in asdict(hole).items() if value and key not in _COLUMNS}
+    return json.dumps(rest, separators=(",", ":"))
+
+
+@dataclass(frozen=True)
 class HoleRow:
     """One hole. `at` and `length` are its region in the file's known bytes: the old text, or the fill once applied."""
 
@@ -66,7 +91,7 @@ class HoleRow:
         return Hole(
             self.start_byte,
             self.end_byte,
-            anchors=tuple(Anchor(start, end) for start, end in rest.get("anchors", [])),
+            anchors=tuple(Anchor(**anchor) for anchor in rest.get("anchors", [])),
             kind=self.kind,  # type: ignore[arg-type]
             name=self.name,
             lead=rest.get("lead", ""),

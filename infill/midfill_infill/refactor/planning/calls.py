@@ -48,6 +48,10 @@ class CallSite:
             return True
         return "." in wanted and any(fnmatchcase(f".{path}", f"*.{wanted}") for path in self.full)
 
+    def calls_named(self, pattern: str) -> bool:
+        """The same; a name without dots matches anything of that name."""
+        return self.calls(pattern) or fnmatchcase(self.name.rpartition(".")[2], pattern)
+
 
 def find_calls(document: Document) -> Iterator[CallSite]:
     """Every call in tree order, outer ones first; none in languages without calls."""

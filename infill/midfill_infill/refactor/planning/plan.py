@@ -13,13 +13,14 @@ from typing import Final
 from midfill_infill.errors import MidfillError
 from midfill_infill.languages import REGISTRY, find_language
 from midfill_infill.refactor.journal import guards
-from midfill_infill.refactor.journal.digests import digest
 from midfill_infill.refactor.journal.journal import Journal
 from midfill_infill.refactor.journal.places import Repository, new_run_id
-from midfill_infill.refactor.journal.planned import PlannedFile, PlannedHole
+from midfill_infill.refactor.journal.records import PlannedFile, digest
 from midfill_infill.refactor.planning import walk
+from midfill_infill.refactor.planning.changed import ChangedLines, find_changed
 from midfill_infill.refactor.planning.selection import Selection
 from midfill_infill.text.document import MAX_DOCUMENT_BYTES, Document
+from midfill_infill.text.spans import Hole
 
 _MAX_INTENT: Final = 200
 
@@ -35,6 +36,7 @@ class Request:
     folder: Path | None = None
     globs: tuple[str, ...] = ()
     names: tuple[str, ...] | None = None
+    changed_since: str | None = None
     include_generated: bool = False
     intent: str = ""
 
@@ -65,10 +67,12 @@ def find_holes(place: Repository, request: Request, planning: Planning) -> Gener
     names: Iterable[str] = (
         _given(place, request.names, planning) if request.names is not None else walk.list_files(place, request.folder)
     )
+    changed = None if request.changed_since is None else find_changed(place.root, request.changed_since)
+    names = names if changed is None else [name for name in names if name in changed.ranges]
     marked = walk.read_attributes(place.root)
     chosen = walk.choose(names, request.globs, marked, include_generated=request.include_generated)
     for name in chosen:
-        planned = _plan_file(place.root, name, request, planning)
+        planned = _plan_file(place.root, name, request, planning, changed)
         if planned is not None and planned.holes:
             planning.num_files += 1
             planning.num_holes += len(planned.holes)
@@ -112,7 +116,9 @@ def _below_root(root: Path, name: str) -> str:
     return (path.parent.resolve() / path.name).relative_to(root).as_posix()
 
 
-def _plan_file(root: Path, name: str, request: Request, planning: Planning) -> PlannedFile | None:
+def _plan_file(
+    root: Path, name: str, request: Request, planning: Planning, changed: ChangedLines | None
+) -> PlannedFile | None:
     language = find_language(Path(name))
     if language is None:
         return None
@@ -131,11 +137,12 @@ def _plan_file(root: Path, name: str, request: Request, planning: Planning) -> P
         if guards.is_generated(data) and not request.include_generated:
             planning.skip("generated", name)
             return None
-        holes: tuple[PlannedHole, ...] = ()
+        holes: tuple[Hole, ...] = ()
         if request.selection.may_match(name, language):
             language = find_language(root / name, data)
             document = Document(data, language, Path(name))
-            holes = tuple(map(PlannedHole.of, request.selection.find(document, name)))
+            found = request.selection.find(document, name)
+            holes = tuple(hole for hole in found if changed is None or changed.touches(name, data, hole))
     except MidfillError as error:
         planning.skip(error.title.lower(), name)
         return None

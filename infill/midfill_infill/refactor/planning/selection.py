@@ -12,6 +12,7 @@ from midfill_infill.errors import MidfillError
 from midfill_infill.languages import REGISTRY
 from midfill_infill.refactor.planning.queries import compile_query, find_holes
 from midfill_infill.refactor.planning.recipes import get_recipe
+from midfill_infill.refactor.planning.where import read_condition
 from midfill_infill.syntax.bodies import body_hole
 from midfill_infill.syntax.captures import Function
 from midfill_infill.syntax.outline import outline
@@ -25,22 +26,25 @@ class Selection:
     """All conditions must hold. The kind of hole comes from the recipe, otherwise the query, otherwise `stubs`,
     otherwise it is every body.
 
-    The others restrict it: `stubs` to functions that are stubs, `names` to functions with one of the names. `query` is
-    the text of a query, `recipe` "NAME[=WORD]". A query's `@fill` is filled; lines of its `@context` are shown to the
-    model.
+    The others restrict it: `stubs` to functions that are stubs, `names` to functions with one of the names, `where` to
+    those that match all conditions. `query` is the text of a query, `recipe` "NAME[=WORD]". A query's `@fill` is
+    filled; lines of its `@context` are shown to the model.
     """
 
     stubs: bool = False
     names: tuple[str, ...] = ()
     query: str | None = None
     recipe: str | None = None
+    where: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        if not (self.stubs or self.names or self.query is not None or self.recipe):
+        if not (self.stubs or self.names or self.query is not None or self.recipe or self.where):
             raise MidfillError("no_selector", "nothing says what is to be filled")
         for name in self.names:
             if name.count(":") != 1 or not all(name.split(":")):
                 raise MidfillError("bad_selector", f"--name {name!r} is not MODULE:FUNCTION")
+        for text in self.where:
+            read_condition(text)
         if self.query is not None:
             _compile_somewhere(self.query)
         if self.recipe is not None:
@@ -87,12 +91,14 @@ class Selection:
 
     @cached_property
     def _restricts_functions(self) -> bool:
-        return bool(self.names or self.stubs)
+        return bool(self.names or self.where or self.stubs)
 
     def _takes(self, document: Document, path: str, functions: list[Function]) -> bool:
         if self.stubs and not any(is_stub(document, function) for function in functions):
             return False
-        return not self.names or any(_is_named(name, path, functions) for name in self.names)
+        if self.names and not any(_is_named(name, path, functions) for name in self.names):
+            return False
+        return all(any(read_condition(text)(document, function) for function in functions) for text in self.where)
 
 
 def _around(document: Document, hole: Hole) -> list[Function]:

@@ -4,10 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from midfill_infill.refactor.journal.digests import digest
 from midfill_infill.refactor.journal.journal import Journal
 from midfill_infill.refactor.journal.places import Repository
-from midfill_infill.refactor.journal.records import State
+from midfill_infill.refactor.journal.records import State, digest
 from midfill_infill.refactor.planning.plan import Planning, Request, find_holes
 from midfill_infill.text.document import Document
 from midfill_infill.text.visible import visible

@@ -5,7 +5,6 @@ import os
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from difflib import diff_bytes, unified_diff
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
@@ -14,12 +13,12 @@ from midfill_infill.refactor.journal.journal import Journal
 from midfill_infill.refactor.journal.records import WRITTEN, FileRow, FillRow, HoleRow, State
 from midfill_infill.refactor.writing.edits import Regions
 from midfill_infill.refactor.writing.imports import weave
+from midfill_infill.text.diffs import unified_diff
 from midfill_infill.text.document import Document
 
 CHOSEN: Final = (State.ACCEPTED, *WRITTEN)
 """What `apply` would write or has written."""
 
-_NO_NEWLINE: Final = b"\\ No newline at end of file\n"
 _SPECIAL: Final = re.compile(rb'[\x00-\x1f"\\\x7f]')
 
 
@@ -63,17 +62,8 @@ def exported(
 def patch(one: Exported, context: int = 3) -> bytes:
     """A patch of one file for `git apply`; empty if nothing differs."""
     old, new = _name("a/", one.file.path), _name("b/", one.file.path)
-    lines = diff_bytes(unified_diff, _lines(one.before), _lines(one.after), b"", b"", n=context)
-    body = b"".join(line if line.endswith(b"\n") else line + b"\n" + _NO_NEWLINE for line in list(lines)[2:])
-    if not body:
-        return b""
-    return b"diff --git %b %b\n--- %b\n+++ %b\n%b" % (old, new, _tabbed(old), _tabbed(new), body)
-
-
-def _lines(data: bytes) -> list[bytes]:
-    lines = [line + b"\n" for line in data.split(b"\n")]
-    lines[-1] = lines[-1][:-1]
-    return lines if lines[-1] else lines[:-1]
+    *_, body = unified_diff(one.before, one.after, context=context).split(b"\n", 2)
+    return body and b"diff --git %b %b\n--- %b\n+++ %b\n%b" % (old, new, _tabbed(old), _tabbed(new), body)
 
 
 def _name(prefix: str, path: str) -> bytes:

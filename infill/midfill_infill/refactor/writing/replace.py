@@ -17,7 +17,7 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
-from midfill_infill.refactor.journal.digests import digest
+from midfill_infill.refactor.journal.records import digest
 
 _AT_FDCWD: Final = -100
 _RENAME_EXCHANGE: Final = 2

@@ -1,0 +1,73 @@
+"""Splits a run among machines that share only files: each fills its part in a copy of the journal.
+
+Holes are assigned by number, so shards are the same wherever they are made.
+"""
+
+import sqlite3
+from collections.abc import Iterable
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+
+from midfill_infill.errors import MidfillError
+from midfill_infill.refactor.journal.journal import Journal
+from midfill_infill.refactor.journal.records import HoleRow, State, StateChange
+
+
+@dataclass(frozen=True)
+class Shard:
+    """The `index`-th of `count` parts, from 1."""
+
+    index: int
+    count: int
+
+    @classmethod
+    def parse(cls, text: str) -> "Shard":
+        """Reads "I/N". Raises `bad_shard`."""
+        first, _, second = text.partition("/")
+        if not (first.isdecimal() and second.isdecimal() and 1 <= int(first) <= int(second)):
+            raise MidfillError("bad_shard", f"{text!r} is not a shard")
+        return cls(int(first), int(second))
+
+    def takes(self, hole: HoleRow) -> bool:
+        return hole.id % self.count == self.index - 1
+
+
+def open_part(journal: Journal, path: Path) -> Journal:
+    """The journal of a part: a copy of the run's, which the same call goes on with later."""
+    if not path.exists():
+        young = path.with_name(f"{path.name}.new")
+        try:
+            young.unlink(missing_ok=True)
+            with closing(sqlite3.connect(journal.path)) as run, closing(sqlite3.connect(young)) as copy:
+                run.backup(copy)
+            young.replace(path)
+        except (OSError, sqlite3.Error) as error:
+            raise MidfillError("journal_failed", f"{path} cannot be written ({error})") from None
+    return _open(journal, path, read_only=False)
+
+
+def _open(journal: Journal, path: Path, *, read_only: bool) -> Journal:
+    """Raises `run_damaged` for a part of another run."""
+    part, run = Journal(path, read_only=read_only), journal.get_meta("run")
+    if part.get_meta("run") != run:
+        part.close()
+        message = f"{path} is no part of run {run}"
+        raise MidfillError("run_damaged", message, next_step="name the run with --run")
+    return part
+
+
+def merge(journal: Journal, paths: Iterable[Path]) -> int:
+    """Adds what parts have filled to the journal; holes that have an answer keep it. Returns how many were added."""
+    count = 0
+    for path in paths:
+        with _open(journal, path, read_only=True) as part:
+            waiting = {hole.id for hole in journal.holes_in(State.PLANNED)}
+            for hole in part.holes_in(State.GENERATED, State.FAILED, State.STALE):
+                if hole.id not in waiting:
+                    continue
+                fill, source = part.fill(hole), part.snapshot(part.file(hole.file).planned_hash)
+                failed = [] if hole.state is State.GENERATED else [StateChange(hole.id, hole.state, hole.reason)]
+                journal.add_fills([(fill, source)] if fill is not None and source is not None else [], failed)
+                count += 1
+    return count

@@ -1,0 +1,238 @@
+"""A notebook as one document, its code cells joined, and edits of it put back into the file. Knows JSON, no syntax."""
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import takewhile
+from json.decoder import JSONDecoder
+from pathlib import Path
+from typing import Any, Final, Self
+
+from midfill_infill.errors import MidfillError
+from midfill_infill.text.document import MAX_DOCUMENT_BYTES, Document, read_bytes
+from midfill_infill.text.spans import Edit, Hole, Patch
+
+SUFFIX: Final = ".ipynb"
+# Pictures in outputs are not read as code.
+MAX_NOTEBOOK_BYTES: Final = 64 * 1024 * 1024
+BETWEEN_CELLS: Final = "\n\n"
+_LANGUAGES: Final = {"c++": "cpp", "c++17": "cpp", "ipython": "python", "node": "javascript"}
+# A cell that begins so is in the notebook's language all the same.
+_OWN_MAGICS: Final = re.compile(r"%%(?:time|timeit|capture|prun)\b")
+_WHITE: Final = re.compile(r"[ \t\r\n]*")
+_DECODER: Final = JSONDecoder(strict=False)
+Span = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One cell: its kind, its text, where its source stands in the JSON, and from which line and byte in the document.
+
+    `line` and `start_byte` are None where the cell is not a part of the document: text, or another language.
+    """
+
+    kind: str
+    text: str
+    value: Span
+    line: int | None = None
+    start_byte: int | None = None
+
+    @property
+    def num_lines(self) -> int:
+        return self.text.count("\n") + 1
+
+    def holds(self, start_byte: int, end_byte: int) -> bool:
+        first = self.start_byte
+        return first is not None and first <= start_byte <= end_byte <= first + len(_encode(self.text))
+
+
+@dataclass(frozen=True)
+class Notebook(Document):
+    """A document of all code cells; positions are those of a cell. `cells` are all there are, `json` is the file."""
+
+    json: str = ""
+    cells: tuple[Cell, ...] = ()
+
+    @classmethod
+    def read(cls, path: Path, language: str | None = None) -> Self:
+        return cls.from_bytes(read_bytes(path, MAX_NOTEBOOK_BYTES), path, language)
+
+    @classmethod
+    def from_bytes(cls, data: bytes, path: Path, language: str | None = None) -> Self:
+        """Raises MidfillError `file_unreadable` for what is no notebook of version 4, and as documents do."""
+        try:
+            text = data.decode("utf-8")
+            root = json.loads(text.lstrip("\ufeff"), strict=False)
+            language = language or _find_language(root)
+            cells = tuple(_join(list(_read_cells(text, root)), is_python=language == "python"))
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            raise MidfillError(
+                "file_unreadable",
+                f"{path} is no notebook of version 4 ({type(error).__name__})",
+                next_step="open it in Jupyter and save it there",
+            ) from None
+        joined = _encode(BETWEEN_CELLS.join(cell.text for cell in cells if cell.line is not None))
+        if len(joined) > MAX_DOCUMENT_BYTES:
+            raise MidfillError("file_too_large", f"the code of {path} has {len(joined) // 1024} KiB")
+        return cls(joined, language, path, "utf-8", text, cells)
+
+    @property
+    def original(self) -> bytes:
+        return self.json.encode("utf-8")
+
+    def find_cell(self, number: int) -> Cell:
+        """A cell by its number from 1, markdown counted. Raises MidfillError where there is none, or it is no code."""
+        if not 1 <= number <= len(self.cells):
+            message = f"{self.name} has {len(self.cells)} cells, not {number}"
+            raise MidfillError("position_outside", message, next_step="give a cell that it has")
+        cell = self.cells[number - 1]
+        if cell.line is None:
+            what = cell.kind if cell.kind != "code" else "in another language"
+            message = f"cell {number} of {self.name} is {what}"
+            raise MidfillError("position_outside", message, next_step="give a cell of code; markdown cells count")
+        return cell
+
+    def line_of(self, number: int, line: int) -> int:
+        """The document's line, from 1, of a cell's. Raises MidfillError `position_outside`."""
+        cell = self.find_cell(number)
+        if not 1 <= line <= cell.num_lines:
+            message = f"cell {number} of {self.name} has {cell.num_lines} lines, not {line}"
+            raise MidfillError("position_outside", message)
+        assert cell.line is not None
+        return cell.line + line
+
+    def position_at(self, byte: int) -> tuple[int, int]:
+        line, column = super().position_at(byte)
+        return line - (self._cell_at(byte).line or 0), column
+
+    def where(self, byte: int) -> str:
+        return f"{self.path}:{self.cell_at(byte)[0]}:{self.position_at(byte)[0]}"
+
+    def cell_at(self, byte: int) -> tuple[int, int]:
+        cell = self._cell_at(byte)
+        return self.cells.index(cell) + 1, cell.start_byte or 0
+
+    def settle(self, hole: Hole) -> Hole:
+        """The hole, on a cell's first line without the indentation of another cell's last.
+
+        Raises MidfillError `no_hole` for one that leaves its cell.
+        """
+        cell = self._cell_at(hole.start_byte)
+        if not cell.holds(hole.start_byte, hole.end_byte):
+            raise MidfillError("no_hole", f"what was chosen of {self.name} is in two cells")
+        is_first = hole.is_at_cursor and hole.start_byte == cell.start_byte
+        return replace(hole, lead="", indent="") if is_first else hole
+
+    def apply(self, patch: Patch) -> bytes:
+        """The notebook's file after edits, each within one cell: its other bytes are as they were."""
+        pieces, position = [], 0
+        for cell in self.cells:
+            inside = [edit for edit in patch.edits if cell.holds(edit.start_byte, edit.end_byte)]
+            if inside:
+                assert cell.start_byte is not None
+                shift = cell.start_byte
+                moved = (Edit(edit.start_byte - shift, edit.end_byte - shift, edit.replacement) for edit in inside)
+                after = Patch.of(moved).apply(_encode(cell.text)).decode("utf-8", "surrogatepass")
+                pieces += [self.json[position : cell.value[0]], _write_source(self.json, cell.value, after)]
+                position = cell.value[1]
+        return "".join([*pieces, self.json[position:]]).encode("utf-8")
+
+    def _cell_at(self, byte: int) -> Cell:
+        inside = [cell for cell in self.cells if cell.start_byte is not None and cell.start_byte <= byte]
+        return inside[-1]
+
+
+def _encode(text: str) -> bytes:
+    return text.encode("utf-8", "surrogatepass")
+
+
+def _find_language(root: dict[str, Any]) -> str | None:
+    """What the notebook's metadata say, as our id; one that says nothing is Python's, as notebooks of IPython are."""
+    about = root.get("metadata", {})
+    named = about.get("language_info", {}).get("name") or about.get("kernelspec", {}).get("language") or "python"
+    name = named.lower()
+    from midfill_infill.languages import REGISTRY
+
+    name = _LANGUAGES.get(name, name)
+    return name if name in REGISTRY else None
+
+
+def _read_cells(text: str, root: dict[str, Any]) -> Iterator[Cell]:
+    start, _ = dict(_members(text, _skip(text, text.startswith("\ufeff"))))["cells"]
+    for ((first, _), _), cell in zip(_items(text, start), root["cells"], strict=True):
+        value = dict(_members(text, first))["source"]
+        source = cell["source"]
+        yield Cell(cell["cell_type"], source if isinstance(source, str) else "".join(source), value)
+
+
+def _join(cells: Sequence[Cell], *, is_python: bool) -> Iterator[Cell]:
+    line, position = 0, 0
+    for cell in cells:
+        is_other = cell.text.startswith("%%") and not _OWN_MAGICS.match(cell.text) and is_python
+        if cell.kind != "code" or is_other:
+            yield cell
+            continue
+        yield Cell(cell.kind, cell.text, cell.value, line, position)
+        line += cell.num_lines + BETWEEN_CELLS.count("\n") - 1
+        position += len(_encode(cell.text + BETWEEN_CELLS))
+
+
+def _skip(text: str, at: int) -> int:
+    match = _WHITE.match(text, at)
+    assert match is not None
+    return match.end()
+
+
+def _members(text: str, at: int) -> Iterator[tuple[str, Span]]:
+    """The keys of the JSON object that begins at `at`, and where their values stand."""
+    at = _skip(text, at + 1)
+    while text[at] == '"':
+        key, at = _DECODER.raw_decode(text, at)
+        start = _skip(text, _skip(text, at) + 1)
+        end = _DECODER.raw_decode(text, start)[1]
+        yield key, (start, end)
+        at = _skip(text, end)
+        at = _skip(text, at + 1) if text[at] == "," else at
+
+
+def _items(text: str, at: int) -> Iterator[tuple[Span, Any]]:
+    """Where the elements of the JSON array that begins at `at` stand, and what they are."""
+    at = _skip(text, at + 1)
+    while text[at] != "]":
+        value, end = _DECODER.raw_decode(text, at)
+        yield (at, end), value
+        at = _skip(text, end)
+        at = _skip(text, at + 1) if text[at] == "," else at
+
+
+def _write_source(text: str, value: Span, source: str) -> str:
+    """A cell's new source as the old one is written: one string, or a list of lines, of which those that stay stay."""
+    is_ascii = re.search(r"\\u(?!00[01])", text) is not None
+
+    def dump(line: str) -> str:
+        has_surrogate = any("\ud800" <= char <= "\udfff" for char in line)
+        return json.dumps(line, ensure_ascii=is_ascii or has_surrogate)
+
+    if text[value[0]] == '"':
+        return dump(source)
+    old = list(_items(text, value[0]))
+    if old:
+        lead, trail = text[value[0] + 1 : old[0][0][0]], text[old[-1][0][1] : value[1] - 1]
+        between = text[old[0][0][1] : old[1][0][0]] if len(old) > 1 else f",{lead}"
+    else:
+        indent = _WHITE.match(text, text.rfind("\n", 0, value[0]) + 1)
+        trail = f"\n{indent.group()}" if indent and "\n" in text[: value[0]] else ""
+        lead, between = (f"{trail} ", f",{trail} ") if trail else ("", ", ")
+    lines = [line for line in re.split(r"(?<=\n)", source) if line]
+    known = [line for _, line in old]
+    kept = _count_same(known, lines)
+    behind = _count_same(known[kept:][::-1], lines[kept:][::-1])
+    raw = [text[slice(*span)] for span, _ in old]
+    written = [*raw[:kept], *map(dump, lines[kept : len(lines) - behind]), *raw[len(raw) - behind :]]
+    return f"[{lead}{between.join(written)}{trail}]" if written else "[]"
+
+
+def _count_same(old: Sequence[str], new: Sequence[str]) -> int:
+    """How many lines both begin with."""
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(old, new, strict=False)))
