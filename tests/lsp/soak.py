@@ -268,7 +268,7 @@ async def kill_engines(num_kills: int, folder: Path) -> tuple[int, int, float]:
             running = asyncio.ensure_future(editor.ask("midfill/fill", asked))
             while len(editor.seen.previews) < num_seen + 2:
                 await asyncio.sleep(0.005)
-            _kill_engine(folder)
+            kill_engine(folder)
             killed_s = time.monotonic()
             try:
                 await running
@@ -279,11 +279,11 @@ async def kill_engines(num_kills: int, folder: Path) -> tuple[int, int, float]:
             wrong += buffer.text.source != source
     finally:
         await editor.kill()
-        _kill_engine(folder)
+        kill_engine(folder)
     return num_kills, wrong, longest_s
 
 
-def _kill_engine(folder: Path) -> None:
+def kill_engine(folder: Path) -> None:
     for lock in folder.glob("*.lock"):
         with contextlib.suppress(ProcessLookupError):
             os.kill(int(lock.read_text()), signal.SIGKILL)
