@@ -78,12 +78,13 @@ class HolePreview:
 
 @dataclass(frozen=True)
 class Preview:
-    """The holes after a step, in document order. `num_steps` is a bound. `repair` is true in the second round."""
+    """The holes after a step, in document order, drafts until what `is_chosen`. `repair` is the second round."""
 
     step: int
     num_steps: int
     holes: tuple[HolePreview, ...]
     repair: bool = False
+    is_chosen: bool = False
 
 
 @dataclass(frozen=True)
@@ -151,6 +152,8 @@ def fill(
     if answers is own and any(row.candidate.faults):
         row = min(row, place.settle(ranked), key=lambda row: row.candidate.faults)
     best, *others = (each.candidate for each in place.list_rows(ranked, row, options.n, every=options.every))
+    shown = (HolePreview(each.text, ((0, len(each.text)),), 0, each.tokens, each.confidence) for each in best.fills)
+    yield Preview(stats.steps, max(1, stats.steps), tuple(shown), is_chosen=True)
     yield Filled(best, tuple(others), stats, response.model, can_keep=not client.endpoint.is_outside)
 
 

@@ -187,7 +187,7 @@ class FillJob:
                 if isinstance(event, Filled):
                     return event
                 latest = event if event.step else latest
-                if previews.is_due():
+                if previews.is_due(event):
                     tell(self._preview, previews, event)
                 tell(progress.step, event.step, event.num_steps, sum(hole.masked for hole in event.holes))
                 if latest and self._finish.is_set():

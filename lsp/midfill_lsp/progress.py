@@ -65,17 +65,18 @@ class FillProgress:
 
 
 class PreviewSender:
-    """Sends `midfill/preview` at most 15 times a second; nothing without a token."""
+    """Sends `midfill/preview` at most 15 times a second, and the chosen text in any case; nothing without a token."""
 
     def __init__(self, server: LanguageServer, id: int, token: Token | None, encoding: str) -> None:
         self._server, self._id, self._token, self._encoding = server, id, token, encoding
         self._sent_s = -1.0
         self._seq = 0
 
-    def is_due(self) -> bool:
-        """Whether it is time for one; for the thread that makes the fill."""
+    def is_due(self, preview: Preview) -> bool:
+        """Whether to send it; for the thread that makes the fill."""
         now_s = time.monotonic()
-        if self._token is None or now_s - self._sent_s < 1 / PREVIEWS_PER_S:
+        is_early = now_s - self._sent_s < 1 / PREVIEWS_PER_S and not preview.is_chosen
+        if self._token is None or is_early:
             return False
         self._sent_s = now_s
         return True

@@ -134,25 +134,25 @@ def test_control_characters_cannot_act_on_the_terminal() -> None:
 STEPS = [
     Preview(0, 2, (HolePreview("", (), 4),)),
     Preview(1, 2, (HolePreview("return a - b", ((0, 8),), 2),)),
-    Preview(2, 2, (HolePreview("return a + b", ((0, 12),), 0),)),
+    Preview(2, 2, (HolePreview("return a + b", ((0, 12),), 0),), is_chosen=True),
 ]
 FRAMES = [
     """\
-step 0 of 2  4 masked
+draft, step 0 of 2  4 masked
 -- t.py:2 add
 def add(a, b):
     ░░░░
 print(add(1, 2))
 """,
     """\
-step 1 of 2  2 masked
+draft, step 1 of 2  2 masked
 -- t.py:2 add
 def add(a, b):
     return a - b
 print(add(1, 2))
 """,
     """\
-step 2 of 2  0 masked
+fill, step 2 of 2  0 masked
 -- t.py:2 add
 def add(a, b):
     return a + b
@@ -189,7 +189,7 @@ def test_live_view_leaves_nothing_behind() -> None:
         view.note("starting the engine")
         for preview in STEPS:
             view.show(preview)
-    assert "step 2 of 2" in capture.get()
+    assert "fill, step 2 of 2" in capture.get()
     assert capture.get().endswith("\x1b[2K"), "the frame is erased"
 
 

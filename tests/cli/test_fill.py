@@ -32,7 +32,13 @@ def run(client: EngineClient, doc: Document, options: Options | None = None) -> 
 
 def test_previews_then_a_patch_that_changes_only_the_hole(engine_client: Start) -> None:
     previews, filled = run(engine_client(Plan(rows=[["c = a + b\n    return c"]])), document())
-    assert [preview.step for preview in previews] == [0, 1, 2, 3]
+    assert [(preview.step, preview.is_chosen) for preview in previews] == [
+        (0, False),
+        (1, False),
+        (2, False),
+        (3, False),
+        (3, True),
+    ]
     assert previews[-1].holes[0].masked == 0
     assert filled.patch.apply(SOURCE) == SOURCE.replace(b"...", b"c = a + b\r\n    return c")
     assert filled.new_errors == 0
@@ -69,6 +75,15 @@ def test_request_says_what_was_asked(engine_client: Start, tmp_path: Path) -> No
     assert texts == ['def add(a, b):\n    """Sum."""\n    ', "\n\nx = 1"]
 
 
+def test_the_last_preview_shows_the_text_of_the_patch_whatever_the_engine_shows(engine_client: Start) -> None:
+    plan = Plan(rows=[["return nosuch"]], compared=[[("return nosuch", 0.5), ("return a + b", 0.4)]])
+    previews, filled = run(engine_client(plan), document())
+    *drafts, last = previews
+    assert drafts[-1].holes[0].text == "return nosuch" and not any(draft.is_chosen for draft in drafts)
+    assert last.is_chosen and [look.text for look in last.holes] == [each.text for each in filled.fills]
+    assert last.holes[0].text == "return a + b" and b"return a + b" in filled.patch.apply(SOURCE)
+
+
 def test_syntax_error_is_masked_again_and_the_rest_kept(engine_client: Start, tmp_path: Path) -> None:
     record = tmp_path / "record"
     broken = "c = a + b\n    d = = 1\n    return c"
@@ -76,7 +91,7 @@ def test_syntax_error_is_masked_again_and_the_rest_kept(engine_client: Start, tm
     previews, filled = run(engine_client(plan), document())
     assert filled.new_errors == 0
     assert b"d = 1" in filled.patch.apply(SOURCE)
-    assert [preview.repair for preview in previews] == [False] * 4 + [True] * 4
+    assert [preview.repair for preview in previews] == [False] * 4 + [True] * 4 + [False]
     assert filled.stats.steps == 6
     request = read_record(record)[1]["request"]
     (hole,) = (segment["hole"] for segment in request["segments"] if "hole" in segment)

@@ -1,4 +1,4 @@
-"""What Midfill wrote into one document counts as doubt in the others, until somebody keeps it."""
+"""Over the real server: text that Midfill wrote is doubted elsewhere until it is kept; the last preview is the fill."""
 
 import sys
 import time
@@ -73,3 +73,11 @@ async def test_what_the_command_wrote_is_doubted_in_the_editor(start: Start, env
 def _write_down(state: Path, line: str) -> None:
     (digest,) = Written.of([line])
     state.write_text(f"{int(time.time())} {digest}\n")
+
+
+async def test_the_last_preview_shows_the_text_of_the_edit(start: Start, environment: dict[str, str]) -> None:
+    plan = Plan(rows=[["return nosuch"]], compared=[[("return nosuch", 0.5), ("return a + b", 0.4)]])
+    editor = await start(SERVER, **environment | {"FAKE_ENGINE_PLAN": plan.to_json()})
+    buffer = editor.open("def add(a, b):\n    ...\n")
+    await editor.ask("midfill/fill", body(buffer, "...", previewToken="p"))
+    assert editor.seen.previews[-1].holes[0].text == "return a + b" != editor.seen.previews[0].holes[0].text

@@ -93,7 +93,7 @@ def _render_part(document: Document, hole: Hole, preview: HolePreview, rows: int
 
 
 def _head(preview: Preview) -> Text:
-    what = "repair step" if preview.repair else "step"
+    what = "fill, step" if preview.is_chosen else "repaired draft, step" if preview.repair else "draft, step"
     head = Text(f"{what} {preview.step} of {preview.num_steps}", style="bold", no_wrap=True, overflow="ellipsis")
     return head.append(f"  {sum(hole.masked for hole in preview.holes)} masked", style="dim")
 
