@@ -11,7 +11,7 @@ from pygls.lsp.server import LanguageServer
 from midfill_lsp.engine import Engines
 from midfill_lsp.protocol import MidfillProtocol
 from midfill_lsp.settings import Settings, parse_settings
-from midfill_lsp.views import find_place
+from midfill_lsp.views import find_innermost
 
 logger = logging.getLogger(__name__)
 
@@ -65,9 +65,7 @@ class Host(LanguageServer):
 
 
 def _choose_settings(settings: Mapping[str, Settings], uri: str) -> Settings:
-    place = find_place(uri)
-    holding = [folder for folder in settings if folder and place.startswith(find_place(folder) + "/")]
-    return settings[max(holding, key=len, default="")]
+    return settings[find_innermost(settings, uri)]
 
 
 def find_version() -> str:

@@ -20,7 +20,7 @@ class Hunk:
 
 def find_hunks(old: str, new: str) -> list[Hunk]:
     """In order. Reverting every hunk gives the old text."""
-    before, after = _Lines(old), _Lines(new)
+    before, after = _TextLines(old), _TextLines(new)
     matcher = SequenceMatcher(lambda line: not line.strip(), before.texts, after.texts, autojunk=False)
     return [
         Hunk(*_spans(before, after, (start, stop), (begin, end)))
@@ -29,7 +29,7 @@ def find_hunks(old: str, new: str) -> list[Hunk]:
     ]
 
 
-class _Lines:
+class _TextLines:
     """The lines of a text and their offsets; the last one has no line ending."""
 
     def __init__(self, text: str) -> None:
@@ -47,7 +47,7 @@ class _Lines:
         return self.starts[line] + len(self.texts[line])
 
 
-def _spans(before: _Lines, after: _Lines, old: Span, new: Span) -> tuple[Span, Span]:
+def _spans(before: _TextLines, after: _TextLines, old: Span, new: Span) -> tuple[Span, Span]:
     """Added or removed lines include a line ending: the one after them, or before them at the end of the text."""
     if old[0] < old[1] and new[0] < new[1]:
         return before.span(*old), after.span(*new)

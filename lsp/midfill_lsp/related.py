@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from midfill_infill.context.exclusions import Stamps
-from midfill_infill.context.references import MAX_CHARS, Held, Reference, find_references
+from midfill_infill.context.references import MAX_CHARS, HeldFile, Reference, find_references
 from midfill_infill.context.related import Ring
 from midfill_infill.errors import MidfillError
 from midfill_infill.written import Written
 from midfill_lsp.settings import Settings
 from midfill_lsp.text import SyncedDocument, SyncedWorkspace
-from midfill_lsp.views import find_exclusion, find_path, find_place, take_view
+from midfill_lsp.views import find_exclusion, find_innermost, find_path, take_view
 
 NEAR_CHARS = 2000
 MAX_NAMES = 256
@@ -56,7 +56,8 @@ class RelatedText:
         }
         self._remember(others)
         files = [(name, settings_of(name).exclude) for name in self._names]
-        root = _find_folder(workspace, uri)
+        folder = find_innermost(workspace.folders, uri)
+        root = find_path(folder) if folder else None
         view = take_view(workspace, own)
         starts = view.text.line_starts
         middle = starts[min(line, len(starts) - 1)]
@@ -72,7 +73,7 @@ class RelatedText:
                         self._ring.put(name, *others[name])
                 related = self._ring.pick(uri, near)
                 seen = [(name, text) for name, text in self._ring.texts(MAX_CHARS) if name != uri]
-            held = [Held("open" if name in others else "recent", find_path(name), text) for name, text in seen]
+            held = [HeldFile("open" if name in others else "recent", find_path(name), text) for name, text in seen]
             held.sort(key=lambda other: other.kind)  # stable sort: most recent first within a kind
 
             def leaves_out(path: Path) -> bool:
@@ -92,10 +93,3 @@ class RelatedText:
         for name in list(self._names)[:-MAX_NAMES]:
             del self._names[name]
             self._ring.drop(name)
-
-
-def _find_folder(workspace: SyncedWorkspace, uri: str) -> Path | None:
-    """The innermost workspace folder that contains the document."""
-    place = find_place(uri)
-    holding = [folder for folder in workspace.folders if place.startswith(find_place(folder) + "/")]
-    return find_path(max(holding, key=len)) if holding else None

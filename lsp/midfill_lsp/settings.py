@@ -4,15 +4,31 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
+from pydantic.alias_generators import to_camel
+
 from midfill_infill.candidates import SHOWN
 
-DEVICES = ("auto", "cpu", "cuda", "mps")
-TRIGGERS = ("auto", "manual")
-PREVIEWS = ("decoration", "buffer", "off")
-CONFIDENCES = ("weak", "off")
-MAX_STEPS = 1024
-MAX_HOLE_TOKENS = 1024
-MAX_DEBOUNCE_MS = 5000
+Schema = dict[str, Any]
+_FLAG: tuple[Schema, str] = {"type": "boolean"}, "true or false"
+
+
+def _strings(expected: str) -> tuple[Schema, str]:
+    return {"type": "array", "items": {"type": "string"}}, expected
+
+
+def _one_of(*names: str) -> tuple[Schema, str]:
+    return {"type": "string", "enum": list(names)}, "one of " + ", ".join(names)
+
+
+def _whole(low: int, high: int | None = None) -> tuple[Schema, str]:
+    to = f" to {high}" if high is not None else ""
+    return {"type": "integer", "minimum": low, "maximum": high or 2**53 - 1}, f"a whole number from {low}{to}"
+
+
+def _setting(default: Any, values: tuple[Schema, str], help: str) -> Any:
+    """A field with the JSON schema of its values, their description, and what it does."""
+    schema, expected = values
+    return field(default_factory=lambda: default, metadata={"schema": schema, "expected": expected, "help": help})
 
 
 @dataclass(frozen=True)
@@ -22,21 +38,31 @@ class Settings:
     `preview`, `confidence` and `server_command` are for editor plugins; the server only validates them.
     """
 
-    model: str | None = None
-    device: str = "auto"
-    steps: int | None = None
-    max_hole_tokens: int | None = None
-    seed: int = 0
-    trigger: str = "auto"
-    languages: Mapping[str, bool] = field(default_factory=dict)
-    debounce_ms: int = 150
-    ghost_text_certainty: float = SHOWN
-    exclude: tuple[str, ...] = ()
-    repository_context: bool = True
-    next_edits: bool = True
-    preview: str = "decoration"
-    confidence: str = "weak"
-    server_command: tuple[str, ...] = ()
+    model: str | None = _setting(None, ({"type": "string"}, "a model's name or folder"), "Model, by name or folder.")
+    device: str = _setting("auto", _one_of("auto", "cpu", "cuda", "mps"), "Where the model runs.")
+    steps: int | None = _setting(None, _whole(1, 1024), "At most so many denoise steps; by default the model decides.")
+    max_hole_tokens: int | None = _setting(None, _whole(1, 1024), "At most so many tokens a hole.")
+    seed: int = _setting(0, _whole(0), "0 takes the likeliest fill, any other number draws one.")
+    trigger: str = _setting("auto", _one_of("auto", "manual"), "Ghost text while typing, or only when asked for.")
+    languages: Mapping[str, bool] = _setting(
+        {},
+        ({"type": "object", "additionalProperties": {"type": "boolean"}}, "language ids with true or false each"),
+        "Ghost text while typing by language, `*` for those not named; what is asked for works in all.",
+    )
+    debounce_ms: int = _setting(150, _whole(0, 5000), "Rest after a key before ghost text is made.")
+    ghost_text_certainty: float = _setting(
+        SHOWN,
+        ({"type": "number", "minimum": 0, "maximum": 1}, "a number from 0 to 1"),
+        "Unasked ghost text is shown from this certainty on, where the model tells it.",
+    )
+    exclude: tuple[str, ...] = _setting((), _strings("a list of patterns"), "Files to leave out, as in a .gitignore.")
+    repository_context: bool = _setting(True, _FLAG, "Show the model text of other open and recent files.")
+    next_edits: bool = _setting(True, _FLAG, "Show where a change that was made twice may be made again.")
+    preview: str = _setting(
+        "decoration", _one_of("decoration", "buffer", "off"), "How a fill is shown while it sharpens."
+    )
+    confidence: str = _setting("weak", _one_of("weak", "off"), "Whether the weakest tokens of a fill are underlined.")
+    server_command: tuple[str, ...] = _setting((), _strings("a list of words"), "How the editor starts the server.")
 
     def suggests_in(self, language: str | None) -> bool:
         """Whether ghost text is on for a language."""
@@ -48,7 +74,7 @@ class Rule:
     """One setting: the editor's key, JSON schema, a description of its values, and what it does."""
 
     key: str
-    schema: dict[str, Any]
+    schema: Schema
     expected: str
     help: str
 
@@ -56,21 +82,14 @@ class Rule:
         return _CHECKS[self.schema["type"]](value, self.schema)
 
 
-def _one_of(*names: str) -> tuple[dict[str, Any], str]:
-    return {"type": "string", "enum": list(names)}, "one of " + ", ".join(names)
+RULES = {each.name: Rule(to_camel(each.name), **each.metadata) for each in fields(Settings)}
 
 
-def _whole(low: int, high: int | None = None) -> tuple[dict[str, Any], str]:
-    to = f" to {high}" if high is not None else ""
-    return {"type": "integer", "minimum": low, "maximum": high or 2**53 - 1}, f"a whole number from {low}{to}"
-
-
-def _is_number(value: Any, schema: dict[str, Any]) -> bool:
+def _is_number(value: Any, schema: Schema) -> bool:
     return not isinstance(value, bool) and bool(schema["minimum"] <= value <= schema["maximum"])
 
 
-_STRINGS = {"type": "array", "items": {"type": "string"}}
-_CHECKS: dict[str, Callable[[Any, dict[str, Any]], bool]] = {
+_CHECKS: dict[str, Callable[[Any, Schema], bool]] = {
     "string": lambda value, schema: (
         isinstance(value, str) and bool(value.strip()) and value in schema.get("enum", [value])
     ),
@@ -82,39 +101,6 @@ _CHECKS: dict[str, Callable[[Any, dict[str, Any]], bool]] = {
     ),
     "array": lambda value, schema: isinstance(value, list | tuple) and all(isinstance(item, str) for item in value),
 }
-
-RULES: dict[str, Rule] = {
-    "model": Rule("model", {"type": "string"}, "a model's name or folder", "Model, by name or folder."),
-    "device": Rule("device", *_one_of(*DEVICES), "Where the model runs."),
-    "steps": Rule("steps", *_whole(1, MAX_STEPS), "At most so many denoise steps; by default the model decides."),
-    "max_hole_tokens": Rule("maxHoleTokens", *_whole(1, MAX_HOLE_TOKENS), "At most so many tokens a hole."),
-    "seed": Rule("seed", *_whole(0), "0 takes the likeliest fill, any other number draws one."),
-    "trigger": Rule("trigger", *_one_of(*TRIGGERS), "Ghost text while typing, or only when asked for."),
-    "languages": Rule(
-        "languages",
-        {"type": "object", "additionalProperties": {"type": "boolean"}},
-        "language ids with true or false each",
-        "Ghost text while typing by language, `*` for those not named; what is asked for works in all.",
-    ),
-    "debounce_ms": Rule("debounceMs", *_whole(0, MAX_DEBOUNCE_MS), "Rest after a key before ghost text is made."),
-    "ghost_text_certainty": Rule(
-        "ghostTextCertainty",
-        {"type": "number", "minimum": 0, "maximum": 1},
-        "a number from 0 to 1",
-        "Unasked ghost text is shown from this certainty on, where the model tells it.",
-    ),
-    "exclude": Rule("exclude", _STRINGS, "a list of patterns", "Files to leave out, as in a .gitignore."),
-    "repository_context": Rule(
-        "repositoryContext", {"type": "boolean"}, "true or false", "Show the model text of other open and recent files."
-    ),
-    "next_edits": Rule(
-        "nextEdits", {"type": "boolean"}, "true or false", "Show where a change that was made twice may be made again."
-    ),
-    "preview": Rule("preview", *_one_of(*PREVIEWS), "How a fill is shown while it sharpens."),
-    "confidence": Rule("confidence", *_one_of(*CONFIDENCES), "Whether the weakest tokens of a fill are underlined."),
-    "server_command": Rule("serverCommand", _STRINGS, "a list of words", "How the editor starts the server."),
-}
-assert RULES.keys() == {field.name for field in fields(Settings)}
 
 
 def parse_settings(values: object) -> tuple[Settings, list[str]]:

@@ -16,6 +16,8 @@ from itertools import accumulate
 from lsprotocol import types
 from pygls.workspace import TextDocument, Workspace
 
+from midfill_infill.text.diffs import common_prefix
+
 logger = logging.getLogger(__name__)
 
 Span = tuple[int, int]
@@ -103,15 +105,6 @@ class Text:
                 return column, units_before == position.character
             units_before = units_after
         raise AssertionError("the line is longer than the position")
-
-
-def common_prefix(old: str, new: str) -> int:
-    """How many leading code points both have, in O(n) comparisons done by slices."""
-    low, high = 0, min(len(old), len(new))
-    while low < high:
-        middle = (low + high + 1) // 2
-        low, high = (middle, high) if old[low:middle] == new[low:middle] else (low, middle - 1)
-    return low
 
 
 def trim(old: str, new: str) -> Span:

@@ -16,7 +16,7 @@ from midfill_infill.text.spans import Hole
 from midfill_lsp.engine import Filler, Say
 from midfill_lsp.settings import Settings
 from midfill_lsp.text import SyncedDocument, SyncedWorkspace
-from midfill_lsp.views import find_path
+from midfill_lsp.views import find_innermost, find_path
 
 LONGEST_S = 600.0
 RUN = "Run "
@@ -35,10 +35,10 @@ class EditorGoal:
 
 def find_folder(workspace: SyncedWorkspace, uri: str) -> Path | None:
     """The workspace folder that holds a document, else its own; None for what is kept in no file."""
+    if folder := find_innermost(workspace.folders, uri):
+        return find_path(folder)
     path = find_path(uri)
-    folders = [found for folder in workspace.folders.values() if (found := find_path(folder.uri)) is not None]
-    holding = [folder for folder in folders if path is not None and path.is_relative_to(folder)]
-    return max(holding, key=lambda folder: len(folder.parts), default=path.parent if path else None)
+    return path.parent if path else None
 
 
 def take_goal(workspace: SyncedWorkspace, document: SyncedDocument, line: str, num_tries: int) -> EditorGoal:

@@ -1,6 +1,6 @@
 """A document as `infill` sees it: alone, or as a cell in its notebook. Finds holes in it."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -102,6 +102,14 @@ def find_place(uri: str) -> str:
     """The file's URI in canonical spelling, so that parents are prefixes; other URIs unchanged."""
     path = find_path(uri)
     return (path.absolute().as_uri() if path else uri).rstrip("/")
+
+
+def find_innermost(folders: Iterable[str], uri: str) -> str:
+    """The innermost of `folders` that contains a document, or the notebook of a cell; "" where none does."""
+    place = find_place(uri)
+    return max(
+        (folder for folder in folders if folder and place.startswith(find_place(folder) + "/")), key=len, default=""
+    )
 
 
 def find_holes(view: DocumentView, document: Document, what: What, ranges: Sequence[types.Range]) -> list[Hole]:

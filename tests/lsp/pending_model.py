@@ -7,7 +7,7 @@ from pygls.exceptions import JsonRpcException
 from tests.lsp.editor import Buffer, Editor
 from tests.lsp.scripted_server import FILL
 
-from midfill_lsp.text import common_prefix
+from midfill_infill.text.diffs import common_prefix
 
 NUM_BODIES = 3
 OTHERS = ("return 1", "return 2", FILL)

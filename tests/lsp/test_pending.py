@@ -11,7 +11,7 @@ from tests.lsp.editor import Buffer, Editor
 from tests.lsp.scripted_server import FILL, GUESS
 from tests.lsp.test_editing import BODY, SOURCE, at, body, configure, span
 
-from midfill_lsp.text import common_prefix
+from midfill_infill.text.diffs import common_prefix
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -36,13 +36,13 @@ from midfill_infill.cli.single import single
 if TYPE_CHECKING:
     from midfill_infill.cli.results import Results
     from midfill_infill.cli.target import HoleOptions, Source
-    from midfill_infill.cli.until import Goal
     from midfill_infill.cli.view import FillView
     from midfill_infill.engines.client import EngineClient
     from midfill_infill.engines.supervise import EngineSettings
     from midfill_infill.fill import Filled, Options
     from midfill_infill.text.document import Document
     from midfill_infill.text.spans import Hole
+    from midfill_infill.until.trying import Goal
 
 _STDIN_POSITION: Final = re.compile(r"-:\d.*")
 
@@ -140,7 +140,7 @@ def fill_command(
     with report_failures(as_json=json_output):
         from midfill_infill import config
         from midfill_infill.cli.target import HoleOptions, open_source, parse_target
-        from midfill_infill.cli.until import Goal
+        from midfill_infill.cli.until import read_goal
         from midfill_infill.engines.supervise import EngineSettings
         from midfill_infill.fill import Options
 
@@ -148,7 +148,7 @@ def fill_command(
         output.check(n, until)
         goal = None
         if until is not None:
-            goal = Goal(until, tries, command_timeout, sandbox, tuple(allow or ()), tuple(env or ()))
+            goal = read_goal(until, tries, command_timeout, sandbox, allow or (), env or ())
         chosen = config.choose_quality(read_quality(quality), Path.cwd())
         run_fill(
             open_source(parse_target(target), language, stdin_filename),

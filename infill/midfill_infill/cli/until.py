@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,22 +19,26 @@ if TYPE_CHECKING:
     from midfill_infill.engines.client import EngineClient
     from midfill_infill.fill import Options
     from midfill_infill.text.spans import Hole
-    from midfill_infill.until.trying import Tried, Try
+    from midfill_infill.until.trying import Goal, Tried, Try
 
 WIDTH = 44  # of a candidate's first line
 LONGEST_S = 600.0  # for the run on the tree as it is, which tells how long a try may take
 
 
-@dataclass(frozen=True)
-class Goal:
-    """What a fill must pass. `timeout_s` ends a try; None: five times what the tree as it is takes."""
+def read_goal(
+    line: str, tries: int, timeout_s: float | None, sandboxed: bool, allow: Sequence[Path], env: Sequence[str]
+) -> Goal:
+    """Raises MidfillError for what is no command."""
+    from midfill_infill.sandbox.command import read_command
+    from midfill_infill.until.trying import Goal
 
-    line: str
-    num_tries: int
-    timeout_s: float | None = None
-    sandboxed: bool = True
-    allow: tuple[Path, ...] = ()
-    env: tuple[str, ...] = ()
+    command = read_command(line, timeout_s or LONGEST_S, sandboxed=sandboxed, allow=allow, env=env)
+    return Goal(line, command, tries, timeout_s)
+
+
+def warn_of(goal: Goal) -> None:
+    if not goal.command.sandboxed:
+        print("without a sandbox: the command, and every fill it runs, can do whatever you can", file=sys.stderr)
 
 
 def try_candidates(
@@ -42,7 +46,7 @@ def try_candidates(
 ) -> Tried:
     """Says on stderr what becomes of each try, unless `quiet`. Raises MidfillError."""
     from midfill_infill.fill import Preview, fill
-    from midfill_infill.sandbox.command import read_command
+    from midfill_infill.sandbox.command import read_words
     from midfill_infill.until.choosing import place_tests
     from midfill_infill.until.lab import open_lab
     from midfill_infill.until.trying import Try
@@ -50,15 +54,9 @@ def try_candidates(
     if source.is_stdin:
         raise MidfillError("bad_request", "a command cannot test standard input", next_step="name a file of the tree")
     line = place_tests(goal.line, source.target.path, [hole.name for hole in holes], Path.cwd())
-    command = read_command(
-        line,
-        goal.timeout_s or LONGEST_S,
-        sandboxed=goal.sandboxed,
-        allow=goal.allow,
-        env=goal.env,
-    )
-    if not quiet and not goal.sandboxed:
-        print("without a sandbox: the command, and every fill it runs, can do whatever you can", file=sys.stderr)
+    command = replace(goal.command, words=read_words(line))
+    if not quiet:
+        warn_of(goal)
     with (
         open_lab(source.document, source.target.path, command, Path.cwd()) as lab,
         _meter(goal.num_tries, quiet=quiet) as say,

@@ -70,7 +70,8 @@ def _find_exclusion(path: Path, listed: tuple[str, ...], stamp: tuple[int, ...])
         return "its name is that of a file with secrets"
     if _compile(listed).take(name):
         return "the setting `exclude` names it"
-    return "git ignores it" if _is_git_ignored(path) else None
+    root = next((folder for folder in path.parents if (folder / ".git").exists()), None)
+    return "git ignores it" if root is not None and is_ignored(path, root) else None
 
 
 def is_secret(name: str) -> bool:
@@ -90,17 +91,17 @@ def _compile(patterns: tuple[str, ...]) -> Patterns:
     return Patterns(map(anywhere, patterns))
 
 
-def _is_git_ignored(path: Path) -> bool:
-    """As in git, the deepest folder with a matching rule decides, and an ignored folder excludes everything in it."""
-    root = next((folder for folder in path.parents if (folder / ".git").exists()), None)
-    if root is None:
-        return False
+def is_ignored(path: Path, root: Path, *, is_folder: bool = False) -> bool:
+    """Whether rules below `root` ignore a file or folder in it.
+
+    As in git, the deepest folder with a matching rule decides, and an ignored folder excludes everything in it.
+    """
     folders = [root, *reversed([folder for folder in path.parents if folder.is_relative_to(root) and folder != root])]
     for target in [*folders[1:], path]:
         said = None
         for patterns, base in _find_patterns(root, folders):
             if target.is_relative_to(base) and target != base:
-                name = target.relative_to(base).as_posix() + ("/" if target != path else "")
+                name = target.relative_to(base).as_posix() + ("/" if target != path or is_folder else "")
                 opinion = patterns.says(name)
                 said = said if opinion is None else opinion
         if said:

@@ -39,7 +39,7 @@ class Reference:
 
 
 @dataclass(frozen=True)
-class Held:
+class HeldFile:
     r"""Another file as an editor holds it, with line feeds; `path` is None for unsaved text."""
 
     kind: Literal["open", "recent"]
@@ -82,7 +82,7 @@ def show_text(data: bytes, path: Path) -> str | None:
 def find_references(
     document: Document,
     path: Path | None,
-    held: Sequence[Held] = (),
+    held: Sequence[HeldFile] = (),
     *,
     root: Path | None = None,
     leaves_out: LeavesOut | None = None,

@@ -77,7 +77,7 @@ class _Budget:
         return True
 
 
-class _Stretch:
+class _ShownText:
     """The text between two holes, or before the first or after the last. `kept[i]` is the shown part of line `i`."""
 
     def __init__(self, text: str, first_line: int, *, follows_hole: bool, precedes_hole: bool) -> None:
@@ -118,22 +118,22 @@ class _Stretch:
             self.kept[-1] = shown + rest[max(0, len(rest) - most_chars) :]
         return len(self.text)
 
-    def queues(self) -> list["_Queue"]:
+    def queues(self) -> list["_LineQueue"]:
         """Its lines from each of its holes outwards."""
         found = []
         if self.precedes_hole:
             weight = 1 if self.follows_hole else PREFIX_WEIGHT
-            found.append(_Queue(self, deque(reversed(range(len(self.lines)))), weight))
+            found.append(_LineQueue(self, deque(reversed(range(len(self.lines)))), weight))
         if self.follows_hole:
-            found.append(_Queue(self, deque(range(len(self.lines))), 1))
+            found.append(_LineQueue(self, deque(range(len(self.lines))), 1))
         return found
 
 
 @dataclass
-class _Queue:
+class _LineQueue:
     """Line numbers of a stretch, nearest to a hole first."""
 
-    stretch: _Stretch
+    stretch: _ShownText
     numbers: deque[int]
     weight: int
     used: int = 0
@@ -146,7 +146,7 @@ class _Queue:
         return True
 
 
-def _keep_lines(document: Document, holes: Sequence[Hole], stretches: Sequence[_Stretch], budget: _Budget) -> None:
+def _keep_lines(document: Document, holes: Sequence[Hole], stretches: Sequence[_ShownText], budget: _Budget) -> None:
     """Shows headers and imports, then text between holes, then text around them."""
     headers = budget.part(HEADER_SHARE)
     for line in _header_lines(document, holes):
@@ -157,7 +157,7 @@ def _keep_lines(document: Document, holes: Sequence[Hole], stretches: Sequence[_
     _keep_nearest([queue for stretch in stretches for queue in stretch.queues()], budget)
 
 
-def _keep_nearest(queues: list[_Queue], budget: _Budget) -> None:
+def _keep_nearest(queues: list[_LineQueue], budget: _Budget) -> None:
     """Shows lines of all queues in proportion to their weights until each queue ends or meets a line that
     does not fit.
     """
@@ -169,12 +169,12 @@ def _keep_nearest(queues: list[_Queue], budget: _Budget) -> None:
         pass
 
 
-def _cut(document: Document, holes: Sequence[Hole]) -> list[_Stretch]:
+def _cut(document: Document, holes: Sequence[Hole]) -> list[_ShownText]:
     starts = [0, *(hole.end_byte for hole in holes)]
     stops = [*(hole.start_byte for hole in holes), len(document.data)]
     leads, tails = [*(hole.lead for hole in holes), ""], ["", *(hole.tail for hole in holes)]
     return [
-        _Stretch(
+        _ShownText(
             tail + document.show(start, stop) + lead,
             document.lines.at(start) - tail.count("\n"),
             follows_hole=number > 0,

@@ -9,6 +9,8 @@ from functools import cached_property
 from itertools import pairwise
 from typing import Final, NamedTuple
 
+from midfill_infill.text.diffs import common_prefix
+
 Span = tuple[int, int]
 
 MAX_CHANGED_TOKENS: Final = 40
@@ -132,10 +134,10 @@ class Change:
     def bytes_changed(self, part: ChangedTokens) -> tuple[bytes, bytes]:
         """What the part's place held and holds, white space that changed with it included."""
         before, after = (self._chunk(tokens, span) for tokens, span in ((self.old, part.old), (self.new, part.new)))
-        head = _common_start(before, after)
+        head = common_prefix(before, after)
         head = min(head, len(before) - len(before.lstrip()), len(after) - len(after.lstrip()))
         before, after = before[head:], after[head:]
-        tail = _common_start(before[::-1], after[::-1])
+        tail = common_prefix(before[::-1], after[::-1])
         tail = min(tail, *(len(text) - len(text.rstrip()) for text in (before, after)))
         return before[: len(before) - tail], after[: len(after) - tail]
 
@@ -146,8 +148,8 @@ class Change:
 
 def find_change(before: bytes, after: bytes) -> Change | None:
     """The change between two versions; None if no token differs or it is too large to repeat."""
-    head = _common_start(before, after)
-    tail = _common_start(before[head:][::-1], after[head:][::-1])
+    head = common_prefix(before, after)
+    tail = common_prefix(before[head:][::-1], after[head:][::-1])
     if max(len(before), len(after)) - head - tail > 100 * MAX_CHANGED_TOKENS:
         return None
     old, new = Tokens(before), Tokens(after)
@@ -162,8 +164,8 @@ def find_change(before: bytes, after: bytes) -> Change | None:
 
 def find_kind(before: bytes, after: bytes) -> set[tuple[bytes, ...]]:
     """The parts of a change independent of position; reads only lines that differ."""
-    head = _common_start(before, after)
-    tail = _common_start(before[head:][::-1], after[head:][::-1])
+    head = common_prefix(before, after)
+    tail = common_prefix(before[head:][::-1], after[head:][::-1])
     start = _line_start(before, head)
     change = find_change(*(source[start : _line_end(source, len(source) - tail)] for source in (before, after)))
     return {(*change.old_texts(part), b"\n", *change.new_texts(part)) for part in change.parts} if change else set()
@@ -176,15 +178,6 @@ def _compare(old: Sequence[bytes], new: Sequence[bytes], first: int) -> list[Cha
         for tag, start, stop, begin, end in opcodes
         if tag != "equal"
     ]
-
-
-def _common_start(first: bytes, second: bytes) -> int:
-    """Length of the common prefix, by comparing slices."""
-    low, high = 0, min(len(first), len(second))
-    while low < high:
-        middle = (low + high + 1) // 2
-        low, high = (middle, high) if first[low:middle] == second[low:middle] else (low, middle - 1)
-    return low
 
 
 def _line_start(source: bytes, offset: int) -> int:

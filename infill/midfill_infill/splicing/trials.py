@@ -28,7 +28,7 @@ _OUTDENTED = re.compile(r"\s*(#\s*(if|ifdef|ifndef|else|elif|endif|define|undef|
 
 
 @dataclass(frozen=True)
-class _Piece:
+class _Content:
     """Content of a hole in a trial: `text` is what is judged."""
 
     lead: bytes
@@ -62,7 +62,7 @@ class Trials:
         stops = [*(start for start, _ in ends), len(source)]
         self._between = [source[start:stop] for start, stop in zip(starts, stops, strict=True)]
         self._originals = [source[start:end] for start, end in ends]
-        self._trials: dict[tuple[_Piece, ...], _Trial] = {}
+        self._trials: dict[tuple[_Content, ...], _Trial] = {}
         self._first: _Trial | None = None
         self._masks = self._find_masks()
         self._baseline = self._try(self._masks)
@@ -73,12 +73,12 @@ class Trials:
         """Syntax errors with masks in all holes."""
         return len(self._baseline.problems)
 
-    def _find_masks(self) -> tuple[_Piece, ...]:
+    def _find_masks(self) -> tuple[_Content, ...]:
         """The mask for each hole that leaves the fewest errors: what a good fill can achieve."""
         masks = [
             [_pack(hole, self.language.statement if hole.is_body else _NAME) for hole in self.holes],
             [_pack(hole, _NAME) for hole in self.holes],
-            [_Piece(b"", original, b"") for original in self._originals],
+            [_Content(b"", original, b"") for original in self._originals],
             [_pack(hole, "") for hole in self.holes],
         ]
         if len(self.holes) == 1 and not self.holes[0].is_body:
@@ -91,12 +91,12 @@ class Trials:
                 best = tuple(other)
         return best
 
-    def _try(self, pieces: tuple[_Piece, ...]) -> _Trial:
+    def _try(self, pieces: tuple[_Content, ...]) -> _Trial:
         if pieces not in self._trials:
             self._trials[pieces] = self._parse(pieces)
         return self._trials[pieces]
 
-    def _parse(self, pieces: tuple[_Piece, ...]) -> _Trial:
+    def _parse(self, pieces: tuple[_Content, ...]) -> _Trial:
         parts, spans, starts, position = [self._between[0]], [], [0], len(self._between[0])
         for piece, following in zip(pieces, self._between[1:], strict=True):
             start = position + len(piece.lead)
@@ -131,11 +131,11 @@ class Trials:
         stretch = max(number for number, begin in enumerate(self._baseline.starts) if begin <= start)
         return stretch, start - self._baseline.starts[stretch]
 
-    def _pieces(self, drafts: Sequence[DraftText | None]) -> tuple[_Piece, ...]:
+    def _pieces(self, drafts: Sequence[DraftText | None]) -> tuple[_Content, ...]:
         return tuple(
             mask
             if draft is None
-            else _Piece(b"", original, b"")
+            else _Content(b"", original, b"")
             if hole.is_body and not draft.text
             else _pack(hole, draft.text)
             for hole, draft, mask, original in zip(self.holes, drafts, self._masks, self._originals, strict=True)
@@ -236,8 +236,8 @@ class Trials:
         return [hole.is_body and is_idle(self.language, trial.tree, span) for hole, span in pairs]
 
 
-def _pack(hole: Hole, text: str) -> _Piece:
-    return _Piece(hole.lead.encode("utf-8"), text.encode("utf-8", "replace"), hole.tail.encode("utf-8"))
+def _pack(hole: Hole, text: str) -> _Content:
+    return _Content(hole.lead.encode("utf-8"), text.encode("utf-8", "replace"), hole.tail.encode("utf-8"))
 
 
 def _touching(trial: _Trial, problems: Sequence[Span] | None = None) -> int:

@@ -19,7 +19,7 @@ _OUTDENTED = re.compile(rb"#|//|/\*|\w+\s*:(?!:)")
 
 
 @dataclass(frozen=True)
-class _Region:
+class _BodyRange:
     """A body in source bytes: `[start, end)` becomes `lead + fill + tail`; lines of it are indented by `indent`."""
 
     start: int
@@ -38,7 +38,7 @@ def body_hole(document: Document, function: Function) -> Hole:
     language, lines = require_syntax(document), document.source_lines
     stub = is_stub(document, function)
     if function.is_expression:
-        region = _Region(*function.body, indent=_indent_of(lines, function.head))
+        region = _BodyRange(*function.body, indent=_indent_of(lines, function.head))
     elif language.has_indented_blocks:
         region = _indented_region(lines, function, document.indent_unit)
     else:
@@ -69,7 +69,7 @@ def _next_line(lines: Lines, line: int, last: int) -> int | None:
     return next((number for number in range(line + 1, last + 1) if not lines.is_blank(number)), None)
 
 
-def _keep_notes(lines: Lines, region: _Region) -> _Region:
+def _keep_notes(lines: Lines, region: _BodyRange) -> _BodyRange:
     """Starts the hole behind the comment lines that it opens with, TODOs excepted."""
     line, last = lines.at(region.start), lines.at(region.end)
     if region.start == region.end or region.start != lines.first_char(line):
@@ -84,7 +84,7 @@ def _keep_notes(lines: Lines, region: _Region) -> _Region:
     return replace(region, start=_text_end(lines, note), lead=f"\n{region.indent}")
 
 
-def _indented_region(lines: Lines, function: Function, unit: str) -> _Region:
+def _indented_region(lines: Lines, function: Function, unit: str) -> _BodyRange:
     header_end = find_header_end(lines, function)
     header = lines.at(header_end)
     inner = _indent_of(lines, function.head) + unit
@@ -99,25 +99,25 @@ def _indented_region(lines: Lines, function: Function, unit: str) -> _Region:
         rest = lines.data[keep : lines.end(lines.at(keep))]
         if rest.partition(b"#")[0].strip():
             start = keep + len(rest) - len(rest.lstrip(b" \t;"))
-            return _Region(start, _text_end(lines, last), inner)
+            return _BodyRange(start, _text_end(lines, last), inner)
         header = lines.at(keep)
         first = _next_line(lines, header, last)
     if first is None:
         return _empty_region(lines, header, inner, lines.columns(lines.at(function.head)))
-    return _Region(lines.first_char(first), _text_end(lines, last), inner)
+    return _BodyRange(lines.first_char(first), _text_end(lines, last), inner)
 
 
-def _one_line_region(lines: Lines, function: Function, header_end: int, inner: str) -> _Region:
+def _one_line_region(lines: Lines, function: Function, header_end: int, inner: str) -> _BodyRange:
     end = _text_end(lines, lines.at(header_end if function.is_broken else max(header_end, function.end)))
     kept = lines.data[slice(*function.keep)].decode("utf-8") if function.keep else ""
-    return _Region(header_end, end, inner, lead=f"\n{inner}{kept}\n{inner}" if kept else f"\n{inner}")
+    return _BodyRange(header_end, end, inner, lead=f"\n{inner}{kept}\n{inner}" if kept else f"\n{inner}")
 
 
-def _empty_region(lines: Lines, line: int, inner: str, columns: int) -> _Region:
+def _empty_region(lines: Lines, line: int, inner: str, columns: int) -> _BodyRange:
     """A hole behind `line`, with the line of white space in it that an editor may have begun there."""
     end = _text_end(lines, line)
     begun = line + 1 < len(lines) and lines.is_blank(line + 1) and lines.columns(line + 1) > columns
-    return _Region(end, lines.end(line + 1) if begun else end, inner, lead=f"\n{inner}")
+    return _BodyRange(end, lines.end(line + 1) if begun else end, inner, lead=f"\n{inner}")
 
 
 def _docstring(lines: Lines, function: Function, first: int | None) -> int | None:
@@ -130,7 +130,7 @@ def _docstring(lines: Lines, function: Function, first: int | None) -> int | Non
     return match.end() if match else None
 
 
-def _braced_region(lines: Lines, function: Function, unit: str) -> _Region:
+def _braced_region(lines: Lines, function: Function, unit: str) -> _BodyRange:
     opening, base = function.body[0] + 1, _indent_of(lines, function.head)
     closing, is_closed = _find_closing(lines, function)
     first_line, last_line = lines.at(opening), lines.at(closing)
@@ -147,11 +147,11 @@ def _braced_region(lines: Lines, function: Function, unit: str) -> _Region:
         opened = b""
     end = opening + len(lines.data[opening:closing].rstrip()) if on_own_line or not is_closed else closing
     if first is None and not opened.strip() and not lines.data[opening:closing].strip():
-        return _Region(opening, closing, inner, lead=f"\n{inner}", tail=tail)
+        return _BodyRange(opening, closing, inner, lead=f"\n{inner}", tail=tail)
     tail = "" if on_own_line else tail
     if opened.strip() or first is None:
-        return _Region(opening, end, inner, lead=f"\n{inner}", tail=tail)
-    return _Region(lines.first_char(first), end, inner, tail=tail)
+        return _BodyRange(opening, end, inner, lead=f"\n{inner}", tail=tail)
+    return _BodyRange(lines.first_char(first), end, inner, tail=tail)
 
 
 def _find_closing(lines: Lines, function: Function) -> tuple[int, bool]:

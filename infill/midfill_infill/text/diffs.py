@@ -1,12 +1,13 @@
 """Unified diffs of bytes. Lines end at `\\n` only, whatever else they hold. Knows no file."""
 
 import difflib
+from typing import AnyStr
 
 _NO_NEWLINE = b"\\ No newline at end of file\n"
 
 
 def unified_diff(before: bytes, after: bytes, name: bytes = b"", context: int = 3) -> bytes:
-    """What `patch -p0` understands; empty when nothing differs."""
+    r"""What `patch -p0` understands; empty when nothing differs. Lines end at `\n` only, whatever else they hold."""
     lines = difflib.diff_bytes(difflib.unified_diff, _lines(before), _lines(after), name, name, n=context)
     return b"".join(line if line.endswith(b"\n") else line + b"\n" + _NO_NEWLINE for line in lines)
 
@@ -14,3 +15,12 @@ def unified_diff(before: bytes, after: bytes, name: bytes = b"", context: int = 
 def _lines(data: bytes) -> list[bytes]:
     *lines, last = data.split(b"\n")
     return [line + b"\n" for line in lines] + ([last] if last else [])
+
+
+def common_prefix(old: AnyStr, new: AnyStr) -> int:
+    """How many leading characters both have, in O(n) comparisons done by slices."""
+    low, high = 0, min(len(old), len(new))
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if old[low:middle] == new[low:middle] else (low, middle - 1)
+    return low

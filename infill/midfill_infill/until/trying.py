@@ -9,6 +9,7 @@ from midfill_engine import wire
 from midfill_infill.candidates import Candidate, Place
 from midfill_infill.errors import MidfillError
 from midfill_infill.fill import Filled, Options, Preview, add_stats, look_around
+from midfill_infill.sandbox.command import Command
 from midfill_infill.sandbox.runner import Ran
 from midfill_infill.syntax.holes import sort_holes
 from midfill_infill.text.document import Document
@@ -23,6 +24,18 @@ NUM_ASKED: Final = 8  # alternatives a request: the most that the wire takes
 DRAWN: Final = (0.6, 0.8, 1.0)  # temperatures of the rounds behind the first
 MAX_IDLE_ROUNDS: Final = 3
 _OF_A_REQUEST: Final = ("hole_too_large", "bad_request", "engine_error", "file_encoding")
+
+
+@dataclass(frozen=True)
+class Goal:
+    """What fills must pass: `line` as its user wrote it, `command` as it is run. `timeout_s` ends a try, by default
+    five times what the tree as it is takes.
+    """
+
+    line: str
+    command: Command
+    num_tries: int = DEFAULT_TRIES
+    timeout_s: float | None = None
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from midfill_infill.refactor.generating.engines import Engine, Workers
     from midfill_infill.refactor.generating.generate import GenerateOptions, Progress
     from midfill_infill.refactor.generating.shards import Shard
-    from midfill_infill.refactor.generating.until import RunGoal
+    from midfill_infill.until.trying import Goal
 
 
 def generate_command(
@@ -86,7 +86,10 @@ def generate_command(
         )
         goal = None
         if until is not None:
-            goal = _read_goal(until, tries, command_timeout, sandbox, allow or (), env or ())
+            from midfill_infill.cli.until import read_goal, warn_of
+
+            goal = read_goal(until, tries, command_timeout, sandbox, allow or (), env or ())
+            warn_of(goal)
             if ray or shard:
                 raise MidfillError("bad_request", "--until goes hole by hole", next_step="leave out --ray and --shard")
         settings = EngineSettings(model=model, device=device, project=Path.cwd())
@@ -103,7 +106,7 @@ def _generate(
     options: GenerateOptions,
     part: tuple[Shard, Path] | None,
     meter: Meter,
-    goal: RunGoal | None,
+    goal: Goal | None,
 ) -> Progress:
     from midfill_infill.refactor.generating.generate import generate
     from midfill_infill.refactor.journal.lock import hold_lock
@@ -121,19 +124,6 @@ def _generate(
 
             return generate_until(journal, place, engine, options, goal, meter, say)
         return generate(journal, place.root, engine, options, meter)
-
-
-def _read_goal(
-    line: str, tries: int, timeout_s: float | None, sandboxed: bool, allow: Sequence[Path], env: Sequence[str]
-) -> RunGoal:
-    from midfill_infill.cli.until import LONGEST_S
-    from midfill_infill.refactor.generating.until import RunGoal
-    from midfill_infill.sandbox.command import read_command
-
-    if not sandboxed:
-        say("without a sandbox: the command, and every fill it runs, can do whatever you can")
-    command = read_command(line, timeout_s or LONGEST_S, sandboxed=sandboxed, allow=allow, env=env)
-    return RunGoal(line, command, tries, timeout_s)
 
 
 @contextmanager

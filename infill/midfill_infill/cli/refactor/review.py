@@ -79,14 +79,17 @@ def review_command(
     with reported(), ExitStack() as stack:
         from midfill_infill.engines.supervise import EngineSettings
         from midfill_infill.refactor.journal.lock import hold_lock
+        from midfill_infill.refactor.journal.records import State
         from midfill_infill.refactor.reporting.review import review
 
         place, journal = open_run(root, run)
         stack.enter_context(journal)
         stack.enter_context(hold_lock(place.run_folder(str(journal.get_meta("run"))) / "lock", "review"))
         reroll = _reroll(stack, place, journal, EngineSettings(model, device, project=Path.cwd()))
-        answers = review(journal, TerminalScreen(), reroll)
-        say(f"{answers.accepted} accepted, {answers.rejected} rejected, {answers.left} open")
+        review(journal, TerminalScreen(), reroll)
+        counts = journal.counts()
+        accepted, rejected, left = (counts.get(state, 0) for state in (State.ACCEPTED, State.REJECTED, State.GENERATED))
+        say(f"{accepted} accepted, {rejected} rejected, {left} open")
 
 
 def _reroll(stack: ExitStack, place: Repository, journal: Journal, settings: EngineSettings) -> Reroll:

@@ -32,7 +32,7 @@ from midfill_infill.refactor.journal.places import Repository
 from midfill_infill.refactor.journal.records import FileRow, HoleRow, State, StateChange, digest
 from midfill_infill.refactor.writing.imports import put_in
 from midfill_infill.refactor.writing.replace import read_content
-from midfill_infill.sandbox.command import Command, read_words
+from midfill_infill.sandbox.command import read_words
 from midfill_infill.sandbox.copy import Copy, check_sandbox
 from midfill_infill.sandbox.leftovers import scratch_folder
 from midfill_infill.sandbox.runner import Runner
@@ -40,23 +40,13 @@ from midfill_infill.text.document import Document
 from midfill_infill.text.spans import Anchor, Edit, Hole, Patch
 from midfill_infill.until.choosing import Reach, add_tests, with_examples
 from midfill_infill.until.lab import Lab
-from midfill_infill.until.trying import Tried, Try
+from midfill_infill.until.trying import Goal, Tried, Try
 
 Say = Callable[[str], None]
 # Their fills stand in the copy.
 _STANDING = (State.GENERATED, State.ACCEPTED, State.APPLIED, State.VERIFIED)
 # Of this hole: the next one may do better.
 _OF_A_HOLE = ("until_passes", "until_unreached", "verify_flaky", "hole_too_large", "file_encoding", "engine_error")
-
-
-@dataclass(frozen=True)
-class RunGoal:
-    """`line` is run with the tests that reach a hole in the place of `{tests}`, or behind a bare pytest."""
-
-    line: str
-    command: Command
-    num_tries: int = 20
-    timeout_s: float | None = None
 
 
 @dataclass(frozen=True)
@@ -102,7 +92,7 @@ class Tester:
         scratch: Path,
         engine: Engine,
         options: GenerateOptions,
-        goal: RunGoal,
+        goal: Goal,
         say: Say,
     ) -> None:
         self._journal, self._copy, self._scratch = journal, copy, scratch
@@ -178,7 +168,7 @@ class Tester:
 
 @contextmanager
 def open_tester(
-    journal: Journal, place: Repository, engine: Engine, options: GenerateOptions, goal: RunGoal, say: Say
+    journal: Journal, place: Repository, engine: Engine, options: GenerateOptions, goal: Goal, say: Say
 ) -> Iterator[Tester]:
     """Raises `sandbox_missing`, `disk_full` and `git_failed`."""
     check_sandbox(wanted=goal.command.sandboxed)
@@ -192,7 +182,7 @@ def generate_until(
     place: Repository,
     engine: Engine,
     options: GenerateOptions,
-    goal: RunGoal,
+    goal: Goal,
     show: Show = lambda _: None,
     say: Say = lambda _: None,
 ) -> Progress:

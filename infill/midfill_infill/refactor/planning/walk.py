@@ -5,10 +5,10 @@ Links are left out: their targets are in the list themselves, or outside of the 
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from midfill_infill.context.exclusions import is_ignored
 from midfill_infill.context.patterns import Patterns, read_lines
 from midfill_infill.refactor.journal.guards import ignored_paths, is_generated_name, is_vendored, run_git
 from midfill_infill.refactor.journal.places import Repository
@@ -28,7 +28,7 @@ def find_ignored(place: Repository, names: Sequence[str]) -> set[str]:
     """The ignored ones of `names`, relative to the root."""
     if place.git_dir:
         return ignored_paths(place.root, names)
-    return {name for name in names if _is_ignored(place.root, name)}
+    return {name for name in names if is_ignored(place.root / name, place.root)}
 
 
 def _ask_git(root: Path, below: Path) -> Iterable[str]:
@@ -47,31 +47,12 @@ def _walk(root: Path, below: Path) -> Iterator[str]:
             is_folder = entry.is_dir(follow_symlinks=False)
             if is_folder and (entry.name == ".git" or os.path.lexists(os.path.join(entry.path, ".git"))):
                 continue
-            if _is_ignored(root, name + "/" * is_folder):
+            if is_ignored(root / name, root, is_folder=is_folder):
                 continue
             if is_folder:
                 pending.append(name)
             elif entry.is_file(follow_symlinks=False):
                 yield name
-
-
-def _is_ignored(root: Path, name: str) -> bool:
-    """The deepest matching .gitignore decides."""
-    parts = name.rstrip("/").split("/")
-    for depth in range(len(parts) - 1, -1, -1):
-        patterns = _read_ignores(root.joinpath(*parts[:depth]) / ".gitignore")
-        said = patterns.says("/".join(parts[depth:]) + "/" * name.endswith("/")) if patterns else None
-        if said is not None:
-            return said
-    return False
-
-
-@cache
-def _read_ignores(path: Path) -> Patterns | None:
-    try:
-        return Patterns(read_lines(path))
-    except OSError:
-        return None
 
 
 def read_attributes(root: Path) -> Patterns | None:

@@ -1,7 +1,6 @@
 """Lists, without a model, holes left to fill and fills not written. For CI and pre-commit hooks."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from midfill_infill.refactor.journal.journal import Journal
@@ -12,22 +11,8 @@ from midfill_infill.text.document import Document
 from midfill_infill.text.visible import visible
 
 
-@dataclass(frozen=True)
-class CheckFinding:
-    """One line of output; `line` from 1, None for a whole file."""
-
-    path: str
-    line: int | None
-    column: int | None
-    message: str
-
-    def __str__(self) -> str:
-        where = self.path if self.line is None else f"{self.path}:{self.line}:{self.column}"
-        return visible(f"{where}: {self.message}")
-
-
-def check(place: Repository, request: Request, planning: Planning) -> list[CheckFinding]:
-    """Holes in the files of `request`, and accepted fills that the latest run has not written.
+def check(place: Repository, request: Request, planning: Planning) -> list[str]:
+    """A line for each hole in the files of `request`, and for accepted fills that the latest run has not written.
 
     Raises MidfillError, also for an unreadable journal.
     """
@@ -37,11 +22,11 @@ def check(place: Repository, request: Request, planning: Planning) -> list[Check
         document = Document(path.read_bytes(), planned.language, path)
         for hole in planned.holes:
             line, column = document.position_at(hole.start_byte)
-            findings.append(CheckFinding(planned.path, line, column, f"{hole.name or 'this'} waits to be filled"))
+            findings.append(visible(f"{planned.path}:{line}:{column}: {hole.name or 'this'} waits to be filled"))
     return findings + _unwritten(place, request.names)
 
 
-def _unwritten(place: Repository, names: Sequence[str] | None) -> list[CheckFinding]:
+def _unwritten(place: Repository, names: Sequence[str] | None) -> list[str]:
     if not place.run_ids():
         return []
     chosen = None if names is None else {str(Path(name).resolve()) for name in names}
@@ -54,7 +39,5 @@ def _unwritten(place: Repository, names: Sequence[str] | None) -> list[CheckFind
             number = sum(hole.state is State.ACCEPTED for hole in journal.holes(file.id))
             fills = "1 accepted fill is" if number == 1 else f"{number} accepted fills are"
             is_same = path.exists() and digest(path.read_bytes()) == file.known_hash
-            findings.append(
-                CheckFinding(file.path, None, None, f"{fills} not written{'' if is_same else ', and stale'}")
-            )
+            findings.append(visible(f"{file.path}: {fills} not written{'' if is_same else ', and stale'}"))
         return findings

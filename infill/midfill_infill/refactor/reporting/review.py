@@ -1,7 +1,6 @@
 """Reviews fills one by one; every answer is journaled at once. Knows no terminal."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final, Protocol
 
 from midfill_infill.candidates import describe_certainty
@@ -43,14 +42,7 @@ class Screen(Protocol):
         ...
 
 
-@dataclass(frozen=True)
-class Answers:
-    accepted: int
-    rejected: int
-    left: int
-
-
-def review(journal: Journal, screen: Screen, reroll: Reroll) -> Answers:
+def review(journal: Journal, screen: Screen, reroll: Reroll) -> None:
     """Asks about every generated fill, in plan order."""
     waiting = [hole.id for hole in journal.holes_in(State.GENERATED)]
     done: list[int] = []
@@ -71,8 +63,6 @@ def review(journal: Journal, screen: Screen, reroll: Reroll) -> Answers:
         journal.set_states([StateChange(number, state) for number in taken])
         done += taken
         waiting = [number for number in waiting if number not in set(taken)]
-    counts = journal.counts()
-    return Answers(counts.get(State.ACCEPTED, 0), counts.get(State.REJECTED, 0), counts.get(State.GENERATED, 0))
 
 
 def _taken(journal: Journal, hole: HoleRow, answer: str, waiting: list[int]) -> list[int]:

@@ -25,7 +25,7 @@ _FULL: Final = (errno.ENOSPC, errno.EDQUOT)
 
 
 @dataclass(frozen=True)
-class Written:
+class WrittenGroup:
     """Result of a group: files with their new bytes, files that somebody wrote first, and troubles."""
 
     done: tuple[Rewrite, ...]
@@ -33,14 +33,14 @@ class Written:
     troubles: tuple[Trouble, ...]
 
 
-def write_group(journal: Journal, run_id: str, rewrites: Sequence[Rewrite]) -> Written:
+def write_group(journal: Journal, run_id: str, rewrites: Sequence[Rewrite]) -> WrittenGroup:
     """Replaces the files of `rewrites`, each completely or not at all.
 
     A file with unexpected bytes is left unchanged. Raises MidfillError `disk_full` before anything is touched, and
     `journal_failed`; a problem with one file is a `Trouble` and the others go on.
     """
     if not rewrites:
-        return Written((), (), ())
+        return WrittenGroup((), (), ())
     _check_space(rewrites)
     rows = journal.reserve(rewrites, run_id)
     work = list(zip(rows, rewrites, strict=True))
@@ -60,7 +60,7 @@ def write_group(journal: Journal, run_id: str, rewrites: Sequence[Rewrite]) -> W
             changed.append(rewrite)
     troubles += _sync_folders(rewrite.target.parent for _, rewrite in done)
     journal.finish([row.id for row, _ in done], [])
-    return Written(tuple(rewrite for _, rewrite in done), tuple(changed), tuple(troubles))
+    return WrittenGroup(tuple(rewrite for _, rewrite in done), tuple(changed), tuple(troubles))
 
 
 def _stage_all(work: Sequence[tuple[WriteRow, Rewrite]]) -> tuple[set[int], list[Trouble]]:
