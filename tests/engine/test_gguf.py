@@ -16,7 +16,7 @@ from midfill_engine.errors import StartError
 from midfill_engine.families import FAMILIES, find_family
 from midfill_engine.loading import hub
 from midfill_engine.loading.adapter import open_files
-from midfill_engine.loading.gguf_files import FAMILY, SHAPE, THEIRS
+from midfill_engine.loading.gguf_files import FAMILY, SHAPE
 from midfill_engine.loading.runtime import load_runtime
 from midfill_engine.tokens.tokenizer import byte_of_character
 
@@ -57,6 +57,22 @@ def encode(value: np.ndarray[Any, Any], kind: str, generator: np.random.Generato
     scales = generator.uniform(1e-4, 1e-3, (*blocks.shape[:2], 2)).astype(np.float16)
     blocks[..., :4] = scales.view(np.uint8)
     return blocks.reshape(value.shape[0], -1), Q4
+
+
+THEIRS = {
+    "embedding.weight": "token_embd.weight",
+    "final_norm.weight": "output_norm.weight",
+    "head.weight": "output.weight",
+    "blocks.{i}.attention_norm.weight": "blk.{i}.attn_norm.weight",
+    "blocks.{i}.attention.out.weight": "blk.{i}.attn_output.weight",
+    "blocks.{i}.mlp_norm.weight": "blk.{i}.ffn_norm.weight",
+    **{
+        f"blocks.{{i}}.attention.{part}.{kind}": f"blk.{{i}}.attn_{part}.{kind}"
+        for part in "qkv"
+        for kind in ("weight", "bias")
+    },
+    **{f"blocks.{{i}}.mlp.{part}.weight": f"blk.{{i}}.ffn_{part}.weight" for part in ("gate", "up", "down")},
+}
 
 
 def write_gguf(

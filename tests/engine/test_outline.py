@@ -5,6 +5,7 @@ from collections.abc import Callable
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.engine import tiny
 
 from midfill_engine.denoising.outline import (
     Heal,
@@ -19,10 +20,10 @@ from midfill_engine.denoising.outline import (
 )
 from midfill_engine.errors import RequestError
 from midfill_engine.loading.runtime import WEIGHTS, Runtime
-from midfill_engine.tokens.tokenizer import Tokenizer, heal
+from midfill_engine.tokens.tokenizer import heal, read_embedded_tokenizer
 from midfill_engine.wire import ErrorCode, HoleSegment, HoleSpec, Segment, TextSegment
 
-SHIPPED = Tokenizer.read(WEIGHTS / "embedded" / "tokenizer.json")
+SHIPPED = read_embedded_tokenizer(WEIGHTS / "embedded" / "tokenizer.json")
 
 
 class Tokens:
@@ -42,9 +43,9 @@ def outline(runtime: Runtime, segments: list[Segment], max_context: int = 512) -
     """Context texts, and each hole's anchors as text with masked stretches as `?` and what they begin with."""
     tokenizer = runtime.loaded.tokenizer
     made = outline_request(segments, tokenizer, [], [], max_context)
-    pieces = [tokenizer.decode(piece) for piece in made.pieces]
+    pieces = [tiny.decode(tokenizer, piece) for piece in made.pieces]
     holes = [
-        [f"?{part.leading}" if part.ids is None else tokenizer.decode(list(part.ids)) for part in hole.stretches]
+        [f"?{part.leading}" if part.ids is None else tiny.decode(tokenizer, part.ids) for part in hole.stretches]
         for hole in made.holes
     ]
     return pieces, holes
@@ -145,8 +146,8 @@ def test_texts_far_beyond_the_budget_are_tokenised_at_their_ends_only(runtime: R
 
     long = "".join(f"line {number}\n" for number in range(50_000))
     made = outline_request(around(long + "x", HoleSpec(), "y" + long), Watched(runtime), [], [], 100)
-    assert runtime.loaded.tokenizer.decode(made.pieces[0]) == (long + "x")[-50:]
-    assert runtime.loaded.tokenizer.decode(made.pieces[1]) == ("y" + long)[:50]
+    assert tiny.decode(runtime.loaded.tokenizer, made.pieces[0]) == (long + "x")[-50:]
+    assert tiny.decode(runtime.loaded.tokenizer, made.pieces[1]) == ("y" + long)[:50]
     assert max(seen) <= 3200
 
 

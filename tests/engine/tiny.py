@@ -4,6 +4,7 @@
 special tokens; and its added tokens.
 """
 
+import hashlib
 import json
 import sys
 from collections.abc import Mapping, Sequence
@@ -11,6 +12,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Final
 
+import tokenizers as library
 import torch
 from safetensors.torch import save_file
 from torch import Tensor
@@ -23,6 +25,7 @@ from midfill_engine.loading.hub import fused_rows, source_of
 from midfill_engine.models.family import Family
 from midfill_engine.models.transformer import Transformer, TransformerConfig
 from midfill_engine.tokens import tokenizer as tokenizers
+from midfill_engine.tokens.special import SPECIAL_TOKENS
 
 EXAMPLES: Final[dict[str, dict[str, Any]]] = json.loads(
     Path(__file__).with_name("examples.json").read_text(encoding="utf-8")
@@ -67,7 +70,7 @@ def make_random(
 
 def make_embedded(folder: Path, *, seed: int = 0, dim: int = 64, num_layers: int = 2) -> None:
     """Writes a checkpoint of the embedded family with one token per byte."""
-    tokenizer = tokenizers.build([])
+    tokenizer = build_tokenizer([])
     transformer = TransformerConfig(
         vocab_size=tokenizer.vocab_size,
         dim=dim,
@@ -85,12 +88,38 @@ def make_embedded(folder: Path, *, seed: int = 0, dim: int = 64, num_layers: int
     save_embedded(folder, model, tokenizer)
 
 
+# What one token may come from: a line break and its indent, a word or a run of marks with the one space before it, ...
+PIECES = r"\n *| ?[^\W\d]\w*| ?\d{1,2}| ?[^\s\w]+|\t+| +(?= )|\s"
+
+
+def build_tokenizer(merges: list[tuple[str, str]]) -> tokenizers.Tokenizer:
+    """An embedded tokenizer of the specials, the 256 bytes and one token a merge (in byte-level characters)."""
+    texts = (*SPECIAL_TOKENS, *sorted(tokenizers.byte_of_character()))
+    vocabulary = {token: index for index, token in enumerate(texts)}
+    for left, right in merges:
+        vocabulary.setdefault(left + right, len(vocabulary))
+    inner = library.Tokenizer(library.models.BPE(vocab=vocabulary, merges=merges))
+    cut = library.pre_tokenizers.Split(library.Regex(PIECES), behavior="isolated")
+    level = library.pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    inner.pre_tokenizer = library.pre_tokenizers.Sequence([cut, level])
+    inner.decoder = library.decoders.ByteLevel()
+    return tokenizers.Tokenizer(inner.to_str(), special=frozenset(range(len(SPECIAL_TOKENS))))
+
+
+def decode(tokenizer: tokenizers.Tokenizer, ids: Sequence[int]) -> str:
+    return b"".join(map(tokenizer.token_bytes, ids)).decode("utf-8", errors="replace")
+
+
 def save_embedded(folder: Path, model: Embedded, tokenizer: tokenizers.Tokenizer) -> None:
     """Writes a checkpoint of the embedded family, with weights in fp32."""
     folder.mkdir(parents=True, exist_ok=True)
-    config = {"family": checkpoint.FAMILY, "tokenizer_sha256": tokenizer.sha256, **asdict(model.config)}
+    config = {
+        "family": checkpoint.FAMILY,
+        "tokenizer_sha256": hashlib.sha256(tokenizer.serialized.encode()).hexdigest(),
+        **asdict(model.config),
+    }
     save_file(model.state_dict(), folder / "model.safetensors")
-    tokenizer.write(folder / "tokenizer.json")
+    (folder / "tokenizer.json").write_text(tokenizer.serialized, encoding="utf-8")
     _write_json(folder / "config.json", config)
 
 

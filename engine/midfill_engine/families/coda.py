@@ -2,15 +2,8 @@
 
 from typing import Final
 
-from midfill_engine.checkpoint_files import CheckpointFiles
-from midfill_engine.models.family import AuthorsSetting, Family, KnownModel, SpecialTokens
-from midfill_engine.models.shapes import LLAMA_TENSORS, need, read_qwen3_shape, read_specials
-
-
-def read_tokens(files: CheckpointFiles) -> SpecialTokens:
-    mask_id = files.number("mask_token_id")
-    return read_specials(files, need(files.token("<|mask|>") if mask_id is None else mask_id, "mask", files))
-
+from midfill_engine.models.family import AuthorsSetting, Family, KnownModel
+from midfill_engine.models.shapes import LLAMA_TENSORS, find_mask, read_qwen3_shape, read_specials
 
 CODA: Final = Family(
     name="coda",
@@ -18,7 +11,7 @@ CODA: Final = Family(
     logit_shift=1,
     shape=read_qwen3_shape,
     tensors=LLAMA_TENSORS,
-    tokens=read_tokens,
+    tokens=lambda files: read_specials(files, find_mask(files, "<|mask|>")),
     model_types=("CoDA", "coda"),
     authors=AuthorsSetting("SalesforceAIResearch/CoDA, README: defaults of its server", sampler="dream", steps=128),
     known=(KnownModel("Salesforce/CoDA-v0-Instruct", 1.7, "CC-BY-NC-4.0"),),

@@ -3,22 +3,17 @@
 from dataclasses import replace
 from typing import Final
 
-from midfill_engine.checkpoint_files import CheckpointFiles
 from midfill_engine.families.dream import DREAM
-from midfill_engine.models.family import AuthorsSetting, KnownModel, SpecialTokens
-from midfill_engine.models.shapes import need, read_specials
+from midfill_engine.models.family import AuthorsSetting, KnownModel
+from midfill_engine.models.shapes import find_mask, read_specials
 
 PAD: Final = "<|dlm_pad|>"
-
-
-def read_tokens(files: CheckpointFiles) -> SpecialTokens:
-    return read_specials(files, need(files.number("mask_token_id"), "mask", files), delete_ids=(files.token(PAD),))
 
 
 DIFFUCODER: Final = replace(
     DREAM,
     name="diffucoder",
-    tokens=read_tokens,
+    tokens=lambda files: read_specials(files, find_mask(files), delete_ids=(files.token(PAD),)),
     claims=lambda files: PAD in files.added_tokens,
     authors=AuthorsSetting("apple/ml-diffucoder, README", sampler="dream", temperature=0.2, top_p=0.95),
     known=(

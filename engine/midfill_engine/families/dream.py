@@ -4,7 +4,7 @@ from typing import Final
 
 from midfill_engine.checkpoint_files import CheckpointFiles
 from midfill_engine.models.family import AuthorsSetting, Family, KnownModel, SpecialTokens, Values
-from midfill_engine.models.shapes import LLAMA_TENSORS, need, read_ends, read_qwen2_shape, read_specials, refuse
+from midfill_engine.models.shapes import LLAMA_TENSORS, find_mask, read_ends, read_qwen2_shape, read_specials, refuse
 from midfill_engine.models.transformer import TransformerConfig
 
 
@@ -18,7 +18,7 @@ def read_tokens(files: CheckpointFiles) -> SpecialTokens:
 
     The bos is the tokenizer's, `<|beginoftext|>`, which the authors' code puts first: config.json has eos in its place.
     """
-    mask_id = need(files.number("mask_token_id"), "mask", files)
+    mask_id = find_mask(files)
     return read_specials(files, mask_id, with_edges=True, delete_ids=read_ends(files), deletes_rest=True)
 
 

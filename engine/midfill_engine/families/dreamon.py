@@ -9,7 +9,7 @@ from typing import Final
 from midfill_engine.checkpoint_files import CheckpointFiles
 from midfill_engine.families.dream import DREAM
 from midfill_engine.models.family import AuthorsSetting, KnownModel, SpecialTokens
-from midfill_engine.models.shapes import need, read_specials
+from midfill_engine.models.shapes import find_mask, need, read_specials
 
 EXPAND_NAMES: Final = ("<|expand|>", "<|expand_token|>", "expand_token")
 
@@ -22,7 +22,7 @@ def read_tokens(files: CheckpointFiles) -> SpecialTokens:
     eos = need(files.role("eos"), "eos", files)
     return read_specials(
         files,
-        need(files.number("mask_token_id"), "mask", files),
+        find_mask(files),
         with_edges=True,
         delete_ids=(files.number("delete_token_id") or eos,),
         expand_id=need(find_expand(files), "expand", files),

@@ -2,15 +2,8 @@
 
 from typing import Final
 
-from midfill_engine.checkpoint_files import CheckpointFiles
-from midfill_engine.models.family import AuthorsSetting, Family, KnownModel, SpecialTokens
-from midfill_engine.models.shapes import LLAMA_TENSORS, read_qwen2_shape, read_writer
-
-
-def read_tokens(files: CheckpointFiles) -> SpecialTokens:
-    mask_id = files.number("mask_token_id")
-    return read_writer(files, files.token("mask_token", "<|mask|>", "|<MASK>|") if mask_id is None else mask_id)
-
+from midfill_engine.models.family import AuthorsSetting, Family, KnownModel
+from midfill_engine.models.shapes import LLAMA_TENSORS, read_qwen2_shape, tokens_of_writer
 
 FAST_DLLM2: Final = Family(
     name="fast-dllm-v2",
@@ -18,7 +11,7 @@ FAST_DLLM2: Final = Family(
     logit_shift=1,
     shape=read_qwen2_shape,
     tensors=LLAMA_TENSORS,
-    tokens=read_tokens,
+    tokens=tokens_of_writer("mask_token", "<|mask|>", "|<MASK>|"),
     sampler="sub-blocks",
     cache="block",
     lengths="until-end",

@@ -2,9 +2,8 @@
 
 from typing import Final
 
-from midfill_engine.checkpoint_files import CheckpointFiles
-from midfill_engine.models.family import AuthorsSetting, Family, KnownModel, SpecialTokens, Values
-from midfill_engine.models.shapes import need, read_ends, read_specials, refuse
+from midfill_engine.models.family import AuthorsSetting, Family, KnownModel, Values
+from midfill_engine.models.shapes import find_mask, read_ends, read_specials, refuse
 from midfill_engine.models.transformer import TransformerConfig
 
 # `blocks.i.ff_out` brings the MLP's width down; `transformer.ff_out` is the head; `ff_proj` is the gate.
@@ -57,18 +56,13 @@ def read_shape(config: Values) -> TransformerConfig:
     )
 
 
-def read_tokens(files: CheckpointFiles) -> SpecialTokens:
-    mask_id = need(files.number("mask_token_id"), "mask", files)
-    return read_specials(files, mask_id, delete_ids=read_ends(files), deletes_rest=True)
-
-
 LLADA: Final = Family(
     name="llada",
     attention="bidirectional",
     logit_shift=0,
     shape=read_shape,
     tensors=TENSORS,
-    tokens=read_tokens,
+    tokens=lambda files: read_specials(files, find_mask(files), delete_ids=read_ends(files), deletes_rest=True),
     context_window=4096,
     model_types=("llada",),
     authors=AuthorsSetting("ML-GSAI/LLaDA, generate.py: as many steps as tokens", sampler="topk"),

@@ -6,10 +6,9 @@
 from dataclasses import replace
 from typing import Final
 
-from midfill_engine.checkpoint_files import CheckpointFiles
-from midfill_engine.models.family import AuthorsSetting, Family, KnownModel, SpecialTokens, Values
+from midfill_engine.models.family import AuthorsSetting, Family, KnownModel, Values
 from midfill_engine.models.moe import MoEConfig
-from midfill_engine.models.shapes import EXPERT_TENSORS, LLAMA_TENSORS, read_qwen3_shape, read_writer, refuse
+from midfill_engine.models.shapes import EXPERT_TENSORS, LLAMA_TENSORS, read_qwen3_shape, refuse, tokens_of_writer
 from midfill_engine.models.transformer import TransformerConfig
 
 FUSED: Final = "model.layers.{i}.attention.query_key_value.weight"
@@ -53,19 +52,13 @@ def read_shape(config: Values) -> TransformerConfig:
     return replace(shape, moe=moe, num_dense_layers=config["first_k_dense_replace"], rope_dim=rope_dim)
 
 
-def read_tokens(files: CheckpointFiles) -> SpecialTokens:
-    mask_id = files.number("mask_token_id")
-    mask_id = files.token("<|mask|>") if mask_id is None else mask_id
-    return read_writer(files, mask_id, "<|endoftext|>", "<|role_end|>")
-
-
 LLADA2: Final = Family(
     name="llada2",
     attention="block_causal",
     logit_shift=0,
     shape=read_shape,
     tensors=TENSORS,
-    tokens=read_tokens,
+    tokens=tokens_of_writer("<|mask|>", ends=("<|endoftext|>", "<|role_end|>")),
     cache="block",
     lengths="until-end",
     quality=0.9,

@@ -3,13 +3,12 @@
 from dataclasses import replace
 from typing import Final
 
-from midfill_engine.checkpoint_files import CheckpointFiles
-from midfill_engine.models.family import AuthorsSetting, Family, KnownModel, SpecialTokens, Values
+from midfill_engine.models.family import AuthorsSetting, Family, KnownModel, Values
 from midfill_engine.models.moe import MoEConfig
 from midfill_engine.models.shapes import (
     EXPERT_TENSORS,
     LLAMA_TENSORS,
-    need,
+    find_mask,
     read_ends,
     read_qwen3_shape,
     read_specials,
@@ -33,19 +32,15 @@ def read_shape(config: Values) -> TransformerConfig:
     return replace(read_qwen3_shape(config, mlp_dim=width), moe=moe)
 
 
-def read_tokens(files: CheckpointFiles) -> SpecialTokens:
-    mask_id = files.number("mask_token_id")
-    mask_id = need(files.token("<|mask|>") if mask_id is None else mask_id, "mask", files)
-    return read_specials(files, mask_id, delete_ids=read_ends(files), deletes_rest=True)
-
-
 LLADA_MOE: Final = Family(
     name="llada-moe",
     attention="bidirectional",
     logit_shift=0,
     shape=read_shape,
     tensors={**LLAMA_TENSORS, **EXPERT_TENSORS},
-    tokens=read_tokens,
+    tokens=lambda files: read_specials(
+        files, find_mask(files, "<|mask|>"), delete_ids=read_ends(files), deletes_rest=True
+    ),
     context_window=4096,
     model_types=("llada", "llada_moe", "lladamoe", "LLaDAMoE"),
     claims=lambda files: "num_experts" in files.config,

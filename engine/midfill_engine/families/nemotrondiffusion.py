@@ -9,7 +9,7 @@ from typing import Final
 
 from midfill_engine.checkpoint_files import CheckpointFiles
 from midfill_engine.models.family import AuthorsSetting, Family, KnownModel, SpecialTokens, Values
-from midfill_engine.models.shapes import LLAMA_TENSORS, need, read_ends, read_llama_shape, read_specials, refuse
+from midfill_engine.models.shapes import LLAMA_TENSORS, find_mask, read_ends, read_llama_shape, read_specials, refuse
 from midfill_engine.models.transformer import TransformerConfig
 
 WINDOW: Final = 4096
@@ -26,7 +26,7 @@ def read_shape(config: Values) -> TransformerConfig:
 
 
 def read_tokens(files: CheckpointFiles) -> SpecialTokens:
-    mask_id = need(files.number("mask_token_id"), "mask", files)
+    mask_id = find_mask(files)
     return replace(
         read_specials(files, mask_id, with_edges=True, delete_ids=read_ends(files), ends_text=True), closing=()
     )

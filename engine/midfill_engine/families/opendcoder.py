@@ -2,15 +2,10 @@
 
 from typing import Final
 
-from midfill_engine.checkpoint_files import CheckpointFiles
-from midfill_engine.models.family import AuthorsSetting, Family, KnownModel, SpecialTokens
+from midfill_engine.models.family import AuthorsSetting, Family, KnownModel
 from midfill_engine.models.shapes import LLAMA_TENSORS, need, read_qwen2_shape, read_specials
 
 MASK: Final = "<M>"
-
-
-def read_tokens(files: CheckpointFiles) -> SpecialTokens:
-    return read_specials(files, need(files.token("mask_token", MASK), "mask", files))
 
 
 OPENDCODER: Final = Family(
@@ -19,9 +14,8 @@ OPENDCODER: Final = Family(
     logit_shift=1,
     shape=read_qwen2_shape,
     tensors=LLAMA_TENSORS,
-    tokens=read_tokens,
+    tokens=lambda files: read_specials(files, need(files.token("mask_token", MASK), "mask", files)),
     model_types=("qwen2", "qwen2_diffusion"),
-    sign=f"mask token {MASK} in its tokenizer",
     claims=lambda files: files.token("mask_token", MASK) is not None and MASK in files.added_tokens,
     authors=AuthorsSetting(
         "Open-dLLM, eval/eval_infill/run_eval.sh, there with the true length",

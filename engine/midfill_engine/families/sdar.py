@@ -6,16 +6,10 @@ SDAR-MoE has Qwen3-MoE's: 128 experts, 8 a token, their weights renormalised.
 from dataclasses import replace
 from typing import Final
 
-from midfill_engine.checkpoint_files import CheckpointFiles
-from midfill_engine.models.family import AuthorsSetting, Family, KnownModel, SpecialTokens, Values
+from midfill_engine.models.family import AuthorsSetting, Family, KnownModel, Values
 from midfill_engine.models.moe import MoEConfig
-from midfill_engine.models.shapes import EXPERT_TENSORS, LLAMA_TENSORS, read_qwen3_shape, read_writer, refuse
+from midfill_engine.models.shapes import EXPERT_TENSORS, LLAMA_TENSORS, read_qwen3_shape, refuse, tokens_of_writer
 from midfill_engine.models.transformer import TransformerConfig
-
-
-def read_tokens(files: CheckpointFiles) -> SpecialTokens:
-    mask_id = files.number("mask_token_id")
-    return read_writer(files, files.token("mask_token", "<|MASK|>") if mask_id is None else mask_id)
 
 
 def read_moe_shape(config: Values) -> TransformerConfig:
@@ -35,7 +29,7 @@ SDAR: Final = Family(
     logit_shift=0,
     shape=read_qwen3_shape,
     tensors=LLAMA_TENSORS,
-    tokens=read_tokens,
+    tokens=tokens_of_writer("mask_token", "<|MASK|>"),
     cache="block",
     lengths="until-end",
     context_window=4096,

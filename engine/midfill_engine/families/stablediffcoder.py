@@ -2,15 +2,8 @@
 
 from typing import Final
 
-from midfill_engine.checkpoint_files import CheckpointFiles
-from midfill_engine.models.family import AuthorsSetting, Family, KnownModel, SpecialTokens
-from midfill_engine.models.shapes import LLAMA_TENSORS, read_llama_shape, read_writer
-
-
-def read_tokens(files: CheckpointFiles) -> SpecialTokens:
-    mask_id = files.number("mask_token_id", "mask_id")
-    return read_writer(files, files.token("mask_token", "<[MASK_TOKEN]>") if mask_id is None else mask_id)
-
+from midfill_engine.models.family import AuthorsSetting, Family, KnownModel
+from midfill_engine.models.shapes import LLAMA_TENSORS, read_llama_shape, tokens_of_writer
 
 STABLE_DIFFCODER: Final = Family(
     name="stable-diffcoder",
@@ -18,12 +11,11 @@ STABLE_DIFFCODER: Final = Family(
     logit_shift=0,
     shape=read_llama_shape,
     tensors=LLAMA_TENSORS,
-    tokens=read_tokens,
+    tokens=tokens_of_writer("mask_token", "<[MASK_TOKEN]>"),
     cache="block",
     lengths="until-end",
     context_window=4096,
     model_types=("stable_diffcoder", "seed_coder_diffusion", "llama"),
-    sign="mask_token_id in its config.json",
     claims=lambda files: (
         files.number("mask_token_id", "mask_id") is not None or files.token("mask_token", "<[MASK_TOKEN]>") is not None
     ),

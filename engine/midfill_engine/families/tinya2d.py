@@ -4,31 +4,22 @@ from dataclasses import replace
 from typing import Final
 
 from midfill_engine.checkpoint_files import CheckpointFiles
-from midfill_engine.models.family import AuthorsSetting, Family, KnownModel, SpecialTokens
+from midfill_engine.models.family import AuthorsSetting, Family, KnownModel
 from midfill_engine.models.shapes import (
     LLAMA_TENSORS,
     need,
     read_qwen2_shape,
     read_qwen3_shape,
     read_specials,
-    read_writer,
+    tokens_of_writer,
 )
 
 MASK: Final = "<|mask|>"
 BLOCK_TOKENS: Final = 32
 
 
-def read_tokens(files: CheckpointFiles) -> SpecialTokens:
-    """Raises CheckpointError."""
-    return read_specials(files, need(files.token("mask_token", MASK), "mask", files))
-
-
 def is_in_blocks(files: CheckpointFiles) -> bool:
     return "bd3lm" in files.name.lower()
-
-
-def read_writers_tokens(files: CheckpointFiles) -> SpecialTokens:
-    return read_writer(files, files.token("mask_token", MASK))
 
 
 def _in_blocks(base: Family, known: KnownModel) -> Family:
@@ -37,7 +28,7 @@ def _in_blocks(base: Family, known: KnownModel) -> Family:
         base,
         name=f"{base.name}-bd3lm",
         attention="block_causal",
-        tokens=read_writers_tokens,
+        tokens=tokens_of_writer("mask_token", MASK),
         cache="block",
         lengths="until-end",
         aligned=True,
@@ -54,7 +45,7 @@ TINY_A2D: Final = Family(
     logit_shift=0,
     shape=read_qwen2_shape,
     tensors=LLAMA_TENSORS,
-    tokens=read_tokens,
+    tokens=lambda files: read_specials(files, need(files.token("mask_token", MASK), "mask", files)),
     model_types=("a2d-qwen2",),
     claims=lambda files: not is_in_blocks(files),
     authors=AuthorsSetting("ZHZisZZ/dllm, examples/a2d: one token a step", sampler="topk"),

@@ -2,6 +2,7 @@
 training.
 """
 
+import hashlib
 import json
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +14,7 @@ from torch import Tensor
 from midfill_engine.checkpoint_files import CheckpointError, CheckpointFiles
 from midfill_engine.families.embedded import Embedded, EmbeddedConfig
 from midfill_engine.models.transformer import TransformerConfig
-from midfill_engine.tokens.tokenizer import Tokenizer, TokenizerError
+from midfill_engine.tokens.tokenizer import Tokenizer, TokenizerError, read_embedded_tokenizer
 
 FAMILY: Final = "embedded"
 SCALE_SUFFIX: Final = ".scale"
@@ -42,12 +43,12 @@ def load(folder: Path, device: torch.device | str = "cpu", dtype: torch.dtype = 
     """Loads `folder` in evaluation mode. Raises CheckpointError; opens only safetensors and JSON."""
     config, tokenizer_sha256 = _read_config(folder / "config.json")
     try:
-        tokenizer = Tokenizer.read(folder / "tokenizer.json")
+        tokenizer = read_embedded_tokenizer(folder / "tokenizer.json")
     except TokenizerError as error:
         raise CheckpointError(str(error)) from error
     files = CheckpointFiles(folder)
     stored = files.read(list(files.shards))
-    if tokenizer.sha256 != tokenizer_sha256:
+    if hashlib.sha256(tokenizer.serialized.encode()).hexdigest() != tokenizer_sha256:
         raise CheckpointError(f"The tokenizer in {folder} is not the one its weights were trained with.")
     if tokenizer.vocab_size != config.transformer.vocab_size:
         raise CheckpointError(f"The tokenizer in {folder} has {tokenizer.vocab_size} tokens, not the config's number.")

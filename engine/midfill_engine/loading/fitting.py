@@ -32,16 +32,12 @@ def check_fits(folder: Path, weights_bytes: int, device: str = "auto", *, force:
         next_step = "see `midfill models list --published` for those that can be loaded"
         raise StartError(ErrorCode.UNKNOWN_MODEL, f"It was not fetched: {error}", next_step, EXIT_NO_MODEL) from error
     chosen = choose_device(device)
-    held = weights_bytes * choose_dtype(chosen).itemsize // stored_itemsize(files)
+    named = files.config.get("dtype") or files.config.get("torch_dtype")
+    held = weights_bytes * choose_dtype(chosen).itemsize // (4 if named == "float32" else 2)
     present = memory_of(chosen)
     if held + WORKSPACE_BYTES > present and not force:
         message = f"It takes {(held + WORKSPACE_BYTES) / 1e9:.1f} GB of memory, and {chosen} has {present / 1e9:.1f} GB"
         raise fetch_failed(message, "choose a smaller model, or give --force to fetch it all the same")
-
-
-def stored_itemsize(files: CheckpointFiles) -> int:
-    named = files.config.get("dtype") or files.config.get("torch_dtype")
-    return 4 if named == "float32" else 2
 
 
 def memory_of(device: torch.device) -> int:

@@ -24,23 +24,6 @@ from midfill_engine.families.llada import LLADA
 from midfill_engine.tokens.hub_tokenizer import QWEN_PIECES
 
 SUFFIX: Final = ".gguf"
-THEIRS: Final = {
-    "embedding.weight": "token_embd.weight",
-    "final_norm.weight": "output_norm.weight",
-    "head.weight": "output.weight",
-    "blocks.{i}.attention_norm.weight": "blk.{i}.attn_norm.weight",
-    "blocks.{i}.attention.q.weight": "blk.{i}.attn_q.weight",
-    "blocks.{i}.attention.k.weight": "blk.{i}.attn_k.weight",
-    "blocks.{i}.attention.v.weight": "blk.{i}.attn_v.weight",
-    "blocks.{i}.attention.q.bias": "blk.{i}.attn_q.bias",
-    "blocks.{i}.attention.k.bias": "blk.{i}.attn_k.bias",
-    "blocks.{i}.attention.v.bias": "blk.{i}.attn_v.bias",
-    "blocks.{i}.attention.out.weight": "blk.{i}.attn_output.weight",
-    "blocks.{i}.mlp_norm.weight": "blk.{i}.ffn_norm.weight",
-    "blocks.{i}.mlp.gate.weight": "blk.{i}.ffn_gate.weight",
-    "blocks.{i}.mlp.up.weight": "blk.{i}.ffn_up.weight",
-    "blocks.{i}.mlp.down.weight": "blk.{i}.ffn_down.weight",
-}
 # config.json's keys by the file's keys (without the architecture's prefix).
 LLAMA_SHAPE: Final = {
     "embedding_length": "hidden_size",
@@ -217,15 +200,14 @@ class GgufFiles(CheckpointFiles):
     @cached_property
     def _stored(self) -> Mapping[str, Any]:
         """The file's tensors under the names of the family's checkpoints."""
-        names = FAMILY[self.architecture].tensors
-        found = {tensor.name: tensor for tensor in self._reader.tensors}
-        ours = {
-            theirs.replace("{i}", str(layer)): names[general].replace("{i}", str(layer))
-            for general, theirs in THEIRS.items()
-            if general in names
-            for layer in range(int(self.value(f"{self.architecture}.block_count") or 0))
-        }
-        return {ours.get(name, name): tensor for name, tensor in found.items()}
+        architectures = self._library.MODEL_ARCH_NAMES.items()
+        architecture = next(key for key, name in architectures if name == self.architecture)
+        num_layers = int(self.value(f"{self.architecture}.block_count") or 0)
+        theirs = self._library.get_tensor_name_map(architecture, num_layers)
+        stored = FAMILY[self.architecture].tensors.values()
+        names = {name.replace("{i}", str(layer)) for name in stored for layer in range(num_layers)}
+        ours = {theirs.get_name(name, try_suffixes=(".weight", ".bias")): name for name in names}
+        return {ours.get(tensor.name, tensor.name): tensor for tensor in self._reader.tensors}
 
     @cached_property
     def shards(self) -> Mapping[str, Path]:

@@ -80,18 +80,17 @@ class KnownModel:
 class Family:
     """`shape` and `tensors` read a checkpoint of the family: its config.json, and its tensors' names by ours.
 
-    `attention` says who sees whom: with `context_frozen` context positions see context only, with `block_causal` a
-    position sees its own block of `block_size` and all before (with `pipelined` the prompt is one block, the others are
-    counted from its end, and several may be open at once; with `aligned` all blocks are counted from there; with
-    `hybrid` what is finished sees itself causally, and scores the first token of the next block),
-    with `canvas` the holes and what stands behind them see
-    all and the text before sees itself causally. `logit_shift` is 1 where the scores of a position stand
-    one position earlier. `claims` says whether a checkpoint of the `model_types` is the family's, `sign` what it must
-    have for that. `heals` says whether white space at a hole's edges moves into it, as in training;
-    `own_certainty` is how often what the model writes is right, if measured: such a family takes given texts that are
-    more certain; `shows_deleted` says whether a
-    settled deletion that stays in the canvas is shown as it is, or masked. `quality` is the
-    dial's default, `fast_threshold` the confidence that settles a token where the dial stands at 0.
+    `attention` says who sees whom. With `context_frozen` context positions see context only; with `block_causal` a
+    position sees its own block of `block_size` and all before; with `canvas` the holes and the text behind them see
+    all, and the text before sees itself causally. Block-causal variants: `pipelined` (the prompt is one block, the
+    others are counted from its end, several may be open), `aligned` (all blocks are counted from the prompt's end),
+    `hybrid` (finished text sees itself causally, and scores the first token of the next block).
+
+    `logit_shift` is 1 if the scores of a position stand one position earlier. `claims`: whether a checkpoint of the
+    `model_types` is the family's. `heals`: white space at a hole's edges moves into it. `own_certainty`: how often what
+    the model writes is right, if measured; such a family takes given texts that are more certain. `shows_deleted`: a
+    settled deletion that stays in the canvas is shown, not masked. `quality` is the dial's default, `fast_threshold`
+    the confidence that settles a token at dial 0.
     """
 
     name: str
@@ -109,7 +108,6 @@ class Family:
     max_hole: int = 256
     model_types: tuple[str, ...] = ()
     claims: Callable[[CheckpointFiles], bool] = lambda files: True
-    sign: str = ""
     heals: bool = False
     shows_deleted: bool = True
     own_certainty: float | None = None

@@ -97,7 +97,7 @@ class Format:
 FORMATS: Final = (Format(127, OneDnnWeight), Format(63, FbgemmWeight), Format(63, OneDnnWeight))
 
 
-class Int8Operators(PackedOperators[OneDnnWeight | FbgemmWeight]):
+class Int8Operators(PackedOperators):
     """Torch's operators, but for weights that were packed: their products are of whole numbers."""
 
     def __init__(self, device: torch.device, dtype: torch.dtype) -> None:

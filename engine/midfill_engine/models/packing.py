@@ -3,7 +3,7 @@
 Knows matrices and where a transformer has them; no formats of checkpoints.
 """
 
-from typing import Final, Generic, TypeVar
+from typing import Any, Final
 
 import torch
 import torch.nn.functional as F
@@ -13,23 +13,22 @@ from midfill_engine.models.moe import ROW_TILE, MixtureOfExperts
 from midfill_engine.models.operators import OperatorsError, Span, TorchOperators
 from midfill_engine.models.transformer import MLP, Attention, Transformer
 
-Packed = TypeVar("Packed")
 LEFT: Final = 256  # numbers of a packed matrix that stay, by which weights are told apart
 
 
-class PackedOperators(TorchOperators, Generic[Packed]):
+class PackedOperators(TorchOperators):
     """Torch's operators, but for weights that were packed."""
 
     def __init__(self, device: torch.device, dtype: torch.dtype) -> None:
         super().__init__(device, dtype)
         self._dtype = dtype
-        self._packed: dict[int, Packed] = {}
+        self._packed: dict[int, Any] = {}
 
-    def lay(self, weight: Tensor) -> Packed:
+    def lay(self, weight: Tensor) -> Any:
         """`weight` [N, D] as it is multiplied by."""
         raise NotImplementedError
 
-    def product(self, x: Tensor, packed: Packed, bias: Tensor | None) -> Tensor:
+    def product(self, x: Tensor, packed: Any, bias: Tensor | None) -> Tensor:
         """`x` [R, D] -> [R, N] in its type. A row's bits do not depend on the others."""
         raise NotImplementedError
 
@@ -66,7 +65,7 @@ class PackedOperators(TorchOperators, Generic[Packed]):
         return super().linear(x, weight, bias, spans) if packed is None else self.product(x, packed, bias)
 
 
-class LaidOperators(PackedOperators[Tensor]):
+class LaidOperators(PackedOperators):
     """bf16 in oneDNN's layout, which torch's own product makes anew in every call. The operators have private names."""
 
     def __init__(self) -> None:

@@ -1,6 +1,6 @@
 """How hub checkpoints write a transformer down: config.json's keys and the tensors' names that families share."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from midfill_engine.checkpoint_files import CheckpointError, CheckpointFiles
@@ -137,9 +137,19 @@ def read_ends(files: CheckpointFiles, *names: str) -> tuple[int | None, ...]:
     return (files.role("eos"), *files.numbers("eos_token_id"), *(files.token(name) for name in names))
 
 
-def read_writer(files: CheckpointFiles, mask_id: int | None, *ends: str) -> SpecialTokens:
-    """Ids of a model that writes from left to right until the end of text, `ends` among its tokens."""
-    return read_specials(files, need(mask_id, "mask", files), delete_ids=read_ends(files, *ends), ends_text=True)
+def find_mask(files: CheckpointFiles, *names: str) -> int:
+    """The mask's id in config.json, otherwise that of an added token of one of these names. Raises CheckpointError."""
+    number = files.number("mask_token_id", "mask_id")
+    return need(files.token(*names) if number is None else number, "mask", files)
+
+
+def tokens_of_writer(*masks: str, ends: tuple[str, ...] = ()) -> Callable[[CheckpointFiles], SpecialTokens]:
+    """Reads the ids of a model that writes from left to right until the end of text, `ends` among its tokens."""
+
+    def read_tokens(files: CheckpointFiles) -> SpecialTokens:
+        return read_specials(files, find_mask(files, *masks), delete_ids=read_ends(files, *ends), ends_text=True)
+
+    return read_tokens
 
 
 def read_markers(files: CheckpointFiles) -> Markers | None:

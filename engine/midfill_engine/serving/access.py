@@ -1,6 +1,6 @@
-"""Gives every request an id and writes the access log: route, status, time, token name. Knows no text of requests.
+"""Outermost layer of the service: gives every request an id, answers every exception, writes the access log.
 
-Unknown paths are not logged: they may contain anything.
+Knows no text of requests: unknown paths are not logged, they may contain anything, nor are messages of exceptions.
 """
 
 import json
@@ -9,12 +9,14 @@ import re
 import secrets
 import time
 from collections.abc import Callable
-from contextvars import ContextVar
 from typing import Any, Final, Literal
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from midfill_engine.errors import RequestError, describe_failure
 from midfill_engine.serving.logs import ACCESS
+from midfill_engine.serving.security import error_response
+from midfill_engine.wire import ErrorCode
 
 AccessLog = Literal["off", "text", "json"]
 HEADER: Final = b"x-request-id"
@@ -22,7 +24,7 @@ CLOSE: Final = (b"connection", b"close")
 FITTING: Final = re.compile(rb"[A-Za-z0-9._-]{1,64}")
 
 logger = logging.getLogger(ACCESS)
-request_id: ContextVar[str] = ContextVar("request_id", default="")
+failures = logging.getLogger(__name__)
 
 
 class AccessLogger:
@@ -41,7 +43,6 @@ class AccessLogger:
             await self._app(scope, receive, send)
             return
         name, started_s, status = choose_id(scope), time.perf_counter(), 0
-        request_id.set(name)
 
         async def note(message: Message) -> None:
             nonlocal status
@@ -55,6 +56,11 @@ class AccessLogger:
 
         try:
             await self._app(scope, receive, note)
+        except Exception as error:  # noqa: BLE001 - whatever it is, its message must not reach the log
+            failures.error("the answer to %s failed with %s", name, describe_failure(error))
+            if not status:
+                failure = RequestError(ErrorCode.INTERNAL, "the engine failed", "see the engine's log")
+                await error_response(failure)(scope, receive, note)
         finally:
             if self._log != "off":
                 self._write(scope, name, status, time.perf_counter() - started_s)

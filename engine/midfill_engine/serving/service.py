@@ -25,7 +25,6 @@ from midfill_engine.serving.requests import (
     LlamaInfillRequest,
 )
 from midfill_engine.serving.security import Gate, Security, error_response
-from midfill_engine.serving.shield import Shield
 from midfill_engine.serving.stream import (
     PING_INTERVAL_S,
     Asked,
@@ -111,7 +110,6 @@ def create_app(state: EngineState, security: Security, access_log: AccessLog = "
     """The ASGI application. It parses bodies itself, so that every error has the same shape."""
     app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None, redirect_slashes=False)
     app.add_middleware(Gate, security=security)
-    app.add_middleware(Shield)
     app.add_middleware(AccessLogger, log=access_log, is_ending=lambda: state.is_draining)
     app.add_exception_handler(RequestError, answer_error)
     app.add_exception_handler(HTTPException, answer_error)

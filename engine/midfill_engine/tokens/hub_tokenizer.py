@@ -5,66 +5,30 @@ it brought into a Unicode normal form, whatever the checkpoint's authors did: a 
 """
 
 import json
-from functools import cached_property
 from typing import Any, Final
 
 import tokenizers
 
 from midfill_engine.checkpoint_files import CheckpointError, CheckpointFiles
-from midfill_engine.tokens.tokenizer import byte_of_character, encode_freely
+from midfill_engine.tokens.tokenizer import Tokenizer
 
 # Qwen2's pieces, for checkpoints that ship vocab.json and merges.txt only (Dream). Digits stand singly.
 QWEN_PIECES: Final = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
-SPACE_MARK: Final = "\u2581"  # how sentencepiece writes a space
 UNICODE_FORMS: Final = frozenset({"NFC", "NFD", "NFKC", "NFKD"})
 
 
-class HubTokenizer:
-    """`encode` and the bytes of every id below `vocab_size`; ids without text (special, unused) have none."""
-
+class HubTokenizer(Tokenizer):
     def __init__(self, files: CheckpointFiles, vocab_size: int) -> None:
         """Raises CheckpointError."""
-        self.vocab_size = vocab_size
-        self._special = frozenset(files.added_tokens.values())
+        serialized = json.dumps(_without_added_tokens(files.tokenizer)) if files.tokenizer else _from_merges(files)
         try:
-            serialized = json.dumps(_without_added_tokens(files.tokenizer)) if files.tokenizer else _from_merges(files)
-            self._inner = tokenizers.Tokenizer.from_str(serialized)
-        except CheckpointError:
-            raise
-        except Exception as error:
+            super().__init__(serialized, vocab_size, frozenset(files.added_tokens.values()))
+        except ValueError as error:
             raise CheckpointError(f"The tokenizer in {files.folder} cannot be read: {error}") from error
-        self._is_byte_level = "ByteLevel" in serialized
         if self._inner.get_vocab_size() > vocab_size:
             raise CheckpointError(f"The tokenizer in {files.folder} has more tokens than its model.")
-
-    def encode(self, text: str) -> list[int]:
-        """Ids without special tokens. Lone surrogates, which no file can hold, become question marks."""
-        clean = text if text.isascii() else text.encode("utf-8", errors="replace").decode("utf-8")
-        return encode_freely(self._inner, clean)
-
-    def token_bytes(self, index: int) -> bytes:
-        """The bytes of one token, empty for specials. May be a part of a UTF-8 character."""
-        return self._bytes_table[index]
-
-    @cached_property
-    def _bytes_table(self) -> list[bytes]:
-        table = [b""] * self.vocab_size
-        for text, index in self._inner.get_vocab(with_added_tokens=False).items():
-            if index not in self._special and index < self.vocab_size:
-                table[index] = self._to_bytes(text)
-        return table
-
-    def _to_bytes(self, text: str) -> bytes:
-        if self._is_byte_level:
-            return b"".join(
-                bytes([byte_of_character()[character]]) if character in byte_of_character() else character.encode()
-                for character in text
-            )
-        if len(text) == 6 and text.startswith("<0x") and text.endswith(">"):
-            return bytes.fromhex(text[3:5])
-        return text.replace(SPACE_MARK, " ").encode()
 
 
 def _without_added_tokens(values: dict[str, Any]) -> dict[str, Any]:

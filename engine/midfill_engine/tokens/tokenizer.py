@@ -1,6 +1,5 @@
-"""Text to token ids and back for the embedded family. Knows bytes and pieces, nothing about models or training."""
+"""Text to token ids and back, and how a hole's edges are read. Knows bytes and pieces; no models, no training."""
 
-import hashlib
 from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
@@ -10,9 +9,7 @@ import tokenizers
 
 from midfill_engine.tokens.special import BOS, EOS, SPECIAL_TOKENS
 
-# What one token may come from. A line break and its indent are one piece of nothing but white space, so no token has
-# text from both sides of a line break; a word or a run of marks takes the one space before it; digits go by twos.
-PIECE_PATTERN: Final = r"\n *| ?[^\W\d]\w*| ?\d{1,2}| ?[^\s\w]+|\t+| +(?= )|\s"
+SPACE_MARK: Final = "\u2581"  # how sentencepiece writes a space
 LONG_TEXT: Final = 4096  # characters from which a text is encoded without holding the interpreter
 LANGUAGE_TOKENS: Final = {"python": 6, "javascript": 7, "typescript": 8}
 
@@ -71,49 +68,25 @@ def closing_ids() -> list[int]:
 
 
 class Tokenizer:
-    """Byte-level BPE whose first ids are `SPECIAL_TOKENS`, which no text can produce."""
+    """Text to ids below `vocab_size`, and the bytes of every id; ids of `special` tokens and unused ones have none."""
 
-    def __init__(self, serialized: str) -> None:
-        """Raises TokenizerError where `serialized` (the JSON of the `tokenizers` library) is not such a tokenizer."""
+    def __init__(self, serialized: str, vocab_size: int | None = None, special: frozenset[int] = frozenset()) -> None:
+        """Raises ValueError where `serialized` is not the JSON of the `tokenizers` library."""
         try:
             self._inner = tokenizers.Tokenizer.from_str(serialized)
-        except Exception as error:
-            raise TokenizerError(f"The tokenizer file cannot be read: {error}") from error
-        if [self._inner.id_to_token(index) for index in range(len(SPECIAL_TOKENS))] != list(SPECIAL_TOKENS):
-            raise TokenizerError("The tokenizer's first ids are not the embedded family's special tokens.")
-        if self._inner.get_added_tokens_decoder():
-            raise TokenizerError("The tokenizer has added tokens, which text in a file could imitate.")
-        self._serialized = serialized
-
-    @classmethod
-    def read(cls, path: Path) -> "Tokenizer":
-        try:
-            return cls(path.read_text(encoding="utf-8"))
-        except OSError as error:
-            raise TokenizerError(f"There is no readable tokenizer at {path}.") from error
-
-    def write(self, path: Path) -> None:
-        path.write_text(self._serialized, encoding="utf-8")
-
-    @property
-    def sha256(self) -> str:
-        return hashlib.sha256(self._serialized.encode()).hexdigest()
-
-    @property
-    def vocab_size(self) -> int:
-        return int(self._inner.get_vocab_size())
+        except Exception as error:  # the library raises a bare Exception
+            raise ValueError(str(error)) from error
+        self.serialized = serialized
+        self.vocab_size = int(self._inner.get_vocab_size()) if vocab_size is None else vocab_size
+        self._special = special
 
     def encode(self, text: str) -> list[int]:
         """Ids without special tokens. Lone surrogates, which no file can hold, become question marks."""
-        return encode_freely(self._inner, _without_surrogates(text))
-
-    def decode(self, ids: list[int]) -> str:
-        """The text of `ids`; specials have none, bytes that are no UTF-8 become U+FFFD."""
-        return self.decode_bytes(ids).decode("utf-8", errors="replace")
-
-    def decode_bytes(self, ids: list[int]) -> bytes:
-        table = self._bytes_table
-        return b"".join(table[index] for index in ids)
+        clean = text if text.isascii() else text.encode("utf-8", errors="replace").decode("utf-8")
+        if len(clean) < LONG_TEXT:
+            return self._inner.encode(clean, add_special_tokens=False).ids
+        # For a batch, even of one, the library lets other threads run meanwhile.
+        return self._inner.encode_batch_fast([clean], add_special_tokens=False)[0].ids
 
     def token_bytes(self, index: int) -> bytes:
         """The bytes of one token, empty for specials. May be a part of a UTF-8 character."""
@@ -121,41 +94,36 @@ class Tokenizer:
 
     @cached_property
     def _bytes_table(self) -> list[bytes]:
-        byte_of = byte_of_character()
-        table = [b""] * len(SPECIAL_TOKENS)
-        for index in range(len(SPECIAL_TOKENS), self.vocab_size):
-            characters = self._inner.id_to_token(index)
-            assert characters is not None
-            table.append(bytes(byte_of[character] for character in characters))
+        table, is_byte_level = [b""] * self.vocab_size, "ByteLevel" in self.serialized
+        for text, index in self._inner.get_vocab(with_added_tokens=False).items():
+            if index not in self._special and index < self.vocab_size:
+                table[index] = bytes_of_level(text) if is_byte_level else bytes_of_piece(text)
         return table
 
 
-def encode_freely(inner: tokenizers.Tokenizer, text: str) -> list[int]:
-    """The ids of `text`. For a batch, even of one, the library lets other threads run meanwhile."""
-    if len(text) < LONG_TEXT:
-        return inner.encode(text, add_special_tokens=False).ids
-    return inner.encode_batch_fast([text], add_special_tokens=False)[0].ids
+def bytes_of_level(text: str) -> bytes:
+    """The bytes of a token of byte-level BPE."""
+    known = byte_of_character()
+    return b"".join(bytes([known[each]]) if each in known else each.encode() for each in text)
 
 
-def _without_surrogates(text: str) -> str:
-    return text if text.isascii() else text.encode("utf-8", errors="replace").decode("utf-8")
+def bytes_of_piece(text: str) -> bytes:
+    """The bytes of a token of sentencepiece, which writes a byte as `<0x0A>` and a space by a mark."""
+    if len(text) == 6 and text.startswith("<0x") and text.endswith(">"):
+        return bytes.fromhex(text[3:5])
+    return text.replace(SPACE_MARK, " ").encode()
 
 
-def build(merges: list[tuple[str, str]]) -> Tokenizer:
-    """A tokenizer of the specials, the 256 bytes and one token a merge (in `tokenizers`' byte-level characters)."""
-    vocabulary = {token: index for index, token in enumerate((*SPECIAL_TOKENS, *sorted(byte_of_character())))}
-    for left, right in merges:
-        vocabulary.setdefault(left + right, len(vocabulary))
-    inner = tokenizers.Tokenizer(tokenizers.models.BPE(vocab=vocabulary, merges=merges))
-    inner.pre_tokenizer = pre_tokenizer()
-    inner.decoder = tokenizers.decoders.ByteLevel()
-    return Tokenizer(inner.to_str())
-
-
-def pre_tokenizer() -> tokenizers.pre_tokenizers.PreTokenizer:
-    return tokenizers.pre_tokenizers.Sequence(
-        [
-            tokenizers.pre_tokenizers.Split(tokenizers.Regex(PIECE_PATTERN), behavior="isolated"),
-            tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
-        ]
-    )
+def read_embedded_tokenizer(path: Path) -> Tokenizer:
+    """Byte-level BPE whose first ids are `SPECIAL_TOKENS`, which no text can produce. Raises TokenizerError."""
+    try:
+        tokenizer = Tokenizer(path.read_text(encoding="utf-8"), special=frozenset(range(len(SPECIAL_TOKENS))))
+    except OSError as error:
+        raise TokenizerError(f"There is no readable tokenizer at {path}.") from error
+    except ValueError as error:
+        raise TokenizerError(f"The tokenizer file cannot be read: {error}") from error
+    if [tokenizer._inner.id_to_token(index) for index in range(len(SPECIAL_TOKENS))] != list(SPECIAL_TOKENS):
+        raise TokenizerError("The tokenizer's first ids are not the embedded family's special tokens.")
+    if tokenizer._inner.get_added_tokens_decoder():
+        raise TokenizerError("The tokenizer has added tokens, which text in a file could imitate.")
+    return tokenizer
