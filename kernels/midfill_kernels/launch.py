@@ -1,15 +1,20 @@
-"""What every kernel needs of the machine: interpreted or compiled, and how wide it is. Knows no operator.
+"""What every kernel needs of the machine: interpreted or compiled, how wide it is, captured graphs. Knows no operator.
 
 With `TRITON_INTERPRET=1` in the environment before the first import, every kernel runs on the CPU, slowly and exactly.
 """
 
-from typing import Final
+from collections.abc import Callable, Sequence
+from typing import Final, TypeVar
 
 import torch
 import triton
 import triton.language as tl
 
 INTERPRETED_PROCESSORS: Final = 2
+ROW_BUCKETS: Final = (32, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
+WARM_UPS: Final = 3
+
+Out = TypeVar("Out")
 
 
 def is_interpreted() -> bool:
@@ -26,6 +31,28 @@ def count_processors(device: torch.device) -> int:
 
 def ceil_div(dividend: int, divisor: int) -> int:
     return -(-dividend // divisor)
+
+
+def choose_bucket(num_rows: int, buckets: Sequence[int] = ROW_BUCKETS) -> int:
+    """The smallest bucket that holds `num_rows`. Raises ValueError beyond the largest."""
+    fitting = [bucket for bucket in buckets if bucket >= num_rows]
+    if not fitting:
+        raise ValueError(f"a step takes at most {max(buckets)} rows, not {num_rows}: split the batch")
+    return min(fitting)
+
+
+def capture_graph(call: Callable[[], Out]) -> tuple[torch.cuda.CUDAGraph, Out]:
+    """`call` as a graph, and what it returned: memory that every replay writes anew. It runs a few times first."""
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        for _ in range(WARM_UPS):
+            call()
+    torch.cuda.current_stream().wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        result = call()
+    return graph, result
 
 
 @triton.jit

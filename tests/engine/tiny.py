@@ -25,7 +25,7 @@ from midfill_engine.loading.hub import fused_rows, source_of
 from midfill_engine.models.family import Family
 from midfill_engine.models.transformer import Transformer, TransformerConfig
 from midfill_engine.tokens import tokenizer as tokenizers
-from midfill_engine.tokens.special import SPECIAL_TOKENS
+from midfill_engine.tokens.tokenizer import SPECIAL_TOKENS
 
 EXAMPLES: Final[dict[str, dict[str, Any]]] = json.loads(
     Path(__file__).with_name("examples.json").read_text(encoding="utf-8")

@@ -13,7 +13,7 @@ from midfill_engine.models.operator_choice import check_kernels
 from midfill_engine.models.operators import OperatorsError, TorchOperators
 from midfill_engine.models.packed import Pass, Result, run_packed
 from midfill_engine.models.transformer import KeyValues, Transformer, TransformerConfig
-from midfill_kernels.loop import choose_bucket
+from midfill_kernels.launch import choose_bucket
 from midfill_kernels.quantize import FORMATS, Format, pack
 
 QWEN_LIKE = TransformerConfig(

@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 from tests.engine.tiny import build_tokenizer, decode
 
 from midfill_engine.loading.runtime import WEIGHTS
-from midfill_engine.tokens.special import SPECIAL_TOKENS
-from midfill_engine.tokens.tokenizer import Tokenizer, TokenizerError, heal, read_embedded_tokenizer
+from midfill_engine.tokens.tokenizer import SPECIAL_TOKENS, Tokenizer, TokenizerError, heal, read_embedded_tokenizer
 
 PARTS = [*"ab_1 \n\t()[]:=.\r", "é", "☃", "\u2028", "<|mask|>"]
 CODE = st.lists(st.sampled_from(PARTS), max_size=60).map("".join)

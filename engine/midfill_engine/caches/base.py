@@ -4,8 +4,8 @@ Knows positions, not tokens or models. A cache is exact if the positions it skip
 """
 
 from collections import OrderedDict
+from collections.abc import Hashable
 from dataclasses import dataclass, field
-from hashlib import blake2b
 from typing import Final, Protocol
 
 import torch
@@ -115,19 +115,12 @@ class ContextStore:
     def __init__(self, max_bytes: int = MAX_STORE_BYTES, max_contexts: int = MAX_STORED_CONTEXTS) -> None:
         self._max_bytes = max_bytes
         self._max_contexts = max_contexts
-        self._entries: OrderedDict[bytes, EncodedContext] = OrderedDict()
+        self._entries: OrderedDict[Hashable, EncodedContext] = OrderedDict()
         self.num_bytes = 0
         self.hits = 0
         self.misses = 0
 
-    @staticmethod
-    def key(context_ids: Tensor, positions: Tensor) -> bytes:
-        digest = blake2b(digest_size=16)
-        digest.update(context_ids.cpu().numpy().tobytes())
-        digest.update(positions.cpu().numpy().tobytes())
-        return digest.digest()
-
-    def get(self, key: bytes) -> EncodedContext | None:
+    def get(self, key: Hashable) -> EncodedContext | None:
         found = self._entries.get(key)
         if found is None:
             self.misses += 1
@@ -136,7 +129,7 @@ class ContextStore:
             self._entries.move_to_end(key)
         return found
 
-    def put(self, key: bytes, context: EncodedContext) -> None:
+    def put(self, key: Hashable, context: EncodedContext) -> None:
         before = self._entries.pop(key, None)
         self.num_bytes += context.num_bytes - (before.num_bytes if before else 0)
         self._entries[key] = context

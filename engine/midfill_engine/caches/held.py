@@ -1,4 +1,4 @@
-"""Computes only the holes over a given KV cache, for trials of a length search. Stores nothing."""
+"""The context's KV cache for sequences with holes of other lengths, as a length search tries them."""
 
 from dataclasses import dataclass
 
@@ -6,17 +6,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from midfill_engine.caches.base import KeptKeys, StepView
-from midfill_engine.caches.prefix import BIDIRECTIONAL
+from midfill_engine.caches.base import KeptKeys
 from midfill_engine.models.transformer import KeyValues, TransformerConfig, rotary_tables, rotate
-
-
-class HeldCache:
-    attentions = BIDIRECTIONAL
-    keeps_rows = False
-
-    def compute(self, view: StepView) -> Tensor:
-        return view.is_hole
 
 
 @dataclass(frozen=True)

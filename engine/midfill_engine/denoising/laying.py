@@ -8,6 +8,7 @@ from torch import Tensor
 from midfill_engine.denoising.canvas import Canvas
 from midfill_engine.denoising.outline import HoleOutline
 from midfill_engine.errors import RequestError
+from midfill_engine.lengths import LengthPolicy
 from midfill_engine.models.layout import Layout
 from midfill_engine.tokens.vocabulary import Vocabulary
 from midfill_engine.wire import ErrorCode
@@ -64,13 +65,11 @@ def lay_canvas(
     layout: Layout,
     vocabulary: Vocabulary,
     *,
+    policy: LengthPolicy,
     mask_id: int,
-    num_rows: int = 1,
-    may_delete: bool,
-    may_expand: bool = False,
-    max_hole: int = 0,
-    is_length_chosen: bool = True,
-    spill: int = 0,
+    num_rows: int,
+    max_hole: int,
+    spill: int,
 ) -> Canvas:
     """Builds a canvas; `lengths` has the number of masked positions of every masked stretch of every hole. Raises
     RequestError.
@@ -78,7 +77,7 @@ def lay_canvas(
     Memory is checked for `num_rows` such canvases. `max_hole` bounds how far a hole may grow. `spill` positions are
     added at the end of the last hole.
     """
-    rules = _Rules(vocabulary, may_delete, may_expand)
+    rules = _Rules(vocabulary, policy.may_delete, policy.may_expand)
     ids: list[int] = []
     hole_of: list[int] = []
     rule_of: list[int] = []
@@ -129,6 +128,6 @@ def lay_canvas(
         allowed=torch.stack(rules.masks) if rules.masks else vocabulary.allowed()[None],
         deletable=torch.tensor(deletable)[None],
         expandable=torch.tensor(expandable)[None],
-        is_length_chosen=is_length_chosen,
+        is_length_chosen=policy.chooses,
         spill=spill,
     )

@@ -37,7 +37,7 @@ def encode_context(
         return None, False, 0
     layout = plan.lay_out(runtime)([0] * len(plan.outline.holes))
     keeps = plan.cache.attentions == {"context_frozen"}
-    key = runtime.contexts.key(plan.context_ids, layout.context_positions)
+    key = tuple(plan.context_ids.tolist()), tuple(layout.context_positions.tolist())
     known = runtime.contexts.get(key) if keeps else None
     if known is not None:
         return known, True, 0
@@ -124,11 +124,9 @@ def make_canvas(runtime: Runtime, plan: Plan, lengths: Lengths, num_rows: int) -
         lengths,
         plan.lay_out(runtime)(totals),
         runtime.vocabulary,
+        policy=plan.policy,
         mask_id=runtime.tokens.mask_id,
         num_rows=num_rows,
-        may_delete=plan.policy.may_delete,
-        may_expand=plan.policy.may_expand,
-        is_length_chosen=plan.policy.chooses,
         max_hole=runtime.loaded.config.max_hole,
         spill=spill,
     )

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from midfill_engine.caches import Cache, KeptKeys, StepView
-from midfill_engine.caches.held import ContextKeys, HeldCache
+from midfill_engine.caches import CACHES, Cache, KeptKeys, StepView
+from midfill_engine.caches.held import ContextKeys
 from midfill_engine.denoising.canvas import Canvas
 from midfill_engine.lengths import LengthPolicy
 from midfill_engine.loading.runtime import Runtime
@@ -95,7 +95,7 @@ class CanvasRow:
     def open_over(self, shared: ContextKeys) -> Pass:
         """`open_pass` of the holes alone, over a context KV cache that was computed for another canvas."""
         self._place(shared, with_room=False)
-        self.cache = HeldCache()
+        self.cache = CACHES.find("dual")
         return self.open_pass()
 
     def _place(self, shared: ContextKeys, *, with_room: bool) -> None:

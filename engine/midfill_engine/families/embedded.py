@@ -14,8 +14,7 @@ from torch import nn
 from midfill_engine.models.family import AuthorsSetting, Family, SpecialTokens
 from midfill_engine.models.layout import Layout, lay_in_rooms
 from midfill_engine.models.transformer import Transformer, TransformerConfig
-from midfill_engine.tokens.special import DELETE, MASK, SPECIAL_TOKENS
-from midfill_engine.tokens.tokenizer import closing_ids, opening_ids
+from midfill_engine.tokens.tokenizer import DELETE, MASK, SPECIAL_TOKENS, closing_ids, opening_ids
 
 # Upper bounds, in tokens, of the length head's buckets.
 LENGTH_BUCKETS: Final = (0, 1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 64, 96, 128, 192, 256)

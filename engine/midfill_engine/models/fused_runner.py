@@ -19,7 +19,7 @@ from midfill_engine.models.packed import Pass, Result, choose_packed, run_packed
 from midfill_engine.models.transformer import KeyValues, Transformer, TransformerConfig
 from midfill_kernels.cached_attention import CachedSchedule, CachedSequence, schedule_cached
 from midfill_kernels.head import Rules, TokenPredictions, propose
-from midfill_kernels.loop import ROW_BUCKETS, capture_graph, choose_bucket
+from midfill_kernels.launch import ROW_BUCKETS, capture_graph, choose_bucket
 from midfill_kernels.quantize import Format
 from midfill_kernels.rotary import rotary_tables
 

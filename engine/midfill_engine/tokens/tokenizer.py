@@ -7,8 +7,13 @@ from typing import Final
 
 import tokenizers
 
-from midfill_engine.tokens.special import BOS, EOS, SPECIAL_TOKENS
-
+# The first ids of every embedded tokenizer, in this order. Saved with the tokenizer and checked at load.
+SPECIAL_TOKENS: Final = (
+    "<|pad|>", "<|mask|>", "<|eos|>", "<|del|>", "<|exp|>", "<|bos|>",
+    "<|python|>", "<|javascript|>", "<|typescript|>",
+    "<|spare0|>", "<|spare1|>", "<|spare2|>", "<|spare3|>", "<|spare4|>", "<|spare5|>", "<|spare6|>",
+)  # fmt: skip
+PAD, MASK, EOS, DELETE, EXPAND, BOS = range(6)
 SPACE_MARK: Final = "\u2581"  # how sentencepiece writes a space
 LONG_TEXT: Final = 4096  # characters from which a text is encoded without holding the interpreter
 LANGUAGE_TOKENS: Final = {"python": 6, "javascript": 7, "typescript": 8}

@@ -1,6 +1,6 @@
 import pytest
 
-from midfill_kernels.loop import choose_bucket
+from midfill_kernels.launch import choose_bucket
 
 
 @pytest.mark.parametrize(("num_rows", "bucket"), [(1, 32), (32, 32), (33, 64), (200, 256), (1024, 1024)])
