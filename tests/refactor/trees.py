@@ -104,5 +104,9 @@ def _planned(name: str, data: bytes) -> PlannedFile:
     return PlannedFile(name, digest(data), "python" if name.endswith(".py") else None, tuple(holes))
 
 
+def is_sound(journal: Journal) -> bool:
+    return [*journal._rows("PRAGMA integrity_check")] == [("ok",)]
+
+
 def accepted(journal: Journal) -> list[HoleRow]:
     return list(journal.holes_in(State.ACCEPTED))

@@ -174,11 +174,7 @@ def _holds(document: Document, lines: Lines, function: Function, position: int) 
     line = lines.at(position)
     columns = lines.columns(lines.at(function.head))
     is_open = lines.is_blank(line) and lines.columns(line) > columns
-    return is_open and _is_blank_between(lines, document.to_source(hole.end_byte), line)
-
-
-def _is_blank_between(lines: Lines, offset: int, line: int) -> bool:
-    return not lines.data[offset : lines.end(line)].strip()
+    return is_open and not lines.data[document.to_source(hole.end_byte) : lines.end(line)].strip()
 
 
 def body_named(document: Document, name: str) -> Hole:

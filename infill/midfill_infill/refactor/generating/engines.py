@@ -2,7 +2,7 @@
 
 import threading
 from collections.abc import Callable, Generator
-from typing import Any, Protocol
+from typing import Protocol
 
 from midfill_engine.wire import InfillRequest, InfillResponse, ModelInfo, StepEvent
 from midfill_infill.engines.client import EngineClient
@@ -82,13 +82,3 @@ class LocalEngine:
 
     def close(self) -> None:
         self._client.close()
-
-
-def answer_json(client: EngineClient, request_json: str) -> str:
-    """Runs in a worker process: a JSON request to a JSON answer."""
-    return ask(client, InfillRequest.model_validate_json(request_json)).model_dump_json()
-
-
-def open_client(settings: dict[str, Any]) -> EngineClient:
-    """A worker's own engine. Its runtime folder is in its environment."""
-    return EngineClient(ensure_engine(EngineSettings(**settings)))

@@ -320,7 +320,6 @@ def describe(document: Document, hole: HoleRow, filled: Filled, seed: int, resol
         new=new,
         new_errors=filled.new_errors,
         certainty=filled.fills[0].certainty,
-        steps=filled.stats.steps,
         ms=round(filled.stats.ms, 1),
         imports=tuple(sorted({*hole.hole.imports, *(resolver.find(document, edits[0]) if resolver else ())})),
     )

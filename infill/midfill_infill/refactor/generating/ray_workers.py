@@ -17,10 +17,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from midfill_engine.wire import InfillRequest, InfillResponse, ModelInfo, ModelList
+from midfill_infill.engines.client import EngineClient
 from midfill_infill.engines.installed import distribution_version
-from midfill_infill.engines.supervise import EngineSettings
+from midfill_infill.engines.supervise import EngineSettings, ensure_engine
 from midfill_infill.errors import TABLE, MidfillError
-from midfill_infill.refactor.generating.engines import answer_json, open_client
+from midfill_infill.refactor.generating.engines import ask
 
 _IN_HAND: Final = 2
 _IDLE_TIMEOUT_S: Final = 60.0
@@ -47,8 +48,8 @@ class FillActor:
     def __init__(self, number: int, settings: dict[str, Any], run: str = "") -> None:
         folder = Path(tempfile.gettempdir()) / f"mf-ray-{os.getuid()}-{run}-{number}"
         os.environ["MIDFILL_RUNTIME_DIR"] = str(folder)
-        self._settings = settings
-        self._client = open_client(settings)
+        self._settings = EngineSettings(**settings)
+        self._client = EngineClient(ensure_engine(self._settings))
 
     def models(self) -> str:
         return ModelList(data=list(self._client.models())).model_dump_json()
@@ -61,11 +62,12 @@ class FillActor:
     def infill(self, request_json: str) -> str:
         """{"answer": ...} or {"error": [code, message]}, so that no exception of ours is pickled."""
         try:
-            return json.dumps({"answer": answer_json(self._client, request_json)})
+            answer = ask(self._client, InfillRequest.model_validate_json(request_json))
+            return json.dumps({"answer": answer.model_dump_json()})
         except MidfillError as error:
             if error.code == "engine_died":
                 self._client.close()
-                self._client = open_client(self._settings)
+                self._client = EngineClient(ensure_engine(self._settings))
             return json.dumps({"error": [error.code, error.message]})
 
     def pid(self) -> int:

@@ -35,7 +35,7 @@ BUSY_TIMEOUT_S: Final = 30.0
 _PLAN_BATCH: Final = 2000
 
 _HOLE: Final = "id, file, start_byte, end_byte, name, kind, spec, state, reason, at, length, attempt"
-_FILL: Final = "hole, attempt, seed, old, new, new_errors, certainty, steps, ms, imports"
+_FILL: Final = "hole, attempt, seed, old, new, new_errors, certainty, ms, imports"
 _FILE: Final = "id, path, language, planned_hash, known_hash"
 
 
@@ -116,17 +116,9 @@ class Journal:
         with self._failures():
             yield from self._db.execute(query, values)
 
-    def check_integrity(self) -> str:
-        """ "ok", or SQLite's report."""
-        return str(next(self._rows("PRAGMA integrity_check"))[0])
-
     def get_meta(self, key: str) -> Any:
         row = next(self._rows("SELECT value FROM meta WHERE key = ?", (key,)), None)
         return None if row is None else json.loads(row[0])
-
-    def set_meta(self, key: str, value: Any) -> None:
-        with self._transaction() as db:
-            db.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (key, json.dumps(value)))
 
     def add_plan(self, planned: Iterable[PlannedFile]) -> tuple[int, int]:
         """Stores the plan in order; returns the numbers of files and holes. Streams."""
@@ -201,12 +193,12 @@ class Journal:
         """Stores fills with the files they were made for, and the results of holes without a fill."""
         with self._transaction() as db:
             for fill, source in fills:
-                row = (fill.hole, fill.attempt, fill.seed, fill.old, fill.new, fill.new_errors, fill.certainty)
-                extra = (fill.steps, fill.ms, json.dumps(fill.imports))
-                db.execute(f"INSERT OR REPLACE INTO fills ({_FILL}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", row + extra)
+                row = (fill.hole, fill.attempt, fill.seed, fill.old, fill.new, fill.new_errors, fill.certainty, fill.ms)
+                values = (*row, json.dumps(fill.imports))
+                db.execute(f"INSERT OR REPLACE INTO fills ({_FILL}) VALUES ({_marks(values)})", values)
                 _keep_snapshot(db, source)
-                values = (State.GENERATED, fill.attempt, fill.hole)
-                db.execute("UPDATE holes SET state = ?, reason = '', attempt = ? WHERE id = ?", values)
+                changed = (State.GENERATED, fill.attempt, fill.hole)
+                db.execute("UPDATE holes SET state = ?, reason = '', attempt = ? WHERE id = ?", changed)
             _set_states(db, changes)
 
     def set_states(self, changes: Sequence[StateChange]) -> None:

@@ -56,11 +56,10 @@ def find_place(start: Path) -> Repository:
     for candidate in (folder, *folder.parents):
         if (git := _git_dir(candidate / ".git")) is not None:
             return Repository(candidate, git / "midfill" / "tree", git)  # a moved repository keeps its runs
-    return Repository(folder, _state_home() / "refactor" / _mark(folder), None)
+    from platformdirs import user_state_path
 
-
-def _mark(folder: Path) -> str:
-    return hashlib.sha256(os.fsencode(folder)).hexdigest()[:12]
+    mark = hashlib.sha256(os.fsencode(folder)).hexdigest()[:12]
+    return Repository(folder, user_state_path("midfill") / "refactor" / mark, None)
 
 
 def _git_dir(entry: Path) -> Path | None:
@@ -77,12 +76,6 @@ def _git_dir(entry: Path) -> Path | None:
 def _common_dir(git: Path) -> Path:
     named = git / "commondir"
     return (git / named.read_text().strip()).resolve() if named.exists() else git
-
-
-def _state_home() -> Path:
-    from platformdirs import user_state_path
-
-    return user_state_path("midfill")
 
 
 def new_run_id() -> str:

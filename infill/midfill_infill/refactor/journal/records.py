@@ -126,7 +126,6 @@ class FillRow:
     new: bytes
     new_errors: int
     certainty: float | None = None
-    steps: int = 0
     ms: float = 0.0
     imports: tuple[str, ...] = ()
 

@@ -28,7 +28,6 @@ CREATE TABLE fills (
     new BLOB NOT NULL,
     new_errors INTEGER NOT NULL,
     certainty REAL,
-    steps INTEGER NOT NULL,
     ms REAL NOT NULL,
     imports TEXT NOT NULL DEFAULT '[]',
     PRIMARY KEY (hole, attempt)

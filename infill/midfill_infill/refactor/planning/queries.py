@@ -29,6 +29,18 @@ def find_matches(document: Document, query: str) -> Iterator[Match]:
         yield match
 
 
+def find_comments(document: Document) -> Iterator[tree_sitter.Node]:
+    """In no particular order."""
+    assert document.syntax is not None
+    pending = [document.syntax.parse(document.source).root_node]
+    while pending:
+        node = pending.pop()
+        if "comment" in node.type:
+            yield node
+        else:
+            pending += node.children
+
+
 def find_holes(document: Document, query: str) -> Iterator[Hole]:
     """Captures of `@fill`, with the `@context` of the same match."""
     for match in find_matches(document, query):

@@ -6,10 +6,9 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Final
 
-import tree_sitter
-
 from midfill_infill.errors import MidfillError
 from midfill_infill.refactor.planning.calls import CallSite, find_calls
+from midfill_infill.refactor.planning.queries import find_comments
 from midfill_infill.syntax.captures import Function
 from midfill_infill.text.document import Document
 
@@ -77,13 +76,4 @@ def _calls(document: Document) -> tuple[CallSite, ...]:
 
 @lru_cache(maxsize=4)
 def _comments(document: Document) -> tuple[tuple[int, int], ...]:
-    assert document.syntax is not None
-    found: list[tuple[int, int]] = []
-    pending: list[tree_sitter.Node] = [document.syntax.parse(document.source).root_node]
-    while pending:
-        node = pending.pop()
-        if "comment" in node.type:
-            found.append(node.byte_range)
-        else:
-            pending += node.children
-    return tuple(sorted(found))
+    return tuple(sorted(node.byte_range for node in find_comments(document)))

@@ -57,10 +57,6 @@ class Scratch:
             self._guarded(number, self._keep_first)
 
     @property
-    def folder(self) -> Path:
-        return self._mirror.work
-
-    @property
     def suspects(self) -> list[int]:
         return [hole.id for holes in self._suspects.values() for hole in holes]
 

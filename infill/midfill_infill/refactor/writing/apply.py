@@ -293,11 +293,8 @@ def written_holes(journal: Journal, file: str | None = None, holes: Sequence[int
     rows = journal.holes_in(*WRITTEN)
     if file is None:
         return list(rows)
-    numbers = {row.id for row in journal.files(*WRITTEN) if row.path == file or _is_below(row.path, file)}
+    files = journal.files(*WRITTEN)
+    numbers = {row.id for row in files if file in (".", row.path) or row.path.startswith(f"{file}/")}
     if not numbers:
         raise MidfillError("no_such_hole", f"nothing was applied to {file}")
     return [hole for hole in rows if hole.file in numbers]
-
-
-def _is_below(path: str, folder: str) -> bool:
-    return folder == "." or path.startswith(f"{folder}/")

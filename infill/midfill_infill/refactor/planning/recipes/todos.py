@@ -8,6 +8,7 @@ from typing import Final
 import tree_sitter
 
 from midfill_infill.languages import Language
+from midfill_infill.refactor.planning.queries import find_comments
 from midfill_infill.refactor.planning.recipes.recipe import Example, Recipe
 from midfill_infill.syntax.bodies import body_hole
 from midfill_infill.syntax.holes import hole_at_range
@@ -28,7 +29,8 @@ def find(document: Document, word: str) -> Iterator[Hole]:
     if language is None or not re.search(rb"TODO|FIXME", document.source):
         return
     bodies = [body_hole(document, function) for function in outline(document).functions]
-    nodes = sorted(_walk(language.parse(document.source).root_node, language), key=lambda node: node.start_byte)
+    stubs = tree_sitter.QueryCursor(language.query).captures(language.parse(document.source).root_node).get("stub", [])
+    nodes = sorted([*find_comments(document), *stubs], key=lambda node: node.start_byte)
     for place, node in enumerate(nodes):
         at = document.to_raw(node.start_byte)
         around = [body for body in bodies if body.start_byte <= at <= body.end_byte]
@@ -55,18 +57,6 @@ def _hole(document: Document, language: Language, group: list[tree_sitter.Node])
 
 def _asks(document: Document, node: tree_sitter.Node) -> bool:
     return _is_comment(node) and _MARK.match(_plain(document, node)) is not None
-
-
-def _walk(root: tree_sitter.Node, language: Language) -> Iterator[tree_sitter.Node]:
-    """Comments, and placeholder statements."""
-    yield from tree_sitter.QueryCursor(language.query).captures(root).get("stub", [])
-    pending = [root]
-    while pending:
-        node = pending.pop()
-        if _is_comment(node):
-            yield node
-        else:
-            pending += node.children
 
 
 def _is_comment(node: tree_sitter.Node) -> bool:
