@@ -1,6 +1,8 @@
 """What the machine can still give, read from files as Linux writes them."""
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -60,3 +62,25 @@ def test_control_groups_of_the_first_version(tmp_path: Path) -> None:
 
 def test_a_machine_that_does_not_say_has_some(tmp_path: Path) -> None:
     assert available_bytes(tmp_path) > 0
+
+
+KEPT = """
+import torch
+from midfill_engine.loading.memory import return_freed
+
+def held():
+    return int(next(line for line in open("/proc/self/smaps_rollup") if line.startswith("Rss:")).split()[1])
+
+made = [torch.zeros(12_000) for _ in range(2_000)]  # 48 kB each: below what the C library maps alone
+made = made[-1:]
+before = held()
+return_freed()
+print(before - held())
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/smaps_rollup").exists(), reason="it measures by Linux's /proc")
+def test_what_is_free_below_something_in_use_goes_back_to_the_system() -> None:
+    words = [sys.executable, "-c", KEPT]
+    run = subprocess.run(words, env={**os.environ, "MALLOC_ARENA_MAX": "1"}, capture_output=True, text=True, check=True)
+    assert int(run.stdout) > 50_000, "of 96 MB"

@@ -54,6 +54,23 @@ def make_scheduler() -> Iterator[MakeScheduler]:
         scheduler.close()
 
 
+def test_it_rests_whenever_nothing_is_open_and_never_before(make_scheduler: MakeScheduler) -> None:
+    open_at_rest, rested = list[int](), threading.Event()
+    fills = FakeFills(num_steps=3)
+
+    def rest() -> None:
+        open_at_rest.append(scheduler.num_open)
+        rested.set()
+
+    scheduler = make_scheduler(fills, rest=rest)
+    for name in ("first", "second"):
+        rested.clear()
+        scheduler.submit(request(name), reader := Reader())
+        reader.end()
+        assert rested.wait(LIMIT_S)
+    assert open_at_rest == [0, 0]
+
+
 def test_open_fills_take_turns_step_by_step(make_scheduler: MakeScheduler) -> None:
     pace = Pace()
     fills = FakeFills(num_steps=6, on_step=pace)

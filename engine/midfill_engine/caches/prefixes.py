@@ -12,7 +12,7 @@ from torch import Tensor
 
 from midfill_engine.models.transformer import KeyValues
 
-MAX_STORE_BYTES: Final = 96 * 1024 * 1024
+MAX_STORE_BYTES: Final = 64 * 1024 * 1024
 MAX_PREFIXES: Final = 16
 
 

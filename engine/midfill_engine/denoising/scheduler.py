@@ -32,7 +32,7 @@ logger = logging.getLogger(__name__)
 class Scheduler:
     """`open_fill` starts a request's coroutine, `run` computes a list of passes, in order.
 
-    `recover` is called after an out-of-memory error, `fail` after the device was lost.
+    `recover` is called after an out-of-memory error, `fail` after the device was lost, `rest` when nothing is open.
     """
 
     def __init__(
@@ -47,6 +47,7 @@ class Scheduler:
         max_bytes: int = MAX_BYTES,
         recover: Callable[[], None] = lambda: None,
         fail: Callable[[], None] = lambda: None,
+        rest: Callable[[], None] = lambda: None,
         metrics: Metrics | None = None,
     ) -> None:
         self._open_fill = open_fill
@@ -58,6 +59,7 @@ class Scheduler:
         self._max_bytes = max_bytes
         self._recover = recover
         self._fail = fail
+        self._rest = rest
         self.metrics = metrics or Metrics()
         self._changed = threading.Condition()
         self._waiting: deque[Ticket] = deque()
@@ -139,6 +141,8 @@ class Scheduler:
                 self._end_cancelled()
                 self._forward([(ticket, work) for ticket, work in group if not ticket.is_cancelled])
             self._end_cancelled()
+            if not self.num_open:
+                self._rest()
 
     def _wait(self) -> bool:
         """Waits for work; False when closed and empty."""

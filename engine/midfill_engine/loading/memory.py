@@ -1,11 +1,13 @@
-"""Measures the memory that this process can still use, from Linux's /proc and /sys files.
+"""Measures the memory that this process can still use, from Linux's /proc and /sys files, and returns what is free.
 
 The page cache counts as available, because the kernel drops it on demand; a checkpoint was just read through it. Pages
 that this process has mapped do not: they are the weights, which every step reads.
 """
 
+import ctypes
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -20,6 +22,12 @@ def available_bytes(root: Path = Path("/")) -> int:
     numbers = _read(root / "proc/self/statm").split()
     mapped = int(numbers[2]) * os.sysconf("SC_PAGE_SIZE") if len(numbers) > 2 else 0
     return max(0, min(amounts) - mapped)
+
+
+def return_freed() -> None:
+    """Gives freed memory back to the system, also from below what is in use: 2 ms, where the C library is glibc."""
+    with suppress(AttributeError):
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 def total_bytes(root: Path = Path("/")) -> int:

@@ -123,6 +123,7 @@ def make_ready(state: EngineState, options: ServeOptions) -> Ready:
     from midfill_engine.denoising.denoise import open_fill
     from midfill_engine.denoising.plan import find_variants, usual_cache
     from midfill_engine.loading.device import choose_num_threads, free_bytes
+    from midfill_engine.loading.memory import return_freed
     from midfill_engine.loading.runtime import load_runtime
 
     runtime = load_runtime(options.model, options.device, options.operators, options.dtype, options.weights)
@@ -150,6 +151,7 @@ def make_ready(state: EngineState, options: ServeOptions) -> Ready:
         shared_rows=SHARED_ROWS if runtime.device.type == "cpu" else SHARED_ROWS_OF_DEVICE,
         recover=runtime.free_memory,
         fail=fail,
+        rest=return_freed,
     )
     contexts, watch = runtime.contexts, scheduler.metrics.watch
     watch("midfill_context_hits", "Contexts found among earlier ones", lambda: contexts.hits)
