@@ -29,7 +29,7 @@ from midfill_engine.denoising.denoise import open_fill
 from midfill_engine.denoising.work import Work
 from midfill_engine.families import FAMILIES
 from midfill_engine.loading import hub
-from midfill_engine.loading.hub import HubModel, LoadedHubModel
+from midfill_engine.loading.hub import HubModel, LoadedModel
 from midfill_engine.loading.runtime import Runtime
 from midfill_engine.models.fused_runner import FORMAT_OF
 from midfill_engine.models.transformer import TransformerConfig
@@ -67,7 +67,7 @@ class ServingResult:
         return self.gap / self.fill_s
 
 
-def make_model(config: TransformerConfig, context: int, device: torch.device, dtype: torch.dtype) -> LoadedHubModel:
+def make_model(config: TransformerConfig, context: int, device: torch.device, dtype: torch.dtype) -> LoadedModel:
     """Random weights behind a tokenizer of one token a byte."""
     family = FAMILIES.find("dream")
     with tempfile.TemporaryDirectory() as folder:
@@ -80,7 +80,7 @@ def make_model(config: TransformerConfig, context: int, device: torch.device, dt
     for parameter in model.parameters():
         parameter.normal_(std=parameter.shape[-1] ** -0.5) if parameter.dim() == 2 else parameter.fill_(1)
     num_parameters = sum(part.numel() for part in model.parameters())
-    return LoadedHubModel(model, small.tokenizer, changed, num_parameters, small.files)
+    return LoadedModel(model, small.tokenizer, changed, num_parameters, small.files)
 
 
 def run_fill(runtime: Runtime, request: InfillRequest, cache: str) -> tuple[float, float, float, InfillResponse]:

@@ -60,7 +60,7 @@ def compare(family: Family, folder: Path) -> Parity:
 
 
 @torch.inference_mode()
-def score(loaded: hub.LoadedHubModel, family: Family, ids: Tensor, shift: int) -> Tensor:
+def score(loaded: hub.LoadedModel, family: Family, ids: Tensor, shift: int) -> Tensor:
     """The scores [T, V] of every position of `ids` [T], as the engine computes them.
 
     All are context, but where blocks are counted from the end of the prompt: that has a third of them there.

@@ -342,7 +342,7 @@ def copy_checkpoint(name: str, folder: Path, **changes: Any) -> Path:
     return folder
 
 
-def load(folder: Path) -> hub.LoadedHubModel:
+def load(folder: Path) -> hub.LoadedModel:
     files = CheckpointFiles(folder)
     return hub.load(files, find_family(files))
 

@@ -7,8 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.engine.tiny import build_tokenizer, decode
 
+from midfill_engine.checkpoint_files import CheckpointError
 from midfill_engine.loading.runtime import WEIGHTS
-from midfill_engine.tokens.tokenizer import SPECIAL_TOKENS, Tokenizer, TokenizerError, heal, read_embedded_tokenizer
+from midfill_engine.tokens.tokenizer import SPECIAL_TOKENS, Tokenizer, heal, read_embedded_tokenizer
 
 PARTS = [*"ab_1 \n\t()[]:=.\r", "é", "☃", "\u2028", "<|mask|>"]
 CODE = st.lists(st.sampled_from(PARTS), max_size=60).map("".join)
@@ -46,9 +47,9 @@ def test_digits_go_two_at_a_time(tokenizer: Tokenizer) -> None:
 
 
 def test_foreign_file_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(TokenizerError, match="no readable tokenizer"):
+    with pytest.raises(CheckpointError, match="no readable tokenizer"):
         read_embedded_tokenizer(tmp_path / "missing.json")
-    with pytest.raises(TokenizerError, match="cannot be read"):
+    with pytest.raises(CheckpointError, match="cannot be read"):
         (tmp_path / "empty.json").write_text("{}")
         read_embedded_tokenizer(tmp_path / "empty.json")
 

@@ -11,6 +11,7 @@ from midfill_engine.denoising.plan import TRIALS_AT_ONCE, Plan, shares_context
 from midfill_engine.denoising.row import CanvasRow
 from midfill_engine.denoising.work import Work, ask
 from midfill_engine.errors import RequestError
+from midfill_engine.families.embedded import Embedded
 from midfill_engine.lengths import Lengths, LengthScores
 from midfill_engine.loading.runtime import Runtime
 from midfill_engine.models.packed import Result
@@ -77,8 +78,10 @@ def try_over_one_context(
 def score_lengths(runtime: Runtime, context: EncodedContext | None) -> LengthScores | None:
     if context is None or not runtime.family.length_buckets:
         return None
+    model = runtime.loaded.model
+    assert isinstance(model, Embedded)
     with torch.inference_mode():
-        logits = runtime.embedded.model.length_head(context.edges.view(-1, 2 * context.edges.shape[1]))  # [G, K]
+        logits = model.length_head(context.edges.view(-1, 2 * context.edges.shape[1]))  # [G, K]
         return LengthScores(runtime.family.length_buckets, logits.float().log_softmax(dim=-1).cpu())
 
 

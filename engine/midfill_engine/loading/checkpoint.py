@@ -4,7 +4,6 @@ training.
 
 import hashlib
 import json
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -13,39 +12,18 @@ from torch import Tensor
 
 from midfill_engine.checkpoint_files import CheckpointError, CheckpointFiles
 from midfill_engine.families.embedded import Embedded, EmbeddedConfig
+from midfill_engine.loading.hub import LoadedModel
 from midfill_engine.models.transformer import TransformerConfig
-from midfill_engine.tokens.tokenizer import Tokenizer, TokenizerError, read_embedded_tokenizer
+from midfill_engine.tokens.tokenizer import read_embedded_tokenizer
 
 FAMILY: Final = "embedded"
 SCALE_SUFFIX: Final = ".scale"
 
 
-@dataclass(frozen=True)
-class LoadedModel:
-    """The embedded model, ready to run, with its tokenizer and configuration."""
-
-    model: Embedded
-    tokenizer: Tokenizer
-    config: EmbeddedConfig
-    parameters: int
-
-    @property
-    def weight(self) -> Tensor:
-        """The embedding's: it stands where the model runs, in its type."""
-        return self.model.transformer.embedding.weight
-
-    @property
-    def dtype(self) -> torch.dtype:
-        return self.weight.dtype
-
-
 def load(folder: Path, device: torch.device | str = "cpu", dtype: torch.dtype = torch.float32) -> LoadedModel:
     """Loads `folder` in evaluation mode. Raises CheckpointError; opens only safetensors and JSON."""
     config, tokenizer_sha256 = _read_config(folder / "config.json")
-    try:
-        tokenizer = read_embedded_tokenizer(folder / "tokenizer.json")
-    except TokenizerError as error:
-        raise CheckpointError(str(error)) from error
+    tokenizer = read_embedded_tokenizer(folder / "tokenizer.json")
     files = CheckpointFiles(folder)
     stored = files.read(list(files.shards))
     if hashlib.sha256(tokenizer.serialized.encode()).hexdigest() != tokenizer_sha256:
@@ -59,7 +37,7 @@ def load(folder: Path, device: torch.device | str = "cpu", dtype: torch.dtype = 
     except RuntimeError as error:
         raise CheckpointError(f"The weights in {folder} do not fit their config.json.") from error
     model = model.to(device=device, dtype=dtype).eval().requires_grad_(False)
-    return LoadedModel(model, tokenizer, config, sum(parameter.numel() for parameter in model.parameters()))
+    return LoadedModel(model, tokenizer, config, sum(part.numel() for part in model.parameters()), files)
 
 
 def dequantize(stored: dict[str, Tensor]) -> dict[str, Tensor]:

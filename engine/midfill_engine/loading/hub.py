@@ -13,9 +13,11 @@ import torch
 from torch import Tensor, nn
 
 from midfill_engine.checkpoint_files import CheckpointError, CheckpointFiles
+from midfill_engine.families.embedded import Embedded, EmbeddedConfig
 from midfill_engine.models.family import Family
 from midfill_engine.models.transformer import Transformer, TransformerConfig
 from midfill_engine.tokens.hub_tokenizer import HubTokenizer
+from midfill_engine.tokens.tokenizer import Tokenizer
 
 LAYER: Final = re.compile(r"^(blocks)\.(\d+)\.")
 # Buffers that implementations compute at load and some checkpoints store.
@@ -42,12 +44,12 @@ class HubModel(nn.Module):
 
 
 @dataclass(frozen=True)
-class LoadedHubModel:
-    """A published model, ready to run, with its tokenizer and configuration."""
+class LoadedModel:
+    """A model of our transformer, ready to run, with its tokenizer and configuration."""
 
-    model: HubModel
-    tokenizer: HubTokenizer
-    config: HubConfig
+    model: HubModel | Embedded
+    tokenizer: Tokenizer
+    config: HubConfig | EmbeddedConfig
     parameters: int
     files: CheckpointFiles
 
@@ -67,7 +69,7 @@ def load(
     device: torch.device | str = "cpu",
     dtype: torch.dtype = torch.float32,
     shrink: Callable[[nn.Module], None] | None = None,
-) -> LoadedHubModel:
+) -> LoadedModel:
     """Loads a checkpoint in evaluation mode. Raises CheckpointError.
 
     `shrink` is called with the model once its embedding and head are loaded, then with each layer, and packs every
@@ -102,7 +104,7 @@ def load(
                 _assign(model.transformer, name, left.to(device, dtype))
     model = model.eval().requires_grad_(False)
     tokenizer = HubTokenizer(files, config.transformer.vocab_size)
-    return LoadedHubModel(model, tokenizer, config, sum(map(prod, wanted.values())), files)
+    return LoadedModel(model, tokenizer, config, sum(map(prod, wanted.values())), files)
 
 
 def read_config(files: CheckpointFiles, family: Family) -> HubConfig:

@@ -15,16 +15,14 @@ from midfill_engine.checkpoint_files import CheckpointError
 from midfill_engine.errors import EXIT_NO_MODEL, StartError
 from midfill_engine.families import FAMILIES, find_family
 from midfill_engine.families.diffusiongemma import DIFFUSION_GEMMA
-from midfill_engine.families.embedded import EMBEDDED_TOKENS
 from midfill_engine.lengths.calibrated import FITTED_ON
 from midfill_engine.loading import canvas_model, checkpoint, hub
 from midfill_engine.loading.adapter import is_adapter, open_files
 from midfill_engine.loading.canvas_model import CanvasModel
-from midfill_engine.loading.checkpoint import LoadedModel
 from midfill_engine.loading.device import DeviceError, choose_device, choose_dtype, free_bytes
 from midfill_engine.loading.download import find_cached, is_hub_id
 from midfill_engine.loading.gguf_files import SUFFIX
-from midfill_engine.loading.hub import LoadedHubModel
+from midfill_engine.loading.hub import LoadedModel
 from midfill_engine.loading.packaged import PACKAGED, find_packaged
 from midfill_engine.models.family import Family, SpecialTokens
 from midfill_engine.models.operator_choice import check_kernels, choose_operators
@@ -43,7 +41,7 @@ logger = logging.getLogger(__name__)
 WEIGHTS: Final = Path(__file__).parent.parent / "weights"
 ADAPTER: Final = "-adapter"  # behind the name of a packaged model: what ships for it
 
-Loaded = LoadedModel | LoadedHubModel | CanvasModel
+Loaded = LoadedModel | CanvasModel
 
 
 @dataclass(frozen=True)
@@ -74,7 +72,7 @@ class Runtime:
         Raises CheckpointError if a published checkpoint does not name its special ids, and OperatorsError.
         """
         family = family or FAMILIES.find(checkpoint.FAMILY)
-        tokens = EMBEDDED_TOKENS if isinstance(loaded, LoadedModel) else family.tokens(loaded.files)
+        tokens = family.tokens(loaded.files)
         tokenizer = loaded.tokenizer
         pieces = [tokenizer.token_bytes(index) for index in range(tokenizer.vocab_size)]
         vocabulary = Vocabulary(pieces, tokens.special_ids, tokens.delete_ids, tokens.expand_id)
@@ -89,12 +87,6 @@ class Runtime:
     @property
     def dtype(self) -> torch.dtype:
         return self.loaded.dtype
-
-    @property
-    def embedded(self) -> LoadedModel:
-        """The loaded model where it is of the embedded family."""
-        assert isinstance(self.loaded, LoadedModel)
-        return self.loaded
 
     def run(self, passes: list[Pass]) -> list[Result]:
         """Runs all passes in one forward pass."""

@@ -7,6 +7,8 @@ from typing import Final
 
 import tokenizers
 
+from midfill_engine.checkpoint_files import CheckpointError
+
 # The first ids of every embedded tokenizer, in this order. Saved with the tokenizer and checked at load.
 SPECIAL_TOKENS: Final = (
     "<|pad|>", "<|mask|>", "<|eos|>", "<|del|>", "<|exp|>", "<|bos|>",
@@ -17,10 +19,6 @@ PAD, MASK, EOS, DELETE, EXPAND, BOS = range(6)
 SPACE_MARK: Final = "\u2581"  # how sentencepiece writes a space
 LONG_TEXT: Final = 4096  # characters from which a text is encoded without holding the interpreter
 LANGUAGE_TOKENS: Final = {"python": 6, "javascript": 7, "typescript": 8}
-
-
-class TokenizerError(ValueError):
-    """A tokenizer file that cannot be used; the message is one sentence."""
 
 
 @cache
@@ -120,15 +118,15 @@ def bytes_of_piece(text: str) -> bytes:
 
 
 def read_embedded_tokenizer(path: Path) -> Tokenizer:
-    """Byte-level BPE whose first ids are `SPECIAL_TOKENS`, which no text can produce. Raises TokenizerError."""
+    """Byte-level BPE whose first ids are `SPECIAL_TOKENS`, which no text can produce. Raises CheckpointError."""
     try:
         tokenizer = Tokenizer(path.read_text(encoding="utf-8"), special=frozenset(range(len(SPECIAL_TOKENS))))
     except OSError as error:
-        raise TokenizerError(f"There is no readable tokenizer at {path}.") from error
+        raise CheckpointError(f"There is no readable tokenizer at {path}.") from error
     except ValueError as error:
-        raise TokenizerError(f"The tokenizer file cannot be read: {error}") from error
+        raise CheckpointError(f"The tokenizer file cannot be read: {error}") from error
     if [tokenizer._inner.id_to_token(index) for index in range(len(SPECIAL_TOKENS))] != list(SPECIAL_TOKENS):
-        raise TokenizerError("The tokenizer's first ids are not the embedded family's special tokens.")
+        raise CheckpointError("The tokenizer's first ids are not the embedded family's special tokens.")
     if tokenizer._inner.get_added_tokens_decoder():
-        raise TokenizerError("The tokenizer has added tokens, which text in a file could imitate.")
+        raise CheckpointError("The tokenizer has added tokens, which text in a file could imitate.")
     return tokenizer

@@ -14,6 +14,7 @@ from midfill_engine.loading.adapter import open_files
 from midfill_engine.loading.packaged import PACKAGED, find_packaged
 from midfill_engine.loading.runtime import find_model
 from midfill_engine.tokens.hub_tokenizer import HubTokenizer
+from midfill_engine.tokens.tokenizer import Tokenizer
 
 Ids = list[int]
 
@@ -37,7 +38,7 @@ class Cutter:
         return cls.of(HubTokenizer(files, CAUSAL.shape(files.config).vocab_size))
 
     @classmethod
-    def of(cls, tokenizer: HubTokenizer) -> "Cutter":
+    def of(cls, tokenizer: Tokenizer) -> "Cutter":
         return cls(tokenizer.encode, tuple(map(tokenizer.token_bytes, range(tokenizer.vocab_size))))
 
     @cached_property
