@@ -89,7 +89,11 @@ TABLE: Final[dict[str, Entry]] = {
     "unknown_model": Entry("Unknown model", "run `midfill models` to see the known ones", MODEL_TROUBLE),
     "fetch_failed": Entry("Model download failed", "run the command again: the download resumes", MODEL_TROUBLE),
     "bad_checkpoint": Entry("Checkpoint cannot be loaded", "download the checkpoint again", MODEL_TROUBLE),
-    # Whole repositories.
+    # The rest.
+    "cancelled": Entry("Cancelled", "run the command again", INTERRUPTED),
+    "internal": Entry("Internal error", "please report it with the text of this message", INTERNAL),
+}
+OF_REPOSITORIES: Final[dict[str, Entry]] = {
     "run_missing": Entry("No such run", "run `midfill refactor plan` first", ASKED_WRONGLY),
     "no_such_hole": Entry("No such hole", "see `midfill refactor export --format jsonl` for the holes", ASKED_WRONGLY),
     "bad_query": Entry("Invalid query", "capture the node to fill as @fill", ASKED_WRONGLY),
@@ -117,10 +121,8 @@ TABLE: Final[dict[str, Entry]] = {
     "disk_full": Entry("Disk full", "free some space and run the command again; no file is damaged", DISK_TROUBLE),
     "write_broken": Entry("A file cannot be written", "it is as it was; run the command again", DISK_TROUBLE),
     "write_unclear": Entry("A file was changed during a crash", "compare the two files and remove one", DISK_TROUBLE),
-    # The rest.
-    "cancelled": Entry("Cancelled", "run the command again", INTERRUPTED),
-    "internal": Entry("Internal error", "please report it with the text of this message", INTERNAL),
 }
+TABLE.update(OF_REPOSITORIES)
 
 
 class MidfillError(Exception):

@@ -5,9 +5,9 @@ from collections.abc import Callable, Sequence
 
 from lsprotocol import types
 from pygls.exceptions import JsonRpcContentModified, JsonRpcException
-from pygls.lsp.server import LanguageServer
 
-from midfill_lsp.text import Span, SyncedDocument, SyncedWorkspace, cuts_line_end, trim
+from midfill_lsp.host import Host
+from midfill_lsp.text import Span, SyncedDocument, cuts_line_end, trim
 
 MAX_APPLY_TRIES = 3
 MOVED_WAIT_S = 0.2
@@ -21,9 +21,8 @@ class FillFailed(JsonRpcException):
     CODE = types.LSPErrorCodes.RequestFailed.value
 
 
-def find_document(server: LanguageServer, uri: str, version: int | None) -> SyncedDocument:
+def find_document(server: Host, uri: str, version: int | None) -> SyncedDocument:
     """Raises FillFailed or JsonRpcContentModified if the document cannot be filled now."""
-    assert isinstance(server.workspace, SyncedWorkspace)
     document = server.workspace.open_document(uri)
     if document is None:
         raise FillFailed("Midfill: the document is not open; open it in the editor first.")
@@ -34,7 +33,7 @@ def find_document(server: LanguageServer, uri: str, version: int | None) -> Sync
     return document
 
 
-def check_takes_edits(server: LanguageServer) -> None:
+def check_takes_edits(server: Host) -> None:
     """Raises FillFailed. Clients name resource operations only for documentChanges; Neovim lists just those."""
     client = server.client_capabilities.workspace
     edits = client.workspace_edit if client and client.apply_edit else None
@@ -43,7 +42,7 @@ def check_takes_edits(server: LanguageServer) -> None:
 
 
 async def apply_edits(
-    server: LanguageServer,
+    server: Host,
     document: SyncedDocument,
     find_edits: Callable[[], Sequence[Replacement]],
     title: str,

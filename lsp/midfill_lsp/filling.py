@@ -11,7 +11,6 @@ from typing import Any
 
 from lsprotocol import types
 from pygls.exceptions import JsonRpcContentModified, JsonRpcInvalidParams
-from pygls.lsp.server import LanguageServer
 
 from midfill_infill.config import choose_quality
 from midfill_infill.errors import MidfillError
@@ -21,6 +20,7 @@ from midfill_infill.text.document import Document
 from midfill_infill.text.spans import Hole
 from midfill_lsp.edits import Replacement, apply_edits, check_takes_edits, find_document
 from midfill_lsp.engine import Filler
+from midfill_lsp.host import Host
 from midfill_lsp.messages import FillParams, FillResult, What
 from midfill_lsp.offers import TITLES, UNTIL
 from midfill_lsp.pending import PendingHole, PendingStore, place
@@ -28,7 +28,7 @@ from midfill_lsp.progress import FillProgress, PreviewSender, show_progress
 from midfill_lsp.related import RelatedFiles
 from midfill_lsp.results import describe, describe_placed, make_result
 from midfill_lsp.settings import Settings
-from midfill_lsp.text import Moves, Span, SyncedDocument, SyncedWorkspace, Text
+from midfill_lsp.text import Moves, Span, SyncedDocument, Text
 from midfill_lsp.until import fill_until_passes, take_goal
 from midfill_lsp.views import find_holes, sort_with_drafts, take_view
 
@@ -75,7 +75,7 @@ class FillJob:
     """One fill of one document. Only `_make` runs in a worker thread; its results are read after it ended."""
 
     def __init__(
-        self, id: int, server: LanguageServer, params: FillParams, filler: Filler, settings: Settings,
+        self, id: int, server: Host, params: FillParams, filler: Filler, settings: Settings,
         surroundings: Callable[[], RelatedFiles], before: Sequence[PendingHole] = (),
     ) -> None:  # fmt: skip
         """`id` is the pending fill's too. `before` are the holes of the fill that is rerolled, in document order.
@@ -88,7 +88,6 @@ class FillJob:
         self._server, self.params, self._filler, self._settings = server, params, filler, settings
         self._find_surroundings, self._before = surroundings, before
         self.document = find_document(server, params.uri, params.version)
-        assert isinstance(server.workspace, SyncedWorkspace)
         self._view = take_view(server.workspace, self.document)
         self._text = self.document.text
         self._title = f"Midfill: {TITLES[params.what].lower()}"
@@ -268,7 +267,7 @@ class MadeFill:
 
 
 async def put_in(
-    server: LanguageServer, pending: PendingStore, id: int, document: SyncedDocument, made: MadeFill,
+    server: Host, pending: PendingStore, id: int, document: SyncedDocument, made: MadeFill,
     find: Callable[[], tuple[list[Replacement], list[PendingHole]]], title: str, *, confirm: bool = False,
 ) -> FillResult:  # fmt: skip
     """Applies one versioned edit and keeps the fill as pending. What a user has ticked hole by hole is accepted.
@@ -299,6 +298,6 @@ async def put_in(
     return make_result(made.filled, described, version=version, applied=True, id=added.id)
 
 
-def takes_confirmation(server: LanguageServer) -> bool:
+def takes_confirmation(server: Host) -> bool:
     client = server.client_capabilities.workspace
     return bool(client and client.workspace_edit and client.workspace_edit.change_annotation_support)

@@ -22,7 +22,7 @@ from midfill_lsp.pending import Pending, PendingHole, PendingStore
 from midfill_lsp.related import RelatedFiles, RelatedText
 from midfill_lsp.settings import Settings
 from midfill_lsp.telling import PendingTeller, tell_of_better_models
-from midfill_lsp.text import SyncedDocument, SyncedWorkspace
+from midfill_lsp.text import SyncedDocument
 from midfill_lsp.until import Commands
 from midfill_lsp.views import DocumentView, find_exclusion, read_ahead, take_view
 
@@ -76,12 +76,12 @@ class Fills:
 
     async def until(self, params: FillParams) -> FillResult:
         """Fills until the command of this workspace passes, which is asked for once."""
-        line = params.until or await self._commands.ask(self._server, self._workspace, params.uri)
+        line = params.until or await self._commands.ask(self._server, params.uri)
         return await self.fill(params.model_copy(update={"until": line}))
 
     async def finish(self, params: PendingParams) -> Done:
         """Ends a running fill now."""
-        job = find_meant(self._workspace, params, self._running)
+        job = find_meant(self._server.workspace, params, self._running)
         if job is None:
             raise FillFailed("Midfill: no fill is running here.")
         job.finish()
@@ -91,7 +91,7 @@ class Fills:
         """Keeps the text; a running fill keeps its current guesses."""
         if params.part != "all":
             return await self._decide(params, keeps=True)
-        meant = find_meant(self._workspace, params, [*self._running, *self._pending])
+        meant = find_meant(self._server.workspace, params, [*self._running, *self._pending])
         if isinstance(meant, FillJob):
             return await self.finish(PendingParams(id=meant.id))
         pending = self._find(params)
@@ -102,7 +102,7 @@ class Fills:
         """Restores the text before the first fill; a running fill is cancelled."""
         if params.part != "all":
             return await self._decide(params, keeps=False)
-        meant = find_meant(self._workspace, params, [*self._running, *self._pending])
+        meant = find_meant(self._server.workspace, params, [*self._running, *self._pending])
         if isinstance(meant, FillJob):
             meant.cancel()
             return Done(id=meant.id, uri=meant.document.uri)
@@ -184,7 +184,7 @@ class Fills:
         """Ghost text. Raises MidfillError; None for excluded files and while a failed engine rests."""
         if self.find_exclusion(document.uri) or (self._filler.is_resting and not invoked):
             return ()
-        view = take_view(self._workspace, document)
+        view = take_view(self._server.workspace, document)
         line = document.text.position(offset).line
         surroundings = self._look_around(document.uri, line)
         filler = self._filler.fill if invoked else self._filler.fill_unasked
@@ -218,7 +218,7 @@ class Fills:
 
     def follow(self, uri: str) -> None:
         """Call when a document was opened or changed."""
-        document = self._workspace.open_document(uri)
+        document = self._server.workspace.open_document(uri)
         if document is None:
             return
         lost = self._pending.follow(document)
@@ -234,7 +234,7 @@ class Fills:
         """Parses an idle document in a worker thread, so that the next fill starts at once."""
         if document.version is not None:
             exclude = self._server.settings_of(document.uri).exclude
-            self._executor.submit(_read_ahead, take_view(self._workspace, document), exclude)
+            self._executor.submit(_read_ahead, take_view(self._server.workspace, document), exclude)
 
     def forget(self, uri: str) -> None:
         """Call when a document was closed."""
@@ -260,7 +260,7 @@ class Fills:
         )
 
     def _look_around(self, uri: str, line: int) -> Callable[[], RelatedFiles]:
-        near, taken = self._related.near(self._workspace, uri, line), tuple(self._taken)
+        near, taken = self._related.near(self._server.workspace, uri, line), tuple(self._taken)
         pending = Written.of(hole.fill.text for each in self._pending for hole in each.holes)
         return lambda: replace(near(), taken=taken, written=Written(written.load() | pending))
 
@@ -272,13 +272,8 @@ class Fills:
             if text.strip() and len(text) <= MAX_TAKEN_CHARACTERS:
                 self._taken.appendleft(text.strip().replace(f"\n{hole.hole.indent}", "\n"))
 
-    @property
-    def _workspace(self) -> SyncedWorkspace:
-        assert isinstance(self._server.workspace, SyncedWorkspace)
-        return self._server.workspace
-
     def _find(self, params: PendingParams) -> Pending:
-        found = find_meant(self._workspace, params, self._pending)
+        found = find_meant(self._server.workspace, params, self._pending)
         if found is None and params.id is None:
             raise FillFailed("Midfill: nothing is pending here.")
         return self._same(found)

@@ -11,6 +11,7 @@ from pygls.lsp.server import LanguageServer
 from midfill_lsp.engine import Engines
 from midfill_lsp.protocol import MidfillProtocol
 from midfill_lsp.settings import Settings, parse_settings
+from midfill_lsp.text import SyncedWorkspace
 from midfill_lsp.views import find_innermost
 
 logger = logging.getLogger(__name__)
@@ -28,6 +29,12 @@ class Host(LanguageServer):
         self.engines = Engines()
         self._settings: dict[str, Settings] = {"": Settings()}
         self._options: object = None
+
+    @property
+    def workspace(self) -> SyncedWorkspace:
+        workspace = super().workspace
+        assert isinstance(workspace, SyncedWorkspace)
+        return workspace
 
     def show(self, sentence: str, kind: types.MessageType = types.MessageType.Error) -> None:
         self.window_show_message(types.ShowMessageParams(type=kind, message=sentence))

@@ -16,7 +16,7 @@ from midfill_lsp.edits import FillFailed, Replacement, apply_edits, check_takes_
 from midfill_lsp.fills import Fills
 from midfill_lsp.host import Host
 from midfill_lsp.messages import DraftParams, FillParams, Range, Repeated, RepeatParams, RepeatPlace, Repeats, What
-from midfill_lsp.text import Span, SyncedDocument, SyncedWorkspace, Text, to_units, trim
+from midfill_lsp.text import Span, SyncedDocument, Text, to_units, trim
 from midfill_lsp.views import DocumentView, take_view
 
 REST_S = 0.25
@@ -82,7 +82,7 @@ class NextEdits:
 
     def follow(self, uri: str) -> None:
         """A document was opened or changed."""
-        document = self._workspace.open_document(uri)
+        document = self._server.workspace.open_document(uri)
         burst = self._bursts.get(uri)
         if document is None or (burst and burst.now.source == document.source):
             return
@@ -98,7 +98,7 @@ class NextEdits:
         """A document was closed."""
         self._bursts.pop(uri, None)
         self._found.pop(uri, None)
-        if document := self._workspace.open_document(uri):
+        if document := self._server.workspace.open_document(uri):
             self._tell(document, ())
         if waiting := self._rests.pop(uri, None):
             waiting.cancel()
@@ -146,7 +146,7 @@ class NextEdits:
             return ()
         found = self.recall(document)
         if found is None:
-            view = take_view(self._workspace, document)
+            view = take_view(self._server.workspace, document)
             search = partial(_search, replace(view, text=burst.before), view, burst.earlier, unasked=unasked)
             found = await asyncio.to_thread(search)
             if found or not unasked:
@@ -219,11 +219,6 @@ class NextEdits:
             RepeatPlace(range=Range.of(document.text.range(each.span)), text=each.repeat.text) for each in found
         )
         self._server.protocol.notify("midfill/didChangeRepeats", Repeats(uri=document.uri, places=places).to_json())
-
-    @property
-    def _workspace(self) -> SyncedWorkspace:
-        assert isinstance(self._server.workspace, SyncedWorkspace)
-        return self._server.workspace
 
 
 def _search(

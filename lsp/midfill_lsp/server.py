@@ -31,7 +31,6 @@ from midfill_lsp.messages import (
 )
 from midfill_lsp.next_edits import NextEdits
 from midfill_lsp.offers import KINDS, REPEAT, UNTIL_KIND, is_wanted, offer_actions, offer_lenses, offer_repeats
-from midfill_lsp.text import SyncedWorkspace
 from midfill_lsp.until import guess
 from midfill_lsp.views import find_around, take_view
 
@@ -72,7 +71,6 @@ class MidfillServer(Host):
 
 
 async def _list_actions(ls: MidfillServer, params: types.CodeActionParams) -> list[types.CodeAction | types.Command]:
-    assert isinstance(ls.workspace, SyncedWorkspace)
     synced = ls.workspace.open_document(params.text_document.uri)
     if synced is None or synced.desynced or ls.fills.find_exclusion(synced.uri):
         return []
@@ -151,7 +149,6 @@ async def _answer(ls: MidfillServer, run: Callable[[], Awaitable[messages.Messag
 async def _list_holes(ls: MidfillServer, params: Any) -> dict[str, Any]:
     asked = parse(HolesParams, params, "midfill/holes")
     document = find_document(ls, asked.uri, asked.version)
-    assert isinstance(ls.workspace, SyncedWorkspace)
     view, range = take_view(ls.workspace, document), asked.range.to_lsp()
     found = [] if ls.fills.find_exclusion(asked.uri) else await asyncio.to_thread(find_around, view, range)
     return Holes(ranges=tuple(Range.of(view.text.range(span)) for span in found)).to_json()
@@ -159,7 +156,6 @@ async def _list_holes(ls: MidfillServer, params: Any) -> dict[str, Any]:
 
 async def _guess_tests(ls: MidfillServer, params: Any) -> dict[str, Any]:
     asked = parse(TestsParams, params, "midfill/tests")
-    assert isinstance(ls.workspace, SyncedWorkspace)
     return Tests(commands=tuple(await asyncio.to_thread(guess, ls.workspace, asked.uri))).to_json()
 
 

@@ -7,13 +7,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from lsprotocol import types
-from pygls.lsp.server import LanguageServer
 
 from midfill_infill.errors import MidfillError
 from midfill_infill.fill import Filled, Options, Preview
 from midfill_infill.text.document import Document
 from midfill_infill.text.spans import Hole
 from midfill_lsp.engine import Filler, Say
+from midfill_lsp.host import Host
 from midfill_lsp.settings import Settings
 from midfill_lsp.text import SyncedDocument, SyncedWorkspace
 from midfill_lsp.views import find_innermost, find_path
@@ -98,12 +98,12 @@ class Commands:
     def __init__(self) -> None:
         self._known: dict[Path | None, str] = {}
 
-    async def ask(self, server: LanguageServer, workspace: SyncedWorkspace, uri: str) -> str:
+    async def ask(self, server: Host, uri: str) -> str:
         """Of a client that does not ask by itself. Raises MidfillError where the user wants none."""
-        folder = find_folder(workspace, uri)
+        folder = find_folder(server.workspace, uri)
         if (known := self._known.get(folder)) is not None:
             return known
-        guesses = await asyncio.to_thread(guess, workspace, uri)
+        guesses = await asyncio.to_thread(guess, server.workspace, uri)
         if not guesses:
             raise MidfillError("bad_request", "no tests of this file were found", next_step="write some beside it")
         actions = [types.MessageActionItem(f"{RUN}{line}") for line in guesses[:3]]

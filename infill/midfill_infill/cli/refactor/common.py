@@ -17,6 +17,7 @@ from midfill_infill.errors import (
     ENGINE_TROUBLE,
     FILE_TROUBLE,
     MODEL_TROUBLE,
+    OF_REPOSITORIES,
     REFUSED,
     SOME_FAILED,
     TABLE,
@@ -34,13 +35,6 @@ if TYPE_CHECKING:
 RootOption = Annotated[Path, typer.Option("--root", metavar="DIR", help="A folder of the repository.")]
 RunOption = Annotated[str | None, typer.Option("--run", metavar="ID", help="The run, by the start of its id.")]
 
-# Rows of the table whose exit codes are this group's own; all others are sorted by what they mean here.
-_OWN: Final = frozenset(
-    ("run_missing", "no_such_hole", "bad_query", "bad_recipe", "bad_selector", "bad_shard", "no_selector",
-     "ray_missing", "git_failed", "holes_failed", "hole_stale", "verify_baseline", "verify_flaky",
-     "sandbox_missing", "tree_dirty", "tree_locked", "target_refused", "undo_refused", "run_damaged", "journal_failed",
-     "disk_full", "write_broken", "write_unclear")
-)  # fmt: skip
 _ASKED: Final = ("file_missing", "file_is_directory")
 _WORST_FIRST: Final = (DISK_TROUBLE, REFUSED, VERIFY_FAILED, SOME_FAILED)
 
@@ -48,7 +42,7 @@ _WORST_FIRST: Final = (DISK_TROUBLE, REFUSED, VERIFY_FAILED, SOME_FAILED)
 def exit_code(code: str) -> int:
     """0 done, 1 pending, 2 asked wrongly, 3 some holes failed, 4 verify failed, 5 refused, 6 disk, 130 interrupted."""
     found = TABLE[code].exit_code
-    if code in _OWN:
+    if code in OF_REPOSITORIES:
         return found
     if code in _ASKED or found == MODEL_TROUBLE:
         return ASKED_WRONGLY
