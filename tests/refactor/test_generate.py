@@ -17,7 +17,6 @@ from tests.refactor.workers import ScriptedWorkers
 from midfill_engine.wire import InfillRequest, InfillResponse, TextSegment
 from midfill_infill.context.references import Reference
 from midfill_infill.errors import MidfillError
-from midfill_infill.refactor.generating.engines import Engine
 from midfill_infill.refactor.generating.generate import GenerateOptions, Progress, generate, hole_seed, reroll
 from midfill_infill.refactor.generating.shards import Shard, merge, open_part
 from midfill_infill.refactor.journal.journal import Journal
@@ -47,7 +46,7 @@ def new_run(place: Repository, seed: int = 0) -> Path:
 
 def fill_run(place: Repository, run: Path, workers: ScriptedWorkers, jobs: int = 2) -> Progress:
     with Journal(run) as journal:
-        return generate(journal, place.root, Engine(workers), GenerateOptions(jobs=jobs))
+        return generate(journal, place.root, workers, GenerateOptions(jobs=jobs))
 
 
 def patch_of(run: Path) -> bytes:
@@ -105,12 +104,12 @@ class FailingWorkers(ScriptedWorkers):
         super().__init__()
         self.code, self.texts = code, texts
 
-    def infill(self, request: InfillRequest) -> InfillResponse:
+    def answer_one(self, request: InfillRequest) -> InfillResponse:
         before = request.segments[0]
         assert isinstance(before, TextSegment)
         if any(before.text.rstrip().endswith(text) for text in self.texts):
             raise MidfillError(self.code, "it fails at this one")
-        return super().infill(request)
+        return super().answer_one(request)
 
 
 @pytest.mark.parametrize("code", ["engine_error", "out_of_memory", "bad_request"])
@@ -152,14 +151,14 @@ class FullWorkers(ScriptedWorkers):
         self.left = itertools.count(refusals - 1, -1)
         self.is_enough = threading.Event()
 
-    def infill(self, request: InfillRequest) -> InfillResponse:
+    def answer_one(self, request: InfillRequest) -> InfillResponse:
         if not self.places.acquire(blocking=False):
             if next(self.left) == 0:
                 self.is_enough.set()
             raise MidfillError("engine_busy", "2 requests are open already")
         try:
             assert self.is_enough.wait(60)
-            return super().infill(request)
+            return super().answer_one(request)
         finally:
             self.places.release()
 
@@ -179,11 +178,11 @@ def test_a_run_goes_on_after_a_part_of_it_was_applied(place: Repository) -> None
 
     with Journal(run) as journal:
         with pytest.raises(KeyboardInterrupt):
-            generate(journal, place.root, Engine(ScriptedWorkers()), GenerateOptions(jobs=1), stop)
+            generate(journal, place.root, ScriptedWorkers(), GenerateOptions(jobs=1), stop)
         journal.accept(journal.acceptable())
         writer = Writer(journal, place.root)
         assert writer.apply(list(journal.holes_in(State.ACCEPTED)), is_git=False).count(State.APPLIED) == 1
-        assert generate(journal, place.root, Engine(ScriptedWorkers()), GenerateOptions()).accepted == NUM_HOLES - 1
+        assert generate(journal, place.root, ScriptedWorkers(), GenerateOptions()).accepted == NUM_HOLES - 1
         journal.accept(journal.acceptable())
         assert writer.apply(list(journal.holes_in(State.ACCEPTED)), is_git=False).troubles == []
         assert patch_of(whole) == b"".join(patch(one) for one in exported(journal))
@@ -196,7 +195,6 @@ def test_a_kill_loses_no_journaled_hole_and_none_is_asked_again(place: Repositor
         "import itertools, sys, threading; sys.path.insert(0, sys.argv[3])\n"
         "from pathlib import Path\n"
         "from tests.refactor.workers import ScriptedWorkers, by_content\n"
-        "from midfill_infill.refactor.generating.engines import Engine\n"
         "from midfill_infill.refactor.generating.generate import GenerateOptions, generate\n"
         "from midfill_infill.refactor.journal.journal import Journal\n"
         "journal, asked = Journal(Path(sys.argv[1])), itertools.count()\n"
@@ -204,7 +202,7 @@ def test_a_kill_loses_no_journaled_hole_and_none_is_asked_again(place: Repositor
         f"    next(asked) < {num_answers} or threading.Event().wait()\n"
         "    return by_content(request)\n"
         "show = lambda progress: print(progress.done, flush=True)\n"
-        "generate(journal, Path(sys.argv[2]), Engine(ScriptedWorkers(answer)), GenerateOptions(jobs=2), show)\n"
+        "generate(journal, Path(sys.argv[2]), ScriptedWorkers(answer), GenerateOptions(jobs=2), show)\n"
     )
     root = str(Path(__file__).parent.parent.parent)
     words = [sys.executable, "-c", code, str(run), str(place.root), root]
@@ -278,7 +276,7 @@ def fill_part(place: Repository, journal: Journal, path: Path, shard: str, stop_
             raise KeyboardInterrupt
 
     with suppress(KeyboardInterrupt), open_part(journal, path) as part:
-        engine = Engine(ScriptedWorkers())
+        engine = ScriptedWorkers()
         generate(part, place.root, engine, GenerateOptions(jobs=1), show, Shard.parse(shard).takes)
     return left
 
@@ -300,7 +298,7 @@ def test_parts_of_another_run_are_refused(place: Repository, tmp_path: Path) -> 
 
 
 def test_reroll_draws_another_fill_as_the_next_attempt(place: Repository) -> None:
-    run, engine = new_run(place), Engine(ScriptedWorkers())
+    run, engine = new_run(place), ScriptedWorkers()
     fill_run(place, run, ScriptedWorkers())
     with Journal(run) as journal:
         first = journal.fill(journal.hole(1))
@@ -324,7 +322,7 @@ def test_the_repository_is_read_as_it_was_planned(place: Repository, monkeypatch
     with Journal(run) as journal:
         Writer(journal, place.root).apply(list(journal.holes_in(State.GENERATED))[3:], is_git=False)
         assert "..." not in (place.root / "m3.py").read_text()
-        reroll(journal, place.root, journal.hole(1), Engine(workers), GenerateOptions())
+        reroll(journal, place.root, journal.hole(1), workers, GenerateOptions())
     first = next(references for references in seen if "imported" in kinds_of(references))
     assert seen[-1] == first
 
@@ -349,6 +347,6 @@ def test_a_run_ends_early_when_it_is_interrupted(place: Repository) -> None:
 
     with Journal(run) as journal:
         with pytest.raises(KeyboardInterrupt):
-            generate(journal, place.root, Engine(workers), GenerateOptions(jobs=2), stop)
+            generate(journal, place.root, workers, GenerateOptions(jobs=2), stop)
         assert len(workers.asked) <= 4, "what was in flight, and no other"
         assert journal.counts()[State.GENERATED] == seen[0] < NUM_HOLES

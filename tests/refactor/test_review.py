@@ -7,7 +7,6 @@ import pytest
 from tests.refactor.trees import Tree, make_tree, source
 from tests.refactor.workers import ScriptedWorkers
 
-from midfill_infill.refactor.generating.engines import Engine
 from midfill_infill.refactor.generating.generate import GenerateOptions, reroll
 from midfill_infill.refactor.journal.records import HoleRow, State
 from midfill_infill.refactor.reporting.review import Reroll, review
@@ -104,7 +103,7 @@ def test_an_edited_fill_that_the_file_cannot_hold_is_refused(tmp_path: Path) -> 
 
 
 def test_reroll(tree: Tree) -> None:
-    engine = Engine(ScriptedWorkers())
+    engine = ScriptedWorkers()
     with tree.open() as journal:
 
         def again(hole: HoleRow) -> HoleRow:

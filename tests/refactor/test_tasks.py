@@ -13,7 +13,6 @@ from typer.testing import CliRunner
 
 from midfill_engine.wire import HoleSegment, InfillRequest
 from midfill_infill.cli import build_app
-from midfill_infill.refactor.generating.engines import Engine
 from midfill_infill.refactor.generating.generate import GenerateOptions, generate
 from midfill_infill.refactor.journal.journal import Journal
 from midfill_infill.refactor.journal.places import find_place
@@ -93,9 +92,7 @@ def test_a_task(repository: Path, command: str) -> None:
     assert runner.invoke(build_app(), words).exit_code == 0
     before = {path: (repository / path).read_bytes() for path in FILES}
     with Journal(find_place(repository).find_run()) as journal:
-        generate(
-            journal, repository, Engine(ScriptedWorkers(lambda request: answer(request, text))), GenerateOptions(jobs=1)
-        )
+        generate(journal, repository, ScriptedWorkers(lambda request: answer(request, text)), GenerateOptions(jobs=1))
         chosen = journal.acceptable()
         assert chosen and set(journal.counts()) <= {State.GENERATED, State.FAILED}
         writer = Writer(journal, repository)

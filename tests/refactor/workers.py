@@ -3,10 +3,12 @@
 import hashlib
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 
-from midfill_engine.wire import FilledHole, HoleSegment, InfillRequest, InfillResponse, ModelInfo, Stats
+from midfill_engine.wire import FilledHole, HoleSegment, InfillRequest, InfillResponse, ModelInfo, Stats, StepEvent
+from midfill_infill.engines.endpoint import Endpoint
 from midfill_infill.errors import MidfillError
+from midfill_infill.refactor.generating.engines import Engine
 
 Answer = Callable[[InfillRequest], str]
 
@@ -16,12 +18,13 @@ def by_content(request: InfillRequest) -> str:
     return f"return {int(hashlib.sha256(request.model_dump_json().encode()).hexdigest()[:6], 16)}"
 
 
-class ScriptedWorkers:
+class ScriptedWorkers(Engine):
     """Answers with `answer(request)` after `delay_s`; dies at the requests numbered in `die_at`, until revived."""
 
     def __init__(
         self, answer: Answer = by_content, *, delay_s: float = 0.0, die_at: tuple[int, ...] = (), weights: str = ""
     ) -> None:
+        self.endpoint = Endpoint(url="http://scripted")
         self.answer, self.delay_s, self.die_at, self.weights = answer, delay_s, set(die_at), weights
         self.asked: list[InfillRequest] = []
         self.num_revived = 0
@@ -34,7 +37,10 @@ class ScriptedWorkers:
         )  # fmt: skip
         return (info,)
 
-    def infill(self, request: InfillRequest) -> InfillResponse:
+    def infill(self, request: InfillRequest) -> Generator[StepEvent | InfillResponse, None, None]:
+        yield self.answer_one(request)
+
+    def answer_one(self, request: InfillRequest) -> InfillResponse:
         with self._lock:
             self.asked.append(request)
             if len(self.asked) in self.die_at:

@@ -30,7 +30,7 @@ from midfill_infill.cli.refactor.common import RootOption, RunOption, open_run, 
 
 if TYPE_CHECKING:
     from midfill_infill.engines.supervise import EngineSettings
-    from midfill_infill.refactor.generating.engines import Engine, Workers
+    from midfill_infill.refactor.generating.engines import Engine
     from midfill_infill.refactor.generating.generate import GenerateOptions, Progress
     from midfill_infill.refactor.generating.shards import Shard
     from midfill_infill.until.trying import Goal
@@ -134,7 +134,7 @@ def _open_engine(
     from midfill_infill.refactor.generating import engines
 
     answered: Mapping[str, int] = {}
-    workers: Workers
+    workers: Engine
     if ray:
         from midfill_infill.refactor.generating.ray_workers import RayWorkers
 
@@ -145,7 +145,7 @@ def _open_engine(
     else:
         workers = engines.LocalEngine(settings, lambda phrase: say(f"{phrase} ...") if sys.stderr.isatty() else None)
     try:
-        yield engines.Engine(workers), answered
+        yield workers, answered
     finally:
         workers.close()
 

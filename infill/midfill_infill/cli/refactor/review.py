@@ -100,7 +100,7 @@ def _reroll(stack: ExitStack, place: Repository, journal: Journal, settings: Eng
 
     def again(hole: HoleRow) -> HoleRow:
         if not opened:
-            opened.append(engines.Engine(engines.LocalEngine(settings)))
+            opened.append(engines.LocalEngine(settings))
             stack.callback(opened[0].close)
         return generate.reroll(journal, place.root, hole, opened[0], generate.GenerateOptions())
 

@@ -1,7 +1,7 @@
 """Engines on a Ray cluster: one actor each, restarted when it dies. Only requests and answers travel, as JSON.
 
-Ray is imported only here. The journal stays with the driver, so an actor may be killed at any moment: its requests are
-asked again, and a duplicate answer is the same.
+Ray is imported only here. The journal stays with the driver, so an actor may be killed at any moment: Ray restarts it,
+its requests are asked again, and a duplicate answer is the same.
 """
 
 import json
@@ -11,17 +11,19 @@ import queue
 import secrets
 import tempfile
 from collections import Counter
+from collections.abc import Generator
 from dataclasses import asdict
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
 
-from midfill_engine.wire import InfillRequest, InfillResponse, ModelInfo, ModelList
+from midfill_engine.wire import InfillRequest, InfillResponse, ModelInfo, ModelList, StepEvent
 from midfill_infill.engines.client import EngineClient
+from midfill_infill.engines.endpoint import Endpoint
 from midfill_infill.engines.installed import distribution_version
 from midfill_infill.engines.supervise import EngineSettings, ensure_engine
 from midfill_infill.errors import TABLE, MidfillError
-from midfill_infill.refactor.generating.engines import ask
+from midfill_infill.refactor.generating.engines import Engine
 
 _IN_HAND: Final = 2
 _IDLE_TIMEOUT_S: Final = 60.0
@@ -62,7 +64,7 @@ class FillActor:
     def infill(self, request_json: str) -> str:
         """{"answer": ...} or {"error": [code, message]}, so that no exception of ours is pickled."""
         try:
-            answer = ask(self._client, InfillRequest.model_validate_json(request_json))
+            *_, answer = self._client.infill(InfillRequest.model_validate_json(request_json))
             return json.dumps({"answer": answer.model_dump_json()})
         except MidfillError as error:
             if error.code == "engine_died":
@@ -74,7 +76,7 @@ class FillActor:
         return os.getpid()
 
 
-class RayWorkers:
+class RayWorkers(Engine):
     """`count` actors, on a new local Ray unless an address is given.
 
     `placement` is the number of actors per node, `answered` the number of answers per node. `environment` is a Ray
@@ -89,6 +91,7 @@ class RayWorkers:
         address: str | None = None,
         environment: dict[str, Any] | None = None,
     ) -> None:
+        self.endpoint = Endpoint(url="http://ray")
         if address is None:
             _prepare_environment()
         try:
@@ -163,21 +166,21 @@ class RayWorkers:
                     raise MidfillError("engine_error", f"Ray does not start ({said})", next_step=next_step) from None
 
     def models(self) -> tuple[ModelInfo, ...]:
-        return tuple(ModelList.model_validate_json(self._get(self.actors[0].models.remote())).data)
+        return tuple(ModelList.model_validate_json(self._take(self.actors[0].models.remote())).data)
 
-    def infill(self, request: InfillRequest) -> InfillResponse:
+    def infill(self, request: InfillRequest) -> Generator[StepEvent | InfillResponse, None, None]:
         number = self._free.get()
         try:
-            said = json.loads(self._get(self.actors[number].infill.remote(request.model_dump_json())))
+            said = json.loads(self._take(self.actors[number].infill.remote(request.model_dump_json())))
         finally:
             self._free.put(number)
         self.answered[self._nodes[number]] += 1
         if "error" in said:
             code, message = said["error"]
             raise MidfillError(code if code in TABLE else "engine_error", message)
-        return InfillResponse.model_validate_json(said["answer"])
+        yield InfillResponse.model_validate_json(said["answer"])
 
-    def _get(self, reference: Any) -> str:
+    def _take(self, reference: Any) -> str:
         try:
             return str(self._ray.get(reference))
         except self._ray.exceptions.RayError as error:
@@ -187,9 +190,6 @@ class RayWorkers:
         """The reason at the end of an actor's error, such as a missing module."""
         said = (str(error).strip().splitlines() or [""])[-1].strip()[:_MAX_SAID]
         return MidfillError("engine_error", f"Ray fails ({type(error).__name__}{': ' if said else ''}{said})")
-
-    def revive(self) -> None:
-        return  # Ray restarts actors, and actors their engines
 
     def close(self) -> None:
         for handle in self.actors:
