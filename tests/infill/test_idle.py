@@ -18,7 +18,8 @@ SHAPES = {
 }
 IDLE = {
     "python": ["return self.f(a, b, *c) == 0", "x = 1\nreturn self.f(a, b=b, *c)", "# later", "pass", "..."]
-    + ["raise NotImplementedError", "return not self.f(a, b, *c)"],
+    + ["raise NotImplementedError", "return not self.f(a, b, *c)"]
+    + ["return self.f(a - 1, b, *c)", "rows = self.f(b)\nreturn sorted(rows)", "return self.f(1).x"],
     "javascript": ["return this.f(a, b, ...c);", "// later", "throw new Error('not implemented');"],
     "typescript": ["return await this.f(a, b, ...c);"],
     "go": ["return l.f(a, b, c...) + 1", 'panic("not implemented")'],
@@ -28,7 +29,12 @@ IDLE = {
     "cpp": ["return this->f(a, b, c);"],
 }
 BUSY = {
-    "python": ["return self.f(a - 1, b, *c)", "if a:\n    return 0\nreturn self.f(a, b, *c)", "return f(a, b, *c)"]
+    "python": [
+        "return a < 2 or self.f(a - 1, b, *c)",
+        "if a:\n    return 0\nreturn self.f(a, b, *c)",
+        "return f(a, b, *c)",
+    ]
+    + ["return [self.f(x) for x in a]", "return self.f(a - 1) if a else 0"]
     + ["return lambda: self.f(a, b, *c)", "return super().f(a, b, *c)", "return a.f(a, b, *c)", "pass\nreturn a"],
     "javascript": ["return f(a, b, ...c);", "return () => this.f(a, b, ...c);"],
     "typescript": ["return this.f(a, b);"],
@@ -57,8 +63,9 @@ def test_a_body_that_does_nothing_is_known_in_every_language(language: str) -> N
 
 def test_a_function_without_arguments_and_one_that_is_a_value_call_themselves_too() -> None:
     for source, idle, busy in [
-        ("def f():\n    x = 1\n", "return f()", "return f(1)"),
-        ("async def f(*, key):\n    x = 1\n", "return await f(key=key)", "return await f(key=1)"),
+        ("def f():\n    x = 1\n", "return f()", "return g()"),
+        ("async def f(*, key):\n    x = 1\n", "return await f(key=key)", "return key and await f(key=1)"),
+        ("@singledispatch\ndef f(x):\n    x = 1\n", "return f(x)", "return f(str(x))"),
     ]:
         document = Document(source.encode(), "python")
         hole = body_named(document, "f")

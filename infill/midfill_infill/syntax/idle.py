@@ -10,12 +10,13 @@ from midfill_infill.syntax.captures import list_statements
 from midfill_infill.syntax.problems import Span, captures
 
 _SELF: Final = frozenset((b"self", b"cls", b"this", b"Self"))
+_REPEATING: Final = ("comprehension", "generator_expression")
 _JOINTS: Final = (b".", b"->", b"::")
 
 
 def is_idle(language: Language, tree: tree_sitter.Tree, span: Span) -> bool:
     """Whether the text at `span`, the body of a function, has no code, nothing but a placeholder for code, or calls its
-    own function with its own arguments before anything could end that.
+    own function before anything could end that: with its own arguments, or in Python, which has no overloads, with any.
     """
     functions = [node for node in captures(language, tree, span, "function") if node.end_byte >= span[1]]
     function = max((node for node in functions if node.start_byte < span[0]), key=_start, default=None)
@@ -27,11 +28,13 @@ def is_idle(language: Language, tree: tree_sitter.Tree, span: Span) -> bool:
     if all(node.byte_range in stubs for node in inside):
         return True
     blocks = [node.byte_range for node in captures(language, tree, span, "block") if node != body]
+    is_only = language.has_indented_blocks and function.parent is not None and "decorated" not in function.parent.type
     for statement in inside:
         if any(statement.start_byte <= start and end <= statement.end_byte for start, end in blocks):
             return False  # it may return before
-        if any(_calls(function, call) for call in _calls_in(statement)):
-            return True
+        for call in _calls_in(statement):
+            if _calls(function, call, with_any=is_only and not _is_conditional(call, statement)):
+                return True
     return False
 
 
@@ -49,8 +52,17 @@ def _calls_in(node: tree_sitter.Node) -> Iterator[tree_sitter.Node]:
             pending.extend(node.named_children)
 
 
-def _calls(function: tree_sitter.Node, call: tree_sitter.Node) -> bool:
-    """Whether a call is one of the function that it stands in, with the same arguments."""
+def _is_conditional(node: tree_sitter.Node, statement: tree_sitter.Node) -> bool:
+    """Whether a part of a statement of Python may be left out when it runs."""
+    while node != statement and node.parent is not None:
+        node = node.parent
+        if node.type in ("boolean_operator", "conditional_expression") or node.type.endswith(_REPEATING):
+            return True
+    return False
+
+
+def _calls(function: tree_sitter.Node, call: tree_sitter.Node, *, with_any: bool) -> bool:
+    """Whether a call is one of the function that it stands in, with the same arguments or `with_any`."""
     arguments = call.child_by_field_name("arguments")
     assert arguments is not None and call.text is not None
     callee = b"".join(call.text[: arguments.start_byte - call.start_byte].split())
@@ -61,6 +73,8 @@ def _calls(function: tree_sitter.Node, call: tree_sitter.Node) -> bool:
     joined = {owner + joint + _name(function) for owner in owners for joint in _JOINTS}
     if callee not in (joined if is_method else joined | {_name(function)}):
         return False
+    if with_any:
+        return True
     own = own[1:] if own[:1] in ([b"self"], [b"cls"]) else own
     given = [each.child_by_field_name("value") or each for each in arguments.named_children if not each.is_extra]
     return [(each.text or b"").strip(b"*. ") for each in given] == own
