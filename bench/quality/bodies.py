@@ -46,6 +46,7 @@ def main(
     seed: int = 5,
     model: Annotated[str, typer.Option(help="A known model, or a checkpoint's folder.")] = BASE,
     only: Annotated[list[str] | None, typer.Option(help="Only these ways.")] = None,
+    lines: Annotated[tuple[int, int], typer.Option(help="The least and the most filled lines of a body.")] = (3, 10),
 ) -> None:
     """Prints exact, similar and parsing bodies with intervals over files, what each way has less than the first, and
     how sure fills are.
@@ -54,7 +55,7 @@ def main(
     if unknown := set(names).difference(WAYS):
         raise typer.BadParameter(f"{', '.join(sorted(unknown))}: known are {', '.join(WAYS)}")
     torch.set_num_threads(1)
-    tasks = list(islice(draw(read_suite(suite).tasks, seed), limit))
+    tasks = list(islice(draw(read_suite(suite).tasks, seed, range(lines[0], lines[1] + 1)), limit))
     groups = [task.group for task in tasks]
     measured = {name: measure(name, open_client(model), tasks, keep) for name in names}
     first = measured[names[0]]
@@ -79,8 +80,8 @@ def measure(name: str, client: EngineClient, tasks: Sequence[Task], keep: Path) 
     ]
 
 
-def draw(tasks: Sequence[Task], seed: int) -> Iterator[Task]:
-    """Gaps that are bodies, a file each."""
+def draw(tasks: Sequence[Task], seed: int, sizes: range = range(1, MAX_BYTES)) -> Iterator[Task]:
+    """Gaps that are bodies of so many filled lines, of a file one at most."""
     files = {task.group: task for task in tasks if task.language == "python"}
     rng = np.random.default_rng(seed)
     for group in rng.permutation(sorted(files)).tolist():
@@ -94,7 +95,8 @@ def draw(tasks: Sequence[Task], seed: int) -> Iterator[Task]:
             hole = body_at(document, function.body[0])
             parts = source[: hole.start_byte], source[hole.start_byte : hole.end_byte], source[hole.end_byte :]
             before, middle, after = (part.decode() for part in parts)
-            yield replace(task, prefix=before, middle=middle, suffix=after)
+            if sum(map(bool, map(str.strip, middle.split("\n")))) in sizes:
+                yield replace(task, prefix=before, middle=middle, suffix=after)
 
 
 def write(client: EngineClient, options: dict[str, Any], task: Task) -> Fill:

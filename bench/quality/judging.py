@@ -5,6 +5,7 @@ folder KEEP, and writes the weights that choose best into the JSON file OUT. Kno
 """
 
 import json
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from difflib import SequenceMatcher
@@ -30,6 +31,7 @@ Kind = Literal["line", "body"]
 LENGTHS: Final = {"line": (0.0,), "body": (0.4, 0.6, 0.8, 1.0)}
 OWN: Final = (0.0, 0.5, 1.0, 1.5, 2.0, 2.5, 3.0, 4.0)
 DOUBTS: Final = (0.01, 0.03, 0.1)
+AGREE: Final = {"line": (0.0,), "body": (0.0, 2.0, 4.0, 8.0, 16.0)}
 DECAY: Final = 0.01
 
 
@@ -42,7 +44,8 @@ class Gap:
     likeness: tuple[float, ...]
 
     def choose(self, weights: Weights) -> int:
-        return self.candidates.index(weights.rank(self.candidates)[0])
+        scores = weights.score(self.candidates)
+        return scores.index(max(scores))
 
 
 def main(
@@ -57,7 +60,7 @@ def main(
     """Fits one kind; prints what the weights of now choose, and fitted ones in packages that they did not see."""
     torch.set_num_threads(1)
     tasks = read_suite(suite).tasks
-    drawn = list(islice(bodies.draw(tasks, seed) if kind == "body" else tasks, limit))
+    drawn = list(islice(bodies.draw(tasks, seed, range(3, 11)) if kind == "body" else tasks, limit))
     gaps = [gap for gap in compare(kind, drawn, keep, model) if gap.candidates]
     now = shipped_weights(kind)
     print(f"{len(gaps)} gaps of {len({gap.package for gap in gaps})} packages; the best candidate: {tell_best(gaps)}")
@@ -125,8 +128,8 @@ def liken(text: str, truth: str) -> float:
 def fit(kind: Kind, gaps: Sequence[Gap]) -> Weights:
     """Of a grid the scores that choose the likest texts, an exact one for twice; then the odds by regression."""
     ways = [
-        replace(shipped_weights(kind), length=length, own=own, doubt=doubt)
-        for length, own, doubt in product(LENGTHS[kind], OWN, DOUBTS)
+        replace(shipped_weights(kind), length=length, own=own, doubt=doubt, agree=agree)
+        for length, own, doubt, agree in product(LENGTHS[kind], OWN, DOUBTS, AGREE[kind])
     ]
     best = max(ways, key=lambda weights: sum(gap.likeness[gap.choose(weights)] for gap in gaps))
     return replace(best, **fit_odds(best, gaps))
@@ -136,9 +139,10 @@ def fit_odds(weights: Weights, gaps: Sequence[Gap]) -> dict[str, float]:
     """A logistic regression of whether the chosen one is right."""
     rows, right = [], []
     for gap in gaps:
-        first, *_ = ranked = weights.rank(gap.candidates)
-        rows.append(features(weights.measure_lead(ranked), first))
-        right.append(float(gap.likeness[gap.candidates.index(first)] == 2))
+        *others, best = sorted(weights.score(gap.candidates))
+        chosen = gap.choose(weights)
+        rows.append(features(best - max(others, default=-math.inf), gap.candidates[chosen]))
+        right.append(float(gap.likeness[chosen] == 2))
     names = list(rows[0])
     values = torch.tensor([[row[name] for name in names] for row in rows], dtype=torch.float64)
     spread = values.std(dim=0).clamp(min=1e-6)
@@ -161,7 +165,7 @@ def tell(chosen: Sequence[tuple[Weights, Gap]]) -> str:
     """How good the choices are, and how sure of them."""
     likeness, pairs = [], []
     for weights, gap in chosen:
-        first = weights.weigh(weights.rank(gap.candidates))[0]
+        first, *_ = weights.rank(gap.candidates)
         likeness.append(gap.likeness[gap.choose(weights)])
         pairs.append((first.chance or 0.0, likeness[-1] == 2))
     sure = [is_right for chance, is_right in pairs if chance >= 0.5]

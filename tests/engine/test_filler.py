@@ -252,14 +252,25 @@ def test_drawn_texts_differ_by_seed_and_are_those_of_their_seed(base: Runtime) -
 @pytest.mark.parametrize("kind", ["line", "body"])
 def test_what_follows_and_the_file_decide_among_equals(kind: str) -> None:
     weights = shipped_weights(kind)
-    plain = Candidate("a", nats=-4.0, following=-9.0)
-    fitting, own = Candidate("b", nats=-5.0, following=-6.0), Candidate("c", nats=-5.0, following=-9.0, certainty=0.4)
+    logs = (("", -1.0),) * 4
+    plain, fitting = Candidate("a", -4.0, -9.0, logs=logs), Candidate("b", -5.0, -6.0, logs=logs)
+    own = Candidate("c", -5.0, -9.0, certainty=0.4, logs=logs)
     assert [each.text for each in weights.rank([plain, fitting])] == ["b", "a"]
     assert [each.text for each in weights.rank([plain, own])] == ["c", "a"]
-    first, second = weights.weigh([fitting, plain])
+    first, second = weights.rank([plain, fitting])
     assert first.chance and second.chance and 0 < second.chance < first.chance < 1
-    (alone,) = weights.weigh([fitting])
+    (alone,) = weights.rank([fitting])
     assert alone.chance and alone.chance > first.chance
+
+
+def test_of_bodies_as_likely_the_one_that_is_like_the_others_is_first() -> None:
+    texts = ["return self.total", "return self.count", "raise ValueError(name)", "return self.size"]
+    bodies = [Candidate(text, -9.0, -9.0, logs=(("", -3.0),) * 3) for text in texts]
+    ranked = [each.text for each in shipped_weights("body").rank(bodies)]
+    assert ranked[-1] == "raise ValueError(name)"
+    assert [each.text for each in shipped_weights("line").rank(bodies)] == texts, (
+        "of lines the likelihood decides alone"
+    )
 
 
 def answer_of(base: Runtime, request: InfillRequest) -> InfillResponse:

@@ -132,8 +132,8 @@ def find_line_end(stretch: Stretch) -> str:
 def shuffle(candidates: Sequence[Candidate], drawing: Drawing) -> list[Candidate]:
     """The candidates in an order that is drawn, without replacement, by exp(score / temperature) (Gumbel's trick)."""
     noise = -torch.empty(len(candidates), dtype=torch.float64).exponential_(generator=drawing.generator).log()
-    score = shipped_weights("line").score
-    keys = [score(each) / drawing.temperature + float(luck) for each, luck in zip(candidates, noise, strict=True)]
+    scores = shipped_weights("line").score(candidates)
+    keys = [score / drawing.temperature + float(luck) for score, luck in zip(scores, noise, strict=True)]
     order = sorted(range(len(candidates)), key=lambda index: -keys[index])
     return [candidates[index] for index in order]
 

@@ -133,7 +133,7 @@ class Filler:
     def rank(self, judged: Sequence[Candidate]) -> list[Candidate]:
         """The best first, with how likely they are right where that was fitted."""
         ranked = self.weights.rank(judged)
-        return self.weights.weigh(ranked) if BASE in self.runtime.names else ranked
+        return ranked if BASE in self.runtime.names else [replace(each, chance=None) for each in ranked]
 
     def read(self) -> Generator[Work, list[Result], Prefix]:
         prefix, known = yield from read_prefix(self.runtime, self.prompt.ids)

@@ -5,15 +5,20 @@ The numbers stand in `judging.json`, which `python -m bench quality.judging` fit
 
 import json
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from functools import cache
+from difflib import SequenceMatcher
+from functools import cache, lru_cache
+from itertools import combinations
 from pathlib import Path
 from typing import Final
 
 PATH: Final = Path(__file__).with_name("judging.json")
 MOST_AHEAD: Final = 12.0
 MOST_UNLIKELY: Final = -30.0
+TINY: Final = 1e-9
+_WORD: Final = re.compile(r"\w+|[^\w\s]")
 
 Logs = tuple[tuple[str, float], ...]  # tokens' texts with their ln probabilities
 
@@ -34,45 +39,60 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Weights:
-    """What likelihood and a proposal's certainty weigh, for lines or for bodies.
+    """What likelihood, a proposal's certainty and agreement weigh, for lines or for bodies.
 
-    A score is (nats + following) over the number of tokens to the power of `length`, and `own` times
-    ln(1 + certainty / `doubt`). The ln odds that a candidate is right are the sum of `one`, `ahead` for each point that
-    its score has more than the next best, `likely` for each of its nats, and `proposed` times its certainty.
+    A score is the sum of (nats + following) over the number of tokens to the power of `length`, of `own` times
+    ln(1 + certainty / `doubt`), and of `agree` times how similar the others are, the likelier ones more (minimum Bayes
+    risk). The ln odds that a candidate is right are the sum of `one`, `ahead` times how much more its score is than the
+    next best, `likely` times its nats, and `proposed` times its certainty.
     """
 
     length: float
     own: float
     doubt: float
+    agree: float
     ahead: float
     likely: float
     proposed: float
     one: float
 
-    def score(self, one: Candidate, best_following: float = 0.0) -> float:
-        """`following` counts from the best one's, where the length matters."""
-        likely = one.nats + one.following - (best_following if self.length else 0.0)
-        return likely / math.pow(max(1, len(one.logs)), self.length) + self.own * math.log1p(one.certainty / self.doubt)
-
     def rank(self, candidates: Sequence[Candidate]) -> list[Candidate]:
-        """The best first."""
-        best = max((each.following for each in candidates), default=0.0)
-        return sorted(candidates, key=lambda each: -self.score(each, best))
-
-    def measure_lead(self, ranked: Sequence[Candidate], index: int = 0) -> float:
-        """How much higher the score of one is than the best of the others."""
-        best = max((each.following for each in ranked), default=0.0)
-        scores = [self.score(each, best) for each in ranked]
-        return scores[index] - max((other for place, other in enumerate(scores) if place != index), default=-math.inf)
-
-    def weigh(self, ranked: Sequence[Candidate]) -> list[Candidate]:
-        """Each with its chance to be right among all: calibrated for the first."""
+        """The best first, each with its chance to be right, which is calibrated for the first."""
+        scores = self.score(candidates)
+        order = sorted(range(len(candidates)), key=lambda index: -scores[index])
         found = []
-        for index, each in enumerate(ranked):
-            columns = features(self.measure_lead(ranked, index), each)
+        for place, index in enumerate(order):
+            others = scores[order[0 if place else 1]] if len(order) > 1 else -math.inf
+            columns = features(scores[index] - others, candidates[index])
             odds = sum(getattr(self, name) * value for name, value in columns.items())
-            found.append(replace(each, chance=1 / (1 + math.exp(-max(odds, MOST_UNLIKELY)))))
+            found.append(replace(candidates[index], chance=1 / (1 + math.exp(-max(odds, MOST_UNLIKELY)))))
         return found
+
+    def score(self, candidates: Sequence[Candidate]) -> list[float]:
+        """The score of each among all."""
+        best = max((each.following for each in candidates), default=0.0) if self.length else 0.0
+        scores = [
+            (each.nats + each.following - best) / math.pow(max(1, len(each.logs)), self.length)
+            + self.own * math.log1p(each.certainty / self.doubt)
+            for each in candidates
+        ]
+        if not self.agree or len(candidates) < 2:
+            return scores
+        shares = [math.exp(score - max(scores)) for score in scores]
+        alike = [[1.0] * len(scores) for _ in scores]
+        for first, second in combinations(range(len(scores)), 2):
+            ratio = measure_likeness(candidates[first].text, candidates[second].text)
+            alike[first][second] = alike[second][first] = ratio
+        for index, own in enumerate(shares):
+            total = sum(share * each for share, each in zip(shares, alike[index], strict=True)) - own
+            scores[index] += self.agree * total / max(sum(shares) - own, TINY)
+        return scores
+
+
+@lru_cache(maxsize=4096)
+def measure_likeness(first: str, second: str) -> float:
+    """How many of their words two texts share in the same order, in [0, 1]."""
+    return SequenceMatcher(None, _WORD.findall(first), _WORD.findall(second), autojunk=False).ratio()
 
 
 def features(ahead: float, one: Candidate) -> Mapping[str, float]:
