@@ -2,6 +2,7 @@
 
 import os
 import random
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from tests.engine.test_denoise import run
 
 from midfill_engine.denoising.branches import Beam, log_probs, read_prefix, score
 from midfill_engine.denoising.branches import Path as Written
+from midfill_engine.denoising.continuing import fill_causally
 from midfill_engine.denoising.denoise import denoise
 from midfill_engine.denoising.filler import MAX_THROUGH, Drawing, Filler
 from midfill_engine.denoising.judging import Candidate, shipped_weights
@@ -26,6 +28,7 @@ from midfill_engine.denoising.prompt import (
     lay_prompt,
 )
 from midfill_engine.denoising.stretch import Block, Stretch
+from midfill_engine.denoising.work import Fill, Work
 from midfill_engine.errors import RequestError
 from midfill_engine.families import FAMILIES
 from midfill_engine.loading.packaged import SMOLLM2
@@ -257,10 +260,16 @@ def test_what_follows_and_the_file_decide_among_equals(kind: str) -> None:
     own = Candidate("c", -5.0, -9.0, certainty=0.4, logs=logs)
     assert [each.text for each in weights.rank([plain, fitting])] == ["b", "a"]
     assert [each.text for each in weights.rank([plain, own])] == ["c", "a"]
+    assert all(each.chance and 0 < each.chance < 1 for each in weights.rank([plain, fitting]))
+
+
+def test_a_line_is_surer_where_the_next_best_is_far_behind() -> None:
+    weights = shipped_weights("line")
+    plain, fitting = Candidate("a", nats=-4.0, following=-9.0), Candidate("b", nats=-5.0, following=-6.0)
     first, second = weights.rank([plain, fitting])
-    assert first.chance and second.chance and 0 < second.chance < first.chance < 1
     (alone,) = weights.rank([fitting])
-    assert alone.chance and alone.chance > first.chance
+    assert first.chance and second.chance and alone.chance
+    assert second.chance < first.chance < alone.chance
 
 
 def test_of_bodies_as_likely_the_one_that_is_like_the_others_is_first() -> None:
@@ -271,6 +280,47 @@ def test_of_bodies_as_likely_the_one_that_is_like_the_others_is_first() -> None:
     assert [each.text for each in shipped_weights("line").rank(bodies)] == texts, (
         "of lines the likelihood decides alone"
     )
+
+
+def test_neither_the_order_of_given_texts_nor_company_changes_what_is_ranked(base: Runtime) -> None:
+    """Two fills whose passes run together, packed into the same forwards, end as each alone."""
+    texts = ["result = 0", "return items", "for item in items:", "raise ValueError"]
+    given = [GivenText(text=text, certainty=0.1 * place) for place, text in enumerate(texts)]
+    before, after = TextSegment(text=TEXT + "def other(items):\n    "), TextSegment(text="\n\n\nprint(other([1]))\n")
+
+    def fill(candidates: Sequence[GivenText], **limits: object) -> Fill:
+        hole = HoleSegment(hole=HoleSpec(candidates=list(candidates), max_tokens=24, **limits))  # type: ignore[arg-type]
+        return fill_causally(base, ask(before, hole, after, n=3))
+
+    line, body = {"forbid": ["\n"]}, {"indent": "    "}
+    alone = [list_ranked(run_together(base, [fill(given, **each)])[0]) for each in (line, body)]
+    turned = [list_ranked(run_together(base, [fill(given[::-1], **each)])[0]) for each in (line, body)]
+    joint = run_together(base, [fill(given, **body), fill(given[::-1], **line), fill(given[1:], **line)])
+    assert alone == turned == [list_ranked(joint[1]), list_ranked(joint[0])]
+    assert all(len(each) > len(texts) for each in alone)
+
+
+def run_together(base: Runtime, fills: Sequence[Fill]) -> list[InfillResponse]:
+    """All fills in lockstep: the passes of one round are one call of the runtime."""
+    answers: dict[int, InfillResponse] = {}
+    replies: dict[int, object] = dict.fromkeys(range(len(fills)))
+    while replies:
+        asked: dict[int, Work] = {}
+        for number, reply in list(replies.items()):
+            try:
+                message = fills[number].send(reply)
+                while not isinstance(message, Work):
+                    message = next(fills[number])
+                asked[number] = message
+            except StopIteration as stop:
+                answers[number] = stop.value
+        results = iter(base.run([step for work in asked.values() for step in work.passes]) if asked else [])
+        replies = {number: [next(results) for _ in work.passes] for number, work in asked.items()}
+    return [answers[number] for number in range(len(fills))]
+
+
+def list_ranked(answer: InfillResponse) -> list[tuple[str, float]]:
+    return [(each.text, round(each.log_likelihood or 0.0, 3)) for each in answer.candidates[0]]
 
 
 def answer_of(base: Runtime, request: InfillRequest) -> InfillResponse:

@@ -44,7 +44,7 @@ class Weights:
     A score is the sum of (nats + following) over the number of tokens to the power of `length`, of `own` times
     ln(1 + certainty / `doubt`), and of `agree` times how similar the others are, the likelier ones more (minimum Bayes
     risk). The ln odds that a candidate is right are the sum of `one`, `ahead` times how much more its score is than the
-    next best, `likely` times its nats, and `proposed` times its certainty.
+    next best, `likely` times its nats, `proposed` times its certainty, and `lines` times the ln of how many it has.
     """
 
     length: float
@@ -54,6 +54,7 @@ class Weights:
     ahead: float
     likely: float
     proposed: float
+    lines: float
     one: float
 
     def rank(self, candidates: Sequence[Candidate]) -> list[Candidate]:
@@ -101,6 +102,7 @@ def features(ahead: float, one: Candidate) -> Mapping[str, float]:
         "ahead": min(max(ahead, -MOST_AHEAD), MOST_AHEAD),
         "likely": max(one.nats, MOST_UNLIKELY),
         "proposed": one.certainty,
+        "lines": math.log(1 + one.text.strip().count("\n")),
         "one": 1.0,
     }
 
