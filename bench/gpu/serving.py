@@ -29,8 +29,9 @@ from midfill_engine.denoising.denoise import open_fill
 from midfill_engine.denoising.work import Work
 from midfill_engine.families import FAMILIES
 from midfill_engine.loading import hub
-from midfill_engine.loading.hub import HubModel, LoadedModel
+from midfill_engine.loading.hub import LoadedModel
 from midfill_engine.loading.runtime import Runtime
+from midfill_engine.models.family import Model
 from midfill_engine.models.fused_runner import FORMAT_OF
 from midfill_engine.models.transformer import TransformerConfig
 from midfill_engine.wire import HoleSegment, HoleSpec, InfillRequest, InfillResponse, StepEvent, TextSegment
@@ -75,7 +76,7 @@ def make_model(config: TransformerConfig, context: int, device: torch.device, dt
         small = hub.load(CheckpointFiles(Path(folder)), family)
     changed = replace(small.config, transformer=config, max_context=context + 64, max_hole=256)
     with torch.device("meta"):
-        model = HubModel(changed)
+        model = Model(changed)
     model = model.to_empty(device=device).to(dtype).eval().requires_grad_(False)
     for parameter in model.parameters():
         parameter.normal_(std=parameter.shape[-1] ** -0.5) if parameter.dim() == 2 else parameter.fill_(1)

@@ -21,8 +21,8 @@ from midfill_engine.families import find_family
 from midfill_engine.families.diffusiongemma import DIFFUSION_GEMMA, read_shape
 from midfill_engine.loading import canvas_model
 from midfill_engine.loading.canvas_model import CanvasModel, CanvasPass, CanvasResult
-from midfill_engine.loading.hub import HubConfig
 from midfill_engine.loading.runtime import Runtime, load_runtime
+from midfill_engine.models.family import ModelConfig
 from midfill_engine.samplers import SAMPLERS
 from midfill_engine.tokens.hub_tokenizer import HubTokenizer
 from midfill_engine.wire import InfillRequest, InfillResponse
@@ -73,7 +73,7 @@ def open_scripted(
     tiny.write_tokenizer(folder, DIFFUSION_GEMMA.name)
     files = CheckpointFiles(folder)
     files.__dict__["config"] = tiny.config_of(DIFFUSION_GEMMA.name)
-    config = HubConfig(read_shape(files.config), "scripted", 200, canvas_length // 2)
+    config = ModelConfig(read_shape(files.config), "scripted", 200, canvas_length // 2)
     inner, tokenizer = kind(letter, sureness), HubTokenizer(files, 320)
     model = CanvasModel(inner, tokenizer, config, 0, files, canvas_length, 48, 0.4, 0.8, 0.005)
     runtime = Runtime.of(model, family=DIFFUSION_GEMMA)

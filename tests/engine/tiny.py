@@ -19,10 +19,10 @@ from torch import Tensor
 
 from midfill_engine.families import FAMILIES
 from midfill_engine.families.diffusiongemma import DIFFUSION_GEMMA
-from midfill_engine.families.embedded import Embedded, EmbeddedConfig
+from midfill_engine.families.embedded import Embedded
 from midfill_engine.loading import canvas_model, checkpoint
 from midfill_engine.loading.hub import fused_rows, source_of
-from midfill_engine.models.family import Family
+from midfill_engine.models.family import Family, ModelConfig
 from midfill_engine.models.transformer import Transformer, TransformerConfig
 from midfill_engine.tokens import tokenizer as tokenizers
 from midfill_engine.tokens.tokenizer import SPECIAL_TOKENS
@@ -80,7 +80,7 @@ def make_embedded(folder: Path, *, seed: int = 0, dim: int = 64, num_layers: int
         head_dim=dim // 2,
         mlp_dim=2 * dim,
     )
-    model = Embedded(EmbeddedConfig(transformer, hole_span=128, max_hole=128, name="random"))
+    model = Embedded(ModelConfig(transformer, "random", max_context=512, max_hole=128, hole_span=128))
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for parameter in model.parameters():

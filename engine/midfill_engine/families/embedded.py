@@ -6,35 +6,17 @@ canvas. A hole's tokens count from both sides: the first half of the heads from 
 the second half from the text after (..., end - 2, end - 1), so both neighbours are at their true distance.
 """
 
-from dataclasses import dataclass, field
 from typing import Final
 
 from torch import nn
 
-from midfill_engine.models.family import AuthorsSetting, Family, SpecialTokens
+from midfill_engine.models.family import AuthorsSetting, Family, Model, ModelConfig, SpecialTokens
 from midfill_engine.models.layout import Layout, lay_in_rooms
-from midfill_engine.models.transformer import Transformer, TransformerConfig
+from midfill_engine.models.transformer import TransformerConfig
 from midfill_engine.tokens.tokenizer import DELETE, MASK, SPECIAL_TOKENS, closing_ids, opening_ids
 
 # Upper bounds, in tokens, of the length head's buckets.
 LENGTH_BUCKETS: Final = (0, 1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 64, 96, 128, 192, 256)
-
-
-@dataclass(frozen=True)
-class EmbeddedConfig:
-    """What `config.json` of an embedded checkpoint holds. Sizes in tokens."""
-
-    transformer: TransformerConfig
-    hole_span: int = 256
-    max_context: int = 512
-    max_hole: int = 256
-    name: str = "midfill-embedded"
-    training: dict[str, object] = field(default_factory=dict)
-
-    @property
-    def block_size(self) -> int:
-        """0: its attention knows no blocks."""
-        return 0
 
 
 def lay_out(text_lengths: list[int], hole_lengths: list[int], hole_span: int) -> Layout:
@@ -45,15 +27,13 @@ def lay_out(text_lengths: list[int], hole_lengths: list[int], hole_span: int) ->
     return lay_in_rooms(text_lengths, hole_lengths, [hole_span] * len(hole_lengths))
 
 
-class Embedded(nn.Module):
+class Embedded(Model):
     """The transformer with a length head."""
 
-    def __init__(self, config: EmbeddedConfig) -> None:
-        super().__init__()
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__(config)
         assert config.transformer.num_heads == config.transformer.num_kv_heads, "positions are counted by head"
         assert config.transformer.num_heads % 2 == 0, "half the heads count from each side"
-        self.config = config
-        self.transformer = Transformer(config.transformer)
         self.length_head = nn.Linear(2 * config.transformer.dim, len(LENGTH_BUCKETS))
 
 

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from midfill_engine.checkpoint_files import CheckpointError, CheckpointFiles
 from midfill_engine.families.diffusiongemma import DIFFUSION_GEMMA, read_shape
-from midfill_engine.loading.hub import HubConfig
+from midfill_engine.models.family import ModelConfig
 from midfill_engine.tokens.hub_tokenizer import HubTokenizer
 
 DEFAULTS: Final = {"max_denoising_steps": 48, "t_min": 0.4, "t_max": 0.8, "confidence_threshold": 0.005}
@@ -48,7 +48,7 @@ class CanvasModel:
 
     model: Any
     tokenizer: HubTokenizer
-    config: HubConfig
+    config: ModelConfig
     parameters: int
     files: CheckpointFiles
     canvas_length: int
@@ -104,7 +104,7 @@ def load(folder: Path, device: torch.device | str = "cpu", dtype: torch.dtype = 
     return CanvasModel(
         model=model,
         tokenizer=HubTokenizer(files, shape.vocab_size),
-        config=HubConfig(shape, files.name, max_context, canvas_length // 2),
+        config=ModelConfig(shape, files.name, max_context, canvas_length // 2),
         parameters=sum(part.numel() for part in model.parameters()),
         files=files,
         canvas_length=canvas_length,

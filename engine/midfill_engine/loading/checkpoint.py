@@ -11,8 +11,9 @@ import torch
 from torch import Tensor
 
 from midfill_engine.checkpoint_files import CheckpointError, CheckpointFiles
-from midfill_engine.families.embedded import Embedded, EmbeddedConfig
+from midfill_engine.families.embedded import Embedded
 from midfill_engine.loading.hub import LoadedModel
+from midfill_engine.models.family import ModelConfig
 from midfill_engine.models.transformer import TransformerConfig
 from midfill_engine.tokens.tokenizer import read_embedded_tokenizer
 
@@ -49,11 +50,12 @@ def dequantize(stored: dict[str, Tensor]) -> dict[str, Tensor]:
     return tensors
 
 
-def _read_config(path: Path) -> tuple[EmbeddedConfig, str]:
+def _read_config(path: Path) -> tuple[ModelConfig, str]:
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
         family, tokenizer_sha256 = values.pop("family"), values.pop("tokenizer_sha256")
-        config = EmbeddedConfig(TransformerConfig(**values.pop("transformer")), **values)
+        values.pop("training", None)
+        config = ModelConfig(TransformerConfig(**values.pop("transformer")), **values)
     except OSError as error:
         raise CheckpointError(f"There is no checkpoint at {path.parent}: it has no readable config.json.") from error
     except (ValueError, KeyError, TypeError, AttributeError) as error:

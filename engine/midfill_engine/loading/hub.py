@@ -13,9 +13,8 @@ import torch
 from torch import Tensor, nn
 
 from midfill_engine.checkpoint_files import CheckpointError, CheckpointFiles
-from midfill_engine.families.embedded import Embedded, EmbeddedConfig
-from midfill_engine.models.family import Family
-from midfill_engine.models.transformer import Transformer, TransformerConfig
+from midfill_engine.models.family import Family, Model, ModelConfig
+from midfill_engine.models.transformer import TransformerConfig
 from midfill_engine.tokens.hub_tokenizer import HubTokenizer
 from midfill_engine.tokens.tokenizer import Tokenizer
 
@@ -25,31 +24,12 @@ DERIVED: Final = re.compile(r"\.(inv_freq|rotary_emb\.(cos|sin)_cached|masked_bi
 
 
 @dataclass(frozen=True)
-class HubConfig:
-    """What the engine needs from every model's configuration. `block_size` is 0 unless attention is block-causal."""
-
-    transformer: TransformerConfig
-    name: str
-    max_context: int
-    max_hole: int
-    hole_span: int = 0
-    block_size: int = 0
-
-
-class HubModel(nn.Module):
-    def __init__(self, config: HubConfig) -> None:
-        super().__init__()
-        self.config = config
-        self.transformer = Transformer(config.transformer)
-
-
-@dataclass(frozen=True)
 class LoadedModel:
     """A model of our transformer, ready to run, with its tokenizer and configuration."""
 
-    model: HubModel | Embedded
+    model: Model
     tokenizer: Tokenizer
-    config: HubConfig | EmbeddedConfig
+    config: ModelConfig
     parameters: int
     files: CheckpointFiles
 
@@ -77,7 +57,7 @@ def load(
     """
     config = read_config(files, family)
     with torch.device("meta"):
-        model = HubModel(config)
+        model = Model(config)
     wanted = {name: tuple(value.shape) for name, value in model.transformer.state_dict().items()}
     sources = {name: source_of(name, family.tensors, config.transformer) for name in wanted}
     used = {part for source in sources.values() for part in source.names}
@@ -107,14 +87,14 @@ def load(
     return LoadedModel(model, tokenizer, config, sum(map(prod, wanted.values())), files)
 
 
-def read_config(files: CheckpointFiles, family: Family) -> HubConfig:
+def read_config(files: CheckpointFiles, family: Family) -> ModelConfig:
     """Raises CheckpointError."""
     shape, block_size = read_shape(files, family)
     # A checkpoint may store a head although its configuration ties it (tiny-a2d), so the weights decide.
     shape = replace(shape, tied_head=family.tensors["head.weight"] not in files.shards)
     window = min(family.context_window, files.config.get("max_position_embeddings") or family.context_window)
     max_hole = min(family.max_hole, window // 4)
-    return HubConfig(shape, files.name, window - max_hole, max_hole, block_size=block_size)
+    return ModelConfig(shape, files.name, window - max_hole, max_hole, block_size=block_size)
 
 
 def read_shape(files: CheckpointFiles, family: Family) -> tuple[TransformerConfig, int]:
@@ -141,7 +121,7 @@ def refuse_unread_tensors(files: CheckpointFiles, used: set[str]) -> None:
         )
 
 
-def check_changes(files: CheckpointFiles, family: Family, config: HubConfig, used: set[str]) -> None:
+def check_changes(files: CheckpointFiles, family: Family, config: ModelConfig, used: set[str]) -> None:
     """Raises CheckpointError if an adapter changes a tensor that the model lacks, or one that it shares."""
     unknown = sorted(files.changed - used)
     if unknown:

@@ -4,13 +4,36 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from torch import nn
+
 from midfill_engine.checkpoint_files import CheckpointFiles
 from midfill_engine.models.layout import Layout, lay_in_a_row
-from midfill_engine.models.transformer import TransformerConfig
+from midfill_engine.models.transformer import Transformer, TransformerConfig
 
 Attention = Literal["context_frozen", "bidirectional", "block_causal", "causal", "canvas"]
 Pieces = list[list[int]]
 Values = Mapping[str, Any]  # a checkpoint's config.json
+
+
+@dataclass(frozen=True)
+class ModelConfig:
+    """What the engine needs of every model's configuration, in tokens. `hole_span` is 0 unless holes have a fixed room,
+    `block_size` unless attention is block-causal.
+    """
+
+    transformer: TransformerConfig
+    name: str
+    max_context: int
+    max_hole: int
+    hole_span: int = 0
+    block_size: int = 0
+
+
+class Model(nn.Module):
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.transformer = Transformer(config.transformer)
 
 
 @dataclass(frozen=True)
