@@ -73,16 +73,17 @@ def generate_command(
         from midfill_infill import config
         from midfill_infill.engines.supervise import EngineSettings
         from midfill_infill.errors import MidfillError
+        from midfill_infill.fill import Options
         from midfill_infill.refactor.generating.generate import GenerateOptions
         from midfill_infill.refactor.generating.shards import Shard
 
         if (shard is None) != (out is None):
             raise MidfillError("bad_shard", "--shard and --out go together", next_step="give both")
         options = GenerateOptions(
-            jobs=max(jobs, 2 * ray),
-            steps=steps,
-            quality=config.choose_quality(read_quality(quality), Path.cwd()),
-            max_tokens=max_tokens,
+            max(jobs, 2 * ray),
+            Options(
+                steps=steps, quality=config.choose_quality(read_quality(quality), Path.cwd()), max_tokens=max_tokens
+            ),
         )
         goal = None
         if until is not None:

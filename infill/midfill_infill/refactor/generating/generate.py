@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Final
 
 from midfill_infill import written
-from midfill_infill.config import Quality
 from midfill_infill.context.references import Read, Reference, find_references, read_text, show_text
 from midfill_infill.errors import MidfillError
 from midfill_infill.fill import Filled, Preview, fill
@@ -42,17 +41,12 @@ _WAIT_S: Final = 0.5
 
 @dataclass(frozen=True)
 class GenerateOptions:
-    """How to generate. `jobs` is the number of holes in flight. The rest goes into every request, except for the last
-    two, which the run sets: the user's intent, and the import resolver.
+    """How to generate. `jobs` is the number of holes in flight, `fill` what every fill is asked with; the run sets its
+    intent and the import resolver.
     """
 
     jobs: int = 4
-    steps: int | None = None
-    quality: Quality = None
-    max_tokens: int | None = None
-    temperature: float | None = None
-    model: str | None = None
-    intent: str = ""
+    fill: FillOptions = FillOptions()
     resolver: Resolver | None = None
 
 
@@ -126,7 +120,8 @@ def generate(
 
 def of_run(journal: Journal, root: Path, options: GenerateOptions) -> GenerateOptions:
     """With what the run itself brings."""
-    return replace(options, intent=str(journal.get_meta("intent") or ""), resolver=Resolver(root))
+    intended = replace(options.fill, intent=str(journal.get_meta("intent") or ""))
+    return replace(options, fill=intended, resolver=Resolver(root))
 
 
 def add(progress: Progress, batch: Sequence[Made], elapsed_s: float) -> Progress:
@@ -293,18 +288,8 @@ def _make_once(
 def to_fill_options(
     document: Document, options: GenerateOptions, seed: int, references: tuple[Reference, ...]
 ) -> FillOptions:
-    return FillOptions(
-        model=options.model,
-        seed=seed,
-        steps=options.steps,
-        quality=options.quality,
-        max_tokens=options.max_tokens,
-        temperature=options.temperature,
-        references=references,
-        written=written.load(),
-        intent=options.intent,
-        can_import=options.resolver.knows if options.resolver and document.language == "python" else None,
-    )
+    can_import = options.resolver.knows if options.resolver and document.language == "python" else None
+    return replace(options.fill, seed=seed, references=references, written=written.load(), can_import=can_import)
 
 
 def describe(document: Document, hole: HoleRow, filled: Filled, seed: int, resolver: Resolver | None) -> Made:

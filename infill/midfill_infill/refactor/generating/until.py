@@ -4,8 +4,8 @@ Every hole is journaled before the next one begins; what has passed stands in th
 """
 
 import time
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -166,17 +166,6 @@ class Tester:
         return replace(made, hole=hole, source=file.planned)
 
 
-@contextmanager
-def open_tester(
-    journal: Journal, place: Repository, engine: Engine, options: GenerateOptions, goal: Goal, say: Say
-) -> Iterator[Tester]:
-    """Raises `sandbox_missing`, `disk_full` and `git_failed`."""
-    check_sandbox(wanted=goal.command.sandboxed)
-    with scratch_folder() as scratch:
-        copy = Copy(place, scratch, sandboxed=goal.command.sandboxed)
-        yield Tester(journal, copy, scratch, engine, of_run(journal, place.root, options), goal, say)
-
-
 def generate_until(
     journal: Journal,
     place: Repository,
@@ -186,10 +175,16 @@ def generate_until(
     show: Show = lambda _: None,
     say: Say = lambda _: None,
 ) -> Progress:
-    """As `generate`, a hole at a time: a hole of which no candidate passes has failed, its best fill is kept to see."""
+    """As `generate`, a hole at a time: a hole of which no candidate passes has failed, its best fill is kept to see.
+
+    Raises `sandbox_missing`, `disk_full` and `git_failed`.
+    """
     holes = list(journal.holes_in(State.PLANNED))
     progress, began_s = Progress(0, len(holes), 0, 0, 0.0), time.perf_counter()
-    with open_tester(journal, place, engine, options, goal, say) as tester:
+    check_sandbox(wanted=goal.command.sandboxed)
+    with scratch_folder() as scratch:
+        copy = Copy(place, scratch, sandboxed=goal.command.sandboxed)
+        tester = Tester(journal, copy, scratch, engine, of_run(journal, place.root, options), goal, say)
         for hole in holes:
             made = [tester.fill(hole)]
             write(journal, made)
