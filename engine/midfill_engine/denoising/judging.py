@@ -17,7 +17,6 @@ from typing import Final
 PATH: Final = Path(__file__).with_name("judging.json")
 MOST_AHEAD: Final = 12.0
 MOST_UNLIKELY: Final = -30.0
-TINY: Final = 1e-9
 _WORD: Final = re.compile(r"\w+|[^\w\s]")
 
 Logs = tuple[tuple[str, float], ...]  # tokens' texts with their ln probabilities
@@ -42,9 +41,9 @@ class Weights:
     """What likelihood, a proposal's certainty and agreement weigh, for lines or for bodies.
 
     A score is the sum of (nats + following) over the number of tokens to the power of `length`, of `own` times
-    ln(1 + certainty / `doubt`), and of `agree` times how similar the others are, the likelier ones more (minimum Bayes
-    risk). The ln odds that a candidate is right are the sum of `one`, `ahead` times how much more its score is than the
-    next best, `likely` times its nats, `proposed` times its certainty, and `lines` times the ln of how many it has.
+    ln(1 + certainty / `doubt`), and of `agree` times how similar the others are on average (minimum Bayes risk). The ln
+    odds that a candidate is right are the sum of `one`, `ahead` times how much more its score is than the next best,
+    `likely` times its nats, `proposed` times its certainty, and `lines` times the ln of how many it has.
     """
 
     length: float
@@ -77,16 +76,11 @@ class Weights:
             + self.own * math.log1p(each.certainty / self.doubt)
             for each in candidates
         ]
-        if not self.agree or len(candidates) < 2:
-            return scores
-        shares = [math.exp(score - max(scores)) for score in scores]
-        alike = [[1.0] * len(scores) for _ in scores]
-        for first, second in combinations(range(len(scores)), 2):
-            ratio = measure_likeness(candidates[first].text, candidates[second].text)
-            alike[first][second] = alike[second][first] = ratio
-        for index, own in enumerate(shares):
-            total = sum(share * each for share, each in zip(shares, alike[index], strict=True)) - own
-            scores[index] += self.agree * total / max(sum(shares) - own, TINY)
+        if self.agree:
+            for first, second in combinations(range(len(scores)), 2):
+                shared = measure_likeness(candidates[first].text, candidates[second].text) / (len(scores) - 1)
+                scores[first] += self.agree * shared
+                scores[second] += self.agree * shared
         return scores
 
 
