@@ -1,6 +1,5 @@
 """Thousands of requests of mixed sizes, some cancelled: nothing fails, nothing is left behind."""
 
-import ctypes
 import gc
 import os
 import random
@@ -18,6 +17,7 @@ from midfill_engine.denoising.denoise import open_fill
 from midfill_engine.denoising.scheduler import Scheduler
 from midfill_engine.denoising.turns import Event, Ticket
 from midfill_engine.families import FAMILIES
+from midfill_engine.loading.memory import return_freed
 from midfill_engine.loading.runtime import Runtime, load_runtime
 from midfill_engine.wire import ErrorCode, InfillRequest, InfillResponse, StepEvent
 
@@ -55,7 +55,7 @@ class Tally:
 def resident_bytes() -> int:
     """What the process holds once free memory went back to the system."""
     gc.collect()
-    ctypes.CDLL("libc.so.6").malloc_trim(0)
+    return_freed()
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
