@@ -1,0 +1,113 @@
+"""The way of a fill, from the command to the diff, is short, and ARCHITECTURE.md shows it as it is."""
+
+import http.client
+import sys
+from collections.abc import Callable, Iterator
+from itertools import groupby, pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tests.engine import tiny
+from tests.engine.conftest import run_server
+from tests.engine.fakes import RunningServer, Service
+
+from midfill_engine.denoising import filler
+from midfill_engine.denoising.denoise import open_fill
+from midfill_engine.denoising.scheduler import Scheduler
+from midfill_engine.families import FAMILIES
+from midfill_engine.loading.runtime import load_runtime
+from midfill_engine.serving.security import Security
+from midfill_engine.serving.service import EngineState, Ready
+from midfill_infill import candidates
+from midfill_infill.cli import main, results
+from midfill_infill.engines import supervise
+from midfill_infill.engines.endpoint import Endpoint
+
+__all__ = ["run_server"]
+MOMENTS = {
+    "asks": (http.client.HTTPConnection, "request"),
+    "is admitted": (Scheduler, "submit"),
+    "reads": (filler, "read_prefix"),
+    "computes": (torch.nn.functional, "scaled_dot_product_attention"),
+    "judges": (filler, "score"),
+    "splices": (candidates, "splice"),
+    "shows": (results, "write_bytes"),
+}
+MAX_FUNCTIONS, MAX_CHANGES = 35, 25
+Step = tuple[str, str]  # room and function
+
+
+@pytest.fixture
+def server(tmp_path: Path, run_server: Callable[..., RunningServer]) -> Iterator[RunningServer]:
+    tiny.make_random(tmp_path / "tiny", FAMILIES.find("causal"))
+    runtime = load_runtime(str(tmp_path / "tiny"), "cpu", dtype="fp32")
+    scheduler = Scheduler(lambda request: open_fill(runtime, request), runtime.run)
+    state = EngineState(ready=Ready(runtime.info, runtime.names, scheduler))
+    yield run_server(Service(state, scheduler, Security.for_unix_socket()))
+    scheduler.close()
+
+
+def test_the_way_of_a_fill_is_short_and_drawn_as_it_is(
+    server: RunningServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: dict[str, list[Step]] = {}
+
+    def tap(name: str, owner: Any, attribute: str) -> None:
+        own = getattr(owner, attribute)
+
+        def tapped(*arguments: Any, **options: Any) -> Any:
+            if "/v1/infill" in arguments or name != "asks":
+                seen.setdefault(name, list_callers())
+            return own(*arguments, **options)
+
+        monkeypatch.setattr(owner, attribute, tapped)
+
+    for name, (owner, attribute) in MOMENTS.items():
+        tap(name, owner, attribute)
+    monkeypatch.setattr(supervise, "ensure_engine", lambda *_: Endpoint(socket=server.socket))
+    path = tmp_path / "shop.py"
+    path.write_text("def total(items):\n    ...\n", encoding="utf-8")
+    monkeypatch.setattr(sys, "argv", ["midfill", "fill", str(path), "--function", "total"])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code in (0, None) and list(seen) == list(MOMENTS)
+    steps = [step for leg in seen.values() for step in leg]
+    functions = list(dict.fromkeys(steps))
+    rooms = [room for room, _ in functions]
+    assert len(functions) <= MAX_FUNCTIONS
+    assert sum(one != other for one, other in pairwise(rooms)) <= MAX_CHANGES
+    drawn = Path("ARCHITECTURE.md").read_text(encoding="utf-8")
+    missing = [line for line in draw(seen) if line not in drawn.splitlines()]
+    assert not missing, "ARCHITECTURE.md draws another way than\n" + "\n".join(draw(seen))
+
+
+def list_callers() -> list[Step]:
+    """The functions of ours that are being called, the outermost first."""
+    found, frame = [], sys._getframe(2)
+    while frame.f_back is not None:
+        parts = Path(frame.f_code.co_filename).with_suffix("").parts
+        package = next(
+            (place for place, part in enumerate(parts) if part in ("midfill_infill", "midfill_engine")), None
+        )
+        if package is not None:
+            room = "/".join((parts[package].removeprefix("midfill_"), *parts[package + 1 : -1]))
+            found.append((room, frame.f_code.co_qualname.replace(".<locals>", "")))
+        frame = frame.f_back
+    return found[::-1]
+
+
+def draw(seen: dict[str, list[Step]]) -> list[str]:
+    """A line a leg: what is new on it, by rooms."""
+    known: set[Step] = set()
+    lines = []
+    for name, leg in seen.items():
+        new = [step for step in dict.fromkeys(leg) if step not in known]
+        known |= set(new)
+        rooms = (
+            f"{room}: {' > '.join(function for _, function in steps)}"
+            for room, steps in groupby(new, key=lambda step: step[0])
+        )
+        lines.append(f"    {name:<12} {'; '.join(rooms)}")
+    return lines
