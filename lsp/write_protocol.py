@@ -32,21 +32,21 @@ def fill_in(page: str) -> str:
     return _PART.sub(lambda match: match[1] + parts.pop(match[2]) + match[3], page)
 
 
-def _table(what: str, rows: dict[str, tuple[type[messages.Message], type[messages.Message]]]) -> str:
+def _table(what: str, rows: dict[str, tuple[type[messages.Payload], type[messages.Payload]]]) -> str:
     lines = [f"| {what} | takes | answers |", "|---|---|---|"]
     lines += [f"| `{name}` | {_link(takes)} | {_link(answers)} |" for name, (takes, answers) in rows.items()]
     return "\n".join(lines) + "\n"
 
 
-def _link(kind: type[messages.Message]) -> str:
+def _link(kind: type[messages.Payload]) -> str:
     return f"[{kind.__name__}](#{kind.__name__.lower()})"
 
 
-def _kinds() -> list[type[messages.Message]]:
-    return sorted(messages.Message.__subclasses__(), key=lambda kind: kind.__name__)
+def _kinds() -> list[type[messages.Payload]]:
+    return sorted(messages.Payload.__subclasses__(), key=lambda kind: kind.__name__)
 
 
-def _shape(kind: type[messages.Message]) -> str:
+def _shape(kind: type[messages.Payload]) -> str:
     schema = kind.model_json_schema(by_alias=True)
     required = schema.get("required", [])
     words = " ".join((kind.__doc__ or "").split()) if kind.__doc__ else ""

@@ -217,6 +217,16 @@ def test_no_source_file_is_longer_than_it_should_be() -> None:
     assert not long
 
 
+def test_a_class_name_stands_for_one_class() -> None:
+    found: dict[str, list[str]] = {}
+    for folder, _, _ in ROOMS.values():
+        for path in sorted(folder.rglob("*.py")):
+            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+                if isinstance(node, ast.ClassDef):
+                    found.setdefault(node.name, []).append(str(path.relative_to(ROOT)))
+    assert {name: paths for name, paths in found.items() if len(paths) > 1} == {}
+
+
 def test_only_the_client_of_infill_knows_sockets() -> None:
     wrong = [
         f"{path.relative_to(ROOT)}: {name}"

@@ -21,7 +21,7 @@ from bench.quality.suite import Task, read_suite
 from midfill_infill.proposals import Surroundings
 from midfill_infill.proposals.lines import Scene, weigh
 from midfill_infill.proposals.siblings import find_siblings
-from midfill_infill.proposals.weights import Weights
+from midfill_infill.proposals.weights import ProposalWeights
 from training.data.corpus import fraction_of
 
 STEPS: Final = 200
@@ -33,7 +33,7 @@ LIKENESS: Final = (0.9, 0.8, 0.7, 0.5, 0.0)
 ODDS: Final = (1.0, 0.5, 0.3, 0.2, 0.1, 0.05, 0.03, 0.01)
 # Texts of one session or one test file are in no archive of a package: these two are not fitted.
 TAKEN, EXAMPLES = 0.1, 0.1
-BLANK: Final = Weights({}, {}, 1.0, [], TAKEN, EXAMPLES)
+BLANK: Final = ProposalWeights({}, {}, 1.0, [], TAKEN, EXAMPLES)
 
 Columns = Mapping[str, float]
 
@@ -78,7 +78,7 @@ def package_of(task: Task) -> str:
     return task.group.partition("/")[0]
 
 
-def fit_lines(ranked: Sequence[Ranked]) -> tuple[Weights, list[tuple[float, bool]]]:
+def fit_lines(ranked: Sequence[Ranked]) -> tuple[ProposalWeights, list[tuple[float, bool]]]:
     """The weights of all, and how sure those of other packages were of each line, and whether they were right."""
     unseen = []
     for fold in range(NUM_FOLDS):
@@ -91,7 +91,7 @@ def fold_of(package: str) -> int:
     return int(NUM_FOLDS * fraction_of(package))
 
 
-def fit_logit(ranked: Sequence[Ranked]) -> Weights:
+def fit_logit(ranked: Sequence[Ranked]) -> ProposalWeights:
     """What gives the right ones the largest shares, with a penalty on the weights of standardized columns."""
     line, none = Table.of([row for each in ranked for row in each.candidates]), Table.of([each.none for each in ranked])
     sizes = torch.tensor([len(each.candidates) for each in ranked])
@@ -147,7 +147,7 @@ class Table:
         )
 
 
-def judge(weights: Weights, each: Ranked) -> tuple[float, bool]:
+def judge(weights: ProposalWeights, each: Ranked) -> tuple[float, bool]:
     """The certainty of the first candidate, and whether it is right."""
     scores = np.array([dot(weights.line, row) for row in each.candidates] + [dot(weights.none, each.none)])
     shares = np.exp(scores - scores.max())
@@ -169,7 +169,7 @@ def tell(pairs: Sequence[tuple[float, bool]]) -> str:
     )
 
 
-def fit_bodies(weights: Weights, tasks: Sequence[Task]) -> Weights:
+def fit_bodies(weights: ProposalWeights, tasks: Sequence[Task]) -> ProposalWeights:
     """The weights with what their texts are worth as whole bodies."""
     likeness: list[tuple[float, bool]] = []
     lines: list[tuple[float, bool]] = []
@@ -191,12 +191,12 @@ def split(body: str) -> list[str]:
     return list(map(str.strip, body.strip().split("\n")))
 
 
-def lines_as_bodies(weights: Weights, around: Surroundings) -> Iterator[tuple[str, float]]:
+def lines_as_bodies(weights: ProposalWeights, around: Surroundings) -> Iterator[tuple[str, float]]:
     candidates, shares = weigh(Scene.of(around, 0), weights)
     yield from ((one.line, share) for one, share in zip(candidates, shares, strict=True) if share >= 0.01)
 
 
-def loss_of(weights: Weights, lines: Sequence[tuple[float, bool]]) -> float:
+def loss_of(weights: ProposalWeights, lines: Sequence[tuple[float, bool]]) -> float:
     chances = [(weights.as_body(share), is_right) for share, is_right in lines]
     return -math.fsum(math.log(max(1e-9, chance if is_right else 1 - chance)) for chance, is_right in chances)
 

@@ -22,7 +22,7 @@ from bench.quality.calibration import calibrate
 from bench.quality.fitting import NUM_FOLDS, fold_of, package_of
 from bench.quality.proposals import Local, by_product
 from bench.quality.suite import Task, read_suite
-from midfill_engine.denoising.judging import PATH, Candidate, Weights, features, shipped_weights
+from midfill_engine.denoising.judging import PATH, Candidate, JudgeWeights, features, shipped_weights
 from midfill_engine.loading.runtime import load_runtime
 from midfill_engine.wire import BASE, HoleSegment, InfillRequest, InfillResponse, StepEvent
 from midfill_infill.engines.client import EngineClient
@@ -43,7 +43,7 @@ class Gap:
     candidates: tuple[Candidate, ...]
     likeness: tuple[float, ...]
 
-    def choose(self, weights: Weights) -> int:
+    def choose(self, weights: JudgeWeights) -> int:
         scores = weights.score(self.candidates)
         return scores.index(max(scores))
 
@@ -125,7 +125,7 @@ def liken(text: str, truth: str) -> float:
     return 2.0 if first == second else SequenceMatcher(None, first, second, autojunk=False).ratio()
 
 
-def fit(kind: Kind, gaps: Sequence[Gap]) -> Weights:
+def fit(kind: Kind, gaps: Sequence[Gap]) -> JudgeWeights:
     """Of a grid the scores that choose the likest texts, an exact one for twice; then the odds by regression."""
     ways = [
         replace(shipped_weights(kind), length=length, own=own, doubt=doubt, agree=agree)
@@ -135,7 +135,7 @@ def fit(kind: Kind, gaps: Sequence[Gap]) -> Weights:
     return replace(best, **fit_odds(best, gaps))
 
 
-def fit_odds(weights: Weights, gaps: Sequence[Gap]) -> dict[str, float]:
+def fit_odds(weights: JudgeWeights, gaps: Sequence[Gap]) -> dict[str, float]:
     """A logistic regression of whether the chosen one is right."""
     rows, right = [], []
     for gap in gaps:
@@ -161,7 +161,7 @@ def fit_odds(weights: Weights, gaps: Sequence[Gap]) -> dict[str, float]:
     return dict(zip(names, found.tolist(), strict=True))
 
 
-def tell(chosen: Sequence[tuple[Weights, Gap]]) -> str:
+def tell(chosen: Sequence[tuple[JudgeWeights, Gap]]) -> str:
     """How good the choices are, and how sure of them."""
     likeness, pairs = [], []
     for weights, gap in chosen:

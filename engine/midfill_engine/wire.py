@@ -30,7 +30,7 @@ class Message(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
 
-class Candidate(Message):
+class GivenText(Message):
     """A text that the client proposes for a whole hole, and the probability that it is right."""
 
     text: str = Field(max_length=MAX_CANDIDATE_CHARACTERS)
@@ -54,7 +54,7 @@ class HoleSpec(Message):
     keep: list[Range] = Field(default_factory=list, max_length=1024)
     forbid: list[Annotated[str, Field(min_length=1, max_length=16)]] = Field(default_factory=list, max_length=8)
     indent: str | None = Field(default=None, max_length=256)
-    candidates: list[Candidate] = Field(default_factory=list, max_length=MAX_CANDIDATES)
+    candidates: list[GivenText] = Field(default_factory=list, max_length=MAX_CANDIDATES)
 
     @model_validator(mode="after")
     def _check(self) -> Self:

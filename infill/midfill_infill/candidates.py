@@ -35,7 +35,7 @@ MAX_WHOLE_BYTES: Final = 400_000
 
 
 @dataclass(frozen=True)
-class FilledHole:
+class PlacedFill:
     """A fill as it goes into the document, with `\\n` line ends. `confidence[i]` belongs to `text[slice(*tokens[i])]`.
 
     White space that splicing added belongs to no token. `errors` are ranges of `text` that no syntax allows.
@@ -65,21 +65,21 @@ def describe_certainty(certainty: float | None) -> str:
     return f"{word} ({certainty:.0%})"
 
 
-def describe_fill(fill: FilledHole) -> str:
+def describe_fill(fill: PlacedFill) -> str:
     """What people are shown of a fill, such as "likely (62 %), the file's own line"."""
     told = describe_certainty(fill.certainty), "" if fill.origin == DRAFTED else fill.origin
     return ", ".join(filter(None, told))
 
 
 @dataclass(frozen=True)
-class Candidate:
+class Alternative:
     """One way to fill all holes; `new_errors` counts the syntax errors that its patch adds, `num_unseen` the names it
     uses that stand nowhere in sight. `is_idle` says that a body got what does nothing: a placeholder, remarks alone, a
     call of itself, or what it held.
     """
 
     patch: Patch
-    fills: tuple[FilledHole, ...]
+    fills: tuple[PlacedFill, ...]
     new_errors: int
     num_unseen: int = 0
     is_idle: bool = False
@@ -150,7 +150,7 @@ def rank(response: wire.InfillResponse, index: int, proposals: Sequence[Proposal
 class Row:
     """A candidate with what was told of its holes, which a repair starts from."""
 
-    candidate: Candidate
+    candidate: Alternative
     answers: tuple[Answer, ...]
     spliced: Spliced
 
@@ -188,9 +188,9 @@ class Place:
         names = {name for fill in spliced.fills for name in fill.names}
         num_unseen = sum(not self.sight.has(name) for name in names)
         is_idle = any(self._is_idle(index, fill) for index, fill in enumerate(spliced.fills))
-        return Row(Candidate(spliced.patch, fills, spliced.new_errors, num_unseen, is_idle), tuple(answers), spliced)
+        return Row(Alternative(spliced.patch, fills, spliced.new_errors, num_unseen, is_idle), tuple(answers), spliced)
 
-    def _temper(self, fill: FilledHole) -> FilledHole:
+    def _temper(self, fill: PlacedFill) -> PlacedFill:
         return replace(fill, certainty=self.doubts.temper(fill.hole, fill.text, fill.certainty))
 
     def settle(self, ranked: Sequence[Sequence[Answer]]) -> Row:
@@ -283,7 +283,7 @@ class Marked(Protocol):
     def confidence(self) -> Sequence[float]: ...
 
 
-def place_fill(hole: Hole, filled: Marked, spliced: SplicedFill, origin: str = DRAFTED) -> FilledHole:
+def place_fill(hole: Hole, filled: Marked, spliced: SplicedFill, origin: str = DRAFTED) -> PlacedFill:
     """Moves the engine's tokens to where splicing put their characters; tokens that were cut are left out."""
     token_of = {char: index for index, (start, end) in enumerate(filled.tokens) for char in range(start, end)}
     spans: dict[int, tuple[int, int]] = {}
@@ -291,7 +291,7 @@ def place_fill(hole: Hole, filled: Marked, spliced: SplicedFill, origin: str = D
         if (token := token_of.get(source)) is not None:
             spans[token] = (spans.get(token, (place, place))[0], place + 1)
     ordered = sorted(spans.items(), key=lambda item: item[1])
-    return FilledHole(
+    return PlacedFill(
         hole,
         spliced.text,
         tuple(span for _, span in ordered),

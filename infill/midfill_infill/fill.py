@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from midfill_engine import wire
-from midfill_infill.candidates import Answer, Candidate, FilledHole, Place, Row, place_fill, rank
+from midfill_infill.candidates import Alternative, Answer, Place, PlacedFill, Row, place_fill, rank
 from midfill_infill.config import Quality
 from midfill_infill.context.intent import with_intent
 from midfill_infill.context.references import Reference
@@ -95,8 +95,8 @@ class Filled:
     around kept tokens.
     """
 
-    best: Candidate
-    alternatives: tuple[Candidate, ...]
+    best: Alternative
+    alternatives: tuple[Alternative, ...]
     stats: wire.Stats
     model: str
     passes: str = ""
@@ -107,7 +107,7 @@ class Filled:
         return self.best.patch
 
     @property
-    def fills(self) -> tuple[FilledHole, ...]:
+    def fills(self) -> tuple[PlacedFill, ...]:
         return self.best.fills
 
     @property
@@ -211,7 +211,7 @@ def finish(document: Document, holes: Sequence[Hole], preview: Preview) -> Fille
     spliced = splice(document, ordered, [shown.text for shown in preview.holes])
     fills = tuple(map(place_fill, ordered, preview.holes, spliced.fills))
     stats = wire.Stats(steps=preview.step, forwards=preview.step, tokens=0, ms=0.0)
-    return Filled(Candidate(spliced.patch, fills, spliced.new_errors), (), stats, "")
+    return Filled(Alternative(spliced.patch, fills, spliced.new_errors), (), stats, "")
 
 
 def _budget_chars(client: "EngineClient", model: str | None) -> int:
@@ -271,7 +271,7 @@ def _limited(segment: wire.Segment, options: Options, listed: Iterator[Sequence[
         return segment
     limits: dict[str, object] = {
         "candidates": [
-            wire.Candidate(text=each.text, certainty=each.certainty)
+            wire.GivenText(text=each.text, certainty=each.certainty)
             for each in next(listed, ())
             if len(each.text) <= wire.MAX_CANDIDATE_CHARACTERS
         ]

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from lsprotocol import types
 
-from midfill_infill.candidates import Candidate
+from midfill_infill.candidates import Alternative
 from midfill_infill.fill import Filled, Options
 from midfill_infill.syntax.holes import hole_at_cursor
 from midfill_lsp.engine import Filler
@@ -128,13 +128,13 @@ def _make(
     return ()
 
 
-def _is_worth_showing(row: Candidate, least: float) -> bool:
+def _is_worth_showing(row: Alternative, least: float) -> bool:
     """Whether unrequested ghost text may be shown: no new error, and certain enough if the engine knows."""
     return not row.new_errors and (row.certainty is None or row.certainty >= least)
 
 
 def _choose(
-    view: DocumentView, offset: int, num_replaced: int, rows: tuple[Candidate, ...], *, single_line: bool
+    view: DocumentView, offset: int, num_replaced: int, rows: tuple[Alternative, ...], *, single_line: bool
 ) -> tuple[Suggestion, ...]:
     """The first candidate that is not blank and not the line that follows anyway."""
     following = view.text.source[offset + num_replaced :].lstrip("\r\n").partition("\n")[0].strip()

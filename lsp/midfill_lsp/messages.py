@@ -17,7 +17,7 @@ Tokens = Annotated[int, Field(ge=1, le=1024)]
 Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
 
 
-class Message(BaseModel):
+class Payload(BaseModel):
     model_config = ConfigDict(
         extra="forbid", frozen=True, alias_generator=to_camel, populate_by_name=True, defer_build=True
     )
@@ -26,7 +26,7 @@ class Message(BaseModel):
         return self.model_dump(mode="json", by_alias=True, exclude_none=True)
 
 
-class Position(Message):
+class Position(Payload):
     line: Annotated[int, Field(ge=0, lt=2**31)]
     character: Annotated[int, Field(ge=0, lt=2**31)]
 
@@ -34,7 +34,7 @@ class Position(Message):
         return types.Position(self.line, self.character)
 
 
-class Range(Message):
+class Range(Payload):
     start: Position
     end: Position
 
@@ -58,14 +58,14 @@ class What(StrEnum):
     HOLE = "hole"
 
 
-class DraftParams(Message):
+class DraftParams(Payload):
     """A text that a hole starts from (default: the current text), and the ranges of it that stay as anchors."""
 
     text: Annotated[str, Field(max_length=65536)] | None = None
     keep: tuple[tuple[Whole, Whole], ...] = ()
 
 
-class FillParams(Message):
+class FillParams(Payload):
     """Requests a fill. `ranges` belong to `version`; without one they belong to the current document.
 
     `drafts`, if any, correspond to `ranges` one by one; stubs take none. `apply`: the server edits the document;
@@ -94,7 +94,7 @@ class FillParams(Message):
     work_done_token: Token | None = None
 
 
-class HoleFill(Message):
+class HoleFill(Payload):
     """`text` goes to `range` in the document of the answer's `version`. `confidence[i]` belongs to `tokens[i]`.
 
     `certainty` is the probability that the whole text is right, if the engine knows it. `isGuess`: it is below 0.5.
@@ -111,7 +111,7 @@ class HoleFill(Message):
     origin: str = ""
 
 
-class FillStats(Message):
+class FillStats(Payload):
     steps: int
     forwards: int
     tokens: int
@@ -119,7 +119,7 @@ class FillStats(Message):
     cached_context: bool = False
 
 
-class FillResult(Message):
+class FillResult(Payload):
     """A fill. If `applied`, each hole's `range` is where its text stands now, and `id` names the pending fill.
 
     `alternatives` holds the texts of the other fills, one row each, best first. `new_errors` counts syntax errors that
@@ -137,7 +137,7 @@ class FillResult(Message):
     stats: FillStats
 
 
-class PreviewHole(Message):
+class PreviewHole(Payload):
     """Current state of a hole: `settled` are ranges of `text`, the rest are guesses; `masked` counts open positions.
 
     `confidence[i]` belongs to `tokens[i]`, settled or guessed; both are empty if the engine does not know.
@@ -151,7 +151,7 @@ class PreviewHole(Message):
     confidence: tuple[float, ...] = ()
 
 
-class PreviewParams(Message):
+class PreviewParams(Payload):
     """The text of every hole after a step. `seq` increases by one. None is sent after the answer.
 
     `id` names the running fill, and later the pending one.
@@ -165,14 +165,14 @@ class PreviewParams(Message):
     holes: tuple[PreviewHole, ...]
 
 
-class OldText(Message):
+class OldText(Payload):
     """Lines that differ from the text before the first fill: `range` is where they are now, `text` the old lines."""
 
     range: Range
     text: str
 
 
-class PendingText(Message):
+class PendingText(Payload):
     """One hole of a pending fill: its current place, its old text, and the differences.
 
     `origin` says where the fill comes from; it is empty if the model drafted it.
@@ -185,7 +185,7 @@ class PendingText(Message):
     origin: str = ""
 
 
-class PendingFill(Message):
+class PendingFill(Payload):
     """A pending fill. `weak` are its least confident tokens and `errors` its syntax errors, where nobody has typed
     since.
     """
@@ -200,7 +200,7 @@ class PendingFill(Message):
     stats: FillStats
 
 
-class PendingFills(Message):
+class PendingFills(Payload):
     """All pending fills of a document, oldest first, sent whenever they or their places change; replaces
     earlier ones.
     """
@@ -209,7 +209,7 @@ class PendingFills(Message):
     fills: tuple[PendingFill, ...]
 
 
-class PendingParams(Message):
+class PendingParams(Payload):
     """Names a fill: by `id`, otherwise at `position` of `uri`, otherwise the latest of `uri`, otherwise the latest of
     all.
 
@@ -228,14 +228,14 @@ class PendingParams(Message):
     work_done_token: Token | None = None
 
 
-class Done(Message):
+class Done(Payload):
     """`uri` is the document, `id` the fill that is no longer pending or running, as a whole or in part."""
 
     id: int
     uri: str
 
 
-class HolesParams(Message):
+class HolesParams(Payload):
     """Asks for possible holes around a range, which belongs to `version`."""
 
     uri: str
@@ -243,25 +243,25 @@ class HolesParams(Message):
     version: int | None = None
 
 
-class Holes(Message):
+class Holes(Payload):
     """From the innermost statement to the outermost body; each contains the ones before it."""
 
     ranges: tuple[Range, ...]
 
 
-class TestsParams(Message):
+class TestsParams(Payload):
     """Requests the commands that probably test a document."""
 
     uri: str
 
 
-class Tests(Message):
+class Tests(Payload):
     """Commands for `until`, the likeliest first."""
 
     commands: tuple[str, ...]
 
 
-class RepeatParams(Message):
+class RepeatParams(Payload):
     """Repeats the document's last change at `position`, if it fits that line, and shows the next place.
 
     `all` repeats it everywhere; `dismiss` forgets the change.
@@ -272,7 +272,7 @@ class RepeatParams(Message):
     action: Literal["next", "all", "dismiss"] = "next"
 
 
-class Repeated(Message):
+class Repeated(Payload):
     """Number of changed and remaining places; `range` is the place that is shown now."""
 
     applied: int
@@ -280,14 +280,14 @@ class Repeated(Message):
     range: Range | None = None
 
 
-class RepeatPlace(Message):
+class RepeatPlace(Payload):
     """A place for the last change: `text` would go to `range`."""
 
     range: Range
     text: str
 
 
-class Repeats(Message):
+class Repeats(Payload):
     """All places of a document, in order, sent whenever they change: after a request or, with `nextEdits`, after two
     equal changes.
     """
@@ -296,19 +296,19 @@ class Repeats(Message):
     places: tuple[RepeatPlace, ...]
 
 
-class SnoozeParams(Message):
+class SnoozeParams(Payload):
     """How long to make no ghost text; 0 ends it."""
 
     minutes: Annotated[float, Field(ge=0, le=1440, allow_inf_nan=False)] = 5
 
 
-class StatusParams(Message):
+class StatusParams(Payload):
     """With `uri` the status also says why that document is excluded, if it is."""
 
     uri: str | None = None
 
 
-class Status(Message):
+class Status(Payload):
     """`kind` is Error after a failure until a fill works, Inactive for an excluded document."""
 
     kind: Literal["Normal", "Warning", "Error", "Inactive"]
@@ -323,7 +323,7 @@ class Status(Message):
     snoozing: bool = False
 
 
-REQUESTS: dict[str, tuple[type[Message], type[Message]]] = {
+REQUESTS: dict[str, tuple[type[Payload], type[Payload]]] = {
     "midfill/fill": (FillParams, FillResult),
     "midfill/holes": (HolesParams, Holes),
     "midfill/tests": (TestsParams, Tests),
@@ -335,7 +335,7 @@ NOTIFICATIONS = {
     "midfill/didChangeRepeats": Repeats,
     "midfill/didChangeStatus": Status,
 }
-COMMANDS: dict[str, tuple[type[Message], type[Message]]] = {
+COMMANDS: dict[str, tuple[type[Payload], type[Payload]]] = {
     "midfill.fill": (FillParams, FillResult),
     "midfill.until": (FillParams, FillResult),
     "midfill.finish": (PendingParams, Done),
@@ -347,7 +347,7 @@ COMMANDS: dict[str, tuple[type[Message], type[Message]]] = {
     "midfill.snooze": (SnoozeParams, Status),
 }
 
-M = TypeVar("M", bound=Message)
+M = TypeVar("M", bound=Payload)
 
 
 def parse(kind: type[M], value: object, name: str) -> M:

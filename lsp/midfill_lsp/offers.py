@@ -8,7 +8,7 @@ from lsprotocol import types
 from midfill_infill.candidates import DRAFTED
 from midfill_infill.errors import MidfillError
 from midfill_infill.text.document import Document
-from midfill_lsp.messages import FillParams, Message, Position, Range, RepeatParams, What
+from midfill_lsp.messages import FillParams, Payload, Position, Range, RepeatParams, What
 from midfill_lsp.pending import Pending
 from midfill_lsp.text import Span, SyncedDocument, Text
 from midfill_lsp.views import DocumentView, find_holes
@@ -90,7 +90,7 @@ def offer_repeats(document: SyncedDocument, cursor: types.Position, found: Seque
     ]
 
 
-def _to_json(asked: Message) -> dict[str, Any]:
+def _to_json(asked: Payload) -> dict[str, Any]:
     return asked.model_dump(mode="json", by_alias=True, exclude_defaults=True)
 
 

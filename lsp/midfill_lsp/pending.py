@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from midfill_infill.candidates import Candidate, FilledHole
+from midfill_infill.candidates import Alternative, PlacedFill
 from midfill_infill.fill import Filled
 from midfill_infill.reroll import keep_ranges
 from midfill_infill.text.spans import Hole
@@ -25,7 +25,7 @@ class PendingHole:
     hole: Hole
     outer: Span
     inner: Span
-    fill: FilledHole
+    fill: PlacedFill
     original: str
     is_decided: bool = False
     """Whether its user has kept or put back some of its hunks."""
@@ -259,7 +259,7 @@ class PendingStore:
         return [pending.document for pending in lost]
 
 
-def place(candidate: Candidate, spans: Sequence[Span], originals: Sequence[str], newline: str) -> list[PendingHole]:
+def place(candidate: Alternative, spans: Sequence[Span], originals: Sequence[str], newline: str) -> list[PendingHole]:
     """Where the fills of a candidate stand after its edits go to `spans`, in order."""
     holes: list[PendingHole] = []
     shift = 0

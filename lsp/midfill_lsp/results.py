@@ -4,14 +4,14 @@ from collections.abc import Iterable
 
 from lsprotocol import types
 
-from midfill_infill.candidates import FilledHole
+from midfill_infill.candidates import PlacedFill
 from midfill_infill.fill import Filled
 from midfill_lsp.messages import FillResult, FillStats, HoleFill, Range
 from midfill_lsp.pending import PendingHole
 from midfill_lsp.text import Span, Text, to_units
 
 
-def describe(fill: FilledHole, range: types.Range, encoding: str, text: str | None = None) -> HoleFill:
+def describe(fill: PlacedFill, range: types.Range, encoding: str, text: str | None = None) -> HoleFill:
     """`text` is what goes to `range` where that is more than the fill: its lead and tail, or other line ends."""
     shown = fill.text if text is None else text
     shift = shown.find(fill.text)

@@ -130,7 +130,7 @@ async def _run_command(ls: MidfillServer, params: types.ExecuteCommandParams) ->
     return await _answer(ls, lambda: run(asked), show=True)
 
 
-async def _answer(ls: MidfillServer, run: Callable[[], Awaitable[messages.Message]], *, show: bool) -> dict[str, Any]:
+async def _answer(ls: MidfillServer, run: Callable[[], Awaitable[messages.Payload]], *, show: bool) -> dict[str, Any]:
     try:
         return (await run()).to_json()
     except MidfillError as error:

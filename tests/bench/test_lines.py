@@ -17,7 +17,7 @@ from bench.quality.calibration import threshold_of
 from bench.quality.proposals import Fill, kept, measure, recurs
 from bench.quality.suite import SuiteError, Task, read_suite
 from midfill_engine.wire import Stats
-from midfill_infill.candidates import Candidate, FilledHole
+from midfill_infill.candidates import Alternative, PlacedFill
 from midfill_infill.engines.client import EngineClient
 from midfill_infill.fill import Filled
 from midfill_infill.text.document import Document
@@ -130,7 +130,7 @@ def test_the_threshold_is_the_least_from_which_three_of_four_are_right() -> None
 def test_a_gap_is_filled_where_it_was(monkeypatch: pytest.MonkeyPatch, prefix: str, middle: str, suffix: str) -> None:
     def fill(document: Document, holes: list[Hole], options: object, client: object) -> list[Filled]:
         edit = Edit(holes[0].start_byte, holes[0].end_byte, middle.strip().encode())
-        best = Candidate(Patch((edit,)), (FilledHole(holes[0], middle, (), ()),), 0)
+        best = Alternative(Patch((edit,)), (PlacedFill(holes[0], middle, (), ()),), 0)
         return [Filled(best, (), Stats(steps=0, forwards=0, tokens=0, ms=0.0), "")]
 
     monkeypatch.setattr(proposals, "fill", fill)

@@ -12,7 +12,7 @@ from rich.console import Console
 from tests.cli.fake_engine import read_report
 from typer.testing import CliRunner
 
-from midfill_infill.candidates import Candidate, FilledHole
+from midfill_infill.candidates import Alternative, PlacedFill
 from midfill_infill.cli import build_app, results
 from midfill_infill.cli.live import LiveView
 from midfill_infill.cli.results import Results, choose
@@ -117,7 +117,7 @@ def test_an_alternative_that_there_is_not(answer: Answer, words: tuple[str, ...]
 def three_results() -> Results:
     document = Document(SOURCE, "python", Path("t.py"))
     (hole,) = find_stubs(document)
-    rows = [Candidate(splice(document, [hole], row).patch, (FilledHole(hole, row[0], (), ()),), 0) for row in ROWS]
+    rows = [Alternative(splice(document, [hole], row).patch, (PlacedFill(hole, row[0], (), ()),), 0) for row in ROWS]
     return Results(Path("t.py"), document, Filled(rows[0], tuple(rows[1:]), None, "fake"))  # type: ignore[arg-type]
 
 

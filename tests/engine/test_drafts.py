@@ -11,7 +11,7 @@ from midfill_engine.errors import RequestError
 from midfill_engine.families import FAMILIES
 from midfill_engine.loading.runtime import Runtime, load_runtime
 from midfill_engine.wire import (
-    Candidate,
+    GivenText,
     HoleSegment,
     HoleSpec,
     InfillRequest,
@@ -51,8 +51,8 @@ def ask(*holes: HoleSpec | Texts, before: str = BEFORE, after: str = AFTER, **op
     return InfillRequest(segments=segments, **options)  # type: ignore[arg-type]
 
 
-def listed(texts: Texts) -> list[Candidate]:
-    return [Candidate(text=text, certainty=certainty) for text, certainty in texts.items()]
+def listed(texts: Texts) -> list[GivenText]:
+    return [GivenText(text=text, certainty=certainty) for text, certainty in texts.items()]
 
 
 def fill(runtime: Runtime, *holes: HoleSpec | Texts, **options: object) -> InfillResponse:
@@ -137,7 +137,7 @@ def test_requests_that_contradict_themselves_are_refused() -> None:
     with pytest.raises(ValueError, match="every hole needs candidates"):
         ask({"b = a": 0.5}, {}, drafts=False)
     with pytest.raises(ValueError, match="keeps nothing"):
-        HoleSpec(draft="b = 2", keep=[(0, 1)], candidates=[Candidate(text="b = 1")])
+        HoleSpec(draft="b = 2", keep=[(0, 1)], candidates=[GivenText(text="b = 1")])
 
 
 def test_a_causal_base_compares_what_is_given_with_what_it_drafts(base: Runtime) -> None:

@@ -34,8 +34,7 @@ from midfill_engine.families import FAMILIES
 from midfill_engine.loading.packaged import SMOLLM2
 from midfill_engine.loading.runtime import Runtime, load_runtime
 from midfill_engine.models.packed import Pass
-from midfill_engine.wire import Candidate as GivenText
-from midfill_engine.wire import HoleSegment, HoleSpec, InfillRequest, InfillResponse, TextSegment
+from midfill_engine.wire import GivenText, HoleSegment, HoleSpec, InfillRequest, InfillResponse, TextSegment
 
 TEXT = "def total(items):\n    result = 0\n    for item in items:\n        result += item\n    return result\n"
 

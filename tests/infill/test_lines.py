@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from midfill_infill.context.references import Reference
 from midfill_infill.proposals import PROPOSERS, Proposal, Surroundings, propose
 from midfill_infill.proposals.lines import propose_lines
-from midfill_infill.proposals.neighbours import Lines, Site, rename, shape_of
-from midfill_infill.proposals.weights import PATH, Weights, shipped_weights
+from midfill_infill.proposals.neighbours import Corpus, Site, rename, shape_of
+from midfill_infill.proposals.weights import PATH, ProposalWeights, shipped_weights
 from midfill_infill.text.document import Document
 from midfill_infill.text.spans import Hole
 
@@ -69,7 +69,7 @@ def test_no_text_gives_an_error(prefix: str, suffix: str) -> None:
 
 
 def test_runs_are_counted_from_the_gap() -> None:
-    lines = Lines.around(["a\nb\nc\na\nb\n"], ["c\nd"])
+    lines = Corpus.around(["a\nb\nc\na\nb\n"], ["c\nd"])
     assert (lines.texts[lines.place - 1 : lines.place + 2]) == ["b", "", "c"]
     assert lines.runs.up == {3: 2}  # the first c is behind a, b
     assert lines.runs.down == {2: 1}
@@ -103,7 +103,7 @@ def test_proposals_do_not_depend_on_the_order_of_proposers_or_earlier_requests()
 
 
 def test_the_weights_are_one_file_with_a_number_for_every_column() -> None:
-    kept = Weights.of(json.loads(PATH.read_text()))
+    kept = ProposalWeights.of(json.loads(PATH.read_text()))
     assert kept == shipped_weights() and len(kept.line) > 40
     assert kept.line["line_up"] > 0 and kept.line["renamed"] > 0 > kept.line["unbalanced"]
     assert kept.of_sibling(0.95) >= kept.of_sibling(0.1) > 0

@@ -12,7 +12,7 @@ from collections.abc import Generator, Sequence
 from pathlib import Path
 
 from midfill_engine.wire import Stats
-from midfill_infill.candidates import Candidate, FilledHole
+from midfill_infill.candidates import Alternative, PlacedFill
 from midfill_infill.errors import MidfillError
 from midfill_infill.fill import Filled, HolePreview, Options, Preview
 from midfill_infill.splicing.splice import splice
@@ -82,7 +82,7 @@ def wait_at(folder: Path, step: int) -> None:
 def make_row(
     document: Document, holes: Sequence[Hole], number: int, certainty: float | None = None, written: str = FILL,
     *, is_empty: bool = False,
-) -> Candidate:  # fmt: skip
+) -> Alternative:  # fmt: skip
     """Row 0 is `written` or empty, others say their number. Words are tokens, each less sure than the one before."""
     texts = ["" if is_empty and not hole.anchors else _text(document, hole, number, written) for hole in holes]
     spliced = splice(document, holes, texts)
@@ -91,8 +91,8 @@ def make_row(
         starts = [0, *(index + 1 for index, char in enumerate(text) if char == " ")]
         tokens = tuple(zip(starts, [*(start - 1 for start in starts[1:]), len(text)], strict=True))
         confidence = tuple(0.9 / (1 + index) for index in range(len(tokens)))
-        fills.append(FilledHole(hole, text, tokens, confidence, certainty=certainty))
-    return Candidate(spliced.patch, tuple(fills), spliced.new_errors)
+        fills.append(PlacedFill(hole, text, tokens, confidence, certainty=certainty))
+    return Alternative(spliced.patch, tuple(fills), spliced.new_errors)
 
 
 def _text(document: Document, hole: Hole, number: int, written: str) -> str:

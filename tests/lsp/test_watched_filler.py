@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from midfill_engine.wire import Stats
-from midfill_infill.candidates import Candidate
+from midfill_infill.candidates import Alternative
 from midfill_infill.errors import MidfillError
 from midfill_infill.fill import Filled, Options, Preview
 from midfill_infill.splicing.splice import splice
@@ -42,7 +42,7 @@ class Engine:
             assert self.may_fail.wait(TIMEOUT_S)
             raise MidfillError("engine_failed", "the engine does not start")
         patch = splice(document, holes, ["pass"]).patch
-        yield Filled(Candidate(patch, (), 0), (), Stats(steps=1, forwards=1, tokens=1, ms=1.0), "model")
+        yield Filled(Alternative(patch, (), 0), (), Stats(steps=1, forwards=1, tokens=1, ms=1.0), "model")
 
 
 async def suggest(ghost: GhostText, watched: WatchedFiller, *, invoked: bool = False) -> tuple[Suggestion, ...]:

@@ -3,7 +3,7 @@
 import pytest
 
 from midfill_infill.errors import MidfillError
-from midfill_infill.refactor.planning.recipes import REGISTRY, Example, Recipe, get_recipe
+from midfill_infill.refactor.planning.recipes import REGISTRY, Recipe, RecipeExample, get_recipe
 from midfill_infill.splicing.splice import splice
 from midfill_infill.text.document import Document
 
@@ -11,7 +11,7 @@ CASES = [(recipe, example) for recipe in REGISTRY.values() for example in recipe
 
 
 @pytest.mark.parametrize(("recipe", "example"), CASES, ids=[f"{r.name}-{e.language}" for r, e in CASES])
-def test_example(recipe: Recipe, example: Example) -> None:
+def test_example(recipe: Recipe, example: RecipeExample) -> None:
     document = Document(example.before.encode(), example.language)
     holes = sorted(recipe.find(document, example.word), key=lambda hole: hole.start_byte)
     assert len(holes) == len(example.fills)

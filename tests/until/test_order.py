@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from midfill_infill.candidates import Answer, Candidate, Place
+from midfill_infill.candidates import Alternative, Answer, Place
 from midfill_infill.fill import Options, look_around
 from midfill_infill.sandbox.failures import Failure, Frame, read_output
 from midfill_infill.sandbox.runner import Ran
@@ -18,7 +18,7 @@ HOLES = tuple(find_stubs(DOCUMENT))
 PLACE = Place(DOCUMENT, HOLES[:1], look_around(DOCUMENT, HOLES[:1], Options()))
 
 
-def candidate(*texts: str) -> Candidate:
+def candidate(*texts: str) -> Alternative:
     place = Place(DOCUMENT, HOLES[: len(texts)], PLACE.sight)
     return place.row([Answer.of(text, None, "drafted") for text in texts]).candidate
 

@@ -15,7 +15,7 @@ from midfill_engine.denoising.canvas import Canvas
 from midfill_engine.denoising.outline import HoleOutline, TextTokens
 from midfill_engine.lengths import HoleNeed
 from midfill_engine.tokens.vocabulary import Vocabulary
-from midfill_engine.wire import Candidate
+from midfill_engine.wire import GivenText
 
 EMPTY: Final = 1e-3  # how certain a fill without a token is: nobody asks for none
 
@@ -35,7 +35,7 @@ def is_blank(outline: HoleOutline) -> bool:
 
 
 def lay(
-    given: Sequence[Candidate],
+    given: Sequence[GivenText],
     outline: HoleOutline,
     need: HoleNeed,
     tokens: TextTokens,
@@ -51,9 +51,9 @@ def lay(
     return found
 
 
-def rank_given(given: Sequence[Candidate]) -> list[Candidate]:
+def rank_given(given: Sequence[GivenText]) -> list[GivenText]:
     """The surest first, every text once: an order that does not depend on the one they came in."""
-    best: dict[str, Candidate] = {}
+    best: dict[str, GivenText] = {}
     for each in sorted(given, key=lambda each: (-each.certainty, each.text)):
         best.setdefault(each.text, each)
     return list(best.values())

@@ -37,7 +37,7 @@ class Candidate:
 
 
 @dataclass(frozen=True)
-class Weights:
+class JudgeWeights:
     """What likelihood, a proposal's certainty and agreement weigh, for lines or for bodies.
 
     A score is the sum of (nats + following) over the number of tokens to the power of `length`, of `own` times
@@ -102,7 +102,7 @@ def features(ahead: float, one: Candidate) -> Mapping[str, float]:
 
 
 @cache
-def shipped_weights(kind: str) -> Weights:
+def shipped_weights(kind: str) -> JudgeWeights:
     """Those of a `line` or a `body`."""
     values = json.loads(PATH.read_text(encoding="utf-8"))[kind]
-    return Weights(**{each.name: values[each.name] for each in fields(Weights)})
+    return JudgeWeights(**{each.name: values[each.name] for each in fields(JudgeWeights)})

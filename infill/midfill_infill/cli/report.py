@@ -3,7 +3,7 @@
 import json
 from typing import TYPE_CHECKING, Any
 
-from midfill_infill.candidates import Candidate, FilledHole
+from midfill_infill.candidates import Alternative, PlacedFill
 from midfill_infill.cli.results import Results, write_bytes
 from midfill_infill.text.document import Document
 
@@ -39,7 +39,7 @@ def report_fill(results: Results, *, wall_ms: float, written: bool) -> dict[str,
     }
 
 
-def _candidate(results: Results, candidate: Candidate) -> dict[str, Any]:
+def _candidate(results: Results, candidate: Alternative) -> dict[str, Any]:
     return {
         "new_errors": candidate.new_errors,
         "holes": [_hole(results.document, fill) for fill in candidate.fills],
@@ -47,7 +47,7 @@ def _candidate(results: Results, candidate: Candidate) -> dict[str, Any]:
     }
 
 
-def _hole(document: Document, filled: FilledHole) -> dict[str, Any]:
+def _hole(document: Document, filled: PlacedFill) -> dict[str, Any]:
     """`line` and `column` from 1; `confidence[i]` is of `text[slice(*tokens[i])]`; `certainty` is the probability that
     the whole text is right, null where the engine does not say. `origin` says in words where the text comes from. In a
     notebook all places count in the source of `cell`, by its number from 1.

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 import typer
 
-from midfill_infill.candidates import LIKELY, Candidate, describe_fill
+from midfill_infill.candidates import LIKELY, Alternative, describe_fill
 from midfill_infill.errors import MidfillError
 from midfill_infill.fill import Filled
 from midfill_infill.syntax.size import measure
@@ -40,7 +40,7 @@ class Results:
     tried: "Tried | None" = None
 
     @property
-    def candidates(self) -> tuple[Candidate, ...]:
+    def candidates(self) -> tuple[Alternative, ...]:
         return (self.filled.best, *self.filled.alternatives)
 
     @property
@@ -62,7 +62,7 @@ class Results:
         filled = replace(self.filled, best=best, alternatives=tuple(candidates))
         return replace(self, filled=filled, number=number)
 
-    def diff(self, candidate: Candidate) -> bytes:
+    def diff(self, candidate: Alternative) -> bytes:
         after = self.document.apply(candidate.patch)
         return unified_diff(self.document.original, after, os.fsencode(self.path))
 
@@ -75,7 +75,7 @@ class Results:
             titles = [self.tried.describe(candidate)]
         return "".join(f"# {visible(title)}\n" for title in [*titles, *self._sizes(candidate)])
 
-    def _sizes(self, candidate: Candidate) -> list[str]:
+    def _sizes(self, candidate: Alternative) -> list[str]:
         sizes = []
         for fill in candidate.fills:
             taken = measure(self.document, fill.hole)
@@ -90,7 +90,7 @@ def _num_lines(text: str) -> int:
     return text.count("\n") + 1 if text else 0
 
 
-def errors_of(candidate: Candidate) -> str:
+def errors_of(candidate: Alternative) -> str:
     return f"adds {plural(candidate.new_errors, 'syntax error')}" if candidate.new_errors else "adds no syntax error"
 
 

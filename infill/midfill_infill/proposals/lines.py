@@ -13,8 +13,8 @@ from functools import cached_property, lru_cache
 from typing import Final
 
 from midfill_infill.proposals.base import Proposal, Surroundings
-from midfill_infill.proposals.neighbours import NAME, OPENERS, Lines, Runs, Site, filled_lines, find_renamed, shape_of
-from midfill_infill.proposals.weights import Weights, shipped_weights
+from midfill_infill.proposals.neighbours import NAME, OPENERS, Corpus, Runs, Site, filled_lines, find_renamed, shape_of
+from midfill_infill.proposals.weights import ProposalWeights, shipped_weights
 
 OWN: Final = "the file's own line"
 RENAMED: Final = "a line of the file, renamed"
@@ -37,7 +37,7 @@ _PAIRS: Final = (("(", ")"), ("[", "]"), ("{", "}"))
 
 
 @dataclass(frozen=True)
-class Candidate:
+class LineCandidate:
     """`text` is that of the hole. `votes` counts the lines that say so after renaming, `indent` is which of the gap's
     indents it has, `matched` how many pieces before the gap stand before it elsewhere, 4 for all of the line.
     """
@@ -63,7 +63,7 @@ def propose_lines(around: Surroundings, index: int) -> list[Proposal]:
     return sorted(found, key=lambda each: (-each.certainty, each.text))[:MAX_PROPOSALS]
 
 
-def weigh(scene: "Scene", weights: Weights) -> tuple[list[Candidate], list[float]]:
+def weigh(scene: "Scene", weights: ProposalWeights) -> tuple[list[LineCandidate], list[float]]:
     """The candidates of a gap, and the probability of each; what is missing to 1 is that of none."""
     candidates = scene.candidates()
     if not candidates:
@@ -85,8 +85,8 @@ class Scene:
     """What all candidates of a gap share: its site, the lines of its document and those of other files."""
 
     site: Site
-    lines: Lines
-    others: Lines
+    lines: Corpus
+    others: Corpus
 
     @classmethod
     def of(cls, around: Surroundings, index: int) -> "Scene":
@@ -96,17 +96,17 @@ class Scene:
     def between(cls, texts: Sequence[str], index: int, others: tuple[str, ...]) -> "Scene":
         """The gap behind `texts[index]`."""
         site = Site.of(texts[index], texts[index + 1])
-        lines = Lines.around([*texts[:index], site.head], [site.rest, *texts[index + 2 :]])
+        lines = Corpus.around([*texts[:index], site.head], [site.rest, *texts[index + 2 :]])
         return cls(site, lines, _join(others))
 
-    def candidates(self) -> list[Candidate]:
-        found: dict[str, Candidate] = {}
+    def candidates(self) -> list[LineCandidate]:
+        found: dict[str, LineCandidate] = {}
         for each in self._whole_lines() if self.site.is_line else self._rests():
             if each.line and len(each.text) <= MAX_CHARACTERS:
                 found.setdefault(each.text, each)
         return list(found.values())[:MAX_CANDIDATES]
 
-    def _whole_lines(self) -> Iterator[Candidate]:
+    def _whole_lines(self) -> Iterator[LineCandidate]:
         lines, site = self.lines, self.site
         near = lines.texts[max(0, lines.place - NEAR) : lines.place + NEAR]
         standing = [*near, *(lines.texts[place] for place in lines.aligned(MAX_ALIGNED))]
@@ -116,14 +116,14 @@ class Scene:
         for text in dict.fromkeys((*standing, *votes)):
             for place, indent in enumerate(site.indents):
                 origin = OWN if text in known else RENAMED
-                yield Candidate(indent + text + site.end, origin, votes.get(text, 0), place)
+                yield LineCandidate(indent + text + site.end, origin, votes.get(text, 0), place)
         runs = self.like.both
         referred = [self.others.texts[place] for place in sorted(runs, key=lambda place: (-runs[place], place))]
         common = [text for text, times in self.others.times.most_common(MAX_REFERRED) if times > 1]
         for text in dict.fromkeys((*referred[:MAX_REFERRED], *common)):
-            yield Candidate(site.indents[0] + text + site.end, OTHER)
+            yield LineCandidate(site.indents[0] + text + site.end, OTHER)
 
-    def _rests(self) -> Iterator[Candidate]:
+    def _rests(self) -> Iterator[LineCandidate]:
         """What lines have between the same beginning and the same end, and behind the same last pieces."""
         left, right = self.site.left.lstrip(), self.site.right.rstrip()
         pieces = _PIECE.findall(left)
@@ -136,7 +136,7 @@ class Scene:
                 if start >= 0 and rest.endswith(right) and len(rest) > len(right):
                     rests[rest[: len(rest) - len(right)]] += 1
             for rest, times in rests.most_common(MAX_RESTS):
-                yield Candidate(rest, WORDS, times, 0, matched)
+                yield LineCandidate(rest, WORDS, times, 0, matched)
 
     @cached_property
     def like(self) -> Runs:
@@ -161,7 +161,7 @@ class Scene:
         """The brackets that the document leaves open."""
         return tuple(map(sum, zip(*map(_net_of, self.lines.texts), strict=True)))
 
-    def describe(self, candidates: Sequence[Candidate]) -> list[dict[str, float]]:
+    def describe(self, candidates: Sequence[LineCandidate]) -> list[dict[str, float]]:
         exact, shapes = Stands(self.lines), Stands(self.lines.shapes)
         other = Counter[str]()
         for place, size in self.like.both.items():
@@ -169,7 +169,7 @@ class Scene:
         return [self._describe(each, exact, shapes, other) for each in candidates]
 
     def _describe(
-        self, each: Candidate, exact: "Stands", shapes: "Stands", other: Mapping[str, int]
+        self, each: LineCandidate, exact: "Stands", shapes: "Stands", other: Mapping[str, int]
     ) -> dict[str, float]:
         site, line, names = self.site, each.line, NAME.findall(each.line)
         num, opens, times = max(1, len(names)), line.endswith(OPENERS), self.lines.times[line]
@@ -234,7 +234,7 @@ class Scene:
 class Stands:
     """Where the lines of a document stand between neighbours like the gap's."""
 
-    def __init__(self, lines: Lines) -> None:
+    def __init__(self, lines: Corpus) -> None:
         self._up, self._down, self._run = Counter[str](), Counter[str](), Counter[str]()
         self._follows, self._leads, self._between = Counter[str](), Counter[str](), Counter[str]()
         runs, texts = lines.runs, lines.texts
@@ -267,8 +267,8 @@ class Stands:
 
 
 @lru_cache(maxsize=8)
-def _join(texts: tuple[str, ...]) -> Lines:
-    return Lines([line for text in texts for line in ("", *filled_lines(text))])
+def _join(texts: tuple[str, ...]) -> Corpus:
+    return Corpus([line for text in texts for line in ("", *filled_lines(text))])
 
 
 def _net_of(text: str) -> tuple[int, ...]:

@@ -91,20 +91,20 @@ class Runs:
 
 
 @dataclass(frozen=True)
-class Lines:
+class Corpus:
     """Filled lines in order, "" between texts. Those of the gap's document have "" at its `place` too."""
 
     texts: Sequence[str]
     place: int = -1
 
     @classmethod
-    def around(cls, before: Sequence[str], after: Sequence[str]) -> "Lines":
+    def around(cls, before: Sequence[str], after: Sequence[str]) -> "Corpus":
         head = [line for text in before for line in ("", *filled_lines(text))]
         return cls([*head, *(line for text in after for line in ("", *filled_lines(text))), ""], len(head))
 
     @cached_property
-    def shapes(self) -> "Lines":
-        return Lines(list(map(shape_of, self.texts)), self.place)
+    def shapes(self) -> "Corpus":
+        return Corpus(list(map(shape_of, self.texts)), self.place)
 
     @cached_property
     def times(self) -> Counter[str]:
@@ -153,7 +153,7 @@ class Lines:
         return sorted(score, key=lambda place: (-score[place], abs(place - self.place)))[:most]
 
 
-def find_renamed(lines: Lines, site: Site) -> dict[str, int]:
+def find_renamed(lines: Corpus, site: Site) -> dict[str, int]:
     """Lines whose neighbours are ours but for names, renamed so that the neighbours are ours; how many say so."""
     runs = lines.shapes.runs
     score = {place: size + 2 * (place in runs.up and place in runs.down) for place, size in runs.both.items()}

@@ -14,7 +14,7 @@ PATH: Final = Path(__file__).with_name("weights.json")
 
 
 @dataclass(frozen=True)
-class Weights:
+class ProposalWeights:
     """`line` and `none`: of the columns of a line, and of the case that none is right. `body_odds`: how much likelier a
     line is right as a line than as a whole body. `siblings`: least likeness and how often such a body is right. `taken`
     and `examples`: how often those texts are right.
@@ -28,7 +28,7 @@ class Weights:
     examples: float
 
     @classmethod
-    def of(cls, values: dict[str, Any]) -> "Weights":
+    def of(cls, values: dict[str, Any]) -> "ProposalWeights":
         return cls(**{**values, "siblings": [tuple(pair) for pair in values["siblings"]]})
 
     def as_body(self, certainty: float) -> float:
@@ -41,5 +41,5 @@ class Weights:
 
 
 @cache
-def shipped_weights() -> Weights:
-    return Weights.of(json.loads(PATH.read_text(encoding="utf-8")))
+def shipped_weights() -> ProposalWeights:
+    return ProposalWeights.of(json.loads(PATH.read_text(encoding="utf-8")))

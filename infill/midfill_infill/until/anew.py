@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from itertools import accumulate
 
 from midfill_engine import wire
-from midfill_infill.candidates import Answer, Candidate, FilledHole, Place
+from midfill_infill.candidates import Alternative, Answer, Place, PlacedFill
 from midfill_infill.errors import MidfillError
 from midfill_infill.reroll import put_drafts
 from midfill_infill.sandbox.runner import Ran
@@ -22,7 +22,7 @@ class Fault:
     line: str
 
 
-def find_fault(document: Document, candidate: Candidate, ran: Ran, where: Callable[[str], bool]) -> Fault | None:
+def find_fault(document: Document, candidate: Alternative, ran: Ran, where: Callable[[str], bool]) -> Fault | None:
     """The line of the first failure's last frame that lies in a hole; of a wrong value the only `return`.
 
     None where no line is to blame more than the others, or the text has only one.
@@ -44,7 +44,7 @@ def find_fault(document: Document, candidate: Candidate, ran: Ran, where: Callab
     return _fault(candidate, *returns[0]) if ran.failures and len(returns) == 1 else None
 
 
-def _first_lines(document: Document, candidate: Candidate) -> list[int]:
+def _first_lines(document: Document, candidate: Alternative) -> list[int]:
     """For each fill the line, from 1, on which its text begins in the filled document."""
     found, added = [], 0
     for fill, edit in zip(candidate.fills, candidate.patch.edits, strict=True):
@@ -54,7 +54,7 @@ def _first_lines(document: Document, candidate: Candidate) -> list[int]:
     return found
 
 
-def _fault(candidate: Candidate, index: int, number: int) -> Fault | None:
+def _fault(candidate: Alternative, index: int, number: int) -> Fault | None:
     lines = candidate.fills[index].text.split("\n")
     if len([line for line in lines if line.strip()]) < 2:
         return None
@@ -64,7 +64,9 @@ def _fault(candidate: Candidate, index: int, number: int) -> Fault | None:
     return Fault(index, (start, start + len(text)), text) if text else None
 
 
-def reopen(document: Document, candidate: Candidate, index: int, span: tuple[int, int] | None) -> tuple[Document, Hole]:
+def reopen(
+    document: Document, candidate: Alternative, index: int, span: tuple[int, int] | None
+) -> tuple[Document, Hole]:
     """The document with the candidate in it and one of its holes open again; all but `span` of it is anchors."""
     others = [edit for number, edit in enumerate(candidate.patch.edits) if number != index]
     fill = candidate.fills[index]
@@ -82,7 +84,7 @@ def reopen(document: Document, candidate: Candidate, index: int, span: tuple[int
     return opened, replace(hole, lead="", tail="")
 
 
-def put_together(place: Place, candidate: Candidate, index: int, fill: FilledHole) -> Candidate | None:
+def put_together(place: Place, candidate: Alternative, index: int, fill: PlacedFill) -> Alternative | None:
     """The candidate with another text in one hole; None where it cannot be put in."""
     fills = [*candidate.fills[:index], fill, *candidate.fills[index + 1 :]]
     try:
@@ -91,7 +93,7 @@ def put_together(place: Place, candidate: Candidate, index: int, fill: FilledHol
         return None
 
 
-def _as_answer(fill: FilledHole) -> Answer:
+def _as_answer(fill: PlacedFill) -> Answer:
     tokens, confidence = list(fill.tokens), list(fill.confidence)
     filled = wire.FilledHole(text=fill.text, tokens=tokens, confidence=confidence, certainty=fill.certainty)
     return Answer(filled, fill.origin)

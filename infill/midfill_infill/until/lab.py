@@ -6,7 +6,7 @@ from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from midfill_infill.candidates import Candidate
+from midfill_infill.candidates import Alternative
 from midfill_infill.errors import MidfillError
 from midfill_infill.fill import Options, Preview
 from midfill_infill.refactor.journal.places import find_place
@@ -56,7 +56,7 @@ class Lab:
         where = self.is_document
         return fill_until(self._document, holes, options, make, self.run, where=where, num_tries=num_tries)
 
-    def run(self, candidate: Candidate) -> Ran:
+    def run(self, candidate: Alternative) -> Ran:
         """What the command says of a candidate; that it passes, twice. Raises `verify_flaky`."""
         files = self._files(candidate.patch)
         ran = self.runner.run(files)

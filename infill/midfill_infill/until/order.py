@@ -6,7 +6,7 @@ from typing import Final
 
 import tree_sitter
 
-from midfill_infill.candidates import Candidate
+from midfill_infill.candidates import Alternative
 from midfill_infill.sandbox.runner import Ran
 from midfill_infill.text.document import Document
 from midfill_infill.until.anew import Fault
@@ -38,11 +38,11 @@ class Queue:
     def __init__(self, document: Document) -> None:
         self._document = document
         self._seen = set[str]()
-        self._waiting: list[Candidate] = []
+        self._waiting: list[Alternative] = []
         self._lines, self._missing, self._wrong = set[str](), set[str](), set[str]()
-        self.first: Candidate
+        self.first: Alternative
 
-    def add(self, candidates: Iterable[Candidate]) -> int:
+    def add(self, candidates: Iterable[Alternative]) -> int:
         """Takes in those that are new; how many."""
         before = len(self._seen)
         for candidate in candidates:
@@ -55,14 +55,14 @@ class Queue:
                     self._waiting.append(candidate)
         return len(self._seen) - before
 
-    def take(self) -> Candidate | None:
+    def take(self) -> Alternative | None:
         if not self._waiting:
             return None
         best = min(self._waiting, key=lambda each: (each.new_errors, self.count_repeats(each)))
         self._waiting.remove(best)
         return best
 
-    def learn(self, candidate: Candidate, ran: Ran, fault: Fault | None) -> None:
+    def learn(self, candidate: Alternative, ran: Ran, fault: Fault | None) -> None:
         """What another candidate would fail with as well."""
         for failure in ran.failures[:1]:
             missing = [name for match in _MISSING.finditer(failure.message) for name in match.groups() if name]
@@ -76,7 +76,7 @@ class Queue:
         if ran.code is None:
             self._lines.update(line for line in _lines(candidate) if line.startswith(("while ", "for ")))
 
-    def count_repeats(self, candidate: Candidate) -> int:
+    def count_repeats(self, candidate: Alternative) -> int:
         """How many lessons say that it fails as others did."""
         text = "\n".join(fill.text for fill in candidate.fills)
         repeats = sum(line in self._lines for line in _lines(candidate))
@@ -84,7 +84,7 @@ class Queue:
         returned = ["" if match["yielded"] else _kind(match["value"]) for match in _RETURN.finditer(text)] or ["none"]
         return repeats + (bool(self._wrong) and all(kind in self._wrong for kind in returned))
 
-    def _key(self, candidate: Candidate) -> str:
+    def _key(self, candidate: Alternative) -> str:
         texts = [fill.text for fill in candidate.fills]
         if (syntax := self._document.syntax) is None:
             return repr([text.split() for text in texts])
@@ -92,7 +92,7 @@ class Queue:
         return repr([list(_leaves(tree.root_node)) for tree in trees])
 
 
-def _is_no_body(candidate: Candidate) -> bool:
+def _is_no_body(candidate: Alternative) -> bool:
     """Whether a function would get its own header or a test of itself as its body, or text in quotes alone."""
     for fill in candidate.fills:
         name = re.escape((fill.hole.name or "").rpartition(".")[2])
@@ -106,7 +106,7 @@ def _kind(value: str) -> str:
     return next((kind for kind, pattern in _KINDS if pattern.match(value.strip())), "")
 
 
-def _lines(candidate: Candidate) -> Iterator[str]:
+def _lines(candidate: Alternative) -> Iterator[str]:
     for fill in candidate.fills:
         yield from filter(None, map(str.strip, fill.text.split("\n")))
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from midfill_engine import wire
-from midfill_infill.candidates import Candidate, Place
+from midfill_infill.candidates import Alternative, Place
 from midfill_infill.errors import MidfillError
 from midfill_infill.fill import Filled, Options, Preview, add_stats, look_around
 from midfill_infill.sandbox.command import Command
@@ -43,7 +43,7 @@ class Try:
     """One run with a candidate; `number` counts from 1."""
 
     number: int
-    candidate: Candidate
+    candidate: Alternative
     ran: Ran
 
 
@@ -71,7 +71,7 @@ class Tried:
         reasons = {each.ran.failures[0].sentence for each in self.tries if each.ran.failures}
         return f"{tried}, all for one reason: {reasons.pop()}" if len(reasons) == 1 else tried
 
-    def describe(self, candidate: Candidate) -> str:
+    def describe(self, candidate: Alternative) -> str:
         """What became of one candidate."""
         found = next((each for each in self.tries if each.candidate is candidate), None)
         if found is None:
@@ -86,7 +86,7 @@ def fill_until(
     holes: Sequence[Hole],
     options: Options,
     make: Make,
-    run: Callable[[Candidate], Ran],
+    run: Callable[[Alternative], Ran],
     *,
     where: Callable[[str], bool],
     num_tries: int = DEFAULT_TRIES,
@@ -175,7 +175,7 @@ def _drawn(options: Options, number: int) -> Options:
 
 def _refill(
     place: Place,
-    candidate: Candidate,
+    candidate: Alternative,
     index: int,
     span: tuple[int, int] | None,
     options: Options,

@@ -8,7 +8,7 @@ from midfill_infill.text.spans import Hole
 
 
 @dataclass(frozen=True)
-class Example:
+class RecipeExample:
     """`before` becomes `after` when `fills[i]` goes into the i-th hole. `word` is the recipe's own."""
 
     language: str
@@ -26,5 +26,5 @@ class Recipe:
     title: str
     languages: tuple[str, ...]
     find: Callable[[Document, str], Iterable[Hole]]
-    examples: tuple[Example, ...]
+    examples: tuple[RecipeExample, ...]
     word: str = ""
