@@ -116,7 +116,7 @@ def begin_rows(
     rows = open_rows(runtime, request, plan, canvases, context, drafts)
     if shared is not None and plan.cache.keeps_rows:
         for row in rows:
-            row.begin_with(shared)
+            row.cache.begin_with(shared, row.sequence(), with_room=True)
     return rows, forwards + num_searches, reused
 
 

@@ -57,18 +57,21 @@ def try_over_one_context(
     """
     found: list[Result | None] = [None] * len(rows)
     forwards = 0
+    for row in rows:
+        row.cache.cache = CACHES.find("dual")  # computes the holes alone if the context is stored, else everything
     if shared is None:
         middle = len(rows) // 2
         row = rows[middle]
-        row.cache = CACHES.find("dual")  # its first step computes and stores everything
         (result,) = yield from ask([row.open_pass()], show(row, 0))
-        row.keep(result)
-        found[middle], shared, forwards = result, row.share_context(), 1
+        row.cache.keep(result)
+        found[middle], shared, forwards = result, row.cache.share_context(), 1
     left = [index for index, result in enumerate(found) if result is None]
     for start in range(0, len(left), TRIALS_AT_ONCE):
         part = left[start : start + TRIALS_AT_ONCE]
         event = show(rows[part[0]], 0) if not forwards else None
-        results = yield from ask([rows[index].open_over(shared) for index in part], event)
+        for index in part:
+            rows[index].cache.begin_with(shared, rows[index].sequence(), with_room=False)
+        results = yield from ask([rows[index].open_pass() for index in part], event)
         for index, result in zip(part, results, strict=True):
             found[index] = result
         forwards += 1

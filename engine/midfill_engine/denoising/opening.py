@@ -12,6 +12,7 @@ from midfill_engine.denoising.drafts import Laid
 from midfill_engine.denoising.laying import lay_canvas
 from midfill_engine.denoising.plan import Plan
 from midfill_engine.denoising.row import CanvasRow
+from midfill_engine.denoising.row_cache import RowCache
 from midfill_engine.denoising.seeds import seeded
 from midfill_engine.denoising.uniform import UniformRow
 from midfill_engine.denoising.work import Work, ask
@@ -96,15 +97,14 @@ def make_row(
     if plan.policy.may_expand:
         num_masked = min(MAX_STEPS, 2 * (num_masked + int(canvas.expandable.sum())))
     num_steps = request.steps or max(1, sampler.count_steps(num_masked, quality))
-    keeps_context = context is not None and plan.cache.attentions == {"context_frozen"}
+    context_keys = context.keys_values if context and plan.cache.attentions == {"context_frozen"} else None
     return CanvasRow(
         runtime=runtime,
         canvas=canvas,
         context_ids=plan.context_ids,
-        context_keys=context.keys_values if context is not None and keeps_context else None,
         lay_out=plan.lay_out(runtime),
         sampler=sampler,
-        cache=plan.cache,
+        cache=RowCache(plan.cache, context_keys, runtime.loaded.config.transformer),
         policy=plan.policy,
         num_steps=num_steps if sampler.takes_back else min(num_masked, num_steps),
         quality=quality,

@@ -1,7 +1,5 @@
-"""One alternative of a fill: its canvas, sampler and KV cache. Builds the input of each forward pass and applies the
-result.
-
-Knows tokens and the model's shape; no request, no other rows.
+"""One alternative of a fill: chooses what each step may settle and applies the sampler to the result. Knows tokens; no
+request, no other rows, no keys.
 """
 
 from collections.abc import Callable
@@ -10,32 +8,27 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from midfill_engine.caches import CACHES, Cache, KeptKeys, StepView
-from midfill_engine.caches.held import ContextKeys
 from midfill_engine.denoising.canvas import Canvas
+from midfill_engine.denoising.row_cache import RowCache
 from midfill_engine.lengths import LengthPolicy
 from midfill_engine.loading.runtime import Runtime
 from midfill_engine.models.choice import Choice, Chosen
 from midfill_engine.models.layout import Layout
 from midfill_engine.models.packed import Pass, Result, choose_again
 from midfill_engine.models.sequence import Sequence
-from midfill_engine.models.transformer import KeyValues
 from midfill_engine.samplers import Decision, Proposals, Sampler, StepState
 
 
 @dataclass
 class CanvasRow:
-    """`context_keys` is the context's KV cache, computed once; `lay_out` assigns positions to holes of given
-    lengths.
-    """
+    """`lay_out` assigns positions to holes of given lengths."""
 
     runtime: Runtime
     canvas: Canvas
     context_ids: Tensor
-    context_keys: KeyValues | None
     lay_out: Callable[[list[int]], Layout]
     sampler: Sampler
-    cache: Cache
+    cache: RowCache
     policy: LengthPolicy
     num_steps: int
     quality: float
@@ -43,10 +36,7 @@ class CanvasRow:
     top_p: float
     generator: torch.Generator
     step: int = 0
-    age: int = 0
-    kept: KeptKeys = field(default_factory=KeptKeys)
     _open: Tensor = field(init=False)  # [Th]: positions this step may settle
-    _computed: Tensor = field(init=False)  # [C]
     _active: int = 0
 
     @property
@@ -70,67 +60,19 @@ class CanvasRow:
         return Sequence.of(self.context_ids, ids, self.canvas.layout, family, block_size, tokens.mask_id)
 
     def open_pass(self) -> Pass:
-        """Starts a step and returns its forward pass."""
+        """Starts a step and returns its forward pass, which scores the positions that may be settled or revised."""
         self.step += 1
         sequence = self.sequence()
-        view = self._view(sequence)
-        is_open = self._asked(view)
-        targets = is_open.nonzero().flatten()
-        self._open = is_open[sequence.num_context :]
-        compute = self.cache.compute(view)
-        compute[sequence.rows_of_scores(targets)] = True
-        self._computed = compute.nonzero().flatten()
-        return self._build(sequence, view, targets)
-
-    def share_context(self) -> ContextKeys:
-        """The context's part of the KV cache."""
-        num = len(self.context_ids)
-        layers = [(keys[:, :, :num], values[:, :, :num]) for keys, values in self.kept.layers]
-        return ContextKeys(layers, self.canvas.layout.context_positions.clone())
-
-    def begin_with(self, shared: ContextKeys) -> None:
-        """Reuses a context KV cache that was computed for another canvas."""
-        self._place(shared, with_room=True)
-
-    def open_over(self, shared: ContextKeys) -> Pass:
-        """`open_pass` of the holes alone, over a context KV cache that was computed for another canvas."""
-        self._place(shared, with_room=False)
-        self.cache = CACHES.find("dual")
-        return self.open_pass()
-
-    def _place(self, shared: ContextKeys, *, with_room: bool) -> None:
-        sequence, config = self.sequence(), self.runtime.loaded.config.transformer
-        positions = sequence.positions[0, : sequence.num_context]
-        self.kept, self.age = shared.at(positions, sequence.ids, config, with_room=with_room), 0
-
-    def _asked(self, view: StepView) -> Tensor:
-        """[T]: positions that this step may settle or revise."""
-        is_open = view.masked & (view.blocks <= view.active_block)
+        num_context, blocks = sequence.num_context, sequence.blocks
+        masked = torch.cat((torch.zeros(num_context, dtype=torch.bool), self.canvas.masked[0]))
+        self._active = self._active_block(blocks, masked)
+        is_open = masked & (blocks <= self._active)
         if self.sampler.revises:
             revisable = ~self.canvas.masked[0] & ~self.canvas.anchored
-            is_open[len(self.context_ids) :] |= revisable & (view.blocks[len(self.context_ids) :] == view.active_block)
-        return is_open
-
-    def _view(self, sequence: Sequence) -> StepView:
-        length = len(sequence.ids)
-        if len(self.kept.kept) != length:
-            self.kept.reset(length)
-            self.age = 0
-        num_context = sequence.num_context
-        masked = torch.cat((torch.zeros(num_context, dtype=torch.bool), self.canvas.masked[0]))
-        first = sequence.positions[0, num_context:].min()
-        blocks = sequence.blocks
-        self._active = self._active_block(blocks, masked)
-        return StepView(
-            is_hole=sequence.is_hole,
-            is_before_holes=sequence.positions[0] < first,
-            masked=masked,
-            kept=self.kept.kept.clone(),
-            changed=self.kept.kept & (self.kept.tokens != sequence.ids),
-            blocks=blocks,
-            active_block=self._active,
-            age=self.age,
-        )
+            is_open[num_context:] |= revisable & (blocks[num_context:] == self._active)
+        self._open = is_open[num_context:]
+        targets = is_open.nonzero().flatten()
+        return self.cache.build_pass(sequence, masked, self._active, targets, self._choice(targets - num_context))
 
     def _active_block(self, blocks: Tensor, masked: Tensor) -> int:
         """The last block that takes part in this step: the first with masks, or as far as the pipeline reaches."""
@@ -141,29 +83,6 @@ class CanvasRow:
         first = int(blocks[masked].min())
         reach = self.sampler.reach(self.canvas.masked) if self.runtime.family.pipelined else 0
         return max(first, int(blocks[len(self.context_ids) + reach - 1])) if reach else first
-
-    def _build(self, sequence: Sequence, view: StepView, targets: Tensor) -> Pass:
-        computed = self._computed
-        uses_context_keys = self.context_keys is not None and not bool((computed < sequence.num_context).any())
-        if uses_context_keys:
-            rest, past = torch.arange(sequence.num_context), self.context_keys
-        else:
-            is_kept = view.kept.clone()
-            is_kept[computed] = False
-            rest = is_kept.nonzero().flatten()
-            past = self.kept.past(rest)
-        place = torch.full((len(sequence.ids),), -1)
-        place[computed] = torch.arange(len(computed))
-        num_heads = self.runtime.loaded.config.transformer.num_heads
-        return Pass(
-            ids=sequence.ids[computed],
-            positions=sequence.for_heads(sequence.positions[:, computed], num_heads),
-            wanted=place[sequence.rows_of_scores(targets)],
-            past=past,
-            mask=sequence.mask(computed, torch.cat((rest, computed))),
-            keeps=self.cache.keeps_rows,
-            choice=self._choice(targets - sequence.num_context),
-        )
 
     def _choice(self, places: Tensor) -> Choice:
         """How tokens are chosen at the canvas positions `places` [M]."""
@@ -184,17 +103,10 @@ class CanvasRow:
             needs_entropy=self.sampler.needs_entropy,
         )
 
-    def keep(self, result: Result) -> None:
-        """Stores the keys and values that a pass returned."""
-        if result.own is not None:
-            ids = self.sequence().ids[self._computed]
-            self.kept.put(self._computed, ids, result.own)
-            self.age = 1 if len(ids) == len(self.kept.kept) else self.age + 1
-
     def absorb(self, result: Result) -> None:
         """Finishes the step: applies the sampler's decision, then lets the canvas shrink and grow."""
         assert result.chosen is not None
-        self.keep(result)
+        self.cache.keep(result)
         places = self._open.nonzero().flatten()
         self._settle(places, result.chosen)
         if self.is_last_step:
@@ -215,7 +127,7 @@ class CanvasRow:
 
     def _settle(self, places: Tensor, chosen: Chosen) -> None:
         """Applies the sampler to `chosen`, whose rows are the open positions `places` [M]."""
-        proposals = self._scatter(places, chosen)
+        proposals = scatter(places, chosen, self.canvas.ids.shape)
         masked = torch.zeros_like(self.canvas.masked)
         masked[0, places] = True
         masked &= self.canvas.masked
@@ -235,7 +147,7 @@ class CanvasRow:
         )
         decision = Decision(masked) if self.is_last_step else self.sampler.decide(state)
         if self.policy.may_expand:
-            decision = self._one_growth_at_a_time(decision, proposals)
+            decision = delay_neighbors(decision, decision.settle & (proposals.ids == self.runtime.tokens.expand_id))
         self.canvas.apply(decision, proposals)
 
     def _settle_all(self, places: Tensor, hidden: Tensor) -> None:
@@ -247,26 +159,6 @@ class CanvasRow:
             choice = self._choice(places)
             self._settle(places, choose_again(transformer, hidden, choice, operators))
 
-    def _scatter(self, places: Tensor, chosen: Chosen) -> Proposals:
-        def scatter(values: Tensor) -> Tensor:
-            found = torch.zeros(self.canvas.ids.shape)
-            found[0, places] = values
-            return found
-
-        ids = torch.full(self.canvas.ids.shape, -1)
-        ids[0, places] = chosen.ids
-        entropy = None if chosen.entropy is None else scatter(chosen.entropy)
-        return Proposals(ids, scatter(chosen.confidence), entropy)
-
-    def _one_growth_at_a_time(self, decision: Decision, proposals: Proposals) -> Decision:
-        """Delays neighbors of an expansion: their proposals were made for a shorter text."""
-        grows = decision.settle & (proposals.ids == self.runtime.tokens.expand_id)
-        beside = torch.zeros_like(grows)
-        beside[:, 1:] |= grows[:, :-1]
-        beside[:, :-1] |= grows[:, 1:] & ~beside[:, :-1]
-        settle = decision.settle & ~(beside & ~grows) if bool(grows.any()) else decision.settle
-        return Decision(settle, decision.remask, decision.edit)
-
     def _reshape(self) -> None:
         tokens = self.runtime.tokens
         order = self.canvas.growth(tokens.expand_id)
@@ -274,5 +166,24 @@ class CanvasRow:
             return
         self.canvas.reshape(order, tokens.expand_id, tokens.mask_id)
         self.canvas.layout = self.lay_out(self.canvas.hole_lengths())
-        self.kept.reset(0)
+        self.cache.kept.reset(0)
         self.sampler.move(order)
+
+
+def scatter(places: Tensor, chosen: Chosen, shape: torch.Size) -> Proposals:
+    """Proposals for a canvas of `shape` [1, T] from the tokens chosen at its positions `places` [M]."""
+
+    def put(values: Tensor, blank: Tensor) -> Tensor:
+        blank[0, places] = values
+        return blank
+
+    entropy = None if chosen.entropy is None else put(chosen.entropy, torch.zeros(shape))
+    return Proposals(put(chosen.ids, torch.full(shape, -1)), put(chosen.confidence, torch.zeros(shape)), entropy)
+
+
+def delay_neighbors(decision: Decision, grows: Tensor) -> Decision:
+    """Delays neighbors of the expansions `grows`: their proposals were made for a shorter text."""
+    beside = torch.zeros_like(grows)
+    beside[:, 1:] |= grows[:, :-1]
+    beside[:, :-1] |= grows[:, 1:] & ~beside[:, :-1]
+    return Decision(decision.settle & (grows | ~beside), decision.remask, decision.edit)
