@@ -1,11 +1,13 @@
 """The commands of README and docs: every one parses, and those that fill a file do so with a scripted engine."""
 
+import json
 import re
 import shlex
 import shutil
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -87,3 +89,31 @@ def test_fills_of_the_docs_fill(
 def test_python_that_the_readme_asks_for_is_this_one() -> None:
     said = re.search(r"Python (\d)\.(\d+) or newer", (ROOT / "README.md").read_text("utf-8"))
     assert said and sys.version_info >= (int(said.group(1)), int(said.group(2)))
+
+
+def test_the_readmes_figures_are_those_of_the_records() -> None:
+    said = " ".join((ROOT / "README.md").read_text("utf-8").split())
+    (shipped, small), (programs, programs_small) = read_rows("lines-physical"), read_rows("lines-mbpp")
+    for sentence in (
+        f"{tell(shipped['exact'])} came back exactly: {round_share(shipped['recurring'])} of lines that occur elsewhere",
+        f"{round_share(shipped['others'])} of the others",
+        f"It calls {round_share(shipped['sure'])} of them likely or sure, and {round_share(shipped['right'])} of those",
+        f"it gets {tell(small['exact'])} of the same lines",
+        f"{tell(programs['passed'])} pass their tests, {tell(programs_small['passed'])} with the demonstration model",
+    ):
+        assert sentence in said, sentence
+
+
+def read_rows(name: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The product and the demonstration model of the newest record of a suite."""
+    *_, newest = sorted((ROOT / "bench" / "results").glob(f"*-{name}.json"))
+    rows = {row["name"]: row for row in json.loads(newest.read_text("utf-8"))["rows"]}
+    return rows["as shipped"], rows["embedded"]
+
+
+def round_share(share: dict[str, float]) -> str:
+    return f"{share['percent']:.0f} %"
+
+
+def tell(share: dict[str, float]) -> str:
+    return f"{round_share(share)} ({share['low']:.0f} to {share['high']:.0f})"
