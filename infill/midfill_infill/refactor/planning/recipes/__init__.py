@@ -6,9 +6,7 @@ from typing import Final
 
 from midfill_infill.errors import MidfillError
 from midfill_infill.refactor.planning.recipes import docstrings, match_arms, migrate_call, stubs, todos, type_hints
-from midfill_infill.refactor.planning.recipes.recipe import Recipe, RecipeExample
-
-__all__ = ["REGISTRY", "RecipeExample", "Recipe", "get_recipe"]
+from midfill_infill.refactor.planning.recipes.recipe import Recipe
 
 _MODULES: Final = (stubs, todos, docstrings, type_hints, match_arms, migrate_call)
 

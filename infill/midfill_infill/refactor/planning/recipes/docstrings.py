@@ -7,7 +7,7 @@ from typing import Final
 import tree_sitter
 
 from midfill_infill.refactor.planning.queries import compile_query
-from midfill_infill.refactor.planning.recipes.recipe import Recipe, RecipeExample
+from midfill_infill.refactor.planning.recipes.recipe import Recipe
 from midfill_infill.text.document import Document
 from midfill_infill.text.spans import Hole, HoleKind
 
@@ -136,19 +136,4 @@ RECIPE = Recipe(
     title="describe public functions that have no docstring",
     languages=("python",),
     find=find,
-    examples=(
-        RecipeExample(
-            "python",
-            "def area(w, h):  # of a room\n    return w * h\n\n\ndef _own():\n    return 1\n",
-            ("The area of a room.",),
-            'def area(w, h):  # of a room\n    """The area of a room."""\n    return w * h\n\n\n'
-            "def _own():\n    return 1\n",
-        ),
-        RecipeExample(
-            "python",
-            "class A:\n    def get(self): return self.x\n",
-            ("What it holds.",),
-            'class A:\n    def get(self):\n        """What it holds."""\n        return self.x\n',
-        ),
-    ),
 )

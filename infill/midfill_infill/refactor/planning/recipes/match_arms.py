@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from midfill_infill.refactor.planning.queries import find_holes
-from midfill_infill.refactor.planning.recipes.recipe import Recipe, RecipeExample
+from midfill_infill.refactor.planning.recipes.recipe import Recipe
 from midfill_infill.text.document import Document
 from midfill_infill.text.spans import Hole
 
@@ -22,13 +22,4 @@ RECIPE = Recipe(
     title="write the arms of a match that are only a placeholder",
     languages=("python",),
     find=find,
-    examples=(
-        RecipeExample(
-            "python",
-            "def name(n):\n    match n:\n        case 1:\n            return 'one'\n        case 2:\n            ...\n",
-            ("return 'two'",),
-            "def name(n):\n    match n:\n        case 1:\n            return 'one'\n"
-            "        case 2:\n            return 'two'\n",
-        ),
-    ),
 )

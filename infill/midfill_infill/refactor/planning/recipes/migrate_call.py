@@ -7,7 +7,7 @@ from typing import Final
 
 from midfill_infill.refactor.planning.calls import LANGUAGES, CallSite, find_calls
 from midfill_infill.refactor.planning.imports import plain, read_imports
-from midfill_infill.refactor.planning.recipes.recipe import Recipe, RecipeExample
+from midfill_infill.refactor.planning.recipes.recipe import Recipe
 from midfill_infill.syntax.holes import hole_at_range
 from midfill_infill.text.document import Document
 from midfill_infill.text.spans import Hole
@@ -68,37 +68,4 @@ RECIPE = Recipe(
     languages=LANGUAGES,
     find=find,
     word="the function's name, with * and ?, and :NEW for the one to call",
-    examples=(
-        RecipeExample(
-            "python",
-            "data = old.read(path, 'r')\nprint(data)\n",
-            ("new.load(path)",),
-            "data = new.load(path)\nprint(data)\n",
-            word="old.*",
-        ),
-        RecipeExample(
-            "python",
-            "import new.api\n\ndata = old.read(path, 'r')\n",
-            ("path",),
-            "import new.api\n\ndata = new.api.load(path)\n",
-            word="old.read:new.api.load",
-        ),
-        RecipeExample(
-            "javascript", "const a = fetchIt(x);\n", ("await get(x)",), "const a = await get(x);\n", word="fetchIt"
-        ),
-        RecipeExample(
-            "java",
-            "class A { B b = new old.B(1, x); }\n",
-            ("x",),
-            "class A { B b = new fresh.B(x); }\n",
-            word="old.B:fresh.B",
-        ),
-        RecipeExample(
-            "rust",
-            "fn f() { old::load::<u8>(1, 2); }\n",
-            ("2",),
-            "fn f() { fresh::api::read(2); }\n",
-            word="old::load:fresh::api::read",
-        ),
-    ),
 )

@@ -1,21 +1,10 @@
-"""The interface of a recipe: name, languages, how it finds holes, and examples that run as tests."""
+"""The interface of a recipe: name, languages, and how it finds holes."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from midfill_infill.text.document import Document
 from midfill_infill.text.spans import Hole
-
-
-@dataclass(frozen=True)
-class RecipeExample:
-    """`before` becomes `after` when `fills[i]` goes into the i-th hole. `word` is the recipe's own."""
-
-    language: str
-    before: str
-    fills: tuple[str, ...]
-    after: str
-    word: str = ""
 
 
 @dataclass(frozen=True)
@@ -26,5 +15,4 @@ class Recipe:
     title: str
     languages: tuple[str, ...]
     find: Callable[[Document, str], Iterable[Hole]]
-    examples: tuple[RecipeExample, ...]
     word: str = ""

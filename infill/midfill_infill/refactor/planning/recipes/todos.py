@@ -9,7 +9,7 @@ import tree_sitter
 
 from midfill_infill.languages import Language
 from midfill_infill.refactor.planning.queries import find_comments
-from midfill_infill.refactor.planning.recipes.recipe import Recipe, RecipeExample
+from midfill_infill.refactor.planning.recipes.recipe import Recipe
 from midfill_infill.syntax.bodies import body_hole
 from midfill_infill.syntax.holes import hole_at_range
 from midfill_infill.syntax.outline import outline
@@ -86,37 +86,4 @@ RECIPE = Recipe(
     title="write the part of a body that a TODO asks for",
     languages=(),
     find=find,
-    examples=(
-        RecipeExample(
-            "python",
-            "def area(w, h):\n    # TODO: refuse what is negative,\n    # whichever it is\n    return w * h\n",
-            ("if w < 0 or h < 0:\n        raise ValueError",),
-            "def area(w, h):\n    # refuse what is negative,\n    # whichever it is\n    if w < 0 or h < 0:\n"
-            "        raise ValueError\n    return w * h\n",
-        ),
-        RecipeExample(
-            "python",
-            "def keep(n):\n    n = int(n)\n    # FIXME: say it\n\n\n# TODO: not here\n",
-            ("print(n)",),
-            "def keep(n):\n    n = int(n)\n    # say it\n    print(n)\n\n\n# TODO: not here\n",
-        ),
-        RecipeExample(
-            "python",
-            "def half(n):\n    n = int(n)\n    # TODO(ann)\n    pass\n",
-            ("return n / 2",),
-            "def half(n):\n    n = int(n)\n    return n / 2\n",
-        ),
-        RecipeExample(
-            "go",
-            "func f(n int) int {\n\tn++\n\t// TODO: double it\n\treturn n\n}\n",
-            ("n *= 2",),
-            "func f(n int) int {\n\tn++\n\t// double it\n\tn *= 2\n\treturn n\n}\n",
-        ),
-        RecipeExample(
-            "typescript",
-            "function f(n: number) {\n  /* TODO: check */\n  return n;\n}\n",
-            ("if (!n) throw new Error();",),
-            "function f(n: number) {\n  // check\n  if (!n) throw new Error();\n  return n;\n}\n",
-        ),
-    ),
 )

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import tree_sitter
 
 from midfill_infill.refactor.planning.queries import find_matches
-from midfill_infill.refactor.planning.recipes.recipe import Recipe, RecipeExample
+from midfill_infill.refactor.planning.recipes.recipe import Recipe
 from midfill_infill.text.document import Document
 from midfill_infill.text.spans import Anchor, Hole
 
@@ -51,21 +51,4 @@ RECIPE = Recipe(
     title="annotate signatures that lack type hints; those there are stay",
     languages=("python",),
     find=find,
-    examples=(
-        RecipeExample(
-            "python",
-            "def repeat(text, times=2):\n    return text * times\n\n\ndef done() -> None:\n    return\n",
-            ("text: str, times: int = 2) -> str",),
-            "def repeat(text: str, times: int = 2) -> str:\n    return text * times\n\n\n"
-            "def done() -> None:\n    return\n",
-        ),
-        RecipeExample(
-            "python",
-            "def cut(text, /, *, size: int = 2, **rest) -> str:\n    return text[:size]\n\n\n"
-            "class A:\n    def get(self) -> int:\n        return 1\n",
-            ("text: str, /, *, size: int = 2, **rest: object) -> str",),
-            "def cut(text: str, /, *, size: int = 2, **rest: object) -> str:\n    return text[:size]\n\n\n"
-            "class A:\n    def get(self) -> int:\n        return 1\n",
-        ),
-    ),
 )
