@@ -22,12 +22,12 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from bench.in_process import denoise
 from bench.quality import drawn
 from bench.quality.calibration import calibrate, threshold_of
 from bench.quality.report import SHIPPED, WIDTH, find_origin, show
 from bench.quality.score import Score, Share, difference, score, share
 from bench.quality.suite import Task, read_suite
-from midfill_engine.denoising.denoise import denoise
 from midfill_engine.loading.runtime import Runtime, load_runtime
 from midfill_engine.wire import BASE, InfillRequest, InfillResponse, StepEvent
 from midfill_infill.candidates import Place

@@ -15,7 +15,9 @@ from torch.utils.checkpoint import checkpoint
 from midfill_engine.families.causal import CAUSAL
 from midfill_engine.loading import hub
 from midfill_engine.loading.adapter import open_files
-from midfill_engine.models.transformer import Attention, Transformer, TransformerBlock
+from midfill_engine.models.packed import head_weight
+from midfill_engine.models.transformer import Transformer, TransformerBlock
+from training.batches import enable_batches, run_batch
 from training.data.cutter import Cutter, find_base
 from training.data.packing import Packed
 
@@ -37,22 +39,6 @@ class LowRank(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         low = F.linear(F.linear(x, self.down.to(x.dtype)), self.up.to(x.dtype))
         return torch.add(self.base(x), low, alpha=SCALE)
-
-
-class TreeAttention(Attention):
-    """Attention whose mask is a block mask of FlexAttention, which computes no block that nobody sees."""
-
-    def _mix(self, query: Tensor, key: Tensor, value: Tensor, mask: Any, causal: bool) -> Tensor:
-        if isinstance(mask, Tensor) or mask is None:
-            return super()._mix(query, key, value, mask, causal)
-        return attend(query, key, value, mask)
-
-
-def attend(query: Tensor, key: Tensor, value: Tensor, mask: Any) -> Tensor:
-    from torch.nn.attention.flex_attention import flex_attention  # a second of imports that a CPU run does not need
-
-    mixed: Tensor = flex_attention(query, key, value, block_mask=mask, enable_gqa=query.shape[1] != key.shape[1])
-    return mixed
 
 
 def block_mask(packed: Packed) -> Any:
@@ -78,9 +64,8 @@ class Base:
         loaded = hub.load(files, CAUSAL, device, dtype if rank else torch.float32)
         files.release()
         transformer = loaded.model.transformer
-        for block in transformer.blocks:
+        for block in enable_batches(transformer).blocks:
             assert isinstance(block, TransformerBlock)
-            block.attention.__class__ = TreeAttention
             for path in MATRICES if rank else ():
                 owner, _, leaf = path.rpartition(".")
                 matrix = block.get_submodule(path)
@@ -109,7 +94,7 @@ class Base:
         if not packed.is_plain:
             mask = block_mask(packed) if packed.ids.is_cuda else packed.mask()
         with torch.autocast(packed.ids.device.type, self.dtype, enabled=self.is_mixed):
-            hidden, _ = self.transformer(packed.ids[None], packed.positions[None], mask=mask, causal=mask is None)
+            hidden = run_batch(self.transformer, packed.ids[None], packed.positions[None], mask, causal=mask is None)
         chosen: Tensor = hidden[0, packed.asked]
         return chosen
 
@@ -121,5 +106,5 @@ class Base:
 
     def _nats(self, states: Tensor, targets: Tensor) -> Tensor:
         with torch.autocast(states.device.type, self.dtype, enabled=self.is_mixed):
-            scores = self.transformer.logits(states)
+            scores = F.linear(states, head_weight(self.transformer))
         return F.cross_entropy(scores.float(), targets, reduction="none")

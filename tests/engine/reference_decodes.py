@@ -15,7 +15,8 @@ import torch
 from safetensors.torch import load_file, save_file
 from tests.engine import tiny
 
-from midfill_engine.denoising import denoise
+from bench.in_process import denoise, drain
+from midfill_engine.denoising import denoise as denoising
 from midfill_engine.families import FAMILIES
 from midfill_engine.loading.runtime import Runtime, open_checkpoint
 from midfill_engine.wire import InfillRequest
@@ -75,8 +76,8 @@ def decode(runtime: Runtime, case: dict[str, Any], record: dict[str, Any]) -> li
     hole = {"hole": {"max_tokens": case["max_tokens"]}}
     segments = [{"text": case["prefix"]}, hole, {"text": case["suffix"]}]
     request = InfillRequest.model_validate({"segments": segments, **record["options"]})
-    with patch.object(denoise, "answer", wraps=denoise.answer) as answer:
-        denoise.drain(denoise.denoise(runtime, request, cache=record.get("cache"), lengths=record["lengths"]))
+    with patch.object(denoising, "answer", wraps=denoising.answer) as answer:
+        drain(denoise(runtime, request, cache=record.get("cache"), lengths=record["lengths"]))
     ids: list[int] = answer.call_args.args[1][0].canvas.ids[0].tolist()
     ends = set(runtime.tokens.delete_ids) if runtime.tokens.ends_text else set()
     return ids[: next((place for place, token in enumerate(ids) if token in ends), len(ids))]

@@ -19,8 +19,8 @@ from tests.engine import tiny
 from tests.engine.test_denoise import run
 from tests.engine.test_gguf import make_folder, write_gguf
 
+from bench.in_process import denoise
 from midfill_engine.checkpoint_files import CheckpointError
-from midfill_engine.denoising.denoise import denoise
 from midfill_engine.errors import StartError
 from midfill_engine.families import FAMILIES
 from midfill_engine.loading.adapter import Adapter, open_files

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from tests.engine import tiny
 from torch import Tensor
 
+from bench.in_process import denoise
 from midfill_engine.caches import ContextStore, EncodedContext
-from midfill_engine.denoising.denoise import denoise
 from midfill_engine.errors import RequestError
 from midfill_engine.families import FAMILIES
 from midfill_engine.lengths import LENGTHS

@@ -6,7 +6,8 @@ import pytest
 from tests.engine import tiny
 from tests.engine.test_packed import run_together
 
-from midfill_engine.denoising.denoise import denoise, drain, open_fill
+from bench.in_process import denoise, drain
+from midfill_engine.denoising.denoise import open_fill
 from midfill_engine.errors import RequestError
 from midfill_engine.families import FAMILIES
 from midfill_engine.loading.runtime import Runtime, load_runtime

@@ -15,9 +15,10 @@ from tests.engine.peak import PeakBytes
 from tests.engine.test_denoise import run
 from tests.engine.test_packed import run_together
 
+from bench.in_process import denoise
 from midfill_engine.caches import CACHES
 from midfill_engine.checkpoint_files import CheckpointError, CheckpointFiles
-from midfill_engine.denoising.denoise import denoise, open_fill
+from midfill_engine.denoising.denoise import open_fill
 from midfill_engine.denoising.work import Claim, Work
 from midfill_engine.errors import RequestError
 from midfill_engine.families import FAMILIES, find_family

@@ -12,10 +12,10 @@ from tests.engine import tiny
 from tests.engine.fakes import drain_work
 from tests.engine.test_denoise import run
 
+from bench.in_process import denoise
 from midfill_engine.denoising.branches import Beam, log_probs, read_prefix, score
 from midfill_engine.denoising.branches import Path as Written
 from midfill_engine.denoising.continuing import fill_causally
-from midfill_engine.denoising.denoise import denoise
 from midfill_engine.denoising.filler import MAX_THROUGH, Drawing, Filler
 from midfill_engine.denoising.judging import Candidate, shipped_weights
 from midfill_engine.denoising.prompt import (

@@ -9,7 +9,7 @@ from safetensors.torch import load_file, save_file
 from tests.engine import tiny
 from torch import nn
 
-from midfill_engine.denoising.denoise import denoise, drain
+from bench.in_process import denoise, drain
 from midfill_engine.errors import StartError
 from midfill_engine.families import FAMILIES
 from midfill_engine.loading import runtime as loading_runtime

@@ -14,7 +14,7 @@ PROGRAM = """
 import sys
 from pathlib import Path
 import torch
-from midfill_engine.denoising.denoise import denoise, drain
+from bench.in_process import denoise, drain
 from midfill_engine.loading.runtime import open_checkpoint
 from midfill_engine.wire import InfillRequest
 

@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from midfill_engine.denoising.denoise import denoise, drain, open_fill
+from bench.in_process import denoise, drain
+from midfill_engine.denoising.denoise import open_fill
 from midfill_engine.denoising.work import Fill, Work
 from midfill_engine.loading.runtime import Runtime
 from midfill_engine.models.choice import Choice, choose
@@ -19,6 +20,7 @@ from midfill_engine.models.operators import Span, TorchOperators
 from midfill_engine.models.packed import Pass, run_packed
 from midfill_engine.models.transformer import Transformer, TransformerConfig
 from midfill_engine.wire import InfillRequest, InfillResponse
+from training.batches import enable_batches, run_batch
 
 
 @pytest.fixture(scope="module")
@@ -76,7 +78,7 @@ def test_a_pack_is_what_the_batch_computes(transformer: Transformer) -> None:
     passes = passes_of([7, 33], 1)
     for result, step in zip(run_packed(transformer, passes, operators), passes, strict=True):
         with torch.inference_mode():
-            hidden, _ = transformer(step.ids[None], step.positions[None])
+            hidden = run_batch(enable_batches(transformer), step.ids[None], step.positions[None])
         torch.testing.assert_close(result.hidden, hidden[0], rtol=1e-4, atol=1e-5)
 
 

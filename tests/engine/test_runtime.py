@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from midfill_engine.denoising.denoise import denoise, drain
+from bench.in_process import denoise, drain
 from midfill_engine.errors import StartError
 from midfill_engine.loading import device
 from midfill_engine.loading.runtime import find_model, load_runtime, open_checkpoint

@@ -14,8 +14,8 @@ from tests.engine import tiny
 from tests.engine.test_denoise import run
 from torch import Tensor
 
+from bench.in_process import denoise
 from midfill_engine.checkpoint_files import CheckpointError, CheckpointFiles
-from midfill_engine.denoising.denoise import denoise
 from midfill_engine.errors import RequestError
 from midfill_engine.families import find_family
 from midfill_engine.families.diffusiongemma import DIFFUSION_GEMMA, read_shape

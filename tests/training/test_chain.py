@@ -9,13 +9,16 @@ from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from midfill_engine.checkpoint_files import CheckpointError
 from midfill_engine.loading.adapter import open_files
 from midfill_engine.loading.runtime import load_runtime
+from midfill_engine.models.packed import head_weight
 from midfill_engine.models.transformer import Transformer
+from training.batches import enable_batches, run_batch
 from training.data.pack import read_pack
 from training.export import export, write_sources
 from training.model import Base
@@ -92,8 +95,9 @@ def test_a_run_ends_at_the_moment_it_is_given(finished: RunConfig, tmp_path: Pat
 
 @torch.no_grad()
 def scores_of(transformer: Transformer, ids: Tensor) -> Tensor:
-    hidden, _ = transformer(ids[None], torch.arange(len(ids))[None], causal=True)
-    return transformer.logits(hidden)[0]
+    places = torch.arange(len(ids))[None]
+    hidden = run_batch(enable_batches(transformer), ids[None], places, causal=True)
+    return F.linear(hidden[0], head_weight(transformer))
 
 
 def trained_scores(config: RunConfig, ids: Tensor) -> Tensor:

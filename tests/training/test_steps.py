@@ -8,7 +8,7 @@ from pathlib import Path
 from tests.training.packages import PYTHON, SCRIPT, write_npm, write_source, write_wheel
 from typer.testing import CliRunner
 
-from midfill_engine.denoising.denoise import denoise, drain
+from bench.in_process import denoise, drain
 from midfill_engine.loading.runtime import load_runtime
 from midfill_engine.wire import InfillRequest
 from training.__main__ import app

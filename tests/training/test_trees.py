@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from training import model
+from training.batches import run_batch
 from training.data.cutter import Cutter
 from training.data.pack import read_pack
 from training.data.packing import Packed, pack_rows, size_of
@@ -68,7 +69,7 @@ def test_a_masked_copy_sees_its_lead_and_itself_alone(learner: Base, pack_folder
     ids = torch.tensor([*row.context[: branch.start], *branch.lead, *copy.tolist()])
     size, places = len(ids), torch.arange(len(ids))
     seen = (places[:, None] >= places[None]) | (places[:, None] >= size - len(copy))
-    states, _ = learner.transformer(ids[None], places[None], mask=seen)
+    states = run_batch(learner.transformer, ids[None], places[None], seen)
     asked = packed.asked >= len(packed.ids) - len(copy)
     torch.testing.assert_close(learner.states(packed)[asked], states[0, -len(copy) :][copy == mask_id])
     without = pack_rows([Row(row.context, row.weights, (branch,))], np.random.default_rng(0))

@@ -1,9 +1,6 @@
-"""One transformer for every family, over batches of equal length. Knows tensors; no tokens' meaning, no requests.
+"""The layers and weights of every family's transformer. Knows tensors; no tokens' meaning, no requests.
 
-The engine's own steps run in `packed.py`, many requests at once through the same weights; training runs here.
-
-Shapes: B rows, T positions computed now, S positions attended to, D width, H query heads, K key/value heads, E head
-width.
+`packed.py` runs them, many requests at once.
 """
 
 import math
@@ -16,7 +13,7 @@ from torch import Tensor, nn
 
 from midfill_engine.models.moe import MixtureOfExperts, MoEConfig
 
-KeyValues = list[tuple[Tensor, Tensor]]  # one (key, value) a layer, each [B, K, S, E], keys already rotated
+KeyValues = list[tuple[Tensor, Tensor]]  # a (key, value) [1, heads, positions, width] a layer, keys rotated
 
 
 @dataclass(frozen=True)
@@ -119,33 +116,6 @@ class Attention(nn.Module):
         self.q_norm = RMSNorm(config.head_dim, config.norm_eps, config.norm_gain) if config.qk_norm else nn.Identity()
         self.k_norm = RMSNorm(config.head_dim, config.norm_eps, config.norm_gain) if config.qk_norm else nn.Identity()
 
-    def forward(
-        self,
-        x: Tensor,
-        tables: tuple[Tensor, Tensor],
-        mask: Tensor | None,
-        causal: bool,
-        past: tuple[Tensor, Tensor] | None,
-    ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-        batch, length, _ = x.shape
-        head_dim = self.config.head_dim
-        query = self.q_norm(self.q(x).view(batch, length, -1, head_dim)).transpose(1, 2)  # [B, H, T, E]
-        key = self.k_norm(self.k(x).view(batch, length, -1, head_dim)).transpose(1, 2)  # [B, K, T, E]
-        value = self.v(x).view(batch, length, -1, head_dim).transpose(1, 2)  # [B, K, T, E]
-        query = rotate(query, *tables)
-        # With per-head tables key heads must be query heads: a family that counts positions by head has no grouping.
-        key = rotate(key, *tables)
-        own = (key, value)
-        if past is not None:
-            key = torch.cat((past[0].expand(batch, -1, -1, -1), key), dim=2)
-            value = torch.cat((past[1].expand(batch, -1, -1, -1), value), dim=2)
-        mixed = self._mix(query, key, value, mask, causal)
-        return self.out(mixed.transpose(1, 2).flatten(2)), own
-
-    def _mix(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, causal: bool) -> Tensor:
-        grouped = self.config.num_heads != self.config.num_kv_heads
-        return F.scaled_dot_product_attention(query, key, value, mask, is_causal=causal, enable_gqa=grouped)
-
 
 class MLP(nn.Module):
     def __init__(self, config: TransformerConfig) -> None:
@@ -153,11 +123,6 @@ class MLP(nn.Module):
         self.gate = nn.Linear(config.dim, config.mlp_dim, bias=False) if config.mlp == "swiglu" else None
         self.up = nn.Linear(config.dim, config.mlp_dim, bias=False)
         self.down = nn.Linear(config.mlp_dim, config.dim, bias=False)
-
-    def forward(self, x: Tensor) -> Tensor:
-        up: Tensor = self.up(x)
-        hidden = F.relu(up).square() if self.gate is None else F.silu(self.gate(x)) * up
-        return self.down(hidden)  # type: ignore[no-any-return]
 
 
 class TransformerBlock(nn.Module):
@@ -168,18 +133,6 @@ class TransformerBlock(nn.Module):
         self.mlp_norm = RMSNorm(config.dim, config.norm_eps, config.norm_gain)
         moe = config.moe if index >= config.num_dense_layers else None
         self.mlp = MLP(config) if moe is None else MixtureOfExperts(config.dim, moe)
-
-    def forward(
-        self,
-        x: Tensor,
-        tables: tuple[Tensor, Tensor],
-        mask: Tensor | None,
-        causal: bool,
-        past: tuple[Tensor, Tensor] | None,
-    ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-        mixed, own = self.attention(self.attention_norm(x), tables, mask, causal, past)
-        x = x + mixed
-        return x + self.mlp(self.mlp_norm(x)), own
 
 
 class Embedding(nn.Embedding):
@@ -206,30 +159,3 @@ class Transformer(nn.Module):
         """What it computes in. An embedding that is only looked up may be held as it was stored."""
         gain = self.final_norm.weight
         return self.embedding.weight.dtype if gain is None else gain.dtype
-
-    def forward(
-        self,
-        ids: Tensor,
-        positions: Tensor,
-        *,
-        mask: Tensor | None = None,
-        causal: bool = False,
-        past: KeyValues | None = None,
-    ) -> tuple[Tensor, KeyValues]:
-        """Runs `ids` [B, T] at `positions` ([B, T], or [B, H, T] by head) through every layer.
-
-        `mask` is broadcastable to [B, H, T, S]: bool, true where attention is allowed, or added to the scores; None
-        allows all. `past` holds the keys and values of earlier positions ([1 or B, K, P, E] each), so S = P + T.
-        Returns the normed hidden states [B, T, D] and the keys and values of these T positions alone.
-        """
-        x = self.embedding(ids)
-        tables = rotary_tables(positions, self.config, x.dtype)
-        own: KeyValues = []
-        for index, block in enumerate(self.blocks):
-            x, key_value = block(x, tables, mask, causal, past[index] if past is not None else None)
-            own.append(key_value)
-        return self.final_norm(x), own
-
-    def logits(self, hidden: Tensor) -> Tensor:
-        """The vocabulary scores [..., V] of normed hidden states [..., D]. Ask only for the rows you need."""
-        return F.linear(hidden, self.embedding.weight) if self.head is None else self.head(hidden)
