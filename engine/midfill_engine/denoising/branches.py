@@ -194,18 +194,19 @@ class Beam:
         """Reads whole texts; the path of each, and what follows it, ln probabilities [L, V]."""
         tree, num_shared = Tree(), len(self.prefix.ids)
         rows = [tree.add(text) for text in texts]
+        wanted = torch.tensor([each[-1] for each in rows])
         positions = torch.tensor(tree.depths) + num_shared
-        mask, every = tree.mask(num_shared), torch.arange(len(tree.ids))
-        step = Pass(torch.tensor(tree.ids), positions, every, self.prefix.keys_values, mask, keeps=True)
+        mask = tree.mask(num_shared)
+        step = Pass(torch.tensor(tree.ids), positions, wanted, self.prefix.keys_values, mask, keeps=True)
         (result,) = yield from ask([step])
         assert result.own is not None
-        start, first = self._held.add(result.own), first_scores(self.runtime, self.prefix)
-        scores = log_probs(self.runtime, [result.hidden])[0]
-        paths = []
-        for text, each in zip(texts, rows, strict=True):
-            logs = [float(first[text[0]]), *scores[each[:-1], list(text[1:])].tolist()]
-            paths.append(Path(text, tuple(logs), tuple(start + row for row in each)))
-        return paths, scores[[each[-1] for each in rows]]
+        start = self._held.add(result.own)
+        logs = yield from score(self.runtime, self.prefix, texts)
+        paths = [
+            Path(text, tuple(known), tuple(start + row for row in each))
+            for text, known, each in zip(texts, logs, rows, strict=True)
+        ]
+        return paths, log_probs(self.runtime, [result.hidden])[0]
 
     def follow(
         self, paths: Sequence[Path], texts: Sequence[Sequence[int]]
@@ -229,9 +230,8 @@ class Beam:
         for path, text in group:
             start, end = len(ids), len(ids) + len(text)
             mask[start:end, list(path.places[:-1])] = True
-            mask[start:end, num_past + start : num_past + end] = torch.ones(
-                len(text), len(text), dtype=torch.bool
-            ).tril()
+            own = slice(num_past + start, num_past + end)
+            mask[start:end, own] = torch.ones(len(text), len(text), dtype=torch.bool).tril()
             ids += [path.ids[-1], *text[:-1]]
             positions += range(num_shared + len(path.ids) - 1, num_shared + len(path.ids) - 1 + len(text))
             asked += text

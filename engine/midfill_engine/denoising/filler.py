@@ -210,7 +210,7 @@ class Filler:
                 break
             size += len(self.runtime.vocabulary.pieces[token])
             count += 1
-        return Path(path.ids[:count], path.logs[:count], path.places[:count]), data[size:].decode()
+        return Path(path.ids[:count], path.logs[:count], path.places[:count]), data[size:].decode(errors="ignore")
 
     def draft_through(self, prefix: Prefix) -> Generator[Work, list[Result], list[Candidate]]:
         """Goes on greedily from different first tokens until what stands behind is met: texts up to there, and up to
