@@ -1,7 +1,7 @@
 """`python -m bench quality.judging KIND SUITE KEEP OUT`: what decides among the engine's candidates, fitted.
 
-Fills a line or the body of a function (KIND line or body) of every file of SUITE, keeps what the engine compared in the
-folder KEEP, and writes the weights that choose best into the JSON file OUT. Knows suites and the engine's choice.
+Fills a line or the body of a function (KIND line, or short and body) of every file of SUITE, keeps what the engine
+compared in the folder KEEP, and writes the weights that choose best into the JSON file OUT. Knows no engine.
 """
 
 import json
@@ -27,11 +27,12 @@ from midfill_engine.loading.runtime import load_runtime
 from midfill_engine.wire import BASE, HoleSegment, InfillRequest, InfillResponse, StepEvent
 from midfill_infill.engines.client import EngineClient
 
-Kind = Literal["line", "body"]
-LENGTHS: Final = {"line": (0.0,), "body": (0.4, 0.6, 0.8, 1.0)}
+Kind = Literal["line", "short", "body"]
+BODY_LENGTHS: Final = (0.2, 0.4, 0.6, 0.8, 1.0)
+SHORT: Final = 2  # filled lines of a short body at most
 OWN: Final = (0.0, 0.5, 1.0, 1.5, 2.0, 2.5, 3.0, 4.0)
 DOUBTS: Final = (0.01, 0.03, 0.1)
-AGREE: Final = {"line": (0.0,), "body": (0.0, 2.0, 4.0, 8.0, 16.0)}
+BODY_AGREE: Final = (0.0, 2.0, 4.0, 8.0, 16.0)
 DECAY: Final = 0.01
 
 
@@ -42,14 +43,20 @@ class Gap:
     package: str
     candidates: tuple[Candidate, ...]
     likeness: tuple[float, ...]
+    is_short: bool
 
     def choose(self, weights: JudgeWeights) -> int:
         scores = weights.score(self.candidates)
         return scores.index(max(scores))
 
+    def is_judged_as(self, kind: Kind, short: JudgeWeights) -> bool:
+        """Whether weights of this kind tell how likely its first is right, if those of short bodies are `short`."""
+        is_short = "\n" not in self.candidates[self.choose(short)].text.strip()
+        return kind == "line" or is_short == (kind == "short")
+
 
 def main(
-    kind: Annotated[Kind, typer.Argument(help="line, or body.")],
+    kind: Annotated[Kind, typer.Argument(help="line, short or body.")],
     suite: Annotated[Path, typer.Argument(help="As bench.quality.lines writes it.")],
     keep: Annotated[Path, typer.Argument(help="A folder: what was compared is kept there, and not compared again.")],
     out: Annotated[Path, typer.Argument(help="The weights to change.")] = PATH,
@@ -60,18 +67,20 @@ def main(
     """Fits one kind; prints what the weights of now choose, and fitted ones in packages that they did not see."""
     torch.set_num_threads(1)
     tasks = read_suite(suite).tasks
-    drawn = list(islice(bodies.draw(tasks, seed, range(3, 11)) if kind == "body" else tasks, limit))
+    drawn = list(islice(bodies.draw(tasks, seed, range(1, 11)) if kind != "line" else tasks, limit))
     gaps = [gap for gap in compare(kind, drawn, keep, model) if gap.candidates]
-    now = shipped_weights(kind)
-    print(f"{len(gaps)} gaps of {len({gap.package for gap in gaps})} packages; the best candidate: {tell_best(gaps)}")
-    print(f"now: {tell([(now, gap) for gap in gaps])}")
+    now, best = shipped_weights(kind), [max(gap.likeness) for gap in select(kind, gaps)]
+    print(
+        f"{len(gaps)} gaps of {len({gap.package for gap in gaps})} packages; the best candidate: {tell_likeness(best)}"
+    )
+    print(f"now: {tell(kind, [(now, gap) for gap in gaps])}")
     unseen = []
     for fold in range(NUM_FOLDS):
         fitted = fit(kind, [gap for gap in gaps if fold_of(gap.package) != fold])
         unseen += [(fitted, gap) for gap in gaps if fold_of(gap.package) == fold]
-    print(f"fitted, in other packages: {tell(unseen)}")
+    print(f"fitted, in other packages: {tell(kind, unseen)}")
     found = fit(kind, gaps)
-    print(f"fitted: {tell([(found, gap) for gap in gaps])}")
+    print(f"fitted: {tell(kind, [(found, gap) for gap in gaps])}")
     known = json.loads(PATH.read_text(encoding="utf-8"))
     rounded = {name: round(value, 3) for name, value in asdict(found).items()}
     out.write_text(json.dumps({**known, kind: rounded}, indent=1) + "\n", encoding="utf-8")
@@ -91,7 +100,7 @@ class Recorder(Local):
 
 def compare(kind: Kind, tasks: Sequence[Task], keep: Path, model: str) -> Iterator[Gap]:
     """What the product's engine compares for each task."""
-    runtime, path = load_runtime(model, "cpu"), keep / f"{kind}.jsonl"
+    runtime, path = load_runtime(model, "cpu"), keep / ("line.jsonl" if kind == "line" else "body.jsonl")
     keep.mkdir(parents=True, exist_ok=True)
     lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
     known = {identity: values for identity, values in map(json.loads, lines)}
@@ -99,7 +108,7 @@ def compare(kind: Kind, tasks: Sequence[Task], keep: Path, model: str) -> Iterat
         if task.id not in known:
             recorder = Recorder(runtime)
             client = cast(EngineClient, recorder)
-            bodies.write(client, {}, task) if kind == "body" else by_product(client, task)
+            by_product(client, task) if kind == "line" else bodies.write(client, {}, task)
             known[task.id] = [] if recorder.seen is None else list(list_compared(*recorder.seen))
             with path.open("a", encoding="utf-8") as rows:
                 rows.write(json.dumps([task.id, known[task.id]]) + "\n")
@@ -107,7 +116,9 @@ def compare(kind: Kind, tasks: Sequence[Task], keep: Path, model: str) -> Iterat
         for text, nats, following, certainty in known[task.id]:
             tokens = runtime.loaded.tokenizer.encode(text)
             listed.append(Candidate(text, nats, following, certainty, (("", 0.0),) * len(tokens)))
-        yield Gap(package_of(task), tuple(listed), tuple(liken(each.text, task.middle) for each in listed))
+        num_lines = sum(bool(line.strip()) for line in task.middle.split("\n"))
+        likeness = tuple(liken(each.text, task.middle) for each in listed)
+        yield Gap(package_of(task), tuple(listed), likeness, num_lines <= SHORT)
 
 
 def list_compared(request: InfillRequest, answer: InfillResponse) -> Iterator[tuple[str, float, float, float]]:
@@ -127,12 +138,20 @@ def liken(text: str, truth: str) -> float:
 
 def fit(kind: Kind, gaps: Sequence[Gap]) -> JudgeWeights:
     """Of a grid the scores that choose the likest texts, an exact one for twice; then the odds by regression."""
+    lengths, agree = ((0.0,), (0.0,)) if kind == "line" else (BODY_LENGTHS, BODY_AGREE)
     ways = [
-        replace(shipped_weights(kind), length=length, own=own, doubt=doubt, agree=agree)
-        for length, own, doubt, agree in product(LENGTHS[kind], OWN, DOUBTS, AGREE[kind])
+        replace(shipped_weights(kind), length=values[0], own=values[1], doubt=values[2], agree=values[3])
+        for values in product(lengths, OWN, DOUBTS, agree)
     ]
-    best = max(ways, key=lambda weights: sum(gap.likeness[gap.choose(weights)] for gap in gaps))
-    return replace(best, **fit_odds(best, gaps))
+    sized = select(kind, gaps)
+    best = max(ways, key=lambda weights: sum(gap.likeness[gap.choose(weights)] for gap in sized))
+    short = best if kind == "short" else shipped_weights("short")
+    return replace(best, **fit_odds(best, [gap for gap in gaps if gap.is_judged_as(kind, short)]))
+
+
+def select(kind: Kind, gaps: Sequence[Gap]) -> list[Gap]:
+    """Those whose true text is of the kind."""
+    return [gap for gap in gaps if kind == "line" or gap.is_short == (kind == "short")]
 
 
 def fit_odds(weights: JudgeWeights, gaps: Sequence[Gap]) -> dict[str, float]:
@@ -161,21 +180,18 @@ def fit_odds(weights: JudgeWeights, gaps: Sequence[Gap]) -> dict[str, float]:
     return dict(zip(names, found.tolist(), strict=True))
 
 
-def tell(chosen: Sequence[tuple[JudgeWeights, Gap]]) -> str:
-    """How good the choices are, and how sure of them."""
-    likeness, pairs = [], []
+def tell(kind: Kind, chosen: Sequence[tuple[JudgeWeights, Gap]]) -> str:
+    """How good the choices are among texts of the kind, and how sure of those that are judged as such."""
+    likeness = [gap.likeness[gap.choose(weights)] for weights, gap in chosen if gap in select(kind, [gap])]
+    pairs = []
     for weights, gap in chosen:
-        first, *_ = weights.rank(gap.candidates)
-        likeness.append(gap.likeness[gap.choose(weights)])
-        pairs.append((first.chance or 0.0, likeness[-1] == 2))
+        if gap.is_judged_as(kind, weights if kind == "short" else shipped_weights("short")):
+            first, *_ = weights.rank(gap.candidates)
+            pairs.append((first.chance or 0.0, gap.likeness[gap.choose(weights)] == 2))
     sure = [is_right for chance, is_right in pairs if chance >= 0.5]
     found = calibrate(pairs)
     error = "-" if found is None else f"{found.error:.3f}"
-    return f"{tell_likeness(likeness)}; sure {len(sure)}, {sum(sure)} of them right, error {error}"
-
-
-def tell_best(gaps: Sequence[Gap]) -> str:
-    return tell_likeness([max(gap.likeness) for gap in gaps])
+    return f"{tell_likeness(likeness)}; of {len(pairs)} sure {len(sure)}, {sum(sure)} of them right, error {error}"
 
 
 def tell_likeness(likeness: Sequence[float]) -> str:

@@ -17,7 +17,7 @@ from midfill_engine.denoising.branches import Beam, log_probs, read_prefix, scor
 from midfill_engine.denoising.branches import Path as Written
 from midfill_engine.denoising.continuing import fill_causally
 from midfill_engine.denoising.filler import MAX_THROUGH, Drawing, Filler
-from midfill_engine.denoising.judging import Candidate, shipped_weights
+from midfill_engine.denoising.judging import Candidate, rank, shipped_weights
 from midfill_engine.denoising.prompt import (
     MAX_BEFORE,
     READ_CHARACTERS,
@@ -251,7 +251,7 @@ def test_drawn_texts_differ_by_seed_and_are_those_of_their_seed(base: Runtime) -
     assert drawn and not any("\n" in each.text for each in drawn)
 
 
-@pytest.mark.parametrize("kind", ["line", "body"])
+@pytest.mark.parametrize("kind", ["line", "short", "body"])
 def test_what_follows_and_the_file_decide_among_equals(kind: str) -> None:
     weights = shipped_weights(kind)
     logs = (("", -1.0),) * 4
@@ -276,9 +276,16 @@ def test_of_bodies_as_likely_the_one_that_is_like_the_others_is_first() -> None:
     bodies = [Candidate(text, -9.0, -9.0, logs=(("", -3.0),) * 3) for text in texts]
     ranked = [each.text for each in shipped_weights("body").rank(bodies)]
     assert ranked[-1] == "raise ValueError(name)"
-    assert [each.text for each in shipped_weights("line").rank(bodies)] == texts, (
-        "of lines the likelihood decides alone"
-    )
+    assert [each.text for each in shipped_weights("line").rank(bodies)] == texts
+
+
+def test_a_likely_short_body_is_chosen_for_itself_and_a_longer_one_for_what_others_agree_with() -> None:
+    texts = ["raise ValueError(name)\npass", "items = self.load()\nreturn items", "items = self.read()\nreturn items"]
+    long = [Candidate(text, -30.0 - place, -9.0, logs=(("", -3.0),) * 9) for place, text in enumerate(texts)]
+    line = Candidate("return self.items", -1.0, -9.0, logs=(("", -0.2),) * 5)
+    assert rank([*long, line], is_body=True)[0].text == line.text
+    assert rank(long, is_body=True)[-1].text == texts[0], "the likeliest, which none agrees with"
+    assert rank([], is_body=True) == []
 
 
 def test_neither_the_order_of_given_texts_nor_company_changes_what_is_ranked(base: Runtime) -> None:

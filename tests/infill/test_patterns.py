@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from pathspec import GitIgnoreSpec
 from pathspec.patterns.gitignore import GitIgnorePatternError
 
-from midfill_infill.context.exclusions import find_exclusion
+from midfill_infill.context.exclusions import find_exclusion, is_ignored
 from midfill_infill.context.patterns import MAX_BYTES, MAX_PATTERN_CHARS, MAX_PATTERNS, Patterns, anywhere, read_lines
-from midfill_infill.refactor.planning.walk import _is_ignored, read_attributes
+from midfill_infill.refactor.planning.walk import read_attributes
 
 PARTS = st.sampled_from(["*", "*", "a", "b", "**/", "/**", "/", "?", "[ab]", "!", r"\*", ".", "(", "+"])
 LINE = st.lists(PARTS, min_size=1, max_size=9).map("".join)
@@ -56,7 +56,7 @@ def test_only_a_file_is_read(tmp_path: Path) -> None:
     ignore = tmp_path / ".gitignore"
     ignore.symlink_to("/dev/zero")
     assert find_exclusion(tmp_path / "a.py") is None
-    assert not _is_ignored(tmp_path, "a.py")
+    assert not is_ignored(tmp_path / "a.py", tmp_path)
     ignore.unlink()
     os.mkfifo(ignore)
     assert find_exclusion(tmp_path / "a.py") is None

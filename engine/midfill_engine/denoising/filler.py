@@ -16,7 +16,7 @@ from torch import Tensor
 from midfill_engine.caches.prefixes import Prefix
 from midfill_engine.denoising.branches import Beam, Path, first_scores, log_probs, read_prefix, score
 from midfill_engine.denoising.canvas import decode
-from midfill_engine.denoising.judging import Candidate, Logs, shipped_weights
+from midfill_engine.denoising.judging import Candidate, Logs, rank
 from midfill_engine.denoising.prompt import find_following, lay_prompt
 from midfill_engine.denoising.stretch import Block, Stretch
 from midfill_engine.denoising.work import Work
@@ -68,7 +68,6 @@ class Filler:
     def __post_init__(self) -> None:
         runtime, stretch = self.runtime, self.stretch
         self.width = max(WIDTH, self.drawing.count)
-        self.weights = shipped_weights("body" if stretch.is_block else "line")
         self.prompt = lay_prompt(runtime, stretch.before, stretch.after)
         self.pending = self.prompt.pending
         self.is_spaced = stretch.before[-1:] in (" ", "\t")
@@ -132,7 +131,7 @@ class Filler:
 
     def rank(self, judged: Sequence[Candidate]) -> list[Candidate]:
         """The best first, with how likely they are right where that was fitted."""
-        ranked = self.weights.rank(judged)
+        ranked = rank(judged, is_body=self.stretch.is_block)
         return ranked if BASE in self.runtime.names else [replace(each, chance=None) for each in ranked]
 
     def read(self) -> Generator[Work, list[Result], Prefix]:
@@ -307,7 +306,7 @@ class Filler:
         scores = yield from self._ask(prefix, [each.text for each in others], self.ends)
         self.forwards += 1
         judged = [replace(each, nats=nats, logs=logs) for each, (logs, nats) in zip(others, scores, strict=True)]
-        ranked = self.weights.rank([*known.values(), *judged])
+        ranked = rank([*known.values(), *judged], is_body=self.stretch.is_block)
         if not following:
             return ranked
         by_certainty = sorted(ranked, key=lambda each: -each.certainty)[:1]

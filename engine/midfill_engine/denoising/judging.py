@@ -38,12 +38,12 @@ class Candidate:
 
 @dataclass(frozen=True)
 class JudgeWeights:
-    """What likelihood, a proposal's certainty and agreement weigh, for lines or for bodies.
+    """What likelihood, a proposal's certainty and agreement weigh, for a kind of text.
 
     A score is the sum of (nats + following) over the number of tokens to the power of `length`, of `own` times
     ln(1 + certainty / `doubt`), and of `agree` times how similar the others are on average (minimum Bayes risk). The ln
     odds that a candidate is right are the sum of `one`, `ahead` times how much more its score is than the next best,
-    `likely` times its nats, `proposed` times its certainty, and `lines` times the ln of how many it has.
+    `likely` times its nats, and `proposed` times its certainty.
     """
 
     length: float
@@ -53,7 +53,6 @@ class JudgeWeights:
     ahead: float
     likely: float
     proposed: float
-    lines: float
     one: float
 
     def rank(self, candidates: Sequence[Candidate]) -> list[Candidate]:
@@ -96,13 +95,22 @@ def features(ahead: float, one: Candidate) -> Mapping[str, float]:
         "ahead": min(max(ahead, -MOST_AHEAD), MOST_AHEAD),
         "likely": max(one.nats, MOST_UNLIKELY),
         "proposed": one.certainty,
-        "lines": math.log(1 + one.text.strip().count("\n")),
         "one": 1.0,
     }
 
 
+def rank(candidates: Sequence[Candidate], *, is_body: bool) -> list[Candidate]:
+    """The best first. Of bodies one of a single line is chosen as such, else the one that the others agree with: of 43
+    short bodies 15 were exact for 11, of 73 longer ones 41 % similar for 37.
+    """
+    if not is_body:
+        return shipped_weights("line").rank(candidates)
+    ranked = shipped_weights("short").rank(candidates)
+    return shipped_weights("body").rank(candidates) if ranked and "\n" in ranked[0].text.strip() else ranked
+
+
 @cache
 def shipped_weights(kind: str) -> JudgeWeights:
-    """Those of a `line` or a `body`."""
+    """Those of a `line`, of a `short` body or of a `body`."""
     values = json.loads(PATH.read_text(encoding="utf-8"))[kind]
     return JudgeWeights(**{each.name: values[each.name] for each in fields(JudgeWeights)})
