@@ -25,8 +25,8 @@ from torch import Tensor, nn
 from bench.green import stop_unless_green
 from bench.measure import describe, write_record
 from midfill_engine.loading.device import choose_dtype
+from midfill_engine.loading.runtime import choose_operators
 from midfill_engine.models.choice import Choice
-from midfill_engine.models.operator_choice import choose_operators
 from midfill_engine.models.operators import TorchOperators
 from midfill_engine.models.packed import Pass, run_packed, score_rows
 from midfill_engine.models.packing import PackedOperators

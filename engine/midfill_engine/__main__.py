@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from midfill_engine.errors import StartError
-from midfill_engine.serving.logs import set_up_logging
+from midfill_engine.serving.access import set_up_logging
 from midfill_engine.serving.serve import end_process, report
 from midfill_engine.serving.serve import serve as run_server
 from midfill_engine.wire import ServeOptions, with_serve_options

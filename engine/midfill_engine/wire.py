@@ -336,10 +336,7 @@ class ServeOptions(Message):
     weights: Literal["stored", "int8"] | None = Field(
         default=None, description="int8: half the memory of bf16; the default of smollm2 on CPUs."
     )
-    dtype: str = Field(
-        default="auto",
-        description="Format of the weights: auto, fp32, bf16, or fp16 on Apple GPUs.",
-    )
+    dtype: str = Field(default="auto", description="Format of the weights: auto, fp32, bf16, or fp16 on Apple GPUs.")
     idle_timeout_s: float | None = Field(default=None, ge=0, description="End after so many seconds without requests.")
     token_file: Path | None = Field(
         default=None, description="File with the token, or with lines of NAME TOKEN; MIDFILL_TOKEN goes first."

@@ -126,7 +126,7 @@ def _parse(key: Key, text: str, place: str) -> Value:
             value = text
     if not key.allows(value):
         message = f"{place} is {text!r}, and it takes {key.expected}"
-        raise MidfillError("bad_config", message, next_step="set it to one of those, or unset it")
+        raise MidfillError("bad_config", message, "set it to one of those, or unset it")
     return value
 
 
@@ -146,15 +146,11 @@ def _read(file: Path, source: Source) -> dict[str, Setting]:
 def _checked(file: Path, name: str, value: Any) -> Value:
     if name == "engine" and file.name == PROJECT_FILE:
         next_step = "take it out there, and set it for yourself by `midfill config engine`"
-        raise MidfillError(
-            "bad_config", f"{file} says where code goes, which is its user's to say", next_step=next_step
-        )
+        raise MidfillError("bad_config", f"{file} says where code goes, which is its user's to say", next_step)
     if name not in KEYS:
-        message = f"{file} sets {name!r}, which is no setting"
-        raise MidfillError("bad_config", message, next_step=f"known are {', '.join(KEYS)}")
+        raise MidfillError("bad_config", f"{file} sets {name!r}, which is no setting", f"known are {', '.join(KEYS)}")
     if not KEYS[name].allows(value):
-        message = f"{file} sets {name} to {value!r}, and it takes {KEYS[name].expected}"
-        raise MidfillError("bad_config", message)
+        raise MidfillError("bad_config", f"{file} sets {name} to {value!r}, and it takes {KEYS[name].expected}")
     return value  # type: ignore[no-any-return]
 
 

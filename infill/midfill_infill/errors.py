@@ -132,7 +132,7 @@ class MidfillError(Exception):
     the table's when the place that raises knows better.
     """
 
-    def __init__(self, code: str, message: str, *, next_step: str | None = None) -> None:
+    def __init__(self, code: str, message: str, next_step: str | None = None) -> None:
         assert code in TABLE, code
         super().__init__(message)
         self.code = code

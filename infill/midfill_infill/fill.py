@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Final
 from midfill_engine import wire
 from midfill_infill.candidates import Alternative, Answer, Place, PlacedFill, Row, place_fill, rank
 from midfill_infill.config import Quality
-from midfill_infill.context.intent import with_intent
 from midfill_infill.context.references import Reference
-from midfill_infill.context.segments import Segments, build_segments
+from midfill_infill.context.segments import Segments, build_segments, with_intent
 from midfill_infill.errors import MidfillError
 from midfill_infill.proposals import PROPOSERS, Proposal, Surroundings, propose
 from midfill_infill.splicing.sight import Sight
@@ -245,7 +244,7 @@ def _request(
     if len(segments.segments) > wire.MAX_SEGMENTS:
         stretches = f"{len(segments.holes)} holes and the text between them are {len(segments.segments)} stretches"
         message = f"{stretches}, {wire.MAX_SEGMENTS} are the most that are filled jointly"
-        raise MidfillError("hole_too_large", message, next_step="fill fewer holes at once")
+        raise MidfillError("hole_too_large", message, "fill fewer holes at once")
     listed = iter(proposals)
     return wire.InfillRequest(
         segments=[_limited(segment, options, listed) for segment in segments.segments],

@@ -170,14 +170,7 @@ def cached_attention(
     out = torch.empty(num_rows, num_heads * width, dtype=q.dtype, device=q.device)
     b_heads = max(1, min(triton.next_power_of_2(num_heads), 512 // width))
     _join_splits[(num_rows, ceil_div(num_heads, b_heads))](
-        parts,
-        weights,
-        schedule.row_parts,
-        out,
-        QUERY=num_heads,
-        WIDTH=width,
-        B_HEADS=b_heads,
-        num_warps=2,
+        parts, weights, schedule.row_parts, out, QUERY=num_heads, WIDTH=width, B_HEADS=b_heads, num_warps=2
     )
     return out
 
@@ -252,13 +245,7 @@ def _attend_split(
 
 @triton.jit
 def _join_splits(
-    p_parts,
-    p_weights,
-    p_row_parts,
-    p_out,
-    QUERY: tl.constexpr,
-    WIDTH: tl.constexpr,
-    B_HEADS: tl.constexpr,
+    p_parts, p_weights, p_row_parts, p_out, QUERY: tl.constexpr, WIDTH: tl.constexpr, B_HEADS: tl.constexpr
 ):
     i_row = tl.program_id(0).to(tl.int64)
     o_head = tl.program_id(1) * B_HEADS + tl.arange(0, B_HEADS)

@@ -60,13 +60,7 @@ def choose_head_tile(weight: Weight, num_rows: int) -> Tile:
     return Tile(64, rows, inner, PROGRAMS, warps=4, stages=fit_stages(weight, 64, rows, inner))
 
 
-def propose(
-    x: Tensor,
-    weight: Weight,
-    *,
-    rules: Rules | None = None,
-    tile: Tile | None = None,
-) -> TokenPredictions:
+def propose(x: Tensor, weight: Weight, *, rules: Rules | None = None, tile: Tile | None = None) -> TokenPredictions:
     """Predictions for normed hidden states `x` [M, D] under the vocabulary matrix `weight` [V, D].
 
     Extra memory: 16 bytes for each row and piece of the vocabulary (264 of them). Every row must be allowed a column.
@@ -110,14 +104,7 @@ def join_pieces(numbers: Tensor, ids: Tensor) -> TokenPredictions:
     chosen = torch.empty(num_rows, dtype=torch.int64, device=numbers.device)
     results = torch.empty(2, num_rows, dtype=torch.float32, device=numbers.device)
     _join[(num_rows,)](
-        numbers,
-        ids,
-        chosen,
-        results,
-        num_rows,
-        pieces,
-        B_PIECES=triton.next_power_of_2(pieces),
-        num_warps=1,
+        numbers, ids, chosen, results, num_rows, pieces, B_PIECES=triton.next_power_of_2(pieces), num_warps=1
     )
     return TokenPredictions(chosen, results[0], results[1])
 
@@ -190,15 +177,7 @@ def _head(
 
 
 @triton.jit(do_not_specialize=["num_rows"])
-def _join(
-    p_numbers,
-    p_ids,
-    p_chosen,
-    p_results,
-    num_rows,
-    pieces,
-    B_PIECES: tl.constexpr,
-):
+def _join(p_numbers, p_ids, p_chosen, p_results, num_rows, pieces, B_PIECES: tl.constexpr):
     i_row = tl.program_id(0).to(tl.int64)
     o_piece = tl.arange(0, B_PIECES).to(tl.int64)
     m_piece = o_piece < pieces

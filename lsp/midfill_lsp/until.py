@@ -45,7 +45,7 @@ def take_goal(workspace: SyncedWorkspace, document: SyncedDocument, line: str, n
     """For the event loop. Raises MidfillError where there is nothing that a command could test."""
     path, folder = find_path(document.uri), find_folder(workspace, document.uri)
     if path is None or folder is None or path.suffix == ".ipynb":
-        raise MidfillError("bad_request", "a command tests files of a folder alone", next_step="save this as one")
+        raise MidfillError("bad_request", "a command tests files of a folder alone", "save this as one")
     held: dict[Path, bytes] = {}
     for other in workspace.text_documents.values():
         place = find_path(other.uri)
@@ -105,7 +105,7 @@ class Commands:
             return known
         guesses = await asyncio.to_thread(guess, server.workspace, uri)
         if not guesses:
-            raise MidfillError("bad_request", "no tests of this file were found", next_step="write some beside it")
+            raise MidfillError("bad_request", "no tests of this file were found", "write some beside it")
         actions = [types.MessageActionItem(f"{RUN}{line}") for line in guesses[:3]]
         sentence = "Midfill: fill until a command passes? It runs in a sandbox, on a copy of this folder."
         question = types.ShowMessageRequestParams(types.MessageType.Info, sentence, actions)

@@ -117,7 +117,7 @@ def find_holes(view: DocumentView, document: Document, what: What, ranges: Seque
     if what is What.STUBS:
         stubs = [hole for hole in holes.find_stubs(document) if _is_inside(view, hole)]
         if not stubs:
-            raise MidfillError("no_stubs", "this file has no stubs", next_step="put the cursor into a function")
+            raise MidfillError("no_stubs", "this file has no stubs", "put the cursor into a function")
         return stubs
     places = [tuple(view.byte(offset) for offset in view.text.span(range)) for range in ranges]
     if what is What.BODY:

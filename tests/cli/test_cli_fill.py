@@ -14,9 +14,9 @@ from typer.testing import CliRunner
 
 from midfill_infill.cli import build_app
 from midfill_infill.cli.live import LiveView, color_diff, render_preview
-from midfill_infill.cli.write import write_atomically
 from midfill_infill.errors import MidfillError
 from midfill_infill.fill import HolePreview, Preview
+from midfill_infill.refactor.writing.replace import write_atomically
 from midfill_infill.syntax import holes
 from midfill_infill.text.diffs import unified_diff
 from midfill_infill.text.document import Document

@@ -16,9 +16,9 @@ from midfill_infill.candidates import Alternative, PlacedFill
 from midfill_infill.cli import build_app, results
 from midfill_infill.cli.live import LiveView
 from midfill_infill.cli.results import Results, choose
-from midfill_infill.cli.write import write_atomically
 from midfill_infill.errors import TABLE, MidfillError
 from midfill_infill.fill import Filled, HolePreview, Preview
+from midfill_infill.refactor.writing.replace import write_atomically
 from midfill_infill.splicing.splice import splice
 from midfill_infill.syntax.holes import find_stubs
 from midfill_infill.text.document import Document

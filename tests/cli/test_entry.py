@@ -16,8 +16,8 @@ from tests.cli.fake_engine import Plan
 from typer.testing import CliRunner
 
 from midfill_infill.cli import build_app
-from midfill_infill.cli.completing import complete_model
 from midfill_infill.cli.failures import report_failures
+from midfill_infill.cli.options import complete_model
 from midfill_infill.context.exclusions import find_exclusion
 from midfill_infill.engines import fetching, runtime
 from midfill_infill.engines.runtime import runtime_folder

@@ -4,8 +4,8 @@ import logging
 
 import pytest
 
-from midfill_engine.serving import logs
-from midfill_engine.serving.logs import RateLimit
+from midfill_engine.serving import access
+from midfill_engine.serving.access import RateLimit
 
 
 def test_a_place_that_repeats_itself_falls_silent_and_says_so_later(caplog: pytest.LogCaptureFixture) -> None:
@@ -14,7 +14,7 @@ def test_a_place_that_repeats_itself_falls_silent_and_says_so_later(caplog: pyte
     logger.addFilter(limit)
     try:
         for minute in range(2):
-            now_s[0] = minute * logs.INTERVAL_S
+            now_s[0] = minute * access.INTERVAL_S
             for number in range(500):
                 logger.warning("descriptor %d", number)
                 if number == 0:
@@ -22,11 +22,11 @@ def test_a_place_that_repeats_itself_falls_silent_and_says_so_later(caplog: pyte
     finally:
         logger.removeFilter(limit)
     lines = [record.getMessage() for record in caplog.records]
-    assert len(lines) == 2 * (logs.MAX_LINES + 1)
+    assert len(lines) == 2 * (access.MAX_LINES + 1)
     assert lines.count("another place") == 2
-    assert lines[logs.MAX_LINES + 1] == f"descriptor 0 ({500 - logs.MAX_LINES} more like this were not logged)"
+    assert lines[access.MAX_LINES + 1] == f"descriptor 0 ({500 - access.MAX_LINES} more like this were not logged)"
 
 
 def test_the_access_log_is_whole() -> None:
-    limit, record = RateLimit(), logging.makeLogRecord({"name": logs.ACCESS, "msg": "200"})
-    assert all(limit.filter(record) for _ in range(10 * logs.MAX_LINES))
+    limit, record = RateLimit(), logging.makeLogRecord({"name": access.ACCESS, "msg": "200"})
+    assert all(limit.filter(record) for _ in range(10 * access.MAX_LINES))

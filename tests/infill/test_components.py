@@ -2,7 +2,7 @@
 
 import pytest
 
-from midfill_infill.languages.components import blank_markup
+from midfill_infill.languages.vue import blank_markup
 from midfill_infill.splicing.splice import splice
 from midfill_infill.syntax.holes import body_at, find_stubs
 from midfill_infill.syntax.outline import outline

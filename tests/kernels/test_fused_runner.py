@@ -5,11 +5,11 @@ from dataclasses import replace
 import pytest
 import torch
 
+from midfill_engine.loading.runtime import check_kernels
 from midfill_engine.models import fused_runner
 from midfill_engine.models.choice import Choice
 from midfill_engine.models.fused_runner import FusedRunner, Pool, why_not_fused
 from midfill_engine.models.moe import MoEConfig
-from midfill_engine.models.operator_choice import check_kernels
 from midfill_engine.models.operators import OperatorsError, TorchOperators
 from midfill_engine.models.packed import Pass, Result, run_packed
 from midfill_engine.models.transformer import KeyValues, Transformer, TransformerConfig

@@ -26,8 +26,7 @@ from midfill_infill.cli import build_app
 from midfill_infill.cli.app import SUBCOMMANDS
 from midfill_infill.errors import TABLE
 from midfill_infill.refactor.generating import engines, ray_workers
-from midfill_infill.refactor.journal.lock import hold_lock
-from midfill_infill.refactor.journal.places import find_place
+from midfill_infill.refactor.journal.places import find_place, hold_lock
 
 CODE = "def add(a, b):\n    ...\n\n\nclass Box:\n    def size(self):\n        raise NotImplementedError\n"
 

@@ -12,13 +12,7 @@ from midfill_engine.registry import Registry
 
 CACHES: Final[Registry[Cache]] = Registry(
     "cache",
-    {
-        "none": Uncached(),
-        "prefix": PrefixCache(),
-        "dual": DualCache(),
-        "frozen": FrozenCache(),
-        "block": BlockCache(),
-    },
+    {"none": Uncached(), "prefix": PrefixCache(), "dual": DualCache(), "frozen": FrozenCache(), "block": BlockCache()},
 )
 
 __all__ = ["CACHES", "Cache", "ContextStore", "EncodedContext", "KeptKeys", "StepView"]

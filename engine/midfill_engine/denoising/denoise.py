@@ -120,11 +120,7 @@ def answer(
     ]
     stats = stats.model_copy(update={"tokens": best[0].canvas.num_new_tokens})
     return InfillResponse(
-        model=runtime.names[0],
-        holes=fills[0],
-        alternatives=fills[1:],
-        stats=stats,
-        seed=request.seed,
+        model=runtime.names[0], holes=fills[0], alternatives=fills[1:], stats=stats, seed=request.seed
     )
 
 

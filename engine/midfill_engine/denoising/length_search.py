@@ -5,7 +5,7 @@ from collections.abc import Generator
 import torch
 
 from midfill_engine.caches import CACHES, EncodedContext
-from midfill_engine.caches.held import ContextKeys
+from midfill_engine.caches.base import ContextKeys
 from midfill_engine.denoising.opening import show, trial_row
 from midfill_engine.denoising.plan import TRIALS_AT_ONCE, Plan, shares_context
 from midfill_engine.denoising.row import CanvasRow

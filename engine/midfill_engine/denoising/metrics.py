@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from functools import partial
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
@@ -16,37 +17,24 @@ class Metrics:
 
     def __init__(self) -> None:
         self._registry = CollectorRegistry()
-        self._requests = Counter("midfill_requests", "Ended requests by outcome", ["outcome"], registry=self._registry)
-        self._seconds = Histogram(
-            "midfill_fill_seconds", "From a request to its fill", buckets=SECONDS, registry=self._registry
+        counter, gauge = partial(Counter, registry=self._registry), partial(Gauge, registry=self._registry)
+        histogram = partial(Histogram, registry=self._registry)
+        self._requests = counter("midfill_requests", "Ended requests by outcome", ["outcome"])
+        self._seconds = histogram("midfill_fill_seconds", "From a request to its fill", buckets=SECONDS)
+        self.depth = gauge("midfill_waiting_requests", "Requests without a place, by kind", ["kind"])
+        self.waits = histogram(
+            "midfill_wait_seconds", "From a request to its place, by kind", ["kind"], buckets=SECONDS
         )
-        self._depth = Gauge(
-            "midfill_waiting_requests", "Requests without a place, by kind", ["kind"], registry=self._registry
-        )
-        self._waits = Histogram(
-            "midfill_wait_seconds",
-            "From a request to its place, by kind",
-            ["kind"],
-            buckets=SECONDS,
-            registry=self._registry,
-        )
-        self._steps = Counter("midfill_steps", "Denoise steps of finished fills", registry=self._registry)
-        self._tokens = Counter("midfill_tokens", "Tokens of finished fills", registry=self._registry)
-        self._forwards = Counter("midfill_forwards", "Forward passes", registry=self._registry)
-        self._forward_seconds = Counter("midfill_forward_seconds", "Time in forward passes", registry=self._registry)
-        self._rows = Histogram("midfill_forward_rows", "Rows of a forward", buckets=ROWS, registry=self._registry)
-        self._shared = Counter("midfill_shared_steps", "Steps that shared their forward", registry=self._registry)
+        self._steps = counter("midfill_steps", "Denoise steps of finished fills")
+        self._tokens = counter("midfill_tokens", "Tokens of finished fills")
+        self._forwards = counter("midfill_forwards", "Forward passes")
+        self._forward_seconds = counter("midfill_forward_seconds", "Time in forward passes")
+        self._rows = histogram("midfill_forward_rows", "Rows of a forward", buckets=ROWS)
+        self._shared = counter("midfill_shared_steps", "Steps that shared their forward")
 
     def watch(self, name: str, meaning: str, read: Callable[[], float]) -> None:
         """Registers a number that is read on request."""
         Gauge(name, meaning, registry=self._registry).set_function(read)
-
-    def watch_kind(self, kind: str, count: Callable[[], float]) -> None:
-        """Registers the number of waiting requests of a kind."""
-        self._depth.labels(kind).set_function(count)
-
-    def count_wait(self, kind: str, seconds: float) -> None:
-        self._waits.labels(kind).observe(seconds)
 
     def count_request(self, outcome: str) -> None:
         self._requests.labels(outcome).inc()

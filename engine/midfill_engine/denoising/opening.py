@@ -81,12 +81,7 @@ def open_rows(
 
 
 def make_row(
-    runtime: Runtime,
-    plan: Plan,
-    lengths: Lengths,
-    context: EncodedContext | None,
-    request: InfillRequest,
-    index: int,
+    runtime: Runtime, plan: Plan, lengths: Lengths, context: EncodedContext | None, request: InfillRequest, index: int
 ) -> CanvasRow:
     """The row of alternative number `index`. Raises RequestError."""
     family = runtime.family

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from midfill_engine.caches import Cache, KeptKeys, StepView
-from midfill_engine.caches.held import ContextKeys
+from midfill_engine.caches.base import ContextKeys
 from midfill_engine.models.choice import Choice
 from midfill_engine.models.packed import Pass, Result
 from midfill_engine.models.sequence import Sequence

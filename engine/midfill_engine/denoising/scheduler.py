@@ -65,7 +65,7 @@ class Scheduler:
         self._waiting: deque[Ticket] = deque()
         self._active: deque[Ticket] = deque()
         for kind in Kind:
-            self.metrics.watch_kind(kind, lambda kind=kind: self._count(self._waiting, kind))  # type: ignore[misc]
+            self.metrics.depth.labels(kind).set_function(lambda kind=kind: self._count(self._waiting, kind))  # type: ignore[misc]
         self._is_closed = False
         self._mean_fill_s = 0.0
         self._thread = threading.Thread(target=self._serve, name="midfill-scheduler", daemon=True)
@@ -166,7 +166,7 @@ class Scheduler:
             while chosen := self._turns.next(self._waiting, self._active):
                 self._waiting.remove(chosen)
                 self._active.append(chosen)
-                self.metrics.count_wait(chosen.kind, time.monotonic() - chosen.submitted_s)
+                self.metrics.waits.labels(chosen.kind).observe(time.monotonic() - chosen.submitted_s)
 
     def _choose(self) -> list[tuple[Ticket, Work]]:
         """Which tickets take part in the next forward pass."""

@@ -16,10 +16,6 @@ from midfill_engine.models.family import AuthorsSetting, Family, KnownModel, Spe
 BLOCK_TOKENS: Final = 16
 
 
-def is_forced(files: CheckpointFiles) -> bool:
-    return "d2f" in files.name.lower()
-
-
 def _force(base: Family, known: KnownModel) -> Family:
     def read_tokens(files: CheckpointFiles) -> SpecialTokens:
         """A text ends where the model says so. The parents never learnt fill-in-the-middle tokens."""
@@ -37,7 +33,7 @@ def _force(base: Family, known: KnownModel) -> Family:
         pipelined=True,
         authors=AuthorsSetting("Discrete-Diffusion-Forcing, D2F-eval/*.sh", sampler="pipeline", quality=0.8),
         block_size=lambda config: BLOCK_TOKENS,
-        claims=lambda files: is_forced(files) and base.claims(files),
+        claims=lambda files: "d2f" in files.name.lower() and base.claims(files),
         known=(known,),
     )
 

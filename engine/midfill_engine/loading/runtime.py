@@ -2,8 +2,10 @@
 
 import hashlib
 import logging
+import os
 from dataclasses import dataclass, field
 from functools import cached_property
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -25,7 +27,7 @@ from midfill_engine.loading.gguf_files import SUFFIX
 from midfill_engine.loading.hub import LoadedModel
 from midfill_engine.loading.packaged import PACKAGED, find_packaged
 from midfill_engine.models.family import Family, SpecialTokens
-from midfill_engine.models.operator_choice import check_kernels, choose_operators
+from midfill_engine.models.int8 import Int8Operators
 from midfill_engine.models.operators import OperatorsError, TorchOperators
 from midfill_engine.models.packed import Pass, Result, run_packed
 from midfill_engine.models.packing import LEFT, LaidOperators, PackedOperators
@@ -187,12 +189,7 @@ def find_model(name: str) -> Path:
 
 
 def open_checkpoint(
-    folder: Path,
-    device: torch.device,
-    dtype: torch.dtype,
-    name: str,
-    operators: str = "torch",
-    weights: str = "stored",
+    folder: Path, device: torch.device, dtype: torch.dtype, name: str, operators: str = "torch", weights: str = "stored"
 ) -> Runtime:
     """Loads a folder of the embedded or a published family, or an adapter. Raises CheckpointError, StartError."""
     files = open_files(folder)
@@ -224,11 +221,7 @@ def open_checkpoint(
 
 
 def load_runtime(
-    name: str,
-    device: str = "auto",
-    operators: str = "torch",
-    dtype: str = "auto",
-    weights: str | None = None,
+    name: str, device: str = "auto", operators: str = "torch", dtype: str = "auto", weights: str | None = None
 ) -> Runtime:
     """Loads a shipped model, a checkpoint folder or a hub id.
 
@@ -251,3 +244,28 @@ def load_runtime(
     except CheckpointError as error:
         next_step = "use a checkpoint with config.json, tokenizer files and safetensors of a known family"
         raise StartError(ErrorCode.UNKNOWN_MODEL, str(error), next_step, EXIT_NO_MODEL) from error
+
+
+logger = logging.getLogger(__name__)
+
+
+def choose_operators(weights: str, device: torch.device, dtype: torch.dtype) -> TorchOperators:
+    """Operators for weights as they are `stored`, or in `int8`. Raises OperatorsError."""
+    if weights == "int8":
+        return Int8Operators(device, dtype)
+    if weights != "stored":
+        raise OperatorsError(f"there are no weights in {weights!r}; known: stored, int8")
+    if device.type == "cpu" and dtype == torch.bfloat16:
+        try:
+            return LaidOperators()
+        except OperatorsError as error:
+            logger.info("weights stay as they are: %s", error)
+    return TorchOperators(device, dtype)
+
+
+def check_kernels(device: torch.device) -> None:
+    """Raises OperatorsError where Midfill's kernels cannot run."""
+    if find_spec("triton") is None:
+        raise OperatorsError("the kernels need the package triton, which is not installed")
+    if device.type != "cuda" and os.environ.get("TRITON_INTERPRET") != "1":
+        raise OperatorsError(f"the kernels need a GPU, and the model is on the device {device.type!r}")

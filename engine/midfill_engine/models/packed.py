@@ -157,11 +157,7 @@ def attend(
     sought = asked.take(x)
     query, key, value = (
         operators.linear(rows, part.weight, part.bias, laid).view(len(rows), part.out_features // head_dim, head_dim)
-        for part, rows, laid in (
-            (attention.q, sought, asked.spans),
-            (attention.k, x, spans),
-            (attention.v, x, spans),
-        )
+        for part, rows, laid in ((attention.q, sought, asked.spans), (attention.k, x, spans), (attention.v, x, spans))
     )
     key = _rotate(attention.k_norm(key), tables)
     query = _rotate(attention.q_norm(query), (asked.take(tables[0]), asked.take(tables[1])))

@@ -53,15 +53,10 @@ class StepState:
         return self.fast_threshold + (1 - self.fast_threshold) * self.quality
 
     @property
-    def steps_left(self) -> int:
-        """Remaining steps, including this one."""
-        return max(1, self.num_steps - self.step + 1)
-
-    @property
     def quota(self) -> Tensor:
         """[B]: positions that each row must settle now to finish in equal steps."""
         total = self.masked.sum(dim=1) if self.remaining is None else self.remaining
-        return -(-total // self.steps_left)
+        return -(-total // max(1, self.num_steps - self.step + 1))  # the steps that are left, with this one
 
     def rank(self, by: Tensor | None = None) -> Tensor:
         """[B, T]: 0 for the row's best masked position by confidence (or `by`), 1 for the next; settled ones last."""

@@ -33,12 +33,7 @@ class Vocabulary:
         self._ending = lru_cache(maxsize=32)(self._scan_ending)
 
     def allowed(
-        self,
-        *,
-        forbid: Sequence[str] = (),
-        leading: str = "",
-        may_delete: bool = False,
-        may_expand: bool = False,
+        self, *, forbid: Sequence[str] = (), leading: str = "", may_delete: bool = False, may_expand: bool = False
     ) -> Tensor:
         """The mask [V] of tokens without a string of `forbid`, beginning with `leading`."""
         mask = self._fillable.clone()
@@ -60,7 +55,7 @@ class Vocabulary:
 
     def spelling_only(self, left: bytes) -> Tensor:
         """The mask [V] of tokens that spell a part of `left`, or all of it, and no more."""
-        return self._spelling(left, False, ()) & self._scan_shorter(left)
+        return self._spelling(left, False, ()) & torch.tensor([len(piece) <= len(left) for piece in self.pieces])
 
     def ending(self, after: str) -> Tensor:
         """The mask [V] of tokens that may come next where `after` stands behind; before a line break, all breaks."""
@@ -91,9 +86,6 @@ class Vocabulary:
             return piece.startswith(left) and not is_spaced and not any(part in rest for part in barred)
 
         return torch.tensor([fits(piece) for piece in self.pieces])
-
-    def _scan_shorter(self, left: bytes) -> Tensor:
-        return torch.tensor([len(piece) <= len(left) for piece in self.pieces])
 
     def _scan_ending(self, after: bytes) -> Tensor:
         if after[:1] in (b"", b"\n"):

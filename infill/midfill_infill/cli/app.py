@@ -11,14 +11,19 @@ from typer.core import TyperGroup
 
 
 class Subcommand(NamedTuple):
-    """The module in which `build` is, and the first sentence of its help, for the page that lists all of them."""
+    """The module with the command's function, or with `build` for a group, and the first sentence of its help."""
 
     module: str
     summary: str
 
     def build(self) -> Any:
         """The command or group, as typer runs it."""
-        app = import_module(f"midfill_infill.cli.{self.module}").build()
+        module = import_module(f"midfill_infill.cli.{self.module}")
+        if hasattr(module, "build"):
+            app = module.build()
+        else:
+            app = typer.Typer(add_completion=False)
+            app.command(**getattr(module, "SETTINGS", {}))(getattr(module, f"{self.module}_command"))
         app.rich_markup_mode = None
         return typer.main.get_command(app)
 
@@ -89,8 +94,7 @@ def _print_version(wanted: bool) -> None:
 
 def _common(
     version: Annotated[
-        bool,
-        typer.Option("--version", callback=_print_version, is_eager=True, help="Show version, build and model."),
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Show version, build and model.")
     ] = False,
 ) -> None:
     """Fills gaps in code with a language model that runs on your machine and sees the code before and after."""

@@ -5,16 +5,11 @@ from typing import Annotated
 
 import typer
 
-from midfill_infill.cli.completing import complete_setting, complete_value
 from midfill_infill.cli.failures import report_failures
-from midfill_infill.cli.single import single
+from midfill_infill.cli.options import complete_setting, complete_value
 
 
-def build() -> typer.Typer:
-    return single(config_command)
-
-
-def config_command(
+def configuration_command(
     name: Annotated[str | None, typer.Argument(help="One setting.", autocompletion=complete_setting)] = None,
     value: Annotated[
         str | None, typer.Argument(help="The value to store in your user file.", autocompletion=complete_value)
@@ -34,8 +29,7 @@ def config_command(
         from midfill_infill.errors import MidfillError
 
         if name is not None and name not in config.KEYS:
-            message = f"there is no setting {name!r}"
-            raise MidfillError("bad_config", message, next_step=f"known are {', '.join(config.KEYS)}")
+            raise MidfillError("bad_config", f"there is no setting {name!r}", f"known are {', '.join(config.KEYS)}")
         if name is not None and (value is not None or unset):
             if value is not None and not unset:
                 value = check_model(value) if name == "model" else value

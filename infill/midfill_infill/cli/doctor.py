@@ -14,7 +14,6 @@ import typer
 
 from midfill_infill.cli.failures import report_failures
 from midfill_infill.cli.options import DeviceOption
-from midfill_infill.cli.single import single
 from midfill_infill.engines.command import engine_command, engine_environment
 
 if TYPE_CHECKING:
@@ -32,10 +31,6 @@ class Finding:
     name: str
     value: str
     problem: str = ""
-
-
-def build() -> typer.Typer:
-    return single(doctor_command)
 
 
 def doctor_command(

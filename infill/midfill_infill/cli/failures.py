@@ -14,7 +14,7 @@ import typer
 from midfill_infill.errors import INTERRUPTED, MidfillError
 
 _FULL: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-_INTERRUPT: Final = MidfillError("cancelled", "interrupted", next_step="nothing was written")
+_INTERRUPT: Final = MidfillError("cancelled", "interrupted", "nothing was written")
 
 
 @contextmanager

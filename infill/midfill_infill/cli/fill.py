@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 from typer.core import TyperCommand
 
-from midfill_infill.cli.completing import complete_function, complete_language
 from midfill_infill.cli.failures import report_failures
 from midfill_infill.cli.options import (
     AllowOption,
@@ -29,9 +28,10 @@ from midfill_infill.cli.options import (
     StepsOption,
     TriesOption,
     UntilOption,
+    complete_function,
+    complete_language,
     read_quality,
 )
-from midfill_infill.cli.single import single
 
 if TYPE_CHECKING:
     from midfill_infill.cli.results import Results
@@ -57,21 +57,17 @@ class FillCommand(TyperCommand):
         return super().parse_args(ctx, args)
 
 
-def build() -> typer.Typer:
-    return single(fill_command, cls=FillCommand)
+SETTINGS: Final = {"cls": FillCommand}
 
 
 def fill_command(
     target: Annotated[
-        str,
-        typer.Argument(metavar="FILE[:LINE[:COL]]", help="The file, and a place in it; CELL:LINE in a notebook."),
+        str, typer.Argument(metavar="FILE[:LINE[:COL]]", help="The file, and a place in it; CELL:LINE in a notebook.")
     ],
     function: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="NAME",
-            help="Fill this function: name or Class.name. Repeatable.",
-            autocompletion=complete_function,
+            metavar="NAME", help="Fill this function: name or Class.name. Repeatable.", autocompletion=complete_function
         ),
     ] = None,
     outer: Annotated[
@@ -100,9 +96,7 @@ def fill_command(
     language: Annotated[
         str | None,
         typer.Option(
-            metavar="NAME",
-            help="The file's language; by default from its name.",
-            autocompletion=complete_language,
+            metavar="NAME", help="The file's language; by default from its name.", autocompletion=complete_language
         ),
     ] = None,
     stdin_filename: Annotated[
@@ -177,9 +171,9 @@ class Output:
         from midfill_infill.errors import MidfillError
 
         if self.take is not None and until is not None:
-            raise MidfillError("bad_request", "--until takes what passes", next_step="leave out --take")
+            raise MidfillError("bad_request", "--until takes what passes", "leave out --take")
         if self.take is not None and self.take > n:
-            raise MidfillError("bad_request", f"--take {self.take} of -n {n}", next_step=f"give -n {self.take} or more")
+            raise MidfillError("bad_request", f"--take {self.take} of -n {n}", f"give -n {self.take} or more")
 
     def replaces(self, source: Source) -> bool:
         """Whether the fill takes the place of what its user has, without being shown first."""
@@ -206,7 +200,7 @@ def run_fill(
 
     started_s = time.perf_counter()
     if output.write and source.is_stdin:
-        raise MidfillError("bad_request", "standard input cannot be written", next_step="leave out --write")
+        raise MidfillError("bad_request", "standard input cannot be written", "leave out --write")
     holes = choose_holes(source.document, source.target, choice)
     ask_before(source.document, holes, replaces=output.replaces(source), yes=output.yes)
     tried = None
@@ -241,7 +235,7 @@ def run_fill(
     except KeyboardInterrupt:
         if not output.write or source.target.path.read_bytes() != results.after():
             raise
-        raise MidfillError("cancelled", "interrupted", next_step=f"{source.target.path} is written") from None
+        raise MidfillError("cancelled", "interrupted", f"{source.target.path} is written") from None
     if tried is not None and not tried.passed and goal is not None:
         refusal = MidfillError("until_failed", f"{tried.sentence}: `{goal.line}`")
     if refusal is not None:
@@ -300,7 +294,7 @@ def _write(results: Results, source: Source, output: Output, *, is_kept: bool) -
     """`is_kept`: a person chose the fill, or a command passed with it."""
     if output.write:
         from midfill_infill import written
-        from midfill_infill.cli.write import write_atomically
+        from midfill_infill.refactor.writing.replace import write_atomically
 
         write_atomically(source.target.path, source.document.original, results.after())
         (written.keep if is_kept else written.add)(fill.text for fill in results.filled.fills)
@@ -319,7 +313,7 @@ def _print(
         if not is_shown:
             show.print_diffs(results, all_of_them=output.take is None and not output.write)
     elif not is_refused:
-        show.print_text(results)
+        show.write_bytes(results.after())
     is_for_person = sys.stderr.isatty() and not output.json and not output.is_filter(source)
     show.print_remarks(results, written=written, is_refused=is_refused, wall_ms=wall_ms, for_person=is_for_person)
     if is_for_person:

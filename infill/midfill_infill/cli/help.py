@@ -10,7 +10,6 @@ from typing import Annotated, Any, Final
 import typer
 
 from midfill_infill.cli.failures import report_failures
-from midfill_infill.cli.single import single
 from midfill_infill.errors import MidfillError
 
 _SOURCES: Final = Path(__file__).parents[3] / "docs"
@@ -24,10 +23,6 @@ _PAGES: Final = {
     "lsp": "editors",
     "serve": "serving",
 }
-
-
-def build() -> typer.Typer:
-    return single(help_command)
 
 
 def _complete(incomplete: str) -> list[str]:
@@ -77,8 +72,7 @@ def _read_options(context: Any, words: list[str], *, or_nothing: bool) -> str:
         if command is None and or_nothing:
             return ""
         if command is None:
-            message = f"there is no command or page {' '.join(words)!r}"
-            raise MidfillError("bad_request", message, next_step="see `midfill help`")
+            raise MidfillError("bad_request", f"there is no command or page {' '.join(words)!r}", "see `midfill help`")
         context = typer.Context(command, info_name=word, parent=context)
     with contextlib.redirect_stdout(io.StringIO()) as text:
         print(context.get_help())

@@ -3,12 +3,9 @@
 import typer
 
 from midfill_infill.cli.execute import become_server
-from midfill_infill.cli.single import single
 
-
-def build() -> typer.Typer:
-    passed_on = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
-    return single(lsp_command, context_settings=passed_on)
+_PASSED_ON = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
+SETTINGS = {"context_settings": _PASSED_ON}
 
 
 def lsp_command(context: typer.Context) -> None:

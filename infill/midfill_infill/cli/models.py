@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from midfill_infill.cli.completing import complete_model
 from midfill_infill.cli.execute import become
 from midfill_infill.cli.failures import report_failures
-from midfill_infill.cli.options import DeviceName, DeviceOption
+from midfill_infill.cli.options import DeviceName, DeviceOption, complete_model
 
 if TYPE_CHECKING:
     from midfill_engine.wire import FetchProgress

@@ -57,7 +57,7 @@ class Results:
         candidates = list(self.candidates)
         if number > len(candidates):
             message = f"the fill has {plural(len(candidates), 'alternative')}, not {number}"
-            raise MidfillError("bad_request", message, next_step="give a larger -n or a smaller --take")
+            raise MidfillError("bad_request", message, "give a larger -n or a smaller --take")
         best = candidates.pop(number - 1)
         filled = replace(self.filled, best=best, alternatives=tuple(candidates))
         return replace(self, filled=filled, number=number)
@@ -92,11 +92,6 @@ def _num_lines(text: str) -> int:
 
 def errors_of(candidate: Alternative) -> str:
     return f"adds {plural(candidate.new_errors, 'syntax error')}" if candidate.new_errors else "adds no syntax error"
-
-
-def print_text(results: Results) -> None:
-    """The whole document with the fill in it, byte for byte."""
-    write_bytes(results.after())
 
 
 def print_diffs(results: Results, *, all_of_them: bool) -> None:

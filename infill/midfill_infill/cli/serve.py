@@ -4,16 +4,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import typer
-
 from midfill_engine.wire import with_serve_options
 from midfill_infill.cli.execute import become
 from midfill_infill.cli.failures import report_failures
-from midfill_infill.cli.single import single
-
-
-def build() -> typer.Typer:
-    return single(serve_command)
 
 
 @with_serve_options
@@ -26,9 +19,9 @@ def serve_command(**given: Any) -> None:
 
         socket, host, port = given["socket"], given["host"], given["port"]
         if port is not None and host is None:
-            raise MidfillError("bad_request", "--port needs --host", next_step="add --host 127.0.0.1")
+            raise MidfillError("bad_request", "--port needs --host", "add --host 127.0.0.1")
         if host and socket:
-            raise MidfillError("bad_request", "--socket and --host exclude each other", next_step="give one of them")
+            raise MidfillError("bad_request", "--socket and --host exclude each other", "give one of them")
         supervise.check_installed()
         chosen = {name: given.pop(name) for name in ("model", "dtype", "cache", "weights")}
         device = given.pop("device") or "auto"

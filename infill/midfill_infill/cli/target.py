@@ -16,6 +16,7 @@ from midfill_infill.text.notebook import MAX_NOTEBOOK_BYTES, SUFFIX, Notebook
 from midfill_infill.text.spans import Hole
 
 _POSITION: Final = re.compile(r"(?P<path>.+?):(?P<line>\d+)(?::(?P<column>\d+))?")
+_LINE: Final = re.compile(r"(?P<path>.+):(?P<line>\d+)(?P<column>)")
 _CELL: Final = re.compile(r"(?P<path>.+\.ipynb):(?P<cell>\d+)(?::(?P<line>\d+)(?::(?P<column>\d+))?)?")
 _STDIN: Final = Path("-")
 _RANGE: Final = re.compile(r"(\d+):(\d+)-(\d+):(\d+)")
@@ -42,7 +43,7 @@ def parse_target(text: str) -> Target:
     if cell := _CELL.fullmatch(text):
         return _cell_target(cell)
     # The shortest position first: `a:1.py:2` and `a:1:2` where `a:1` exists are positions in those files.
-    candidates = [match for match in (_POSITION.fullmatch(text), _last_number(text)) if match]
+    candidates = [match for match in (_POSITION.fullmatch(text), _LINE.fullmatch(text)) if match]
     parsed = [_target(match) for match in candidates]
     for target in parsed:
         if os.path.exists(target.path):
@@ -51,10 +52,6 @@ def parse_target(text: str) -> Target:
     if after and os.path.exists(before):
         raise MidfillError("bad_position", f"{after!r} after {before} is not a position")
     return parsed[0] if parsed else Target(Path(text))
-
-
-def _last_number(text: str) -> re.Match[str] | None:
-    return re.fullmatch(r"(?P<path>.+):(?P<line>\d+)(?P<column>)", text)
 
 
 def _target(match: re.Match[str]) -> Target:
@@ -80,7 +77,7 @@ def open_source(target: Target, language: str | None = None, stdin_name: str | N
     """Reads what a target names, `-` is standard input. Raises MidfillError, `file_excluded` as editors do."""
     is_stdin = target.path == _STDIN
     if stdin_name and not is_stdin:
-        raise MidfillError("bad_request", "--stdin-filename names standard input", next_step="give - as FILE")
+        raise MidfillError("bad_request", "--stdin-filename names standard input", "give - as FILE")
     if is_stdin:
         target = replace(target, path=Path(stdin_name or "stdin"))
     if (stdin_name or not is_stdin) and (reason := find_exclusion(target.path)):
@@ -124,7 +121,7 @@ def _line(document: Document, target: Target, line: int) -> int:
     if not isinstance(document, Notebook):
         return line
     if target.cell is None:
-        raise MidfillError("bad_position", f"{document.name} is a notebook", next_step="write FILE:CELL:LINE")
+        raise MidfillError("bad_position", f"{document.name} is a notebook", "write FILE:CELL:LINE")
     return document.line_of(target.cell, line)
 
 
@@ -143,7 +140,7 @@ def _range_hole(document: Document, target: Target, text: str) -> Hole:
     match = _RANGE.fullmatch(text.strip())
     if not match:
         next_step = "write --hole L:C-L:C, counted from 1, the end not included"
-        raise MidfillError("bad_position", f"{text!r} is not a range", next_step=next_step)
+        raise MidfillError("bad_position", f"{text!r} is not a range", next_step)
     start_line, start_column, end_line, end_column = map(int, match.groups())
     first, last = _line(document, target, start_line), _line(document, target, end_line)
     return holes.hole_at_lines(document, (first, start_column), (last, end_column))

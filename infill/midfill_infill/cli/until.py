@@ -52,7 +52,7 @@ def try_candidates(
     from midfill_infill.until.trying import Try
 
     if source.is_stdin:
-        raise MidfillError("bad_request", "a command cannot test standard input", next_step="name a file of the tree")
+        raise MidfillError("bad_request", "a command cannot test standard input", "name a file of the tree")
     line = place_tests(goal.line, source.target.path, [hole.name for hole in holes], Path.cwd())
     command = replace(goal.command, words=read_words(line))
     if not quiet:

@@ -97,7 +97,7 @@ def find_references(
     if path is not None:
         path = path.absolute()
         root = find_root(path) if root is None else root.absolute()
-        real = cache(_real)
+        real = cache(lambda path: Path(os.path.realpath(path)))
         taken = {real(path), *(real(other.path) for other in held if other.path is not None)}
         allowed = _Allowed(real(root), leaves_out or _left_out(), real)
         found += _read_found(_find_files(document, path, root), taken, allowed, read)
@@ -112,7 +112,7 @@ def _drop_copies(text: str, found: Iterable[tuple[Kind, str]]) -> Iterator[tuple
     known = [_lines_of(text)]
     for kind, other in found:
         lines = _lines_of(other)
-        if len(lines) < MIN_LINES or not any(_is_copy(lines, earlier) for earlier in known):
+        if len(lines) < MIN_LINES or not any(len(lines & each) >= COPY_SHARE * len(lines | each) for each in known):
             known.append(lines)
             yield kind, other
 
@@ -121,17 +121,9 @@ def _lines_of(text: str) -> frozenset[str]:
     return frozenset(line.strip() for line in text.splitlines() if line.strip())
 
 
-def _is_copy(lines: frozenset[str], others: frozenset[str]) -> bool:
-    return len(lines & others) >= COPY_SHARE * len(lines | others)
-
-
 def _left_out() -> LeavesOut:
     stamps = exclusions.Stamps()
     return lambda path: exclusions.find_exclusion(path, (), stamps) is not None
-
-
-def _real(path: Path) -> Path:
-    return Path(os.path.realpath(path))
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ leave no mark.
 
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from midfill_engine.wire import HoleSegment, HoleSpec, Segment, TextSegment
 from midfill_infill.errors import MidfillError
@@ -233,10 +233,26 @@ def _specify(document: Document, hole: Hole) -> HoleSpec:
     if len(hole.anchors) > _MAX_ANCHORS:
         raise MidfillError("hole_too_large", f"a hole has {len(hole.anchors)} anchors, {_MAX_ANCHORS} are the most")
     keep = [
-        (
-            len(document.show(hole.start_byte, anchor.start_byte)),
-            len(document.show(hole.start_byte, anchor.end_byte)),
-        )
+        (len(document.show(hole.start_byte, anchor.start_byte)), len(document.show(hole.start_byte, anchor.end_byte)))
         for anchor in hole.anchors
     ]
     return HoleSpec(draft=draft, keep=keep, indent=hole.indent)
+
+
+def with_intent(segments: Segments, mark: str, intent: str) -> Segments:
+    """The segments with `intent` and each hole's note as line comments (starting with `mark`) above the hole's line."""
+    shown: list[Segment] = []
+    holes = iter(segments.holes)
+    for segment in segments.segments:
+        lines = () if isinstance(segment, TextSegment) else (intent, next(holes).note)
+        if comments := [f"{mark} {line}" for text in lines for line in text.splitlines()]:
+            before = shown.pop().text if shown and isinstance(shown[-1], TextSegment) else ""  # type: ignore[union-attr]
+            shown.append(TextSegment(text=_above_last_line(before, comments)))
+        shown.append(segment)
+    return replace(segments, segments=tuple(shown))
+
+
+def _above_last_line(text: str, comments: list[str]) -> str:
+    head, newline, line = text.rpartition("\n")
+    indent = line[: len(line) - len(line.lstrip())]
+    return head + newline + "".join(f"{indent}{comment}\n" for comment in comments) + line

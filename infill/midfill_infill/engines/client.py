@@ -7,20 +7,11 @@ import time
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from functools import cached_property
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from pydantic import ValidationError
 
-from midfill_engine.wire import (
-    ErrorBody,
-    ErrorResponse,
-    InfillRequest,
-    InfillResponse,
-    ModelInfo,
-    ModelList,
-    StepEvent,
-)
+from midfill_engine.wire import ErrorBody, ErrorResponse, InfillRequest, InfillResponse, ModelInfo, ModelList, StepEvent
 from midfill_infill.engines.connections import Broken, Connection, Connections, Silent, Unreachable
 from midfill_infill.engines.endpoint import Endpoint, relayed
 from midfill_infill.errors import MidfillError
@@ -168,15 +159,15 @@ class EngineClient:
         if status in (401, 402, 403):
             keys = PROTOCOLS[self.endpoint.protocol].key_variables.values()
             next_step = f"check {' or '.join([*keys, 'MIDFILL_TOKEN'])}"
-            raise MidfillError("engine_refused", f"{self.endpoint} refused the key", next_step=next_step)
+            raise MidfillError("engine_refused", f"{self.endpoint} refused the key", next_step)
         if status in (429, 503):
             raise MidfillError("engine_busy", f"{self.endpoint} says: {words}")
         if status == 404 and "model" in words:
             next_step = "see which it has, and set one by `midfill config engine`"
-            raise MidfillError("unknown_model", f"{self.endpoint} says: {words}", next_step=next_step)
+            raise MidfillError("unknown_model", f"{self.endpoint} says: {words}", next_step)
         if status in (400, 404, 405, 415, 422, 501):
             raise Refused(words)
-        raise MidfillError("engine_error", f"{self.endpoint} says: {words}", next_step="see that engine's log")
+        raise MidfillError("engine_error", f"{self.endpoint} says: {words}", "see that engine's log")
 
     def _check(self, answer: Connection) -> None:
         if answer.is_success:
@@ -196,7 +187,7 @@ class EngineClient:
                 if self.endpoint.is_outside
                 else None
             )
-            return MidfillError("engine_unreachable", f"the engine at {self.endpoint} {what}", next_step=step)
+            return MidfillError("engine_unreachable", f"the engine at {self.endpoint} {what}", step)
         return MidfillError("engine_died", f"the engine {what}")
 
     def _silent(self) -> MidfillError:
@@ -216,9 +207,7 @@ class EngineClient:
             raise self._gone("ended in the middle of the fill") from None
         except (ValidationError, ValueError, KeyError):
             message = f"the engine at {self.endpoint} answers what this version does not understand"
-            raise MidfillError(
-                "engine_error", message, next_step="install the same version of midfill on both sides"
-            ) from None
+            raise MidfillError("engine_error", message, "install the same version of midfill on both sides") from None
 
 
 class _Watch:
@@ -235,9 +224,7 @@ class _Watch:
         _thread.start_new_thread(self._look, ())  # threading's would wait until it runs: 0.2 ms of every fill
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, _: object, error: object, trace: object) -> None:
         self._ended.set()
         if self._trouble is not None and isinstance(error, Broken):
             raise self._trouble from None

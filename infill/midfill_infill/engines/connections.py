@@ -226,4 +226,4 @@ def _check_runs(connection: socket.socket) -> None:
     if state in "Tt":
         connection.close()
         next_step = f"continue it with `kill -CONT {pid}`, or end it with `kill -9 {pid}`"
-        raise MidfillError("engine_stopped", f"the engine (process {pid}) is stopped", next_step=next_step)
+        raise MidfillError("engine_stopped", f"the engine (process {pid}) is stopped", next_step)

@@ -89,9 +89,7 @@ def parse_engine(text: str) -> Endpoint:
     name, _, rest = text.strip().partition(":")
     if name not in PROTOCOLS:
         message = f"there is no protocol {name!r} for an engine"
-        raise MidfillError(
-            "bad_config", message, next_step=f"write PROTOCOL:MODEL@URL with one of {', '.join(PROTOCOLS)}"
-        )
+        raise MidfillError("bad_config", message, f"write PROTOCOL:MODEL@URL with one of {', '.join(PROTOCOLS)}")
     protocol = PROTOCOLS[name]
     match = re.fullmatch(r"(?:(?P<model>.*?)@)?(?P<url>\w+://.*)", rest)
     model, url = (match["model"] or "", match["url"]) if match else (rest, "")
@@ -99,9 +97,9 @@ def parse_engine(text: str) -> Endpoint:
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
         next_step = f"write {name}:{'MODEL@' if protocol.needs_model else ''}http://HOST:PORT"
-        raise MidfillError("bad_config", f"{text!r} names no address of an engine", next_step=next_step)
+        raise MidfillError("bad_config", f"{text!r} names no address of an engine", next_step)
     if name in ("ollama", "fim") and not model:
-        raise MidfillError("bad_config", f"{text!r} names no model", next_step=f"write {name}:MODEL@{url}")
+        raise MidfillError("bad_config", f"{text!r} names no model", f"write {name}:MODEL@{url}")
     host = parts.hostname
     keys = [variable for part, variable in protocol.key_variables.items() if host == part or host.endswith(f".{part}")]
     token = next((os.environ[each] for each in (*keys, "MIDFILL_TOKEN") if os.environ.get(each)), None)
@@ -121,7 +119,7 @@ def ollama_url() -> str:
 def relayed(body: ErrorBody) -> MidfillError:
     """The engine's own words as our error; what to do about a token our table knows better."""
     code = _CODES[body.code]
-    return MidfillError(code, body.message, next_step=None if code == "engine_refused" else body.next_step or None)
+    return MidfillError(code, body.message, None if code == "engine_refused" else body.next_step or None)
 
 
 def last_words(log: str) -> MidfillError | None:

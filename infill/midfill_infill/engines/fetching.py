@@ -62,7 +62,7 @@ def explain(said: str, exit_code: int) -> MidfillError:
 
 def _interrupted(model: str, last: FetchProgress | None) -> MidfillError:
     amount = f" with {last.amount} here" if last is not None else ""
-    return MidfillError("cancelled", f"stopped{amount}", next_step=f"run `midfill models get {model}` to go on")
+    return MidfillError("cancelled", f"stopped{amount}", f"run `midfill models get {model}` to go on")
 
 
 def _spawn(*words: str) -> "subprocess.Popen[str]":

@@ -45,9 +45,7 @@ def writable(folder: Path) -> Iterator[None]:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES):
             raise
         next_step = "free some space there, or set MIDFILL_RUNTIME_DIR to another folder"
-        raise MidfillError(
-            "runtime_folder", f"{folder} cannot be written ({error.strerror})", next_step=next_step
-        ) from None
+        raise MidfillError("runtime_folder", f"{folder} cannot be written ({error.strerror})", next_step) from None
 
 
 def _wanted_folder() -> Path:
@@ -70,4 +68,4 @@ def _check_private(folder: Path, facts: os.stat_result) -> None:
         message = f"{folder} is open to other users"
         is_for_all = facts.st_mode & stat.S_ISVTX  # such as /tmp, which others need open
         next_step = None if is_for_all else f"run `chmod 700 {folder}`"
-        raise MidfillError("runtime_folder", message, next_step=next_step)
+        raise MidfillError("runtime_folder", message, next_step)

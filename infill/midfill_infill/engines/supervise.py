@@ -132,7 +132,7 @@ def check_model(model: str) -> str:
         return name
     message = f"there is no model {model!r}, and no folder or GGUF file of that name"
     next_step = f"known are {BASE}, {SHIPPED} and OWNER/NAME on the hub; `midfill models list` shows what is here"
-    raise MidfillError("unknown_model", message, next_step=next_step)
+    raise MidfillError("unknown_model", message, next_step)
 
 
 def find_place(settings: EngineSettings) -> EnginePlace:
@@ -305,7 +305,7 @@ def claim_place(settings: EngineSettings) -> EnginePlace:
         lock = _take_lock(place)
     if lock is None:
         message = f"an engine for this model and device is running (process {place.pid})"
-        raise MidfillError("engine_failed", message, next_step="run `midfill engine stop`, or give another --socket")
+        raise MidfillError("engine_failed", message, "run `midfill engine stop`, or give another --socket")
     _sign_lock(lock, os.getpid())
     place.write(replace(settings.record, is_served=True))
     os.set_inheritable(lock, True)
@@ -356,7 +356,7 @@ def _explain_death(exit_code: int, place: EnginePlace, log_start: int) -> Midfil
     if (error := last_words(said)) is not None:
         return error
     message = f"the engine ended with exit code {exit_code} while it started"
-    return MidfillError("engine_failed", message, next_step=f"see {place.log}")
+    return MidfillError("engine_failed", message, f"see {place.log}")
 
 
 def _explain_hanging(place: EnginePlace) -> MidfillError:
@@ -367,4 +367,4 @@ def _explain_hanging(place: EnginePlace) -> MidfillError:
 def _explain_silence(settings: EngineSettings, place: EnginePlace) -> MidfillError:
     pid = f" (process {place.pid})" if place.pid else ""
     message = f"the engine{pid} was not ready after {settings.start_timeout_s:g} s"
-    return MidfillError("engine_failed", message, next_step=f"end that process and try again, or see {place.log}")
+    return MidfillError("engine_failed", message, f"end that process and try again, or see {place.log}")

@@ -23,7 +23,7 @@ def get_language(language_id: str) -> Language:
     """The language of an id. Raises MidfillError `unknown_language`, naming the known ones."""
     if language_id not in REGISTRY:
         known = ", ".join(REGISTRY)
-        raise MidfillError("unknown_language", f"there is no language {language_id!r}", next_step=f"known are {known}")
+        raise MidfillError("unknown_language", f"there is no language {language_id!r}", f"known are {known}")
     return REGISTRY[language_id]
 
 

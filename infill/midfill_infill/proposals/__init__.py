@@ -21,9 +21,7 @@ PROPOSERS: Final = ("lines", "siblings", "examples", "taken")
 def find_proposer(name: str) -> Proposer:
     """Raises MidfillError for an unknown name."""
     if name not in PROPOSERS:
-        raise MidfillError(
-            "bad_request", f"there is no proposer {name!r}", next_step=f"known are {', '.join(PROPOSERS)}"
-        )
+        raise MidfillError("bad_request", f"there is no proposer {name!r}", f"known are {', '.join(PROPOSERS)}")
     proposer: Proposer = getattr(import_module(f"midfill_infill.proposals.{name}"), f"propose_{name}")
     return proposer
 

@@ -49,7 +49,7 @@ def read_command(
     """The command of a line, which /bin/sh runs if it needs one. Raises `bad_request` and `file_missing`."""
     for path in allow:
         if not path.exists():
-            raise MidfillError("file_missing", f"{path} does not exist", next_step="give --allow another path")
+            raise MidfillError("file_missing", f"{path} does not exist", "give --allow another path")
     allowed = tuple(Path(os.path.abspath(path)) for path in allow)
     return Command(read_words(line), Limits(timeout_s), sandboxed, flake_runs, allowed, tuple(env), folder)
 
@@ -58,8 +58,8 @@ def read_words(line: str) -> tuple[str, ...]:
     try:
         words = tuple(shlex.split(line))
     except ValueError as error:
-        raise MidfillError("bad_request", f"{line!r} is no command ({error})", next_step="check the quotes") from None
+        raise MidfillError("bad_request", f"{line!r} is no command ({error})", "check the quotes") from None
     if not words:
-        raise MidfillError("bad_request", "the command is empty", next_step="write a command, as 'pytest -q'")
+        raise MidfillError("bad_request", "the command is empty", "write a command, as 'pytest -q'")
     needs_shell = _OF_A_SHELL.search(line) or words[0] == "cd" or "=" in words[0]
     return ("/bin/sh", "-c", line) if needs_shell else words

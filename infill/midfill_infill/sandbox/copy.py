@@ -61,7 +61,7 @@ class Copy:
             )
         except OSError as error:
             said = f"{command.words[0]} cannot be run ({error.strerror})"
-            raise MidfillError("bad_request", said, next_step="give another command") from None
+            raise MidfillError("bad_request", said, "give another command") from None
 
     def explain(self, command: Command, failed: Outcome) -> list[str]:
         """The end of what was printed, and what the command did not get."""

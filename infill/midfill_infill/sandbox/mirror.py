@@ -171,5 +171,5 @@ def _read_facts(status: os.stat_result) -> Facts:
 def _failure(error: OSError, path: Path) -> MidfillError:
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         message = f"the copy of the tree does not fit where {path.parent} is"
-        return MidfillError("disk_full", message, next_step="set TMPDIR to a folder with more space")
+        return MidfillError("disk_full", message, "set TMPDIR to a folder with more space")
     return MidfillError("write_broken", f"{path} cannot be written ({error.strerror or error})")

@@ -108,11 +108,5 @@ def _read(told: dict[str, Any]) -> Ran:
         for each in told.get("failures", [])
     )  # fmt: skip
     return Ran(
-        told["code"],
-        told["output"],
-        told["seconds"],
-        told.get("passed"),
-        failures,
-        is_warm=True,
-        cpu_s=told["cpu_s"],
+        told["code"], told["output"], told["seconds"], told.get("passed"), failures, is_warm=True, cpu_s=told["cpu_s"]
     )

@@ -138,7 +138,7 @@ def _check_anchors(document: Document, hole: Hole, draft: DraftText) -> None:
     """Checks that the engine kept the user's anchors."""
     if drafts.find_anchors(draft.text, _firm_anchors(document, hole)) is None:
         next_step = "fill again, or leave the kept text out of the hole"
-        raise MidfillError("engine_error", "the fill changes text that was to be kept", next_step=next_step)
+        raise MidfillError("engine_error", "the fill changes text that was to be kept", next_step)
 
 
 def _behind(document: Document, hole: Hole) -> str:

@@ -10,20 +10,7 @@ from midfill_infill.syntax.outline import outline, require_syntax
 from midfill_infill.syntax.stubs import is_stub
 from midfill_infill.text.document import Document
 from midfill_infill.text.lines import Lines
-from midfill_infill.text.spans import Anchor, Hole
-
-__all__ = [
-    "Anchor",
-    "Hole",
-    "body_at",
-    "body_named",
-    "find_stubs",
-    "hole_at_cursor",
-    "hole_at_lines",
-    "hole_at_place",
-    "hole_at_range",
-    "sort_holes",
-]
+from midfill_infill.text.spans import Hole
 
 _PLACEHOLDER = re.compile(rb"(?<![.\w])\.\.\.(?![.\w])")
 _NEAR = 3
@@ -123,7 +110,7 @@ def body_at(document: Document, byte: int, outer: int = 0) -> Hole:
             return body_hole(document, around[outer])
         if around:
             message = f"line {number} of {document.name} is in {len(around)} function{'s' * (len(around) > 1)}"
-            raise MidfillError("no_hole", message, next_step="give --outer less often")
+            raise MidfillError("no_hole", message, "give --outer less often")
     if document.lines.is_blank(line):
         return hole_at_cursor(document, byte)
     if placeholder := _PLACEHOLDER.search(document.lines.content(line)):
@@ -192,13 +179,11 @@ def body_named(document: Document, name: str) -> Hole:
     if not found:
         raise MidfillError("no_function", f"{document.name} has no function {name!r}{_suggest(name, named)}")
     if len(found) > 1:
-        places = ", ".join(f"{function.name} in line {_line_of(document, function)}" for function in found)
+        places = ", ".join(
+            f"{function.name} in line {document.lines.at(document.to_raw(function.head)) + 1}" for function in found
+        )
         raise MidfillError("ambiguous_function", f"{document.name} has {len(found)} functions {name!r}: {places}")
     return body_hole(document, found[0])
-
-
-def _line_of(document: Document, function: Function) -> int:
-    return document.lines.at(document.to_raw(function.head)) + 1
 
 
 def _suggest(name: str, functions: list[Function]) -> str:

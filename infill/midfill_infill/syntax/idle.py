@@ -88,11 +88,8 @@ def _name(function: tree_sitter.Node) -> bytes:
         if node is not None and node.type.endswith("identifier"):
             named = node
             break
-    return _last_part(named.text or b"") if node is not None and named is not None else b""
-
-
-def _last_part(name: bytes) -> bytes:
-    return name.rpartition(b"::")[2].rpartition(b".")[2]
+    text = (named.text or b"") if node is not None and named is not None else b""
+    return text.rpartition(b"::")[2].rpartition(b".")[2]
 
 
 def _parameters(function: tree_sitter.Node) -> list[bytes]:

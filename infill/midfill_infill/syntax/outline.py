@@ -1,13 +1,16 @@
 """What a document consists of, read once: its functions, those that an error swallowed too, scopes and imports."""
 
 import threading
+from collections.abc import Iterable
+from dataclasses import replace
 from functools import lru_cache
 
 from midfill_infill.errors import MidfillError
 from midfill_infill.languages import Language
-from midfill_infill.syntax.broken import recover
 from midfill_infill.syntax.captures import Function, Outline, read_outline
+from midfill_infill.syntax.extent import find_header_end, find_last_line
 from midfill_infill.text.document import Document
+from midfill_infill.text.lines import Lines
 from midfill_infill.text.spans import Hole
 
 
@@ -44,3 +47,75 @@ def find_own(document: Document, hole: Hole) -> Function | None:
     start = document.to_source(hole.start_byte)
     inside = (f for f in reversed(outline(document).functions) if f.head < start and f.name == hole.name)
     return next(inside, None)
+
+
+def recover(language: Language, lines: Lines, found: Outline) -> Outline:
+    """`found` with every function that its broken tree lost or got wrong read again by itself.
+
+    An open bracket pulls the next definition into an ERROR node (tree-sitter-python 0.25); a header line is still
+    a header line, and the text down to the next line that is indented as little is its function.
+    """
+    if not found.has_error or language.header_line is None:
+        return found
+    sound = {function.head: function for function in found.functions if not function.is_broken}
+    functions = dict(sound)
+    known = {lines.at(head) for head in sound}
+    for line in range(len(lines)):
+        match = language.header_line.match(lines.content(line))
+        head = lines.first_char(line)
+        if match and line not in known and not _is_text(sound.values(), head):
+            name = match.group(1).decode("utf-8", "replace")
+            functions[head] = _read_again(language, lines, line, name)
+    return replace(found, functions=tuple(functions[head] for head in sorted(functions)))
+
+
+def _is_text(sound: Iterable[Function], head: int) -> bool:
+    return any(function.head < head < function.end for function in sound)
+
+
+def _read_again(language: Language, lines: Lines, line: int, name: str) -> Function:
+    head = lines.first_char(line)
+    end = lines.end(line)
+    path = (*_outer_names(language, lines, line), name)
+    broken = Function(path, start=head, head=head, end=end, body=(end, end), statements=1, is_broken=True)
+    last = find_last_line(lines, find_header_end(lines, broken), broken)
+    first = _first_decorator(lines, line)
+    offset, end = lines.start(first), lines.end(last)
+    for function in read_outline(language, lines.data[offset:end]).functions:
+        if function.head + offset == head and not function.is_broken:
+            return _shift(replace(function, path=path), offset)
+    return replace(broken, start=lines.first_char(first), end=end)
+
+
+def _first_decorator(lines: Lines, line: int) -> int:
+    while (
+        line > 0 and lines.content(line - 1).lstrip().startswith(b"@") and lines.indent(line - 1) == lines.indent(line)
+    ):
+        line -= 1
+    return line
+
+
+def _outer_names(language: Language, lines: Lines, line: int) -> tuple[str, ...]:
+    names: list[str] = []
+    columns = lines.columns(line)
+    assert language.scope_line is not None
+    for above in range(line - 1, -1, -1):
+        if columns == 0:
+            break
+        if not lines.is_blank(above) and lines.columns(above) < columns:
+            columns = lines.columns(above)
+            if match := language.scope_line.match(lines.content(above)):
+                names.insert(0, match.group(1).decode("utf-8", "replace"))
+    return tuple(names)
+
+
+def _shift(function: Function, offset: int) -> Function:
+    start, end = function.body
+    return replace(
+        function,
+        start=function.start + offset,
+        head=function.head + offset,
+        end=function.end + offset,
+        body=(start + offset, end + offset),
+        keep=None if function.keep is None else (function.keep[0] + offset, function.keep[1] + offset),
+    )

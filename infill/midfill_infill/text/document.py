@@ -204,7 +204,7 @@ def read_bytes(path: Path, most: int = MAX_DOCUMENT_BYTES) -> bytes:
         if stat.S_ISDIR(status.st_mode):
             raise MidfillError("file_is_directory", f"{path} is a directory")
         if not stat.S_ISREG(status.st_mode):
-            raise MidfillError("file_unreadable", f"{path} is not a regular file", next_step="name a regular file")
+            raise MidfillError("file_unreadable", f"{path} is not a regular file", "name a regular file")
         if status.st_size > most:
             raise _too_large(str(path), status.st_size, most)
         return path.read_bytes()

@@ -19,7 +19,7 @@ _ASCII = rb"\u12" + bytes(range(128))
 def check_is_text(data: bytes, name: str) -> None:
     """Raises MidfillError `file_binary` for NUL bytes, as in UTF-16 and UTF-32."""
     if data.startswith(_OTHER_BOMS):
-        raise MidfillError("file_binary", f"{name} is UTF-16 or UTF-32", next_step="save it as UTF-8")
+        raise MidfillError("file_binary", f"{name} is UTF-16 or UTF-32", "save it as UTF-8")
     if b"\0" in data:
         raise MidfillError("file_binary", f"{name} holds NUL bytes")
 

@@ -70,7 +70,7 @@ class Notebook(Document):
             raise MidfillError(
                 "file_unreadable",
                 f"{path} is no notebook of version 4 ({type(error).__name__})",
-                next_step="open it in Jupyter and save it there",
+                "open it in Jupyter and save it there",
             ) from None
         joined = _encode(BETWEEN_CELLS.join(cell.text for cell in cells if cell.line is not None))
         if len(joined) > MAX_DOCUMENT_BYTES:
@@ -85,12 +85,12 @@ class Notebook(Document):
         """A cell by its number from 1, markdown counted. Raises MidfillError where there is none, or it is no code."""
         if not 1 <= number <= len(self.cells):
             message = f"{self.name} has {len(self.cells)} cells, not {number}"
-            raise MidfillError("position_outside", message, next_step="give a cell that it has")
+            raise MidfillError("position_outside", message, "give a cell that it has")
         cell = self.cells[number - 1]
         if cell.line is None:
             what = cell.kind if cell.kind != "code" else "in another language"
             message = f"cell {number} of {self.name} is {what}"
-            raise MidfillError("position_outside", message, next_step="give a cell of code; markdown cells count")
+            raise MidfillError("position_outside", message, "give a cell of code; markdown cells count")
         return cell
 
     def line_of(self, number: int, line: int) -> int:

@@ -88,7 +88,7 @@ def place_tests(line: str, path: Path, functions: Sequence[str | None], folder: 
     reach = Reach(find_place(folder if path.is_relative_to(folder) else path.parent))
     tests = dict.fromkeys(test for name in functions for test in reach.of(path, name))
     if not tests:
-        raise MidfillError("bad_request", f"no test imports {path.name}", next_step="name the tests in the command")
+        raise MidfillError("bad_request", f"no test imports {path.name}", "name the tests in the command")
     return add_tests(line, [os.path.relpath(test, folder) for test in tests])
 
 

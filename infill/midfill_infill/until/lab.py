@@ -110,7 +110,7 @@ def open_lab(
         place = find_place(file.parent)
     if place.root == Path(place.root.anchor) or place.root in find_homes():
         said = f"{place.root} is no project, and all of it would be copied"
-        raise MidfillError("bad_request", said, next_step="run it in the folder of the project")
+        raise MidfillError("bad_request", said, "run it in the folder of the project")
     inside = folder.relative_to(place.root).as_posix() if folder.is_relative_to(place.root) else "."
     held = {
         other.resolve().relative_to(place.root).as_posix(): data

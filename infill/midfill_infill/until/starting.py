@@ -38,12 +38,11 @@ def start(
     asis = files(Patch(()))
     first = runner.run(asis)
     if first.verdict == "did not run" or _is_missing(first, runner.command.words[0]):
-        raise MidfillError("bad_request", f"{runner.command.words[0]} cannot be run", next_step="give another command")
+        raise MidfillError("bad_request", f"{runner.command.words[0]} cannot be run", "give another command")
     second = runner.run(asis)
     if (first.code, first.is_good) != (second.code, second.is_good):
         failed = [first, second].count(first) - first.is_good - second.is_good
-        said = f"`{line}` fails {max(1, failed)} of 2 times without a fill"
-        raise MidfillError("verify_flaky", said)
+        raise MidfillError("verify_flaky", f"`{line}` fails {max(1, failed)} of 2 times without a fill")
     if first.is_good:
         raise MidfillError("until_passes", f"`{line}` passes already, without a fill")
     if first.code is None:
@@ -63,11 +62,7 @@ def _is_missing(ran: Ran, word: str) -> bool:
 
 
 def _check_reach(
-    runner: Runner,
-    document: Document,
-    holes: Sequence[Hole],
-    files: Callable[[Patch], Mapping[str, bytes]],
-    asis: Ran,
+    runner: Runner, document: Document, holes: Sequence[Hole], files: Callable[[Patch], Mapping[str, bytes]], asis: Ran
 ) -> None:
     """Raises `until_unreached` where the command, or a test that fails, never comes to a hole: no fill changes that."""
     probe = _PROBES.get(document.language or "")
@@ -79,7 +74,9 @@ def _check_reach(
     ran = runner.run(files(patch))
     names = ", ".join(hole.name or "the hole" for hole in holes)
     if not ran.reached and _TELLTALE not in ran.output:
-        reason = ran.failures[0].sentence if ran.failures else _last_line(ran)
+        reason = (
+            ran.failures[0].sentence if ran.failures else (ran.output.strip().splitlines() or ["it prints nothing"])[-1]
+        )
         raise MidfillError("until_unreached", f"`{runner.command.line}` fails before it comes to {names}: {reason}")
     failing = {failure.test: failure for failure in asis.failures if failure.test}
     for failure in ran.failures:
@@ -92,7 +89,3 @@ def _check_reach(
 def _plain(failure: Failure) -> str:
     """Without addresses, which differ from run to run."""
     return _ADDRESS.sub("", failure.sentence)
-
-
-def _last_line(ran: Ran) -> str:
-    return (ran.output.strip().splitlines() or ["it prints nothing"])[-1]

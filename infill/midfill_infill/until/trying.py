@@ -129,11 +129,7 @@ def _closeness(each: Try) -> tuple[bool, bool, int, int]:
 
 
 def _rounds(
-    place: Place,
-    options: Options,
-    make: Make,
-    tries: Sequence[Try],
-    where: Callable[[str], bool],
+    place: Place, options: Options, make: Make, tries: Sequence[Try], where: Callable[[str], bool]
 ) -> Generator[Events, None, None]:
     """Fills that bring new candidates, endlessly; what has failed meanwhile is looked at when the next one begins."""
     document, holes = place.document, place.holes
@@ -174,12 +170,7 @@ def _drawn(options: Options, number: int) -> Options:
 
 
 def _refill(
-    place: Place,
-    candidate: Alternative,
-    index: int,
-    span: tuple[int, int] | None,
-    options: Options,
-    make: Make,
+    place: Place, candidate: Alternative, index: int, span: tuple[int, int] | None, options: Options, make: Make
 ) -> Events:
     """The candidate with `span` of one hole's text anew, or all of it; the rest stays."""
     reopened, hole = reopen(place.document, candidate, index, span)

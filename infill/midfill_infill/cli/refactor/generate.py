@@ -78,7 +78,7 @@ def generate_command(
         from midfill_infill.refactor.generating.shards import Shard
 
         if (shard is None) != (out is None):
-            raise MidfillError("bad_shard", "--shard and --out go together", next_step="give both")
+            raise MidfillError("bad_shard", "--shard and --out go together", "give both")
         options = GenerateOptions(
             max(jobs, 2 * ray),
             Options(
@@ -92,7 +92,7 @@ def generate_command(
             goal = read_goal(until, tries, command_timeout, sandbox, allow or (), env or ())
             warn_of(goal)
             if ray or shard:
-                raise MidfillError("bad_request", "--until goes hole by hole", next_step="leave out --ray and --shard")
+                raise MidfillError("bad_request", "--until goes hole by hole", "leave out --ray and --shard")
         settings = EngineSettings(model=model, device=device, project=Path.cwd())
         with _open_engine(settings, ray, (ray_address, ray_env)) as (engine, answered):
             part = None if shard is None or out is None else (Shard.parse(shard), out)
@@ -110,7 +110,7 @@ def _generate(
     goal: Goal | None,
 ) -> Progress:
     from midfill_infill.refactor.generating.generate import generate
-    from midfill_infill.refactor.journal.lock import hold_lock
+    from midfill_infill.refactor.journal.places import hold_lock
 
     place, journal = open_run(root, run, read_only=part is not None)
     if part is not None:
@@ -157,9 +157,9 @@ def _read_environment(path: Path | None) -> dict[str, Any]:
     try:
         known = json.loads(path.read_text("utf-8")) if path else {}
     except (OSError, ValueError) as error:
-        raise MidfillError("bad_request", f"{path} cannot be read ({error})", next_step="give a JSON file") from None
+        raise MidfillError("bad_request", f"{path} cannot be read ({error})", "give a JSON file") from None
     if not isinstance(known, dict):
-        raise MidfillError("bad_request", f"{path} is no JSON object", next_step="see Ray's runtime environments")
+        raise MidfillError("bad_request", f"{path} is no JSON object", "see Ray's runtime environments")
     return known
 
 
@@ -214,7 +214,7 @@ def merge_command(
     """Take the answers of shards into the run's journal. Holes that have a fill already keep it."""
     with reported():
         from midfill_infill.refactor.generating.shards import merge
-        from midfill_infill.refactor.journal.lock import hold_lock
+        from midfill_infill.refactor.journal.places import hold_lock
 
         place, journal = open_run(root, run)
         with journal, hold_lock(place.run_folder(str(journal.get_meta("run"))) / "lock", "merge"):

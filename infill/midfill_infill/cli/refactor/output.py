@@ -61,8 +61,7 @@ def export_command(
             elif form == "jsonl":
                 _emit(out, (line.encode() + b"\n" for line in export.json_lines(journal)))
             else:
-                message = f"there is no format {form!r}"
-                raise MidfillError("bad_request", message, next_step="known are patch and jsonl")
+                raise MidfillError("bad_request", f"there is no format {form!r}", "known are patch and jsonl")
 
 
 def _emit(out: Path | None, pieces: Iterable[bytes]) -> None:

@@ -62,8 +62,7 @@ def plan_command(
     where: WhereOption = None,
     glob: GlobOption = None,
     changed: Annotated[
-        str | None,
-        typer.Option(metavar="[=REF]", help="Only holes on lines changed since a commit (default HEAD)."),
+        str | None, typer.Option(metavar="[=REF]", help="Only holes on lines changed since a commit (default HEAD).")
     ] = None,
     stdin0: Annotated[
         bool, typer.Option("--stdin0", metavar="", help="Only files named on stdin, NUL-terminated.")
@@ -86,7 +85,9 @@ def plan_command(
         from midfill_infill.refactor.planning.plan import Planning, Request, make_run
 
         place = find_place(folder)
-        names = _read_names() if stdin0 else None
+        names = None
+        if stdin0:
+            names = tuple(os.fsdecode(name) for name in sys.stdin.buffer.read().split(b"\0") if name)
         request = Request(
             selection=read_selection(query, name, stubs, recipe, where),
             folder=folder,
@@ -119,10 +120,6 @@ def read_selection(
         except (OSError, UnicodeDecodeError) as error:
             raise MidfillError("bad_query", f"{query} cannot be read ({error})") from None
     return Selection(stubs=stubs, names=tuple(names or ()), query=text, recipe=recipe, where=tuple(where or ()))
-
-
-def _read_names() -> tuple[str, ...]:
-    return tuple(os.fsdecode(name) for name in sys.stdin.buffer.read().split(b"\0") if name)
 
 
 def _print_plan(place: Repository, request: Request, planning: Planning) -> None:

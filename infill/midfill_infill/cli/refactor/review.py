@@ -65,7 +65,7 @@ class TerminalScreen:
                 from midfill_infill.errors import MidfillError
 
                 message = f"the editor {editor} gives no text ({error})"
-                raise MidfillError("bad_request", message, next_step="set EDITOR to one that does") from None
+                raise MidfillError("bad_request", message, "set EDITOR to one that does") from None
         return edited if edited != text + "\n" else None
 
 
@@ -78,7 +78,7 @@ def review_command(
     """Accept or reject fills one by one: y n a d q e b r s. Every answer is kept at once; stop and go on any time."""
     with reported(), ExitStack() as stack:
         from midfill_infill.engines.supervise import EngineSettings
-        from midfill_infill.refactor.journal.lock import hold_lock
+        from midfill_infill.refactor.journal.places import hold_lock
         from midfill_infill.refactor.journal.records import State
         from midfill_infill.refactor.reporting.review import review
 

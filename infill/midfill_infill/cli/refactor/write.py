@@ -11,15 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from midfill_infill.cli.options import AllowOption, EnvOption, MinCertaintyOption, SandboxOption, TimeoutOption
-from midfill_infill.cli.refactor.common import (
-    RootOption,
-    RunOption,
-    open_run,
-    plural,
-    reported,
-    say,
-    tell,
-)
+from midfill_infill.cli.refactor.common import RootOption, RunOption, open_run, plural, reported, say, tell
 
 if TYPE_CHECKING:
     from midfill_infill.refactor.journal.journal import Journal
@@ -42,7 +34,7 @@ def _writing(
 
     A review, or a `generate`, has the run's: what it answers for must not be written meanwhile.
     """
-    from midfill_infill.refactor.journal.lock import hold_lock
+    from midfill_infill.refactor.journal.places import hold_lock
     from midfill_infill.refactor.writing.apply import Writer
 
     place, journal = open_run(root, run)

@@ -8,9 +8,4 @@ from midfill_infill.engines.outside.ollama import Ollama
 from midfill_infill.engines.outside.openai import OpenAI
 from midfill_infill.engines.outside.protocol import Protocol
 
-PROTOCOLS: Final[dict[str, Protocol]] = {
-    "ollama": Ollama(),
-    "llamacpp": LlamaCpp(),
-    "openai": OpenAI(),
-    "fim": Fim(),
-}
+PROTOCOLS: Final[dict[str, Protocol]] = {"ollama": Ollama(), "llamacpp": LlamaCpp(), "openai": OpenAI(), "fim": Fim()}

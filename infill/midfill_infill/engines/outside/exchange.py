@@ -49,7 +49,7 @@ class _Place:
         tail = spec.draft[keep.pop()[0] :] if keep and keep[-1][1] == len(spec.draft) else ""
         if keep:
             message = "this engine cannot keep text in the middle of a hole"
-            raise MidfillError("bad_request", message, next_step="fill the parts one by one")
+            raise MidfillError("bad_request", message, "fill the parts one by one")
         return cls(head, tail, spec)
 
     @property
@@ -129,9 +129,7 @@ class Exchange:
                     piece = self._protocol.read(line)
                 except (ValueError, KeyError, TypeError, AttributeError):
                     message = f"{self._name} answers in a form that is not known"
-                    raise MidfillError(
-                        "engine_error", message, next_step="check the protocol and the address"
-                    ) from None
+                    raise MidfillError("engine_error", message, "check the protocol and the address") from None
                 if piece is not None and piece.error:
                     raise MidfillError("engine_error", f"{self._name} says: {piece.error[:200]}")
                 if piece is not None:

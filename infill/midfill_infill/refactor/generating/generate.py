@@ -318,7 +318,7 @@ def reroll(journal: Journal, root: Path, hole: HoleRow, engine: Engine, options:
     file = journal.file(hole.file)
     source = journal.snapshot(file.planned_hash)
     if source is None:
-        raise MidfillError("hole_stale", f"hole {hole.id} has no fill yet", next_step="run `midfill refactor generate`")
+        raise MidfillError("hole_stale", f"hole {hole.id} has no fill yet", "run `midfill refactor generate`")
     again = replace(hole, attempt=hole.attempt + 1)
     seed = hole_seed(int(journal.get_meta("seed") or 0), file.planned_hash, again, again.attempt)
     document = Document(source, file.language, Path(file.path))

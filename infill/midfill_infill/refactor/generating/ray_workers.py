@@ -119,7 +119,7 @@ class RayWorkers(Engine):
         has = int(self._ray.cluster_resources().get(what, 0))
         if has < count:
             message = f"--ray {count} wants {count} {what}s, the cluster has {has}"
-            raise MidfillError("engine_error", message, next_step=f"give --ray {has}" if has else "add nodes to it")
+            raise MidfillError("engine_error", message, f"give --ray {has}" if has else "add nodes to it")
 
     def _place(self, settings: EngineSettings, count: int, gpus: int, environment: dict[str, Any]) -> None:
         options: dict[str, Any] = {"max_restarts": -1, "max_task_retries": -1}
@@ -135,7 +135,7 @@ class RayWorkers(Engine):
         ready, waiting = self._ray.wait(asked, num_returns=len(asked), timeout=_READY_TIMEOUT_S)
         if waiting:
             message = f"{len(ready)} of {len(asked)} actors have an engine after {_READY_TIMEOUT_S:.0f} s"
-            raise MidfillError("engine_error", message, next_step="see `ray status` for what the cluster lacks")
+            raise MidfillError("engine_error", message, "see `ray status` for what the cluster lacks")
         try:
             said = self._ray.get(asked)
         except self._ray.exceptions.RayError as error:
@@ -144,10 +144,10 @@ class RayWorkers(Engine):
         for node, version, known in said:
             if version != here:
                 message = f"the node {node} has midfill {version}, this machine {here}"
-                raise MidfillError("engine_error", message, next_step="install the same version on every node")
+                raise MidfillError("engine_error", message, "install the same version on every node")
             if known != models:
                 message = f"the node {node} has the model {known}, the node {said[0][0]} has {models}"
-                raise MidfillError("engine_error", message, next_step="put the same weights on every node")
+                raise MidfillError("engine_error", message, "put the same weights on every node")
         return [node for node, _, _ in said]
 
     def _start(self, address: str | None, count: int) -> None:
@@ -163,7 +163,7 @@ class RayWorkers(Engine):
                 if not left:
                     said = (str(error).splitlines() or [type(error).__name__])[0]
                     next_step = "see /tmp/ray" if address is None else "see `ray status` on the cluster"
-                    raise MidfillError("engine_error", f"Ray does not start ({said})", next_step=next_step) from None
+                    raise MidfillError("engine_error", f"Ray does not start ({said})", next_step) from None
 
     def models(self) -> tuple[ModelInfo, ...]:
         return tuple(ModelList.model_validate_json(self._take(self.actors[0].models.remote())).data)

@@ -48,7 +48,7 @@ def find_target(root: Path, path: Path) -> Path:
             break
         if os.path.lexists(folder / ".git"):
             message = f"{path} belongs to another repository, {folder}"
-            raise MidfillError("target_refused", message, next_step=f"run `midfill refactor` in {folder}")
+            raise MidfillError("target_refused", message, f"run `midfill refactor` in {folder}")
     return target
 
 
@@ -56,9 +56,9 @@ def check_writable(path: Path, status: os.stat_result) -> None:
     """Raises `target_refused` for files with several hard links, and for read-only files."""
     if status.st_nlink > 1:
         message = f"{path} has {status.st_nlink} hard links, which a replacement would split"
-        raise MidfillError("target_refused", message, next_step="replace it with a copy")
+        raise MidfillError("target_refused", message, "replace it with a copy")
     if not status.st_mode & (stat.S_IWUSR | stat.S_IWGRP | stat.S_IWOTH) or not os.access(path, os.W_OK):
-        raise MidfillError("target_refused", f"{path} is read-only", next_step="make it writable")
+        raise MidfillError("target_refused", f"{path} is read-only", "make it writable")
 
 
 def dirty_paths(root: Path) -> set[str]:

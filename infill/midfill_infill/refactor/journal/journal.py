@@ -62,7 +62,7 @@ class Journal:
             self._db.execute(f"PRAGMA query_only = {int(read_only)}")
         if version != VERSION:
             message = f"{self.path} has version {version}, not {VERSION}"
-            raise MidfillError("run_damaged", message, next_step="use the version of midfill that made the run")
+            raise MidfillError("run_damaged", message, "use the version of midfill that made the run")
 
     @classmethod
     def create(cls, path: Path, meta: dict[str, Any]) -> Self:

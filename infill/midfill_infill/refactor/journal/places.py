@@ -1,8 +1,14 @@
-"""Finds a repository's root and where its runs are stored: inside `.git`, otherwise in the user's state folder."""
+"""Finds a repository's root and where its runs are stored: inside `.git`, otherwise in the user's state folder.
 
+A lock that the kernel releases when its holder dies keeps it to one writer.
+"""
+
+import fcntl
 import hashlib
 import os
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -45,14 +51,14 @@ class Repository:
         if not known:
             raise MidfillError("run_missing", f"{self.root} has no run yet")
         said = f"{len(fitting)} runs begin with" if fitting else "there is no run"
-        raise MidfillError("run_missing", f"{said} {run_id!r}", next_step=f"known are {', '.join(known[-5:])}")
+        raise MidfillError("run_missing", f"{said} {run_id!r}", f"known are {', '.join(known[-5:])}")
 
 
 def find_place(start: Path) -> Repository:
     """The place of the repository around `start`; without git, `start` is the root. Raises `file_missing`."""
     folder = start.resolve()
     if not folder.is_dir():
-        raise MidfillError("file_missing", f"{start} is not a folder", next_step="name the root of a repository")
+        raise MidfillError("file_missing", f"{start} is not a folder", "name the root of a repository")
     for candidate in (folder, *folder.parents):
         if (git := _git_dir(candidate / ".git")) is not None:
             return Repository(candidate, git / "midfill" / "tree", git)  # a moved repository keeps its runs
@@ -83,3 +89,22 @@ def new_run_id() -> str:
     now_us = time.time_ns() // 1000
     second = time.strftime("%Y%m%d-%H%M%S", time.gmtime(now_us // 1_000_000))
     return f"{second}-{now_us % 1_000_000:06}-{os.urandom(2).hex()}"
+
+
+@contextmanager
+def hold_lock(path: Path, doing: str) -> Iterator[None]:
+    """Holds the lock file at `path` for the block. Raises `tree_locked`, naming the process that holds it."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = os.pread(descriptor, 200, 0).decode(errors="replace").split("\n")
+            who = f"process {holder[0]} ({holder[1]})" if len(holder) > 1 else "another process"
+            raise MidfillError("tree_locked", f"{who} holds {path}") from None
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, f"{os.getpid()}\n{doing}\n".encode(), 0)
+        yield
+    finally:
+        os.close(descriptor)

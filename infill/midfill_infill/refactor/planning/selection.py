@@ -1,18 +1,21 @@
-"""What a plan looks for in each file: stubs, functions by name, query matches, or a recipe. Parses nothing itself."""
+"""What a plan looks for in each file: stubs, functions by name or `--where`, query matches, a recipe."""
 
-from collections.abc import Iterable, Iterator
+import operator
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from functools import cache, cached_property
+from functools import cache, cached_property, lru_cache
 from pathlib import PurePosixPath
+from typing import Final
 
 import tree_sitter
 
 from midfill_infill.errors import MidfillError
 from midfill_infill.languages import REGISTRY
-from midfill_infill.refactor.planning.queries import compile_query, find_holes
+from midfill_infill.refactor.planning.calls import CallSite, find_calls
+from midfill_infill.refactor.planning.queries import compile_query, find_comments, find_holes
 from midfill_infill.refactor.planning.recipes import get_recipe
-from midfill_infill.refactor.planning.where import read_condition
 from midfill_infill.syntax.bodies import body_hole
 from midfill_infill.syntax.captures import Function
 from midfill_infill.syntax.outline import outline
@@ -87,11 +90,7 @@ class Selection:
         spans = None if inside is None else [(hole.start_byte, hole.end_byte) for hole in inside]
         for hole in holes:
             if spans is None or any(start <= hole.start_byte and hole.end_byte <= end for start, end in spans):
-                yield hole, _around(document, hole) if self._restricts_functions else []
-
-    @cached_property
-    def _restricts_functions(self) -> bool:
-        return bool(self.names or self.where or self.stubs)
+                yield hole, _around(document, hole) if self.names or self.where or self.stubs else []
 
     def _takes(self, document: Document, path: str, functions: list[Function]) -> bool:
         if self.stubs and not any(is_stub(document, function) for function in functions):
@@ -158,3 +157,70 @@ def _compile_somewhere(query: str) -> None:
     said = [f"{language}: {result}" for language, result in results.items() if isinstance(result, str)]
     if len(said) == len(results):
         raise MidfillError("bad_query", f"no grammar takes the query ({said[0]})")
+
+
+_FORM: Final = re.compile(
+    r"(?P<not>not\s+)?(?:calls\s+(?P<callee>\S+)|(?P<no>no|has)\s+docstring|has\s+(?P<word>\w+)"
+    r"|lines\s*(?P<operator><=|>=|<|>|=)\s*(?P<lines>\d+))"
+)
+_OPERATORS: Final[Mapping[str, Callable[[int, int], bool]]] = {
+    "<": operator.lt, ">": operator.gt, "<=": operator.le, ">=": operator.ge, "=": operator.eq,
+}  # fmt: skip
+FORMS: Final = "calls NAME, has TODO, no docstring, lines > N, each with `not` before it"
+
+
+Condition = Callable[[Document, Function], bool]
+
+
+@lru_cache(maxsize=64)
+def read_condition(text: str) -> Condition:
+    """Raises `bad_selector`, naming the valid forms."""
+    match = _FORM.fullmatch(text.strip())
+    if match is None:
+        raise MidfillError("bad_selector", f"--where {text!r} is not understood", f"write {FORMS}")
+    holds = _compile_condition(match)
+    return (lambda document, function: not holds(document, function)) if match["not"] else holds
+
+
+def _compile_condition(match: re.Match[str]) -> Condition:
+    if callee := match["callee"]:
+        return lambda document, function: any(
+            function.head <= call.start < function.end and call.calls_named(callee) for call in _calls(document)
+        )
+    if word := match["word"]:
+        says = re.compile(rb"(?<!\w)" + re.escape(word.encode()) + rb"(?!\w)")
+        return lambda document, function: any(
+            function.start <= start < function.end and says.search(document.source, start, end)
+            for start, end in _comments(document)
+        )
+    if match["no"]:
+        wanted = match["no"] == "has"
+        return lambda document, function: _has_docstring(document, function) == wanted
+    compare, number = _OPERATORS[match["operator"]], int(match["lines"])
+    return lambda document, function: compare(_count_lines(document, function), number)
+
+
+def _count_lines(document: Document, function: Function) -> int:
+    lines = document.source_lines
+    return lines.at(max(function.end - 1, function.head)) - lines.at(function.head) + 1
+
+
+def _has_docstring(document: Document, function: Function) -> bool:
+    """In Python a string that opens the body, elsewhere a comment directly above the definition."""
+    lines = document.source_lines
+    assert document.syntax is not None
+    if document.syntax.has_indented_blocks:
+        return function.keep is not None
+    above = lines.at(function.start) - 1
+    return any(lines.at(max(end - 1, start)) == above and lines.first_char(lines.at(start)) == start
+               for start, end in _comments(document))  # fmt: skip
+
+
+@lru_cache(maxsize=4)
+def _calls(document: Document) -> tuple[CallSite, ...]:
+    return tuple(find_calls(document))
+
+
+@lru_cache(maxsize=4)
+def _comments(document: Document) -> tuple[tuple[int, int], ...]:
+    return tuple(sorted(node.byte_range for node in find_comments(document)))

@@ -151,9 +151,7 @@ class Writer:
 
     def _prepare_apply(self, file: FileRow, wanted: Sequence[HoleRow]) -> _Prepared:
         if file.path in self._ignored:
-            raise MidfillError(
-                "target_refused", f"{file.path} is ignored by git", next_step="track it, or leave it out"
-            )
+            raise MidfillError("target_refused", f"{file.path} is ignored by git", "track it, or leave it out")
         target, content, holes, regions = self._open(file)
         if guards.is_generated(content.data) and not self.options.include_generated:
             raise MidfillError("target_refused", f"{file.path} says that it is generated")

@@ -18,10 +18,10 @@ def get_recipe(text: str) -> tuple[Recipe, str]:
     name, _, word = text.partition("=")
     if name not in REGISTRY:
         known = ", ".join(REGISTRY)
-        raise MidfillError("bad_recipe", f"there is no recipe {name!r}", next_step=f"known are {known}")
+        raise MidfillError("bad_recipe", f"there is no recipe {name!r}", f"known are {known}")
     recipe = REGISTRY[name]
     if recipe.word and not word:
-        raise MidfillError("bad_recipe", f"the recipe {name} wants {recipe.word}", next_step=f"write {name}=...")
+        raise MidfillError("bad_recipe", f"the recipe {name} wants {recipe.word}", f"write {name}=...")
     if word and not recipe.word:
-        raise MidfillError("bad_recipe", f"the recipe {name} takes no word", next_step=f"write --recipe {name}")
+        raise MidfillError("bad_recipe", f"the recipe {name} takes no word", f"write --recipe {name}")
     return recipe, word

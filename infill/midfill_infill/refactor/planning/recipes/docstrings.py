@@ -132,8 +132,5 @@ def _is_placeholder(body: tree_sitter.Node, first: tree_sitter.Node) -> bool:
 
 
 RECIPE = Recipe(
-    name="add-docstrings",
-    title="describe public functions that have no docstring",
-    languages=("python",),
-    find=find,
+    name="add-docstrings", title="describe public functions that have no docstring", languages=("python",), find=find
 )

@@ -13,8 +13,5 @@ def find(document: Document, word: str) -> Iterable[Hole]:
 
 
 RECIPE = Recipe(
-    name="fill-stubs",
-    title="write the bodies of functions that are only a placeholder",
-    languages=(),
-    find=find,
+    name="fill-stubs", title="write the bodies of functions that are only a placeholder", languages=(), find=find
 )

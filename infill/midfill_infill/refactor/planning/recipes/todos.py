@@ -81,9 +81,4 @@ def _follows(document: Document, above: tree_sitter.Node, below: tree_sitter.Nod
     return is_next and above.start_point.column == below.start_point.column and _is_alone(document, below)
 
 
-RECIPE = Recipe(
-    name="fill-todos",
-    title="write the part of a body that a TODO asks for",
-    languages=(),
-    find=find,
-)
+RECIPE = Recipe(name="fill-todos", title="write the part of a body that a TODO asks for", languages=(), find=find)
