@@ -48,13 +48,17 @@ class RequestError(Exception):
 class StartError(RequestError):
     """Why an engine cannot start: reported as one line of JSON on stderr, with `exit_code`."""
 
-    def __init__(self, code: ErrorCode, message: str, next_step: str, exit_code: int) -> None:
+    def __init__(self, code: ErrorCode, message: str, next_step: str, exit_code: int = EXIT_NO_MODEL) -> None:
         super().__init__(code, message, next_step)
         self.exit_code = exit_code
 
 
 def fetch_failed(message: str, next_step: str) -> StartError:
-    return StartError(ErrorCode.FETCH_FAILED, message, next_step, EXIT_NO_MODEL)
+    return StartError(ErrorCode.FETCH_FAILED, message, next_step)
+
+
+def unknown_model(message: str, next_step: str) -> StartError:
+    return StartError(ErrorCode.UNKNOWN_MODEL, message, next_step)
 
 
 def check_model(name: str | None, known: tuple[str, ...]) -> None:

@@ -251,18 +251,12 @@ def _request(
         model=options.model,
         tag=document.language,
         seed=options.seed,
-        temperature=_temperature(options),
+        temperature=options.temperature if options.temperature is not None else DRAWN_TEMPERATURE * bool(options.seed),
         steps=options.steps,
         quality=options.quality,
         n=options.n,
         stream=True,
     )
-
-
-def _temperature(options: Options) -> float:
-    if options.temperature is not None:
-        return options.temperature
-    return DRAWN_TEMPERATURE if options.seed else 0.0
 
 
 def _limited(segment: wire.Segment, options: Options, listed: Iterator[Sequence[Proposal]]) -> wire.Segment:

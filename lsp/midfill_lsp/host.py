@@ -3,11 +3,11 @@
 import logging
 from collections.abc import Callable, Mapping
 from functools import partial
-from importlib.metadata import PackageNotFoundError, version
 
 from lsprotocol import types
 from pygls.lsp.server import LanguageServer
 
+from midfill_infill.engines.installed import distribution_version
 from midfill_lsp.engine import Engines
 from midfill_lsp.protocol import MidfillProtocol
 from midfill_lsp.settings import Settings, parse_settings
@@ -25,7 +25,8 @@ class Host(LanguageServer):
     def __init__(self) -> None:
         # pygls defaults to incremental sync; full texts are accepted too.
         notebooks = types.NotebookDocumentSyncOptions(notebook_selector=[CELLS])
-        super().__init__("midfill", find_version(), protocol_cls=MidfillProtocol, notebook_document_sync=notebooks)
+        midfill = distribution_version()
+        super().__init__("midfill", midfill, protocol_cls=MidfillProtocol, notebook_document_sync=notebooks)
         self.engines = Engines()
         self._settings: dict[str, Settings] = {"": Settings()}
         self._options: object = None
@@ -73,10 +74,3 @@ class Host(LanguageServer):
 
 def _choose_settings(settings: Mapping[str, Settings], uri: str) -> Settings:
     return settings[find_innermost(settings, uri)]
-
-
-def find_version() -> str:
-    try:
-        return version("midfill")
-    except PackageNotFoundError:  # running from a source tree
-        return "0+source"

@@ -20,11 +20,10 @@ import torch
 from torch import Tensor
 
 from midfill_engine.checkpoint_files import CheckpointError, CheckpointFiles, name_of, open_tensors
-from midfill_engine.errors import EXIT_NO_MODEL, StartError
+from midfill_engine.errors import unknown_model
 from midfill_engine.loading.download import find_cached, is_hub_id
 from midfill_engine.loading.gguf_files import SUFFIX, GgufFiles
 from midfill_engine.loading.packaged import PACKAGED, find_packaged, hash_file
-from midfill_engine.wire import ErrorCode
 
 CONFIG: Final = "adapter_config.json"
 WEIGHTS: Final = "adapter_model.safetensors"
@@ -204,7 +203,7 @@ def find_base(adapter: Adapter) -> Path:
             message = f"The adapter at {adapter.folder} was trained on {adapter.base!r}, which is not on this machine."
             fetch = f"run `midfill models get {hub_id}`, or " if is_hub_id(adapter.base) else ""
             next_step = f"{fetch}put the folder of that checkpoint beside the adapter's, under the name {name}"
-            raise StartError(ErrorCode.UNKNOWN_MODEL, message, next_step, EXIT_NO_MODEL)
+            raise unknown_model(message, next_step)
         found = cached
     if is_adapter(found):
         raise CheckpointError(f"The adapter at {adapter.folder} was trained on another adapter, {found}.")

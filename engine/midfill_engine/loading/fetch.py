@@ -24,8 +24,8 @@ from huggingface_hub.errors import GatedRepoError, HfHubHTTPError, RepositoryNot
 from huggingface_hub.file_download import http_get
 from huggingface_hub.utils import build_hf_headers  # type: ignore[attr-defined]
 
-from midfill_engine.errors import EXIT_NO_MODEL, StartError, fetch_failed
-from midfill_engine.wire import ErrorCode, FetchProgress
+from midfill_engine.errors import fetch_failed, unknown_model
+from midfill_engine.wire import FetchProgress
 
 SMALL: Final = ("*.json", "merges.txt")
 WEIGHTS: Final = "*.safetensors"
@@ -196,8 +196,7 @@ class Hub:
         try:
             yield
         except RevisionNotFoundError:
-            message = f"{repository} has no revision {revision!r}"
-            raise StartError(ErrorCode.UNKNOWN_MODEL, message, f"see {page}", EXIT_NO_MODEL) from None
+            raise unknown_model(f"{repository} has no revision {revision!r}", f"see {page}") from None
         except HfHubHTTPError as error:
             status = error.response.status_code
             if isinstance(error, GatedRepoError) or (status == 403 and self._has_token):
@@ -207,7 +206,7 @@ class Hub:
             if isinstance(error, RepositoryNotFoundError) or status in (401, 403, 404):
                 message = f"{self.endpoint} has no {repository}, or it is private"
                 step = "check its name" if self._has_token else "check its name; for a private one set HF_TOKEN"
-                raise StartError(ErrorCode.UNKNOWN_MODEL, message, step, EXIT_NO_MODEL) from None
+                raise unknown_model(message, step) from None
             message = f"{self.endpoint} answers HTTP {status} for {repository}"
             step = "run the command again in a while" if status >= 500 else "check HF_ENDPOINT and HF_TOKEN"
             raise fetch_failed(message, step) from None

@@ -6,14 +6,13 @@ from typing import Final
 import torch
 
 from midfill_engine.checkpoint_files import CheckpointError, CheckpointFiles
-from midfill_engine.errors import EXIT_NO_MODEL, StartError, fetch_failed
+from midfill_engine.errors import fetch_failed, unknown_model
 from midfill_engine.families import find_family
 from midfill_engine.loading.adapter import is_adapter, open_files
 from midfill_engine.loading.device import choose_device, choose_dtype
 from midfill_engine.loading.hub import read_shape
 from midfill_engine.loading.memory import total_bytes
 from midfill_engine.registry import UnknownName
-from midfill_engine.wire import ErrorCode
 
 WORKSPACE_BYTES: Final = 2**29  # KV caches, states and logits of a fill or two
 
@@ -30,7 +29,7 @@ def check_fits(folder: Path, weights_bytes: int, device: str = "auto", *, force:
             read_shape(files, family)
     except (CheckpointError, UnknownName) as error:
         next_step = "see `midfill models list --published` for those that can be loaded"
-        raise StartError(ErrorCode.UNKNOWN_MODEL, f"It was not fetched: {error}", next_step, EXIT_NO_MODEL) from error
+        raise unknown_model(f"It was not fetched: {error}", next_step) from error
     chosen = choose_device(device)
     named = files.config.get("dtype") or files.config.get("torch_dtype")
     held = weights_bytes * choose_dtype(chosen).itemsize // (4 if named == "float32" else 2)

@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from midfill_engine.errors import EXIT_NO_MODEL, StartError, fetch_failed
-from midfill_engine.wire import BASE, ErrorCode, FetchProgress, packaged_folder
+from midfill_engine.errors import StartError, fetch_failed, unknown_model
+from midfill_engine.wire import BASE, FetchProgress, packaged_folder
 
 Say = Callable[[FetchProgress], None]
 
@@ -72,10 +72,9 @@ def find_packaged(model: PackagedModel) -> Path:
     """The model's file, with its hash verified. Raises StartError."""
     get = f"run `midfill models get {model.name}`"
     if not model.path.is_file():
-        raise StartError(ErrorCode.UNKNOWN_MODEL, f"{model.name} is not on this machine", get, EXIT_NO_MODEL)
+        raise unknown_model(f"{model.name} is not on this machine", get)
     if not model.is_here or hash_file(model.path) != model.sha256:
-        message = f"{model.path} is not the file that {model.name} is"
-        raise StartError(ErrorCode.UNKNOWN_MODEL, message, f"{get}, which replaces it", EXIT_NO_MODEL)
+        raise unknown_model(f"{model.path} is not the file that {model.name} is", f"{get}, which replaces it")
     return model.path
 
 

@@ -14,7 +14,7 @@ import torch
 from midfill_engine.caches import ContextStore
 from midfill_engine.caches.prefixes import PrefixStore
 from midfill_engine.checkpoint_files import CheckpointError
-from midfill_engine.errors import EXIT_NO_MODEL, StartError
+from midfill_engine.errors import EXIT_NO_MODEL, StartError, unknown_model
 from midfill_engine.families import FAMILIES, find_family
 from midfill_engine.families.diffusiongemma import DIFFUSION_GEMMA
 from midfill_engine.lengths.calibrated import FITTED_ON
@@ -181,11 +181,10 @@ def find_model(name: str) -> Path:
         if (folder := find_cached(name)) is not None:
             return folder
         message, next_step = f"{name} is not on this machine", f"run `midfill models get {name}`"
-        raise StartError(ErrorCode.UNKNOWN_MODEL, message, next_step, EXIT_NO_MODEL)
+        raise unknown_model(message, next_step)
     known = ", ".join(known_models()) or "none"
     message = f"There is no model named {name!r} and no folder of that name; shipped models: {known}."
-    next_step = "name a shipped model, a checkpoint folder or OWNER/NAME on the hub"
-    raise StartError(ErrorCode.UNKNOWN_MODEL, message, next_step, EXIT_NO_MODEL)
+    raise unknown_model(message, "name a shipped model, a checkpoint folder or OWNER/NAME on the hub")
 
 
 def open_checkpoint(
@@ -235,15 +234,14 @@ def load_runtime(
         return open_checkpoint(folder, chosen, choose_dtype(chosen, dtype), name, operators, weights)
     except OperatorsError as error:
         message = f"The model cannot be computed so: {error}."
-        next_step = "use --operators torch and --weights stored"
-        raise StartError(ErrorCode.BAD_REQUEST, message, next_step, EXIT_NO_MODEL) from error
+        raise StartError(ErrorCode.BAD_REQUEST, message, "use --operators torch and --weights stored") from error
     except DeviceError as error:
         raise StartError(
             ErrorCode.BAD_REQUEST, str(error), "use --device auto and --dtype auto", EXIT_NO_MODEL
         ) from error
     except CheckpointError as error:
         next_step = "use a checkpoint with config.json, tokenizer files and safetensors of a known family"
-        raise StartError(ErrorCode.UNKNOWN_MODEL, str(error), next_step, EXIT_NO_MODEL) from error
+        raise unknown_model(str(error), next_step) from error
 
 
 logger = logging.getLogger(__name__)

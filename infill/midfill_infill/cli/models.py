@@ -11,7 +11,7 @@ import typer
 
 from midfill_infill.cli.execute import become
 from midfill_infill.cli.failures import report_failures
-from midfill_infill.cli.options import DeviceName, DeviceOption, complete_model
+from midfill_infill.cli.options import DeviceName, DeviceOption, ModelOption, complete_model
 
 if TYPE_CHECKING:
     from midfill_engine.wire import FetchProgress
@@ -34,7 +34,7 @@ def build() -> typer.Typer:
 
 def models_command(
     context: typer.Context,
-    model: Annotated[str | None, typer.Option(metavar="NAME|DIR", help="A known model or a checkpoint folder.")] = None,
+    model: ModelOption = None,
     device: DeviceOption = "auto",
     json_output: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     published: Annotated[bool, typer.Option("--published", help="List what `--model` can load from the hub.")] = False,

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -64,6 +64,13 @@ def _beginning(names: Iterable[str], incomplete: str) -> list[str]:
 
 if TYPE_CHECKING:
     from midfill_infill.config import Quality
+
+
+def flag(*words: str) -> Any:
+    """The option with the names `words[:-1]`, which takes no value; its help is the last word."""
+    *names, said = words
+    return typer.Option(*names, metavar="", help=said)
+
 
 DeviceName = Literal["auto", "cpu", "cuda", "mps"]
 ModelOption = Annotated[

@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import astuple, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -320,7 +321,7 @@ def _start(settings: EngineSettings, place: EnginePlace, lock: int) -> tuple[sub
         place.log.replace(place.log.with_suffix(".log.old"))
     command = [*engine_command(), "serve", "--socket", str(place.socket), *engine_arguments(settings)]
     command += ["--idle-timeout-s", f"{settings.idle_timeout_s:g}"]
-    with open(place.log, "ab", opener=_open_private) as log:
+    with open(place.log, "ab", opener=partial(os.open, mode=0o600)) as log:
         log_start = log.tell()
         process = subprocess.Popen(
             command,
@@ -342,10 +343,6 @@ def check_installed() -> None:
     """Raises `engine_missing` where the engine's libraries are not installed."""
     if missing := missing_engine_packages():
         raise MidfillError("engine_missing", f"the engine's libraries are not installed ({', '.join(missing)})")
-
-
-def _open_private(path: str, flags: int) -> int:
-    return os.open(path, flags, 0o600)
 
 
 def _explain_death(exit_code: int, place: EnginePlace, log_start: int) -> MidfillError:

@@ -37,8 +37,10 @@ def start(
     line = runner.command.line
     asis = files(Patch(()))
     first = runner.run(asis)
-    if first.verdict == "did not run" or _is_missing(first, runner.command.words[0]):
-        raise MidfillError("bad_request", f"{runner.command.words[0]} cannot be run", "give another command")
+    word = runner.command.words[0]
+    is_missing = first.code in (1, 126, 127) and f"execvp {word}" in first.output  # to bubblewrap or a shell
+    if first.verdict == "did not run" or is_missing:
+        raise MidfillError("bad_request", f"{word} cannot be run", "give another command")
     second = runner.run(asis)
     if (first.code, first.is_good) != (second.code, second.is_good):
         failed = [first, second].count(first) - first.is_good - second.is_good
@@ -54,11 +56,6 @@ def start(
     warm = runner.warm_up(asis, first)
     _check_reach(runner, document, holes, files, warm)
     return warm
-
-
-def _is_missing(ran: Ran, word: str) -> bool:
-    """Whether bubblewrap or a shell has not found the program."""
-    return ran.code in (1, 126, 127) and f"execvp {word}" in ran.output
 
 
 def _check_reach(

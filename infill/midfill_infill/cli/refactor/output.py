@@ -10,6 +10,7 @@ from typing import Annotated
 
 import typer
 
+from midfill_infill.cli.options import flag
 from midfill_infill.cli.refactor.common import RootOption, RunOption, open_run, plural, reported, say
 from midfill_infill.cli.refactor.plan import QueryOption, RecipeOption, read_selection
 from midfill_infill.text.visible import visible
@@ -18,7 +19,7 @@ from midfill_infill.text.visible import visible
 def status_command(
     root: RootOption = Path("."),
     run: RunOption = None,
-    json_output: Annotated[bool, typer.Option("--json", metavar="", help="Print one JSON object.")] = False,
+    json_output: Annotated[bool, flag("--json", "Print one JSON object.")] = False,
 ) -> None:
     """Show where the holes of a run stand."""
     with reported():
@@ -43,9 +44,7 @@ def export_command(
     run: RunOption = None,
     form: Annotated[str, typer.Option("--format", metavar="FORM", help="patch or jsonl.")] = "patch",
     out: Annotated[Path | None, typer.Option(metavar="FILE", help="Write to this file, not to stdout.")] = None,
-    take_all: Annotated[
-        bool, typer.Option("--all", metavar="", help="Include unreviewed fills that add no syntax error.")
-    ] = False,
+    take_all: Annotated[bool, flag("--all", "Include unreviewed fills that add no syntax error.")] = False,
 ) -> None:
     """Print what `apply` would write or has written, as a patch that `git apply` takes, or every hole as data."""
     with reported():

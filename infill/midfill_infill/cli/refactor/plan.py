@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperCommand
 
+from midfill_infill.cli.options import flag
 from midfill_infill.cli.refactor.common import plural, reported, say
 
 if TYPE_CHECKING:
@@ -32,14 +33,12 @@ WhereOption = Annotated[
         "--where", metavar="CONDITION", help="Functions by condition: calls NAME, has TODO, no docstring, lines > N."
     ),
 ]
-StubsOption = Annotated[bool, typer.Option("--stubs", metavar="", help="Every function that is only a placeholder.")]
+StubsOption = Annotated[bool, flag("--stubs", "Every function that is only a placeholder.")]
 RecipeOption = Annotated[str | None, typer.Option("--recipe", metavar="NAME[=WORD]", help="See `recipes`.")]
 GlobOption = Annotated[
     list[str] | None, typer.Option("--glob", metavar="PATTERN", help="Only these paths; ! excludes.")
 ]
-GeneratedOption = Annotated[
-    bool, typer.Option("--include-generated", metavar="", help="Include generated and vendored files.")
-]
+GeneratedOption = Annotated[bool, flag("--include-generated", "Include generated and vendored files.")]
 
 
 class PlanCommand(TyperCommand):
@@ -64,9 +63,7 @@ def plan_command(
     changed: Annotated[
         str | None, typer.Option(metavar="[=REF]", help="Only holes on lines changed since a commit (default HEAD).")
     ] = None,
-    stdin0: Annotated[
-        bool, typer.Option("--stdin0", metavar="", help="Only files named on stdin, NUL-terminated.")
-    ] = False,
+    stdin0: Annotated[bool, flag("--stdin0", "Only files named on stdin, NUL-terminated.")] = False,
     include_generated: GeneratedOption = False,
     intent: Annotated[
         str,
@@ -75,9 +72,7 @@ def plan_command(
         ),
     ] = "",
     seed: Annotated[int, typer.Option(metavar="N", min=0, help="0 is the likeliest fill of every hole.")] = 0,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", metavar="", help="Print the plan as JSON lines; create no run.")
-    ] = False,
+    dry_run: Annotated[bool, flag("--dry-run", "Print the plan as JSON lines; create no run.")] = False,
 ) -> None:
     """Find the holes of a repository and make a run of them. Nothing is filled or written yet."""
     with reported():

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from midfill_infill.cli.options import AllowOption, EnvOption, MinCertaintyOption, SandboxOption, TimeoutOption
+from midfill_infill.cli.options import AllowOption, EnvOption, MinCertaintyOption, SandboxOption, TimeoutOption, flag
 from midfill_infill.cli.refactor.common import RootOption, RunOption, open_run, plural, reported, say, tell
 
 if TYPE_CHECKING:
@@ -47,9 +47,7 @@ def _writing(
 def apply_command(
     root: RootOption = Path("."),
     run: RunOption = None,
-    take_all: Annotated[
-        bool, typer.Option("--all", metavar="", help="Include unreviewed or undone fills that add no syntax error.")
-    ] = False,
+    take_all: Annotated[bool, flag("--all", "Include unreviewed or undone fills that add no syntax error.")] = False,
     min_certainty: MinCertaintyOption = None,
     hole: Annotated[list[int] | None, typer.Option(metavar="N", help="Only this hole, by number. Repeatable.")] = None,
     verify: Annotated[
@@ -60,12 +58,8 @@ def apply_command(
     sandbox: SandboxOption = True,
     allow: AllowOption = None,
     env: EnvOption = None,
-    allow_dirty: Annotated[
-        bool, typer.Option("--allow-dirty", metavar="", help="Include files with uncommitted changes.")
-    ] = False,
-    include_generated: Annotated[
-        bool, typer.Option("--include-generated", metavar="", help="Include generated files.")
-    ] = False,
+    allow_dirty: Annotated[bool, flag("--allow-dirty", "Include files with uncommitted changes.")] = False,
+    include_generated: Annotated[bool, flag("--include-generated", "Include generated files.")] = False,
 ) -> None:
     """Write accepted fills into their files, each file as a whole or not at all. `undo` takes them out again."""
     with reported():

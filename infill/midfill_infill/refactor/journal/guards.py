@@ -61,12 +61,6 @@ def check_writable(path: Path, status: os.stat_result) -> None:
         raise MidfillError("target_refused", f"{path} is read-only", "make it writable")
 
 
-def dirty_paths(root: Path) -> set[str]:
-    """Paths below the root with uncommitted changes. Raises `git_failed`."""
-    output = run_git(root, "status", "--porcelain=v1", "-z", "--untracked-files=all", "--no-renames", "--", ".")
-    return {os.fsdecode(entry[3:]) for entry in output.split(b"\0") if entry}
-
-
 def ignored_paths(root: Path, paths: Iterable[str]) -> set[str]:
     """Those of `paths` that git ignores and does not track. Raises `git_failed`."""
     names = b"".join(os.fsencode(path) + b"\0" for path in paths)
@@ -93,7 +87,8 @@ def run_git(root: Path, *words: str, stdin: bytes | None = None, fine: tuple[int
 
 def refuse_dirty(root: Path, planned: Iterable[str]) -> None:
     """Raises `tree_dirty`, naming some planned files with uncommitted changes."""
-    dirty = dirty_paths(root)
+    output = run_git(root, "status", "--porcelain=v1", "-z", "--untracked-files=all", "--no-renames", "--", ".")
+    dirty = {os.fsdecode(entry[3:]) for entry in output.split(b"\0") if entry}
     found = [path for path in planned if path in dirty]
     if found:
         names = ", ".join(found[:3]) + (", ..." if len(found) > 3 else "")

@@ -1,15 +1,93 @@
-"""Replaces regions of a file's bytes and tracks where every hole is. Knows bytes, no files.
+"""Replaces regions of a file's bytes and tracks where every hole is. Knows bytes, no files and no language.
 
-Edits move the regions behind them, and so do other people's edits.
+Edits move the regions behind them, and so do other people's edits. After those, a region is found if its lines, and one
+more on either side, are unchanged: in the common prefix or suffix of the versions, or, between the changes, where those
+lines occur exactly once.
 """
 
-from collections.abc import Mapping as Dictionary
-from collections.abc import Sequence
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from difflib import SequenceMatcher
+from functools import cached_property
+from itertools import accumulate
+from typing import Final
 
 from midfill_infill.refactor.journal.records import HoleRow, Region
-from midfill_infill.refactor.writing.anchoring import Mapping
 from midfill_infill.text.spans import Edit, Patch
+
+# SequenceMatcher is quadratic in this in the worst case.
+_MAX_CHANGED_LINES: Final = 4000
+
+
+@dataclass(frozen=True)
+class Moved:
+    """Maps byte offsets of `before` to those of `after`."""
+
+    before: bytes
+    after: bytes
+
+    @cached_property
+    def _lines(self) -> tuple[list[bytes], list[bytes]]:
+        return self.before.split(b"\n"), self.after.split(b"\n")
+
+    @cached_property
+    def _starts(self) -> tuple[list[int], list[int]]:
+        return _starts(self._lines[0]), _starts(self._lines[1])
+
+    @cached_property
+    def _same_ends(self) -> tuple[int, int]:
+        """Length of the common prefix and suffix, in lines."""
+        old, new = self._lines
+        head, limit = 0, min(len(old), len(new))
+        while head < limit and old[head] == new[head]:
+            head += 1
+        tail = 0
+        while tail < limit - head and old[-1 - tail] == new[-1 - tail]:
+            tail += 1
+        return head, tail
+
+    @cached_property
+    def _blocks(self) -> list[tuple[int, int, int]]:
+        """Equal runs of lines between the common ends: start in `before`, start in `after`, number of lines."""
+        (old, new), (head, tail) = self._lines, self._same_ends
+        middles = old[head : len(old) - tail], new[head : len(new) - tail]
+        if max(map(len, middles)) > _MAX_CHANGED_LINES:
+            return []
+        found = SequenceMatcher(None, *middles, autojunk=False).get_matching_blocks()
+        return [(block.a + head, block.b + head, block.size) for block in found if block.size]
+
+    def find(self, at: int, length: int) -> int | None:
+        """Start in `after` of the region of `before` that starts at `at`; None if not certain."""
+        if at < 0:
+            return None
+        old_lines, new_lines = self._lines
+        old_starts, new_starts = self._starts
+        first, last = _line_at(old_starts, at), _line_at(old_starts, at + length)
+        column = at - old_starts[first]
+        low, high = max(first - 1, 0), min(last + 1, len(old_lines) - 1)
+        head, tail = self._same_ends
+        if high < head:
+            return at
+        if low >= len(old_lines) - tail:
+            return new_starts[first + len(new_lines) - len(old_lines)] + column
+        for old, new, size in self._blocks:
+            if old <= low and high < old + size and self._is_unique(low, high):
+                return new_starts[first + new - old] + column
+        return None
+
+    def _is_unique(self, low: int, high: int) -> bool:
+        wanted = b"\n".join(self._lines[0][low : high + 1])
+        return self.after.count(wanted) == 1 and wanted.strip() != b""
+
+
+def _starts(lines: list[bytes]) -> list[int]:
+    return [0, *accumulate(len(line) + 1 for line in lines[:-1])]
+
+
+def _line_at(starts: list[int], offset: int) -> int:
+    return bisect_right(starts, offset) - 1
+
 
 LOST = -1
 
@@ -19,14 +97,14 @@ class Regions:
     """Where the holes of a file are in `data`, in document order. Unknown ones are not in `places`."""
 
     data: bytes
-    places: Dictionary[int, tuple[int, int]]
+    places: Mapping[int, tuple[int, int]]
 
     @classmethod
     def find(cls, holes: Sequence[HoleRow], known: bytes, data: bytes) -> "Regions":
         """Transfers the regions from `known`, the bytes they refer to, to `data`."""
         if known == data:
             return cls(data, {hole.id: (hole.at, hole.length) for hole in holes if not hole.is_lost})
-        mapping = Mapping(known, data)
+        mapping = Moved(known, data)
         found = {hole.id: (mapping.find(hole.at, hole.length), hole.length) for hole in holes if not hole.is_lost}
         return cls(data, {hole: (at, length) for hole, (at, length) in found.items() if at is not None})
 
@@ -37,7 +115,7 @@ class Regions:
         at, length = self.places[hole]
         return self.data[at : at + length]
 
-    def replace(self, texts: Dictionary[int, bytes]) -> "Regions":
+    def replace(self, texts: Mapping[int, bytes]) -> "Regions":
         """The bytes with `texts[hole]` in each region; updates all regions.
 
         Raises ValueError for overlapping regions. A region that an edit overlaps partly becomes unknown.

@@ -8,6 +8,7 @@ sync folders; journal the group as done. `recover` completes what a crash interr
 import errno
 import os
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -82,7 +83,8 @@ def _stage_all(work: Sequence[tuple[WriteRow, Rewrite]]) -> tuple[set[int], list
                 os.close(descriptor)
             staged.add(row.id)
         except OSError as error:
-            _remove_quietly(rewrite.target.with_name(row.temporary))
+            with suppress(OSError):  # the journal knows it; the next start deletes it
+                replace.remove(rewrite.target.with_name(row.temporary))
             troubles.append(_trouble(rewrite.file.path, error))
     return staged, troubles
 
@@ -122,13 +124,6 @@ def _retract(journal: Journal, row: WriteRow, target: Path) -> Swap:
     if kept is not None:
         raise MidfillError("write_unclear", f"{target} was edited during the exchange, an edit is in {kept.name}")
     return Swap.CHANGED
-
-
-def _remove_quietly(path: Path) -> None:
-    try:
-        replace.remove(path)
-    except OSError:
-        return  # the journal knows it; the next start deletes it
 
 
 def _sync_folders(folders: Iterable[Path]) -> list[Trouble]:
