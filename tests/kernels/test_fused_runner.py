@@ -59,7 +59,8 @@ def make_pass(model: Transformer, length: int, past_length: int, seed: int, **ch
     positions = torch.arange(length + past_length)
     past: KeyValues | None = None
     if past_length:
-        _, past = model(ids[None, :past_length].to(device), positions[None, :past_length].to(device))
+        first = Pass(ids[:past_length], positions[:past_length], positions[:0], keeps=True)
+        past = run_packed(model, [first], TorchOperators(device, torch.float32))[0].own
     wanted = torch.arange(0, length, 2)
     choice = make_choice(len(wanted), seed)
     made = Pass(ids[past_length:], positions[past_length:], wanted, past=past, choice=choice)
