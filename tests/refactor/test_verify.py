@@ -16,8 +16,7 @@ from tests.refactor.trees import Tree, accepted, make_tree
 from midfill_infill.errors import MidfillError
 from midfill_infill.refactor.journal.journal import Journal
 from midfill_infill.refactor.journal.records import FillRow, State
-from midfill_infill.refactor.verifying.bisect import find_guilty
-from midfill_infill.refactor.verifying.verify import Verified, verify
+from midfill_infill.refactor.verifying.verify import Verified, find_guilty, verify
 from midfill_infill.refactor.writing.apply import Writer
 from midfill_infill.sandbox import run as sandbox
 from midfill_infill.sandbox.command import Command

@@ -5,7 +5,7 @@ The user's tree is written once, at the end, and by `apply.Writer` only.
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
@@ -15,7 +15,6 @@ from midfill_infill.refactor.journal import guards
 from midfill_infill.refactor.journal.journal import Journal
 from midfill_infill.refactor.journal.places import Repository
 from midfill_infill.refactor.journal.records import WRITTEN, HoleRow, Report, State, StateChange, Trouble
-from midfill_infill.refactor.verifying.bisect import Verdict, find_guilty
 from midfill_infill.refactor.writing import replace
 from midfill_infill.refactor.writing.apply import Writer, trouble_with
 from midfill_infill.refactor.writing.edits import Regions
@@ -25,6 +24,53 @@ from midfill_infill.sandbox.copy import Copy, check_sandbox
 from midfill_infill.sandbox.leftovers import scratch_folder
 from midfill_infill.sandbox.run import Outcome
 from midfill_infill.text.document import Document
+
+Test = Callable[[Sequence[int]], bool]
+
+
+@dataclass
+class Verdict:
+    """`good` passes as a whole; adding any of `guilty` to it failed twice. `num_runs` counts tests.
+
+    `doubtful` items both passed and failed the same test.
+    """
+
+    good: list[int] = field(default_factory=list)
+    guilty: list[int] = field(default_factory=list)
+    doubtful: list[int] = field(default_factory=list)
+    num_runs: int = 0
+
+
+def find_guilty(suspects: Sequence[int], test: Test) -> Verdict:
+    """Splits `suspects` into good and guilty; `test(chosen)` says whether the tree passes with `chosen` in it.
+
+    One guilty among n costs at most 2 + 2 * log2(n) tests: the last asks what is known once more, and where it passes
+    the search ends there. What passes is kept while the others are tested, so two that only fail together cost one of
+    them. Where a half passes, the other is known to fail and is not tested whole.
+    """
+    verdict = Verdict()
+
+    def passes(chosen: Sequence[int]) -> bool:
+        verdict.num_runs += 1
+        return test([*verdict.good, *chosen])
+
+    def search(chosen: Sequence[int], *, known_to_fail: bool) -> None:
+        if not chosen or verdict.doubtful:
+            return
+        if not known_to_fail and passes(chosen):
+            verdict.good.extend(chosen)
+            return
+        if len(chosen) == 1:
+            (verdict.doubtful if passes(chosen) else verdict.guilty).extend(chosen)
+            return
+        middle = len(chosen) // 2
+        num_good = len(verdict.good)
+        search(chosen[:middle], known_to_fail=False)
+        search(chosen[middle:], known_to_fail=len(verdict.good) == num_good + middle)
+
+    search(suspects, known_to_fail=False)
+    return verdict
+
 
 Note = Callable[[str], None]
 
