@@ -28,7 +28,8 @@ from bench.quality.calibration import calibrate, threshold_of
 from bench.quality.report import SHIPPED, WIDTH, find_origin, show
 from bench.quality.score import Score, Share, difference, score, share
 from bench.quality.suite import Task, read_suite
-from midfill_engine.loading.runtime import Runtime, load_runtime
+from midfill_engine.loading import runtime
+from midfill_engine.loading.runtime import Runtime
 from midfill_engine.wire import BASE, InfillRequest, InfillResponse, StepEvent
 from midfill_infill.candidates import Place
 from midfill_infill.context.references import Reference
@@ -147,8 +148,8 @@ class Local:
 
     endpoint = SimpleNamespace(is_outside=False)
 
-    def __init__(self, runtime: Runtime) -> None:
-        self._runtime = runtime
+    def __init__(self, opened: Runtime) -> None:
+        self._runtime = opened
 
     def models(self) -> tuple[object, ...]:
         return (self._runtime.info,)
@@ -158,8 +159,9 @@ class Local:
 
 
 @cache
-def open_client(model: str) -> EngineClient:
-    return cast(EngineClient, Local(load_runtime(model, "cpu")))
+def open_client(model: str, has_adapter: bool = True) -> EngineClient:
+    with nullcontext() if has_adapter else patch.object(runtime, "ADAPTER", "-none"):
+        return cast(EngineClient, Local(runtime.load_runtime(model, "cpu")))
 
 
 @dataclass(frozen=True)
@@ -168,11 +170,12 @@ class Way:
 
     options: dict[str, Any] = field(default_factory=dict)
     has_parser: bool = True
+    has_adapter: bool = True
     model: str = ""
 
     def fill(self, model: str, task: Task) -> Fill:
         with nullcontext() if self.has_parser else patch.object(Place, "_is_at_fault", return_value=False):
-            return by_product(open_client(self.model or model), task, **self.options)
+            return by_product(open_client(self.model or model, self.has_adapter), task, **self.options)
 
 
 @dataclass(frozen=True)
@@ -190,6 +193,7 @@ WAYS: Final[dict[str, Way | Alone]] = {
     "no proposals": Way({"proposers": ()}),
     **{f"without {name}": Way({"proposers": tuple(set(PROPOSERS) - {name})}) for name in PROPOSERS},
     "parser chooses nothing": Way({"repair": False}, has_parser=False),
+    "without the adapter": Way(has_adapter=False),
     "embedded": Way(model="embedded"),
     ALONE: Alone(),
 }

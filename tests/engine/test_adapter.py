@@ -20,12 +20,12 @@ from tests.engine.test_denoise import run
 from tests.engine.test_gguf import make_folder, write_gguf
 
 from bench.in_process import denoise
-from midfill_engine.checkpoint_files import CheckpointError
+from midfill_engine.checkpoint_files import CheckpointError, open_tensors
 from midfill_engine.errors import StartError
 from midfill_engine.families import FAMILIES
 from midfill_engine.loading.adapter import Adapter, open_files
-from midfill_engine.loading.packaged import PackagedModel, hash_file
-from midfill_engine.loading.runtime import Runtime, find_model, load_runtime
+from midfill_engine.loading.packaged import SMOLLM2, PackagedModel, hash_file
+from midfill_engine.loading.runtime import ADAPTER, WEIGHTS, Runtime, find_model, load_runtime
 from midfill_engine.wire import InfillRequest
 
 RECORDED = Path(__file__).parent / "adapters"
@@ -303,3 +303,12 @@ def test_an_adapter_that_ships_is_loaded_by_the_name_of_its_base(
     (tmp_path / "weights").mkdir()
     adapter = put_over(packaged_base, tmp_path / "weights/tiny-adapter", base_sha256=packaged_base.sha256)
     assert find_model("tiny") == adapter
+
+
+def test_the_adapter_that_ships_is_whole_small_and_of_the_default_model() -> None:
+    adapter = Adapter.read(WEIGHTS / f"{SMOLLM2.name}{ADAPTER}")
+    assert (adapter.base, adapter.base_sha256) == (SMOLLM2.name, SMOLLM2.sha256)
+    assert adapter.weights.stat().st_size <= 25_000_000
+    assert len(adapter.low_rank) == 7 * 30 and not adapter.replaced
+    with open_tensors(adapter.weights) as tensors:
+        assert {tensors.get_tensor(low.up).dtype for low in adapter.low_rank.values()} == {torch.int8}

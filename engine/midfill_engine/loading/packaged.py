@@ -16,6 +16,7 @@ import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
@@ -79,6 +80,13 @@ def find_packaged(model: PackagedModel) -> Path:
 
 
 def hash_file(path: Path) -> str:
+    """The SHA-256 of a file, computed again once it changed."""
+    status = path.stat()
+    return _hash_file(path, status.st_size, status.st_mtime_ns, status.st_ino)
+
+
+@lru_cache(maxsize=16)
+def _hash_file(path: Path, *version: int) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 

@@ -173,8 +173,8 @@ def find_model(name: str) -> Path:
     if shipped in known_models():
         return WEIGHTS / shipped
     if name in PACKAGED:
-        adapter = WEIGHTS / f"{name}{ADAPTER}"
-        return adapter if is_adapter(adapter) else find_packaged(PACKAGED[name])
+        base, adapter = find_packaged(PACKAGED[name]), WEIGHTS / f"{name}{ADAPTER}"
+        return adapter if is_adapter(adapter) else base
     if Path(name).is_dir() or (name.endswith(SUFFIX) and Path(name).is_file()):
         return Path(name)
     if is_hub_id(name):
