@@ -6,7 +6,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 TORCH ?= torch>=2.11,<2.14
 SOURCES := lsp infill engine kernels tests bench
 # Tests in which a model computes.
-COMPUTING := $(patsubst %,tests/engine/test_%.py,adapter authors causal choice denoise drafts families gguf \
+COMPUTING := $(patsubst %,tests/engine/test_%.py,adapter authors choice denoise drafts families filler gguf \
 	int8 packed runtime scheduler shared_keys uniform variants) tests/bench
 # Bytecode is kept whatever the environment says: tests start hundreds of processes, some with torch. Three workers on two
 # cores: many tests wait for a process or for a time to be over.
