@@ -95,8 +95,13 @@ def draw(tasks: Sequence[Task], seed: int, sizes: range = range(1, MAX_BYTES)) -
             hole = body_at(document, function.body[0])
             parts = source[: hole.start_byte], source[hole.start_byte : hole.end_byte], source[hole.end_byte :]
             before, middle, after = (part.decode() for part in parts)
-            if sum(map(bool, map(str.strip, middle.split("\n")))) in sizes:
+            if count_lines(middle) in sizes:
                 yield replace(task, prefix=before, middle=middle, suffix=after)
+
+
+def count_lines(text: str) -> int:
+    """How many lines are filled."""
+    return sum(bool(line.strip()) for line in text.split("\n"))
 
 
 def write(client: EngineClient, options: dict[str, Any], task: Task) -> Fill:

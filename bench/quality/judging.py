@@ -49,6 +49,10 @@ class Gap:
         scores = weights.score(self.candidates)
         return scores.index(max(scores))
 
+    def is_of(self, kind: Kind) -> bool:
+        """Whether its true text is of the kind."""
+        return kind == "line" or self.is_short == (kind == "short")
+
     def is_judged_as(self, kind: Kind, short: JudgeWeights) -> bool:
         """Whether weights of this kind tell how likely its first is right, if those of short bodies are `short`."""
         is_short = "\n" not in self.candidates[self.choose(short)].text.strip()
@@ -69,7 +73,7 @@ def main(
     tasks = read_suite(suite).tasks
     drawn = list(islice(bodies.draw(tasks, seed, range(1, 11)) if kind != "line" else tasks, limit))
     gaps = [gap for gap in compare(kind, drawn, keep, model) if gap.candidates]
-    now, best = shipped_weights(kind), [max(gap.likeness) for gap in select(kind, gaps)]
+    now, best = shipped_weights(kind), [max(gap.likeness) for gap in gaps if gap.is_of(kind)]
     print(
         f"{len(gaps)} gaps of {len({gap.package for gap in gaps})} packages; the best candidate: {tell_likeness(best)}"
     )
@@ -116,9 +120,8 @@ def compare(kind: Kind, tasks: Sequence[Task], keep: Path, model: str) -> Iterat
         for text, nats, following, certainty in known[task.id]:
             tokens = runtime.loaded.tokenizer.encode(text)
             listed.append(Candidate(text, nats, following, certainty, (("", 0.0),) * len(tokens)))
-        num_lines = sum(bool(line.strip()) for line in task.middle.split("\n"))
         likeness = tuple(liken(each.text, task.middle) for each in listed)
-        yield Gap(package_of(task), tuple(listed), likeness, num_lines <= SHORT)
+        yield Gap(package_of(task), tuple(listed), likeness, bodies.count_lines(task.middle) <= SHORT)
 
 
 def list_compared(request: InfillRequest, answer: InfillResponse) -> Iterator[tuple[str, float, float, float]]:
@@ -143,15 +146,10 @@ def fit(kind: Kind, gaps: Sequence[Gap]) -> JudgeWeights:
         replace(shipped_weights(kind), length=values[0], own=values[1], doubt=values[2], agree=values[3])
         for values in product(lengths, OWN, DOUBTS, agree)
     ]
-    sized = select(kind, gaps)
+    sized = [gap for gap in gaps if gap.is_of(kind)]
     best = max(ways, key=lambda weights: sum(gap.likeness[gap.choose(weights)] for gap in sized))
     short = best if kind == "short" else shipped_weights("short")
     return replace(best, **fit_odds(best, [gap for gap in gaps if gap.is_judged_as(kind, short)]))
-
-
-def select(kind: Kind, gaps: Sequence[Gap]) -> list[Gap]:
-    """Those whose true text is of the kind."""
-    return [gap for gap in gaps if kind == "line" or gap.is_short == (kind == "short")]
 
 
 def fit_odds(weights: JudgeWeights, gaps: Sequence[Gap]) -> dict[str, float]:
@@ -182,7 +180,7 @@ def fit_odds(weights: JudgeWeights, gaps: Sequence[Gap]) -> dict[str, float]:
 
 def tell(kind: Kind, chosen: Sequence[tuple[JudgeWeights, Gap]]) -> str:
     """How good the choices are among texts of the kind, and how sure of those that are judged as such."""
-    likeness = [gap.likeness[gap.choose(weights)] for weights, gap in chosen if gap in select(kind, [gap])]
+    likeness = [gap.likeness[gap.choose(weights)] for weights, gap in chosen if gap.is_of(kind)]
     pairs = []
     for weights, gap in chosen:
         if gap.is_judged_as(kind, weights if kind == "short" else shipped_weights("short")):

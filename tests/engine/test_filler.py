@@ -13,6 +13,7 @@ from tests.engine.fakes import drain_work
 from tests.engine.test_denoise import run
 
 from bench.in_process import denoise
+from midfill_engine.denoising import branches
 from midfill_engine.denoising.branches import Beam, log_probs, read_prefix, score
 from midfill_engine.denoising.branches import Path as Written
 from midfill_engine.denoising.continuing import fill_causally
@@ -435,7 +436,11 @@ def test_the_base_fills_what_only_a_language_model_can(weights: Path) -> None:
     assert answer_of(base, ask(*whole)).holes[0].text == "    return first + second\n"
 
 
-def test_a_body_is_as_likely_as_while_it_was_written(base: Runtime) -> None:
+@pytest.mark.parametrize("max_rows", [branches.MAX_TREE_ROWS, 8])
+def test_a_body_is_as_likely_as_while_it_was_written(
+    base: Runtime, max_rows: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(branches, "MAX_TREE_ROWS", max_rows)  # 8: in several groups
     stretch = Stretch(TEXT + "def other(items):\n    ", "\n\ndef third(x):\n    return x\n", False, indent="    ")
     filler = Filler(base, stretch)
     prefix, _ = drain_work(base, read_prefix(base, filler.prompt.ids))
