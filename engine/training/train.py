@@ -209,7 +209,7 @@ def compare(config: RunConfig) -> dict[str, dict[str, float] | str]:
             "rank": way.rank,
             "rate": way.rate,
             "tokens": progress.tokens,
-            "tokens_per_s": round((last["tokens"] - first["tokens"]) / (last["seconds"] - first["seconds"])),
+            "tokens_per_s": round((last["tokens"] - first["tokens"]) / max(last["seconds"] - first["seconds"], 0.1)),
             "validation_nats": progress.validation_nats,
             "learned_nats": round(rows[0]["validation_nats"] - progress.validation_nats, 4),
         }
