@@ -1,6 +1,7 @@
 """`python -m midfill_engine`: the engine's commands. Knows options; other modules know what they mean."""
 
 import json
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -44,11 +45,15 @@ def fetch(
     """Downloads a checkpoint into the hub's cache, resuming an earlier download. Prints lines of JSON."""
     from midfill_engine.loading.stock import fetch_and_report, report_cached
 
+    def fits(folder: Path, weights_bytes: int) -> None:
+        from midfill_engine.loading.runtime import check_fits  # imports torch, which takes seconds
+
+        check_fits(folder, weights_bytes, device, force=force)
+
     try:
-        if if_missing or cached_only:
-            if report_cached(model, must_be=cached_only):
-                return
-        fetch_and_report(model, device, force=force, check=check)
+        if (if_missing or cached_only) and report_cached(model, must_be=cached_only):
+            return
+        fetch_and_report(model, fits, check=check)
     except StartError as error:
         report(error)
         raise typer.Exit(error.exit_code) from None
@@ -77,10 +82,10 @@ def memory() -> None:
 @app.command()
 def models(json_output: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False) -> None:
     """Lists the published models that can be served, with size, license, context and memory in bf16."""
-    from midfill_engine.loading.catalog import as_table, as_values, list_models
+    from midfill_engine.loading.catalog import as_table, list_models
 
     entries = list_models()
-    print(json.dumps(as_values(entries), indent=2) if json_output else "\n".join(as_table(entries)))
+    print(json.dumps(list(map(vars, entries)), indent=2) if json_output else "\n".join(as_table(entries)))
 
 
 if __name__ == "__main__":

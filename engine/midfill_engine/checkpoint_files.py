@@ -1,8 +1,8 @@
 """Reads a checkpoint folder in the hub's layout: JSON and safetensors, never code or pickles. Knows no model."""
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
@@ -21,21 +21,23 @@ class CheckpointError(ValueError):
 
 @dataclass(frozen=True)
 class CheckpointFiles:
-    """The parsed files of `folder`. A missing file reads as empty; a broken one raises."""
+    """The parsed files of `folder`. A missing file reads as empty; a broken one raises.
+
+    An adapter sets `merges`, which returns the changed tensor for a stored one, `replaced`, the files of tensors that
+    it brings whole, and `adapter_name`.
+    """
 
     folder: Path
+    merges: Mapping[str, Callable[[Tensor | None], Tensor]] = field(default_factory=dict)
+    replaced: Mapping[str, Path] = field(default_factory=dict)
+    adapter_name: str = ""
 
     @property
     def name(self) -> str:
-        return name_of(self.folder)
+        return self.adapter_name or name_of(self.folder)
 
     def release(self) -> None:
-        """Lets go of what is held of the files once their tensors are read."""
-
-    @property
-    def changed(self) -> frozenset[str]:
-        """Names of tensors that an adapter changes."""
-        return frozenset()
+        """Frees memory once all tensors are read."""
 
     @cached_property
     def config(self) -> dict[str, Any]:
@@ -109,7 +111,11 @@ class CheckpointFiles:
 
     @cached_property
     def shards(self) -> Mapping[str, Path]:
-        """The file of every tensor. Raises CheckpointError; pickled weights are refused because they can run code."""
+        """The file of every tensor. Raises CheckpointError."""
+        return {**self._find_shards(), **self.replaced}
+
+    def _find_shards(self) -> Mapping[str, Path]:
+        """Refuses pickled weights because they can run code."""
         weight_map = self._json(INDEX).get("weight_map", {})
         if any(Path(name).name != name for name in weight_map.values()):
             raise CheckpointError(f"{self.folder / INDEX} names files outside its folder.")
@@ -131,6 +137,10 @@ class CheckpointFiles:
         missing = [name for name in names if name not in self.shards]
         if missing:
             raise CheckpointError(f"The weights in {self.folder} lack {missing[0]} (and {len(missing) - 1} more).")
+        found = self._read([name for name in names if name not in self.replaced])
+        return found | {name: self.merges[name](found.get(name)) for name in names if name in self.merges}
+
+    def _read(self, names: list[str]) -> dict[str, Tensor]:
         found: dict[str, Tensor] = {}
         for file in sorted({self.shards[name] for name in names}):
             with open_tensors(file) as tensors:
@@ -161,11 +171,11 @@ class CheckpointFiles:
 
 
 def name_of(folder: Path) -> str:
-    """The folder's name; in the hub's cache the repository's name."""
+    """The folder's name; in the hub's cache the repository's name, for a GGUF file its stem."""
     folder = folder.absolute()  # of "." too
     if folder.parent.name == "snapshots" and folder.parent.parent.name.startswith("models--"):
         return folder.parent.parent.name.rpartition("--")[2]
-    return folder.name
+    return folder.stem if folder.suffix == ".gguf" else folder.name
 
 
 def open_tensors(file: Path) -> Any:

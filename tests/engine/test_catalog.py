@@ -10,8 +10,8 @@ from typer.testing import CliRunner
 from midfill_engine.__main__ import app
 from midfill_engine.errors import StartError
 from midfill_engine.families import FAMILIES
-from midfill_engine.loading import download
 from midfill_engine.loading import runtime as loading_runtime
+from midfill_engine.loading import stock
 from midfill_engine.loading.catalog import as_table, list_models
 from midfill_engine.loading.runtime import load_runtime
 
@@ -38,7 +38,7 @@ def test_the_command_prints_them() -> None:
     [("a/b", True), ("Dream-org/DreamOn-v0-7B@main", True), ("embedded", False), ("./a/b", False), ("/a/b", False)],
 )
 def test_what_is_a_hub_id(name: str, is_id: bool) -> None:
-    assert download.is_hub_id(name) is is_id
+    assert stock.is_hub_id(name) is is_id
 
 
 def test_a_hub_id_is_served_from_where_it_was_fetched_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

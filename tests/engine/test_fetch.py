@@ -19,7 +19,7 @@ from tests.engine.tiny import make_random
 
 from midfill_engine.errors import StartError
 from midfill_engine.families import FAMILIES
-from midfill_engine.loading import download, fetch, fitting, stock
+from midfill_engine.loading import fetch, runtime, stock
 from midfill_engine.loading.runtime import find_model, load_runtime
 from midfill_engine.wire import FetchProgress
 
@@ -51,7 +51,7 @@ def get(cache: Path) -> Get:
     def run(hub: Hub, name: str = NAME, token: str | None = None, **options: object) -> Path:
         said: list[FetchProgress] = []
         say = options.pop("say", said.append)
-        fits = options.pop("fits", lambda folder, size: fitting.check_fits(folder, size, "cpu"))
+        fits = options.pop("fits", lambda folder, size: runtime.check_fits(folder, size, "cpu"))
         return fetch.fetch(fetch.Hub(hub.url, token), name, cache, say, fits, **options)  # type: ignore[arg-type]
 
     return run
@@ -99,7 +99,7 @@ def test_what_came_is_kept_when_it_ends_and_gone_on_with_in_the_next_run(source:
             get(hub)
         assert "resumes" in caught.value.next_step
     assert [part.stat().st_size for part in parts(cache)] == [7000]
-    assert download.find_cached(NAME) is None
+    assert stock.find_cached(NAME) is None
     with run_hub({NAME: source}) as hub:
         assert same(get(hub), source)
     assert [asked for path, asked in hub.asked if path.endswith(".safetensors")] == ["bytes=7000-"]
@@ -120,7 +120,7 @@ def test_a_part_that_is_wrong_or_too_long_is_begun_anew(source: Path, cache: Pat
 def test_other_bytes_than_the_hubs_are_never_served(name: str, source: Path, cache: Path, get: Get) -> None:
     with run_hub({NAME: source}, wrong=name) as hub, pytest.raises(StartError, match="is not what the hub says"):
         get(hub)
-    assert not parts(cache) and download.find_cached(NAME) is None
+    assert not parts(cache) and stock.find_cached(NAME) is None
     assert not list(cache.glob(f"**/snapshots/*/{name}"))
 
 
@@ -160,7 +160,7 @@ def test_names_revisions_and_addresses_that_are_not_there(source: Path, cache: P
             get(hub, f"{NAME}@v9")
         with pytest.raises(StartError, match="is no revision"):
             get(hub, f"{NAME}@../../../evil")
-        assert get(hub, f"{NAME}@{COMMIT}") == download.find_cached(f"{NAME}@{COMMIT}")
+        assert get(hub, f"{NAME}@{COMMIT}") == stock.find_cached(f"{NAME}@{COMMIT}")
     with pytest.raises(StartError, match="cannot be used: .*refused"):
         get(SimpleNamespace(url="http://127.0.0.1:9"))
 
@@ -184,7 +184,7 @@ def test_pickles_strange_families_and_what_does_not_fit_are_refused_before_the_w
             get(hub, "a/pickled")
         with pytest.raises(StartError, match="'gpt2'; known types"):
             get(hub, "a/strange")
-        monkeypatch.setattr(fitting, "memory_of", lambda device: 2**29)
+        monkeypatch.setattr(runtime, "total_bytes", lambda: 2**29)
         with pytest.raises(StartError, match="GB of memory, and cpu has 0.5 GB"):
             get(hub)
         monkeypatch.setattr(fetch.shutil, "disk_usage", lambda folder: shutil._ntuple_diskusage(9, 9, 2**28))  # type: ignore[attr-defined]
@@ -211,7 +211,7 @@ def test_only_the_shards_of_the_index_are_taken(source: Path, get: Get, tmp_path
     (folder / "model.safetensors.index.json").write_text(json.dumps(index))
     with run_hub({NAME: folder}) as hub:
         found = get(hub)
-        assert not (found / "consolidated.safetensors").exists() and download.is_whole(found)
+        assert not (found / "consolidated.safetensors").exists() and stock.is_whole(found)
         (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"a": "gone.safetensors"}}))
         with pytest.raises(StartError, match="lacks weights that its index names"):
             get(hub)
@@ -235,11 +235,11 @@ def test_offline_is_obeyed(source: Path, get: Get, monkeypatch: pytest.MonkeyPat
     with monkeypatch.context() as offline:
         offline.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
         with pytest.raises(StartError, match="HF_HUB_OFFLINE forbids"):
-            download.download(NAME, lambda _: None, lambda *_: None)
+            stock.download(NAME, lambda _: None, lambda *_: None)
     with run_hub({NAME: source}) as hub:
         folder = get(hub)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-    assert download.download(NAME, lambda _: None, lambda *_: None, check=True) == folder, "get of what is here"
+    assert stock.download(NAME, lambda _: None, lambda *_: None, check=True) == folder, "get of what is here"
 
 
 def test_the_stock_is_listed_and_removed(source: Path, cache: Path, get: Get) -> None:

@@ -11,8 +11,8 @@ import json
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -21,9 +21,9 @@ from torch import Tensor
 
 from midfill_engine.checkpoint_files import CheckpointError, CheckpointFiles, name_of, open_tensors
 from midfill_engine.errors import unknown_model
-from midfill_engine.loading.download import find_cached, is_hub_id
 from midfill_engine.loading.gguf_files import SUFFIX, GgufFiles
 from midfill_engine.loading.packaged import PACKAGED, find_packaged, hash_file
+from midfill_engine.loading.stock import find_cached, is_hub_id
 
 CONFIG: Final = "adapter_config.json"
 WEIGHTS: Final = "adapter_model.safetensors"
@@ -96,14 +96,10 @@ class Adapter:
         base, sha256 = config["base_model_name_or_path"], config.get(BASE_SHA256)
         return cls(folder, base, config.get("revision"), sha256, low_rank, replaced)
 
-    @property
-    def weights(self) -> Path:
-        return self.folder / WEIGHTS
-
     def merge(self, name: str, value: Tensor | None) -> Tensor:
         """The base's tensor `value` (None if it is replaced) plus the adapter's change, computed in fp32."""
         low = self.low_rank.get(name)
-        with open_tensors(self.weights) as tensors:
+        with open_tensors(self.folder / WEIGHTS) as tensors:
             if name in self.replaced:
                 value = tensors.get_tensor(self.replaced[name])
             assert value is not None
@@ -118,55 +114,6 @@ class Adapter:
         return torch.addmm(value.float(), up, down, alpha=low.scale)
 
 
-@dataclass(frozen=True)
-class AdaptedFiles(CheckpointFiles):
-    """The files of a base checkpoint with an adapter merged into its weights."""
-
-    base: CheckpointFiles
-    adapter: Adapter
-
-    @property
-    def name(self) -> str:
-        return name_of(self.adapter.folder)
-
-    @property
-    def changed(self) -> frozenset[str]:
-        return frozenset(self.adapter.low_rank) | frozenset(self.adapter.replaced)
-
-    def release(self) -> None:
-        self.base.release()
-
-    @property
-    def config(self) -> dict[str, Any]:
-        return self.base.config
-
-    @property
-    def tokenizer_config(self) -> dict[str, Any]:
-        return self.base.tokenizer_config
-
-    @property
-    def tokenizer(self) -> dict[str, Any]:
-        return self.base.tokenizer
-
-    @property
-    def added_tokens(self) -> dict[str, int]:
-        return self.base.added_tokens
-
-    def _json(self, name: str) -> dict[str, Any]:
-        return self.base._json(name)
-
-    @cached_property
-    def shards(self) -> Mapping[str, Path]:
-        return {**self.base.shards, **dict.fromkeys(self.adapter.replaced, self.adapter.weights)}
-
-    def read(self, names: list[str]) -> dict[str, Tensor]:
-        found = self.base.read([name for name in names if name not in self.adapter.replaced])
-        for name in names:
-            if name in self.changed:
-                found[name] = self.adapter.merge(name, found.get(name))
-        return found
-
-
 def open_files(folder: Path) -> CheckpointFiles:
     """Files of a checkpoint, a GGUF file, or an adapter over its base. Raises CheckpointError, StartError."""
     if folder.suffix == SUFFIX and folder.is_file():
@@ -177,7 +124,12 @@ def open_files(folder: Path) -> CheckpointFiles:
     base = find_base(adapter)
     if adapter.base_sha256 is not None and (not base.is_file() or hash_file(base) != adapter.base_sha256):
         raise CheckpointError(f"The adapter at {folder} was trained on another file than {base}: use it without.")
-    return AdaptedFiles(base, open_files(base), adapter)
+    return replace(
+        open_files(base),
+        merges={name: partial(adapter.merge, name) for name in (*adapter.low_rank, *adapter.replaced)},
+        replaced=dict.fromkeys(adapter.replaced, folder / WEIGHTS),
+        adapter_name=name_of(folder),
+    )
 
 
 def is_adapter(folder: Path) -> bool:

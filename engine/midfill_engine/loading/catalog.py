@@ -1,6 +1,6 @@
 """The published checkpoints that the engine's families can load, as a list for people. Loads no weights."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Final
 
 from midfill_engine.families import FAMILIES
@@ -25,51 +25,31 @@ class CatalogEntry:
 
 
 def list_models() -> list[CatalogEntry]:
-    """Best for infilling first: models that see the suffix and find the length, then models that see it, then
-    the rest.
-    """
-    entries = []
-    for name in FAMILIES:
-        family = FAMILIES.find(name)
-        entries += [
-            CatalogEntry(
-                hub_id=known.hub_id,
-                family=name,
-                parameters=known.parameters,
-                licence=known.licence,
-                context_tokens=family.context_window,
-                memory_gib=round(known.parameters * 1e9 * BYTES_A_PARAMETER / GIB + WORKSPACE_GIB, 1),
-                sees_suffix=family.sees_suffix,
-                changes_length=family.lengths == "expand",
-            )
-            for known in family.known
-        ]
+    """Models that see the suffix and find the length, then models that see the suffix, then the others."""
+    entries = [
+        CatalogEntry(
+            hub_id=known.hub_id,
+            family=family.name,
+            parameters=known.parameters,
+            licence=known.licence,
+            context_tokens=family.context_window,
+            memory_gib=round(known.parameters * 1e9 * BYTES_A_PARAMETER / GIB + WORKSPACE_GIB, 1),
+            sees_suffix=family.sees_suffix,
+            changes_length=family.lengths == "expand",
+        )
+        for family in map(FAMILIES.find, FAMILIES)
+        for known in family.known
+    ]
     return sorted(entries, key=lambda entry: (not entry.changes_length, not entry.sees_suffix))
 
 
 def as_table(entries: list[CatalogEntry]) -> list[str]:
     """One line per model in aligned columns, with a header."""
     rows = [("model", "family", "size", "licence", "context", "memory", "sees the suffix")]
-    rows += [
-        (
-            entry.hub_id,
-            entry.family,
-            f"{entry.parameters:g}B",
-            entry.licence,
-            str(entry.context_tokens),
-            f"{entry.memory_gib:g} GiB",
-            "yes, and finds the length"
-            if entry.changes_length
-            else "yes"
-            if entry.sees_suffix
-            else "in the prompt only",
-        )
-        for entry in entries
-    ]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    for entry in entries:
+        sees = "yes" if entry.sees_suffix else "in the prompt only"
+        sees = "yes, and finds the length" if entry.changes_length else sees
+        size, memory = f"{entry.parameters:g}B", f"{entry.memory_gib:g} GiB"
+        rows.append((entry.hub_id, entry.family, size, entry.licence, str(entry.context_tokens), memory, sees))
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
-
-
-def as_values(entries: list[CatalogEntry]) -> list[dict[str, object]]:
-    """For JSON."""
-    return [asdict(entry) for entry in entries]

@@ -25,6 +25,7 @@ from huggingface_hub.file_download import http_get
 from huggingface_hub.utils import build_hf_headers  # type: ignore[attr-defined]
 
 from midfill_engine.errors import fetch_failed, unknown_model
+from midfill_engine.loading.packaged import Say
 from midfill_engine.wire import FetchProgress
 
 SMALL: Final = ("*.json", "merges.txt")
@@ -36,9 +37,6 @@ PART_SUFFIX: Final = ".midfill-part"
 MAX_SMALL_BYTES: Final = 256 * 2**20
 SPARE_DISK_BYTES: Final = 2**28  # a full disk harms more than this download
 REPORT_EVERY_S: Final = 0.25
-
-Say = Callable[[FetchProgress], None]
-Fits = Callable[[Path, int], None]
 
 
 @dataclass(frozen=True)
@@ -235,7 +233,9 @@ def retries_told(progress: DownloadProgress) -> Iterator[None]:
         logger.removeFilter(note)
 
 
-def fetch(hub: Hub, name: str, cache: Path, say: Say, fits: Fits, *, check: bool = False) -> Path:
+def fetch(
+    hub: Hub, name: str, cache: Path, say: Say, fits: Callable[[Path, int], None], *, check: bool = False
+) -> Path:
     """The snapshot's folder of `OWNER/NAME[@REVISION]`, with every file's hash compared with the hub's.
 
     Small files come first; then `fits(folder, weights_bytes)` raises for weights that must not be fetched.

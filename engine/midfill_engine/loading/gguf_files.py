@@ -77,10 +77,6 @@ WITH_SINGLE_DIGITS: Final = ("smollm", "starcoder", "refact", "command-r", "code
 class GgufFiles(CheckpointFiles):
     """Presents a GGUF file as checkpoint files. tokenizer.json or tokenizer_config.json beside it take precedence."""
 
-    @property
-    def name(self) -> str:
-        return self.folder.stem
-
     @cached_property
     def _library(self) -> Any:
         return import_module("gguf")  # when a file is read: it takes a while
@@ -209,14 +205,10 @@ class GgufFiles(CheckpointFiles):
         ours = {theirs.get_name(name, try_suffixes=(".weight", ".bias")): name for name in names}
         return {ours.get(tensor.name, tensor.name): tensor for tensor in self._reader.tensors}
 
-    @cached_property
-    def shards(self) -> Mapping[str, Path]:
+    def _find_shards(self) -> Mapping[str, Path]:
         return dict.fromkeys(self._stored, self.folder)
 
-    def read(self, names: list[str]) -> dict[str, Tensor]:
-        missing = [name for name in names if name not in self._stored]
-        if missing:
-            raise CheckpointError(f"The weights in {self.folder} lack {missing[0]} (and {len(missing) - 1} more).")
+    def _read(self, names: list[str]) -> dict[str, Tensor]:
         return {name: self._widen(self._stored[name]) for name in names}
 
     def _widen(self, tensor: Any) -> Tensor:

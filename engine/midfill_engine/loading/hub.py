@@ -123,11 +123,11 @@ def refuse_unread_tensors(files: CheckpointFiles, used: set[str]) -> None:
 
 def check_changes(files: CheckpointFiles, family: Family, config: ModelConfig, used: set[str]) -> None:
     """Raises CheckpointError if an adapter changes a tensor that the model lacks, or one that it shares."""
-    unknown = sorted(files.changed - used)
+    unknown = sorted(files.merges.keys() - used)
     if unknown:
         message = f"The adapter {files.name} changes {unknown[0]}, which its base at {files.folder} does not have."
         raise CheckpointError(message)
-    if config.transformer.tied_head and family.tensors["embedding.weight"] in files.changed:
+    if config.transformer.tied_head and family.tensors["embedding.weight"] in files.merges:
         raise CheckpointError(f"The adapter {files.name} changes an embedding that is its base's head too.")
 
 

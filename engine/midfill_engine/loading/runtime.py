@@ -13,8 +13,8 @@ import torch
 
 from midfill_engine.caches import ContextStore
 from midfill_engine.caches.prefixes import PrefixStore
-from midfill_engine.checkpoint_files import CheckpointError
-from midfill_engine.errors import EXIT_NO_MODEL, StartError, unknown_model
+from midfill_engine.checkpoint_files import CheckpointError, CheckpointFiles
+from midfill_engine.errors import EXIT_NO_MODEL, StartError, fetch_failed, unknown_model
 from midfill_engine.families import FAMILIES, find_family
 from midfill_engine.families.diffusiongemma import DIFFUSION_GEMMA
 from midfill_engine.lengths.calibrated import FITTED_ON
@@ -22,16 +22,18 @@ from midfill_engine.loading import canvas_model, checkpoint, hub
 from midfill_engine.loading.adapter import is_adapter, open_files
 from midfill_engine.loading.canvas_model import CanvasModel
 from midfill_engine.loading.device import DeviceError, choose_device, choose_dtype, free_bytes
-from midfill_engine.loading.download import find_cached, is_hub_id
 from midfill_engine.loading.gguf_files import SUFFIX
 from midfill_engine.loading.hub import LoadedModel
+from midfill_engine.loading.memory import total_bytes
 from midfill_engine.loading.packaged import PACKAGED, find_packaged
+from midfill_engine.loading.stock import find_cached, is_hub_id
 from midfill_engine.models.family import Family, SpecialTokens
 from midfill_engine.models.int8 import Int8Operators
 from midfill_engine.models.operators import OperatorsError, TorchOperators
 from midfill_engine.models.packed import Pass, Result, run_packed
 from midfill_engine.models.packing import LEFT, LaidOperators, PackedOperators
 from midfill_engine.models.transformer import Transformer
+from midfill_engine.registry import UnknownName
 from midfill_engine.tokens.vocabulary import Vocabulary
 from midfill_engine.wire import ErrorCode, ModelIds, ModelInfo
 
@@ -42,6 +44,7 @@ logger = logging.getLogger(__name__)
 
 WEIGHTS: Final = Path(__file__).parent.parent / "weights"
 ADAPTER: Final = "-adapter"  # behind the name of a packaged model: what ships for it
+WORKSPACE_BYTES: Final = 2**29  # KV caches, states and logits of a fill or two
 
 Loaded = LoadedModel | CanvasModel
 
@@ -193,7 +196,7 @@ def open_checkpoint(
     """Loads a folder of the embedded or a published family, or an adapter. Raises CheckpointError, StartError."""
     files = open_files(folder)
     family = find_family(files)
-    if files.changed and family.name in (checkpoint.FAMILY, DIFFUSION_GEMMA.name):
+    if files.merges and family.name in (checkpoint.FAMILY, DIFFUSION_GEMMA.name):
         raise CheckpointError(f"Adapters are not merged into models of the family {family.name!r}.")
     if weights == "int8" and device.type == "cuda":
         operators, weights = "kernels-int8", "stored"  # the plain weights are held, too
@@ -244,7 +247,28 @@ def load_runtime(
         raise unknown_model(str(error), next_step) from error
 
 
-logger = logging.getLogger(__name__)
+def check_fits(folder: Path, weights_bytes: int, device: str = "auto", *, force: bool = False) -> None:
+    """Checks a folder without its weights, which take `weights_bytes` on disk: the engine must be able to load them,
+    and they must fit into memory. Raises StartError.
+    """
+    if is_adapter(folder):
+        open_files(folder)  # finds its base, which must be here
+        return
+    files = CheckpointFiles(folder)
+    try:
+        family = find_family(files)
+        if family.attention not in ("canvas", "context_frozen"):
+            hub.read_shape(files, family)
+    except (CheckpointError, UnknownName) as error:
+        next_step = "see `midfill models list --published` for those that can be loaded"
+        raise unknown_model(f"It was not fetched: {error}", next_step) from error
+    chosen = choose_device(device)
+    named = files.config.get("dtype") or files.config.get("torch_dtype")
+    held = weights_bytes * choose_dtype(chosen).itemsize // (4 if named == "float32" else 2) + WORKSPACE_BYTES
+    present = torch.cuda.mem_get_info(chosen)[1] if chosen.type == "cuda" else total_bytes()
+    if held > present and not force:
+        message = f"It takes {held / 1e9:.1f} GB of memory, and {chosen} has {present / 1e9:.1f} GB"
+        raise fetch_failed(message, "choose a smaller model, or give --force to fetch it all the same")
 
 
 def choose_operators(weights: str, device: torch.device, dtype: torch.dtype) -> TorchOperators:

