@@ -310,5 +310,5 @@ def test_the_adapter_that_ships_is_whole_small_and_of_the_default_model() -> Non
     assert (adapter.base, adapter.base_sha256) == (SMOLLM2.name, SMOLLM2.sha256)
     assert (adapter.folder / "adapter_model.safetensors").stat().st_size <= 25_000_000
     assert len(adapter.low_rank) == 7 * 30 and not adapter.replaced
-    with open_tensors(adapter.weights) as tensors:
+    with open_tensors(adapter.folder / "adapter_model.safetensors") as tensors:
         assert {tensors.get_tensor(low.up).dtype for low in adapter.low_rank.values()} == {torch.int8}

@@ -186,7 +186,7 @@ def test_the_store_drops_the_least_recently_used() -> None:
     assert [store.get(key) is not None for key in (b"a", b"b", b"c")] == [True, False, True]
     assert (store.hits, store.misses) == (3, 4)
     assert store.num_bytes == 2 * context().num_bytes
-    few = ContextStore(max_contexts=1)
+    few = ContextStore(max_entries=1)
     for key in (b"a", b"b"):
         few.put(key, context())
     assert [few.get(key) is not None for key in (b"a", b"b")] == [False, True]

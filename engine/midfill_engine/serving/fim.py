@@ -7,20 +7,33 @@ import time
 import uuid
 from typing import Literal
 
-from pydantic import BaseModel
+from pydantic import BaseModel, ConfigDict, Field
 
-from midfill_engine.serving.requests import FimRequest
-from midfill_engine.wire import (
-    MAX_HOLE_TOKENS,
-    FilledHole,
-    HoleSegment,
-    HoleSpec,
-    InfillRequest,
-    InfillResponse,
-    Segment,
-    Stats,
-    TextSegment,
-)
+from midfill_engine import wire
+
+
+class ForeignRequest(BaseModel):
+    """What requests of other projects' clients have in common. Unknown keys are ignored."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+    model: str | None = Field(default=None, max_length=512)
+    stream: bool = False
+
+
+class FimRequest(ForeignRequest):
+    """`POST /v1/fim/completions` as Mistral's and Mercury's clients send it."""
+
+    prompt: str = Field(max_length=wire.MAX_TEXT_CHARACTERS)
+    suffix: str | None = Field(default=None, max_length=wire.MAX_TEXT_CHARACTERS)
+    max_tokens: int | None = Field(
+        default=None, ge=1, description="more than the model can fill at once counts as that"
+    )
+    t_max_predict_ms: int | None = None
+    temperature: wire.FiniteFloat | None = Field(default=None, ge=0, le=2)
+    random_seed: int | None = Field(default=None, ge=0, lt=2**63)
+    seed: int | None = Field(default=None, ge=0, lt=2**63)
+    stop: str | list[str] | None = None
 
 
 class ChatMessage(BaseModel):
@@ -34,7 +47,7 @@ class Usage(BaseModel):
     total_tokens: int
 
     @classmethod
-    def of(cls, *stats: Stats) -> "Usage":
+    def of(cls, *stats: wire.Stats) -> "Usage":
         """Of a prompt beyond the model's window it counts what the model saw."""
         seen, filled = sum(one.context_tokens for one in stats), sum(one.tokens for one in stats)
         return cls(prompt_tokens=seen, completion_tokens=filled, total_tokens=seen + filled)
@@ -67,8 +80,8 @@ class FimAnswer(BaseModel):
     seed: int | None = None
 
 
-def to_infill(request: FimRequest) -> list[InfillRequest]:
-    infill = InfillRequest(
+def to_infill(request: FimRequest) -> list[wire.InfillRequest]:
+    infill = wire.InfillRequest(
         segments=around_hole(request.prompt, request.suffix or "", clamp(request.max_tokens)),
         model=request.model,
         max_ms=budget_ms(request.t_max_predict_ms),
@@ -78,7 +91,7 @@ def to_infill(request: FimRequest) -> list[InfillRequest]:
     return [infill]
 
 
-def from_infill(request: FimRequest, responses: list[InfillResponse]) -> FimAnswer:
+def from_infill(request: FimRequest, responses: list[wire.InfillResponse]) -> FimAnswer:
     (response,) = responses
     text, reason = finish(response.holes[0], request.stop)
     text = with_line_endings_of(text, request.prompt, request.suffix)
@@ -97,7 +110,7 @@ def from_infill(request: FimRequest, responses: list[InfillResponse]) -> FimAnsw
 
 
 def clamp(max_tokens: int | None) -> int | None:
-    return None if max_tokens is None else min(max_tokens, MAX_HOLE_TOKENS)
+    return None if max_tokens is None else min(max_tokens, wire.MAX_HOLE_TOKENS)
 
 
 def budget_ms(asked: int | None) -> int | None:
@@ -105,16 +118,16 @@ def budget_ms(asked: int | None) -> int | None:
     return asked if asked is not None and asked > 0 else None
 
 
-def around_hole(prompt: str, suffix: str, max_tokens: int | None) -> list[Segment]:
+def around_hole(prompt: str, suffix: str, max_tokens: int | None) -> list[wire.Segment]:
     """Prompt, one hole, suffix, with line feeds as line endings."""
     return [
-        TextSegment(text=to_line_feeds(prompt)),
-        HoleSegment(hole=HoleSpec(max_tokens=max_tokens, indent="")),
-        TextSegment(text=to_line_feeds(suffix)),
+        wire.TextSegment(text=to_line_feeds(prompt)),
+        wire.HoleSegment(hole=wire.HoleSpec(max_tokens=max_tokens, indent="")),
+        wire.TextSegment(text=to_line_feeds(suffix)),
     ]
 
 
-def finish(fill: FilledHole, stop: str | list[str] | None) -> tuple[str, FinishReason]:
+def finish(fill: wire.FilledHole, stop: str | list[str] | None) -> tuple[str, FinishReason]:
     """The text up to the first stop string, and the finish reason."""
     text = cut_at_stop(fill.text, stop)
     return text, "length" if fill.cut and len(text) == len(fill.text) else "stop"

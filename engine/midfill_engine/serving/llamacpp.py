@@ -2,20 +2,48 @@
 
 from typing import Any, Final, Literal
 
-from pydantic import BaseModel, RootModel, SerializeAsAny
+from pydantic import BaseModel, ConfigDict, Field, RootModel, SerializeAsAny
 
+from midfill_engine import wire
 from midfill_engine.denoising.scheduler import MAX_ACTIVE
-from midfill_engine.serving.fim import around_hole, budget_ms, cut_at_stop, with_line_endings_of
-from midfill_engine.serving.requests import LlamaCompletionRequest, LlamaInfillRequest
-from midfill_engine.wire import (
-    MAX_HOLE_TOKENS,
-    MAX_TEXT_CHARACTERS,
-    FilledHole,
-    InfillRequest,
-    InfillResponse,
-    ModelInfo,
-    Stats,
-)
+from midfill_engine.serving.fim import ForeignRequest, around_hole, budget_ms, cut_at_stop, with_line_endings_of
+
+
+class ExtraText(BaseModel):
+    """Text of another file that llama.cpp's clients send along."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+    text: str = Field(default="", max_length=1024 * 1024)
+    filename: str = Field(default="", max_length=4096)
+
+
+class LlamaInfillRequest(ForeignRequest):
+    """llama.cpp's `POST /infill` as llama.vim and llama.vscode send it.
+
+    The hole is after `input_prefix` and `prompt` and before `input_suffix`. Later lines of the answer are indented by
+    at least `n_indent` characters. `response_fields` selects fields of the answer.
+    """
+
+    input_prefix: str = Field(default="", max_length=wire.MAX_TEXT_CHARACTERS)
+    input_suffix: str = Field(default="", max_length=wire.MAX_TEXT_CHARACTERS)
+    prompt: str = Field(default="", max_length=wire.MAX_TEXT_CHARACTERS)
+    input_extra: list[ExtraText] = Field(default_factory=list, max_length=256)
+    n_predict: int = -1
+    n_indent: int = 0
+    n_cmpl: int = Field(default=1, ge=1, le=8, description="with more than one the answer is a list")
+    t_max_predict_ms: int = Field(default=0, description="of work; then the best guesses are the answer")
+    temperature: wire.FiniteFloat = Field(default=0.0, ge=0, le=2)
+    top_p: wire.FiniteFloat = Field(default=1.0, gt=0, le=1)
+    seed: int = Field(default=-1, lt=2**63)
+    stop: list[str] = Field(default_factory=list)
+    response_fields: list[str] = Field(default_factory=list, max_length=64)
+
+
+class LlamaCompletionRequest(LlamaInfillRequest):
+    """llama.cpp's `POST /completion` as Continue sends it: `prompt` holds the text around the hole, with or without
+    fill-in-the-middle markers.
+    """
 
 
 class LlamaAnswer(BaseModel):
@@ -67,16 +95,16 @@ def unmark(request: LlamaCompletionRequest) -> LlamaInfillRequest:
     return request
 
 
-def completion_to_infill(request: LlamaCompletionRequest) -> list[InfillRequest]:
+def completion_to_infill(request: LlamaCompletionRequest) -> list[wire.InfillRequest]:
     return to_infill(unmark(request))
 
 
-def to_infill(request: LlamaInfillRequest) -> list[InfillRequest]:
+def to_infill(request: LlamaInfillRequest) -> list[wire.InfillRequest]:
     """Text of other files comes first, because the text furthest from the hole is dropped first."""
     extra = "".join(f"{part.text}\n" for part in request.input_extra if part.text)
-    before = (extra + request.input_prefix + request.prompt)[-MAX_TEXT_CHARACTERS:]
-    limit = min(request.n_predict, MAX_HOLE_TOKENS) if request.n_predict > 0 else None
-    infill = InfillRequest(
+    before = (extra + request.input_prefix + request.prompt)[-wire.MAX_TEXT_CHARACTERS :]
+    limit = min(request.n_predict, wire.MAX_HOLE_TOKENS) if request.n_predict > 0 else None
+    infill = wire.InfillRequest(
         segments=around_hole(before, request.input_suffix, limit),
         model=request.model or None,
         seed=request.seed if request.seed >= 0 else None,
@@ -88,7 +116,7 @@ def to_infill(request: LlamaInfillRequest) -> list[InfillRequest]:
     return [infill]
 
 
-def from_infill(request: LlamaInfillRequest, responses: list[InfillResponse]) -> BaseModel:
+def from_infill(request: LlamaInfillRequest, responses: list[wire.InfillResponse]) -> BaseModel:
     """One answer, or a list if several were asked for, best first."""
     (response,) = responses
     fills = [row[0] for row in (response.holes, *response.alternatives)]
@@ -96,27 +124,29 @@ def from_infill(request: LlamaInfillRequest, responses: list[InfillResponse]) ->
     return answers[0] if request.n_cmpl == 1 else LlamaAnswers(answers)
 
 
-def from_fill(request: LlamaInfillRequest, response: InfillResponse, whole: FilledHole, index: int) -> BaseModel:
+def from_fill(
+    request: LlamaInfillRequest, response: wire.InfillResponse, whole: wire.FilledHole, index: int
+) -> BaseModel:
     stopped = cut_at_stop(whole.text, request.stop)
     text = cut_at_indent(stopped, request.n_indent)
     shown = with_line_endings_of(text, request.input_prefix, request.prompt, request.input_suffix)
-    told = {"index": index, "seed": response.seed}
-    answer = make_answer(shown, response.model, response.stats).model_copy(update=told)
+    told: dict[str, Any] = {"index": index, "seed": response.seed}
     if len(stopped) < len(whole.text):
         word = next(word for word in request.stop if word and whole.text.startswith(word, len(stopped)))
-        answer = answer.model_copy(update={"stop_type": "word", "stopping_word": word})
+        told |= {"stop_type": "word", "stopping_word": word}
     elif whole.cut and text == whole.text:
-        answer = answer.model_copy(update={"stop_type": "limit"})
+        told |= {"stop_type": "limit"}
+    answer = make_answer(shown, response.model, response.stats).model_copy(update=told)
     return select(answer, request.response_fields)
 
 
 def answer_nothing(request: LlamaInfillRequest, model: str) -> BaseModel:
     """For `n_predict` 0, which only warms up llama.cpp's cache."""
-    stats = Stats(steps=0, forwards=0, tokens=0, ms=0.0)
+    stats = wire.Stats(steps=0, forwards=0, tokens=0, ms=0.0)
     return select(make_answer("", model, stats), request.response_fields)
 
 
-def make_answer(text: str, model: str, stats: Stats) -> LlamaAnswer:
+def make_answer(text: str, model: str, stats: wire.Stats) -> LlamaAnswer:
     """Denoising has no separate prompt phase, so all time counts as prediction."""
     num, ms = stats.tokens, max(stats.ms, 1e-3)
     timings: dict[str, int | float] = {
@@ -157,13 +187,11 @@ def cut_at_indent(text: str, num_spaces: int) -> str:
     return text
 
 
-def describe_server(info: ModelInfo) -> dict[str, Any]:
+def describe_server(info: wire.ModelInfo) -> dict[str, Any]:
     """The properties that llama.cpp's clients read from `/props`."""
+    settings = {"n_ctx": info.max_context_tokens, "params": {"n_predict": info.max_hole_tokens}}
     return {
-        "default_generation_settings": {
-            "n_ctx": info.max_context_tokens,
-            "params": {"n_predict": info.max_hole_tokens},
-        },
+        "default_generation_settings": settings,
         "total_slots": MAX_ACTIVE,
         "model_path": info.id,
         "model_alias": info.id,

@@ -5,6 +5,7 @@ Localhost is no boundary: a web page can reach it by DNS rebinding or with a pla
 
 import ipaddress
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
@@ -99,11 +100,9 @@ def name_of(host: str) -> str | None:
 
 
 def is_address(name: str) -> bool:
-    try:
-        ipaddress.ip_address(name.removeprefix("[").removesuffix("]"))
-    except ValueError:
-        return False
-    return True
+    with suppress(ValueError):
+        return bool(ipaddress.ip_address(name.removeprefix("[").removesuffix("]")))
+    return False
 
 
 def is_json(values: list[str]) -> bool:
@@ -113,19 +112,19 @@ def is_json(values: list[str]) -> bool:
     return media.strip() == "application/json" and parameters.strip() in {"", "charset=utf-8", 'charset="utf-8"'}
 
 
+@dataclass(frozen=True)
 class Gate:
     """ASGI middleware that passes on requests that `security` accepts."""
 
-    def __init__(self, app: ASGIApp, security: Security) -> None:
-        self._app = app
-        self._security = security
+    app: ASGIApp
+    security: Security
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "websocket":
             await send({"type": "websocket.close", "code": 1008, "reason": ""})
             return
-        error = self._security.check(scope) if scope["type"] == "http" else None
-        await (self._app if error is None else error_response(error))(scope, receive, send)
+        error = self.security.check(scope) if scope["type"] == "http" else None
+        await (self.app if error is None else error_response(error))(scope, receive, send)
 
 
 def error_response(error: RequestError) -> Response:

@@ -1,6 +1,4 @@
-"""Runs the engine's process: binds, loads the model while it answers, shuts down. Knows signals and threads, no
-requests.
-"""
+"""Runs the engine's process: binds, loads the model while it answers, shuts down. Knows signals, no requests."""
 
 import logging
 import os
@@ -25,9 +23,13 @@ from midfill_engine.serving.sockets import EXIT_BAD_SOCKET, UnixListener, listen
 from midfill_engine.serving.tokens import find_tokens
 from midfill_engine.wire import ErrorCode, InfillRequest, ServeOptions
 
+if TYPE_CHECKING:
+    from midfill_engine.denoising.work import Fill
+
+EXIT_DEVICE_LOST: Final = 4
+SHARED_ROWS_OF_DEVICE: Final = 512  # this many rows cost hardly more than one if memory bandwidth is the limit
 LINGER_S: Final = 0.5  # time to tell clients that still connect
 STOP_TIMEOUT_S: Final = 5.0  # time for the answers of cancelled fills
-
 SHORT_IDLE_S: Final = 60.0
 TICKS_BETWEEN_LOOKS: Final = 50  # uvicorn ticks ten times a second
 SHORT_SHARE: Final = 0.1
@@ -36,7 +38,7 @@ logger = logging.getLogger(__name__)
 
 
 def is_memory_short() -> bool:
-    """Whether other programs of this machine could use what an idle engine holds."""
+    """True if an idle engine should free its memory for other programs."""
     return available_bytes() < SHORT_SHARE * total_bytes()
 
 
@@ -68,7 +70,7 @@ class Server(uvicorn.Server):
         return await super().on_tick(counter)
 
     def _is_idle_too_long(self, counter: int) -> bool:
-        """Whether its time is over: that given, or a minute where memory is short. A `serve` without a limit stays."""
+        """True after the idle timeout, or after a minute if memory is short; always false without a timeout."""
         idle_s, limit_s = self._state.idle_s, self._state.idle_timeout_s
         if limit_s is None or idle_s <= min(limit_s, SHORT_IDLE_S):
             return False
@@ -79,7 +81,7 @@ class Server(uvicorn.Server):
         return self._asked_s is not None
 
     def drain(self) -> None:
-        """Accepts no new requests; ends when the open ones are answered or time is up."""
+        """Accepts no new requests; ends when all open ones are answered or time is up."""
         self._state.is_draining = True
         self._asked_s = self._asked_s or time.monotonic()
 
@@ -93,15 +95,6 @@ class Server(uvicorn.Server):
     def _is_drained(self, seconds: float) -> bool:
         is_empty = self._state.num_open == 0
         return seconds >= self._drain_s or (is_empty and seconds >= min(LINGER_S, self._drain_s))
-
-
-if TYPE_CHECKING:
-    from midfill_engine.denoising.work import Fill
-
-EXIT_DEVICE_LOST: Final = 4
-SHARED_ROWS_OF_DEVICE: Final = 512  # this many rows cost hardly more than one if memory bandwidth is the limit
-
-logger = logging.getLogger(__name__)
 
 
 def serve(options: ServeOptions) -> int:
@@ -174,12 +167,12 @@ def check_certificate(options: ServeOptions) -> None:
 
 
 def load(state: EngineState, options: ServeOptions) -> None:
-    """Loads the model into `state`, in its own thread, so that the process answers meanwhile."""
+    """Loads the model into `state`. Runs in a thread, so that the process answers meanwhile."""
     try:
         state.ready = make_ready(state, options)
     except StartError as error:
         state.failure = error
-    except Exception as error:  # noqa: BLE001 - nobody else would see what ends this thread
+    except Exception as error:  # noqa: BLE001 - otherwise the thread would end without a message
         message = f"The model {options.model!r} cannot be loaded: {error}"
         state.failure = StartError(ErrorCode.INTERNAL, " ".join(message.split()), "see midfill doctor")
 

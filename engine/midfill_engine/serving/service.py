@@ -13,44 +13,20 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.responses import JSONResponse, Response
 
+from midfill_engine import wire
 from midfill_engine.denoising.scheduler import Scheduler, is_ending
 from midfill_engine.errors import RequestError, StartError, check_model
 from midfill_engine.serving import completions, fim, llamacpp
 from midfill_engine.serving.access import AccessLog, AccessLogger
-from midfill_engine.serving.requests import (
-    CompletionRequest,
-    FimRequest,
-    ForeignRequest,
-    LlamaCompletionRequest,
-    LlamaInfillRequest,
-)
 from midfill_engine.serving.security import Gate, Security, error_response
-from midfill_engine.serving.stream import (
-    PING_INTERVAL_S,
-    Asked,
-    EventStream,
-    Mailbox,
-    client_of,
-    encode_event,
-    stream_events,
-    wait_for_answers,
-)
-from midfill_engine.wire import (
-    MAX_BODY_BYTES,
-    ErrorCode,
-    ErrorResponse,
-    InfillRequest,
-    InfillResponse,
-    ModelInfo,
-    ModelList,
-)
+from midfill_engine.serving.stream import PING_INTERVAL_S, Asked, EventStream, encode_event
 
 # Below the connection's deadline, so that a slow client still gets an answer.
 BODY_TIMEOUT_S: Final = 8.0
 MAX_ERROR_CHARACTERS: Final = 300
 
 M = TypeVar("M", bound=BaseModel)
-R = TypeVar("R", bound=ForeignRequest)
+R = TypeVar("R", bound=fim.ForeignRequest)
 Route = TypeVar("Route", bound=Callable[..., Any])
 
 
@@ -58,7 +34,7 @@ Route = TypeVar("Route", bound=Callable[..., Any])
 class Ready:
     """What the service needs once the model is loaded."""
 
-    info: ModelInfo
+    info: wire.ModelInfo
     names: tuple[str, ...]
     scheduler: Scheduler
 
@@ -84,7 +60,9 @@ class EngineState:
             raise is_ending()
         if self.ready is None:
             headers = {"retry-after": "1"}
-            raise RequestError(ErrorCode.BUSY, "the model is still loading", "try again", status=503, headers=headers)
+            raise RequestError(
+                wire.ErrorCode.BUSY, "the model is still loading", "try again", status=503, headers=headers
+            )
         check_model(model, self.ready.names)
         return self.ready
 
@@ -128,7 +106,7 @@ def create_app(state: EngineState, security: Security, access_log: AccessLog = "
 
     @reading("/v1/models")
     async def models() -> Response:
-        return json_response(ModelList(data=[state.use().info]))
+        return json_response(wire.ModelList(data=[state.use().info]))
 
     @reading("/v1/models/{name:path}")
     async def model(name: str) -> Response:
@@ -153,12 +131,9 @@ def create_app(state: EngineState, security: Security, access_log: AccessLog = "
 
     @app.post("/v1/infill", response_model=None)
     async def infill(http: Request) -> Response:
-        request = await read_body(http, InfillRequest)
-        scheduler = state.use(request.model).scheduler
-        if not request.stream:
-            return json_response((await wait_for_answers(http, Asked(http, scheduler, [request])))[0])
-        mailbox = Mailbox()
-        return EventStream(stream_events(mailbox), scheduler.submit(request, mailbox.post, client_of(http)))
+        request = await read_body(http, wire.InfillRequest)
+        asked = Asked(http, state.use(request.model).scheduler, [request])
+        return EventStream(asked.events(), asked) if request.stream else json_response((await asked.wait())[0])
 
     def add_door(path: str, door: Door[Any]) -> None:
         async def answer(http: Request) -> Response:
@@ -176,77 +151,70 @@ class Door(Generic[R]):
     """How clients of another project ask for fills: `to_infill` translates a request, `from_infill` the answers."""
 
     request: type[R]
-    to_infill: Callable[[R], list[InfillRequest]]
-    from_infill: Callable[[R, list[InfillResponse]], BaseModel]
+    to_infill: Callable[[R], list[wire.InfillRequest]]
+    from_infill: Callable[[R, list[wire.InfillResponse]], BaseModel]
     ends_with_done: bool = True
 
 
 DOORS: Final[dict[str, Door[Any]]] = {
-    "/v1/fim/completions": Door(FimRequest, fim.to_infill, fim.from_infill),
-    "/v1/completions": Door(CompletionRequest, completions.to_infill, completions.from_infill),
-    "/infill": Door(LlamaInfillRequest, llamacpp.to_infill, llamacpp.from_infill, ends_with_done=False),
+    "/v1/fim/completions": Door(fim.FimRequest, fim.to_infill, fim.from_infill),
+    "/v1/completions": Door(completions.CompletionRequest, completions.to_infill, completions.from_infill),
+    "/infill": Door(llamacpp.LlamaInfillRequest, llamacpp.to_infill, llamacpp.from_infill, ends_with_done=False),
     "/completion": Door(
-        LlamaCompletionRequest, llamacpp.completion_to_infill, llamacpp.from_infill, ends_with_done=False
+        llamacpp.LlamaCompletionRequest, llamacpp.completion_to_infill, llamacpp.from_infill, ends_with_done=False
     ),
 }
 
 
 async def answer_door(http: Request, state: EngineState, door: Door[R], request: R) -> Response:
     """Raises RequestError."""
-    if isinstance(request, LlamaInfillRequest) and request.n_predict == 0:
+    if isinstance(request, llamacpp.LlamaInfillRequest) and request.n_predict == 0:
         return json_response(llamacpp.answer_nothing(request, state.use(request.model or None).info.id))
     with refusing():
         requests = door.to_infill(request)
     asked = Asked(http, state.use(requests[0].model).scheduler, requests)
-
-    def answer(found: list[InfillResponse]) -> BaseModel:
-        return door.from_infill(request, found)
-
-    if not request.stream:
-        return json_response(answer(await wait_for_answers(http, asked)))
-    return EventStream(stream_whole(asked, answer, door.ends_with_done), asked)
+    if request.stream:
+        return EventStream(stream_whole(asked, door, request), asked)
+    return json_response(door.from_infill(request, await asked.wait()))
 
 
-async def stream_whole(
-    asked: Asked, answer: Callable[[list[InfillResponse]], BaseModel], ends_with_done: bool
-) -> AsyncIterator[bytes]:
-    """Streams one chunk with the whole text, because any part may change until the last step. An error is sent as
-    `error`.
+async def stream_whole(asked: Asked, door: Door[R], request: R) -> AsyncIterator[bytes]:
+    """Streams the whole text as one chunk, because any part may change until the last step, or an `error`.
 
-    Empty lines keep the connection open until then: clients stop at comments, proxies at silence.
+    Until then empty lines keep the connection open: clients stop at comments, proxies at silence.
     """
     ending = asyncio.ensure_future(asked.ends())
     try:
         while not (await asyncio.wait({ending}, timeout=PING_INTERVAL_S))[0]:
             yield b"\n"
-        yield encode_event(answer(ending.result()))
+        yield encode_event(door.from_infill(request, ending.result()))
     except RequestError as error:
-        yield encode_event(ErrorResponse(error=error.body))
+        yield encode_event(wire.ErrorResponse(error=error.body))
     finally:
         ending.cancel()
-    if ends_with_done:
+    if door.ends_with_done:
         yield b"data: [DONE]\n\n"
 
 
 async def read_body(http: Request, model: type[M]) -> M:
     """Reads and validates a JSON body of at most `MAX_BODY_BYTES`. Raises RequestError."""
     body = bytearray()
-    message = f"the body is larger than {MAX_BODY_BYTES} bytes"
-    too_large = RequestError(ErrorCode.TOO_LARGE, message, "send less context")
-    if int(http.headers.get("content-length", "0")) > MAX_BODY_BYTES:
+    message = f"the body is larger than {wire.MAX_BODY_BYTES} bytes"
+    too_large = RequestError(wire.ErrorCode.TOO_LARGE, message, "send less context")
+    if int(http.headers.get("content-length", "0")) > wire.MAX_BODY_BYTES:
         raise too_large
     try:
         async with asyncio.timeout(BODY_TIMEOUT_S):
             async for chunk in http.stream():
                 body += chunk
-                if len(body) > MAX_BODY_BYTES:
+                if len(body) > wire.MAX_BODY_BYTES:
                     raise too_large
     except TimeoutError as error:
         closing = {"connection": "close"}
         message = f"the body did not arrive within {BODY_TIMEOUT_S:.0f} seconds"
-        raise RequestError(ErrorCode.BAD_REQUEST, message, status=408, headers=closing) from error
+        raise RequestError(wire.ErrorCode.BAD_REQUEST, message, status=408, headers=closing) from error
     except ClientDisconnect as error:
-        raise RequestError(ErrorCode.CANCELLED, "the client went away") from error
+        raise RequestError(wire.ErrorCode.CANCELLED, "the client went away") from error
     with refusing():
         return model.model_validate_json(bytes(body))
 
@@ -258,7 +226,7 @@ def refusing() -> Iterator[None]:
         yield
     except ValidationError as error:
         next_step = "see the routes in `midfill help serving`"
-        raise RequestError(ErrorCode.BAD_REQUEST, describe(error), next_step) from error
+        raise RequestError(wire.ErrorCode.BAD_REQUEST, describe(error), next_step) from error
 
 
 def describe(error: ValidationError) -> str:
@@ -275,9 +243,9 @@ async def answer_error(http: Request, error: Exception) -> Response:
         return error_response(error)
     assert isinstance(error, HTTPException)
     if error.status_code == 404:
-        return error_response(RequestError(ErrorCode.NOT_FOUND, "there is no such route", "see /v1/models"))
+        return error_response(RequestError(wire.ErrorCode.NOT_FOUND, "there is no such route", "see /v1/models"))
     message, headers = f"this route does not answer {http.method}", dict(error.headers or {})
-    return error_response(RequestError(ErrorCode.BAD_REQUEST, message, status=error.status_code, headers=headers))
+    return error_response(RequestError(wire.ErrorCode.BAD_REQUEST, message, status=error.status_code, headers=headers))
 
 
 def json_response(message: BaseModel) -> Response:

@@ -53,9 +53,7 @@ def listen_unix(path: Path) -> UnixListener:
 
 
 def prepare_folder(folder: Path) -> None:
-    """Creates the folder with mode 0700, or checks that it is the user's and not writable by others. Raises
-    StartError.
-    """
+    """Creates the folder with mode 0700; an existing one must be the user's alone to write. Raises StartError."""
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         status = folder.stat()

@@ -73,6 +73,7 @@ class Asked:
     """
 
     def __init__(self, http: Request, scheduler: Scheduler, requests: Sequence[InfillRequest]) -> None:
+        self._http = http
         self._mailboxes = [Mailbox() for _ in requests]
         self._tickets: list[Ticket] = []
         try:
@@ -87,48 +88,44 @@ class Asked:
             ticket.cancel()
 
     async def ends(self) -> list[InfillResponse]:
-        """Raises RequestError if one of them fails."""
+        """All answers. Raises RequestError if a request fails."""
         return [await mailbox.end() for mailbox in self._mailboxes]
 
-
-async def wait_for_answers(http: Request, asked: Asked) -> list[InfillResponse]:
-    """All answers; cancels the work if the client disconnects. Raises RequestError."""
-    answer = asyncio.ensure_future(asked.ends())
-    leaving = asyncio.ensure_future(_wait_for_disconnect(http))
-    try:
-        await asyncio.wait({answer, leaving}, return_when=asyncio.FIRST_COMPLETED)
-        if not answer.done():
-            raise RequestError(ErrorCode.CANCELLED, "the client went away")
-        return answer.result()
-    finally:
-        asked.cancel()
-        answer.cancel()
-        leaving.cancel()
-        await asyncio.gather(answer, leaving, return_exceptions=True)
-
-
-async def _wait_for_disconnect(http: Request) -> None:
-    while (await http.receive())["type"] != "http.disconnect":
-        pass
-
-
-async def stream_events(mailbox: Mailbox) -> AsyncIterator[bytes]:
-    """Server-sent events `step`, then `done` or `error`."""
-    while True:
+    async def wait(self) -> list[InfillResponse]:
+        """All answers; cancels the work if the client disconnects. Raises RequestError."""
+        answer, leaving = asyncio.ensure_future(self.ends()), asyncio.ensure_future(self._wait_for_disconnect())
         try:
-            event = await asyncio.wait_for(mailbox.take(), PING_INTERVAL_S)
-        except TimeoutError:
-            yield KEEPALIVE_COMMENT
-            continue
-        if isinstance(event, StepEvent):
-            yield encode_event(event, "step")
-            continue
-        match event:
-            case RequestError():
-                yield encode_event(event.body, "error")
-            case InfillResponse():
-                yield encode_event(event, "done")
-        return
+            await asyncio.wait({answer, leaving}, return_when=asyncio.FIRST_COMPLETED)
+            if not answer.done():
+                raise RequestError(ErrorCode.CANCELLED, "the client went away")
+            return answer.result()
+        finally:
+            self.cancel()
+            answer.cancel()
+            leaving.cancel()
+            await asyncio.gather(answer, leaving, return_exceptions=True)
+
+    async def _wait_for_disconnect(self) -> None:
+        while (await self._http.receive())["type"] != "http.disconnect":
+            pass
+
+    async def events(self) -> AsyncIterator[bytes]:
+        """The first request's server-sent events: `step`, then `done` or `error`."""
+        while True:
+            try:
+                event = await asyncio.wait_for(self._mailboxes[0].take(), PING_INTERVAL_S)
+            except TimeoutError:
+                yield KEEPALIVE_COMMENT
+                continue
+            match event:
+                case StepEvent():
+                    yield encode_event(event, "step")
+                    continue
+                case RequestError():
+                    yield encode_event(event.body, "error")
+                case InfillResponse():
+                    yield encode_event(event, "done")
+            return
 
 
 def encode_event(message: BaseModel, name: str | None = None) -> bytes:
@@ -139,7 +136,7 @@ def encode_event(message: BaseModel, name: str | None = None) -> bytes:
 class EventStream(StreamingResponse):
     """A stream of server-sent events that cancels its requests when it ends."""
 
-    def __init__(self, events: AsyncIterator[bytes], asked: Ticket | Asked) -> None:
+    def __init__(self, events: AsyncIterator[bytes], asked: Asked) -> None:
         headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
         super().__init__(events, headers=headers, media_type="text/event-stream")
         self._asked = asked

@@ -74,9 +74,7 @@ def stamp_of(file: Path | None) -> tuple[int, int] | None:
 
 
 def find_tokens(file: Path | None) -> BearerTokens:
-    """MIDFILL_TOKEN, otherwise the tokens in `file`, which is created with one token at first use, mode 0600. Raises
-    StartError.
-    """
+    """MIDFILL_TOKEN, otherwise the tokens in `file`, which is created if missing, mode 0600. Raises StartError."""
     given = os.environ.get("MIDFILL_TOKEN")
     if given is not None:
         check_token(given, "choose a longer one, or unset MIDFILL_TOKEN")
@@ -114,25 +112,17 @@ def check_token(token: str, next_step: str) -> None:
 
 
 def make_token_file(path: Path) -> None:
-    """Creates the file atomically (written aside, then linked), so that concurrent starts agree on one token.
-
-    Raises StartError.
-    """
-    aside: str | None = None
+    """Creates the file atomically by a link, so that concurrent starts agree on one token. Raises StartError."""
     try:
-        descriptor, aside = tempfile.mkstemp(prefix=".token-", dir=path.parent)  # mode 0600
-        with os.fdopen(descriptor, "w", encoding="ascii") as file:
+        with tempfile.NamedTemporaryFile("w", encoding="ascii", prefix=".token-", dir=path.parent) as file:  # mode 0600
             file.write(secrets.token_urlsafe(32) + "\n")
             file.flush()
             os.fsync(file.fileno())
-        os.link(aside, path)
+            os.link(file.name, path)
     except FileExistsError:
         pass
     except OSError as error:
         raise no_token_file(path, error) from error
-    finally:
-        if aside is not None:
-            os.unlink(aside)
 
 
 def read_own_file(path: Path) -> str:

@@ -1,14 +1,15 @@
 """Which tokens may stand where, by their bytes. Knows ids and bytes, not text or models."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Sequence
 from functools import lru_cache
 from typing import Final
 
 import torch
 from torch import Tensor
 
-# The wire's line ending is \n, and nothing but line breaks and tabs among the control characters belongs in code.
+# The wire's line ending is \n, and code contains no other control characters than line breaks and tabs.
 UNWANTED_BYTES: Final = (frozenset(range(0x20)) | {0x7F}) - {ord("\n"), ord("\t")}
+MAX_MASKS: Final = 128
 
 
 class Vocabulary:
@@ -25,12 +26,13 @@ class Vocabulary:
         self.delete_ids = tuple(delete_ids)
         self.expand_id = expand_id
         specials = frozenset(special_ids)
-        is_fillable = (index not in specials and self._is_clean(piece) for index, piece in enumerate(pieces))
-        self._fillable = torch.tensor(list(is_fillable))
-        self._containing = lru_cache(maxsize=64)(self._scan)
-        self._beginning = lru_cache(maxsize=8)(self._scan_start)
-        self._spelling = lru_cache(maxsize=32)(self._scan_spelling)
-        self._ending = lru_cache(maxsize=32)(self._scan_ending)
+        is_clean = (bool(piece) and UNWANTED_BYTES.isdisjoint(piece) for piece in pieces)
+        self._fillable = torch.tensor([clean and index not in specials for index, clean in enumerate(is_clean)])
+        self._where = lru_cache(maxsize=MAX_MASKS)(self._scan)
+
+    def _scan(self, test: Callable[..., bool], *given: Hashable) -> Tensor:
+        """The mask [V] of tokens for whose bytes `test(piece, *given)` is true."""
+        return torch.tensor([test(piece, *given) for piece in self.pieces])
 
     def allowed(
         self, *, forbid: Sequence[str] = (), leading: str = "", may_delete: bool = False, may_expand: bool = False
@@ -38,9 +40,9 @@ class Vocabulary:
         """The mask [V] of tokens without a string of `forbid`, beginning with `leading`."""
         mask = self._fillable.clone()
         for text in forbid:
-            mask &= ~self._containing(text.encode("utf-8", errors="replace"))
+            mask &= ~self._where(bytes.__contains__, text.encode("utf-8", errors="replace"))
         if leading:
-            mask &= self._beginning(leading.encode())
+            mask &= self.beginning(leading.encode())
         elif may_delete:
             mask[list(self.delete_ids)] = True
         if may_expand and self.expand_id is not None:
@@ -48,57 +50,44 @@ class Vocabulary:
         return mask
 
     def spelling(self, left: bytes, then_filled: bool, forbid: tuple[str, ...] = ()) -> Tensor:
-        """The mask [V] of tokens that spell a part of `left`, or go beyond it with none of `forbid` there, and where
-        `then_filled` not with white space.
+        """The mask [V] of tokens that spell a part of `left`, or go beyond it.
+
+        The text beyond contains no string of `forbid`, and does not begin with white space if `then_filled`.
         """
-        return self._spelling(left, then_filled, forbid)
+        return self._where(_spells, left, then_filled, forbid)
 
     def spelling_only(self, left: bytes) -> Tensor:
         """The mask [V] of tokens that spell a part of `left`, or all of it, and no more."""
-        return self._spelling(left, False, ()) & torch.tensor([len(piece) <= len(left) for piece in self.pieces])
+        return self.spelling(left, False) & torch.tensor([len(piece) <= len(left) for piece in self.pieces])
 
     def ending(self, after: str) -> Tensor:
-        """The mask [V] of tokens that may come next where `after` stands behind; before a line break, all breaks."""
-        return self._ending(after[:64].encode("utf-8", errors="replace"))
+        """The mask [V] of tokens that may come next if the text behind begins with `after`; all line breaks if that is
+        a line break or nothing.
+        """
+        start = after[:64].encode("utf-8", errors="replace")
+        return self.beginning(b"\n") if start[:1] in (b"", b"\n") else self._where(_meets, start)
 
     def beginning(self, wanted: bytes) -> Tensor:
         """The mask [V] of tokens that begin with these bytes."""
-        return self._beginning(wanted)
-
-    def is_deletion(self, ids: Tensor) -> Tensor:
-        """Where `ids` are tokens that shorten a hole."""
-        return torch.isin(ids, torch.tensor(self.delete_ids, dtype=ids.dtype, device=ids.device))
-
-    def _scan(self, unwanted: bytes) -> Tensor:
-        return torch.tensor([unwanted in piece for piece in self.pieces])
-
-    def _scan_start(self, wanted: bytes) -> Tensor:
-        return torch.tensor([piece.startswith(wanted) for piece in self.pieces])
-
-    def _scan_spelling(self, left: bytes, then_filled: bool, forbid: tuple[str, ...]) -> Tensor:
-        barred = [part.encode() for part in forbid]
-
-        def fits(piece: bytes) -> bool:
-            if len(piece) <= len(left):
-                return bool(piece) and left.startswith(piece)
-            rest = piece[len(left) :]
-            is_spaced = then_filled and rest[:1].isspace()
-            return piece.startswith(left) and not is_spaced and not any(part in rest for part in barred)
-
-        return torch.tensor([fits(piece) for piece in self.pieces])
-
-    def _scan_ending(self, after: bytes) -> Tensor:
-        if after[:1] in (b"", b"\n"):
-            return self._beginning(b"\n")
-        return torch.tensor(
-            [bool(piece) and (after.startswith(piece) or piece.startswith(after)) for piece in self.pieces]
-        )
+        return self._where(bytes.startswith, wanted)
 
     @property
     def spaced(self) -> Tensor:
         """The mask [V] of tokens that begin with white space."""
-        return self._beginning(b" ") | self._beginning(b"\t") | self._beginning(b"\n")
+        return self.beginning(b" ") | self.beginning(b"\t") | self.beginning(b"\n")
 
-    @staticmethod
-    def _is_clean(piece: bytes) -> bool:
-        return bool(piece) and UNWANTED_BYTES.isdisjoint(piece)
+    def is_deletion(self, ids: Tensor) -> Tensor:
+        """True where `ids` are tokens that shorten a hole."""
+        return torch.isin(ids, torch.tensor(self.delete_ids, dtype=ids.dtype, device=ids.device))
+
+
+def _spells(piece: bytes, left: bytes, then_filled: bool, forbid: tuple[str, ...]) -> bool:
+    if len(piece) <= len(left):
+        return bool(piece) and left.startswith(piece)
+    rest = piece[len(left) :]
+    is_spaced = then_filled and rest[:1].isspace()
+    return piece.startswith(left) and not is_spaced and not any(part.encode() in rest for part in forbid)
+
+
+def _meets(piece: bytes, after: bytes) -> bool:
+    return bool(piece) and (after.startswith(piece) or piece.startswith(after))

@@ -1,0 +1,118 @@
+"""Keeps KV caches of earlier requests: encoded contexts, and prefixes that were read causally. Knows ids, no text."""
+
+from collections import OrderedDict
+from collections.abc import Hashable
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+import torch
+from torch import Tensor
+
+from midfill_engine.models.transformer import KeyValues
+
+
+@dataclass(frozen=True)
+class EncodedContext:
+    """A context's keys and values, and the states [2 G, D] of the tokens at the edges of its G holes."""
+
+    edges: Tensor
+    keys_values: KeyValues
+
+    @property
+    def num_bytes(self) -> int:
+        return self.edges.nbytes + count_bytes(self.keys_values)
+
+
+@dataclass(frozen=True)
+class Prefix:
+    """Keys and values [1, K, P, E] per layer of the tokens `ids` [P], and the state [1, D] of the last one.
+
+    A token's keys depend only on the tokens before it, so they are exact for every text that begins with `ids`.
+    """
+
+    ids: tuple[int, ...]
+    keys_values: KeyValues
+    state: Tensor
+
+    @property
+    def num_bytes(self) -> int:
+        return count_bytes(self.keys_values)
+
+
+Entry = TypeVar("Entry", EncodedContext, Prefix)
+
+
+@dataclass
+class Store(Generic[Entry]):
+    """Entries by key; drops the least recently used beyond its limits. Not thread-safe, except `num_bytes`."""
+
+    max_bytes: int
+    max_entries: int
+    _entries: OrderedDict[Hashable, Entry] = field(default_factory=OrderedDict)
+
+    @property
+    def num_bytes(self) -> int:
+        return sum(entry.num_bytes for entry in list(self._entries.values()))
+
+    def put(self, key: Hashable, entry: Entry) -> None:
+        self._entries[key] = entry
+        self._entries.move_to_end(key)
+        while len(self._entries) > self.max_entries or self.num_bytes > self.max_bytes:
+            self._entries.popitem(last=False)
+
+    def clear(self) -> None:
+        self._entries.clear()
+
+
+@dataclass
+class ContextStore(Store[EncodedContext]):
+    """`hits` and `misses` are metrics."""
+
+    max_bytes: int = 256 * 1024 * 1024
+    max_entries: int = 32
+    hits: int = 0
+    misses: int = 0
+
+    def get(self, key: Hashable) -> EncodedContext | None:
+        found = self._entries.get(key)
+        if found is None:
+            self.misses += 1
+        else:
+            self.hits += 1
+            self._entries.move_to_end(key)
+        return found
+
+
+@dataclass
+class PrefixStore(Store[Prefix]):
+    max_bytes: int = 64 * 1024 * 1024
+    max_entries: int = 16
+
+    def find(self, ids: tuple[int, ...]) -> tuple[int, Prefix | None]:
+        """The longest cached prefix of `ids`: its length and its entry."""
+        best, found = 0, None
+        for entry in self._entries.values():
+            length = count_common(ids, entry.ids)
+            if length > best:
+                best, found = length, entry
+        if found is not None:
+            self._entries.move_to_end(found.ids)
+        return best, found
+
+    def add(self, prefix: Prefix) -> None:
+        """Replaces entries that are prefixes of this one."""
+        for entry in list(self._entries.values()):
+            if prefix.ids[: len(entry.ids)] == entry.ids:
+                del self._entries[entry.ids]
+        self.put(prefix.ids, prefix)
+
+
+def count_bytes(keys_values: KeyValues) -> int:
+    return sum(keys.nbytes + values.nbytes for keys, values in keys_values)
+
+
+def count_common(first: tuple[int, ...], second: tuple[int, ...]) -> int:
+    """Length of the common prefix."""
+    size = min(len(first), len(second))
+    differs = (torch.tensor(first[:size]) != torch.tensor(second[:size])).nonzero()
+    return int(differs[0]) if len(differs) else size
