@@ -36,7 +36,7 @@ def ask(context: int = 100) -> InfillRequest:
 
 def confidences(runtime: Runtime, *, shared: bool) -> list[torch.Tensor]:
     plan = read_request(runtime, ask(), None, "calibrated")
-    rows = [trial_row(runtime, plan, lengths, None) for lengths in LENGTHS]
+    rows = [trial_row(plan, lengths, None) for lengths in LENGTHS]
     found: list[Result] = []
     if shared:
         search = try_over_one_context(rows, None)

@@ -77,5 +77,5 @@ def test_an_engine_on_a_cpu_is_served_with_an_approximate_cache_and_asked_for_th
         ready = make_ready(EngineState(), ServeOptions(model=model, device="cpu", cache=cache))
         assert ready.info.cache == (cache or served)
         for quality in (0.5, "authors"):
-            ready.scheduler._open_fill(ask(quality=quality))
+            ready.scheduler.open_fill(ask(quality=quality))
     assert opened == [served, None, "none", "none"]

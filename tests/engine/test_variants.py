@@ -76,7 +76,6 @@ def step_states(draw: st.DrawFn) -> StepState:
         num_steps=num_steps,
         quality=draw(st.floats(0, 1)),
         remaining=masked.sum(dim=1),
-        settled=torch.rand(1, width) * ~masked,
         fixed=fixed,
     )
 
@@ -109,7 +108,7 @@ def test_the_dial_from_quality_to_speed(name: str) -> None:
         for step in range(1, num_steps + 1):
             fixed = torch.zeros(width, dtype=torch.bool)
             remaining = masked.sum(dim=1)
-            shown = StepState(proposals, masked, step, num_steps, quality, remaining, values * ~masked, fixed)
+            shown = StepState(proposals, masked, step, num_steps, quality, remaining, fixed)
             decision = sampler.decide(shown)
             masked = masked & ~decision.settle
             if not masked.any():

@@ -19,8 +19,7 @@ from midfill_engine.denoising.drafts import rank_given
 from midfill_engine.denoising.filler import Drawing, Filler
 from midfill_engine.denoising.judging import Candidate, shipped_weights
 from midfill_engine.denoising.outline import RequestOutline, no_healing, outline_request, split_draft, split_segments
-from midfill_engine.denoising.plan import check_room
-from midfill_engine.denoising.seeds import seeded, with_seed
+from midfill_engine.denoising.plan import check_room, seeded, with_seed
 from midfill_engine.denoising.stretch import Stretch
 from midfill_engine.denoising.work import Claim, Fill
 from midfill_engine.errors import RequestError, check_model

@@ -9,13 +9,11 @@ import torch
 
 from midfill_engine.caches import CACHES, EncodedContext
 from midfill_engine.caches.base import ContextKeys
-from midfill_engine.denoising.authors import dial, take_authors
 from midfill_engine.denoising.continuing import fill_causally
 from midfill_engine.denoising.drafts import Laid, certainty_of, choose, lay
 from midfill_engine.denoising.opening import encode_context, make_canvas, open_rows, show, trial_row
-from midfill_engine.denoising.plan import TRIALS_AT_ONCE, Plan, count_bytes, read_request, shares_context
+from midfill_engine.denoising.plan import TRIALS_AT_ONCE, Plan, read_request, seeded, take_authors, with_seed
 from midfill_engine.denoising.row import CanvasRow
-from midfill_engine.denoising.seeds import seeded, with_seed
 from midfill_engine.denoising.uniform import UniformRow, texts_behind
 from midfill_engine.denoising.work import Claim, Fill, Work, ask
 from midfill_engine.errors import RequestError
@@ -30,18 +28,14 @@ from midfill_engine.wire import ErrorCode, HoleSegment, InfillRequest, InfillRes
 def open_fill(
     runtime: Runtime, request: InfillRequest, *, cache: str | None = None, lengths: str | None = None
 ) -> Fill:
-    """The fill as a coroutine: it claims memory, asks for forward passes (`Work`, answered with results) and yields
-    events.
-
-    Raises RequestError.
-    """
+    """A fill as a coroutine: claims memory, asks for forward passes by `Work`, yields events. Raises RequestError."""
     if runtime.family.attention == "causal":
         return (yield from fill_causally(runtime, request))
     started_s = time.perf_counter()
     request = with_seed(take_authors(runtime.family, request))
     plan = read_request(runtime, request, cache, lengths)
-    yield Claim(count_bytes(runtime, plan, request))
-    rows, forwards, reused = yield from begin_rows(runtime, request, plan)
+    yield Claim(plan.count_bytes())
+    rows, forwards, reused = yield from begin_rows(plan)
     first, step = rows[0], 0
     while any(not row.is_done for row in rows):
         open_rows_now = [row for row in rows if not row.is_done]
@@ -62,77 +56,68 @@ def open_fill(
         cached_context=reused,
         context_tokens=len(plan.context_ids),
     )
-    return answer(runtime, rows, request, stats)
+    return answer(plan, rows, stats)
 
 
-def begin_rows(
-    runtime: Runtime, request: InfillRequest, plan: Plan
-) -> Generator[Work, list[Any], tuple[list[CanvasRow] | list[UniformRow], int, bool]]:
-    """The rows to denoise, the number of forward passes so far, and whether the context was cached. Raises
-    RequestError.
-    """
-    if runtime.family.attention == "canvas":
-        canvases, _, _ = yield from choose_lengths(runtime, plan, None)
+def begin_rows(plan: Plan) -> Generator[Work, list[Any], tuple[list[CanvasRow] | list[UniformRow], int, bool]]:
+    """The rows to denoise, the number of forward passes so far, and if the context was cached. Raises RequestError."""
+    if plan.runtime.family.attention == "canvas":
+        canvases, _, _ = yield from choose_lengths(plan, None)
         (encoded,) = yield from ask([CanvasPass(torch.tensor(plan.texts()[0]))])
-        numbered = [(index, lengths) for index in range(request.n) for lengths in canvases]
-        return [make_uniform_row(runtime, request, plan, *each, encoded.past) for each in numbered], 1, False
-    drafts = choose_drafts(runtime, request, plan)
+        numbered = [(index, lengths) for index in range(plan.request.n) for lengths in canvases]
+        return [make_uniform_row(plan, *each, encoded.past) for each in numbered], 1, False
+    drafts = choose_drafts(plan)
     if all(draft is not None for row in drafts for draft in row):
-        return open_rows(runtime, request, plan, [[[] for _ in plan.outline.holes]], None, drafts), 0, False
-    context, reused, forwards = yield from encode_context(runtime, plan)
-    canvases, num_searches, shared = yield from choose_lengths(runtime, plan, context)
-    rows = open_rows(runtime, request, plan, canvases, context, drafts)
+        return open_rows(plan, [[[] for _ in plan.outline.holes]], None, drafts), 0, False
+    context, reused, forwards = yield from encode_context(plan)
+    canvases, num_searches, shared = yield from choose_lengths(plan, context)
+    rows = open_rows(plan, canvases, context, drafts)
     if shared is not None and plan.cache.keeps_rows:
         for row in rows:
             row.cache.begin_with(shared, row.sequence(), with_room=True)
     return rows, forwards + num_searches, reused
 
 
-def make_uniform_row(
-    runtime: Runtime, request: InfillRequest, plan: Plan, index: int, lengths: Lengths, past: Any
-) -> UniformRow:
+def make_uniform_row(plan: Plan, index: int, lengths: Lengths, past: Any) -> UniformRow:
     """The row of alternative number `index`. Raises RequestError."""
-    canvas = make_canvas(runtime, plan, lengths, request.n)
-    model = runtime.loaded
+    canvas, model = make_canvas(plan, lengths), plan.runtime.loaded
     assert isinstance(model, CanvasModel)
     return UniformRow(
         model=model,
         canvas=canvas,
         behind=texts_behind(plan.texts(), canvas.hole_lengths(), model.canvas_length),
         sampler=plan.sampler(),
-        num_steps=min(request.steps or model.num_steps, model.num_steps),
-        quality=dial(runtime.family, request),
-        generator=seeded(request.seed, index),
+        num_steps=min(plan.request.steps or model.num_steps, model.num_steps),
+        quality=plan.quality,
+        generator=seeded(plan.request.seed, index),
         past=past,
     )
 
 
-def answer(
-    runtime: Runtime, rows: Sequence[CanvasRow | UniformRow], request: InfillRequest, stats: Stats
-) -> InfillResponse:
+def answer(plan: Plan, rows: Sequence[CanvasRow | UniformRow], stats: Stats) -> InfillResponse:
     """Builds the response: rows ranked by the certainty of their drafts, then by the confidence of their tokens."""
 
     def rank(row: CanvasRow | UniformRow) -> tuple[int, float, float]:
         drafted = row.canvas.certainties.values()
         return len(drafted), math.fsum(map(math.log, drafted)), row.canvas.mean_log_confidence
 
-    own = runtime.family.own_certainty
-    best = sorted(rows, key=rank, reverse=True)[: request.n]
+    own, seed = plan.runtime.family.own_certainty, plan.request.seed
+    best = sorted(rows, key=rank, reverse=True)[: plan.request.n]
     fills = [
         [row.canvas.fill(hole, certainty_of(row.canvas, hole, own)) for hole in range(len(row.canvas.outlines))]
         for row in best
     ]
     stats = stats.model_copy(update={"tokens": best[0].canvas.num_new_tokens})
-    return InfillResponse(
-        model=runtime.names[0], holes=fills[0], alternatives=fills[1:], stats=stats, seed=request.seed
-    )
+    model = plan.runtime.names[0]
+    return InfillResponse(model=model, holes=fills[0], alternatives=fills[1:], stats=stats, seed=seed)
 
 
-def choose_drafts(runtime: Runtime, request: InfillRequest, plan: Plan) -> list[list[Laid | None]]:
-    """The given text to insert into each hole, for every alternative. Only a family whose own fills have a known
-    certainty takes given texts, because others cannot compare them with their own.
+def choose_drafts(plan: Plan) -> list[list[Laid | None]]:
+    """The given text to insert into each hole, for every alternative.
+
+    Only families whose own fills have a known certainty use given texts; others cannot compare them with their own.
     """
-    least = runtime.family.own_certainty
+    runtime, request, least = plan.runtime, plan.request, plan.runtime.family.own_certainty
     tokens, vocabulary, config = runtime.loaded.tokenizer, runtime.vocabulary, runtime.loaded.config
     specs = [segment.hole for segment in request.segments if isinstance(segment, HoleSegment)]
     fitting = [
@@ -149,11 +134,10 @@ def choose_drafts(runtime: Runtime, request: InfillRequest, plan: Plan) -> list[
 
 
 def choose_lengths(
-    runtime: Runtime, plan: Plan, context: EncodedContext | None
+    plan: Plan, context: EncodedContext | None
 ) -> Generator[Work, list[Result], tuple[list[Lengths], int, ContextKeys | None]]:
-    """Returns the canvases to fill, the number of forward passes, and the context's KV cache if the trials
-    shared it.
-    """
+    """The canvases to fill, the number of forward passes, and the context's KV cache if the trials shared it."""
+    runtime = plan.runtime
     needs = [hole.need(runtime.loaded.config.max_hole) for hole in plan.outline.holes]
     if not any(need.hints for need in needs):  # all holes are anchors
         return [[[] for _ in needs]], 0, None
@@ -169,8 +153,8 @@ def choose_lengths(
         if runtime.family.attention == "canvas":
             message = "this length policy asks how sure a model is of its masks, and this one has none"
             raise RequestError(ErrorCode.BAD_REQUEST, message, "leave it out to take the model's own")
-        rows = [trial_row(runtime, plan, lengths, context) for lengths in canvases]
-        if shares_context(runtime):
+        rows = [trial_row(plan, lengths, context) for lengths in canvases]
+        if runtime.family.attention == "bidirectional":  # one context for all trials, although it attends to the holes
             results, shared, num_asked = yield from try_over_one_context(rows, shared)
         else:
             results, num_asked = (yield from ask([row.open_pass() for row in rows])), 1

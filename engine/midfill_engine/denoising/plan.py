@@ -1,7 +1,6 @@
-"""Parses a request into a plan: what to fill, and with which sampler, length policy and cache. Knows tokens; runs no
-model.
-"""
+"""Parses a request into a plan: what to fill, with which variants, settings and seed. Knows tokens; runs no model."""
 
+import secrets
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
@@ -18,12 +17,14 @@ from midfill_engine.errors import RequestError, check_model
 from midfill_engine.lengths import LENGTHS, LengthPolicy
 from midfill_engine.loading.runtime import Runtime
 from midfill_engine.models.choice import CHUNK_POSITIONS, count_wide_copies
+from midfill_engine.models.family import AuthorsSetting, Family
 from midfill_engine.models.layout import Layout
 from midfill_engine.registry import UnknownName
 from midfill_engine.samplers import SAMPLERS, Sampler
 from midfill_engine.tokens.tokenizer import heal
-from midfill_engine.wire import ErrorCode, InfillRequest
+from midfill_engine.wire import ErrorCode, HoleSegment, InfillRequest, Segment
 
+MIN_TEMPERATURE: Final = 1e-6  # below it scores over the temperature are no numbers
 TRIALS_AT_ONCE: Final = 4  # each holds a copy of the context KV cache
 
 
@@ -31,6 +32,8 @@ TRIALS_AT_ONCE: Final = 4  # each holds a copy of the context KV cache
 class Plan:
     """A parsed request: what to fill, with which variants."""
 
+    runtime: Runtime
+    request: InfillRequest
     outline: RequestOutline
     context_ids: Tensor
     text_lengths: list[int]
@@ -38,14 +41,47 @@ class Plan:
     policy: LengthPolicy
     cache: Cache
 
-    def lay_out(self, runtime: Runtime) -> Callable[[list[int]], Layout]:
-        """Returns a function that assigns positions to holes of given lengths."""
-        span = runtime.loaded.config.hole_span
-        return lambda hole_lengths: runtime.family.lay_out(self.text_lengths, hole_lengths, span)
+    def lay_out(self, hole_lengths: list[int]) -> Layout:
+        """Assigns positions to holes of these lengths."""
+        return self.runtime.family.lay_out(self.text_lengths, hole_lengths, self.runtime.loaded.config.hole_span)
+
+    @property
+    def quality(self) -> float:
+        """The request's dial as a number."""
+        asked = self.request.quality
+        return asked if isinstance(asked, (int, float)) else self.runtime.family.quality
 
     def texts(self) -> list[list[int]]:
         """Token ids of the visible texts, in document order."""
         return [part.tolist() for part in torch.split(self.context_ids, self.text_lengths)]
+
+    def count_bytes(self) -> int:
+        """Upper bound of the memory a fill holds: KV caches, token masks, the largest forward. Raises RequestError."""
+        runtime, request, config = self.runtime, self.request, self.runtime.loaded.config
+        shape, size = config.transformer, runtime.dtype.itemsize
+        needs = [hole.need(config.max_hole) for hole in self.outline.holes]
+
+        def num_positions(total: int) -> int:
+            return sum(need.anchored_tokens + min(total, need.max_tokens) for need in needs)
+
+        filled = [num_positions(total) for total in self.policy.fills or (config.max_hole,)] * request.n
+        tried = [num_positions(total) for total in self.policy.tries]
+        tries_over_one = runtime.family.attention == "bidirectional" and bool(tried)
+        tried_at_once = sorted(tried)[-TRIALS_AT_ONCE:] if tries_over_one else tried
+        num_context, num_hole = len(self.context_ids), max(sum(filled), sum(tried_at_once))
+        is_shared = runtime.family.attention == "context_frozen"  # the context is computed once, before all others
+        num_contexts = max(len(filled), 1 if tries_over_one else len(tried))
+        most_rows = max(num_context, num_hole) if is_shared else num_hole + num_context * num_contexts
+        num_kept = num_context if is_shared else sum(filled) + num_context * len(filled)
+        a_token = 2 * shape.num_layers * shape.num_kv_heads * shape.head_dim * size
+        kept = num_kept * a_token if is_shared or self.cache.keeps_rows else 0
+        if tries_over_one:  # each trial holds a copy of the shared KV cache, rotated to its positions
+            kept = max(kept, (2 + TRIALS_AT_ONCE) * num_context * a_token)  # plus one being made
+        states = min(most_rows, MAX_ROWS) * (9 * shape.dim + 2 * shape.mlp_dim) * size
+        num_wide = min(num_hole, CHUNK_POSITIONS) * count_wide_copies(request.temperature, request.top_p)
+        scores = shape.vocab_size * (2 * min(num_hole, MAX_ROWS) * size + 4 * num_wide)
+        masks = count_rules(self.outline.holes) * shape.vocab_size * max(len(filled), len(tried))
+        return int(kept + masks + states + scores)
 
 
 def read_request(runtime: Runtime, request: InfillRequest, cache: str | None, lengths: str | None) -> Plan:
@@ -65,7 +101,8 @@ def read_request(runtime: Runtime, request: InfillRequest, cache: str | None, le
         raise RequestError(ErrorCode.BAD_REQUEST, message, "send a request for each hole")
     pieces = family.arrange(outline.pieces, tokens)
     ids = torch.tensor([token for piece in pieces for token in piece], dtype=torch.int64)
-    return Plan(outline, ids, [len(piece) for piece in pieces], sampler, policy, chosen_cache)
+    lengths_of_texts = [len(piece) for piece in pieces]
+    return Plan(runtime, request, outline, ids, lengths_of_texts, sampler, policy, chosen_cache)
 
 
 def find_variants(
@@ -113,39 +150,42 @@ def check_room(outline: RequestOutline, max_hole: int) -> None:
             raise RequestError(ErrorCode.TOO_LARGE, message, "make the hole smaller, or split it")
 
 
-def count_bytes(runtime: Runtime, plan: Plan, request: InfillRequest) -> int:
-    """Upper bound of the memory a fill holds: KV caches, token masks, and states and logits of its largest forward
-    pass.
-
-    Raises RequestError.
-    """
-    config = runtime.loaded.config
-    shape, size = config.transformer, runtime.dtype.itemsize
-    needs = [hole.need(config.max_hole) for hole in plan.outline.holes]
-
-    def num_positions(total: int) -> int:
-        return sum(need.anchored_tokens + min(total, need.max_tokens) for need in needs)
-
-    filled = [num_positions(total) for total in plan.policy.fills or (config.max_hole,)] * request.n
-    tried = [num_positions(total) for total in plan.policy.tries]
-    tries_over_one = shares_context(runtime) and bool(tried)
-    tried_at_once = sorted(tried)[-TRIALS_AT_ONCE:] if tries_over_one else tried
-    num_context, num_hole = len(plan.context_ids), max(sum(filled), sum(tried_at_once))
-    is_shared = runtime.family.attention == "context_frozen"  # the context is computed once, before all others
-    num_contexts = max(len(filled), 1 if tries_over_one else len(tried))
-    most_rows = max(num_context, num_hole) if is_shared else num_hole + num_context * num_contexts
-    num_kept = num_context if is_shared else sum(filled) + num_context * len(filled)
-    a_token = 2 * shape.num_layers * shape.num_kv_heads * shape.head_dim * size
-    kept = num_kept * a_token if is_shared or plan.cache.keeps_rows else 0
-    if tries_over_one:  # each trial holds a copy of the shared KV cache, rotated to its positions
-        kept = max(kept, (2 + TRIALS_AT_ONCE) * num_context * a_token)  # plus one being made
-    states = min(most_rows, MAX_ROWS) * (9 * shape.dim + 2 * shape.mlp_dim) * size
-    num_wide = min(num_hole, CHUNK_POSITIONS) * count_wide_copies(request.temperature, request.top_p)
-    scores = shape.vocab_size * (2 * min(num_hole, MAX_ROWS) * size + 4 * num_wide)
-    masks = count_rules(plan.outline.holes) * shape.vocab_size * max(len(filled), len(tried))
-    return int(kept + masks + states + scores)
+def take_authors(family: Family, request: InfillRequest) -> InfillRequest:
+    """`request` with the authors' settings wherever it leaves the default. Raises RequestError if none are known."""
+    if request.quality != "authors":
+        return request
+    setting = family.authors
+    if setting is None:
+        message = f"no setting of the authors of {family.name!r} models is known"
+        raise RequestError(ErrorCode.BAD_REQUEST, message, "give quality as a number from 0 to 1")
+    return request.model_copy(
+        update={
+            "quality": setting.quality,
+            "sampler": request.sampler or setting.sampler,
+            "steps": request.steps or setting.steps,
+            "temperature": request.temperature or setting.temperature,
+            "top_p": request.top_p if request.top_p < 1 else setting.top_p,
+            "segments": [_limited(segment, setting) for segment in request.segments],
+        }
+    )
 
 
-def shares_context(runtime: Runtime) -> bool:
-    """Whether a length search computes the context once although the context attends to the holes."""
-    return runtime.family.attention == "bidirectional"
+def _limited(segment: Segment, setting: AuthorsSetting) -> Segment:
+    if not isinstance(segment, HoleSegment) or segment.hole.max_tokens is not None or setting.max_tokens is None:
+        return segment
+    limit = max(setting.max_tokens, segment.hole.min_tokens)
+    return HoleSegment(hole=segment.hole.model_copy(update={"max_tokens": limit}))
+
+
+def with_seed(request: InfillRequest) -> InfillRequest:
+    """Draws a seed if none was given and tokens are sampled."""
+    if request.temperature < MIN_TEMPERATURE:
+        request = request.model_copy(update={"temperature": 0.0})
+    if request.seed is not None:
+        return request
+    return request.model_copy(update={"seed": secrets.randbelow(2**31) if request.temperature else 0})
+
+
+def seeded(seed: int | None, row: int) -> torch.Generator:
+    """The generator of a row. Row 0 of a seed is the same whatever else is requested."""
+    return torch.Generator().manual_seed(((seed or 0) + row * 0x9E3779B97F4A7C15) % 2**63)

@@ -1,19 +1,14 @@
-"""One alternative of a fill: chooses what each step may settle and applies the sampler to the result. Knows tokens; no
-request, no other rows, no keys.
-"""
+"""One alternative of a fill: chooses what each step may settle, applies the sampler to the result. Knows no keys."""
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
 from midfill_engine.denoising.canvas import Canvas
+from midfill_engine.denoising.plan import Plan
 from midfill_engine.denoising.row_cache import RowCache
-from midfill_engine.lengths import LengthPolicy
-from midfill_engine.loading.runtime import Runtime
 from midfill_engine.models.choice import Choice, Chosen
-from midfill_engine.models.layout import Layout
 from midfill_engine.models.packed import Pass, Result, choose_again
 from midfill_engine.models.sequence import Sequence
 from midfill_engine.samplers import Decision, Proposals, Sampler, StepState
@@ -21,19 +16,12 @@ from midfill_engine.samplers import Decision, Proposals, Sampler, StepState
 
 @dataclass
 class CanvasRow:
-    """`lay_out` assigns positions to holes of given lengths."""
-
-    runtime: Runtime
+    plan: Plan
     canvas: Canvas
-    context_ids: Tensor
-    lay_out: Callable[[list[int]], Layout]
     sampler: Sampler
     cache: RowCache
-    policy: LengthPolicy
     num_steps: int
-    quality: float
     temperature: float
-    top_p: float
     generator: torch.Generator
     step: int = 0
     _open: Tensor = field(init=False)  # [Th]: positions this step may settle
@@ -48,16 +36,14 @@ class CanvasRow:
         return self.step >= self.num_steps
 
     def sequence(self) -> Sequence:
-        """The canvas as model input. A deletion that stays is shown as masked if the model never saw one in
-        training.
-        """
-        family, tokens = self.runtime.family, self.runtime.tokens
+        """The canvas as model input. Deletions are shown as masks if the model never saw one in training."""
+        family, tokens = self.plan.runtime.family, self.plan.runtime.tokens
         hidden = self.canvas.masked[0]
         if not family.shows_deleted:
             hidden = hidden | self.canvas.vocabulary.is_deletion(self.canvas.ids[0])
         ids = self.canvas.ids[0].masked_fill(hidden, tokens.mask_id)
-        block_size = self.runtime.loaded.config.block_size
-        return Sequence.of(self.context_ids, ids, self.canvas.layout, family, block_size, tokens.mask_id)
+        block_size = self.plan.runtime.loaded.config.block_size
+        return Sequence.of(self.plan.context_ids, ids, self.canvas.layout, family, block_size, tokens.mask_id)
 
     def open_pass(self) -> Pass:
         """Starts a step and returns its forward pass, which scores the positions that may be settled or revised."""
@@ -81,23 +67,23 @@ class CanvasRow:
         if self.sampler.goes_on:
             return self._active
         first = int(blocks[masked].min())
-        reach = self.sampler.reach(self.canvas.masked) if self.runtime.family.pipelined else 0
-        return max(first, int(blocks[len(self.context_ids) + reach - 1])) if reach else first
+        reach = self.sampler.reach(self.canvas.masked) if self.plan.runtime.family.pipelined else 0
+        return max(first, int(blocks[len(self.plan.context_ids) + reach - 1])) if reach else first
 
     def _choice(self, places: Tensor) -> Choice:
         """How tokens are chosen at the canvas positions `places` [M]."""
-        canvas, tokens = self.canvas, self.runtime.tokens
+        canvas, tokens = self.canvas, self.plan.runtime.tokens
         holes, barred = canvas.hole_of[places], {}
-        if self.policy.may_delete:
+        if self.plan.policy.may_delete:
             barred.update(dict.fromkeys(tokens.delete_ids, canvas.deletable[0, holes] <= 0))
-        if tokens.expand_id is not None and self.policy.may_expand:
+        if tokens.expand_id is not None and self.plan.policy.may_expand:
             barred[tokens.expand_id] = (canvas.expandable[0, holes] <= 0) | self.is_last_step
         return Choice(
             allowed=canvas.allowed,
             rule_of=canvas.rule_of[places],
             barred=barred,
             temperature=self.temperature,
-            top_p=self.top_p,
+            top_p=self.plan.request.top_p,
             is_scaled=self.sampler.is_scaled,
             generator=self.generator,
             needs_entropy=self.sampler.needs_entropy,
@@ -111,11 +97,11 @@ class CanvasRow:
         self._settle(places, result.chosen)
         if self.is_last_step:
             self._settle_all(places, result.hidden[: len(places)])
-        if self.runtime.tokens.deletes_rest and self.policy.may_delete:
+        if self.plan.runtime.tokens.deletes_rest and self.plan.policy.may_delete:
             self.canvas.delete_rest()
-        if self.runtime.tokens.ends_text and self.policy.may_delete:
+        if self.plan.runtime.tokens.ends_text and self.plan.policy.may_delete:
             self._end_text()
-        if self.policy.removes:
+        if self.plan.policy.removes:
             self._reshape()
 
     def _end_text(self) -> None:
@@ -123,7 +109,7 @@ class CanvasRow:
             self.canvas.end_text()
         if self.is_done:
             self.canvas.cut_spill()
-            self.canvas.layout = self.lay_out(self.canvas.hole_lengths())
+            self.canvas.layout = self.plan.lay_out(self.canvas.hole_lengths())
 
     def _settle(self, places: Tensor, chosen: Chosen) -> None:
         """Applies the sampler to `chosen`, whose rows are the open positions `places` [M]."""
@@ -136,23 +122,24 @@ class CanvasRow:
             masked=masked,
             step=self.step,
             num_steps=self.num_steps,
-            quality=self.quality,
-            fast_threshold=self.runtime.family.fast_threshold,
+            quality=self.plan.quality,
+            fast_threshold=self.plan.runtime.family.fast_threshold,
             remaining=self.canvas.masked.sum(dim=1),
-            settled=self.canvas.confidence,
             fixed=self.canvas.anchored,
             ids=self.canvas.ids,
             places=self.canvas.layout.hole_positions[0],
-            block_size=self.runtime.loaded.config.block_size,
+            block_size=self.plan.runtime.loaded.config.block_size,
         )
         decision = Decision(masked) if self.is_last_step else self.sampler.decide(state)
-        if self.policy.may_expand:
-            decision = delay_neighbors(decision, decision.settle & (proposals.ids == self.runtime.tokens.expand_id))
+        if self.plan.policy.may_expand:
+            decision = delay_neighbors(
+                decision, decision.settle & (proposals.ids == self.plan.runtime.tokens.expand_id)
+            )
         self.canvas.apply(decision, proposals)
 
     def _settle_all(self, places: Tensor, hidden: Tensor) -> None:
         """Settles whatever is still masked after the last step; deletions that the hole cannot afford are replaced."""
-        transformer, operators = self.runtime.loaded.model.transformer, self.runtime.operators
+        transformer, operators = self.plan.runtime.loaded.model.transformer, self.plan.runtime.operators
         while bool(self.canvas.masked[0, places].any()):
             is_left = self.canvas.masked[0, places]
             places, hidden = places[is_left], hidden[is_left.to(hidden.device)]
@@ -160,12 +147,12 @@ class CanvasRow:
             self._settle(places, choose_again(transformer, hidden, choice, operators))
 
     def _reshape(self) -> None:
-        tokens = self.runtime.tokens
+        tokens = self.plan.runtime.tokens
         order = self.canvas.growth(tokens.expand_id)
         if order is None:
             return
         self.canvas.reshape(order, tokens.expand_id, tokens.mask_id)
-        self.canvas.layout = self.lay_out(self.canvas.hole_lengths())
+        self.canvas.layout = self.plan.lay_out(self.canvas.hole_lengths())
         self.cache.kept.reset(0)
         self.sampler.move(order)
 

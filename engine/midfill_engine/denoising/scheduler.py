@@ -10,57 +10,97 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
+from dataclasses import KW_ONLY, dataclass
+from functools import partial
 from typing import Any, Final
 
-from midfill_engine.denoising.metrics import Metrics
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+
 from midfill_engine.denoising.turns import MAX_PASSED_S, Kind, Listener, Ticket, Turns
 from midfill_engine.denoising.work import MAX_ROWS, Claim, Fill, Work
 from midfill_engine.errors import RequestError, describe_failure
-from midfill_engine.wire import ErrorCode, InfillRequest, InfillResponse, StepEvent
+from midfill_engine.wire import ErrorCode, InfillRequest, InfillResponse, Stats, StepEvent
 
-MAX_REQUESTS: Final = 64
-MAX_ACTIVE: Final = 8  # running fills of any kind; half as many short ones more
-SHARED_ROWS: Final = 64  # rows of long fills in a forward pass that short ones wait for
-MAX_BYTES: Final = 2**33  # claims of all fills together, if the device was not measured
+MAX_ACTIVE: Final = 8
+SHARED_ROWS: Final = 64
 MAX_RETRY_AFTER_S: Final = 30
+SECONDS: Final = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+ROWS: Final = (16, 32, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 2048, 4096, 8192)
 
 Run = Callable[[list[Any]], list[Any]]
 
 logger = logging.getLogger(__name__)
 
 
+class Metrics:
+    """The counters of one scheduler, written from its thread or under its lock."""
+
+    def __init__(self) -> None:
+        self._registry = CollectorRegistry()
+        counter, gauge = partial(Counter, registry=self._registry), partial(Gauge, registry=self._registry)
+        histogram = partial(Histogram, registry=self._registry)
+        self._requests = counter("midfill_requests", "Ended requests by outcome", ["outcome"])
+        self._seconds = histogram("midfill_fill_seconds", "From a request to its fill", buckets=SECONDS)
+        self.depth = gauge("midfill_waiting_requests", "Requests without a place, by kind", ["kind"])
+        self.waits = histogram(
+            "midfill_wait_seconds", "From a request to its place, by kind", ["kind"], buckets=SECONDS
+        )
+        self._steps = counter("midfill_steps", "Denoise steps of finished fills")
+        self._tokens = counter("midfill_tokens", "Tokens of finished fills")
+        self._forwards = counter("midfill_forwards", "Forward passes")
+        self._forward_seconds = counter("midfill_forward_seconds", "Time in forward passes")
+        self._rows = histogram("midfill_forward_rows", "Rows of a forward", buckets=ROWS)
+        self._shared = counter("midfill_shared_steps", "Steps that shared their forward")
+
+    def watch(self, name: str, meaning: str, read: Callable[[], float]) -> None:
+        """Registers a number that is read on request."""
+        Gauge(name, meaning, registry=self._registry).set_function(read)
+
+    def count_request(self, outcome: str) -> None:
+        self._requests.labels(outcome).inc()
+
+    def count_fill(self, stats: Stats, seconds: float) -> None:
+        self._seconds.observe(seconds)
+        self._steps.inc(stats.steps)
+        self._tokens.inc(stats.tokens)
+
+    def count_forward(self, num_steps: int, num_rows: int, started_s: float) -> None:
+        """Counts a forward pass that answered `num_steps` fills."""
+        self._forwards.inc()
+        self._forward_seconds.inc(time.perf_counter() - started_s)
+        self._rows.observe(num_rows)
+        if num_steps > 1:
+            self._shared.inc(num_steps)
+
+    def show(self) -> bytes:
+        """All of them as text."""
+        return generate_latest(self._registry)
+
+
+@dataclass(eq=False)
 class Scheduler:
     """`open_fill` starts a request's coroutine, `run` computes a list of passes, in order.
 
-    `recover` is called after an out-of-memory error, `fail` after the device was lost, `rest` when nothing is open.
+    `max_active` fills of any kind run at once, half as many short ones more. `shared_rows` limits the rows of long
+    fills in a forward pass that short ones wait for, `max_bytes` the claims of all fills together. `recover` is called
+    after an out-of-memory error, `fail` after the device was lost, `rest` when nothing is open.
     """
 
-    def __init__(
-        self,
-        open_fill: Callable[[InfillRequest], Fill],
-        run: Run = lambda passes: [],
-        *,
-        max_requests: int = MAX_REQUESTS,
-        max_active: int = MAX_ACTIVE,
-        max_rows: int = MAX_ROWS,
-        shared_rows: int = SHARED_ROWS,
-        max_bytes: int = MAX_BYTES,
-        recover: Callable[[], None] = lambda: None,
-        fail: Callable[[], None] = lambda: None,
-        rest: Callable[[], None] = lambda: None,
-        metrics: Metrics | None = None,
-    ) -> None:
-        self._open_fill = open_fill
-        self._run_passes = run
-        self._max_requests = max_requests
-        self._turns = Turns(max_active)
-        self._shared_rows = shared_rows
-        self._max_rows = max_rows
-        self._max_bytes = max_bytes
-        self._recover = recover
-        self._fail = fail
-        self._rest = rest
-        self.metrics = metrics or Metrics()
+    open_fill: Callable[[InfillRequest], Fill]
+    run: Run = lambda passes: []
+    _: KW_ONLY
+    max_requests: int = 64
+    max_active: int = MAX_ACTIVE
+    max_rows: int = MAX_ROWS
+    shared_rows: int = SHARED_ROWS
+    max_bytes: int = 2**33
+    recover: Callable[[], None] = lambda: None
+    fail: Callable[[], None] = lambda: None
+    rest: Callable[[], None] = lambda: None
+
+    def __post_init__(self) -> None:
+        self.metrics = Metrics()
+        self._turns = Turns(self.max_active)
         self._changed = threading.Condition()
         self._waiting: deque[Ticket] = deque()
         self._active: deque[Ticket] = deque()
@@ -97,8 +137,8 @@ class Scheduler:
             if self._is_closed:
                 raise is_ending()
             held = [ticket.client for ticket in (*self._waiting, *self._active)]
-            share = self._max_requests - self._max_requests // 4
-            if len(held) >= self._max_requests or (client and held.count(client) >= share):
+            share = self.max_requests - self.max_requests // 4
+            if len(held) >= self.max_requests or (client and held.count(client) >= share):
                 self.metrics.count_request("refused")
                 message = f"{len(held)} requests are open already"
                 headers = {"retry-after": str(self._retry_after_s())}
@@ -142,7 +182,7 @@ class Scheduler:
                 self._forward([(ticket, work) for ticket, work in group if not ticket.is_cancelled])
             self._end_cancelled()
             if not self.num_open:
-                self._rest()
+                self.rest()
 
     def _wait(self) -> bool:
         """Waits for work; False when closed and empty."""
@@ -171,13 +211,13 @@ class Scheduler:
     def _choose(self) -> list[tuple[Ticket, Work]]:
         """Which tickets take part in the next forward pass."""
         asking = [(ticket, ticket.work) for ticket in self._active if ticket.work and not ticket.is_cancelled]
-        chosen = self._turns.choose([(ticket, work.num_rows) for ticket, work in asking], self._shared_rows)
+        chosen = self._turns.choose([(ticket, work.num_rows) for ticket, work in asking], self.shared_rows)
         return [(ticket, work) for ticket, work in asking if ticket in chosen]
 
     def _advance(self, ticket: Ticket) -> Work | None:
         """Runs a fill up to its next forward pass or event. An exception ends only this ticket."""
         try:
-            ticket.fill = ticket.fill or self._open_fill(ticket.request)
+            ticket.fill = ticket.fill or self.open_fill(ticket.request)
             while ticket.claim is None or self._admit(ticket, ticket.claim):
                 item, ticket.answer = ticket.fill.send(ticket.answer), None
                 match item:
@@ -203,11 +243,11 @@ class Scheduler:
         """Whether a fill may use memory now. Raises RequestError if it never fits."""
         if ticket.is_admitted:
             return True
-        if claim.num_bytes > self._max_bytes:
-            message = f"the request needs {claim.num_bytes >> 20} MiB and the engine has {self._max_bytes >> 20}"
+        if claim.num_bytes > self.max_bytes:
+            message = f"the request needs {claim.num_bytes >> 20} MiB and the engine has {self.max_bytes >> 20}"
             raise RequestError(ErrorCode.TOO_LARGE, message, "ask for fewer holes, alternatives or tokens")
         first = next((other for other in self._active if self._goes_first(other, ticket)), ticket)
-        ticket.is_admitted = first is ticket and self.claimed_bytes + claim.num_bytes <= self._max_bytes
+        ticket.is_admitted = first is ticket and self.claimed_bytes + claim.num_bytes <= self.max_bytes
         return ticket.is_admitted
 
     @staticmethod
@@ -221,7 +261,7 @@ class Scheduler:
         """Splits passes into forward passes of at most `max_rows` rows."""
         group: list[tuple[Ticket, Work]] = []
         for ticket, work in asking:
-            if group and sum(other.num_rows for _, other in group) + work.num_rows > self._max_rows:
+            if group and sum(other.num_rows for _, other in group) + work.num_rows > self.max_rows:
                 yield group
                 group = []
             group.append((ticket, work))
@@ -235,13 +275,13 @@ class Scheduler:
         started_s = time.perf_counter()
         passes = [step for _, work in group for step in work.passes]
         try:
-            results = self._run_passes(passes) if len(group) > 1 else self._run_alone(passes)
+            results = self.run(passes) if len(group) > 1 else self._run_alone(passes)
         except Exception as error:  # noqa: BLE001 - see _advance
             if len(group) == 1:
                 self._end(group[0][0], self._explain(error))
                 return
             if is_out_of_memory(error):
-                self._recover()
+                self.recover()
             middle = len(group) // 2
             self._forward(group[:middle])
             self._forward(group[middle:])
@@ -256,13 +296,13 @@ class Scheduler:
     def _run_alone(self, passes: list[Any]) -> list[Any]:
         """One request's passes together, and after an out-of-memory error once more in halves."""
         try:
-            return self._run_passes(passes)
+            return self.run(passes)
         except Exception as error:
             if not is_out_of_memory(error):
                 raise
-            self._recover()
+            self.recover()
         middle = -(-len(passes) // 2)
-        return self._run_passes(passes[:middle]) + (self._run_passes(passes[middle:]) if passes[middle:] else [])
+        return self.run(passes[:middle]) + (self.run(passes[middle:]) if passes[middle:] else [])
 
     def _end(self, ticket: Ticket, event: InfillResponse | RequestError) -> None:
         if ticket.fill is not None:
@@ -283,12 +323,12 @@ class Scheduler:
 
     def _explain(self, error: Exception) -> RequestError:
         if is_out_of_memory(error):
-            self._recover()
+            self.recover()
             message = "there was not enough memory for this request"
             return RequestError(ErrorCode.OUT_OF_MEMORY, message, "ask for fewer holes, alternatives or tokens")
         logger.error("a fill failed with %s", describe_failure(error))
         if type(error).__name__ == "AcceleratorError":
-            self._fail()
+            self.fail()
         return RequestError(ErrorCode.INTERNAL, f"the fill failed ({type(error).__name__})", "see the engine's log")
 
 

@@ -6,6 +6,7 @@ Knows requests and how many rows each client got; runs nothing.
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
 
@@ -18,7 +19,6 @@ SHORT_HOLES: Final = 4
 SHORT_ALTERNATIVES: Final = 2
 MAX_PASSED_S: Final = 10.0  # longest time that others may go first
 
-
 Event = StepEvent | InfillResponse | RequestError
 Listener = Callable[[Event], None]
 
@@ -28,28 +28,33 @@ class Kind(StrEnum):
     LONG = "long"
 
 
+@dataclass(eq=False)
 class Ticket:
-    """One open request. Its listener is called from the worker thread; the last event is not a StepEvent."""
+    """One open request. Its listener is called from the worker thread; the last event is not a StepEvent.
 
-    def __init__(self, request: InfillRequest, listener: Listener, wake: Callable[[], None], client: str = "") -> None:
-        self.request = request
-        self.listener = listener
-        self.client = client
-        self.kind = kind_of(request)
-        self.fill: Fill | None = None
-        self.work: Work | None = None  # asked, and not yet done
-        self.num_rows = 0  # that went through the model for it
-        self.answer: Any = None
-        self.claim: Claim | None = None
-        self.is_admitted = False
-        self.is_cancelled = False
+    `work` is asked and not yet done, `num_rows` counts the rows that were computed for it.
+    """
+
+    request: InfillRequest
+    listener: Listener
+    wake: Callable[[], None]
+    client: str = ""
+    fill: Fill | None = None
+    work: Work | None = None
+    num_rows: int = 0
+    answer: Any = None
+    claim: Claim | None = None
+    is_admitted: bool = False
+    is_cancelled: bool = False
+
+    def __post_init__(self) -> None:
+        self.kind = kind_of(self.request)
         self.submitted_s = time.monotonic()
-        self._wake = wake
 
     def cancel(self) -> None:
         """Ends the work before its next step. Thread-safe; harmless if it has ended."""
         self.is_cancelled = True
-        self._wake()
+        self.wake()
 
 
 def kind_of(request: InfillRequest) -> Kind:

@@ -25,9 +25,8 @@ class StepState:
     """A step to decide on. `masked` [B, T] may be settled now; `step` counts from 1 to `num_steps`.
 
     `quality` is the request's dial, `fast_threshold` the model's threshold at dial 0. `remaining` [B] counts all masked
-    positions, later blocks included. `settled` [B, T] is the confidence of settled tokens, `ids` [B, T] the current
-    tokens, `fixed` [T] marks anchors. `places` [T] are absolute positions, in blocks of `block_size` (0 without
-    blocks).
+    positions, later blocks included. `ids` [B, T] are the current tokens, `fixed` [T] marks anchors. `places` [T] are
+    absolute positions, in blocks of `block_size` (0 without blocks).
     """
 
     proposals: Proposals
@@ -36,7 +35,6 @@ class StepState:
     num_steps: int
     quality: float
     remaining: Tensor | None = None
-    settled: Tensor | None = None
     fixed: Tensor | None = None
     fast_threshold: float = 0.5
     ids: Tensor | None = None
