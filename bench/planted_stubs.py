@@ -39,19 +39,23 @@ def find_documents(folder: Path) -> Iterator[Document]:
             continue
 
 
-def plant(document: Document, random_: random.Random) -> tuple[Document, list[tuple[str, str]]]:
-    """The document with stubs in it, and of each its function and its placeholder. Functions in functions are left."""
+def plant(document: Document) -> tuple[Document, list[tuple[str, str]]]:
+    """Returns the document with stubs, and the name and placeholder of each. Skips functions inside functions.
+
+    What a function draws depends on its path and name alone, so that two versions of the rules get the same stubs.
+    """
     stubs = {hole.name for hole in find_stubs(document)}
     edits: list[Edit] = []
     planted: list[tuple[str, str]] = []
     end = 0
     for function in outline(document).functions:
         names = [other.name for other in outline(document).functions]
+        drawn = random.Random(f"{document.path}:{function.name}")
         is_fit = function.name and function.name not in stubs and names.count(function.name) == 1
-        if function.head < end or not is_fit or function.is_deliberate or random_.random() > SHARE:
+        if function.head < end or not is_fit or function.is_deliberate or drawn.random() > SHARE:
             continue
         hole = body_hole(document, function)
-        kind = random_.choice(list(PLACEHOLDERS))
+        kind = drawn.choice(list(PLACEHOLDERS))
         edits.append(_edit(hole, PLACEHOLDERS[kind].format(indent=hole.indent)))
         planted.append((function.name or "", kind))
         end = function.end
@@ -70,10 +74,10 @@ def main() -> None:
     print("| library | functions | stubs before | planted | found | precision |", "|---|---|---|---|---|---|", sep="\n")
     sums, kinds, missed = Counter[str](), Counter[str](), Counter[str]()
     for folder in options.folders:
-        counts, drawn = Counter[str](), random.Random(0)
+        counts = Counter[str]()
         for document in find_documents(folder):
             wrong = find_stubs(document)
-            changed, planted = plant(document, drawn)
+            changed, planted = plant(document)
             names = {hole.name for hole in find_stubs(changed)}
             counts.update(functions=len(outline(document).functions), wrong=len(wrong), planted=len(planted))
             for name, kind in planted:

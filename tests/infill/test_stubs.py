@@ -35,6 +35,15 @@ STUBS = {
     "one of the abstract that is not": "class A(ABC):\n @abstractmethod\n def g(x): ...\n"
     " def f(x): raise NotImplementedError\n",
     "a scaffold": "class A:\n    def f(x): raise NotImplementedError\n",
+    "a docstring alone in a class whose decorator writes no methods": "@dataclasses.dataclass(slots=True)\nclass A:\n"
+    '    def f(x):\n        """The sum."""\n',
+    "code in a decorated class": '@registered\nclass A:\n    def f(x):\n        """The sum."""\n        ...\n',
+    "TODO in a function that dispatches": "@functools.singledispatch\ndef f(x):\n    ...  # TODO\n",
+    "an implementation behind its overloads": "class A:\n @overload\n def f(x: int): ...\n def f(x): ...\n"
+    " def g(x): return 1\n",
+    "a message that says not yet, overridden": "class A:\n def f(x): raise NotImplementedError('not implemented yet')\n"
+    "class B(A):\n def f(x): return 1\n",
+    "one of many tools": "@tool\ndef f(x): pass\n" + "".join(f"@tool\ndef f{n}(x): return {n}\n" for n in range(5)),
     "TODO in a group of commands": "@app.group()\ndef f(x):\n    pass  # TODO\n",
 }
 NONE = {
@@ -85,6 +94,20 @@ NONE = {
     "a mock that refuses": "class MockTransport(B):\n    def f(x): raise NotImplementedError\n",
     "a default that does nothing": "async def _default_logging_callback(x):\n    pass\n",
     "a remark that says why": "class A:\n    def f(x):\n        # Not needed: the server does it.\n        pass\n",
+    "what the decorator of a class writes": '@in_c\nclass A:\n    @deprecated\n    def f(x):\n        """The sum."""\n',
+    "what dispatches": '@functools.singledispatch\ndef f(x):\n    """Doc."""\n    raise NotImplementedError\n',
+    "what a database has": "@udf.scalar.builtin\ndef f(x: bytes) -> int: ...\n",
+    "an error that is expected": "@mark.xfail(raises=NotImplementedError)\ndef f(x):\n    raise NotImplementedError\n",
+    "many under a decorator that writes them": "".join(
+        f"@glyph(A{number})\ndef f{number}(x): pass\n" for number in range(5)
+    ),
+    "overloads alone": "class A:\n @overload\n def f(x: int): ...\n def f(x): ...\n",
+    "signatures for a type checker": "class A(type):\n    # in signature only to satisfy mypy\n    def f(x): ...\n",
+    "a function that stands for its signature": "def g():\n def f(x): ...\n f.__signature__ = s\n return f\n",
+    "a class that says it does nothing": 'class A(B):\n    """No-op status."""\n    def f(x):\n        pass\n',
+    "a generic interface": "class A(Generic[T]):\n    def f(x): raise NotImplementedError\n",
+    "a message, overridden": "class A:\n def f(x): raise NotImplementedError('not implemented')\n"
+    "class B(A):\n def f(x): return 1\n",
     "a docstring that says why": 'def f(x):\n    """A no-op for streams of others."""\n',
 }
 
@@ -99,6 +122,8 @@ def test_the_file_says_what_a_class_in_it_is_for() -> None:
     signature = b"class Out:\n    def __call__(x, y: str) -> None: ...\n"
     assert not find_stubs(Document(signature, "python", Path("src/_typing.py")))
     assert find_stubs(Document(signature, "python", Path("src/out.py")))
+    dummy = b"def test_a():\n    def test(): ...\n    use(test)\n"
+    assert not find_stubs(Document(dummy, "python", Path("tests/test_a.py")))
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,15 @@
     (decorated_definition definition: (function_definition body: (block) @deliberate))
   ])
   (#match? @_bases "\\bProtocol\\b"))
+((decorated_definition
+  (decorator) @_decorator
+  definition: (class_definition body: (block [
+    (function_definition body: (block . (expression_statement (string)) .) @deliberate)
+    (decorated_definition
+      definition: (function_definition body: (block . (expression_statement (string)) .) @deliberate))
+  ])))
+  (#not-match? @_decorator
+    "^@\\s*([A-Za-z_]\\w*\\.)*(\\w*dataclass\\w*|define|mutable|frozen|attrs|attrib|s|total_ordering|final|runtime_checkable|unique|dataclass_transform|deprecated|skip\\w*|usefixtures|parametrize|typechecked)\\b"))
 
 (string) @verbatim
 (block) @block

@@ -17,13 +17,17 @@ _BASE_FILE: Final = re.compile(r"_*(abc|abstract|bases?|\w+_base|interfaces?|pro
 _TYPES_FILE: Final = re.compile(r"_*(typing|protocols?|interfaces?)\.py$")
 _TEST_FILE: Final = re.compile(r"(^|/)((\w*_)?tests?/|test_\w*\.py$|\w+_test\.py$|conftest\.py$)")
 # Where nothing is to be done: `NullFile.close`, `LifespanOff.startup`.
-_IDLE_NAME: Final = re.compile(r"_*(Null|No(?=[A-Z])|Dummy|Fake|Mock|Stub|Nothing)|(Null|Off|Dummy|Stub|Mock|Mixin)$")
+_IDLE_NAME: Final = re.compile(
+    r"_*(Null|No(?=[A-Z])|Disabled|Dummy|Empty|Fake|Mock|Stub|Nothing)|(Null|Off|Dummy|Stub|Mock|Mixin)$"
+)
 _HOOK_NAME: Final = re.compile(
     r"__\w+__|_?on_\w+|a?close|flush|(un)?register|(before|after|pre|post|setup|set_up|teardown|tear_down|visit|model_post)_\w+|setup"
-    r"|setUp\w*|tearDown\w*|teardown|a?shutdown|(up|down)grade|ignore_\w+|_?default_\w+_\w+|\w*(dummy|stub|placeholder|hook)\w*"
+    r"|setUp\w*|tearDown\w*|teardown|a?shutdown|(up|down)grade|ignore_\w+|_?default_\w+_\w+|\w*(dummy|fake|stub|placeholder|hook)\w*"
 )
 # What holds other commands of a command line has a docstring for its help and no code.
 _COMMAND_GROUP: Final = re.compile(rb"@[\w.]*\.?(group|callback)\b")
+# Decorators that find the code elsewhere, or expect the error.
+_CODE_ELSEWHERE: Final = re.compile(rb"@[\w.]*(dispatch|\bbuiltin|\bextern(al)?)\b|\braises=NotImplementedError\b")
 _FOR_OTHERS: Final = re.compile(
     rb"(?i)\bsub-?class|\boverrid|\bderived class|\bdo(es)? nothing|\bno-?op\b|\bby default\b|\bhook\b|\bplaceholder\b"
     rb"|\b(called|invoked) (when|if|by|before|after|once|each|every)\b|\b(left|is) empty\b"
@@ -47,9 +51,24 @@ _REMARK: Final = re.compile(rb"[ \t]*(?:#|//|/\*)[^\n]*")
 _LINT: Final = re.compile(rb"#\s*(noqa|(type|pyright|pylint|mypy):)[^\n]*")
 _REMARK_BEHIND: Final = re.compile(rb"\S[ \t]*#")
 _STRING: Final = re.compile(rb"""\"(?:\\.|[^"\\])*\"|'(?:\\.|[^'\\])*'""")
-_INTERFACE: Final = re.compile(
-    rb"""\s*[rRuU]?(?:\"{3}|'{3})\s*(\w+\s+){0,2}(?i:interface|protocol)\s+(for|of|to|that)\b"""
+# Docstrings that say what kind of class it is; the kind is listed among its base classes.
+_OPENED: Final = rb"""\s*[rRuU]?(\"{3}|'{3})"""
+_KINDS: Final = {
+    "Interface": re.compile(_OPENED + rb"\s*(\w+\s+){0,2}(?i:interface|protocol)\s+(for|of|to|that)\b"),
+    "Null": re.compile(_OPENED + rb"\s*(\w+\s+)?(?i:no-?op|placeholder|dummy)\b"),
+}
+_CHECKED_ONLY: Final = re.compile(
+    rb"(?im)^\s*#.*\b(signatures? only|only for typ(es|ing)|(satisfy|for) (mypy|pyright|the type checker))\b"
 )
+# Uses of a function's signature, annotations or code object; `{0}` is its name.
+_SIGNATURE_USE: Final = r"{0}\.__(annotations|code|signature)__|Signal\({0}\)"
+_DECORATOR: Final = re.compile(rb"(?m)^[ \t]*@((?:[A-Z]\w*\.)*\w+)\b(?!\.)")
+# Decorators of functions that users write.
+_PLAIN: Final = frozenset(
+    b"property classmethod staticmethod cached_property contextmanager asynccontextmanager cache lru_cache fixture"
+    b" tool task flow step node job component validator field_validator login_required receiver command".split()
+)
+_MANY: Final = 5
 _CLASS: Final = re.compile(
     rb"\bclass\s+(?P<name>\w+)(?:<[^<>{}]*>)?\s*(?:\((?P<python>[^()]*(?:\([^()]*\)[^()]*)*)\)\s*:"
     rb"|(?P<others>(?:extends|implements|:)[^{};=]+)\{|:(?=\s*[rRuU]?\"{3}))"
@@ -81,6 +100,10 @@ def is_stub(document: Document, function: Function) -> bool:
     return not note or bool(TODO.search(note))
 
 
+def _decorators(document: Document, function: Function) -> bytes:
+    return document.source[function.start : function.head]
+
+
 def _inside(document: Document, function: Function) -> bytes:
     start = function.keep[1] if function.keep else function.body[0]
     return document.source[start : max(start, function.body[1])].strip()
@@ -100,8 +123,11 @@ def _is_meant(document: Document, function: Function, inside: bytes) -> bool:
     raised = _RAISE.match(code)
     said = raised["said"] if raised else None
     if said:
-        return not _UNWRITTEN.search(said) or bool(_SAYS_CLASS.search(said))
+        is_overridden = b"yet" not in said and _is_overridden(document, function)
+        return is_overridden or not _UNWRITTEN.search(said) or bool(_SAYS_CLASS.search(said))
     if _is_covered(document, function, code) or _is_for_types(document, function):
+        return True
+    if _is_written_by_decorator(document, function) or _is_signature_source(document, function):
         return True
     if function.path and _NOOP_NAME.fullmatch(function.path[-1]):
         return True
@@ -119,12 +145,43 @@ def _is_signature(document: Document, function: Function) -> bool:
     """Whether `...` is all that was wanted: a method of an interface, and in a test file a dummy, or one of many."""
     if "Interface" in _bases_of(document, function):  # named so, or by the docstring of the class
         return True
-    if _TYPES_FILE.fullmatch(document.name) and len(function.path) > 1:
+    if len(function.path) > 1 and (_TYPES_FILE.fullmatch(document.name) or _has_signatures(document, function)):
         return True
-    if not _is_test_file(document) or (function.path and function.path[-1].startswith("test")):
+    is_nested = bool(_functions_around(document, function))
+    if not _is_test_file(document) or (not is_nested and function.path and function.path[-1].startswith("test")):
         return False
     alike = [each for each in outline(document).functions if len(each.path) == 1 and each.is_stub]
-    return bool(_functions_around(document, function)) or (len(function.path) == 1 and len(alike) >= _DECIDED)
+    return is_nested or (len(function.path) == 1 and len(alike) >= _DECIDED)
+
+
+def _has_signatures(document: Document, function: Function) -> bool:
+    """True if its class has signatures only: nothing but overloads, or a comment above says so."""
+    owner, methods = function.path[-2], _methods(document, function)
+    if len(methods) > 1 and all(each.path == function.path for each in methods):
+        return True
+    scopes = [start for (start, end), name in outline(document).scopes if name == owner and start < function.head < end]
+    return any(_CHECKED_ONLY.search(document.source, start, function.head) for start in scopes)
+
+
+def _is_signature_source(document: Document, function: Function) -> bool:
+    """True if later code reads its signature, annotations or code object."""
+    if not function.path:
+        return False
+    use = re.compile(_SIGNATURE_USE.format(re.escape(function.path[-1])).encode())
+    end = max((each.end for each in _functions_around(document, function)), default=len(document.source))
+    return bool(use.search(document.source, function.end, end))
+
+
+def _is_written_by_decorator(document: Document, function: Function) -> bool:
+    """True if its decorator dispatches, or decorates at least five functions of the file, all of them without code."""
+    decorators = _decorators(document, function)
+    if _CODE_ELSEWHERE.search(decorators):
+        return True
+    for name in {*_DECORATOR.findall(decorators)} - _PLAIN:
+        same = [f for f in outline(document).functions if name in _DECORATOR.findall(_decorators(document, f))]
+        if len(same) >= _MANY and not any(f.statements and not f.is_stub for f in same):
+            return True
+    return False
 
 
 def _is_dummy(document: Document, function: Function) -> bool:
@@ -187,13 +244,15 @@ def _refuses(document: Document, function: Function) -> bool:
     """Whether a method that raises refuses what its class has inherited: from a base class, or as others beside it."""
     if len(function.path) < 2:
         return False
-    is_idle = _IDLE_NAME.search(function.path[-2])
-    if is_idle or any(_BASE_NAME.search(base) for base in _bases_of(document, function)):
+    bases = _bases_of(document, function)
+    if any(_IDLE_NAME.search(name) for name in (function.path[-2], *bases & {"Null"})) or any(
+        map(_BASE_NAME.search, bases)
+    ):
         return True
-    decorators = document.source[function.start : function.head]
     raising = sum(bool(_RAISE.match(_inside(document, each))) for each in _methods(document, function))
-    is_interface = function.path[-2].startswith("_") or bool(_bases_of(document, function))
-    return b"@override" in decorators or (is_interface and raising >= _DECIDED)
+    is_interface = function.path[-2].startswith("_") or bool(bases)
+    is_generic = "Generic" in bases and raising == len(_methods(document, function))
+    return b"@override" in _decorators(document, function) or is_generic or (is_interface and raising >= _DECIDED)
 
 
 def _may_be_empty(document: Document, function: Function) -> bool:
@@ -201,13 +260,15 @@ def _may_be_empty(document: Document, function: Function) -> bool:
     a dummy: in a test, or decorated in another function.
     """
     name, owner = (function.path[-1:] or ("",))[0], function.path[-2] if len(function.path) > 1 else ""
-    if _HOOK_NAME.fullmatch(name) or _IDLE_NAME.search(owner):
+    if _HOOK_NAME.fullmatch(name) or _IDLE_NAME.search(owner) or "Null" in _bases_of(document, function):
         return True
-    decorators = document.source[function.start : function.head]
+    decorators = _decorators(document, function)
     if _COMMAND_GROUP.search(decorators) or _is_test_file(document):
         return True
     written = sum(bool(each.statements) and not each.is_stub for each in _methods(document, function))
     if owner and _bases_of(document, function) and written:
+        return True
+    if len(function.path) > 1 and not function.statements and _TYPES_FILE.fullmatch(document.name):
         return True
     around = _functions_around(document, function)
     return any(bool(decorators) or (f.path and f.path[-1].startswith("test")) for f in around)
@@ -260,7 +321,7 @@ def _bases(document: Document) -> tuple[tuple[str, frozenset[str]], ...]:
         (
             match["name"].decode(),
             frozenset(re.findall(r"\w+", (match["python"] or match["others"] or b"").decode("utf-8", "replace")))
-            | ({"Interface"} if _INTERFACE.match(document.source, match.end()) else set()),
+            | {kind for kind, doc in _KINDS.items() if doc.match(document.source, match.end())},
         )
         for match in _CLASS.finditer(document.source)
     )
