@@ -20,6 +20,8 @@ def main() -> None:
     from midfill_infill.errors import FILE_TROUBLE
 
     _settle_streams()
+    # A pydantic plugin of another package would see every message; the search for plugins takes 8 ms.
+    os.environ["PYDANTIC_DISABLE_PLUGINS"] = "__all__"
     if sys.argv[1:2] == ["lsp"]:  # an editor waits: importing the other commands takes a quarter of the server's start
         become_server(sys.argv[2:])
     # Collections are a tenth of a warm fill's time: while modules are imported, and once more when Python ends.

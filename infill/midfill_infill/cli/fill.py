@@ -125,7 +125,6 @@ def fill_command(
     with report_failures(as_json=json_output):
         from midfill_infill import config
         from midfill_infill.cli.target import HoleOptions, open_source, parse_target
-        from midfill_infill.cli.until import read_goal
         from midfill_infill.engines.supervise import EngineSettings
         from midfill_infill.fill import Options
 
@@ -133,6 +132,8 @@ def fill_command(
         output.check(n, until)
         goal = None
         if until is not None:
+            from midfill_infill.cli.until import read_goal
+
             goal = read_goal(until, tries, command_timeout, sandbox, allow or (), env or ())
         chosen = config.choose_quality(read_quality(quality), Path.cwd())
         run_fill(
