@@ -72,27 +72,17 @@ class CheckpointFiles:
 
     def number(self, *keys: str) -> int | None:
         """The first integer under one of `keys` in config.json or generation_config.json."""
-        for values in (self.config, self.generation):
-            for key in keys:
-                value = values.get(key)
-                if isinstance(value, list) and value:
-                    value = value[0]
-                if isinstance(value, int):
-                    return value
-        return None
+        return next(iter(self.numbers(*keys)), None)
 
-    def numbers(self, key: str) -> tuple[int, ...]:
-        """All integers under `key` in config.json and generation_config.json, single or in a list."""
-        found: list[int] = []
-        for values in (self.config, self.generation):
-            value = values.get(key)
-            found += [one for one in (value if isinstance(value, list) else [value]) if isinstance(one, int)]
-        return tuple(dict.fromkeys(found))
+    def numbers(self, *keys: str) -> tuple[int, ...]:
+        """All integers under `keys` in config.json and generation_config.json, single or in a list."""
+        values = [values.get(key) for values in (self.config, self.generation) for key in keys]
+        parts = [value if isinstance(value, list) else [value] for value in values]
+        return tuple(dict.fromkeys(one for part in parts for one in part if isinstance(one, int)))
 
     def role(self, role: str) -> int | None:
-        """The id of the role `bos`, `eos`, ...: from the tokenizer, otherwise from config.json.
-
-        The authors' code asks the tokenizer, and some config.json files are wrong (Dream-v0's bos).
+        """The id of the role `bos`, `eos`, ...: from the tokenizer, otherwise from config.json, which can be wrong
+        (Dream-v0).
         """
         key = f"{role}_token"
         text = self.tokenizer_config.get(key) or self._json("special_tokens_map.json").get(key)

@@ -38,11 +38,9 @@ class CachedSequence:
 
 @dataclass(frozen=True)
 class CachedSchedule:
-    """Work for a batch of sequences, in device memory.
-
-    `items` [W, 7] int64: first row, rows, pair block, the first key's slot, how many keys, whether they are the fresh
-    ones, first partial result. `count` [1] of them hold. `row_parts`
-    [R, 3] int64: a row's first partial result, the stride to its next, how many. `num_parts` partial results in all.
+    """Work for a batch of sequences, in device memory. The first `count` [1] of `items` [W, 7] int64: first row, rows,
+    pair block, the first key's slot, number of keys, whether they are fresh, first partial result. `row_parts` [R, 3]
+    int64: a row's first partial result, the stride to its next, their number. `num_parts` partial results in all.
     """
 
     items: Tensor
@@ -76,9 +74,8 @@ def schedule_cached(
     num_rows: int | None = None,
     room: int = 1,
 ) -> CachedSchedule:
-    """Cuts the work of `sequences` for `heads` (H, K). With `num_rows` there are rows of padding at the end.
-
-    `room` times as many items and partial results can be held later (see `CachedSchedule.refill`).
+    """Cuts the work of `sequences` for `heads` (H, K); `num_rows` pads with rows at the end. `room` times as many items
+    and partial results fit in later (see `CachedSchedule.refill`).
     """
     items: list[tuple[int, ...]] = []
     row_parts: list[tuple[int, int, int]] = []
@@ -135,9 +132,8 @@ def cached_attention(
     pair_block: int = PAIR_BLOCK,
     key_block: int = KEY_BLOCK,
 ) -> Tensor:
-    """[R, H * E] in the dtype of `q` [R, H, E]. `own` and `cache` are keys and values, [R, K, E] and [slots, K, E].
-
-    All contiguous, keys already rotated. Rows of padding come out as zeros. `pair_block` is the schedule's.
+    """[R, H * E] in the dtype of `q` [R, H, E]. `own` and `cache` are keys and values, [R, K, E] and [slots, K, E],
+    rotated and contiguous. Padding rows are zeros. `pair_block` is the schedule's.
     """
     assert all(tensor.is_contiguous() for tensor in (q, *own, *cache))
     num_rows, num_heads, width = q.shape

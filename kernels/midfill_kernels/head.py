@@ -61,9 +61,8 @@ def choose_head_tile(weight: Weight, num_rows: int) -> Tile:
 
 
 def propose(x: Tensor, weight: Weight, *, rules: Rules | None = None, tile: Tile | None = None) -> TokenPredictions:
-    """Predictions for normed hidden states `x` [M, D] under the vocabulary matrix `weight` [V, D].
-
-    Extra memory: 16 bytes for each row and piece of the vocabulary (264 of them). Every row must be allowed a column.
+    """Predictions for normed hidden states `x` [M, D] under the vocabulary matrix `weight` [V, D]; every row must be
+    allowed a column. Extra memory: 16 bytes for each row and each of the 264 pieces of the vocabulary.
     """
     num_rows, num_columns = x.shape[0], weight.shape[0]
     tile = tile or choose_head_tile(weight, num_rows)

@@ -72,9 +72,8 @@ def gated_matmul_reference(x: Tensor, weight: Weight) -> Tensor:
 
 
 def matmul(x: Tensor, weight: Weight, *, tile: Tile | None = None) -> Tensor:
-    """Partial products [S, M, N] in fp32, whose sum over S is x @ weight.T; whoever reads them next adds them up.
-
-    `x` is [M, K] bf16, fp16 or fp32.
+    """Partial products [S, M, N] in fp32 of `x` [M, K]; their sum over S is x @ weight.T, which the next kernel
+    computes.
     """
     tile = tile or choose_tile(weight, len(x))
     width, per_split = weight.shape[1], ceil_div(ceil_div(weight.shape[1], tile.inner), tile.splits) * tile.inner

@@ -22,9 +22,8 @@ def add_rms_norm_reference(
 
 
 def add_rms_norm(parts: Tensor, residual: Tensor | None, gain: Tensor | None, eps: float) -> tuple[Tensor, Tensor]:
-    """`parts` [S, M, D] are summed in order and added to `residual` [M, D]; returns the new stream and its norm.
-
-    Both have the residual's dtype (the parts' where there is none). `gain` [D] may be absent.
+    """Sums `parts` [S, M, D] in order, adds `residual` [M, D]; returns the new stream and its norm, with `gain` [D] if
+    given. Both have the residual's dtype, or the parts'.
     """
     assert parts.dim() == 3 and parts.is_contiguous() and (residual is None or residual.is_contiguous())
     num_parts, num_rows, dim = parts.shape

@@ -16,11 +16,9 @@ from midfill_engine.models.transformer import KeyValues, TransformerConfig, rota
 
 @dataclass(frozen=True)
 class StepView:
-    """The state of a step over T positions of context and holes; tensors are [T].
-
-    `masked` positions are to be settled, `kept` ones have cached keys and values, `changed` ones are kept but hold
-    another token now. `blocks` numbers the blocks of block-causal attention; blocks up to `active_block` take part.
-    `age` counts steps since everything was computed.
+    """A step over T positions of context and holes; tensors are [T]. `masked` positions are to be settled, `kept` ones
+    have cached keys and values, `changed` ones are kept but hold another token now. Block-causal attention computes
+    `blocks` up to `active_block`. `age` counts steps since everything was computed.
     """
 
     is_hole: Tensor
@@ -73,9 +71,8 @@ class KeptKeys:
         self.tokens[where] = ids
 
     def past(self, where: Tensor) -> KeyValues | None:
-        """The keys and values of the positions `where` [P]; a view if they are the first P.
-
-        Returns the same object until something new is stored, so that callers need not copy again.
+        """Keys and values of the positions `where` [P]; a view for the first P. The same object until something new is
+        stored.
         """
         if not len(where):
             return None
@@ -98,10 +95,9 @@ class ContextKeys:
     positions: Tensor
 
     def at(self, positions: Tensor, ids: Tensor, config: TransformerConfig, *, with_room: bool = False) -> KeptKeys:
-        """The cache for a sequence with tokens `ids` [T], the first C of them at `positions` [C].
-
-        Rotary keys are rotated to their new positions, which is exact. That they attended to a hole of another length
-        is not undone. `with_room` allocates room for all T positions.
+        """The cache for tokens `ids` [T], the first C of them at `positions` [C]; `with_room` for the keys of all T.
+        Keys are rotated to their new positions, which is exact; that they attended to a hole of another length is not
+        undone.
         """
         moved, num = positions - self.positions, len(positions)
         layers = _turned(self.layers, moved, config) if bool(moved.any()) else self.layers

@@ -43,7 +43,7 @@ Entry = TypeVar("Entry", EncodedContext, Prefix)
 
 
 @dataclass
-class Store(Generic[Entry]):
+class LruStore(Generic[Entry]):
     """Entries by key; drops the least recently used beyond its limits. Not thread-safe, except `num_bytes`."""
 
     max_bytes: int
@@ -65,7 +65,7 @@ class Store(Generic[Entry]):
 
 
 @dataclass
-class ContextStore(Store[EncodedContext]):
+class ContextStore(LruStore[EncodedContext]):
     """`hits` and `misses` are metrics."""
 
     max_bytes: int = 256 * 1024 * 1024
@@ -84,7 +84,7 @@ class ContextStore(Store[EncodedContext]):
 
 
 @dataclass
-class PrefixStore(Store[Prefix]):
+class PrefixStore(LruStore[Prefix]):
     max_bytes: int = 64 * 1024 * 1024
     max_entries: int = 16
 

@@ -62,9 +62,7 @@ class Canvas:
         self.certainties[hole] = certainty
 
     def apply(self, decision: Decision, proposals: Proposals) -> None:
-        """Settles and remasks. Deletions and expansions beyond a hole's limits stay masked, the least
-        confident first.
-        """
+        """Settles and remasks. Of deletions and expansions beyond a hole's limits the least confident stay masked."""
         self.guesses, self.guessed = proposals.ids, proposals.confidence
         if decision.edit is not None:
             self._edit(decision.edit & ~self.masked & ~self.anchored, proposals)
@@ -98,7 +96,7 @@ class Canvas:
             self.reshape(list(range(num_kept)), None, 0)
 
     def _excess(self, chosen: Tensor, room: Tensor, proposals: Proposals) -> Tensor:
-        """The positions among `chosen` [B, T] for which their hole has no `room` [B, G] left."""
+        """The positions among `chosen` [B, T] that exceed the `room` [B, G] of their hole."""
         excess = torch.zeros_like(chosen)
         for hole in range(len(self.outlines)):
             here = chosen & (self.hole_of == hole)
@@ -136,7 +134,7 @@ class Canvas:
                 running = is_final and bool(is_deletion[place]) and not bool(self.anchored[place])
 
     def _begins(self, place: int) -> bool:
-        """Whether deletions further left do not affect `place`."""
+        """True if deletions further left do not affect `place`."""
         return place == 0 or bool(self.hole_of[place] != self.hole_of[place - 1]) or bool(self.anchored[place])
 
     def _delete(self, place: int) -> None:
@@ -151,8 +149,8 @@ class Canvas:
         self.deletable[0, hole] -= 1
 
     def growth(self, expand_id: int | None) -> list[int | None] | None:
-        """The order for `reshape` that drops deletions and turns each settled `expand_id` into two masks; None if
-        nothing changes.
+        """The order for `reshape` without deletions and with two masks for each settled `expand_id`; None if nothing
+        changes.
         """
         order: list[int | None] = []
         leaving = (*self.vocabulary.delete_ids, expand_id)
@@ -164,9 +162,7 @@ class Canvas:
         return None if order == list(range(self.ids.shape[1])) else order
 
     def reshape(self, order: list[int | None], expand_id: int | None, mask_id: int) -> None:
-        """Position i of the new canvas is `order[i]` of the old one; None is a new masked position like the one before
-        it.
-        """
+        """Position i becomes the old position `order[i]`, or a new mask like the position before it if that is None."""
         before = torch.bincount(self.hole_of, minlength=len(self.outlines))
         kept = [place is not None for place in order]
         index = torch.tensor([place if place is not None else order[i - 1] for i, place in enumerate(order)]).long()
@@ -233,7 +229,7 @@ class Canvas:
         )
 
     def _is_cut(self, hole: int) -> bool:
-        """Whether the text may continue: all positions are used and the length was only a limit."""
+        """True if the text may continue: all positions are used, and the length was only a limit."""
         if hole in self.certainties:
             return False
         deleted = (self.hole_of == hole) & ~self.anchored & self.vocabulary.is_deletion(self.ids[0])
@@ -241,11 +237,11 @@ class Canvas:
         return not bool(deleted.any()) and not (self.is_length_chosen and has_room)
 
     def _anchor(self, position: int, span: tuple[int, int]) -> tuple[int, int]:
-        """Which characters of a token were requested: all, none, or the space that its anchor lent to it."""
+        """The characters of a token that the request asked to keep: all, none, or the space that an anchor lent to it."""
         return span if self.anchored[position] else (span[0], span[0] + len(self.leading[position]))
 
     def _without_lead(self, hole: int, spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
-        """Ranges shifted to the answer, which starts after the text that belongs to the context."""
+        """Ranges relative to the answer, which starts behind the text that belongs to the context."""
         lead = len(self.outlines[hole].lead)
         return [(max(0, start - lead), max(0, end - lead)) for start, end in spans]
 

@@ -10,8 +10,9 @@ import torch
 from midfill_engine.caches import CACHES, EncodedContext
 from midfill_engine.caches.base import ContextKeys
 from midfill_engine.denoising.continuing import fill_causally
-from midfill_engine.denoising.drafts import Laid, certainty_of, choose, lay
-from midfill_engine.denoising.opening import encode_context, make_canvas, open_rows, show, trial_row
+from midfill_engine.denoising.drafts import certainty_of, choose_drafts
+from midfill_engine.denoising.laying import lay_canvas
+from midfill_engine.denoising.opening import encode_context, open_rows, show, trial_row
 from midfill_engine.denoising.plan import TRIALS_AT_ONCE, Plan, read_request, seeded, take_authors, with_seed
 from midfill_engine.denoising.row import CanvasRow
 from midfill_engine.denoising.uniform import UniformRow, texts_behind
@@ -22,7 +23,7 @@ from midfill_engine.lengths import Lengths, LengthScores
 from midfill_engine.loading.canvas_model import CanvasModel, CanvasPass
 from midfill_engine.loading.runtime import Runtime
 from midfill_engine.models.packed import Result
-from midfill_engine.wire import ErrorCode, HoleSegment, InfillRequest, InfillResponse, Stats
+from midfill_engine.wire import ErrorCode, InfillRequest, InfillResponse, Stats
 
 
 def open_fill(
@@ -80,7 +81,7 @@ def begin_rows(plan: Plan) -> Generator[Work, list[Any], tuple[list[CanvasRow] |
 
 def make_uniform_row(plan: Plan, index: int, lengths: Lengths, past: Any) -> UniformRow:
     """The row of alternative number `index`. Raises RequestError."""
-    canvas, model = make_canvas(plan, lengths), plan.runtime.loaded
+    canvas, model = lay_canvas(plan, lengths), plan.runtime.loaded
     assert isinstance(model, CanvasModel)
     return UniformRow(
         model=model,
@@ -110,27 +111,6 @@ def answer(plan: Plan, rows: Sequence[CanvasRow | UniformRow], stats: Stats) -> 
     stats = stats.model_copy(update={"tokens": best[0].canvas.num_new_tokens})
     model = plan.runtime.names[0]
     return InfillResponse(model=model, holes=fills[0], alternatives=fills[1:], stats=stats, seed=seed)
-
-
-def choose_drafts(plan: Plan) -> list[list[Laid | None]]:
-    """The given text to insert into each hole, for every alternative.
-
-    Only families whose own fills have a known certainty use given texts; others cannot compare them with their own.
-    """
-    runtime, request, least = plan.runtime, plan.request, plan.runtime.family.own_certainty
-    tokens, vocabulary, config = runtime.loaded.tokenizer, runtime.vocabulary, runtime.loaded.config
-    specs = [segment.hole for segment in request.segments if isinstance(segment, HoleSegment)]
-    fitting = [
-        lay(spec.candidates, outline, outline.need(config.max_hole), tokens, vocabulary, least)
-        if least is not None
-        else []
-        for spec, outline in zip(specs, plan.outline.holes, strict=True)
-    ]
-    generators = [seeded(request.seed, index) for index in range(request.n)]
-    return [
-        [choose(laid, index, request.temperature, generator) for laid in fitting]
-        for index, generator in enumerate(generators)
-    ]
 
 
 def choose_lengths(
@@ -165,9 +145,8 @@ def choose_lengths(
 def try_over_one_context(
     rows: list[CanvasRow], shared: ContextKeys | None
 ) -> Generator[Work, list[Result], tuple[list[Result], ContextKeys, int]]:
-    """Returns the results of the trial passes, the context's KV cache, and the number of forward passes.
-
-    The middle row computes the context and is shown meanwhile; the others compute only their holes.
+    """Results of the trial passes, the context's KV cache, and the number of forward passes. The middle row also
+    computes the context and is shown meanwhile; the others compute only their holes.
     """
     found: list[Result | None] = [None] * len(rows)
     forwards = 0

@@ -1,7 +1,7 @@
-"""Lays given texts out in holes: which of them fit a hole, as the ids of its masked stretch. Knows no model.
+"""Chooses given texts for holes, as the ids of a hole's masked stretch.
 
-A hole takes a text only where nothing of its own is known. What the text begins with must be what healing gave to
-the stretch, and no token of it may be one that the hole forbids.
+A hole takes a text only if nothing of its own text is known. The text must begin with what healing moved into the
+stretch, and contain no token that the hole forbids.
 """
 
 import math
@@ -13,9 +13,9 @@ import torch
 
 from midfill_engine.denoising.canvas import Canvas
 from midfill_engine.denoising.outline import HoleOutline, TextTokens
-from midfill_engine.lengths import HoleNeed
+from midfill_engine.denoising.plan import Plan, seeded
 from midfill_engine.tokens.vocabulary import Vocabulary
-from midfill_engine.wire import GivenText
+from midfill_engine.wire import GivenText, HoleSegment
 
 EMPTY: Final = 1e-3  # how certain a fill without a token is: nobody asks for none
 
@@ -29,30 +29,38 @@ class Laid:
 
 
 def is_blank(outline: HoleOutline) -> bool:
-    """Whether nothing is known of the hole's text but the white space that healing gave it."""
+    """True if nothing of the hole's text is known except white space from healing."""
     masked = [stretch for stretch in outline.stretches if stretch.ids is None]
     return len(masked) == 1 and masked[0].hint is None and outline.stretches[-1].ids is None
 
 
-def lay(
-    given: Sequence[GivenText],
-    outline: HoleOutline,
-    need: HoleNeed,
-    tokens: TextTokens,
-    vocabulary: Vocabulary,
-    least: float,
-) -> list[Laid]:
-    """The given texts with a certainty of `least` that fit the hole, the surest first."""
-    found = []
+def choose_drafts(plan: Plan) -> list[list[Laid | None]]:
+    """The given text for each hole, for every alternative. Families whose own certainty is unknown use no given texts."""
+    request, outlines, least = plan.request, plan.outline.holes, plan.runtime.family.own_certainty
+    if least is None:
+        return [[None] * len(outlines)] * request.n
+    specs = [segment.hole for segment in request.segments if isinstance(segment, HoleSegment)]
+    fitting = [lay(plan, spec.candidates, outline, least) for spec, outline in zip(specs, outlines, strict=True)]
+    generators = [seeded(request.seed, index) for index in range(request.n)]
+    return [
+        [choose(laid, index, request.temperature, generator) for laid in fitting]
+        for index, generator in enumerate(generators)
+    ]
+
+
+def lay(plan: Plan, given: Sequence[GivenText], outline: HoleOutline, least: float) -> list[Laid]:
+    """The given texts with a certainty of `least` that fit the hole, the most certain first."""
+    runtime, found = plan.runtime, []
+    need = outline.need(runtime.loaded.config.max_hole)
     for each in rank_given(given) if is_blank(outline) else ():
-        ids = ids_of(each.text, outline, tokens) if each.certainty >= least else ()
-        if ids and need.min_tokens <= len(ids) <= need.max_tokens and _is_allowed(ids, outline, vocabulary):
+        ids = ids_of(each.text, outline, runtime.loaded.tokenizer) if each.certainty >= least else ()
+        if ids and need.min_tokens <= len(ids) <= need.max_tokens and _is_allowed(ids, outline, runtime.vocabulary):
             found.append(Laid(ids, each.certainty))
     return found
 
 
 def rank_given(given: Sequence[GivenText]) -> list[GivenText]:
-    """The surest first, every text once: an order that does not depend on the one they came in."""
+    """The most certain first, every text once; does not depend on the order of `given`."""
     best: dict[str, GivenText] = {}
     for each in sorted(given, key=lambda each: (-each.certainty, each.text)):
         best.setdefault(each.text, each)
@@ -60,7 +68,7 @@ def rank_given(given: Sequence[GivenText]) -> list[GivenText]:
 
 
 def ids_of(text: str, outline: HoleOutline, tokens: TextTokens) -> tuple[int, ...]:
-    """The ids of the masked stretch for a user's text; none where it cannot end so."""
+    """The ids of the masked stretch for a user's text; empty if the text cannot end as the hole must."""
     if not text.endswith(outline.tail):
         return ()
     leading = outline.masked[0].leading
@@ -75,7 +83,7 @@ def _is_allowed(ids: tuple[int, ...], outline: HoleOutline, vocabulary: Vocabula
 
 
 def choose(laid: Sequence[Laid], index: int, temperature: float, generator: torch.Generator) -> Laid | None:
-    """The draft of alternative `index`: the best, the next, ...; with a temperature one drawn by certainty, or none."""
+    """The draft of alternative `index`: the best, the next, ...; with a temperature one sampled by certainty, or None."""
     if temperature == 0:
         return laid[index] if index < len(laid) else None
     weights = [each.certainty ** (1 / temperature) for each in laid]
@@ -85,9 +93,7 @@ def choose(laid: Sequence[Laid], index: int, temperature: float, generator: torc
 
 
 def certainty_of(canvas: Canvas, hole: int, own: float | None) -> float | None:
-    """The probability that the whole text of a hole is right: its draft's, otherwise `own`, how often the model's own
-    fills are right; None where that is unknown, as for a hole of which a part is given.
-    """
+    """The probability that a hole's whole text is right: its draft's, otherwise `own`; None if unknown or partly given."""
     if hole in canvas.certainties or own is None:
         return canvas.certainties.get(hole)
     here = (canvas.hole_of == hole) & ~canvas.anchored

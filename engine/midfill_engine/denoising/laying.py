@@ -6,128 +6,89 @@ import torch
 from torch import Tensor
 
 from midfill_engine.denoising.canvas import Canvas
-from midfill_engine.denoising.outline import HoleOutline
+from midfill_engine.denoising.plan import Plan
 from midfill_engine.errors import RequestError
-from midfill_engine.lengths import LengthPolicy
-from midfill_engine.models.layout import Layout
-from midfill_engine.tokens.vocabulary import Vocabulary
+from midfill_engine.lengths import Lengths
 from midfill_engine.wire import ErrorCode
 
 MAX_CANVAS_TOKENS: Final = 4096  # rows times hole positions: what a request may hold in memory
-# Token masks of a request; every string in one is compared with all tokens.
-MAX_RULES: Final = 64
+
+Rule = tuple[tuple[str, ...], str]  # the strings that a token must not contain, and what it must begin with
 
 
-class _Rules:
-    """The distinct token masks of a canvas, each stored once."""
-
-    def __init__(self, vocabulary: Vocabulary, may_delete: bool, may_expand: bool) -> None:
-        self._vocabulary = vocabulary
-        self._may_delete = may_delete
-        self._may_expand = may_expand
-        self._numbers: dict[tuple[tuple[str, ...], str], int] = {}
-        self.masks: list[Tensor] = []
-
-    def number(self, forbid: tuple[str, ...], leading: str) -> int:
-        key = (tuple(sorted(set(forbid))), leading)
-        if key not in self._numbers:
-            if not self._vocabulary.allowed(forbid=key[0], leading=leading).any():
-                raise RequestError(ErrorCode.BAD_REQUEST, "forbid leaves no token to fill with", "forbid less")
-            self._numbers[key] = len(self.masks)
-            self.masks.append(
-                self._vocabulary.allowed(
-                    forbid=key[0], leading=leading, may_delete=self._may_delete, may_expand=self._may_expand
-                )
-            )
-        return self._numbers[key]
-
-
-def count_rules(outlines: list[HoleOutline]) -> int:
-    """Number of token masks the holes need. Raises RequestError if there are too many, or too many forbidden
-    strings.
-    """
-    strings = {text for outline in outlines for text in outline.forbid}
-    rules = {
-        (frozenset(outline.forbid), leading)
-        for outline in outlines
-        for stretch in outline.masked
-        for leading in (stretch.leading, "")
-    }
-    if max(len(strings), len(rules)) > MAX_RULES:
-        message = f"the holes forbid more than {MAX_RULES} different texts, or more than {MAX_RULES} sets of texts"
-        raise RequestError(ErrorCode.TOO_LARGE, message, "forbid the same in all holes, or ask for fewer holes")
-    return len(rules)
-
-
-def lay_canvas(
-    outlines: list[HoleOutline],
-    lengths: list[list[int]],
-    layout: Layout,
-    vocabulary: Vocabulary,
-    *,
-    policy: LengthPolicy,
-    mask_id: int,
-    num_rows: int,
-    max_hole: int,
-    spill: int,
-) -> Canvas:
-    """Builds a canvas; `lengths` has the number of masked positions of every masked stretch of every hole. Raises
-    RequestError.
-
-    Memory is checked for `num_rows` such canvases. `max_hole` bounds how far a hole may grow. `spill` positions are
-    added at the end of the last hole.
-    """
-    rules = _Rules(vocabulary, policy.may_delete, policy.may_expand)
+def lay_canvas(plan: Plan, lengths: Lengths) -> Canvas:
+    """The canvas with `lengths` positions for the masked stretches of each hole. Raises RequestError."""
+    runtime, outlines, policy = plan.runtime, plan.outline.holes, plan.policy
+    totals = [sum(hole) + outline.num_anchored for hole, outline in zip(lengths, outlines, strict=True)]
+    spill = count_spill(plan, totals[-1])
+    totals[-1] += spill
     ids: list[int] = []
     hole_of: list[int] = []
-    rule_of: list[int] = []
-    anchored: list[bool] = []
+    rules: list[Rule | None] = []  # None for anchors
     leading: list[bytes] = []
     for hole, (outline, hole_lengths) in enumerate(zip(outlines, lengths, strict=True)):
         remaining = iter(hole_lengths)
+        forbid = tuple(sorted(set(outline.forbid)))
         for stretch in outline.stretches:
             count = next(remaining) if stretch.ids is None else len(stretch.ids)
-            ids += [mask_id] * count if stretch.ids is None else stretch.ids
-            anchored += [stretch.ids is not None] * count
+            ids += [runtime.tokens.mask_id] * count if stretch.ids is None else stretch.ids
             hole_of += [hole] * count
             leading += [stretch.leading.encode()] + [b""] * (count - 1)
-            if stretch.ids is not None:
-                rule_of += [0] * count
-            else:
-                first = rules.number(outline.forbid, stretch.leading)
-                rule_of += [first] + [rules.number(outline.forbid, "")] * (count - 1)
+            rules += (
+                [(forbid, stretch.leading)] + [(forbid, "")] * (count - 1) if stretch.ids is None else [None] * count
+            )
     if spill:
-        ids += [mask_id] * spill
-        anchored += [False] * spill
+        ids += [runtime.tokens.mask_id] * spill
         hole_of += [len(outlines) - 1] * spill
         leading += [b""] * spill
-        rule_of += [rules.number(outlines[-1].forbid, "")] * spill
-    if len(ids) * num_rows > MAX_CANVAS_TOKENS:
-        message = f"the holes take {len(ids)} tokens, {num_rows} times; the limit is {MAX_CANVAS_TOKENS} in all"
+        rules += [(tuple(sorted(set(outlines[-1].forbid))), "")] * spill
+    numbers = {rule: number for number, rule in enumerate(dict.fromkeys(rule for rule in rules if rule))}
+    masks = [find_allowed(plan, rule) for rule in numbers]
+    if len(ids) * plan.request.n > MAX_CANVAS_TOKENS:
+        message = f"the holes take {len(ids)} tokens, {plan.request.n} times; the limit is {MAX_CANVAS_TOKENS} in all"
         raise RequestError(ErrorCode.TOO_LARGE, message, "ask for fewer holes or alternatives, or a smaller max_tokens")
-    anchors = torch.tensor(anchored, dtype=torch.bool)
-    deletable = [
-        max(0, sum(hole_lengths) - outline.min_tokens) for outline, hole_lengths in zip(outlines, lengths, strict=True)
-    ]
+    anchors = torch.tensor([rule is None for rule in rules], dtype=torch.bool)
+    sizes = [(outline, sum(hole_lengths)) for outline, hole_lengths in zip(outlines, lengths, strict=True)]
+    deletable = [max(0, size - outline.min_tokens) for outline, size in sizes]
     deletable[-1] += spill
-    expandable = [
-        max(0, outline.need(max_hole).max_tokens - sum(hole_lengths))
-        for outline, hole_lengths in zip(outlines, lengths, strict=True)
-    ]
+    max_hole = runtime.loaded.config.max_hole
+    expandable = [max(0, outline.need(max_hole).max_tokens - size) for outline, size in sizes]
     return Canvas(
         outlines=outlines,
-        vocabulary=vocabulary,
-        layout=layout,
+        vocabulary=runtime.vocabulary,
+        layout=plan.lay_out(totals),
         ids=torch.tensor(ids, dtype=torch.int64)[None],
         masked=(~anchors)[None],
         confidence=anchors.float()[None],
         anchored=anchors,
         hole_of=torch.tensor(hole_of, dtype=torch.int64),
-        rule_of=torch.tensor(rule_of, dtype=torch.int64),
+        rule_of=torch.tensor([numbers[rule] if rule else 0 for rule in rules], dtype=torch.int64),
         leading=leading,
-        allowed=torch.stack(rules.masks) if rules.masks else vocabulary.allowed()[None],
+        allowed=torch.stack(masks) if masks else runtime.vocabulary.allowed()[None],
         deletable=torch.tensor(deletable)[None],
         expandable=torch.tensor(expandable)[None],
         is_length_chosen=policy.chooses,
         spill=spill,
     )
+
+
+def find_allowed(plan: Plan, rule: Rule) -> Tensor:
+    """The mask [V] of tokens that a rule allows. Raises RequestError if no token has text."""
+    vocabulary, policy, (forbid, leading) = plan.runtime.vocabulary, plan.policy, rule
+    if not vocabulary.allowed(forbid=forbid, leading=leading).any():
+        raise RequestError(ErrorCode.BAD_REQUEST, "forbid leaves no token to fill with", "forbid less")
+    return vocabulary.allowed(
+        forbid=forbid, leading=leading, may_delete=policy.may_delete, may_expand=policy.may_expand
+    )
+
+
+def count_spill(plan: Plan, total: int) -> int:
+    """Number of positions that complete the last block behind a hole of `total`, for models that decode in blocks; 0 if
+    the hole ends in an anchor or must not end early.
+    """
+    runtime, last = plan.runtime, plan.outline.holes[-1]
+    is_open = runtime.tokens.ends_text and not runtime.family.aligned and plan.policy.may_delete and not last.min_tokens
+    if not is_open or not last.stretches or last.stretches[-1].ids is not None:
+        return 0
+    start = 0 if runtime.family.pipelined else len(plan.context_ids)
+    return int(-(start + total) % runtime.loaded.config.block_size)

@@ -7,7 +7,6 @@ from typing import Final
 import torch
 
 from midfill_engine.caches import EncodedContext
-from midfill_engine.denoising.canvas import Canvas
 from midfill_engine.denoising.drafts import Laid
 from midfill_engine.denoising.laying import lay_canvas
 from midfill_engine.denoising.plan import Plan, seeded
@@ -71,7 +70,7 @@ def open_rows(
 def make_row(plan: Plan, lengths: Lengths, context: EncodedContext | None, index: int) -> CanvasRow:
     """The row of alternative number `index`. Raises RequestError."""
     runtime, request = plan.runtime, plan.request
-    canvas = make_canvas(plan, lengths)
+    canvas = lay_canvas(plan, lengths)
     sampler = plan.sampler()
     num_masked = max(1, canvas.num_masked)
     if plan.policy.may_expand:
@@ -87,39 +86,6 @@ def make_row(plan: Plan, lengths: Lengths, context: EncodedContext | None, index
         temperature=request.temperature or (ALTERNATIVE_TEMPERATURE if index else 0.0),
         generator=seeded(request.seed, index),
     )
-
-
-def make_canvas(plan: Plan, lengths: Lengths) -> Canvas:
-    """Raises RequestError."""
-    runtime, holes = plan.runtime, plan.outline.holes
-    totals = [sum(hole) + outline.num_anchored for hole, outline in zip(lengths, holes, strict=True)]
-    spill = count_spill(plan, totals[-1])
-    totals[-1] += spill
-    return lay_canvas(
-        holes,
-        lengths,
-        plan.lay_out(totals),
-        runtime.vocabulary,
-        policy=plan.policy,
-        mask_id=runtime.tokens.mask_id,
-        num_rows=plan.request.n,
-        max_hole=runtime.loaded.config.max_hole,
-        spill=spill,
-    )
-
-
-def count_spill(plan: Plan, total: int) -> int:
-    """Number of positions behind a hole of `total` that complete its last block, for models that decode in blocks.
-
-    0 if the hole ends in an anchor or must not end early.
-    """
-    runtime = plan.runtime
-    last, block_size = plan.outline.holes[-1], runtime.loaded.config.block_size
-    is_open = runtime.tokens.ends_text and not runtime.family.aligned and plan.policy.may_delete and not last.min_tokens
-    if not is_open or not last.stretches or last.stretches[-1].ids is not None:
-        return 0
-    start = 0 if runtime.family.pipelined else len(plan.context_ids)
-    return int(-(start + total) % block_size)
 
 
 def show(row: CanvasRow | UniformRow, step: int) -> StepEvent:

@@ -36,9 +36,8 @@ class TextTokens(Protocol):
 
 @dataclass(frozen=True)
 class HolePart:
-    """A part of a hole: an anchor with its `ids`, or masked (`ids` None) with the token count of its draft as a hint.
-
-    The first token of a masked stretch begins with `leading`, at most one character.
+    """A part of a hole: an anchor with its `ids`, or masked (`ids` None) with the token count of its draft as a `hint`.
+    `leading` is at most one character that the first token of a masked stretch begins with.
     """
 
     ids: tuple[int, ...] | None
@@ -94,10 +93,8 @@ def outline_request(
     max_context: int,
     heal: Heal = heal,
 ) -> RequestOutline:
-    """Tokenizes every text separately and truncates the context to `max_context` tokens, keeping those nearest to the
-    holes.
-
-    Raises RequestError.
+    """Tokenizes every text and truncates the context to the `max_context` tokens nearest to the holes. Raises
+    RequestError.
     """
     texts, specs = split_segments(segments)
     if sum(len(spec.draft) for spec in specs) > MAX_DRAFT_CHARACTERS:
@@ -117,7 +114,7 @@ def outline_request(
 
 
 def needs_of_texts(texts: list[str], budget: int) -> list[tuple[int, int]]:
-    """Upper bounds of the tokens needed from each text's beginning and end, computed from character counts."""
+    """Upper bounds of the tokens needed from each text's beginning and end, from character counts."""
     weights, last = weigh_sides(len(texts)), len(texts) - 1
     least = [len(text) // MAX_CHARACTERS_PER_TOKEN for text in texts]
     shares = share_budget(budget, least, weights)
@@ -178,9 +175,8 @@ def split_segments(segments: list[Segment]) -> tuple[list[str], list[HoleSpec]]:
 
 
 def heal_hole(spec: HoleSpec, prefix: str, suffix: str, heal: Heal) -> tuple[HoleSpec, HealedEdges]:
-    """The edges of a hole as the model reads them, and the hole with its draft adjusted.
-
-    Forbidden strings and the end of an anchor cannot be healed over.
+    """The hole with its draft adjusted, and its edges as the model reads them. Healing keeps anchors, adds nothing
+    forbidden.
     """
     healed = heal(prefix, suffix)
     is_end_kept = bool(spec.keep) and spec.keep[-1][1] == len(spec.draft)
@@ -219,10 +215,7 @@ def outline_hole(spec: HoleSpec, tokens: TextTokens, lead: str, tail: str, heal:
 
 
 def anchor(text: str, ids: list[int], tokens: TextTokens) -> list[HolePart]:
-    """`ids` as an anchor; empty if `text` is empty. Raises RequestError if the ids do not decode to `text`.
-
-    A checkpoint's tokenizer may drop or change characters, or put a space before them.
-    """
+    """`ids` as an anchor, none for an empty text. Raises RequestError if the tokenizer changes `text`."""
     if not text:
         return []
     if b"".join(map(tokens.token_bytes, ids)) != text.encode("utf-8", errors="replace"):
@@ -261,9 +254,8 @@ def split_draft(spec: HoleSpec) -> Iterator[tuple[str, bool]]:
 
 
 def trim_context(pieces: list[list[int]], budget: int) -> list[list[int]]:
-    """Truncates token lists to `budget` tokens: the first keeps its end, the last its beginning, the others both ends.
-
-    Every hole edge gets the same share; unused shares go to the others.
+    """Truncates token lists to `budget` tokens, nearest to the holes. Each hole edge gets an equal share, unused shares
+    move.
     """
     if len(pieces) == 1:
         return [pieces[0][:budget]]

@@ -9,8 +9,7 @@ import torch
 from torch import Tensor
 
 from midfill_engine.caches import CACHES, Cache
-from midfill_engine.denoising.laying import count_rules
-from midfill_engine.denoising.outline import RequestOutline, no_healing, outline_request
+from midfill_engine.denoising.outline import HoleOutline, RequestOutline, no_healing, outline_request
 from midfill_engine.denoising.uniform import check_sampler
 from midfill_engine.denoising.work import MAX_ROWS
 from midfill_engine.errors import RequestError, check_model
@@ -25,6 +24,7 @@ from midfill_engine.tokens.tokenizer import heal
 from midfill_engine.wire import ErrorCode, HoleSegment, InfillRequest, Segment
 
 MIN_TEMPERATURE: Final = 1e-6  # below it scores over the temperature are no numbers
+MAX_RULES: Final = 64  # token masks of a request; every string in one is compared with all tokens
 TRIALS_AT_ONCE: Final = 4  # each holds a copy of the context KV cache
 
 
@@ -108,9 +108,7 @@ def read_request(runtime: Runtime, request: InfillRequest, cache: str | None, le
 def find_variants(
     runtime: Runtime, sampler_name: str | None, cache_name: str | None, lengths_name: str | None
 ) -> tuple[Callable[[], Sampler], LengthPolicy, Cache]:
-    """Looks up variants by name; defaults are the family's. Raises RequestError for names that are unknown or do not
-    fit the model.
-    """
+    """Looks up variants by name; defaults are the family's. Raises RequestError for unknown names and unfit variants."""
     family, next_step = runtime.family, "leave it out to take the model's own"
     if family.attention == "causal" and (sampler_name or cache_name or lengths_name):
         message = f"models of the family {family.name!r} read from the left, without a sampler, cache or length policy"
@@ -135,11 +133,24 @@ def find_variants(
 
 
 def usual_cache(runtime: Runtime) -> str:
-    """The default cache of an engine. In a bidirectional model exact decoding computes the whole context in every step,
-    which is too slow on a CPU; there `dual` is the default (docs/lab/caches.md).
-    """
+    """The engine's default cache: on a CPU `dual` for bidirectional models, where exact decoding is too slow."""
     is_slow = runtime.device.type == "cpu" and runtime.family.attention == "bidirectional"
     return "dual" if is_slow else runtime.family.cache
+
+
+def count_rules(outlines: list[HoleOutline]) -> int:
+    """Number of token masks that the holes need. Raises RequestError if masks or forbidden strings are too many."""
+    strings = {text for outline in outlines for text in outline.forbid}
+    rules = {
+        (frozenset(outline.forbid), leading)
+        for outline in outlines
+        for stretch in outline.masked
+        for leading in (stretch.leading, "")
+    }
+    if max(len(strings), len(rules)) > MAX_RULES:
+        message = f"the holes forbid more than {MAX_RULES} different texts, or more than {MAX_RULES} sets of texts"
+        raise RequestError(ErrorCode.TOO_LARGE, message, "forbid the same in all holes, or ask for fewer holes")
+    return len(rules)
 
 
 def check_room(outline: RequestOutline, max_hole: int) -> None:

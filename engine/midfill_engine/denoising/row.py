@@ -169,7 +169,7 @@ def scatter(places: Tensor, chosen: Chosen, shape: torch.Size) -> Proposals:
 
 
 def delay_neighbors(decision: Decision, grows: Tensor) -> Decision:
-    """Delays neighbors of the expansions `grows`: their proposals were made for a shorter text."""
+    """Does not settle the neighbors of the expansions `grows`, whose proposals were made for a shorter text."""
     beside = torch.zeros_like(grows)
     beside[:, 1:] |= grows[:, :-1]
     beside[:, :-1] |= grows[:, 1:] & ~beside[:, :-1]

@@ -17,7 +17,9 @@ from midfill_engine.models.transformer import KeyValues, TransformerConfig
 
 @dataclass
 class RowCache:
-    """`context_keys` is the context's KV cache, computed once; `age` counts steps since everything was computed."""
+    """`context_keys` is the context's KV cache, if it was computed once; `age` counts steps since everything was
+    computed.
+    """
 
     cache: Cache
     context_keys: KeyValues | None
@@ -72,7 +74,7 @@ class RowCache:
             self.age = 1 if len(self._computed) == len(self.kept.kept) else self.age + 1
 
     def share_context(self) -> ContextKeys:
-        """The context's part, as of the last pass."""
+        """The KV cache of the context as of the last pass."""
         num = self._sequence.num_context
         layers = [(keys[:, :, :num], values[:, :, :num]) for keys, values in self.kept.layers]
         return ContextKeys(layers, self._sequence.positions[0, :num].clone())

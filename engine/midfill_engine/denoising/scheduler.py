@@ -240,7 +240,7 @@ class Scheduler:
         return None
 
     def _admit(self, ticket: Ticket, claim: Claim) -> bool:
-        """Whether a fill may use memory now. Raises RequestError if it never fits."""
+        """True if a fill may use memory now. Raises RequestError if it never fits."""
         if ticket.is_admitted:
             return True
         if claim.num_bytes > self.max_bytes:
@@ -252,7 +252,7 @@ class Scheduler:
 
     @staticmethod
     def _goes_first(other: Ticket, ticket: Ticket) -> bool:
-        """Whether `other` waits for memory and must get it first: short fills pass long ones only for a while."""
+        """True if `other` waits for memory and gets it first: short fills pass long ones only for a while."""
         is_passed = ticket.kind is Kind.SHORT and other.kind is Kind.LONG
         is_due = not is_passed or time.monotonic() - other.submitted_s > MAX_PASSED_S
         return other.claim is not None and not other.is_admitted and is_due
@@ -294,7 +294,7 @@ class Scheduler:
             ticket.answer, results = results[: len(work.passes)], results[len(work.passes) :]
 
     def _run_alone(self, passes: list[Any]) -> list[Any]:
-        """One request's passes together, and after an out-of-memory error once more in halves."""
+        """One request's passes together; after an out-of-memory error once more in halves."""
         try:
             return self.run(passes)
         except Exception as error:
@@ -340,9 +340,7 @@ def is_ending() -> RequestError:
 
 
 def is_out_of_memory(error: Exception) -> bool:
-    """Recognizes out-of-memory errors of torch on GPUs, of Python, and bare RuntimeErrors of torch on CPUs and Apple
-    GPUs and of cuBLAS.
-    """
+    """Recognizes out-of-memory errors of Python, of torch, and of cuBLAS, which raises a bare RuntimeError."""
     is_named = isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
     signs = ("can't allocate memory", "out of memory", "CUBLAS_STATUS_ALLOC_FAILED")
     return is_named or (isinstance(error, RuntimeError) and any(sign in str(error) for sign in signs))

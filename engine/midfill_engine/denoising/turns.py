@@ -30,9 +30,8 @@ class Kind(StrEnum):
 
 @dataclass(eq=False)
 class Ticket:
-    """One open request. Its listener is called from the worker thread; the last event is not a StepEvent.
-
-    `work` is asked and not yet done, `num_rows` counts the rows that were computed for it.
+    """One open request. Its `listener` runs on the worker thread; the last event is not a StepEvent. `work` is pending
+    work, `num_rows` the number of rows computed for it.
     """
 
     request: InfillRequest
@@ -58,7 +57,7 @@ class Ticket:
 
 
 def kind_of(request: InfillRequest) -> Kind:
-    """SHORT if somebody waits at a line for it, judged from the request alone."""
+    """SHORT for a few lines, which somebody waits for at the cursor; judged from the request alone."""
     holes = [segment.hole for segment in request.segments if isinstance(segment, HoleSegment)]
     is_short = len(holes) <= SHORT_HOLES and request.n <= SHORT_ALTERNATIVES and all(map(is_line, holes))
     return Kind.SHORT if is_short else Kind.LONG
@@ -80,8 +79,8 @@ class Turns:
         return num_active < (self.num_all if kind is Kind.SHORT else self.num_places)
 
     def next(self, waiting: Sequence[Ticket], active: Sequence[Ticket]) -> Ticket | None:
-        """Picks who gets a place: whoever waited too long, otherwise the client with the fewest rows; of one document
-        the newest. `waiting` is in order of arrival.
+        """Who gets a place: whoever waited too long, otherwise the client with the fewest rows, and of its document the
+        newest.
         """
         fitting = [ticket for ticket in waiting if self.has_place(ticket.kind, len(active))]
         if not fitting:
@@ -94,8 +93,8 @@ class Turns:
         return newest_of_document(chosen, fitting)
 
     def choose(self, asking: Sequence[tuple[Ticket, int]], max_rows: int) -> list[Ticket]:
-        """Picks who takes part in the next forward pass: all; beside short fills, long ones only up to `max_rows` rows
-        (at least one), clients with the fewest rows first.
+        """Who takes part in the next forward pass: all; beside short fills, long ones up to `max_rows` rows (at least
+        one).
         """
         is_shared = len({ticket.kind for ticket, _ in asking}) > 1
         if not is_shared:
@@ -114,7 +113,7 @@ class Turns:
         self._rows[client] += num_rows
 
     def keep(self, clients: set[str]) -> None:
-        """Forgets clients with nothing open; the others count from the smallest of them."""
+        """Forgets clients with nothing open, and counts from the smallest of the others."""
         known = {client: self._rows[client] for client in clients if client in self._rows}
         least = min(known.values(), default=0)
         self._rows = Counter({client: rows - least for client, rows in known.items()})

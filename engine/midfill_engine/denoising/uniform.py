@@ -23,8 +23,8 @@ ENDLESS: Final = 1024  # the sampler needs no quota: the best guesses are taken 
 
 @dataclass
 class UniformRow:
-    """One alternative. `behind[i]` are the visible tokens after hole i, as far as the canvas holds them; `past` has the
-    context's keys.
+    """One alternative. `behind[i]` are visible tokens after hole i that fit on the canvas; `past` is the context's KV
+    cache.
     """
 
     model: CanvasModel
@@ -95,14 +95,14 @@ class UniformRow:
 
 
 def check_sampler(sampler: Sampler) -> None:
-    """Raises RequestError for samplers that remask: here every step may change every token anyway."""
+    """Raises RequestError for samplers that remask: here every step may change every token."""
     if sampler.takes_back:
         message = "this sampler is for models with a mask token"
         raise RequestError(ErrorCode.BAD_REQUEST, message, "leave it out to take the model's own")
 
 
 def texts_behind(pieces: list[list[int]], hole_lengths: list[int], canvas_length: int) -> list[list[int]]:
-    """`pieces` without the first, the last one truncated to the canvas. Raises RequestError if nothing fits."""
+    """`pieces` without the first, the last one truncated to the canvas. Raises RequestError if they do not fit."""
     *between, last = pieces[1:]
     room = canvas_length - sum(hole_lengths) - sum(len(piece) for piece in between)
     if room < 0:

@@ -13,17 +13,14 @@ from torch import nn
 from midfill_engine.models.family import AuthorsSetting, Family, Model, ModelConfig, SpecialTokens
 from midfill_engine.models.layout import Layout, lay_in_rooms
 from midfill_engine.models.transformer import TransformerConfig
-from midfill_engine.tokens.tokenizer import DELETE, MASK, SPECIAL_TOKENS, closing_ids, opening_ids
+from midfill_engine.tokens.tokenizer import BOS, DELETE, EOS, LANGUAGE_TOKENS, MASK, SPECIAL_TOKENS
 
 # Upper bounds, in tokens, of the length head's buckets.
 LENGTH_BUCKETS: Final = (0, 1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 64, 96, 128, 192, 256)
 
 
 def lay_out(text_lengths: list[int], hole_lengths: list[int], hole_span: int) -> Layout:
-    """Positions for text, hole, text, ..., hole, text: `text_lengths` has one entry more than `hole_lengths`.
-
-    Every text length must be at least 1 at both ends of the document (BOS, EOS).
-    """
+    """Positions for text, hole, ..., hole, text. The first and the last text hold at least one token (BOS, EOS)."""
     return lay_in_rooms(text_lengths, hole_lengths, [hole_span] * len(hole_lengths))
 
 
@@ -40,8 +37,8 @@ class Embedded(Model):
 EMBEDDED_TOKENS: Final = SpecialTokens(
     mask_id=MASK,
     special_ids=tuple(range(len(SPECIAL_TOKENS))),
-    opening=opening_ids,
-    closing=tuple(closing_ids()),
+    opening=lambda language: [LANGUAGE_TOKENS[language], BOS] if language in LANGUAGE_TOKENS else [BOS],
+    closing=(EOS,),
     delete_ids=(DELETE,),
 )
 EMBEDDED: Final = Family(

@@ -13,9 +13,8 @@ LengthSearch = Generator[list[Lengths], list[list[float]], list[Lengths]]
 
 @dataclass(frozen=True)
 class HoleNeed:
-    """What is known about a hole before its length is chosen. `hints`: one per masked stretch, None if unknown.
-
-    `min_tokens` and `max_tokens` bound the masked positions together; `anchored_tokens` come on top.
+    """What is known about a hole's length. `hints`: one per masked stretch, None if unknown. `min_tokens` and
+    `max_tokens` bound the masked positions together; `anchored_tokens` come on top.
     """
 
     hints: tuple[int | None, ...]
@@ -27,9 +26,8 @@ class HoleNeed:
 
 @dataclass(frozen=True)
 class LengthScores:
-    """The length head's output: `log_probs` [G, K] that the length of each of G holes lies in bucket k.
-
-    `buckets` are K ascending upper bounds, in tokens.
+    """The length head's `log_probs` [G, K] that the length of each of G holes lies in bucket k. `buckets` are K upper
+    bounds.
     """
 
     buckets: tuple[int, ...]
@@ -37,11 +35,10 @@ class LengthScores:
 
 
 class LengthPolicy(Protocol):
-    """`may_delete`: deletions may shorten a canvas; `may_expand`: expansions may lengthen it.
-
-    `chooses`: the canvas has the expected length, not the maximum. `removes`: deletions leave the canvas at once. If a
-    policy returns several canvases all are filled, and the most confident fill wins. `tries` are the lengths that a
-    search compares, `fills` those that are filled in parallel; both may be empty.
+    """`may_delete`: deletions may shorten a canvas; `may_expand`: expansions may lengthen it. `chooses`: the canvas has
+    the expected length, not the maximum. `removes`: deletions leave the canvas at once. `tries` are the lengths that a
+    search compares, `fills` those that are filled in parallel, of which the most confident fill wins; both may be
+    empty.
     """
 
     may_delete: bool = False
@@ -65,7 +62,7 @@ def spread(total: int, hints: tuple[int | None, ...]) -> list[int]:
 
 
 def fit(wanted: list[int], need: HoleNeed) -> list[int]:
-    """`wanted` adjusted to the hole's bounds; every stretch keeps at least one position."""
+    """`wanted` within the hole's bounds; every stretch keeps at least one position."""
     lengths = [max(1, length) for length in wanted]
     while lengths and sum(lengths) > max(need.max_tokens, len(lengths)):
         lengths[lengths.index(max(lengths))] -= 1
@@ -75,5 +72,5 @@ def fit(wanted: list[int], need: HoleNeed) -> list[int]:
 
 
 def of_total(total: int, need: HoleNeed) -> list[int]:
-    """`total` positions over a hole's stretches, within its bounds."""
+    """`total` positions spread over a hole's stretches, within its bounds."""
     return fit(spread(total, need.hints), need)

@@ -21,8 +21,8 @@ def expected_confidence(length: int) -> float:
 
 
 class Calibrated(LengthPolicy):
-    """All lengths are tried over one KV cache of the context, which costs a fifteenth. The context's keys would differ
-    slightly beside other lengths if the context attends to holes.
+    """All lengths are tried over one KV cache of the context: a fifteenth of the cost, approximate for bidirectional
+    models.
     """
 
     tries = GRID

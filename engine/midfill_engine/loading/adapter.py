@@ -59,8 +59,8 @@ class LowRank:
 
 @dataclass(frozen=True)
 class Adapter:
-    """Changes of the adapter in `folder` to its base: `low_rank` and `replaced` (stored names), keyed by the base's
-    tensor names.
+    """What the adapter in `folder` changes: stored names of `low_rank` and `replaced` tensors, by the base's tensor
+    names.
     """
 
     folder: Path
@@ -138,8 +138,7 @@ def is_adapter(folder: Path) -> bool:
 
 def find_base(adapter: Adapter) -> Path:
     """An adapter's base: a packaged model, a folder beside the adapter, or in the hub's cache; nothing is downloaded.
-
-    Of a path in the configuration only the last part counts. Raises CheckpointError, StartError.
+    Only the last part of a configured path counts. Raises CheckpointError, StartError.
     """
     folder = Path(os.path.abspath(adapter.folder))
     if adapter.base in PACKAGED:

@@ -23,10 +23,8 @@ DEFAULTS: Final = {"max_denoising_steps": 48, "t_min": 0.4, "t_max": 0.8, "confi
 
 @dataclass(frozen=True)
 class CanvasPass:
-    """Rows to compute: with `past` None the context's `ids`, whose keys are kept; otherwise a canvas [T] over that
-    context.
-
-    `scores` [T, V] are the logits of the step before, which the model sees (self-conditioning).
+    """Rows to compute: the context's `ids` if `past` is None, otherwise a canvas [T] over that context. `scores` [T, V]
+    are the logits of the previous step, which the model sees (self-conditioning).
     """
 
     ids: Tensor
@@ -59,7 +57,7 @@ class CanvasModel:
 
     @property
     def weight(self) -> Tensor:
-        """The embedding's: it stands where the model runs, in its type."""
+        """The embedding, which is on the model's device, in the model's type."""
         return self.model.model.decoder.embed_tokens.weight  # type: ignore[no-any-return]
 
     @property
@@ -68,7 +66,7 @@ class CanvasModel:
 
     @cached_property
     def _past_name(self) -> str:
-        """What the library calls the context's keys and values: `cache` since version 5.24."""
+        """The library's name for the context's KV cache: `cache` since version 5.24."""
         known = signature(getattr(self.model, "forward", self.model)).parameters
         return "cache" if "cache" in known else "past_key_values"
 

@@ -8,7 +8,9 @@ from typing import Final
 
 import torch
 
+from midfill_engine.errors import StartError
 from midfill_engine.loading.memory import available_bytes
+from midfill_engine.wire import ErrorCode
 
 DEVICES: Final = ("auto", "cpu", "cuda", "mps")
 DTYPES: Final = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
@@ -17,38 +19,38 @@ ONE_THREAD_PARAMETERS: Final = 20_000_000
 BFLOAT16_CPU_FLAGS: Final = frozenset({"avx512_bf16", "amx_bf16"})
 
 
-class DeviceError(ValueError):
-    """A device or number format that does not exist here; the message is one sentence."""
-
-
 def choose_device(name: str) -> torch.device:
-    """`auto` takes CUDA, then an Apple GPU, then the CPU. Raises DeviceError."""
+    """`auto` takes CUDA, then an Apple GPU, then the CPU. Raises StartError."""
     if name not in DEVICES:
-        raise DeviceError(f"There is no device named {name!r}; known: {', '.join(DEVICES)}.")
+        raise no_device(f"There is no device named {name!r}; known: {', '.join(DEVICES)}.")
     present = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}
     if name == "auto":
         return torch.device(next(kind for kind, is_present in present.items() if is_present))
     if not present[name]:
-        raise DeviceError(f"This machine has no usable {name} device.")
+        raise no_device(f"This machine has no usable {name} device.")
     return torch.device(name)
 
 
 def choose_dtype(device: torch.device, name: str = "auto") -> torch.dtype:
-    """`auto` takes MIDFILL_DTYPE, otherwise bf16 if the hardware multiplies it, otherwise fp32.
+    """`auto` takes MIDFILL_DTYPE, otherwise bf16 if the hardware multiplies it, otherwise fp32. Raises StartError.
 
-    Emulated bf16 was 8 times slower on an AVX2 CPU. fp16 overflows at 65,504 and must be named. Raises DeviceError.
+    Emulated bf16 was 8 times slower on an AVX2 CPU. fp16 overflows at 65,504 and must be named.
     """
     if name == "auto":
         name = os.environ.get(DTYPE_VARIABLE) or "auto"
     if name == "fp16" and device.type != "mps":
-        raise DeviceError(f"fp16 is for Apple's GPUs; on the device {device.type!r} name fp32, bf16 or auto.")
+        raise no_device(f"fp16 is for Apple's GPUs; on the device {device.type!r} name fp32, bf16 or auto.")
     if name in DTYPES:
         return DTYPES[name]
     if name != "auto":
-        raise DeviceError(f"There is no number format named {name!r}; known: auto, {', '.join(DTYPES)}.")
+        raise no_device(f"There is no number format named {name!r}; known: auto, {', '.join(DTYPES)}.")
     if device.type == "cuda" or (device.type == "cpu" and cpu_flags() & BFLOAT16_CPU_FLAGS):
         return torch.bfloat16
     return torch.float32
+
+
+def no_device(message: str) -> StartError:
+    return StartError(ErrorCode.BAD_REQUEST, message, "use --device auto and --dtype auto")
 
 
 def choose_num_threads(parameters: int, present: int) -> int:

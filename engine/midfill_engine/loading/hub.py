@@ -35,7 +35,7 @@ class LoadedModel:
 
     @property
     def weight(self) -> Tensor:
-        """The embedding's: it stands where the model runs."""
+        """The embedding, which is on the model's device."""
         return self.model.transformer.embedding.weight
 
     @property
@@ -50,10 +50,10 @@ def load(
     dtype: torch.dtype = torch.float32,
     shrink: Callable[[nn.Module], None] | None = None,
 ) -> LoadedModel:
-    """Loads a checkpoint in evaluation mode. Raises CheckpointError.
+    """Loads a checkpoint in evaluation mode, layer by layer. Raises CheckpointError.
 
-    `shrink` is called with the model once its embedding and head are loaded, then with each layer, and packs every
-    matrix that is multiplied; the embedding, which is only looked up, stays as stored.
+    `shrink` packs the matrices of the embedding and head, then of each layer. An embedding that is only looked up stays
+    as stored.
     """
     config = read_config(files, family)
     with torch.device("meta"):
@@ -98,9 +98,7 @@ def read_config(files: CheckpointFiles, family: Family) -> ModelConfig:
 
 
 def read_shape(files: CheckpointFiles, family: Family) -> tuple[TransformerConfig, int]:
-    """The transformer and its block size. Raises CheckpointError if config.json lacks a key or asks for something that
-    is not computed here.
-    """
+    """The transformer and its block size. Raises CheckpointError for unknown or unsupported configurations."""
     try:
         return family.shape(files.config), family.block_size(files.config)
     except CheckpointError:
@@ -111,7 +109,7 @@ def read_shape(files: CheckpointFiles, family: Family) -> tuple[TransformerConfi
 
 
 def refuse_unread_tensors(files: CheckpointFiles, used: set[str]) -> None:
-    """Raises CheckpointError for a tensor that no one reads: the authors' code may compute something with it."""
+    """Raises CheckpointError for a tensor that is not used: the authors' code may compute something with it."""
     unread = sorted(name for name in files.shards if name not in used and not DERIVED.search(name))
     if unread:
         more = f" and {len(unread) - 1} more" if len(unread) > 1 else ""

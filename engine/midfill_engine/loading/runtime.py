@@ -13,14 +13,14 @@ import torch
 
 from midfill_engine.caches.stores import ContextStore, PrefixStore
 from midfill_engine.checkpoint_files import CheckpointError, CheckpointFiles
-from midfill_engine.errors import EXIT_NO_MODEL, StartError, fetch_failed, unknown_model
+from midfill_engine.errors import StartError, fetch_failed, unknown_model
 from midfill_engine.families import FAMILIES, find_family
 from midfill_engine.families.diffusiongemma import DIFFUSION_GEMMA
 from midfill_engine.lengths.calibrated import FITTED_ON
 from midfill_engine.loading import canvas_model, checkpoint, hub
 from midfill_engine.loading.adapter import is_adapter, open_files
 from midfill_engine.loading.canvas_model import CanvasModel
-from midfill_engine.loading.device import DeviceError, choose_device, choose_dtype, free_bytes
+from midfill_engine.loading.device import choose_device, choose_dtype, free_bytes
 from midfill_engine.loading.gguf_files import SUFFIX
 from midfill_engine.loading.hub import LoadedModel
 from midfill_engine.loading.memory import total_bytes
@@ -50,7 +50,7 @@ Loaded = LoadedModel | CanvasModel
 
 @dataclass(frozen=True)
 class Runtime:
-    """`names` are the model's names in requests, its id first. `fused` runs the passes where kernels do."""
+    """`names` are the model's names in requests, its id first. `fused` is the runner with Midfill's kernels, if used."""
 
     loaded: Loaded
     family: Family
@@ -71,9 +71,8 @@ class Runtime:
         operators: TorchOperators | None = None,
         kernels: str = "",
     ) -> "Runtime":
-        """`kernels` names Midfill's kernels, if they are wanted: `kernels` or `kernels-int8`.
-
-        Raises CheckpointError if a published checkpoint does not name its special ids, and OperatorsError.
+        """`kernels` is "", `kernels` or `kernels-int8`. Raises CheckpointError if special ids are unknown, and
+        OperatorsError.
         """
         family = family or FAMILIES.find(checkpoint.FAMILY)
         tokens = family.tokens(loaded.files)
@@ -224,9 +223,9 @@ def open_checkpoint(
 def load_runtime(
     name: str, device: str = "auto", operators: str = "torch", dtype: str = "auto", weights: str | None = None
 ) -> Runtime:
-    """Loads a shipped model, a checkpoint folder or a hub id.
+    """Loads a shipped model, a checkpoint folder or a hub id. Raises StartError.
 
-    `weights` None means as stored, but int8 for the default model on a CPU. Raises StartError.
+    `weights` None means int8 for the default model on a CPU, otherwise as stored.
     """
     folder = find_model(name)
     try:
@@ -237,18 +236,14 @@ def load_runtime(
     except OperatorsError as error:
         message = f"The model cannot be computed so: {error}."
         raise StartError(ErrorCode.BAD_REQUEST, message, "use --operators torch and --weights stored") from error
-    except DeviceError as error:
-        raise StartError(
-            ErrorCode.BAD_REQUEST, str(error), "use --device auto and --dtype auto", EXIT_NO_MODEL
-        ) from error
     except CheckpointError as error:
         next_step = "use a checkpoint with config.json, tokenizer files and safetensors of a known family"
         raise unknown_model(str(error), next_step) from error
 
 
 def check_fits(folder: Path, weights_bytes: int, device: str = "auto", *, force: bool = False) -> None:
-    """Checks a folder without its weights, which take `weights_bytes` on disk: the engine must be able to load them,
-    and they must fit into memory. Raises StartError.
+    """Checks, without the weights (`weights_bytes` on disk), that a model loads and fits into memory. Raises
+    StartError.
     """
     if is_adapter(folder):
         open_files(folder)  # finds its base, which must be here

@@ -17,12 +17,12 @@ class BadScores(RuntimeError):
 
 @dataclass(frozen=True)
 class Choice:
-    """How M rows choose tokens. Row i may take tokens where `allowed` [R, V] is true at `rule_of[i]`, except the
-    `barred`.
+    """How M rows choose tokens: row i among those where `allowed` [R, V] is true at `rule_of[i]`, without the `barred`,
+    which maps a token to the rows [M] that may not take it.
 
-    `barred` maps a token to the rows [M] that may not take it. With a `temperature` tokens are sampled with `generator`
-    from the smallest set with `top_p` of the probability. `is_scaled`: confidence is taken after temperature and top-p
-    (Dream) instead of before (LLaDA). `asked` [M] are tokens whose probability is returned too.
+    With a `temperature` tokens are sampled with `generator` from the smallest set with `top_p` of the probability.
+    `is_scaled`: confidence is taken after temperature and top-p (Dream) instead of before (LLaDA). `asked` [M] are
+    tokens whose probability is returned too.
     """
 
     allowed: Tensor
@@ -36,10 +36,9 @@ class Choice:
     needs_entropy: bool = False
 
     @property
-    def is_plain(self) -> bool:
-        """Whether only the best token and its probability are needed."""
-        draws = self.temperature > 0 or self.top_p < 1
-        return not (draws or self.needs_entropy) and self.asked is None
+    def is_greedy(self) -> bool:
+        """True if each row takes its best allowed token, and no other token's probability is asked."""
+        return self.temperature == 0 and self.top_p >= 1 and self.asked is None
 
 
 @dataclass(frozen=True)
@@ -54,7 +53,7 @@ class Chosen:
 
 def choose(scores: Tensor, choice: Choice) -> Chosen:
     """Chooses from the logits `scores` [M, V], widening a few rows at a time. Returns CPU tensors. Raises BadScores."""
-    is_lean = scores.device.type == "cpu" and choice.is_plain
+    is_lean = scores.device.type == "cpu" and choice.is_greedy and not choice.needs_entropy
     size, choose_rows = (LEAN_POSITIONS, _choose_best) if is_lean else (CHUNK_POSITIONS, _choose_rows)
     starts = range(0, max(len(scores), 1), size)
     parts = [choose_rows(scores, choice, slice(start, start + size)) for start in starts]
@@ -117,9 +116,7 @@ def _restrict(wide: Tensor, choice: Choice, rows: slice) -> Tensor:
 
 
 def _argmax(values: Tensor) -> Tensor:
-    """The first maximum of each row of `values` [P, V]. In runs on a CPU, where torch's own takes seven times
-    as long.
-    """
+    """The first maximum of each row of `values` [P, V]; in runs on a CPU, where torch's own takes seven times as long."""
     num_runs = values.shape[1] // RUN
     if values.device.type != "cpu" or num_runs < 2:
         return values.argmax(dim=-1)

@@ -17,8 +17,8 @@ Values = Mapping[str, Any]  # a checkpoint's config.json
 
 @dataclass(frozen=True)
 class ModelConfig:
-    """What the engine needs of every model's configuration, in tokens. `hole_span` is 0 unless holes have a fixed room,
-    `block_size` unless attention is block-causal.
+    """Sizes in tokens. `hole_span` is 0 unless holes have a fixed room, `block_size` 0 unless attention is
+    block-causal.
     """
 
     transformer: TransformerConfig
@@ -145,7 +145,7 @@ class Family:
 
     @property
     def sees_suffix(self) -> bool:
-        """Whether a mask attends to later text; otherwise the suffix must go into the prompt."""
+        """True if masks attend to later text; otherwise the suffix must go into the prompt."""
         return self.attention != "block_causal"
 
     def arrange(self, pieces: Pieces, tokens: SpecialTokens) -> Pieces:

@@ -38,9 +38,8 @@ class Layer:
 
 @dataclass(frozen=True)
 class Rows:
-    """Where a step's rows stand: `tables` [R, E / 2], and attention's work.
-
-    The rows' own keys and values are left in `own` [L, 2, R, K, E].
+    """Rotary `tables` [R, E / 2] and attention work of a step's rows; `own` [L, 2, R, K, E] receives their keys and
+    values.
     """
 
     tables: tuple[Tensor, Tensor]
@@ -77,7 +76,7 @@ class FusedModel:
 
 
 def make_cache(config: TransformerConfig, num_slots: int, device: torch.device, dtype: torch.dtype) -> list[KeyValue]:
-    """Keys and values [slots, K, E] a layer, random: an unwritten slot must not look like a written one."""
+    """Keys and values [slots, K, E] a layer, random, so that reading an unwritten slot is noticed."""
     size = (config.num_layers, 2, num_slots, config.num_kv_heads, config.head_dim)
     return [(layer[0], layer[1]) for layer in torch.randn(size, device=device, dtype=dtype)]
 

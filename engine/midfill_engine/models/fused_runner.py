@@ -33,7 +33,7 @@ FORMAT_OF: Final[dict[str, Format]] = {"kernels": "plain", "kernels-int8": "int8
 
 
 def why_not_fused(config: TransformerConfig) -> str | None:
-    """What of a transformer the fused one does not compute; None where it computes all."""
+    """The reason why the kernels cannot compute a transformer, or None."""
     if config.moe is not None:
         return "it is a mixture of experts"
     if config.mlp != "swiglu":
@@ -46,10 +46,8 @@ def why_not_fused(config: TransformerConfig) -> str | None:
 
 
 class FusedRunner:
-    """Answers passes as `run_packed` does. int8 weights are held beside the plain ones.
-
-    Long passes, passes with a mask and those with very many rules go to `run_packed`, and choices that need all logits
-    (samples, likelihoods) to its head.
+    """Answers passes as `run_packed` does. int8 weights are held beside the plain ones. Long passes, passes with a mask
+    and passes with many rules go to `run_packed`; choices that need all logits use its head.
     """
 
     def __init__(self, transformer: Transformer, operators: TorchOperators, format: Format = "plain") -> None:
@@ -137,7 +135,7 @@ class FusedRunner:
         return choose_packed(self._transformer, passes, results, self._operators)
 
     def _open_step(self, bucket: int, schedule: CachedSchedule, sequences: list[CachedSequence]) -> "Step":
-        """The bucket's step, made anew where none has room for the work."""
+        """The step of a bucket; a new one if the known one has no room for the work."""
         if any(step.model is not self._pool.model for step in self._steps.values()):
             self._steps.clear()  # they would keep the old pool in memory
         known = self._steps.get(bucket)
@@ -147,9 +145,8 @@ class FusedRunner:
 
 
 class Pool:
-    """Keys and values of earlier positions, copied once for as long as they are the same: what a graph reads must stay.
-
-    `model` is another object whenever its cache has moved, and graphs of the old one are void.
+    """Copies of earlier keys and values at addresses that captured graphs read. `model` is replaced when the cache
+    moves, which invalidates the graphs of the old one.
     """
 
     def __init__(self, model: FusedModel) -> None:
@@ -176,7 +173,7 @@ class Pool:
         return [0 if past is None else self._places[id(past)][0] for past in pasts]
 
     def _make_room(self, wanted: dict[int, KeyValues]) -> None:
-        """Places what is wanted from the first slot on where the free ones at the end are too few."""
+        """Drops all copies if the free slots at the end are too few, and grows the cache if needed."""
         missing = sum(length_of(past) for key, past in wanted.items() if key not in self._places)
         if self._end + missing <= self._num_slots:
             return
@@ -200,9 +197,8 @@ class Pool:
 
 @dataclass(frozen=True)
 class RuleNeeds:
-    """The sets of tokens that a pass's rows choose from: `codes` [N], each once, and which is whose, `of_row` [M].
-
-    Without a `choice` the fused head has nothing to choose for this pass.
+    """The sets of tokens that a pass's rows choose from: distinct `codes` [N], and each row's index `of_row` [M].
+    `choice` is None if the fused head does not choose for this pass.
     """
 
     choice: Choice | None
@@ -211,13 +207,13 @@ class RuleNeeds:
 
     @classmethod
     def of(cls, step: Pass) -> "RuleNeeds":
-        if step.choice is None or not is_plain(step.choice) or not len(step.wanted):
+        if step.choice is None or not step.choice.is_greedy or not len(step.wanted):
             return cls(None, torch.empty(0), torch.empty(0))
         return cls(step.choice, *torch.unique(codes_of(step.choice), return_inverse=True))
 
 
 class RuleTables:
-    """Which tokens each row may take, as sets [rules, V] on the device; the first allows all."""
+    """The tokens that each row may take, as sets [rules, V] on the device; the first set allows all."""
 
     def __init__(self, num_tokens: int, device: torch.device) -> None:
         self.num_tokens, self.device = num_tokens, device
@@ -225,7 +221,7 @@ class RuleTables:
         self._known: OrderedDict[tuple[int, tuple[int, ...]], tuple[Tensor, Tensor]] = OrderedDict()
 
     def of(self, needs: list["RuleNeeds"], wanted: list[Tensor], num_rows: int) -> tuple[Tensor, Tensor]:
-        """The sets, and of each of `num_rows` rows the number [R] of its own. `wanted` are the passes' rows."""
+        """The sets, and for each of `num_rows` rows the index [R] of its set. `wanted` are the passes' rows."""
         tables, of_row, count = [self._all], torch.zeros(num_rows, dtype=torch.int32), 1
         for need, rows in zip(needs, wanted, strict=True):
             if need.choice is not None:
@@ -235,7 +231,7 @@ class RuleTables:
         return torch.cat(tables), of_row.to(self.device)
 
     def _sets(self, choice: Choice, codes: Tensor) -> Tensor:
-        """[codes, V]; kept for the next step, which mostly asks for the same."""
+        """[codes, V]; cached, because the next step mostly asks for the same."""
         key = (id(choice.allowed), (len(choice.barred), *sorted(choice.barred), *codes.tolist()))
         if key not in self._known:
             rules, barred = codes >> len(choice.barred), codes & ((1 << len(choice.barred)) - 1)
@@ -306,11 +302,6 @@ def chosen_of(proposals: TokenPredictions, rows: Tensor) -> Chosen:
     if not torch.isfinite(chosen.confidence).all():
         raise BadScores("the model's scores are not numbers")
     return chosen
-
-
-def is_plain(choice: Choice) -> bool:
-    """Whether a choice needs no more than each row's best token among allowed ones."""
-    return choice.temperature == 0 and choice.top_p >= 1 and choice.asked is None
 
 
 def codes_of(choice: Choice) -> Tensor:

@@ -21,7 +21,7 @@ WIDENED_ROWS: Final = 64  # they stay in the cache: a large matrix in a third of
 
 @dataclass(frozen=True)
 class OneDnnWeight:
-    """`values` in oneDNN's own layout, `scales` [N] of its columns. Without VNNI it is laid out anew in every call."""
+    """`values` in oneDNN's layout, `scales` [N] of its columns. Without VNNI oneDNN converts the layout in every call."""
 
     values: Tensor
     scales: Tensor
@@ -45,7 +45,7 @@ class OneDnnWeight:
 
 @dataclass(frozen=True)
 class FbgemmWeight:
-    """FBGEMM's layout, made once whatever the processor has; the product rounds rows itself."""
+    """FBGEMM's layout, converted once on every processor; the product rounds rows itself."""
 
     values: torch.ScriptObject
 
@@ -72,7 +72,7 @@ class FbgemmWeight:
 
 @dataclass(frozen=True)
 class Format:
-    """Weights in whole numbers from -levels to levels, and who multiplies them."""
+    """Weights as integers from -levels to levels, and the library that multiplies them."""
 
     levels: int
     weight: type[OneDnnWeight] | type[FbgemmWeight]
@@ -98,7 +98,7 @@ FORMATS: Final = (Format(127, OneDnnWeight), Format(63, FbgemmWeight), Format(63
 
 
 class Int8Operators(PackedOperators):
-    """Torch's operators, but for weights that were packed: their products are of whole numbers."""
+    """Torch's operators, but packed weights are multiplied in int8."""
 
     def __init__(self, device: torch.device, dtype: torch.dtype) -> None:
         """Raises OperatorsError where the machine cannot compute so."""
@@ -122,7 +122,7 @@ class Int8Operators(PackedOperators):
 
 
 def choose_format() -> Format:
-    """The finest of FORMATS that is right. Raises OperatorsError where none is."""
+    """The finest format whose products are exact on this machine. Raises OperatorsError if none is."""
     reasons = []
     for found in FORMATS:
         try:
@@ -135,7 +135,7 @@ def choose_format() -> Format:
 
 
 def _adds_up(form: Format) -> bool:
-    """Exact at the extremes, and the same alone and in company."""
+    """True if products are exact at the extremes, and the same alone and beside other rows."""
     levels, generator = form.levels, torch.Generator().manual_seed(0)
     weight = torch.randint(-levels, levels + 1, (272, 256), generator=generator).float()
     weight[:2], weight[:, 0] = torch.tensor([[levels], [-levels]]), levels  # every column has the scale 1

@@ -8,10 +8,10 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Layout:
-    """`context` are visible tokens, `hole` the rest, each in document order.
+    """Positions of `context` (visible tokens) and `hole` (all others), each in document order.
 
-    `context_positions` [Tc] and `hole_positions` [N, Th] are int64; N is 1, or 2 where heads count from the left and
-    from the right. `edges` [G, 2] are the indices into the context of the token before and the token after each hole.
+    `context_positions` [Tc] and `hole_positions` [N, Th] are int64; N is 2 if half of the heads count from the right,
+    else 1. `edges` [G, 2] are context indices of the tokens before and after each hole.
     """
 
     context_positions: Tensor
@@ -20,10 +20,7 @@ class Layout:
 
 
 def lay_in_rooms(text_lengths: list[int], hole_lengths: list[int], rooms: list[int]) -> Layout:
-    """Positions for text, hole, ..., hole, text, where hole `i` takes `rooms[i]` positions, counted from both sides.
-
-    `text_lengths` has one entry more than `hole_lengths`.
-    """
+    """Positions for text, hole, ..., hole, text, where hole `i` takes `rooms[i]` positions, counted from both sides."""
     assert len(text_lengths) == len(hole_lengths) + 1
     context: list[Tensor] = []
     left: list[Tensor] = [torch.arange(0)]
@@ -42,6 +39,6 @@ def lay_in_rooms(text_lengths: list[int], hole_lengths: list[int], rooms: list[i
 
 
 def lay_in_a_row(text_lengths: list[int], hole_lengths: list[int], hole_span: int = 0) -> Layout:
-    """Positions without gaps, counted from the left; `hole_span` is for families whose holes have a fixed room."""
+    """Positions without gaps, counted from the left; `hole_span` is ignored."""
     both = lay_in_rooms(text_lengths, hole_lengths, hole_lengths)
     return replace(both, hole_positions=both.hole_positions[:1])

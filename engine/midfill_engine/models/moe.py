@@ -13,9 +13,8 @@ ROW_TILE = 16
 
 @dataclass(frozen=True)
 class MoEConfig:
-    """`router` says what scores become weights; groups limit the choice (LLaDA2.x, report section 2.1).
-
-    `shared_dim` is the width of the expert that every row takes, 0 for none.
+    """`router` turns scores into weights; groups limit the choice (LLaDA2.x, report section 2.1). `shared_dim` is the
+    width of the expert that every row takes, 0 for none.
     """
 
     num_experts: int
@@ -42,7 +41,9 @@ class MixtureOfExperts(nn.Module):
         self.gate = nn.Parameter(torch.empty(num, width, dim))
         self.up = nn.Parameter(torch.empty(num, width, dim))
         self.down = nn.Parameter(torch.empty(num, dim, width))
-        self.shared = SharedExpert(dim, config.shared_dim) if config.shared_dim else None
+        sizes = {"gate": (dim, config.shared_dim), "up": (dim, config.shared_dim), "down": (config.shared_dim, dim)}
+        linears = {name: nn.Linear(*size, bias=False) for name, size in sizes.items() if config.shared_dim}
+        self.shared = nn.ModuleDict(linears) if linears else None
 
     def forward(self, x: Tensor) -> Tensor:
         """`x` [..., D] -> [..., D]."""
@@ -54,7 +55,7 @@ class MixtureOfExperts(nn.Module):
             out = self.expert(pad_rows(rows[where]), expert)[: len(where)]
             mixed.index_add_(0, where, out * weights[where, slot, None])
         if self.shared is not None:
-            mixed = mixed + self.shared(rows)
+            mixed = mixed + self.shared["down"](F.silu(self.shared["gate"](rows)) * self.shared["up"](rows))
         return mixed.view_as(x)
 
     def expert(self, rows: Tensor, index: int) -> Tensor:
@@ -76,23 +77,14 @@ class MixtureOfExperts(nn.Module):
         return chosen, (weights * config.scale).to(rows.dtype)
 
     def _within_groups(self, ranked: Tensor) -> Tensor:
-        """Scores [R, X] with minus infinity outside the best groups; a group is worth its two best experts."""
+        """Scores [R, X] with minus infinity outside the best groups; a group's score is the sum of its two best
+        experts.
+        """
         groups = ranked.view(len(ranked), self.config.num_groups, -1)  # [R, G, X/G]
         worth = groups.topk(2, dim=-1).values.sum(dim=-1)  # [R, G]
         best = worth.topk(self.config.num_chosen_groups, dim=-1).indices
         is_open = torch.zeros_like(worth, dtype=torch.bool).scatter(1, best, True)
         return groups.masked_fill(~is_open[..., None], -torch.inf).view_as(ranked)
-
-
-class SharedExpert(nn.Module):
-    def __init__(self, dim: int, width: int) -> None:
-        super().__init__()
-        self.gate = nn.Linear(dim, width, bias=False)
-        self.up = nn.Linear(dim, width, bias=False)
-        self.down = nn.Linear(width, dim, bias=False)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.down(F.silu(self.gate(x)) * self.up(x))  # type: ignore[no-any-return]
 
 
 def pad_rows(rows: Tensor, tile: int = ROW_TILE) -> Tensor:

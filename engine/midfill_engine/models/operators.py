@@ -19,10 +19,8 @@ class OperatorsError(ValueError):
 
 @dataclass(frozen=True)
 class Span:
-    """One sequence's rows `start`..`end` of a pack, and the `padded_end` up to which its rows are its own.
-
-    `past` holds keys and values [1, K, P, E] that stand before its own; `mask` [T, P + T] is true where attention is
-    allowed, None allows all.
+    """One sequence's rows `start`..`end` of a pack, padded with its own rows to `padded_end`. `mask` [T, P + T] is true
+    where attention to its past and itself is allowed, None allows all.
     """
 
     start: int
@@ -32,10 +30,9 @@ class Span:
 
 
 class TorchOperators:
-    """Heavy operators of a packed step. A row's result does not depend on the other rows of the pack, to the last bit.
-
-    `packs_products` says whether the device's own products keep to that; otherwise each span gets its own. Every span's
-    start and the number of rows are multiples of `row_tile`.
+    """Heavy operators of a packed step. A row's bits do not depend on the other rows of the pack: if the device's
+    products do not guarantee that, each span gets its own. Span starts and the number of rows are multiples of
+    `row_tile`.
     """
 
     row_tile: int = ROW_TILE
@@ -60,9 +57,8 @@ class TorchOperators:
         spans: list[Span],
         asked: list[Span],
     ) -> Tensor:
-        """`query` [A, H, E], `key` and `value` [R, K, E] -> [A, H, E]; each of `asked` sees its past and its span.
-
-        `asked` is `spans` where every row asks, otherwise the spans of the rows that do, with their masks.
+        """`query` [A, H, E], `key` and `value` [R, K, E] -> [A, H, E]; each of `asked` attends to its past and its
+        span. `asked` is `spans` if all rows ask, otherwise the spans of the rows that do, with their masks.
         """
         mixed = torch.zeros_like(query)
         for span, rows, past in zip(spans, asked, pasts, strict=True):
@@ -77,8 +73,8 @@ class TorchOperators:
 def attend_in_groups(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
     """`query` [1, H, T, E], `key` and `value` [1, K, L, E], `mask` [T, L] -> [1, H, T, E].
 
-    Of few rows those of all heads that share keys are rows of one head, so that keys are laid out once: of 5 rows
-    behind 1,000 keys a third of the time on a CPU, of 64 nothing.
+    Folds the heads that share keys into rows if there are few rows: with 5 rows and 1,000 keys a third of the time on a
+    CPU.
     """
     num_heads, num_groups, num_rows = query.shape[1], key.shape[1], query.shape[2]
     if num_heads == num_groups or num_rows > MAX_FOLDED_ROWS or query.device.type != "cpu":
@@ -90,7 +86,7 @@ def attend_in_groups(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | N
 
 @cache
 def rows_are_independent(device: torch.device, dtype: torch.dtype) -> bool:
-    """Whether a row of a matrix product has the same bits whatever the number of rows, multiples of 16."""
+    """True if a row of a matrix product has the same bits whatever the number of rows, in multiples of 16."""
     generator = torch.Generator().manual_seed(0)
     for dim, width in ((64, 272), (256, 1024), (896, 512)):
         weight, x = (torch.randn(size, dim, generator=generator).to(device, dtype) for size in (width, 20 * ROW_TILE))

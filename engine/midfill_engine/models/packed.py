@@ -29,9 +29,8 @@ from midfill_engine.models.transformer import (
 class Pass:
     """One sequence's T rows: `ids` [T] at `positions` ([T], or [H, T] by head), attending to `past` and to itself.
 
-    `past` has keys and values [1, K, P, E] a layer; `mask` [T, P + T] is true where attention is allowed. The states of
-    the rows `wanted` [M] come back, with the tokens that `choice` makes of them; with `keeps` also all T keys and
-    values.
+    `past` has keys and values [1, K, P, E] a layer; `mask` [T, P + T] is true where attention is allowed. Returns the
+    states of the rows `wanted` [M], the tokens of `choice`, and with `keeps` all T keys and values.
     """
 
     ids: Tensor
@@ -45,14 +44,14 @@ class Pass:
 
 @dataclass(frozen=True)
 class WantedRows:
-    """Of a pack the `rows` [A] that a layer computes, None for all, laid in `spans` of their own."""
+    """The `rows` [A] of a pack that a layer computes, None for all, in their own `spans`."""
 
     rows: Tensor | None
     spans: list[Span]
 
     @classmethod
     def of(cls, passes: list[Pass], spans: list[Span], device: torch.device, tile: int) -> "WantedRows":
-        """What the last layer has to compute: the wanted rows and, to fill tiles, each pass's first."""
+        """The rows of the last layer: the wanted ones, padded to tiles with each pass's first row."""
         rows, found, start = [], [], 0
         for step, span in zip(passes, spans, strict=True):
             wanted, end, padding = step.wanted.to(device), start + len(step.wanted), -len(step.wanted) % tile
@@ -62,7 +61,7 @@ class WantedRows:
         return cls(torch.cat(rows), found)
 
     def take(self, x: Tensor) -> Tensor:
-        """Of `x` [..., R, D] the rows [..., A, D]."""
+        """The rows [..., A, D] of `x` [..., R, D]."""
         return x if self.rows is None else x[..., self.rows, :]
 
 
@@ -107,7 +106,7 @@ def run_packed(transformer: Transformer, passes: list[Pass], operators: TorchOpe
 def choose_packed(
     transformer: Transformer, passes: list[Pass], results: list[Result], operators: TorchOperators
 ) -> list[Result]:
-    """The head and the choices that are still to be made. Never holds more than one pass's scores in fp32."""
+    """Runs the head and the remaining choices. Never holds more than one pass's scores in fp32."""
     found = list(results)
     asking = [
         index
@@ -152,7 +151,7 @@ def attend(
     asked: WantedRows,
     operators: TorchOperators,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """`x` [R, D] -> the mixed rows [A, D] that are asked, and the rotated keys and the values [R, K, E]."""
+    """`x` [R, D] -> the attention output [A, D] of the asked rows, and rotated keys and values [R, K, E] of all."""
     head_dim = attention.config.head_dim
     sought = asked.take(x)
     query, key, value = (

@@ -25,7 +25,7 @@ class PackedOperators(TorchOperators):
         self._packed: dict[int, Any] = {}
 
     def lay(self, weight: Tensor) -> Any:
-        """`weight` [N, D] as it is multiplied by."""
+        """`weight` [N, D] in the layout of `product`."""
         raise NotImplementedError
 
     def product(self, x: Tensor, packed: Any, bias: Tensor | None) -> Tensor:
@@ -33,9 +33,8 @@ class PackedOperators(TorchOperators):
         raise NotImplementedError
 
     def pack(self, module: nn.Module) -> None:
-        """Replaces the matrices of attention and MLPs, and the head; what else there is stays, experts too.
-
-        A head that is the embedding is packed beside it. What is not loaded yet is passed over.
+        """Packs the matrices of attention and MLPs, and the head; experts stay. An embedding that is also the head is
+        packed in a copy. Parameters that are not loaded yet are skipped.
         """
         for part in module.modules():
             if isinstance(part, MixtureOfExperts):
@@ -66,10 +65,10 @@ class PackedOperators(TorchOperators):
 
 
 class LaidOperators(PackedOperators):
-    """bf16 in oneDNN's layout, which torch's own product makes anew in every call. The operators have private names."""
+    """bf16 in oneDNN's layout, which torch's linear recreates in every call. The operators have private names."""
 
     def __init__(self) -> None:
-        """Raises OperatorsError where torch or the processor has no such product, or it is not torch's own."""
+        """Raises OperatorsError if torch or the processor has no such product, or its results depend on the other rows."""
         super().__init__(torch.device("cpu"), torch.bfloat16)
         generator = torch.Generator().manual_seed(0)
         weight, x = (torch.randn(size, 256, generator=generator).bfloat16() for size in (272, 320))

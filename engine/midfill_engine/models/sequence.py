@@ -11,10 +11,9 @@ from midfill_engine.models.layout import Layout
 
 @dataclass(frozen=True)
 class Sequence:
-    """T positions, the context's before the holes', wherever they stand: attention only knows `positions` [N, T].
-
-    `ids` [T]; the first `num_context` are visible text. With N = 2 positions half of the heads count by each row.
-    `mask_id` is a hybrid model's: what stands before the first block with masks sees itself causally.
+    """T positions, the context's before the holes'; attention only uses `positions` [N, T], where N = 2 if half of the
+    heads count from the right. `ids` [T]; the first `num_context` are visible text. With `mask_id` (hybrid models)
+    everything before the first block with masks attends causally.
     """
 
     ids: Tensor

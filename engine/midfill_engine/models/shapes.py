@@ -153,8 +153,8 @@ def tokens_of_writer(*masks: str, ends: tuple[str, ...] = ()) -> Callable[[Check
 
 
 def read_markers(files: CheckpointFiles) -> Markers | None:
-    """The fill-in-the-middle ids of the tokenizer: those of Qwen2.5-Coder's report, of StarCoder's and Granite's, of
-    DeepSeek-Coder's, and of Seed-Coder's, where the suffix comes first.
+    """The tokenizer's fill-in-the-middle ids: Qwen2.5-Coder's, StarCoder's and Granite's, DeepSeek-Coder's, or
+    Seed-Coder's.
     """
     for names, suffix_first in FIM_NAMES:
         prefix, suffix, middle = map(files.token, names)

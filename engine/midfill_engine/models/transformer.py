@@ -18,9 +18,8 @@ KeyValues = list[tuple[Tensor, Tensor]]  # a (key, value) [1, heads, positions, 
 
 @dataclass(frozen=True)
 class Yarn:
-    """How rotary frequencies are stretched by `factor` (YaRN, arXiv 2309.00071, section 3.2).
-
-    Those that turn more than `beta_fast` times in `original` positions stay, those below `beta_slow` are divided.
+    """Stretches rotary frequencies by `factor` (YaRN, arXiv 2309.00071, section 3.2): those with more than `beta_fast`
+    turns in `original` positions stay, those with fewer than `beta_slow` are divided.
     """
 
     factor: float
@@ -63,11 +62,11 @@ class TransformerConfig:
 
     @property
     def rotary_dim(self) -> int:
-        """How many of a head's dimensions turn with the position."""
+        """The number of a head's dimensions that are rotated."""
         return self.head_dim if self.rope_dim is None else self.rope_dim
 
     def frequencies(self, device: torch.device) -> Tensor:
-        """[rotary_dim / 2], in fp32: by how much a head's dimensions turn from one position to the next."""
+        """[rotary_dim / 2], in fp32: the rotation of a head's dimensions from one position to the next."""
         exponents = torch.arange(0, self.rotary_dim, 2, device=device, dtype=torch.float32) / self.rotary_dim
         plain = self.rope_base**-exponents
         return plain if self.yarn is None else self.yarn.stretch(plain, self.rope_base)
@@ -84,9 +83,8 @@ class RMSNorm(nn.Module):
 
 
 def rotary_tables(positions: Tensor, config: TransformerConfig, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """Cosines and sines for `positions` [B, T], or [B, H, T] where heads count positions differently.
-
-    Returns two tensors [B, 1 or H, T, rotary_dim/2]. Angles are in fp32: bf16 cannot count beyond 256.
+    """Cosines and sines [B, 1 or H, T, rotary_dim/2] for `positions` [B, T], or [B, H, T] if heads count differently.
+    Angles are in fp32: bf16 cannot count beyond 256.
     """
     if positions.dim() == 2:
         positions = positions[:, None]
@@ -95,9 +93,8 @@ def rotary_tables(positions: Tensor, config: TransformerConfig, dtype: torch.dty
 
 
 def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Applies rotary embedding to `x` [B, H, T, E] in the half-split layout (Su et al. 2021; GPT-NeoX's layout).
-
-    Dimensions beyond those of the tables stay as they are.
+    """Applies rotary embedding to `x` [B, H, T, E] in the half-split layout (GPT-NeoX's); further dimensions stay as
+    they are.
     """
     half = cos.shape[-1]
     left, right, rest = x[..., :half], x[..., half : 2 * half], x[..., 2 * half :]
@@ -136,7 +133,7 @@ class TransformerBlock(nn.Module):
 
 
 class Embedding(nn.Embedding):
-    """Draws no numbers where they have no place: on the meta device that would import decompositions, for seconds."""
+    """Skips random initialization on the meta device, which would import decompositions for seconds."""
 
     def reset_parameters(self) -> None:
         if not self.weight.is_meta:
@@ -156,6 +153,6 @@ class Transformer(nn.Module):
 
     @property
     def dtype(self) -> torch.dtype:
-        """What it computes in. An embedding that is only looked up may be held as it was stored."""
+        """The compute type. An embedding that is only looked up may be stored in another type."""
         gain = self.final_norm.weight
         return self.embedding.weight.dtype if gain is None else gain.dtype

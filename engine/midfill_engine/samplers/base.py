@@ -9,10 +9,10 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Proposals:
-    """The proposals of a forward pass for B rows of T hole positions. Only masked positions have meaning.
+    """Proposals of a forward pass for B rows of T hole positions; meaningful at masked positions only.
 
-    `ids` [B, T] are the chosen tokens, `confidence` [B, T] their probabilities. Samplers that need it also get
-    `entropy` [B, T] of the whole distribution, in nats, which costs as much as everything else.
+    `ids` [B, T] are the chosen tokens, `confidence` [B, T] their probabilities. `entropy` [B, T] of the whole
+    distribution, in nats, is expensive and only computed for samplers that need it.
     """
 
     ids: Tensor
@@ -43,8 +43,8 @@ class StepState:
 
     @property
     def threshold(self) -> float:
-        """Confidence from which a proposal is settled. Infinite at quality 1, where one position a step is settled,
-        since fp32 rounds high probabilities to 1.
+        """Confidence from which a proposal is settled; infinite at quality 1, because fp32 rounds high probabilities to
+        1.
         """
         if self.quality >= 1:
             return math.inf
@@ -78,10 +78,7 @@ class StepState:
 
 @dataclass(frozen=True)
 class Decision:
-    """Positions [B, T] to settle, settled ones to remask, and settled ones to replace by their proposal.
-
-    Anchors never change.
-    """
+    """Positions [B, T] to settle, settled ones to remask, and settled ones to replace by their proposal; never anchors."""
 
     settle: Tensor
     remask: Tensor | None = None
@@ -89,14 +86,12 @@ class Decision:
 
 
 class Sampler:
-    """Settles at least one position of every row that has masked ones, unless it remasks.
+    """Settles at least one position of every row that has masked ones, unless it remasks. The caller settles everything
+    in the last step. One instance serves one row of one fill and may keep state.
 
-    The caller settles everything in the last step.
-
-    One instance serves one row of one fill and may keep state. `is_scaled`: confidence is taken after temperature and
-    top-p. `revises`: it also gets proposals for settled positions of the current block. `goes_on`: the current block
-    may still change although nothing in it is masked. `takes_back`: it remasks, so it may need more steps than
-    positions.
+    `is_scaled`: confidence is taken after temperature and top-p. `revises`: it also gets proposals for settled
+    positions of the current block. `goes_on`: the current block may still change although nothing in it is masked.
+    `takes_back`: it remasks, so it may need more steps than positions.
     """
 
     needs_entropy = False
@@ -110,9 +105,8 @@ class Sampler:
         return num_masked
 
     def reach(self, masked: Tensor) -> int:
-        """How many positions of the `masked` [B, T] canvas, from the left, take part in the next step; 0: the default.
-
-        Only models that decode several blocks at once call it. A block that it reaches partly takes part.
+        """How many positions of the `masked` [B, T] canvas, from the left, take part in the next step, with the blocks
+        that they reach; 0: one block. Only called for models that decode several blocks at once.
         """
         return 0
 

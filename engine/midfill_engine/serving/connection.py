@@ -39,7 +39,7 @@ class ConnectionLimits:
 
 
 def raise_file_limit() -> int:
-    """Raises the limit of file descriptors as far as allowed; returns the number of connections it suffices for."""
+    """Raises the limit of file descriptors as far as allowed; returns the number of connections that it allows."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = hard if hard != resource.RLIM_INFINITY else 65536
     if soft == resource.RLIM_INFINITY or soft >= wanted:
@@ -52,7 +52,7 @@ def raise_file_limit() -> int:
 
 
 class TimedProtocol(H11Protocol):
-    """uvicorn's h11 connection, with deadlines for half-sent requests and unread answers, which uvicorn lacks."""
+    """uvicorn's h11 connection with deadlines for half-sent requests and unread answers."""
 
     limits = ConnectionLimits()
 
@@ -118,7 +118,7 @@ class TimedProtocol(H11Protocol):
         self.transport.close()
 
     def _refusal(self, status: int, code: ErrorCode, message: str, headers: bytes = b"") -> bytes:
-        """A complete answer for when no request was read."""
+        """A complete answer to a connection whose request was not read."""
         content = ErrorResponse(error=ErrorBody(code=code, message=message)).model_dump_json().encode()
         return (
             b"HTTP/1.1 %d \r\ncontent-type: application/json\r\nconnection: close\r\n%scontent-length: %d\r\n\r\n%s"

@@ -19,10 +19,8 @@ class ExtraText(BaseModel):
 
 
 class LlamaInfillRequest(ForeignRequest):
-    """llama.cpp's `POST /infill` as llama.vim and llama.vscode send it.
-
-    The hole is after `input_prefix` and `prompt` and before `input_suffix`. Later lines of the answer are indented by
-    at least `n_indent` characters. `response_fields` selects fields of the answer.
+    """llama.cpp's `POST /infill`. The hole is after `input_prefix` and `prompt` and before `input_suffix`. Later lines
+    of the answer are indented by at least `n_indent` characters. `response_fields` selects fields of the answer.
     """
 
     input_prefix: str = Field(default="", max_length=wire.MAX_TEXT_CHARACTERS)
@@ -41,9 +39,7 @@ class LlamaInfillRequest(ForeignRequest):
 
 
 class LlamaCompletionRequest(LlamaInfillRequest):
-    """llama.cpp's `POST /completion` as Continue sends it: `prompt` holds the text around the hole, with or without
-    fill-in-the-middle markers.
-    """
+    """llama.cpp's `POST /completion` as Continue sends it: `prompt` may hold fill-in-the-middle markers."""
 
 
 class LlamaAnswer(BaseModel):

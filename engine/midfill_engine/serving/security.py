@@ -27,10 +27,10 @@ WILDCARDS: Final = frozenset({"0.0.0.0", "::", ""})
 
 @dataclass(frozen=True)
 class Security:
-    """`hosts` are the names allowed in Host, whatever the port; with `any_address` every IP address is allowed too.
+    """`hosts` are the names allowed in Host, with any port; `any_address` allows every IP address too. `tokens` None
+    means that the transport authenticates (a unix socket with mode 0600).
 
-    A page that uses DNS rebinding sends its own host name, so addresses and ports are safe, and the port may differ
-    behind a tunnel or container. `tokens` None means that the transport authenticates (a unix socket with mode 0600).
+    A page that uses DNS rebinding sends its own host name, so addresses and ports are safe.
     """
 
     hosts: frozenset[str]
@@ -46,7 +46,7 @@ class Security:
         return cls(LOCAL_HOSTS | clean_hosts([host, *allowed_hosts]), tokens, host in WILDCARDS)
 
     def check(self, scope: Scope) -> RequestError | None:
-        """The refusal that a request deserves, or None. Stores the token's name in the scope's state."""
+        """The error for a request that is refused, or None. Stores the token's name in the scope's state."""
         headers = Headers(scope=scope)
         if sum(len(name) + len(value) for name, value in scope["headers"]) > MAX_HEADER_BYTES:
             return RequestError(ErrorCode.BAD_REQUEST, "the headers are too long", status=431)

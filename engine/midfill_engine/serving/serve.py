@@ -43,9 +43,8 @@ def is_memory_short() -> bool:
 
 
 class Server(uvicorn.Server):
-    """uvicorn's server; a signal drains it for at most `drain_s`, a second one ends it at once.
-
-    It also ends when the engine fails or was idle for too long.
+    """uvicorn's server. A signal drains it for at most `drain_s`, a second one ends it at once; so do failures and idle
+    time.
     """
 
     def __init__(
@@ -235,7 +234,7 @@ def report(error: StartError) -> None:
 
 
 def end_process(code: int) -> None:
-    """Exits without waiting for threads: loading cannot be interrupted, and a running step need not finish."""
+    """Exits without waiting for threads, because loading cannot be interrupted."""
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)

@@ -68,9 +68,7 @@ def client_of(http: Request) -> str:
 
 
 class Asked:
-    """The requests behind one answer: submitted together or not at all, awaited and cancelled together. Raises
-    RequestError.
-    """
+    """The requests behind one answer, submitted together or not at all. Raises RequestError."""
 
     def __init__(self, http: Request, scheduler: Scheduler, requests: Sequence[InfillRequest]) -> None:
         self._http = http

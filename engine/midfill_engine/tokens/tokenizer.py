@@ -32,9 +32,8 @@ def byte_of_character() -> dict[str, int]:
 
 @dataclass(frozen=True)
 class HealedEdges:
-    """The text around a hole as the model reads it. The model's fill is `lead` + the user's fill without `tail`.
-
-    So a fill must begin with `lead`; what the user gets is `fill[len(lead):] + tail`.
+    """The text around a hole as the model reads it. The model's fill begins with `lead`; the user gets
+    `fill[len(lead):] + tail`.
     """
 
     prefix: str
@@ -44,11 +43,10 @@ class HealedEdges:
 
 
 def heal(prefix: str, suffix: str) -> HealedEdges:
-    """Moves white space at a hole's edges so that text and fill are tokenised as if there were no edge.
+    """Moves white space at a hole's edges so that text and fill are tokenized as if there were no edge.
 
-    Tokens carry the space before them: `x = ` is read as `x =`, and the fill begins with a space. A line break and its
-    indent are one token: a hole from the start of a line to the start of an indented line is read as one from the end
-    of the line before to the end of its own last line.
+    Tokens include the space before them, so `x = ` is read as `x =` and the fill begins with a space. A line break and
+    its indent are one token, so a hole from a line start to an indented line moves to the ends of the lines before.
     """
     kept = prefix.rstrip(" ")
     if kept != prefix and kept and kept[-1] not in "\n\t":
@@ -58,16 +56,6 @@ def heal(prefix: str, suffix: str) -> HealedEdges:
     if suffix.startswith(("  ", "\t")):
         return HealedEdges(prefix[:-1], "\n" + suffix, lead="\n", tail="\n")
     return HealedEdges(prefix[:-1], suffix, lead="\n")
-
-
-def opening_ids(language: str | None) -> list[int]:
-    """The ids before a document's first token: the language where it is one of the known three, then BOS."""
-    return [LANGUAGE_TOKENS[language], BOS] if language in LANGUAGE_TOKENS else [BOS]
-
-
-def closing_ids() -> list[int]:
-    """The ids after a document's last token."""
-    return [EOS]
 
 
 class Tokenizer:

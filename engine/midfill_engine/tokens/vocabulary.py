@@ -50,9 +50,8 @@ class Vocabulary:
         return mask
 
     def spelling(self, left: bytes, then_filled: bool, forbid: tuple[str, ...] = ()) -> Tensor:
-        """The mask [V] of tokens that spell a part of `left`, or go beyond it.
-
-        The text beyond contains no string of `forbid`, and does not begin with white space if `then_filled`.
+        """The mask [V] of tokens that spell a part of `left` or go beyond it, then without a string of `forbid` and, if
+        `then_filled`, without white space first.
         """
         return self._where(_spells, left, then_filled, forbid)
 
@@ -61,8 +60,8 @@ class Vocabulary:
         return self.spelling(left, False) & torch.tensor([len(piece) <= len(left) for piece in self.pieces])
 
     def ending(self, after: str) -> Tensor:
-        """The mask [V] of tokens that may come next if the text behind begins with `after`; all line breaks if that is
-        a line break or nothing.
+        """The mask [V] of tokens that may come next before the text `after`; line breaks if that begins with one, or is
+        empty.
         """
         start = after[:64].encode("utf-8", errors="replace")
         return self.beginning(b"\n") if start[:1] in (b"", b"\n") else self._where(_meets, start)
