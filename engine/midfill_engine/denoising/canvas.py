@@ -237,7 +237,7 @@ class Canvas:
         return not bool(deleted.any()) and not (self.is_length_chosen and has_room)
 
     def _anchor(self, position: int, span: tuple[int, int]) -> tuple[int, int]:
-        """The characters of a token that the request asked to keep: all, none, or the space that an anchor lent to it."""
+        """The characters of a token that the request keeps: all, none, or the space that an anchor lent to it."""
         return span if self.anchored[position] else (span[0], span[0] + len(self.leading[position]))
 
     def _without_lead(self, hole: int, spans: list[tuple[int, int]]) -> list[tuple[int, int]]:

@@ -35,7 +35,7 @@ def is_blank(outline: HoleOutline) -> bool:
 
 
 def choose_drafts(plan: Plan) -> list[list[Laid | None]]:
-    """The given text for each hole, for every alternative. Families whose own certainty is unknown use no given texts."""
+    """The given text for each hole, for every alternative; none for families whose own certainty is unknown."""
     request, outlines, least = plan.request, plan.outline.holes, plan.runtime.family.own_certainty
     if least is None:
         return [[None] * len(outlines)] * request.n
@@ -83,7 +83,7 @@ def _is_allowed(ids: tuple[int, ...], outline: HoleOutline, vocabulary: Vocabula
 
 
 def choose(laid: Sequence[Laid], index: int, temperature: float, generator: torch.Generator) -> Laid | None:
-    """The draft of alternative `index`: the best, the next, ...; with a temperature one sampled by certainty, or None."""
+    """The draft of alternative `index`: the best, the next, ...; with a temperature one sampled by certainty."""
     if temperature == 0:
         return laid[index] if index < len(laid) else None
     weights = [each.certainty ** (1 / temperature) for each in laid]
@@ -93,7 +93,7 @@ def choose(laid: Sequence[Laid], index: int, temperature: float, generator: torc
 
 
 def certainty_of(canvas: Canvas, hole: int, own: float | None) -> float | None:
-    """The probability that a hole's whole text is right: its draft's, otherwise `own`; None if unknown or partly given."""
+    """The probability that a hole's text is right: its draft's, otherwise `own`; None if unknown or partly given."""
     if hole in canvas.certainties or own is None:
         return canvas.certainties.get(hole)
     here = (canvas.hole_of == hole) & ~canvas.anchored

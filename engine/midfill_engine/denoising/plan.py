@@ -108,7 +108,7 @@ def read_request(runtime: Runtime, request: InfillRequest, cache: str | None, le
 def find_variants(
     runtime: Runtime, sampler_name: str | None, cache_name: str | None, lengths_name: str | None
 ) -> tuple[Callable[[], Sampler], LengthPolicy, Cache]:
-    """Looks up variants by name; defaults are the family's. Raises RequestError for unknown names and unfit variants."""
+    """Looks up variants by name; defaults are the family's. Raises RequestError for unknown and unfit ones."""
     family, next_step = runtime.family, "leave it out to take the model's own"
     if family.attention == "causal" and (sampler_name or cache_name or lengths_name):
         message = f"models of the family {family.name!r} read from the left, without a sampler, cache or length policy"

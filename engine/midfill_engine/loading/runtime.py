@@ -50,7 +50,7 @@ Loaded = LoadedModel | CanvasModel
 
 @dataclass(frozen=True)
 class Runtime:
-    """`names` are the model's names in requests, its id first. `fused` is the runner with Midfill's kernels, if used."""
+    """`names` are the model's names in requests, its id first. `fused` runs the passes if kernels are used."""
 
     loaded: Loaded
     family: Family

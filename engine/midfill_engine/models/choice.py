@@ -116,7 +116,7 @@ def _restrict(wide: Tensor, choice: Choice, rows: slice) -> Tensor:
 
 
 def _argmax(values: Tensor) -> Tensor:
-    """The first maximum of each row of `values` [P, V]; in runs on a CPU, where torch's own takes seven times as long."""
+    """The first maximum of each row of `values` [P, V]; in runs on a CPU, where torch takes seven times as long."""
     num_runs = values.shape[1] // RUN
     if values.device.type != "cpu" or num_runs < 2:
         return values.argmax(dim=-1)

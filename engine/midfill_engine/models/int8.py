@@ -21,7 +21,7 @@ WIDENED_ROWS: Final = 64  # they stay in the cache: a large matrix in a third of
 
 @dataclass(frozen=True)
 class OneDnnWeight:
-    """`values` in oneDNN's layout, `scales` [N] of its columns. Without VNNI oneDNN converts the layout in every call."""
+    """`values` in oneDNN's layout, `scales` [N] of its columns. Without VNNI every call converts the layout."""
 
     values: Tensor
     scales: Tensor

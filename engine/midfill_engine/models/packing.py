@@ -68,7 +68,7 @@ class LaidOperators(PackedOperators):
     """bf16 in oneDNN's layout, which torch's linear recreates in every call. The operators have private names."""
 
     def __init__(self) -> None:
-        """Raises OperatorsError if torch or the processor has no such product, or its results depend on the other rows."""
+        """Raises OperatorsError if there is no such product, or its results depend on the other rows."""
         super().__init__(torch.device("cpu"), torch.bfloat16)
         generator = torch.Generator().manual_seed(0)
         weight, x = (torch.randn(size, 256, generator=generator).bfloat16() for size in (272, 320))

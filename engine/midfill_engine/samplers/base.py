@@ -78,7 +78,7 @@ class StepState:
 
 @dataclass(frozen=True)
 class Decision:
-    """Positions [B, T] to settle, settled ones to remask, and settled ones to replace by their proposal; never anchors."""
+    """Positions [B, T] to settle, settled ones to remask, settled ones to replace by their proposal; never anchors."""
 
     settle: Tensor
     remask: Tensor | None = None
