@@ -74,8 +74,8 @@ def describe_fill(fill: PlacedFill) -> str:
 @dataclass(frozen=True)
 class Alternative:
     """One way to fill all holes; `new_errors` counts the syntax errors that its patch adds, `num_unseen` the names it
-    uses that stand nowhere in sight. `is_idle` says that a body got what does nothing: a placeholder, remarks alone, a
-    call of itself, or what it held.
+    uses that stand nowhere in sight. `is_idle` says that a hole got what does nothing: a comment alone or, for a body,
+    a placeholder, a call of itself, or what it held.
     """
 
     patch: Patch
@@ -225,7 +225,7 @@ class Place:
     def _is_idle(self, index: int, fill: SplicedFill) -> bool:
         hole = self.holes[index]
         held = self.document.show(hole.start_byte, hole.end_byte).strip()
-        return hole.is_body and (fill.is_idle or fill.text.strip() == held)
+        return fill.is_idle or (hole.is_body and fill.text.strip() == held)
 
     def _is_at_fault(self, row: Row, index: int) -> bool:
         fill = row.spliced.fills[index]

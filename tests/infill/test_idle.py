@@ -3,7 +3,7 @@
 import pytest
 
 from midfill_infill.splicing.splice import splice
-from midfill_infill.syntax.holes import body_named
+from midfill_infill.syntax.holes import body_named, hole_at_cursor, hole_at_range
 from midfill_infill.text.document import Document
 
 SHAPES = {
@@ -73,3 +73,26 @@ def test_a_function_without_arguments_and_one_that_is_a_value_call_themselves_to
         assert not splice(document, [hole], [busy]).fills[0].is_idle
     document = Document(b"const f = (x) => {\n  y();\n};\n", "javascript")
     assert splice(document, [body_named(document, "f")], ["return f(x);"]).fills[0].is_idle
+
+
+@pytest.mark.parametrize("language", SHAPES)
+def test_a_blank_line_that_gets_a_comment_alone_is_as_it_was(language: str) -> None:
+    mark, around, code = ("#", "x = 1", "y = 2") if language == "python" else ("//", "x();", "y();")
+    document = Document(SHAPES[language].replace("HOLE", f"{around}\n\n        {around}").encode(), language)
+    hole = hole_at_cursor(document, document.data.index(b"\n\n") + 1)
+    for text, is_idle in [
+        (f"{mark} later", True),
+        (f"{mark} first\n{mark} then", True),
+        (code, False),
+        (f"{mark} now\n{code}", False),
+        (f"{code}  {mark} now", False),
+    ]:
+        spliced = splice(document, [hole], [text])
+        assert (spliced.new_errors, spliced.fills[0].is_idle) == (0, is_idle), text
+
+
+def test_a_comment_may_be_written_where_one_was_asked_for() -> None:
+    document = Document(b"x = 1\n# the old\n\n# the n\n", "python")
+    start = document.data.index(b"# the old")
+    assert not splice(document, [hole_at_range(document, start, start + 9)], ["# the new"]).fills[0].is_idle
+    assert not splice(document, [hole_at_cursor(document, len(document.data) - 1)], ["ew one"]).fills[0].is_idle

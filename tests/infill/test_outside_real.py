@@ -15,7 +15,7 @@ from midfill_engine.wire import BASE
 from midfill_infill.engines.client import EngineClient, get_json
 from midfill_infill.engines.endpoint import parse_engine
 from midfill_infill.fill import Filled, Options, Preview, fill
-from midfill_infill.syntax.holes import body_named, find_stubs
+from midfill_infill.syntax.holes import body_named, find_stubs, hole_at_cursor
 from midfill_infill.text.document import Document
 
 PROGRAM = shutil.which("llama-server")
@@ -69,6 +69,33 @@ def test_alternatives_differ(url: str) -> None:
     assert isinstance(filled, Filled)
     texts = [each.fills[0].text for each in (filled.best, *filled.alternatives)]
     assert len(set(texts)) == len(texts) > 1
+
+
+def test_a_blank_line_does_not_get_a_comment_alone(url: str) -> None:
+    source = b"""import os
+
+
+def first(rows):
+    # Return the first row.
+    return rows[0]
+
+
+def last(rows):
+    # Return the last row.
+    return rows[-1]
+
+
+def middle(rows):
+
+    return rows[len(rows) // 2]
+"""
+    document = Document(source, "python", Path("t.py"))
+    with EngineClient(parse_engine(f"llamacpp:{url}")) as client:
+        *previews, filled = fill(document, [hole_at_cursor(document, source.index(b":\n\n") + 2)], Options(), client)
+    assert isinstance(filled, Filled)
+    first_round = [each for each in previews if isinstance(each, Preview) and not (each.repair or each.is_chosen)]
+    assert first_round[-1].holes[0].text.strip().startswith("#"), "what the server says by itself"
+    assert filled.fills[0].text.strip() and not filled.fills[0].text.strip().startswith("#")
 
 
 def test_closing_a_fill_frees_the_server(url: str) -> None:

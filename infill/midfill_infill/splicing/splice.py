@@ -28,7 +28,7 @@ class SplicedFill:
 
     `text` has line feeds; `origins[i]` is the position of its character `i` in the engine's text, -1 for added white
     space. `error_ranges` are code points of the engine's text to remask. `removed` counts dangerous characters that
-    were dropped. `names` are names that it uses and does not bind. `is_idle`: a body that does nothing.
+    were dropped. `names` are names that it uses and does not bind. `is_idle`: it does nothing.
     """
 
     text: str

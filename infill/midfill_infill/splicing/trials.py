@@ -8,7 +8,7 @@ import tree_sitter
 
 from midfill_infill.languages import Language
 from midfill_infill.splicing.drafts import DraftText
-from midfill_infill.syntax.idle import is_idle
+from midfill_infill.syntax.idle import is_comment, is_idle
 from midfill_infill.syntax.problems import (
     Span,
     captures,
@@ -228,12 +228,16 @@ class Trials:
         return [free_names(trial.tree, span) for span in trial.spans]
 
     def find_idle(self, drafts: Sequence[DraftText]) -> list[bool]:
-        """For each hole whether its draft is a body that does nothing."""
+        """For each hole, True if its draft is a body that does nothing, or only a comment where nothing stood."""
         trial = self._try(self._pieces(drafts))
         if self.count(drafts) > self.num_errors:  # a broken tree may have lost code
             return [False] * len(drafts)
-        pairs = zip(self.holes, trial.spans, strict=True)
-        return [hole.is_body and is_idle(self.language, trial.tree, span) for hole, span in pairs]
+        return [
+            is_idle(self.language, trial.tree, span)
+            if hole.is_body
+            else not original.strip() and is_comment(trial.tree, span)
+            for hole, span, original in zip(self.holes, trial.spans, self._originals, strict=True)
+        ]
 
 
 def _pack(hole: Hole, text: str) -> _Content:

@@ -1,4 +1,4 @@
-"""Says of a filled body that it does nothing: only remarks, a placeholder, or a call of itself. Knows no candidate."""
+"""Finds fills that do nothing: only comments, a placeholder, or a call of the function itself. Knows no candidate."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -36,6 +36,24 @@ def is_idle(language: Language, tree: tree_sitter.Tree, span: Span) -> bool:
             if _calls(function, call, with_any=is_only and not _is_conditional(call, statement)):
                 return True
     return False
+
+
+def is_comment(tree: tree_sitter.Tree, span: Span) -> bool:
+    """Whether the text at `span` is comments alone; text inside a comment that begins before is not."""
+    pending, found = [tree.root_node], False
+    while pending:
+        node = pending.pop()
+        if node.end_byte <= span[0] or span[1] <= node.start_byte:
+            continue
+        if node.is_extra or not node.children:
+            if not (node.text or b"").strip():  # a line end, in some grammars
+                continue
+            if not node.is_extra or node.start_byte < span[0]:
+                return False
+            found = True
+        else:
+            pending.extend(node.children)
+    return found
 
 
 def _start(node: tree_sitter.Node) -> int:
