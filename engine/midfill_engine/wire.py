@@ -17,6 +17,8 @@ MAX_SEGMENTS = 1024
 MAX_HOLE_TOKENS = 1024
 MAX_CANDIDATES = 64
 MAX_CANDIDATE_CHARACTERS = 16384
+MAX_EXCERPTS = 16
+MAX_EXCERPT_CHARACTERS = 16384
 
 Range = tuple[Annotated[int, Field(ge=0)], Annotated[int, Field(ge=0)]]
 FiniteFloat = Annotated[float, Field(allow_inf_nan=False)]
@@ -109,6 +111,11 @@ class InfillRequest(Message):
     stream: bool = False
     document: str | None = Field(
         default=None, max_length=128, description="any name for where this comes from: of one, the newest goes first"
+    )
+    excerpts: list[Annotated[str, Field(max_length=MAX_EXCERPT_CHARACTERS)]] = Field(
+        default_factory=list,
+        max_length=MAX_EXCERPTS,
+        description="text from elsewhere that is like the text around the holes: context where a model has room for it",
     )
     drafts: bool = Field(
         default=True, description="false: nothing is drafted, the candidates of each hole are judged alone"

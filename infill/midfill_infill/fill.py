@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 from midfill_engine import wire
 from midfill_infill.candidates import Alternative, Answer, Place, PlacedFill, Row, place_fill, rank
 from midfill_infill.config import Quality
+from midfill_infill.context.excerpts import find_excerpts
 from midfill_infill.context.references import Reference
 from midfill_infill.context.segments import Segments, build_segments, with_intent
 from midfill_infill.errors import MidfillError
@@ -32,8 +33,7 @@ DRAWN_TEMPERATURE: Final = 0.8
 @dataclass(frozen=True)
 class Options:
     """What a user may choose. None leaves it to the engine. `min_tokens` and `max_tokens` are a hole's, `n` counts
-    alternatives. `related` is text of other files, the most useful first: it takes what the document leaves free.
-    `intent` is one line for the model, a comment above each hole that no fill has.
+    alternatives. `intent` is one line for the model, a comment above each hole that no fill has.
     Names that `can_import` says yes to are as good as those in sight: who asks puts the imports in.
     `references` are files that matter, the most important first. `proposers` propose texts beside the engine's, of what
     the user took before in this session (`taken`) too; `written` is what Midfill wrote and nobody has kept.
@@ -52,7 +52,6 @@ class Options:
     every: bool = False
     min_tokens: int = 0
     single_line: bool = False
-    related: tuple[str, ...] = ()
     references: tuple[Reference, ...] = ()
     proposers: tuple[str, ...] = PROPOSERS
     taken: tuple[str, ...] = ()
@@ -130,11 +129,16 @@ def fill(
     if not holes:
         raise MidfillError("no_hole", "there is nothing to fill")
     budget_chars = _budget_chars(client, options.model)
-    segments = _put_before(build_segments(document, holes, budget_chars), options.related, budget_chars)
-    segments = with_intent(segments, document.syntax.comment if document.syntax else "#", options.intent)
+    comment = document.syntax.comment if document.syntax else "#"
+    segments = with_intent(build_segments(document, holes, budget_chars), comment, options.intent)
     place = Place(document, segments.holes, look_around(document, segments.holes, options), options.written)
     proposals = _propose(place, options)
-    request = _request(segments, document, options, () if client.endpoint.is_outside else proposals)
+    if client.endpoint.is_outside:
+        request = _request(segments, document, options)
+    else:
+        related = [reference.text for reference in options.references]
+        excerpts = find_excerpts(document.show_around(segments.holes), related)
+        request = _request(segments, document, options, proposals, excerpts)
     response = yield from _run(client, request, document, segments.holes, repair=False)
     ranked = [rank(response, index, listed) for index, listed in enumerate(proposals)]
     own = [told for texts in ranked if (told := [each for each in texts if not each.is_left_out])]
@@ -143,7 +147,7 @@ def fill(
     is_faulty = row.candidate.new_errors or (row.candidate.is_idle and _is_laid(request, response))
     if options.repair and (is_faulty or (answers is own and any(row.candidate.faults))):
         try:
-            row, spent = yield from _repair(place, segments, row, options, client)
+            row, spent = yield from _repair(place, segments, row, options, client, request.excerpts)
             stats = add_stats(stats, spent)
         except MidfillError as error:
             if error.code == "cancelled":  # of any other failure the first fill, which is marked, need not be lost
@@ -184,18 +188,17 @@ def _says_no_certainty(response: wire.InfillResponse) -> bool:
 
 def look_around(document: Document, holes: Sequence[Hole], options: Options) -> Sight:
     """The names outside of the holes."""
-    edges = [0, *(edge for hole in holes for edge in (hole.start_byte, hole.end_byte)), len(document.data)]
-    around = [document.show(start, end) for start, end in zip(edges[::2], edges[1::2], strict=True)]
     known = document.syntax.names if document.syntax else None
-    return Sight((*around, *(reference.text for reference in options.references)), known, options.can_import)
+    related = (reference.text for reference in options.references)
+    return Sight((*document.show_around(holes), *related), known, options.can_import)
 
 
 def _repair(
-    place: Place, segments: Segments, row: Row, options: Options, client: "EngineClient"
+    place: Place, segments: Segments, row: Row, options: Options, client: "EngineClient", excerpts: Sequence[str]
 ) -> Generator[Preview, None, tuple[Row, wire.Stats]]:
     """The best of `row` and what a second round makes of it, and what that round took."""
     draft = _repair_segments(segments, row)
-    request = _request(draft, place.document, replace(options, n=REPAIR_ROWS))
+    request = _request(draft, place.document, replace(options, n=REPAIR_ROWS), (), excerpts)
     repaired = yield from _run(client, request, place.document, place.holes, repair=True)
     answers = [list(map(Answer, _recall(draft, row, answer))) for answer in (repaired.holes, *repaired.alternatives)]
     return min([row, *place.rows(answers)], key=lambda row: row.candidate.faults), repaired.stats
@@ -222,24 +225,12 @@ def _budget_chars(client: "EngineClient", model: str | None) -> int:
     return chosen.max_context_tokens * CHARS_PER_TOKEN
 
 
-def _put_before(segments: Segments, related: Sequence[str], budget_chars: int) -> Segments:
-    """The segments with as much of `related` in front as the budget has room for: the nearest text comes first."""
-    room = budget_chars - sum(
-        len(segment.text) for segment in segments.segments if isinstance(segment, wire.TextSegment)
-    )
-    taken: list[str] = []
-    for text in related:
-        if len(text) + 2 <= room:
-            taken.append(text)
-            room -= len(text) + 2
-    if not taken:
-        return segments
-    prelude = wire.TextSegment(text="".join(f"{text}\n\n" for text in reversed(taken)))
-    return replace(segments, segments=(prelude, *segments.segments))
-
-
 def _request(
-    segments: Segments, document: Document, options: Options, proposals: Sequence[Sequence[Proposal]] = ()
+    segments: Segments,
+    document: Document,
+    options: Options,
+    proposals: Sequence[Sequence[Proposal]] = (),
+    excerpts: Sequence[str] = (),
 ) -> wire.InfillRequest:
     if len(segments.segments) > wire.MAX_SEGMENTS:
         stretches = f"{len(segments.holes)} holes and the text between them are {len(segments.segments)} stretches"
@@ -255,6 +246,7 @@ def _request(
         steps=options.steps,
         quality=options.quality,
         n=options.n,
+        excerpts=list(excerpts),
         stream=True,
     )
 

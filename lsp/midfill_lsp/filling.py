@@ -202,7 +202,6 @@ class FillJob:
             max_tokens=params.max_tokens or settings.max_hole_tokens,
             min_tokens=params.min_tokens or 0,
             n=params.alternatives,
-            related=surroundings.related,
             references=surroundings.references,
             taken=surroundings.taken,
             written=surroundings.written,

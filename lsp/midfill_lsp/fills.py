@@ -56,8 +56,7 @@ class Fills:
         if reason := self.find_exclusion(params.uri):
             raise MidfillError("file_excluded", f"this file is left out: {reason}")
         settings = self._server.settings_of(params.uri)
-        line = params.ranges[0].start.line if params.ranges else 0
-        surroundings = self._look_around(params.uri, line)
+        surroundings = self._look_around(params.uri)
         before = tuple(replace(hole) for hole in rerolled.holes) if rerolled else ()
         id = self._pending.next_id()
         job = FillJob(id, self._server, check(params), self._filler.fill, settings, surroundings, before)
@@ -185,8 +184,7 @@ class Fills:
         if self.find_exclusion(document.uri) or (self._filler.is_resting and not invoked):
             return ()
         view = take_view(self._server.workspace, document)
-        line = document.text.position(offset).line
-        surroundings = self._look_around(document.uri, line)
+        surroundings = self._look_around(document.uri)
         filler = self._filler.fill if invoked else self._filler.fill_unasked
         with self._watch():
             return await self._ghost.suggest(
@@ -259,8 +257,8 @@ class Fills:
             snoozing=self.is_snoozing,
         )
 
-    def _look_around(self, uri: str, line: int) -> Callable[[], RelatedFiles]:
-        near, taken = self._related.near(self._server.workspace, uri, line), tuple(self._taken)
+    def _look_around(self, uri: str) -> Callable[[], RelatedFiles]:
+        near, taken = self._related.near(self._server.workspace, uri), tuple(self._taken)
         pending = Written.of(hole.fill.text for each in self._pending for hole in each.holes)
         return lambda: replace(near(), taken=taken, written=Written(written.load() | pending))
 

@@ -109,7 +109,6 @@ def _make(
         max_tokens=min(settings.max_hole_tokens or MAX_TOKENS, MAX_TOKENS),
         n=NUM_INVOKED if invoked else 1,
         single_line=single_line,
-        related=found.related,
         references=found.references,
         taken=found.taken,
         written=found.written,

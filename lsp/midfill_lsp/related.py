@@ -1,4 +1,4 @@
-"""Collects related text of other files for a fill; never of excluded ones. Knows no fill."""
+"""Collects files that matter for a fill: open, recent and related ones, never excluded ones. Knows no fill."""
 
 import threading
 from collections.abc import Callable, Mapping
@@ -6,43 +6,43 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from midfill_infill.context.exclusions import Stamps
-from midfill_infill.context.references import MAX_CHARS, HeldFile, Reference, find_references
-from midfill_infill.context.related import Ring
+from midfill_infill.context.references import HeldFile, Reference, find_references
 from midfill_infill.errors import MidfillError
 from midfill_infill.written import Written
 from midfill_lsp.settings import Settings
 from midfill_lsp.text import SyncedDocument, SyncedWorkspace
 from midfill_lsp.views import find_exclusion, find_innermost, find_path, take_view
 
-NEAR_CHARS = 2000
 MAX_NAMES = 256
+MAX_RECENT = 32
 
 SettingsOf = Callable[[str], Settings]
 
 
 @dataclass(frozen=True)
 class RelatedFiles:
-    """Text of other files that the model sees, files that proposers may read, fills that the user took in this session,
-    the newest first, and what Midfill wrote that nobody has kept.
+    """Other files that matter, fills that the user took in this session, the newest first, and what Midfill wrote that
+    nobody has kept.
     """
 
-    related: tuple[str, ...] = ()
     references: tuple[Reference, ...] = ()
     taken: tuple[str, ...] = ()
     written: Written = Written()
 
 
 class RelatedText:
-    """Use it on the event loop only, except for what `near` returns."""
+    """Keeps the texts of the 32 files that were open last. Use it on the event loop only, except for what `near`
+    returns.
+    """
 
     def __init__(self, freeze_settings: Callable[[], SettingsOf]) -> None:
         self._freeze_settings = freeze_settings
-        self._ring = Ring()
+        self._recent: dict[str, str] = {}  # the newest last
         self._names: dict[str, None] = {}
         self._lock = threading.Lock()
 
-    def near(self, workspace: SyncedWorkspace, uri: str, line: int) -> Callable[[], RelatedFiles]:
-        """Finds it when it is called, in a thread: every file that may be in the ring is asked for again.
+    def near(self, workspace: SyncedWorkspace, uri: str) -> Callable[[], RelatedFiles]:
+        """Finds the files when it is called, in a thread: it asks again of every file whether it is excluded.
 
         Nothing where the settings of the document want no repository context.
         """
@@ -50,7 +50,7 @@ class RelatedText:
         if own is None or not settings_of(uri).repository_context:
             return RelatedFiles
         others = {
-            other.uri: (other.version, other.source)
+            other.uri: other.source.replace("\r\n", "\n")
             for other in workspace.text_documents.values()
             if other.uri != uri and isinstance(other, SyncedDocument)
         }
@@ -59,20 +59,18 @@ class RelatedText:
         folder = find_innermost(workspace.folders, uri)
         root = find_path(folder) if folder else None
         view = take_view(workspace, own)
-        starts = view.text.line_starts
-        middle = starts[min(line, len(starts) - 1)]
-        near = view.text.source[max(0, middle - NEAR_CHARS) : middle + NEAR_CHARS]
 
         def find() -> RelatedFiles:
             stamps = Stamps()
             with self._lock:
                 for name, exclude in files:
-                    if find_exclusion(name, exclude, stamps):
-                        self._ring.drop(name)
-                    elif name in others:
-                        self._ring.put(name, *others[name])
-                related = self._ring.pick(uri, near)
-                seen = [(name, text) for name, text in self._ring.texts(MAX_CHARS) if name != uri]
+                    known = self._recent.pop(name, None)
+                    text = others.get(name, known)
+                    if text is not None and not find_exclusion(name, exclude, stamps):
+                        self._recent[name] = text
+                for name in list(self._recent)[:-MAX_RECENT]:
+                    del self._recent[name]
+                seen = [(name, text) for name, text in reversed(self._recent.items()) if name != uri]
             held = [HeldFile("open" if name in others else "recent", find_path(name), text) for name, text in seen]
             held.sort(key=lambda other: other.kind)  # stable sort: most recent first within a kind
 
@@ -84,7 +82,7 @@ class RelatedText:
                 references = find_references(view.read(), find_path(uri), held, root=root, leaves_out=leaves_out)
             except MidfillError:  # unreadable: the fill itself reports it
                 references = ()
-            return RelatedFiles(related, references)
+            return RelatedFiles(references)
 
         return find
 
@@ -92,4 +90,4 @@ class RelatedText:
         self._names = {name: None for name in self._names if name not in names} | dict.fromkeys(names)
         for name in list(self._names)[:-MAX_NAMES]:
             del self._names[name]
-            self._ring.drop(name)
+            self._recent.pop(name, None)

@@ -22,7 +22,7 @@ from midfill_engine.denoising.judging import Candidate, rank, shipped_weights
 from midfill_engine.denoising.prompt import (
     MAX_BEFORE,
     READ_CHARACTERS,
-    READ_STEP,
+    READ_SHARE,
     cut_before,
     cut_behind,
     find_following,
@@ -109,13 +109,13 @@ def test_what_was_read_is_kept_and_equals_what_is_read_anew(base: Runtime) -> No
 
 def test_the_beginning_that_is_read_stands_still_while_somebody_types() -> None:
     text = "".join(f"line_{number} = {number}\n" for number in range(900))
-    typed = [text + "x" * size for size in range(READ_STEP)]
+    typed = [text + "x" * size for size in range(READ_CHARACTERS // READ_SHARE)]
     assert len({len(each) - len(cut_before(each)) for each in typed}) <= 8
     window = [each[-9000:] for each in typed]  # whose own beginning moves with the cursor
     assert len({each[len(each) - len(cut_before(each)) :][:40] for each in window}) <= 8
     cut = cut_before(text)
     assert text.endswith(cut) and cut.startswith("line_")
-    assert READ_CHARACTERS - READ_STEP <= len(cut) <= READ_CHARACTERS
+    assert READ_CHARACTERS - READ_CHARACTERS // READ_SHARE <= len(cut) <= READ_CHARACTERS
     assert cut_before(TEXT) == TEXT
     assert cut_before("0" * 9999) and len(cut_before("0" * 9999)) <= READ_CHARACTERS
 

@@ -1,4 +1,4 @@
-"""What editors need of infill: exclusions, related text, rerolls, a fill that ends early, related text in a request."""
+"""What editors need of infill: exclusions, rerolls, a fill that ends early, limits in a request."""
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -9,9 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from midfill_infill.context.exclusions import Stamps, find_exclusion
-from midfill_infill.context.related import CHUNK_LINES, MAX_FILES, Ring
 from midfill_infill.context.segments import build_segments
-from midfill_infill.fill import HolePreview, Options, Preview, _put_before, _request, finish
+from midfill_infill.fill import HolePreview, Options, Preview, _request, finish
 from midfill_infill.reroll import keep_ranges
 from midfill_infill.syntax.holes import body_at, body_named
 from midfill_infill.syntax.outline import outline
@@ -70,29 +69,6 @@ def test_what_git_ignores(tmp_path: Path) -> None:
         assert find_exclusion(root / name, (), stamps) == find_exclusion(root / name)
 
 
-def test_related_text_shares_rare_names() -> None:
-    ring = Ring()
-    ring.put("a.py", 1, "def parse_invoice(path):\n    return path\n")
-    ring.put("b.py", 1, "def draw_circle(canvas):\n    return canvas\n")
-    ring.put("own.py", 1, "parse_invoice\n")
-    picked = ring.pick("own.py", "total = parse_invoice(path)")
-    assert picked == ("def parse_invoice(path):\n    return path",)
-    ring.put("a.py", 2, "something = else_entirely\n")
-    assert ring.pick("own.py", "parse_invoice") == ()
-
-
-def test_the_ring_forgets_the_oldest_and_cuts_files() -> None:
-    ring = Ring()
-    for number in range(MAX_FILES + 1):
-        ring.put(f"{number}.py", 1, f"name_{number}\n")
-    assert ring.pick("", "name_0") == () and ring.pick("", "name_1") == ("name_1",)
-    ring.drop("1.py")
-    assert ring.pick("", "name_1") == ()
-    ring.put("long.py", 1, "\n".join(f"word_{line}" for line in range(3 * CHUNK_LINES)))
-    (chunk,) = ring.pick("", f"word_{CHUNK_LINES}")
-    assert chunk.startswith(f"word_{CHUNK_LINES}\n") and chunk.count("\n") == CHUNK_LINES - 1
-
-
 def test_a_reroll_keeps_what_was_typed_and_the_surest_half() -> None:
     filled = "total = 0\nreturn wrong"
     tokens, confidence = [(0, 9), (10, 16), (17, 22)], [0.9, 0.8, 0.1]
@@ -122,15 +98,6 @@ def test_kept_ranges_are_ranges_of_the_present_text(filled: str, current: str, s
 
 def texts(segments: Sequence[object]) -> str:
     return "".join(getattr(segment, "text", "<hole>") for segment in segments)
-
-
-def test_related_text_takes_only_what_is_free() -> None:
-    document = Document.from_text("def add(a, b):\n    ...\n", "python")
-    segments = build_segments(document, [body_named(document, "add")], 1000)
-    assert texts(_put_before(segments, ("x" * 50, "y" * 5000, "z" * 50), 1000).segments) == (
-        "z" * 50 + "\n\n" + "x" * 50 + "\n\ndef add(a, b):\n    <hole>\n"
-    )
-    assert _put_before(segments, ("x" * 50,), 30) is segments
 
 
 def test_limits_reach_every_hole() -> None:

@@ -361,7 +361,7 @@ async def test_secrets_and_ignored_files_are_left_out(start: Start, tmp_path: Pa
         status = await editor.ask("midfill/status", {"uri": buffer.uri})
         assert status.kind == "Inactive" and "leaves this file out" in status.message
     result = await editor.do("fill", uri=own.uri, what="hole", ranges=[span(own, 23)])
-    assert "hunter2" not in result["model"] and "related  text" in result["model"]
+    assert "hunter2" not in result["model"] and "counted  text" in result["model"]
 
 
 async def test_each_file_is_left_out_by_its_own_folders_settings(start: Start, tmp_path: Path) -> None:
@@ -386,7 +386,7 @@ async def test_each_file_is_left_out_by_its_own_folders_settings(start: Start, t
         await editor.do("fill", uri=cell, what="stubs")
     editor.open(source, uri=(two / "private" / "other.py").as_uri())
     buffer = editor.open("def own():\n    shared_name\n    \n", uri=(one / "own.py").as_uri())
-    assert "related  text" in await ask()
+    assert "counted  text" in await ask()
     seen = editor.open(source, uri=(two / "seen.py").as_uri())
     assert "hunter2" in await ask()
     editor.client.text_document_did_close(types.DidCloseTextDocumentParams(types.TextDocumentIdentifier(seen.uri)))
@@ -394,7 +394,7 @@ async def test_each_file_is_left_out_by_its_own_folders_settings(start: Start, t
     editor.by_folder[two.as_uri()] = {"exclude": ["private/", "seen.py"]}
     editor.client.workspace_did_change_configuration(reload)
     await editor.wait_for_exclusion(seen.uri)
-    assert "related  text" in await ask()
+    assert "counted  text" in await ask()
 
 
 async def test_related_text_of_other_files_comes_along(editor: Editor, tmp_path: Path) -> None:
@@ -402,9 +402,9 @@ async def test_related_text_of_other_files_comes_along(editor: Editor, tmp_path:
     buffer = editor.open("def total(path):\n    rows = parse_invoice(path)\n    \n", uri="untitled:2")
     asked = {"uri": buffer.uri, "what": "hole", "ranges": [span(buffer, len(buffer.text.source) - 1)]}
     result = await editor.ask("midfill/fill", asked)
-    assert "related def parse_invoice(path):" in result.model
+    assert "counted open def parse_invoice(path):" in result.model
     configure(editor, repositoryContext=False)
-    assert "counted  related  text" in (await editor.ask("midfill/fill", asked)).model
+    assert "counted  text" in (await editor.ask("midfill/fill", asked)).model
 
 
 async def test_files_that_matter_are_counted_and_fresh(start: Start, tmp_path: Path) -> None:
@@ -423,14 +423,14 @@ async def test_files_that_matter_are_counted_and_fresh(start: Start, tmp_path: P
 
     async def count() -> str:
         model = (await editor.ask("midfill/fill", asked)).model
-        return str(model.partition(" counted ")[2].partition(" related ")[0])
+        return str(model.partition(" counted ")[2].partition(" text ")[0])
 
     assert await count() == "imported money = 'on disk'\n | neighbour tested = 1\n"
     money = editor.open("money = 'typed'\n", uri=(root / "money.py").as_uri())
-    assert await count() == "open money = 'typed' | neighbour tested = 1\n"
+    assert await count() == "open money = 'typed'\n | neighbour tested = 1\n"
     (root / "test_own.py").write_text("tested = 'again'\n")
     editor.client.text_document_did_close(types.DidCloseTextDocumentParams(types.TextDocumentIdentifier(money.uri)))
-    assert await count() == "recent money = 'typed' | neighbour tested = 'again'\n"
+    assert await count() == "recent money = 'typed'\n | neighbour tested = 'again'\n"
     other = editor.open("x\n", uri="untitled:3")
     asked = {"uri": other.uri, "what": "hole", "ranges": [span(other, 1)]}
     assert (await count()).startswith("open ") and "hunter2" not in await count()

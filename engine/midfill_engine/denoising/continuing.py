@@ -76,7 +76,7 @@ def fill_causally(runtime: Runtime, request: InfillRequest) -> Fill:
             yield show(specs, done, forwards)
             stretch = lay_stretch(runtime, texts, specs, done, text)
             line_end = find_line_end(stretch)
-            filler = Filler(runtime, replace(stretch, after=line_end + stretch.after), drawing)
+            filler = Filler(runtime, replace(stretch, after=line_end + stretch.after), drawing, request.excerpts)
             cut = [replace(each, text=each.text.removesuffix(line_end)) for each in given]
             found = yield from (filler.fill(cut) if request.drafts else filler.compare(cut))
             candidates = [replace(each, text=each.text + line_end) for each in found]

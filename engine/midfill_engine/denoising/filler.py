@@ -63,12 +63,13 @@ class Filler:
     runtime: Runtime
     stretch: Stretch
     drawing: Drawing = Drawing()
+    excerpts: Sequence[str] = ()
     forwards: int = 0
 
     def __post_init__(self) -> None:
         runtime, stretch = self.runtime, self.stretch
         self.width = max(WIDTH, self.drawing.count)
-        self.prompt = lay_prompt(runtime, stretch.before, stretch.after)
+        self.prompt = lay_prompt(runtime, stretch.before, stretch.after, self.excerpts)
         self.pending = self.prompt.pending
         self.is_spaced = stretch.before[-1:] in (" ", "\t")
         self.forbid = (*stretch.forbid, "\n") if stretch.single else stretch.forbid

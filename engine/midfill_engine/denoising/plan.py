@@ -21,7 +21,7 @@ from midfill_engine.models.layout import Layout
 from midfill_engine.registry import UnknownName
 from midfill_engine.samplers import SAMPLERS, Sampler
 from midfill_engine.tokens.tokenizer import heal
-from midfill_engine.wire import ErrorCode, HoleSegment, InfillRequest, Segment
+from midfill_engine.wire import ErrorCode, HoleSegment, InfillRequest, Segment, TextSegment
 
 MIN_TEMPERATURE: Final = 1e-6  # below it scores over the temperature are no numbers
 MAX_RULES: Final = 64  # token masks of a request; every string in one is compared with all tokens
@@ -94,7 +94,9 @@ def read_request(runtime: Runtime, request: InfillRequest, cache: str | None, le
     sampler, policy, chosen_cache = find_variants(runtime, request.sampler, cache, lengths)
     opening, closing = tokens.opening(request.tag), list(tokens.closing)
     tokenizer, healing = runtime.loaded.tokenizer, heal if family.heals else no_healing
-    outline = outline_request(request.segments, tokenizer, opening, closing, config.max_context, healing)
+    excerpts = [TextSegment(text=f"{text}\n\n") for text in request.excerpts]
+    segments = [*excerpts, *request.segments]
+    outline = outline_request(segments, tokenizer, opening, closing, config.max_context, healing)
     check_room(outline, config.max_hole)
     if not family.sees_suffix and len(outline.holes) > 1:
         message = f"models of the family {family.name!r} fill one hole at a time"

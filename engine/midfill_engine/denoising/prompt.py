@@ -5,6 +5,7 @@ right with it.
 """
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 from zlib import crc32
@@ -12,8 +13,10 @@ from zlib import crc32
 from midfill_engine.loading.runtime import Runtime
 
 MAX_BEFORE: Final = 1280  # tokens that are read
-READ_CHARACTERS: Final = 3072  # of the text before, at most,
-READ_STEP: Final = 1024  # and so many fewer at least, where there is more
+READ_CHARACTERS: Final = 3072  # of the text before, at most, or with excerpts
+NEAR_CHARACTERS: Final = 2048
+READ_SHARE: Final = 3  # where there is more, up to one part in so many is left out
+BREAK: Final = "\n\n\n"  # between texts that do not stand together
 AHEAD_CHARACTERS: Final = 1200  # of the text behind that is read first,
 AHEAD_STEP: Final = 512  # from a line that begins up to so many characters behind the lines that judge
 FOLLOWING_LINES: Final = 2
@@ -31,17 +34,18 @@ class Prompt:
     has_suffix: bool = False
 
 
-def lay_prompt(runtime: Runtime, before: str, after: str = "") -> Prompt:
+def lay_prompt(runtime: Runtime, before: str, after: str = "", excerpts: Sequence[str] = ()) -> Prompt:
     """The text around a stretch with the model's fill-in-the-middle tokens, where it was trained with such.
 
-    Else a part of the text behind, as if it stood above, then the end of the text before.
+    Else a part of the text behind, as if it stood above, then the excerpts and the end of the text before.
     """
     opening, markers = runtime.tokens.opening(None), runtime.tokens.markers
     encode = runtime.loaded.tokenizer.encode
+    above = join_excerpts(excerpts) + cut_before(before, NEAR_CHARACTERS if excerpts else READ_CHARACTERS)
     if markers is not None:
-        parts = encode(cut_before(before))[-MAX_BEFORE:], encode(after[:AHEAD_CHARACTERS])
+        parts = encode(above)[-MAX_BEFORE:], encode(after[:AHEAD_CHARACTERS])
         return Prompt((*opening, *markers.lay(*parts)), b"", has_suffix=True)
-    ids, pending = open_edge(runtime, cut_behind(after) + cut_before(before))
+    ids, pending = open_edge(runtime, cut_behind(after) + above)
     return Prompt((*(opening or ([] if ids else [runtime.tokens.special_ids[0]])), *ids), pending)
 
 
@@ -63,10 +67,14 @@ def open_edge(runtime: Runtime, text: str) -> tuple[list[int], bytes]:
     return ids, pending
 
 
-def cut_before(text: str) -> str:
-    """The end of `text` from the beginning of a line on."""
-    surplus = len(text) - READ_CHARACTERS
-    return text if surplus <= 0 else text[find_start(text, surplus, surplus + READ_STEP) :]
+def join_excerpts(excerpts: Sequence[str]) -> str:
+    return "".join(text.strip("\n") + BREAK for text in excerpts)
+
+
+def cut_before(text: str, most: int = READ_CHARACTERS) -> str:
+    """The end of `text` from the beginning of a line on, at most so many characters."""
+    surplus = len(text) - most
+    return text if surplus <= 0 else text[find_start(text, surplus, surplus + most // READ_SHARE) :]
 
 
 def cut_behind(text: str) -> str:
@@ -75,7 +83,7 @@ def cut_behind(text: str) -> str:
     start = find_start(text, judging, judging + AHEAD_STEP) if judging else 0
     part = text[start : start + AHEAD_CHARACTERS]
     part = part if start + len(part) == len(text) else part[: part.rfind("\n") + 1]
-    return part.strip("\n") + "\n\n\n" if judging and part.strip() else ""
+    return part.strip("\n") + BREAK if judging and part.strip() else ""
 
 
 def find_start(text: str, low: int, high: int) -> int:

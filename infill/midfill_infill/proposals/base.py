@@ -40,8 +40,7 @@ class Surroundings:
         ends away from the holes are missing.
         """
         document, share = self.document, MAX_COUNTED_CHARACTERS // (len(self.holes) + 1)
-        edges = [0, *(edge for hole in self.holes for edge in (hole.start_byte, hole.end_byte)), len(document.data)]
-        shown = [document.show(start, end) for start, end in zip(edges[::2], edges[1::2], strict=True)]
+        shown = document.show_around(self.holes)
         leads, tails = [*(hole.lead for hole in self.holes), ""], ["", *(hole.tail for hole in self.holes)]
         whole = [tail + text + lead for tail, text, lead in zip(tails, shown, leads, strict=True)]
         return [text[-share:] if index == 0 else text[:share] for index, text in enumerate(whole)]

@@ -1,6 +1,7 @@
 """A document: one source file as bytes, plus its language. Knows text, lines and positions, nothing of syntax."""
 
 import stat
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -9,7 +10,7 @@ from midfill_infill.errors import MidfillError
 from midfill_infill.languages import Language, find_language, get_language
 from midfill_infill.text import encoding as encodings
 from midfill_infill.text.lines import Lines, find_indent_unit, find_newline
-from midfill_infill.text.spans import Patch
+from midfill_infill.text.spans import Hole, Patch
 
 MAX_DOCUMENT_BYTES = 1024 * 1024
 """Larger files are not read: parsing them would take longer than filling."""
@@ -131,6 +132,11 @@ class Document:
     def show(self, start_byte: int, end_byte: int) -> str:
         r"""A byte range as a model reads it: `\n` line ends, no byte order mark, U+FFFD for what is no text."""
         return encodings.to_visible(self.decode(max(start_byte, len(self.bom)), max(end_byte, len(self.bom))))
+
+    def show_around(self, holes: Sequence[Hole]) -> list[str]:
+        """The texts before, between and behind `holes`, which are in order, as `show` shows them."""
+        edges = [0, *(edge for hole in holes for edge in (hole.start_byte, hole.end_byte)), len(self.data)]
+        return [self.show(start, end) for start, end in zip(edges[::2], edges[1::2], strict=True)]
 
     @property
     def num_lines(self) -> int:

@@ -1,0 +1,84 @@
+"""Chooses excerpts of a file's far lines and of related files that share rare words with the text around holes.
+
+Knows words and lines; no language, no model.
+"""
+
+import math
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+MAX_CHARACTERS: Final = 1280  # of all excerpts
+LINES: Final = 10  # that are compared
+STEP: Final = 5
+MORE_LINES: Final = 4  # shown behind them: a hole is in the middle of what is like its surroundings
+LINES_BEFORE: Final = 12  # of a hole that are compared
+LINES_BEHIND: Final = 5
+NEAR_BEFORE: Final = 2048  # characters around a hole that every model reads
+NEAR_BEHIND: Final = 1536
+MAX_SEARCHED: Final = 2**18  # characters of the document on either side
+USUAL_WORDS: Final = 5
+_WORD: Final = re.compile(r"[^\W\d]\w{2,}")
+
+
+@dataclass(frozen=True)
+class _Chunk:
+    source: int
+    start: int
+    words: frozenset[str]
+
+
+def find_excerpts(shown: Sequence[str], references: Sequence[str]) -> list[str]:
+    """At most 1,280 characters of whole lines, in the order of `references`, then of the texts `shown` between holes.
+
+    A chunk of lines scores the sum of the inverse document frequencies of the words that it shares with the lines
+    around the holes, over the square root of its number of words.
+    """
+    wanted = frozenset(word for number in range(len(shown) - 1) for word in _find_words(shown, number))
+    sources = [*references, *_find_far(shown)]
+    lines = [source.split("\n") for source in sources]
+    chunks = [chunk for number, rows in enumerate(lines) for chunk in _cut(number, rows, wanted)]
+    frequency = Counter(word for chunk in chunks for word in chunk.words & wanted)
+    rarity = {word: math.log1p(len(chunks) / (1 + count)) for word, count in frequency.items()}
+
+    def rate(chunk: _Chunk) -> float:
+        shared = sum(rarity[word] for word in sorted(chunk.words & wanted))
+        return shared / math.sqrt(USUAL_WORDS + len(chunk.words))
+
+    left, taken = MAX_CHARACTERS, list[_Chunk]()
+    for chunk in sorted(chunks, key=rate, reverse=True)[: MAX_CHARACTERS // LINES]:
+        text = _show(lines, chunk)
+        is_new = all(each.source != chunk.source or abs(each.start - chunk.start) >= LINES for each in taken)
+        if is_new and len(text) <= left:
+            left -= len(text)
+            taken.append(chunk)
+    return [_show(lines, chunk) for chunk in sorted(taken, key=lambda each: (each.source, each.start))]
+
+
+def _find_words(shown: Sequence[str], number: int) -> list[str]:
+    before, behind = shown[number].split("\n"), shown[number + 1].split("\n")
+    return _WORD.findall("\n".join([*before[-LINES_BEFORE:], *behind[:LINES_BEHIND]]))
+
+
+def _find_far(shown: Sequence[str]) -> list[str]:
+    """Of the texts between holes what is not near any, in whole lines."""
+    far = []
+    for number, text in enumerate(shown):
+        start = NEAR_BEHIND if number else max(0, len(text) - MAX_SEARCHED)
+        end = len(text) - NEAR_BEFORE if number < len(shown) - 1 else start + MAX_SEARCHED
+        lines = text[start:end].splitlines(keepends=True) if start < end else []
+        far.append("".join(lines[start > 0 : None if end == len(text) else -1]))
+    return far
+
+
+def _cut(number: int, lines: Sequence[str], wanted: frozenset[str]) -> list[_Chunk]:
+    words = [frozenset(_WORD.findall(line)) for line in lines]
+    starts = range(0, max(1, len(lines) - STEP), STEP)
+    chunks = (_Chunk(number, start, frozenset().union(*words[start : start + LINES])) for start in starts)
+    return [chunk for chunk in chunks if not chunk.words.isdisjoint(wanted)]
+
+
+def _show(lines: Sequence[Sequence[str]], chunk: _Chunk) -> str:
+    return "\n".join(lines[chunk.source][chunk.start : chunk.start + LINES + MORE_LINES]).strip("\n")

@@ -1,0 +1,44 @@
+"""Excerpts: what is like the text around a hole is shown, what every model reads anyway is not."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from midfill_infill.context.excerpts import LINES, MAX_CHARACTERS, MORE_LINES, NEAR_BEFORE, find_excerpts
+
+BEFORE = "def total(path):\n    rows = parse_invoice(path)\n    "
+
+
+def test_lines_that_share_rare_words_are_shown() -> None:
+    invoice = "def parse_invoice(path):\n    return path\n"
+    circle = "canvas.draw_circle(radius)\n"
+    assert find_excerpts([BEFORE, "\n"], [circle, invoice]) == [invoice.strip()]
+    assert find_excerpts([BEFORE, "\n"], [circle]) == []
+    assert find_excerpts(["", ""], [invoice]) == []
+
+
+def test_far_lines_of_the_file_are_shown_and_near_ones_are_not() -> None:
+    call = "    rows = parse_invoice(other)\n    return sum(row.price for row in rows)\n"
+    filler = "".join(f"name_{number} = {number}\n" for number in range(300))
+    (found,) = find_excerpts([call + filler + BEFORE, "\n"], [])
+    assert "sum(row.price for row in rows)" in found
+    assert find_excerpts([filler[-NEAR_BEFORE // 2 :] + call + BEFORE, "\n" + call], []) == []
+
+
+def test_the_next_line_of_a_place_that_is_alike_is_in_view() -> None:
+    rows = [f"number_{index} = {index}" for index in range(60)]
+    rows[30:32] = ["    rows = parse_invoice(other)", "    return the_answer"]
+    (found,) = find_excerpts([BEFORE, "\n"], ["\n".join(rows)])
+    assert "return the_answer" in found and found.count("\n") < LINES + MORE_LINES
+
+
+def test_files_keep_their_order_whatever_their_scores() -> None:
+    one, two = (f"def parse_invoice_{name}(path):\n    return parse_invoice(path)\n" for name in ("one", "two"))
+    assert find_excerpts([BEFORE, "\n"], [one, two]) == [one.strip(), two.strip()]
+    assert find_excerpts([BEFORE, "\n"], [two, one]) == [two.strip(), one.strip()]
+
+
+@given(st.lists(st.text("ab_ \n", max_size=4000), min_size=2, max_size=4), st.lists(st.text("ab_ \n", max_size=3000)))
+def test_excerpts_are_bounded_and_copied(shown: list[str], references: list[str]) -> None:
+    found = find_excerpts(shown, references)
+    assert sum(map(len, found)) <= MAX_CHARACTERS
+    assert all(any(each in source for source in (*references, *shown)) for each in found)
