@@ -86,7 +86,7 @@ class RelatedText:
 
         return find
 
-    def _remember(self, names: Mapping[str, tuple[int | None, str]]) -> None:
+    def _remember(self, names: Mapping[str, str]) -> None:
         self._names = {name: None for name in self._names if name not in names} | dict.fromkeys(names)
         for name in list(self._names)[:-MAX_NAMES]:
             del self._names[name]
