@@ -48,7 +48,7 @@ def test_there_are_commands() -> None:
 
 @pytest.mark.parametrize("name", SUBCOMMANDS)
 def test_the_help_page_says_of_a_command_what_the_command_says_of_itself(name: str) -> None:
-    command = SUBCOMMANDS[name].build()
+    command = SUBCOMMANDS[name].build(name)
     own = str(command.help or command.callback.__doc__).replace(": flag, environment, project, user, default;", ",")
     assert own.startswith(SUBCOMMANDS[name].summary)
 

@@ -18,12 +18,11 @@ from pathlib import Path
 import pytest
 from tests.refactor.trees import init_git
 from tests.refactor.workers import ScriptedWorkers
-from typer.core import TyperGroup
 from typer.testing import CliRunner, Result
 
 from midfill_infill import written
 from midfill_infill.cli import build_app
-from midfill_infill.cli.app import SUBCOMMANDS
+from midfill_infill.cli.refactor import SUBCOMMANDS
 from midfill_infill.errors import TABLE
 from midfill_infill.refactor.generating import engines, ray_workers
 from midfill_infill.refactor.journal.places import find_place, hold_lock
@@ -428,10 +427,11 @@ def test_ray_that_is_not_installed_is_named(root: Path, monkeypatch: pytest.Monk
 
 
 def test_help_of_every_command_names_no_missing_option() -> None:
-    group = SUBCOMMANDS["refactor"].build()
-    assert isinstance(group, TyperGroup) and len(group.commands) == 11
+    assert len(SUBCOMMANDS) == 11
     of_others = {"recipes": {"--recipe"}, "verify": {"-q"}, "generate": {"-q"}}
-    for name, command in group.commands.items():
+    for name, subcommand in SUBCOMMANDS.items():
+        command = subcommand.build(name)
+        assert command.help.startswith(subcommand.summary)
         known = {option for param in command.params for option in (*param.opts, *param.secondary_opts)}
         result = CliRunner().invoke(build_app(), ["refactor", name, "--help"], env={"COLUMNS": "200"})
         said = set(re.findall(r"(?<![\w-])--?[a-z][a-z0-9-]*", result.stdout))

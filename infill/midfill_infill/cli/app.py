@@ -1,32 +1,10 @@
-"""What the command `midfill` offers: its subcommands and common options. Knows none of their work.
+"""The subcommands of `midfill` and the options before them. Knows nothing of what they do."""
 
-Only the subcommand that was named is imported: all of them together took longer to import than a help page may take.
-"""
-
-from importlib import import_module
-from typing import Annotated, Any, Final, NamedTuple
+from typing import Annotated, Final
 
 import typer
-from typer.core import TyperGroup
 
-
-class Subcommand(NamedTuple):
-    """The module with the command's function, or with `build` for a group, and the first sentence of its help."""
-
-    module: str
-    summary: str
-
-    def build(self) -> Any:
-        """The command or group, as typer runs it."""
-        module = import_module(f"midfill_infill.cli.{self.module}")
-        if hasattr(module, "build"):
-            app = module.build()
-        else:
-            app = typer.Typer(add_completion=False)
-            app.command(**getattr(module, "SETTINGS", {}))(getattr(module, f"{self.module}_command"))
-        app.rich_markup_mode = None
-        return typer.main.get_command(app)
-
+from midfill_infill.cli.lazy import Subcommand, make_group
 
 SUBCOMMANDS: Final = {
     "fill": Subcommand("fill", "Fill holes of a file."),
@@ -43,26 +21,10 @@ SUBCOMMANDS: Final = {
 }
 
 
-class LazyGroup(TyperGroup):
-    def list_commands(self, ctx: Any) -> list[str]:
-        return list(SUBCOMMANDS)
-
-    def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        if cmd_name not in SUBCOMMANDS:
-            return None
-        command = SUBCOMMANDS[cmd_name].build()
-        command.name = cmd_name
-        return command
-
-    def format_commands(self, ctx: Any, formatter: Any) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, subcommand.summary) for name, subcommand in SUBCOMMANDS.items()])
-
-
 def build_app() -> typer.Typer:
     app = typer.Typer(
         name="midfill",
-        cls=LazyGroup,
+        cls=make_group(SUBCOMMANDS),
         help="Fills gaps in code with a language model that runs on your machine and sees the code before and after.",
         no_args_is_help=True,
         pretty_exceptions_enable=False,

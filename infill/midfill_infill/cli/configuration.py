@@ -1,15 +1,22 @@
 """`midfill config`: every setting, its value and where that comes from; sets the user's own. Knows no engine."""
 
+import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from midfill_infill import config
 from midfill_infill.cli.failures import report_failures
 from midfill_infill.cli.options import complete_setting, complete_value
+from midfill_infill.engines.endpoint import parse_engine
+from midfill_infill.engines.offer import tell_where
+from midfill_infill.engines.supervise import check_model
+from midfill_infill.errors import MidfillError
 
 
-def configuration_command(
+def config_command(
     name: Annotated[str | None, typer.Argument(help="One setting.", autocompletion=complete_setting)] = None,
     value: Annotated[
         str | None, typer.Argument(help="The value to store in your user file.", autocompletion=complete_value)
@@ -19,15 +26,6 @@ def configuration_command(
 ) -> None:
     """Show every setting and where it comes from: flag, environment, project, user, default; or set one."""
     with report_failures(as_json=json_output):
-        import json
-        from dataclasses import asdict
-
-        from midfill_infill import config
-        from midfill_infill.engines.endpoint import parse_engine
-        from midfill_infill.engines.offer import tell_where
-        from midfill_infill.engines.supervise import check_model
-        from midfill_infill.errors import MidfillError
-
         if name is not None and name not in config.KEYS:
             raise MidfillError("bad_config", f"there is no setting {name!r}", f"known are {', '.join(config.KEYS)}")
         if name is not None and (value is not None or unset):

@@ -8,16 +8,19 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import typer
 
 from midfill_infill.cli.failures import report_failures
 from midfill_infill.cli.options import DeviceOption, ModelOption
+from midfill_infill.engines.client import EngineClient
 from midfill_infill.engines.command import engine_command, engine_environment
-
-if TYPE_CHECKING:
-    from midfill_infill.engines.supervise import EngineSettings
+from midfill_infill.engines.discovery import find_servers
+from midfill_infill.engines.endpoint import Endpoint
+from midfill_infill.engines.installed import distribution_version, missing_engine_packages, package_version
+from midfill_infill.engines.supervise import EngineSettings, ensure_engine, find_place, named_endpoint, probe
+from midfill_infill.errors import MidfillError
 
 LARGE_PARAMETERS: Final = 200_000_000
 EXACT_CACHES: Final = ("none", "frozen", "block")
@@ -39,8 +42,6 @@ def doctor_command(
 ) -> None:
     """Check the installation and the engine. Ends with exit code 1 if something is wrong."""
     with report_failures():
-        from midfill_infill.engines.supervise import EngineSettings
-
         problems = 0
         for finding in examine(EngineSettings(model, device, project=Path.cwd())):
             problems += bool(finding.problem)
@@ -52,9 +53,7 @@ def doctor_command(
         raise typer.Exit(1)
 
 
-def examine(settings: "EngineSettings") -> Iterator[Finding]:
-    from midfill_infill.engines.installed import distribution_version, missing_engine_packages, package_version
-
+def examine(settings: EngineSettings) -> Iterator[Finding]:
     system = f"{platform.system()} {platform.machine()}"
     yield Finding("midfill", f"{distribution_version()}, Python {platform.python_version()} on {system}")
     yield Finding("python", sys.executable)
@@ -72,9 +71,6 @@ def examine(settings: "EngineSettings") -> Iterator[Finding]:
 
 def _is_named() -> bool:
     """Whether the user named an engine, so that none needs to be installed; a setting that is wrong is told later."""
-    from midfill_infill.engines.supervise import named_endpoint
-    from midfill_infill.errors import MidfillError
-
     try:
         return named_endpoint() is not None
     except MidfillError:
@@ -83,19 +79,12 @@ def _is_named() -> bool:
 
 def find_others() -> Iterator[Finding]:
     """Engines of other projects that run here, with the line that makes them fill."""
-    from midfill_infill.engines.discovery import find_servers
-
     for found in find_servers():
         lines = ", ".join(f"`midfill config engine {setting}`" for setting in found.settings)
         yield Finding("found", f"{found.name} at {found.url}; to fill with it: {lines}")
 
 
-def examine_engine(settings: "EngineSettings") -> Iterator[Finding]:
-    from midfill_infill.engines.client import EngineClient
-    from midfill_infill.engines.endpoint import Endpoint
-    from midfill_infill.engines.supervise import ensure_engine, find_place, named_endpoint, probe
-    from midfill_infill.errors import MidfillError
-
+def examine_engine(settings: EngineSettings) -> Iterator[Finding]:
     try:
         named = named_endpoint()
         if named is None:

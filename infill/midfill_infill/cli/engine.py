@@ -1,17 +1,20 @@
 """`midfill engine`: which engines run, and ending them. Knows their records and processes, not what they compute."""
 
+import json
 import os
 import signal
 import time
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from dataclasses import asdict
+from typing import Annotated, Any, Final
 
 import typer
 
 from midfill_infill.cli.failures import report_failures
-
-if TYPE_CHECKING:
-    from midfill_infill.engines.records import EnginePlace
-
+from midfill_infill.engines.client import EngineClient
+from midfill_infill.engines.endpoint import Endpoint
+from midfill_infill.engines.records import EnginePlace, living
+from midfill_infill.engines.supervise import SHIPPED, EngineSettings, probe
+from midfill_infill.errors import MidfillError
 
 GRACE_S: Final = 5.0
 _STATES: Final = {"ok": "ready", "loading": "loading", "silent": "does not answer"}
@@ -29,12 +32,6 @@ def build() -> typer.Typer:
 def ps_command(json_output: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False) -> None:
     """List your engines: process, state, model, device, memory, age, and when they end by themselves."""
     with report_failures(as_json=json_output):
-        import json
-        from dataclasses import asdict
-
-        from midfill_infill.engines.records import living
-        from midfill_infill.engines.supervise import SHIPPED
-
         rows = []
         for place, record in living():
             idle_s, left_s = _times_of(place)
@@ -52,12 +49,8 @@ def ps_command(json_output: Annotated[bool, typer.Option("--json", help="Print J
             )
 
 
-def _times_of(place: "EnginePlace") -> tuple[float | None, float | None]:
+def _times_of(place: EnginePlace) -> tuple[float | None, float | None]:
     """For how long nobody has asked it, and when it ends by itself; None where it does not say, or stays."""
-    from midfill_infill.engines.client import EngineClient
-    from midfill_infill.engines.endpoint import Endpoint
-    from midfill_infill.errors import MidfillError
-
     try:
         with EngineClient(Endpoint(socket=place.socket)) as client:
             idle_s, limit_s = client.idle()
@@ -78,11 +71,7 @@ def _minutes(seconds: float) -> str:
     return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.0f} h"
 
 
-def _state_of(place: "EnginePlace") -> str:
-    from midfill_infill.engines.endpoint import Endpoint
-    from midfill_infill.engines.supervise import probe
-    from midfill_infill.errors import MidfillError
-
+def _state_of(place: EnginePlace) -> str:
     try:
         return _STATES.get(probe(Endpoint(socket=place.socket)) or "", "starting")
     except MidfillError:
@@ -94,9 +83,6 @@ def stop_command(
 ) -> None:
     """End your engines, with their fills. The next fill starts one again."""
     with report_failures():
-        from midfill_infill.engines.records import living
-        from midfill_infill.engines.supervise import SHIPPED, EngineSettings
-
         wanted = None if model is None else EngineSettings(model).record.model
         ended = 0
         for place, record in list(living()):
@@ -108,7 +94,7 @@ def stop_command(
             print("no engine runs" if model is None else f"no engine of {model} runs")
 
 
-def end(place: "EnginePlace", pid: int) -> None:
+def end(place: EnginePlace, pid: int) -> None:
     """Asks a process to end, and ends it where it does not."""
     for number in (signal.SIGTERM, signal.SIGKILL):
         try:

@@ -5,16 +5,19 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import Annotated, Final
 
 import typer
 
+from midfill_engine.wire import BASE, FetchProgress, ModelList
+from midfill_infill import config
 from midfill_infill.cli.execute import become
 from midfill_infill.cli.failures import report_failures
 from midfill_infill.cli.options import DeviceName, DeviceOption, ModelOption, complete_model
-
-if TYPE_CHECKING:
-    from midfill_engine.wire import FetchProgress
+from midfill_infill.engines import fetching, supervise
+from midfill_infill.engines.client import EngineClient
+from midfill_infill.engines.command import engine_command
+from midfill_infill.engines.supervise import SHIPPED, EngineSettings
 
 PLAIN_EVERY_BYTES: Final = 100_000_000
 HubName = Annotated[
@@ -45,15 +48,12 @@ def models_command(
     with report_failures(as_json=json_output):
         if published:
             _list_published(json_output)
-        from midfill_engine.wire import ModelList
-        from midfill_infill.engines.client import EngineClient
-        from midfill_infill.engines.supervise import EngineSettings, ensure_engine
 
         def note(phrase: str) -> None:
             if sys.stderr.isatty():
                 print(f"{phrase} ...", file=sys.stderr)
 
-        endpoint = ensure_engine(EngineSettings(model, device, project=Path.cwd()), note)
+        endpoint = supervise.ensure_engine(EngineSettings(model, device, project=Path.cwd()), note)
         with EngineClient(endpoint) as client:
             known = client.models()
         if endpoint.is_outside and not json_output:
@@ -78,15 +78,10 @@ def get_command(
 ) -> None:
     """Fetch a checkpoint, going on where an earlier run stopped. Nothing of it is ever run; hashes are compared."""
     with report_failures():
-        from midfill_engine.wire import BASE
-        from midfill_infill import config
-        from midfill_infill.engines.fetching import fetch
-        from midfill_infill.engines.supervise import check_installed
-
-        check_installed()
+        supervise.check_installed()
         options = [*(["--check"] if check else []), *(["--force"] if force else [])]
         with _shown(name) as show:
-            folder = fetch(name, show, "--device", device, *options)
+            folder = fetching.fetch(name, show, "--device", device, *options)
         print(f"{name} is here: {folder}")
         if use:
             _choose(name)
@@ -104,17 +99,12 @@ def list_command(
     with report_failures(as_json=json_output):
         if published:
             _list_published(json_output)
-        from midfill_engine.wire import BASE
-        from midfill_infill import config
-        from midfill_infill.engines.fetching import list_stock
-        from midfill_infill.engines.supervise import SHIPPED, check_installed, default_model
-
-        check_installed()
-        stock = list_stock()
+        supervise.check_installed()
+        stock = fetching.list_stock()
         if json_output:
             print(stock.model_dump_json(indent=2))
             return
-        chosen = config.load(Path.cwd())["model"].value or default_model() or SHIPPED
+        chosen = config.load(Path.cwd())["model"].value or supervise.default_model() or SHIPPED
         print(f"{'*' if chosen == SHIPPED else ' '} {SHIPPED}  ships with midfill, fills where no other model is here")
         for stored in stock.data:
             state = "" if stored.is_whole else f", not whole: `midfill models get {stored.model}` goes on"
@@ -144,22 +134,15 @@ def use_command(
 def remove_command(name: HubName) -> None:
     """Take a checkpoint off this machine, from the cache that it shares with other programs of the hub."""
     with report_failures():
-        from midfill_infill import config
-        from midfill_infill.engines.fetching import list_stock
-        from midfill_infill.engines.supervise import check_installed
-
-        check_installed()
-        for gone in list_stock("--remove", name).data:
+        supervise.check_installed()
+        for gone in fetching.list_stock("--remove", name).data:
             print(f"removed {gone.model}, {gone.num_bytes / 1e9:.1f} GB")
         if config.load()["model"].value == name:
             print("it is chosen still: the next fill fetches it again; `midfill models use embedded` ends that")
 
 
 def _choose(name: str) -> None:
-    from midfill_infill import config
-    from midfill_infill.engines.supervise import check_model
-
-    chosen = check_model(name)
+    chosen = supervise.check_model(name)
     file = config.set_for_user("model", chosen)
     print(f"{chosen} fills from now on ({file})")
     if os.environ.get("MIDFILL_MODEL"):
@@ -167,14 +150,12 @@ def _choose(name: str) -> None:
 
 
 def _list_published(json_output: bool) -> None:
-    from midfill_infill.engines import command, supervise
-
     supervise.check_installed()
-    become([*command.engine_command(), "models", *(["--json"] if json_output else [])])
+    become([*engine_command(), "models", *(["--json"] if json_output else [])])
 
 
 @contextmanager
-def _shown(name: str) -> Iterator[Callable[["FetchProgress"], None]]:
+def _shown(name: str) -> Iterator[Callable[[FetchProgress], None]]:
     """A bar with bytes, rate and time left on a terminal, else a line now and then, on stderr."""
     if not sys.stderr.isatty():
         yield _PlainProgress()
@@ -188,7 +169,7 @@ def _shown(name: str) -> Iterator[Callable[["FetchProgress"], None]]:
     ) as bar:
         task = bar.add_task(name, total=None)
 
-        def show(progress: "FetchProgress") -> None:
+        def show(progress: FetchProgress) -> None:
             bar.update(task, completed=progress.done_bytes, total=progress.total_bytes)
             bar.update(task, description=f"{name} ({progress.note})" if progress.note else name)
 
@@ -199,7 +180,7 @@ class _PlainProgress:
     def __init__(self) -> None:
         self._said_bytes = -PLAIN_EVERY_BYTES
 
-    def __call__(self, progress: "FetchProgress") -> None:
+    def __call__(self, progress: FetchProgress) -> None:
         if progress.note or progress.done_bytes - self._said_bytes >= PLAIN_EVERY_BYTES:
             self._said_bytes = progress.done_bytes
             print(progress.words, file=sys.stderr)

@@ -7,16 +7,15 @@ from typing import Any
 from midfill_engine.wire import with_serve_options
 from midfill_infill.cli.execute import become
 from midfill_infill.cli.failures import report_failures
+from midfill_infill.engines import supervise
+from midfill_infill.engines.command import engine_command
+from midfill_infill.errors import MidfillError
 
 
 @with_serve_options
 def serve_command(**given: Any) -> None:
     """Run an engine in the foreground. Without --socket and --host it is the one that `midfill fill` uses."""
     with report_failures():
-        from midfill_infill.engines import supervise
-        from midfill_infill.engines.command import engine_command
-        from midfill_infill.errors import MidfillError
-
         socket, host, port = given["socket"], given["host"], given["port"]
         if port is not None and host is None:
             raise MidfillError("bad_request", "--port needs --host", "add --host 127.0.0.1")

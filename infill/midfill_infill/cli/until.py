@@ -1,7 +1,5 @@
 """`midfill fill --until`: candidates tried by a command of the user's, a line a try. A shell around until/."""
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -9,17 +7,18 @@ from contextlib import closing, contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from midfill_infill.candidates import describe_certainty
+from midfill_infill.cli.target import Source
+from midfill_infill.engines.client import EngineClient
 from midfill_infill.errors import MidfillError
+from midfill_infill.fill import Options, Preview, fill
+from midfill_infill.sandbox.command import Command, read_command, read_words
+from midfill_infill.text.spans import Hole
 from midfill_infill.text.visible import visible
-
-if TYPE_CHECKING:
-    from midfill_infill.cli.target import Source
-    from midfill_infill.engines.client import EngineClient
-    from midfill_infill.fill import Options
-    from midfill_infill.text.spans import Hole
-    from midfill_infill.until.trying import Goal, Tried, Try
+from midfill_infill.until.choosing import place_tests
+from midfill_infill.until.lab import open_lab
+from midfill_infill.until.trying import Goal, Tried, Try
 
 WIDTH = 44  # of a candidate's first line
 LONGEST_S = 600.0  # for the run on the tree as it is, which tells how long a try may take
@@ -29,15 +28,12 @@ def read_goal(
     line: str, tries: int, timeout_s: float | None, sandboxed: bool, allow: Sequence[Path], env: Sequence[str]
 ) -> Goal:
     """Raises MidfillError for what is no command."""
-    from midfill_infill.sandbox.command import read_command
-    from midfill_infill.until.trying import Goal
-
     command = read_command(line, timeout_s or LONGEST_S, sandboxed=sandboxed, allow=allow, env=env)
     return Goal(line, command, tries, timeout_s)
 
 
-def warn_of(goal: Goal) -> None:
-    if not goal.command.sandboxed:
+def warn_of(command: Command) -> None:
+    if not command.sandboxed:
         print("without a sandbox: the command, and every fill it runs, can do whatever you can", file=sys.stderr)
 
 
@@ -45,18 +41,12 @@ def try_candidates(
     source: Source, holes: tuple[Hole, ...], goal: Goal, options: Options, client: EngineClient, *, quiet: bool
 ) -> Tried:
     """Says on stderr what becomes of each try, unless `quiet`. Raises MidfillError."""
-    from midfill_infill.fill import Preview, fill
-    from midfill_infill.sandbox.command import read_words
-    from midfill_infill.until.choosing import place_tests
-    from midfill_infill.until.lab import open_lab
-    from midfill_infill.until.trying import Try
-
     if source.is_stdin:
         raise MidfillError("bad_request", "a command cannot test standard input", "name a file of the tree")
     line = place_tests(goal.line, source.target.path, [hole.name for hole in holes], Path.cwd())
     command = replace(goal.command, words=read_words(line))
     if not quiet:
-        warn_of(goal)
+        warn_of(goal.command)
     with (
         open_lab(source.document, source.target.path, command, Path.cwd()) as lab,
         _meter(goal.num_tries, quiet=quiet) as say,
@@ -100,8 +90,6 @@ def _meter(num_tries: int, *, quiet: bool) -> Iterator[Callable[[Try | None], No
 
 def show_try(each: Try) -> str:
     """`try 3  failed  0.21 s  a guess (34 %)  return price * rate  # assert 10 == 90`."""
-    from midfill_infill.candidates import describe_certainty
-
     lines = "\n".join(fill.text for fill in each.candidate.fills).strip().split("\n")
     first = visible(lines[0])[:WIDTH] + (" ..." if len(lines) > 1 or len(lines[0]) > WIDTH else "")
     known = describe_certainty(each.candidate.certainty)

@@ -1,26 +1,40 @@
-"""`midfill refactor`: the commands over whole repositories. They are in files of their own; this one joins them."""
+"""`midfill refactor`: the commands over whole repositories."""
+
+from typing import Final
 
 import typer
 
-from midfill_infill.cli.refactor import generate, output, plan, review, write
+from midfill_infill.cli.lazy import Subcommand, make_group
+
+SUBCOMMANDS: Final = {
+    "plan": Subcommand("refactor.plan", "Find the holes of a repository and make a run of them."),
+    "recipes": Subcommand("refactor.output", "List the recipes that `plan --recipe` knows, each with an example."),
+    "generate": Subcommand("refactor.generate", "Fill the holes of a run."),
+    "merge": Subcommand("refactor.generate", "Take the answers of shards into the run's journal."),
+    "review": Subcommand("refactor.review", "Accept or reject fills one by one."),
+    "apply": Subcommand("refactor.write", "Write accepted fills into their files, each file as a whole or not at all."),
+    "verify": Subcommand(
+        "refactor.write",
+        "Run a command over a copy of the tree, and roll back only the fills it fails with.",
+    ),
+    "undo": Subcommand("refactor.write", "Put back what stood there before `apply`: of a run, a file or a hole."),
+    "status": Subcommand("refactor.output", "Show where the holes of a run stand."),
+    "export": Subcommand(
+        "refactor.output",
+        "Print what `apply` would write or has written.",
+    ),
+    "check": Subcommand(
+        "refactor.output", "Say what waits to be filled and what a run has not written."
+    ),
+}
 
 
 def build() -> typer.Typer:
-    group = typer.Typer(
+    return typer.Typer(
         name="refactor",
+        cls=make_group(SUBCOMMANDS),
         help="Fill holes of whole repositories: plan, generate, review, apply, verify, undo.",
         no_args_is_help=True,
         add_completion=False,
+        callback=lambda: None,
     )
-    group.command("plan", cls=plan.PlanCommand)(plan.plan_command)
-    group.command("recipes")(plan.recipes_command)
-    group.command("generate")(generate.generate_command)
-    group.command("merge")(generate.merge_command)
-    group.command("review")(review.review_command)
-    group.command("apply")(write.apply_command)
-    group.command("verify")(write.verify_command)
-    group.command("undo")(write.undo_command)
-    group.command("status")(output.status_command)
-    group.command("export")(output.export_command)
-    group.command("check")(output.check_command)
-    return group

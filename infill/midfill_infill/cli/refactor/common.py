@@ -1,12 +1,10 @@
 """What the commands of `midfill refactor` share: exit codes, the run they mean, remarks. Prints no results."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import Annotated, Final
 
 import typer
 
@@ -24,19 +22,18 @@ from midfill_infill.errors import (
     VERIFY_FAILED,
     MidfillError,
 )
+from midfill_infill.refactor.journal.journal import Journal
+from midfill_infill.refactor.journal.places import Repository, find_place, hold_lock
+from midfill_infill.refactor.journal.records import Trouble
 from midfill_infill.text.visible import plural as plural
 from midfill_infill.text.visible import visible
-
-if TYPE_CHECKING:
-    from midfill_infill.refactor.journal.journal import Journal
-    from midfill_infill.refactor.journal.places import Repository
-    from midfill_infill.refactor.journal.records import Trouble
 
 RootOption = Annotated[Path, typer.Option("--root", metavar="DIR", help="A folder of the repository.")]
 RunOption = Annotated[str | None, typer.Option("--run", metavar="ID", help="The run, by the start of its id.")]
 
 _ASKED: Final = ("file_missing", "file_is_directory")
 _WORST_FIRST: Final = (DISK_TROUBLE, REFUSED, VERIFY_FAILED, SOME_FAILED)
+_MOST_TROUBLES: Final = 20
 
 
 def exit_code(code: str) -> int:
@@ -63,30 +60,30 @@ def reported() -> Iterator[None]:
             raise typer.Exit(130) from None
 
 
-def open_run(root: Path, run: str | None, *, read_only: bool = False) -> tuple[Repository, Journal]:
-    """The place around `root` and the journal of its latest run, or the one named."""
-    from midfill_infill.refactor.journal.journal import Journal
-    from midfill_infill.refactor.journal.places import find_place
+@contextmanager
+def open_run(root: Path, run: str | None, doing: str = "") -> Iterator[tuple[Repository, Journal]]:
+    """Opens the latest run of the repository around `root`, or the run that `run` names.
 
+    `doing` names the command that writes the journal and locks the run; without it the journal is read-only.
+    """
     place = find_place(root)
-    return place, Journal(place.find_run(run), read_only=read_only)
+    with Journal(place.find_run(run), read_only=not doing) as journal:
+        lock = place.run_folder(str(journal.get_meta("run"))) / "lock"
+        with hold_lock(lock, doing) if doing else nullcontext():
+            yield place, journal
 
 
-def tell(troubles: Sequence[Trouble], *, verify_failed: bool = False, most: int = 20) -> None:
+def tell(troubles: Sequence[Trouble], *, verify_failed: bool = False) -> None:
     """Prints troubles on stderr and ends the command with the worst code of all; does nothing without any."""
-    for trouble in troubles[:most]:
-        error = MidfillError(trouble.code, trouble.message)
-        say(f"midfill: {error.sentence}")
-    if len(troubles) > most:
-        say(f"midfill: and {len(troubles) - most} more")
+    for trouble in troubles[:_MOST_TROUBLES]:
+        say(f"midfill: {MidfillError(trouble.code, trouble.message).sentence}")
+    if len(troubles) > _MOST_TROUBLES:
+        say(f"midfill: and {len(troubles) - _MOST_TROUBLES} more")
     codes = {exit_code(trouble.code) for trouble in troubles} | ({VERIFY_FAILED} if verify_failed else set())
-    for code in _WORST_FIRST:
-        if code in codes:
-            raise typer.Exit(code)
     if codes:
-        raise typer.Exit(max(codes))
+        raise typer.Exit(next((code for code in _WORST_FIRST if code in codes), max(codes)))
 
 
 def say(text: str) -> None:
-    """A remark for a person, on stderr."""
+    """Prints a remark for a person on stderr."""
     print(visible(text), file=sys.stderr, flush=True)

@@ -1,17 +1,16 @@
 """`midfill refactor generate` and `merge`: from a planned run to fills in its journal."""
 
-from __future__ import annotations
-
 import json
 import sys
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
+from midfill_infill import config
 from midfill_infill.cli.options import (
     AllowOption,
     CommandTimeoutOption,
@@ -27,13 +26,17 @@ from midfill_infill.cli.options import (
     read_quality,
 )
 from midfill_infill.cli.refactor.common import RootOption, RunOption, open_run, plural, reported, say
-
-if TYPE_CHECKING:
-    from midfill_infill.engines.supervise import EngineSettings
-    from midfill_infill.refactor.generating.engines import Engine
-    from midfill_infill.refactor.generating.generate import GenerateOptions, Progress
-    from midfill_infill.refactor.generating.shards import Shard
-    from midfill_infill.until.trying import Goal
+from midfill_infill.cli.until import read_goal, warn_of
+from midfill_infill.engines.supervise import EngineSettings
+from midfill_infill.errors import MidfillError
+from midfill_infill.fill import Options
+from midfill_infill.refactor.generating import engines
+from midfill_infill.refactor.generating.generate import GenerateOptions, Progress, generate
+from midfill_infill.refactor.generating.ray_workers import RayWorkers
+from midfill_infill.refactor.generating.shards import Shard, merge, open_part
+from midfill_infill.refactor.generating.until import generate_until
+from midfill_infill.refactor.journal.records import State
+from midfill_infill.until.trying import Goal
 
 
 def generate_command(
@@ -70,27 +73,14 @@ def generate_command(
     the place of {tests}, or behind a bare pytest.
     """
     with reported():
-        from midfill_infill import config
-        from midfill_infill.engines.supervise import EngineSettings
-        from midfill_infill.errors import MidfillError
-        from midfill_infill.fill import Options
-        from midfill_infill.refactor.generating.generate import GenerateOptions
-        from midfill_infill.refactor.generating.shards import Shard
-
         if (shard is None) != (out is None):
             raise MidfillError("bad_shard", "--shard and --out go together", "give both")
-        options = GenerateOptions(
-            max(jobs, 2 * ray),
-            Options(
-                steps=steps, quality=config.choose_quality(read_quality(quality), Path.cwd()), max_tokens=max_tokens
-            ),
-        )
+        chosen = config.choose_quality(read_quality(quality), Path.cwd())
+        options = GenerateOptions(max(jobs, 2 * ray), Options(steps=steps, quality=chosen, max_tokens=max_tokens))
         goal = None
         if until is not None:
-            from midfill_infill.cli.until import read_goal, warn_of
-
             goal = read_goal(until, tries, command_timeout, sandbox, allow or (), env or ())
-            warn_of(goal)
+            warn_of(goal.command)
             if ray or shard:
                 raise MidfillError("bad_request", "--until goes hole by hole", "leave out --ray and --shard")
         settings = EngineSettings(model=model, device=device, project=Path.cwd())
@@ -103,26 +93,18 @@ def generate_command(
 def _generate(
     root: Path,
     run: str | None,
-    engine: Engine,
+    engine: engines.Engine,
     options: GenerateOptions,
     part: tuple[Shard, Path] | None,
-    meter: Meter,
+    meter: "Meter",
     goal: Goal | None,
 ) -> Progress:
-    from midfill_infill.refactor.generating.generate import generate
-    from midfill_infill.refactor.journal.places import hold_lock
-
-    place, journal = open_run(root, run, read_only=part is not None)
-    if part is not None:
-        from midfill_infill.refactor.generating.shards import open_part
-
-        shard, out = part
-        with journal, open_part(journal, out) as copy:
-            return generate(copy, place.root, engine, options, meter, shard.takes)
-    with journal, hold_lock(place.run_folder(str(journal.get_meta("run"))) / "lock", "generate"):
+    with open_run(root, run, "" if part else "generate") as (place, journal):
+        if part is not None:
+            shard, out = part
+            with open_part(journal, out) as copy:
+                return generate(copy, place.root, engine, options, meter, shard.takes)
         if goal is not None:
-            from midfill_infill.refactor.generating.until import generate_until
-
             return generate_until(journal, place, engine, options, goal, meter, say)
         return generate(journal, place.root, engine, options, meter)
 
@@ -130,30 +112,20 @@ def _generate(
 @contextmanager
 def _open_engine(
     settings: EngineSettings, ray: int, cluster: tuple[str | None, Path | None]
-) -> Iterator[tuple[Engine, Mapping[str, int]]]:
+) -> Iterator[tuple[engines.Engine, Mapping[str, int]]]:
     """The engine, and how much each node of a cluster has answered. `cluster` is an address and a file."""
-    from midfill_infill.refactor.generating import engines
-
-    answered: Mapping[str, int] = {}
-    workers: Engine
-    if ray:
-        from midfill_infill.refactor.generating.ray_workers import RayWorkers
-
-        workers = RayWorkers(settings, ray, cluster[0], _read_environment(cluster[1]))
-        answered = workers.answered
+    if not ray:
+        note = (lambda phrase: say(f"{phrase} ...")) if sys.stderr.isatty() else lambda phrase: None
+        with closing(engines.LocalEngine(settings, note)) as engine:
+            yield engine, {}
+        return
+    with closing(RayWorkers(settings, ray, cluster[0], _read_environment(cluster[1]))) as workers:
         for node, count in sorted(workers.placement.items()):
             say(f"{node}: {plural(count, 'actor')}")
-    else:
-        workers = engines.LocalEngine(settings, lambda phrase: say(f"{phrase} ...") if sys.stderr.isatty() else None)
-    try:
-        yield workers, answered
-    finally:
-        workers.close()
+        yield workers, workers.answered
 
 
 def _read_environment(path: Path | None) -> dict[str, Any]:
-    from midfill_infill.errors import MidfillError
-
     try:
         known = json.loads(path.read_text("utf-8")) if path else {}
     except (OSError, ValueError) as error:
@@ -213,11 +185,7 @@ def merge_command(
 ) -> None:
     """Take the answers of shards into the run's journal. Holes that have a fill already keep it."""
     with reported():
-        from midfill_infill.refactor.generating.shards import merge
-        from midfill_infill.refactor.journal.places import hold_lock
-
-        place, journal = open_run(root, run)
-        with journal, hold_lock(place.run_folder(str(journal.get_meta("run"))) / "lock", "merge"):
+        with open_run(root, run, "merge") as (_, journal):
             count = merge(journal, parts)
-            left = sum(number for state, number in journal.counts().items() if state == "planned")
+            left = journal.counts().get(State.PLANNED, 0)
         say(f"{plural(count, 'hole')} taken from {plural(len(parts), 'part')}, {left} still planned")

@@ -1,6 +1,4 @@
-"""`midfill refactor status`, `export` and `check`: what a run holds, for people and machines. Writes no tree."""
-
-from __future__ import annotations
+"""`midfill refactor status`, `export`, `check` and `recipes`: print what a run or the command holds. Writes no tree."""
 
 import json
 import sys
@@ -13,6 +11,13 @@ import typer
 from midfill_infill.cli.options import flag
 from midfill_infill.cli.refactor.common import RootOption, RunOption, open_run, plural, reported, say
 from midfill_infill.cli.refactor.plan import QueryOption, RecipeOption, read_selection
+from midfill_infill.errors import MidfillError
+from midfill_infill.refactor.journal.places import find_place
+from midfill_infill.refactor.journal.records import State
+from midfill_infill.refactor.planning.plan import Planning, Request
+from midfill_infill.refactor.planning.recipes import REGISTRY
+from midfill_infill.refactor.reporting import export
+from midfill_infill.refactor.reporting.check import check
 from midfill_infill.text.visible import visible
 
 
@@ -23,8 +28,7 @@ def status_command(
 ) -> None:
     """Show where the holes of a run stand."""
     with reported():
-        place, journal = open_run(root, run, read_only=True)
-        with journal:
+        with open_run(root, run) as (place, journal):
             counts = {str(state): number for state, number in journal.counts().items()}
             run_id, planned_at = str(journal.get_meta("run")), journal.get_meta("planned_at")
             num_open = len(journal.open_writes())
@@ -46,15 +50,10 @@ def export_command(
     out: Annotated[Path | None, typer.Option(metavar="FILE", help="Write to this file, not to stdout.")] = None,
     take_all: Annotated[bool, flag("--all", "Include unreviewed fills that add no syntax error.")] = False,
 ) -> None:
-    """Print what `apply` would write or has written, as a patch that `git apply` takes, or every hole as data."""
+    """Print what `apply` would write or has written. The form is a patch for `git apply`, or JSON lines of all holes."""
     with reported():
-        from midfill_infill.errors import MidfillError
-        from midfill_infill.refactor.journal.records import State
-        from midfill_infill.refactor.reporting import export
-
         states = (*export.CHOSEN, State.GENERATED) if take_all else export.CHOSEN
-        _, journal = open_run(root, run, read_only=True)
-        with journal:
+        with open_run(root, run) as (_, journal):
             if form == "patch":
                 _emit(out, (export.patch(one) for one in export.exported(journal, states, 0)))
             elif form == "jsonl":
@@ -64,8 +63,6 @@ def export_command(
 
 
 def _emit(out: Path | None, pieces: Iterable[bytes]) -> None:
-    from midfill_infill.errors import MidfillError
-
     if out is None:
         for piece in pieces:
             sys.stdout.buffer.write(piece)
@@ -84,12 +81,8 @@ def check_command(
     query: QueryOption = None,
     recipe: RecipeOption = None,
 ) -> None:
-    """Say what waits to be filled and what a run has not written; exit 1 if anything. Loads no model."""
+    """Say what waits to be filled and what a run has not written. Exits with 1 if anything does. Loads no model."""
     with reported():
-        from midfill_infill.refactor.journal.places import find_place
-        from midfill_infill.refactor.planning.plan import Planning, Request
-        from midfill_infill.refactor.reporting.check import check
-
         selection = read_selection(query, None, query is None and recipe is None, recipe)
         request = Request(selection, folder=root, names=tuple(files) if files else None)
         planning = Planning()
@@ -100,3 +93,12 @@ def check_command(
             say(f"left out, {reason}: {number} ({', '.join(planning.examples[reason])})")
         if findings:
             raise typer.Exit(1)
+
+
+def recipes_command() -> None:
+    """List the recipes that `plan --recipe` knows, each with an example."""
+    with reported():
+        for recipe in REGISTRY.values():
+            word = "=..." if recipe.word else ""
+            languages = ", ".join(recipe.languages) or "every language"
+            print(f"{recipe.name}{word}: {recipe.title} ({languages}){'; ' + recipe.word if recipe.word else ''}")

@@ -1,23 +1,20 @@
-"""`midfill refactor plan` and `recipes`: from options to a run that waits to be generated."""
-
-from __future__ import annotations
+"""`midfill refactor plan`: from options to a run that waits to be generated."""
 
 import json
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
 from typer.core import TyperCommand
 
 from midfill_infill.cli.options import flag
 from midfill_infill.cli.refactor.common import plural, reported, say
-
-if TYPE_CHECKING:
-    from midfill_infill.refactor.journal.places import Repository
-    from midfill_infill.refactor.planning.plan import Planning, Request
-    from midfill_infill.refactor.planning.selection import Selection
+from midfill_infill.errors import MidfillError
+from midfill_infill.refactor.journal.places import Repository, find_place
+from midfill_infill.refactor.planning.plan import Planning, Request, find_holes, make_run
+from midfill_infill.refactor.planning.selection import Selection
 
 QueryOption = Annotated[
     Path | None,
@@ -52,6 +49,9 @@ class PlanCommand(TyperCommand):
         return super().parse_args(ctx, words)
 
 
+SETTINGS: Final = {"cls": PlanCommand}
+
+
 def plan_command(
     folder: Annotated[Path, typer.Argument(metavar="[DIR]", help="Files and folders to search.")] = Path("."),
     query: QueryOption = None,
@@ -76,9 +76,6 @@ def plan_command(
 ) -> None:
     """Find the holes of a repository and make a run of them. Nothing is filled or written yet."""
     with reported():
-        from midfill_infill.refactor.journal.places import find_place
-        from midfill_infill.refactor.planning.plan import Planning, Request, make_run
-
         place = find_place(folder)
         names = None
         if stdin0:
@@ -105,9 +102,6 @@ def read_selection(
     query: Path | None, names: list[str] | None, stubs: bool, recipe: str | None, where: list[str] | None = None
 ) -> Selection:
     """The selection that the options describe. Raises MidfillError."""
-    from midfill_infill.errors import MidfillError
-    from midfill_infill.refactor.planning.selection import Selection
-
     text = None
     if query is not None:
         try:
@@ -118,8 +112,6 @@ def read_selection(
 
 
 def _print_plan(place: Repository, request: Request, planning: Planning) -> None:
-    from midfill_infill.refactor.planning.plan import find_holes
-
     for planned in find_holes(place, request, planning):
         for hole in planned.holes:
             line = {
@@ -139,14 +131,3 @@ def _print_remarks(planning: Planning) -> None:
     for reason, number in planning.skipped.most_common():
         names = ", ".join(planning.examples[reason]) + (", ..." if number > len(planning.examples[reason]) else "")
         say(f"left out, {reason}: {number} ({names})")
-
-
-def recipes_command() -> None:
-    """List the recipes that `plan --recipe` knows, each with an example."""
-    with reported():
-        from midfill_infill.refactor.planning.recipes import REGISTRY
-
-        for recipe in REGISTRY.values():
-            word = "=..." if recipe.word else ""
-            languages = ", ".join(recipe.languages) or "every language"
-            print(f"{recipe.name}{word}: {recipe.title} ({languages}){'; ' + recipe.word if recipe.word else ''}")

@@ -1,7 +1,5 @@
 """`midfill refactor review`: asks about every fill, in the terminal or as lines of stdin."""
 
-from __future__ import annotations
-
 import os
 import shlex
 import subprocess
@@ -9,20 +7,20 @@ import sys
 import tempfile
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from midfill_infill.cli.options import DeviceOption
 from midfill_infill.cli.refactor.common import RootOption, RunOption, open_run, reported, say
+from midfill_infill.engines.supervise import EngineSettings
+from midfill_infill.errors import MidfillError
+from midfill_infill.refactor.generating import engines, generate
+from midfill_infill.refactor.journal.journal import Journal
+from midfill_infill.refactor.journal.places import Repository
+from midfill_infill.refactor.journal.records import HoleRow, State
+from midfill_infill.refactor.reporting.review import Reroll, review
 from midfill_infill.text.visible import visible
-
-if TYPE_CHECKING:
-    from midfill_infill.engines.supervise import EngineSettings
-    from midfill_infill.refactor.journal.journal import Journal
-    from midfill_infill.refactor.journal.places import Repository
-    from midfill_infill.refactor.journal.records import HoleRow
-    from midfill_infill.refactor.reporting.review import Reroll
 
 
 class TerminalScreen:
@@ -46,7 +44,7 @@ class TerminalScreen:
         print(question, end="", flush=True)
         if not sys.stdin.isatty():
             return sys.stdin.readline()
-        key = typer.getchar() if hasattr(typer, "getchar") else input()
+        key = typer.getchar()
         print(key)
         if key in ("\x03", "\x04"):
             raise KeyboardInterrupt
@@ -62,8 +60,6 @@ class TerminalScreen:
                     return None
                 edited = Path(file.name).read_text("utf-8")
             except (OSError, ValueError) as error:
-                from midfill_infill.errors import MidfillError
-
                 message = f"the editor {editor} gives no text ({error})"
                 raise MidfillError("bad_request", message, "set EDITOR to one that does") from None
         return edited if edited != text + "\n" else None
@@ -75,16 +71,9 @@ def review_command(
     model: Annotated[str | None, typer.Option(metavar="NAME|DIR", help="The model that the key `r` uses.")] = None,
     device: DeviceOption = "auto",
 ) -> None:
-    """Accept or reject fills one by one: y n a d q e b r s. Every answer is kept at once; stop and go on any time."""
+    """Accept or reject fills one by one. Every answer is kept at once, so you can stop and go on any time."""
     with reported(), ExitStack() as stack:
-        from midfill_infill.engines.supervise import EngineSettings
-        from midfill_infill.refactor.journal.places import hold_lock
-        from midfill_infill.refactor.journal.records import State
-        from midfill_infill.refactor.reporting.review import review
-
-        place, journal = open_run(root, run)
-        stack.enter_context(journal)
-        stack.enter_context(hold_lock(place.run_folder(str(journal.get_meta("run"))) / "lock", "review"))
+        place, journal = stack.enter_context(open_run(root, run, "review"))
         reroll = _reroll(stack, place, journal, EngineSettings(model, device, project=Path.cwd()))
         review(journal, TerminalScreen(), reroll)
         counts = journal.counts()
@@ -94,8 +83,6 @@ def review_command(
 
 def _reroll(stack: ExitStack, place: Repository, journal: Journal, settings: EngineSettings) -> Reroll:
     """Starts an engine when it is first used."""
-    from midfill_infill.refactor.generating import engines, generate
-
     opened: list[engines.Engine] = []
 
     def again(hole: HoleRow) -> HoleRow:

@@ -1,25 +1,25 @@
 """`midfill refactor apply`, `verify` and `undo`: the commands that write files of the user. Shells around refactor/."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
+from midfill_infill import written
+from midfill_infill.candidates import LIKELY
 from midfill_infill.cli.options import AllowOption, EnvOption, MinCertaintyOption, SandboxOption, TimeoutOption, flag
 from midfill_infill.cli.refactor.common import RootOption, RunOption, open_run, plural, reported, say, tell
-
-if TYPE_CHECKING:
-    from midfill_infill.refactor.journal.journal import Journal
-    from midfill_infill.refactor.journal.places import Repository
-    from midfill_infill.refactor.journal.records import HoleRow, Trouble
-    from midfill_infill.refactor.verifying.verify import Verified
-    from midfill_infill.refactor.writing.apply import ApplyOptions, Writer
-    from midfill_infill.sandbox.command import Command
+from midfill_infill.cli.until import warn_of
+from midfill_infill.errors import MidfillError
+from midfill_infill.refactor.journal.journal import Journal
+from midfill_infill.refactor.journal.places import Repository, hold_lock
+from midfill_infill.refactor.journal.records import HoleRow, State, Trouble
+from midfill_infill.refactor.verifying.verify import Verified, verify
+from midfill_infill.refactor.writing.apply import ApplyOptions, Writer, written_holes
+from midfill_infill.sandbox.command import Command, read_command
 
 FlakeOption = Annotated[
     int, typer.Option("--flake-check", metavar="N", min=1, max=100, help="Run the command this often at start and end.")
@@ -28,20 +28,11 @@ FlakeOption = Annotated[
 
 @contextmanager
 def _writing(
-    root: Path, run: str | None, options: ApplyOptions | None, doing: str
+    root: Path, run: str | None, doing: str, options: ApplyOptions | None = None
 ) -> Iterator[tuple[Repository, Journal, Writer]]:
-    """Holds the locks of the repository and of the run, with what an earlier crash left settled.
-
-    A review, or a `generate`, has the run's: what it answers for must not be written meanwhile.
-    """
-    from midfill_infill.refactor.journal.places import hold_lock
-    from midfill_infill.refactor.writing.apply import Writer
-
-    place, journal = open_run(root, run)
-    with journal:
-        run_lock = place.run_folder(str(journal.get_meta("run"))) / "lock"
-        with hold_lock(place.lock, doing), hold_lock(run_lock, doing):
-            yield place, journal, Writer(journal, place.root, options)
+    """Holds the locks of the run and the repository, after completing the writes that a crash left open."""
+    with open_run(root, run, doing) as (place, journal), hold_lock(place.lock, doing):
+        yield place, journal, Writer(journal, place.root, options)
 
 
 def apply_command(
@@ -50,8 +41,8 @@ def apply_command(
     take_all: Annotated[bool, flag("--all", "Include unreviewed or undone fills that add no syntax error.")] = False,
     min_certainty: MinCertaintyOption = None,
     hole: Annotated[list[int] | None, typer.Option(metavar="N", help="Only this hole, by number. Repeatable.")] = None,
-    verify: Annotated[
-        str | None, typer.Option(metavar="COMMAND", help="Test first, and write only what passes.")
+    command: Annotated[
+        str | None, typer.Option("--verify", metavar="COMMAND", help="Test first, and write only what passes.")
     ] = None,
     timeout_s: TimeoutOption = 600.0,
     flake_check: FlakeOption = 1,
@@ -63,20 +54,13 @@ def apply_command(
 ) -> None:
     """Write accepted fills into their files, each file as a whole or not at all. `undo` takes them out again."""
     with reported():
-        from midfill_infill import written
-        from midfill_infill.candidates import LIKELY
-        from midfill_infill.refactor.journal.records import State
-        from midfill_infill.refactor.writing.apply import ApplyOptions
-
         options = ApplyOptions(allow_dirty, include_generated)
         test = None
-        if verify is not None:
-            from midfill_infill.sandbox.command import read_command
-
+        if command is not None:
             test = read_command(
-                verify, timeout_s, flake_runs=flake_check, sandboxed=sandbox, allow=allow or (), env=env or ()
+                command, timeout_s, flake_runs=flake_check, sandboxed=sandbox, allow=allow or (), env=env or ()
             )
-        with _writing(root, run, options, "apply") as (place, journal, writer):
+        with _writing(root, run, "apply", options) as (place, journal, writer):
             least = LIKELY if min_certainty is None else min_certainty
             chosen = _choose(journal, take_all, hole or (), least)
             writer.guard(chosen, is_git=place.git_dir is not None)
@@ -114,9 +98,6 @@ def _choose(journal: Journal, take_all: bool, numbers: Sequence[int], least: flo
 
     Naming one accepts it. Raises `no_such_hole`.
     """
-    from midfill_infill.errors import MidfillError
-    from midfill_infill.refactor.journal.records import State
-
     if not numbers:
         unseen = journal.acceptable(State.GENERATED, State.UNDONE, min_certainty=least) if take_all else ()
         return [*journal.holes_in(State.ACCEPTED), *unseen]
@@ -139,15 +120,12 @@ def verify_command(
     allow: AllowOption = None,
     env: EnvOption = None,
 ) -> None:
-    """Run a command over a copy of the tree; find the fills it fails with, and roll back only those."""
+    """Run a command over a copy of the tree, and roll back only the fills it fails with."""
     with reported():
-        from midfill_infill.refactor.journal.records import State
-        from midfill_infill.sandbox.command import read_command
-
         test = read_command(
             command, timeout_s, flake_runs=flake_check, sandboxed=sandbox, allow=allow or (), env=env or ()
         )
-        with _writing(root, run, None, "verify") as (place, journal, writer):
+        with _writing(root, run, "verify") as (place, journal, writer):
             suspects = list(journal.holes_in(State.ACCEPTED, State.APPLIED))
             verified = _verify(place, journal, writer, suspects, test)
         tell(verified.report.troubles, verify_failed=bool(verified.verdict.guilty))
@@ -156,10 +134,7 @@ def verify_command(
 def _verify(
     place: Repository, journal: Journal, writer: Writer, suspects: Sequence[HoleRow], test: Command
 ) -> Verified:
-    from midfill_infill.refactor.verifying.verify import verify
-
-    if not test.sandboxed:
-        say("without a sandbox: the command, and every fill it runs, can do whatever you can")
+    warn_of(test)
     verified = verify(place, journal, writer, [row.id for row in suspects], test, say)
     kept, guilty = len(verified.verdict.good), len(verified.verdict.guilty)
     say(f"{kept} kept, {guilty} rolled back, {plural(verified.num_runs, 'run')} of the command")
@@ -177,10 +152,7 @@ def undo_command(
 ) -> None:
     """Put back what stood there before `apply`: of a run, a file or a hole. Needs no git."""
     with reported():
-        from midfill_infill.refactor.journal.records import State
-        from midfill_infill.refactor.writing.apply import written_holes
-
-        with _writing(root, run, None, "undo") as (place, journal, writer):
+        with _writing(root, run, "undo") as (place, journal, writer):
             path = None if file is None else os.path.relpath(root.resolve() / file, place.root)
             report = writer.undo(written_holes(journal, path, hole or ()))
         say(f"{plural(report.count(State.UNDONE), 'hole')} undone in {plural(report.num_files, 'file')}")

@@ -1,0 +1,43 @@
+"""Command groups that import only the subcommand that is run. Knows typer, no command."""
+
+from collections.abc import Mapping
+from importlib import import_module
+from typing import Any, NamedTuple
+
+import typer
+from typer.core import TyperGroup
+
+
+class Subcommand(NamedTuple):
+    """The module with `NAME_command`, or with `build` for a group, and the first sentence of its help."""
+
+    module: str
+    summary: str
+
+    def build(self, name: str) -> Any:
+        """Returns the command or group as typer runs it."""
+        module = import_module(f"midfill_infill.cli.{self.module}")
+        if hasattr(module, "build"):
+            app = module.build()
+        else:
+            app = typer.Typer(add_completion=False)
+            app.command(**getattr(module, "SETTINGS", {}))(getattr(module, f"{name}_command"))
+        app.rich_markup_mode = None
+        command = typer.main.get_command(app)
+        command.name = name
+        return command
+
+
+def make_group(subcommands: Mapping[str, Subcommand]) -> type[TyperGroup]:
+    class LazyGroup(TyperGroup):
+        def list_commands(self, ctx: Any) -> list[str]:
+            return list(subcommands)
+
+        def get_command(self, ctx: Any, cmd_name: str) -> Any:
+            return subcommands[cmd_name].build(cmd_name) if cmd_name in subcommands else None
+
+        def format_commands(self, ctx: Any, formatter: Any) -> None:
+            with formatter.section("Commands"):
+                formatter.write_dl([(name, subcommand.summary) for name, subcommand in subcommands.items()])
+
+    return LazyGroup
