@@ -25,7 +25,6 @@ from midfill_lsp.messages import FillParams, FillResult, What
 from midfill_lsp.offers import TITLES, UNTIL
 from midfill_lsp.pending import PendingHole, PendingStore, place
 from midfill_lsp.progress import FillProgress, PreviewSender, show_progress
-from midfill_lsp.related import RelatedFiles
 from midfill_lsp.results import describe, describe_placed, make_result
 from midfill_lsp.settings import Settings
 from midfill_lsp.text import Moves, Span, SyncedDocument, Text
@@ -76,7 +75,7 @@ class FillJob:
 
     def __init__(
         self, id: int, server: Host, params: FillParams, filler: Filler, settings: Settings,
-        surroundings: Callable[[], RelatedFiles], before: Sequence[PendingHole] = (),
+        surroundings: Callable[[], Options], before: Sequence[PendingHole] = (),
     ) -> None:  # fmt: skip
         """`id` is the pending fill's too. `before` are the holes of the fill that is rerolled, in document order.
 
@@ -194,17 +193,15 @@ class FillJob:
         raise AssertionError("a fill ends with Filled or an error")
 
     def _options(self) -> Options:
-        params, settings, surroundings = self.params, self._settings, self._find_surroundings()
-        return Options(
+        params, settings = self.params, self._settings
+        return replace(
+            self._find_surroundings(),
             seed=settings.seed if params.seed is None else params.seed,
             steps=settings.steps,
             quality=choose_quality(None),
             max_tokens=params.max_tokens or settings.max_hole_tokens,
             min_tokens=params.min_tokens or 0,
             n=params.alternatives,
-            references=surroundings.references,
-            taken=surroundings.taken,
-            written=surroundings.written,
         )
 
     def _preview(self, previews: PreviewSender, event: Preview) -> None:

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from midfill_infill import written
 from midfill_infill.errors import MidfillError
+from midfill_infill.fill import Options
 from midfill_infill.reroll import KEEP_SHARE
 from midfill_infill.written import Written
 from midfill_lsp.edits import FillFailed, Replacement, apply_edits
@@ -16,10 +17,9 @@ from midfill_lsp.engine import Filler, WatchedFiller
 from midfill_lsp.filling import FillJob, MadeFill, check, explain, put_in
 from midfill_lsp.ghost import GhostText, Suggestion
 from midfill_lsp.host import Host
-from midfill_lsp.meant import find_meant
 from midfill_lsp.messages import Done, FillParams, FillResult, PendingParams, Range, SnoozeParams, Status, What
-from midfill_lsp.pending import Pending, PendingHole, PendingStore
-from midfill_lsp.related import RelatedFiles, RelatedText
+from midfill_lsp.pending import Pending, PendingHole, PendingStore, find_meant
+from midfill_lsp.related import RelatedText
 from midfill_lsp.settings import Settings
 from midfill_lsp.telling import PendingTeller, tell_of_better_models
 from midfill_lsp.text import SyncedDocument
@@ -257,7 +257,7 @@ class Fills:
             snoozing=self.is_snoozing,
         )
 
-    def _look_around(self, uri: str) -> Callable[[], RelatedFiles]:
+    def _look_around(self, uri: str) -> Callable[[], Options]:
         near, taken = self._related.near(self._server.workspace, uri), tuple(self._taken)
         pending = Written.of(hole.fill.text for each in self._pending for hole in each.holes)
         return lambda: replace(near(), taken=taken, written=Written(written.load() | pending))

@@ -6,7 +6,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from concurrent.futures import Executor
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from lsprotocol import types
 
@@ -14,7 +14,6 @@ from midfill_infill.candidates import Alternative
 from midfill_infill.fill import Filled, Options
 from midfill_infill.syntax.holes import hole_at_cursor
 from midfill_lsp.engine import Filler
-from midfill_lsp.related import RelatedFiles
 from midfill_lsp.settings import Settings
 from midfill_lsp.text import SyncedDocument
 from midfill_lsp.views import DocumentView
@@ -71,7 +70,7 @@ class GhostText:
 
     async def suggest(
         self, view: DocumentView, offset: int, settings: Settings, filler: Filler,
-        surroundings: Callable[[], RelatedFiles], *, invoked: bool, document: SyncedDocument,
+        surroundings: Callable[[], Options], *, invoked: bool, document: SyncedDocument,
     ) -> tuple[Suggestion, ...]:  # fmt: skip
         """Raises MidfillError and CancelledError; nothing where the document moved on meanwhile."""
         if found := self._suggestions.find(view.uri, view.text.source, offset, invoked=invoked):
@@ -97,21 +96,19 @@ class GhostText:
 
 
 def _make(
-    view: DocumentView, offset: int, settings: Settings, filler: Filler, surroundings: Callable[[], RelatedFiles],
+    view: DocumentView, offset: int, settings: Settings, filler: Filler, surroundings: Callable[[], Options],
     invoked: bool, stop: threading.Event,
 ) -> tuple[Suggestion, ...]:  # fmt: skip
-    document, found = view.read(), surroundings()
+    document = view.read()
     hole = hole_at_cursor(document, view.byte(offset))
     single_line = bool(view.text.source[offset:].partition("\n")[0].strip())
-    options = Options(
+    options = replace(
+        surroundings(),
         seed=settings.seed,
         steps=settings.steps,
         max_tokens=min(settings.max_hole_tokens or MAX_TOKENS, MAX_TOKENS),
         n=NUM_INVOKED if invoked else 1,
         single_line=single_line,
-        references=found.references,
-        taken=found.taken,
-        written=found.written,
         repair=False,
     )
     with closing(filler(document, [hole], options, settings, lambda phrase: None)) as events:

@@ -2,13 +2,12 @@
 
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from midfill_infill.context.exclusions import Stamps
-from midfill_infill.context.references import HeldFile, Reference, find_references
+from midfill_infill.context.references import Reference, find_references
 from midfill_infill.errors import MidfillError
-from midfill_infill.written import Written
+from midfill_infill.fill import Options
 from midfill_lsp.settings import Settings
 from midfill_lsp.text import SyncedDocument, SyncedWorkspace
 from midfill_lsp.views import find_exclusion, find_innermost, find_path, take_view
@@ -17,17 +16,6 @@ MAX_NAMES = 256
 MAX_RECENT = 32
 
 SettingsOf = Callable[[str], Settings]
-
-
-@dataclass(frozen=True)
-class RelatedFiles:
-    """Other files that matter, fills that the user took in this session, the newest first, and what Midfill wrote that
-    nobody has kept.
-    """
-
-    references: tuple[Reference, ...] = ()
-    taken: tuple[str, ...] = ()
-    written: Written = Written()
 
 
 class RelatedText:
@@ -41,14 +29,14 @@ class RelatedText:
         self._names: dict[str, None] = {}
         self._lock = threading.Lock()
 
-    def near(self, workspace: SyncedWorkspace, uri: str) -> Callable[[], RelatedFiles]:
-        """Finds the files when it is called, in a thread: it asks again of every file whether it is excluded.
+    def near(self, workspace: SyncedWorkspace, uri: str) -> Callable[[], Options]:
+        """Options with the related files. The returned function finds them in a thread and checks exclusions again.
 
-        Nothing where the settings of the document want no repository context.
+        Finds nothing if the settings of the document turn repository context off.
         """
         settings_of, own = self._freeze_settings(), workspace.open_document(uri)
         if own is None or not settings_of(uri).repository_context:
-            return RelatedFiles
+            return Options
         others = {
             other.uri: other.source.replace("\r\n", "\n")
             for other in workspace.text_documents.values()
@@ -60,7 +48,7 @@ class RelatedText:
         root = find_path(folder) if folder else None
         view = take_view(workspace, own)
 
-        def find() -> RelatedFiles:
+        def find() -> Options:
             stamps = Stamps()
             with self._lock:
                 for name, exclude in files:
@@ -71,7 +59,7 @@ class RelatedText:
                 for name in list(self._recent)[:-MAX_RECENT]:
                     del self._recent[name]
                 seen = [(name, text) for name, text in reversed(self._recent.items()) if name != uri]
-            held = [HeldFile("open" if name in others else "recent", find_path(name), text) for name, text in seen]
+            held = [Reference("open" if name in others else "recent", text, find_path(name)) for name, text in seen]
             held.sort(key=lambda other: other.kind)  # stable sort: most recent first within a kind
 
             def leaves_out(path: Path) -> bool:
@@ -82,7 +70,7 @@ class RelatedText:
                 references = find_references(view.read(), find_path(uri), held, root=root, leaves_out=leaves_out)
             except MidfillError:  # unreadable: the fill itself reports it
                 references = ()
-            return RelatedFiles(references)
+            return Options(references=references)
 
         return find
 

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
+from typing import TypeVar
 
 from lsprotocol import types
 from pygls.workspace import TextDocument, Workspace
@@ -21,6 +22,7 @@ from midfill_infill.text.diffs import common_prefix
 logger = logging.getLogger(__name__)
 
 Span = tuple[int, int]
+T = TypeVar("T")
 _LINE_END = re.compile(r"\r\n|\n|\r")
 _ENCODINGS = {"utf-8": ("utf-8", 1), "utf-16": ("utf-16-le", 2), "utf-32": ("utf-32-le", 4)}
 
@@ -107,6 +109,18 @@ class Text:
         raise AssertionError("the line is longer than the position")
 
 
+def find_at(text: Text, offset: int, placed: Iterable[tuple[Span, T]]) -> list[T]:
+    """The items at an offset; if there are none, those on its line."""
+    listed = list(placed)
+    number = text.position(offset).line
+    line = text.line_starts[number], text.line_starts[number] + len(text.line(number))
+    found = (
+        [each for (first, last), each in listed if first <= end and start <= last]
+        for start, end in ((offset, offset), line)
+    )
+    return next(found) or next(found)
+
+
 def trim(old: str, new: str) -> Span:
     """The shortest part of `old` that differs from `new`, as (start, end); never cuts a `\\r\\n` in two."""
     start = common_prefix(old, new)
@@ -169,28 +183,18 @@ class Moves:
                 first, last = first + shift, last + shift
         return first, last
 
-    def widen(self, span: Span) -> Span | None:
-        """As `stretch`, but what was put in right at an end belongs to the span."""
-        first, last = span
-        for start, end, new_length in self._edits:
-            shift = new_length - (end - start)
-            if first <= start and end <= last:
-                last += shift
-            elif end <= first:
-                first, last = first + shift, last + shift
-            elif start < last:
-                return None
-        return first, last
+    def stretch(self, span: Span, *, takes_ends: bool = False) -> Span | None:
+        """As `carry`, but an edit inside the span changes its size; None if an edit crosses one of its ends.
 
-    def stretch(self, span: Span) -> Span | None:
-        """As `carry`, but an edit inside the span changes its size; None if an edit crosses one of its ends."""
+        With `takes_ends` text that was inserted right at an end belongs to the span.
+        """
         first, last = span
         for start, end, new_length in self._edits:
             shift = new_length - (end - start)
-            if end <= first:
+            if end <= first and not (takes_ends and start >= first):
                 first, last = first + shift, last + shift
             elif first <= start and end <= last:
-                last += shift if start < last else 0
+                last += shift if takes_ends or start < last else 0
             elif start < last:
                 return None
         return first, last

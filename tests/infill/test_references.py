@@ -9,7 +9,6 @@ from midfill_infill.context.references import (
     MAX_CHARS,
     MAX_FILE_CHARS,
     MAX_REFERENCES,
-    HeldFile,
     Reference,
     bound,
     find_references,
@@ -48,7 +47,7 @@ def test_files_by_kind(root: Path) -> None:
         "app/store_memory.py": "# store_memory\n", "app/aaa.py": "# aaa\n", "app/notes.md": "# notes\n",
         "tests/test_store.py": "# test_store\n", "other/far.py": "# far\n",
     })  # fmt: skip
-    held = [HeldFile("open", root / "app" / "aaa.py", "# aaa as typed\n"), HeldFile("recent", None, "# untitled\n")]
+    held = [Reference("open", "# aaa as typed\n", root / "app" / "aaa.py"), Reference("recent", "# untitled\n")]
     found = references_of(root / "app/store.py", held=held)
     assert names_of(found) == [
         ("open", "aaa"), ("recent", "untitled"), ("imported", "money"), ("imported", "init"), ("imported", "base"),
@@ -156,5 +155,5 @@ def test_near_copies_count_once(tmp_path: Path) -> None:
     document = Document.read(tmp_path / "a.py")
     texts = [reference.text for reference in find_references(document, tmp_path / "a.py")]
     assert sorted(text.splitlines()[0] for text in texts) == ["def g0(b):", "import os"]
-    held = HeldFile("open", tmp_path / "b.py", "".join(lines))
+    held = Reference("open", "".join(lines), tmp_path / "b.py")
     assert held.text not in [reference.text for reference in find_references(document, tmp_path / "a.py", [held])]

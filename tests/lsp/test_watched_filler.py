@@ -16,7 +16,6 @@ from midfill_infill.text.document import Document
 from midfill_infill.text.spans import Hole
 from midfill_lsp.engine import Say, WatchedFiller
 from midfill_lsp.ghost import GhostText, Suggestion
-from midfill_lsp.related import RelatedFiles
 from midfill_lsp.settings import Settings
 from midfill_lsp.text import SyncedDocument, Text
 from midfill_lsp.views import DocumentView
@@ -50,7 +49,7 @@ async def suggest(ghost: GhostText, watched: WatchedFiller, *, invoked: bool = F
     view, document = DocumentView("untitled:1", "python", text), SyncedDocument("untitled:1", text, 1, "python")
     document.text = text
     filler = watched.fill if invoked else watched.fill_unasked
-    return await ghost.suggest(view, 13, SETTINGS, filler, RelatedFiles, invoked=invoked, document=document)
+    return await ghost.suggest(view, 13, SETTINGS, filler, Options, invoked=invoked, document=document)
 
 
 async def test_a_failure_that_nobody_waits_for_lets_the_engine_rest() -> None:

@@ -5,8 +5,8 @@ Knows files and their order, no engine. Files that `exclusions` names are never 
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from functools import cache, lru_cache
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Final, Literal
 
@@ -32,19 +32,11 @@ LeavesOut = Callable[[Path], bool]
 
 @dataclass(frozen=True)
 class Reference:
-    """The text of a related file, and how it is related."""
+    r"""The text of a related file with line feeds, and how it is related; `path` is only known of an editor's files."""
 
     kind: Kind
     text: str
-
-
-@dataclass(frozen=True)
-class HeldFile:
-    r"""Another file as an editor holds it, with line feeds; `path` is None for unsaved text."""
-
-    kind: Literal["open", "recent"]
-    path: Path | None
-    text: str
+    path: Path | None = field(default=None, compare=False)
 
 
 def find_root(path: Path) -> Path:
@@ -82,7 +74,7 @@ def show_text(data: bytes, path: Path) -> str | None:
 def find_references(
     document: Document,
     path: Path | None,
-    held: Sequence[HeldFile] = (),
+    held: Sequence[Reference] = (),
     *,
     root: Path | None = None,
     leaves_out: LeavesOut | None = None,
@@ -93,28 +85,29 @@ def find_references(
     Files outside `root` (default: the repository) are not read, not even through links, and neither are files that
     `leaves_out` names (default: `exclusions`). `held` files are used as given.
     """
-    found: list[tuple[Kind, str]] = [(other.kind, other.text) for other in held]
+    found = list(held)
     if path is not None:
         path = path.absolute()
         root = find_root(path) if root is None else root.absolute()
-        real = cache(lambda path: Path(os.path.realpath(path)))
-        taken = {real(path), *(real(other.path) for other in held if other.path is not None)}
-        allowed = _Allowed(real(root), leaves_out or _left_out(), real)
-        found += _read_found(_find_files(document, path, root), taken, allowed, read)
-    distinct = _drop_copies(document.show(0, len(document.data)), found)
-    return bound(Reference(kind, text) for kind, text in distinct if text.strip())
+        taken = {Path(os.path.realpath(each)) for each in (path, *(other.path for other in held)) if each is not None}
+        files: list[tuple[Kind, list[Path]]] = [
+            ("imported", find_imports(document, path, root)),
+            ("neighbour", find_neighbours(path, root)),
+        ]
+        found += _read_files(files, Path(os.path.realpath(root)), taken, leaves_out or _left_out(), read)
+    return bound(each for each in _drop_copies(document.show(0, len(document.data)), found) if each.text.strip())
 
 
-def _drop_copies(text: str, found: Iterable[tuple[Kind, str]]) -> Iterator[tuple[Kind, str]]:
+def _drop_copies(text: str, found: Iterable[Reference]) -> Iterator[Reference]:
     """What is no near copy of `text` or of one before: a backup says nothing that its original does not, and a fill
     that was accepted in one would make the same fill sure in the next.
     """
     known = [_lines_of(text)]
-    for kind, other in found:
-        lines = _lines_of(other)
+    for other in found:
+        lines = _lines_of(other.text)
         if len(lines) < MIN_LINES or not any(len(lines & each) >= COPY_SHARE * len(lines | each) for each in known):
             known.append(lines)
-            yield kind, other
+            yield other
 
 
 def _lines_of(text: str) -> frozenset[str]:
@@ -126,40 +119,19 @@ def _left_out() -> LeavesOut:
     return lambda path: exclusions.find_exclusion(path, (), stamps) is not None
 
 
-@dataclass(frozen=True)
-class _Allowed:
-    """Checks that a file may be read: `root` is the resolved root, `real` resolves a path."""
-
-    root: Path
-    leaves_out: LeavesOut
-    real: Callable[[Path], Path]
-
-    def find(self, path: Path, taken: set[Path]) -> Path | None:
-        """Where the file really is, if it may be read and is not taken."""
-        real = self.real(path)
-        if real in taken or not real.is_relative_to(self.root):
-            return None
-        return None if any(map(self.leaves_out, {path, real})) else real
-
-
-def _find_files(document: Document, path: Path, root: Path) -> Iterator[tuple[Kind, Path]]:
-    yield from (("imported", place) for place in find_imports(document, path, root))
-    yield from (("neighbour", place) for place in find_neighbours(path, root))
-
-
-def _read_found(
-    files: Iterable[tuple[Kind, Path]], taken: set[Path], allowed: _Allowed, read: Read
-) -> Iterator[tuple[Kind, str]]:
-    """Reads files until a request's limit is reached."""
+def _read_files(
+    files: Iterable[tuple[Kind, Iterable[Path]]], root: Path, taken: set[Path], leaves_out: LeavesOut, read: Read
+) -> Iterator[Reference]:
+    """Reads files below the resolved `root` that are not `taken`, until a request's limit is reached."""
     left = MAX_CHARS
-    for kind, place in files:
-        real = allowed.find(place, taken)
-        if real is None:
+    for kind, place in ((kind, place) for kind, places in files for place in places):
+        real = Path(os.path.realpath(place))
+        if real in taken or not real.is_relative_to(root) or any(map(leaves_out, {place, real})):
             continue
         taken.add(real)
         text = read(real)
         if text and text.strip():
-            yield kind, text
+            yield Reference(kind, text)
             left -= len(text)
         if left <= 0:
             return
@@ -174,7 +146,6 @@ def bound(references: Iterable[Reference]) -> tuple[Reference, ...]:
     for reference in references:
         if len(taken) == MAX_REFERENCES or not left:
             break
-        text = reference.text[:left]
-        taken.append(reference if len(text) == len(reference.text) else replace(reference, text=text))
-        left -= len(text)
+        taken.append(replace(reference, text=reference.text[:left]))
+        left -= len(taken[-1].text)
     return tuple(taken)

@@ -9,8 +9,5 @@ LANGUAGE = Language(
     extensions=(".c", ".h"),
     grammar="tree_sitter_c:language",
     queries=("c.scm",),
-    indent="    ",
-    comment="//",
-    statement="midfill();",
     readings=(blank_macros, blank_alternatives),
 )

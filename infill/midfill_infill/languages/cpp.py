@@ -9,8 +9,5 @@ LANGUAGE = Language(
     extensions=(".cpp", ".cc", ".cxx", ".C", ".hpp", ".hh", ".hxx", ".H", ".ipp", ".tpp"),
     grammar="tree_sitter_cpp:language",
     queries=("c.scm", "cpp.scm"),
-    indent="    ",
-    comment="//",
-    statement="midfill();",
     readings=(blank_macros, blank_alternatives),
 )

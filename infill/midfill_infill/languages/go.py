@@ -9,6 +9,5 @@ LANGUAGE = Language(
     grammar="tree_sitter_go:language",
     queries=("go.scm",),
     indent="\t",
-    comment="//",
     statement="midfill()",
 )

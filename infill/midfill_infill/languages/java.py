@@ -8,7 +8,4 @@ LANGUAGE = Language(
     extensions=(".java",),
     grammar="tree_sitter_java:language",
     queries=("java.scm",),
-    indent="    ",
-    comment="//",
-    statement="midfill();",
 )

@@ -10,7 +10,5 @@ LANGUAGE = Language(
     grammar="tree_sitter_javascript:language",
     queries=("ecmascript.scm", "javascript.scm"),
     indent="  ",
-    comment="//",
-    statement="midfill();",
     names=NAMES,
 )

@@ -35,10 +35,10 @@ class Language:
     """Module and function of the grammar wheel, as "tree_sitter_python:language"."""
     queries: tuple[str, ...]
     """Names of the `.scm` files beside the language's module, joined to one query."""
-    indent: str
-    comment: str
+    indent: str = "    "
+    comment: str = "//"
     """What a line comment begins with."""
-    statement: str
+    statement: str = "midfill();"
     """A harmless statement that stands for a hole while the rest is parsed."""
     openings: tuple[str, ...] = (
         "midfill,", "if (midfill) {", "}", "} else {", "midfill(", ");", "midfill(midfill, {", "});", "},", "]",

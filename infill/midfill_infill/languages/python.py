@@ -15,7 +15,6 @@ LANGUAGE = Language(
     extensions=(".py", ".pyi", ".pyw"),
     grammar="tree_sitter_python:language",
     queries=("python.scm",),
-    indent="    ",
     comment="#",
     statement="pass",
     openings=(

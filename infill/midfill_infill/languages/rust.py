@@ -8,7 +8,5 @@ LANGUAGE = Language(
     extensions=(".rs",),
     grammar="tree_sitter_rust:language",
     queries=("rust.scm",),
-    indent="    ",
-    comment="//",
     statement="midfill()",
 )

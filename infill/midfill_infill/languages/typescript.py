@@ -10,8 +10,6 @@ LANGUAGE = Language(
     grammar="tree_sitter_typescript:language_typescript",
     queries=("ecmascript.scm", "typescript.scm"),
     indent="  ",
-    comment="//",
-    statement="midfill();",
     interfaces=(".d.ts", ".d.mts", ".d.cts"),
     names=NAMES,
 )
