@@ -27,8 +27,7 @@ from midfill_engine.loading.runtime import Runtime, load_runtime
 from midfill_engine.models.packed import Pass, Result
 from midfill_engine.models.transformer import TransformerConfig, Yarn
 from midfill_engine.samplers import SAMPLERS
-from midfill_engine.tokens.hub_tokenizer import HubTokenizer
-from midfill_engine.tokens.tokenizer import byte_of_character
+from midfill_engine.tokens.tokenizer import byte_of_character, read_hub_tokenizer
 from midfill_engine.wire import InfillRequest, TextSegment
 
 PUBLISHED = [name for name in FAMILIES if FAMILIES.find(name).attention not in ("context_frozen", "canvas", "causal")]
@@ -420,7 +419,7 @@ def test_text_comes_back_as_it_was(tmp_path: Path, form: dict[str, Any]) -> None
     folder = copy_checkpoint("dream", tmp_path)
     path = folder / "tokenizer.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"normalizer": form}))
-    tokenizer = HubTokenizer(CheckpointFiles(folder), 320)
+    tokenizer = read_hub_tokenizer(CheckpointFiles(folder), 320)
     text = "e\u0301 \u212b \u2126 \u1100\u1161 \ufb01"
     assert b"".join(map(tokenizer.token_bytes, tokenizer.encode(text))).decode() == text
 
@@ -457,7 +456,7 @@ def test_a_tokenizer_of_vocab_and_merges_is_read_as_qwens(tmp_path: Path) -> Non
     (tmp_path / "vocab.json").write_text(json.dumps(vocabulary))
     (tmp_path / "merges.txt").write_text("#version: 0.2\n" + "\n".join(" ".join(pair) for pair in merges) + "\n")
     (tmp_path / "config.json").write_text("{}")
-    tokenizer = HubTokenizer(CheckpointFiles(tmp_path), 300)
+    tokenizer = read_hub_tokenizer(CheckpointFiles(tmp_path), 300)
     ids = tokenizer.encode("def x12####")
     assert [tokenizer.token_bytes(index) for index in ids] == [b"def", b" x", b"1", b"2", b"####"]
     assert tokenizer.token_bytes(299) == b""

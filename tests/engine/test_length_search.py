@@ -6,8 +6,7 @@ import pytest
 import torch
 from tests.engine import tiny
 
-from midfill_engine.denoising.denoise import open_fill, try_over_one_context
-from midfill_engine.denoising.opening import trial_row
+from midfill_engine.denoising.denoise import open_fill, trial_row, try_over_one_context
 from midfill_engine.denoising.plan import read_request
 from midfill_engine.families import FAMILIES
 from midfill_engine.loading.runtime import Runtime, load_runtime

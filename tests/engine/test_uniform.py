@@ -24,7 +24,7 @@ from midfill_engine.loading.canvas_model import CanvasModel, CanvasPass, CanvasR
 from midfill_engine.loading.runtime import Runtime, load_runtime
 from midfill_engine.models.family import ModelConfig
 from midfill_engine.samplers import SAMPLERS
-from midfill_engine.tokens.hub_tokenizer import HubTokenizer
+from midfill_engine.tokens.tokenizer import read_hub_tokenizer
 from midfill_engine.wire import InfillRequest, InfillResponse
 
 BOS, EOS = 302, 301
@@ -74,7 +74,7 @@ def open_scripted(
     files = CheckpointFiles(folder)
     files.__dict__["config"] = tiny.config_of(DIFFUSION_GEMMA.name)
     config = ModelConfig(read_shape(files.config), "scripted", 200, canvas_length // 2)
-    inner, tokenizer = kind(letter, sureness), HubTokenizer(files, 320)
+    inner, tokenizer = kind(letter, sureness), read_hub_tokenizer(files, 320)
     model = CanvasModel(inner, tokenizer, config, 0, files, canvas_length, 48, 0.4, 0.8, 0.005)
     runtime = Runtime.of(model, family=DIFFUSION_GEMMA)
     return runtime

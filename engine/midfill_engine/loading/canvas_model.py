@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from midfill_engine.checkpoint_files import CheckpointError, CheckpointFiles
 from midfill_engine.families.diffusiongemma import DIFFUSION_GEMMA, read_shape
 from midfill_engine.models.family import ModelConfig
-from midfill_engine.tokens.hub_tokenizer import HubTokenizer
+from midfill_engine.tokens.tokenizer import Tokenizer, read_hub_tokenizer
 
 DEFAULTS: Final = {"max_denoising_steps": 48, "t_min": 0.4, "t_max": 0.8, "confidence_threshold": 0.005}
 
@@ -45,7 +45,7 @@ class CanvasModel:
     """`num_steps`, temperatures and the stopping entropy come from the checkpoint's generation settings."""
 
     model: Any
-    tokenizer: HubTokenizer
+    tokenizer: Tokenizer
     config: ModelConfig
     parameters: int
     files: CheckpointFiles
@@ -101,7 +101,7 @@ def load(folder: Path, device: torch.device | str = "cpu", dtype: torch.dtype = 
     max_context = DIFFUSION_GEMMA.context_window - canvas_length
     return CanvasModel(
         model=model,
-        tokenizer=HubTokenizer(files, shape.vocab_size),
+        tokenizer=read_hub_tokenizer(files, shape.vocab_size),
         config=ModelConfig(shape, files.name, max_context, canvas_length // 2),
         parameters=sum(part.numel() for part in model.parameters()),
         files=files,

@@ -21,7 +21,7 @@ from midfill_engine.checkpoint_files import CheckpointError, CheckpointFiles
 from midfill_engine.families.causal import CAUSAL
 from midfill_engine.families.dream import DREAM
 from midfill_engine.families.llada import LLADA
-from midfill_engine.tokens.hub_tokenizer import QWEN_PIECES
+from midfill_engine.tokens.tokenizer import QWEN_PIECES
 
 SUFFIX: Final = ".gguf"
 # config.json's keys by the file's keys (without the architecture's prefix).

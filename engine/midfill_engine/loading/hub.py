@@ -15,8 +15,7 @@ from torch import Tensor, nn
 from midfill_engine.checkpoint_files import CheckpointError, CheckpointFiles
 from midfill_engine.models.family import Family, Model, ModelConfig
 from midfill_engine.models.transformer import TransformerConfig
-from midfill_engine.tokens.hub_tokenizer import HubTokenizer
-from midfill_engine.tokens.tokenizer import Tokenizer
+from midfill_engine.tokens.tokenizer import Tokenizer, read_hub_tokenizer
 
 LAYER: Final = re.compile(r"^(blocks)\.(\d+)\.")
 # Buffers that implementations compute at load and some checkpoints store.
@@ -83,7 +82,7 @@ def load(
             if left.shape == wanted[name] and name != "embedding.weight":
                 _assign(model.transformer, name, left.to(device, dtype))
     model = model.eval().requires_grad_(False)
-    tokenizer = HubTokenizer(files, config.transformer.vocab_size)
+    tokenizer = read_hub_tokenizer(files, config.transformer.vocab_size)
     return LoadedModel(model, tokenizer, config, sum(map(prod, wanted.values())), files)
 
 

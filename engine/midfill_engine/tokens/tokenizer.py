@@ -1,13 +1,14 @@
 """Text to token ids and back, and how a hole's edges are read. Knows bytes and pieces; no models, no training."""
 
+import json
 from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import tokenizers
 
-from midfill_engine.checkpoint_files import CheckpointError
+from midfill_engine.checkpoint_files import CheckpointError, CheckpointFiles
 
 # The first ids of every embedded tokenizer, in this order. Saved with the tokenizer and checked at load.
 SPECIAL_TOKENS: Final = (
@@ -19,6 +20,11 @@ PAD, MASK, EOS, DELETE, EXPAND, BOS = range(6)
 SPACE_MARK: Final = "\u2581"  # how sentencepiece writes a space
 LONG_TEXT: Final = 4096  # characters from which a text is encoded without holding the interpreter
 LANGUAGE_TOKENS: Final = {"python": 6, "javascript": 7, "typescript": 8}
+# Qwen2's pieces, for checkpoints that ship vocab.json and merges.txt only (Dream). Digits stand singly.
+QWEN_PIECES: Final = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+UNICODE_FORMS: Final = frozenset({"NFC", "NFD", "NFKC", "NFKD"})
 
 
 @cache
@@ -118,3 +124,55 @@ def read_embedded_tokenizer(path: Path) -> Tokenizer:
     if tokenizer._inner.get_added_tokens_decoder():
         raise CheckpointError("The tokenizer has added tokens, which text in a file could imitate.")
     return tokenizer
+
+
+def read_hub_tokenizer(files: CheckpointFiles, vocab_size: int) -> Tokenizer:
+    """The tokenizer of a published checkpoint. Raises CheckpointError.
+
+    Text never becomes a special token, because added tokens are removed from the encoder. Nor is it brought into a
+    Unicode normal form, whatever the authors did: kept text must come back unchanged.
+    """
+    serialized = json.dumps(_without_added_tokens(files.tokenizer)) if files.tokenizer else _from_merges(files)
+    try:
+        tokenizer = Tokenizer(serialized, vocab_size, frozenset(files.added_tokens.values()))
+    except ValueError as error:
+        raise CheckpointError(f"The tokenizer in {files.folder} cannot be read: {error}") from error
+    if tokenizer._inner.get_vocab_size() > vocab_size:
+        raise CheckpointError(f"The tokenizer in {files.folder} has more tokens than its model.")
+    return tokenizer
+
+
+def _without_added_tokens(values: dict[str, Any]) -> dict[str, Any]:
+    normalizer = _without_unicode_forms(values.get("normalizer"))
+    plain = {"added_tokens": [], "normalizer": normalizer, "post_processor": None, "truncation": None, "padding": None}
+    return {**values, **plain}
+
+
+def _without_unicode_forms(normalizer: Any) -> Any:
+    if not isinstance(normalizer, dict) or normalizer.get("type") in UNICODE_FORMS:
+        return None
+    if normalizer.get("type") != "Sequence":
+        return normalizer
+    parts = [_without_unicode_forms(part) for part in normalizer.get("normalizers", [])]
+    return {**normalizer, "normalizers": [part for part in parts if part is not None]}
+
+
+def _from_merges(files: CheckpointFiles) -> str:
+    """The tokenizer that vocab.json and merges.txt describe, as Qwen2's class builds it. Raises CheckpointError."""
+    try:
+        vocabulary = json.loads((files.folder / "vocab.json").read_text(encoding="utf-8"))
+        lines = (files.folder / "merges.txt").read_text(encoding="utf-8").splitlines()
+    except (OSError, ValueError) as error:
+        message = f"The checkpoint at {files.folder} has neither a tokenizer.json nor vocab.json and merges.txt."
+        raise CheckpointError(message) from error
+    pairs = (line.partition(" ") for line in lines if not line.startswith("#version"))
+    merges = [(left, right) for left, _, right in pairs if right]
+    inner = tokenizers.Tokenizer(tokenizers.models.BPE(vocab=vocabulary, merges=merges))
+    inner.pre_tokenizer = tokenizers.pre_tokenizers.Sequence(
+        [
+            tokenizers.pre_tokenizers.Split(tokenizers.Regex(QWEN_PIECES), behavior="isolated"),
+            tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+        ]
+    )
+    inner.decoder = tokenizers.decoders.ByteLevel()
+    return str(inner.to_str())

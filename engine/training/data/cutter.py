@@ -13,8 +13,7 @@ from midfill_engine.families.causal import CAUSAL
 from midfill_engine.loading.adapter import open_files
 from midfill_engine.loading.packaged import PACKAGED, find_packaged
 from midfill_engine.loading.runtime import find_model
-from midfill_engine.tokens.hub_tokenizer import HubTokenizer
-from midfill_engine.tokens.tokenizer import Tokenizer
+from midfill_engine.tokens.tokenizer import Tokenizer, read_hub_tokenizer
 
 Ids = list[int]
 
@@ -35,7 +34,7 @@ class Cutter:
     def open(cls, model: str) -> "Cutter":
         """That of a causal model. Raises StartError, CheckpointError."""
         files = open_files(find_base(model))
-        return cls.of(HubTokenizer(files, CAUSAL.shape(files.config).vocab_size))
+        return cls.of(read_hub_tokenizer(files, CAUSAL.shape(files.config).vocab_size))
 
     @classmethod
     def of(cls, tokenizer: Tokenizer) -> "Cutter":
