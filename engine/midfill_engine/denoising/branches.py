@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from midfill_engine.caches.stores import Prefix
-from midfill_engine.denoising.work import Work, ask
+from midfill_engine.denoising.work import Work, ask, split
 from midfill_engine.loading.runtime import Runtime
 from midfill_engine.models.choice import Choice
 from midfill_engine.models.packed import Pass, Result, score_rows
@@ -99,22 +99,9 @@ def score(
     With `ends` [V], a mask of tokens, one more at the end of each: that one of these comes next.
     """
     found: list[list[float]] = []
-    for group in split_rows(texts, MAX_TREE_ROWS):
+    for group in split(texts, len, MAX_TREE_ROWS):
         found += yield from _score_group(runtime, prefix, group, ends)
     return found
-
-
-def split_rows(texts: Sequence[Sequence[int]], most: int) -> list[list[Sequence[int]]]:
-    """Neighbours in groups of at most `most` tokens, or of one text."""
-    groups: list[list[Sequence[int]]] = []
-    size = 0
-    for text in texts:
-        if not groups or size + len(text) > most:
-            groups.append([])
-            size = 0
-        groups[-1].append(text)
-        size += len(text)
-    return groups
 
 
 def _score_group(
@@ -212,10 +199,8 @@ class Beam:
         self, paths: Sequence[Path], texts: Sequence[Sequence[int]]
     ) -> Generator[Work, list[Result], list[list[float]]]:
         """ln of the probability of every token of each text behind its path, all of which was read: exact."""
-        pairs = iter(zip(paths, texts, strict=True))
-        groups = [[(next(pairs)[0], text) for text in group] for group in split_rows(texts, MAX_TREE_ROWS)]
         found: list[list[float]] = []
-        for group in groups:
+        for group in split(zip(paths, texts, strict=True), lambda pair: len(pair[1]), MAX_TREE_ROWS):
             found += yield from self._follow_group(group)
         return found
 

@@ -9,7 +9,7 @@ import math
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from typing import Any, Final
@@ -17,7 +17,7 @@ from typing import Any, Final
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 from midfill_engine.denoising.turns import MAX_PASSED_S, Kind, Listener, Ticket, Turns
-from midfill_engine.denoising.work import MAX_ROWS, Claim, Fill, Work
+from midfill_engine.denoising.work import MAX_ROWS, Claim, Fill, Work, split
 from midfill_engine.errors import RequestError, describe_failure
 from midfill_engine.wire import ErrorCode, InfillRequest, InfillResponse, Stats, StepEvent
 
@@ -177,7 +177,7 @@ class Scheduler:
                 self._end_cancelled()
                 if not ticket.is_cancelled and ticket.work is None:
                     ticket.work = self._advance(ticket)
-            for group in self._group(self._choose()):
+            for group in split(self._choose(), lambda each: each[1].num_rows, self.max_rows):
                 self._end_cancelled()
                 self._forward([(ticket, work) for ticket, work in group if not ticket.is_cancelled])
             self._end_cancelled()
@@ -256,17 +256,6 @@ class Scheduler:
         is_passed = ticket.kind is Kind.SHORT and other.kind is Kind.LONG
         is_due = not is_passed or time.monotonic() - other.submitted_s > MAX_PASSED_S
         return other.claim is not None and not other.is_admitted and is_due
-
-    def _group(self, asking: list[tuple[Ticket, Work]]) -> Iterator[list[tuple[Ticket, Work]]]:
-        """Splits passes into forward passes of at most `max_rows` rows."""
-        group: list[tuple[Ticket, Work]] = []
-        for ticket, work in asking:
-            if group and sum(other.num_rows for _, other in group) + work.num_rows > self.max_rows:
-                yield group
-                group = []
-            group.append((ticket, work))
-        if group:
-            yield group
 
     def _forward(self, group: list[tuple[Ticket, Work]]) -> None:
         """One forward pass for all. After a failure they are tried in halves, so that only the cause fails."""

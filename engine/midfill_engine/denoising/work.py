@@ -1,9 +1,8 @@
 """What a fill asks of the engine between its steps. Knows neither tensors nor the scheduler."""
 
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from midfill_engine.wire import InfillResponse, StepEvent
 
@@ -12,6 +11,8 @@ if TYPE_CHECKING:  # the service imports this module, and no torch
     from midfill_engine.models.packed import Pass
 
 MAX_ROWS: Final = 8192  # of one forward pass
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -33,14 +34,23 @@ class Work:
 def ask(passes: Sequence[Any], event: StepEvent | None = None) -> Generator[Work, list[Any], list[Any]]:
     """Runs passes in as many forward passes as their rows need and returns the results; shows `event` first."""
     found: list[Any] = []
-    rest = list(passes)
-    while rest:
-        ends = accumulate(len(step.ids) for step in rest)
-        count = max(1, sum(end <= MAX_ROWS for end in ends))
-        part, rest = rest[:count], rest[count:]
+    for part in split(passes, lambda step: len(step.ids), MAX_ROWS):
         found += yield Work(part, sum(len(step.ids) for step in part), event)
         event = None
     return found
+
+
+def split(items: Iterable[T], size: Callable[[T], int], most: int) -> Iterator[list[T]]:
+    """Neighbors in groups of a total size of at most `most`, or of one item."""
+    group, total = list[T](), 0
+    for item in items:
+        if group and total + size(item) > most:
+            yield group
+            group, total = [], 0
+        group.append(item)
+        total += size(item)
+    if group:
+        yield group
 
 
 Fill = Generator[StepEvent | Claim | Work, Any, InfillResponse]

@@ -7,17 +7,11 @@ files where it has them; a model without any reads the text before the hole alon
 from typing import Final
 
 from midfill_engine.checkpoint_files import CheckpointError, CheckpointFiles
+from midfill_engine.models import shapes
 from midfill_engine.models.family import Family, KnownModel, SpecialTokens, Values
-from midfill_engine.models.shapes import (
-    LLAMA_TENSORS,
-    read_llama_shape,
-    read_markers,
-    read_qwen2_shape,
-    read_qwen3_shape,
-)
 from midfill_engine.models.transformer import TransformerConfig
 
-SHAPES: Final = {"llama": read_llama_shape, "qwen2": read_qwen2_shape, "qwen3": read_qwen3_shape}
+SHAPES: Final = {"llama": shapes.read_llama_shape, "qwen2": shapes.read_qwen2_shape, "qwen3": shapes.read_qwen3_shape}
 
 
 def read_shape(config: Values) -> TransformerConfig:
@@ -35,7 +29,7 @@ def read_tokens(files: CheckpointFiles) -> SpecialTokens:
         mask_id=-1,
         special_ids=tuple(sorted({*files.added_tokens.values(), *named})),
         opening=lambda tag: [] if bos is None else [bos],
-        markers=read_markers(files),
+        markers=shapes.read_markers(files),
     )
 
 
@@ -44,7 +38,7 @@ CAUSAL: Final = Family(
     attention="causal",
     logit_shift=1,
     shape=read_shape,
-    tensors=LLAMA_TENSORS,
+    tensors=shapes.LLAMA_TENSORS,
     tokens=read_tokens,
     lengths="fixed",
     context_window=2048,

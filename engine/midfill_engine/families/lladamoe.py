@@ -3,33 +3,27 @@
 from dataclasses import replace
 from typing import Final
 
+from midfill_engine.models import shapes
 from midfill_engine.models.family import AuthorsSetting, Family, KnownModel, Values
 from midfill_engine.models.moe import MoEConfig
-from midfill_engine.models.shapes import (
-    EXPERT_TENSORS,
-    LLAMA_TENSORS,
-    find_mask,
-    read_ends,
-    read_qwen3_shape,
-    read_specials,
-    refuse,
-)
 from midfill_engine.models.transformer import TransformerConfig
 
 
 def read_shape(config: Values) -> TransformerConfig:
     """The experts' weights are not renormalised, whatever config.json says: the authors' code sets it."""
-    refuse((config.get("shared_expert_intermediate_size") or 0) > 0, "an expert that every token takes")
-    refuse(bool(config.get("moe_router_enable_expert_bias")), "a bias in the choice of experts")
-    refuse(config.get("moe_router_score_function", "softmax") not in (None, "softmax"), "another score of experts")
-    refuse(config.get("partial_rotary_factor") not in (None, 1, -1), "rotary positions in a part of each head")
-    refuse((config.get("routed_scaling_factor") or 1) != 1, "scaled experts")
-    refuse(config.get("clip_qkv") is not None, "clipped queries, keys and values")
-    refuse(config.get("qk_layernorm") is False, "queries and keys without norms")
-    refuse(0 in (config.get("moe_layer_freq") or ()), "layers without experts")
+    shapes.refuse((config.get("shared_expert_intermediate_size") or 0) > 0, "an expert that every token takes")
+    shapes.refuse(bool(config.get("moe_router_enable_expert_bias")), "a bias in the choice of experts")
+    shapes.refuse(
+        config.get("moe_router_score_function", "softmax") not in (None, "softmax"), "another score of experts"
+    )
+    shapes.refuse(config.get("partial_rotary_factor") not in (None, 1, -1), "rotary positions in a part of each head")
+    shapes.refuse((config.get("routed_scaling_factor") or 1) != 1, "scaled experts")
+    shapes.refuse(config.get("clip_qkv") is not None, "clipped queries, keys and values")
+    shapes.refuse(config.get("qk_layernorm") is False, "queries and keys without norms")
+    shapes.refuse(0 in (config.get("moe_layer_freq") or ()), "layers without experts")
     moe = MoEConfig(config["num_experts"], config["num_experts_per_tok"], config["expert_intermediate_size"])
     width = config.get("dense_intermediate_size") or config["expert_intermediate_size"]
-    return replace(read_qwen3_shape(config, mlp_dim=width), moe=moe)
+    return replace(shapes.read_qwen3_shape(config, mlp_dim=width), moe=moe)
 
 
 LLADA_MOE: Final = Family(
@@ -37,9 +31,9 @@ LLADA_MOE: Final = Family(
     attention="bidirectional",
     logit_shift=0,
     shape=read_shape,
-    tensors={**LLAMA_TENSORS, **EXPERT_TENSORS},
-    tokens=lambda files: read_specials(
-        files, find_mask(files, "<|mask|>"), delete_ids=read_ends(files), deletes_rest=True
+    tensors={**shapes.LLAMA_TENSORS, **shapes.EXPERT_TENSORS},
+    tokens=lambda files: shapes.read_specials(
+        files, shapes.find_mask(files, "<|mask|>"), delete_ids=shapes.read_ends(files), deletes_rest=True
     ),
     context_window=4096,
     model_types=("llada", "llada_moe", "lladamoe", "LLaDAMoE"),

@@ -4,15 +4,8 @@ from dataclasses import replace
 from typing import Final
 
 from midfill_engine.checkpoint_files import CheckpointFiles
+from midfill_engine.models import shapes
 from midfill_engine.models.family import AuthorsSetting, Family, KnownModel
-from midfill_engine.models.shapes import (
-    LLAMA_TENSORS,
-    need,
-    read_qwen2_shape,
-    read_qwen3_shape,
-    read_specials,
-    tokens_of_writer,
-)
 
 MASK: Final = "<|mask|>"
 BLOCK_TOKENS: Final = 32
@@ -28,7 +21,7 @@ def _in_blocks(base: Family, known: KnownModel) -> Family:
         base,
         name=f"{base.name}-bd3lm",
         attention="block_causal",
-        tokens=tokens_of_writer("mask_token", MASK),
+        tokens=shapes.tokens_of_writer("mask_token", MASK),
         cache="block",
         lengths="until-end",
         aligned=True,
@@ -43,9 +36,9 @@ TINY_A2D: Final = Family(
     name="tiny-a2d",
     attention="bidirectional",
     logit_shift=0,
-    shape=read_qwen2_shape,
-    tensors=LLAMA_TENSORS,
-    tokens=lambda files: read_specials(files, need(files.token("mask_token", MASK), "mask", files)),
+    shape=shapes.read_qwen2_shape,
+    tensors=shapes.LLAMA_TENSORS,
+    tokens=lambda files: shapes.read_specials(files, shapes.need(files.token("mask_token", MASK), "mask", files)),
     model_types=("a2d-qwen2",),
     claims=lambda files: not is_in_blocks(files),
     authors=AuthorsSetting("ZHZisZZ/dllm, examples/a2d: one token a step", sampler="topk"),
@@ -54,7 +47,7 @@ TINY_A2D: Final = Family(
 TINY_A2D_QWEN3: Final = replace(
     TINY_A2D,
     name="tiny-a2d-qwen3",
-    shape=read_qwen3_shape,
+    shape=shapes.read_qwen3_shape,
     model_types=("a2d-qwen3",),
     known=(KnownModel("dllm-hub/Qwen3-0.6B-diffusion-mdlm-v0.1", 0.75, "Apache-2.0"),),
 )

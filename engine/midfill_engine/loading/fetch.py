@@ -11,7 +11,7 @@ import os
 import re
 import shutil
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from fnmatch import fnmatch
@@ -59,16 +59,16 @@ class RemoteFile:
 
 @dataclass(frozen=True)
 class Listing:
+    """A repository's `files` at a commit, and its cache folder: blobs by hash, and snapshots that link to them."""
+
     repository: str
     commit: str
     files: tuple[RemoteFile, ...]
-
-
-@dataclass(frozen=True)
-class Store:
-    """One repository's folder in the hub's cache: blobs named by hash, snapshots that link to them, refs."""
-
     folder: Path
+
+    @property
+    def snapshot(self) -> Path:
+        return self.folder / "snapshots" / self.commit
 
     def blob(self, file: RemoteFile) -> Path:
         return self.folder / "blobs" / file.digest
@@ -77,14 +77,12 @@ class Store:
         return self.folder / "blobs" / f"{file.digest}{PART_SUFFIX}"
 
     def here_bytes(self, file: RemoteFile) -> int:
-        for path in (self.blob(file), self.part(file)):
-            if path.exists():
-                return min(path.stat().st_size, file.size_bytes)
-        return 0
+        here = next((path for path in (self.blob(file), self.part(file)) if path.exists()), None)
+        return min(here.stat().st_size, file.size_bytes) if here else 0
 
-    def link(self, commit: str, file: RemoteFile) -> None:
-        """Adds a blob to a snapshot, by a relative link, or by a copy where the file system has no links."""
-        place = self.folder / "snapshots" / commit / file.name
+    def link(self, file: RemoteFile) -> None:
+        """Adds a blob to the snapshot, by a relative link, or by a copy where the file system has no links."""
+        place = self.snapshot / file.name
         place.parent.mkdir(parents=True, exist_ok=True)
         place.unlink(missing_ok=True)
         try:
@@ -92,11 +90,11 @@ class Store:
         except OSError:
             shutil.copyfile(self.blob(file), place)
 
-    def point(self, revision: str, commit: str) -> None:
-        if revision != commit:
+    def point(self, revision: str) -> None:
+        if revision != self.commit:
             place = self.folder / "refs" / revision
             place.parent.mkdir(parents=True, exist_ok=True)
-            place.write_text(commit, encoding="ascii")
+            place.write_text(self.commit, encoding="ascii")
 
 
 class DownloadProgress:
@@ -158,7 +156,7 @@ class Hub:
         self._headers = build_hf_headers(token=token or False, user_agent="midfill")
         self._has_token = bool(token)
 
-    def list_files(self, repository: str, revision: str) -> Listing:
+    def list_files(self, repository: str, revision: str, cache: Path) -> Listing:
         """The files at the top of a repository. Raises StartError."""
         timeout_s = constants.HF_HUB_DOWNLOAD_TIMEOUT
         try:
@@ -170,22 +168,17 @@ class Hub:
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             message = f"{self.endpoint} does not answer as a hub does ({error!r})"
             raise fetch_failed(message, "check HF_ENDPOINT") from error
-        return Listing(repository, str(info.sha), tuple(files))
+        return Listing(repository, str(info.sha), tuple(files), cache / f"models--{repository.replace('/', '--')}")
 
-    def download(self, listing: Listing, file: RemoteFile, part: Path, progress: DownloadProgress) -> None:
-        """Appends to `part` the bytes that are missing. Raises StartError."""
+    def download(self, listing: Listing, file: RemoteFile, progress: DownloadProgress) -> None:
+        """Appends missing bytes to the file's part. Raises StartError."""
+        part = listing.part(file)
         here = part.stat().st_size if part.exists() else 0
         url = hf_hub_url(listing.repository, file.name, revision=listing.commit, endpoint=self.endpoint)
         headers = {**self._headers, "accept-encoding": "identity"}
         with self._errors(listing.repository, listing.commit), retries_told(progress), part.open("ab") as out:
-            http_get(
-                url,
-                out,
-                resume_size=here,
-                headers=headers,
-                expected_size=file.size_bytes,
-                tqdm_class=progress.bar(here),
-            )
+            size, bar = file.size_bytes, progress.bar(here)
+            http_get(url, out, resume_size=here, headers=headers, expected_size=size, tqdm_class=bar)
 
     @contextmanager
     def _errors(self, repository: str, revision: str) -> Iterator[None]:
@@ -245,36 +238,34 @@ def fetch(
     revision = revision or "main"
     if ".." in revision.split("/"):
         raise fetch_failed(f"{revision!r} is no revision", "name a branch, a tag or a commit")
-    listing = hub.list_files(repository, revision)
-    store = Store(cache / f"models--{repository.replace('/', '--')}")
+    listing = hub.list_files(repository, revision, cache)
     small = [file for file in listing.files if any(fnmatch(file.name, pattern) for pattern in SMALL)]
     if sum(file.size_bytes for file in small) > MAX_SMALL_BYTES:
         raise fetch_failed(f"{repository} has JSON of an unbelievable size", "choose another checkpoint")
     if not any(fnmatch(file.name, WEIGHTS) for file in listing.files):
         raise fetch_failed(_why_no_weights(listing), "choose a checkpoint with safetensors")
-    with _disk_errors(store.folder):
-        (store.folder / "blobs").mkdir(parents=True, exist_ok=True)
-        with FileLock(store.folder / ".midfill.lock", mode=0o600):
+    with _disk_errors(listing.folder):
+        (listing.folder / "blobs").mkdir(parents=True, exist_ok=True)
+        with FileLock(listing.folder / ".midfill.lock", mode=0o600):
             if check:
-                _drop_wrong(store, listing.files)
-            _take(hub, listing, store, small, DownloadProgress(name, 0, 0, lambda _: None))
-            folder = store.folder / "snapshots" / listing.commit
-            weights = wanted_weights(folder, listing)
-            total, here = sum(file.size_bytes for file in weights), sum(map(store.here_bytes, weights))
-            fits(folder, total)
-            check_disk(store.folder, total - here)
+                _drop_wrong(listing)
+            _take(hub, listing, small, DownloadProgress(name, 0, 0, lambda _: None))
+            weights = wanted_weights(listing)
+            total, here = sum(file.size_bytes for file in weights), sum(map(listing.here_bytes, weights))
+            fits(listing.snapshot, total)
+            check_disk(listing.folder, total - here)
             progress = DownloadProgress(name, total, here, say)
             progress.tell()
-            _take(hub, listing, store, weights, progress)
-            store.point(revision, listing.commit)
+            _take(hub, listing, weights, progress)
+            listing.point(revision)
             progress.tell()
-    return folder
+    return listing.snapshot
 
 
-def wanted_weights(folder: Path, listing: Listing) -> list[RemoteFile]:
+def wanted_weights(listing: Listing) -> list[RemoteFile]:
     """The files that the index names; without an index all safetensors at the top."""
     present = {file.name: file for file in listing.files if fnmatch(file.name, WEIGHTS)}
-    index = folder / INDEX
+    index = listing.snapshot / INDEX
     if not index.exists():
         return sorted(present.values(), key=lambda file: file.name)
     try:
@@ -306,34 +297,34 @@ def _read_file(entry: Any) -> RemoteFile:
     return RemoteFile(entry.rfilename, int(size), digest, is_git=not entry.lfs)
 
 
-def _drop_wrong(store: Store, files: Iterable[RemoteFile]) -> None:
-    """Removes blobs whose bytes are not what their name says, so that they are fetched again."""
+def _drop_wrong(listing: Listing) -> None:
+    """Removes blobs whose hash is not their name, so that they are downloaded again."""
+    for file in listing.files:
+        if listing.blob(file).exists() and not file.matches(listing.blob(file)):
+            listing.blob(file).unlink()
+
+
+def _take(hub: Hub, listing: Listing, files: list[RemoteFile], progress: DownloadProgress) -> None:
     for file in files:
-        if store.blob(file).exists() and not file.matches(store.blob(file)):
-            store.blob(file).unlink()
+        if not listing.blob(file).exists():
+            _take_file(hub, listing, file, progress)
+        listing.link(file)
 
 
-def _take(hub: Hub, listing: Listing, store: Store, files: list[RemoteFile], progress: DownloadProgress) -> None:
-    for file in files:
-        if not store.blob(file).exists():
-            _take_file(hub, listing, store, file, progress)
-        store.link(listing.commit, file)
-
-
-def _take_file(hub: Hub, listing: Listing, store: Store, file: RemoteFile, progress: DownloadProgress) -> None:
-    """Downloads what is missing of one file, checks all of it, and names it. Raises StartError."""
-    part = store.part(file)
+def _take_file(hub: Hub, listing: Listing, file: RemoteFile, progress: DownloadProgress) -> None:
+    """Downloads what is missing of one file, verifies its hash, and names it. Raises StartError."""
+    part = listing.part(file)
     was_here = part.exists()
     if was_here and part.stat().st_size > file.size_bytes:
         progress.add(-file.size_bytes)
         part.unlink()
-    hub.download(listing, file, part, progress)
-    if not file.matches(part) and was_here:  # what an earlier run left may be what is wrong
+    hub.download(listing, file, progress)
+    if not file.matches(part) and was_here:  # the part of an earlier run may be wrong
         progress.add(-file.size_bytes)
         part.unlink()
-        hub.download(listing, file, part, progress)
+        hub.download(listing, file, progress)
     if file.matches(part):
-        part.replace(store.blob(file))
+        part.replace(listing.blob(file))
         return
     part.unlink()
     message = f"{file.name} of {listing.repository} is not what the hub says it is: its hash differs"

@@ -85,11 +85,10 @@ def pack_transformer(transformer: Transformer, format: Format, num_slots: int) -
     """The same model from the engine's modules, dense layers only. Plain matrices are shared with them, not copied."""
     config = transformer.config
     weight = transformer.embedding.weight.detach()
-    blocks = [block for block in transformer.blocks if isinstance(block, TransformerBlock)]
     return FusedModel(
         config,
         weight,
-        [_pack_block(block, format) for block in blocks],
+        [_pack_block(block, format) for block in transformer.blocks],
         transformer.final_norm.weight,
         pack(weight if transformer.head is None else transformer.head.weight.detach(), format),
         make_cache(config, num_slots, weight.device, weight.dtype),

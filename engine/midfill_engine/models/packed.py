@@ -14,15 +14,7 @@ from torch import Tensor
 from midfill_engine.models.choice import Choice, Chosen, choose
 from midfill_engine.models.moe import pad_rows
 from midfill_engine.models.operators import Span, TorchOperators
-from midfill_engine.models.transformer import (
-    MLP,
-    Attention,
-    KeyValues,
-    Transformer,
-    TransformerBlock,
-    rotary_tables,
-    rotate,
-)
+from midfill_engine.models.transformer import MLP, Attention, KeyValues, Transformer, rotary_tables, rotate
 
 
 @dataclass(frozen=True)
@@ -87,7 +79,6 @@ def run_packed(transformer: Transformer, passes: list[Pass], operators: TorchOpe
     kept: list[KeyValues] = [[] for _ in passes]
     asked, every = WantedRows.of(passes, spans, device, tile), WantedRows(None, spans)
     for index, block in enumerate(transformer.blocks):
-        assert isinstance(block, TransformerBlock)
         sought = every if index + 1 < len(transformer.blocks) else asked
         pasts = [None if step.past is None else step.past[index] for step in passes]
         mixed, key, value = attend(block.attention, block.attention_norm(x), tables, pasts, spans, sought, operators)

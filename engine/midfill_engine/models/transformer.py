@@ -4,6 +4,7 @@
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -147,7 +148,8 @@ class Transformer(nn.Module):
         super().__init__()
         self.config = config
         self.embedding = Embedding(config.vocab_size, config.dim)
-        self.blocks = nn.ModuleList(TransformerBlock(config, index) for index in range(config.num_layers))
+        blocks = nn.ModuleList(TransformerBlock(config, index) for index in range(config.num_layers))
+        self.blocks: Sequence[TransformerBlock] = blocks  # type: ignore[assignment]
         self.final_norm = RMSNorm(config.dim, config.norm_eps, config.norm_gain)
         self.head = None if config.tied_head else nn.Linear(config.dim, config.vocab_size, bias=False)
 
