@@ -50,7 +50,7 @@ def export_command(
     out: Annotated[Path | None, typer.Option(metavar="FILE", help="Write to this file, not to stdout.")] = None,
     take_all: Annotated[bool, flag("--all", "Include unreviewed fills that add no syntax error.")] = False,
 ) -> None:
-    """Print what `apply` would write or has written. The form is a patch for `git apply`, or JSON lines of all holes."""
+    """Print what `apply` would write or has written. Either a patch for `git apply`, or every hole as data."""
     with reported():
         states = (*export.CHOSEN, State.GENERATED) if take_all else export.CHOSEN
         with open_run(root, run) as (_, journal):

@@ -71,7 +71,10 @@ def review_command(
     model: Annotated[str | None, typer.Option(metavar="NAME|DIR", help="The model that the key `r` uses.")] = None,
     device: DeviceOption = "auto",
 ) -> None:
-    """Accept or reject fills one by one. Every answer is kept at once, so you can stop and go on any time."""
+    """Accept or reject fills one by one. Every answer is kept at once; stop and go on any time.
+
+    Keys: y n a d q e b r s.
+    """
     with reported(), ExitStack() as stack:
         place, journal = stack.enter_context(open_run(root, run, "review"))
         reroll = _reroll(stack, place, journal, EngineSettings(model, device, project=Path.cwd()))
