@@ -8,30 +8,17 @@ from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain
 from pathlib import Path
 
-from midfill_infill.context.references import find_references
 from midfill_infill.errors import MidfillError
 from midfill_infill.fill import fill
 from midfill_infill.refactor.generating.engines import Engine
-from midfill_infill.refactor.generating.generate import (
-    GenerateOptions,
-    Made,
-    Progress,
-    Show,
-    add,
-    describe,
-    hole_seed,
-    of_run,
-    planned_reader,
-    to_fill_options,
-    write,
-)
+from midfill_infill.refactor.generating.generate import GenerateOptions, Made, Progress, RunFiller, Show, record
 from midfill_infill.refactor.journal.journal import Journal
 from midfill_infill.refactor.journal.places import Repository
-from midfill_infill.refactor.journal.records import FileRow, HoleRow, State, StateChange, digest
+from midfill_infill.refactor.journal.records import FileRow, HoleRow, State, StateChange
 from midfill_infill.refactor.writing.imports import put_in
-from midfill_infill.refactor.writing.replace import read_content
 from midfill_infill.sandbox.command import read_words
 from midfill_infill.sandbox.copy import Copy, check_sandbox
 from midfill_infill.sandbox.leftovers import scratch_folder
@@ -46,7 +33,15 @@ Say = Callable[[str], None]
 # Their fills stand in the copy.
 _STANDING = (State.GENERATED, State.ACCEPTED, State.APPLIED, State.VERIFIED)
 # Of this hole: the next one may do better.
-_OF_A_HOLE = ("until_passes", "until_unreached", "verify_flaky", "hole_too_large", "file_encoding", "engine_error")
+_OF_A_HOLE = (
+    "hole_stale",
+    "until_passes",
+    "until_unreached",
+    "verify_flaky",
+    "hole_too_large",
+    "file_encoding",
+    "engine_error",
+)
 
 
 @dataclass(frozen=True)
@@ -85,85 +80,64 @@ class _File:
 class Tester:
     """One copy of the tree for all holes of a run."""
 
-    def __init__(
-        self,
-        journal: Journal,
-        copy: Copy,
-        scratch: Path,
-        engine: Engine,
-        options: GenerateOptions,
-        goal: Goal,
-        say: Say,
-    ) -> None:
+    def __init__(self, journal: Journal, copy: Copy, scratch: Path, filler: RunFiller, goal: Goal, say: Say) -> None:
         self._journal, self._copy, self._scratch = journal, copy, scratch
-        self._engine, self._options, self._goal, self._say = engine, options, goal, say
-        self._reach, self._read = Reach(copy.place), planned_reader(journal, copy.root)
+        self._filler, self._goal, self._say = filler, goal, say
+        self._reach = Reach(copy.place)
         self._standing: dict[str, bytes] = {}
-        self._num_opened, self._seed = 0, int(journal.get_meta("seed") or 0)
+        self._num_opened = 0
 
     def fill(self, hole: HoleRow) -> Made:
         """Raises MidfillError for what no other hole would do better with."""
-        file = self._open(hole)
-        if file is None:
-            return Made(hole, change=StateChange(hole.id, State.STALE, "its file changed after it was planned"))
-        path = file.row.below(self._copy.root)
-        tests = self._reach.of(path.resolve(), hole.name)
-        names = [test.relative_to(self._copy.root).as_posix() for test in tests]
-        self._say(f"{file.row.path}: {hole.name or hole.kind} -> {', '.join(names) or 'no test imports it'}")
-        line = add_tests(self._goal.line, names)
-        if line == self._goal.line and not names:
-            return Made(hole, change=StateChange(hole.id, State.FAILED, "no test imports its file"))
-        command = replace(self._goal.command, words=read_words(line))
-        self._num_opened += 1
-        with closing(Runner(self._copy, command, self._scratch / f"warm{self._num_opened}")) as runner:
-            try:
+        try:
+            file = self._open(hole)
+            path = file.row.below(self._copy.root)
+            tests = self._reach.of(path.resolve(), hole.name)
+            names = [test.relative_to(self._copy.root).as_posix() for test in tests]
+            self._say(f"{file.row.path}: {hole.name or hole.kind} -> {', '.join(names) or 'no test imports it'}")
+            line = add_tests(self._goal.line, names)
+            if line == self._goal.line and not names:
+                raise MidfillError("until_unreached", "no test imports its file")
+            command = replace(self._goal.command, words=read_words(line))
+            self._num_opened += 1
+            with closing(Runner(self._copy, command, self._scratch / f"warm{self._num_opened}")) as runner:
                 return self._try(hole, file, runner, tests)
-            except MidfillError as error:
-                if error.code not in _OF_A_HOLE:
-                    raise
-                return Made(hole, change=StateChange(hole.id, State.FAILED, error.message))
+        except MidfillError as error:
+            if error.code not in _OF_A_HOLE:
+                raise
+            state = State.STALE if error.code == "hole_stale" else State.FAILED
+            return Made(hole, change=StateChange(hole.id, state, error.message))
 
-    def _open(self, hole: HoleRow) -> _File | None:
+    def _open(self, hole: HoleRow) -> _File:
         row = self._journal.file(hole.file)
-        data = self._journal.snapshot(row.planned_hash)
-        if data is None:
-            data = read_content(row.below(self._copy.root).resolve()).data
-        if digest(data) != row.planned_hash:
-            return None
         edits, imports = [], set[str]()
         for other in self._journal.holes(row.id):
             if other.state in _STANDING and (fill := self._journal.fill(other)) is not None:
                 edits.append(Edit(other.start_byte, other.end_byte, fill.new))
                 imports.update(fill.imports)
-        return _File(row, data, tuple(edits), frozenset(imports))
+        return _File(row, self._filler.read_planned(row), tuple(edits), frozenset(imports))
 
     def _try(self, hole: HoleRow, file: _File, runner: Runner, tests: list[Path]) -> Made:
         document, moved = file.document, file.move(hole.hole)
-        resolver = self._options.resolver
 
         def complete(patch: Patch) -> bytes:
-            found = (
-                {statement for edit in patch.edits for statement in resolver.find(document, edit)} if resolver else ()
-            )
-            return file.complete(patch.apply(document.data), frozenset((*hole.hole.imports, *found)))
+            found = (self._filler.find_imports(document, hole, edit) for edit in patch.edits)
+            return file.complete(patch.apply(document.data), frozenset(chain(hole.hole.imports, *found)))
 
         lab = Lab(runner, document, file.row.path, self._standing, complete)
         lab.start((moved,), timeout_s=self._goal.timeout_s)
-        references = find_references(document, file.row.below(self._copy.root), root=self._copy.root, read=self._read)
-        seed = hole_seed(self._seed, file.row.planned_hash, hole, hole.attempt)
-        wanted = to_fill_options(document, self._options, seed, references)
-        make = partial(fill, client=self._engine)
+        wanted = self._filler.options(document, file.row, hole, self._filler.find_references(document, file.row))
+        make = partial(fill, client=self._filler.engine)
         with closing(lab.fill((with_examples(moved, tests),), wanted, make, self._goal.num_tries)) as events:
             tried = next(event for event in events if isinstance(event, Tried))
         row = replace(hole, start_byte=moved.start_byte, end_byte=moved.end_byte)
-        made = describe(document, row, tried.filled, seed, resolver)
+        made = replace(self._filler.describe(document, row, tried.filled, wanted), hole=hole, source=file.planned)
         if not tried.passed:
-            change = StateChange(hole.id, State.FAILED, tried.sentence)
-            return replace(made, hole=hole, source=file.planned, change=change)
+            return replace(made, change=StateChange(hole.id, State.FAILED, tried.sentence))
         assert isinstance(tried.best, Try)
         self._standing[file.row.path] = complete(tried.filled.patch)
         self._say(f"  passes at try {tried.best.number}")
-        return replace(made, hole=hole, source=file.planned)
+        return made
 
 
 def generate_until(
@@ -184,10 +158,8 @@ def generate_until(
     check_sandbox(wanted=goal.command.sandboxed)
     with scratch_folder() as scratch:
         copy = Copy(place, scratch, sandboxed=goal.command.sandboxed)
-        tester = Tester(journal, copy, scratch, engine, of_run(journal, place.root, options), goal, say)
+        tester = Tester(journal, copy, scratch, RunFiller(journal, place.root, engine, options.fill), goal, say)
         for hole in holes:
-            made = [tester.fill(hole)]
-            write(journal, made)
-            progress = add(progress, made, time.perf_counter() - began_s)
+            progress = record(journal, [tester.fill(hole)], progress, began_s)
             show(progress)
     return progress

@@ -260,7 +260,7 @@ class Journal:
                 db.execute("UPDATE writes SET state = 'intent' WHERE id = ?", (write.id,))
             db.executemany("UPDATE writes SET state = 'dropped' WHERE id = ?", [(number,) for number in dropped])
 
-    def finish(self, done: Sequence[int], dropped: Sequence[int], changes: Sequence[StateChange] = ()) -> None:
+    def finish(self, done: Sequence[int]) -> None:
         """Updates the holes' rows for writes that succeeded."""
         with self._transaction() as db:
             for number in done:
@@ -272,13 +272,18 @@ class Journal:
                 _set_states(db, [StateChange(hole, State(state), reason) for hole, state, reason in known["changes"]])
                 db.execute("UPDATE files SET known_hash = ? WHERE id = ?", (new_hash, file))
                 db.execute("UPDATE writes SET state = 'done' WHERE id = ?", (number,))
-            db.executemany("UPDATE writes SET state = 'dropped' WHERE id = ?", [(number,) for number in dropped])
-            _set_states(db, changes)
+
+    def drop(self, write_id: int) -> None:
+        """Ends a write that is not in its file."""
+        self._set_write(write_id, "dropped")
 
     def retract(self, write_id: int) -> None:
         """Cancels a write; its staged file may be deleted."""
+        self._set_write(write_id, "retracted")
+
+    def _set_write(self, write_id: int, state: str) -> None:
         with self._transaction() as db:
-            db.execute("UPDATE writes SET state = 'retracted' WHERE id = ?", (write_id,))
+            db.execute("UPDATE writes SET state = ? WHERE id = ?", (state, write_id))
 
     def open_writes(self) -> list[WriteRow]:
         """Writes that a crash left neither done nor cancelled."""

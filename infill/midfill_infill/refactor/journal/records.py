@@ -8,9 +8,12 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Final
 
-from midfill_infill.text.spans import Anchor, Hole
+from pydantic import TypeAdapter
+
+from midfill_infill.text.spans import Hole
 
 _COLUMNS: Final = ("start_byte", "end_byte", "name", "kind")
+_HOLE: Final = TypeAdapter(Hole)
 
 
 def digest(data: bytes) -> bytes:
@@ -87,20 +90,7 @@ class HoleRow:
     @property
     def hole(self) -> Hole:
         """The hole in the planned bytes."""
-        rest = json.loads(self.spec)
-        return Hole(
-            self.start_byte,
-            self.end_byte,
-            anchors=tuple(Anchor(**anchor) for anchor in rest.get("anchors", [])),
-            kind=self.kind,  # type: ignore[arg-type]
-            name=self.name,
-            lead=rest.get("lead", ""),
-            tail=rest.get("tail", ""),
-            indent=rest.get("indent", ""),
-            context=tuple((start, end) for start, end in rest.get("context", [])),
-            note=rest.get("note", ""),
-            imports=tuple(rest.get("imports", [])),
-        )
+        return _HOLE.validate_python(json.loads(self.spec) | {name: getattr(self, name) for name in _COLUMNS})
 
     @property
     def is_written(self) -> bool:

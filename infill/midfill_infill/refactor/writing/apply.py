@@ -5,7 +5,7 @@ text, or marked stale, or refused.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -27,6 +27,7 @@ from midfill_infill.refactor.writing.edits import Regions
 from midfill_infill.refactor.writing.imports import weave
 from midfill_infill.refactor.writing.writes import GROUP, in_groups, recover, write_group
 from midfill_infill.syntax.outline import find_own
+from midfill_infill.syntax.problems import find_problems
 from midfill_infill.text.document import Document
 from midfill_infill.text.spans import Hole
 
@@ -44,13 +45,7 @@ class ApplyOptions:
     allow_errors: bool = False
 
 
-@dataclass
-class _Prepared:
-    """Planned work for one file: a rewrite, or none, and state changes without one."""
-
-    rewrite: Rewrite | None = None
-    changes: list[StateChange] = field(default_factory=list)
-    troubles: list[Trouble] = field(default_factory=list)
+Prepare = Callable[[FileRow, Sequence[HoleRow], Report], Rewrite | None]
 
 
 class Writer:
@@ -81,8 +76,8 @@ class Writer:
     def undo(self, holes: Iterable[HoleRow], state: State = State.UNDONE, reason: str = "") -> Report:
         """Restores the old text of each written hole. A hole whose text was changed since is refused and reported."""
 
-        def prepare(file: FileRow, wanted: Sequence[HoleRow]) -> _Prepared:
-            return self._prepare_undo(file, wanted, state, reason)
+        def prepare(file: FileRow, wanted: Sequence[HoleRow], report: Report) -> Rewrite | None:
+            return self._prepare_undo(file, wanted, report, state, reason)
 
         return self._write(_by_file(hole for hole in holes if hole.is_written), prepare)
 
@@ -97,48 +92,32 @@ class Writer:
             if not self.journal.has_written(file.id, content.hash):
                 yield file.path
 
-    def _write(
-        self, by_file: Mapping[int, list[HoleRow]], prepare: Callable[[FileRow, Sequence[HoleRow]], _Prepared]
-    ) -> Report:
+    def _write(self, by_file: Mapping[int, list[HoleRow]], prepare: Prepare) -> Report:
         report = Report(troubles=list(self.left_open))
-        waiting = list(by_file.items())
+        waiting = list(by_file)
         for left in range(_TRIES, 0, -1):
-            again: list[tuple[int, list[HoleRow]]] = []
-            rewrites = self._prepare_all(waiting, prepare, report)
+            rewrites = self._prepare_all([(number, by_file[number]) for number in waiting], prepare, report)
+            waiting = []
             for group in in_groups(rewrites, GROUP if left == _TRIES else 1):
-                written = write_group(self.journal, self.run_id, group)
-                report.num_files += len(written.done)
-                report.troubles += written.troubles
-                for rewrite in written.done:
-                    report.holes += rewrite.changes
-                again += [(rewrite.file.id, by_file[rewrite.file.id]) for rewrite in written.changed]
-            if not again:
-                break
-            waiting = again
-            if left == 1:
-                names = [self.journal.file(number).path for number, _ in again]
-                report.troubles += [Trouble(name, "file_changed", f"{name} is being written") for name in names]
+                waiting += write_group(self.journal, self.run_id, group, report)
+            if not waiting:
+                return report
+        names = [self.journal.file(number).path for number in waiting]
+        report.troubles += [Trouble(name, "file_changed", f"{name} is being written") for name in names]
         return report
 
     def _prepare_all(
-        self,
-        waiting: Sequence[tuple[int, list[HoleRow]]],
-        prepare: Callable[[FileRow, Sequence[HoleRow]], _Prepared],
-        report: Report,
+        self, waiting: Iterable[tuple[int, list[HoleRow]]], prepare: Prepare, report: Report
     ) -> Iterator[Rewrite]:
         for number, wanted in waiting:
             file = self.journal.file(number)
             try:
-                prepared = prepare(file, wanted)
+                rewrite = prepare(file, wanted, report)
             except (MidfillError, OSError) as error:
                 report.troubles.append(trouble_with(file, error))
                 continue
-            if prepared.changes:
-                self.journal.set_states(prepared.changes)
-                report.holes += prepared.changes
-            report.troubles += prepared.troubles
-            if prepared.rewrite is not None:
-                yield prepared.rewrite
+            if rewrite is not None:
+                yield rewrite
 
     def _open(self, file: FileRow) -> tuple[Path, replace.Content, list[HoleRow], Regions]:
         target = guards.find_target(self.root, file.below(self.root))
@@ -149,14 +128,14 @@ class Writer:
         holes = self.journal.holes(file.id)
         return target, content, holes, Regions.find(holes, known, content.data)
 
-    def _prepare_apply(self, file: FileRow, wanted: Sequence[HoleRow]) -> _Prepared:
+    def _prepare_apply(self, file: FileRow, wanted: Sequence[HoleRow], report: Report) -> Rewrite | None:
         if file.path in self._ignored:
             raise MidfillError("target_refused", f"{file.path} is ignored by git", "track it, or leave it out")
         target, content, holes, regions = self._open(file)
         if guards.is_generated(content.data) and not self.options.include_generated:
             raise MidfillError("target_refused", f"{file.path} says that it is generated")
         fills = {fill.hole: fill for hole in wanted if (fill := self.journal.fill(hole)) is not None}
-        prepared, texts = _Prepared(), {}
+        texts = dict[int, bytes]()
         moved = content.hash != file.known_hash
         document = Document(content.data, file.language, target)
         for hole in wanted:
@@ -164,40 +143,34 @@ class Writer:
             if fill is None or hole.is_written:
                 continue
             if regions.text(hole.id) != fill.old or (moved and not _is_same_place(document, hole, regions)):
-                reason = "its text was changed by somebody else"
-                prepared.changes.append(StateChange(hole.id, State.STALE, reason))
-                prepared.troubles.append(Trouble(file.path, "hole_stale", f"{_name(file, hole)}: {reason}"))
+                change = StateChange(hole.id, State.STALE, "its text was changed by somebody else")
+                self._leave(change, Trouble(file.path, "hole_stale", f"{_name(file, hole)}: {change.reason}"), report)
             else:
                 texts[hole.id] = fill.new
         if not self.options.allow_errors:
-            self._drop_broken(file, document, regions, texts, prepared)
-        if texts:
-            changes = tuple(StateChange(hole, State.APPLIED) for hole in texts)
-            wanted_imports = {statement for hole in texts for statement in fills[hole].imports}
-            after = weave(document, regions.replace(texts), wanted_imports)
-            prepared.rewrite = self._rewrite(file, target, content, holes, after, changes)
-        return prepared
+            for broken in _find_broken(document, regions, texts):
+                del texts[broken]
+                change = StateChange(broken, State.FAILED, "its fill adds a syntax error")
+                message = f"hole {broken} of {file.path}: {change.reason}"
+                self._leave(change, Trouble(file.path, "holes_failed", message), report)
+        if not texts:
+            return None
+        wanted_imports = {statement for hole in texts for statement in fills[hole].imports}
+        after = weave(document, regions.replace(texts), wanted_imports)
+        changes = tuple(StateChange(hole, State.APPLIED) for hole in texts)
+        return Rewrite(file, target, content.data, after.data, content.status, after.rows(holes), changes)
 
-    def _drop_broken(
-        self, file: FileRow, document: Document, regions: Regions, texts: dict[int, bytes], prepared: _Prepared
-    ) -> None:
-        """Removes fills from `texts` that would add syntax errors to the current file."""
-        before = count_errors(document, document.data)
-        if not texts or count_errors(document, regions.replace(texts).data) <= before:
-            return
-        kept: dict[int, bytes] = {}
-        for hole, text in list(texts.items()):
-            if count_errors(document, regions.replace({**kept, hole: text}).data) <= before:
-                kept[hole] = text
-                continue
-            del texts[hole]
-            reason = "its fill adds a syntax error"
-            prepared.changes.append(StateChange(hole, State.FAILED, reason))
-            prepared.troubles.append(Trouble(file.path, "holes_failed", f"hole {hole} of {file.path}: {reason}"))
+    def _leave(self, change: StateChange, trouble: Trouble, report: Report) -> None:
+        """Journals and reports why a hole is not written."""
+        self.journal.set_states([change])
+        report.holes.append(change)
+        report.troubles.append(trouble)
 
-    def _prepare_undo(self, file: FileRow, wanted: Sequence[HoleRow], state: State, reason: str) -> _Prepared:
+    def _prepare_undo(
+        self, file: FileRow, wanted: Sequence[HoleRow], report: Report, state: State, reason: str
+    ) -> Rewrite | None:
         target, content, holes, regions = self._open(file)
-        prepared, texts = _Prepared(), {}
+        texts = dict[int, bytes]()
         for hole in wanted:
             fill = self.journal.fill(hole)
             assert fill is not None, "a written hole has a fill"
@@ -205,39 +178,20 @@ class Writer:
                 texts[hole.id] = fill.old
             else:
                 message = f"{_name(file, hole)}: its text was changed since it was applied"
-                prepared.troubles.append(Trouble(file.path, "undo_refused", message))
-        if texts:
-            changes = tuple(StateChange(hole, state, reason) for hole in texts)
-            unwanted = self._imports(hole for hole in holes if hole.id in texts) - self._imports(
-                hole for hole in holes if hole.id not in texts
-            )
-            after = weave(Document(content.data, file.language, target), regions.replace(texts), (), unwanted)
-            prepared.rewrite = self._rewrite(file, target, content, holes, after, changes)
-        return prepared
+                report.troubles.append(Trouble(file.path, "undo_refused", message))
+        if not texts:
+            return None
+        unwanted = self._imports(hole for hole in holes if hole.id in texts) - self._imports(
+            hole for hole in holes if hole.id not in texts
+        )
+        after = weave(Document(content.data, file.language, target), regions.replace(texts), (), unwanted)
+        changes = tuple(StateChange(hole, state, reason) for hole in texts)
+        return Rewrite(file, target, content.data, after.data, content.status, after.rows(holes), changes)
 
     def _imports(self, holes: Iterable[HoleRow]) -> set[str]:
         """Imports in the file that `holes` need."""
         fills = (self.journal.fill(hole) for hole in holes if hole.is_written)
         return {statement for fill in fills if fill is not None for statement in fill.imports}
-
-    def _rewrite(
-        self,
-        file: FileRow,
-        target: Path,
-        content: replace.Content,
-        holes: Sequence[HoleRow],
-        after: Regions,
-        changes: tuple[StateChange, ...],
-    ) -> Rewrite:
-        return Rewrite(
-            file=file,
-            target=target,
-            before=content.data,
-            after=after.data,
-            status=content.status,
-            regions=after.rows(holes),
-            changes=changes,
-        )
 
 
 def _by_file(holes: Iterable[HoleRow]) -> dict[int, list[HoleRow]]:
@@ -267,17 +221,24 @@ def _is_same_place(document: Document, hole: HoleRow, regions: Regions) -> bool:
     return find_own(document, Hole(at, at + length, kind="body", name=hole.name)) is not None
 
 
-def count_errors(document: Document, data: bytes) -> int:
+def _find_broken(document: Document, regions: Regions, texts: Mapping[int, bytes]) -> list[int]:
+    """The holes whose fills would add syntax errors to the current file."""
+    before = _count_errors(document, document.data)
+    if not texts or _count_errors(document, regions.replace(texts).data) <= before:
+        return []
+    kept: dict[int, bytes] = {}
+    for hole, text in texts.items():
+        if _count_errors(document, regions.replace({**kept, hole: text}).data) <= before:
+            kept[hole] = text
+    return [hole for hole in texts if hole not in kept]
+
+
+def _count_errors(document: Document, data: bytes) -> int:
     """Syntax errors of `data` in the document's language; 0 without a language."""
     if document.syntax is None:
         return 0
     changed = Document(data, document.language, document.path, document.stored_as)
-    pending, count = [document.syntax.parse(changed.source).root_node], 0
-    while pending:
-        node = pending.pop()
-        count += node.is_error or node.is_missing
-        pending += [child for child in node.children if child.has_error or child.is_error or child.is_missing]
-    return count
+    return len(find_problems(document.syntax, changed.source, ())[0])
 
 
 def written_holes(journal: Journal, file: str | None = None, holes: Sequence[int] = ()) -> list[HoleRow]:

@@ -9,14 +9,13 @@ import errno
 import os
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Final
 
 from midfill_infill.errors import MidfillError
 from midfill_infill.refactor.journal.journal import Journal
-from midfill_infill.refactor.journal.records import Rewrite, Trouble, WriteRow
+from midfill_infill.refactor.journal.records import Report, Rewrite, Trouble, WriteRow
 from midfill_infill.refactor.writing import replace
 from midfill_infill.refactor.writing.replace import Swap
 
@@ -25,23 +24,12 @@ _MIN_FREE_BYTES: Final = 1 << 16
 _FULL: Final = (errno.ENOSPC, errno.EDQUOT)
 
 
-@dataclass(frozen=True)
-class WrittenGroup:
-    """Result of a group: files with their new bytes, files that somebody wrote first, and troubles."""
+def write_group(journal: Journal, run_id: str, rewrites: Sequence[Rewrite], report: Report) -> list[int]:
+    """Replaces the files of `rewrites`, each completely or not at all; returns the files that others wrote first.
 
-    done: tuple[Rewrite, ...]
-    changed: tuple[Rewrite, ...]
-    troubles: tuple[Trouble, ...]
-
-
-def write_group(journal: Journal, run_id: str, rewrites: Sequence[Rewrite]) -> WrittenGroup:
-    """Replaces the files of `rewrites`, each completely or not at all.
-
-    A file with unexpected bytes is left unchanged. Raises MidfillError `disk_full` before anything is touched, and
-    `journal_failed`; a problem with one file is a `Trouble` and the others go on.
+    Raises MidfillError `disk_full` before anything is touched, and `journal_failed`. A problem with one file goes into
+    `report`, and the others go on.
     """
-    if not rewrites:
-        return WrittenGroup((), (), ())
     _check_space(rewrites)
     rows = journal.reserve(rewrites, run_id)
     work = list(zip(rows, rewrites, strict=True))
@@ -50,7 +38,7 @@ def write_group(journal: Journal, run_id: str, rewrites: Sequence[Rewrite]) -> W
     dropped = [row.id for row, _ in work if row.id not in staged]
     journal.intend([row for row, _ in kept], [(r.before, r.after) for _, r in kept], dropped)
     done: list[tuple[WriteRow, Rewrite]] = []
-    changed: list[Rewrite] = []
+    changed: list[int] = []
     for row, rewrite in kept:
         outcome, trouble = _put(journal, row, rewrite)
         if outcome is Swap.DONE:
@@ -58,10 +46,13 @@ def write_group(journal: Journal, run_id: str, rewrites: Sequence[Rewrite]) -> W
         elif trouble is not None:
             troubles.append(trouble)
         else:
-            changed.append(rewrite)
+            changed.append(rewrite.file.id)
     troubles += _sync_folders(rewrite.target.parent for _, rewrite in done)
-    journal.finish([row.id for row, _ in done], [])
-    return WrittenGroup(tuple(rewrite for _, rewrite in done), tuple(changed), tuple(troubles))
+    journal.finish([row.id for row, _ in done])
+    report.num_files += len(done)
+    report.troubles += troubles
+    report.holes += [change for _, rewrite in done for change in rewrite.changes]
+    return changed
 
 
 def _stage_all(work: Sequence[tuple[WriteRow, Rewrite]]) -> tuple[set[int], list[Trouble]]:
@@ -120,7 +111,7 @@ def _retract(journal: Journal, row: WriteRow, target: Path) -> Swap:
     """
     journal.retract(row.id)
     kept = replace.dispose(target.with_name(row.temporary), target, row.new_hash)
-    journal.finish([], [row.id])
+    journal.drop(row.id)
     if kept is not None:
         raise MidfillError("write_unclear", f"{target} was edited during the exchange, an edit is in {kept.name}")
     return Swap.CHANGED
@@ -165,7 +156,7 @@ def recover(journal: Journal, root: Path) -> list[Trouble]:
         target = journal.file(row.file).below(root).resolve()
         try:
             if _settle(journal, row, target) is Swap.DONE:
-                journal.finish([row.id], [])
+                journal.finish([row.id])
         except OSError as error:
             troubles.append(_trouble(str(target), error))
         except MidfillError as error:
@@ -178,10 +169,10 @@ def _settle(journal: Journal, row: WriteRow, target: Path) -> Swap:
     temporary = target.with_name(row.temporary)
     if row.state == "reserved":
         return _settle_reserved(journal, row, target)
-    if row.state == "retracted" or not _exists(target):
+    if row.state == "retracted" or not os.path.lexists(target):
         return _retract(journal, row, target)
     now = replace.read_content(target).hash
-    if not _exists(temporary):  # it is deleted last, so the exchange happened
+    if not os.path.lexists(temporary):  # it is deleted last, so the exchange happened
         return Swap.DONE if now != row.old_hash else _retract(journal, row, target)
     staged = replace.read_content(temporary).hash
     if now == row.old_hash or staged == row.new_hash:
@@ -198,7 +189,7 @@ def _settle(journal: Journal, row: WriteRow, target: Path) -> Swap:
 def _settle_reserved(journal: Journal, row: WriteRow, target: Path) -> Swap:
     """If the disk lost the intent despite syncs, the old bytes are only in the staged file, and are restored."""
     temporary = target.with_name(row.temporary)
-    if _exists(temporary) and replace.read_content(temporary).hash == row.old_hash:
+    if os.path.lexists(temporary) and replace.read_content(temporary).hash == row.old_hash:
         now = replace.read_content(target).hash
         if now not in (row.old_hash, row.new_hash):
             raise MidfillError("write_unclear", f"{target} was edited, what it held before is in {temporary.name}")
@@ -207,12 +198,8 @@ def _settle_reserved(journal: Journal, row: WriteRow, target: Path) -> Swap:
                 os.replace(temporary, target)
             return _retract(journal, row, target)
     replace.remove(temporary)
-    journal.finish([], [row.id])
+    journal.drop(row.id)
     return Swap.CHANGED
-
-
-def _exists(path: Path) -> bool:
-    return os.path.lexists(path)
 
 
 def in_groups(rewrites: Iterable[Rewrite], size: int = GROUP) -> Iterable[list[Rewrite]]:
