@@ -11,9 +11,8 @@ from dataclasses import dataclass, replace
 from midfill_engine.wire import HoleSegment, HoleSpec, Segment, TextSegment
 from midfill_infill.errors import MidfillError
 from midfill_infill.syntax.captures import Function
-from midfill_infill.syntax.extent import find_header_end
 from midfill_infill.syntax.holes import sort_holes
-from midfill_infill.syntax.outline import find_own, outline
+from midfill_infill.syntax.outline import find_header_end, find_own, outline
 from midfill_infill.text.document import Document
 from midfill_infill.text.lines import Lines
 from midfill_infill.text.spans import Hole

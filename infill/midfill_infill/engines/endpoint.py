@@ -14,17 +14,13 @@ from midfill_infill.errors import MidfillError
 
 LOCAL_HOSTS: Final = ("localhost", "127.0.0.1", "::1")
 
+# Our code where it is not the engine's own.
 _CODES: Final[dict[ErrorCode, str]] = {
-    ErrorCode.BAD_REQUEST: "bad_request",
     ErrorCode.UNAUTHORIZED: "engine_refused",
     ErrorCode.FORBIDDEN: "engine_refused",
     ErrorCode.NOT_FOUND: "engine_error",
-    ErrorCode.UNKNOWN_MODEL: "unknown_model",
     ErrorCode.TOO_LARGE: "hole_too_large",
     ErrorCode.BUSY: "engine_busy",
-    ErrorCode.CANCELLED: "cancelled",
-    ErrorCode.OUT_OF_MEMORY: "out_of_memory",
-    ErrorCode.FETCH_FAILED: "fetch_failed",
     ErrorCode.INTERNAL: "engine_error",
 }
 
@@ -118,7 +114,7 @@ def ollama_url() -> str:
 
 def relayed(body: ErrorBody) -> MidfillError:
     """The engine's own words as our error; what to do about a token our table knows better."""
-    code = _CODES[body.code]
+    code = _CODES.get(body.code, body.code.value)
     return MidfillError(code, body.message, None if code == "engine_refused" else body.next_step or None)
 
 

@@ -5,7 +5,7 @@ import json
 import os
 import time
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Final
@@ -73,16 +73,12 @@ class EnginePlace:
     def lives(self) -> bool:
         """An engine holds its lock for as long as it lives."""
         try:
-            lock = os.open(self.lock, os.O_RDONLY | os.O_CLOEXEC)
-        except OSError:
-            return False
-        try:
-            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            with _locked(self.lock, fcntl.LOCK_SH):
+                return False
         except BlockingIOError:
             return True
-        finally:
-            os.close(lock)
-        return False
+        except OSError:
+            return False
 
     @property
     def age_s(self) -> float:
@@ -98,19 +94,21 @@ class EnginePlace:
             return None
 
     def sweep(self) -> None:
-        """Removes its files, if no engine lives there nor is being started."""
-        try:
-            lock = os.open(self.lock, os.O_RDWR | os.O_CLOEXEC)
-        except OSError:
-            return
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        """Removes its files unless an engine lives there or is being started."""
+        with suppress(OSError), _locked(self.lock, fcntl.LOCK_EX):
             for file in (self.socket, self.record_file, self.log, self.log.with_suffix(".log.old"), self.lock):
                 file.unlink(missing_ok=True)
-        except OSError:  # it lives
-            pass
-        finally:
-            os.close(lock)
+
+
+@contextmanager
+def _locked(file: Path, kind: int) -> Iterator[None]:
+    """Raises BlockingIOError if another process holds the lock, OSError if there is no such file."""
+    lock = os.open(file, os.O_RDWR | os.O_CLOEXEC)
+    try:
+        fcntl.flock(lock, kind | fcntl.LOCK_NB)
+        yield
+    finally:
+        os.close(lock)
 
 
 def sweep_dead(older_than_s: float) -> None:

@@ -231,7 +231,7 @@ def _start_and_wait(settings: EngineSettings, place: EnginePlace, endpoint: Endp
         if state != "silent":
             heard_s = time.monotonic()
         elif time.monotonic() - heard_s > _HUNG_AT_START_S:
-            raise _explain_hanging(place)
+            raise MidfillError("engine_silent", f"{_name(place)} accepts requests and does not answer")
         phrase = "loading the model" if state == "loading" else "starting the engine"
         if phrase != said:
             on_progress(phrase)
@@ -241,7 +241,8 @@ def _start_and_wait(settings: EngineSettings, place: EnginePlace, endpoint: Endp
         elif process is not None and process.poll() is not None:
             raise _explain_death(process.returncode, place, log_start)
         if time.monotonic() > deadline:
-            raise _explain_silence(settings, place)
+            message = f"{_name(place)} was not ready after {settings.start_timeout_s:g} s"
+            raise MidfillError("engine_failed", message, f"end that process and try again, or see {place.log}")
         time.sleep(_POLL_S)
 
 
@@ -356,12 +357,5 @@ def _explain_death(exit_code: int, place: EnginePlace, log_start: int) -> Midfil
     return MidfillError("engine_failed", message, f"see {place.log}")
 
 
-def _explain_hanging(place: EnginePlace) -> MidfillError:
-    pid = f" (process {place.pid})" if place.pid else ""
-    return MidfillError("engine_silent", f"the engine{pid} accepts requests and does not answer")
-
-
-def _explain_silence(settings: EngineSettings, place: EnginePlace) -> MidfillError:
-    pid = f" (process {place.pid})" if place.pid else ""
-    message = f"the engine{pid} was not ready after {settings.start_timeout_s:g} s"
-    return MidfillError("engine_failed", message, f"end that process and try again, or see {place.log}")
+def _name(place: EnginePlace) -> str:
+    return f"the engine (process {place.pid})" if place.pid else "the engine"

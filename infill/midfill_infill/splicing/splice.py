@@ -74,30 +74,22 @@ def splice(document: Document, holes: Sequence[Hole], fills: Sequence[str]) -> S
     ordered = sort_holes(document, list(holes))
     fill_of = dict(zip(((hole.start_byte, hole.end_byte) for hole in holes), fills, strict=True))
     cleaned = [clean(document, hole, fill_of[hole.start_byte, hole.end_byte]) for hole in ordered]
-    trimmed = [draft for draft, _ in cleaned]
-    errors = 0
-    ranges: list[tuple[tuple[int, int], ...]] = [()] * len(ordered)
-    names: list[frozenset[str]] = [frozenset()] * len(ordered)
-    idle = [False] * len(ordered)
-    if document.syntax is not None:
-        for trials in find_trials(document, document.syntax, ordered):
-            numbers = [ordered.index(hole) for hole in trials.holes]
-            settled = settle(trials, document, [trimmed[number] for number in numbers])
-            added, blamed = trials.judge(settled)
-            errors += added
-            used, is_idle = trials.find_names(settled), trials.find_idle(settled)
-            for at, number in enumerate(numbers):
-                trimmed[number], ranges[number], names[number], idle[number] = (
-                    settled[at], blamed[at], used[at], is_idle[at],
-                )  # fmt: skip
     spliced = {
-        (hole.start_byte, hole.end_byte): SplicedFill(
-            draft.text, draft.origins, ranges[number], removed, names[number], idle[number]
-        )
-        for number, (hole, draft, (_, removed)) in enumerate(zip(ordered, trimmed, cleaned, strict=True))
+        hole: SplicedFill(draft.text, draft.origins, (), removed)
+        for hole, (draft, removed) in zip(ordered, cleaned, strict=True)
     }
-    edits = [_edit(document, hole, draft.text) for hole, draft in zip(ordered, trimmed, strict=True)]
-    return Spliced(Patch.of(edits), tuple(spliced[hole.start_byte, hole.end_byte] for hole in holes), errors)
+    errors = 0
+    for trials in find_trials(document, document.syntax, ordered) if document.syntax else ():
+        settled = settle(trials, document, [cleaned[ordered.index(hole)][0] for hole in trials.holes])
+        added, blamed = trials.judge(settled)
+        errors += added
+        found = zip(settled, blamed, trials.find_names(settled), trials.find_idle(settled), strict=True)
+        for hole, (draft, ranges, names, is_idle) in zip(trials.holes, found, strict=True):
+            removed = spliced[hole].removed
+            spliced[hole] = SplicedFill(draft.text, draft.origins, ranges, removed, names, is_idle)
+    by_place = {(hole.start_byte, hole.end_byte): fill for hole, fill in spliced.items()}
+    patch = Patch.of(_edit(document, hole, fill.text) for hole, fill in spliced.items())
+    return Spliced(patch, tuple(by_place[hole.start_byte, hole.end_byte] for hole in holes), errors)
 
 
 def clean(document: Document, hole: Hole, fill: str) -> tuple[DraftText, int]:

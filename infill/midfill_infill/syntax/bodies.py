@@ -4,8 +4,7 @@ import re
 from dataclasses import dataclass, replace
 
 from midfill_infill.syntax.captures import Function
-from midfill_infill.syntax.extent import find_header_end, find_last_line
-from midfill_infill.syntax.outline import require_syntax
+from midfill_infill.syntax.outline import find_header_end, find_last_line, require_syntax
 from midfill_infill.syntax.stubs import TODO, is_stub
 from midfill_infill.text.document import Document
 from midfill_infill.text.lines import Lines

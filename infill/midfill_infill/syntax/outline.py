@@ -1,5 +1,6 @@
 """What a document consists of, read once: its functions, those that an error swallowed too, scopes and imports."""
 
+import re
 import threading
 from collections.abc import Iterable
 from dataclasses import replace
@@ -8,7 +9,6 @@ from functools import lru_cache
 from midfill_infill.errors import MidfillError
 from midfill_infill.languages import Language
 from midfill_infill.syntax.captures import Function, Outline, read_outline
-from midfill_infill.syntax.extent import find_header_end, find_last_line
 from midfill_infill.text.document import Document
 from midfill_infill.text.lines import Lines
 from midfill_infill.text.spans import Hole
@@ -21,6 +21,8 @@ def require_syntax(document: Document) -> Language:
     return document.syntax
 
 
+_HEADER_TOKEN = re.compile(rb"""(\"{3}|'{3})(?s:.*?)\1|"[^"\r\n]*"|'[^'\r\n]*'|#[^\r\n]*|[()\[\]{}:]|\r?\n""")
+_MAX_HEADER_LINES = 64
 _reading = threading.Lock()
 
 
@@ -119,3 +121,41 @@ def _shift(function: Function, offset: int) -> Function:
         body=(start + offset, end + offset),
         keep=None if function.keep is None else (function.keep[0] + offset, function.keep[1] + offset),
     )
+
+
+def find_header_end(lines: Lines, function: Function) -> int:
+    """The offset behind the colon of a Python function's header, or behind its first line where that is broken."""
+    line = lines.at(function.head)
+    stripped = lines.content(line).partition(b"#")[0].rstrip()
+    if function.is_broken and stripped.endswith(b":"):
+        return lines.start(line) + len(stripped)
+    depth = 0
+    for token in _HEADER_TOKEN.finditer(lines.data, function.head):
+        text = token.group()
+        if text in b"([{":
+            depth += 1
+        elif text in b")]}":
+            depth -= 1
+        elif text == b":" and depth <= 0:
+            return token.end()
+        elif text in b"\r\n" and (depth <= 0 or lines.at(token.end()) - line > _MAX_HEADER_LINES):
+            break
+    return lines.start(line) + len(stripped)
+
+
+def find_last_line(lines: Lines, header_end: int, function: Function) -> int:
+    """The last line of an indented body: the one before the next that is indented no deeper than the definition.
+
+    Lines that a sound tree counts in, as those of a string, belong to it however they are indented. Comments at the
+    body's indentation belong to it, blank lines at its end do not.
+    """
+    first, columns = lines.at(header_end), lines.columns(lines.at(function.head))
+    trusted = 0 if function.is_broken else function.end
+    last = first
+    for line in range(first + 1, len(lines)):
+        if lines.is_blank(line) and lines.start(line) >= trusted:
+            continue
+        if lines.columns(line) <= columns and lines.start(line) >= trusted:
+            break
+        last = line
+    return last
