@@ -23,8 +23,8 @@ def main(server: "MidfillServer | None" = None) -> None:
     # Worker threads yield to messages sooner than Python's default of 5 ms.
     sys.setswitchinterval(SWITCH_S)
     gc.disable()  # saves up to a tenth of the start; imports stay forever
+    from midfill_lsp.protocol import run_stdio
     from midfill_lsp.server import MidfillServer
-    from midfill_lsp.stdio import run_stdio
 
     gc.freeze()
     gc.set_threshold(50_000)  # the default costs a third of the time to read a large file

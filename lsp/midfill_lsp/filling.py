@@ -23,7 +23,7 @@ from midfill_lsp.engine import Filler
 from midfill_lsp.host import Host
 from midfill_lsp.messages import FillParams, FillResult, What
 from midfill_lsp.offers import TITLES, UNTIL
-from midfill_lsp.pending import PendingHole, PendingStore, place
+from midfill_lsp.pending import Pending, PendingHole, PendingStore, place
 from midfill_lsp.progress import FillProgress, PreviewSender, show_progress
 from midfill_lsp.results import describe, describe_placed, make_result
 from midfill_lsp.settings import Settings
@@ -290,8 +290,8 @@ async def put_in(
     if confirm:
         document.forget(moves)
         return make_result(made.filled, described, version=version, applied=True)
-    added = pending.add(id, document, holes, made.filled, made.seed, before, expected, made.newline, moves)
-    return make_result(made.filled, described, version=version, applied=True, id=added.id)
+    pending.add(Pending(id, document, holes, made.filled, made.seed, moves, before, expected, made.newline))
+    return make_result(made.filled, described, version=version, applied=True, id=id)
 
 
 def takes_confirmation(server: Host) -> bool:

@@ -1,7 +1,7 @@
 """Offers fills: code actions at a range, code lenses on a pending fill. Starts nothing."""
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from lsprotocol import types
 
@@ -23,11 +23,6 @@ KINDS = {what: f"refactor.rewrite.fill.{what}" for what in What}
 UNTIL, UNTIL_KIND = "Fill until tests pass", "refactor.rewrite.fill.until"
 REPEAT = "refactor.rewrite.repeat"
 LENSES = {"midfill.accept": "Accept", "midfill.reroll": "Reroll", "midfill.discard": "Discard"}
-
-
-class HasSpan(Protocol):
-    @property
-    def span(self) -> Span: ...
 
 
 def offer_actions(view: DocumentView, version: int | None, params: types.CodeActionParams) -> list[types.CodeAction]:
@@ -70,14 +65,14 @@ def _action(uri: str, version: int | None, what: What, range: types.Range, *, un
     return types.CodeAction(title, kind=UNTIL_KIND if until else KINDS[what], command=command)
 
 
-def offer_repeats(document: SyncedDocument, cursor: types.Position, found: Sequence[HasSpan]) -> list[types.CodeAction]:
+def offer_repeats(document: SyncedDocument, cursor: types.Position, found: Sequence[Span]) -> list[types.CodeAction]:
     """Code actions that repeat the last change at the next place or everywhere."""
     if not found:
         return []
     position = Position(line=cursor.line, character=cursor.character)
     here = RepeatParams(uri=document.uri, position=position)
     offset = document.text.offset(cursor)
-    next_span = next((each.span for each in found if each.span[0] >= offset), found[0].span)
+    next_span = next((span for span in found if span[0] >= offset), found[0])
     line = document.text.position(next_span[0]).line + 1
     titles = {f"Make the last change again, or go there: line {line}": here}
     if len(found) > 1:

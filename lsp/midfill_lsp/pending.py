@@ -1,11 +1,9 @@
 """Pending fills and their line hunks, tracked while the user types, until they are accepted. Sends nothing itself."""
 
 import math
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from difflib import SequenceMatcher
-from itertools import accumulate
 from typing import Protocol, TypeVar
 
 from midfill_infill.candidates import Alternative, PlacedFill
@@ -15,8 +13,6 @@ from midfill_infill.text.spans import Hole
 from midfill_lsp.edits import Replacement
 from midfill_lsp.messages import DraftParams, PendingParams
 from midfill_lsp.text import Moves, Span, SyncedDocument, SyncedWorkspace, Text, find_at, to_units, trim
-
-_PIECE = re.compile(r"([^\r\n]*)(\r\n|\n|\r|$)")
 
 
 @dataclass(frozen=True)
@@ -29,42 +25,23 @@ class Hunk:
 
 def find_hunks(old: str, new: str) -> list[Hunk]:
     """In order. Reverting every hunk gives the old text."""
-    before, after = _TextLines(old), _TextLines(new)
-    matcher = SequenceMatcher(lambda line: not line.strip(), before.texts, after.texts, autojunk=False)
+    before, after = Text(old), Text(new)
+    matcher = SequenceMatcher(lambda line: not line.strip(), before.lines, after.lines, autojunk=False)
     return [
-        Hunk(*_spans(before, after, (start, stop), (begin, end)))
+        Hunk(*_spans((before, after), ((start, stop), (begin, end))))
         for tag, start, stop, begin, end in matcher.get_opcodes()
         if tag != "equal"
     ]
 
 
-class _TextLines:
-    """The lines of a text and their offsets; the last one has no line ending."""
-
-    def __init__(self, text: str) -> None:
-        pieces = list(_PIECE.findall(text))
-        if len(pieces) > 1 and not pieces[-2][1]:  # the empty match after a non-empty last line
-            pieces.pop()
-        self.texts = [piece for piece, _ in pieces]
-        self.starts = [0, *accumulate(len(piece) + len(end) for piece, end in pieces)]
-
-    def span(self, first: int, last: int) -> Span:
-        """Lines without the last one's ending."""
-        return self.starts[first], self.starts[last - 1] + len(self.texts[last - 1])
-
-    def end(self, line: int) -> int:
-        return self.starts[line] + len(self.texts[line])
-
-
-def _spans(before: _TextLines, after: _TextLines, old: Span, new: Span) -> tuple[Span, Span]:
+def _spans(texts: tuple[Text, Text], lines: tuple[Span, Span]) -> list[Span]:
     """Added or removed lines include a line ending: the one after them, or before them at the end of the text."""
-    if old[0] < old[1] and new[0] < new[1]:
-        return before.span(*old), after.span(*new)
-    if old[1] < len(before.texts) and new[1] < len(after.texts):
-        pairs = ((lines.starts[first], lines.starts[last]) for lines, (first, last) in ((before, old), (after, new)))
-    else:
-        pairs = ((lines.end(first - 1), lines.end(last - 1)) for lines, (first, last) in ((before, old), (after, new)))
-    return next(pairs), next(pairs)
+    pairs = list(zip(texts, lines, strict=True))
+    if all(first < last for first, last in lines):
+        return [(text.line_starts[first], text.line_end(last - 1)) for text, (first, last) in pairs]
+    if all(last < len(text.lines) for text, (_, last) in pairs):
+        return [(text.line_starts[first], text.line_starts[last]) for text, (first, last) in pairs]
+    return [(text.line_end(first - 1), text.line_end(last - 1)) for text, (first, last) in pairs]
 
 
 MAX_PENDING = 64
@@ -269,18 +246,13 @@ class PendingStore:
         self._last_id += 1
         return self._last_id
 
-    def add(
-        self, id: int, document: SyncedDocument, holes: Sequence[PendingHole], filled: Filled, seed: int,
-        before: str, expected: str, newline: str, moves: Moves,
-    ) -> Pending:  # fmt: skip
-        """`moves` records since before the edit that the client turns from `before` into `expected`."""
-        pending = Pending(id, document, list(holes), filled, seed, moves, before, expected, newline)
+    def add(self, pending: Pending) -> None:
+        """Its `moves` record since before the edit that the client turns from `before` into `expected`."""
         self._fills[pending.id] = pending
-        if moves or document.source == expected:
-            self.follow(document)
+        if pending.moves or pending.document.source == pending.expected:
+            self.follow(pending.document)
         while len(self._fills) > MAX_PENDING:
             self.drop(next(iter(self._fills.values())))
-        return pending
 
     def follow(self, document: SyncedDocument) -> bool:
         """Takes in a change of the document; whether fills were lost."""

@@ -79,7 +79,7 @@ async def _list_actions(ls: MidfillServer, params: types.CodeActionParams) -> li
     if is_wanted(REPEAT, params.context.only):
         is_asked = params.context.trigger_kind is not types.CodeActionTriggerKind.Automatic
         found = await ls.next_edits.find(synced) if is_asked else ls.next_edits.recall(synced)
-        actions += offer_repeats(synced, params.range.start, found or ())
+        actions += offer_repeats(synced, params.range.start, [each.span for each in found or ()])
     client = ls.client_capabilities.text_document
     capabilities = client.code_action if client else None
     if capabilities is None or capabilities.code_action_literal_support is None:

@@ -44,11 +44,20 @@ class Text:
             return [0, *accumulate(len(line) + 1 for line in self.source.split("\n")[:-1])]
         return [0, *(match.end() for match in _LINE_END.finditer(self.source))]
 
+    @cached_property
+    def lines(self) -> list[str]:
+        """The lines without their endings."""
+        return _LINE_END.split(self.source)
+
     def line(self, number: int) -> str:
         """The text of a line without its ending."""
         start = self.line_starts[number]
         end = self.line_starts[number + 1] if number + 1 < len(self.line_starts) else len(self.source)
         return _LINE_END.sub("", self.source[start:end])
+
+    def line_end(self, number: int) -> int:
+        """The offset before a line's ending."""
+        return self.line_starts[number] + len(self.line(number))
 
     def offset(self, position: types.Position) -> int:
         """The offset of a position. Past a line's end means its end, past the last line means the text's end."""
@@ -113,7 +122,7 @@ def find_at(text: Text, offset: int, placed: Iterable[tuple[Span, T]]) -> list[T
     """The items at an offset; if there are none, those on its line."""
     listed = list(placed)
     number = text.position(offset).line
-    line = text.line_starts[number], text.line_starts[number] + len(text.line(number))
+    line = text.line_starts[number], text.line_end(number)
     found = (
         [each for (first, last), each in listed if first <= end and start <= last]
         for start, end in ((offset, offset), line)

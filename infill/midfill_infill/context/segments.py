@@ -4,9 +4,9 @@ Whole lines are kept, nearest to a hole first; imports and headers of enclosing 
 leave no mark.
 """
 
-from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from heapq import heappop, heappush
 
 from midfill_engine.wire import HoleSegment, HoleSpec, Segment, TextSegment
 from midfill_infill.errors import MidfillError
@@ -47,33 +47,15 @@ def build_segments(document: Document, holes: Sequence[Hole], budget_chars: int)
     """
     ordered = sort_holes(document, list(holes))
     stretches = _cut(document, ordered)
-    budget = _Budget(budget_chars)
     fits = sum(stretch.edge_size() for stretch in stretches) <= budget_chars
     most_chars = budget_chars if fits else budget_chars // max(1, 2 * len(ordered))
-    budget.left -= sum(stretch.keep_edges(most_chars) for stretch in stretches)
+    left = budget_chars - sum(stretch.keep_edges(most_chars) for stretch in stretches)
     if fits:
-        _keep_lines(document, ordered, stretches, budget)
+        headers = min(left, int(HEADER_SHARE * budget_chars))
+        left -= _keep_headers(_header_lines(document, ordered), stretches, headers)
+        left -= _keep_nearest(stretches[1:-1], min(left, int(BETWEEN_SHARE * budget_chars)))
+        _keep_nearest(stretches, left)
     return Segments(tuple(_lay_out(document, ordered, [stretch.text for stretch in stretches])), ordered)
-
-
-class _Budget:
-    """Characters that may still be shown. Taking from a part also takes from the whole."""
-
-    def __init__(self, chars: int, whole: "_Budget | None" = None) -> None:
-        self.chars, self.left, self._whole = chars, chars, whole
-
-    def part(self, share: float) -> "_Budget":
-        """At most that share of the whole that there was, and of what is left."""
-        return _Budget(min(self.left, int(share * self.chars)), self)
-
-    def take(self, size: int) -> bool:
-        """Whether `size` characters are left, and takes them."""
-        if size > self.left:
-            return False
-        self.left -= size
-        if self._whole:
-            self._whole.left -= size
-        return True
 
 
 class _ShownText:
@@ -90,16 +72,16 @@ class _ShownText:
     def text(self) -> str:
         return "".join(line for line in self.kept if line is not None)
 
-    def keep(self, number: int, budget: _Budget) -> bool:
-        """Shows a line if the budget has room for it; says whether it is shown."""
-        if self.kept[number] is None and budget.take(len(self.lines[number])):
-            self.kept[number] = self.lines[number]
-        return self.kept[number] is not None
-
-    def keep_line(self, line: int, budget: _Budget) -> None:
-        """The same for a line of the document, where it lies in this stretch."""
-        if 0 <= line - self.first_line < len(self.lines):
-            self.keep(line - self.first_line, budget)
+    def keep(self, number: int, room: int) -> int | None:
+        """Shows a line. Returns the characters it adds, None if it has more than `room` or there is no such line."""
+        if not 0 <= number < len(self.lines):
+            return None
+        if self.kept[number] is not None:
+            return 0
+        if len(self.lines[number]) > room:
+            return None
+        self.kept[number] = self.lines[number]
+        return len(self.lines[number])
 
     def edge_size(self) -> int:
         """Characters of the lines that holes stand in."""
@@ -117,55 +99,38 @@ class _ShownText:
             self.kept[-1] = shown + rest[max(0, len(rest) - most_chars) :]
         return len(self.text)
 
-    def queues(self) -> list["_LineQueue"]:
-        """Its lines from each of its holes outwards."""
-        found = []
+    def queues(self) -> Iterator[tuple[Iterator[int], int]]:
+        """Its lines from each of its holes outwards, and the weight of each such queue."""
         if self.precedes_hole:
-            weight = 1 if self.follows_hole else PREFIX_WEIGHT
-            found.append(_LineQueue(self, deque(reversed(range(len(self.lines)))), weight))
+            yield iter(reversed(range(len(self.lines)))), 1 if self.follows_hole else PREFIX_WEIGHT
         if self.follows_hole:
-            found.append(_LineQueue(self, deque(range(len(self.lines))), 1))
-        return found
+            yield iter(range(len(self.lines))), 1
 
 
-@dataclass
-class _LineQueue:
-    """Line numbers of a stretch, nearest to a hole first."""
-
-    stretch: _ShownText
-    numbers: deque[int]
-    weight: int
-    used: int = 0
-
-    def advance(self, budget: _Budget) -> bool:
-        """Shows the next line; False when there is none or no room for it."""
-        if not self.numbers or not self.stretch.keep(self.numbers[0], budget):
-            return False
-        self.used += len(self.stretch.lines[self.numbers.popleft()])
-        return True
-
-
-def _keep_lines(document: Document, holes: Sequence[Hole], stretches: Sequence[_ShownText], budget: _Budget) -> None:
-    """Shows headers and imports, then text between holes, then text around them."""
-    headers = budget.part(HEADER_SHARE)
-    for line in _header_lines(document, holes):
+def _keep_headers(lines: Sequence[int], stretches: Sequence[_ShownText], room: int) -> int:
+    """Shows lines of the document, at most `room` characters. Returns how many characters it added."""
+    left = room
+    for line in lines:
         for stretch in stretches:
-            stretch.keep_line(line, headers)
-    between = budget.part(BETWEEN_SHARE)
-    _keep_nearest([queue for stretch in stretches[1:-1] for queue in stretch.queues()], between)
-    _keep_nearest([queue for stretch in stretches for queue in stretch.queues()], budget)
+            left -= stretch.keep(line - stretch.first_line, left) or 0
+    return room - left
 
 
-def _keep_nearest(queues: list[_LineQueue], budget: _Budget) -> None:
-    """Shows lines of all queues in proportion to their weights until each queue ends or meets a line that
-    does not fit.
+def _keep_nearest(stretches: Sequence[_ShownText], room: int) -> int:
+    """Shows lines of all queues in proportion to their weights until each queue ends or meets a line that does not fit.
+
+    Returns how many characters it added.
     """
-    while len(queues) > 1:
-        queue = min(queues, key=lambda queue: queue.used / queue.weight)
-        if not queue.advance(budget):
-            queues.remove(queue)
-    while queues and queues[0].advance(budget):
-        pass
+    queues = [(stretch, *queue) for stretch in stretches for queue in stretch.queues()]
+    heap, left = [(0.0, number) for number in range(len(queues))], room
+    while heap:
+        used, number = heappop(heap)
+        stretch, lines, weight = queues[number]
+        line = next(lines, len(stretch.lines))
+        if (size := stretch.keep(line, left)) is not None:
+            left -= size
+            heappush(heap, (used + len(stretch.lines[line]) / weight, number))
+    return room - left
 
 
 def _cut(document: Document, holes: Sequence[Hole]) -> list[_ShownText]:

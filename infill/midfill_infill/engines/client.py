@@ -190,11 +190,6 @@ class EngineClient:
             return MidfillError("engine_unreachable", f"the engine at {self.endpoint} {what}", step)
         return MidfillError("engine_died", f"the engine {what}")
 
-    def _silent(self) -> MidfillError:
-        if self.endpoint.url:
-            return self._gone("does not answer")
-        return MidfillError("engine_silent", f"the engine at {self.endpoint} accepts requests and does not answer")
-
     @contextmanager
     def _failures(self) -> Iterator[None]:
         try:
@@ -202,7 +197,10 @@ class EngineClient:
         except Unreachable as error:
             raise self._gone(str(error)) from None
         except Silent:
-            raise self._silent() from None
+            if self.endpoint.url:
+                raise self._gone("does not answer") from None
+            message = f"the engine at {self.endpoint} accepts requests and does not answer"
+            raise MidfillError("engine_silent", message) from None
         except Broken:
             raise self._gone("ended in the middle of the fill") from None
         except (ValidationError, ValueError, KeyError):

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
-from midfill_infill.engines.outside.protocol import Call, HoleQuery, Piece, Protocol, read_error, read_event
+from midfill_infill.engines.outside.protocol import Call, HoleQuery, Piece, Protocol
 
 
 class Fim(Protocol):
@@ -25,11 +25,7 @@ class Fim(Protocol):
         yield Call("/v1/fim/completions", {**body, **stops, "random_seed": query.seed})
         yield Call("/v1/fim/completions", {**body, "stream": False})
 
-    def read(self, line: str) -> Piece | None:
-        if (message := read_event(line)) is None:
-            return None
-        if error := read_error(message):
-            return Piece(error=error)
+    def read_message(self, message: dict[str, Any]) -> Piece | None:
         if not message["choices"]:
             return None
         choice = message["choices"][0]

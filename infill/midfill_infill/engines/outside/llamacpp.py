@@ -2,8 +2,9 @@
 
 from collections.abc import Iterator
 from pathlib import PurePath
+from typing import Any
 
-from midfill_infill.engines.outside.protocol import Call, HoleQuery, Piece, Protocol, read_error, read_event
+from midfill_infill.engines.outside.protocol import Call, HoleQuery, Piece, Protocol
 
 
 class LlamaCpp(Protocol):
@@ -22,11 +23,7 @@ class LlamaCpp(Protocol):
         yield Call("/infill", {**body, "input_prefix": query.before, "input_suffix": query.behind, "prompt": ""})
         yield Call("/completion", {**body, "prompt": query.left}, goes_on=True)
 
-    def read(self, line: str) -> Piece | None:
-        if (message := read_event(line)) is None:
-            return None
-        if error := read_error(message):
-            return Piece(error=error)
+    def read_message(self, message: dict[str, Any]) -> Piece | None:
         told = message.get("completion_probabilities") or () if not message.get("stop") else ()
         logprobs = tuple((str(each["token"]), float(each["logprob"])) for each in told)
         return Piece(str(message["content"]), logprobs, PurePath(str(message.get("model", ""))).name)

@@ -1,10 +1,9 @@
 """Ollama's own API: `POST /api/generate` with a suffix, answered line by line (docs/api.md of its repository)."""
 
-import json
 from collections.abc import Iterator
 from typing import Any
 
-from midfill_infill.engines.outside.protocol import Call, HoleQuery, Piece, Protocol, read_error
+from midfill_infill.engines.outside.protocol import Call, HoleQuery, Piece, Protocol
 
 
 class Ollama(Protocol):
@@ -24,11 +23,6 @@ class Ollama(Protocol):
             yield Call("/api/generate", {**body, "suffix": query.behind})
         yield Call("/api/generate", {**body, "prompt": query.left, "raw": True}, goes_on=True)
 
-    def read(self, line: str) -> Piece | None:
-        if not line.strip():
-            return None
-        message = json.loads(line)
-        if error := read_error(message):
-            return Piece(error=error)
+    def read_message(self, message: dict[str, Any]) -> Piece | None:
         logprobs = tuple((each["token"], float(each["logprob"])) for each in message.get("logprobs") or ())
         return Piece(str(message["response"]), logprobs, str(message.get("model", "")))

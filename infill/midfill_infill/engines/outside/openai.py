@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from typing import Any, Final
 
-from midfill_infill.engines.outside.protocol import Call, HoleQuery, Piece, Protocol, read_error, read_event
+from midfill_infill.engines.outside.protocol import Call, HoleQuery, Piece, Protocol
 
 # How a model was trained to see what stands behind, by a part of its name, from its authors' model card.
 TEMPLATES: Final = {
@@ -51,11 +51,7 @@ class OpenAI(Protocol):
         left = {**body, "prompt": query.left} | ({"stop": stops} if stops else {})
         yield Call("/v1/completions", left, goes_on=True)
 
-    def read(self, line: str) -> Piece | None:
-        if (message := read_event(line)) is None:
-            return None
-        if error := read_error(message):
-            return Piece(error=error)
+    def read_message(self, message: dict[str, Any]) -> Piece | None:
         if not message["choices"]:  # the last event of some counts tokens alone
             return None
         choice = message["choices"][0]

@@ -64,19 +64,20 @@ class Protocol:
         raise NotImplementedError
 
     def read(self, line: str) -> Piece | None:
-        """A line of the answer, None for one that says nothing. Raises ValueError and KeyError for another form."""
+        """Reads a server-sent event, or a line of JSON. None for comments, blank lines and the end.
+
+        Raises ValueError and KeyError for another form.
+        """
+        text = line.removeprefix("data:").strip()
+        if not text.startswith("{"):
+            return None
+        message = json.loads(text)
+        error = read_error(message)
+        return Piece(error=error) if error else self.read_message(message)
+
+    def read_message(self, message: dict[str, Any]) -> Piece | None:
+        """The piece of a message without an error; None if it holds no text."""
         raise NotImplementedError
-
-
-def read_event(line: str) -> dict[str, Any] | None:
-    """The JSON of a server-sent event, or of an answer in one line; None for comments, blank lines and the end."""
-    text = line.removeprefix("data:").strip()
-    if not text.startswith("{"):
-        return None
-    message = json.loads(text)
-    if not isinstance(message, dict):
-        raise ValueError("no object")
-    return message
 
 
 def read_error(message: dict[str, Any]) -> str:
