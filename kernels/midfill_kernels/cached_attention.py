@@ -1,11 +1,9 @@
 """Attention of a few fresh rows to a long cached context and to each other, without joining the two in memory.
 
-R fresh rows of all sequences in a row, H query heads, K key/value heads, E head width. A sequence's keys are cut into
-splits of fixed length: how a row is computed depends on its own sequence alone, so packing changes no bit. Programs
-stay on their multiprocessors and take their work from a list in device memory, so a captured graph serves every
-mixture of lengths. Knows sequences as runs of rows and runs of slots, nothing else.
-
-Splitting over keys: Flash-Decoding (Dao et al. 2023); packing the query heads of a group: GQA (arXiv 2305.13245).
+R fresh rows of all sequences, H query heads, K key/value heads, E head width. A sequence's keys are cut into splits of
+fixed length, so a row's bits depend on its own sequence alone. Programs are persistent and take their work from a list
+in device memory, so a captured graph serves every mixture of lengths. Splitting over keys: Flash-Decoding (Dao et al.
+2023); packing the query heads of a group: GQA (arXiv 2305.13245).
 """
 
 from collections.abc import Sequence

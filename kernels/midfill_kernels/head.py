@@ -1,7 +1,7 @@
 """From hidden states to proposals: vocabulary product, softmax and choice, without holding scores [M, V].
 
-M rows, V columns ("words" here only as column numbers), D width. Per row: the best column, its probability and the
-distribution's entropy (nats). Online softmax: arXiv 1805.02867.
+M rows, V columns, D width. Per row: the best column, its probability and the distribution's entropy (nats). Online
+softmax: arXiv 1805.02867.
 """
 
 from dataclasses import dataclass

@@ -1,6 +1,5 @@
-"""What every kernel needs of the machine: interpreted or compiled, how wide it is, captured graphs. Knows no operator.
-
-With `TRITON_INTERPRET=1` in the environment before the first import, every kernel runs on the CPU, slowly and exactly.
+"""Interpreted or compiled kernels, the device's size, captured graphs. With `TRITON_INTERPRET=1` in the environment
+before the first import, every kernel runs on the CPU, slowly and exactly.
 """
 
 from collections.abc import Callable, Sequence

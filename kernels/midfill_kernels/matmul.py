@@ -1,9 +1,8 @@
-"""Products of few rows with a large weight, at the speed of reading the weight. Knows formats; no layer, no model.
+"""Products of few rows with a large weight, at the speed of reading the weight.
 
-M rows (16..512), N output columns, K inner width, S splits of K. The weight is the left operand of the tensor cores'
-product and the rows the right one: 16 rows then waste nothing, and narrow weights widen in registers on their way.
-Which numbers are added in which order depends on N, K and the format alone, never on M: a row's result does not depend
-on the rows beside it.
+M rows (16..512), N output columns, K inner width, S splits of K. The weight is the tensor cores' left operand, so 16
+rows waste nothing and narrow weights widen in registers. The order of sums depends on N, K and the format alone, never
+on M, so a row's result does not depend on the rows beside it.
 """
 
 from dataclasses import dataclass

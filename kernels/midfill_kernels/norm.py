@@ -1,7 +1,4 @@
-"""Adds a product to the residual stream and norms it, in one pass. Knows rows and widths.
-
-S partial products, M rows, D width.
-"""
+"""Adds a product to the residual stream and norms it, in one pass. S partial products, M rows, D width."""
 
 import torch
 import triton

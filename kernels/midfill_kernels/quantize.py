@@ -1,7 +1,4 @@
-"""Weights of a linear layer, as stored or in int8. Knows scales; multiplies nothing.
-
-N output columns, K inner width. int8 is symmetric: value = stored * scale.
-"""
+"""Weights of a linear layer [N, K], as stored or in symmetric int8: value = stored * scale."""
 
 from dataclasses import dataclass
 from typing import Final, Literal

@@ -1,6 +1,5 @@
-"""From the joint q, k, v product to attention's inputs: sum, bias, q/k norm, rotation, keys and values written.
-
-S partial products, R rows, H query heads, K key/value heads, E head width. Knows no sequence.
+"""From the joint q, k, v product to attention's inputs: sum, bias, q/k norm, rotation, keys and values written. S
+partial products, R rows, H query heads, K key/value heads, E head width.
 """
 
 from dataclasses import dataclass

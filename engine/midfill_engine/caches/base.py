@@ -1,6 +1,5 @@
-"""The interface of KV caches: which positions a step computes; for all others earlier keys and values are reused.
-
-Knows positions, not tokens or models. A cache is exact if the positions it skips could not have changed.
+"""The interface of KV caches: which positions a step computes, while all others reuse earlier keys and values. A cache
+is exact if the positions that it skips could not have changed.
 """
 
 from dataclasses import dataclass, field

@@ -1,7 +1,4 @@
-"""Keeps finished blocks of a block-causal model; exact, because later tokens cannot change them.
-
-A finished block is computed once more with its settled tokens, and never again (SDAR, LLaDA2.x).
-"""
+"""Keeps finished blocks of a block-causal model, computed once with their settled tokens (SDAR, LLaDA2.x); exact."""
 
 from torch import Tensor
 

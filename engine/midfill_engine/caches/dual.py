@@ -1,6 +1,4 @@
-"""Keeps prefix and suffix between refreshes: a step computes the holes (Fast-dLLM's DualCache, arXiv
-2505.22618, 3.2).
-"""
+"""Keeps prefix and suffix between refreshes; a step computes the holes (Fast-dLLM's DualCache, arXiv 2505.22618)."""
 
 from torch import Tensor
 

@@ -1,6 +1,5 @@
-"""Keeps the text before the first hole between refreshes (Fast-dLLM's prefix cache, arXiv 2505.22618, section 3.2).
-
-Approximate: in a bidirectional model the prefix's keys change as holes are filled.
+"""Keeps the text before the first hole between refreshes (Fast-dLLM's prefix cache, arXiv 2505.22618). Approximate: in
+a bidirectional model the prefix's keys change as holes are filled.
 """
 
 from typing import Final

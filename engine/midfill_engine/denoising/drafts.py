@@ -1,7 +1,5 @@
-"""Chooses given texts for holes, as the ids of a hole's masked stretch.
-
-A hole takes a text only if nothing of its own text is known. The text must begin with what healing moved into the
-stretch, and contain no token that the hole forbids.
+"""Chooses given texts for holes, as token ids. A hole takes a text if nothing of its own is known, the text begins with
+what healing moved into it, and no token is forbidden.
 """
 
 import math

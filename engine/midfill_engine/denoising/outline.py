@@ -1,7 +1,6 @@
 """Tokenizes segments: context pieces around holes of anchors and masked stretches. Knows no model.
 
-White space at hole edges is healed if the family was trained so (`tokenizer.heal`): a space or line break before a
-masked stretch moves into the stretch, whose first token must then begin with it.
+Families trained with healing (`tokenizer.heal`) get white space before a masked stretch moved into the stretch.
 """
 
 import re

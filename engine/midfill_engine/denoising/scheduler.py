@@ -1,7 +1,5 @@
-"""Runs all open fills on one thread and packs the forward passes of their next steps into one.
-
-Knows the coroutines of `work.py`, their memory claims and order; no tensors, no HTTP. Fills join, leave and are
-cancelled between forward passes.
+"""Runs all open fills on one thread, and packs the forward passes of their next steps into one. Fills join, leave and
+are cancelled between forward passes. Knows no tensors, no HTTP.
 """
 
 import logging

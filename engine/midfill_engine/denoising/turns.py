@@ -1,7 +1,4 @@
-"""Decides whose turn it is: extra places for short fills, equal shares for clients, no starvation.
-
-Knows requests and how many rows each client got; runs nothing.
-"""
+"""Decides whose turn it is: extra places for short fills, equal shares for clients, no starvation. Runs nothing."""
 
 import time
 from collections import Counter

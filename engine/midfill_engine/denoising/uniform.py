@@ -1,8 +1,7 @@
-"""Fills for models with uniform noise: an unsettled position holds a random token, not a mask.
+"""Fills for models with uniform noise, whose unsettled positions hold random tokens instead of masks.
 
-After every forward pass the sampler picks the proposals that stay; all others are drawn again (DiffusionGemma;
-EB-Sampler, arXiv 2505.24857). Text behind a hole is clamped in the canvas so that the model sees it. Knows tokens and
-the model's shape; no request, no HTTP.
+After every forward pass the sampler picks the proposals that stay, and all others are drawn again (DiffusionGemma;
+EB-Sampler, arXiv 2505.24857). Text behind a hole is part of the canvas, so that the model sees it.
 """
 
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
-"""Causal bases: autoregressive models of Llama's shape, which draft from the left and judge by what follows.
-
-Nothing marks one: whatever no diffusion family claims is one. Fill-in-the-middle tokens are read from the tokenizer's
-files where it has them; a model without any reads the text before the hole alone.
+"""Causal models of Llama's, Qwen2's or Qwen3's shape: every such checkpoint that no diffusion family claims. If the
+tokenizer has fill-in-the-middle tokens they are used, otherwise the model reads the text before the hole.
 """
 
 from typing import Final

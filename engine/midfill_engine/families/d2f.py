@@ -1,7 +1,7 @@
-"""D2F (arXiv 2508.09192): LoRA adapters on full-attention models that make them write blocks, several at a time.
+"""D2F (arXiv 2508.09192): LoRA adapters that make full-attention models decode several blocks at a time.
 
-The prompt is one block that sees itself, behind it every block of 16 sees itself and all before (the authors'
-evaluation code). An adapter, or a checkpoint that one was merged into, is known by its name: nothing else tells it.
+The prompt is one block; every block of 16 behind it attends to itself and all before (the authors' evaluation code).
+Only its name tells that an adapter or checkpoint is D2F.
 """
 
 from dataclasses import replace

@@ -1,6 +1,5 @@
-"""DiffusionGemma: causal context, a canvas of 256 tokens that sees it and itself, noise instead of a mask token.
-
-Its transformer is the transformers library's own class; `loading/canvas_model.py` makes it. Its scores stand in place.
+"""DiffusionGemma: causal context, a canvas of 256 tokens that attends to it and to itself, noise instead of a mask
+token. The transformers library computes it (`loading/canvas_model.py`).
 """
 
 from typing import Final

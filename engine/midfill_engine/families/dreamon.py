@@ -1,6 +1,5 @@
-"""DreamOn (arXiv 2602.01326): Dream-Coder that lengthens and shortens holes by tokens of its own.
-
-Its expand token becomes two masks. Its end-of-text token is the delete token, and one takes the rest of the hole along.
+"""DreamOn (arXiv 2602.01326): Dream-Coder with tokens that lengthen and shorten holes. The expand token becomes two
+masks; the delete token, which is end-of-text, deletes the rest of the hole.
 """
 
 from dataclasses import replace

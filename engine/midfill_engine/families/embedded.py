@@ -1,9 +1,8 @@
 """The embedded family: context positions attend to context only, hole positions to everything.
 
-Context keys and values are therefore exact for every denoise step, every alternative and every canvas length. For the
-last of these, no context position may depend on how long a hole is: each hole takes `hole_span` positions, whatever its
-canvas. A hole's tokens count from both sides: the first half of the heads from the text before (start, start + 1, ...),
-the second half from the text after (..., end - 2, end - 1), so both neighbours are at their true distance.
+So context keys and values are exact for every step, alternative and canvas length: each hole takes `hole_span`
+positions, and its tokens count from both sides, for the first half of the heads from the text before (start, start + 1,
+...), for the second half from the text after (..., end - 2, end - 1).
 """
 
 from typing import Final

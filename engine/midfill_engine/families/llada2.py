@@ -1,6 +1,5 @@
-"""LLaDA2.0 and 2.1 (arXiv 2512.15745): a mixture of many small experts, block-causal, half of a head turns.
-
-2.1 (arXiv 2602.08676) was trained to correct its own tokens. Nothing in its files says so but its name.
+"""LLaDA2.0 (arXiv 2512.15745) and 2.1 (arXiv 2602.08676, corrects its own tokens, known by its name only): a
+block-causal mixture of many small experts, with half of a head's dimensions rotated.
 """
 
 from dataclasses import replace

@@ -1,7 +1,7 @@
-"""Nemotron-Labs-Diffusion (NVIDIA, 2026): Ministral 3's dense shape that reads causally and writes in blocks of 32.
+"""Nemotron-Labs-Diffusion (NVIDIA, 2026): Ministral 3's dense shape that reads causally and decodes in blocks of 32.
 
-What is finished sees itself causally and gives the first token of the next block one row earlier, as any autoregressive
-model; the other tokens of the block see it and each other, their scores in place (`generate` of the published code).
+Finished text attends causally and predicts the first token of the next block one row earlier; the block's other tokens
+attend to it and to each other, with scores in place (`generate` of the published code).
 """
 
 from dataclasses import replace

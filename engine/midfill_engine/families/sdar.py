@@ -1,6 +1,5 @@
-"""SDAR (arXiv 2510.06303): Qwen3's shape, block-causal by 4 (or 8 to 64), scores not shifted.
-
-SDAR-MoE has Qwen3-MoE's: 128 experts, 8 a token, their weights renormalised.
+"""SDAR (arXiv 2510.06303): Qwen3's shape, or Qwen3-MoE's with 128 experts, block-causal by 4 (or 8 to 64), scores in
+place.
 """
 
 from dataclasses import replace

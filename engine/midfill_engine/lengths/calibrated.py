@@ -1,8 +1,7 @@
-"""Searches the length with the highest confidence, corrected for the model's bias to short canvases: CAL (arXiv
-2602.00476).
+"""Searches the length with the highest confidence, corrected for the bias to short canvases: CAL (arXiv 2602.00476).
 
-The paper climbs from 8 in steps of one, with a forward pass each. Here one packed forward pass compares a grid of
-lengths, and a second one the neighbors of the best.
+The paper climbs from 8 in steps of one. Here one packed forward pass compares a grid of lengths, and a second one the
+neighbors of the best.
 """
 
 import math

@@ -1,6 +1,5 @@
-"""A canvas that grows and shrinks by expand and delete tokens the model was trained on: DreamOn (arXiv 2602.01326).
-
-It starts at 64 masks, where the authors' weights do best; one deletion deletes the rest of the hole.
+"""A canvas that grows and shrinks by tokens the model was trained on: DreamOn (arXiv 2602.01326). It starts at 64
+masks, where the authors' weights do best.
 """
 
 from typing import Final

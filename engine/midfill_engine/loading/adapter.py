@@ -1,10 +1,8 @@
 """Merges a LoRA adapter in PEFT's format into its base checkpoint, tensor by tensor as they are read.
 
-W becomes W + s B A, where s is alpha / r (Hu et al., arXiv 2106.09685) or alpha / sqrt(r) (rsLoRA, 2312.03732). Knows
-tensor names, no model. An adapter that asks for anything else is refused.
-
-Beyond PEFT's format: a tensor may be int8 with a scale a row in NAME.scale, and the configuration may name the SHA-256
-of the base's file and of the adapter's own.
+W becomes W + s B A, where s is alpha / r (Hu et al., arXiv 2106.09685) or alpha / sqrt(r) (rsLoRA, 2312.03732). Other
+kinds are refused. Beyond PEFT's format a tensor may be int8 with a scale a row in NAME.scale, and the configuration may
+name SHA-256 hashes of the base's file and of the adapter's.
 """
 
 import json

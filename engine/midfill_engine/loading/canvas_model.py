@@ -1,6 +1,5 @@
-"""Loads DiffusionGemma with the transformers library's own class, from config.json and the safetensors' values.
-
-It is `DiffusionGemmaForBlockDiffusion` of version 5.8 and later; no other file of the checkpoint is opened.
+"""Loads DiffusionGemma with `DiffusionGemmaForBlockDiffusion` of the transformers library, 5.8 or later, from
+config.json and safetensors; no other file of the checkpoint is opened.
 """
 
 from dataclasses import dataclass

@@ -1,6 +1,4 @@
-"""Reads and writes checkpoint folders of the embedded model: config.json, tokenizer.json, model.safetensors. Knows no
-training.
-"""
+"""Reads checkpoint folders of the embedded model: config.json, tokenizer.json, model.safetensors."""
 
 import hashlib
 import json

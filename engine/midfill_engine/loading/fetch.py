@@ -1,7 +1,7 @@
 """Downloads a checkpoint's files from the Hugging Face hub into the hub's own cache, and compares their hashes.
 
-The transfer is huggingface_hub's `http_get`. Its `hf_hub_download` throws away what came of a file when a download is
-killed; here each file's bytes go to a part file whose name every run shares, so the next run resumes it.
+It uses huggingface_hub's `http_get`, because `hf_hub_download` starts a file again if a download was killed. Here each
+file's bytes go to a part file that the next run resumes.
 """
 
 import hashlib

@@ -1,8 +1,8 @@
-"""A GGUF file as the folder of JSON and safetensors that it was made from. Knows llama.cpp's names, computes no model.
+"""Presents a GGUF file as the folder of JSON and safetensors that it was made from. Knows llama.cpp's names.
 
-Of llama.cpp's architectures `dream` and `llada` are diffusion models with families here, `llama` and `qwen2` are causal
-ones. Its converter leaves Dream's and Qwen2's tensors as they are and turns LLaDA's and Llama's queries and keys, whose
-rotary pairs it puts next to each other. Quantized tensors are widened as they are read, by the `gguf` package.
+Of llama.cpp's architectures `dream` and `llada` are diffusion models, `llama` and `qwen2` causal ones. For LLaDA and
+Llama the converter puts rotary pairs of queries and keys next to each other, which is undone here. The `gguf` package
+dequantizes tensors as they are read.
 """
 
 import re

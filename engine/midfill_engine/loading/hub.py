@@ -1,6 +1,5 @@
-"""Loads published checkpoints of every family, and writes tiny ones in their formats. Knows tensor names, no ids.
-
-Nothing in a checkpoint is executed: `auto_map`, Python files and pickles are ignored.
+"""Loads published checkpoints of every family. Nothing in a checkpoint is executed: `auto_map`, Python files and
+pickles are ignored. Knows tensor names, no ids.
 """
 
 import re

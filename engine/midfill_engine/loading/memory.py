@@ -1,7 +1,7 @@
-"""Measures the memory that this process can still use, from Linux's /proc and /sys files, and returns what is free.
+"""Measures available memory from Linux's /proc and /sys files.
 
-The page cache counts as available, because the kernel drops it on demand; a checkpoint was just read through it. Pages
-that this process has mapped do not: they are the weights, which every step reads.
+The page cache counts as available, because the kernel drops it on demand. Pages that this process has mapped do not:
+they are the weights, which every step reads.
 """
 
 import ctypes

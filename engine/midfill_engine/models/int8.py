@@ -1,7 +1,7 @@
-"""Products in 8-bit whole numbers on a CPU: weights one scale a column, rows one scale a row. Knows matrices, no model.
+"""Matrix products in int8 on a CPU: weights with one scale a column, rows with one scale a row. Knows matrices, no
+model.
 
-One activation scale for a whole call, as torch's own dynamic quantization has, would make a row's bits depend on its
-neighbours; whole numbers add up to the same whatever stands beside them. The products are those of torch's libraries.
+torch's own dynamic quantization has one activation scale for a whole call, so a row's bits would depend on other rows.
 """
 
 import warnings

@@ -1,8 +1,8 @@
-"""One forward pass for the steps of many requests: their rows stand packed behind each other, without padding to the
-longest. Knows sequences of ids, positions and earlier keys; no canvas, no request.
+"""One forward pass for the steps of many requests, with their rows packed one after another. Knows no canvas, no
+request.
 
-A row's result does not depend on what else is in the pack: every sequence starts at a multiple of the operators' tile,
-attention sees one sequence at a time, and `TorchOperators` promises the rest.
+A row's result does not depend on the rest of the pack: every sequence starts at a multiple of the operators' tile,
+attention sees one sequence at a time, and `TorchOperators` guarantees the rest.
 """
 
 from dataclasses import dataclass

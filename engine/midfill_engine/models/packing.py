@@ -1,7 +1,4 @@
-"""Weights laid out once at load, for products of their own: the common part, and bf16 in oneDNN's layout.
-
-Knows matrices and where a transformer has them; no formats of checkpoints.
-"""
+"""Operators for weights that are packed once at load: the common part, and bf16 in oneDNN's layout."""
 
 from typing import Any, Final
 

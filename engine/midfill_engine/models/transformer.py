@@ -1,7 +1,4 @@
-"""The layers and weights of every family's transformer. Knows tensors; no tokens' meaning, no requests.
-
-`packed.py` runs them, many requests at once.
-"""
+"""The layers and weights of every family's transformer, which `packed.py` runs. Knows tensors, no tokens."""
 
 import math
 from collections.abc import Sequence

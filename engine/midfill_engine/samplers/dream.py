@@ -1,7 +1,5 @@
-"""Dream's schedule: time falls evenly from 1 to 0.001, and each step settles its share (arXiv 2508.15487).
-
-The authors round down, so some of their steps settle nothing. Those steps are skipped here: the model would return the
-same for an unchanged text.
+"""Dream's schedule: time falls evenly from 1 to 0.001, and each step settles its share (arXiv 2508.15487). Steps that
+settle nothing, because the authors round down, are skipped: the model would return the same.
 """
 
 from typing import Final

@@ -1,7 +1,8 @@
-"""Settles confident positions, and replaces settled tokens of the block if another is more likely.
+"""Settles confident positions, and replaces settled tokens of the block if another is more likely: LLaDA2.1 (arXiv
+2602.08676, joint threshold decoding).
 
-LLaDA2.1 (arXiv 2602.08676, joint threshold decoding): a token is replaced by one with probability above 0.9 given the
-current text. A block without masks is read again until nothing changes, at most 16 times.
+A token is replaced by one with probability above 0.9. A full block is read again until nothing changes, at most 16
+times.
 """
 
 from typing import Final

@@ -1,6 +1,5 @@
-"""Settles the same number of positions every step, lowest entropy first (Dream, arXiv 2508.15487: `alg="entropy"`).
-
-Entropy is that of the distribution after temperature and top-p, as in their code.
+"""Settles the same number of positions every step, lowest entropy first (Dream, arXiv 2508.15487: `alg="entropy"`),
+with entropy taken after temperature and top-p.
 """
 
 from torch import Tensor

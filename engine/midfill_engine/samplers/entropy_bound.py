@@ -1,7 +1,5 @@
-"""Settles positions of lowest entropy while the sum of their entropies, without the largest, stays within a bound.
-
-EB-Sampler (arXiv 2505.24857, section 4): the bound limits the error of settling them as if independent. The bound is
-0.75 (1 - q) nats; one position always fits.
+"""Settles positions of lowest entropy while the sum of their entropies, without the largest, stays within a bound of
+0.75 (1 - q) nats, which limits the error of settling them as if independent (EB-Sampler, arXiv 2505.24857, section 4).
 """
 
 import torch

@@ -1,7 +1,7 @@
 """Keeps the least confident positions masked, settled ones included (path planning, P2, arXiv 2502.03540; Open-dCoder).
 
-After step i of n a share 1 - i/n of all positions is masked. As in Open-dCoder's code the confidence of settled
-positions is recomputed at every step, with the token in place.
+After step i of n a share 1 - i/n is masked. As in Open-dCoder's code the confidence of settled positions is recomputed
+at every step, with the token in place.
 """
 
 from midfill_engine.samplers.base import Decision, Sampler, StepState

@@ -1,7 +1,7 @@
-"""Decodes several blocks at once; each starts while the one before is still open (D2F, arXiv 2508.09192).
+"""Decodes several blocks at once (D2F, arXiv 2508.09192), for models fine-tuned this way.
 
 A block joins when a tenth of the one before is settled. Until 95 % of that is settled it settles only confident
-positions, then at least its best one. For models fine-tuned this way.
+positions, then at least its best one.
 """
 
 from typing import Final

@@ -1,6 +1,5 @@
-"""Settles the first token of a block by itself, then confident positions: Nemotron-Labs-Diffusion's `generate`.
-
-The first token is the model's causal prediction from the text before the block.
+"""Settles the first token of a block by itself, as the causal prediction from the text before, then confident
+positions: Nemotron-Labs-Diffusion's `generate`.
 """
 
 from midfill_engine.samplers.base import Decision, StepState

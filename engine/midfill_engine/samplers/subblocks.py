@@ -1,7 +1,7 @@
 """Fills a block a quarter at a time, its first token by itself: Fast-dLLM v2 (arXiv 2509.26328, its generate code).
 
-The first token of a block comes from the autoregressive head once the block before is complete. In the current quarter
-all confident positions are settled, at least one; the next quarter starts when it has no masks left.
+The first token comes from the autoregressive head once the block before is complete. In a quarter all confident
+positions are settled, at least one; the next quarter starts when it has no masks left.
 """
 
 from dataclasses import replace

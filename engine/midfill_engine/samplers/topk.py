@@ -1,6 +1,5 @@
-"""Settles the same number of positions every step, the most confident first: low-confidence remasking.
-
-LLaDA (arXiv 2502.09992, section 2.4). Without a number of steps, quality q takes q steps per masked position.
+"""Settles the same number of positions every step, the most confident first (LLaDA, arXiv 2502.09992, section 2.4).
+Without a number of steps, quality q takes q steps per masked position.
 """
 
 from torch import Tensor

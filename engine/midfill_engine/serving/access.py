@@ -1,7 +1,7 @@
 """Outermost layer of the service: gives every request an id, answers every exception, writes the access log.
 
-The log on stderr has a rate limit per call site. It never contains text of requests, so neither unknown paths nor
-messages of exceptions are logged.
+The log is rate-limited per call site and never contains text of requests, so no unknown paths and no exception
+messages.
 """
 
 import json

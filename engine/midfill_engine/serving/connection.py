@@ -1,7 +1,4 @@
-"""Connections with deadlines and a limit per peer. Knows bytes and time, no routes.
-
-A connection closes if a request is not sent, or an answer not read, in time.
-"""
+"""Connections with deadlines for requests and answers, and a limit per peer. Knows bytes and time, no routes."""
 
 import asyncio
 import itertools

@@ -1,6 +1,5 @@
-"""The route `/v1/fim/completions`, for Mistral's and Mercury's clients. Knows no model.
-
-Mistral's clients read `message.content` (`delta.content` in a stream), Mercury's read `text`: a choice has both.
+"""The route `/v1/fim/completions`: Mistral's clients read `message.content` (`delta.content` in a stream), Mercury's
+read `text`, and a choice has both. Knows no model.
 """
 
 import time

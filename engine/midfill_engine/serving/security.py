@@ -1,6 +1,5 @@
-"""Authorizes every request: who may ask, from where, in which format. Knows headers; no routes but the open ones.
-
-Localhost is no boundary: a web page can reach it by DNS rebinding or with a plain form. So Host and Origin are checked.
+"""Authorizes every request: who may ask, from where, in which format. Host and Origin are checked, because a web page
+can reach localhost by DNS rebinding or with a plain form.
 """
 
 import ipaddress
