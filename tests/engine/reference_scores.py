@@ -14,8 +14,7 @@ from torch import Tensor
 
 from midfill_engine.checkpoint_files import CheckpointFiles
 from midfill_engine.loading import hub
-from midfill_engine.models.family import Family
-from midfill_engine.models.layout import Layout
+from midfill_engine.models.family import Family, Layout
 from midfill_engine.models.operators import TorchOperators
 from midfill_engine.models.packed import Pass, head_weight, run_packed
 from midfill_engine.models.sequence import Sequence

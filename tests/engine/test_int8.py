@@ -16,9 +16,8 @@ from midfill_engine.loading import runtime as loading_runtime
 from midfill_engine.loading.runtime import load_runtime
 from midfill_engine.models import int8
 from midfill_engine.models.int8 import FbgemmWeight, Format, Int8Operators, OneDnnWeight, choose_format
-from midfill_engine.models.operators import OperatorsError, Span, TorchOperators
+from midfill_engine.models.operators import LEFT, LaidOperators, OperatorsError, Span, TorchOperators
 from midfill_engine.models.packed import Pass, head_weight, score_rows
-from midfill_engine.models.packing import LEFT, LaidOperators
 from midfill_engine.wire import InfillRequest
 
 CPU = torch.device("cpu")

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from midfill_engine.loading.runtime import check_kernels
+from midfill_engine.loading.runtime import open_fused
 from midfill_engine.models import fused_runner
 from midfill_engine.models.choice import Choice
 from midfill_engine.models.fused_runner import FusedRunner, Pool, why_not_fused
@@ -192,4 +192,4 @@ def test_what_is_not_computed_is_said() -> None:
 def test_kernels_need_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TRITON_INTERPRET", raising=False)
     with pytest.raises(OperatorsError, match="need a GPU"):
-        check_kernels(torch.device("cpu"))
+        open_fused(Transformer(QWEN_LIKE), TorchOperators(torch.device("cpu"), torch.float32), "kernels")

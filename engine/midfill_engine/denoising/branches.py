@@ -5,7 +5,7 @@ from which it goes on. A row's positions and what it sees are those of its text 
 are those of the texts one by one.
 """
 
-from collections.abc import Generator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -13,10 +13,10 @@ import torch
 from torch import Tensor
 
 from midfill_engine.caches.stores import Prefix
-from midfill_engine.denoising.work import Work, ask, split
+from midfill_engine.denoising.work import Asking, ask, split
 from midfill_engine.loading.runtime import Runtime
 from midfill_engine.models.choice import Choice
-from midfill_engine.models.packed import Pass, Result, score_rows
+from midfill_engine.models.packed import Pass, score_rows
 from midfill_engine.models.transformer import KeyValues
 
 MAX_TREE_ROWS: Final = 768
@@ -25,7 +25,7 @@ GROWN_ROWS: Final = 64
 ROOT: Final = -1  # the last token of the prefix
 
 
-def read_prefix(runtime: Runtime, ids: tuple[int, ...]) -> Generator[Work, list[Result], tuple[Prefix, int]]:
+def read_prefix(runtime: Runtime, ids: tuple[int, ...]) -> Asking[tuple[Prefix, int]]:
     """The prefix of these ids, and how many of them were known: the others alone are computed."""
     known, entry = runtime.prefixes.find(ids)
     if entry is not None and known == len(ids) == len(entry.ids):
@@ -93,7 +93,7 @@ class Tree:
 
 def score(
     runtime: Runtime, prefix: Prefix, texts: Sequence[Sequence[int]], ends: Tensor | None = None
-) -> Generator[Work, list[Result], list[list[float]]]:
+) -> Asking[list[list[float]]]:
     """ln of the probability of every token of each text behind the prefix and the tokens before it: exact.
 
     With `ends` [V], a mask of tokens, one more at the end of each: that one of these comes next.
@@ -106,7 +106,7 @@ def score(
 
 def _score_group(
     runtime: Runtime, prefix: Prefix, texts: Sequence[Sequence[int]], ends: Tensor | None
-) -> Generator[Work, list[Result], list[list[float]]]:
+) -> Asking[list[list[float]]]:
     tree, places, last = Tree(), [], []
     asked: dict[tuple[int, int], int] = {}  # (row, next token) by its number among those asked
     for text in texts:
@@ -177,7 +177,7 @@ class Beam:
         self.runtime, self.prefix = runtime, prefix
         self._held = Held(prefix.keys_values)
 
-    def open(self, texts: Sequence[tuple[int, ...]]) -> Generator[Work, list[Result], tuple[list[Path], Tensor]]:
+    def open(self, texts: Sequence[tuple[int, ...]]) -> Asking[tuple[list[Path], Tensor]]:
         """Reads whole texts; the path of each, and what follows it, ln probabilities [L, V]."""
         tree, num_shared = Tree(), len(self.prefix.ids)
         rows = [tree.add(text) for text in texts]
@@ -195,18 +195,14 @@ class Beam:
         ]
         return paths, log_probs(self.runtime, [result.hidden])[0]
 
-    def follow(
-        self, paths: Sequence[Path], texts: Sequence[Sequence[int]]
-    ) -> Generator[Work, list[Result], list[list[float]]]:
+    def follow(self, paths: Sequence[Path], texts: Sequence[Sequence[int]]) -> Asking[list[list[float]]]:
         """ln of the probability of every token of each text behind its path, all of which was read: exact."""
         found: list[list[float]] = []
         for group in split(zip(paths, texts, strict=True), lambda pair: len(pair[1]), MAX_TREE_ROWS):
             found += yield from self._follow_group(group)
         return found
 
-    def _follow_group(
-        self, group: Sequence[tuple[Path, Sequence[int]]]
-    ) -> Generator[Work, list[Result], list[list[float]]]:
+    def _follow_group(self, group: Sequence[tuple[Path, Sequence[int]]]) -> Asking[list[list[float]]]:
         num_past, num_shared = self._held.length, len(self.prefix.ids)
         sizes = [len(text) for _, text in group]
         mask = torch.zeros(sum(sizes), num_past + sum(sizes), dtype=torch.bool)
@@ -227,7 +223,7 @@ class Beam:
         assert result.chosen is not None and result.chosen.asked is not None
         return [part.tolist() for part in result.chosen.asked.clamp(min=1e-38).log().split(sizes)]
 
-    def read(self, paths: Sequence[Path]) -> Generator[Work, list[Result], tuple[list[Path], Tensor]]:
+    def read(self, paths: Sequence[Path]) -> Asking[tuple[list[Path], Tensor]]:
         """Reads the last token of each path; what follows them, ln probabilities [L, V]."""
         num_past, num_shared = self._held.length, len(self.prefix.ids)
         rows = torch.arange(len(paths))

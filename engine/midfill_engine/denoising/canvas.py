@@ -8,10 +8,12 @@ import torch
 from torch import Tensor
 
 from midfill_engine.denoising.outline import HoleOutline
-from midfill_engine.models.layout import Layout
+from midfill_engine.models.family import Layout
 from midfill_engine.samplers.base import Decision, Proposals
 from midfill_engine.tokens.vocabulary import Vocabulary
 from midfill_engine.wire import FilledHole, HoleState
+
+Spans = list[tuple[int, int]]
 
 
 @dataclass
@@ -170,12 +172,8 @@ class Canvas:
         if expand_id is not None:
             is_new |= ~self.anchored[index] & ~self.masked[0, index] & (self.ids[0, index] == expand_id)
         self.leading = [self.leading[place] if place is not None else b"" for place in order]
-        self.anchored, self.hole_of, self.rule_of = (
-            values[index] for values in (self.anchored, self.hole_of, self.rule_of)
-        )
-        self.ids, self.masked, self.confidence, self.guesses, self.guessed = (
-            values[:, index] for values in (self.ids, self.masked, self.confidence, self.guesses, self.guessed)
-        )
+        for name in ("anchored", "hole_of", "rule_of", "ids", "masked", "confidence", "guesses", "guessed"):
+            setattr(self, name, getattr(self, name)[..., index])
         self.ids[0, is_new] = mask_id
         self.masked[0, is_new] = True
         self.confidence[0, is_new] = 0.0
@@ -193,8 +191,10 @@ class Canvas:
         tokens = (self.hole_of == hole).nonzero().flatten().tolist()
         tokens = tokens[: len(tokens) - self.spill] if hole == len(self.outlines) - 1 else tokens
         masked, ids, guesses = (values[0].tolist() for values in (self.masked, self.ids, self.guesses))
-        shown = [self._guess(guesses, token) if masked[token] else self._piece(ids, token) for token in tokens]
-        text, ranges = self._text(hole, shown, "replace")
+        shown = {token: guesses[token] if masked[token] else ids[token] for token in tokens}
+        known = self.vocabulary.pieces
+        pieces = [self.leading[token] if index < 0 else known[index] for token, index in shown.items()]
+        text, ranges, _ = self._text(hole, pieces, "replace")
         placed = list(zip(tokens, ranges, strict=True))
         confidence = torch.where(self.masked[0], self.guessed[0], self.confidence[0]).tolist()
         seen = [
@@ -214,10 +214,8 @@ class Canvas:
         """The finished text. Invalid UTF-8 and tokens without text are left out."""
         tokens = (self.hole_of == hole).nonzero().flatten().tolist()
         ids, confidence = self.ids[0].tolist(), self.confidence[0].tolist()
-        pieces = [self._piece(ids, token) for token in tokens]
-        text, ranges = self._text(hole, pieces, "ignore")
+        text, ranges, whole = self._text(hole, [self.vocabulary.pieces[ids[token]] for token in tokens], "ignore")
         visible = [(span, confidence[token]) for token, span in zip(tokens, ranges, strict=True) if span[0] < span[1]]
-        _, whole = decode(pieces, "ignore")
         anchors = [self._anchor(token, span) for token, span in zip(tokens, whole, strict=True)]
         return FilledHole(
             text=text,
@@ -240,23 +238,17 @@ class Canvas:
         """The characters of a token that the request keeps: all, none, or the space that an anchor lent to it."""
         return span if self.anchored[position] else (span[0], span[0] + len(self.leading[position]))
 
-    def _without_lead(self, hole: int, spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    def _without_lead(self, hole: int, spans: Spans) -> Spans:
         """Ranges relative to the answer, which starts behind the text that belongs to the context."""
         lead = len(self.outlines[hole].lead)
         return [(max(0, start - lead), max(0, end - lead)) for start, end in spans]
 
-    def _piece(self, ids: list[int], position: int) -> bytes:
-        return self.vocabulary.pieces[ids[position]]
-
-    def _guess(self, guesses: list[int], position: int) -> bytes:
-        return self.leading[position] if guesses[position] < 0 else self._piece(guesses, position)
-
-    def _text(self, hole: int, pieces: list[bytes], errors: str) -> tuple[str, list[tuple[int, int]]]:
-        """The answer's text for a hole of `pieces`, and the character range of each piece."""
+    def _text(self, hole: int, pieces: list[bytes], errors: str) -> tuple[str, Spans, Spans]:
+        """The answer's text for a hole of `pieces`, and each piece's characters in it, and before the lead is cut."""
         outline = self.outlines[hole]
         text, ranges = decode(pieces, errors)
         assert text.startswith(outline.lead)
-        return text[len(outline.lead) :] + outline.tail, self._without_lead(hole, ranges)
+        return text[len(outline.lead) :] + outline.tail, self._without_lead(hole, ranges), ranges
 
     @property
     def num_new_tokens(self) -> int:
@@ -270,11 +262,11 @@ class Canvas:
         return float(logs.mean()) if len(logs) else 0.0
 
 
-def decode(pieces: list[bytes], errors: str) -> tuple[str, list[tuple[int, int]]]:
+def decode(pieces: list[bytes], errors: str) -> tuple[str, Spans]:
     """Text of byte pieces, and the character range of each. A character belongs to the piece with its last byte."""
     decoder = codecs.getincrementaldecoder("utf-8")(errors=errors)
     text = ""
-    ranges: list[tuple[int, int]] = []
+    ranges: Spans = []
     for index, piece in enumerate(pieces):
         start = len(text)
         text += decoder.decode(piece, final=index == len(pieces) - 1)
@@ -282,9 +274,9 @@ def decode(pieces: list[bytes], errors: str) -> tuple[str, list[tuple[int, int]]
     return text, ranges
 
 
-def merge(spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
+def merge(spans: Spans) -> Spans:
     """Ascending ranges with neighbors joined and empty ones dropped."""
-    merged: list[tuple[int, int]] = []
+    merged: Spans = []
     for start, end in spans:
         if merged and merged[-1][1] == start:
             merged[-1] = (merged[-1][0], end)

@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Generator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -16,7 +16,7 @@ from midfill_engine.denoising.laying import lay_canvas
 from midfill_engine.denoising.plan import TRIALS_AT_ONCE, Plan, read_request, seeded, take_authors, with_seed
 from midfill_engine.denoising.row import CanvasRow, RowCache
 from midfill_engine.denoising.uniform import UniformRow, texts_behind
-from midfill_engine.denoising.work import Claim, Fill, Work, ask
+from midfill_engine.denoising.work import Asking, Claim, Fill, ask
 from midfill_engine.errors import RequestError
 from midfill_engine.families.embedded import Embedded
 from midfill_engine.lengths import Lengths, LengthScores
@@ -65,7 +65,7 @@ def open_fill(
     return answer(plan, rows, stats)
 
 
-def begin_rows(plan: Plan) -> Generator[Work, list[Any], tuple[list[CanvasRow] | list[UniformRow], int, bool]]:
+def begin_rows(plan: Plan) -> Asking[tuple[list[CanvasRow] | list[UniformRow], int, bool]]:
     """The rows to denoise, the number of forward passes so far, and if the context was cached. Raises RequestError."""
     if plan.runtime.family.attention == "canvas":
         canvases, _, _ = yield from choose_lengths(plan, None)
@@ -84,7 +84,7 @@ def begin_rows(plan: Plan) -> Generator[Work, list[Any], tuple[list[CanvasRow] |
     return rows, forwards + num_searches, reused
 
 
-def encode_context(plan: Plan) -> Generator[Work, list[Result], tuple[EncodedContext | None, bool, int]]:
+def encode_context(plan: Plan) -> Asking[tuple[EncodedContext | None, bool, int]]:
     """The context if nothing behind it can change its keys, if it was cached, and the number of forward passes."""
     runtime, family = plan.runtime, plan.runtime.family
     if family.attention != "context_frozen":
@@ -188,9 +188,7 @@ def answer(plan: Plan, rows: Sequence[CanvasRow | UniformRow], stats: Stats) -> 
     return InfillResponse(model=model, holes=fills[0], alternatives=fills[1:], stats=stats, seed=seed)
 
 
-def choose_lengths(
-    plan: Plan, context: EncodedContext | None
-) -> Generator[Work, list[Result], tuple[list[Lengths], int, ContextKeys | None]]:
+def choose_lengths(plan: Plan, context: EncodedContext | None) -> Asking[tuple[list[Lengths], int, ContextKeys | None]]:
     """The canvases to fill, the number of forward passes, and the context's KV cache if the trials shared it."""
     runtime = plan.runtime
     needs = [hole.need(runtime.loaded.config.max_hole) for hole in plan.outline.holes]
@@ -219,7 +217,7 @@ def choose_lengths(
 
 def try_over_one_context(
     rows: list[CanvasRow], shared: ContextKeys | None
-) -> Generator[Work, list[Result], tuple[list[Result], ContextKeys, int]]:
+) -> Asking[tuple[list[Result], ContextKeys, int]]:
     """Results of the trial passes, the context's KV cache, and the number of forward passes. The middle row also
     computes the context and is shown meanwhile; the others compute only their holes.
     """

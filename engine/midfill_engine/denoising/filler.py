@@ -5,7 +5,7 @@ P(text | before) P(what follows | before, text) is what a text's probability giv
 with fill-in-the-middle tokens says P(text | both sides) itself. Knows tokens and texts; no requests, no files.
 """
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import Final
@@ -19,9 +19,8 @@ from midfill_engine.denoising.canvas import decode
 from midfill_engine.denoising.judging import Candidate, Logs, rank
 from midfill_engine.denoising.prompt import find_following, lay_prompt
 from midfill_engine.denoising.stretch import Block, Stretch
-from midfill_engine.denoising.work import Work
+from midfill_engine.denoising.work import Asking
 from midfill_engine.loading.runtime import Runtime
-from midfill_engine.models.packed import Result
 from midfill_engine.wire import BASE
 
 WIDTH: Final = 5
@@ -99,7 +98,7 @@ class Filler:
         ended = [block for block in blocks if block.is_whole] if self.stretch.is_block else []
         return ended or blocks
 
-    def fill(self, proposed: Sequence[Candidate]) -> Generator[Work, list[Result], list[Candidate]]:
+    def fill(self, proposed: Sequence[Candidate]) -> Asking[list[Candidate]]:
         """Candidates for the stretch, the best first."""
         prefix = yield from self.read()
         if self.drawing.temperature:
@@ -115,7 +114,7 @@ class Filler:
         judged = yield from self.judge(prefix, drafted, self.fitting(proposed))
         return self.rank(judged)
 
-    def compare(self, proposed: Sequence[Candidate]) -> Generator[Work, list[Result], list[Candidate]]:
+    def compare(self, proposed: Sequence[Candidate]) -> Asking[list[Candidate]]:
         """The proposed texts alone, the best first: nothing is drafted."""
         prefix = yield from self.read()
         fitting = self.fitting(proposed)
@@ -135,12 +134,12 @@ class Filler:
         ranked = rank(judged, is_body=self.stretch.is_block)
         return ranked if BASE in self.runtime.names else [replace(each, chance=None) for each in ranked]
 
-    def read(self) -> Generator[Work, list[Result], Prefix]:
+    def read(self) -> Asking[Prefix]:
         prefix, known = yield from read_prefix(self.runtime, self.prompt.ids)
         self.forwards += known < len(self.prompt.ids)
         return prefix
 
-    def draft_lines(self, prefix: Prefix) -> Generator[Work, list[Result], list[Candidate]]:
+    def draft_lines(self, prefix: Prefix) -> Asking[list[Candidate]]:
         """The likeliest texts without a line break, by beam search, and how likely it is that each ends there."""
         beam = Beam(self.runtime, prefix)
         paths, scores = [Path()], log_probs(self.runtime, [prefix.state])[0]
@@ -177,7 +176,7 @@ class Filler:
         logs = tuple((text[max(lead, a) : b], log) for (a, b), log in zip(ranges, path.logs, strict=False) if b > lead)
         return Candidate(text[lead:], path.log, logs=logs)
 
-    def draft_block(self, prefix: Prefix, firsts: Sequence[str]) -> Generator[Work, list[Result], list[Candidate]]:
+    def draft_block(self, prefix: Prefix, firsts: Sequence[str]) -> Asking[list[Candidate]]:
         """Goes on greedily from each first line, and judges what comes by what follows."""
         encode, beam = self.runtime.loaded.tokenizer.encode, Beam(self.runtime, prefix)
         begun = {text: ids for text in firsts if (ids := tuple(encode(self.pending.decode() + text)))}
@@ -212,7 +211,7 @@ class Filler:
             count += 1
         return Path(path.ids[:count], path.logs[:count], path.places[:count]), data[size:].decode(errors="ignore")
 
-    def draft_through(self, prefix: Prefix) -> Generator[Work, list[Result], list[Candidate]]:
+    def draft_through(self, prefix: Prefix) -> Asking[list[Candidate]]:
         """Goes on greedily from different first tokens until what stands behind is met: texts up to there, and up to
         the lines written on the way where what stands behind begins a line.
         """
@@ -225,7 +224,7 @@ class Filler:
         written = [text for block in sorted(blocks, key=lambda each: not each.is_met) for text in block.endings()]
         return [Candidate(text) for text in dict.fromkeys(written) if text.strip() and "\n" in text][:MAX_THROUGH]
 
-    def draw(self, prefix: Prefix) -> Generator[Work, list[Result], list[Candidate]]:
+    def draw(self, prefix: Prefix) -> Asking[list[Candidate]]:
         """`drawing.count` texts, drawn token by token; equal ones count once."""
         choose = self.drawing.choose
         blocks = yield from self._write_anew(prefix, self.drawing.count, lambda _, logs: choose(logs), MAX_BLOCK_TOKENS)
@@ -234,7 +233,7 @@ class Filler:
 
     def _write_anew(
         self, prefix: Prefix, count: int, choose: Callable[[Path, Tensor], int], most: int
-    ) -> Generator[Work, list[Result], list[Block]]:
+    ) -> Asking[list[Block]]:
         rows = [(Path(), Block(self.stretch, "")) for _ in range(count)]
         scores = first_scores(self.runtime, prefix).expand(len(rows), -1)
         written = yield from self._write(Beam(self.runtime, prefix), rows, scores, choose, most + len(self.pending))
@@ -247,7 +246,7 @@ class Filler:
         scores: Tensor,
         choose: Callable[[Path, Tensor], int],
         most: int,
-    ) -> Generator[Work, list[Result], list[tuple[Path, Block]]]:
+    ) -> Asking[list[tuple[Path, Block]]]:
         """Goes on token by token; `choose` takes the next of a path by ln probabilities [V + 1], the last the end's."""
         lead, pieces = len(self.pending), self.runtime.vocabulary.pieces
         rows, going = list(begun), list(range(len(begun)))
@@ -291,7 +290,7 @@ class Filler:
         drafted: Sequence[Candidate],
         proposed: Sequence[Candidate],
         most: int = MAX_COMPARED,
-    ) -> Generator[Work, list[Result], list[Candidate]]:
+    ) -> Asking[list[Candidate]]:
         """All candidates that may be right, each with how likely it is and what follows it."""
         known = {each.text: each for each in reversed(drafted) if each.text.strip()}
         others = [each for each in proposed if each.text not in known][:MAX_JUDGED]
@@ -320,9 +319,7 @@ class Filler:
         self.forwards += 1
         return [replace(each, following=total - each.nats) for each, (_, total) in zip(first, totals, strict=True)]
 
-    def _ask_through(
-        self, prefix: Prefix, texts: Sequence[Candidate], following: str
-    ) -> Generator[Work, list[Result], list[Candidate]]:
+    def _ask_through(self, prefix: Prefix, texts: Sequence[Candidate], following: str) -> Asking[list[Candidate]]:
         """How likely each is, and what follows it, without an end between."""
         scores = yield from self._ask(prefix, [each.text + following for each in texts])
         found = []
@@ -335,7 +332,7 @@ class Filler:
 
     def _ask(
         self, prefix: Prefix, texts: Sequence[str], ends: Tensor | None = None
-    ) -> Generator[Work, list[Result], list[tuple[Logs, float]]]:
+    ) -> Asking[list[tuple[Logs, float]]]:
         """The tokens of every text with their ln probabilities, and the sum of all, with that of an end by `ends`."""
         tokenizer, lead = self.runtime.loaded.tokenizer, self.pending.decode()
         ids = [tokenizer.encode(lead + text) for text in texts]

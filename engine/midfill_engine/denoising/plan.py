@@ -16,8 +16,7 @@ from midfill_engine.errors import RequestError, check_model
 from midfill_engine.lengths import LENGTHS, LengthPolicy
 from midfill_engine.loading.runtime import Runtime
 from midfill_engine.models.choice import CHUNK_POSITIONS, count_wide_copies
-from midfill_engine.models.family import AuthorsSetting, Family
-from midfill_engine.models.layout import Layout
+from midfill_engine.models.family import AuthorsSetting, Family, Layout
 from midfill_engine.registry import UnknownName
 from midfill_engine.samplers import SAMPLERS, Sampler
 from midfill_engine.tokens.tokenizer import heal

@@ -87,7 +87,8 @@ class Turns:
             return oldest
         held = Counter(ticket.client for ticket in active)
         chosen = min(fitting, key=lambda ticket: (held[ticket.client], self._rows[ticket.client]))
-        return newest_of_document(chosen, fitting)
+        name = chosen.request.document
+        return chosen if name is None else [ticket for ticket in fitting if ticket.request.document == name][-1]
 
     def choose(self, asking: Sequence[tuple[Ticket, int]], max_rows: int) -> list[Ticket]:
         """Who takes part in the next forward pass: all; beside short fills, long ones up to `max_rows` rows (at least
@@ -114,10 +115,3 @@ class Turns:
         known = {client: self._rows[client] for client in clients if client in self._rows}
         least = min(known.values(), default=0)
         self._rows = Counter({client: rows - least for client, rows in known.items()})
-
-
-def newest_of_document(chosen: Ticket, waiting: Sequence[Ticket]) -> Ticket:
-    name = chosen.request.document
-    if name is None:
-        return chosen
-    return [ticket for ticket in waiting if ticket.request.document == name][-1]

@@ -31,7 +31,10 @@ class Work:
     event: StepEvent | None = None
 
 
-def ask(passes: Sequence[Any], event: StepEvent | None = None) -> Generator[Work, list[Any], list[Any]]:
+Asking = Generator[Work, list[Any], T]  # a part of a fill that asks for forward passes and returns T
+
+
+def ask(passes: Sequence[Any], event: StepEvent | None = None) -> Asking[list[Any]]:
     """Runs passes in as many forward passes as their rows need and returns the results; shows `event` first."""
     found: list[Any] = []
     for part in split(passes, lambda step: len(step.ids), MAX_ROWS):

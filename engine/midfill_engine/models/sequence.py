@@ -5,8 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from midfill_engine.models.family import Family
-from midfill_engine.models.layout import Layout
+from midfill_engine.models.family import Family, Layout
 
 
 @dataclass(frozen=True)

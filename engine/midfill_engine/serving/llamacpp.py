@@ -2,7 +2,7 @@
 
 from typing import Any, Final, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, RootModel, SerializeAsAny
+from pydantic import BaseModel, ConfigDict, Field
 
 from midfill_engine import wire
 from midfill_engine.denoising.scheduler import MAX_ACTIVE
@@ -59,14 +59,6 @@ class LlamaAnswer(BaseModel):
     timings: dict[str, int | float]
 
 
-class SelectedFields(RootModel[dict[str, Any]]):
-    """The fields that a client asked for, under their paths."""
-
-
-class LlamaAnswers(RootModel[list[SerializeAsAny[BaseModel]]]):
-    """Several answers to one request."""
-
-
 # Fill-in-the-middle markers of other model families: prefix, suffix, middle.
 MARKS: Final = (
     ("<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>"),
@@ -75,6 +67,9 @@ MARKS: Final = (
     ("<｜fim▁begin｜>", "<｜fim▁hole｜>", "<｜fim▁end｜>"),
     ("<PRE> ", " <SUF>", " <MID>"),
 )
+
+
+Answer = LlamaAnswer | dict[str, Any]
 
 
 def unmark(request: LlamaCompletionRequest) -> LlamaInfillRequest:
@@ -112,17 +107,15 @@ def to_infill(request: LlamaInfillRequest) -> list[wire.InfillRequest]:
     return [infill]
 
 
-def from_infill(request: LlamaInfillRequest, responses: list[wire.InfillResponse]) -> BaseModel:
+def from_infill(request: LlamaInfillRequest, responses: list[wire.InfillResponse]) -> Answer | list[Answer]:
     """One answer, or a list if several were asked for, best first."""
     (response,) = responses
     fills = [row[0] for row in (response.holes, *response.alternatives)]
     answers = [from_fill(request, response, fill, index) for index, fill in enumerate(fills)]
-    return answers[0] if request.n_cmpl == 1 else LlamaAnswers(answers)
+    return answers[0] if request.n_cmpl == 1 else answers
 
 
-def from_fill(
-    request: LlamaInfillRequest, response: wire.InfillResponse, whole: wire.FilledHole, index: int
-) -> BaseModel:
+def from_fill(request: LlamaInfillRequest, response: wire.InfillResponse, whole: wire.FilledHole, index: int) -> Answer:
     stopped = cut_at_stop(whole.text, request.stop)
     text = cut_at_indent(stopped, request.n_indent)
     shown = with_line_endings_of(text, request.input_prefix, request.prompt, request.input_suffix)
@@ -136,7 +129,7 @@ def from_fill(
     return select(answer, request.response_fields)
 
 
-def answer_nothing(request: LlamaInfillRequest, model: str) -> BaseModel:
+def answer_nothing(request: LlamaInfillRequest, model: str) -> Answer:
     """For `n_predict` 0, which only warms up llama.cpp's cache."""
     stats = wire.Stats(steps=0, forwards=0, tokens=0, ms=0.0)
     return select(make_answer("", model, stats), request.response_fields)
@@ -165,13 +158,13 @@ def make_answer(text: str, model: str, stats: wire.Stats) -> LlamaAnswer:
     )
 
 
-def select(answer: LlamaAnswer, fields: list[str]) -> BaseModel:
+def select(answer: LlamaAnswer, fields: list[str]) -> Answer:
     """All fields, or the requested ones under their full paths; unknown paths are left out."""
     if not fields:
         return answer
     values: dict[str, Any] = answer.model_dump()
     flat = values | {f"timings/{name}": value for name, value in values["timings"].items()}
-    return SelectedFields({name: flat[name] for name in fields if name in flat})
+    return {name: flat[name] for name in fields if name in flat}
 
 
 def cut_at_indent(text: str, num_spaces: int) -> str:

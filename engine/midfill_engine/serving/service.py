@@ -9,6 +9,7 @@ from typing import Any, Final, Generic, TypeVar
 
 from fastapi import FastAPI, Request
 from pydantic import BaseModel, ValidationError
+from pydantic_core import to_json
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.responses import JSONResponse, Response
@@ -16,7 +17,7 @@ from starlette.responses import JSONResponse, Response
 from midfill_engine import wire
 from midfill_engine.denoising.scheduler import Scheduler, is_ending
 from midfill_engine.errors import RequestError, StartError, check_model
-from midfill_engine.serving import completions, fim, llamacpp
+from midfill_engine.serving import fim, llamacpp
 from midfill_engine.serving.access import AccessLog, AccessLogger
 from midfill_engine.serving.security import Gate, Security, error_response
 from midfill_engine.serving.stream import PING_INTERVAL_S, Asked, EventStream, encode_event
@@ -152,13 +153,13 @@ class Door(Generic[R]):
 
     request: type[R]
     to_infill: Callable[[R], list[wire.InfillRequest]]
-    from_infill: Callable[[R, list[wire.InfillResponse]], BaseModel]
+    from_infill: Callable[[R, list[wire.InfillResponse]], object]
     ends_with_done: bool = True
 
 
 DOORS: Final[dict[str, Door[Any]]] = {
     "/v1/fim/completions": Door(fim.FimRequest, fim.to_infill, fim.from_infill),
-    "/v1/completions": Door(completions.CompletionRequest, completions.to_infill, completions.from_infill),
+    "/v1/completions": Door(fim.CompletionRequest, fim.completion_to_infill, fim.completion_from_infill),
     "/infill": Door(llamacpp.LlamaInfillRequest, llamacpp.to_infill, llamacpp.from_infill, ends_with_done=False),
     "/completion": Door(
         llamacpp.LlamaCompletionRequest, llamacpp.completion_to_infill, llamacpp.from_infill, ends_with_done=False
@@ -248,5 +249,5 @@ async def answer_error(http: Request, error: Exception) -> Response:
     return error_response(RequestError(wire.ErrorCode.BAD_REQUEST, message, status=error.status_code, headers=headers))
 
 
-def json_response(message: BaseModel) -> Response:
-    return Response(message.model_dump_json(), media_type="application/json")
+def json_response(message: object) -> Response:
+    return Response(to_json(message), media_type="application/json")

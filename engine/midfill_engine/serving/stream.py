@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Sequence
 from typing import Final
 
 from fastapi.sse import KEEPALIVE_COMMENT, format_sse_event
-from pydantic import BaseModel
+from pydantic_core import to_json
 from starlette.requests import Request
 from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
@@ -126,9 +126,9 @@ class Asked:
             return
 
 
-def encode_event(message: BaseModel, name: str | None = None) -> bytes:
+def encode_event(message: object, name: str | None = None) -> bytes:
     """One server-sent event."""
-    return format_sse_event(data_str=message.model_dump_json(), event=name)
+    return format_sse_event(data_str=to_json(message).decode(), event=name)
 
 
 class EventStream(StreamingResponse):
