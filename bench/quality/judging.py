@@ -5,7 +5,6 @@ compared in the folder KEEP, and writes the weights that choose best into the JS
 """
 
 import json
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from difflib import SequenceMatcher
@@ -22,7 +21,7 @@ from bench.quality.calibration import calibrate
 from bench.quality.fitting import NUM_FOLDS, fold_of, package_of
 from bench.quality.proposals import Local, by_product
 from bench.quality.suite import Task, read_suite
-from midfill_engine.denoising.judging import PATH, Candidate, JudgeWeights, features, shipped_weights
+from midfill_engine.denoising.judging import PATH, Candidate, JudgeWeights, shipped_weights
 from midfill_engine.loading.runtime import load_runtime
 from midfill_engine.wire import BASE, HoleSegment, InfillRequest, InfillResponse, StepEvent
 from midfill_infill.engines.client import EngineClient
@@ -30,8 +29,8 @@ from midfill_infill.engines.client import EngineClient
 Kind = Literal["line", "short", "body"]
 BODY_LENGTHS: Final = (0.2, 0.4, 0.6, 0.8, 1.0)
 SHORT: Final = 2  # filled lines of a short body at most
-OWN: Final = (0.0, 0.5, 1.0, 1.5, 2.0, 2.5, 3.0, 4.0)
-DOUBTS: Final = (0.01, 0.03, 0.1)
+SHARES: Final = (0.0, 0.001, 0.01, 0.02, 0.05, 0.1, 0.3)
+FOLLOWS: Final = (0.5, 0.7, 0.85, 1.0)
 BODY_AGREE: Final = (0.0, 2.0, 4.0, 8.0, 16.0)
 DECAY: Final = 0.01
 
@@ -143,8 +142,8 @@ def fit(kind: Kind, gaps: Sequence[Gap]) -> JudgeWeights:
     """Of a grid the scores that choose the likest texts, an exact one for twice; then the odds by regression."""
     lengths, agree = ((0.0,), (0.0,)) if kind == "line" else (BODY_LENGTHS, BODY_AGREE)
     ways = [
-        replace(shipped_weights(kind), length=values[0], own=values[1], doubt=values[2], agree=values[3])
-        for values in product(lengths, OWN, DOUBTS, agree)
+        replace(shipped_weights(kind), length=length, share=share, follows=follows, agree=weight)
+        for length, share, follows, weight in product(lengths, SHARES, FOLLOWS, agree)
     ]
     sized = [gap for gap in gaps if gap.is_of(kind)]
     best = max(ways, key=lambda weights: sum(gap.likeness[gap.choose(weights)] for gap in sized))
@@ -156,9 +155,8 @@ def fit_odds(weights: JudgeWeights, gaps: Sequence[Gap]) -> dict[str, float]:
     """A logistic regression of whether the chosen one is right."""
     rows, right = [], []
     for gap in gaps:
-        *others, best = sorted(weights.score(gap.candidates))
         chosen = gap.choose(weights)
-        rows.append(features(best - max(others, default=-math.inf), gap.candidates[chosen]))
+        rows.append(weights.describe(gap.candidates, weights.score(gap.candidates), chosen))
         right.append(float(gap.likeness[chosen] == 2))
     names = list(rows[0])
     values = torch.tensor([[row[name] for name in names] for row in rows], dtype=torch.float64)

@@ -118,8 +118,7 @@ class _Run:
 
     def run(self) -> Progress:
         self.validation = self._draw_validation()
-        if not self.config.resume:
-            self._validate()
+        self._validate()
         for packs in self.loader.steps(self.progress.step):
             if self.elapsed >= 1:
                 break

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from pydantic import ValidationError
 from tests.engine import tiny
 from tests.engine.fakes import drain_work
 from tests.engine.test_denoise import run
@@ -21,6 +22,7 @@ from midfill_engine.denoising.filler import MAX_THROUGH, Drawing, Filler
 from midfill_engine.denoising.judging import Candidate, rank, shipped_weights
 from midfill_engine.denoising.prompt import (
     MAX_BEFORE,
+    NEAR_CHARACTERS,
     READ_CHARACTERS,
     READ_SHARE,
     cut_before,
@@ -35,7 +37,16 @@ from midfill_engine.families import FAMILIES
 from midfill_engine.loading.packaged import SMOLLM2
 from midfill_engine.loading.runtime import Runtime, load_runtime
 from midfill_engine.models.packed import Pass
-from midfill_engine.wire import GivenText, HoleSegment, HoleSpec, InfillRequest, InfillResponse, TextSegment
+from midfill_engine.wire import (
+    MAX_EXCERPT_CHARACTERS,
+    MAX_EXCERPTS,
+    GivenText,
+    HoleSegment,
+    HoleSpec,
+    InfillRequest,
+    InfillResponse,
+    TextSegment,
+)
 
 TEXT = "def total(items):\n    result = 0\n    for item in items:\n        result += item\n    return result\n"
 
@@ -137,6 +148,31 @@ def test_an_edge_is_the_whole_text_that_is_read(base: Runtime, text: str) -> Non
     read = b"".join(pieces) + prompt.pending
     assert prompt.ids and len(prompt.ids) <= MAX_BEFORE and not prompt.has_suffix
     assert text.encode().endswith(read) and (len(text) > MAX_BEFORE or read == text.encode())
+
+
+def test_excerpts_stand_between_the_text_behind_and_the_text_before(
+    base: Runtime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("midfill_engine.denoising.prompt.MAX_BEFORE", 9999)  # the tiny vocabulary has hardly any words
+    after = "\n" + "".join(f"after_{number} = {number}\n" for number in range(40))
+    before = "".join(f"line_{number} = {number}\n" for number in range(400))
+    ids = lay_prompt(base, before, after, ["first = 1\n", "\nsecond = 2"]).ids
+    read = b"".join(base.vocabulary.pieces[token] for token in ids if token not in base.tokens.special_ids).decode()
+    behind, first, second, near = read.split("\n\n\n")
+    assert behind.startswith("after_") and (first, second) == ("first = 1", "second = 2")
+    assert before[:-1].endswith(near) and NEAR_CHARACTERS * 2 // 3 - 9 <= len(near) <= NEAR_CHARACTERS
+
+
+def test_excerpts_of_a_request_reach_the_prompt_and_are_bounded(base: Runtime) -> None:
+    segments = TextSegment(text=TEXT), HoleSegment(hole=HoleSpec(max_tokens=4)), TextSegment(text="\n")
+    plain, shown = (answer_of(base, ask(*segments, excerpts=excerpts)) for excerpts in ([], ["unseen = other(7)\n"]))
+    assert [each.log_likelihood for each in plain.candidates[0]] != [
+        each.log_likelihood for each in shown.candidates[0]
+    ]
+    with pytest.raises(ValidationError):
+        ask(*segments, excerpts=["x"] * (MAX_EXCERPTS + 1))
+    with pytest.raises(ValidationError):
+        ask(*segments, excerpts=["x" * (MAX_EXCERPT_CHARACTERS + 1)])
 
 
 FIM_TOKENS = {

@@ -90,3 +90,13 @@ def test_rows_until_the_first_token_and_an_event_with_the_first_pass(family: str
     assert events[0].holes[0].masked > 0
     assert context < rows[0] <= context + 200
     assert sum(rows[1:-1]) <= 1500
+
+
+def test_excerpts_are_context_in_front(runtime: Runtime) -> None:
+    request = ask()
+    whole = read_request(runtime, request.model_copy(update={"excerpts": ["x = other(7)"]}), None, None)
+    plain = read_request(runtime, request, None, None)
+    known, shown = (
+        b"".join(map(runtime.loaded.tokenizer.token_bytes, plan.texts()[0])).decode() for plan in (plain, whole)
+    )
+    assert shown.endswith(f"x = other(7)\n\n{known}")

@@ -15,7 +15,7 @@ from training.data import spans
 from training.data.cutter import Cutter
 from training.data.loader import Batching, Loader, Source
 from training.data.pack import read_pack, squeeze, unpack
-from training.data.rows import RowShape, draw_row, lay_prompt_row, lay_tree
+from training.data.rows import Drawn, RowShape, draw_row, lay_prompt_row, lay_tree
 
 TEXT = """\
 def load(path, mode="r"):
@@ -83,7 +83,7 @@ def test_a_prompt_row_is_what_the_engine_reads(base: Path, cutter: Cutter, rng: 
     """The ids behind which the engine drafts, then the hole's text and the lines that judge it, in one tokenization."""
     text = "".join(f"def f{number}(x):\n    y = x + {number}\n    return y\n\n\n" for number in range(30))
     runtime, aboves = load_runtime(str(base), "cpu"), 0
-    for row in filter(None, (lay_prompt_row(text, cutter, RowShape(num_tokens=4000), rng) for _ in range(60))):
+    for row in filter(None, (lay_prompt_row(Drawn(text), cutter, RowShape(num_tokens=4000), rng) for _ in range(60))):
         number = row.weights.index(1.0)
         given, asked = text_of(cutter, row.context[:number]), text_of(cutter, row.context[number:])
         start = next(place for place in range(len(given)) if text.startswith(given[place:]))
@@ -100,7 +100,7 @@ def test_a_prompt_row_is_what_the_engine_reads(base: Path, cutter: Cutter, rng: 
 def test_a_tree_holds_its_text_and_the_holes_in_it(cutter: Cutter, rng: np.random.Generator) -> None:
     for sentinels in (False, True):
         shape = RowShape("tree", 600, sentinels=sentinels)
-        row = lay_tree(TEXT * 2, cutter, shape, rng)
+        row = lay_tree(Drawn(TEXT * 2), cutter, shape, rng)
         assert row is not None and text_of(cutter, row.context) == TEXT * 2
         assert len(row.context) + sum(len(each.lead) + len(each.ids) for each in row.branches) <= shape.room
         for branch in row.branches:

@@ -38,17 +38,18 @@ class Candidate:
 
 @dataclass(frozen=True)
 class JudgeWeights:
-    """What likelihood, a proposal's certainty and agreement weigh, for a kind of text.
+    """The weights that rank candidates of one kind of text and that say how likely the first is right.
 
-    A score is the sum of (nats + following) over the number of tokens to the power of `length`, of `own` times
-    ln(1 + certainty / `doubt`), and of `agree` times how similar the others are on average (minimum Bayes risk). The ln
-    odds that a candidate is right are the sum of `one`, `ahead` times how much more its score is than the next best,
-    `likely` times its nats, and `proposed` times its certainty.
+    The model and the proposers are a mixture: ln(P(text | before) + `share` * certainty). A score is that plus
+    `follows` times `following`, over the number of tokens to the power of `length`, plus `agree` times the mean
+    similarity to the other candidates (minimum Bayes risk). The ln odds that a candidate is right are the sum of `one`,
+    `ahead` times its score less the logsumexp of the other scores, `likely` times its ln probability in the mixture,
+    and `proposed` times its certainty.
     """
 
     length: float
-    own: float
-    doubt: float
+    share: float
+    follows: float
     agree: float
     ahead: float
     likely: float
@@ -58,21 +59,28 @@ class JudgeWeights:
     def rank(self, candidates: Sequence[Candidate]) -> list[Candidate]:
         """The best first, each with its chance to be right, which is calibrated for the first."""
         scores = self.score(candidates)
-        order = sorted(range(len(candidates)), key=lambda index: -scores[index])
         found = []
-        for place, index in enumerate(order):
-            others = scores[order[0 if place else 1]] if len(order) > 1 else -math.inf
-            columns = features(scores[index] - others, candidates[index])
+        for index in sorted(range(len(candidates)), key=lambda index: -scores[index]):
+            columns = self.describe(candidates, scores, index)
             odds = sum(getattr(self, name) * value for name, value in columns.items())
             found.append(replace(candidates[index], chance=1 / (1 + math.exp(-max(odds, MOST_UNLIKELY)))))
         return found
+
+    def describe(self, candidates: Sequence[Candidate], scores: Sequence[float], index: int) -> Mapping[str, float]:
+        """The columns of the odds that the candidate `index` is right, by the names of their weights."""
+        ahead = scores[index] - add_logs([*scores[:index], *scores[index + 1 :]])
+        return {
+            "ahead": min(max(ahead, -MOST_AHEAD), MOST_AHEAD),
+            "likely": max(self.mix(candidates[index]), MOST_UNLIKELY),
+            "proposed": candidates[index].certainty,
+            "one": 1.0,
+        }
 
     def score(self, candidates: Sequence[Candidate]) -> list[float]:
         """The score of each among all."""
         best = max((each.following for each in candidates), default=0.0) if self.length else 0.0
         scores = [
-            (each.nats + each.following - best) / math.pow(max(1, len(each.logs)), self.length)
-            + self.own * math.log1p(each.certainty / self.doubt)
+            (self.mix(each) + self.follows * (each.following - best)) / math.pow(max(1, len(each.logs)), self.length)
             for each in candidates
         ]
         if self.agree:
@@ -82,21 +90,22 @@ class JudgeWeights:
                 scores[second] += self.agree * shared
         return scores
 
+    def mix(self, one: Candidate) -> float:
+        """ln of the probability of a text in the mixture of the model and whoever proposed it."""
+        own = self.share * one.certainty
+        return add_logs([one.nats, math.log(own)]) if own > 0 else one.nats
+
+
+def add_logs(values: Sequence[float]) -> float:
+    """ln of the sum of the exponentials of `values`, -inf for none."""
+    most = max(values, default=-math.inf)
+    return most if math.isinf(most) else most + math.log(sum(math.exp(value - most) for value in values))
+
 
 @lru_cache(maxsize=4096)
 def measure_likeness(first: str, second: str) -> float:
     """How many of their words two texts share in the same order, in [0, 1]."""
     return SequenceMatcher(None, _WORD.findall(first), _WORD.findall(second), autojunk=False).ratio()
-
-
-def features(ahead: float, one: Candidate) -> Mapping[str, float]:
-    """The columns of the odds that a candidate is right, by the names of their weights."""
-    return {
-        "ahead": min(max(ahead, -MOST_AHEAD), MOST_AHEAD),
-        "likely": max(one.nats, MOST_UNLIKELY),
-        "proposed": one.certainty,
-        "one": 1.0,
-    }
 
 
 def rank(candidates: Sequence[Candidate], *, is_body: bool) -> list[Candidate]:

@@ -12,7 +12,7 @@ from zlib import crc32
 
 from midfill_engine.loading.runtime import Runtime
 
-MAX_BEFORE: Final = 1280  # tokens that are read
+MAX_BEFORE: Final = 1536  # tokens that are read
 READ_CHARACTERS: Final = 3072  # of the text before, at most, or with excerpts
 NEAR_CHARACTERS: Final = 2048
 READ_SHARE: Final = 3  # where there is more, up to one part in so many is left out

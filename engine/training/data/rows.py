@@ -10,13 +10,16 @@ from typing import Final, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from midfill_engine.denoising.prompt import cut_behind, find_following
+from midfill_engine.denoising.prompt import NEAR_CHARACTERS, cut_before, cut_behind, find_following, join_excerpts
+from midfill_infill.context.excerpts import find_excerpts
 from training.data import spans
 from training.data.cutter import Cutter, Ids
 from training.data.pack import Pack
 
 MAX_BEHIND: Final = 1700  # characters behind a hole of which a part stands above it
 BRANCH_BEHIND: Final = 400  # the same of a branch
+EXCERPTS: Final = 0.75  # of the rows have excerpts
+MAX_OTHERS: Final = 6  # files of the same package that excerpts come from
 REPEATED_LINES: Final = 3  # lines before a hole that a branch without sentinels states again
 MAX_HOLE: Final = 160  # tokens
 KINDS: Final[tuple[tuple[spans.Chooser, float], ...]] = (
@@ -49,6 +52,16 @@ class RowShape:
 
 
 @dataclass(frozen=True)
+class Drawn:
+    """Whole lines of a file, the file's text above and below them, and other files of its package."""
+
+    text: str
+    above: str = ""
+    below: str = ""
+    others: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class Branch:
     """`ids` behind `lead` behind the first `start` tokens of the context; only `ids` are asked for."""
 
@@ -75,16 +88,25 @@ def draw_row(pack: Pack, cutter: Cutter, shape: RowShape, rng: np.random.Generat
             return row
 
 
-def draw_text(pack: Pack, cutter: Cutter, num_tokens: int, rng: np.random.Generator) -> str:
-    """Whole lines, at most `num_tokens` tokens, of a file that is drawn by its length."""
+def draw_text(pack: Pack, cutter: Cutter, num_tokens: int, rng: np.random.Generator) -> Drawn:
+    """At most `num_tokens` tokens of a file that is drawn by its length."""
+
+    def show(start: int, end: int) -> str:
+        pieces = (cutter.pieces[each] for each in pack.tokens[start:end].tolist())
+        return b"".join(pieces).decode("utf-8", errors="ignore")
+
     token = int(rng.integers(len(pack.tokens)))
     file = int(np.searchsorted(pack.starts, token, side="right")) - 1
-    first, length = int(pack.starts[file]), int(pack.lengths[file])
-    start = min(max(token - first - num_tokens // 2, 0), max(0, length - num_tokens))
-    ids = pack.tokens[first + start : first + min(start + num_tokens, length)].tolist()
-    text = b"".join(cutter.pieces[each] for each in ids).decode("utf-8", errors="ignore")
-    text = text[text.find("\n") + 1 :] if start else text
-    return text if start + num_tokens >= length else text[: text.rfind("\n") + 1]
+    first, end = int(pack.starts[file]), int(pack.starts[file] + pack.lengths[file])
+    start = min(max(token - num_tokens // 2, first), max(first, end - num_tokens))
+    stop = min(start + num_tokens, end)
+    text = show(start, stop)
+    head = text.find("\n") + 1 if start > first else 0
+    tail = text.rfind("\n") + 1 if stop < end else len(text)
+    package = np.flatnonzero(pack.packages == pack.packages[file])
+    others = rng.permutation(package[package != file])[:MAX_OTHERS]
+    related = tuple(show(int(pack.starts[each]), int(pack.starts[each] + pack.lengths[each])) for each in others)
+    return Drawn(text[head:tail], show(first, start) + text[:head], text[tail:] + show(stop, end), related)
 
 
 def cut_lines(text: str, most: int) -> str:
@@ -99,21 +121,28 @@ def choose_hole(text: str, rng: np.random.Generator) -> spans.Span | None:
     return span if span is not None and text[slice(*span)].strip() else None
 
 
-def lay_prompt_row(text: str, cutter: Cutter, shape: RowShape, rng: np.random.Generator) -> Row | None:
+def lay_prompt_row(drawn: Drawn, cutter: Cutter, shape: RowShape, rng: np.random.Generator) -> Row | None:
     """What the engine reads of a hole, the hole's text, and the lines that judge it. None where no hole fits."""
+    text = drawn.text
     hole = choose_hole(text, rng)
     if hole is None or hole[0] < len(text) // 3:
         return None
     start, end = hole
     above = cut_behind(cut_lines(text[end:], int(rng.integers(0, MAX_BEHIND))))
-    given, ids = cutter.split(above + text[:start], text[start:end] + find_following(text[end:]))
+    before = text[:start]
+    if rng.random() < EXCERPTS:
+        excerpts = find_excerpts([drawn.above + before, text[end:] + drawn.below], drawn.others)
+        above += join_excerpts(excerpts)
+        before = cut_before(before, NEAR_CHARACTERS) if excerpts else before
+    given, ids = cutter.split(above + before, text[start:end] + find_following(text[end:]))
     if len(ids) > MAX_HOLE or not given or len(given) + len(ids) > shape.num_tokens:
         return None
     return Row(given + ids, [shape.context_weight] * len(given) + [1.0] * len(ids))
 
 
-def lay_tree(text: str, cutter: Cutter, shape: RowShape, rng: np.random.Generator) -> Row | None:
+def lay_tree(drawn: Drawn, cutter: Cutter, shape: RowShape, rng: np.random.Generator) -> Row | None:
     """The text as the context of as many of its holes as fit. None where none does."""
+    text = drawn.text
     context = cutter.encode(text)
     ends = cutter.ends(context)
     branches: list[Branch] = []
