@@ -42,3 +42,9 @@ def test_excerpts_are_bounded_and_copied(shown: list[str], references: list[str]
     found = find_excerpts(shown, references)
     assert sum(map(len, found)) <= MAX_CHARACTERS
     assert all(any(each in source for source in (*references, *shown)) for each in found)
+
+
+def test_excerpts_stay_while_a_line_is_typed() -> None:
+    rows = "".join(f"name_{number} = parse_{number}(rows)\n" for number in range(90))
+    typed = "    total = parse_7(name_8)"
+    assert len({tuple(find_excerpts([BEFORE + typed[:end], "\n"], [rows])) for end in range(len(typed))}) == 1

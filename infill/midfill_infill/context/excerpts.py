@@ -58,7 +58,8 @@ def find_excerpts(shown: Sequence[str], references: Sequence[str]) -> list[str]:
 
 
 def _find_words(shown: Sequence[str], number: int) -> list[str]:
-    before, behind = shown[number].split("\n"), shown[number + 1].split("\n")
+    """Those of the lines around a hole, but for its own, which changes while somebody types."""
+    before, behind = shown[number].split("\n")[:-1], shown[number + 1].split("\n")[1:]
     return _WORD.findall("\n".join([*before[-LINES_BEFORE:], *behind[:LINES_BEHIND]]))
 
 
