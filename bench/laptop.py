@@ -27,9 +27,8 @@ from bench.measure import describe, write_record
 from midfill_engine.loading.device import choose_dtype
 from midfill_engine.loading.runtime import choose_operators
 from midfill_engine.models.choice import Choice
-from midfill_engine.models.operators import TorchOperators
+from midfill_engine.models.operators import PackedOperators, TorchOperators
 from midfill_engine.models.packed import Pass, run_packed, score_rows
-from midfill_engine.models.packing import PackedOperators
 from midfill_engine.models.transformer import KeyValues, Transformer, TransformerConfig
 
 HALF_B: Final = TransformerConfig(

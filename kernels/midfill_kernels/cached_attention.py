@@ -47,7 +47,7 @@ class CachedSchedule:
     num_parts: int
 
     def holds(self, other: "CachedSchedule") -> bool:
-        """Whether there is room for the work of `other`."""
+        """True if there is room for the work of `other`."""
         sizes = ((each.items.shape[0], each.num_parts, len(each.row_parts)) for each in (other, self))
         return all(theirs <= ours for theirs, ours in zip(*sizes, strict=True))
 

@@ -17,7 +17,7 @@ Out = TypeVar("Out")
 
 
 def is_interpreted() -> bool:
-    """Whether kernels run in Triton's interpreter on the CPU."""
+    """True if kernels run in Triton's interpreter on the CPU."""
     return bool(triton.knobs.runtime.interpret)
 
 
@@ -41,7 +41,7 @@ def choose_bucket(num_rows: int, buckets: Sequence[int] = ROW_BUCKETS) -> int:
 
 
 def capture_graph(call: Callable[[], Out]) -> tuple[torch.cuda.CUDAGraph, Out]:
-    """`call` as a graph, and what it returned: memory that every replay writes anew. It runs a few times first."""
+    """`call` as a graph, and its result, which every replay overwrites. Runs `call` a few times first."""
     side = torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
@@ -56,7 +56,7 @@ def capture_graph(call: Callable[[], Out]) -> tuple[torch.cuda.CUDAGraph, Out]:
 
 @triton.jit
 def multiply(left, right, accumulator, UPCAST: tl.constexpr):
-    """`left @ right + accumulator`. The interpreter would multiply the bit patterns of bf16, so there it is widened."""
+    """`left @ right + accumulator`. The interpreter multiplies the bit patterns of bf16, so there both are widened."""
     if UPCAST:
         left = left.to(tl.float32)
         right = right.to(tl.float32)
@@ -65,7 +65,7 @@ def multiply(left, right, accumulator, UPCAST: tl.constexpr):
 
 @triton.jit
 def widen(narrow, dtype: tl.constexpr, UPCAST: tl.constexpr):
-    """`narrow` in the dtype of the other operand; through fp32 where the interpreter knows no direct way."""
+    """`narrow` in `dtype`, in the interpreter in fp32."""
     if UPCAST:
         return narrow.to(tl.float32)
     return narrow.to(dtype)

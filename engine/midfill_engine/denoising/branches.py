@@ -33,7 +33,7 @@ def read_prefix(runtime: Runtime, ids: tuple[int, ...]) -> Asking[tuple[Prefix, 
     known = min(known, len(ids) - 1)
     past = None if entry is None or not known else cut(entry.keys_values, known)
     state = torch.empty(0)
-    for start in range(known, len(ids), READ_ROWS):  # a row sees no later one, so in parts less is computed
+    for start in range(known, len(ids), READ_ROWS):  # a row attends to no later one, so parts save work
         part = ids[start : start + READ_ROWS]
         mask = torch.ones(len(part), start + len(part), dtype=torch.bool).tril(start)
         rows = torch.arange(start, start + len(part))

@@ -85,7 +85,7 @@ def begin_rows(plan: Plan) -> Asking[tuple[list[CanvasRow] | list[UniformRow], i
 
 
 def encode_context(plan: Plan) -> Asking[tuple[EncodedContext | None, bool, int]]:
-    """The context if nothing behind it can change its keys, if it was cached, and the number of forward passes."""
+    """The context if nothing behind it can change its keys, whether it was cached, and the number of forward passes."""
     runtime, family = plan.runtime, plan.runtime.family
     if family.attention != "context_frozen":
         return None, False, 0

@@ -15,7 +15,7 @@ from midfill_engine.denoising.plan import Plan, seeded
 from midfill_engine.tokens.vocabulary import Vocabulary
 from midfill_engine.wire import GivenText, HoleSegment
 
-EMPTY: Final = 1e-3  # how certain a fill without a token is: nobody asks for none
+EMPTY: Final = 1e-3  # certainty of a fill without tokens
 
 
 @dataclass(frozen=True)

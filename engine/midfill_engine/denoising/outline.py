@@ -16,7 +16,7 @@ from midfill_engine.wire import ErrorCode, HoleSegment, HoleSpec, Segment, TextS
 # No token but a long run of white space has more: text further away is not even tokenized.
 MAX_CHARACTERS_PER_TOKEN: Final = 32
 USUAL_CHARACTERS_PER_TOKEN: Final = 8
-MAX_DRAFT_CHARACTERS: Final = 128 * 1024  # of all holes together: 4096 tokens, which is more than a canvas may hold
+MAX_DRAFT_CHARACTERS: Final = 128 * 1024  # of all holes: more than a canvas holds
 # No tokenizer rule joins text across it.
 LINE_START: Final = re.compile(r"\n(?=\S)")
 LAST_LINE_START: Final = re.compile(r"(?s).*\n(?=\S)")

@@ -22,7 +22,7 @@ from midfill_engine.samplers import SAMPLERS, Sampler
 from midfill_engine.tokens.tokenizer import heal
 from midfill_engine.wire import ErrorCode, HoleSegment, InfillRequest, Segment, TextSegment
 
-MIN_TEMPERATURE: Final = 1e-6  # below it scores over the temperature are no numbers
+MIN_TEMPERATURE: Final = 1e-6  # smaller ones overflow the scores
 MAX_RULES: Final = 64  # token masks of a request; every string in one is compared with all tokens
 TRIALS_AT_ONCE: Final = 4  # each holds a copy of the context KV cache
 

@@ -17,7 +17,7 @@ from midfill_engine.models.choice import Choice, choose
 from midfill_engine.samplers import Decision, Proposals, Sampler, StepState
 from midfill_engine.wire import ErrorCode
 
-ENDLESS: Final = 1024  # the sampler needs no quota: the best guesses are taken at the end
+ENDLESS: Final = 1024  # without a quota: the best guesses are taken at the end
 
 
 @dataclass

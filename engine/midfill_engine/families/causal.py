@@ -20,7 +20,7 @@ def read_shape(config: Values) -> TransformerConfig:
 
 
 def read_tokens(files: CheckpointFiles) -> SpecialTokens:
-    """`opening` is bos, where the tokenizer puts it before every text."""
+    """`opening` is bos if the tokenizer puts it before every text."""
     bos = files.role("bos") if files.tokenizer_config.get("add_bos_token") else None
     named = [number for role in ("eos", "pad", "bos") for number in files.numbers(f"{role}_token_id")]
     return SpecialTokens(

@@ -18,7 +18,7 @@ BLOCK_TOKENS: Final = 16
 
 def _force(base: Family, known: KnownModel) -> Family:
     def read_tokens(files: CheckpointFiles) -> SpecialTokens:
-        """A text ends where the model says so. The parents never learnt fill-in-the-middle tokens."""
+        """The model ends its text itself. The parents were not trained with fill-in-the-middle tokens."""
         return replace(base.tokens(files), closing=(), deletes_rest=False, ends_text=True, markers=None)
 
     return replace(

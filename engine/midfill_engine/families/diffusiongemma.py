@@ -11,7 +11,7 @@ from midfill_engine.models.transformer import TransformerConfig
 
 
 def read_tokens(files: CheckpointFiles) -> SpecialTokens:
-    """There is no mask: -1. What config.json says of text stands in `text_config`."""
+    """`mask_id` is -1, because there is no mask token. config.json has the ids under `text_config`."""
     text = files.config.get("text_config") or {}
     eos = text.get("eos_token_id")
     bos, eos, pad = text.get("bos_token_id"), eos[0] if isinstance(eos, list) else eos, text.get("pad_token_id")
@@ -23,7 +23,7 @@ def read_tokens(files: CheckpointFiles) -> SpecialTokens:
 
 
 def read_shape(config: Values) -> TransformerConfig:
-    """For sizes only: the class of the library computes."""
+    """Sizes only, because the transformers library computes the model."""
     text = config["text_config"]
     return TransformerConfig(
         vocab_size=text["vocab_size"],

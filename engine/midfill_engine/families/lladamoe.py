@@ -10,7 +10,7 @@ from midfill_engine.models.transformer import TransformerConfig
 
 
 def read_shape(config: Values) -> TransformerConfig:
-    """The experts' weights are not renormalised, whatever config.json says: the authors' code sets it."""
+    """Expert weights are not renormalized, whatever config.json says, as in the authors' code."""
     shapes.refuse((config.get("shared_expert_intermediate_size") or 0) > 0, "an expert that every token takes")
     shapes.refuse(bool(config.get("moe_router_enable_expert_bias")), "a bias in the choice of experts")
     shapes.refuse(

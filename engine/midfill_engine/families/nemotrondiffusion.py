@@ -16,7 +16,7 @@ WINDOW: Final = 4096
 
 
 def read_shape(config: Values) -> TransformerConfig:
-    """Queries grow with the logarithm of the position from the original length on, which no window here reaches."""
+    """Queries are scaled only beyond the original context length, which no window here reaches."""
     rope = config.get("rope_parameters") or {}
     refuse(config.get("dlm_paradigm", "bidirectional") != "bidirectional", f"{config.get('dlm_paradigm')} attention")
     refuse(

@@ -16,7 +16,7 @@ def is_in_blocks(files: CheckpointFiles) -> bool:
 
 
 def _in_blocks(base: Family, known: KnownModel) -> Family:
-    """The block-causal variant, which only its name tells apart: blocks of 32, counted from the prompt's end."""
+    """The block-causal variant, known by its name: blocks of 32, counted from the prompt's end."""
     return replace(
         base,
         name=f"{base.name}-bd3lm",

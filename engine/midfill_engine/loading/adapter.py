@@ -193,7 +193,7 @@ def _unwrapped(name: str, folder: Path) -> str:
 
 
 def _plain(name: str) -> str:
-    """The base's name of a whole tensor."""
+    """The base's name of a tensor that the adapter replaces."""
     return re.sub(r"\.(modules_to_save|base_layer)\.", ".", name)
 
 

@@ -1,7 +1,6 @@
 """Reads checkpoint folders of the embedded model: config.json, tokenizer.json, model.safetensors."""
 
 import hashlib
-import json
 from pathlib import Path
 from typing import Final
 
@@ -21,9 +20,9 @@ SCALE_SUFFIX: Final = ".scale"
 
 def load(folder: Path, device: torch.device | str = "cpu", dtype: torch.dtype = torch.float32) -> LoadedModel:
     """Loads `folder` in evaluation mode. Raises CheckpointError; opens only safetensors and JSON."""
-    config, tokenizer_sha256 = _read_config(folder / "config.json")
-    tokenizer = read_embedded_tokenizer(folder / "tokenizer.json")
     files = CheckpointFiles(folder)
+    config, tokenizer_sha256 = _read_config(files)
+    tokenizer = read_embedded_tokenizer(folder / "tokenizer.json")
     stored = files.read(list(files.shards))
     if hashlib.sha256(tokenizer.serialized.encode()).hexdigest() != tokenizer_sha256:
         raise CheckpointError(f"The tokenizer in {folder} is not the one its weights were trained with.")
@@ -48,14 +47,12 @@ def dequantize(stored: dict[str, Tensor]) -> dict[str, Tensor]:
     return tensors
 
 
-def _read_config(path: Path) -> tuple[ModelConfig, str]:
+def _read_config(files: CheckpointFiles) -> tuple[ModelConfig, str]:
+    path, values = files.folder / "config.json", dict(files.config)
     try:
-        values = json.loads(path.read_text(encoding="utf-8"))
         family, tokenizer_sha256 = values.pop("family"), values.pop("tokenizer_sha256")
         values.pop("training", None)
         config = ModelConfig(TransformerConfig(**values.pop("transformer")), **values)
-    except OSError as error:
-        raise CheckpointError(f"There is no checkpoint at {path.parent}: it has no readable config.json.") from error
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise CheckpointError(f"{path} is not the configuration of an embedded checkpoint: {error}") from error
     if family != FAMILY:

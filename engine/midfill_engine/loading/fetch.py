@@ -35,7 +35,7 @@ PLAIN_NAME: Final = re.compile(r"[\w][\w.+-]*")
 DIGEST: Final = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 PART_SUFFIX: Final = ".midfill-part"
 MAX_SMALL_BYTES: Final = 256 * 2**20
-SPARE_DISK_BYTES: Final = 2**28  # a full disk harms more than this download
+SPARE_DISK_BYTES: Final = 2**28  # left free for other programs
 REPORT_EVERY_S: Final = 0.25
 
 
@@ -49,7 +49,7 @@ class RemoteFile:
     is_git: bool
 
     def matches(self, path: Path) -> bool:
-        """Whether `path` holds this file's bytes."""
+        """True if `path` holds this file's bytes."""
         header = f"blob {self.size_bytes}\0".encode() if self.is_git else b""
         kind = "sha1" if len(self.digest) == 40 else "sha256"
         with path.open("rb") as file:
@@ -212,7 +212,7 @@ class Hub:
 
 @contextmanager
 def retries_told(progress: DownloadProgress) -> Iterator[None]:
-    """Passes on the library's warnings that it tries again, as notes of the progress."""
+    """Reports the library's warnings about retries as progress notes."""
 
     def note(record: logging.LogRecord) -> bool:
         progress.tell(f"{record.getMessage().splitlines()[0].partition(': ')[2]}, trying again")

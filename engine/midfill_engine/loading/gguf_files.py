@@ -79,7 +79,7 @@ class GgufFiles(CheckpointFiles):
 
     @cached_property
     def _library(self) -> Any:
-        return import_module("gguf")  # when a file is read: it takes a while
+        return import_module("gguf")  # imported when needed, because it is slow
 
     @cached_property
     def _reader(self) -> Any:

@@ -25,7 +25,7 @@ def available_bytes(root: Path = Path("/")) -> int:
 
 
 def return_freed() -> None:
-    """Gives freed memory back to the system, also from below what is in use: 2 ms, where the C library is glibc."""
+    """Returns freed memory to the system (glibc only; takes 2 ms)."""
     with suppress(AttributeError):
         ctypes.CDLL(None).malloc_trim(0)
 
@@ -38,7 +38,7 @@ def total_bytes(root: Path = Path("/")) -> int:
 
 
 def _pages(name: str) -> int:
-    """Size of so many pages, as the system says."""
+    """Size in bytes of a number of pages from sysconf."""
     return os.sysconf(name) * os.sysconf("SC_PAGE_SIZE") if name in os.sysconf_names else UNKNOWN_BYTES
 
 

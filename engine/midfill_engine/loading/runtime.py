@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 WEIGHTS: Final = Path(__file__).parent.parent / "weights"
-ADAPTER: Final = "-adapter"  # behind the name of a packaged model: what ships for it
+ADAPTER: Final = "-adapter"  # suffix of the adapter that ships for a packaged model
 WORKSPACE_BYTES: Final = 2**29  # KV caches, states and logits of a fill or two
 
 Loaded = LoadedModel | CanvasModel

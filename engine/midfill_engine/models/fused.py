@@ -81,7 +81,7 @@ def make_cache(config: TransformerConfig, num_slots: int, device: torch.device, 
 
 
 def pack_transformer(transformer: Transformer, format: Format, num_slots: int) -> FusedModel:
-    """The same model from the engine's modules, dense layers only. Plain matrices are shared with them, not copied."""
+    """Packs the engine's modules, dense layers only. Plain matrices are shared, not copied."""
     config = transformer.config
     weight = transformer.embedding.weight.detach()
     return FusedModel(
@@ -113,7 +113,7 @@ def _pack_block(block: TransformerBlock, format: Format) -> Layer:
 
 
 def _pack_joined(linears: list[nn.Linear], format: Format) -> Weight:
-    """Their matrices below each other. Plain ones become views of it, so that none is held twice."""
+    """Their matrices concatenated. Plain ones become views of the result, so that none is held twice."""
     joined = torch.cat([linear.weight.detach() for linear in linears])
     if format == "plain":
         for linear, part in zip(linears, torch.split(joined, [linear.out_features for linear in linears]), strict=True):

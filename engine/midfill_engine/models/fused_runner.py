@@ -23,11 +23,11 @@ from midfill_kernels.launch import ROW_BUCKETS, capture_graph, choose_bucket
 from midfill_kernels.quantize import Format
 from midfill_kernels.rotary import rotary_tables
 
-LONG_ROWS: Final = 512  # from here on products are bound by arithmetic, and torch's are as fast
-MAX_RULES: Final = 32  # sets of allowed tokens in one step, the first of them everything
-SLOTS: Final = 4096  # of earlier keys in the pool to begin with
+LONG_ROWS: Final = 512  # from here on products are compute-bound, and torch is as fast
+MAX_RULES: Final = 32  # sets of allowed tokens in one step; the first allows all
+SLOTS: Final = 4096  # initial size of the pool
 SCHEDULE_ROOM: Final = 4
-PLAIN_ERROR: Final = 0.05  # of all states' norm: bf16 rounds in another order
+PLAIN_ERROR: Final = 0.05  # share of the states' norm, because bf16 rounds in another order
 NARROW_ERROR: Final = 0.5
 FORMAT_OF: Final[dict[str, Format]] = {"kernels": "plain", "kernels-int8": "int8"}
 
@@ -88,12 +88,12 @@ class FusedRunner:
             raise OperatorsError(f"the kernels' results differ from torch's by {error:.0%} on this device")
 
     def free_memory(self) -> None:
-        """Drops graphs and copies of keys; the next steps make them anew."""
+        """Drops graphs and copies of keys; the next steps create them again."""
         self._steps.clear()
         self._pool.clear()
 
     def _group(self, passes: list[Pass], needs: list["RuleNeeds"], indices: list[int]) -> list[list[int]]:
-        """As many passes at once as the largest graph has rows and rules for."""
+        """Groups passes by the rows and rules of the largest graph."""
         groups: list[list[int]] = []
         num_rows = num_rules = 0
         for index in indices:
@@ -106,7 +106,7 @@ class FusedRunner:
         return groups
 
     def _run_step(self, passes: list[Pass], needs: list["RuleNeeds"]) -> list[Result]:
-        """All rows in one step of the bucket that holds them."""
+        """Runs all rows in one step of the smallest bucket."""
         device = self._tables.device
         num_rows = sum(len(step.ids) for step in passes)
         bucket = choose_bucket(num_rows)
@@ -151,7 +151,7 @@ class Pool:
 
     def __init__(self, model: FusedModel) -> None:
         self.model = model
-        self._places: dict[int, tuple[int, KeyValues]] = {}  # by identity, which the entry keeps alive
+        self._places: dict[int, tuple[int, KeyValues]] = {}  # by id, which is unique while the entry holds the tensors
         self._num_slots = 0
         self._end = 0
 
@@ -163,7 +163,7 @@ class Pool:
         self.model = replace(self.model, cache=make_cache(self.model.config, 0, weight.device, weight.dtype))
 
     def place(self, pasts: Sequence[KeyValues | None]) -> list[int]:
-        """The first slot of each; 0 where there is nothing."""
+        """The first slot of each past, 0 for None."""
         wanted = {id(past): past for past in pasts if past is not None}
         if any(key not in self._places for key in wanted):
             self._make_room(wanted)
@@ -239,7 +239,7 @@ class RuleTables:
             sets[:, : choice.allowed.shape[1]] = choice.allowed[rules]
             for bit, token in enumerate(sorted(choice.barred)):
                 sets[(barred >> bit) & 1 == 1, token] = False
-            self._known[key] = (sets.to(self.device), choice.allowed)  # the latter keeps its identity its own
+            self._known[key] = (sets.to(self.device), choice.allowed)  # holding the tensor keeps its id unique
             while len(self._known) > MAX_RULES:
                 self._known.popitem(last=False)
         self._known.move_to_end(key)
@@ -291,7 +291,7 @@ class Step:
 
 
 def read(proposals: TokenPredictions) -> TokenPredictions:
-    """The same on the CPU. One copy for all: ids are whole numbers below 2^24, which fp32 holds."""
+    """Copies all to the CPU at once; ids are integers below 2^24, which fp32 holds."""
     ids, probability, entropy = torch.stack((proposals.ids.float(), proposals.probability, proposals.entropy)).cpu()
     return TokenPredictions(ids.long(), probability, entropy)
 
@@ -305,7 +305,7 @@ def chosen_of(proposals: TokenPredictions, rows: Tensor) -> Chosen:
 
 
 def codes_of(choice: Choice) -> Tensor:
-    """[M]: a number for each row's set of tokens: its rule, and a bit for each barred token that it may not take."""
+    """[M]: a number for each row's set of tokens: its rule, and a bit for each token that is barred."""
     codes = choice.rule_of << len(choice.barred)
     for bit, token in enumerate(sorted(choice.barred)):
         codes = codes | (choice.barred[token].long() << bit)

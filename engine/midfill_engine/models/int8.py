@@ -14,8 +14,8 @@ from torch import Tensor
 from midfill_engine.models.operators import OperatorsError, PackedOperators
 
 ROW_LEVELS: Final = 127
-ZERO: Final = 128  # rows are stored unsigned, which x86 multiplies at full speed: signed ones took 1,000 times as long
-WIDENED_ROWS: Final = 64  # they stay in the cache: a large matrix in a third of the time
+ZERO: Final = 128  # zero point of unsigned rows: on x86 signed ones took 1,000 times as long
+WIDENED_ROWS: Final = 64  # at once, so that they fit into the CPU's cache: a third of the time
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class FbgemmWeight:
     @classmethod
     def of(cls, whole: Tensor, scales: Tensor) -> "FbgemmWeight":
         engine = torch.backends.quantized.engine
-        with warnings.catch_warnings(action="ignore"):  # tensors that know their scale will leave torch some day
+        with warnings.catch_warnings(action="ignore"):  # torch deprecates quantized tensors
             held = torch._make_per_channel_quantized_tensor(whole, scales.double(), torch.zeros(len(scales)).long(), 0)
         try:
             torch.backends.quantized.engine = "fbgemm"
@@ -105,8 +105,10 @@ class Int8Operators(PackedOperators):
         if device.type != "cpu":
             raise OperatorsError("torch's int8 weights are for CPUs; a GPU has kernels-int8")
         self._format = choose_format()
-        self.row_tile = 1  # whole numbers add up to the same beside any number of rows; experts have other products
-        self._narrowed: tuple[Tensor, tuple[Tensor, Tensor]] | None = None  # queries, keys, values read the same
+        self.row_tile = 1  # integer sums do not depend on the number of rows; experts are not packed
+        self._narrowed: tuple[Tensor, tuple[Tensor, Tensor]] | None = (
+            None  # q, k and v have the same input
+        )
 
     def lay(self, weight: Tensor) -> OneDnnWeight | FbgemmWeight:
         return self._format.lay(weight)

@@ -12,7 +12,7 @@ from midfill_engine.models.moe import ROW_TILE, MixtureOfExperts
 from midfill_engine.models.transformer import MLP, Attention, Transformer
 
 MAX_FOLDED_ROWS: Final = 16
-LEFT: Final = 256  # numbers of a packed matrix that stay, by which weights are told apart
+LEFT: Final = 256  # values kept of a packed matrix, for the digest of the weights
 
 
 class OperatorsError(ValueError):

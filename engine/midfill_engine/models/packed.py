@@ -161,7 +161,7 @@ def _rotate(rows: Tensor, tables: tuple[Tensor, Tensor]) -> Tensor:
 
 
 def feed_forward(mlp: torch.nn.Module, x: Tensor, spans: list[Span], operators: TorchOperators) -> Tensor:
-    if not isinstance(mlp, MLP):  # experts take the rows of one sequence at a time where their number matters
+    if not isinstance(mlp, MLP):  # experts get one sequence at a time if the number of rows matters
         parts = [x] if operators.packs_products else [x[span.start : span.padded_end] for span in spans]
         return torch.cat([mlp(part) for part in parts])
     up = operators.linear(x, mlp.up.weight, None, spans)

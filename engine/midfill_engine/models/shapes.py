@@ -44,7 +44,7 @@ FIM_NAMES: Final = (
 def read_llama_shape(
     config: Values, *, attention_bias: bool = False, qk_norm: bool = False, mlp_dim: int | None = None
 ) -> TransformerConfig:
-    """The shape that Llama's, Qwen2's and Qwen3's keys describe. Raises CheckpointError for what is not known here."""
+    """The shape that Llama's, Qwen2's and Qwen3's keys describe. Raises CheckpointError for unsupported settings."""
     rope = config.get("rope_scaling") or config.get("rope_parameters") or {}
     kind = rope.get("rope_type", rope.get("type", "default"))
     has_yarn = kind == "yarn" and rope.get("mscale") is not None and rope.get("mscale") == rope.get("mscale_all_dim")
@@ -113,7 +113,7 @@ def read_specials(
     deletes_rest: bool = False,
     ends_text: bool = False,
 ) -> SpecialTokens:
-    """Ids from the files. `with_edges` puts bos before the text, where it is no eos too, and eos behind it."""
+    """Special ids from the files. `with_edges` puts bos before the text, unless it is also eos, and eos behind it."""
     eos, pad, bos = (files.role(role) for role in ("eos", "pad", "bos"))
     deletions = tuple(dict.fromkeys(token for token in delete_ids if token is not None))
     named = (number for role in ("eos", "pad", "bos") for number in files.numbers(f"{role}_token_id"))
@@ -144,7 +144,7 @@ def find_mask(files: CheckpointFiles, *names: str) -> int:
 
 
 def tokens_of_writer(*masks: str, ends: tuple[str, ...] = ()) -> Callable[[CheckpointFiles], SpecialTokens]:
-    """Reads the ids of a model that writes from left to right until the end of text, `ends` among its tokens."""
+    """Returns a reader of ids for models that write from left to right, until the end of text or a token of `ends`."""
 
     def read_tokens(files: CheckpointFiles) -> SpecialTokens:
         return read_specials(files, find_mask(files, *masks), delete_ids=read_ends(files, *ends), ends_text=True)

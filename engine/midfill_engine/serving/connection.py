@@ -22,7 +22,7 @@ RESERVED_FILES: Final = 64  # file descriptors that are not connections
 
 @dataclass
 class ConnectionLimits:
-    """Limits shared by all connections of a server. Peers of a unix socket are one user; only the total limits them."""
+    """Limits of all connections of a server. Peers of a unix socket are one user, whom only the total limits."""
 
     request_timeout_s: float = REQUEST_TIMEOUT_S
     send_timeout_s: float = SEND_TIMEOUT_S

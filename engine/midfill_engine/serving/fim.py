@@ -49,7 +49,7 @@ class Usage(BaseModel):
 
     @classmethod
     def of(cls, *stats: wire.Stats) -> "Usage":
-        """Of a prompt beyond the model's window it counts what the model saw."""
+        """Counts the tokens that the model saw: of a prompt beyond its window only the part near the hole."""
         seen, filled = sum(one.context_tokens for one in stats), sum(one.tokens for one in stats)
         return cls(prompt_tokens=seen, completion_tokens=filled, total_tokens=seen + filled)
 

@@ -115,7 +115,7 @@ def create_app(state: EngineState, security: Security, access_log: AccessLog = "
 
     @reading("/health")
     async def health() -> Response:
-        """llama.cpp's, which speaks by its status."""
+        """llama.cpp's route, whose clients read the HTTP status."""
         if state.status == "ok":
             return JSONResponse({"status": "ok"})
         error = {"code": 503, "message": f"the engine is {state.status}", "type": "unavailable_error"}

@@ -18,7 +18,7 @@ EXIT_ALREADY_RUNNING: Final = 4
 
 @dataclass(frozen=True)
 class UnixListener:
-    """`inode` tells at the end whether the path is still this listener's."""
+    """`inode` identifies the socket file, so that no other listener's file is removed."""
 
     path: Path
     socket: socket.socket

@@ -17,7 +17,7 @@ MIN_TOKEN_CHARACTERS: Final = 16
 MAX_NAME_CHARACTERS: Final = 64
 MAX_FILE_BYTES: Final = 1024 * 1024
 RELOAD_INTERVAL_S: Final = 1.0
-ONLY_NAME: Final = ""  # name of a token that is alone in its file
+ONLY_NAME: Final = ""  # name of the only token of a file
 
 logger = logging.getLogger(__name__)
 
