@@ -1,5 +1,6 @@
 """Every way a request can fail, in one table: title, what to do, exit code. Knows words only, nothing it names."""
 
+import errno
 from dataclasses import dataclass
 from typing import Final
 
@@ -13,16 +14,8 @@ class Entry:
     exit_code: int
 
 
-ASKED_WRONGLY, FILE_TROUBLE, ENGINE_TROUBLE, MODEL_TROUBLE, BROKEN_FILL, UNSOLVED, INTERRUPTED, INTERNAL = (
-    2,
-    3,
-    4,
-    5,
-    6,
-    7,
-    130,
-    70,
-)
+ASKED_WRONGLY, FILE_TROUBLE, ENGINE_TROUBLE, MODEL_TROUBLE, BROKEN_FILL, UNSOLVED = 2, 3, 4, 5, 6, 7
+INTERRUPTED, INTERNAL = 130, 70
 # `midfill refactor` has codes of its own: a pipeline must tell a refusal from a failed test.
 PENDING, SOME_FAILED, VERIFY_FAILED, REFUSED, DISK_TROUBLE = 1, 3, 4, 5, 6
 
@@ -123,6 +116,10 @@ OF_REPOSITORIES: Final[dict[str, Entry]] = {
     "write_unclear": Entry("A file was changed during a crash", "compare the two files and remove one", DISK_TROUBLE),
 }
 TABLE.update(OF_REPOSITORIES)
+
+
+def is_disk_full(error: OSError) -> bool:
+    return error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class MidfillError(Exception):

@@ -15,6 +15,7 @@ from midfill_infill.engines.endpoint import Endpoint
 from midfill_infill.engines.records import EnginePlace, living
 from midfill_infill.engines.supervise import SHIPPED, EngineSettings, probe
 from midfill_infill.errors import MidfillError
+from midfill_infill.text.visible import duration
 
 GRACE_S: Final = 5.0
 _STATES: Final = {"ok": "ready", "loading": "loading", "silent": "does not answer"}
@@ -61,14 +62,8 @@ def _times_of(place: EnginePlace) -> tuple[float | None, float | None]:
 
 def _describe(row: dict[str, Any]) -> str:
     size = "" if row["bytes"] is None else f"{row['bytes'] / 1e6:.0f} MB, "
-    left = "" if row["left_s"] is None else f", ends in {_minutes(row['left_s'])} unless asked"
-    return f"{size}up {_minutes(row['age_s'])}{left}"
-
-
-def _minutes(seconds: float) -> str:
-    if seconds < 100:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.0f} h"
+    left = "" if row["left_s"] is None else f", ends in {duration(row['left_s'])} unless asked"
+    return f"{size}up {duration(row['age_s'])}{left}"
 
 
 def _state_of(place: EnginePlace) -> str:

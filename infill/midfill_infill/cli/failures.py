@@ -1,6 +1,5 @@
 """Turns every failure of a command into one sentence on stderr and an exit code. Knows no command."""
 
-import errno
 import json
 import os
 import signal
@@ -11,9 +10,8 @@ from typing import Final
 
 import typer
 
-from midfill_infill.errors import INTERRUPTED, MidfillError
+from midfill_infill.errors import INTERRUPTED, MidfillError, is_disk_full
 
-_FULL: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _INTERRUPT: Final = MidfillError("cancelled", "interrupted", "nothing was written")
 
 
@@ -40,7 +38,7 @@ def report_failures(*, as_json: bool = False) -> Iterator[None]:
     except Exception as error:
         if interrupts:  # a parser's callback turns the exception into one of its own
             _end(_INTERRUPT, as_json)
-        if isinstance(error, OSError) and error.errno in _FULL:
+        if isinstance(error, OSError) and is_disk_full(error):
             _drop_output()
             _end(MidfillError("output_failed", f"the output cannot be written ({error.strerror})"), as_json)
         if os.environ.get("MIDFILL_DEBUG"):

@@ -25,7 +25,9 @@ _LINES_BEFORE, _LINES_AFTER = 3, 1
 class LiveView:
     """Redraws the holes in their surroundings at every step; leaves nothing behind."""
 
-    def __init__(self, document: Document, holes: Sequence[Hole], console: Console, frame_s: float = 0.0) -> None:
+    def __init__(
+        self, document: Document, holes: Sequence[Hole], console: Console | None = None, frame_s: float = 0.0
+    ) -> None:
         self._document = document
         self._holes = holes
         self._frame_s = frame_s
@@ -51,10 +53,6 @@ class LiveView:
         frame = render_preview(self._document, self._holes, preview, block)
         rows = len(console.render_lines(frame, pad=False))
         return frame if rows < console.height else _render_small(self._document, self._holes, preview, console.height)
-
-
-def draw(document: Document, holes: Sequence[Hole], frame_s: float) -> LiveView:
-    return LiveView(document, holes, Console(), frame_s)
 
 
 def render_preview(document: Document, holes: Sequence[Hole], preview: Preview, block: str = BLOCK) -> RenderableType:

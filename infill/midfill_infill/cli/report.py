@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 from midfill_infill.candidates import Alternative, PlacedFill
 from midfill_infill.cli.results import Results, write_bytes
 from midfill_infill.text.document import Document
+from midfill_infill.text.visible import encodable
 
 if TYPE_CHECKING:
     from midfill_infill.until.trying import Try
@@ -27,7 +28,7 @@ def report_fill(results: Results, *, wall_ms: float, written: bool) -> dict[str,
         hole["written"] = written and at not in results.held_back
     stats, tried = results.filled.stats, results.tried
     return {
-        "file": _clean(str(results.path)),
+        "file": encodable(str(results.path)),
         "model": results.filled.model,
         **best,
         "alternatives": others,
@@ -55,7 +56,7 @@ def _hole(document: Document, filled: PlacedFill) -> dict[str, Any]:
     line, column = document.position_at(filled.hole.start_byte)
     cell, first = document.cell_at(filled.hole.start_byte)
     return {
-        "name": _clean(filled.hole.name) if filled.hole.name else None,
+        "name": encodable(filled.hole.name) if filled.hole.name else None,
         "kind": filled.hole.kind,
         "start_byte": filled.hole.start_byte - first,
         "end_byte": filled.hole.end_byte - first,
@@ -85,10 +86,5 @@ def _try(each: "Try") -> dict[str, Any]:
         "certainty": None if certainty is None else round(certainty, 4),
         "texts": [fill.text for fill in each.candidate.fills],
         "tests_passed": ran.passed,
-        "reason": _clean(ran.failures[0].sentence) if ran.failures else None,
+        "reason": encodable(ran.failures[0].sentence) if ran.failures else None,
     }
-
-
-def _clean(text: str) -> str:
-    """Bytes that were no text cannot go into JSON."""
-    return text.encode(errors="replace").decode()

@@ -60,6 +60,6 @@ def open_view(
     is_drawn = live and sys.stdout.isatty() and os.environ.get("TERM", "").lower() not in DUMB
     if not is_drawn:
         return PrintedView(document, holes) if live and frame_s else QuietView()
-    from midfill_infill.cli.live import draw  # imports rich: a sixth of all that a warm fill costs
+    from midfill_infill.cli.live import LiveView  # rich takes a sixth of a warm fill's CPU time
 
-    return draw(document, holes, frame_s)
+    return LiveView(document, holes, frame_s=frame_s)

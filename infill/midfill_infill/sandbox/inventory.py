@@ -60,8 +60,7 @@ def take_inventory(place: Repository, max_ignored_bytes: int = MAX_IGNORED_BYTES
 def _tracked(place: Repository) -> set[str]:
     if place.git_dir is None:
         return set()
-    output = guards.run_git(place.root, "ls-files", "-z", "--cached", "--recurse-submodules")
-    return {os.fsdecode(name) for name in output.split(b"\0") if name}
+    return set(guards.list_files(place.root, "--cached", "--recurse-submodules"))
 
 
 def _walk(root: Path, inventory: Inventory) -> Iterator[tuple[str, os.DirEntry[str]]]:

@@ -4,7 +4,6 @@ Beside the copy that commands write into stands one that nobody does. An inode's
 whose facts are those noted when it was copied was not touched since.
 """
 
-import errno
 import fcntl
 import os
 import shutil
@@ -15,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from midfill_infill.errors import MidfillError
+from midfill_infill.errors import MidfillError, is_disk_full
 
 Facts = tuple[int, ...]
 _FICLONE: Final = 0x40049409
@@ -53,7 +52,8 @@ class Mirror:
 
     def link(self, name: str, target: Path) -> None:
         """A link in the copy, also in the place of a folder."""
-        self._forget(name)
+        for folder in (self._clean, self.work):
+            remove(folder / name)
         (self._clean / name).symlink_to(target)
         self._renew(name)
 
@@ -122,11 +122,6 @@ class Mirror:
         self._facts[name] = _read_facts(os.lstat(target))
         self._touched_ns = time.monotonic_ns()
 
-    def _forget(self, name: str) -> None:
-        for folder in (self._clean, self.work):
-            remove(folder / name)
-        self._facts.pop(name, None)
-
 
 def clone(source: Path, target: Path) -> None:
     """Copies a file with mode, times and attributes, sharing its blocks where the file system can; a link as a link."""
@@ -169,7 +164,7 @@ def _read_facts(status: os.stat_result) -> Facts:
 
 
 def _failure(error: OSError, path: Path) -> MidfillError:
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+    if is_disk_full(error):
         message = f"the copy of the tree does not fit where {path.parent} is"
         return MidfillError("disk_full", message, "set TMPDIR to a folder with more space")
     return MidfillError("write_broken", f"{path} cannot be written ({error.strerror or error})")

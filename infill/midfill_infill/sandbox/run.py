@@ -43,7 +43,6 @@ class Limits:
     """A command ends after `timeout_s`, and as soon as `is_cancelled` says so."""
 
     timeout_s: float = 600.0
-    max_memory_bytes: int | None = None
     is_cancelled: Callable[[], bool] = lambda: False
 
     def check(self) -> None:
@@ -139,7 +138,7 @@ def started(
     tree, access = (copy_of or folder) if sandboxed else folder, access or Access()
     source = tree / "src" if (folder / "src").is_dir() else tree
     variables = environment.for_command(access.variables, str(source))
-    start = partial(_start, variables=variables, limits=limits, stdin=stdin)
+    start = partial(_start, variables=variables, stdin=stdin)
     if not sandboxed:
         with start(command, folder / access.start) as process:
             try:
@@ -162,7 +161,6 @@ def _start(
     words: Sequence[str],
     folder: Path,
     variables: Mapping[str, str],
-    limits: Limits,
     stdin: int,
     inherited: Sequence[int] = (),
 ) -> subprocess.Popen[bytes]:
@@ -175,7 +173,7 @@ def _start(
         stderr=subprocess.STDOUT,
         start_new_session=True,
         pass_fds=inherited,
-        preexec_fn=partial(_limit, limits, _count_own_tasks()),
+        preexec_fn=partial(_limit, _count_own_tasks()),
     )
 
 
@@ -271,13 +269,11 @@ def _count_own_tasks() -> int | None:
     return count
 
 
-def _limit(limits: Limits, num_tasks: int | None) -> None:
+def _limit(num_tasks: int | None) -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     _lower(resource.RLIMIT_FSIZE, _MAX_FILE_BYTES)
     if num_tasks is not None:
         _lower(resource.RLIMIT_NPROC, num_tasks + _MAX_NEW_PROCESSES)
-    if limits.max_memory_bytes is not None:
-        _lower(resource.RLIMIT_AS, limits.max_memory_bytes)
 
 
 def _lower(which: int, most: int) -> None:

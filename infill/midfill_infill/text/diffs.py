@@ -1,8 +1,9 @@
 """Unified diffs of bytes. Lines end at `\\n` only, whatever else they hold. Knows no file."""
 
 import difflib
-from typing import AnyStr
+from typing import TypeVar
 
+Items = TypeVar("Items", str, bytes, list[str], list[bytes])
 _NO_NEWLINE = b"\\ No newline at end of file\n"
 
 
@@ -17,10 +18,16 @@ def _lines(data: bytes) -> list[bytes]:
     return [line + b"\n" for line in lines] + ([last] if last else [])
 
 
-def common_prefix(old: AnyStr, new: AnyStr) -> int:
-    """How many leading characters both have, in O(n) comparisons done by slices."""
+def common_prefix(old: Items, new: Items) -> int:
+    """Length of the common prefix. Compares slices, which takes O(n) in C."""
     low, high = 0, min(len(old), len(new))
     while low < high:
         middle = (low + high + 1) // 2
         low, high = (middle, high) if old[low:middle] == new[low:middle] else (low, middle - 1)
     return low
+
+
+def common_ends(old: Items, new: Items) -> tuple[int, int]:
+    """Lengths of the common prefix and of the common suffix behind it."""
+    head = common_prefix(old, new)
+    return head, common_prefix(old[head:][::-1], new[head:][::-1])

@@ -4,12 +4,12 @@ import json
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import takewhile
 from json.decoder import JSONDecoder
 from pathlib import Path
 from typing import Any, Final, Self
 
 from midfill_infill.errors import MidfillError
+from midfill_infill.text.diffs import common_ends
 from midfill_infill.text.document import MAX_DOCUMENT_BYTES, Document, read_bytes
 from midfill_infill.text.spans import Edit, Hole, Patch
 
@@ -226,13 +226,7 @@ def _write_source(text: str, value: Span, source: str) -> str:
         lead, between = (f"{trail} ", f",{trail} ") if trail else ("", ", ")
     lines = [line for line in re.split(r"(?<=\n)", source) if line]
     known = [line for _, line in old]
-    kept = _count_same(known, lines)
-    behind = _count_same(known[kept:][::-1], lines[kept:][::-1])
+    kept, behind = common_ends(known, lines)
     raw = [text[slice(*span)] for span, _ in old]
     written = [*raw[:kept], *map(dump, lines[kept : len(lines) - behind]), *raw[len(raw) - behind :]]
     return f"[{lead}{between.join(written)}{trail}]" if written else "[]"
-
-
-def _count_same(old: Sequence[str], new: Sequence[str]) -> int:
-    """How many lines both begin with."""
-    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(old, new, strict=False)))

@@ -1,4 +1,4 @@
-"""Makes text safe to print on a terminal, and pluralizes."""
+"""Makes text safe for a terminal and for JSON, and words numbers."""
 
 import unicodedata
 
@@ -14,6 +14,22 @@ def _visible(char: str) -> str:
     if char < " ":
         return chr(0x2400 + ord(char))
     return "\N{REPLACEMENT CHARACTER}" if unicodedata.category(char) != "Zs" else char
+
+
+def encodable(text: str) -> str:
+    """`text` with a question mark for each lone surrogate, which neither JSON nor UTF-8 can hold."""
+    return text.encode(errors="replace").decode()
+
+
+def duration(seconds: float) -> str:
+    """`12 s`, `5 min` or `2.5 h`."""
+    return (
+        f"{seconds:.0f} s"
+        if seconds < 90
+        else f"{seconds / 60:.0f} min"
+        if seconds < 5400
+        else f"{seconds / 3600:.1f} h"
+    )
 
 
 def plural(number: int, word: str) -> str:

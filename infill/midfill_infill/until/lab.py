@@ -24,75 +24,13 @@ from midfill_infill.text.spans import Hole, Patch
 from midfill_infill.until.choosing import Reach, with_examples
 from midfill_infill.until.trying import Make, Tried, Try, fill_until
 
-# A body that makes a file where it is run, then ends its caller. It says so in a word that no test has.
+# A body that creates the marker file when it runs, then raises an error with a message that no test contains.
 _TELLTALE: Final = "midfill looks who comes here"
 _PROBES: Final = {"python": 'open({path!r}, "w").close()\nraise NotImplementedError("{word}")'}
 _ADDRESS: Final = re.compile(r"\b0x[0-9a-f]+")
-# A try may take so much longer than the tree as it is.
+# Time limit of a try, as a multiple of the run without a fill.
 _SLOWER: Final = 5.0
 _LEAST_S: Final = 10.0
-
-
-def start(
-    runner: Runner,
-    document: Document,
-    holes: Sequence[Hole],
-    files: Callable[[Patch], Mapping[str, bytes]],
-    *,
-    timeout_s: float | None = None,
-) -> Ran:
-    """Runs the command on the tree as it is and makes `runner` ready: warm, and with a limit for each try.
-
-    `files` says what the copy gets for a patch of the document. Raises `until_passes`, `verify_flaky`,
-    `until_unreached` and `bad_request`.
-    """
-    line = runner.command.line
-    asis = files(Patch(()))
-    first = runner.run(asis)
-    word = runner.command.words[0]
-    is_missing = first.code in (1, 126, 127) and f"execvp {word}" in first.output  # to bubblewrap or a shell
-    if first.verdict == "did not run" or is_missing:
-        raise MidfillError("bad_request", f"{word} cannot be run", "give another command")
-    second = runner.run(asis)
-    if (first.code, first.is_good) != (second.code, second.is_good):
-        failed = [first, second].count(first) - first.is_good - second.is_good
-        raise MidfillError("verify_flaky", f"`{line}` fails {max(1, failed)} of 2 times without a fill")
-    if first.is_good:
-        raise MidfillError("until_passes", f"`{line}` passes already, without a fill")
-    if first.code is None:
-        raise MidfillError("until_unreached", f"`{line}` does not end in {runner.command.limits.timeout_s:.0f} s")
-    longest = max(_LEAST_S, _SLOWER * max(first.seconds, second.seconds))
-    limit = timeout_s or min(runner.command.limits.timeout_s, longest)
-    limits = replace(runner.command.limits, timeout_s=limit)
-    runner.command, runner.start_s = replace(runner.command, limits=limits), longest
-    warm = runner.warm_up(asis, first)
-    _check_reach(runner, document, holes, files, warm)
-    return warm
-
-
-def _check_reach(
-    runner: Runner, document: Document, holes: Sequence[Hole], files: Callable[[Patch], Mapping[str, bytes]], asis: Ran
-) -> None:
-    """Raises `until_unreached` where the command, or a test that fails, never comes to a hole: no fill changes that."""
-    probe = _PROBES.get(document.language or "")
-    if probe is None or not all(hole.is_body for hole in holes):
-        return
-    tree = runner.copy.root if runner.copy.sandboxed else runner.copy.mirror.work
-    text = probe.format(path=str(tree / MARKER), word=_TELLTALE)
-    patch = splice(document, list(holes), [text] * len(holes)).patch
-    ran = runner.run(files(patch))
-    names = ", ".join(hole.name or "the hole" for hole in holes)
-    if not ran.reached and _TELLTALE not in ran.output:
-        reason = (
-            ran.failures[0].sentence if ran.failures else (ran.output.strip().splitlines() or ["it prints nothing"])[-1]
-        )
-        raise MidfillError("until_unreached", f"`{runner.command.line}` fails before it comes to {names}: {reason}")
-    failing = {failure.test: failure for failure in asis.failures if failure.test}
-    for failure in ran.failures:
-        never = failure.reached is False and _TELLTALE not in failure.message
-        if never and failure.test in failing and _plain(failing[failure.test]) == _plain(failure):
-            test = f"{failure.test}, which does not come to {names}"
-            raise MidfillError("until_unreached", f"`{runner.command.line}` fails in {test}: {failure.sentence}")
 
 
 def _plain(failure: Failure) -> str:
@@ -101,9 +39,10 @@ def _plain(failure: Failure) -> str:
 
 
 class Lab:
-    """`name` is the document's below the root of the copy; `others` are files that an editor holds unsaved.
+    """Runs a command on candidates for one document in a copy of its tree.
 
-    `complete` makes the file of a patch, by default that and nothing else; lines that it adds stand above all holes.
+    `name` is the document's path below the root of the copy; `others` are unsaved files of an editor. `complete`
+    returns the file's bytes after a patch, by default only patched; lines that it adds must be above all holes.
     """
 
     def __init__(
@@ -118,8 +57,52 @@ class Lab:
         self._complete = complete or document.apply
 
     def start(self, holes: Sequence[Hole], *, timeout_s: float | None = None) -> Ran:
-        """Raises MidfillError where no fill can make the command pass."""
-        return start(self.runner, self._document, holes, self._files, timeout_s=timeout_s)
+        """Runs the command on the tree as it is and prepares the runner: warm, and with a time limit for each try.
+
+        Raises MidfillError `until_passes`, `verify_flaky`, `until_unreached` and `bad_request` where no fill can help.
+        """
+        runner, line, asis = self.runner, self.runner.command.line, self._files(Patch(()))
+        first = runner.run(asis)
+        word = runner.command.words[0]
+        is_missing = first.code in (1, 126, 127) and f"execvp {word}" in first.output  # to bubblewrap or a shell
+        if first.verdict == "did not run" or is_missing:
+            raise MidfillError("bad_request", f"{word} cannot be run", "give another command")
+        second = runner.run(asis)
+        if (first.code, first.is_good) != (second.code, second.is_good):
+            failed = [first, second].count(first) - first.is_good - second.is_good
+            raise MidfillError("verify_flaky", f"`{line}` fails {max(1, failed)} of 2 times without a fill")
+        if first.is_good:
+            raise MidfillError("until_passes", f"`{line}` passes already, without a fill")
+        if first.code is None:
+            raise MidfillError("until_unreached", f"`{line}` does not end in {runner.command.limits.timeout_s:.0f} s")
+        longest = max(_LEAST_S, _SLOWER * max(first.seconds, second.seconds))
+        limit = timeout_s or min(runner.command.limits.timeout_s, longest)
+        limits = replace(runner.command.limits, timeout_s=limit)
+        runner.command, runner.start_s = replace(runner.command, limits=limits), longest
+        warm = runner.warm_up(asis, first)
+        self._check_reach(holes, warm)
+        return warm
+
+    def _check_reach(self, holes: Sequence[Hole], asis: Ran) -> None:
+        """Raises `until_unreached` if the command, or a test that fails, never reaches a hole: no fill changes that."""
+        probe = _PROBES.get(self._document.language or "")
+        if probe is None or not all(hole.is_body for hole in holes):
+            return
+        copy, line = self.runner.copy, self.runner.command.line
+        tree = copy.root if copy.sandboxed else copy.mirror.work
+        text = probe.format(path=str(tree / MARKER), word=_TELLTALE)
+        ran = self.runner.run(self._files(splice(self._document, list(holes), [text] * len(holes)).patch))
+        names = ", ".join(hole.name or "the hole" for hole in holes)
+        if not ran.reached and _TELLTALE not in ran.output:
+            last = (ran.output.strip().splitlines() or ["it prints nothing"])[-1]
+            reason = ran.failures[0].sentence if ran.failures else last
+            raise MidfillError("until_unreached", f"`{line}` fails before it comes to {names}: {reason}")
+        failing = {failure.test: failure for failure in asis.failures if failure.test}
+        for failure in ran.failures:
+            never = failure.reached is False and _TELLTALE not in failure.message
+            if never and failure.test in failing and _plain(failing[failure.test]) == _plain(failure):
+                test = f"{failure.test}, which does not come to {names}"
+                raise MidfillError("until_unreached", f"`{line}` fails in {test}: {failure.sentence}")
 
     def find_examples(self, holes: Sequence[Hole]) -> tuple[Hole, ...]:
         """The holes with what the tests say of them."""

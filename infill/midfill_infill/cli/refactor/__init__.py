@@ -23,9 +23,7 @@ SUBCOMMANDS: Final = {
         "refactor.output",
         "Print what `apply` would write or has written.",
     ),
-    "check": Subcommand(
-        "refactor.output", "Say what waits to be filled and what a run has not written."
-    ),
+    "check": Subcommand("refactor.output", "Say what waits to be filled and what a run has not written."),
 }
 
 

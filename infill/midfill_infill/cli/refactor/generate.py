@@ -36,6 +36,7 @@ from midfill_infill.refactor.generating.ray_workers import RayWorkers
 from midfill_infill.refactor.generating.shards import Shard, merge, open_part
 from midfill_infill.refactor.generating.until import generate_until
 from midfill_infill.refactor.journal.records import State
+from midfill_infill.text.visible import duration
 from midfill_infill.until.trying import Goal
 
 
@@ -151,7 +152,7 @@ class Meter:
         if now_s < self._next_s and progress.done < progress.total:
             return
         self._next_s = now_s + (0.2 if self._live else 10.0)
-        left = f", {_duration(progress.left_s)} left" if progress.left_s else ""
+        left = f", {duration(progress.left_s)} left" if progress.left_s else ""
         good = 100 * progress.accepted / max(1, progress.done)
         text = f"{progress.done}/{progress.total} holes, {good:.0f} % clean, {progress.per_minute:.0f} a minute{left}"
         if nodes := ", ".join(f"{node} {count}" for node, count in sorted(self._answered.items())):
@@ -163,15 +164,10 @@ class Meter:
             say(text)
 
 
-def _duration(seconds: float) -> str:
-    whole = round(seconds)
-    return f"{whole} s" if whole < 90 else f"{whole // 60} min" if whole < 5400 else f"{whole / 3600:.1f} h"
-
-
 def _conclude(progress: Progress) -> None:
     rest = progress.done - progress.accepted - progress.failed
     say(
-        f"{plural(progress.done, 'hole')} in {_duration(progress.elapsed_s)}: {progress.accepted} clean,"
+        f"{plural(progress.done, 'hole')} in {duration(progress.elapsed_s)}: {progress.accepted} clean,"
         f" {rest} with syntax errors, {progress.failed} failed"
     )
     if progress.accepted < progress.done:

@@ -1,7 +1,6 @@
 """`midfill refactor plan`: from options to a run that waits to be generated."""
 
 import json
-import os
 import sys
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -12,9 +11,11 @@ from typer.core import TyperCommand
 from midfill_infill.cli.options import flag
 from midfill_infill.cli.refactor.common import plural, reported, say
 from midfill_infill.errors import MidfillError
+from midfill_infill.refactor.journal.guards import split_names
 from midfill_infill.refactor.journal.places import Repository, find_place
 from midfill_infill.refactor.planning.plan import Planning, Request, find_holes, make_run
 from midfill_infill.refactor.planning.selection import Selection
+from midfill_infill.text.visible import encodable
 
 QueryOption = Annotated[
     Path | None,
@@ -79,7 +80,7 @@ def plan_command(
         place = find_place(folder)
         names = None
         if stdin0:
-            names = tuple(os.fsdecode(name) for name in sys.stdin.buffer.read().split(b"\0") if name)
+            names = tuple(split_names(sys.stdin.buffer.read()))
         request = Request(
             selection=read_selection(query, name, stubs, recipe, where),
             folder=folder,
@@ -115,7 +116,7 @@ def _print_plan(place: Repository, request: Request, planning: Planning) -> None
     for planned in find_holes(place, request, planning):
         for hole in planned.holes:
             line = {
-                "file": planned.path.encode(errors="replace").decode(),
+                "file": encodable(planned.path),
                 "language": planned.language,
                 "name": hole.name,
                 "kind": hole.kind,

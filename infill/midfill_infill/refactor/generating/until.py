@@ -18,7 +18,8 @@ from midfill_infill.refactor.generating.generate import GenerateOptions, Made, P
 from midfill_infill.refactor.journal.journal import Journal
 from midfill_infill.refactor.journal.places import Repository
 from midfill_infill.refactor.journal.records import FileRow, HoleRow, State, StateChange
-from midfill_infill.refactor.writing.imports import put_in
+from midfill_infill.refactor.writing.edits import Regions
+from midfill_infill.refactor.writing.imports import weave
 from midfill_infill.sandbox.command import read_words
 from midfill_infill.sandbox.copy import Copy, check_sandbox
 from midfill_infill.sandbox.leftovers import scratch_folder
@@ -71,10 +72,7 @@ class _File:
 
     def complete(self, data: bytes, imports: frozenset[str]) -> bytes:
         document = Document(data, self.row.language, Path(self.row.path))
-        for statement in sorted(self.imports | imports) if self.row.language == "python" else ():
-            if (edit := put_in(document, statement)) is not None:
-                document = replace(document, data=Patch((edit,)).apply(document.data))
-        return document.data
+        return weave(document, Regions(data, {}), self.imports | imports).data
 
 
 class Tester:

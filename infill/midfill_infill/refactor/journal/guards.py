@@ -67,7 +67,17 @@ def ignored_paths(root: Path, paths: Iterable[str]) -> set[str]:
     if not names:
         return set()
     output = run_git(root, "check-ignore", "-z", "--stdin", stdin=names, fine=(0, 1))
-    return {os.fsdecode(name) for name in output.split(b"\0") if name}
+    return set(split_names(output))
+
+
+def list_files(root: Path, *options: str) -> list[str]:
+    """What `git ls-files` prints. Raises `git_failed`."""
+    return split_names(run_git(root, "ls-files", "-z", *options))
+
+
+def split_names(data: bytes) -> list[str]:
+    """File names, each with a NUL behind it."""
+    return [os.fsdecode(name) for name in data.split(b"\0") if name]
 
 
 def run_git(root: Path, *words: str, stdin: bytes | None = None, fine: tuple[int, ...] = (0,)) -> bytes:
@@ -88,7 +98,7 @@ def run_git(root: Path, *words: str, stdin: bytes | None = None, fine: tuple[int
 def refuse_dirty(root: Path, planned: Iterable[str]) -> None:
     """Raises `tree_dirty`, naming some planned files with uncommitted changes."""
     output = run_git(root, "status", "--porcelain=v1", "-z", "--untracked-files=all", "--no-renames", "--", ".")
-    dirty = {os.fsdecode(entry[3:]) for entry in output.split(b"\0") if entry}
+    dirty = {entry[3:] for entry in split_names(output)}
     found = [path for path in planned if path in dirty]
     if found:
         names = ", ".join(found[:3]) + (", ..." if len(found) > 3 else "")

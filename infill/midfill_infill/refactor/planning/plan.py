@@ -19,7 +19,7 @@ from midfill_infill.refactor.journal.places import Repository, new_run_id
 from midfill_infill.refactor.journal.records import PlannedFile, digest
 from midfill_infill.refactor.planning import walk
 from midfill_infill.refactor.planning.selection import Selection
-from midfill_infill.text.document import MAX_DOCUMENT_BYTES, Document
+from midfill_infill.text.document import Document, read_bytes
 from midfill_infill.text.lines import Lines
 from midfill_infill.text.spans import Hole
 
@@ -66,10 +66,7 @@ def find_changed(root: Path, reference: str) -> ChangedLines:
             start, count = int(match[1]), int(match[2] or b"1")
             span = (start - 1, start - 1 + count) if count else (max(start - 1, 0), start + 1)
             found[path] = (*(found.get(path) or ()), span)
-    for name in guards.run_git(root, "ls-files", "-z", "--others", "--exclude-standard").split(b"\0"):
-        if name:
-            found[os.fsdecode(name)] = None
-    return ChangedLines(found)
+    return ChangedLines(found | dict.fromkeys(guards.list_files(root, "--others", "--exclude-standard")))
 
 
 _MAX_INTENT: Final = 200
@@ -183,7 +180,7 @@ def _plan_file(
         return None
     planning.num_seen += 1
     try:
-        data = _read(root / name, facts)
+        data = read_bytes(root / name)
         if guards.is_generated(data) and not request.include_generated:
             planning.skip("generated", name)
             return None
@@ -196,14 +193,4 @@ def _plan_file(
     except MidfillError as error:
         planning.skip(error.title.lower(), name)
         return None
-    except OSError as error:
-        planning.skip(f"unreadable ({error.strerror})", name)
-        return None
     return PlannedFile(name, digest(data), language, holes)
-
-
-def _read(path: Path, facts: os.stat_result) -> bytes:
-    if facts.st_size > MAX_DOCUMENT_BYTES:
-        raise MidfillError("file_too_large", f"{path} has {facts.st_size // 1024} KiB")
-    with open(path, "rb", buffering=0) as file:
-        return file.read()

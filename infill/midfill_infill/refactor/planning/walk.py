@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from midfill_infill.context.exclusions import is_ignored
 from midfill_infill.context.patterns import Patterns, read_lines
-from midfill_infill.refactor.journal.guards import ignored_paths, is_generated_name, is_vendored, run_git
+from midfill_infill.refactor.journal import guards
 from midfill_infill.refactor.journal.places import Repository
 
 if TYPE_CHECKING:
@@ -20,22 +20,15 @@ if TYPE_CHECKING:
 def list_files(place: Repository, folder: Path | None = None) -> list[str]:
     """Files below `folder` that are not ignored, as sorted paths relative to the root."""
     below = (folder or place.root).resolve().relative_to(place.root)
-    names = _ask_git(place.root, below) if place.git_dir else _walk(place.root, below)
-    return sorted(names)
+    own = ("--cached", "--others", "--exclude-standard", "--deduplicate", "--", str(below))
+    return sorted(guards.list_files(place.root, *own) if place.git_dir else _walk(place.root, below))
 
 
 def find_ignored(place: Repository, names: Sequence[str]) -> set[str]:
     """The ignored ones of `names`, relative to the root."""
     if place.git_dir:
-        return ignored_paths(place.root, names)
+        return guards.ignored_paths(place.root, names)
     return {name for name in names if is_ignored(place.root / name, place.root)}
-
-
-def _ask_git(root: Path, below: Path) -> Iterable[str]:
-    output = run_git(
-        root, "ls-files", "-z", "--cached", "--others", "--exclude-standard", "--deduplicate", "--", str(below)
-    )
-    return (os.fsdecode(name) for name in output.split(b"\0") if name)
 
 
 def _walk(root: Path, below: Path) -> Iterator[str]:
@@ -81,7 +74,7 @@ def choose(
         if wanted is not None and not wanted.match_file(name):
             continue
         if include_generated or not (
-            is_vendored(name) or is_generated_name(name) or (marked is not None and marked.take(name))
+            guards.is_vendored(name) or guards.is_generated_name(name) or (marked is not None and marked.take(name))
         ):
             yield name
 

@@ -15,6 +15,7 @@ from midfill_infill.refactor.writing.edits import Regions
 from midfill_infill.refactor.writing.imports import weave
 from midfill_infill.text.diffs import unified_diff
 from midfill_infill.text.document import Document
+from midfill_infill.text.visible import encodable
 
 CHOSEN: Final = (State.ACCEPTED, *WRITTEN)
 """What `apply` would write or has written."""
@@ -94,13 +95,13 @@ def _describe(file: FileRow, hole: HoleRow, fill: FillRow | None, document: Docu
     encoding = document.encoding if document else "utf-8"
     known = {
         "hole": hole.id,
-        "file": _clean(file.path),
+        "file": encodable(file.path),
         "file_sha256": file.planned_hash.hex(),
         "kind": hole.kind,
         "start_byte": hole.start_byte,
         "end_byte": hole.end_byte,
         "language": file.language,
-        "name": _clean(hole.name) if hole.name else None,
+        "name": encodable(hole.name) if hole.name else None,
         "line": line,
         "column": column,
         "state": hole.state,
@@ -111,7 +112,3 @@ def _describe(file: FileRow, hole: HoleRow, fill: FillRow | None, document: Docu
         known |= {"old": fill.old.decode(encoding, "replace"), "new": fill.new.decode(encoding, "replace")}
         known["imports"] = fill.imports or None
     return {name: value for name, value in known.items() if value is not None}
-
-
-def _clean(text: str) -> str:
-    return text.encode(errors="replace").decode()

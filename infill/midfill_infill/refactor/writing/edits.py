@@ -14,6 +14,7 @@ from itertools import accumulate
 from typing import Final
 
 from midfill_infill.refactor.journal.records import HoleRow, Region
+from midfill_infill.text.diffs import common_ends
 from midfill_infill.text.spans import Edit, Patch
 
 # SequenceMatcher is quadratic in this in the worst case.
@@ -38,14 +39,7 @@ class Moved:
     @cached_property
     def _same_ends(self) -> tuple[int, int]:
         """Length of the common prefix and suffix, in lines."""
-        old, new = self._lines
-        head, limit = 0, min(len(old), len(new))
-        while head < limit and old[head] == new[head]:
-            head += 1
-        tail = 0
-        while tail < limit - head and old[-1 - tail] == new[-1 - tail]:
-            tail += 1
-        return head, tail
+        return common_ends(*self._lines)
 
     @cached_property
     def _blocks(self) -> list[tuple[int, int, int]]:

@@ -19,7 +19,7 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
-from midfill_infill.errors import MidfillError
+from midfill_infill.errors import MidfillError, is_disk_full
 from midfill_infill.refactor.journal.records import digest
 
 _AT_FDCWD: Final = -100
@@ -239,8 +239,7 @@ def write_atomically(path: Path, before: bytes, after: bytes) -> None:
             remove(temporary)
             raise
     except OSError as error:
-        is_full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-        next_step = "free some space and run the command again; the file is as it was" if is_full else None
+        next_step = "free some space and run the command again; the file is as it was" if is_disk_full(error) else None
         raise MidfillError("write_failed", f"{path} cannot be written ({error.strerror})", next_step) from None
     with suppress(OSError):  # of a folder that may be entered but not read; the file is written
         sync_folder(target.parent)

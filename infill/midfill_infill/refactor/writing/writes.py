@@ -5,7 +5,6 @@ new bytes; exchange each file with its staged one, which then holds the old byte
 sync folders; journal the group as done. `recover` completes what a crash interrupted by looking at the files.
 """
 
-import errno
 import os
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
@@ -13,7 +12,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Final
 
-from midfill_infill.errors import MidfillError
+from midfill_infill.errors import MidfillError, is_disk_full
 from midfill_infill.refactor.journal.journal import Journal
 from midfill_infill.refactor.journal.records import Report, Rewrite, Trouble, WriteRow
 from midfill_infill.refactor.writing import replace
@@ -21,7 +20,6 @@ from midfill_infill.refactor.writing.replace import Swap
 
 GROUP: Final = 64
 _MIN_FREE_BYTES: Final = 1 << 16
-_FULL: Final = (errno.ENOSPC, errno.EDQUOT)
 
 
 def write_group(journal: Journal, run_id: str, rewrites: Sequence[Rewrite], report: Report) -> list[int]:
@@ -94,13 +92,11 @@ def _put(journal: Journal, row: WriteRow, rewrite: Rewrite) -> tuple[Swap | None
     except OSError as error:
         trouble = _trouble(rewrite.file.path, error)
     except MidfillError as error:
-        return None, Trouble(rewrite.file.path, error.code, error.message)
+        return None, _trouble(rewrite.file.path, error)
     try:
         return _settle(journal, row, target), trouble
-    except OSError as error:
+    except (OSError, MidfillError) as error:
         return None, trouble or _trouble(rewrite.file.path, error)
-    except MidfillError as error:
-        return None, trouble or Trouble(rewrite.file.path, error.code, error.message)
 
 
 def _retract(journal: Journal, row: WriteRow, target: Path) -> Swap:
@@ -127,8 +123,10 @@ def _sync_folders(folders: Iterable[Path]) -> list[Trouble]:
     return troubles
 
 
-def _trouble(path: str, error: OSError) -> Trouble:
-    code = "disk_full" if error.errno in _FULL else "write_broken"
+def _trouble(path: str, error: OSError | MidfillError) -> Trouble:
+    if isinstance(error, MidfillError):
+        return Trouble(path, error.code, error.message)
+    code = "disk_full" if is_disk_full(error) else "write_broken"
     return Trouble(path, code, f"{path} cannot be written ({error.strerror or error})")
 
 
@@ -157,10 +155,8 @@ def recover(journal: Journal, root: Path) -> list[Trouble]:
         try:
             if _settle(journal, row, target) is Swap.DONE:
                 journal.finish([row.id])
-        except OSError as error:
+        except (OSError, MidfillError) as error:
             troubles.append(_trouble(str(target), error))
-        except MidfillError as error:
-            troubles.append(Trouble(str(target), error.code, error.message))
     return troubles
 
 

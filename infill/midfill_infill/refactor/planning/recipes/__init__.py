@@ -5,12 +5,18 @@ from types import MappingProxyType
 from typing import Final
 
 from midfill_infill.errors import MidfillError
-from midfill_infill.refactor.planning.recipes import docstrings, match_arms, migrate_call, stubs, todos, type_hints
+from midfill_infill.refactor.planning.recipes import docstrings, migrate_call, placeholders, todos, type_hints
 from midfill_infill.refactor.planning.recipes.recipe import Recipe
 
-_MODULES: Final = (stubs, todos, docstrings, type_hints, match_arms, migrate_call)
-
-REGISTRY: Final[Mapping[str, Recipe]] = MappingProxyType({module.RECIPE.name: module.RECIPE for module in _MODULES})
+_RECIPES: Final = (
+    placeholders.STUBS,
+    todos.RECIPE,
+    docstrings.RECIPE,
+    type_hints.RECIPE,
+    placeholders.MATCH_ARMS,
+    migrate_call.RECIPE,
+)
+REGISTRY: Final[Mapping[str, Recipe]] = MappingProxyType({recipe.name: recipe for recipe in _RECIPES})
 
 
 def get_recipe(text: str) -> tuple[Recipe, str]:
