@@ -1,4 +1,4 @@
-"""Which fills count as doubtful whatever an engine says of them. Knows documents and what Midfill wrote; no engine."""
+"""Lowers the certainty of doubtful fills, whatever an engine says. Knows documents and what Midfill wrote."""
 
 import re
 from dataclasses import dataclass
@@ -10,15 +10,15 @@ from midfill_infill.text.document import Document
 from midfill_infill.text.spans import Hole
 from midfill_infill.written import Written
 
-DOUBTFUL: Final = 0.45  # less than likely
-WEAKENED: Final = 0.1  # so much of its certainty has a proposal that only Midfill wrote
+DOUBTFUL: Final = 0.45  # certainty of doubtful fills, less than likely
+WEAKENED: Final = 0.1  # factor on the certainty of a proposal that only Midfill wrote
 _RETURN: Final = re.compile(r"(?:return\s+)?(\w+);?")
 _NAME: Final = re.compile(r"[^\W\d]\w*")
 
 
 @dataclass(frozen=True)
 class Doubts:
-    """`written` are lines that Midfill wrote and nobody has kept."""
+    """`written` are lines that Midfill wrote and nobody has accepted."""
 
     document: Document
     written: Written = Written()
@@ -34,7 +34,7 @@ class Doubts:
         return certainty * WEAKENED if self.written.has(text) else certainty
 
     def _returns_parameter(self, hole: Hole, text: str) -> bool:
-        """Whether a body hands back a parameter as it came, which others of the file with that parameter do not."""
+        """True if a body only returns a parameter, and no other function with that parameter does so."""
         match = _RETURN.fullmatch(text.strip()) if hole.is_body else None
         own = find_own(self.document, hole) if match else None
         if match is None or own is None:
@@ -44,7 +44,7 @@ class Doubts:
         return is_own and match[1] not in own.path and self._transforms(match[1], own.start)
 
     def _transforms(self, name: str, own_start: int) -> bool:
-        """Whether other functions take `name`, and none hands it back as it came."""
+        """True if other functions take `name`, and none of them only returns it."""
         others = [body for start, header, body in self._functions if start != own_start and name in header]
         return bool(others) and not any((match := _RETURN.fullmatch(body)) and match[1] == name for body in others)
 

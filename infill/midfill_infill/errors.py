@@ -1,4 +1,4 @@
-"""Every way a request can fail, in one table: title, what to do, exit code. Knows words only, nothing it names."""
+"""The table of all errors that a user can cause: title, next step, exit code."""
 
 import errno
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from typing import Final
 
 @dataclass(frozen=True)
 class Entry:
-    """One row: `next_step` continues the sentence that the error's message began."""
+    """One row of the table. `next_step` continues the sentence of the error's message."""
 
     title: str
     next_step: str

@@ -1,4 +1,4 @@
-"""Which part of an earlier fill a new one keeps: what the user typed into it, and its most confident tokens."""
+"""Computes what a new fill keeps of an earlier one: text that the user typed into it, and its most confident tokens."""
 
 import re
 from bisect import bisect_left
@@ -55,7 +55,7 @@ def keep_ranges(
 
 
 def _join(kept: list[bool], text: str) -> list[Range]:
-    """The ranges, with what is only white space between two of them: it would be masked to be found again."""
+    """The kept ranges, joined where only white space is between two of them."""
     ranges: list[Range] = []
     position = 0
     while position < len(kept):

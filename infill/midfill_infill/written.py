@@ -1,7 +1,7 @@
-"""What Midfill wrote on its own and nobody has kept yet: lines by digest, no code. Knows one file of this user.
+"""Remembers lines that Midfill wrote and nobody has accepted yet, as digests in one file per user; stores no code.
 
-A fill that nobody looked at is no evidence that the next one like it is right. Kept is what a person accepts, or a
-command passes with; after a day all counts as kept.
+A fill that nobody reviewed is no evidence for similar fills. A line counts as accepted when a person accepts it, when a
+command passes with it, or after a day.
 """
 
 import hashlib
@@ -25,25 +25,25 @@ class Written(frozenset[str]):
         return cls(digest for text in texts for digest in _digests(text))
 
     def has(self, text: str) -> bool:
-        """Whether all of a text was written so."""
+        """True if Midfill wrote all lines of a text."""
         digests = self.of([text])
         return bool(digests) and digests <= self
 
 
 def load() -> Written:
-    """What is not kept yet. Raises nothing."""
+    """The lines that are not accepted yet. Never raises."""
     with suppress(OSError, ValueError):
         return Written(_read(_path()))
     return Written()
 
 
 def add(texts: Iterable[str]) -> None:
-    """Call after they went into files. A folder that cannot be written is no reason to fail."""
+    """Remembers texts that went into files. Ignores a folder that cannot be written."""
     _change(texts, is_kept=False)
 
 
 def keep(texts: Iterable[str]) -> None:
-    """Call when a person or a command said yes to them."""
+    """Forgets texts that a person accepted or a command passed with."""
     _change(texts, is_kept=True)
 
 

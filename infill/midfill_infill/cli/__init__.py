@@ -38,7 +38,7 @@ def main() -> None:
 
 
 def _end_at_once(number: int, frame: object) -> None:
-    """Answers Ctrl-C until the chosen command runs: an exception would pass through modules half imported."""
+    """Handles Ctrl-C during start-up, when KeyboardInterrupt would pass through half-imported modules."""
     os.write(2, b"midfill: interrupted; nothing was written.\n")
     os._exit(128 + number)
 

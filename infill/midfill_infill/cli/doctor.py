@@ -70,7 +70,7 @@ def examine(settings: EngineSettings) -> Iterator[Finding]:
 
 
 def _is_named() -> bool:
-    """Whether the user named an engine, so that none needs to be installed; a setting that is wrong is told later."""
+    """True if the user named an engine, so that none needs to be installed. A wrong name is reported later."""
     try:
         return named_endpoint() is not None
     except MidfillError:
@@ -114,14 +114,14 @@ def examine_engine(settings: EngineSettings) -> Iterator[Finding]:
 
 
 def whose_lengths(model: str, fitted_on: str) -> str | None:
-    """Of a model whose holes get the length at which it is surest: how sure it is anyway may be known of another."""
+    """A note for a model whose length search uses constants that were fitted to another model."""
     if not fitted_on or fitted_on in model:
         return None
     return f"searched with constants that were fitted to {fitted_on}: borrowed, none are known for this model"
 
 
 def what_is_slow(parameters: int, device: str, dtype: str) -> str | None:
-    """What a large model waits for on this machine, and the next step; the ratios are those of docs/lab/laptop.md."""
+    """Advice for a large model on a CPU; the ratios are those of docs/lab/laptop.md."""
     if device != "cpu" or parameters < LARGE_PARAMETERS:
         return None
     gain = "up to twice" if dtype == "float32" else "about 1.4 times"

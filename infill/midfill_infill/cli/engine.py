@@ -51,7 +51,7 @@ def ps_command(json_output: Annotated[bool, typer.Option("--json", help="Print J
 
 
 def _times_of(place: EnginePlace) -> tuple[float | None, float | None]:
-    """For how long nobody has asked it, and when it ends by itself; None where it does not say, or stays."""
+    """Seconds since the last request, and until the engine ends by itself; None if unknown or never."""
     try:
         with EngineClient(Endpoint(socket=place.socket)) as client:
             idle_s, limit_s = client.idle()
@@ -90,7 +90,7 @@ def stop_command(
 
 
 def end(place: EnginePlace, pid: int) -> None:
-    """Asks a process to end, and ends it where it does not."""
+    """Terminates a process, and kills it if it does not end."""
     for number in (signal.SIGTERM, signal.SIGKILL):
         try:
             os.kill(pid, number)

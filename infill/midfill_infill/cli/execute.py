@@ -1,4 +1,4 @@
-"""Becomes another room's process. The only way the command reaches them."""
+"""Replaces this process by an engine or the language server."""
 
 import os
 import sys

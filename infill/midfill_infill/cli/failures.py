@@ -19,8 +19,8 @@ _INTERRUPT: Final = MidfillError("cancelled", "interrupted", "nothing was writte
 def report_failures(*, as_json: bool = False) -> Iterator[None]:
     """Ends the command with the exit code of the table; with `as_json` stdout gets {"error": ...} as well.
 
-    Who writes a file must say itself, by a `MidfillError`, what an interrupt left. MIDFILL_DEBUG=1 shows the traceback
-    of a fault of our own.
+    A command that writes files must itself raise a `MidfillError` that says what an interrupt left. MIDFILL_DEBUG=1
+    shows the traceback of an internal error.
     """
     interrupts = list[int]()
     try:
@@ -70,7 +70,7 @@ def _raise_interrupts(heard: list[int]) -> Iterator[None]:
 
 
 def _drop_output() -> None:
-    """What is still in the buffer must not fail once more when the process ends."""
+    """Redirects stdout to the null device, so that the flush at exit cannot fail again."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 

@@ -49,7 +49,7 @@ _STDIN_POSITION: Final = re.compile(r"-:\d.*")
 
 
 class FillCommand(TyperCommand):
-    """Takes `-:12`, a place in standard input, for the argument that it is."""
+    """Parses `-:12`, a position in standard input, as an argument and not as an option."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         places = [word for word in args if _STDIN_POSITION.fullmatch(word)]
@@ -148,7 +148,7 @@ def fill_command(
 
 @dataclass(frozen=True)
 class Output:
-    """What becomes of the fill."""
+    """The options that say where the fill goes."""
 
     write: bool = False
     json: bool = False
@@ -168,7 +168,7 @@ class Output:
             raise MidfillError("bad_request", f"--take {self.take} of -n {n}", f"give -n {self.take} or more")
 
     def replaces(self, source: Source) -> bool:
-        """Whether the fill takes the place of what its user has, without being shown first."""
+        """True if the fill replaces the user's text without being shown first."""
         return self.write or self.is_filter(source)
 
     def is_filter(self, source: Source) -> bool:
@@ -183,9 +183,8 @@ def run_fill(
     output: Output,
     goal: Goal | None = None,
 ) -> None:
-    """The whole command. Raises MidfillError, and typer.Exit where a fill was made and not written."""
-    from midfill_infill.cli.guard import ask_before, hold_back
-    from midfill_infill.cli.results import Results
+    """Runs the command. Raises MidfillError, and typer.Exit if a fill was made but not written."""
+    from midfill_infill.cli.results import Results, ask_before, hold_back
     from midfill_infill.cli.target import choose_holes
     from midfill_infill.cli.view import open_view
     from midfill_infill.errors import MidfillError
@@ -239,7 +238,7 @@ def run_fill(
 def _open_engine(
     document: Document, settings: EngineSettings, options: Options, view: FillView
 ) -> Iterator[tuple[EngineClient, Options]]:
-    """A client, and the options with what only the engine and the file tell."""
+    """Yields a client, and the options completed by facts of the engine and the file."""
     from midfill_infill import written
     from midfill_infill.context.references import find_references
     from midfill_infill.engines.client import EngineClient
@@ -269,7 +268,7 @@ def _fill(
 
 
 def _can_choose(results: Results, source: Source, output: Output) -> bool:
-    """Whether there is something to choose from and somebody to choose, with keys."""
+    """True if there are several candidates, and a person at a terminal who can choose."""
     is_asked = output.take is None and not output.json and not output.is_filter(source)
     is_person = sys.stdin.isatty() and sys.stdout.isatty()
     return is_asked and is_person and len(results.candidates) > 1

@@ -1,4 +1,4 @@
-"""What a person watches while a fill runs, and the coloured diff after it. Knows rich and previews, no engine."""
+"""Draws a running fill on a terminal, and colors diffs. Knows rich and previews, no engine."""
 
 import time
 from collections.abc import Sequence
@@ -23,7 +23,7 @@ _LINES_BEFORE, _LINES_AFTER = 3, 1
 
 
 class LiveView:
-    """Redraws the holes in their surroundings at every step; leaves nothing behind."""
+    """Redraws the holes and the lines around them at every step; clears the display at the end."""
 
     def __init__(
         self, document: Document, holes: Sequence[Hole], console: Console | None = None, frame_s: float = 0.0
@@ -56,16 +56,13 @@ class LiveView:
 
 
 def render_preview(document: Document, holes: Sequence[Hole], preview: Preview, block: str = BLOCK) -> RenderableType:
-    """Every hole among its neighbouring lines, under a line that counts the steps."""
+    """Renders each hole with the lines around it, below a line that counts the steps."""
     shown = [_render_hole(document, hole, look, block) for hole, look in zip(holes, preview.holes, strict=True)]
     return Group(_head(preview), *shown)
 
 
 def _render_small(document: Document, holes: Sequence[Hole], preview: Preview, height: int) -> RenderableType:
-    """As `render_preview` where that needs more than `height` rows: a part of every hole, or its line alone.
-
-    The first hole that is not settled is seen in any case.
-    """
+    """Renders within `height` rows: a part of each hole, or only its title. The first unsettled hole is shown."""
     room = max(1, height - 2)
     first = next((number for number, look in enumerate(preview.holes) if look.masked), 0)
     first = max(0, min(first, len(holes) - room))
@@ -118,7 +115,7 @@ def _lines(text: str) -> list[str]:
 
 
 def _highlighted(document: Document, code: str) -> Text:
-    """`code` in colours, character for character: the lexer must not strip or add any."""
+    """Highlights `code`, unless the lexer would strip or add characters."""
     syntax = Syntax("", document.language or "text", theme="ansi_dark", tab_size=4)
     text = Text(code)
     colored = syntax.highlight(code)

@@ -1,4 +1,4 @@
-"""What several commands are asked about a model, a fill and a command to run, and what a shell completes behind it."""
+"""Options that several commands share, and their shell completion."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -14,7 +14,7 @@ def complete_language(incomplete: str) -> list[str]:
 
 
 def complete_function(context: typer.Context, incomplete: str) -> list[str]:
-    """Those of the file that stands on the line before."""
+    """Completes functions of the file named earlier on the command line."""
     from midfill_infill.cli.target import open_source, parse_target
     from midfill_infill.errors import MidfillError
     from midfill_infill.syntax.outline import outline
@@ -28,7 +28,7 @@ def complete_function(context: typer.Context, incomplete: str) -> list[str]:
 
 
 def complete_model(incomplete: str) -> list[str]:
-    """Those that ship or lie on this machine."""
+    """Completes models that ship with Midfill or are stored on this machine."""
     from midfill_engine.wire import BASE
     from midfill_infill.engines.fetching import list_stock
     from midfill_infill.engines.supervise import SHIPPED
@@ -48,7 +48,7 @@ def complete_setting(incomplete: str) -> list[str]:
 
 
 def complete_value(context: typer.Context, incomplete: str) -> list[str]:
-    """What the setting that stands on the line before takes, where that is one of a few names."""
+    """Completes values of the setting named earlier, if it takes one of a fixed set of names."""
     from midfill_infill.config import KEYS
 
     name = context.params.get("name") or next(iter(context.args), "")
@@ -67,7 +67,7 @@ if TYPE_CHECKING:
 
 
 def flag(*words: str) -> Any:
-    """The option with the names `words[:-1]`, which takes no value; its help is the last word."""
+    """Returns an option without a value. `words` are its names, then its help."""
     *names, said = words
     return typer.Option(*names, metavar="", help=said)
 
@@ -108,7 +108,7 @@ CommandTimeoutOption = Annotated[
 
 
 def read_quality(text: str | None) -> "Quality":
-    """Raises BadParameter for anything else."""
+    """Parses a number from 0 to 1, or `authors`. Raises BadParameter."""
     if text is None or text == "authors":
         return "authors" if text else None
     try:

@@ -1,21 +1,21 @@
-"""What `midfill fill` prints of its candidates: diffs, a filled text, remarks. Starts no fill, writes no file."""
+"""Presents and guards the candidates of a fill: diffs, questions, refusals, remarks. Starts no fill, writes no file."""
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import typer
 
-from midfill_infill.candidates import LIKELY, Alternative, describe_fill
+from midfill_infill.candidates import LIKELY, Alternative, describe_certainty, describe_fill
 from midfill_infill.errors import MidfillError
 from midfill_infill.fill import Filled
-from midfill_infill.syntax.size import measure
+from midfill_infill.syntax.size import find_large, measure
 from midfill_infill.text.diffs import unified_diff
 from midfill_infill.text.document import Document
-from midfill_infill.text.spans import Patch
+from midfill_infill.text.spans import Hole, Patch
 from midfill_infill.text.visible import plural, visible
 
 if TYPE_CHECKING:
@@ -26,9 +26,9 @@ DEMONSTRATOR: Final = "midfill-embedded"
 
 @dataclass(frozen=True)
 class Results:
-    """The candidates of one fill beside the document that they are for; `path` is its name in diffs.
+    """The candidates of one fill and their document; `path` is its name in diffs.
 
-    `held_back` are the holes of the best, by number, that are shown and not put in place; `tried` what a command said.
+    `held_back` are the indexes of holes whose best fill is shown but not written; `tried` holds the runs of --until.
     """
 
     path: Path
@@ -67,7 +67,7 @@ class Results:
         return unified_diff(self.document.original, after, os.fsencode(self.path))
 
     def titles(self, number: int) -> str:
-        """Lines that say which candidate it is and how much it replaces; `patch` skips them."""
+        """Comment lines for a diff: which candidate it is and how much it replaces. `patch` skips them."""
         candidate, several = self.candidates[number - 1], len(self.candidates) > 1
         shown = self.number if number == 1 else number
         titles = [f"alternative {shown} of {len(self.candidates)}, {errors_of(candidate)}"] if several else []
@@ -94,6 +94,50 @@ def errors_of(candidate: Alternative) -> str:
     return f"adds {plural(candidate.new_errors, 'syntax error')}" if candidate.new_errors else "adds no syntax error"
 
 
+def ask_before(document: Document, holes: Sequence[Hole], *, replaces: bool, yes: bool) -> None:
+    """Warns on stderr of large holes; before writing it asks, unless `yes` was given.
+
+    Raises MidfillError `large_hole` if the answer is no, or nobody can be asked.
+    """
+    large = find_large(document, holes)
+    if not large or yes:
+        return
+    what = f"this replaces {', and '.join(_size_of(document, hole) for hole in large)} "
+    if not replaces or not (sys.stdin.isatty() and sys.stderr.isatty()):
+        if replaces:
+            raise MidfillError("large_hole", what)
+        print(f"midfill: {visible(what)}", file=sys.stderr)
+    elif not typer.confirm(f"{visible(what)}. Go on?", err=True):
+        raise MidfillError("large_hole", "not confirmed, nothing was written")
+
+
+def _size_of(document: Document, hole: Hole) -> str:
+    taken = measure(document, hole)
+    last, _ = document.position_at(max(hole.start_byte, hole.end_byte - 1))
+    place = f"{document.where(hole.start_byte)} to {last}"
+    return f"{taken.num_lines} of {taken.of_lines} lines ({place}{f', {hole.name}' if hole.name else ''})"
+
+
+def hold_back(results: Results, *, allow_errors: bool, least: float | None) -> tuple[Results, MidfillError | None]:
+    """Holds back all fills if they add syntax errors, otherwise those less certain than `least` (by default LIKELY).
+
+    Fills without a certainty pass. The error says what was held back.
+    """
+    best, least = results.filled.best, LIKELY if least is None else least
+    if best.new_errors and not allow_errors:
+        message = f"the fill {errors_of(best)}, {visible(str(results.path))} is not written"
+        return replace(results, held_back=frozenset(range(len(best.fills)))), MidfillError("fill_broken", message)
+    doubted = {at: each for at, each in enumerate(best.fills) if each.certainty is not None and each.certainty < least}
+    if not doubted:
+        return results, None
+    known = ", ".join(
+        f"{results.document.where(fill.hole.start_byte)} {describe_certainty(fill.certainty)}"
+        for fill in doubted.values()
+    )
+    message = f"{len(doubted)} of {plural(len(best.fills), 'fill')} not written: {visible(known)}"
+    return replace(results, held_back=frozenset(doubted)), MidfillError("fill_doubtful", message)
+
+
 def print_diffs(results: Results, *, all_of_them: bool) -> None:
     for number in range(1, 1 + (len(results.candidates) if all_of_them else 1)):
         show_diff(results, number)
@@ -118,7 +162,7 @@ def write_bytes(data: bytes) -> None:
 
 
 def choose(results: Results, read_key: Callable[[], str] = typer.getchar) -> tuple[int, bool]:
-    """Shows alternatives until their reader decides: the number of the one last shown, and whether to write it."""
+    """Shows alternatives until the user decides; returns the number of the last one shown, and whether to write it."""
     last, number = len(results.candidates), 1
     while True:
         show_diff(results, number)
@@ -137,13 +181,13 @@ def choose(results: Results, read_key: Callable[[], str] = typer.getchar) -> tup
 
 
 def is_guess_of_demonstrator(filled: Filled) -> bool:
-    """Whether the model that ships, which is there to show what fills are, says itself that it only guesses."""
+    """True if the built-in demonstration model made the fill and rates it below likely."""
     certainty = filled.best.certainty
     return filled.model == DEMONSTRATOR and certainty is not None and certainty < LIKELY
 
 
 def print_remarks(results: Results, *, written: bool, is_refused: bool, wall_ms: float, for_person: bool) -> None:
-    """What is not the result itself, on stderr: a warning always, the rest for a person only."""
+    """Prints warnings on stderr, and for a person also what was done."""
     best = results.filled.best
     if best.new_errors and not is_refused:
         print(f"midfill: the fill {errors_of(best)}; try another --seed or -n 4", file=sys.stderr)

@@ -1,4 +1,4 @@
-"""Reads what the command line says of a file and its holes. Knows the notation, not how holes are found."""
+"""Parses files, positions and hole options of the command line. Does not know how holes are found."""
 
 import os
 import re
@@ -33,8 +33,8 @@ class Target:
 
 
 def parse_target(text: str) -> Target:
-    """FILE, FILE:LINE or FILE:LINE:COL; of a notebook CELL:LINE:COL. A file of exactly that name wins, for names may
-    hold colons.
+    """Parses FILE, FILE:LINE or FILE:LINE:COL; in a notebook FILE:CELL:LINE:COL. An existing file of exactly that name
+    wins, because names may contain colons.
 
     Raises MidfillError `bad_position` where a file is followed by something else.
     """
@@ -66,7 +66,7 @@ def _cell_target(match: re.Match[str]) -> Target:
 
 @dataclass(frozen=True)
 class Source:
-    """What is filled: `target.path` is its name, which standard input has from its user."""
+    """The document to fill. For standard input `target.path` is the name that the user gave it."""
 
     target: Target
     document: Document
@@ -74,7 +74,7 @@ class Source:
 
 
 def open_source(target: Target, language: str | None = None, stdin_name: str | None = None) -> Source:
-    """Reads what a target names, `-` is standard input. Raises MidfillError, `file_excluded` as editors do."""
+    """Reads a target, `-` is standard input. Raises MidfillError, `file_excluded` for files that editors skip too."""
     is_stdin = target.path == _STDIN
     if stdin_name and not is_stdin:
         raise MidfillError("bad_request", "--stdin-filename names standard input", "give - as FILE")
@@ -102,7 +102,7 @@ class HoleOptions:
 
 
 def choose_holes(document: Document, target: Target, choice: HoleOptions) -> tuple[Hole, ...]:
-    """The holes that were asked for in document order; without any wish, the only stub of the file."""
+    """The requested holes in document order; by default the only stub of the file."""
     chosen = [holes.body_named(document, name) for name in choice.functions]
     chosen += [_range_hole(document, target, text) for text in choice.ranges]
     if choice.stubs:
@@ -117,7 +117,7 @@ def choose_holes(document: Document, target: Target, choice: HoleOptions) -> tup
 
 
 def _line(document: Document, target: Target, line: int) -> int:
-    """The document's line that `line` of the target is."""
+    """Converts a line of the target, which a notebook counts per cell, to a line of the document."""
     if not isinstance(document, Notebook):
         return line
     if target.cell is None:
@@ -147,7 +147,7 @@ def _range_hole(document: Document, target: Target, text: str) -> Hole:
 
 
 def _find_stubs(document: Document, target: Target) -> list[Hole]:
-    """Those of the document, or of the cell that is named."""
+    """The stubs of the document, or of the target's cell."""
     stubs = holes.find_stubs(document)
     if not isinstance(document, Notebook) or target.cell is None:
         return list(stubs)

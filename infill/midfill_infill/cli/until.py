@@ -27,7 +27,7 @@ LONGEST_S = 600.0  # for the run on the tree as it is, which tells how long a tr
 def read_goal(
     line: str, tries: int, timeout_s: float | None, sandboxed: bool, allow: Sequence[Path], env: Sequence[str]
 ) -> Goal:
-    """Raises MidfillError for what is no command."""
+    """Parses the options of --until. Raises MidfillError for an invalid command."""
     command = read_command(line, timeout_s or LONGEST_S, sandboxed=sandboxed, allow=allow, env=env)
     return Goal(line, command, tries, timeout_s)
 
@@ -40,7 +40,7 @@ def warn_of(command: Command) -> None:
 def try_candidates(
     source: Source, holes: tuple[Hole, ...], goal: Goal, options: Options, client: EngineClient, *, quiet: bool
 ) -> Tried:
-    """Says on stderr what becomes of each try, unless `quiet`. Raises MidfillError."""
+    """Prints the result of each try on stderr, unless `quiet`. Raises MidfillError."""
     if source.is_stdin:
         raise MidfillError("bad_request", "a command cannot test standard input", "name a file of the tree")
     line = place_tests(goal.line, source.target.path, [hole.name for hole in holes], Path.cwd())
@@ -65,7 +65,7 @@ def try_candidates(
 
 @contextmanager
 def _meter(num_tries: int, *, quiet: bool) -> Iterator[Callable[[Try | None], None]]:
-    """Prints a line a try, under a bar where a person looks on."""
+    """Prints one line per try, and on a terminal a progress bar below."""
     if quiet:
         yield lambda _: None
     elif not sys.stderr.isatty() or os.environ.get("TERM", "").lower() in ("", "dumb", "unknown"):

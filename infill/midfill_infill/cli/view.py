@@ -1,4 +1,4 @@
-"""Chooses what a fill is shown on; nothing is drawn where no person looks. Knows terminals, no rich."""
+"""Chooses how the progress of a fill is shown; draws only on terminals. Does not import rich itself."""
 
 import os
 import sys
@@ -14,7 +14,7 @@ DUMB: Final = ("dumb", "unknown")
 
 
 class FillView(Protocol):
-    """What a fill is shown on."""
+    """A display of a fill's progress."""
 
     def note(self, phrase: str) -> None: ...
 
@@ -37,7 +37,7 @@ class QuietView:
 
 
 class PrintedView(QuietView):
-    """Every step one below the other on stderr, where nothing can be redrawn."""
+    """Prints every step on stderr, where nothing can be redrawn."""
 
     def __init__(self, document: Document, holes: Sequence[Hole]) -> None:
         self._document, self._holes = document, holes
@@ -53,9 +53,9 @@ class PrintedView(QuietView):
 def open_view(
     document: Document, holes: Sequence[Hole], *, live: bool, frame_s: float = 0.0
 ) -> AbstractContextManager[FillView]:
-    """The live view on a terminal, else one that notes on stderr what takes long, if a person reads it.
+    """The live view on a terminal, otherwise one that only names slow work on stderr.
 
-    Every step stays for at least `frame_s`; if that is asked for, it is printed where there is no terminal too.
+    Every step stays for at least `frame_s`; if that is set, steps are printed without a terminal too.
     """
     is_drawn = live and sys.stdout.isatty() and os.environ.get("TERM", "").lower() not in DUMB
     if not is_drawn:

@@ -1,4 +1,4 @@
-"""Says which variables of the environment a command gets: those known to be harmless, and those that are named."""
+"""Chooses the environment variables that a command gets: harmless ones, and those that the user names."""
 
 import os
 import re
@@ -23,7 +23,7 @@ _HARMLESS_BEGINNINGS: Final = (
     "OPENBLAS_", "CGO_",
 )  # fmt: skip
 _GO: Final = frozenset(("GOPATH", "GOROOT", "GOFLAGS", "GOCACHE", "GOMODCACHE", "GOOS", "GOARCH", "GOTOOLCHAIN"))
-# Whatever it is called: a user and a password in an address.
+# A user and a password in a URL, in a variable of any name.
 _LOGIN: Final = re.compile(r"://[^/\s@]+@")
 
 
@@ -38,7 +38,7 @@ def choose_variables(given: Mapping[str, str], named: Iterable[str] = ()) -> dic
 
 
 def withheld(given: Mapping[str, str], named: Iterable[str] = ()) -> list[str]:
-    """The names of those that a command does not get."""
+    """The names of variables that a command does not get."""
     return sorted(given.keys() - choose_variables(given, named).keys())
 
 

@@ -1,6 +1,6 @@
-"""Says what of a tree a command's copy gets: all of it but caches, secrets git does not have, and what is too large.
+"""Lists what the copy of a tree contains: all but caches, untracked secrets and ignored files that are too large.
 
-Environments (`node_modules`, virtual ones) are shown in their place instead of copied. Copies nothing itself.
+Environments (`node_modules`, virtual environments) are mounted instead of copied. Copies nothing itself.
 """
 
 import os
@@ -26,8 +26,8 @@ _CACHES: Final = frozenset(("__pycache__", ".pytest_cache", ".mypy_cache", ".ruf
 class Inventory:
     """Paths relative to the root: `folders` from the outermost, `files` with links among them.
 
-    `shown` are environments and the `.git` of nested repositories; `targets` are absolute, what links to environments
-    lead to; `left_out` says what no copy has and why.
+    `shown` are environments and the `.git` of nested repositories; `targets` are the absolute targets of links to
+    environments; `left_out` names what is not copied, and why.
     """
 
     folders: list[str] = field(default_factory=list)

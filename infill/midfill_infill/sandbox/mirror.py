@@ -1,7 +1,7 @@
-"""A copy of a tree that is made anew after every run by renewing only what a run has changed. Knows files, no fills.
+"""A copy of a tree that is restored after every run by copying only what the run changed. Knows files, no fills.
 
-Beside the copy that commands write into stands one that nobody does. An inode's change time cannot be set, so a file
-whose facts are those noted when it was copied was not touched since.
+A second, clean copy is the source; commands get the first. No program can set an inode's change time, so a file is
+unchanged if its inode facts equal those recorded when it was copied.
 """
 
 import fcntl
@@ -58,7 +58,7 @@ class Mirror:
         self._renew(name)
 
     def write(self, name: str, data: bytes) -> None:
-        """From now on every run finds a file with `data`."""
+        """Writes a file that every later run finds."""
         for folder in [str(parent) for parent in Path(name).parents][-2::-1]:
             if folder not in self._facts:
                 self._make_folder(folder)
@@ -69,7 +69,7 @@ class Mirror:
         self._renew(name)
 
     def reset(self) -> list[str]:
-        """Makes the copy what it was before the last run; returns what it had to renew or remove."""
+        """Restores the copy to its state before the last run; returns the names it restored or removed."""
         found, changed = set(self._facts), [*self._sweep()]
         missing = sorted(name for name in found if not os.path.lexists(self.work / name))
         wrong = [name for name in changed if name in found]
@@ -78,11 +78,11 @@ class Mirror:
         return sorted({*changed, *missing})
 
     def settle(self) -> None:
-        """Waits until the file system's clock has moved on: a write in the same tick would not show."""
+        """Waits for the next tick of the file system's clock: a write in the same tick would not be detected."""
         time.sleep(max(0, min(_TICK_NS, self._touched_ns + _TICK_NS - time.monotonic_ns())) / 1e9)
 
     def _sweep(self) -> Iterable[str]:
-        """Removes what does not belong into the copy; yields that and what must be renewed."""
+        """Removes what does not belong in the copy; yields those names and the names to copy again."""
         pending = [""]
         while pending:
             folder = pending.pop()
@@ -157,7 +157,7 @@ def _scan(folder: Path) -> list[os.DirEntry[str]]:
 
 
 def _read_facts(status: os.stat_result) -> Facts:
-    """A folder's times and size say only what its entries say themselves."""
+    """What identifies an unchanged file; of a folder only the mode, since its entries are compared themselves."""
     if stat.S_ISDIR(status.st_mode):
         return (status.st_mode,)
     return status.st_mode, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns

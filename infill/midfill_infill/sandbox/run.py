@@ -29,9 +29,9 @@ _MAX_FILE_BYTES: Final = 2 << 30
 _MAX_NEW_PROCESSES: Final = 512
 _TAIL_BYTES: Final = 4000
 POLL_S: Final = 0.05
-# How long what a command has printed is read after its end: others may hold its output open.
+# How long output is read after the command's end: other processes may hold the pipe open.
 _REST_S: Final = 1.0
-# How long the end of all that ran in the sandbox is waited for.
+# How long to wait for the end of all processes in the sandbox.
 _GONE_S: Final = 20.0
 _APART: Final = (
     "--unshare-all", "--unshare-user", "--disable-userns", "--die-with-parent", "--new-session", "--cap-drop", "ALL",
@@ -178,7 +178,7 @@ def _start(
 
 
 class _Inside:
-    """The first process inside of bubblewrap, which the kernel ends only after all others in there."""
+    """The sandbox's first process, which the kernel ends only after all others in the sandbox."""
 
     def __init__(self) -> None:
         self._read, self.descriptor = os.pipe()
@@ -193,7 +193,7 @@ class _Inside:
                 os.close(descriptor)
 
     def look(self) -> None:
-        """Reads what bubblewrap says of it; nothing where it did not come so far."""
+        """Reads its process id from bubblewrap, if bubblewrap got that far."""
         os.close(self.descriptor)
         self.descriptor = -1
         said = b""
@@ -210,7 +210,7 @@ class _Inside:
 
 
 def _watch(process: subprocess.Popen[bytes], limits: Limits) -> Outcome:
-    """Ends the command at its limits, and whoever is left of its group at its end."""
+    """Waits for the command, ends it at its limits, and then ends what is left of its process group."""
     assert process.stdout is not None
     tail = _Tail(process.stdout.fileno())
     deadline_s = time.monotonic() + limits.timeout_s
@@ -237,7 +237,7 @@ class _Tail:
         self._descriptor = descriptor
 
     def read(self, timeout_s: float) -> None:
-        """Takes what is there, or comes within the time."""
+        """Reads what is available within the time."""
         with selectors.DefaultSelector() as selector:
             selector.register(self._descriptor, selectors.EVENT_READ)
             if not selector.select(timeout_s):
@@ -255,7 +255,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 def _count_own_tasks() -> int | None:
-    """Threads of this user, all of which the limit of processes counts; None where the system does not say."""
+    """Number of this user's threads, which RLIMIT_NPROC counts; None without /proc."""
     count = 0
     try:
         for entry in os.scandir("/proc"):

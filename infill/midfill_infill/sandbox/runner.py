@@ -23,7 +23,7 @@ _NOT_FOUND: Final = (126, 127)
 
 @dataclass(frozen=True)
 class Ran:
-    """One run. `code` is None after the timeout; `failures` is empty and `passed` None where nobody told them."""
+    """One run. `code` is None after the timeout; without a test report `failures` is empty and `passed` is None."""
 
     code: int | None
     output: str
@@ -54,7 +54,7 @@ class Runner:
         self.copy, self.command, self._folder = copy, command, folder
         self._warm: WarmPytest | None = None
         self.num_warm = self.num_cold = 0
-        self.start_s = 0.0  # a run that is cold on purpose may take so long
+        self.start_s = 0.0  # least time limit of a run that is cold on purpose
 
     def run(self, files: Mapping[str, bytes], *, cold: bool = False) -> Ran:
         """What the command says of the tree with `files` in it."""
@@ -95,7 +95,7 @@ class Runner:
         return expected
 
     def close(self) -> None:
-        """Ends what is kept warm; the next runs are cold."""
+        """Ends the warm process; later runs are cold."""
         if self._warm is not None:
             self._warm.close()
             self._warm = None

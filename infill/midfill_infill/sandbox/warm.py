@@ -26,7 +26,7 @@ _REST_S: Final = 30.0
 
 
 class WarmEnded(Exception):
-    """It does not answer as it should: the command is to be started anew every time."""
+    """The warm process failed; later runs must start the command."""
 
 
 def can_be_warm(command: Command) -> bool:
@@ -83,7 +83,7 @@ class WarmPytest:
         return self._ask(asked, timeout_s + _REST_S)
 
     def take_in(self, told: dict[str, Any]) -> None:
-        """Imports and compiles ahead what a run that `wants_modules` told of."""
+        """Imports and compiles in advance the modules that a `wants_modules` run reported."""
         if not self._ask({name: told.get(name, []) for name in ("modules", "sources", "paths")}, _START_S)["ready"]:
             raise WarmEnded("a module starts threads")
 

@@ -13,7 +13,7 @@ _COOKIE = re.compile(rb"^[ \t\f]*#.*?coding[:=][ \t]*([-\w.]+)")
 _BLANK_OR_COMMENT = re.compile(rb"^[ \t\f]*(?:#.*)?$")
 _SURROGATES = re.compile("[\ud800-\udfff]")
 _ASCII = rb"\u12" + bytes(range(128))
-"""What no codec may change. The escape comes first, for a codec that knows it warns of others."""
+"""Bytes that a usable codec decodes as ASCII. The escape is first: a codec that decodes it warns about others."""
 
 
 def check_is_text(data: bytes, name: str) -> None:

@@ -12,7 +12,7 @@ _LINE_END = re.compile(rb"\r\n|\n|\r")
 _LEADING = re.compile(rb"[ \t\f]*")
 
 TAB_COLUMNS = 8
-"""How wide a tab counts where indentations are compared, as Python has it."""
+"""Width of a tab when indentations are compared, as in Python."""
 
 
 @dataclass(frozen=True)

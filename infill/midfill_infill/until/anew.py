@@ -1,4 +1,4 @@
-"""Finds the line of a candidate that a failure points at, and opens it anew in the document. Asks no engine."""
+"""Finds the line of a candidate that a failure points at, and makes a hole of it. Asks no engine."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace

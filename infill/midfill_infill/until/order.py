@@ -1,4 +1,4 @@
-"""The candidates that wait, the best first; what would fail as an earlier one did goes to the end. Runs nothing."""
+"""A queue of candidates, the best first; those that would fail like earlier ones come last. Runs nothing."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -19,7 +19,7 @@ _MISSING: Final = re.compile(
 _COMPARED: Final = re.compile(r"assert (?P<got>.+?) (?:==|is) (?P<wanted>.+)|(?P<got2>.+?) != (?P<wanted2>.+)")
 _QUOTED: Final = re.compile(r"""\"{3}(?:(?!\"{3}).)*\"{3}|'{3}(?:(?!'{3}).)*'{3}""", re.DOTALL)
 _RETURN: Final = re.compile(r"^\s*return\b[ \t]*(?P<value>.*)$|^\s*(?P<yielded>yield)\b", re.MULTILINE)
-# What an expression or a printed value begins with says its type.
+# Guesses the type of an expression or a printed value by how it begins.
 _KINDS: Final = (
     ("none", re.compile(r"None$|$")),
     ("bool", re.compile(r"(True|False)$|not |(any|all|bool|isinstance)\(|[^=(\[{]+ (==|!=|<=|>=|<|>|in) [^=]+$")),
@@ -33,7 +33,7 @@ _KINDS: Final = (
 
 
 class Queue:
-    """Never holds two candidates that differ in white space or comments alone, nor one that was taken before."""
+    """Holds each candidate once; candidates that differ only in white space or comments count as equal."""
 
     def __init__(self, document: Document) -> None:
         self._document = document
@@ -43,7 +43,7 @@ class Queue:
         self.first: Alternative
 
     def add(self, candidates: Iterable[Alternative]) -> int:
-        """Takes in those that are new; how many."""
+        """Adds new candidates; returns their number."""
         before = len(self._seen)
         for candidate in candidates:
             if not self._seen:
@@ -63,7 +63,7 @@ class Queue:
         return best
 
     def learn(self, candidate: Alternative, ran: Ran, fault: Fault | None) -> None:
-        """What another candidate would fail with as well."""
+        """Records what would make other candidates fail too."""
         for failure in ran.failures[:1]:
             missing = [name for match in _MISSING.finditer(failure.message) for name in match.groups() if name]
             self._missing.update(missing)
@@ -77,7 +77,7 @@ class Queue:
             self._lines.update(line for line in _lines(candidate) if line.startswith(("while ", "for ")))
 
     def count_repeats(self, candidate: Alternative) -> int:
-        """How many lessons say that it fails as others did."""
+        """The number of recorded reasons for which it would fail."""
         text = "\n".join(fill.text for fill in candidate.fills)
         repeats = sum(line in self._lines for line in _lines(candidate))
         repeats += sum(re.search(rf"\b{re.escape(name)}\b", text) is not None for name in self._missing)

@@ -49,7 +49,7 @@ class Try:
 
 @dataclass(frozen=True)
 class Tried:
-    """The end: `filled` has the candidate that passed as its best, or the one that came closest."""
+    """The result. The best of `filled` is the candidate that passed, or the one that came closest."""
 
     filled: Filled
     tries: tuple[Try, ...]
@@ -72,7 +72,7 @@ class Tried:
         return f"{tried}, all for one reason: {reasons.pop()}" if len(reasons) == 1 else tried
 
     def describe(self, candidate: Alternative) -> str:
-        """What became of one candidate."""
+        """The result of one candidate, in words."""
         found = next((each for each in self.tries if each.candidate is candidate), None)
         if found is None:
             return "not tried"
@@ -124,14 +124,14 @@ def fill_until(
 
 
 def _closeness(each: Try) -> tuple[bool, bool, int, int]:
-    """Passed first, then what made most tests pass, then the order of the tries."""
+    """Sort key: passed first, then by the number of passing tests, then by the order of the tries."""
     return not each.ran.is_good, each.ran.code is None, -(each.ran.passed or 0), each.number
 
 
 def _rounds(
     place: Place, options: Options, make: Make, tries: Sequence[Try], where: Callable[[str], bool]
 ) -> Generator[Events, None, None]:
-    """Fills that bring new candidates, endlessly; what has failed meanwhile is looked at when the next one begins."""
+    """Yields fills that bring new candidates, endlessly; each uses the failures known when it begins."""
     document, holes = place.document, place.holes
     yield make(document, holes, replace(options, n=NUM_ASKED, every=True))
     if len(holes) > 1:
@@ -155,7 +155,7 @@ def _rounds(
 
 
 def _mix(place: Place, tries: Sequence[Try]) -> Events:
-    """The candidate that came closest with the text that another one has for one of its holes."""
+    """Variants of the best candidate, each with one hole's text of another candidate."""
     best, *others = [each.candidate for each in sorted(tries, key=_closeness)]
     pairs = ((index, other.fills[index]) for other in others for index in range(len(place.holes)))
     made = [put_together(place, best, index, fill) for index, fill in pairs]
@@ -164,7 +164,7 @@ def _mix(place: Place, tries: Sequence[Try]) -> Events:
 
 
 def _drawn(options: Options, number: int) -> Options:
-    """Of the round `number`, which draws what it drafts."""
+    """Options of round `number`, which samples its drafts."""
     temperature = DRAWN[(number - 1) % len(DRAWN)]
     return replace(options, n=NUM_ASKED, seed=options.seed + number, temperature=temperature, repair=False)
 
@@ -172,7 +172,7 @@ def _drawn(options: Options, number: int) -> Options:
 def _refill(
     place: Place, candidate: Alternative, index: int, span: tuple[int, int] | None, options: Options, make: Make
 ) -> Events:
-    """The candidate with `span` of one hole's text anew, or all of it; the rest stays."""
+    """Variants of a candidate with `span` of one hole's text, or all of it, filled again."""
     reopened, hole = reopen(place.document, candidate, index, span)
     for event in make(reopened, (hole,), options):
         if isinstance(event, Preview):
@@ -185,7 +185,7 @@ def _refill(
 
 
 def _take_round(rounds: Iterator[Events], *, is_first: bool) -> Generator[Preview, None, Filled | None]:
-    """The next round's candidates. A later one that its own request fails is passed over."""
+    """The next round's candidates. Skips a later round whose request fails."""
     for _ in range(MAX_IDLE_ROUNDS):
         try:
             with closing(next(rounds)) as events:

@@ -17,7 +17,6 @@ from midfill_infill.refactor.journal.records import State
 from midfill_infill.refactor.planning.plan import Planning, Request
 from midfill_infill.refactor.planning.recipes import REGISTRY
 from midfill_infill.refactor.reporting import export
-from midfill_infill.refactor.reporting.check import check
 from midfill_infill.text.visible import visible
 
 
@@ -86,7 +85,7 @@ def check_command(
         selection = read_selection(query, None, query is None and recipe is None, recipe)
         request = Request(selection, folder=root, names=tuple(files) if files else None)
         planning = Planning()
-        findings = check(find_place(root), request, planning)
+        findings = export.check(find_place(root), request, planning)
         for finding in findings:
             print(finding)
         for reason, number in planning.skipped.items():

@@ -31,9 +31,9 @@ from midfill_infill.until.lab import Lab
 from midfill_infill.until.trying import Goal, Tried, Try
 
 Say = Callable[[str], None]
-# Their fills stand in the copy.
+# Holes in these states have their fill in the copy.
 _STANDING = (State.GENERATED, State.ACCEPTED, State.APPLIED, State.VERIFIED)
-# Of this hole: the next one may do better.
+# Errors of one hole, after which the next hole is filled.
 _OF_A_HOLE = (
     "hole_stale",
     "until_passes",
@@ -47,7 +47,7 @@ _OF_A_HOLE = (
 
 @dataclass(frozen=True)
 class _File:
-    """A file as its passed fills leave it. `shift` says where what was planned at a byte is now."""
+    """A file with the fills that passed. `shift` maps a planned byte offset to the current one."""
 
     row: FileRow
     planned: bytes
@@ -86,7 +86,7 @@ class Tester:
         self._num_opened = 0
 
     def fill(self, hole: HoleRow) -> Made:
-        """Raises MidfillError for what no other hole would do better with."""
+        """Raises MidfillError for errors that other holes would have too."""
         try:
             file = self._open(hole)
             path = file.row.below(self._copy.root)
