@@ -250,8 +250,8 @@ def test_syntax_errors_are_counted_and_not_accepted(place: Repository) -> None:
 
 def test_shards_put_together_are_the_whole(place: Repository, tmp_path: Path) -> None:
     whole, parted = new_run(place, seed=2), new_run(place, seed=2)
-    fill_run(place, whole, ScriptedWorkers())
     (place.root / "m0.py").write_text("x = 1\n")
+    fill_run(place, whole, ScriptedWorkers())
     parts = [tmp_path / f"part-{number}" for number in (1, 2, 3)]
     with Journal(parted, read_only=True) as journal:
         for number, path in enumerate(parts, start=1):
@@ -261,8 +261,7 @@ def test_shards_put_together_are_the_whole(place: Repository, tmp_path: Path) ->
     with Journal(parted) as journal:
         assert merge(journal, parts) == NUM_HOLES and merge(journal, parts) == 0
         assert journal.counts() == {State.GENERATED: NUM_HOLES - 3, State.STALE: 3}
-    files = patch_of(whole).split(b"diff --git ")
-    assert patch_of(parted) == b"diff --git ".join([b"", *files[2:]])
+    assert patch_of(parted) == patch_of(whole) != b""
 
 
 def fill_part(place: Repository, journal: Journal, path: Path, shard: str, stop_after: int = NUM_HOLES) -> int:
