@@ -6,7 +6,6 @@ Cold starts the engine; warm finds it running with this context cached; fresh fi
 seen. Absolute times belong to the machine that is named.
 """
 
-import json
 import os
 import platform
 import pty
@@ -16,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
@@ -25,7 +24,8 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-ROOT = Path(__file__).parent.parent
+from bench.measure import ROOT, find_commit, processor_name, write_record
+
 EXAMPLE = ROOT / "examples/inventory.py"
 FRAME = b"step 0 of"
 
@@ -92,29 +92,19 @@ def measure(num_runs: int) -> dict[str, list[Timing]]:
     return timings
 
 
-def describe_machine() -> str:
-    """The processor's name and the number of cores this process may use."""
-    name = platform.processor() or platform.machine()
-    cpuinfo = Path("/proc/cpuinfo")
-    if cpuinfo.exists():
-        names = [
-            line.split(":")[1].strip() for line in cpuinfo.read_text().splitlines() if line.startswith("model name")
-        ]
-        name = names[0] if names else name
-    return f"{name}, {os.cpu_count()} cores, {platform.system()}"
-
-
 def main(
     runs: Annotated[int, typer.Option(help="fills of each kind")] = 10,
     json_file: Annotated[Path | None, typer.Option("--json", help="write the figures here")] = None,
 ) -> None:
     """Times `midfill fill` cold, with a new context, and warm."""
     timings = measure(runs)
-    commit = subprocess.run(
-        ["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True
-    ).stdout.strip()
-    machine = describe_machine()
-    table = Table(title=f"{machine}\n{datetime.now(UTC):%Y-%m-%d}, commit {commit}, median (slowest) of {runs}")
+    facts = {
+        "machine": f"{processor_name()}, {os.cpu_count()} cores, {platform.system()}",
+        "date": f"{datetime.now(UTC):%Y-%m-%d}",
+        "commit": find_commit(),
+    }
+    title = f"{facts['machine']}\n{facts['date']}, commit {facts['commit']}, median (slowest) of {runs}"
+    table = Table(title=title)
     for heading in ("", "first frame", "end"):
         table.add_column(heading)
     for kind, rows in timings.items():
@@ -125,14 +115,7 @@ def main(
         table.add_row(kind, *cells)
     Console().print(table)
     if json_file is not None:
-        rows_by_kind = {kind: [asdict(row) for row in rows] for kind, rows in timings.items()}
-        record = {
-            "machine": machine,
-            "date": f"{datetime.now(UTC):%Y-%m-%d}",
-            "commit": commit,
-            "timings": rows_by_kind,
-        }
-        json_file.write_text(json.dumps(record, indent=2) + "\n")
+        write_record(json_file, {**facts, "timings": timings})
 
 
 if __name__ == "__main__":

@@ -16,12 +16,11 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from bench.gpu.fused import make_random
 from bench.gpu.hopper import Program, compiled
 from bench.gpu.shapes import SHAPES
-from midfill_engine.models.fused import FusedModel, Rows
+from midfill_engine.models.fused import FusedModel, Rows, pack_transformer
 from midfill_engine.models.fused_runner import new_own
-from midfill_engine.models.transformer import TransformerConfig
+from midfill_engine.models.transformer import Transformer, TransformerConfig
 from midfill_kernels.cached_attention import CachedSequence, schedule_cached
 from midfill_kernels.head import Rules, propose
 from midfill_kernels.quantize import FORMATS, Format
@@ -34,7 +33,9 @@ META: Final = torch.device("meta")
 
 def compile_step(config: TransformerConfig, format: Format, num_rows: int) -> list[Program]:
     """One layer's kernels and the head's, at the real sizes; tensors without memory."""
-    model = make_random(replace(config, num_layers=1), format, CONTEXT, META)
+    with META:
+        transformer = Transformer(replace(config, num_layers=1)).to(torch.bfloat16).requires_grad_(False)
+    model = pack_transformer(transformer, format, CONTEXT)
     heads = model.heads
     rows = Rows(
         rotary_tables(torch.arange(num_rows, device=META), heads.width, model.config.rope_base),

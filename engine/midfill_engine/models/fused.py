@@ -17,10 +17,6 @@ from midfill_kernels.rotary import Heads, norm_rotate_store
 KeyValue = tuple[Tensor, Tensor]
 
 
-def heads_of(config: TransformerConfig) -> Heads:
-    return Heads(config.num_heads, config.num_kv_heads, config.head_dim, config.qk_norm, config.norm_eps)
-
-
 @dataclass(frozen=True)
 class Layer:
     """`qkv` [(H + 2K)E, D], `out` [D, HE], `up` [2F, D] with the gate's rows first, `down` [D, F]."""
@@ -59,7 +55,8 @@ class FusedModel:
 
     @property
     def heads(self) -> Heads:
-        return heads_of(self.config)
+        config = self.config
+        return Heads(config.num_heads, config.num_kv_heads, config.head_dim, config.qk_norm, config.norm_eps)
 
     def hidden(self, ids: Tensor, rows: Rows) -> Tensor:
         """The normed states [R, D] of `ids` [R], which the head reads."""

@@ -106,9 +106,7 @@ class Int8Operators(PackedOperators):
             raise OperatorsError("torch's int8 weights are for CPUs; a GPU has kernels-int8")
         self._format = choose_format()
         self.row_tile = 1  # integer sums do not depend on the number of rows; experts are not packed
-        self._narrowed: tuple[Tensor, tuple[Tensor, Tensor]] | None = (
-            None  # q, k and v have the same input
-        )
+        self._narrowed: tuple[Tensor, tuple[Tensor, Tensor]] | None = None  # q, k and v have the same input
 
     def lay(self, weight: Tensor) -> OneDnnWeight | FbgemmWeight:
         return self._format.lay(weight)
