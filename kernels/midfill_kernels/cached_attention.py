@@ -15,7 +15,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from midfill_kernels.launch import ceil_div, count_processors, is_interpreted, multiply
+from midfill_kernels.launch import count_processors, is_interpreted, multiply
 
 SPLIT_KEYS: Final = 512  # a constant: it fixes the order of sums
 PAIR_BLOCK: Final = 64  # (row, query head) pairs a program holds at once
@@ -87,7 +87,7 @@ def schedule_cached(
             for offset in range(0, length, split_keys)
         ]
         for number, run in enumerate(runs):
-            for block in range(ceil_div(sequence.num_rows * (num_heads // num_keys), pair_block)):
+            for block in range(triton.cdiv(sequence.num_rows * (num_heads // num_keys), pair_block)):
                 items.append((first_row, sequence.num_rows, block, *run, first_part + number * sequence.num_rows))
         row_parts += [(first_part + row, sequence.num_rows, len(runs)) for row in range(sequence.num_rows)]
         first_row += sequence.num_rows
@@ -163,7 +163,7 @@ def cached_attention(
     )
     out = torch.empty(num_rows, num_heads * width, dtype=q.dtype, device=q.device)
     b_heads = max(1, min(triton.next_power_of_2(num_heads), 512 // width))
-    _join_splits[(num_rows, ceil_div(num_heads, b_heads))](
+    _join_splits[(num_rows, triton.cdiv(num_heads, b_heads))](
         parts, weights, schedule.row_parts, out, QUERY=num_heads, WIDTH=width, B_HEADS=b_heads, num_warps=2
     )
     return out

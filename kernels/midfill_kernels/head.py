@@ -12,7 +12,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from midfill_kernels.launch import ceil_div, is_interpreted
+from midfill_kernels.launch import is_interpreted
 from midfill_kernels.matmul import MAX_ROWS, Tile, choose_inner, fit_stages, load_turn, weigh
 from midfill_kernels.quantize import Weight
 
@@ -67,11 +67,11 @@ def propose(x: Tensor, weight: Weight, *, rules: Rules | None = None, tile: Tile
     num_rows, num_columns = x.shape[0], weight.shape[0]
     tile = tile or choose_head_tile(weight, num_rows)
     assert x.is_contiguous() and x.shape[1] == weight.shape[1]
-    per_program = ceil_div(ceil_div(num_columns, tile.cols), tile.splits)
-    pieces = ceil_div(num_columns, per_program * tile.cols)
+    per_program = triton.cdiv(triton.cdiv(num_columns, tile.cols), tile.splits)
+    pieces = triton.cdiv(num_columns, per_program * tile.cols)
     numbers = torch.empty(NUMBERS, pieces, num_rows, dtype=torch.float32, device=x.device)
     ids = torch.empty(pieces, num_rows, dtype=torch.int32, device=x.device)
-    _head[(ceil_div(num_rows, tile.rows), pieces)](
+    _head[(triton.cdiv(num_rows, tile.rows), pieces)](
         x,
         weight.data,
         weight.scale,

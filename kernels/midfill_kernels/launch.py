@@ -28,10 +28,6 @@ def count_processors(device: torch.device) -> int:
     return torch.cuda.get_device_properties(device).multi_processor_count
 
 
-def ceil_div(dividend: int, divisor: int) -> int:
-    return -(-dividend // divisor)
-
-
 def choose_bucket(num_rows: int, buckets: Sequence[int] = ROW_BUCKETS) -> int:
     """The smallest bucket that holds `num_rows`. Raises ValueError beyond the largest."""
     fitting = [bucket for bucket in buckets if bucket >= num_rows]

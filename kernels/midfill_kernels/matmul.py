@@ -13,7 +13,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from midfill_kernels.launch import ceil_div, is_interpreted, multiply, widen
+from midfill_kernels.launch import is_interpreted, multiply, widen
 from midfill_kernels.quantize import Weight
 
 
@@ -40,8 +40,8 @@ def choose_tile(weight: Weight, num_rows: int, *, gated: bool = False) -> Tile:
     num_cols, width = weight.shape
     cols, inner = 64 if gated else 128, choose_inner(weight)
     rows = min(MAX_ROWS, max(16, triton.next_power_of_2(num_rows)))
-    num_tiles = ceil_div(num_cols // 2 if gated else num_cols, cols)
-    most = 1 if gated else min(MAX_SPLITS, ceil_div(width, 4 * inner))
+    num_tiles = triton.cdiv(num_cols // 2 if gated else num_cols, cols)
+    most = 1 if gated else min(MAX_SPLITS, triton.cdiv(width, 4 * inner))
     splits = max(1, min(most, TARGET_PROGRAMS // num_tiles))
     stages = fit_stages(weight, cols * (2 if gated else 1), rows, inner)
     return Tile(cols, rows, inner, splits, 8 if rows == MAX_ROWS else 4, stages)
@@ -75,8 +75,8 @@ def matmul(x: Tensor, weight: Weight, *, tile: Tile | None = None) -> Tensor:
     computes.
     """
     tile = tile or choose_tile(weight, len(x))
-    width, per_split = weight.shape[1], ceil_div(ceil_div(weight.shape[1], tile.inner), tile.splits) * tile.inner
-    splits = ceil_div(width, per_split)
+    width, per_split = weight.shape[1], triton.cdiv(triton.cdiv(weight.shape[1], tile.inner), tile.splits) * tile.inner
+    splits = triton.cdiv(width, per_split)
     out = torch.empty(splits, len(x), weight.shape[0], dtype=torch.float32, device=weight.data.device)
     _start(x, weight, out, tile, per_split)
     return out
@@ -94,7 +94,7 @@ def _start(x: Tensor, weight: Weight, out: Tensor, tile: Tile, per_split: int) -
     """`out` [S, M, N], or [1, M, N / 2] for a gated product."""
     assert x.is_contiguous() and x.shape[1] == weight.shape[1], "rows and weight differ in width"
     splits, num_rows, num_cols = out.shape
-    _matmul[(ceil_div(num_rows, tile.rows), ceil_div(num_cols, tile.cols), splits)](
+    _matmul[(triton.cdiv(num_rows, tile.rows), triton.cdiv(num_cols, tile.cols), splits)](
         x,
         weight.data,
         weight.scale,

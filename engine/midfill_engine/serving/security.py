@@ -58,7 +58,9 @@ class Security:
         if self.tokens is not None and not is_open:
             name = self.find_token(headers.getlist("authorization"))
             if name is None:
-                return refuse_token()
+                message, wanted = "the bearer token is missing or wrong", {"www-authenticate": "Bearer"}
+                next_step = "send it as Authorization: Bearer TOKEN"
+                return RequestError(ErrorCode.UNAUTHORIZED, message, next_step, headers=wanted)
             scope.setdefault("state", {})["token_name"] = name
         if scope["method"] not in READING | {"OPTIONS"} and not is_json(headers.getlist("content-type")):
             message = "the body must be JSON in UTF-8"
@@ -75,11 +77,6 @@ class Security:
         assert self.tokens is not None
         name = self.tokens.find(given.strip())
         return name if scheme.lower() == "bearer" else None
-
-
-def refuse_token() -> RequestError:
-    message, wanted = "the bearer token is missing or wrong", {"www-authenticate": "Bearer"}
-    return RequestError(ErrorCode.UNAUTHORIZED, message, "send it as Authorization: Bearer TOKEN", headers=wanted)
 
 
 def clean_hosts(hosts: Iterable[str]) -> frozenset[str]:

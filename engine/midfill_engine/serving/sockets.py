@@ -1,5 +1,6 @@
 """Opens the socket that the engine listens on. Knows files and modes, no HTTP."""
 
+import errno
 import os
 import socket
 import stat
@@ -68,13 +69,7 @@ def prepare_folder(folder: Path) -> None:
 def answers(path: Path) -> bool:
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         probe.settimeout(1.0)
-        try:
-            probe.connect(str(path))
-        except (ConnectionRefusedError, FileNotFoundError):
-            return False
-        except OSError:  # full or slow: an engine is there
-            return True
-        return True
+        return probe.connect_ex(str(path)) not in (errno.ECONNREFUSED, errno.ENOENT)  # full or slow: it is there
 
 
 def listen_tcp(host: str, port: int) -> socket.socket:
