@@ -57,19 +57,11 @@ def keep_ranges(
 def _join(kept: list[bool], text: str) -> list[Range]:
     """The kept ranges, joined where only white space is between two of them."""
     ranges: list[Range] = []
-    position = 0
-    while position < len(kept):
-        if not kept[position]:
-            position += 1
-            continue
-        end = position
-        while end < len(kept) and kept[end]:
-            end += 1
-        if ranges and not text[ranges[-1][1] : position].strip():
+    for start, end in (match.span() for match in re.finditer(b"\1+", bytes(kept))):
+        if ranges and not text[ranges[-1][1] : start].strip():
             ranges[-1] = ranges[-1][0], end
         else:
-            ranges.append((position, end))
-        position = end
+            ranges.append((start, end))
     return [(start, end) for start, end in ranges if text[start:end].strip()]
 
 

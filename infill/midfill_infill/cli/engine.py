@@ -41,9 +41,10 @@ def ps_command(json_output: Annotated[bool, typer.Option("--json", help="Print J
             rows.append(known | facts)
         if json_output:
             print(json.dumps(rows, indent=2))
-        elif not rows:
+            return
+        if not rows:
             print("no engine runs; the first fill starts one")
-        for row in [] if json_output else rows:
+        for row in rows:
             by = ", by `midfill serve`" if row["is_served"] else ""
             print(
                 f"{row['pid']}  {row['state']}  {row['model'] or SHIPPED}  device {row['device']}{by}  {_describe(row)}"

@@ -9,8 +9,8 @@ from typing import Annotated
 import typer
 
 from midfill_infill.cli.options import flag
-from midfill_infill.cli.refactor.common import RootOption, RunOption, open_run, plural, reported, say
-from midfill_infill.cli.refactor.plan import QueryOption, RecipeOption, read_selection
+from midfill_infill.cli.refactor.common import RootOption, RunOption, open_run, plural, reported
+from midfill_infill.cli.refactor.plan import QueryOption, RecipeOption, print_skipped, read_selection
 from midfill_infill.errors import MidfillError
 from midfill_infill.refactor.journal.places import find_place
 from midfill_infill.refactor.journal.records import State
@@ -88,8 +88,7 @@ def check_command(
         findings = export.check(find_place(root), request, planning)
         for finding in findings:
             print(finding)
-        for reason, number in planning.skipped.items():
-            say(f"left out, {reason}: {number} ({', '.join(planning.examples[reason])})")
+        print_skipped(planning)
         if findings:
             raise typer.Exit(1)
 

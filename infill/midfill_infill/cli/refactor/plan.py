@@ -129,6 +129,10 @@ def _print_plan(place: Repository, request: Request, planning: Planning) -> None
 def _print_remarks(planning: Planning) -> None:
     holes, files = plural(planning.num_holes, "hole"), plural(planning.num_files, "file")
     say(f"{holes} in {files}; {planning.num_seen} looked at")
+    print_skipped(planning)
+
+
+def print_skipped(planning: Planning) -> None:
     for reason, number in planning.skipped.most_common():
         names = ", ".join(planning.examples[reason]) + (", ..." if number > len(planning.examples[reason]) else "")
         say(f"left out, {reason}: {number} ({names})")

@@ -157,22 +157,24 @@ class Journal:
 
     def holes(self, file_id: int) -> list[HoleRow]:
         """All holes of a file in document order."""
-        rows = self._rows(f"SELECT {_HOLE} FROM holes WHERE file = ? ORDER BY start_byte, id", (file_id,))
-        return [_hole(row) for row in rows]
+        return list(self._holes("WHERE file = ? ORDER BY start_byte, id", file_id))
 
     def hole(self, hole_id: int) -> HoleRow:
         """Raises MidfillError `no_such_hole`."""
-        row = next(self._rows(f"SELECT {_HOLE} FROM holes WHERE id = ?", (hole_id,)), None)
-        if row is None:
-            raise MidfillError("no_such_hole", f"the run has no hole {hole_id}")
-        return _hole(row)
+        for hole in self._holes("WHERE id = ?", hole_id):
+            return hole
+        raise MidfillError("no_such_hole", f"the run has no hole {hole_id}")
+
+    def _holes(self, rest: str, *values: object) -> Iterator[HoleRow]:
+        for row in self._rows(f"SELECT {_HOLE} FROM holes {rest}", values):
+            yield HoleRow(*(State(value) if column == 7 else value for column, value in enumerate(row)))
 
     def holes_in(self, *states: State) -> Iterator[HoleRow]:
         """Holes in one of `states`, in plan order. Concurrent changes may or may not be seen."""
         last = 0
         while True:
-            query = f"SELECT {_HOLE} FROM holes WHERE id > ? AND state IN ({_marks(states)}) ORDER BY id LIMIT 1000"
-            batch = [_hole(row) for row in self._rows(query, [last, *states])]
+            query = f"WHERE id > ? AND state IN ({_marks(states)}) ORDER BY id LIMIT 1000"
+            batch = list(self._holes(query, last, *states))
             if not batch:
                 return
             yield from batch
@@ -212,11 +214,11 @@ class Journal:
         """
         states = states or (State.GENERATED,)
         query = (
-            f"SELECT {_HOLE} FROM holes WHERE state IN ({_marks(states)})"
+            f"WHERE state IN ({_marks(states)})"
             " AND EXISTS (SELECT 1 FROM fills WHERE fills.hole = holes.id AND fills.attempt = holes.attempt"
             " AND fills.new_errors = 0 AND fills.new != fills.old AND coalesce(fills.certainty, 1.0) >= ?) ORDER BY id"
         )
-        return [_hole(row) for row in self._rows(query, [*states, min_certainty])]
+        return list(self._holes(query, *states, min_certainty))
 
     def accept(self, holes: Sequence[HoleRow]) -> None:
         self.set_states([StateChange(hole.id, State.ACCEPTED) for hole in holes])
@@ -305,12 +307,6 @@ def _marks(values: Sequence[object]) -> str:
 
 def _file(row: Any) -> FileRow:
     return FileRow(row[0], os.fsdecode(row[1]), *row[2:])
-
-
-def _hole(row: Any) -> HoleRow:
-    values = list(row)
-    values[7] = State(values[7])
-    return HoleRow(*values)
 
 
 def _keep_snapshot(db: sqlite3.Connection, data: bytes) -> None:

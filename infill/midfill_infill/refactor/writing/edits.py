@@ -57,7 +57,7 @@ class Moved:
             return None
         old_lines, new_lines = self._lines
         old_starts, new_starts = self._starts
-        first, last = _line_at(old_starts, at), _line_at(old_starts, at + length)
+        first, last = bisect_right(old_starts, at) - 1, bisect_right(old_starts, at + length) - 1
         column = at - old_starts[first]
         low, high = max(first - 1, 0), min(last + 1, len(old_lines) - 1)
         head, tail = self._same_ends
@@ -77,10 +77,6 @@ class Moved:
 
 def _starts(lines: list[bytes]) -> list[int]:
     return [0, *accumulate(len(line) + 1 for line in lines[:-1])]
-
-
-def _line_at(starts: list[int], offset: int) -> int:
-    return bisect_right(starts, offset) - 1
 
 
 LOST = -1
