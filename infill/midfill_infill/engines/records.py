@@ -73,7 +73,7 @@ class EnginePlace:
     def lives(self) -> bool:
         """An engine holds its lock for as long as it lives."""
         try:
-            with _locked(self.lock, fcntl.LOCK_SH):
+            with locked(self.lock, fcntl.LOCK_SH):
                 return False
         except BlockingIOError:
             return True
@@ -95,15 +95,15 @@ class EnginePlace:
 
     def sweep(self) -> None:
         """Removes its files unless an engine lives there or is being started."""
-        with suppress(OSError), _locked(self.lock, fcntl.LOCK_EX):
+        with suppress(OSError), locked(self.lock):
             for file in (self.socket, self.record_file, self.log, self.log.with_suffix(".log.old"), self.lock):
                 file.unlink(missing_ok=True)
 
 
 @contextmanager
-def _locked(file: Path, kind: int) -> Iterator[None]:
+def locked(file: Path, kind: int = fcntl.LOCK_EX) -> Iterator[None]:
     """Raises BlockingIOError if another process holds the lock, OSError if there is no such file."""
-    lock = os.open(file, os.O_RDWR | os.O_CLOEXEC)
+    lock = os.open(file, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
     try:
         fcntl.flock(lock, kind | fcntl.LOCK_NB)
         yield

@@ -1,4 +1,4 @@
-"""Folders for copies of trees, and the removal of those that a killed command has left. Knows names and locks."""
+"""Makes folders for copies of trees, and removes those that killed commands left. Knows names and locks."""
 
 import fcntl
 import os
@@ -9,6 +9,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
+from midfill_infill.engines.records import locked
 from midfill_infill.sandbox.mirror import remove
 
 _PREFIX: Final = "midfill-verify-"
@@ -44,13 +45,9 @@ def remove_leftovers() -> None:
 
 def _is_free(folder: Path) -> bool:
     try:
-        descriptor = os.open(folder / _LOCK, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+        with locked(folder / _LOCK):
+            return True
     except FileNotFoundError:
         return True
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
-    finally:
-        os.close(descriptor)
-    return True

@@ -166,8 +166,7 @@ class Journal:
         raise MidfillError("no_such_hole", f"the run has no hole {hole_id}")
 
     def _holes(self, rest: str, *values: object) -> Iterator[HoleRow]:
-        for row in self._rows(f"SELECT {_HOLE} FROM holes {rest}", values):
-            yield HoleRow(*(State(value) if column == 7 else value for column, value in enumerate(row)))
+        return map(_hole, self._rows(f"SELECT {_HOLE} FROM holes {rest}", values))
 
     def holes_in(self, *states: State) -> Iterator[HoleRow]:
         """Holes in one of `states`, in plan order. Concurrent changes may or may not be seen."""
@@ -307,6 +306,12 @@ def _marks(values: Sequence[object]) -> str:
 
 def _file(row: Any) -> FileRow:
     return FileRow(row[0], os.fsdecode(row[1]), *row[2:])
+
+
+def _hole(row: Any) -> HoleRow:
+    values = list(row)
+    values[7] = State(values[7])
+    return HoleRow(*values)
 
 
 def _keep_snapshot(db: sqlite3.Connection, data: bytes) -> None:
