@@ -26,7 +26,7 @@ def open_runner(root: Path, line: str, timeout_s: float = 60.0, *, sandboxed: bo
     with scratch_folder() as folder:
         copy = Copy(find_place(root), folder, sandboxed=sandboxed)
         command = read_command(line, timeout_s, sandboxed=sandboxed)
-        with closing(Runner(copy, command, folder / "warm")) as runner:
+        with closing(Runner(copy, command)) as runner:
             yield runner
 
 

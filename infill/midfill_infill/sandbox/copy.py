@@ -1,7 +1,8 @@
-"""A copy of a tree that the user's command runs in, and what is said where it fails. Knows no fill."""
+"""Runs the user's command in a copy of a tree, and explains why it failed. Knows no fill."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -10,6 +11,7 @@ from midfill_infill.refactor.journal.places import Repository
 from midfill_infill.sandbox import environment, run
 from midfill_infill.sandbox.command import Command
 from midfill_infill.sandbox.inventory import take_inventory
+from midfill_infill.sandbox.leftovers import scratch_folder
 from midfill_infill.sandbox.mirror import Mirror
 from midfill_infill.sandbox.run import Outcome
 from midfill_infill.sandbox.view import Access
@@ -23,8 +25,8 @@ class Copy:
     """Every run finds the tree as it was when the copy was made, with what was written into the copy since."""
 
     def __init__(self, place: Repository, folder: Path, *, sandboxed: bool = True) -> None:
-        """Raises `sandbox_missing`, `disk_full` and `git_failed`."""
-        self.place, self.root, self.sandboxed = place, place.root, sandboxed
+        """Copies the tree into `folder`, where callers may keep files of their own. See `open_copy` for errors."""
+        self.place, self.root, self.folder, self.sandboxed = place, place.root, folder, sandboxed
         inventory = take_inventory(place)
         self.left_out = inventory.left_out
         self._shown = tuple(place.root / name for name in inventory.shown) + tuple(inventory.targets)
@@ -75,10 +77,13 @@ class Copy:
         return said
 
 
-def check_sandbox(*, wanted: bool) -> None:
-    """Raises `sandbox_missing` where the command could do anything that the user can."""
-    if wanted and run.find_bubblewrap() is None:
+@contextmanager
+def open_copy(place: Repository, *, sandboxed: bool) -> Iterator[Copy]:
+    """A copy in the temporary folder, removed at the end. Raises `sandbox_missing`, `disk_full` and `git_failed`."""
+    if sandboxed and run.find_bubblewrap() is None:
         raise MidfillError("sandbox_missing", "bubblewrap is not installed or does not work here")
+    with scratch_folder() as folder:
+        yield Copy(place, folder, sandboxed=sandboxed)
 
 
 def _some(names: Sequence[str]) -> str:

@@ -7,7 +7,6 @@ import time
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, Final
 
 from midfill_infill.errors import MidfillError
@@ -50,8 +49,8 @@ class Ran:
 class Runner:
     """Raises MidfillError where the command cannot be started."""
 
-    def __init__(self, copy: Copy, command: Command, folder: Path) -> None:
-        self.copy, self.command, self._folder = copy, command, folder
+    def __init__(self, copy: Copy, command: Command) -> None:
+        self.copy, self.command = copy, command
         self._warm: WarmPytest | None = None
         self.num_warm = self.num_cold = 0
         self.start_s = 0.0  # least time limit of a run that is cold on purpose
@@ -84,7 +83,7 @@ class Runner:
             return expected
         self.copy.put(files)
         with suppress(WarmEnded):
-            self._warm = WarmPytest(self.copy, self.command, self._folder)
+            self._warm = WarmPytest(self.copy, self.command)
             told = self._warm.run(self.command.limits.timeout_s, wants_modules=True)
             self._warm.take_in(told)
             self.copy.put(files)

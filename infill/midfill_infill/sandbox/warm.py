@@ -8,6 +8,7 @@ import os
 import secrets
 import selectors
 import subprocess
+import tempfile
 import time
 from contextlib import ExitStack
 from dataclasses import replace
@@ -40,9 +41,9 @@ def can_be_warm(command: Command) -> bool:
 class WarmPytest:
     """Raises WarmEnded from every method, the first one too."""
 
-    def __init__(self, copy: Copy, command: Command, folder: Path) -> None:
+    def __init__(self, copy: Copy, command: Command) -> None:
         self._mark = secrets.token_hex(16)
-        folder.mkdir()
+        folder = Path(tempfile.mkdtemp(prefix="warm-", dir=copy.folder))
         (folder / f"{_NAME}.py").write_bytes(_PLUGIN.read_bytes())
         paths = [str(folder), *filter(None, [os.environ.get("PYTHONPATH")])]
         plugins = [_NAME, *filter(None, [os.environ.get("PYTEST_PLUGINS")])]

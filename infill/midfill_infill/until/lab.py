@@ -13,9 +13,8 @@ from midfill_infill.errors import MidfillError
 from midfill_infill.fill import Options, Preview
 from midfill_infill.refactor.journal.places import find_place
 from midfill_infill.sandbox.command import Command
-from midfill_infill.sandbox.copy import Copy, check_sandbox
+from midfill_infill.sandbox.copy import open_copy
 from midfill_infill.sandbox.failures import Failure
-from midfill_infill.sandbox.leftovers import scratch_folder
 from midfill_infill.sandbox.runner import MARKER, Ran, Runner
 from midfill_infill.sandbox.view import find_homes
 from midfill_infill.splicing.splice import splice
@@ -164,7 +163,6 @@ def open_lab(
 
     Raises MidfillError where there is no sandbox, or no tree that could be copied.
     """
-    check_sandbox(wanted=command.sandboxed)
     file, folder = path.resolve(), folder.resolve()
     place = find_place(folder)
     if not file.is_relative_to(place.root):
@@ -179,7 +177,5 @@ def open_lab(
         if other.resolve().is_relative_to(place.root)
     }
     command = replace(command, folder="" if inside == "." else inside)
-    with scratch_folder() as scratch:
-        copy = Copy(place, scratch, sandboxed=command.sandboxed)
-        with closing(Runner(copy, command, scratch / "warm")) as runner:
-            yield Lab(runner, document, file.relative_to(place.root).as_posix(), held)
+    with open_copy(place, sandboxed=command.sandboxed) as copy, closing(Runner(copy, command)) as runner:
+        yield Lab(runner, document, file.relative_to(place.root).as_posix(), held)

@@ -21,8 +21,7 @@ from midfill_infill.refactor.journal.records import FileRow, HoleRow, State, Sta
 from midfill_infill.refactor.writing.edits import Regions
 from midfill_infill.refactor.writing.imports import weave
 from midfill_infill.sandbox.command import read_words
-from midfill_infill.sandbox.copy import Copy, check_sandbox
-from midfill_infill.sandbox.leftovers import scratch_folder
+from midfill_infill.sandbox.copy import Copy, open_copy
 from midfill_infill.sandbox.runner import Runner
 from midfill_infill.text.document import Document
 from midfill_infill.text.spans import Anchor, Edit, Hole, Patch
@@ -78,12 +77,10 @@ class _File:
 class Tester:
     """One copy of the tree for all holes of a run."""
 
-    def __init__(self, journal: Journal, copy: Copy, scratch: Path, filler: RunFiller, goal: Goal, say: Say) -> None:
-        self._journal, self._copy, self._scratch = journal, copy, scratch
-        self._filler, self._goal, self._say = filler, goal, say
+    def __init__(self, journal: Journal, copy: Copy, filler: RunFiller, goal: Goal, say: Say) -> None:
+        self._journal, self._copy, self._filler, self._goal, self._say = journal, copy, filler, goal, say
         self._reach = Reach(copy.place)
         self._standing: dict[str, bytes] = {}
-        self._num_opened = 0
 
     def fill(self, hole: HoleRow) -> Made:
         """Raises MidfillError for errors that other holes would have too."""
@@ -97,8 +94,7 @@ class Tester:
             if line == self._goal.line and not names:
                 raise MidfillError("until_unreached", "no test imports its file")
             command = replace(self._goal.command, words=read_words(line))
-            self._num_opened += 1
-            with closing(Runner(self._copy, command, self._scratch / f"warm{self._num_opened}")) as runner:
+            with closing(Runner(self._copy, command)) as runner:
                 return self._try(hole, file, runner, tests)
         except MidfillError as error:
             if error.code not in _OF_A_HOLE:
@@ -153,10 +149,8 @@ def generate_until(
     """
     holes = list(journal.holes_in(State.PLANNED))
     progress, began_s = Progress(0, len(holes), 0, 0, 0.0), time.perf_counter()
-    check_sandbox(wanted=goal.command.sandboxed)
-    with scratch_folder() as scratch:
-        copy = Copy(place, scratch, sandboxed=goal.command.sandboxed)
-        tester = Tester(journal, copy, scratch, RunFiller(journal, place.root, engine, options.fill), goal, say)
+    with open_copy(place, sandboxed=goal.command.sandboxed) as copy:
+        tester = Tester(journal, copy, RunFiller(journal, place.root, engine, options.fill), goal, say)
         for hole in holes:
             progress = record(journal, [tester.fill(hole)], progress, began_s)
             show(progress)

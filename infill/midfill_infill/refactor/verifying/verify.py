@@ -20,8 +20,7 @@ from midfill_infill.refactor.writing.apply import Writer, trouble_with
 from midfill_infill.refactor.writing.edits import Regions
 from midfill_infill.refactor.writing.imports import weave
 from midfill_infill.sandbox.command import Command
-from midfill_infill.sandbox.copy import Copy, check_sandbox
-from midfill_infill.sandbox.leftovers import scratch_folder
+from midfill_infill.sandbox.copy import Copy, open_copy
 from midfill_infill.sandbox.run import Outcome
 from midfill_infill.text.document import Document
 
@@ -90,9 +89,9 @@ class Scratch:
     A file that its fills cannot be put into is among `troubles`, and its holes are no suspects any more.
     """
 
-    def __init__(self, copy: Copy, journal: Journal, firsts: Path, suspects: Sequence[int]) -> None:
+    def __init__(self, copy: Copy, journal: Journal, suspects: Sequence[int]) -> None:
         self.copy, self.troubles = copy, list[Trouble]()
-        self._journal, self._firsts, self._mirror = journal, firsts, copy.mirror
+        self._journal, self._firsts, self._mirror = journal, copy.folder / "firsts", copy.mirror
         self._names: dict[int, str] = {}
         self._suspects: dict[int, list[HoleRow]] = {}
         self._standing: dict[int, frozenset[int] | None] = {}
@@ -160,9 +159,8 @@ class Scratch:
 def open_scratch(
     place: Repository, journal: Journal, suspects: Sequence[int], *, sandboxed: bool = True
 ) -> Iterator[Scratch]:
-    """A copy of the tree in the temporary folder, removed at the end. What killed ones have left goes too."""
-    with scratch_folder() as folder:
-        yield Scratch(Copy(place, folder, sandboxed=sandboxed), journal, folder / "firsts", suspects)
+    with open_copy(place, sandboxed=sandboxed) as copy:
+        yield Scratch(copy, journal, suspects)
 
 
 class Verifier:
@@ -212,7 +210,6 @@ def verify(
     Those of a file that cannot be read are neither good nor guilty. Raises `verify_baseline`, `verify_flaky` and
     `sandbox_missing` before anything has been changed.
     """
-    check_sandbox(wanted=command.sandboxed)
     with open_scratch(place, journal, suspects, sandboxed=command.sandboxed) as scratch:
         verifier = Verifier(scratch, command, note)
         try:
