@@ -4,6 +4,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from midfill_infill.context.excerpts import LINES, MAX_CHARACTERS, MORE_LINES, NEAR_BEFORE, find_excerpts
+from midfill_infill.syntax.holes import body_named
+from midfill_infill.text.document import Document
 
 BEFORE = "def total(path):\n    rows = parse_invoice(path)\n    "
 
@@ -48,3 +50,12 @@ def test_excerpts_stay_while_a_line_is_typed() -> None:
     rows = "".join(f"name_{number} = parse_{number}(rows)\n" for number in range(90))
     typed = "    total = parse_7(name_8)"
     assert len({tuple(find_excerpts([BEFORE + typed[:end], "\n"], [rows])) for end in range(len(typed))}) == 1
+
+
+def test_the_test_of_a_function_and_its_call_sites_are_context_of_its_body() -> None:
+    filler = "".join(f"def helper_{number}(value):\n    return value + {number}\n\n\n" for number in range(40))
+    document = Document.from_text(f"{filler}def settle_account(account, date):\n    ...\n", "python")
+    tests = f"{filler}def test_closing():\n    assert settle_account(Account(0), today).is_closed\n"
+    uses = f"{filler}def main():\n    print(settle_account(load(), now()).total)\n"
+    found = find_excerpts(document.show_around([body_named(document, "settle_account")]), [tests, uses])
+    assert any(".is_closed" in each for each in found) and any(").total" in each for each in found)
