@@ -1,7 +1,8 @@
-"""Says which functions wait to be written, and which are only meant to look so. Knows words and classes, no grammar."""
+"""Says which functions are stubs, and which only look like one. Knows words and classes, no grammar."""
 
 import re
-from functools import lru_cache
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
 from typing import Final
 
 from midfill_infill.syntax.captures import Function
@@ -79,29 +80,23 @@ def is_stub(document: Document, function: Function) -> bool:
     """Whether a function waits to be written.
 
     Its body is one placeholder (`...`, `pass`, `raise NotImplementedError`, `todo!()`, a throw of "not implemented"),
-    or nothing, or a comment with TODO alone. Never a stub: what is abstract, overloads and Protocol methods, what a
-    file of declarations (.pyi) holds, an empty constructor or callback, a function called noop, and an empty body whose
-    comment says no TODO. Nor is, unless a TODO says so, what a class leaves to those that derive from it (see
-    `_is_for_others`) and, in Python, a body without any code where there may well be none (`_may_be_empty`).
+    or nothing, or a comment with TODO alone. Never a stub: abstract methods, overloads and Protocol methods, functions
+    of declaration files (.pyi), empty constructors and callbacks, a function called noop, and an empty body whose
+    comment says no TODO. Unless a TODO says otherwise, neither are methods that subclasses override (see
+    `is_for_others`) nor, in Python, bodies that may well have no code (`may_be_empty`).
     """
     language = require_syntax(document)
-    if function.is_deliberate or language.is_interface(document.name):
+    if function.is_deliberate or language.is_interface(document.name) or (function.statements and not function.is_stub):
         return False
-    if function.statements and not function.is_stub:
-        return False
-    inside = _inside(document, function)
+    unwritten = _Unwritten(document, function)
     if language.has_indented_blocks:
-        return bool(TODO.search(_code_and_notes(document, function))) or not _is_meant(document, function, inside)
+        return bool(TODO.search(unwritten.notes)) or not unwritten.is_meant()
     if function.statements:
-        return bool(TODO.search(inside)) or not _is_overridden(document, function)
-    if function.is_trivial or (function.path and _NOOP_NAME.fullmatch(function.path[-1])):
+        return bool(TODO.search(_inside(document, function))) or not unwritten.is_overridden
+    if function.is_trivial or _NOOP_NAME.fullmatch(unwritten.name):
         return False
-    note = inside[1:-1].strip()
+    note = _inside(document, function)[1:-1].strip()
     return not note or bool(TODO.search(note))
-
-
-def _decorators(document: Document, function: Function) -> bytes:
-    return document.source[function.start : function.head]
 
 
 def _inside(document: Document, function: Function) -> bytes:
@@ -109,200 +104,202 @@ def _inside(document: Document, function: Function) -> bytes:
     return document.source[start : max(start, function.body[1])].strip()
 
 
-def _code_and_notes(document: Document, function: Function) -> bytes:
-    """The body without its docstring, and the comments before and behind it, which its node may not hold."""
-    start = function.keep[1] if function.keep else function.head
-    lines = document.source_lines
-    text = document.source[start : lines.end(lines.at(max(start, function.end - 1)))]
-    return b"\n".join(_REMARK.findall(_LINT.sub(b"", text)))
+def _decorators(document: Document, function: Function) -> bytes:
+    return document.source[function.start : function.head]
 
 
-def _is_meant(document: Document, function: Function, inside: bytes) -> bool:
-    """Whether a body of Python with a placeholder, or nothing, is as its author wants it."""
-    code = _REMARK_LINE.sub(b"", inside).strip()
-    raised = _RAISE.match(code)
-    said = raised["said"] if raised else None
-    if said:
-        is_overridden = b"yet" not in said and _is_overridden(document, function)
-        return is_overridden or not _UNWRITTEN.search(said) or bool(_SAYS_CLASS.search(said))
-    if _is_covered(document, function, code) or _is_for_types(document, function):
-        return True
-    if _is_written_by_decorator(document, function) or _is_signature_source(document, function):
-        return True
-    if function.path and _NOOP_NAME.fullmatch(function.path[-1]):
-        return True
-    if code.startswith(b"..."):
-        return _is_signature(document, function)
-    if raised and _is_test_file(document) and _is_dummy(document, function):
-        return True
-    is_alone = bool(raised) and len(function.path) < 2  # no class, so nobody who derives
-    if (not is_alone and _is_for_others(document, function)) or _has_remark(document, function):
-        return True
-    return _refuses(document, function) if raised else _may_be_empty(document, function)
+@dataclass(frozen=True)
+class _Unwritten:
+    """A function without code, and what the file says of it."""
 
+    document: Document
+    function: Function
 
-def _is_signature(document: Document, function: Function) -> bool:
-    """Whether `...` is all that was wanted: a method of an interface, and in a test file a dummy, or one of many."""
-    if "Interface" in _bases_of(document, function):  # named so, or by the docstring of the class
-        return True
-    if len(function.path) > 1 and (_TYPES_FILE.fullmatch(document.name) or _has_signatures(document, function)):
-        return True
-    is_nested = bool(_functions_around(document, function))
-    if not _is_test_file(document) or (not is_nested and function.path and function.path[-1].startswith("test")):
-        return False
-    alike = [each for each in outline(document).functions if len(each.path) == 1 and each.is_stub]
-    return is_nested or (len(function.path) == 1 and len(alike) >= _DECIDED)
+    @property
+    def name(self) -> str:
+        return self.function.path[-1] if self.function.path else ""
 
+    @property
+    def owner(self) -> str:
+        """The class or function that it is defined in; empty for a function of the module."""
+        return self.function.path[-2] if len(self.function.path) > 1 else ""
 
-def _has_signatures(document: Document, function: Function) -> bool:
-    """True if its class has signatures only: nothing but overloads, or a comment above says so."""
-    owner, methods = function.path[-2], _methods(document, function)
-    if len(methods) > 1 and all(each.path == function.path for each in methods):
-        return True
-    scopes = [start for (start, end), name in outline(document).scopes if name == owner and start < function.head < end]
-    return any(_CHECKED_ONLY.search(document.source, start, function.head) for start in scopes)
+    @property
+    def decorators(self) -> bytes:
+        return _decorators(self.document, self.function)
 
+    @property
+    def notes(self) -> bytes:
+        """The comments in the body and around it, which its node may not hold."""
+        lines, function = self.document.source_lines, self.function
+        start = function.keep[1] if function.keep else function.head
+        text = self.document.source[start : lines.end(lines.at(max(start, function.end - 1)))]
+        return b"\n".join(_REMARK.findall(_LINT.sub(b"", text)))
 
-def _is_signature_source(document: Document, function: Function) -> bool:
-    """True if later code reads its signature, annotations or code object."""
-    if not function.path:
-        return False
-    use = re.compile(_SIGNATURE_USE.format(re.escape(function.path[-1])).encode())
-    end = max((each.end for each in _functions_around(document, function)), default=len(document.source))
-    return bool(use.search(document.source, function.end, end))
+    @cached_property
+    def around(self) -> list[Function]:
+        head, end = self.function.head, self.function.end
+        return [each for each in outline(self.document).functions if each.head < head and end <= each.end]
 
+    @cached_property
+    def methods(self) -> list[Function]:
+        """All methods of its class, itself among them."""
+        owner = self.function.path[:-1]
+        return [each for each in outline(self.document).functions if owner and each.path[:-1] == owner]
 
-def _is_written_by_decorator(document: Document, function: Function) -> bool:
-    """True if its decorator dispatches, or decorates at least five functions of the file, all of them without code."""
-    decorators = _decorators(document, function)
-    if _CODE_ELSEWHERE.search(decorators):
-        return True
-    for name in {*_DECORATOR.findall(decorators)} - _PLAIN:
-        same = [f for f in outline(document).functions if name in _DECORATOR.findall(_decorators(document, f))]
-        if len(same) >= _MANY and not any(f.statements and not f.is_stub for f in same):
+    @cached_property
+    def bases(self) -> frozenset[str]:
+        named = (bases for name, bases in _bases(self.document) if self.function.path[-2:-1] == (name,))
+        return frozenset().union(*named) - {"object"}
+
+    @property
+    def is_in_tests(self) -> bool:
+        return bool(_TEST_FILE.search(self.document.path.as_posix() if self.document.path else ""))
+
+    @property
+    def is_in_types(self) -> bool:
+        return bool(self.owner and _TYPES_FILE.fullmatch(self.document.name))
+
+    def is_meant(self) -> bool:
+        """Whether a body of Python with a placeholder, or nothing, is as its author wants it."""
+        code = _REMARK_LINE.sub(b"", _inside(self.document, self.function)).strip()
+        raised = _RAISE.match(code)
+        if said := raised["said"] if raised else None:
+            is_overridden = b"yet" not in said and self.is_overridden
+            return is_overridden or not _UNWRITTEN.search(said) or bool(_SAYS_CLASS.search(said))
+        if self.is_covered(code) or self.is_for_types or self.is_written_by_decorator or self.is_signature_source:
             return True
-    return False
+        if _NOOP_NAME.fullmatch(self.name):
+            return True
+        if code.startswith(b"..."):
+            return self.is_signature()
+        if raised and self.is_in_tests and (self.around or (self.owner and not self.owner.startswith("Test"))):
+            return True
+        if (self.owner or not raised) and self.is_for_others():
+            return True
+        return self.has_remark or (self.refuses() if raised else self.may_be_empty())
 
-
-def _is_dummy(document: Document, function: Function) -> bool:
-    """Whether it stands in a function, or in a class that is no class of tests."""
-    is_method = len(function.path) > 1 and not function.path[-2].startswith("Test")
-    return is_method or bool(_functions_around(document, function))
-
-
-def _functions_around(document: Document, function: Function) -> list[Function]:
-    return [f for f in outline(document).functions if f.head < function.head and function.end <= f.end]
-
-
-def _is_test_file(document: Document) -> bool:
-    return bool(_TEST_FILE.search(document.path.as_posix() if document.path else ""))
-
-
-def _is_covered(document: Document, function: Function, code: bytes) -> bool:
-    """Whether a pragma says that no test is to run it: what waits to be written has none."""
-    lines = document.source_lines
-    last = lines.at(max(function.head, function.end - 1))
-    start = lines.start(last) if code.startswith(b"...") else function.head
-    return bool(_NO_COVER.search(document.source[start : lines.end(last)]))
-
-
-def _is_for_types(document: Document, function: Function) -> bool:
-    """Whether it stands under `if TYPE_CHECKING:`, where signatures alone count."""
-    lines = document.source_lines
-    line = lines.at(function.head)
-    columns = lines.columns(line)
-    for number in range(line - 1, -1, -1):
-        if not columns:
+    def is_signature(self) -> bool:
+        """Whether `...` is all that is needed: an interface's method or, in a test file, a dummy or one of many."""
+        if "Interface" in self.bases or self.is_in_types or self.has_signatures:
+            return True
+        if not self.is_in_tests or (self.name.startswith("test") and not self.around):
             return False
-        if not lines.is_blank(number) and lines.columns(number) < columns:
-            columns = lines.columns(number)
-            if _TYPES_ONLY.search(lines.content(number)):
+        alike = [each for each in outline(self.document).functions if len(each.path) == 1 and each.is_stub]
+        return bool(self.around) or (len(self.function.path) == 1 and len(alike) >= _DECIDED)
+
+    @property
+    def has_signatures(self) -> bool:
+        """True if its class has signatures only: nothing but overloads, or a comment above says so."""
+        if len(self.methods) > 1 and all(each.path == self.function.path for each in self.methods):
+            return True
+        head = self.function.head
+        scopes = (
+            span for span, name in outline(self.document).scopes if name == self.owner and span[0] < head < span[1]
+        )
+        return any(_CHECKED_ONLY.search(self.document.source, start, head) for start, _ in scopes)
+
+    @property
+    def is_signature_source(self) -> bool:
+        """True if later code reads its signature, annotations or code object."""
+        use = re.compile(_SIGNATURE_USE.format(re.escape(self.name)).encode())
+        end = max((each.end for each in self.around), default=len(self.document.source))
+        return bool(self.name and use.search(self.document.source, self.function.end, end))
+
+    @property
+    def is_written_by_decorator(self) -> bool:
+        """True if its decorator dispatches, or decorates five or more functions of the file, none of them with code."""
+        if _CODE_ELSEWHERE.search(self.decorators):
+            return True
+        for name in {*_DECORATOR.findall(self.decorators)} - _PLAIN:
+            functions = outline(self.document).functions
+            same = [each for each in functions if name in _DECORATOR.findall(_decorators(self.document, each))]
+            if len(same) >= _MANY and not any(each.statements and not each.is_stub for each in same):
                 return True
-    return False
-
-
-def _is_for_others(document: Document, function: Function) -> bool:
-    """Whether others are to write it, or nobody: docstring and remarks say so; of a method a class of the file
-    overrides it, or the name of its class or of its file says that others derive.
-    """
-    doc = document.source[slice(*function.keep)] if function.keep else b""
-    if _FOR_OTHERS.search(doc) or _FOR_OTHERS.search(_code_and_notes(document, function)):
-        return True
-    if len(function.path) < 2:
         return False
-    if (
-        _BASE_NAME.search(function.path[-2])
-        or _BASE_FILE.fullmatch(document.name)
-        or _is_overridden(document, function)
-    ):
-        return True
-    is_abstract = "ABC" in _bases_of(document, function)  # it says otherwise what is abstract, where it says so at all
-    return is_abstract and not any(each.is_deliberate for each in _methods(document, function))
 
+    def is_covered(self, code: bytes) -> bool:
+        """Whether a pragma excludes it from coverage, which unwritten code has no reason for."""
+        lines, head = self.document.source_lines, self.function.head
+        last = lines.at(max(head, self.function.end - 1))
+        start = lines.start(last) if code.startswith(b"...") else head
+        return bool(_NO_COVER.search(self.document.source[start : lines.end(last)]))
 
-def _refuses(document: Document, function: Function) -> bool:
-    """Whether a method that raises refuses what its class has inherited: from a base class, or as others beside it."""
-    if len(function.path) < 2:
+    @property
+    def is_for_types(self) -> bool:
+        """Whether it stands under `if TYPE_CHECKING:`, where only signatures count."""
+        lines = self.document.source_lines
+        line = lines.at(self.function.head)
+        columns = lines.columns(line)
+        for number in range(line - 1, -1, -1):
+            if not columns:
+                return False
+            if not lines.is_blank(number) and lines.columns(number) < columns:
+                columns = lines.columns(number)
+                if _TYPES_ONLY.search(lines.content(number)):
+                    return True
         return False
-    bases = _bases_of(document, function)
-    if any(_IDLE_NAME.search(name) for name in (function.path[-2], *bases & {"Null"})) or any(
-        map(_BASE_NAME.search, bases)
-    ):
-        return True
-    raising = sum(bool(_RAISE.match(_inside(document, each))) for each in _methods(document, function))
-    is_interface = function.path[-2].startswith("_") or bool(bases)
-    is_generic = "Generic" in bases and raising == len(_methods(document, function))
-    return b"@override" in _decorators(document, function) or is_generic or (is_interface and raising >= _DECIDED)
 
+    def is_for_others(self) -> bool:
+        """Whether subclasses are to write it, or nobody: its docstring or a comment says so, a class of the file
+        overrides it, or its class or file is named as one that others derive from.
+        """
+        doc = self.document.source[slice(*self.function.keep)] if self.function.keep else b""
+        if _FOR_OTHERS.search(doc) or _FOR_OTHERS.search(self.notes):
+            return True
+        if not self.owner:
+            return False
+        if _BASE_NAME.search(self.owner) or _BASE_FILE.fullmatch(self.document.name) or self.is_overridden:
+            return True
+        # An ABC that marks some methods as abstract has decided about the others.
+        return "ABC" in self.bases and not any(each.is_deliberate for each in self.methods)
 
-def _may_be_empty(document: Document, function: Function) -> bool:
-    """A hook, a group of commands, a method that a class with code inherits, a method of a class that does nothing, or
-    a dummy: in a test, or decorated in another function.
-    """
-    name, owner = (function.path[-1:] or ("",))[0], function.path[-2] if len(function.path) > 1 else ""
-    if _HOOK_NAME.fullmatch(name) or _IDLE_NAME.search(owner) or "Null" in _bases_of(document, function):
-        return True
-    decorators = _decorators(document, function)
-    if _COMMAND_GROUP.search(decorators) or _is_test_file(document):
-        return True
-    written = sum(bool(each.statements) and not each.is_stub for each in _methods(document, function))
-    if owner and _bases_of(document, function) and written:
-        return True
-    if len(function.path) > 1 and not function.statements and _TYPES_FILE.fullmatch(document.name):
-        return True
-    around = _functions_around(document, function)
-    return any(bool(decorators) or (f.path and f.path[-1].startswith("test")) for f in around)
+    def refuses(self) -> bool:
+        """Whether a method that raises refuses what its class inherits: from a base class, or like others beside it."""
+        if not self.owner:
+            return False
+        if self.is_idle or any(map(_BASE_NAME.search, self.bases)) or b"@override" in self.decorators:
+            return True
+        raising = sum(bool(_RAISE.match(_inside(self.document, each))) for each in self.methods)
+        if "Generic" in self.bases and raising == len(self.methods):
+            return True
+        return bool(self.owner.startswith("_") or self.bases) and raising >= _DECIDED
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether its class does nothing, by its name or its docstring."""
+        return bool(_IDLE_NAME.search(self.owner)) or "Null" in self.bases
 
-def _methods(document: Document, function: Function) -> list[Function]:
-    """Those of its class, itself among them."""
-    owner = function.path[:-1]
-    return [each for each in outline(document).functions if owner and each.path[:-1] == owner]
+    def may_be_empty(self) -> bool:
+        """A hook, a group of commands, a method that a class with code inherits, a method of a class that does nothing,
+        or a dummy: in a test, or decorated in another function.
+        """
+        if _HOOK_NAME.fullmatch(self.name) or self.is_idle or self.is_in_tests:
+            return True
+        if _COMMAND_GROUP.search(self.decorators) or (self.is_in_types and not self.function.statements):
+            return True
+        if self.bases and any(each.statements and not each.is_stub for each in self.methods):
+            return True
+        return any(self.decorators or (each.path and each.path[-1].startswith("test")) for each in self.around)
 
+    @property
+    def has_remark(self) -> bool:
+        """Whether a comment stands behind the placeholder, on its line: somebody has thought about it."""
+        lines = self.document.source_lines
+        last = lines.content(lines.at(max(self.function.head, self.function.end - 1)))
+        return bool(self.function.statements and _REMARK_BEHIND.search(_STRING.sub(b"", last)))
 
-def _bases_of(document: Document, function: Function) -> frozenset[str]:
-    named = (bases for name, bases in _bases(document) if function.path[-2:-1] == (name,))
-    return frozenset().union(*named) - {"object"}
-
-
-def _has_remark(document: Document, function: Function) -> bool:
-    """Whether a comment stands behind the placeholder, on its line: somebody has thought about it."""
-    lines = document.source_lines
-    last = lines.content(lines.at(max(function.head, function.end - 1)))
-    return bool(function.statements) and bool(_REMARK_BEHIND.search(_STRING.sub(b"", last)))
-
-
-def _is_overridden(document: Document, function: Function) -> bool:
-    """Whether a class that derives from its own has a function of that name, in this file."""
-    if len(function.path) < 2:
-        return False
-    owner, name = function.path[-2:]
-    return any(path[-2:] == (derived, name) for derived in _derived(document, owner) for path in _paths(document))
+    @property
+    def is_overridden(self) -> bool:
+        """Whether a class of this file that derives from its own has a function of that name."""
+        derived = _derived(self.document, self.owner) if self.owner else ()
+        return any((each, self.name) in _methods(self.document) for each in derived)
 
 
 @lru_cache(maxsize=8)
-def _paths(document: Document) -> tuple[tuple[str, ...], ...]:
-    return tuple(function.path for function in outline(document).functions)
+def _methods(document: Document) -> frozenset[tuple[str, ...]]:
+    """The class and name of each method."""
+    return frozenset(function.path[-2:] for function in outline(document).functions)
 
 
 def _derived(document: Document, owner: str) -> set[str]:
