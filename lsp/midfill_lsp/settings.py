@@ -1,105 +1,86 @@
 """User settings, parsed once. Knows no editor: an invalid value is reported and its default used."""
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import dataclass as plain_dataclass
+from dataclasses import field, fields
+from typing import Annotated, Any, Final, Literal
 
+from pydantic import ConfigDict, Field, ValidationError
 from pydantic.alias_generators import to_camel
+from pydantic.dataclasses import dataclass
 
 from midfill_infill.candidates import SHOWN
 
-Schema = dict[str, Any]
-_FLAG: tuple[Schema, str] = {"type": "boolean"}, "true or false"
+Count = Annotated[int, Field(ge=1, le=1024)]
+_COUNT: Final = "a whole number from 1 to 1024"
+_FLAG: Final = "true or false"
 
 
-def _strings(expected: str) -> tuple[Schema, str]:
-    return {"type": "array", "items": {"type": "string"}}, expected
+def _setting(default: Any, expected: str, help: str) -> Any:
+    """A field with a description of its values, and what it does."""
+    return field(default_factory=lambda: default, metadata={"title": expected, "description": help})
 
 
-def _one_of(*names: str) -> tuple[Schema, str]:
-    return {"type": "string", "enum": list(names)}, "one of " + ", ".join(names)
-
-
-def _whole(low: int, high: int | None = None) -> tuple[Schema, str]:
-    to = f" to {high}" if high is not None else ""
-    return {"type": "integer", "minimum": low, "maximum": high or 2**53 - 1}, f"a whole number from {low}{to}"
-
-
-def _setting(default: Any, values: tuple[Schema, str], help: str) -> Any:
-    """A field with the JSON schema of its values, their description, and what it does."""
-    schema, expected = values
-    return field(default_factory=lambda: default, metadata={"schema": schema, "expected": expected, "help": help})
-
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, config=ConfigDict(strict=True))
 class Settings:
     """`model` is a name or folder, None the default. None elsewhere leaves the choice to the model.
 
     `preview`, `confidence` and `server_command` are for editor plugins; the server only validates them.
     """
 
-    model: str | None = _setting(None, ({"type": "string"}, "a model's name or folder"), "Model, by name or folder.")
-    device: str = _setting("auto", _one_of("auto", "cpu", "cuda", "mps"), "Where the model runs.")
-    steps: int | None = _setting(None, _whole(1, 1024), "At most so many denoise steps; by default the model decides.")
-    max_hole_tokens: int | None = _setting(None, _whole(1, 1024), "At most so many tokens a hole.")
-    seed: int = _setting(0, _whole(0), "0 takes the likeliest fill, any other number draws one.")
-    trigger: str = _setting("auto", _one_of("auto", "manual"), "Ghost text while typing, or only when asked for.")
+    model: Annotated[str, Field(pattern=r"\S")] | None = _setting(
+        None, "a model's name or folder", "Model, by name or folder."
+    )
+    device: Literal["auto", "cpu", "cuda", "mps"] = _setting(
+        "auto", "one of auto, cpu, cuda, mps", "Where the model runs."
+    )
+    steps: Count | None = _setting(None, _COUNT, "At most so many denoise steps; by default the model decides.")
+    max_hole_tokens: Count | None = _setting(None, _COUNT, "At most so many tokens a hole.")
+    seed: Annotated[int, Field(ge=0, lt=2**53)] = _setting(
+        0, "a whole number from 0", "0 takes the likeliest fill, any other number draws one."
+    )
+    trigger: Literal["auto", "manual"] = _setting(
+        "auto", "one of auto, manual", "Ghost text while typing, or only when asked for."
+    )
     languages: Mapping[str, bool] = _setting(
         {},
-        ({"type": "object", "additionalProperties": {"type": "boolean"}}, "language ids with true or false each"),
+        "language ids with true or false each",
         "Ghost text while typing by language, `*` for those not named; what is asked for works in all.",
     )
-    debounce_ms: int = _setting(150, _whole(0, 5000), "Rest after a key before ghost text is made.")
-    ghost_text_certainty: float = _setting(
-        SHOWN,
-        ({"type": "number", "minimum": 0, "maximum": 1}, "a number from 0 to 1"),
-        "Unasked ghost text is shown from this certainty on, where the model tells it.",
+    debounce_ms: Annotated[int, Field(ge=0, le=5000)] = _setting(
+        150, "a whole number from 0 to 5000", "Rest after a key before ghost text is made."
     )
-    exclude: tuple[str, ...] = _setting((), _strings("a list of patterns"), "Files to leave out, as in a .gitignore.")
+    ghost_text_certainty: Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)] = _setting(
+        SHOWN, "a number from 0 to 1", "Unasked ghost text is shown from this certainty on, where the model tells it."
+    )
+    exclude: tuple[str, ...] = _setting((), "a list of patterns", "Files to leave out, as in a .gitignore.")
     repository_context: bool = _setting(True, _FLAG, "Show the model text of other open and recent files.")
     next_edits: bool = _setting(True, _FLAG, "Show where a change that was made twice may be made again.")
-    preview: str = _setting(
-        "decoration", _one_of("decoration", "buffer", "off"), "How a fill is shown while it sharpens."
+    preview: Literal["decoration", "buffer", "off"] = _setting(
+        "decoration", "one of decoration, buffer, off", "How a fill is shown while it sharpens."
     )
-    confidence: str = _setting("weak", _one_of("weak", "off"), "Whether the weakest tokens of a fill are underlined.")
-    server_command: tuple[str, ...] = _setting((), _strings("a list of words"), "How the editor starts the server.")
+    confidence: Literal["weak", "off"] = _setting(
+        "weak", "one of weak, off", "Whether the weakest tokens of a fill are underlined."
+    )
+    server_command: tuple[str, ...] = _setting((), "a list of words", "How the editor starts the server.")
 
     def suggests_in(self, language: str | None) -> bool:
         """Whether ghost text is on for a language."""
         return self.trigger == "auto" and self.languages.get(language or "", self.languages.get("*", True))
 
 
-@dataclass(frozen=True)
+@plain_dataclass(frozen=True)
 class Rule:
-    """One setting: the editor's key, JSON schema, a description of its values, and what it does."""
+    """One setting: the editor's key, a description of its values, and what it does."""
 
     key: str
-    schema: Schema
     expected: str
     help: str
 
-    def allows(self, value: object) -> bool:
-        return _CHECKS[self.schema["type"]](value, self.schema)
 
-
-RULES = {each.name: Rule(to_camel(each.name), **each.metadata) for each in fields(Settings)}
-
-
-def _is_number(value: Any, schema: Schema) -> bool:
-    return not isinstance(value, bool) and bool(schema["minimum"] <= value <= schema["maximum"])
-
-
-_CHECKS: dict[str, Callable[[Any, Schema], bool]] = {
-    "string": lambda value, schema: (
-        isinstance(value, str) and bool(value.strip()) and value in schema.get("enum", [value])
-    ),
-    "integer": lambda value, schema: isinstance(value, int) and _is_number(value, schema),
-    "number": lambda value, schema: isinstance(value, int | float) and _is_number(value, schema),
-    "boolean": lambda value, schema: isinstance(value, bool),
-    "object": lambda value, schema: (
-        isinstance(value, Mapping) and all(isinstance(each, bool) for each in value.values())
-    ),
-    "array": lambda value, schema: isinstance(value, list | tuple) and all(isinstance(item, str) for item in value),
+RULES: Final = {
+    each.name: Rule(to_camel(each.name), each.metadata["title"], each.metadata["description"])
+    for each in fields(Settings)
 }
 
 
@@ -109,19 +90,18 @@ def parse_settings(values: object) -> tuple[Settings, list[str]]:
         return Settings(), []
     if not isinstance(values, Mapping):
         return Settings(), [f"The settings of midfill must be an object, not {_describe(values)}."]
-    known = {rule.key: (name, rule) for name, rule in RULES.items()}
-    good: dict[str, Any] = {}
-    problems = []
-    for key, value in values.items():
-        if key not in known:
-            problems.append(f"midfill.{key} is not a setting; known are {', '.join(known)}.")
-        elif value is not None:
-            name, rule = known[key]
-            if rule.allows(value):
-                good[name] = tuple(value) if isinstance(value, list) else value
-            else:
-                problems.append(f"midfill.{key} must be {rule.expected}, not {_describe(value)}; the default is used.")
-    return Settings(**good), problems
+    names = {rule.key: name for name, rule in RULES.items()}
+    problems = [f"midfill.{key} is not a setting; known are {', '.join(names)}." for key in values if key not in names]
+    chosen = {names[key]: value for key, value in values.items() if key in names and value is not None}
+    chosen = {name: tuple(value) if isinstance(value, list) else value for name, value in chosen.items()}
+    try:
+        return Settings(**chosen), problems
+    except ValidationError as error:
+        for name in dict.fromkeys(str(each["loc"][0]) for each in error.errors()):
+            rule, said = RULES[name], _describe(values[RULES[name].key])
+            problems.append(f"midfill.{rule.key} must be {rule.expected}, not {said}; the default is used.")
+            del chosen[name]
+        return Settings(**chosen), problems
 
 
 def _describe(value: object) -> str:
