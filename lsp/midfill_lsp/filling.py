@@ -9,13 +9,12 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from lsprotocol import types
 from pygls.exceptions import JsonRpcContentModified, JsonRpcInvalidParams
 
 from midfill_infill.config import choose_quality
 from midfill_infill.errors import MidfillError
 from midfill_infill.fill import Filled, Options, Preview, finish
-from midfill_infill.syntax.size import find_large, measure
+from midfill_infill.syntax.holes import find_large, measure
 from midfill_infill.text.document import Document
 from midfill_infill.text.spans import Hole
 from midfill_lsp.edits import Replacement, apply_edits, check_takes_edits, find_document
@@ -127,10 +126,7 @@ class FillJob:
 
     async def _ask(self, sentence: str) -> None:
         """Raises MidfillError `large_hole` where a body of many lines is not to go."""
-        actions = [types.MessageActionItem(GO_ON), types.MessageActionItem("Cancel")]
-        question = types.ShowMessageRequestParams(types.MessageType.Warning, sentence, actions)
-        answer = await self._server.window_show_message_request_async(question)
-        if answer is None or answer.title != GO_ON:
+        if await self._server.ask(sentence, GO_ON, "Cancel") != GO_ON:
             raise MidfillError("large_hole", "not confirmed, nothing was filled")
         self.params = self.params.model_copy(update={"large": True})
 

@@ -40,6 +40,15 @@ class Host(LanguageServer):
     def show(self, sentence: str, kind: types.MessageType = types.MessageType.Error) -> None:
         self.window_show_message(types.ShowMessageParams(type=kind, message=sentence))
 
+    async def ask(
+        self, sentence: str, *answers: str, kind: types.MessageType = types.MessageType.Warning
+    ) -> str | None:
+        """Shows a question with one button for each answer. Returns the answer, None if the user closed it."""
+        actions = [types.MessageActionItem(answer) for answer in answers]
+        question = types.ShowMessageRequestParams(kind, sentence, actions)
+        answer = await self.window_show_message_request_async(question)
+        return answer.title if answer else None
+
     @property
     def speaks_midfill(self) -> bool:
         """Whether the client supports our own notifications."""

@@ -106,13 +106,11 @@ class Commands:
         guesses = await asyncio.to_thread(guess, server.workspace, uri)
         if not guesses:
             raise MidfillError("bad_request", "no tests of this file were found", "write some beside it")
-        actions = [types.MessageActionItem(f"{RUN}{line}") for line in guesses[:3]]
         sentence = "Midfill: fill until a command passes? It runs in a sandbox, on a copy of this folder."
-        question = types.ShowMessageRequestParams(types.MessageType.Info, sentence, actions)
-        answer = await server.window_show_message_request_async(question)
-        if answer is None or not answer.title.startswith(RUN):
+        answer = await server.ask(sentence, *(f"{RUN}{line}" for line in guesses[:3]), kind=types.MessageType.Info)
+        if answer is None or not answer.startswith(RUN):
             raise MidfillError("cancelled", "no command was chosen, nothing was filled")
-        self._known[folder] = answer.title.removeprefix(RUN)
+        self._known[folder] = answer.removeprefix(RUN)
         return self._known[folder]
 
 

@@ -12,7 +12,7 @@ import typer
 from midfill_infill.candidates import LIKELY, Alternative, describe_certainty, describe_fill
 from midfill_infill.errors import MidfillError
 from midfill_infill.fill import Filled
-from midfill_infill.syntax.size import find_large, measure
+from midfill_infill.syntax.holes import find_large, measure
 from midfill_infill.text.diffs import unified_diff
 from midfill_infill.text.document import Document
 from midfill_infill.text.spans import Hole, Patch

@@ -1,7 +1,10 @@
 """Settles what the holes of a document are: a range, a cursor, a function's body, every stub. Knows no model."""
 
 import re
+from collections.abc import Sequence
+from dataclasses import dataclass
 from operator import attrgetter
+from typing import Final
 
 from midfill_infill.errors import MidfillError
 from midfill_infill.syntax.bodies import body_hole
@@ -14,6 +17,10 @@ from midfill_infill.text.spans import Hole
 
 _PLACEHOLDER = re.compile(rb"(?<![.\w])\.\.\.(?![.\w])")
 _NEAR = 3
+MANY_LINES: Final = 40
+# A tenth of a file counts from this many lines on: every function is a tenth of a short one.
+SOME_LINES: Final = 10
+LARGE_SHARE: Final = 0.1
 _OPENERS = (b":", b"(", b"[", b"{", b"\\")
 
 
@@ -219,3 +226,29 @@ def sort_holes(document: Document, holes: tuple[Hole, ...] | list[Hole]) -> tupl
             line, column = document.position_at(second.start_byte)
             raise MidfillError("overlapping_holes", f"two holes share line {line}, column {column} of {document.name}")
     return tuple(ordered)
+
+
+@dataclass(frozen=True)
+class Taken:
+    """How many lines a hole takes, of how many; `num_lines` is 0 for a hole that takes no text."""
+
+    num_lines: int
+    of_lines: int
+
+    @property
+    def is_large(self) -> bool:
+        is_a_tenth = self.num_lines > SOME_LINES and self.num_lines > LARGE_SHARE * self.of_lines
+        return self.num_lines > MANY_LINES or is_a_tenth
+
+
+def measure(document: Document, hole: Hole) -> Taken:
+    first = document.lines.at(hole.start_byte)
+    last = document.lines.at(max(hole.start_byte, hole.end_byte - 1))
+    has_text = bool(document.data[hole.start_byte : hole.end_byte].strip())
+    num_lines = last - first + 1 if has_text else 0
+    return Taken(num_lines, document.num_lines - document.lines.is_blank(document.num_lines - 1))
+
+
+def find_large(document: Document, holes: Sequence[Hole]) -> tuple[Hole, ...]:
+    """The bodies among `holes` that take more than a glance shows. What was selected by its ends is meant."""
+    return tuple(hole for hole in holes if hole.is_body and measure(document, hole).is_large)

@@ -193,10 +193,8 @@ class _Unwritten:
         """True if its class has signatures only: nothing but overloads, or a comment above says so."""
         if len(self.methods) > 1 and all(each.path == self.function.path for each in self.methods):
             return True
-        head = self.function.head
-        scopes = (
-            span for span, name in outline(self.document).scopes if name == self.owner and span[0] < head < span[1]
-        )
+        head, owner = self.function.head, self.owner
+        scopes = (span for span, name in outline(self.document).scopes if name == owner and span[0] < head < span[1])
         return any(_CHECKED_ONLY.search(self.document.source, start, head) for start, _ in scopes)
 
     @property
