@@ -18,7 +18,7 @@ from midfill_engine.denoising.row import CanvasRow, RowCache
 from midfill_engine.denoising.uniform import UniformRow, texts_behind
 from midfill_engine.denoising.work import Asking, Claim, Fill, ask
 from midfill_engine.errors import RequestError
-from midfill_engine.families.embedded import Embedded
+from midfill_engine.families.embedded import LENGTH_BUCKETS, Embedded
 from midfill_engine.lengths import Lengths, LengthScores
 from midfill_engine.loading.canvas_model import CanvasModel, CanvasPass
 from midfill_engine.loading.runtime import Runtime
@@ -245,13 +245,12 @@ def try_over_one_context(
 
 
 def score_lengths(runtime: Runtime, context: EncodedContext | None) -> LengthScores | None:
-    if context is None or not runtime.family.length_buckets:
-        return None
     model = runtime.loaded.model
-    assert isinstance(model, Embedded)
+    if context is None or not isinstance(model, Embedded):
+        return None
     with torch.inference_mode():
         logits = model.length_head(context.edges.view(-1, 2 * context.edges.shape[1]))  # [G, K]
-        return LengthScores(runtime.family.length_buckets, logits.float().log_softmax(dim=-1).cpu())
+        return LengthScores(LENGTH_BUCKETS, logits.float().log_softmax(dim=-1).cpu())
 
 
 def mean_confidences(row: CanvasRow, result: Result) -> list[float]:

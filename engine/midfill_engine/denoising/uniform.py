@@ -38,27 +38,25 @@ class UniformRow:
     is_done: bool = False
     _scores: Tensor | None = None
     _before: Tensor | None = None
+    _line: Tensor = field(init=False)  # the canvas with zeros in place of the holes' tokens
     _hole_places: Tensor = field(init=False)
     _fillable: Tensor = field(init=False)
 
     def __post_init__(self) -> None:
-        line_places, start = list[int](), 0
+        line, places = list[int](), list[int]()
         for length, text in zip(self.canvas.hole_lengths(), self.behind, strict=True):
-            line_places += range(start, start + length)
-            start += length + len(text)
-        self._hole_places = torch.tensor(line_places, dtype=torch.int64)
+            places += range(len(line), len(line) + length)
+            line += [0] * length + text
+        self._line, self._hole_places = torch.tensor(line), torch.tensor(places, dtype=torch.int64)
         self.is_done = not bool(self.canvas.masked.any())
         self._fillable = self.canvas.allowed.any(dim=0).nonzero().flatten()
 
     def open_pass(self) -> CanvasPass:
         self.step += 1
         noise = self._fillable[torch.randint(len(self._fillable), (len(self._hole_places),), generator=self.generator)]
-        held = torch.where(self.canvas.masked[0], noise, self.canvas.ids[0])
-        line, start = list[int](), 0
-        for length, text in zip(self.canvas.hole_lengths(), self.behind, strict=True):
-            line += held[start : start + length].tolist() + text
-            start += length
-        return CanvasPass(torch.tensor(line), self.past, self._scores)
+        line = self._line.clone()
+        line[self._hole_places] = torch.where(self.canvas.masked[0], noise, self.canvas.ids[0])
+        return CanvasPass(line, self.past, self._scores)
 
     def absorb(self, result: CanvasResult) -> None:
         assert result.scores is not None

@@ -49,6 +49,5 @@ EMBEDDED: Final = Family(
     shows_deleted=False,
     own_certainty=0.03,  # of 300 held-out lines it writes 2.7 % right
     lay_out=lambda texts, holes, span: lay_in_rooms(texts, holes, [span] * len(holes)),
-    length_buckets=LENGTH_BUCKETS,
     authors=AuthorsSetting("Midfill's own: the defaults", sampler="threshold", quality=0.5),
 )

@@ -128,15 +128,11 @@ class GgufFiles(CheckpointFiles):
     def config(self) -> dict[str, Any]:
         """The config.json of the checkpoint that the file was made from."""
         architecture, keys = self.architecture, SHAPE[self.architecture]
-        found = {theirs: self.value(f"{architecture}.{key}") for key, theirs in keys.items()}
+        found = {"model_type": KIND.get(architecture, architecture), "vocab_size": len(self._tokens)}
+        found |= {"embedding_size": len(self._tokens)} if architecture == "llada" else {}
+        found |= {theirs: self.value(f"{architecture}.{key}") for key, theirs in keys.items()}
         found |= {f"{role}_token_id": number for role, number in self._roles.items()}
-        size = {"vocab_size": len(self._tokens)}
-        size |= {"embedding_size": len(self._tokens)} if architecture == "llada" else {}
-        return {
-            "model_type": KIND.get(architecture, architecture),
-            **size,
-            **{key: value for key, value in found.items() if value is not None},
-        }
+        return {key: value for key, value in found.items() if value is not None}
 
     @cached_property
     def _tokens(self) -> list[str]:

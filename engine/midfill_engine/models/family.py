@@ -173,7 +173,6 @@ class Family:
     shows_deleted: bool = True
     own_certainty: float | None = None
     lay_out: Callable[[list[int], list[int], int], Layout] = lay_in_a_row
-    length_buckets: tuple[int, ...] = ()
     block_size: Callable[[Values], int] = lambda config: 0
     pipelined: bool = False
     aligned: bool = False

@@ -268,11 +268,9 @@ class Step:
     ) -> tuple[Tensor, TokenPredictions]:
         """States [bucket, D] and proposals; both are overwritten by the next run."""
         self._ids.copy_(ids)
-        for ours, theirs in zip(
-            self.rows.tables,
-            rotary_tables(positions.to(self._ids.device), self.model.heads.width, self.model.config.rope_base),
-            strict=True,
-        ):
+        device, config = self._ids.device, self.model.config
+        tables = rotary_tables(positions.to(device), config.head_dim, config.rope_base)
+        for ours, theirs in zip(self.rows.tables, tables, strict=True):
             ours.copy_(theirs)
         self.rows.schedule.refill(schedule)
         self._rules[: len(rules)].copy_(rules)

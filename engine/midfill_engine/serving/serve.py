@@ -59,7 +59,7 @@ class Server(uvicorn.Server):
     async def on_tick(self, counter: int) -> bool:
         if self._state.failure is not None:
             self.should_exit = True
-        if not self.is_draining and self._is_idle_too_long(counter):
+        if not self._state.is_draining and self._is_idle_too_long(counter):
             logger.info("idle for %.0f s, ending", self._state.idle_s)
             self.drain()
         if self._asked_s is not None and self._is_drained(time.monotonic() - self._asked_s):
@@ -75,17 +75,13 @@ class Server(uvicorn.Server):
             return False
         return idle_s > limit_s or (counter % TICKS_BETWEEN_LOOKS == 0 and is_memory_short())
 
-    @property
-    def is_draining(self) -> bool:
-        return self._asked_s is not None
-
     def drain(self) -> None:
         """Accepts no new requests; ends when all open ones are answered or time is up."""
         self._state.is_draining = True
         self._asked_s = self._asked_s or time.monotonic()
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        if self.is_draining:
+        if self._state.is_draining:
             self._drain_s = 0.0
         self.drain()
         if sig == signal.SIGINT and self.should_exit:
