@@ -16,7 +16,7 @@ from tests.engine.fakes import INFO, LIMIT_S, FakeFills, RunningServer, Service
 from midfill_engine.denoising.denoise import open_fill
 from midfill_engine.denoising.scheduler import Scheduler
 from midfill_engine.families import FAMILIES
-from midfill_engine.loading import checkpoint
+from midfill_engine.loading.hub import load_embedded
 from midfill_engine.loading.runtime import Runtime, load_runtime
 from midfill_engine.serving.connection import ConnectionLimits, timed_protocol
 from midfill_engine.serving.security import MAX_HEADER_BYTES, Security
@@ -55,7 +55,7 @@ def open_family(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Run
 
 @pytest.fixture(scope="session")
 def runtime(checkpoint_folder: Path) -> Runtime:
-    return Runtime.of(checkpoint.load(checkpoint_folder), "embedded")
+    return Runtime.of(load_embedded(checkpoint_folder), "embedded")
 
 
 @pytest.fixture

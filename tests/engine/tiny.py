@@ -19,8 +19,8 @@ from torch import Tensor
 
 from midfill_engine.families import FAMILIES
 from midfill_engine.families.diffusiongemma import DIFFUSION_GEMMA
-from midfill_engine.families.embedded import Embedded
-from midfill_engine.loading import canvas_model, checkpoint
+from midfill_engine.families.embedded import EMBEDDED, Embedded
+from midfill_engine.loading import canvas_model
 from midfill_engine.loading.hub import fused_rows, source_of
 from midfill_engine.models.family import Family, ModelConfig
 from midfill_engine.models.transformer import Transformer, TransformerConfig
@@ -114,7 +114,7 @@ def save_embedded(folder: Path, model: Embedded, tokenizer: tokenizers.Tokenizer
     """Writes a checkpoint of the embedded family, with weights in fp32."""
     folder.mkdir(parents=True, exist_ok=True)
     config = {
-        "family": checkpoint.FAMILY,
+        "family": EMBEDDED.name,
         "tokenizer_sha256": hashlib.sha256(tokenizer.serialized.encode()).hexdigest(),
         **asdict(model.config),
     }

@@ -1,20 +1,23 @@
-"""Loads published checkpoints of every family. Nothing in a checkpoint is executed: `auto_map`, Python files and
+"""Loads checkpoints of every family. Nothing in a checkpoint is executed: `auto_map`, Python files and
 pickles are ignored. Knows tensor names, no ids.
 """
 
+import hashlib
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from math import prod
+from pathlib import Path
 from typing import Final
 
 import torch
 from torch import Tensor, nn
 
 from midfill_engine.checkpoint_files import CheckpointError, CheckpointFiles
+from midfill_engine.families.embedded import EMBEDDED, Embedded
 from midfill_engine.models.family import Family, Model, ModelConfig
 from midfill_engine.models.transformer import TransformerConfig
-from midfill_engine.tokens.tokenizer import Tokenizer, read_hub_tokenizer
+from midfill_engine.tokens.tokenizer import Tokenizer, read_embedded_tokenizer, read_hub_tokenizer
 
 LAYER: Final = re.compile(r"^(blocks)\.(\d+)\.")
 # Buffers that implementations compute at load and some checkpoints store.
@@ -168,3 +171,45 @@ def _layer_of(name: str) -> int:
 def _assign(module: nn.Module, name: str, value: Tensor) -> None:
     owner, _, leaf = name.rpartition(".")
     setattr(module.get_submodule(owner), leaf, nn.Parameter(value, requires_grad=False))
+
+
+def load_embedded(folder: Path, device: torch.device | str = "cpu", dtype: torch.dtype = torch.float32) -> LoadedModel:
+    """Loads a folder of the embedded family in evaluation mode. Raises CheckpointError."""
+    files = CheckpointFiles(folder)
+    config, tokenizer_sha256 = _read_config(files)
+    tokenizer = read_embedded_tokenizer(folder / "tokenizer.json")
+    stored = files.read(list(files.shards))
+    if hashlib.sha256(tokenizer.serialized.encode()).hexdigest() != tokenizer_sha256:
+        raise CheckpointError(f"The tokenizer in {folder} is not the one its weights were trained with.")
+    if tokenizer.vocab_size != config.transformer.vocab_size:
+        raise CheckpointError(f"The tokenizer in {folder} has {tokenizer.vocab_size} tokens, not the config's number.")
+    with torch.device("meta"):
+        model = Embedded(config)
+    try:
+        model.load_state_dict(dequantize(stored), assign=True)
+    except RuntimeError as error:
+        raise CheckpointError(f"The weights in {folder} do not fit their config.json.") from error
+    model = model.to(device=device, dtype=dtype).eval().requires_grad_(False)
+    return LoadedModel(model, tokenizer, config, sum(part.numel() for part in model.parameters()), files)
+
+
+def dequantize(stored: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Matrices [R, C] stored as int8 with a scale a row, [R] at `NAME.scale`, and all other tensors, in fp32."""
+    tensors = {name: value.float() for name, value in stored.items() if not name.endswith(".scale")}
+    for name, value in tensors.items():
+        if name + ".scale" in stored:
+            tensors[name] = value * stored[name + ".scale"][:, None]
+    return tensors
+
+
+def _read_config(files: CheckpointFiles) -> tuple[ModelConfig, str]:
+    path, values = files.folder / "config.json", dict(files.config)
+    try:
+        family, tokenizer_sha256 = values.pop("family"), values.pop("tokenizer_sha256")
+        values.pop("training", None)
+        config = ModelConfig(TransformerConfig(**values.pop("transformer")), **values)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise CheckpointError(f"{path} is not the configuration of an embedded checkpoint: {error}") from error
+    if family != EMBEDDED.name:
+        raise CheckpointError(f"{path} is of the family {family!r}, not {EMBEDDED.name!r}.")
+    return config, tokenizer_sha256

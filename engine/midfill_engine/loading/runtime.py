@@ -14,10 +14,11 @@ import torch
 from midfill_engine.caches.stores import ContextStore, PrefixStore
 from midfill_engine.checkpoint_files import CheckpointError, CheckpointFiles
 from midfill_engine.errors import StartError, fetch_failed, unknown_model
-from midfill_engine.families import FAMILIES, find_family
+from midfill_engine.families import find_family
 from midfill_engine.families.diffusiongemma import DIFFUSION_GEMMA
+from midfill_engine.families.embedded import EMBEDDED
 from midfill_engine.lengths.calibrated import FITTED_ON
-from midfill_engine.loading import canvas_model, checkpoint, hub
+from midfill_engine.loading import canvas_model, hub
 from midfill_engine.loading.adapter import is_adapter, open_files
 from midfill_engine.loading.canvas_model import CanvasModel
 from midfill_engine.loading.device import choose_device, choose_dtype, free_bytes
@@ -73,7 +74,7 @@ class Runtime:
         """`kernels` is "", `kernels` or `kernels-int8`. Raises CheckpointError if special ids are unknown, and
         OperatorsError.
         """
-        family = family or FAMILIES.find(checkpoint.FAMILY)
+        family = family or EMBEDDED
         tokens = family.tokens(loaded.files)
         tokenizer = loaded.tokenizer
         pieces = [tokenizer.token_bytes(index) for index in range(tokenizer.vocab_size)]
@@ -193,19 +194,19 @@ def open_checkpoint(
     """Loads a folder of the embedded or a published family, or an adapter. Raises CheckpointError, StartError."""
     files = open_files(folder)
     family = find_family(files)
-    if files.merges and family.name in (checkpoint.FAMILY, DIFFUSION_GEMMA.name):
+    if files.merges and family in (EMBEDDED, DIFFUSION_GEMMA):
         raise CheckpointError(f"Adapters are not merged into models of the family {family.name!r}.")
     if weights == "int8" and device.type == "cuda":
         operators, weights = "kernels-int8", "stored"  # the plain weights are held, too
     kernels = "" if operators == "torch" or weights == "int8" else operators
     chosen = choose_operators(weights, device, dtype)
-    if family.name == checkpoint.FAMILY:
-        shipped = checkpoint.load(folder, device, dtype)
+    if family is EMBEDDED:
+        shipped = hub.load_embedded(folder, device, dtype)
         if isinstance(chosen, LaidOperators):  # its products are too small to gain from another layout
             chosen = TorchOperators(device, dtype)
         if isinstance(chosen, PackedOperators):
             chosen.pack(shipped.model)
-        return Runtime.of(shipped, name, checkpoint.FAMILY, operators=chosen, kernels=kernels)
+        return Runtime.of(shipped, name, family.name, operators=chosen, kernels=kernels)
     if family.attention == "canvas":
         if kernels or weights != "stored":
             raise OperatorsError(f"models of the family {family.name!r} are computed by another library")
