@@ -15,7 +15,6 @@ from midfill_infill.languages import REGISTRY
 from midfill_infill.reroll import put_drafts
 from midfill_infill.syntax import holes
 from midfill_infill.syntax.outline import outline
-from midfill_infill.syntax.widening import list_holes
 from midfill_infill.text.document import Document
 from midfill_infill.text.lines import find_indent_unit
 from midfill_infill.text.spans import Hole
@@ -132,7 +131,9 @@ def find_around(view: DocumentView, range: types.Range) -> list[Span]:
     try:
         document = view.read()
         start, end = (view.byte(offset) for offset in view.text.span(range))
-        return [view.span(Hole(*span)) for span in list_holes(document, start, end) if _is_inside(view, Hole(*span))]
+        return [
+            view.span(Hole(*span)) for span in holes.list_holes(document, start, end) if _is_inside(view, Hole(*span))
+        ]
     except MidfillError:
         return []
 

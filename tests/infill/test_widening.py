@@ -3,7 +3,7 @@
 import pytest
 
 from midfill_infill.languages import REGISTRY
-from midfill_infill.syntax.widening import list_holes
+from midfill_infill.syntax.holes import list_holes
 from midfill_infill.text.document import Document
 
 PYTHON = (

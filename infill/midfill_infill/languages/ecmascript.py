@@ -1,4 +1,4 @@
-"""What every JavaScript program may name: the standard's globals and their attributes, and those of hosts."""
+"""Built-in names of JavaScript: globals of the standard and of its hosts, and their attributes."""
 
 NAMES = frozenset(
     """

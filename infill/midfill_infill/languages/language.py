@@ -19,13 +19,12 @@ WORTH_A_GUESS: Final = 1.5
 class Language:
     """One row of the registry. The captures of its queries:
 
-    `@function` a definition with `@body` and, where it has them, `@name` and `@owner` (the class named outside of it);
-    `@whole` what belongs to a function before it, decorators say, and ends with it;
-    `@keep` what a body keeps at its start (docstring); `@scope` with `@scope.name` what holds functions;
-    `@import` what the context always shows; `@stub` a statement that stands for code yet to be written;
-    `@deliberate` a body that is never a stub; `@trivial` one that may well be empty; `@verbatim` text whose lines are
-    not indented; `@block` what holds statements; `@unfinished` what the grammar takes without a part that it needs,
-    unless it is `@finished` as well.
+    `@function` a definition with `@body`, and `@name` and `@owner` (a class named outside of it) if it has them;
+    `@whole` a node that contains a function and its decorators, and ends with it; `@keep` a docstring;
+    `@scope` with `@scope.name` a class, module or the like; `@import` an import, which is always part of the context;
+    `@stub` a placeholder statement; `@deliberate` a body that is never a stub; `@trivial` a body that may be empty;
+    `@verbatim` text whose lines are not indented; `@block` a list of statements; `@unfinished` a node that the grammar
+    accepts although a part is missing, unless it is `@finished` too.
     """
 
     id: str
@@ -43,7 +42,7 @@ class Language:
     openings: tuple[str, ...] = (
         "midfill,", "if (midfill) {", "}", "} else {", "midfill(", ");", "midfill(midfill, {", "});", "},", "]",
     )  # fmt: skip
-    """Lines that open, go on or close what others end: they stand for a hole that no statement fits."""
+    """Lines that open, continue or close a block or list: masks for a hole that no statement fits."""
     has_indented_blocks: bool = False
     """Whether indentation is syntax."""
     has_coding_cookie: bool = False
@@ -53,13 +52,16 @@ class Language:
     scope_header: str | None = None
     """Matches the first line of a function or a class, its name in group 1; stands beside `header`."""
     readings: tuple[Callable[[bytes], bytes], ...] = ()
-    """What a source with errors is tried as, in turn, each from the one before and as long: without its macros, say."""
+    """Rewrites that a source with errors is parsed with, each applied to the last: blanking macros, for example.
+
+    They keep the length.
+    """
     read_within: Callable[[bytes], bytes] | None = None
-    """Blanks what the grammar does not read of a source, as markup around scripts; the result is as long."""
+    """Blanks the parts that the grammar cannot parse, such as markup around scripts; keeps the length."""
     interfaces: tuple[str, ...] = ()
     """Extensions of files that only declare: nothing in them is a stub."""
     names: frozenset[str] | None = None
-    """What every program may name without binding it, built-in attributes too; None where no list is kept."""
+    """Built-in names and attributes; None if no list is kept."""
 
     @cached_property
     def _grammar(self) -> tree_sitter.Language:

@@ -1,4 +1,4 @@
-"""The hole that a function's body is: where it begins and ends, and what must stand around it. Knows no grammar."""
+"""Finds the hole of a function body: its start, its end, and the text that must surround it. Knows no grammar."""
 
 import re
 from dataclasses import dataclass, replace
@@ -31,8 +31,8 @@ class _BodyRange:
 def body_hole(document: Document, function: Function) -> Hole:
     """The hole between a function's docstring and its end.
 
-    It begins at the first character that is not white and ends where the last line of the body does. Comments before
-    the placeholder of a stub stay, for they say what is wanted. What stands on one line is opened up into lines.
+    It starts at the first character that is not white space and ends with the last line of the body. Comments before a
+    stub's placeholder stay, because they describe the code. A body on the header's line moves to lines of its own.
     """
     language, lines = require_syntax(document), document.source_lines
     stub = is_stub(document, function)

@@ -1,4 +1,4 @@
-"""What a tree says: its functions, what they stand in, and its imports. Knows captures, no document and no language."""
+"""Reads functions, scopes and imports from a syntax tree. Knows query captures, no document and no language."""
 
 import re
 from collections import defaultdict, deque
@@ -16,11 +16,11 @@ Span = tuple[int, int]
 class Function:
     """One function that has a body. Offsets count bytes of the document's source.
 
-    `start` is the first byte of its first decorator, or of what else it is a part of, and `head` of the definition
-    itself. `body` is the body's node, empty where nothing stands yet, and `keep` the docstring in it. `statements`
-    counts the body's, docstring and comments left out; `is_stub` says that the only one stands for missing code.
-    `is_deliberate`: it is never a stub; `is_trivial`: it is none for being empty. `is_broken`: a syntax error is
-    inside, so its ends are not to be trusted.
+    `start` is the first byte of its first decorator, or of the statement that contains it; `head` is the first byte of
+    the definition. `body` is the span of the body's node, empty if there is no code yet; `keep` is its docstring.
+    `statements` counts statements without docstring and comments. `is_stub`: the only statement is a placeholder.
+    `is_deliberate`: never a stub. `is_trivial`: may be empty without being a stub. `is_broken`: it contains a syntax
+    error, so its start and end may be wrong.
     """
 
     path: tuple[str, ...]
@@ -43,7 +43,7 @@ class Function:
 
 @dataclass(frozen=True)
 class Outline:
-    """What the captures of a tree name, in the order of the text. `scopes` are what holds functions, with its name."""
+    """What a query captured, in text order. `scopes` are the spans and names of classes, modules and the like."""
 
     has_error: bool
     functions: tuple[Function, ...]
@@ -67,7 +67,7 @@ def read_outline(language: Language, source: bytes) -> Outline:
 
 
 class _Captures:
-    """The matches of a language's query, sorted by what they say."""
+    """The matches of a language's query, grouped by capture."""
 
     def __init__(self) -> None:
         self.functions: dict[Span, tuple[tree_sitter.Node, tree_sitter.Node]] = {}
@@ -138,7 +138,7 @@ def _type_name(node: tree_sitter.Node) -> str:
 
 
 def _qualify(functions: list[Function], scopes: list[tuple[Span, str]]) -> list[Function]:
-    """Puts the names of the classes, modules and functions around it before each function's own."""
+    """Prefixes each function's path with the names of the classes, modules and functions around it."""
     around = sorted([*scopes, *(((f.head, f.end), f.path[-1]) for f in functions if f.path)])
     open_spans: list[tuple[int, str, int]] = []
     qualified, queue = [], deque(around)

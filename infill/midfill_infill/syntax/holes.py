@@ -1,15 +1,18 @@
-"""Settles what the holes of a document are: a range, a cursor, a function's body, every stub. Knows no model."""
+"""Finds holes of a document: a range, a cursor, a function body, every stub. Knows no model."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import Final
+
+import tree_sitter
 
 from midfill_infill.errors import MidfillError
 from midfill_infill.syntax.bodies import body_hole
 from midfill_infill.syntax.captures import Function
 from midfill_infill.syntax.outline import outline, require_syntax
+from midfill_infill.syntax.problems import Span, captures
 from midfill_infill.syntax.stubs import is_stub
 from midfill_infill.text.document import Document
 from midfill_infill.text.lines import Lines
@@ -252,3 +255,44 @@ def measure(document: Document, hole: Hole) -> Taken:
 def find_large(document: Document, holes: Sequence[Hole]) -> tuple[Hole, ...]:
     """The bodies among `holes` that take more than a glance shows. What was selected by its ends is meant."""
     return tuple(hole for hole in holes if hole.is_body and measure(document, hole).is_large)
+
+
+def list_holes(document: Document, start_byte: int, end_byte: int) -> list[Span]:
+    """Byte ranges that hold the given one, each in the next: statements, blocks of them, bodies of functions.
+
+    A line's start stands for its first character. Empty in a document without syntax, and where nothing is around.
+    """
+    if document.syntax is None:
+        return []
+    lines, first = document.lines, document.snap(start_byte)
+    line = lines.at(first)
+    first = first if lines.is_blank(line) else max(first, min(lines.first_char(line), lines.end(line)))
+    last = max(first, document.snap(end_byte))
+    found = {*_blocks(document, document.to_source(first), document.to_source(last)), *_bodies(document, first)}
+    held = sorted((span for span in found if span[0] <= first and last <= span[1]), key=lambda span: span[1] - span[0])
+    nested: list[Span] = []
+    for start, end in held:
+        if start < end and (not nested or (start <= nested[-1][0] and nested[-1][1] <= end)):
+            nested.append((start, end))
+    return nested
+
+
+def _blocks(document: Document, first: int, last: int) -> Iterator[Span]:
+    """The statements and the blocks that hold a range of the source, and those around them."""
+    assert document.syntax is not None
+    tree = document.syntax.parse(document.source)
+    blocks = {node.id for node in captures(document.syntax, tree, (first, last), "block")}
+    node: tree_sitter.Node | None = tree.root_node.descendant_for_byte_range(first, last)
+    while node is not None and node.parent is not None:
+        children = node.named_children if node.id in blocks else []
+        if children:
+            yield document.to_raw(children[0].start_byte), document.to_raw(children[-1].end_byte)
+        if node.parent.parent is None or node.parent.id in blocks:
+            yield document.to_raw(node.start_byte), document.to_raw(node.end_byte)
+        node = node.parent
+
+
+def _bodies(document: Document, byte: int) -> Iterator[Span]:
+    for function in _functions_at(document, byte):
+        hole = body_hole(document, function)
+        yield hole.start_byte, hole.end_byte

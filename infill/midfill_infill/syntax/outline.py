@@ -1,4 +1,4 @@
-"""What a document consists of, read once: its functions, those that an error swallowed too, scopes and imports."""
+"""Reads functions, scopes and imports of a document once, including functions that a syntax error hides."""
 
 import re
 import threading
@@ -27,10 +27,9 @@ _reading = threading.Lock()
 
 
 def outline(document: Document) -> Outline:
-    """All that a document has, its functions in the order of the text.
+    """The outline of a document, with its functions in text order. Cached; threads wait for a read that is under way.
 
-    A thread that asks for what another one is reading waits for it. Raises MidfillError `unknown_language` where there
-    is no grammar.
+    Raises MidfillError `unknown_language` if there is no grammar.
     """
     with _reading:
         return _read(document)
@@ -43,7 +42,7 @@ def _read(document: Document) -> Outline:
 
 
 def find_own(document: Document, hole: Hole) -> Function | None:
-    """The function that a body hole is the inside of."""
+    """The function that a body hole belongs to."""
     if not hole.is_body:
         return None
     start = document.to_source(hole.start_byte)
@@ -52,10 +51,10 @@ def find_own(document: Document, hole: Hole) -> Function | None:
 
 
 def recover(language: Language, lines: Lines, found: Outline) -> Outline:
-    """`found` with every function that its broken tree lost or got wrong read again by itself.
+    """Reads every function that the broken tree of `found` lost or damaged again, by itself.
 
-    An open bracket pulls the next definition into an ERROR node (tree-sitter-python 0.25); a header line is still
-    a header line, and the text down to the next line that is indented as little is its function.
+    An open bracket pulls the next definition into an ERROR node (tree-sitter-python 0.25). The header line still marks
+    the function, which reaches down to the next line that is not indented deeper.
     """
     if not found.has_error or language.header_line is None:
         return found

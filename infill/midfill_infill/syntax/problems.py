@@ -1,5 +1,4 @@
-"""What is wrong with a source and where, and the names in it, as its tree has it. Knows captures and columns, no
-language and no hole."""
+"""Finds syntax errors and free names in a source by its tree. Knows captures and columns, no language and no hole."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -15,9 +14,9 @@ Span = tuple[int, int]
 def parse_again(
     language: Language, source: bytes, tree: tree_sitter.Tree, old: bytes, changes: Sequence[tuple[Span, Span]]
 ) -> tree_sitter.Tree:
-    """The tree of `source`, which is `old`, whose tree is `tree`, with `changes`: pairs of an old and a new span.
+    """The tree of `source`, parsed incrementally from `old` and its `tree`; `changes` are pairs of old and new spans.
 
-    Mending a tree may recover from an error in another way than reading all of it, so a tree with errors is not mended.
+    Parses from scratch if the result has errors: error recovery differs between an incremental and a full parse.
     """
     mended = tree.copy()
     for before, after in reversed(changes):
@@ -128,7 +127,7 @@ def verbatim_spans(language: Language, tree: tree_sitter.Tree, span: Span) -> li
     return [node.byte_range for node in captures(language, tree, span, "verbatim")]
 
 
-# What the grammars call the places where a name comes into being, or is a label of somebody else's.
+# Fields of the grammars that bind a name, or that hold a keyword argument or label.
 _BINDING_FIELDS = frozenset(("left", "name", "alias", "parameter", "parameters", "declarator", "key", "label"))
 _BINDING_NODES = re.compile("parameter|pattern|import")
 

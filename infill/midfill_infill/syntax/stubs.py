@@ -12,12 +12,12 @@ from midfill_infill.text.document import Document
 TODO: Final = re.compile(rb"(?i)\b(todo|fixme|(?<!not )implement|your code|fill (this|me) in)\b")
 
 _NOOP_NAME: Final = re.compile(r"(?i)_*(no_?op(_\w+)?|(\w+_)?nothing|blank)")
-# Where `raise NotImplementedError` is what a class says to those that derive from it.
+# Classes in which `raise NotImplementedError` addresses subclasses.
 _BASE_NAME: Final = re.compile(r"_*(Abstract|Base)(?=\w)|(?<=\w)(Base|Mixin|Interface|ABC|Abstract|Listener)$")
 _BASE_FILE: Final = re.compile(r"_*(abc|abstract|bases?|\w+_base|interfaces?|protocols?)\.py$")
 _TYPES_FILE: Final = re.compile(r"_*(typing|protocols?|interfaces?)\.py$")
 _TEST_FILE: Final = re.compile(r"(^|/)((\w*_)?tests?/|test_\w*\.py$|\w+_test\.py$|conftest\.py$)")
-# Where nothing is to be done: `NullFile.close`, `LifespanOff.startup`.
+# Classes that do nothing: `NullFile`, `LifespanOff`.
 _IDLE_NAME: Final = re.compile(
     r"_*(Null|No(?=[A-Z])|Disabled|Dummy|Empty|Fake|Mock|Stub|Nothing)|(Null|Off|Dummy|Stub|Mock|Mixin)$"
 )
@@ -25,7 +25,7 @@ _HOOK_NAME: Final = re.compile(
     r"__\w+__|_?on_\w+|a?close|flush|(un)?register|(before|after|pre|post|setup|set_up|teardown|tear_down|visit|model_post)_\w+|setup"
     r"|setUp\w*|tearDown\w*|teardown|a?shutdown|(up|down)grade|ignore_\w+|_?default_\w+_\w+|\w*(dummy|fake|stub|placeholder|hook)\w*"
 )
-# What holds other commands of a command line has a docstring for its help and no code.
+# Groups of a command line have a docstring for their help and no code.
 _COMMAND_GROUP: Final = re.compile(rb"@[\w.]*\.?(group|callback)\b")
 # Decorators that find the code elsewhere, or expect the error.
 _CODE_ELSEWHERE: Final = re.compile(rb"@[\w.]*(dispatch|\bbuiltin|\bextern(al)?)\b|\braises=NotImplementedError\b")
@@ -40,12 +40,12 @@ _UNWRITTEN: Final = re.compile(
     rb"(?i)not[ _]?(yet[ _]?)?implemented( yet)?\W*$|unimplemented|todo|fixme|^\W*implement|^\W*$|\blater\b|\bsoon\b"
     rb"|\bnot (done|ready|written|finished|available)\b|\bnot yet\b|\byet to\b|\bwork in progress\b|\bwip\b"
 )
-# A message made for who derives: it names the class that has not got the method.
+# Messages for authors of subclasses: they name the class that lacks the method.
 _SAYS_CLASS: Final = re.compile(rb"type\(self\)|__class__|\bcls\b|\bself\b")
 _RAISE: Final = re.compile(rb"raise\s+NotImplemented\w*\s*(?:\((?P<said>.*)\))?", re.DOTALL)
 _TYPES_ONLY: Final = re.compile(rb"\bif\s+(typing\.|t\.)?TYPE_CHECKING\s*:")
 _NO_COVER: Final = re.compile(rb"#\s*(pragma:\s*)?no cov")
-# A class with so many methods that only raise, or with so many that have code, has decided about the others.
+# A class with this many methods that only raise means them to raise.
 _DECIDED: Final = 3
 _REMARK_LINE: Final = re.compile(rb"(?m)^[ \t]*#[^\n]*\n?")
 _REMARK: Final = re.compile(rb"[ \t]*(?:#|//|/\*)[^\n]*")
