@@ -80,7 +80,7 @@ class Engines:
             return self._clients.setdefault(wanted, client)
 
     def _drop(self, wanted: Wanted) -> None:
-        """Left to the collector: other fills may still read from it."""
+        """Does not close the client, because other fills may still read from it."""
         with self._lock:
             self._clients.pop(wanted, None)
 
@@ -97,7 +97,7 @@ class Backoff:
         return time.monotonic() < self._until_s
 
     def fail(self) -> None:
-        """What fails while it waits was begun before, and says nothing new."""
+        """Failures during the wait belong to earlier fills and do not count."""
         if self.is_waiting:
             return
         wait_s = min(FIRST_BACKOFF_S * 2**self._failures, MAX_BACKOFF_S)
@@ -121,7 +121,7 @@ class WatchedFiller:
 
     @property
     def is_resting(self) -> bool:
-        """Whether fills that nobody asked for make nothing now."""
+        """True while unrequested fills are paused."""
         return self._backoff.is_waiting
 
     def fill(
@@ -141,7 +141,7 @@ class WatchedFiller:
     def fill_unasked(
         self, document: Document, holes: Sequence[Hole], options: Options, settings: Settings, say: Say
     ) -> Generator[Preview | Filled, None, None]:
-        """As `fill`, but makes nothing while a failed engine rests. Until a fill worked, one at a time tries."""
+        """As `fill`, but empty while a failed engine is paused. Until a fill succeeds, only one at a time tries."""
         with closing(self.fill(document, holes, options, settings, say)) as events:
             with nullcontext() if self._works else self._trying:
                 first = None if self.is_resting else next(events, None)

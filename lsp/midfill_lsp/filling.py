@@ -66,7 +66,7 @@ def check(params: FillParams) -> FillParams:
 
 
 class _Large(Exception):
-    """A body so large that the user must confirm; says which."""
+    """A body so large that the user must confirm; the message names it."""
 
 
 class FillJob:
@@ -76,9 +76,9 @@ class FillJob:
         self, id: int, server: Host, params: FillParams, filler: Filler, settings: Settings,
         surroundings: Callable[[], Options], before: Sequence[PendingHole] = (),
     ) -> None:  # fmt: skip
-        """`id` is the pending fill's too. `before` are the holes of the fill that is rerolled, in document order.
+        """`id` becomes the pending fill's. `before` are the holes of the fill that is rerolled, in document order.
 
-        Raises FillFailed or JsonRpcContentModified where the document cannot be filled now.
+        Raises FillFailed or JsonRpcContentModified if the document cannot be filled now.
         """
         if params.apply:
             check_takes_edits(server)
@@ -103,13 +103,13 @@ class FillJob:
         self._finish.set()
 
     def cancel(self) -> None:
-        """As the cancel button does."""
+        """Cancels the fill, like the client's cancel button."""
         if self._task is not None:
             self._task.cancel()
 
     @property
     def spans(self) -> list[Span]:
-        """Current places of its holes that nobody edited."""
+        """Current spans of its unedited holes."""
         return [carried for span in self._spans if (carried := self._moves.carry(span))]
 
     async def run(self, executor: Executor, pending: PendingStore) -> FillResult:
@@ -125,13 +125,13 @@ class FillJob:
                 return await self._apply(filled, pending)
 
     async def _ask(self, sentence: str) -> None:
-        """Raises MidfillError `large_hole` where a body of many lines is not to go."""
+        """Raises MidfillError `large_hole` if the user does not confirm a large body."""
         if await self._server.ask(sentence, GO_ON, "Cancel") != GO_ON:
             raise MidfillError("large_hole", "not confirmed, nothing was filled")
         self.params = self.params.model_copy(update={"large": True})
 
     def _check_size(self, document: Document, found: Sequence[Hole]) -> None:
-        """Raises _Large for a body of many lines, unless it may go."""
+        """Raises _Large for a large body that is not confirmed."""
         if self.params.what is not What.BODY or self.params.large:
             return
         for taken in (measure(document, hole) for hole in find_large(document, found)):
@@ -234,7 +234,7 @@ class FillJob:
         return await put_in(self._server, pending, self.id, self.document, made, find, self._title, confirm=confirm)
 
     def _place(self, filled: Filled, spans: Sequence[Span]) -> list[PendingHole]:
-        """Where the fills stand after the edit. A reroll goes back to what was there before the first fill."""
+        """The holes after the edit. A reroll keeps the text from before the first fill as the original."""
         originals = [self._text.source[slice(*span)] for span in self._spans]
         placed = place(filled.best, spans, originals, self._newline)
         if not self._before:
@@ -262,9 +262,9 @@ async def put_in(
     server: Host, pending: PendingStore, id: int, document: SyncedDocument, made: MadeFill,
     find: Callable[[], tuple[list[Replacement], list[PendingHole]]], title: str, *, confirm: bool = False,
 ) -> FillResult:  # fmt: skip
-    """Applies one versioned edit and keeps the fill as pending. What a user has ticked hole by hole is accepted.
+    """Applies one versioned edit and keeps the fill as pending. With `confirm`, holes that the user ticks are accepted.
 
-    `find` tells what to replace in the present text, and where the holes then stand; it may raise.
+    `find` returns the replacements in the current text and the holes after them; it may raise.
     """
     moves = document.record()
     holes: list[PendingHole] = []

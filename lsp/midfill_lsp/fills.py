@@ -52,7 +52,10 @@ class Fills:
         self._telling: asyncio.TimerHandle | None = None
 
     async def fill(self, params: FillParams, rerolled: Pending | None = None) -> FillResult:
-        """In the place of `rerolled`. Raises MidfillError, FillFailed, JsonRpcContentModified, JsonRpcInvalidParams."""
+        """Fills, and replaces `rerolled` if given.
+
+        Raises MidfillError, FillFailed, JsonRpcContentModified, JsonRpcInvalidParams.
+        """
         if reason := self.find_exclusion(params.uri):
             raise MidfillError("file_excluded", f"this file is left out: {reason}")
         settings = self._server.settings_of(params.uri)
@@ -74,7 +77,7 @@ class Fills:
         return result
 
     async def until(self, params: FillParams) -> FillResult:
-        """Fills until the command of this workspace passes, which is asked for once."""
+        """Fills until the command of this workspace passes. Asks for the command once."""
         line = params.until or await self._commands.ask(self._server, params.uri)
         return await self.fill(params.model_copy(update={"until": line}))
 
@@ -263,7 +266,7 @@ class Fills:
         return lambda: replace(near(), taken=taken, written=Written(written.load() | pending))
 
     def _take(self, holes: Sequence[PendingHole], document: SyncedDocument) -> None:
-        """Remembers what the user keeps, without the indent of its hole."""
+        """Records texts that the user accepts, without the indent of their hole."""
         texts = [document.source[slice(*hole.inner)].replace("\r\n", "\n") for hole in holes]
         self._executor.submit(written.keep, texts)
         for hole, text in zip(holes, texts, strict=True):
@@ -277,7 +280,7 @@ class Fills:
         return self._same(found)
 
     def _same(self, pending: Pending | None) -> Pending:
-        """The fill, if it still is pending and the client has taken it."""
+        """The fill. Raises FillFailed if it is not pending any more or the client has not confirmed it yet."""
         if pending is None or self._pending.find(pending.id) is None:
             raise FillFailed("Midfill: that fill is no longer pending.", data={"pending": False})
         if pending.expected is not None:
@@ -291,7 +294,7 @@ class Fills:
 
     @contextmanager
     def _watch(self) -> Iterator[None]:
-        """Keeps the status while a fill runs."""
+        """Counts a running fill in the status."""
         self._num_busy += 1
         self._loop = asyncio.get_running_loop()
         # Behind what is more urgent.

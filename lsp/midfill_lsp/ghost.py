@@ -46,7 +46,7 @@ class Suggestions:
             self._kept.popitem(last=False)
 
     def find(self, uri: str, source: str, offset: int, *, invoked: bool) -> tuple[Suggestion, ...]:
-        """What is left of the latest that fits; nothing where none does. What is invoked may add syntax errors."""
+        """The rest of the latest suggestions that match what was typed since; empty if none does."""
         for num_typed in range(min(offset, MAX_TYPED_CHARS) + 1):
             typed = source[offset - num_typed : offset]
             kept = self._kept.get(self._key(uri, source, offset - num_typed, offset, invoked), ())

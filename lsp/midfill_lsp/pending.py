@@ -50,7 +50,7 @@ WEAK_SHARE = 0.1
 
 @dataclass(eq=False)
 class PendingHole:
-    """`outer` is everything the fill inserted, `inner` its text without lead and tail; spans of the current text."""
+    """`outer` spans everything the fill inserted, `inner` its text without lead and tail, in the current text."""
 
     hole: Hole
     outer: Span
@@ -58,10 +58,10 @@ class PendingHole:
     fill: PlacedFill
     original: str
     is_decided: bool = False
-    """Whether its user has kept or put back some of its hunks."""
+    """True if the user has accepted or discarded some of its hunks."""
 
     def find(self, spans: Iterable[Span], newline: str) -> list[Span]:
-        """Where parts of the fill stand in the document, as long as nothing was typed into it."""
+        """Spans of the fill as spans of the document; valid until somebody types into the fill."""
         text, start = self.fill.text, self.inner[0]
         before = (tuple(len(text[:end].replace("\n", newline)) for end in span) for span in spans)
         return [(start + first, start + last) for first, last in before]
@@ -75,12 +75,12 @@ class PendingHole:
         return True
 
     def was_put_back(self, moves: Moves, source: str) -> bool:
-        """Whether the edits of `moves` touched it, and `source` has there what was there before the fill."""
+        """True if the edits of `moves` touched it and restored the text from before the fill."""
         wide = moves.stretch(self.outer, takes_ends=True)
         return moves.carry(self.outer) is None and wide is not None and source[slice(*wide)] == self.original
 
     def hunks(self, source: str) -> list[Replacement]:
-        """The present lines that differ from the old ones, and those."""
+        """The spans of current lines that differ from the old ones, each with the old lines."""
         start = self.outer[0]
         return [
             ((start + hunk.new[0], start + hunk.new[1]), self.original[slice(*hunk.old)])
@@ -91,14 +91,14 @@ class PendingHole:
         return source[slice(*self.outer)] == self.original
 
     def keep_hunk(self, number: int, source: str) -> None:
-        """Its lines count as old from now on."""
+        """Accepts a hunk: its lines count as old from now on."""
         new = source[slice(*self.outer)]
         hunk = find_hunks(self.original, new)[number]
         first, last = hunk.old
         self.original = self.original[:first] + new[slice(*hunk.new)] + self.original[last:]
 
     def decided_ranges(self, source: str) -> list[Span]:
-        """What of its inner text is as its user wants it: all that is no hunk, once they decided of one."""
+        """Ranges of its inner text that the user accepted: everything outside hunks, once one was decided."""
         first, last = self.inner
         edges = [first, *(edge for span, _ in self.hunks(source) for edge in span), last]
         pairs = zip(edges[::2], edges[1::2], strict=True)
@@ -108,7 +108,7 @@ class PendingHole:
 
 @dataclass
 class Pending:
-    """One fill; the best candidate of `filled` stands in the document, whose text was `before`."""
+    """One pending fill. The document had the text `before` and now holds the best candidate of `filled`."""
 
     id: int
     document: SyncedDocument
@@ -139,7 +139,7 @@ class Pending:
 
     @property
     def text(self) -> Text:
-        """That of the document, once the client took the edit."""
+        """The document's text, or the expected one until the client confirms the edit."""
         return self.document.text if self.expected is None else Text(self.expected, self.document.text.encoding)
 
     @property
@@ -147,7 +147,7 @@ class Pending:
         return max((len(hole.fill.tokens) for hole in self.holes), default=0)
 
     def follow(self) -> bool:
-        """Takes in the document's last changes; False where the fill was undone or cannot be found any more."""
+        """Follows the document's last changes. False if the fill was undone or cannot be located any more."""
         if self.expected is not None:
             # The client's echo of our own edit; later typing may be merged into it.
             self.moves.clear()
@@ -163,21 +163,21 @@ class Pending:
         return alive
 
     def _carry_holes(self) -> bool:
-        """False where none is left: a hole that holds what it held is let go."""
+        """Drops holes whose old text was restored. False if none is left."""
         self.narrow([hole for hole in self.holes if not hole.was_put_back(self.moves, self.document.source)])
         return bool(self.holes) and all(hole.carry(self.moves) for hole in self.holes)
 
     def narrow(self, holes: Sequence[PendingHole]) -> None:
-        """To some of its holes."""
+        """Reduces the fill to some of its holes."""
         if len(holes) < len(self.holes):
             left = [number for number, hole in enumerate(self.holes) if hole in holes]
             self.filled = _only(self.filled, left)
             self.holes = [self.holes[number] for number in left]
 
     def find_part(self, part: str, offset: int | None) -> tuple[PendingHole, int | None] | None:
-        """The hole at an offset, or the number of its hunk there too; the only one whatever the offset.
+        """The hole at an offset, with the number of its hunk there; if there is only one part, that one.
 
-        A hole that is filled with what it held is its own only hunk.
+        A hole whose fill equals the old text counts as one hunk.
         """
         parts: list[tuple[Span, tuple[PendingHole, int | None]]] = []
         for hole in self.holes:
@@ -187,7 +187,7 @@ class Pending:
         return found[0] if found else parts[0][1] if len(parts) == 1 else None
 
     def decide(self, hole: PendingHole) -> None:
-        """Its user has decided of a hunk: another alternative would undo that."""
+        """Records that the user decided a hunk, and drops the alternatives, which would undo that."""
         hole.is_decided = True
         self.filled = replace(self.filled, alternatives=())
 
@@ -197,7 +197,7 @@ class Pending:
         return replace(self.filled, best=first, alternatives=(*others, self.filled.best), passes="")
 
     def show(self, filled: Filled) -> tuple[list[tuple[Span, str]], list[PendingHole]]:
-        """The edits that show another fill in its place, and where its texts then stand."""
+        """The edits that replace it by another fill, and the holes after them."""
         edits: list[tuple[Span, str]] = []
         holes: list[PendingHole] = []
         shift = 0
@@ -211,7 +211,7 @@ class Pending:
         return edits, holes
 
     def drafts(self, share: float) -> tuple[DraftParams, ...]:
-        """What a reroll keeps of each hole: everything typed, and that share of the tokens left alone, if it can."""
+        """What a reroll keeps of each hole: all typed text and, if the engine can, that share of the other tokens."""
         return tuple(self._draft(hole, share if self.filled.can_keep else 0.0) for hole in self.holes)
 
     def _draft(self, hole: PendingHole, share: float) -> DraftParams:
@@ -242,7 +242,7 @@ class PendingStore:
         return iter(self._fills.values())
 
     def next_id(self) -> int:
-        """For a fill that begins; it keeps the id while it is pending."""
+        """The id of a new fill, which it keeps while it is pending."""
         self._last_id += 1
         return self._last_id
 
@@ -255,7 +255,7 @@ class PendingStore:
             self.drop(next(iter(self._fills.values())))
 
     def follow(self, document: SyncedDocument) -> bool:
-        """Takes in a change of the document; whether fills were lost."""
+        """Follows a change of the document. True if fills were lost."""
         lost = [pending for pending in self.of(document) if not pending.follow()]
         for pending in lost:
             self.drop(pending)
@@ -265,7 +265,7 @@ class PendingStore:
         return self._fills.get(id)
 
     def of(self, document: SyncedDocument) -> list[Pending]:
-        """Those of a document, in the order they were asked for."""
+        """The fills of a document, in the order of their requests."""
         found = [pending for pending in self._fills.values() if pending.document is document]
         return sorted(found, key=lambda pending: pending.id)
 
@@ -274,7 +274,7 @@ class PendingStore:
         pending.document.forget(pending.moves)
 
     def drop_uri(self, uri: str) -> list[SyncedDocument]:
-        """The documents, now without fills."""
+        """Drops the fills of a closed document. Returns the documents that had some."""
         lost = [pending for pending in self._fills.values() if pending.document.uri == uri]
         for pending in lost:
             self.drop(pending)
@@ -282,7 +282,7 @@ class PendingStore:
 
 
 def place(candidate: Alternative, spans: Sequence[Span], originals: Sequence[str], newline: str) -> list[PendingHole]:
-    """Where the fills of a candidate stand after its edits go to `spans`, in order."""
+    """The holes of a candidate after its edits are applied at `spans`, in order."""
     holes: list[PendingHole] = []
     shift = 0
     for fill, edit, span, original in zip(candidate.fills, candidate.patch.edits, spans, originals, strict=True):

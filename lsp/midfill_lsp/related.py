@@ -1,7 +1,7 @@
 """Collects files that matter for a fill: open, recent and related ones, never excluded ones. Knows no fill."""
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 
 from midfill_infill.context.exclusions import Stamps
@@ -12,7 +12,6 @@ from midfill_lsp.settings import Settings
 from midfill_lsp.text import SyncedDocument, SyncedWorkspace
 from midfill_lsp.views import find_exclusion, find_innermost, find_path, take_view
 
-MAX_NAMES = 256
 MAX_RECENT = 32
 
 SettingsOf = Callable[[str], Settings]
@@ -26,7 +25,6 @@ class RelatedText:
     def __init__(self, freeze_settings: Callable[[], SettingsOf]) -> None:
         self._freeze_settings = freeze_settings
         self._recent: dict[str, str] = {}  # the newest last
-        self._names: dict[str, None] = {}
         self._lock = threading.Lock()
 
     def near(self, workspace: SyncedWorkspace, uri: str) -> Callable[[], Options]:
@@ -42,8 +40,6 @@ class RelatedText:
             for other in workspace.text_documents.values()
             if other.uri != uri and isinstance(other, SyncedDocument)
         }
-        self._remember(others)
-        files = [(name, settings_of(name).exclude) for name in self._names]
         folder = find_innermost(workspace.folders, uri)
         root = find_path(folder) if folder else None
         view = take_view(workspace, own)
@@ -51,13 +47,9 @@ class RelatedText:
         def find() -> Options:
             stamps = Stamps()
             with self._lock:
-                for name, exclude in files:
-                    known = self._recent.pop(name, None)
-                    text = others.get(name, known)
-                    if text is not None and not find_exclusion(name, exclude, stamps):
-                        self._recent[name] = text
-                for name in list(self._recent)[:-MAX_RECENT]:
-                    del self._recent[name]
+                known = {name: text for name, text in self._recent.items() if name not in others} | others
+                allowed = [name for name in known if not find_exclusion(name, settings_of(name).exclude, stamps)]
+                self._recent = {name: known[name] for name in allowed[-MAX_RECENT:]}
                 seen = [(name, text) for name, text in reversed(self._recent.items()) if name != uri]
             held = [Reference("open" if name in others else "recent", text, find_path(name)) for name, text in seen]
             held.sort(key=lambda other: other.kind)  # stable sort: most recent first within a kind
@@ -73,9 +65,3 @@ class RelatedText:
             return Options(references=references)
 
         return find
-
-    def _remember(self, names: Mapping[str, str]) -> None:
-        self._names = {name: None for name in self._names if name not in names} | dict.fromkeys(names)
-        for name in list(self._names)[:-MAX_NAMES]:
-            del self._names[name]
-            self._recent.pop(name, None)

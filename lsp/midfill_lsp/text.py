@@ -28,7 +28,7 @@ _ENCODINGS = {"utf-8": ("utf-8", 1), "utf-16": ("utf-16-le", 2), "utf-32": ("utf
 
 
 class OutsideError(ValueError):
-    """A position that no document of this text has: past the end, or inside a character."""
+    """A position that the text does not have: past its end, or inside a character."""
 
 
 @dataclass(frozen=True)
@@ -144,7 +144,7 @@ def cuts_line_end(text: str, offset: int) -> bool:
 
 
 def code_points(text: str, spans: Sequence[Span], encoding: str) -> list[Span]:
-    """Spans of `text` that count units of the encoding, in code points; what does not fit ends at its end."""
+    """Spans in units of the encoding as spans in code points; clamped to the text."""
     if text.isascii():
         return [(min(start, len(text)), min(end, len(text))) for start, end in spans]
     codec, unit_bytes = _ENCODINGS[encoding]
@@ -157,7 +157,7 @@ def code_points(text: str, spans: Sequence[Span], encoding: str) -> list[Span]:
 
 
 def to_units(text: str, spans: Iterable[Span], encoding: str) -> tuple[Span, ...]:
-    """The other way round."""
+    """Spans in code points as spans in units of the encoding."""
     if text.isascii():
         return tuple(spans)
     codec, unit_bytes = _ENCODINGS[encoding]
@@ -166,7 +166,7 @@ def to_units(text: str, spans: Iterable[Span], encoding: str) -> tuple[Span, ...
 
 
 class Moves:
-    """The edits a document went through since some version, to find again what was there."""
+    """Edits of a document since some version; maps spans of that version to the current one."""
 
     def __init__(self) -> None:
         self._edits: list[tuple[int, int, int]] = []
@@ -182,7 +182,7 @@ class Moves:
         self._edits.clear()
 
     def carry(self, span: Span) -> Span | None:
-        """Where the span is now; None if an edit changed it, or abuts it and nobody knows to which side it belongs."""
+        """Where the span is now; None if an edit changed it or touches one of its ends, which would be ambiguous."""
         first, last = span
         for start, end, new_length in self._edits:
             if start <= last and end >= first:
@@ -210,9 +210,9 @@ class Moves:
 
 
 class SyncedDocument(TextDocument):
-    """An open document. A change that does not fit marks it `desynced` until its full text comes again.
+    """An open document. A change that does not fit marks it `desynced` until the client sends its full text.
 
-    `num_edits` of the server's own are under way: the client may tell of one before it answers that it took it.
+    `num_edits` counts the server's own edits in progress: the client may report one before it confirms it.
     """
 
     def __init__(self, uri: str, text: Text, version: int | None, language_id: str | None) -> None:
@@ -265,7 +265,7 @@ class SyncedDocument(TextDocument):
         self._replace(start, end, change.text)
 
     def lose_track(self, reason: str) -> None:
-        """A change could not be made: the document is left alone until its full text comes."""
+        """Stops applying changes until the client sends the full text."""
         logger.warning("%s: a change does not fit this document (%s)", self.filename, reason)
         self.desynced = True
 

@@ -1,4 +1,4 @@
-"""Fills until a command of the user's passes, which is asked for once a workspace. How it is run is `infill`'s."""
+"""Fills until a user's command passes, and asks for that command once per workspace. `infill` runs it."""
 
 import asyncio
 from collections.abc import Callable, Generator, Mapping, Sequence
@@ -24,7 +24,7 @@ RUN = "Run "
 
 @dataclass(frozen=True)
 class EditorGoal:
-    """`line` is run in `folder`; `held` are files that the editor holds otherwise than the disk."""
+    """`line` runs in `folder`; `held` are the editor's texts of open files."""
 
     line: str
     num_tries: int
@@ -34,7 +34,7 @@ class EditorGoal:
 
 
 def find_folder(workspace: SyncedWorkspace, uri: str) -> Path | None:
-    """The workspace folder that holds a document, else its own; None for what is kept in no file."""
+    """The workspace folder of a document, otherwise its own folder; None for an unsaved document."""
     if folder := find_innermost(workspace.folders, uri):
         return find_path(folder)
     path = find_path(uri)
@@ -42,7 +42,7 @@ def find_folder(workspace: SyncedWorkspace, uri: str) -> Path | None:
 
 
 def take_goal(workspace: SyncedWorkspace, document: SyncedDocument, line: str, num_tries: int) -> EditorGoal:
-    """For the event loop. Raises MidfillError where there is nothing that a command could test."""
+    """Use it on the event loop only. Raises MidfillError for documents that no command can test."""
     path, folder = find_path(document.uri), find_folder(workspace, document.uri)
     if path is None or folder is None or path.suffix == ".ipynb":
         raise MidfillError("bad_request", "a command tests files of a folder alone", "save this as one")
@@ -64,7 +64,7 @@ def fill_until_passes(
     settings: Settings,
     say: Say,
 ) -> Generator[Preview | Filled, None, None]:
-    """As a filler; for a worker thread. Raises MidfillError, `until_failed` where no candidate passes."""
+    """A filler for worker threads. Raises MidfillError, `until_failed` if no candidate passes."""
     from midfill_infill.sandbox.command import read_command
     from midfill_infill.until.choosing import place_tests
     from midfill_infill.until.lab import open_lab
@@ -93,13 +93,13 @@ def fill_until_passes(
 
 
 class Commands:
-    """Which command a workspace's fills must pass, once its user has said so."""
+    """The command that fills of each workspace must pass, once its user has chosen one."""
 
     def __init__(self) -> None:
         self._known: dict[Path | None, str] = {}
 
     async def ask(self, server: Host, uri: str) -> str:
-        """Of a client that does not ask by itself. Raises MidfillError where the user wants none."""
+        """For clients that do not ask themselves. Raises MidfillError if the user chooses no command."""
         folder = find_folder(server.workspace, uri)
         if (known := self._known.get(folder)) is not None:
             return known
@@ -115,7 +115,7 @@ class Commands:
 
 
 def guess(workspace: SyncedWorkspace, uri: str) -> list[str]:
-    """What probably tests a document, the likeliest first. For a worker thread: it reads files."""
+    """Commands that probably test a document, the likeliest first. Reads files, so run it in a worker thread."""
     from midfill_infill.until.choosing import guess_commands
 
     path, folder = find_path(uri), find_folder(workspace, uri)

@@ -24,10 +24,9 @@ def is_test(path: Path) -> bool:
 
 
 def find_neighbours(path: Path, root: Path) -> list[Path]:
-    """Files in the language family of `path`: its test or the tested file, then files of its folder, most similar name
-    first.
+    """Files in the language family of `path`: its test or the tested file, then files of its folder by similar name.
 
-    At most 32, never `path` itself; all are below `root` unless a link leads out.
+    At most 32, without `path` itself; all are below `root` unless a link leads out.
     """
     found = dict.fromkeys([*_find_partners(path, root), *_find_beside(path)])
     return [place for place in found if place != path][:MAX_NEIGHBOURS]

@@ -20,7 +20,7 @@ from midfill_infill.text.document import Document
 MAX_REFERENCES: Final = 32
 MAX_CHARS: Final = 256 * 1024
 MAX_FILE_CHARS: Final = 64 * 1024
-# Of all lines of two files so many are the same in copies: in 127 of 32,478 pairs of files of one folder in ten
+# Share of equal lines from which two files count as copies: in 127 of 32,478 pairs of files of one folder in ten
 # packages (2026-11-24), which are generated variants of each other.
 COPY_SHARE: Final = 0.8
 MIN_LINES: Final = 8
@@ -99,8 +99,8 @@ def find_references(
 
 
 def _drop_copies(text: str, found: Iterable[Reference]) -> Iterator[Reference]:
-    """What is no near copy of `text` or of one before: a backup says nothing that its original does not, and a fill
-    that was accepted in one would make the same fill sure in the next.
+    """Drops near copies of `text` and of earlier files. A copy, such as a backup, adds no information, and a fill that
+    was accepted in one copy would make the same fill look certain in the next.
     """
     known = [_lines_of(text)]
     for other in found:
@@ -138,9 +138,7 @@ def _read_files(
 
 
 def bound(references: Iterable[Reference]) -> tuple[Reference, ...]:
-    """As many references as a request may hold: at most 32 with 262,144 characters together; the last one is
-    truncated.
-    """
+    """The first 32 references, with at most 262,144 characters together; truncates the last one."""
     taken: list[Reference] = []
     left = MAX_CHARS
     for reference in references:

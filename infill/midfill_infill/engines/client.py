@@ -1,4 +1,4 @@
-"""Asks one engine, Midfill's or another project's, and says what goes wrong. Knows no sockets; starts nothing."""
+"""Sends requests to one engine, Midfill's or another project's, and explains failures. Knows no sockets."""
 
 import _thread
 import json
@@ -21,9 +21,9 @@ if TYPE_CHECKING:  # a fill by our own engine imports no protocol of others
     from midfill_infill.engines.outside.protocol import Call
 
 HEALTH_TIMEOUT_S: Final = 2.0
-# After so long without a word it is looked whether the engine still lives: it may be stopped, or hang.
+# After this long without an event the client checks whether the engine still lives: it may be stopped or hang.
 SILENCE_S: Final = 3.0
-# An engine that does not even say that it lives within this time will not fill either.
+# An engine that does not answer a health check within this time counts as hung.
 HUNG_S: Final = 30.0
 MAX_RETRY_AFTER_S: Final = 10.0
 _STREAMED: Final = {"accept": "text/event-stream", "cache-control": "no-store"}
@@ -55,21 +55,21 @@ class EngineClient:
         self._connections.close()
 
     def health(self, timeout_s: float = HEALTH_TIMEOUT_S) -> str:
-        """ "ok", or "loading" while the engine loads its model. Others' engines are asked nothing before a fill."""
+        """ "ok", or "loading" while the engine loads its model. Engines of others are not contacted before a fill."""
         if self.endpoint.is_outside:
             return "ok"
         with self._get("/healthz", timeout_s) as known:
             return str(known["status"])
 
     def idle(self) -> tuple[float, float | None]:
-        """For how many seconds nobody has asked our engine, and after how many it ends; None where it stays."""
+        """Seconds since the last request to our engine, and after how many idle seconds it exits; None for never."""
         with self._get("/props", HEALTH_TIMEOUT_S) as known:
             return float(known["idle_s"]), known["idle_timeout_s"]
 
     def models(self) -> tuple[ModelInfo, ...]:
-        """The loaded models, the default first; asked again only after an engine failed.
+        """The loaded models, the default first; cached until the engine fails.
 
-        Engines of others are not asked, because they answer differently: what is known of them is said.
+        For engines of others returns what the endpoint knows, because their answers differ.
         """
         if self.endpoint.is_outside:
             return (self.endpoint.info,)
@@ -80,7 +80,7 @@ class EngineClient:
 
     @contextmanager
     def _get(self, path: str, timeout_s: float) -> Iterator[Any]:
-        """What our engine answers, for a block that reads it: what it does not understand is one sentence."""
+        """Yields our engine's JSON; an answer that the block cannot read becomes a MidfillError."""
         with self._failures():
             # A new connection, since an engine that hangs may still serve an old one.
             with self._connections.open(timeout_s, is_new=True) as connection:
@@ -209,7 +209,7 @@ class EngineClient:
 
 
 class _Watch:
-    """Looks, while a fill is silent, whether its engine still lives; ends the fill's connection where it does not."""
+    """Checks the engine while a fill is silent, and closes the fill's connection if the engine is dead or hangs."""
 
     def __init__(self, check: Callable[[], object], connection: Connection) -> None:
         """`check` raises MidfillError for an engine that is stopped or hangs, which the fill then raises."""
@@ -244,7 +244,7 @@ class _Watch:
 
 
 def get_json(url: str, timeout_s: float) -> Any:
-    """What an engine of this machine answers, None where nothing does. Raises nothing."""
+    """The JSON at a local URL, None if there is no answer. Raises nothing."""
     base, slash, path = url.partition("://")[2].partition("/")
     with suppress(Unreachable, Silent, Broken, MidfillError, ValueError):
         connections = Connections(Endpoint(url=f"{url.partition('://')[0]}://{base}"))

@@ -16,13 +16,13 @@ from midfill_infill.engines.endpoint import Endpoint
 from midfill_infill.errors import MidfillError
 
 CONNECT_TIMEOUT_S: Final = 2.0
-# One step of a large model on a slow machine; a dead engine is noticed by its closed socket, not by this.
+# Longer than a step of a large model on a slow machine. A dead engine is noticed by its closed socket, not by this.
 READ_TIMEOUT_S: Final = 300.0
 MAX_IDLE: Final = 4
 
 
 class Unreachable(Exception):
-    """Nobody accepts a connection; the message says why, as the end of a sentence."""
+    """No connection is possible; the message completes the sentence "the engine ..."."""
 
 
 class Silent(Exception):
@@ -215,7 +215,7 @@ def _authorize(proxy: SplitResult) -> dict[str, str]:
 
 
 def _check_runs(connection: socket.socket) -> None:
-    """Raises `engine_stopped` where Linux says that the process at the other end takes no part in anything."""
+    """Raises `engine_stopped` if, by /proc, the process at the other end is stopped (SIGSTOP or a debugger)."""
     if connection.family != socket.AF_UNIX or not hasattr(socket, "SO_PEERCRED"):
         return
     pid, _, _ = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i")))

@@ -1,4 +1,4 @@
-"""Where an engine listens and what it speaks, as its user writes it, and its errors as ours. Knows no sockets."""
+"""Parses engine addresses and protocols, and translates engine errors. Knows no sockets."""
 
 import os
 import re
@@ -29,7 +29,7 @@ _CODES: Final[dict[ErrorCode, str]] = {
 class Endpoint:
     """Where an engine listens: a unix socket of ours, or a URL that the user named.
 
-    `protocol` is that of another project's engine, empty for Midfill's own; `model` is what that is asked for.
+    `protocol` and `model` are for engines of other projects; both are empty for Midfill's own.
     """
 
     socket: Path | None = None
@@ -50,18 +50,18 @@ class Endpoint:
 
     @property
     def title(self) -> str:
-        """What an engine of another project is called, such as "ollama at http://127.0.0.1:11434 with llama3"."""
+        """The name of another project's engine, such as "ollama at http://127.0.0.1:11434 with llama3"."""
         return f"{self.protocol} at {self.url}{f' with {self.model}' if self.model else ''}"
 
     @property
     def remote_host(self) -> str:
-        """The host that code is sent to, empty where that is this machine."""
+        """The host that code is sent to; empty for this machine."""
         host = urlsplit(self.url or "").hostname or ""
         return "" if host in LOCAL_HOSTS else host
 
     @property
     def info(self) -> ModelInfo:
-        """What is known of the model of another project's engine: how much of a document it is shown."""
+        """Describes the model of another project's engine, with the context size that its protocol assumes."""
         from midfill_infill.engines.outside import PROTOCOLS
 
         name = f"{self.protocol}:{self.model}" if self.model else self.protocol
@@ -103,7 +103,7 @@ def parse_engine(text: str) -> Endpoint:
 
 
 def ollama_url() -> str:
-    """What OLLAMA_HOST says, which may leave out the scheme and the port."""
+    """The URL in OLLAMA_HOST, which may omit scheme and port; empty if it is not set."""
     said = os.environ.get("OLLAMA_HOST", "")
     if not said:
         return ""
@@ -113,13 +113,13 @@ def ollama_url() -> str:
 
 
 def relayed(body: ErrorBody) -> MidfillError:
-    """The engine's own words as our error; what to do about a token our table knows better."""
+    """The engine's error as ours, with its own next step unless the token was refused."""
     code = _CODES.get(body.code, body.code.value)
     return MidfillError(code, body.message, None if code == "engine_refused" else body.next_step or None)
 
 
 def last_words(log: str) -> MidfillError | None:
-    """The last line that an engine's process wrote for us, as our error; None where it wrote none."""
+    """The last error that an engine's process logged as JSON; None if there is none."""
     for line in reversed(log.splitlines()):
         try:
             return relayed(ErrorBody.model_validate_json(line))

@@ -1,6 +1,6 @@
-"""Has the engine's package fetch a checkpoint, in a process of its own that reports. Knows that process, no network.
+"""Fetches a checkpoint in a process of the engine's package, which reports progress. Knows no network.
 
-What came is kept whatever ends it, so that the next run goes on. No limit of time ends it.
+An interrupted download continues in the next run. There is no time limit.
 """
 
 import signal
@@ -18,9 +18,9 @@ GRACE_S = 5.0
 
 
 def fetch(model: str, hear: Callable[[FetchProgress], None], *options: str) -> str:
-    """Tells how far it is; returns the folder. Whatever ends this ends the download too.
+    """Passes progress to `hear` and returns the folder. Ends the download when it ends itself.
 
-    Raises MidfillError: what the engine says, or `cancelled` with what is left to do.
+    Raises MidfillError: what the engine says, or `cancelled` with how to continue.
     """
     last: FetchProgress | None = None
     with _spawn("fetch", model, *options) as process:
@@ -43,7 +43,7 @@ def fetch(model: str, hear: Callable[[FetchProgress], None], *options: str) -> s
 
 
 def list_stock(*options: str) -> StoredModels:
-    """What is on this machine. Raises MidfillError."""
+    """Lists the models on this machine. Raises MidfillError."""
     with _spawn("stock", *options) as process:
         out, said = process.communicate()
     if process.returncode:

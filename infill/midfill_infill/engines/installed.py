@@ -1,4 +1,4 @@
-"""What of Midfill is installed here. Asks the packaging metadata and the import system; imports none of it."""
+"""Reads installed versions from packaging metadata, and finds missing packages. Imports none of them."""
 
 import importlib.util
 import json

@@ -1,4 +1,4 @@
-"""Says once what a user should know: that the pretrained base can be had, and that code leaves this machine."""
+"""Tells a user once that the pretrained base is available, and that code leaves this machine."""
 
 import os
 import re
@@ -12,7 +12,7 @@ NEEDED_BYTES: Final = 2 * 2**30  # the engine with it, and room for an editor an
 
 
 def offer(model: str, state_folder: Path | None = None) -> str | None:
-    """The sentence, None where it does not apply or was said before: a file in the user's state folder remembers."""
+    """The sentence; None if it does not apply or was shown before, which a file in the state folder records."""
     if model not in SHIPPED_NAMES or os.environ.get("MIDFILL_MODEL") or memory_bytes() < NEEDED_BYTES:
         return None
     if not is_first_time("offered", state_folder):
@@ -21,7 +21,7 @@ def offer(model: str, state_folder: Path | None = None) -> str | None:
 
 
 def tell_where(host: str, state_folder: Path | None = None) -> str | None:
-    """The sentence that code leaves this machine; None where it does not, or was told of this host before."""
+    """The sentence that code is sent to `host`; None for this machine or if it was shown for this host before."""
     mark = re.sub(r"[^\w.-]", "_", host)
     if not host or not is_first_time(f"told-{mark}", state_folder):
         return None
@@ -29,7 +29,7 @@ def tell_where(host: str, state_folder: Path | None = None) -> str | None:
 
 
 def is_first_time(mark: str, state_folder: Path | None = None) -> bool:
-    """A file in the user's state folder remembers."""
+    """Whether `mark` is new, and records it as a file in the user's state folder."""
     if state_folder is None:
         from platformdirs import user_state_path
 

@@ -1,4 +1,4 @@
-"""Which engines there are: the files of each in the runtime folder, and what it was started for. Starts nothing."""
+"""Reads and writes the files of engines in the runtime folder. Starts nothing."""
 
 import fcntl
 import json
@@ -17,7 +17,7 @@ OPTIONS: Final = ("dtype", "cache", "weights")  # of `midfill serve`, which a cl
 
 @dataclass(frozen=True)
 class EngineRecord:
-    """What an engine was started for. A user who runs `midfill serve` wants fills to go there: `is_served`."""
+    """The settings that an engine was started with. `is_served`: by `midfill serve`, so fills prefer it."""
 
     model: str = ""
     device: str = "auto"
@@ -28,7 +28,7 @@ class EngineRecord:
     is_served: bool = False
 
     def serves(self, wanted: "EngineRecord") -> bool:
-        """Whether it is what is wanted, where that leaves a choice too: a second copy would gain nothing."""
+        """Whether this engine fits `wanted`; fields that `wanted` leaves open fit anything."""
         pairs = [(getattr(self, name), getattr(wanted, name)) for name in ("device", *OPTIONS)]
         same = (self.model, self.installation) == (wanted.model, wanted.installation)
         return same and all(want in ("", "auto", has) for has, want in pairs)
@@ -87,7 +87,7 @@ class EnginePlace:
 
     @property
     def resident_bytes(self) -> int | None:
-        """What its process holds in memory, where Linux says so."""
+        """Resident memory of its process; None if /proc does not tell."""
         try:
             return int(Path(f"/proc/{self.pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
         except (OSError, ValueError, IndexError):
@@ -112,7 +112,7 @@ def locked(file: Path, kind: int = fcntl.LOCK_EX) -> Iterator[None]:
 
 
 def sweep_dead(older_than_s: float) -> None:
-    """Removes the files of engines that ended so long ago that nobody will read their logs."""
+    """Removes the files of engines that ended longer ago than this."""
     for lock in runtime_folder().glob("engine-*.lock"):
         with suppress(OSError):
             if time.time() - lock.stat().st_mtime > older_than_s:
@@ -120,7 +120,7 @@ def sweep_dead(older_than_s: float) -> None:
 
 
 def living() -> Iterator[tuple[EnginePlace, EngineRecord]]:
-    """The engines of this user that are at work or loading, the one started last first."""
+    """The running engines of this user, also those still loading, the latest first."""
     locks = sorted(runtime_folder().glob("engine-*.lock"), key=lambda lock: lock.stat().st_mtime_ns, reverse=True)
     for lock in locks:
         place = EnginePlace.at(lock.with_suffix(""))

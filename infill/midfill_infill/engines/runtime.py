@@ -18,7 +18,7 @@ _LONGEST_NAME: Final = "/engine-0123456789ab.sock"
 
 
 def runtime_folder() -> Path:
-    """The folder, made 0700 if missing; raises `runtime_folder` where somebody else could enter it."""
+    """The folder, created with mode 0700. Raises `runtime_folder` if other users can enter it."""
     folder = _wanted_folder()
     if len(os.fsencode(folder)) + len(_LONGEST_NAME) > _MAX_SOCKET_PATH_BYTES:
         mark = hashlib.sha256(os.fsencode(folder)).hexdigest()[:8]
@@ -38,7 +38,7 @@ def runtime_folder() -> Path:
 
 @contextmanager
 def writable(folder: Path) -> Iterator[None]:
-    """Raises `runtime_folder` where no file of an engine can be written."""
+    """Turns a full disk or missing permission into a MidfillError `runtime_folder`."""
     try:
         yield
     except OSError as error:

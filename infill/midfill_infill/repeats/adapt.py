@@ -33,9 +33,7 @@ def adapt(change: Change, place: EditPlace) -> EditPlace:
 
 
 def _find_source(word: bytes, line: list[bytes]) -> bytes | None:
-    """The word of its own line that a new word repeats: the word itself, or the longest one that it contains or
-    overlaps.
-    """
+    """The word of `line` that a new word comes from: the same word, or the longest one that it contains or overlaps."""
     if word in line:
         return word
     parts = {part.lower() for part in _PARTS.findall(word) if len(part) >= MIN_PART}

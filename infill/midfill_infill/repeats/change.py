@@ -123,7 +123,7 @@ class Change:
 
     @cached_property
     def kept(self) -> list[Span]:
-        """What lies between the parts, in tokens of the old text."""
+        """The unchanged spans between the parts, in tokens of the old text."""
         return [(first.old[1], second.old[0]) for first, second in pairwise(self.parts)]
 
     @cached_property
@@ -132,7 +132,7 @@ class Change:
         return len({(*self.old_texts(part), b"\n", *self.new_texts(part)) for part in self.parts}) == 1
 
     def bytes_changed(self, part: ChangedTokens) -> tuple[bytes, bytes]:
-        """What the part's place held and holds, white space that changed with it included."""
+        """The old and the new bytes of a part, with the white space that changed with it."""
         before, after = (self._chunk(tokens, span) for tokens, span in ((self.old, part.old), (self.new, part.new)))
         head = common_prefix(before, after)
         head = min(head, len(before) - len(before.lstrip()), len(after) - len(after.lstrip()))

@@ -26,7 +26,7 @@ class EditPlace:
     is_exact: bool = True
     """Whether what the change kept is the same here."""
     foreign: tuple[Span, ...] = ()
-    """Words of `text` that were taken from the change's own line, and nothing here answers to."""
+    """Spans of words in `text` that come from the change's own line and have no counterpart here."""
 
 
 def find_places(change: Change) -> list[EditPlace]:

@@ -1,7 +1,4 @@
-"""The text of a fill on its way into a document, each character with its origin in the engine's text.
-
-Knows white space and overlap, no syntax.
-"""
+"""Edits the text of a fill and tracks where each character stands in the engine's text. Knows no syntax."""
 
 import unicodedata
 from collections.abc import Callable, Iterator, Sequence
@@ -45,7 +42,7 @@ class DraftText:
         return [*found, self[start:]]
 
     def reach(self, start: int, end: int) -> tuple[int, int] | None:
-        """The range of the engine's text that `[start, end)` came from; None where all of it was added."""
+        """The range of the engine's text that `[start, end)` came from; None if all of it was added."""
         known = [origin for origin in self.origins[start:end] if origin != ADDED]
         return (min(known), max(known) + 1) if known else None
 
@@ -55,14 +52,14 @@ def join(lines: Sequence[DraftText]) -> DraftText:
 
 
 def is_dangerous(char: str) -> bool:
-    r"""Whether a reader could not see what this does: bidi controls, a BOM, controls but `\t` and `\n`, surrogates."""
+    r"""True for characters with hidden effects: bidi controls, BOM, surrogates, controls except `\t` and `\n`."""
     return char in _BIDI or char == _BOM or (unicodedata.category(char) in ("Cc", "Cs") and char not in "\t\n")
 
 
 def clean(text: str, anchors: Sequence[str]) -> tuple[DraftText, int]:
-    r"""The engine's text with `\n` line ends and without dangerous characters, and how many those were.
+    r"""The engine's text with `\n` line ends and without dangerous characters, and the number of those.
 
-    Anchors are the user's own text and stay whole.
+    Anchors are the user's own text and stay unchanged.
     """
     kept: list[int] = []
     removed, safe = 0, find_anchors(text, anchors) or []
@@ -77,7 +74,7 @@ def clean(text: str, anchors: Sequence[str]) -> tuple[DraftText, int]:
 
 
 def find_anchors(text: str, anchors: Sequence[str]) -> list[tuple[int, int]] | None:
-    """Where the anchors stand in `text`, one behind the other; None when one is missing."""
+    """Spans of the anchors in `text`, in order; None if one is missing."""
     spans, position = [], 0
     for anchor in anchors:
         start = text.find(anchor, position)
@@ -130,9 +127,9 @@ def _moving(lines: list[DraftText], frozen: frozenset[int]) -> Iterator[tuple[in
 
 
 def respace(draft: DraftText, indent: str, unit: str, frozen: frozenset[int]) -> list[DraftText]:
-    """Each line's indentation in the document's own tabs or spaces, level for level.
+    """Converts each line's indentation to the document's tabs or spaces, level by level.
 
-    Eight spaces may be one level or two: where tabs are wanted there are two answers, the likelier first.
+    Eight spaces may be one level or two, so a document with tabs gets two variants, the likelier first.
     """
     lines = [line for _, line in _moving(draft.lines(), frozen)]
     if "\t" in indent or (not indent and unit == "\t"):
@@ -145,7 +142,7 @@ def respace(draft: DraftText, indent: str, unit: str, frozen: frozenset[int]) ->
 
 
 def rescale(draft: DraftText, indent: str, step: int, unit: str, frozen: frozenset[int]) -> DraftText:
-    """Turns levels of `step` spaces into levels of `unit`, counted from `indent`; what is no whole level stays."""
+    """Turns levels of `step` spaces into levels of `unit`, counted from `indent`; keeps the rest below a level."""
 
     def scale(old: str) -> str:
         levels, rest = divmod(len(old) - len(indent), step)
@@ -166,7 +163,7 @@ def margin(draft: DraftText, frozen: frozenset[int]) -> int | None:
 
 
 def rebase(draft: DraftText, indent: str, frozen: frozenset[int]) -> DraftText:
-    """Moves all lines but the first, as one, so that the shallowest is indented by `indent`."""
+    """Shifts all lines but the first by the same amount, so that the shallowest is indented by `indent`."""
     lines = [_leading(line) for _, line in _moving(draft.lines(), frozen)]
     if not lines:
         return draft
@@ -191,9 +188,9 @@ def cut_lines(draft: DraftText, number: int) -> DraftText:
 
 
 def overlap_cuts(draft: DraftText, behind: str) -> Iterator[DraftText]:
-    """The draft without what the text behind it begins with too: on whole lines, then on the current line's tail.
+    """Drafts without the part that repeats the text behind the hole: whole lines, then the rest of the current line.
 
-    The shortest cut of lines comes first: only one of two closing braces may be the file's own.
+    The shortest cut of lines comes first: of two closing braces the file may have only one.
     """
     rest_of_line, line_end, below = behind.partition("\n")
     if line_end and not rest_of_line.strip():

@@ -1,4 +1,4 @@
-"""Tries candidate texts in the holes of a document and counts syntax errors. Knows what is wrong, not how to fix it."""
+"""Tries candidate texts in the holes of a document and counts syntax errors. Fixes nothing."""
 
 import re
 from collections.abc import Sequence
@@ -117,7 +117,7 @@ class Trials:
         return trial
 
     def _pieces_of(self, starts: Sequence[int]) -> list[Span]:
-        """Where what stands in the holes begins and ends in a trial whose stretches between them start at `starts`."""
+        """Spans of the hole contents in a trial; `starts` are the starts of the text between holes."""
         pairs = zip(starts, self._between, starts[1:], strict=False)
         return [(start + len(between), end) for start, between, end in pairs]
 
@@ -184,7 +184,7 @@ class Trials:
         return frozenset(frozen)
 
     def _escapes(self, trial: _Trial, drafts: Sequence[DraftText | None]) -> list[Span]:
-        """For each body that a draft ends too early, the text outside of it."""
+        """For each draft that ends its body too early, the span of its text behind the body."""
         found = []
         for body, span, draft in zip(self._bodies, trial.spans, drafts, strict=True):
             if body is None or draft is None or not draft.text:

@@ -15,8 +15,9 @@ _JOINTS: Final = (b".", b"->", b"::")
 
 
 def is_idle(language: Language, tree: tree_sitter.Tree, span: Span) -> bool:
-    """Whether the text at `span`, the body of a function, has no code, nothing but a placeholder for code, or calls its
-    own function before anything could end that: with its own arguments, or in Python, which has no overloads, with any.
+    """Whether the body at `span` has no code, only a placeholder, or an unconditional call of its own function.
+
+    The call has the function's own arguments or, in Python, which has no overloads, any arguments.
     """
     functions = [node for node in captures(language, tree, span, "function") if node.end_byte >= span[1]]
     function = max((node for node in functions if node.start_byte < span[0]), key=_start, default=None)
@@ -39,7 +40,7 @@ def is_idle(language: Language, tree: tree_sitter.Tree, span: Span) -> bool:
 
 
 def is_comment(tree: tree_sitter.Tree, span: Span) -> bool:
-    """Whether the text at `span` is comments alone; text inside a comment that begins before is not."""
+    """Whether the text at `span` is only comments. False for text inside a comment that starts before it."""
     pending, found = [tree.root_node], False
     while pending:
         node = pending.pop()
@@ -71,7 +72,7 @@ def _calls_in(node: tree_sitter.Node) -> Iterator[tree_sitter.Node]:
 
 
 def _is_conditional(node: tree_sitter.Node, statement: tree_sitter.Node) -> bool:
-    """Whether a part of a statement of Python may be left out when it runs."""
+    """Whether Python may skip this part of a statement when it runs."""
     while node != statement and node.parent is not None:
         node = node.parent
         if node.type in ("boolean_operator", "conditional_expression") or node.type.endswith(_REPEATING):
@@ -99,7 +100,7 @@ def _calls(function: tree_sitter.Node, call: tree_sitter.Node, *, with_any: bool
 
 
 def _name(function: tree_sitter.Node) -> bytes:
-    """The last part of a function's name; of one that is a value, of what it is bound to."""
+    """The last part of a function's name; for an anonymous function, of the variable that it is assigned to."""
     node: tree_sitter.Node | None = function
     while node is not None and not (named := node.child_by_field_name("name")):
         node = node.child_by_field_name("declarator") or (node.parent if "function" in node.type else None)

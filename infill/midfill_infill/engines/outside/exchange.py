@@ -1,6 +1,6 @@
-"""Fills a request by asking another engine for one query after the other, each with the earlier ones in place. No I/O.
+"""Fills a request by another engine, one query per hole, each with the earlier fills in place. Does no I/O.
 
-A fill ends where its line or its block does, whatever else the engine would write: closing the answer stops it.
+A fill ends with its line or block: closing the answer stops the engine.
 """
 
 import math
@@ -31,12 +31,12 @@ Ask = Callable[[Call], Generator[str, None, None]]
 
 
 class Refused(Exception):
-    """The engine does not take this call: the next way to ask may do."""
+    """The engine rejects this call; the protocol's next kind of call may work."""
 
 
 @dataclass(frozen=True)
 class _Place:
-    """What of a hole is to be filled: `head` and `tail` are kept text at its edges."""
+    """A hole without the kept text at its edges, `head` and `tail`."""
 
     head: str
     tail: str
@@ -66,7 +66,7 @@ class _Middle:
 
 
 class Exchange:
-    """One engine's way of answering. It remembers which calls were refused, so that they are not tried again."""
+    """Talks to one engine, and does not repeat kinds of calls that it refused."""
 
     def __init__(self, protocol: Protocol, model: str, name: str, ask: Ask) -> None:
         self._protocol, self._model, self._name, self._ask = protocol, model, name, ask
@@ -137,7 +137,7 @@ class Exchange:
 
 
 def _swallow(pieces: Iterator[Piece], white: str) -> Iterator[Piece]:
-    """The pieces without the `white` space that stands before them already."""
+    """The pieces without leading white space that the document has already."""
     for piece in pieces:
         shared = len(commonprefix([white, piece.text]))
         white = white[shared:] if shared == len(piece.text) else ""
@@ -147,7 +147,7 @@ def _swallow(pieces: Iterator[Piece], white: str) -> Iterator[Piece]:
 
 
 def _add(middle: _Middle, piece: Piece, place: _Place, behind: str) -> bool:
-    """Takes a piece; says whether the fill ends with it, what came after its end left out."""
+    """Adds a piece. Returns True if the fill ends with it; text behind the end is cut."""
     middle.text += piece.text
     middle.logprobs += piece.logprobs
     end = find_end(middle.text, place.spec.indent or "", behind, is_line=place.is_line)
@@ -157,7 +157,7 @@ def _add(middle: _Middle, piece: Piece, place: _Place, behind: str) -> bool:
 
 
 def find_end(text: str, indent: str, behind: str, *, is_line: bool) -> int | None:
-    """Where a fill ends in what has come: before a line that leaves its block or says what stands behind the hole."""
+    """Where a fill ends: before a line that leaves its block or repeats the line behind it; None if unfinished."""
     if is_line:
         at = text.find("\n", len(text) - len(text.lstrip("\n")))
         return at if at >= 0 else None
