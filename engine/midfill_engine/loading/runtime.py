@@ -200,23 +200,22 @@ def open_checkpoint(
         operators, weights = "kernels-int8", "stored"  # the plain weights are held, too
     kernels = "" if operators == "torch" or weights == "int8" else operators
     chosen = choose_operators(weights, device, dtype)
-    if family is EMBEDDED:
-        shipped = hub.load_embedded(folder, device, dtype)
-        if isinstance(chosen, LaidOperators):  # its products are too small to gain from another layout
-            chosen = TorchOperators(device, dtype)
-        if isinstance(chosen, PackedOperators):
-            chosen.pack(shipped.model)
-        return Runtime.of(shipped, name, family.name, operators=chosen, kernels=kernels)
     if family.attention == "canvas":
         if kernels or weights != "stored":
             raise OperatorsError(f"models of the family {family.name!r} are computed by another library")
         return Runtime.of(canvas_model.load(folder, device, dtype), name, family.name, family=family)
     stored_bytes = sum(path.stat().st_size for path in {*files.shards.values()})
-    if isinstance(chosen, LaidOperators) and stored_bytes > free_bytes(device):
-        chosen = TorchOperators(device, dtype)  # the kernel can evict mapped pages, but not repacked weights
+    # Small products do not gain from another layout; and the kernel can evict mapped pages, but not repacked weights.
+    if isinstance(chosen, LaidOperators) and (family is EMBEDDED or stored_bytes > free_bytes(device)):
+        chosen = TorchOperators(device, dtype)
     pack = chosen.pack if isinstance(chosen, PackedOperators) else None
-    loaded = hub.load(files, family, device, dtype, pack)
-    files.release()
+    if family is EMBEDDED:
+        loaded = hub.load_embedded(folder, device, dtype)
+        if pack is not None:
+            pack(loaded.model)
+    else:
+        loaded = hub.load(files, family, device, dtype, pack)
+        files.release()
     return Runtime.of(loaded, name, family.name, family=family, operators=chosen, kernels=kernels)
 
 
