@@ -378,7 +378,7 @@ def test_a_refusal_says_when_to_come_again(make_scheduler: MakeScheduler, monkey
     pace.allow(10)
     assert isinstance(first.end(), InfillResponse)
     tickets = [scheduler.submit(request("x"), Reader()) for _ in range(12)]
-    wait_until(lambda: scheduler.num_active == 1)
+    wait_until(lambda: len(scheduler._active) == 1)
     with pytest.raises(RequestError) as caught:
         scheduler.submit(request("x"), Reader())
     assert caught.value.headers["retry-after"] == "11"

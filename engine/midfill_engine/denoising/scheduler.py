@@ -115,11 +115,6 @@ class Scheduler:
             return len(self._waiting) + len(self._active)
 
     @property
-    def num_active(self) -> int:
-        with self._changed:
-            return len(self._active)
-
-    @property
     def claimed_bytes(self) -> int:
         """Memory claimed by admitted fills."""
         with self._changed:

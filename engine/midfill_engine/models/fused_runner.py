@@ -90,7 +90,7 @@ class FusedRunner:
     def free_memory(self) -> None:
         """Drops graphs and copies of keys; the next steps create them again."""
         self._steps.clear()
-        self._pool.clear()
+        self._pool.resize(0)
 
     def _group(self, passes: list[Pass], needs: list["RuleNeeds"], indices: list[int]) -> list[list[int]]:
         """Groups passes by the rows and rules of the largest graph."""
@@ -152,15 +152,14 @@ class Pool:
     def __init__(self, model: FusedModel) -> None:
         self.model = model
         self._places: dict[int, tuple[int, KeyValues]] = {}  # by id, which is unique while the entry holds the tensors
-        self._num_slots = 0
         self._end = 0
 
-    def clear(self) -> None:
-        """Gives the memory back."""
+    def resize(self, num_slots: int) -> None:
+        """Replaces the cache by an empty one."""
         self._places.clear()
-        self._num_slots = self._end = 0
+        self._end = 0
         weight = self.model.embedding
-        self.model = replace(self.model, cache=make_cache(self.model.config, 0, weight.device, weight.dtype))
+        self.model = replace(self.model, cache=make_cache(self.model.config, num_slots, weight.device, weight.dtype))
 
     def place(self, pasts: Sequence[KeyValues | None]) -> list[int]:
         """The first slot of each past, 0 for None."""
@@ -174,17 +173,15 @@ class Pool:
 
     def _make_room(self, wanted: dict[int, KeyValues]) -> None:
         """Drops all copies if the free slots at the end are too few, and grows the cache if needed."""
+        num_slots = len(self.model.cache[0][0])
         missing = sum(length_of(past) for key, past in wanted.items() if key not in self._places)
-        if self._end + missing <= self._num_slots:
+        if self._end + missing <= num_slots:
             return
         self._places.clear()
         self._end = 0
         needed = sum(length_of(past) for past in wanted.values())
-        if needed > self._num_slots:
-            self._num_slots = max(SLOTS, 2 * needed)
-            weight = self.model.embedding
-            cache = make_cache(self.model.config, self._num_slots, weight.device, weight.dtype)
-            self.model = replace(self.model, cache=cache)
+        if needed > num_slots:
+            self.resize(max(SLOTS, 2 * needed))
 
     def _copy(self, past: KeyValues) -> None:
         slots = slice(self._end, self._end + length_of(past))
