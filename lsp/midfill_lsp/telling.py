@@ -9,7 +9,7 @@ from midfill_infill.candidates import DRAFTED
 from midfill_infill.engines.offer import offer
 from midfill_lsp.host import Host
 from midfill_lsp.messages import OldText, PendingFill, PendingFills, PendingText, Range
-from midfill_lsp.pending import Pending, PendingHole, PendingStore
+from midfill_lsp.pending import Pending, PendingStore
 from midfill_lsp.results import make_stats
 from midfill_lsp.text import Span, SyncedDocument
 
@@ -64,33 +64,28 @@ def tell_of_better_models(server: Host, chosen: str | None, filled_by: str) -> N
 
 
 def _describe(fill: Pending) -> PendingFill:
-    def ranges(spans: list[Span]) -> tuple[Range, ...]:
-        return tuple(Range.of(fill.text.range(span)) for span in spans)
+    def place(span: Span) -> Range:
+        return Range.of(fill.text.range(span))
 
     return PendingFill(
         id=fill.id,
         holes=tuple(
             PendingText(
-                range=place,
+                range=place(hole.inner),
                 original=hole.original,
-                hunks=_hunks(fill, hole),
+                hunks=tuple(OldText(range=place(span), text=old) for span, old in hole.hunks(fill.text.source)),
                 is_guess=hole.fill.is_guess,
                 origin="" if hole.fill.origin == DRAFTED else hole.fill.origin,
             )
-            for place, hole in zip(ranges([hole.inner for hole in fill.holes]), fill.holes, strict=True)
+            for hole in fill.holes
         ),
-        weak=ranges(fill.weak),
-        errors=ranges(fill.errors),
+        weak=tuple(map(place, fill.weak)),
+        errors=tuple(map(place, fill.errors)),
         new_errors=fill.filled.new_errors,
         passes=fill.filled.passes or None,
         alternatives=len(fill.filled.alternatives),
         stats=make_stats(fill.filled),
     )
-
-
-def _hunks(fill: Pending, hole: PendingHole) -> tuple[OldText, ...]:
-    found = hole.hunks(fill.text.source)
-    return tuple(OldText(range=Range.of(fill.text.range(span)), text=old) for span, old in found)
 
 
 def _diagnose(fill: Pending, span: Span) -> types.Diagnostic:

@@ -26,10 +26,12 @@ def adapt(change: Change, place: EditPlace) -> EditPlace:
             continue
         other = answers.get(source)
         if other is not None and is_word(other) and source in word:
-            text = _replace_word(text, word, word.replace(source, other))
+            text = word.replace(source, other).join(_whole(word).split(text))
         else:
             foreign.append(word)
-    return replace(place, text=text, foreign=tuple(match.span() for word in foreign for match in _matches(word, text)))
+    return replace(
+        place, text=text, foreign=tuple(match.span() for word in foreign for match in _whole(word).finditer(text))
+    )
 
 
 def _find_source(word: bytes, line: list[bytes]) -> bytes | None:
@@ -46,12 +48,9 @@ def _aligned(one: list[bytes], other: list[bytes]) -> list[tuple[int, int, int, 
     return [(a, b, c, d) for tag, a, b, c, d in codes if tag == "replace" and b - a == d - c]
 
 
-def _matches(word: bytes, text: bytes) -> list[re.Match[bytes]]:
-    return list(re.finditer(rb"(?<![\w$])%b(?![\w$])" % re.escape(word), text))
-
-
-def _replace_word(text: bytes, word: bytes, other: bytes) -> bytes:
-    return re.sub(rb"(?<![\w$])%b(?![\w$])" % re.escape(word), lambda _: other, text)
+def _whole(word: bytes) -> re.Pattern[bytes]:
+    """Matches `word` where it is no part of a longer one."""
+    return re.compile(rb"(?<![\w$])%b(?![\w$])" % re.escape(word))
 
 
 def line_of(tokens: Tokens, span: Span) -> list[bytes]:
