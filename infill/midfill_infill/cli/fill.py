@@ -295,11 +295,10 @@ def _print(
     results: Results, source: Source, output: Output, wall_ms: float, *, is_shown: bool, is_refused: bool
 ) -> None:
     from midfill_infill.cli import results as show
-    from midfill_infill.cli.report import print_json
 
     written = output.write and not is_refused
     if output.json:
-        print_json(results, wall_ms=wall_ms, written=written)
+        show.print_json(results, wall_ms=wall_ms, written=written)
     elif not output.is_filter(source):
         if not is_shown:
             show.print_diffs(results, all_of_them=output.take is None and not output.write)
