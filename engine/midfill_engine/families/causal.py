@@ -2,6 +2,7 @@
 tokenizer has fill-in-the-middle tokens they are used, otherwise the model reads the text before the hole.
 """
 
+from dataclasses import replace
 from typing import Final
 
 from midfill_engine.checkpoint_files import CheckpointError, CheckpointFiles
@@ -22,13 +23,7 @@ def read_shape(config: Values) -> TransformerConfig:
 def read_tokens(files: CheckpointFiles) -> SpecialTokens:
     """`opening` is bos if the tokenizer puts it before every text."""
     bos = files.role("bos") if files.tokenizer_config.get("add_bos_token") else None
-    named = [number for role in ("eos", "pad", "bos") for number in files.numbers(f"{role}_token_id")]
-    return SpecialTokens(
-        mask_id=-1,
-        special_ids=tuple(sorted({*files.added_tokens.values(), *named})),
-        opening=lambda tag: [] if bos is None else [bos],
-        markers=shapes.read_markers(files),
-    )
+    return replace(shapes.read_specials(files, -1), opening=lambda tag: [] if bos is None else [bos])
 
 
 CAUSAL: Final = Family(

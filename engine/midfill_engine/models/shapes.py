@@ -113,7 +113,7 @@ def read_specials(
     deletes_rest: bool = False,
     ends_text: bool = False,
 ) -> SpecialTokens:
-    """Special ids from the files. `with_edges` puts bos before the text, unless it is also eos, and eos behind it."""
+    """Special ids from the files; `mask_id` is -1 for none. `with_edges` puts bos first, unless it is eos, and eos last."""
     eos, pad, bos = (files.role(role) for role in ("eos", "pad", "bos"))
     deletions = tuple(dict.fromkeys(token for token in delete_ids if token is not None))
     named = (number for role in ("eos", "pad", "bos") for number in files.numbers(f"{role}_token_id"))
@@ -121,7 +121,7 @@ def read_specials(
     bos_ids = [bos] if with_edges and bos is not None and bos != eos else []
     return SpecialTokens(
         mask_id=mask_id,
-        special_ids=tuple(sorted(token for token in known if token is not None)),
+        special_ids=tuple(sorted(token for token in known if token is not None and token >= 0)),
         opening=lambda tag: list(bos_ids),
         closing=(eos,) if with_edges and eos is not None else (),
         delete_ids=deletions,
