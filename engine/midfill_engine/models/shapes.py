@@ -113,7 +113,7 @@ def read_specials(
     deletes_rest: bool = False,
     ends_text: bool = False,
 ) -> SpecialTokens:
-    """Special ids from the files; `mask_id` is -1 for none. `with_edges` puts bos first, unless it is eos, and eos last."""
+    """Special ids from the files; `mask_id` -1 is none. `with_edges` puts bos first, unless it is eos, and eos last."""
     eos, pad, bos = (files.role(role) for role in ("eos", "pad", "bos"))
     deletions = tuple(dict.fromkeys(token for token in delete_ids if token is not None))
     named = (number for role in ("eos", "pad", "bos") for number in files.numbers(f"{role}_token_id"))
