@@ -29,7 +29,6 @@ class Weight:
 
 
 def pack(matrix: Tensor, format: Format) -> Weight:
-    """`matrix` [N, K] in `format`."""
     if format == "plain":
         return Weight(matrix.contiguous())
     wide = matrix.float()

@@ -112,7 +112,6 @@ def count_bytes(keys_values: KeyValues) -> int:
 
 
 def count_common(first: tuple[int, ...], second: tuple[int, ...]) -> int:
-    """Length of the common prefix."""
     size = min(len(first), len(second))
     differs = (torch.tensor(first[:size]) != torch.tensor(second[:size])).nonzero()
     return int(differs[0]) if len(differs) else size

@@ -71,7 +71,6 @@ class Metrics:
             self._shared.inc(num_steps)
 
     def show(self) -> bytes:
-        """All of them as text."""
         return generate_latest(self._registry)
 
 
@@ -116,7 +115,6 @@ class Scheduler:
 
     @property
     def claimed_bytes(self) -> int:
-        """Memory claimed by admitted fills."""
         with self._changed:
             return sum(ticket.claim.num_bytes for ticket in self._active if ticket.is_admitted and ticket.claim)
 

@@ -26,8 +26,6 @@ DERIVED: Final = re.compile(r"\.(inv_freq|rotary_emb\.(cos|sin)_cached|masked_bi
 
 @dataclass(frozen=True)
 class LoadedModel:
-    """A model of our transformer, ready to run, with its tokenizer and configuration."""
-
     model: Model
     tokenizer: Tokenizer
     config: ModelConfig

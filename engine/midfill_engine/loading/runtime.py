@@ -102,7 +102,6 @@ class Runtime:
         return run_packed(self.loaded.model.transformer, passes, self.operators)
 
     def free_memory(self) -> None:
-        """Drops caches."""
         self.contexts.clear()
         self.prefixes.clear()
         if self.fused is not None:

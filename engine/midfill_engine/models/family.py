@@ -109,7 +109,6 @@ class Markers:
     suffix_first: bool
 
     def lay(self, before: list[int], after: list[int]) -> list[int]:
-        """The fill-in-the-middle prompt."""
         if self.suffix_first:
             return [self.suffix, *after, self.prefix, *before, self.middle]
         return [self.prefix, *before, self.suffix, *after, self.middle]

@@ -147,5 +147,4 @@ class TimedProtocol(H11Protocol):
 
 
 def timed_protocol(limits: ConnectionLimits) -> type[TimedProtocol]:
-    """The connection class of one server."""
     return type("LimitedProtocol", (TimedProtocol,), {"limits": limits})

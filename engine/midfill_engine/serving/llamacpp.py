@@ -10,8 +10,6 @@ from midfill_engine.serving.fim import ForeignRequest, around_hole, budget_ms, c
 
 
 class ExtraText(BaseModel):
-    """Text of another file that llama.cpp's clients send along."""
-
     model_config = ConfigDict(extra="ignore", frozen=True)
 
     text: str = Field(default="", max_length=1024 * 1024)

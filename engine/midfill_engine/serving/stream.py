@@ -127,7 +127,6 @@ class Asked:
 
 
 def encode_event(message: object, name: str | None = None) -> bytes:
-    """One server-sent event."""
     return format_sse_event(data_str=to_json(message).decode(), event=name)
 
 
