@@ -21,10 +21,11 @@ from midfill_engine.denoising.continuing import fill_causally
 from midfill_engine.denoising.filler import MAX_THROUGH, Drawing, Filler
 from midfill_engine.denoising.judging import Candidate, rank, shipped_weights
 from midfill_engine.denoising.prompt import (
+    AHEAD_CHARACTERS,
     MAX_BEFORE,
-    NEAR_CHARACTERS,
     READ_CHARACTERS,
     READ_SHARE,
+    YIELDED,
     cut_before,
     cut_behind,
     find_following,
@@ -154,13 +155,18 @@ def test_excerpts_stand_between_the_text_behind_and_the_text_before(
     base: Runtime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("midfill_engine.denoising.prompt.MAX_BEFORE", 9999)  # the tiny vocabulary has hardly any words
-    after = "\n" + "".join(f"after_{number} = {number}\n" for number in range(40))
+    after = "\n" + "".join(f"after_{number} = {number}\n" for number in range(200))
     before = "".join(f"line_{number} = {number}\n" for number in range(400))
-    ids = lay_prompt(base, before, after, ["first = 1\n", "\nsecond = 2"]).ids
-    read = b"".join(base.vocabulary.pieces[token] for token in ids if token not in base.tokens.special_ids).decode()
-    behind, first, second, near = read.split("\n\n\n")
-    assert behind.startswith("after_") and (first, second) == ("first = 1", "second = 2")
-    assert before[:-1].endswith(near) and NEAR_CHARACTERS * 2 // 3 - 9 <= len(near) <= NEAR_CHARACTERS
+    for size in (1, 90, 400):
+        excerpts = ["first = 1\n" * size, "\nsecond = 2"]
+        ids = lay_prompt(base, before, after, excerpts).ids
+        read = b"".join(base.vocabulary.pieces[each] for each in ids if each not in base.tokens.special_ids).decode()
+        behind, *found, near = read.split("\n\n\n")
+        assert behind.startswith("after_") and found == [each.strip() for each in excerpts]
+        room = min(sum(map(len, found)) + 6, YIELDED)
+        most = READ_CHARACTERS - room
+        assert before[:-1].endswith(near) and most * 2 // 3 - 20 <= len(near) <= most
+        assert AHEAD_CHARACTERS - room // 4 - 20 <= len(behind) <= AHEAD_CHARACTERS - room // 4
 
 
 def test_excerpts_of_a_request_reach_the_prompt_and_are_bounded(base: Runtime) -> None:

@@ -13,8 +13,9 @@ from zlib import crc32
 from midfill_engine.loading.runtime import Runtime
 
 MAX_BEFORE: Final = 1536  # tokens that are read
-READ_CHARACTERS: Final = 3072  # of the text before, at most, or with excerpts
-NEAR_CHARACTERS: Final = 2048
+READ_CHARACTERS: Final = 3072  # of the text before, at most
+YIELDED: Final = 1536  # of these, at most, make room for excerpts
+AHEAD_YIELDS: Final = 4  # and of the text behind a character for so many of them
 READ_SHARE: Final = 3  # where there is more, up to one part in so many is left out
 BREAK: Final = "\n\n\n"  # between texts that do not stand together
 AHEAD_CHARACTERS: Final = 1200  # of the text behind that is read first,
@@ -41,11 +42,13 @@ def lay_prompt(runtime: Runtime, before: str, after: str = "", excerpts: Sequenc
     """
     opening, markers = runtime.tokens.opening(None), runtime.tokens.markers
     encode = runtime.loaded.tokenizer.encode
-    above = join_excerpts(excerpts) + cut_before(before, NEAR_CHARACTERS if excerpts else READ_CHARACTERS)
+    shown = join_excerpts(excerpts)
+    room = min(len(shown), YIELDED)
+    above, most_ahead = shown + cut_before(before, READ_CHARACTERS - room), AHEAD_CHARACTERS - room // AHEAD_YIELDS
     if markers is not None:
-        parts = encode(above)[-MAX_BEFORE:], encode(after[:AHEAD_CHARACTERS])
+        parts = encode(above)[-MAX_BEFORE:], encode(after[:most_ahead])
         return Prompt((*opening, *markers.lay(*parts)), b"", has_suffix=True)
-    ids, pending = open_edge(runtime, cut_behind(after) + above)
+    ids, pending = open_edge(runtime, cut_behind(after, most_ahead) + above)
     return Prompt((*(opening or ([] if ids else [runtime.tokens.special_ids[0]])), *ids), pending)
 
 
@@ -77,11 +80,13 @@ def cut_before(text: str, most: int = READ_CHARACTERS) -> str:
     return text if surplus <= 0 else text[find_start(text, surplus, surplus + most // READ_SHARE) :]
 
 
-def cut_behind(text: str) -> str:
-    """Whole lines of the text behind, but for those that judge candidates, and two line breaks; or nothing."""
+def cut_behind(text: str, most: int = AHEAD_CHARACTERS) -> str:
+    """At most so many characters of the text behind in whole lines, but for those that judge candidates, and BREAK; or
+    nothing.
+    """
     judging = len(find_following(text))
     start = find_start(text, judging, judging + AHEAD_STEP) if judging else 0
-    part = text[start : start + AHEAD_CHARACTERS]
+    part = text[start : start + most]
     part = part if start + len(part) == len(text) else part[: part.rfind("\n") + 1]
     return part.strip("\n") + BREAK if judging and part.strip() else ""
 

@@ -10,7 +10,14 @@ from typing import Final, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from midfill_engine.denoising.prompt import NEAR_CHARACTERS, cut_before, cut_behind, find_following, join_excerpts
+from midfill_engine.denoising.prompt import (
+    READ_CHARACTERS,
+    YIELDED,
+    cut_before,
+    cut_behind,
+    find_following,
+    join_excerpts,
+)
 from midfill_infill.context.excerpts import find_excerpts
 from training.data import spans
 from training.data.cutter import Cutter, Ids
@@ -131,9 +138,9 @@ def lay_prompt_row(drawn: Drawn, cutter: Cutter, shape: RowShape, rng: np.random
     above = cut_behind(cut_lines(text[end:], int(rng.integers(0, MAX_BEHIND))))
     before = text[:start]
     if rng.random() < EXCERPTS:
-        excerpts = find_excerpts([drawn.above + before, text[end:] + drawn.below], drawn.others)
-        above += join_excerpts(excerpts)
-        before = cut_before(before, NEAR_CHARACTERS) if excerpts else before
+        shown = join_excerpts(find_excerpts([drawn.above + before, text[end:] + drawn.below], drawn.others))
+        above += shown
+        before = cut_before(before, READ_CHARACTERS - min(len(shown), YIELDED))
     given, ids = cutter.split(above + before, text[start:end] + find_following(text[end:]))
     if len(ids) > MAX_HOLE or not given or len(given) + len(ids) > shape.num_tokens:
         return None

@@ -10,14 +10,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-MAX_CHARACTERS: Final = 1280  # of all excerpts
-LINES: Final = 10  # that are compared
-STEP: Final = 5
-MORE_LINES: Final = 4  # shown behind them: a hole is in the middle of what is like its surroundings
-LINES_BEFORE: Final = 12  # of a hole that are compared
-LINES_BEHIND: Final = 5
-NEAR_BEFORE: Final = 2048  # characters around a hole that every model reads
-NEAR_BEHIND: Final = 1536
+MAX_CHARACTERS: Final = 2000  # of all excerpts
+LINES: Final = 16  # that are compared
+STEP: Final = 8
+MORE_LINES: Final = 6  # shown behind them: a hole is in the middle of what is like its surroundings
+LINES_BEFORE: Final = 16  # of a hole that are compared
+LINES_BEHIND: Final = 6
+NEAR_BEFORE: Final = 1280  # characters around a hole that every model reads
+NEAR_BEHIND: Final = 1280
 MAX_SEARCHED: Final = 2**18  # characters of the document on either side
 USUAL_WORDS: Final = 5
 _WORD: Final = re.compile(r"[^\W\d]\w{2,}")
@@ -31,7 +31,7 @@ class _Chunk:
 
 
 def find_excerpts(shown: Sequence[str], references: Sequence[str]) -> list[str]:
-    """At most 1,280 characters of whole lines, in the order of `references`, then of the texts `shown` between holes.
+    """At most 2,000 characters of whole lines, in the order of `references`, then of the texts `shown` between holes.
 
     A chunk of lines scores the sum of the inverse document frequencies of the words that it shares with the lines
     around the holes, over the square root of its number of words.
