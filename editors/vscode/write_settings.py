@@ -5,6 +5,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from pydantic import TypeAdapter
+
 from midfill_lsp.settings import RULES, Settings
 
 PACKAGE = Path(__file__).with_name("package.json")
@@ -15,10 +17,12 @@ MACHINE = ("serverCommand", "model", "device")
 def render() -> dict[str, Any]:
     """The settings by their names, as VS Code's schema has them."""
     properties = {}
+    schemas = TypeAdapter(Settings).json_schema()["properties"]
     for name, rule in RULES.items():
         default = getattr(Settings(), name)
-        schema = dict(rule.schema)
-        if default is None:
+        schema, *others = schemas[name].get("anyOf", [schemas[name]])
+        schema = {key: value for key, value in schema.items() if key not in ("title", "description")}
+        if others:
             schema["type"] = [schema["type"], "null"]
         scope = "machine" if rule.key in MACHINE else "resource"
         default = list(default) if isinstance(default, tuple) else default

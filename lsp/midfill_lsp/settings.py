@@ -36,7 +36,7 @@ class Settings:
     )
     steps: Count | None = _setting(None, _COUNT, "At most so many denoise steps; by default the model decides.")
     max_hole_tokens: Count | None = _setting(None, _COUNT, "At most so many tokens a hole.")
-    seed: Annotated[int, Field(ge=0, lt=2**53)] = _setting(
+    seed: Annotated[int, Field(ge=0, le=2**53 - 1)] = _setting(
         0, "a whole number from 0", "0 takes the likeliest fill, any other number draws one."
     )
     trigger: Literal["auto", "manual"] = _setting(

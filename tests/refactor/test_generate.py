@@ -181,8 +181,9 @@ def test_a_run_goes_on_after_a_part_of_it_was_applied(place: Repository) -> None
             generate(journal, place.root, ScriptedWorkers(), GenerateOptions(jobs=1), stop)
         journal.accept(journal.acceptable())
         writer = Writer(journal, place.root)
-        assert writer.apply(list(journal.holes_in(State.ACCEPTED)), is_git=False).count(State.APPLIED) == 1
-        assert generate(journal, place.root, ScriptedWorkers(), GenerateOptions()).accepted == NUM_HOLES - 1
+        applied = writer.apply(list(journal.holes_in(State.ACCEPTED)), is_git=False).count(State.APPLIED)
+        assert 0 < applied < NUM_HOLES, "one, or what was filled at the same moment too"
+        assert generate(journal, place.root, ScriptedWorkers(), GenerateOptions()).accepted == NUM_HOLES - applied
         journal.accept(journal.acceptable())
         assert writer.apply(list(journal.holes_in(State.ACCEPTED)), is_git=False).troubles == []
         assert patch_of(whole) == b"".join(patch(one) for one in exported(journal))
