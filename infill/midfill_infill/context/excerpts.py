@@ -20,6 +20,7 @@ NEAR_BEFORE: Final = 1280  # characters around a hole that every model reads
 NEAR_BEHIND: Final = 1280
 MAX_SEARCHED: Final = 2**18  # characters of the document on either side
 USUAL_WORDS: Final = 5
+MAX_TRIED: Final = 125  # chunks
 _WORD: Final = re.compile(r"[^\W\d]\w{2,}")
 
 
@@ -48,7 +49,7 @@ def find_excerpts(shown: Sequence[str], references: Sequence[str]) -> list[str]:
         return shared / math.sqrt(USUAL_WORDS + len(chunk.words))
 
     left, taken = MAX_CHARACTERS, list[_Chunk]()
-    for chunk in sorted(chunks, key=rate, reverse=True)[: MAX_CHARACTERS // LINES]:
+    for chunk in sorted(chunks, key=rate, reverse=True)[:MAX_TRIED]:
         text = _show(lines, chunk)
         is_new = all(each.source != chunk.source or abs(each.start - chunk.start) >= LINES for each in taken)
         if is_new and len(text) <= left:
