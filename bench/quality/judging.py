@@ -29,7 +29,7 @@ from midfill_infill.engines.client import EngineClient
 Kind = Literal["line", "short", "body"]
 BODY_LENGTHS: Final = (0.2, 0.4, 0.6, 0.8, 1.0)
 SHORT: Final = 2  # filled lines of a short body at most
-SHARES: Final = (0.0, 0.001, 0.01, 0.02, 0.05, 0.1, 0.3)
+SHARES: Final = (0.0, 0.001, 0.01, 0.05, 0.1, 0.3, 1.0, 3.0, 10.0)
 FOLLOWS: Final = (0.5, 0.7, 0.85, 1.0)
 BODY_AGREE: Final = (0.0, 2.0, 4.0, 8.0, 16.0)
 DECAY: Final = 0.01

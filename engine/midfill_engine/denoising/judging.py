@@ -40,11 +40,11 @@ class Candidate:
 class JudgeWeights:
     """The weights that rank candidates of one kind of text and that say how likely the first is right.
 
-    The model and the proposers are a mixture: ln(P(text | before) + `share` * certainty). A score is that plus
-    `follows` times `following`, over the number of tokens to the power of `length`, plus `agree` times the mean
-    similarity to the other candidates (minimum Bayes risk). The ln odds that a candidate is right are the sum of `one`,
-    `ahead` times its score less the logsumexp of the other scores, `likely` times its ln probability in the mixture,
-    and `proposed` times its certainty.
+    `nats` and `following` are divided by the number of tokens to the power of `length`. The model and the proposers are
+    a mixture: ln(exp(nats) + `share` * certainty). A score is that plus `follows` times `following`, plus `agree` times
+    the mean similarity to the other candidates (minimum Bayes risk). The ln odds that a candidate is right are the sum
+    of `one`, `ahead` times its score less the logsumexp of the other scores, `likely` times the ln of the mixture, and
+    `proposed` times its certainty.
     """
 
     length: float
@@ -79,10 +79,7 @@ class JudgeWeights:
     def score(self, candidates: Sequence[Candidate]) -> list[float]:
         """The score of each among all."""
         best = max((each.following for each in candidates), default=0.0) if self.length else 0.0
-        scores = [
-            (self.mix(each) + self.follows * (each.following - best)) / math.pow(max(1, len(each.logs)), self.length)
-            for each in candidates
-        ]
+        scores = [self.mix(each) + self.follows * (each.following - best) / self.measure(each) for each in candidates]
         if self.agree:
             for first, second in combinations(range(len(scores)), 2):
                 shared = measure_likeness(candidates[first].text, candidates[second].text) / (len(scores) - 1)
@@ -92,8 +89,12 @@ class JudgeWeights:
 
     def mix(self, one: Candidate) -> float:
         """ln of the probability of a text in the mixture of the model and whoever proposed it."""
-        own = self.share * one.certainty
-        return add_logs([one.nats, math.log(own)]) if own > 0 else one.nats
+        own, nats = self.share * one.certainty, one.nats / self.measure(one)
+        return add_logs([nats, math.log(own)]) if own > 0 else nats
+
+    def measure(self, one: Candidate) -> float:
+        """The number of tokens to the power of `length`."""
+        return math.pow(max(1, len(one.logs)), self.length)
 
 
 def add_logs(values: Sequence[float]) -> float:
