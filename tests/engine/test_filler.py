@@ -167,6 +167,8 @@ def test_excerpts_stand_between_the_text_behind_and_the_text_before(
         most = READ_CHARACTERS - room
         assert before[:-1].endswith(near) and most * 2 // 3 - 20 <= len(near) <= most
         assert AHEAD_CHARACTERS - room // 4 - 20 <= len(behind) <= AHEAD_CHARACTERS - room // 4
+    whole = lay_prompt(base, before, after, ["first = 1"], is_block=True)
+    assert whole.ids == lay_prompt(base, f"first = 1\n\n\n{cut_before(before)}", after).ids, "a block keeps near text"
 
 
 def test_excerpts_of_a_request_reach_the_prompt_and_are_bounded(base: Runtime) -> None:

@@ -12,7 +12,7 @@ from zlib import crc32
 
 from midfill_engine.loading.runtime import Runtime
 
-MAX_BEFORE: Final = 1536  # tokens that are read
+MAX_BEFORE: Final = 2048  # tokens that are read
 READ_CHARACTERS: Final = 3072  # of the text before, at most
 YIELDED: Final = 1536  # of these, at most, make room for excerpts
 AHEAD_YIELDS: Final = 4  # and of the text behind a character for so many of them
@@ -35,15 +35,18 @@ class Prompt:
     has_suffix: bool = False
 
 
-def lay_prompt(runtime: Runtime, before: str, after: str = "", excerpts: Sequence[str] = ()) -> Prompt:
+def lay_prompt(
+    runtime: Runtime, before: str, after: str = "", excerpts: Sequence[str] = (), *, is_block: bool = False
+) -> Prompt:
     """The text around a stretch with the model's fill-in-the-middle tokens, where it was trained with such.
 
-    Else a part of the text behind, as if it stood above, then the excerpts and the end of the text before.
+    Else a part of the text behind, as if it stood above, then the excerpts and the end of the text before. Excerpts
+    take the place of near text, but not for a block: its neighbors are mostly what it is like.
     """
     opening, markers = runtime.tokens.opening(None), runtime.tokens.markers
     encode = runtime.loaded.tokenizer.encode
     shown = join_excerpts(excerpts)
-    room = min(len(shown), YIELDED)
+    room = 0 if is_block else min(len(shown), YIELDED)
     above, most_ahead = shown + cut_before(before, READ_CHARACTERS - room), AHEAD_CHARACTERS - room // AHEAD_YIELDS
     if markers is not None:
         parts = encode(above)[-MAX_BEFORE:], encode(after[:most_ahead])
