@@ -36,7 +36,7 @@ class RelatedText:
         if own is None or not settings_of(uri).repository_context:
             return Options
         others = {
-            other.uri: other.source.replace("\r\n", "\n")
+            other.uri: other.source
             for other in workspace.text_documents.values()
             if other.uri != uri and isinstance(other, SyncedDocument)
         }
@@ -51,7 +51,10 @@ class RelatedText:
                 allowed = [name for name in known if not find_exclusion(name, settings_of(name).exclude, stamps)]
                 self._recent = {name: known[name] for name in allowed[-MAX_RECENT:]}
                 seen = [(name, text) for name, text in reversed(self._recent.items()) if name != uri]
-            held = [Reference("open" if name in others else "recent", text, find_path(name)) for name, text in seen]
+            held = [
+                Reference("open" if name in others else "recent", text.replace("\r\n", "\n"), find_path(name))
+                for name, text in seen
+            ]
             held.sort(key=lambda other: other.kind)  # stable sort: most recent first within a kind
 
             def leaves_out(path: Path) -> bool:

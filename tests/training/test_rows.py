@@ -97,6 +97,20 @@ def test_a_prompt_row_is_what_the_engine_reads(base: Path, cutter: Cutter, rng: 
     assert aboves > 5
 
 
+def test_a_prompt_row_shows_excerpts_of_its_file_and_of_other_files(cutter: Cutter, rng: np.random.Generator) -> None:
+    text = "".join(
+        f"def f{number}(x):\n    y = x + {number}\n    return parse_invoice(y)\n\n\n" for number in range(30)
+    )
+    far, other = "total = parse_invoice(far_away)\n", "print(parse_invoice(elsewhere))\n"
+    filler = "".join(f"name_{number} = {number}\n" for number in range(200))
+    drawn = Drawn(text, above=far + filler, others=("unlike = 1\n", other))
+    rows = [lay_prompt_row(drawn, cutter, RowShape(num_tokens=9000), rng) for _ in range(60)]
+    shown = [text_of(cutter, row.context) for row in rows if row is not None]
+    found = [other.strip() in each and far in each for each in shown]
+    assert any(found) and not all(found), "most rows have excerpts, some have none"
+    assert not any("unlike" in each for each in shown)
+
+
 def test_a_tree_holds_its_text_and_the_holes_in_it(cutter: Cutter, rng: np.random.Generator) -> None:
     for sentinels in (False, True):
         shape = RowShape("tree", 600, sentinels=sentinels)

@@ -40,14 +40,11 @@ def lay_prompt(
 ) -> Prompt:
     """The text around a stretch with the model's fill-in-the-middle tokens, where it was trained with such.
 
-    Else a part of the text behind, as if it stood above, then the excerpts and the end of the text before. Excerpts
-    take the place of near text, but not for a block: its neighbors are mostly what it is like.
+    Else a part of the text behind, as if it stood above, then the excerpts and the end of the text before.
     """
     opening, markers = runtime.tokens.opening(None), runtime.tokens.markers
     encode = runtime.loaded.tokenizer.encode
-    shown = join_excerpts(excerpts)
-    room = 0 if is_block else min(len(shown), YIELDED)
-    above, most_ahead = shown + cut_before(before, READ_CHARACTERS - room), AHEAD_CHARACTERS - room // AHEAD_YIELDS
+    above, most_ahead = lay_before(before, excerpts, is_block=is_block)
     if markers is not None:
         parts = encode(above)[-MAX_BEFORE:], encode(after[:most_ahead])
         return Prompt((*opening, *markers.lay(*parts)), b"", has_suffix=True)
@@ -73,8 +70,14 @@ def open_edge(runtime: Runtime, text: str) -> tuple[list[int], bytes]:
     return ids, pending
 
 
-def join_excerpts(excerpts: Sequence[str]) -> str:
-    return "".join(text.strip("\n") + BREAK for text in excerpts)
+def lay_before(before: str, excerpts: Sequence[str], *, is_block: bool = False) -> tuple[str, int]:
+    """The excerpts and the end of the text before, and how many characters of the text behind are read beside them.
+
+    Excerpts take the place of near text, but not for a block: its neighbors are mostly what it is like.
+    """
+    shown = "".join(text.strip("\n") + BREAK for text in excerpts)
+    room = 0 if is_block else min(len(shown), YIELDED)
+    return shown + cut_before(before, READ_CHARACTERS - room), AHEAD_CHARACTERS - room // AHEAD_YIELDS
 
 
 def cut_before(text: str, most: int = READ_CHARACTERS) -> str:

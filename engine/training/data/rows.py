@@ -10,14 +10,7 @@ from typing import Final, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from midfill_engine.denoising.prompt import (
-    READ_CHARACTERS,
-    YIELDED,
-    cut_before,
-    cut_behind,
-    find_following,
-    join_excerpts,
-)
+from midfill_engine.denoising.prompt import cut_behind, find_following, lay_before
 from midfill_infill.context.excerpts import find_excerpts
 from training.data import spans
 from training.data.cutter import Cutter, Ids
@@ -135,13 +128,11 @@ def lay_prompt_row(drawn: Drawn, cutter: Cutter, shape: RowShape, rng: np.random
     if hole is None or hole[0] < len(text) // 3:
         return None
     start, end = hole
-    above = cut_behind(cut_lines(text[end:], int(rng.integers(0, MAX_BEHIND))))
-    before = text[:start]
-    if rng.random() < EXCERPTS:
-        shown = join_excerpts(find_excerpts([drawn.above + before, text[end:] + drawn.below], drawn.others))
-        above += shown
-        before = cut_before(before, READ_CHARACTERS - min(len(shown), YIELDED))
-    given, ids = cutter.split(above + before, text[start:end] + find_following(text[end:]))
+    behind, before = cut_lines(text[end:], int(rng.integers(0, MAX_BEHIND))), text[:start]
+    has_excerpts = rng.random() < EXCERPTS
+    sides = [drawn.above + before, text[end:] + drawn.below]
+    above, most_ahead = lay_before(before, find_excerpts(sides, drawn.others) if has_excerpts else ())
+    given, ids = cutter.split(cut_behind(behind, most_ahead) + above, text[start:end] + find_following(text[end:]))
     if len(ids) > MAX_HOLE or not given or len(given) + len(ids) > shape.num_tokens:
         return None
     return Row(given + ids, [shape.context_weight] * len(given) + [1.0] * len(ids))

@@ -8,6 +8,8 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from sys import intern
 from typing import Final
 
 MAX_CHARACTERS: Final = 2000  # of all excerpts
@@ -38,9 +40,13 @@ def find_excerpts(shown: Sequence[str], references: Sequence[str]) -> list[str]:
     around the holes, over the square root of its number of words.
     """
     wanted = frozenset(word for number in range(len(shown) - 1) for word in _find_words(shown, number))
-    sources = [*references, *_find_far(shown)]
-    lines = [source.split("\n") for source in sources]
-    chunks = [chunk for number, rows in enumerate(lines) for chunk in _cut(number, rows, wanted)]
+    read = [*map(_read_kept, references), *map(_read, _find_far(shown))]
+    chunks = [
+        _Chunk(number, index * STEP, words)
+        for number, (_, listed) in enumerate(read)
+        for index, words in enumerate(listed)
+        if not words.isdisjoint(wanted)
+    ]
     frequency = Counter(word for chunk in chunks for word in chunk.words & wanted)
     rarity = {word: math.log1p(len(chunks) / (1 + count)) for word, count in frequency.items()}
 
@@ -50,12 +56,12 @@ def find_excerpts(shown: Sequence[str], references: Sequence[str]) -> list[str]:
 
     left, taken = MAX_CHARACTERS, list[_Chunk]()
     for chunk in sorted(chunks, key=rate, reverse=True)[:MAX_TRIED]:
-        text = _show(lines, chunk)
+        text = _show(read[chunk.source][0], chunk)
         is_new = all(each.source != chunk.source or abs(each.start - chunk.start) >= LINES for each in taken)
         if is_new and len(text) <= left:
             left -= len(text)
             taken.append(chunk)
-    return [_show(lines, chunk) for chunk in sorted(taken, key=lambda each: (each.source, each.start))]
+    return [_show(read[chunk.source][0], chunk) for chunk in sorted(taken, key=lambda each: (each.source, each.start))]
 
 
 def _find_words(shown: Sequence[str], number: int) -> list[str]:
@@ -75,12 +81,17 @@ def _find_far(shown: Sequence[str]) -> list[str]:
     return far
 
 
-def _cut(number: int, lines: Sequence[str], wanted: frozenset[str]) -> list[_Chunk]:
-    words = [frozenset(_WORD.findall(line)) for line in lines]
+def _read(text: str) -> tuple[list[str], list[frozenset[str]]]:
+    """The lines, and the words of each chunk of them: a chunk starts every STEP lines."""
+    lines = text.split("\n")
+    words = [frozenset(map(intern, _WORD.findall(line))) for line in lines]
     starts = range(0, max(1, len(lines) - STEP), STEP)
-    chunks = (_Chunk(number, start, frozenset().union(*words[start : start + LINES])) for start in starts)
-    return [chunk for chunk in chunks if not chunk.words.isdisjoint(wanted)]
+    return lines, [frozenset().union(*words[start : start + LINES]) for start in starts]
 
 
-def _show(lines: Sequence[Sequence[str]], chunk: _Chunk) -> str:
-    return "\n".join(lines[chunk.source][chunk.start : chunk.start + LINES + MORE_LINES]).strip("\n")
+# Related files stay the same from fill to fill.
+_read_kept = lru_cache(maxsize=32)(_read)
+
+
+def _show(lines: Sequence[str], chunk: _Chunk) -> str:
+    return "\n".join(lines[chunk.start : chunk.start + LINES + MORE_LINES]).strip("\n")
