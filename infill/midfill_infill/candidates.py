@@ -15,9 +15,8 @@ from midfill_engine import wire
 from midfill_infill.doubts import Doubts
 from midfill_infill.errors import MidfillError
 from midfill_infill.proposals import Proposal
-from midfill_infill.splicing.sieve import find_sieve
 from midfill_infill.splicing.sight import Sight
-from midfill_infill.splicing.splice import Spliced, SplicedFill, splice
+from midfill_infill.splicing.splice import Spliced, SplicedFill, find_sieve, splice
 from midfill_infill.text.document import Document
 from midfill_infill.text.spans import Hole, Patch
 from midfill_infill.written import Written

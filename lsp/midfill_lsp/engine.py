@@ -23,7 +23,8 @@ _ENGINE_ERRORS = ("engine_", "out_of", "unknown_model", "bad_checkpoint")
 
 Wanted = tuple[str | None, str]  # model and device
 Say = Callable[[str], None]
-Filler = Callable[[Document, Sequence[Hole], Options, Settings, Say], Generator[Preview | Filled, None, None]]
+Events = Generator[Preview | Filled, None, None]
+Filler = Callable[[Document, Sequence[Hole], Options, Settings, Say], Events]
 
 
 @dataclass(frozen=True)
@@ -42,11 +43,8 @@ class Engines:
     def __init__(self) -> None:
         self.facts: EngineFacts | None = None
         self._clients: dict[Wanted, EngineClient] = {}
-        self._lock = threading.Lock()
 
-    def fill(
-        self, document: Document, holes: Sequence[Hole], options: Options, settings: Settings, say: Say
-    ) -> Generator[Preview | Filled, None, None]:
+    def fill(self, document: Document, holes: Sequence[Hole], options: Options, settings: Settings, say: Say) -> Events:
         """Starts the engine if needed, then fills. Raises MidfillError; closing the generator stops the work."""
         wanted = settings.model, settings.device
         client = self._clients.get(wanted)
@@ -58,7 +56,7 @@ class Engines:
                 # The engine was restarted since: nothing was asked of the new one yet.
                 if error.code not in ("engine_died", "engine_unreachable"):
                     raise
-                self._drop(wanted)
+                self._clients.pop(wanted, None)  # not closed, because other fills may still read from it
             else:
                 yield first
                 yield from events
@@ -76,57 +74,29 @@ class Engines:
         client = EngineClient(endpoint)
         if known := client.models():
             self.facts = EngineFacts(known[0].id, known[0].device, known[0].dtype, known[0].parameters)
-        with self._lock:
-            return self._clients.setdefault(wanted, client)
-
-    def _drop(self, wanted: Wanted) -> None:
-        """Does not close the client, because other fills may still read from it."""
-        with self._lock:
-            self._clients.pop(wanted, None)
-
-
-class Backoff:
-    """When ghost text may try again after failures: 2 s, then twice as long each time."""
-
-    def __init__(self) -> None:
-        self._failures = 0
-        self._until_s = 0.0
-
-    @property
-    def is_waiting(self) -> bool:
-        return time.monotonic() < self._until_s
-
-    def fail(self) -> None:
-        """Failures during the wait belong to earlier fills and do not count."""
-        if self.is_waiting:
-            return
-        wait_s = min(FIRST_BACKOFF_S * 2**self._failures, MAX_BACKOFF_S)
-        self._until_s = time.monotonic() + wait_s
-        self._failures += 1
-
-    def succeed(self) -> None:
-        self._failures, self._until_s = 0, 0.0
+        return self._clients.setdefault(wanted, client)
 
 
 class WatchedFiller:
-    """A filler that records its engine's errors, also for fills that nobody waits for. Thread-safe."""
+    """A filler that records its engine's errors, also for fills that nobody waits for. Thread-safe.
+
+    After a failure unrequested fills rest for 2 s, then twice as long each time.
+    """
 
     def __init__(self, filler: Filler, tell: Callable[[], None]) -> None:
         """`tell` is called whenever `error` has changed, in the fill's thread."""
         self.error: MidfillError | None = None
         self._filler, self._tell = filler, tell
-        self._backoff = Backoff()
+        self._failures, self._rests_until_s = 0, 0.0
         self._works = False
         self._trying, self._writing = threading.Lock(), threading.Lock()
 
     @property
     def is_resting(self) -> bool:
         """True while unrequested fills are paused."""
-        return self._backoff.is_waiting
+        return time.monotonic() < self._rests_until_s
 
-    def fill(
-        self, document: Document, holes: Sequence[Hole], options: Options, settings: Settings, say: Say
-    ) -> Generator[Preview | Filled, None, None]:
+    def fill(self, document: Document, holes: Sequence[Hole], options: Options, settings: Settings, say: Say) -> Events:
         try:
             with closing(self._filler(document, holes, options, settings, say)) as events:
                 for event in events:
@@ -140,7 +110,7 @@ class WatchedFiller:
 
     def fill_unasked(
         self, document: Document, holes: Sequence[Hole], options: Options, settings: Settings, say: Say
-    ) -> Generator[Preview | Filled, None, None]:
+    ) -> Events:
         """As `fill`, but empty while a failed engine is paused. Until a fill succeeds, only one at a time tries."""
         with closing(self.fill(document, holes, options, settings, say)) as events:
             with nullcontext() if self._works else self._trying:
@@ -157,8 +127,9 @@ class WatchedFiller:
             is_news = error is not self.error
             self.error, self._works = error, error is None
             if error is None:
-                self._backoff.succeed()
-            else:
-                self._backoff.fail()
+                self._failures, self._rests_until_s = 0, 0.0
+            elif not self.is_resting:  # failures during the rest belong to earlier fills
+                self._rests_until_s = time.monotonic() + min(FIRST_BACKOFF_S * 2**self._failures, MAX_BACKOFF_S)
+                self._failures += 1
         if is_news:
             self._tell()

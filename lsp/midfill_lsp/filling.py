@@ -5,7 +5,7 @@ import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -24,10 +24,10 @@ from midfill_lsp.messages import FillParams, FillResult, What
 from midfill_lsp.offers import TITLES, UNTIL
 from midfill_lsp.pending import Pending, PendingHole, PendingStore, place
 from midfill_lsp.progress import FillProgress, PreviewSender, show_progress
-from midfill_lsp.results import describe, describe_placed, make_result
 from midfill_lsp.settings import Settings
-from midfill_lsp.text import Moves, Span, SyncedDocument, Text
-from midfill_lsp.until import fill_until_passes, take_goal
+from midfill_lsp.telling import describe, describe_placed, make_result
+from midfill_lsp.text import Moves, Span
+from midfill_lsp.until import until_passes
 from midfill_lsp.views import find_holes, sort_with_drafts, take_view
 
 GO_ON = "Fill"
@@ -91,8 +91,9 @@ class FillJob:
         self._title = f"Midfill: {TITLES[params.what].lower()}"
         self._stop, self._finish = threading.Event(), threading.Event()
         if params.until is not None:
-            goal = take_goal(server.workspace, self.document, params.until, params.tries)
-            self._filler = partial(fill_until_passes, goal, self._stop.is_set, filler)
+            self._filler = until_passes(
+                server.workspace, self.document, params.until, params.tries, self._stop.is_set, filler
+            )
             self._title = f"Midfill: {UNTIL.lower()}"
         self._moves = Moves()
         self._spans = [self._text.span(range.to_lsp()) for range in params.ranges]
@@ -229,9 +230,12 @@ class FillJob:
             edits = self._find_edits(filled)
             return edits, self._place(filled, [span for span, _ in edits])
 
-        made = MadeFill(filled, self._settings.seed if self.params.seed is None else self.params.seed, self._newline)
-        confirm = self.params.confirm and len(self._spans) > 1 and takes_confirmation(self._server)
-        return await put_in(self._server, pending, self.id, self.document, made, find, self._title, confirm=confirm)
+        client = self._server.client_capabilities.workspace
+        can_confirm = client and client.workspace_edit and client.workspace_edit.change_annotation_support
+        confirm = bool(can_confirm) and self.params.confirm and len(self._spans) > 1
+        seed = self._settings.seed if self.params.seed is None else self.params.seed
+        made = Pending(self.id, self.document, filled, seed, self._newline)
+        return await put_in(self._server, pending, made, find, self._title, confirm=confirm)
 
     def _place(self, filled: Filled, spans: Sequence[Span]) -> list[PendingHole]:
         """The holes after the edit. A reroll keeps the text from before the first fill as the original."""
@@ -249,47 +253,30 @@ class FillJob:
         return holes
 
 
-@dataclass(frozen=True)
-class MadeFill:
-    """A finished fill: its seed, and the line endings of its document."""
-
-    filled: Filled
-    seed: int
-    newline: str
-
-
 async def put_in(
-    server: Host, pending: PendingStore, id: int, document: SyncedDocument, made: MadeFill,
+    server: Host, store: PendingStore, made: Pending,
     find: Callable[[], tuple[list[Replacement], list[PendingHole]]], title: str, *, confirm: bool = False,
 ) -> FillResult:  # fmt: skip
     """Applies one versioned edit and keeps the fill as pending. With `confirm`, holes that the user ticks are accepted.
 
     `find` returns the replacements in the current text and the holes after them; it may raise.
     """
-    moves = document.record()
-    holes: list[PendingHole] = []
-    before = document.source
+    made.moves = made.document.record()
 
     def find_edits() -> list[Replacement]:
-        nonlocal before
-        before = document.source
-        moves.clear()
-        edits, holes[:] = find()
+        made.before = made.document.source
+        made.moves.clear()
+        edits, made.holes = find()
         return edits
 
     try:
-        version, expected = await apply_edits(server, document, find_edits, title, confirm=confirm)
+        version, made.expected = await apply_edits(server, made.document, find_edits, title, confirm=confirm)
     except BaseException:
-        document.forget(moves)
+        made.document.forget(made.moves)
         raise
-    described = describe_placed(holes, Text(expected, document.text.encoding))
+    described = describe_placed(made.holes, made.text)
     if confirm:
-        document.forget(moves)
+        made.document.forget(made.moves)
         return make_result(made.filled, described, version=version, applied=True)
-    pending.add(Pending(id, document, holes, made.filled, made.seed, moves, before, expected, made.newline))
-    return make_result(made.filled, described, version=version, applied=True, id=id)
-
-
-def takes_confirmation(server: Host) -> bool:
-    client = server.client_capabilities.workspace
-    return bool(client and client.workspace_edit and client.workspace_edit.change_annotation_support)
+    store.add(made)
+    return make_result(made.filled, described, version=version, applied=True, id=made.id)

@@ -14,7 +14,7 @@ from midfill_infill.reroll import KEEP_SHARE
 from midfill_infill.written import Written
 from midfill_lsp.edits import FillFailed, Replacement, apply_edits
 from midfill_lsp.engine import Filler, WatchedFiller
-from midfill_lsp.filling import FillJob, MadeFill, check, explain, put_in
+from midfill_lsp.filling import FillJob, check, explain, put_in
 from midfill_lsp.ghost import GhostText, Suggestion
 from midfill_lsp.host import Host
 from midfill_lsp.messages import Done, FillParams, FillResult, PendingParams, Range, SnoozeParams, Status, What
@@ -172,10 +172,10 @@ class Fills:
         pending = self._find(params)
         if not pending.filled.alternatives:
             raise FillFailed("Midfill: this fill has no alternatives; ask for some, or reroll.")
-        made = MadeFill(pending.rotated(), pending.seed, pending.newline)
+        id, rotated = self._pending.next_id(), pending.rotated()
         result = await put_in(
-            self._server, self._pending, self._pending.next_id(), pending.document, made,
-            lambda: self._same(pending).show(made.filled), "Midfill: next alternative",
+            self._server, self._pending, Pending(id, pending.document, rotated, pending.seed, pending.newline),
+            lambda: self._same(pending).show(rotated), "Midfill: next alternative",
         )  # fmt: skip
         self._close(pending)
         return result
@@ -252,10 +252,7 @@ class Fills:
             busy=self._num_busy > 0,
             message=f"Midfill leaves this file out: {reason}." if reason else message,
             version=str(self._server.version),
-            model=facts.model if facts else None,
-            device=facts.device if facts else None,
-            dtype=facts.dtype if facts else None,
-            parameters=facts.parameters if facts else None,
+            **(vars(facts) if facts else {}),
             pending=len(self._pending),
             snoozing=self.is_snoozing,
         )
@@ -312,8 +309,7 @@ class Fills:
     def _tell_status(self) -> None:
         if self._telling:
             self._telling.cancel()
-        if self._server.speaks_midfill:
-            self._server.protocol.notify("midfill/didChangeStatus", self.status().to_json())
+        self._server.tell("midfill/didChangeStatus", self.status())
 
     def _tell_pending(self, document: SyncedDocument) -> None:
         self._teller.tell(document)

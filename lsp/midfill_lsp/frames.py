@@ -10,10 +10,9 @@ MAX_BODY_BYTES = 64 * 1024 * 1024
 MAX_HEAD_BYTES = 32 * 1024
 
 _FIELD = rb"[A-Za-z-]+:[^\r\n]*\r\n"
-_LENGTH = rb"Content-Length: ?([0-9]{1,18})\r\n"
-_HEAD = re.compile(rb"(?:%b)*?%b(?:%b)*" % (_FIELD, _LENGTH, _FIELD), re.IGNORECASE)
-_LAST_HEAD = re.compile(rb"%b(?:%b)*\Z" % (_LENGTH, _FIELD), re.IGNORECASE)
-_RAW_LENGTH = re.compile(_LENGTH, re.IGNORECASE)
+_LENGTH = re.compile(rb"Content-Length: ?([0-9]{1,18})\r\n", re.IGNORECASE)
+_FIELDS = re.compile(rb"(?:%b)*" % _FIELD)
+_HEAD = re.compile(rb"%b(?:%b)*\Z" % (_LENGTH.pattern, _FIELD), re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -28,71 +27,56 @@ class FrameParser:
 
     def __init__(self) -> None:
         self._buffer = bytearray()
-        self._body_bytes: int | None = None
-        self._skipping = False
+        self._searched = 0  # this much of the buffer contains no header of a message behind a truncated one
 
     @property
     def unfinished(self) -> bool:
-        return bool(self._buffer) or self._body_bytes is not None
+        return bool(self._buffer)
 
     def feed(self, chunk: bytes) -> Iterator[Any]:
         """Yields the decoded JSON of each complete message, and BadFrame for invalid bytes."""
         self._buffer += chunk
-        more = True
-        while more:
-            more, found = self._take_head() if self._body_bytes is None else self._take_body(len(chunk))
-            if found is not None:
-                yield found
+        while (blank_line := self._buffer.find(b"\r\n\r\n")) >= 0:
+            fields = self._buffer[: blank_line + 2]
+            head = _HEAD.search(fields)
+            garbage = fields[: head.start() if head else None].lstrip(b"\r\n")
+            if head is None or not _FIELDS.fullmatch(garbage):
+                self._drop(head.start() if head else blank_line + 4)
+                if garbage:
+                    yield BadFrame("the header is malformed")
+                continue
+            found = self._take_message(blank_line + 4, int(head[1]))
+            if found is None:
+                return
+            yield found
+        if len(self._buffer) > MAX_HEAD_BYTES:
+            self._drop(len(self._buffer) - MAX_HEAD_BYTES // 2)
+            yield BadFrame("the header is too long")
 
-    def _take_head(self) -> tuple[bool, BadFrame | None]:
-        if not self._skipping:
-            del self._buffer[: len(self._buffer) - len(self._buffer.lstrip(b"\r\n"))]
-        head, blank_line, rest = self._buffer.partition(b"\r\n\r\n")
-        if len(head) > MAX_HEAD_BYTES:
-            del self._buffer[: len(head) - MAX_HEAD_BYTES // 2]
-            return True, self._skip("the header is too long")
-        if not blank_line:
-            return False, None
-        head += b"\r\n"
-        good = _HEAD.fullmatch(head)
-        match = good or _LAST_HEAD.search(head)
-        self._buffer = rest
-        if match is None:
-            return True, self._skip("the header has no valid Content-Length")
-        problem = None if good else self._skip("the header is malformed")
-        self._body_bytes, self._skipping = int(match[1]), False
-        if self._body_bytes <= MAX_BODY_BYTES:
-            return True, problem
-        self._body_bytes = None
-        return True, self._skip(f"the message is larger than {MAX_BODY_BYTES} bytes")
-
-    def _take_body(self, new_bytes: int) -> tuple[bool, Any]:
-        assert self._body_bytes is not None
-        if len(self._buffer) < self._body_bytes:
-            return self._look_for_cut(len(self._buffer) - new_bytes - 64)
-        body, self._body_bytes = bytes(self._buffer[: self._body_bytes]), None
+    def _take_message(self, start: int, num_bytes: int) -> Any:
+        """The message whose body starts at `start`; None if it is incomplete."""
+        end = start + num_bytes
+        if num_bytes > MAX_BODY_BYTES:
+            self._drop(start)
+            return BadFrame(f"the message is larger than {MAX_BODY_BYTES} bytes")
+        # No JSON string contains a raw line ending: a header line in a body means that the body was truncated.
+        if cut := _LENGTH.search(self._buffer, max(start, self._searched), end):
+            self._drop(cut.start())
+            return BadFrame("the body ends early")
+        if len(self._buffer) < end:
+            self._searched = len(self._buffer) - 64
+            return None
         try:
-            message = json.loads(body.decode(), parse_constant=_refuse_constant)
+            message = json.loads(self._buffer[start:end].decode(), parse_constant=_refuse_constant)
         except (ValueError, RecursionError):
-            # The length may be wrong, so the body is kept and searched for the next header.
-            return True, self._skip("the body is not JSON in UTF-8")
-        del self._buffer[: len(body)]
-        return True, message if message is not None else BadFrame("the body is null")
+            self._drop(start)  # the length may be wrong: the next header may be in the body
+            return BadFrame("the body is not JSON in UTF-8")
+        self._drop(end)
+        return message if message is not None else BadFrame("the body is null")
 
-    def _look_for_cut(self, start: int) -> tuple[bool, BadFrame | None]:
-        """A raw line ending cannot occur inside a JSON string: a header line in a body means that the body was
-        truncated.
-        """
-        if (match := _RAW_LENGTH.search(self._buffer, max(start, 0))) is None:
-            return False, None
-        del self._buffer[: match.start()]
-        self._body_bytes = None
-        return True, BadFrame("the body ends early")
-
-    def _skip(self, reason: str) -> BadFrame | None:
-        """Reports only the first error until a header is found again."""
-        already, self._skipping = self._skipping, True
-        return None if already else BadFrame(reason)
+    def _drop(self, num_bytes: int) -> None:
+        del self._buffer[:num_bytes]
+        self._searched = 0
 
 
 def _refuse_constant(name: str) -> NoReturn:

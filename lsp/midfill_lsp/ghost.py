@@ -2,8 +2,7 @@
 
 import asyncio
 import threading
-from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -34,38 +33,15 @@ class Suggestion:
     num_replaced: int
 
 
-class Suggestions:
-    """Recent suggestions, reused while the user types along."""
-
-    def __init__(self) -> None:
-        self._kept: OrderedDict[tuple[str, bool, str, str], tuple[Suggestion, ...]] = OrderedDict()
-
-    def put(self, uri: str, source: str, offset: int, suggestions: tuple[Suggestion, ...], *, invoked: bool) -> None:
-        self._kept[self._key(uri, source, offset, offset, invoked)] = suggestions
-        while len(self._kept) > MAX_KEPT:
-            self._kept.popitem(last=False)
-
-    def find(self, uri: str, source: str, offset: int, *, invoked: bool) -> tuple[Suggestion, ...]:
-        """The rest of the latest suggestions that match what was typed since; empty if none does."""
-        for num_typed in range(min(offset, MAX_TYPED_CHARS) + 1):
-            typed = source[offset - num_typed : offset]
-            kept = self._kept.get(self._key(uri, source, offset - num_typed, offset, invoked), ())
-            fits = [found for found in kept if found.text.startswith(typed) and found.text != typed]
-            if fits:
-                return tuple(Suggestion(found.text[num_typed:], found.num_replaced) for found in fits)
-        return ()
-
-    @staticmethod
-    def _key(uri: str, source: str, start: int, end: int, invoked: bool) -> tuple[str, bool, str, str]:
-        return uri, invoked, source[max(0, start - HEAD_CHARS) : start], source[end : end + TAIL_CHARS]
-
-
 class GhostText:
-    """Makes suggestions, one at a time per document: a newer request cancels the older one."""
+    """Makes suggestions, one at a time per document: a newer request cancels the older one.
+
+    Recent suggestions are reused while the user types along.
+    """
 
     def __init__(self, executor: Executor) -> None:
         self._executor = executor
-        self._suggestions = Suggestions()
+        self._kept: dict[tuple[str, bool, str, str], tuple[Suggestion, ...]] = {}
         self._stops: dict[str, threading.Event] = {}
 
     async def suggest(
@@ -73,7 +49,7 @@ class GhostText:
         surroundings: Callable[[], Options], *, invoked: bool, document: SyncedDocument,
     ) -> tuple[Suggestion, ...]:  # fmt: skip
         """Raises MidfillError and CancelledError; nothing where the document moved on meanwhile."""
-        if found := self._suggestions.find(view.uri, view.text.source, offset, invoked=invoked):
+        if found := self._recall(view, offset, invoked):
             return found
         stop = threading.Event()
         self._stops.pop(view.uri, threading.Event()).set()
@@ -91,8 +67,24 @@ class GhostText:
             if self._stops.get(view.uri) is stop:
                 del self._stops[view.uri]
         if made:
-            self._suggestions.put(view.uri, view.text.source, offset, made, invoked=invoked)
+            self._kept[_key(view, offset, offset, invoked)] = made
+            if len(self._kept) > MAX_KEPT:
+                del self._kept[next(iter(self._kept))]
         return made if document.text is view.text else ()
+
+    def _recall(self, view: DocumentView, offset: int, invoked: bool) -> tuple[Suggestion, ...]:
+        """The rest of the latest suggestions that match what was typed since; empty if none does."""
+        for num_typed in range(min(offset, MAX_TYPED_CHARS) + 1):
+            typed = view.text.source[offset - num_typed : offset]
+            kept = self._kept.get(_key(view, offset - num_typed, offset, invoked), ())
+            if fits := [found for found in kept if found.text.startswith(typed) and found.text != typed]:
+                return tuple(Suggestion(found.text[num_typed:], found.num_replaced) for found in fits)
+        return ()
+
+
+def _key(view: DocumentView, start: int, end: int, invoked: bool) -> tuple[str, bool, str, str]:
+    source = view.text.source
+    return view.uri, invoked, source[max(0, start - HEAD_CHARS) : start], source[end : end + TAIL_CHARS]
 
 
 def _make(
@@ -116,32 +108,25 @@ def _make(
             if stop.is_set():
                 return ()
             if isinstance(event, Filled):
-                rows = (event.best, *event.alternatives)
-                num_replaced = view.span(hole)[1] - offset
-                if not invoked:
-                    rows = tuple(row for row in rows if _is_worth_showing(row, settings.ghost_text_certainty))
-                return _choose(view, offset, num_replaced, rows, single_line=single_line)
+                least = None if invoked else settings.ghost_text_certainty
+                rows = [row for row in (event.best, *event.alternatives) if _is_worth_showing(row, least)]
+                return _choose(view, offset, view.span(hole)[1] - offset, rows, single_line=single_line)
     return ()
 
 
-def _is_worth_showing(row: Alternative, least: float) -> bool:
-    """Whether unrequested ghost text may be shown: no new error, and certain enough if the engine knows."""
-    return not row.new_errors and (row.certainty is None or row.certainty >= least)
+def _is_worth_showing(row: Alternative, least: float | None) -> bool:
+    """True if ghost text was requested, or adds no error and is certain enough, where the engine knows."""
+    return least is None or (not row.new_errors and (row.certainty is None or row.certainty >= least))
 
 
 def _choose(
-    view: DocumentView, offset: int, num_replaced: int, rows: tuple[Alternative, ...], *, single_line: bool
+    view: DocumentView, offset: int, num_replaced: int, rows: Sequence[Alternative], *, single_line: bool
 ) -> tuple[Suggestion, ...]:
-    """The first candidate that is not blank and not the line that follows anyway."""
+    """The different candidates that are neither blank nor the line that follows anyway."""
     following = view.text.source[offset + num_replaced :].lstrip("\r\n").partition("\n")[0].strip()
-    found: dict[str, Suggestion] = {}
-    for row in rows:
-        text = row.patch.edits[0].replacement.decode("utf-8", "surrogatepass")
-        if single_line:
-            text = text.splitlines()[0] if text.strip() else ""
-        if text.strip() and text.strip() != following:
-            found[text] = Suggestion(text, num_replaced)
-    return tuple(found.values())
+    texts = (row.patch.edits[0].replacement.decode("utf-8", "surrogatepass") for row in rows)
+    shown = ((text.splitlines() or [""])[0] if single_line else text for text in texts)
+    return tuple(Suggestion(text, num_replaced) for text in dict.fromkeys(shown) if text.strip() not in ("", following))
 
 
 def to_items(document: SyncedDocument, offset: int, found: tuple[Suggestion, ...]) -> types.InlineCompletionList:

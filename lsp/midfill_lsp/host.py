@@ -3,12 +3,14 @@
 import logging
 from collections.abc import Callable, Mapping
 from functools import partial
+from typing import Any
 
 from lsprotocol import types
 from pygls.lsp.server import LanguageServer
 
 from midfill_infill.engines.installed import distribution_version
 from midfill_lsp.engine import Engines
+from midfill_lsp.messages import Payload
 from midfill_lsp.protocol import MidfillProtocol
 from midfill_lsp.settings import Settings, parse_settings
 from midfill_lsp.text import SyncedWorkspace
@@ -28,6 +30,7 @@ class Host(LanguageServer):
         midfill = distribution_version()
         super().__init__("midfill", midfill, protocol_cls=MidfillProtocol, notebook_document_sync=notebooks)
         self.engines = Engines()
+        self._told: dict[tuple[str, str], dict[str, Any]] = {}
         self._settings: dict[str, Settings] = {"": Settings()}
         self._options: object = None
 
@@ -54,6 +57,19 @@ class Host(LanguageServer):
         """Whether the client supports our own notifications."""
         told = self.client_capabilities.experimental
         return bool(getattr(told, "midfill", None) or (isinstance(told, dict) and told.get("midfill")))
+
+    def tell(self, method: str, message: Payload, uri: str = "", *, is_empty: bool = False) -> None:
+        """Sends one of our own notifications to a client that supports them, unless it repeats the last one.
+
+        An empty message is only sent after another.
+        """
+        if not self.speaks_midfill:
+            return
+        content, last = message.to_json(), self._told.pop((method, uri), None)
+        if not is_empty:
+            self._told[method, uri] = content
+        if content != last and not (is_empty and last is None):
+            self.protocol.notify(method, content)
 
     def settings_of(self, uri: str) -> Settings:
         """Settings of the innermost workspace folder that contains the document, or the notebook of a cell."""

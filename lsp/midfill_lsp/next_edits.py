@@ -75,7 +75,6 @@ class NextEdits:
     def __init__(self, server: Host, fills: Fills) -> None:
         self._server, self._fills = server, fills
         self._bursts: dict[str, Burst] = {}
-        self._shown: dict[str, Sequence[PlacedRepeat]] = {}
         self._found: dict[str, tuple[Text, Sequence[PlacedRepeat]]] = {}
         self._rests: dict[str, asyncio.TimerHandle] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -210,15 +209,11 @@ class NextEdits:
         return any(start <= span[1] and span[0] <= end for span in spans)
 
     def _tell(self, document: SyncedDocument, found: Sequence[PlacedRepeat]) -> None:
-        if not self._server.speaks_midfill or not (found or self._shown.get(document.uri)):
-            return
-        self._shown[document.uri] = found
-        if not found:
-            del self._shown[document.uri]
         places = tuple(
             RepeatPlace(range=Range.of(document.text.range(each.span)), text=each.repeat.text) for each in found
         )
-        self._server.protocol.notify("midfill/didChangeRepeats", Repeats(uri=document.uri, places=places).to_json())
+        message = Repeats(uri=document.uri, places=places)
+        self._server.tell("midfill/didChangeRepeats", message, document.uri, is_empty=not found)
 
 
 def _search(

@@ -108,21 +108,25 @@ class PendingHole:
 
 @dataclass
 class Pending:
-    """One pending fill. The document had the text `before` and now holds the best candidate of `filled`."""
+    """One pending fill, or one whose edit is being applied: the best candidate of `filled`.
+
+    The edit replaces the text `before` by `expected`; `moves` records what changed since.
+    """
 
     id: int
     document: SyncedDocument
-    holes: list[PendingHole]
     filled: Filled
     seed: int
-    moves: Moves
-    before: str
-    expected: str | None
     newline: str
+    holes: list[PendingHole] = field(default_factory=list)
+    moves: Moves = field(default_factory=Moves)
+    before: str = ""
+    expected: str | None = None
     weak: list[Span] = field(default_factory=list)
     errors: list[Span] = field(default_factory=list)
 
-    def __post_init__(self) -> None:
+    def mark(self) -> None:
+        """Locates its errors and its least certain tokens."""
         self.errors = [span for hole in self.holes for span in hole.find(hole.fill.errors, self.newline)]
         if self.filled.new_errors and not self.errors:
             self.errors = [hole.inner for hole in self.holes]
@@ -247,7 +251,7 @@ class PendingStore:
         return self._last_id
 
     def add(self, pending: Pending) -> None:
-        """Its `moves` record since before the edit that the client turns from `before` into `expected`."""
+        pending.mark()
         self._fills[pending.id] = pending
         if pending.moves or pending.document.source == pending.expected:
             self.follow(pending.document)

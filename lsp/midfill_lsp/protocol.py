@@ -1,10 +1,12 @@
 """Moves messages between the client's pipe and the handlers, and survives invalid ones. Knows nothing of filling."""
 
 import asyncio
+import json
 import logging
 import os
+import re
 import threading
-from collections.abc import Generator, Iterator
+from collections.abc import Generator
 from typing import Any
 
 import attrs
@@ -22,6 +24,7 @@ logger = logging.getLogger(__name__)
 PARENT_POLL_S = 1.0
 CHUNK_BYTES = 64 * 1024
 OWN_METHODS = "midfill/"
+_URI = re.compile(r'"uri": ("(?:[^"\\]|\\.)*")')
 
 
 @attrs.define
@@ -91,20 +94,16 @@ class MidfillProtocol(LanguageServerProtocol):
             self._refuse_message(message, *problem)
         else:
             try:
-                structured = self.structure_message({"params": None, **message} if "method" in message else message)
+                self.handle_message(
+                    self.structure_message({"params": None, **message} if "method" in message else message)
+                )
+            except BrokenPipeError:
+                raise
             except JsonRpcException as error:
                 reason = f"{error.message}: the parameters do not fit."
                 self._refuse_message(message, types.ErrorCodes.InvalidParams, reason)
-            else:
-                self._handle_safely(structured)
-
-    def _handle_safely(self, structured: Any) -> None:
-        try:
-            self.handle_message(structured)
-        except BrokenPipeError:
-            raise
-        except Exception as error:  # noqa: BLE001 - whatever one message does, the server lives
-            logger.error("a message could not be handled: %s", type(error).__name__)
+            except Exception as error:  # noqa: BLE001 - whatever one message does, the server lives
+                logger.error("a message could not be handled: %s", type(error).__name__)
 
     def _handle_response(
         self, msg_id: int | str, result: Any | None = None, error: types.ResponseError | None = None
@@ -150,18 +149,10 @@ class MidfillProtocol(LanguageServerProtocol):
             self._lose_track(message)
 
     def _lose_track(self, message: dict[str, Any]) -> None:
-        """Marks documents as out of sync if one of their changes was refused."""
-        found: list[Any] = []
-        match message:
-            case {"method": types.TEXT_DOCUMENT_DID_CHANGE, "params": {"textDocument": {"uri": uri}}}:
-                found = [uri]
-            case {
-                "method": types.NOTEBOOK_DOCUMENT_DID_CHANGE,
-                "params": {"change": {"cells": {"textContent": [*all]}}},
-            }:
-                found = [uri for changed in all for uri in _uris_of(changed)]
-        for uri in found:
-            document = self.workspace.text_documents.get(uri) if isinstance(uri, str) else None
+        """Marks the documents that a refused change names as out of sync."""
+        is_change = message["method"] in (types.TEXT_DOCUMENT_DID_CHANGE, types.NOTEBOOK_DOCUMENT_DID_CHANGE)
+        for uri in _URI.findall(json.dumps(message)) if is_change else ():
+            document = self.workspace.text_documents.get(json.loads(uri))
             if isinstance(document, SyncedDocument):
                 document.lose_track("it was refused")
 
@@ -169,12 +160,6 @@ class MidfillProtocol(LanguageServerProtocol):
         logger.warning("refused a message: %s", reason)
         error = {"code": code.value, "message": reason}
         self._send_data({"jsonrpc": self.VERSION, "id": msg_id, "error": error})
-
-
-def _uris_of(changed: Any) -> Iterator[str]:
-    match changed:
-        case {"document": {"uri": str(uri)}}:
-            yield uri
 
 
 async def serve(server: LanguageServer, stdin_fd: int) -> int:
@@ -221,7 +206,7 @@ def _is_alive(pid: int) -> bool:
     except ProcessLookupError:
         return False
     except PermissionError:
-        return True
+        pass
     return True
 
 

@@ -1,27 +1,35 @@
-"""Reports pending fills, their new syntax errors, and better models. Changes no document."""
+"""Describes fills in messages of PROTOCOL.md and sends those of pending fills. Changes no document."""
 
 import asyncio
-from typing import Any
+from collections.abc import Iterable
 
 from lsprotocol import types
 
-from midfill_infill.candidates import DRAFTED
+from midfill_infill.candidates import DRAFTED, PlacedFill
 from midfill_infill.engines.offer import offer
+from midfill_infill.fill import Filled
 from midfill_lsp.host import Host
-from midfill_lsp.messages import OldText, PendingFill, PendingFills, PendingText, Range
-from midfill_lsp.pending import Pending, PendingStore
-from midfill_lsp.results import make_stats
-from midfill_lsp.text import Span, SyncedDocument
+from midfill_lsp.messages import (
+    FillResult,
+    FillStats,
+    HoleFill,
+    OldText,
+    PendingFill,
+    PendingFills,
+    PendingText,
+    Range,
+)  # fmt: skip
+from midfill_lsp.pending import Pending, PendingHole, PendingStore
+from midfill_lsp.text import Span, SyncedDocument, Text, to_units
 
 REST_S = 0.05
 
 
 class PendingTeller:
-    """Use it on the event loop only. Sends only what changed."""
+    """Sends the pending fills of a document and their syntax errors. Use it on the event loop only."""
 
     def __init__(self, server: Host, pending: PendingStore) -> None:
         self._server, self._pending = server, pending
-        self._told: dict[str, dict[str, Any]] = {}
         self._with_errors: set[str] = set()
         self._soon: dict[str, asyncio.TimerHandle] = {}
 
@@ -35,26 +43,12 @@ class PendingTeller:
         if waiting := self._soon.pop(document.uri, None):
             waiting.cancel()
         fills = self._pending.of(document)
-        self._tell_fills(document.uri, fills)
-        self._tell_errors(document.uri, fills)
-
-    def _tell_fills(self, uri: str, fills: list[Pending]) -> None:
-        if not self._server.speaks_midfill:
-            return
-        message = PendingFills(uri=uri, fills=tuple(map(_describe, fills))).to_json()
-        if message == self._told.get(uri) or not (fills or uri in self._told):
-            return
-        self._told[uri] = message
-        if not fills:
-            del self._told[uri]
-        self._server.protocol.notify("midfill/didChangePending", message)
-
-    def _tell_errors(self, uri: str, fills: list[Pending]) -> None:
-        found = [_diagnose(fill, span) for fill in fills for span in fill.errors]
-        if not found and uri not in self._with_errors:
-            return
-        (self._with_errors.add if found else self._with_errors.discard)(uri)
-        self._server.text_document_publish_diagnostics(types.PublishDiagnosticsParams(uri, found))
+        message = PendingFills(uri=document.uri, fills=tuple(map(_describe_pending, fills)))
+        self._server.tell("midfill/didChangePending", message, document.uri, is_empty=not fills)
+        errors = [_diagnose(fill, span) for fill in fills for span in fill.errors]
+        if errors or document.uri in self._with_errors:
+            (self._with_errors.add if errors else self._with_errors.discard)(document.uri)
+            self._server.text_document_publish_diagnostics(types.PublishDiagnosticsParams(document.uri, errors))
 
 
 def tell_of_better_models(server: Host, chosen: str | None, filled_by: str) -> None:
@@ -63,7 +57,7 @@ def tell_of_better_models(server: Host, chosen: str | None, filled_by: str) -> N
         server.show(f"Midfill: {sentence}.", types.MessageType.Info)
 
 
-def _describe(fill: Pending) -> PendingFill:
+def _describe_pending(fill: Pending) -> PendingFill:
     def place(span: Span) -> Range:
         return Range.of(fill.text.range(span))
 
@@ -84,7 +78,7 @@ def _describe(fill: Pending) -> PendingFill:
         new_errors=fill.filled.new_errors,
         passes=fill.filled.passes or None,
         alternatives=len(fill.filled.alternatives),
-        stats=make_stats(fill.filled),
+        stats=_describe_stats(fill.filled),
     )
 
 
@@ -92,3 +86,45 @@ def _diagnose(fill: Pending, span: Span) -> types.Diagnostic:
     message = "This fill is no syntax here: reroll it, mend it or discard it."
     severity = types.DiagnosticSeverity.Warning
     return types.Diagnostic(fill.text.range(span), message, severity=severity, source="midfill")
+
+
+def describe(fill: PlacedFill, range: types.Range, encoding: str, text: str | None = None) -> HoleFill:
+    """`text` is what goes to `range` where that is more than the fill: its lead and tail, or other line ends."""
+    shown = fill.text if text is None else text
+    shift = shown.find(fill.text)
+    tokens: Iterable[Span] = [(start + shift, end + shift) for start, end in fill.tokens] if shift >= 0 else []
+    return HoleFill(
+        range=Range.of(range),
+        text=shown,
+        name=fill.hole.name,
+        tokens=to_units(shown, tokens, encoding),
+        confidence=fill.confidence if shift >= 0 else (),
+        certainty=fill.certainty,
+        is_guess=fill.is_guess,
+        origin=fill.origin,
+    )
+
+
+def describe_placed(holes: Iterable[PendingHole], text: Text) -> list[HoleFill]:
+    """The fills of a pending fill where they stand in `text`."""
+    return [describe(hole.fill, text.range(hole.inner), text.encoding) for hole in holes]
+
+
+def make_result(
+    filled: Filled, holes: Iterable[HoleFill], *, version: int | None, applied: bool, id: int | None = None
+) -> FillResult:
+    return FillResult(
+        id=id,
+        version=version,
+        applied=applied,
+        holes=tuple(holes),
+        alternatives=tuple(tuple(fill.text for fill in row.fills) for row in filled.alternatives),
+        new_errors=filled.new_errors,
+        passes=filled.passes or None,
+        model=filled.model,
+        stats=_describe_stats(filled),
+    )
+
+
+def _describe_stats(filled: Filled) -> FillStats:
+    return FillStats.model_validate(filled.stats, from_attributes=True)

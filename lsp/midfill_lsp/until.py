@@ -1,18 +1,18 @@
 """Fills until a user's command passes, and asks for that command once per workspace. `infill` runs it."""
 
 import asyncio
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from lsprotocol import types
 
 from midfill_infill.errors import MidfillError
-from midfill_infill.fill import Filled, Options, Preview
+from midfill_infill.fill import Options, Preview
 from midfill_infill.text.document import Document
 from midfill_infill.text.spans import Hole
-from midfill_lsp.engine import Filler, Say
+from midfill_lsp.engine import Events, Filler, Say
 from midfill_lsp.host import Host
 from midfill_lsp.settings import Settings
 from midfill_lsp.text import SyncedDocument, SyncedWorkspace
@@ -20,17 +20,6 @@ from midfill_lsp.views import find_innermost, find_path
 
 LONGEST_S = 600.0
 RUN = "Run "
-
-
-@dataclass(frozen=True)
-class EditorGoal:
-    """`line` runs in `folder`; `held` are the editor's texts of open files."""
-
-    line: str
-    num_tries: int
-    path: Path
-    folder: Path
-    held: Mapping[Path, bytes]
 
 
 def find_folder(workspace: SyncedWorkspace, uri: str) -> Path | None:
@@ -41,55 +30,53 @@ def find_folder(workspace: SyncedWorkspace, uri: str) -> Path | None:
     return path.parent if path else None
 
 
-def take_goal(workspace: SyncedWorkspace, document: SyncedDocument, line: str, num_tries: int) -> EditorGoal:
-    """Use it on the event loop only. Raises MidfillError for documents that no command can test."""
+def until_passes(
+    workspace: SyncedWorkspace, document: SyncedDocument, line: str, num_tries: int,
+    is_cancelled: Callable[[], bool], filler: Filler,
+) -> Filler:  # fmt: skip
+    """A filler for worker threads whose fills pass the command `line`; it raises MidfillError `until_failed` if none
+    does. The command sees the editor's texts of open files.
+
+    Call this on the event loop. Raises MidfillError for documents that no command can test.
+    """
     path, folder = find_path(document.uri), find_folder(workspace, document.uri)
     if path is None or folder is None or path.suffix == ".ipynb":
         raise MidfillError("bad_request", "a command tests files of a folder alone", "save this as one")
-    held: dict[Path, bytes] = {}
-    for other in workspace.text_documents.values():
-        place = find_path(other.uri)
-        if isinstance(other, SyncedDocument) and place is not None and place not in (path,) and place.is_file():
-            held[place] = other.source.encode("utf-8", "surrogatepass")
-    return EditorGoal(line, num_tries, path, folder, held)
+    held = {
+        place: other.source.encode("utf-8", "surrogatepass")
+        for other in workspace.text_documents.values()
+        if isinstance(other, SyncedDocument) and (place := find_path(other.uri)) not in (None, path) and place.is_file()
+    }
 
+    def fill(document: Document, holes: Sequence[Hole], options: Options, settings: Settings, say: Say) -> Events:
+        from midfill_infill.sandbox.command import read_command
+        from midfill_infill.until.choosing import place_tests
+        from midfill_infill.until.lab import open_lab
+        from midfill_infill.until.trying import Tried, Try
 
-def fill_until_passes(
-    goal: EditorGoal,
-    is_cancelled: Callable[[], bool],
-    filler: Filler,
-    document: Document,
-    holes: Sequence[Hole],
-    options: Options,
-    settings: Settings,
-    say: Say,
-) -> Generator[Preview | Filled, None, None]:
-    """A filler for worker threads. Raises MidfillError, `until_failed` if no candidate passes."""
-    from midfill_infill.sandbox.command import read_command
-    from midfill_infill.until.choosing import place_tests
-    from midfill_infill.until.lab import open_lab
-    from midfill_infill.until.trying import Tried, Try
+        placed = place_tests(line, path, [hole.name for hole in holes], folder)
+        command = read_command(placed, LONGEST_S)
+        command = replace(command, limits=replace(command.limits, is_cancelled=is_cancelled))
+        with open_lab(document, path, command, folder, held) as lab:
+            say(f"{placed} on the text as it is")
+            lab.start(holes)
 
-    def make(document: Document, holes: Sequence[Hole], options: Options) -> Generator[Preview | Filled, None, None]:
-        return filler(document, holes, options, settings, say)
+            def make(document: Document, holes: Sequence[Hole], options: Options) -> Events:
+                return filler(document, holes, options, settings, say)
 
-    line = place_tests(goal.line, goal.path, [hole.name for hole in holes], goal.folder)
-    command = read_command(line, LONGEST_S)
-    command = replace(command, limits=replace(command.limits, is_cancelled=is_cancelled))
-    with open_lab(document, goal.path, command, goal.folder, goal.held) as lab:
-        say(f"{line} on the text as it is")
-        lab.start(holes)
-        with closing(lab.fill(lab.find_examples(holes), options, make, goal.num_tries)) as events:
-            for event in events:
-                if isinstance(event, Try):
-                    say(f"try {event.number} of {goal.num_tries} {event.ran.verdict}")
-                    yield Preview(0, 1, ())
-                elif not isinstance(event, Tried):
-                    yield event
-                elif event.passed:
-                    yield replace(event.filled, alternatives=(), passes=line)
-                else:
-                    raise MidfillError("until_failed", f"{event.sentence}: `{line}`")
+            with closing(lab.fill(lab.find_examples(holes), options, make, num_tries)) as events:
+                for event in events:
+                    if isinstance(event, Try):
+                        say(f"try {event.number} of {num_tries} {event.ran.verdict}")
+                        yield Preview(0, 1, ())
+                    elif not isinstance(event, Tried):
+                        yield event
+                    elif event.passed:
+                        yield replace(event.filled, alternatives=(), passes=placed)
+                    else:
+                        raise MidfillError("until_failed", f"{event.sentence}: `{placed}`")
+
+    return fill
 
 
 class Commands:

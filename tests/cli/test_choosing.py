@@ -13,7 +13,7 @@ from midfill_infill.context.references import Reference
 from midfill_infill.engines.client import EngineClient
 from midfill_infill.fill import Filled, Options, Preview, fill
 from midfill_infill.proposals import Proposal
-from midfill_infill.splicing.sieve import Sieve
+from midfill_infill.splicing.splice import Sieve
 from midfill_infill.syntax.holes import find_stubs, hole_at_range
 from midfill_infill.text.document import Document
 from midfill_infill.text.spans import Hole

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from midfill_infill.languages import c, cpp
-from midfill_infill.languages.language import Language, weigh_errors
+from midfill_infill.languages.language import weigh_errors
 
 _NO_CODE: Final = re.compile(rb'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"|^[ \t]*#[^\n]*', re.DOTALL | re.MULTILINE)
 _CPP_ONLY: Final = re.compile(
@@ -24,6 +24,13 @@ _FOR_CPP: Final = re.compile(
 )
 # A few extra errors prove nothing: macros cause some in both.
 _FEW_BYTES: Final = 20
+HEADERS: Final = (".h", ".H", ".hh", ".hpp", ".hxx")
+_SOURCES: Final = {
+    extension: language.id
+    for language in (c.LANGUAGE, cpp.LANGUAGE)
+    for extension in language.extensions
+    if extension not in HEADERS
+}
 _DATABASE: Final = "compile_commands.json"  # written by CMake and others for Clang's tools
 _MAX_DATABASE_BYTES: Final = 16 * 1024 * 1024
 
@@ -54,8 +61,8 @@ def _has_cpp_neighbours(path: Path) -> bool:
 
 
 def _kinds_beside(path: Path, names: Iterable[Path]) -> set[str]:
-    """The languages of the sources called as `path` is; where there are none, of all."""
-    kinds = [(name.stem, kind) for name in names if (kind := _kind(name)) is not None]
+    """The languages of the sources that have the stem of `path`; of all sources if none has."""
+    kinds = [(name.stem, _SOURCES[name.suffix]) for name in names if name.suffix in _SOURCES]
     return {kind for stem, kind in kinds if stem == path.stem} or {kind for _, kind in kinds}
 
 
@@ -85,13 +92,3 @@ def _read_database(path: Path, _written_ns: int) -> tuple[Path, ...]:
     return tuple(
         {Path(entry["file"]) for entry in entries if isinstance(entry, dict) and isinstance(entry.get("file"), str)}
     )
-
-
-def _kind(name: Path) -> str | None:
-    def is_source(language: Language) -> bool:
-        return name.suffix in language.extensions and name.suffix not in HEADERS
-
-    return next((language.id for language in (c.LANGUAGE, cpp.LANGUAGE) if is_source(language)), None)
-
-
-HEADERS: Final = (".h", ".H", ".hh", ".hpp", ".hxx")

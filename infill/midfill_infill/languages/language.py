@@ -1,7 +1,6 @@
 """The interface of a language: grammar, queries, conventions. Knows no particular language."""
 
-import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from importlib import import_module
@@ -47,10 +46,10 @@ class Language:
     """Whether indentation is syntax."""
     has_coding_cookie: bool = False
     """Whether a comment at the file's start may name its encoding (PEP 263)."""
-    header: str | None = None
-    """Matches the first line of a function, its name in group 1; finds functions where the tree is broken."""
-    scope_header: str | None = None
-    """Matches the first line of a function or a class, its name in group 1; stands beside `header`."""
+    header: bytes | None = None
+    """A regular expression for the first line of a function, its name in group 1; finds functions in a broken tree."""
+    scope_header: bytes | None = None
+    """As `header`, for functions and classes; a language has both or neither."""
     readings: tuple[Callable[[bytes], bytes], ...] = ()
     """Rewrites that a source with errors is parsed with, each applied to the last: blanking macros, for example.
 
@@ -80,14 +79,6 @@ class Language:
         """Compiles a query. Raises tree_sitter.QueryError if the grammar rejects it."""
         return tree_sitter.Query(self._grammar, query)
 
-    @cached_property
-    def header_line(self) -> re.Pattern[bytes] | None:
-        return None if self.header is None else re.compile(self.header.encode("ascii"))
-
-    @cached_property
-    def scope_line(self) -> re.Pattern[bytes] | None:
-        return None if self.scope_header is None else re.compile(self.scope_header.encode("ascii"))
-
     def parse(self, source: bytes, old: tree_sitter.Tree | None = None) -> tree_sitter.Tree:
         """Parses UTF-8 `source`. Never fails: unparsable text becomes ERROR and MISSING nodes.
 
@@ -108,18 +99,22 @@ class Language:
         return tree
 
     def is_interface(self, name: str) -> bool:
-        return name.endswith(self.interfaces) if self.interfaces else False
+        return name.endswith(self.interfaces)
+
+
+def list_errors(tree: tree_sitter.Tree) -> Iterator[tree_sitter.Node]:
+    """All ERROR and MISSING nodes."""
+    pending = [tree.root_node]
+    while pending:
+        node = pending.pop()
+        if node.is_error or node.is_missing:
+            yield node
+        pending.extend(child for child in node.children if child.has_error or child.is_error or child.is_missing)
 
 
 def weigh_errors(tree: tree_sitter.Tree) -> int:
     """Number of source bytes in ERROR nodes, plus one per MISSING node."""
-    weight, pending = 0, [tree.root_node]
-    while pending:
-        node = pending.pop()
-        if node.is_error or node.is_missing:
-            weight += max(1, _width(node) - sum(map(_width, node.children)))
-        pending.extend(child for child in node.children if child.has_error or child.is_error or child.is_missing)
-    return weight
+    return sum(max(1, _width(node) - sum(map(_width, node.children))) for node in list_errors(tree))
 
 
 def _width(node: tree_sitter.Node) -> int:

@@ -4,7 +4,6 @@ Every byte keeps its place. Blanking guesses by naming conventions and is used i
 """
 
 import re
-from collections.abc import Callable
 from typing import Final
 
 _MACRO: Final = rb"\b[A-Z][A-Z0-9_]{2,}\b"
@@ -33,14 +32,13 @@ _DIRECTIVE: Final = re.compile(rb"^[ \t]*#[ \t]*(?P<word>\w*)(?:[^\n\\]|\\\r?\n|
 def blank_macros(source: bytes) -> bytes:
     """`source` with spaces for likely macros. Directives stay."""
     directives = [match.span() for match in _DIRECTIVE.finditer(source)]
-    code = _replace(source, directives, _spaces)
+    code = _blank(source, directives)
     for guess in _GUESSES:
         for _ in range(3):  # several macros in a row
             spans = [match.span("blank") for match in guess.finditer(code)]
             if not spans:
                 break
-            code = _replace(code, spans, _spaces)
-            source = _replace(source, spans, _spaces)
+            code, source = _blank(code, spans), _blank(source, spans)
     return source
 
 
@@ -63,19 +61,12 @@ def blank_alternatives(source: bytes) -> bytes:
             if kind == b"endif":
                 dropped_from.pop()
         spans.append(match.span())
-    covered = bytearray(source)
+    return _blank(source, spans)
+
+
+def _blank(source: bytes, spans: list[tuple[int, int]]) -> bytes:
+    """`source` with spaces at `spans`; line feeds stay."""
+    blanked = bytearray(source)
     for start, end in spans:
-        covered[start:end] = _spaces(source[start:end])
-    return bytes(covered)
-
-
-def _spaces(text: bytes) -> bytes:
-    return re.sub(rb"[^\n]", b" ", text)
-
-
-def _replace(source: bytes, spans: list[tuple[int, int]], change: Callable[[bytes], bytes]) -> bytes:
-    pieces, position = [], 0
-    for start, end in spans:
-        pieces += [source[position:start], change(source[start:end])]
-        position = end
-    return b"".join([*pieces, source[position:]])
+        blanked[start:end] = re.sub(rb"[^\n]", b" ", source[start:end])
+    return bytes(blanked)

@@ -33,8 +33,8 @@ LANGUAGE = Language(
     ),  # fmt: skip
     has_indented_blocks=True,
     has_coding_cookie=True,
-    header=r"[ \t\f]*(?:async[ \t]+)?def[ \t]+(\w+)",
-    scope_header=r"[ \t\f]*(?:class|(?:async[ \t]+)?def)[ \t]+(\w+)",
+    header=rb"[ \t\f]*(?:async[ \t]+)?def[ \t]+(\w+)",
+    scope_header=rb"[ \t\f]*(?:class|(?:async[ \t]+)?def)[ \t]+(\w+)",
     interfaces=(".pyi",),
     names=NAMES,
 )

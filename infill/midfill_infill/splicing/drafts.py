@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
+from midfill_infill.text.diffs import common_prefix
 from midfill_infill.text.lines import count_columns
 
 ADDED = -1
@@ -107,17 +108,10 @@ def _map_lines(draft: DraftText, frozen: frozenset[int], change: Callable[[str],
         old = _leading(line)
         new = change(old)
         if new != old:
-            same = len(_common_end(old, new))
+            same = common_prefix(old[::-1], new[::-1])
             added = DraftText(new[: len(new) - same], (ADDED,) * (len(new) - same))
             lines[number] = added + line[len(old) - same :]
     return join(lines)
-
-
-def _common_end(first: str, second: str) -> str:
-    count = 0
-    while count < min(len(first), len(second)) and first[-1 - count] == second[-1 - count]:
-        count += 1
-    return first[len(first) - count :]
 
 
 def _moving(lines: list[DraftText], frozen: frozenset[int]) -> Iterator[tuple[int, DraftText]]:

@@ -10,9 +10,10 @@ from midfill_infill.errors import MidfillError
 from midfill_infill.languages import Language
 from midfill_infill.splicing import drafts
 from midfill_infill.splicing.drafts import DraftText
+from midfill_infill.splicing.sight import Sight
 from midfill_infill.splicing.trials import Trials
 from midfill_infill.syntax.holes import sort_holes
-from midfill_infill.syntax.outline import find_own
+from midfill_infill.syntax.outline import find_own, outline
 from midfill_infill.text.document import Document
 from midfill_infill.text.encoding import encode
 from midfill_infill.text.lines import count_columns, mixes_indents
@@ -262,5 +263,54 @@ def _arrange(
 def _goes_on_elsewhere(language: Language, draft: DraftText, line: int) -> bool:
     """Whether a line that leaves the body starts something new, rather than being the body at a wrong indent."""
     lines = [part.text for part in draft.lines()]
-    header = language.scope_line
-    return not lines[line - 1].strip() or bool(header and header.match(lines[line].encode("utf-8")))
+    header = language.scope_header
+    return not lines[line - 1].strip() or bool(header and re.match(header, lines[line].encode("utf-8")))
+
+
+@dataclass(frozen=True)
+class Sieve:
+    """Judges candidates for hole `index` of `trials` within its function alone, with other holes masked.
+
+    This costs a hundredth of parsing a long file; a candidate that passes may still fail in the whole document.
+    """
+
+    document: Document
+    trials: Trials
+    index: int
+
+    def judge(self, text: str, sight: Sight) -> tuple[int, int] | None:
+        """Number of errors and of unknown names a candidate adds; None if it cannot be inserted or found."""
+        if not text.strip():
+            return None
+        try:
+            trimmed, _ = clean(self.document, self.trials.holes[self.index], text)
+        except MidfillError:
+            return None
+        chosen: list[DraftText | None] = [None] * len(self.trials.holes)
+        chosen[self.index] = settle_one(self.trials, self.document, chosen, self.index, trimmed)
+        names = self.trials.find_names(chosen)[self.index]
+        return self.trials.count(chosen), sum(not sight.has(name) for name in names)
+
+
+def find_sieve(document: Document, holes: tuple[Hole, ...], index: int) -> Sieve | None:
+    """None if the hole is not in a function, or its function has errors or contains another hole."""
+    window = _find_function(document, holes[index]) if document.syntax else None
+    if window is None or document.syntax is None:
+        return None
+    start, end = map(document.to_raw, window)
+    inside = tuple(hole for hole in holes if start <= hole.start_byte and hole.end_byte <= end)
+    trials = Trials(document, document.syntax, inside, window)
+    return None if trials.num_errors else Sieve(document, trials, inside.index(holes[index]))
+
+
+def _find_function(document: Document, hole: Hole) -> tuple[int, int] | None:
+    """Lines of the innermost function around `hole`, or that the hole continues, in source bytes."""
+    start, end = document.to_source(hole.start_byte), document.to_source(hole.end_byte)
+    lines, columns = document.source_lines, count_columns(hole.indent.encode("ascii"))
+    for function in reversed(outline(document).functions):
+        if function.head >= start:
+            continue
+        is_deeper = columns > lines.columns(lines.at(function.head))
+        if end <= function.end or (is_deeper and not document.source[function.end : start].strip()):
+            return lines.start(lines.at(function.start)), lines.end(lines.at(max(function.end, end)))
+    return None

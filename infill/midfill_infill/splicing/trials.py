@@ -17,7 +17,6 @@ from midfill_infill.syntax.problems import (
     free_names,
     function_end,
     parse_again,
-    verbatim_spans,
 )
 from midfill_infill.text.document import Document
 from midfill_infill.text.lines import Lines
@@ -174,11 +173,11 @@ class Trials:
         if len(lines) == 1:
             return frozenset()
         trial = self._try_alone(draft, index)
-        strings = verbatim_spans(self.language, trial.tree, trial.spans[index])
+        strings = captures(self.language, trial.tree, trial.spans[index], "verbatim")
         frozen, position = set(), trial.spans[index][0]
         for number, line in enumerate(lines):
             outdented = not self.language.has_indented_blocks and _OUTDENTED.match(line.text)
-            if outdented or any(start < position < end for start, end in strings):
+            if outdented or any(node.start_byte < position < node.end_byte for node in strings):
                 frozen.add(number)
             position += len(line.text.encode("utf-8", "replace"))
         return frozenset(frozen)
@@ -191,13 +190,10 @@ class Trials:
                 continue
             end = function_end(self.language, trial.tree, trial.starts[body[0]] + body[1])
             outside = trial.source[span[0] if end is None else max(span[0], end) : span[1]]
-            if any(not self._is_note(line) for line in outside.splitlines()):
+            lines = filter(None, map(bytes.strip, outside.splitlines()))
+            if not all(line.startswith(self.language.comment.encode("ascii")) for line in lines):
                 found.append((span[1] - len(outside), span[1]))
         return found
-
-    def _is_note(self, line: bytes) -> bool:
-        stripped = line.strip()
-        return not stripped or stripped.startswith(self.language.comment.encode("ascii"))
 
     def count(self, drafts: Sequence[DraftText | None]) -> int:
         """Syntax errors in the whole document, plus bodies that a draft leaves."""

@@ -56,13 +56,13 @@ def recover(language: Language, lines: Lines, found: Outline) -> Outline:
     An open bracket pulls the next definition into an ERROR node (tree-sitter-python 0.25). The header line still marks
     the function, which reaches down to the next line that is not indented deeper.
     """
-    if not found.has_error or language.header_line is None:
+    if not found.has_error or language.header is None:
         return found
     sound = {function.head: function for function in found.functions if not function.is_broken}
     functions = dict(sound)
     known = {lines.at(head) for head in sound}
     for line in range(len(lines)):
-        match = language.header_line.match(lines.content(line))
+        match = re.match(language.header, lines.content(line))
         head = lines.first_char(line)
         if match and line not in known and not _is_text(sound.values(), head):
             name = match.group(1).decode("utf-8", "replace")
@@ -99,13 +99,13 @@ def _first_decorator(lines: Lines, line: int) -> int:
 def _outer_names(language: Language, lines: Lines, line: int) -> tuple[str, ...]:
     names: list[str] = []
     columns = lines.columns(line)
-    assert language.scope_line is not None
+    assert language.scope_header is not None
     for above in range(line - 1, -1, -1):
         if columns == 0:
             break
         if not lines.is_blank(above) and lines.columns(above) < columns:
             columns = lines.columns(above)
-            if match := language.scope_line.match(lines.content(above)):
+            if match := re.match(language.scope_header, lines.content(above)):
                 names.insert(0, match.group(1).decode("utf-8", "replace"))
     return tuple(names)
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 import tree_sitter
 
 from midfill_infill.languages import Language
+from midfill_infill.languages.language import list_errors
 from midfill_infill.text.lines import Lines
 
 Span = tuple[int, int]
@@ -42,7 +43,7 @@ def find_problems(
     is too deep and a lone `try:`): near the spans of `around` those count as well.
     """
     tree = tree or language.parse(source)
-    problems = list(_errors(tree.root_node))
+    problems = [node.byte_range for node in list_errors(tree)]
     if language.has_indented_blocks:
         lines = Lines(source)
         found: dict[str, dict[Span, tree_sitter.Node]] = {"block": {}, "unfinished": {}, "finished": {}}
@@ -53,15 +54,6 @@ def find_problems(
         problems += [problem for node in found["block"].values() for problem in _misplaced(node, lines)]
         problems += found["unfinished"].keys() - found["finished"].keys()
     return problems, tree
-
-
-def _errors(node: tree_sitter.Node) -> Iterator[Span]:
-    pending = [node]
-    while pending:
-        node = pending.pop()
-        if node.is_error or node.is_missing:
-            yield node.byte_range
-        pending.extend(child for child in node.children if child.has_error or child.is_error or child.is_missing)
 
 
 def captures(language: Language, tree: tree_sitter.Tree, span: Span, name: str) -> list[tree_sitter.Node]:
@@ -109,22 +101,14 @@ def _misplaced(block: tree_sitter.Node, lines: Lines) -> Iterator[Span]:
 def enclosing_function(language: Language, tree: tree_sitter.Tree, span: Span) -> int | None:
     """Where the innermost function around `span` starts."""
     nodes = captures(language, tree, span, "function")
-    return max((node.start_byte for node in nodes if _holds(node, span)), default=None)
-
-
-def _holds(node: tree_sitter.Node, span: Span) -> bool:
-    return node.start_byte < span[0] and span[1] <= node.end_byte
+    around = (node.start_byte for node in nodes if node.start_byte < span[0] and span[1] <= node.end_byte)
+    return max(around, default=None)
 
 
 def function_end(language: Language, tree: tree_sitter.Tree, start: int) -> int | None:
     """Where the function that starts at `start` ends; None when nothing there is a function any more."""
     nodes = captures(language, tree, (start, start), "function")
     return max((node.end_byte for node in nodes if node.start_byte == start), default=None)
-
-
-def verbatim_spans(language: Language, tree: tree_sitter.Tree, span: Span) -> list[Span]:
-    """Strings that touch `span`: what their lines begin with is text."""
-    return [node.byte_range for node in captures(language, tree, span, "verbatim")]
 
 
 # Fields of the grammars that bind a name, or that hold a keyword argument or label.
