@@ -78,6 +78,6 @@ def decode(runtime: Runtime, case: dict[str, Any], record: dict[str, Any]) -> li
     request = InfillRequest.model_validate({"segments": segments, **record["options"]})
     with patch.object(denoising, "answer", wraps=denoising.answer) as answer:
         drain(denoise(runtime, request, cache=record.get("cache"), lengths=record["lengths"]))
-    ids: list[int] = answer.call_args.args[1][0].canvas.ids[0].tolist()
+    ids: list[int] = answer.call_args.args[1][0].canvas.ids.tolist()
     ends = set(runtime.tokens.delete_ids) if runtime.tokens.ends_text else set()
     return ids[: next((place for place, token in enumerate(ids) if token in ends), len(ids))]

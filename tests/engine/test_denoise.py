@@ -13,7 +13,7 @@ from tests.engine import tiny
 from torch import Tensor
 
 from bench.in_process import denoise
-from midfill_engine.caches import ContextStore, EncodedContext
+from midfill_engine.caches.stores import ContextStore, EncodedContext
 from midfill_engine.errors import RequestError
 from midfill_engine.families import FAMILIES
 from midfill_engine.lengths import LENGTHS
@@ -350,7 +350,7 @@ def test_samplers_get_entropy_when_they_ask(runtime: Runtime, monkeypatch: pytes
 
         def decide(self, state: StepState) -> Decision:
             seen.append(state)
-            return Decision(state.masked & (state.rank() < 1), remask=torch.zeros_like(state.masked))
+            return Decision(state.best(1), remask=torch.zeros_like(state.masked))
 
     monkeypatch.setattr(SAMPLERS, "_variants", {"threshold": Curious})
     hole = {"hole": {"min_tokens": 6, "max_tokens": 8}}
@@ -363,7 +363,7 @@ def test_samplers_get_entropy_when_they_ask(runtime: Runtime, monkeypatch: pytes
 def test_a_remasking_sampler_may_take_back_all_but_anchors(runtime: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
     class Fickle(Sampler):
         def decide(self, state: StepState) -> Decision:
-            settle = state.masked & (state.rank() < 2)
+            settle = state.best(2)
             return Decision(settle, remask=torch.ones_like(settle) if state.step == 2 else None)
 
     monkeypatch.setattr(SAMPLERS, "_variants", {"threshold": Fickle})

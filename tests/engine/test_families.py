@@ -219,7 +219,7 @@ def test_a_cache_that_refreshes_every_step_is_exact(
 ) -> None:
     """And its first step always is: what is approximate is only what was left out."""
     runtime = open_family(name)
-    monkeypatch.setattr("midfill_engine.caches.prefix.REFRESH_STEPS", 1)
+    monkeypatch.setattr("midfill_engine.caches.REFRESH_STEPS", 1)
     plain = run(denoise(runtime, ask(), cache="none", lengths="fixed"))[1]
     assert run(denoise(runtime, ask(), cache=cache, lengths="fixed"))[1].holes == plain.holes
 

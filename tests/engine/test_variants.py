@@ -23,60 +23,57 @@ def test_an_unknown_name_lists_the_known_ones(registry: object) -> None:
     assert all(name in str(caught.value) for name in registry)  # type: ignore[attr-defined]
 
 
-def state(
-    confidence: list[list[float]], masked: list[list[int]], step: int, num_steps: int, quality: float
-) -> StepState:
+def state(confidence: list[float], masked: list[int], step: int, num_steps: int, quality: float) -> StepState:
     values = torch.tensor(confidence)
-    proposals = Proposals(torch.zeros_like(values, dtype=torch.int64), values)
-    return StepState(proposals, torch.tensor(masked, dtype=torch.bool), step, num_steps, quality)
+    ids = torch.zeros_like(values, dtype=torch.int64)
+    fixed = torch.zeros_like(values, dtype=torch.bool)
+    is_masked = torch.tensor(masked, dtype=torch.bool)
+    return StepState(Proposals(ids, values), ids, is_masked, fixed, sum(masked), step, num_steps, quality)
 
 
-def test_threshold_settles_what_is_sure_and_at_least_one() -> None:
-    found = SAMPLERS.find("threshold")().decide(
-        state([[0.95, 0.1, 0.92, 0.99], [0.2, 0.3, 0.1, 0.9]], [[1, 1, 1, 0], [1, 1, 1, 0]], 1, 99, 0.8)
-    )
-    assert found.settle.tolist() == [[True, False, True, False], [False, True, False, False]]
+@pytest.mark.parametrize(
+    ("confidence", "settled"), [([0.95, 0.1, 0.92, 0.99], [1, 0, 1, 0]), ([0.2, 0.3, 0.1, 0.9], [0, 1, 0, 0])]
+)
+def test_threshold_settles_what_is_sure_and_at_least_one(confidence: list[float], settled: list[int]) -> None:
+    found = SAMPLERS.find("threshold")().decide(state(confidence, [1, 1, 1, 0], 1, 99, 0.8))
+    assert found.settle.tolist() == settled
 
 
 @pytest.mark.parametrize(("fast", "quality", "settled"), [(0.5, 0.0, 2), (0.0, 0.0, 4), (0.0, 0.4, 3), (0.0, 1.0, 1)])
 def test_a_model_says_how_sure_is_sure_where_the_dial_stands_at_0(fast: float, quality: float, settled: int) -> None:
-    shown = replace(state([[0.95, 0.4, 0.5, 0.1]], [[1, 1, 1, 1]], 1, 99, quality), fast_threshold=fast)
+    shown = replace(state([0.95, 0.4, 0.5, 0.1], [1, 1, 1, 1], 1, 99, quality), fast_threshold=fast)
     assert int(SAMPLERS.find("threshold")().decide(shown).settle.sum()) == settled
 
 
 @pytest.mark.parametrize("name", ["threshold", "pipeline"])
 def test_quality_1_settles_one_position_a_step_however_sure_the_model_is(name: str) -> None:
     assert float(torch.tensor([20.0, 0.0, 0.0]).softmax(dim=0)[0]) == 1.0  # not sure, but all that fp32 can tell
-    found = SAMPLERS.find(name)().decide(state([[1.0, 1.0, 1.0]], [[1, 1, 1]], 1, 3, 1.0))
+    found = SAMPLERS.find(name)().decide(state([1.0, 1.0, 1.0], [1, 1, 1], 1, 3, 1.0))
     assert int(found.settle.sum()) == 1
 
 
 def test_topk_settles_equally_many_a_step() -> None:
-    found = SAMPLERS.find("topk")().decide(state([[0.1, 0.4, 0.3, 0.2]], [[1, 1, 1, 1]], 1, 2, 0.5))
-    assert found.settle.tolist() == [[False, True, True, False]]
+    found = SAMPLERS.find("topk")().decide(state([0.1, 0.4, 0.3, 0.2], [1, 1, 1, 1], 1, 2, 0.5))
+    assert found.settle.tolist() == [False, True, True, False]
 
 
 @st.composite
 def step_states(draw: st.DrawFn) -> StepState:
     """A row of a step that is not the last, with all that a sampler may ask for."""
     width = draw(st.integers(1, 24))
-    confidence = torch.tensor([draw(st.lists(st.floats(0.01, 1), min_size=width, max_size=width))])
-    masked = torch.tensor([draw(st.lists(st.booleans(), min_size=width, max_size=width))])
-    masked[0, draw(st.integers(0, width - 1))] = True
+    confidence = torch.tensor(draw(st.lists(st.floats(0.01, 1), min_size=width, max_size=width)))
+    masked = torch.tensor(draw(st.lists(st.booleans(), min_size=width, max_size=width)))
+    masked[draw(st.integers(0, width - 1))] = True
     num_steps = draw(st.integers(2, 30))
-    fixed = torch.tensor(draw(st.lists(st.booleans(), min_size=width, max_size=width))) & ~masked[0]
     return StepState(
-        proposals=Proposals(
-            ids=torch.randint(0, 9, (1, width)),
-            confidence=confidence,
-            entropy=-confidence.log(),
-        ),
+        proposals=Proposals(torch.randint(0, 9, (width,)), confidence, entropy=-confidence.log()),
+        ids=torch.randint(0, 9, (width,)),
         masked=masked,
+        fixed=torch.tensor(draw(st.lists(st.booleans(), min_size=width, max_size=width))) & ~masked,
+        remaining=int(masked.sum()),
         step=draw(st.integers(1, num_steps - 1)),
         num_steps=num_steps,
         quality=draw(st.floats(0, 1)),
-        remaining=masked.sum(dim=1),
-        fixed=fixed,
     )
 
 
@@ -89,7 +86,6 @@ def test_every_sampler_settles_masked_positions_only_and_at_least_one(name: str,
     assert decision.settle.any() or name == "p2"  # which keeps its schedule, whatever the step
     if decision.remask is not None:
         assert not (decision.remask & shown.masked).any()
-        assert shown.fixed is not None
         assert not (decision.remask & shown.fixed).any()
 
 
@@ -100,15 +96,13 @@ def test_the_dial_from_quality_to_speed(name: str) -> None:
     def count(quality: float) -> int:
         sampler = SAMPLERS.find(name)()
         torch.manual_seed(1)
-        values, width = torch.rand(1, 24) * 0.6 + 0.4, 24
-        masked = torch.ones(1, width, dtype=torch.bool)
+        values, width = torch.rand(24) * 0.6 + 0.4, 24
+        masked, fixed = torch.ones(width, dtype=torch.bool), torch.zeros(width, dtype=torch.bool)
         num_steps = max(1, sampler.count_steps(width, quality))
-        ids = torch.zeros(1, width, dtype=torch.int64)
+        ids = torch.zeros(width, dtype=torch.int64)
         proposals = Proposals(ids, values, -values.log())
         for step in range(1, num_steps + 1):
-            fixed = torch.zeros(width, dtype=torch.bool)
-            remaining = masked.sum(dim=1)
-            shown = StepState(proposals, masked, step, num_steps, quality, remaining, fixed)
+            shown = StepState(proposals, ids, masked, fixed, int(masked.sum()), step, num_steps, quality)
             decision = sampler.decide(shown)
             masked = masked & ~decision.settle
             if not masked.any():
@@ -120,19 +114,19 @@ def test_the_dial_from_quality_to_speed(name: str) -> None:
 
 def test_the_entropy_bound_counts_all_but_the_largest() -> None:
     """Entropies 0.05, 0.08, 0.2, 1.0 with a bound of 0.15: the first three have 0.13 without their largest."""
-    shown = state([[0.9, 0.8, 0.7, 0.1]], [[1, 1, 1, 1]], 1, 99, 0.8)
-    entropy = torch.tensor([[0.2, 0.05, 1.0, 0.08]])
+    shown = state([0.9, 0.8, 0.7, 0.1], [1, 1, 1, 1], 1, 99, 0.8)
+    entropy = torch.tensor([0.2, 0.05, 1.0, 0.08])
     shown = replace(shown, proposals=replace(shown.proposals, entropy=entropy))
-    assert SAMPLERS.find("entropy-bound")().decide(shown).settle.tolist() == [[True, True, False, True]]
+    assert SAMPLERS.find("entropy-bound")().decide(shown).settle.tolist() == [True, True, False, True]
 
 
 def test_a_pipeline_begins_a_block_when_the_one_before_is_under_way() -> None:
-    confidence = [[0.95] * 40]
-    begun = state(confidence, [[1] * 40], 1, 99, 0.8)
-    assert SAMPLERS.find("pipeline")().decide(begun).settle.nonzero()[:, 1].max() == 15
-    later = state(confidence, [[0] * 2 + [1] * 38], 2, 99, 0.8)
+    confidence = [0.95] * 40
+    begun = state(confidence, [1] * 40, 1, 99, 0.8)
+    assert SAMPLERS.find("pipeline")().decide(begun).settle.nonzero().max() == 15
+    later = state(confidence, [0] * 2 + [1] * 38, 2, 99, 0.8)
     assert [SAMPLERS.find(name)().reach(later.masked) for name in ("pipeline", "threshold")] == [32, 0]
-    assert SAMPLERS.find("pipeline")().decide(later).settle.nonzero()[:, 1].max() == 31
+    assert SAMPLERS.find("pipeline")().decide(later).settle.nonzero().max() == 31
 
 
 needs = st.builds(

@@ -1,19 +1,87 @@
-"""Caches, one file each, found by name."""
+"""KV caches by name: which positions a step computes, while all others reuse earlier keys and values. Knows no tensors
+of keys. A cache is exact if the positions that it skips could not have changed.
+"""
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Final
 
-from midfill_engine.caches.base import Cache, KeptKeys, StepView
-from midfill_engine.caches.block import BlockCache
-from midfill_engine.caches.dual import DualCache
-from midfill_engine.caches.frozen import FrozenCache
-from midfill_engine.caches.none import Uncached
-from midfill_engine.caches.prefix import PrefixCache
-from midfill_engine.caches.stores import ContextStore, EncodedContext
+import torch
+from torch import Tensor
+
+from midfill_engine.models.family import Attention
 from midfill_engine.registry import Registry
 
-CACHES: Final[Registry[Cache]] = Registry(
-    "cache",
-    {"none": Uncached(), "prefix": PrefixCache(), "dual": DualCache(), "frozen": FrozenCache(), "block": BlockCache()},
+REFRESH_STEPS: Final = 8  # dKV-Cache's interval for LLaDA; Fast-dLLM refreshes once per block of 32 tokens
+EVERY_ATTENTION: Final[frozenset[Attention]] = frozenset(
+    {"context_frozen", "bidirectional", "block_causal", "causal", "canvas"}
 )
 
-__all__ = ["CACHES", "Cache", "ContextStore", "EncodedContext", "KeptKeys", "StepView"]
+
+@dataclass(frozen=True)
+class StepView:
+    """A step over T positions of context and holes; tensors are [T]. `masked` positions are to be settled, `kept` ones
+    have cached keys and values, `changed` ones are kept but hold another token now. Block-causal attention computes
+    `blocks` up to `active_block`. `age` counts steps since everything was computed.
+    """
+
+    is_hole: Tensor
+    is_before_holes: Tensor
+    masked: Tensor
+    kept: Tensor
+    changed: Tensor
+    blocks: Tensor
+    active_block: int
+    age: int
+
+
+@dataclass(frozen=True)
+class Cache:
+    """`compute` returns the positions [T] of a step to compute: masked positions of active blocks must be true.
+
+    `attentions` are the attention patterns it supports. `keeps_rows` is false if a row's own keys are not kept.
+    """
+
+    compute: Callable[[StepView], Tensor]
+    attentions: frozenset[Attention]
+    keeps_rows: bool = True
+
+
+def compute_all(view: StepView) -> Tensor:
+    return torch.ones_like(view.masked)
+
+
+def compute_behind_prefix(view: StepView) -> Tensor:
+    """Approximate: in a bidirectional model the prefix's keys change as holes are filled."""
+    return compute_all(view) if view.age >= REFRESH_STEPS else ~view.is_before_holes | ~view.kept
+
+
+def compute_holes(view: StepView) -> Tensor:
+    return compute_all(view) if view.age >= REFRESH_STEPS else view.is_hole | ~view.kept
+
+
+def compute_open_blocks(view: StepView) -> Tensor:
+    """A block is computed once more with its settled tokens. A changed token changes the keys of its own block and of
+    all later ones.
+    """
+    news = view.blocks[~view.kept | view.changed]
+    first = int(news.min()) if len(news) else int(view.blocks.max()) + 1
+    return (view.blocks <= view.active_block) & (view.masked | (view.blocks >= first))
+
+
+BIDIRECTIONAL: Final[frozenset[Attention]] = frozenset({"bidirectional"})
+CACHES: Final = Registry(
+    "cache",
+    {
+        # The reference for all other caches.
+        "none": Cache(compute_all, EVERY_ATTENTION, keeps_rows=False),
+        # Fast-dLLM's prefix cache (arXiv 2505.22618): keeps the text before the first hole between refreshes.
+        "prefix": Cache(compute_behind_prefix, BIDIRECTIONAL),
+        # Fast-dLLM's DualCache: keeps prefix and suffix.
+        "dual": Cache(compute_holes, BIDIRECTIONAL),
+        # The context is encoded once for all steps, rows and requests: exact where it attends only to itself.
+        "frozen": Cache(lambda view: view.is_hole, frozenset({"context_frozen"}), keeps_rows=False),
+        # Finished blocks of a block-causal model (SDAR, LLaDA2.x): exact.
+        "block": Cache(compute_open_blocks, frozenset({"block_causal"})),
+    },
+)

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from midfill_engine.denoising.outline import HoleOutline
 from midfill_engine.models.family import Layout
-from midfill_engine.samplers.base import Decision, Proposals
+from midfill_engine.samplers.base import Decision, Proposals, rank
 from midfill_engine.tokens.vocabulary import Vocabulary
 from midfill_engine.wire import FilledHole, HoleState
 
@@ -20,10 +20,10 @@ Spans = list[tuple[int, int]]
 class Canvas:
     """T hole positions, all holes side by side. Changed in place by `apply` and `reshape`.
 
-    `ids`, `masked`, `confidence` are [B, T] with B = 1. `anchored` [T] marks positions that never change. `hole_of` [T]
-    and `rule_of` [T] give each position's hole and its row in `allowed` [R, V]; `leading` has the bytes each position
-    must begin with. `deletable` [B, G] counts the deletions each hole may still settle before it gets too short,
-    `expandable` [B, G] the positions it may still gain. `is_length_chosen`: the lengths were chosen, not only an upper
+    `ids`, `masked`, `confidence` are [T]. `anchored` [T] marks positions that never change. `hole_of` [T] and
+    `rule_of` [T] give each position's hole and its row in `allowed` [R, V]; `leading` has the bytes each position must
+    begin with. `deletable` [G] counts the deletions each hole may still settle before it gets too short, `expandable`
+    [G] the positions it may still gain. `is_length_chosen`: the lengths were chosen, not only an upper
     bound. The last `spill` positions only complete a block and are not part of the fill.
     """
 
@@ -50,134 +50,111 @@ class Canvas:
         self.guesses = torch.full_like(self.ids, -1)
         self.guessed = torch.zeros_like(self.confidence)
 
-    @property
-    def num_masked(self) -> int:
-        """Masked positions of the row that has most."""
-        return int(self.masked.sum(dim=1).max())
-
     def lay_draft(self, hole: int, ids: Sequence[int], certainty: float) -> None:
         """Settles the masked positions of a hole with the `ids` of a draft; each token gets the draft's certainty."""
         here = (self.hole_of == hole) & ~self.anchored
-        self.ids[0, here] = torch.tensor(ids)
-        self.confidence[0, here] = certainty
-        self.masked[0, here] = False
+        self.ids[here] = torch.tensor(ids)
+        self.confidence[here] = certainty
+        self.masked[here] = False
         self.certainties[hole] = certainty
 
     def apply(self, decision: Decision, proposals: Proposals) -> None:
         """Settles and remasks. Of deletions and expansions beyond a hole's limits the least confident stay masked."""
         self.guesses, self.guessed = proposals.ids, proposals.confidence
         if decision.edit is not None:
-            self._edit(decision.edit & ~self.masked & ~self.anchored, proposals)
+            self._write(decision.edit & ~self.masked & ~self.anchored, proposals)
         settle = decision.settle & self.masked
-        settle &= ~self._excess(settle & self.vocabulary.is_deletion(proposals.ids), self.deletable, proposals)
         if self.vocabulary.expand_id is not None:
             grows = settle & (proposals.ids == self.vocabulary.expand_id)
             settle &= ~self._excess(grows, self.expandable, proposals)
-        self.ids = torch.where(settle, proposals.ids, self.ids)
-        self.confidence = torch.where(settle, proposals.confidence, self.confidence)
-        self._count_deletions(settle, -1)
+        settle = self._write(settle, proposals)
         self.masked = self.masked & ~settle
         if decision.remask is not None:
             again = decision.remask & ~self.masked & ~settle & ~self.anchored
             self._count_deletions(again, 1)
             self.masked = self.masked | again
 
-    def _edit(self, where: Tensor, proposals: Proposals) -> None:
-        """Replaces tokens of settled positions; deletions that a hole cannot afford are ignored."""
+    def _write(self, where: Tensor, proposals: Proposals) -> Tensor:
+        """Takes over the proposals at `where` [T], except deletions that a hole cannot afford; returns where it did."""
         where = where & ~self._excess(where & self.vocabulary.is_deletion(proposals.ids), self.deletable, proposals)
-        self._count_deletions(where, 1)
+        self._count_deletions(where & ~self.masked, 1)
         self.ids = torch.where(where, proposals.ids, self.ids)
         self.confidence = torch.where(where, proposals.confidence, self.confidence)
         self._count_deletions(where, -1)
+        return where
 
-    def cut_spill(self) -> None:
+    def cut_spill(self, mask_id: int) -> None:
         """Drops the positions that only completed a block."""
         if self.spill:
-            num_kept = self.ids.shape[1] - self.spill
+            num_kept = len(self.ids) - self.spill
             self.spill = 0
-            self.reshape(list(range(num_kept)), None, 0)
+            self.reshape(list(range(num_kept)), mask_id)
 
     def _excess(self, chosen: Tensor, room: Tensor, proposals: Proposals) -> Tensor:
-        """The positions among `chosen` [B, T] that exceed the `room` [B, G] of their hole."""
+        """The positions among `chosen` [T] that exceed the `room` [G] of their hole, the least confident ones."""
         excess = torch.zeros_like(chosen)
         for hole in range(len(self.outlines)):
             here = chosen & (self.hole_of == hole)
-            order = proposals.confidence.masked_fill(~here, -1.0).argsort(dim=1, descending=True, stable=True)
-            excess |= here & (order.argsort(dim=1) >= room[:, hole : hole + 1])
+            excess |= here & (rank(-proposals.confidence, here) >= room[hole])
         return excess
 
     def _count_deletions(self, where: Tensor, change: int) -> None:
         deleted = (where & self.vocabulary.is_deletion(self.ids)).long()
-        self.deletable = self.deletable.index_add(1, self.hole_of, deleted, alpha=change)
+        self.deletable = self.deletable.index_add(0, self.hole_of, deleted, alpha=change)
 
-    def delete_rest(self) -> None:
-        """Deletes all masked positions after a deletion, up to the next anchor, as far as the hole may shrink."""
-        running = False
-        is_deletion = self.vocabulary.is_deletion(self.ids[0])
-        for place in range(self.ids.shape[1]):
-            running = running and not self._begins(place)
-            if not self.masked[0, place]:
-                running = running or bool(is_deletion[place])
-            elif running:
-                self._delete(place)
-
-    def end_text(self) -> None:
-        """Deletes everything after a deletion that has no mask before it, up to the next anchor."""
+    def delete_behind(self, *, ends_text: bool) -> None:
+        """Deletes all masked positions behind a deletion, up to the next anchor, as far as the hole may shrink. With
+        `ends_text` deletes all positions, but only behind a deletion that has no mask before it.
+        """
         running, is_final = False, True
-        is_deletion = self.vocabulary.is_deletion(self.ids[0])
-        for place in range(self.ids.shape[1]):
-            if self._begins(place):
+        is_deletion = self.vocabulary.is_deletion(self.ids)
+        for place, hole in enumerate(self.hole_of):
+            if place == 0 or bool(hole != self.hole_of[place - 1]) or bool(self.anchored[place]):
                 running, is_final = False, True
-            if running:
+            if running and (ends_text or bool(self.masked[place])):
                 self._delete(place)
-            elif self.masked[0, place]:
+            elif self.masked[place]:
                 is_final = False
-            else:
-                running = is_final and bool(is_deletion[place]) and not bool(self.anchored[place])
-
-    def _begins(self, place: int) -> bool:
-        """True if deletions further left do not affect `place`."""
-        return place == 0 or bool(self.hole_of[place] != self.hole_of[place - 1]) or bool(self.anchored[place])
+            elif is_deletion[place] and not self.anchored[place]:
+                running = running or is_final or not ends_text
 
     def _delete(self, place: int) -> None:
         """Deletes `place` unless it is deleted already or the hole may not shrink."""
-        hole, delete_id = int(self.hole_of[place]), self.vocabulary.delete_ids[0]
-        is_deleted = not self.masked[0, place] and int(self.ids[0, place]) in self.vocabulary.delete_ids
-        if is_deleted or self.deletable[0, hole] <= 0 or self.leading[place]:
+        hole = int(self.hole_of[place])
+        is_deleted = not self.masked[place] and int(self.ids[place]) in self.vocabulary.delete_ids
+        if is_deleted or self.deletable[hole] <= 0 or self.leading[place]:
             return
-        self.ids[0, place] = delete_id
-        self.confidence[0, place] = 1.0
-        self.masked[0, place] = False
-        self.deletable[0, hole] -= 1
+        self.ids[place] = self.vocabulary.delete_ids[0]
+        self.confidence[place] = 1.0
+        self.masked[place] = False
+        self.deletable[hole] -= 1
 
-    def growth(self, expand_id: int | None) -> list[int | None] | None:
-        """The order for `reshape` without deletions and with two masks for each settled `expand_id`; None if nothing
+    def growth(self) -> list[int | None] | None:
+        """The order for `reshape` without deletions and with two masks for each settled expansion; None if nothing
         changes.
         """
         order: list[int | None] = []
-        leaving = (*self.vocabulary.delete_ids, expand_id)
-        for place, (token, is_masked) in enumerate(zip(self.ids[0].tolist(), self.masked[0].tolist(), strict=True)):
-            if is_masked or self.anchored[place] or token not in leaving:
-                order.append(place)
-            elif token == expand_id:
+        for place, token in enumerate(self.ids.tolist()):
+            if token == self.vocabulary.expand_id and not self.masked[place] and not self.anchored[place]:
                 order += [place, None]
-        return None if order == list(range(self.ids.shape[1])) else order
+            elif self.masked[place] or self.anchored[place] or token not in self.vocabulary.delete_ids:
+                order.append(place)
+        return None if order == list(range(len(self.ids))) else order
 
-    def reshape(self, order: list[int | None], expand_id: int | None, mask_id: int) -> None:
+    def reshape(self, order: list[int | None], mask_id: int) -> None:
         """Position i becomes the old position `order[i]`, or a new mask like the position before it if that is None."""
         before = torch.bincount(self.hole_of, minlength=len(self.outlines))
-        kept = [place is not None for place in order]
         index = torch.tensor([place if place is not None else order[i - 1] for i, place in enumerate(order)]).long()
-        is_new = ~torch.tensor(kept, dtype=torch.bool)
-        if expand_id is not None:
-            is_new |= ~self.anchored[index] & ~self.masked[0, index] & (self.ids[0, index] == expand_id)
+        is_new = torch.tensor([place is None for place in order], dtype=torch.bool)
+        if self.vocabulary.expand_id is not None:
+            is_new |= ~self.anchored[index] & ~self.masked[index] & (self.ids[index] == self.vocabulary.expand_id)
         self.leading = [self.leading[place] if place is not None else b"" for place in order]
         for name in ("anchored", "hole_of", "rule_of", "ids", "masked", "confidence", "guesses", "guessed"):
-            setattr(self, name, getattr(self, name)[..., index])
-        self.ids[0, is_new] = mask_id
-        self.masked[0, is_new] = True
-        self.confidence[0, is_new] = 0.0
-        self.guesses[0, is_new] = -1
+            setattr(self, name, getattr(self, name)[index])
+        self.ids[is_new] = mask_id
+        self.masked[is_new] = True
+        self.confidence[is_new] = 0.0
+        self.guesses[is_new] = -1
         grown = torch.bincount(self.hole_of, minlength=len(self.outlines)) - before
         self.expandable = self.expandable - grown
         self.deletable = self.deletable + grown.clamp(min=0)
@@ -190,13 +167,13 @@ class Canvas:
         """The current state of a hole: settled tokens, and guesses where there are any."""
         tokens = (self.hole_of == hole).nonzero().flatten().tolist()
         tokens = tokens[: len(tokens) - self.spill] if hole == len(self.outlines) - 1 else tokens
-        masked, ids, guesses = (values[0].tolist() for values in (self.masked, self.ids, self.guesses))
+        masked, ids, guesses = (values.tolist() for values in (self.masked, self.ids, self.guesses))
         shown = {token: guesses[token] if masked[token] else ids[token] for token in tokens}
         known = self.vocabulary.pieces
         pieces = [self.leading[token] if index < 0 else known[index] for token, index in shown.items()]
         text, ranges, _ = self._text(hole, pieces, "replace")
         placed = list(zip(tokens, ranges, strict=True))
-        confidence = torch.where(self.masked[0], self.guessed[0], self.confidence[0]).tolist()
+        confidence = torch.where(self.masked, self.guessed, self.confidence).tolist()
         seen = [
             (span, round(confidence[token], 3))
             for token, span in placed
@@ -213,7 +190,7 @@ class Canvas:
     def fill(self, hole: int, certainty: float | None = None) -> FilledHole:
         """The finished text. Invalid UTF-8 and tokens without text are left out."""
         tokens = (self.hole_of == hole).nonzero().flatten().tolist()
-        ids, confidence = self.ids[0].tolist(), self.confidence[0].tolist()
+        ids, confidence = self.ids.tolist(), self.confidence.tolist()
         text, ranges, whole = self._text(hole, [self.vocabulary.pieces[ids[token]] for token in tokens], "ignore")
         visible = [(span, confidence[token]) for token, span in zip(tokens, ranges, strict=True) if span[0] < span[1]]
         anchors = [self._anchor(token, span) for token, span in zip(tokens, whole, strict=True)]
@@ -230,8 +207,8 @@ class Canvas:
         """True if the text may continue: all positions are used, and the length was only a limit."""
         if hole in self.certainties:
             return False
-        deleted = (self.hole_of == hole) & ~self.anchored & self.vocabulary.is_deletion(self.ids[0])
-        has_room = int(self.expandable[0, hole]) > 0
+        deleted = (self.hole_of == hole) & ~self.anchored & self.vocabulary.is_deletion(self.ids)
+        has_room = int(self.expandable[hole]) > 0
         return not bool(deleted.any()) and not (self.is_length_chosen and has_room)
 
     def _anchor(self, position: int, span: tuple[int, int]) -> tuple[int, int]:
@@ -253,12 +230,12 @@ class Canvas:
     @property
     def num_new_tokens(self) -> int:
         """Settled tokens that are neither anchors nor deletions."""
-        return int((~self.masked[0] & ~self.anchored & ~self.vocabulary.is_deletion(self.ids[0])).sum())
+        return int((~self.masked & ~self.anchored & ~self.vocabulary.is_deletion(self.ids)).sum())
 
     @property
     def mean_log_confidence(self) -> float:
         """Over the positions that are not anchors."""
-        logs = self.confidence[0, ~self.anchored].double().clamp(min=1e-12).log()
+        logs = self.confidence[~self.anchored].double().clamp(min=1e-12).log()
         return float(logs.mean()) if len(logs) else 0.0
 
 

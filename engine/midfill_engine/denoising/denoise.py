@@ -8,8 +8,8 @@ from typing import Any, Final
 
 import torch
 
-from midfill_engine.caches import CACHES, EncodedContext
-from midfill_engine.caches.base import ContextKeys
+from midfill_engine.caches import CACHES
+from midfill_engine.caches.stores import EncodedContext
 from midfill_engine.denoising.continuing import fill_causally
 from midfill_engine.denoising.drafts import Laid, certainty_of, choose_drafts
 from midfill_engine.denoising.laying import lay_canvas
@@ -132,7 +132,7 @@ def make_row(plan: Plan, lengths: Lengths, context: EncodedContext | None, index
     runtime, request = plan.runtime, plan.request
     canvas = lay_canvas(plan, lengths)
     sampler = plan.sampler()
-    num_masked = max(1, canvas.num_masked)
+    num_masked = max(1, int(canvas.masked.sum()))
     if plan.policy.may_expand:
         num_masked = min(MAX_STEPS, 2 * (num_masked + int(canvas.expandable.sum())))
     num_steps = request.steps or max(1, sampler.count_steps(num_masked, plan.quality))
@@ -188,7 +188,7 @@ def answer(plan: Plan, rows: Sequence[CanvasRow | UniformRow], stats: Stats) -> 
     return InfillResponse(model=model, holes=fills[0], alternatives=fills[1:], stats=stats, seed=seed)
 
 
-def choose_lengths(plan: Plan, context: EncodedContext | None) -> Asking[tuple[list[Lengths], int, ContextKeys | None]]:
+def choose_lengths(plan: Plan, context: EncodedContext | None) -> Asking[tuple[list[Lengths], int, RowCache | None]]:
     """The canvases to fill, the number of forward passes, and the context's KV cache if the trials shared it."""
     runtime = plan.runtime
     needs = [hole.need(runtime.loaded.config.max_hole) for hole in plan.outline.holes]
@@ -196,7 +196,7 @@ def choose_lengths(plan: Plan, context: EncodedContext | None) -> Asking[tuple[l
         return [[[] for _ in needs]], 0, None
     search = plan.policy.search(needs, score_lengths(runtime, context))
     confidences: list[list[float]] | None = None
-    shared: ContextKeys | None = None
+    shared: RowCache | None = None
     forwards = 0
     while True:
         try:
@@ -215,9 +215,7 @@ def choose_lengths(plan: Plan, context: EncodedContext | None) -> Asking[tuple[l
         confidences = [mean_confidences(row, result) for row, result in zip(rows, results, strict=True)]
 
 
-def try_over_one_context(
-    rows: list[CanvasRow], shared: ContextKeys | None
-) -> Asking[tuple[list[Result], ContextKeys, int]]:
+def try_over_one_context(rows: list[CanvasRow], shared: RowCache | None) -> Asking[tuple[list[Result], RowCache, int]]:
     """Results of the trial passes, the context's KV cache, and the number of forward passes. The middle row also
     computes the context and is shown meanwhile; the others compute only their holes.
     """
@@ -230,7 +228,7 @@ def try_over_one_context(
         row = rows[middle]
         (result,) = yield from ask([row.open_pass()], show(row, 0))
         row.cache.keep(result)
-        found[middle], shared, forwards = result, row.cache.share_context(), 1
+        found[middle], shared, forwards = result, row.cache, 1
     left = [index for index, result in enumerate(found) if result is None]
     for start in range(0, len(left), TRIALS_AT_ONCE):
         part = left[start : start + TRIALS_AT_ONCE]
@@ -256,7 +254,7 @@ def score_lengths(runtime: Runtime, context: EncodedContext | None) -> LengthSco
 def mean_confidences(row: CanvasRow, result: Result) -> list[float]:
     """Mean confidence of each hole's masked positions after one forward pass."""
     assert result.chosen is not None
-    holes = row.canvas.hole_of[row.canvas.masked[0]]
+    holes = row.canvas.hole_of[row.canvas.masked]
     shown = result.chosen.confidence
     of_holes = [shown[holes[: len(shown)] == hole] for hole in range(len(row.canvas.outlines))]
     return [float(values.mean()) if len(values) else 0.0 for values in of_holes]

@@ -97,6 +97,6 @@ def certainty_of(canvas: Canvas, hole: int, own: float | None) -> float | None:
     here = (canvas.hole_of == hole) & ~canvas.anchored
     if not bool(here.any()):
         return 1.0
-    if not bool((here & ~canvas.vocabulary.is_deletion(canvas.ids[0])).any()):
+    if not bool((here & ~canvas.vocabulary.is_deletion(canvas.ids)).any()):
         return EMPTY
     return own if is_blank(canvas.outlines[hole]) else None

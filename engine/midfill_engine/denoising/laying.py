@@ -22,30 +22,22 @@ def lay_canvas(plan: Plan, lengths: Lengths) -> Canvas:
     totals = [sum(hole) + outline.num_anchored for hole, outline in zip(lengths, outlines, strict=True)]
     spill = count_spill(plan, totals[-1])
     totals[-1] += spill
-    ids: list[int] = []
-    hole_of: list[int] = []
-    rules: list[Rule | None] = []  # None for anchors
-    leading: list[bytes] = []
+    places: list[tuple[int, int, Rule | None]] = []  # token, hole, and its rule, None for anchors
     for hole, (outline, hole_lengths) in enumerate(zip(outlines, lengths, strict=True)):
         remaining = iter(hole_lengths)
         forbid = tuple(sorted(set(outline.forbid)))
         for stretch in outline.stretches:
-            count = next(remaining) if stretch.ids is None else len(stretch.ids)
-            ids += [runtime.tokens.mask_id] * count if stretch.ids is None else stretch.ids
-            hole_of += [hole] * count
-            leading += [stretch.leading.encode()] + [b""] * (count - 1)
-            rules += (
-                [(forbid, stretch.leading)] + [(forbid, "")] * (count - 1) if stretch.ids is None else [None] * count
-            )
-    if spill:
-        ids += [runtime.tokens.mask_id] * spill
-        hole_of += [len(outlines) - 1] * spill
-        leading += [b""] * spill
-        rules += [(tuple(sorted(set(outlines[-1].forbid))), "")] * spill
+            if stretch.ids is None:
+                leads = [stretch.leading] + [""] * (next(remaining) - 1)
+                places += [(runtime.tokens.mask_id, hole, (forbid, lead)) for lead in leads]
+            else:
+                places += [(token, hole, None) for token in stretch.ids]
+    places += [(runtime.tokens.mask_id, len(outlines) - 1, (tuple(sorted(set(outlines[-1].forbid))), ""))] * spill
+    rules = [rule for _, _, rule in places]
     numbers = {rule: number for number, rule in enumerate(dict.fromkeys(rule for rule in rules if rule))}
     masks = [find_allowed(plan, rule) for rule in numbers]
-    if len(ids) * plan.request.n > MAX_CANVAS_TOKENS:
-        message = f"the holes take {len(ids)} tokens, {plan.request.n} times; the limit is {MAX_CANVAS_TOKENS} in all"
+    if len(places) * plan.request.n > MAX_CANVAS_TOKENS:
+        message = f"the holes take {len(places)} tokens, {plan.request.n} times, of {MAX_CANVAS_TOKENS} in all"
         raise RequestError(ErrorCode.TOO_LARGE, message, "ask for fewer holes or alternatives, or a smaller max_tokens")
     anchors = torch.tensor([rule is None for rule in rules], dtype=torch.bool)
     sizes = [(outline, sum(hole_lengths)) for outline, hole_lengths in zip(outlines, lengths, strict=True)]
@@ -57,16 +49,16 @@ def lay_canvas(plan: Plan, lengths: Lengths) -> Canvas:
         outlines=outlines,
         vocabulary=runtime.vocabulary,
         layout=plan.lay_out(totals),
-        ids=torch.tensor(ids, dtype=torch.int64)[None],
-        masked=(~anchors)[None],
-        confidence=anchors.float()[None],
+        ids=torch.tensor([token for token, _, _ in places], dtype=torch.int64),
+        masked=~anchors,
+        confidence=anchors.float(),
         anchored=anchors,
-        hole_of=torch.tensor(hole_of, dtype=torch.int64),
+        hole_of=torch.tensor([hole for _, hole, _ in places], dtype=torch.int64),
         rule_of=torch.tensor([numbers[rule] if rule else 0 for rule in rules], dtype=torch.int64),
-        leading=leading,
+        leading=[rule[1].encode() if rule else b"" for rule in rules],
         allowed=torch.stack(masks) if masks else runtime.vocabulary.allowed()[None],
-        deletable=torch.tensor(deletable)[None],
-        expandable=torch.tensor(expandable)[None],
+        deletable=torch.tensor(deletable),
+        expandable=torch.tensor(expandable),
         is_length_chosen=policy.chooses,
         spill=spill,
     )

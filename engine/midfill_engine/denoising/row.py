@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from midfill_engine.caches import Cache, KeptKeys, StepView
-from midfill_engine.caches.base import ContextKeys
+from midfill_engine.caches import Cache, StepView
+from midfill_engine.caches.keys import KeptKeys
 from midfill_engine.denoising.canvas import Canvas
 from midfill_engine.denoising.plan import Plan
 from midfill_engine.models.choice import Choice, Chosen
@@ -74,16 +74,10 @@ class RowCache:
             self.kept.put(self._computed, self._sequence.ids[self._computed], result.own)
             self.age = 1 if len(self._computed) == len(self.kept.kept) else self.age + 1
 
-    def share_context(self) -> ContextKeys:
-        """The KV cache of the context as of the last pass."""
-        num = self._sequence.num_context
-        layers = [(keys[:, :, :num], values[:, :, :num]) for keys, values in self.kept.layers]
-        return ContextKeys(layers, self._sequence.positions[0, :num].clone())
-
-    def begin_with(self, shared: ContextKeys, sequence: Sequence, *, with_room: bool) -> None:
-        """Reuses a context KV cache that was computed for another canvas; `with_room` to keep the holes' keys too."""
-        positions = sequence.positions[0, : sequence.num_context]
-        self.kept, self.age = shared.at(positions, sequence.ids, self.config, with_room=with_room), 0
+    def begin_with(self, other: "RowCache", sequence: Sequence, *, with_room: bool) -> None:
+        """Reuses the context's keys of another canvas's last pass; `with_room` to keep the holes' keys too."""
+        here, there = (each.positions[0, : sequence.num_context] for each in (sequence, other._sequence))
+        self.kept, self.age = other.kept.moved(here - there, sequence.ids, self.config, with_room=with_room), 0
 
 
 @dataclass
@@ -110,10 +104,10 @@ class CanvasRow:
     def sequence(self) -> Sequence:
         """The canvas as model input. Deletions are shown as masks if the model never saw one in training."""
         family, tokens = self.plan.runtime.family, self.plan.runtime.tokens
-        hidden = self.canvas.masked[0]
+        hidden = self.canvas.masked
         if not family.shows_deleted:
-            hidden = hidden | self.canvas.vocabulary.is_deletion(self.canvas.ids[0])
-        ids = self.canvas.ids[0].masked_fill(hidden, tokens.mask_id)
+            hidden = hidden | self.canvas.vocabulary.is_deletion(self.canvas.ids)
+        ids = self.canvas.ids.masked_fill(hidden, tokens.mask_id)
         block_size = self.plan.runtime.loaded.config.block_size
         return Sequence.of(self.plan.context_ids, ids, self.canvas.layout, family, block_size, tokens.mask_id)
 
@@ -122,11 +116,11 @@ class CanvasRow:
         self.step += 1
         sequence = self.sequence()
         num_context, blocks = sequence.num_context, sequence.blocks
-        masked = torch.cat((torch.zeros(num_context, dtype=torch.bool), self.canvas.masked[0]))
+        masked = torch.cat((torch.zeros(num_context, dtype=torch.bool), self.canvas.masked))
         self._active = self._active_block(blocks, masked)
         is_open = masked & (blocks <= self._active)
         if self.sampler.revises:
-            revisable = ~self.canvas.masked[0] & ~self.canvas.anchored
+            revisable = ~self.canvas.masked & ~self.canvas.anchored
             is_open[num_context:] |= revisable & (blocks[num_context:] == self._active)
         self._open = is_open[num_context:]
         targets = is_open.nonzero().flatten()
@@ -147,9 +141,9 @@ class CanvasRow:
         canvas, tokens = self.canvas, self.plan.runtime.tokens
         holes, barred = canvas.hole_of[places], {}
         if self.plan.policy.may_delete:
-            barred.update(dict.fromkeys(tokens.delete_ids, canvas.deletable[0, holes] <= 0))
+            barred.update(dict.fromkeys(tokens.delete_ids, canvas.deletable[holes] <= 0))
         if tokens.expand_id is not None and self.plan.policy.may_expand:
-            barred[tokens.expand_id] = (canvas.expandable[0, holes] <= 0) | self.is_last_step
+            barred[tokens.expand_id] = (canvas.expandable[holes] <= 0) | self.is_last_step
         return Choice(
             allowed=canvas.allowed,
             rule_of=canvas.rule_of[places],
@@ -170,7 +164,7 @@ class CanvasRow:
         if self.is_last_step:
             self._settle_all(places, result.hidden[: len(places)])
         if self.plan.runtime.tokens.deletes_rest and self.plan.policy.may_delete:
-            self.canvas.delete_rest()
+            self.canvas.delete_behind(ends_text=False)
         if self.plan.runtime.tokens.ends_text and self.plan.policy.may_delete:
             self._end_text()
         if self.plan.policy.removes:
@@ -178,29 +172,29 @@ class CanvasRow:
 
     def _end_text(self) -> None:
         if not self.sampler.goes_on or self.is_last_step:
-            self.canvas.end_text()
+            self.canvas.delete_behind(ends_text=True)
         if self.is_done:
-            self.canvas.cut_spill()
+            self.canvas.cut_spill(self.plan.runtime.tokens.mask_id)
             self.canvas.layout = self.plan.lay_out(self.canvas.hole_lengths())
 
     def _settle(self, places: Tensor, chosen: Chosen) -> None:
         """Applies the sampler to `chosen`, whose rows are the open positions `places` [M]."""
-        proposals = scatter(places, chosen, self.canvas.ids.shape)
+        proposals = scatter(places, chosen, len(self.canvas.ids))
         masked = torch.zeros_like(self.canvas.masked)
-        masked[0, places] = True
-        masked &= self.canvas.masked
+        masked[places] = self.canvas.masked[places]
+        block_size = self.plan.runtime.loaded.config.block_size
         state = StepState(
             proposals=proposals,
+            ids=self.canvas.ids,
             masked=masked,
+            fixed=self.canvas.anchored,
+            remaining=int(self.canvas.masked.sum()),
             step=self.step,
             num_steps=self.num_steps,
             quality=self.plan.quality,
             fast_threshold=self.plan.runtime.family.fast_threshold,
-            remaining=self.canvas.masked.sum(dim=1),
-            fixed=self.canvas.anchored,
-            ids=self.canvas.ids,
-            places=self.canvas.layout.hole_positions[0],
-            block_size=self.plan.runtime.loaded.config.block_size,
+            places=self.canvas.layout.hole_positions[0] if block_size else None,
+            block_size=block_size,
         )
         decision = Decision(masked) if self.is_last_step else self.sampler.decide(state)
         if self.plan.policy.may_expand:
@@ -212,37 +206,34 @@ class CanvasRow:
     def _settle_all(self, places: Tensor, hidden: Tensor) -> None:
         """Settles whatever is still masked after the last step; deletions that the hole cannot afford are replaced."""
         transformer, operators = self.plan.runtime.loaded.model.transformer, self.plan.runtime.operators
-        while bool(self.canvas.masked[0, places].any()):
-            is_left = self.canvas.masked[0, places]
+        while bool(self.canvas.masked[places].any()):
+            is_left = self.canvas.masked[places]
             places, hidden = places[is_left], hidden[is_left.to(hidden.device)]
             choice = self._choice(places)
             self._settle(places, choose_again(transformer, hidden, choice, operators))
 
     def _reshape(self) -> None:
-        tokens = self.plan.runtime.tokens
-        order = self.canvas.growth(tokens.expand_id)
-        if order is None:
-            return
-        self.canvas.reshape(order, tokens.expand_id, tokens.mask_id)
-        self.canvas.layout = self.plan.lay_out(self.canvas.hole_lengths())
-        self.cache.kept.reset(0)
-        self.sampler.move(order)
+        order = self.canvas.growth()
+        if order is not None:
+            self.canvas.reshape(order, self.plan.runtime.tokens.mask_id)
+            self.canvas.layout = self.plan.lay_out(self.canvas.hole_lengths())
+            self.cache.kept.reset(0)
 
 
-def scatter(places: Tensor, chosen: Chosen, shape: torch.Size) -> Proposals:
-    """Proposals for a canvas of `shape` [1, T] from the tokens chosen at its positions `places` [M]."""
+def scatter(places: Tensor, chosen: Chosen, size: int) -> Proposals:
+    """Proposals for a canvas of `size` positions from the tokens chosen at its positions `places` [M]."""
 
     def put(values: Tensor, blank: Tensor) -> Tensor:
-        blank[0, places] = values
+        blank[places] = values
         return blank
 
-    entropy = None if chosen.entropy is None else put(chosen.entropy, torch.zeros(shape))
-    return Proposals(put(chosen.ids, torch.full(shape, -1)), put(chosen.confidence, torch.zeros(shape)), entropy)
+    entropy = None if chosen.entropy is None else put(chosen.entropy, torch.zeros(size))
+    return Proposals(put(chosen.ids, torch.full((size,), -1)), put(chosen.confidence, torch.zeros(size)), entropy)
 
 
 def delay_neighbors(decision: Decision, grows: Tensor) -> Decision:
     """Does not settle the neighbors of the expansions `grows`, whose proposals were made for a shorter text."""
     beside = torch.zeros_like(grows)
-    beside[:, 1:] |= grows[:, :-1]
-    beside[:, :-1] |= grows[:, 1:] & ~beside[:, :-1]
+    beside[1:] |= grows[:-1]
+    beside[:-1] |= grows[1:] & ~beside[:-1]
     return Decision(decision.settle & (grows | ~beside), decision.remask, decision.edit)

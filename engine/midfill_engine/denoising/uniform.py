@@ -55,7 +55,7 @@ class UniformRow:
         self.step += 1
         noise = self._fillable[torch.randint(len(self._fillable), (len(self._hole_places),), generator=self.generator)]
         line = self._line.clone()
-        line[self._hole_places] = torch.where(self.canvas.masked[0], noise, self.canvas.ids[0])
+        line[self._hole_places] = torch.where(self.canvas.masked, noise, self.canvas.ids)
         return CanvasPass(line, self.past, self._scores)
 
     def absorb(self, result: CanvasResult) -> None:
@@ -66,18 +66,18 @@ class UniformRow:
         drawn = choose(scores, self._choice(temperature))
         best = choose(scores, self._choice(0.0))
         assert drawn.entropy is not None
-        canvas, free = self.canvas, ~self.canvas.anchored[None]
-        proposals = Proposals(drawn.ids[None], drawn.confidence[None], drawn.entropy[None])
-        state = StepState(proposals, free, 1, ENDLESS, self.quality)
+        canvas, free = self.canvas, ~self.canvas.anchored
+        proposals = Proposals(drawn.ids, drawn.confidence, drawn.entropy)
+        state = StepState(proposals, canvas.ids, free, canvas.anchored, int(free.sum()), 1, ENDLESS, self.quality)
         canvas.masked = free.clone()
         canvas.apply(Decision(self.sampler.decide(state).settle), proposals)
-        canvas.guesses, canvas.guessed = best.ids[None], best.confidence[None]
-        is_stable = self._before is not None and bool((self._before == best.ids)[free[0]].all())
-        is_sure = float(drawn.entropy[free[0]].mean()) < self.model.stop_entropy
+        canvas.guesses, canvas.guessed = best.ids, best.confidence
+        is_stable = self._before is not None and bool((self._before == best.ids)[free].all())
+        is_sure = float(drawn.entropy[free].mean()) < self.model.stop_entropy
         self._before = best.ids
         if self.step >= self.num_steps or (is_stable and is_sure):
             canvas.masked = free.clone()
-            canvas.apply(Decision(free), Proposals(best.ids[None], best.confidence[None]))
+            canvas.apply(Decision(free), Proposals(best.ids, best.confidence))
             self.is_done = True
 
     def _choice(self, temperature: float) -> Choice:

@@ -1,25 +1,34 @@
-"""Length policies, one file each, found by name."""
+"""Length policies by name."""
 
 from typing import Final
 
-from midfill_engine.lengths.base import HoleNeed, LengthPolicy, Lengths, LengthScores
-from midfill_engine.lengths.calibrated import Calibrated
-from midfill_engine.lengths.candidates import Candidates
-from midfill_engine.lengths.expand import Expand
-from midfill_engine.lengths.fixed import Fixed
-from midfill_engine.lengths.learned import Learned
-from midfill_engine.lengths.untilend import UntilEnd
+from midfill_engine.lengths import calibrated, learned
+from midfill_engine.lengths.base import HoleNeed, LengthPolicy, Lengths, LengthScores, choose_totals
 from midfill_engine.registry import Registry
 
-LENGTHS: Final[Registry[LengthPolicy]] = Registry(
+FILLED_TOTALS: Final = (4, 8, 16, 32)
+
+
+def limit_or(default_tokens: int, need: HoleNeed) -> tuple[int]:
+    return (need.max_tokens if need.has_limit else max(default_tokens, need.min_tokens),)
+
+
+LENGTHS: Final = Registry(
     "length policy",
     {
-        "fixed": Fixed(),
-        "learned": Learned(),
-        "expand": Expand(),
-        "calibrated": Calibrated(),
-        "candidates": Candidates(),
-        "until-end": UntilEnd(),
+        # Exactly the requested length, or a default. Nothing shrinks it.
+        "fixed": LengthPolicy(choose_totals(lambda need: limit_or(32, need)), chooses=False),
+        "learned": LengthPolicy(learned.search, may_delete=True),
+        # Grows and shrinks by tokens the model was trained on: DreamOn (arXiv 2602.01326), whose weights do best when
+        # they start with 64 masks.
+        "expand": LengthPolicy(
+            choose_totals(lambda need: (max(64, need.min_tokens),)), may_delete=True, may_expand=True, removes=True
+        ),
+        "calibrated": LengthPolicy(calibrated.search, tries=calibrated.GRID),
+        # Fills canvases of several lengths in parallel and keeps the most confident fill.
+        "candidates": LengthPolicy(choose_totals(lambda need: FILLED_TOTALS), fills=FILLED_TOTALS),
+        # As long as allowed; an end-of-text token ends it: for models that decode from left to right.
+        "until-end": LengthPolicy(choose_totals(lambda need: limit_or(128, need)), may_delete=True, chooses=False),
     },
 )
 

@@ -1,8 +1,7 @@
 """The interface of length policies: how many masked positions a hole gets. Knows numbers only, no tokens."""
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator, Iterable
 from dataclasses import dataclass
-from typing import Protocol
 
 from torch import Tensor
 
@@ -34,23 +33,23 @@ class LengthScores:
     log_probs: Tensor
 
 
-class LengthPolicy(Protocol):
-    """`may_delete`: deletions may shorten a canvas; `may_expand`: expansions may lengthen it. `chooses`: the canvas has
+@dataclass(frozen=True)
+class LengthPolicy:
+    """`search` returns canvases with at least 1 position for every masked stretch of every hole.
+
+    `may_delete`: deletions may shorten a canvas; `may_expand`: expansions may lengthen it. `chooses`: the canvas has
     the expected length, not the maximum. `removes`: deletions leave the canvas at once. `tries` are the lengths that a
     search compares, `fills` those that are filled in parallel, of which the most confident fill wins; both may be
     empty.
     """
 
+    search: Callable[[list[HoleNeed], LengthScores | None], LengthSearch]
     may_delete: bool = False
     may_expand: bool = False
     chooses: bool = True
     removes: bool = False
     tries: tuple[int, ...] = ()
     fills: tuple[int, ...] = ()
-
-    def search(self, needs: list[HoleNeed], scores: LengthScores | None) -> LengthSearch:
-        """Returns canvases with at least 1 position for every masked stretch of every hole."""
-        ...
 
 
 def spread(total: int, hints: tuple[int | None, ...]) -> list[int]:
@@ -74,3 +73,21 @@ def fit(wanted: list[int], need: HoleNeed) -> list[int]:
 def of_total(total: int, need: HoleNeed) -> list[int]:
     """`total` positions spread over a hole's stretches, within its bounds."""
     return fit(spread(total, need.hints), need)
+
+
+def choose_totals(
+    wanted: Callable[[HoleNeed], Iterable[int]],
+) -> Callable[[list[HoleNeed], LengthScores | None], LengthSearch]:
+    """A search that asks for no forward pass: canvases with the `wanted` numbers of positions for each hole."""
+
+    def search(needs: list[HoleNeed], scores: LengthScores | None) -> LengthSearch:
+        yield from ()
+        return distinct([[of_total(total, need) for total in wanted(need)] for need in needs])
+
+    return search
+
+
+def distinct(of_holes: list[list[list[int]]]) -> list[Lengths]:
+    """Canvases, each once, of which the i-th has the i-th lengths of every hole."""
+    canvases = [list(each) for each in zip(*of_holes, strict=True)]
+    return [canvas for index, canvas in enumerate(canvases) if canvas not in canvases[:index]]

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from midfill_engine.lengths.base import HoleNeed, LengthPolicy, LengthScores, LengthSearch, fit, spread
+from midfill_engine.lengths.base import HoleNeed, LengthScores, LengthSearch, fit, spread
 
 # The weights' head knows little, and a canvas that is too long fills with repeats. Of 97 held-out lines, filled at the
 # length that it gives, fills were alike to what was cut out by 0.33 at 0.15 and 0.2, by 0.30 at 0.1, by 0.32 at 0.3.
@@ -12,22 +12,19 @@ SLACK: Final = 0.25
 DEFAULT_TOKENS: Final = 32
 
 
-class Learned(LengthPolicy):
-    may_delete = True
+def search(needs: list[HoleNeed], scores: LengthScores | None) -> LengthSearch:
+    yield from ()
+    totals = [DEFAULT_TOKENS] * len(needs) if scores is None else _cover(scores)
+    return [[_one(need, total) for need, total in zip(needs, totals, strict=True)]]
 
-    def search(self, needs: list[HoleNeed], scores: LengthScores | None) -> LengthSearch:
-        yield from ()
-        totals = [DEFAULT_TOKENS] * len(needs) if scores is None else self._cover(scores)
-        return [[self._one(need, total) for need, total in zip(needs, totals, strict=True)]]
 
-    @staticmethod
-    def _one(need: HoleNeed, total: int) -> list[int]:
-        hints = tuple(hint if hint is None else hint + max(1, round(hint * SLACK)) for hint in need.hints)
-        return fit(spread(total - need.anchored_tokens, hints), need)
+def _one(need: HoleNeed, total: int) -> list[int]:
+    hints = tuple(hint if hint is None else hint + max(1, round(hint * SLACK)) for hint in need.hints)
+    return fit(spread(total - need.anchored_tokens, hints), need)
 
-    @staticmethod
-    def _cover(scores: LengthScores) -> list[int]:
-        """For each hole the smallest bucket that covers `QUANTILE` of the probability."""
-        reached = scores.log_probs.float().exp().cumsum(dim=-1) < QUANTILE  # [G, K]
-        last = len(scores.buckets) - 1
-        return [scores.buckets[min(index, last)] for index in reached.sum(dim=-1).tolist()]
+
+def _cover(scores: LengthScores) -> list[int]:
+    """For each hole the smallest bucket that covers `QUANTILE` of the probability."""
+    reached = scores.log_probs.float().exp().cumsum(dim=-1) < QUANTILE  # [G, K]
+    last = len(scores.buckets) - 1
+    return [scores.buckets[min(index, last)] for index in reached.sum(dim=-1).tolist()]

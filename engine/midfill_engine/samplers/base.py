@@ -3,16 +3,15 @@
 import math
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 
 
 @dataclass(frozen=True)
 class Proposals:
-    """Proposals of a forward pass for B rows of T hole positions; meaningful at masked positions only.
+    """What a forward pass proposes for T hole positions; `ids` are -1 where it was not asked.
 
-    `ids` [B, T] are the chosen tokens, `confidence` [B, T] their probabilities. `entropy` [B, T] of the whole
-    distribution, in nats, is expensive and only computed for samplers that need it.
+    `ids` [T] are the chosen tokens, `confidence` [T] their probabilities. `entropy` [T] of the whole distribution, in
+    nats, is expensive and only computed for samplers that need it.
     """
 
     ids: Tensor
@@ -22,22 +21,22 @@ class Proposals:
 
 @dataclass(frozen=True)
 class StepState:
-    """A step to decide on. `masked` [B, T] may be settled now; `step` counts from 1 to `num_steps`.
+    """A step to decide on, over T hole positions. `step` counts from 1 to `num_steps`.
 
-    `quality` is the request's dial, `fast_threshold` the model's threshold at dial 0. `remaining` [B] counts all masked
-    positions, later blocks included. `ids` [B, T] are the current tokens, `fixed` [T] marks anchors. `places` [T] are
-    absolute positions, in blocks of `block_size` (0 without blocks).
+    `ids` [T] are the current tokens. `masked` [T] may be settled now; `remaining` counts all masked positions, later
+    blocks included. `fixed` [T] marks anchors. `quality` is the request's dial, `fast_threshold` the model's threshold
+    at dial 0. `places` [T] are absolute positions in blocks of `block_size`, None without blocks.
     """
 
     proposals: Proposals
+    ids: Tensor
     masked: Tensor
+    fixed: Tensor
+    remaining: int
     step: int
     num_steps: int
     quality: float
-    remaining: Tensor | None = None
-    fixed: Tensor | None = None
     fast_threshold: float = 0.5
-    ids: Tensor | None = None
     places: Tensor | None = None
     block_size: int = 0
 
@@ -51,34 +50,29 @@ class StepState:
         return self.fast_threshold + (1 - self.fast_threshold) * self.quality
 
     @property
-    def quota(self) -> Tensor:
-        """[B]: positions that each row must settle now to finish in equal steps."""
-        total = self.masked.sum(dim=1) if self.remaining is None else self.remaining
-        return -(-total // max(1, self.num_steps - self.step + 1))  # the steps that are left, with this one
+    def quota(self) -> int:
+        """How many positions must be settled now to finish in equal steps."""
+        return -(-self.remaining // max(1, self.num_steps - self.step + 1))  # the remaining steps include this one
 
-    def rank(self, by: Tensor | None = None) -> Tensor:
-        """[B, T]: 0 for the row's best masked position by confidence (or `by`), 1 for the next; settled ones last."""
-        scores = (self.proposals.confidence if by is None else by).masked_fill(~self.masked, -torch.inf)
-        return scores.argsort(dim=1, descending=True, stable=True).argsort(dim=1)
-
-    def best(self, count: Tensor, by: Tensor | None = None) -> Tensor:
-        """[B, T]: the `count` [B] best masked positions of every row."""
-        return self.masked & (self.rank(by) < count[:, None])
-
-    def rank_from_below(self, among: Tensor) -> Tensor:
-        """[B, T]: 0 for the least confident position of `among` [B, T], 1 for the next; others last."""
-        return self.proposals.confidence.masked_fill(~among, torch.inf).argsort(dim=1, stable=True).argsort(dim=1)
+    def best(self, count: int, by: Tensor | None = None) -> Tensor:
+        """[T]: the `count` masked positions with the highest confidence, or the highest `by` [T]."""
+        scores = self.proposals.confidence if by is None else by
+        return self.masked & (rank(-scores, self.masked) < count)
 
     @property
     def takeable(self) -> Tensor:
-        """[B, T]: settled positions that may be remasked."""
-        free = ~self.masked
-        return free if self.fixed is None else free & ~self.fixed
+        """[T]: settled positions that may be remasked."""
+        return ~self.masked & ~self.fixed
+
+
+def rank(values: Tensor, among: Tensor) -> Tensor:
+    """[T]: 0 for the smallest of `values` [T] at the positions `among` [T], 1 for the next; all others come last."""
+    return values.masked_fill(~among, math.inf).argsort(stable=True).argsort()
 
 
 @dataclass(frozen=True)
 class Decision:
-    """Positions [B, T] to settle, settled ones to remask, settled ones to replace by their proposal; never anchors."""
+    """Positions [T] to settle, settled ones to remask, settled ones to replace by their proposal; never anchors."""
 
     settle: Tensor
     remask: Tensor | None = None
@@ -86,8 +80,8 @@ class Decision:
 
 
 class Sampler:
-    """Settles at least one position of every row that has masked ones, unless it remasks. The caller settles everything
-    in the last step. One instance serves one row of one fill and may keep state.
+    """Settles at least one position of a row that has masked ones, unless it remasks. The caller settles everything in
+    the last step. One instance serves one row of one fill and may keep state.
 
     `is_scaled`: confidence is taken after temperature and top-p. `revises`: it also gets proposals for settled
     positions of the current block. `goes_on`: the current block may still change although nothing in it is masked.
@@ -105,13 +99,10 @@ class Sampler:
         return num_masked
 
     def reach(self, masked: Tensor) -> int:
-        """How many positions of the `masked` [B, T] canvas, from the left, take part in the next step, with the blocks
+        """How many positions of the `masked` [T] canvas, from the left, take part in the next step, with the blocks
         that they reach; 0: one block. Only called for models that decode several blocks at once.
         """
         return 0
 
     def decide(self, state: StepState) -> Decision:
         raise NotImplementedError
-
-    def move(self, order: list[int | None]) -> None:
-        """The canvas changed: new position i was `order[i]` before, or is new (None)."""

@@ -17,12 +17,11 @@ class Dream(Entropy):
         self._clock = 0
 
     def decide(self, state: StepState) -> Decision:
-        total = int(state.masked.sum() if state.remaining is None else state.remaining.sum())
         times = torch.linspace(1, END, state.num_steps + 1)  # in fp32 like theirs: rounding matters at whole numbers
-        count = total if self._clock >= state.num_steps else 0  # over early: the step limit was lowered
+        count = state.remaining if self._clock >= state.num_steps else 0  # the step limit was lowered
         while not count and self._clock < state.num_steps:
             now, then = times[self._clock : self._clock + 2]
             self._clock += 1
             is_last = self._clock >= state.num_steps
-            count = total if is_last else int(torch.tensor(float(total)) * (1 - then / now))
-        return Decision(state.best(torch.full_like(state.quota, count), self.score(state)))
+            count = state.remaining if is_last else int(torch.tensor(float(state.remaining)) * (1 - then / now))
+        return Decision(state.best(count, self.score(state)))

@@ -28,8 +28,7 @@ class Editing(Threshold):
 
     def decide(self, state: StepState) -> Decision:
         proposals, is_full = state.proposals, not bool(state.masked.any())
-        now = proposals.ids if state.ids is None else state.ids
-        other = (proposals.ids >= 0) & (proposals.ids != now)
+        other = (proposals.ids >= 0) & (proposals.ids != state.ids)
         edit = state.takeable & other & (proposals.confidence > SURE)
         self._rounds = self._rounds + 1 if is_full else 0
         self.goes_on = not is_full or (bool(edit.any()) and self._rounds < MAX_ROUNDS)

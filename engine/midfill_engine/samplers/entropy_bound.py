@@ -14,7 +14,7 @@ class EntropyBound(Sampler):
         assert state.proposals.entropy is not None
         bound = 0.75 * (1 - state.quality)
         entropy = state.proposals.entropy.masked_fill(~state.masked, torch.inf)
-        ordered = entropy.sort(dim=1, stable=True).values  # ascending, so the largest of a prefix is its last
-        before = ordered.cumsum(dim=1) - ordered
-        count = ((before <= bound) & ordered.isfinite()).sum(dim=1)
-        return Decision(state.best(torch.maximum(count, state.quota), -entropy))
+        ordered = entropy.sort(stable=True).values  # ascending, so the largest of a prefix is its last
+        before = ordered.cumsum(dim=0) - ordered
+        count = int(((before <= bound) & ordered.isfinite()).sum())
+        return Decision(state.best(max(count, state.quota), -entropy))

@@ -4,7 +4,7 @@ After step i of n a share 1 - i/n is masked. As in Open-dCoder's code the confid
 at every step, with the token in place.
 """
 
-from midfill_engine.samplers.base import Decision, Sampler, StepState
+from midfill_engine.samplers.base import Decision, Sampler, StepState, rank
 
 
 class P2(Sampler):
@@ -14,7 +14,6 @@ class P2(Sampler):
 
     def decide(self, state: StepState) -> Decision:
         movable = state.masked | state.takeable & (state.proposals.ids >= 0)
-        order = state.rank_from_below(movable)
         share = 1 - state.step / state.num_steps
-        stays = movable & (order < (movable.sum(dim=1, keepdim=True) * share).long())
+        stays = movable & (rank(state.proposals.confidence, movable) < (movable.sum() * share).long())
         return Decision(state.masked & ~stays, state.takeable & stays)

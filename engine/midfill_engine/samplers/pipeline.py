@@ -4,6 +4,7 @@ A block joins when a tenth of the one before is settled. Until 95 % of that is s
 positions, then at least its best one.
 """
 
+from dataclasses import replace
 from typing import Final
 
 import torch
@@ -18,25 +19,21 @@ ACT_SHARE: Final = 0.95
 
 class Pipeline(Sampler):
     def reach(self, masked: Tensor) -> int:
-        width, end, share_before = masked.shape[1], 0, 1.0
-        while end < width and share_before >= JOIN_SHARE:
-            here = masked[:, end : end + BLOCK_TOKENS]
-            end, share_before = end + here.shape[1], 1 - float(here.float().mean())
+        end, share_before = 0, 1.0
+        while end < len(masked) and share_before >= JOIN_SHARE:
+            here = masked[end : end + BLOCK_TOKENS]
+            end, share_before = end + len(here), 1 - float(here.float().mean())
         return end
 
     def decide(self, state: StepState) -> Decision:
-        settle = torch.zeros_like(state.masked)
-        share_before = 1.0
+        settle, share_before = torch.zeros_like(state.masked), 1.0
         is_sure = state.proposals.confidence >= state.threshold
-        for start in range(0, state.masked.shape[1], BLOCK_TOKENS):
-            if share_before < JOIN_SHARE:
-                break
+        for start in range(0, self.reach(state.masked), BLOCK_TOKENS):
+            block = slice(start, start + BLOCK_TOKENS)
             here = torch.zeros_like(state.masked)
-            here[:, start : start + BLOCK_TOKENS] = state.masked[:, start : start + BLOCK_TOKENS]
+            here[block] = state.masked[block]
             settle |= here & is_sure
-            if share_before >= ACT_SHARE and bool(here.any()):
-                confidence = state.proposals.confidence.masked_fill(~here, -1.0)
-                settle |= here & torch.zeros_like(here).scatter(1, confidence.argmax(dim=1, keepdim=True), True)
-            num_here = min(BLOCK_TOKENS, state.masked.shape[1] - start)
-            share_before = 1 - float(here.sum()) / num_here
-        return Decision(settle if bool(settle.any()) else state.best(state.quota.clamp(max=1)))
+            if share_before >= ACT_SHARE:
+                settle |= replace(state, masked=here).best(1)
+            share_before = 1 - float(here[block].float().mean())
+        return Decision(settle if bool(settle.any()) else state.best(min(state.quota, 1)))

@@ -8,7 +8,7 @@ from midfill_engine.samplers.threshold import Threshold
 
 class SeededBlocks(Threshold):
     def decide(self, state: StepState) -> Decision:
-        if state.places is None or not state.block_size:
+        if state.places is None:
             return super().decide(state)
         opens = state.masked & ((state.places - state.places[0]) % state.block_size == 0)
         return Decision(opens) if bool(opens.any()) else super().decide(state)

@@ -15,11 +15,11 @@ PARTS: Final = 4  # of 32 tokens: the authors' small_block_size is 8
 
 class SubBlocks(Threshold):
     def decide(self, state: StepState) -> Decision:
-        if state.places is None or not state.block_size:
+        if state.places is None:
             return super().decide(state)
         opens = state.masked & (state.places % state.block_size == 0)
         if bool(opens.any()):
             return Decision(opens)
         part = state.places // max(1, state.block_size // PARTS)
-        here = state.masked & (part == part[state.masked[0]].min())
+        here = state.masked & (part == part[state.masked].min())
         return super().decide(replace(state, masked=here))

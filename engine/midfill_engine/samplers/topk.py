@@ -12,7 +12,7 @@ class TopK(Sampler):
         return max(1, round(num_masked * quality))
 
     def score(self, state: StepState) -> Tensor:
-        """[B, T]: the score by which positions are ranked."""
+        """[T]: the score by which positions are ranked."""
         return state.proposals.confidence
 
     def decide(self, state: StepState) -> Decision:
