@@ -17,7 +17,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 from midfill_engine.denoising.turns import MAX_PASSED_S, Kind, Listener, Ticket, Turns
 from midfill_engine.denoising.work import MAX_ROWS, Claim, Fill, Work, split
 from midfill_engine.errors import RequestError, describe_failure
-from midfill_engine.wire import ErrorCode, InfillRequest, InfillResponse, Stats, StepEvent
+from midfill_engine.wire import ErrorCode, InfillRequest, InfillResponse, StepEvent
 
 MAX_ACTIVE: Final = 8
 SHARED_ROWS: Final = 64
@@ -37,38 +37,22 @@ class Metrics:
         self._registry = CollectorRegistry()
         counter, gauge = partial(Counter, registry=self._registry), partial(Gauge, registry=self._registry)
         histogram = partial(Histogram, registry=self._registry)
-        self._requests = counter("midfill_requests", "Ended requests by outcome", ["outcome"])
-        self._seconds = histogram("midfill_fill_seconds", "From a request to its fill", buckets=SECONDS)
+        self.requests = counter("midfill_requests", "Ended requests by outcome", ["outcome"])
+        self.seconds = histogram("midfill_fill_seconds", "From a request to its fill", buckets=SECONDS)
         self.depth = gauge("midfill_waiting_requests", "Requests without a place, by kind", ["kind"])
         self.waits = histogram(
             "midfill_wait_seconds", "From a request to its place, by kind", ["kind"], buckets=SECONDS
         )
-        self._steps = counter("midfill_steps", "Denoise steps of finished fills")
-        self._tokens = counter("midfill_tokens", "Tokens of finished fills")
-        self._forwards = counter("midfill_forwards", "Forward passes")
-        self._forward_seconds = counter("midfill_forward_seconds", "Time in forward passes")
-        self._rows = histogram("midfill_forward_rows", "Rows of a forward", buckets=ROWS)
-        self._shared = counter("midfill_shared_steps", "Steps that shared their forward")
+        self.steps = counter("midfill_steps", "Denoise steps of finished fills")
+        self.tokens = counter("midfill_tokens", "Tokens of finished fills")
+        self.forwards = counter("midfill_forwards", "Forward passes")
+        self.forward_seconds = counter("midfill_forward_seconds", "Time in forward passes")
+        self.rows = histogram("midfill_forward_rows", "Rows of a forward", buckets=ROWS)
+        self.shared = counter("midfill_shared_steps", "Steps that shared their forward")
 
     def watch(self, name: str, meaning: str, read: Callable[[], float]) -> None:
         """Registers a number that is read on request."""
         Gauge(name, meaning, registry=self._registry).set_function(read)
-
-    def count_request(self, outcome: str) -> None:
-        self._requests.labels(outcome).inc()
-
-    def count_fill(self, stats: Stats, seconds: float) -> None:
-        self._seconds.observe(seconds)
-        self._steps.inc(stats.steps)
-        self._tokens.inc(stats.tokens)
-
-    def count_forward(self, num_steps: int, num_rows: int, started_s: float) -> None:
-        """Counts a forward pass that answered `num_steps` fills."""
-        self._forwards.inc()
-        self._forward_seconds.inc(time.perf_counter() - started_s)
-        self._rows.observe(num_rows)
-        if num_steps > 1:
-            self._shared.inc(num_steps)
 
     def show(self) -> bytes:
         return generate_latest(self._registry)
@@ -130,7 +114,7 @@ class Scheduler:
             held = [ticket.client for ticket in (*self._waiting, *self._active)]
             share = self.max_requests - self.max_requests // 4
             if len(held) >= self.max_requests or (client and held.count(client) >= share):
-                self.metrics.count_request("refused")
+                self.metrics.requests.labels("refused").inc()
                 message = f"{len(held)} requests are open already"
                 headers = {"retry-after": str(self._retry_after_s())}
                 raise RequestError(ErrorCode.BUSY, message, "try again in a moment", headers=headers)
@@ -266,7 +250,10 @@ class Scheduler:
             self._forward(group[:middle])
             self._forward(group[middle:])
             return
-        self.metrics.count_forward(len(group), sum(work.num_rows for _, work in group), started_s)
+        self.metrics.forwards.inc()
+        self.metrics.forward_seconds.inc(time.perf_counter() - started_s)
+        self.metrics.rows.observe(sum(work.num_rows for _, work in group))
+        self.metrics.shared.inc(len(group) if len(group) > 1 else 0)
         for ticket, work in group:
             self._turns.count(ticket.client, work.num_rows)
             ticket.num_rows += work.num_rows
@@ -297,8 +284,10 @@ class Scheduler:
         seconds = time.monotonic() - ticket.submitted_s
         if isinstance(event, InfillResponse):
             self._mean_fill_s += 0.2 * (seconds - self._mean_fill_s)
-            self.metrics.count_fill(event.stats, seconds)
-        self.metrics.count_request("filled" if isinstance(event, InfillResponse) else event.code.value)
+            self.metrics.seconds.observe(seconds)
+            self.metrics.steps.inc(event.stats.steps)
+            self.metrics.tokens.inc(event.stats.tokens)
+        self.metrics.requests.labels("filled" if isinstance(event, InfillResponse) else event.code.value).inc()
         ticket.listener(event)
 
     def _explain(self, error: Exception) -> RequestError:

@@ -6,10 +6,8 @@ from midfill_engine.checkpoint_files import CheckpointError, CheckpointFiles
 from midfill_engine.families.causal import CAUSAL
 from midfill_engine.families.coda import CODA
 from midfill_engine.families.d2f import D2F_DIFFUCODER, D2F_DREAM, D2F_LLADA
-from midfill_engine.families.diffucoder import DIFFUCODER
 from midfill_engine.families.diffusiongemma import DIFFUSION_GEMMA
-from midfill_engine.families.dream import DREAM
-from midfill_engine.families.dreamon import DREAMON
+from midfill_engine.families.dream import DIFFUCODER, DREAM, DREAMON
 from midfill_engine.families.embedded import EMBEDDED
 from midfill_engine.families.fastdllm2 import FAST_DLLM2
 from midfill_engine.families.illada import ILLADA

@@ -8,8 +8,7 @@ from dataclasses import replace
 from typing import Final
 
 from midfill_engine.checkpoint_files import CheckpointFiles
-from midfill_engine.families.diffucoder import DIFFUCODER
-from midfill_engine.families.dream import DREAM
+from midfill_engine.families.dream import DIFFUCODER, DREAM
 from midfill_engine.families.llada import LLADA
 from midfill_engine.models.family import AuthorsSetting, Family, KnownModel, SpecialTokens
 

@@ -1,11 +1,28 @@
-"""Dream-v0 and Dream-Coder (arXiv 2508.15487): Qwen2.5's shape with biases, full attention, shifted scores."""
+"""Dream-v0 and Dream-Coder (arXiv 2508.15487): Qwen2.5's shape with biases, full attention, shifted scores.
 
+DiffuCoder (arXiv 2506.20639) has Dream's modules under other tokens, and nothing before or behind the text. DreamOn
+(arXiv 2602.01326) is Dream-Coder with tokens that lengthen and shorten holes: the expand token becomes two masks; the
+delete token, which is end-of-text, deletes the rest of the hole.
+"""
+
+from dataclasses import replace
 from typing import Final
 
 from midfill_engine.checkpoint_files import CheckpointFiles
 from midfill_engine.models.family import AuthorsSetting, Family, KnownModel, SpecialTokens, Values
-from midfill_engine.models.shapes import LLAMA_TENSORS, find_mask, read_ends, read_qwen2_shape, read_specials, refuse
+from midfill_engine.models.shapes import (
+    LLAMA_TENSORS,
+    find_mask,
+    need,
+    read_ends,
+    read_qwen2_shape,
+    read_specials,
+    refuse,
+)
 from midfill_engine.models.transformer import TransformerConfig
+
+DIFFUCODER_PAD: Final = "<|dlm_pad|>"
+EXPAND_NAMES: Final = ("<|expand|>", "<|expand_token|>", "expand_token")
 
 
 def read_shape(config: Values) -> TransformerConfig:
@@ -20,6 +37,22 @@ def read_tokens(files: CheckpointFiles) -> SpecialTokens:
     """
     mask_id = find_mask(files)
     return read_specials(files, mask_id, with_edges=True, delete_ids=read_ends(files), deletes_rest=True)
+
+
+def find_expand(files: CheckpointFiles) -> int | None:
+    return files.number("expand_token_id") or files.token(*EXPAND_NAMES)
+
+
+def read_dreamon_tokens(files: CheckpointFiles) -> SpecialTokens:
+    eos = need(files.role("eos"), "eos", files)
+    return read_specials(
+        files,
+        find_mask(files),
+        with_edges=True,
+        delete_ids=(files.number("delete_token_id") or eos,),
+        expand_id=need(find_expand(files), "expand", files),
+        deletes_rest=True,
+    )
 
 
 DREAM: Final = Family(
@@ -37,4 +70,32 @@ DREAM: Final = Family(
         KnownModel("Dream-org/Dream-v0-Base-7B", 7.6, "Apache-2.0"),
         KnownModel("Dream-org/Dream-v0-Instruct-7B", 7.6, "Apache-2.0"),
     ),
+)
+DIFFUCODER: Final = replace(
+    DREAM,
+    name="diffucoder",
+    tokens=lambda files: read_specials(files, find_mask(files), delete_ids=(files.token(DIFFUCODER_PAD),)),
+    claims=lambda files: DIFFUCODER_PAD in files.added_tokens,
+    authors=AuthorsSetting("apple/ml-diffucoder, README", sampler="dream", temperature=0.2, top_p=0.95),
+    known=(
+        KnownModel("apple/DiffuCoder-7B-Base", 7.6, "Apple's own (apple-amlr)"),
+        KnownModel("apple/DiffuCoder-7B-cpGRPO", 7.6, "Apple's own (apple-amlr)"),
+    ),
+)
+DREAMON: Final = replace(
+    DREAM,
+    name="dreamon",
+    tokens=read_dreamon_tokens,
+    lengths="expand",
+    sampler="entropy-bound",  # at 1 the authors' order, one token a step
+    quality=1.0,  # two tokens a step cost the authors' weights 5 points of pass@1
+    claims=lambda files: find_expand(files) is not None,
+    authors=AuthorsSetting(
+        "DreamLM/DreamOn, eval/*.sh: from 64 masks with room for 64",
+        sampler="entropy",
+        temperature=0.2,
+        top_p=0.9,
+        max_tokens=64,
+    ),
+    known=(KnownModel("Dream-org/DreamOn-v0-7B", 7.6, "Apache-2.0"),),
 )

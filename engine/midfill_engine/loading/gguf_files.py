@@ -21,7 +21,7 @@ from midfill_engine.checkpoint_files import CheckpointError, CheckpointFiles
 from midfill_engine.families.causal import CAUSAL
 from midfill_engine.families.dream import DREAM
 from midfill_engine.families.llada import LLADA
-from midfill_engine.tokens.tokenizer import QWEN_PIECES
+from midfill_engine.tokens.tokenizer import PLAIN_BYTES, QWEN_PIECES, describe_bpe, split_at
 
 SUFFIX: Final = ".gguf"
 # config.json's keys by the file's keys (without the architecture's prefix).
@@ -67,7 +67,7 @@ BAILING_PIECES: Final = (
 PIECES: Final = {"qwen2": QWEN_PIECES, "deepseek-r1-qwen": QWEN_PIECES} | dict.fromkeys(
     ("bailingmoe", "bailingmoe2", "llada-moe"), BAILING_PIECES
 )
-GPT2_PIECES: Final = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
+GPT2_PIECES: Final = {**PLAIN_BYTES, "use_regex": True}
 SINGLE_DIGITS: Final = {"type": "Digits", "individual_digits": True}
 # Pre-tokenizers that split like GPT-2 once digits are separated.
 WITH_SINGLE_DIGITS: Final = ("smollm", "starcoder", "refact", "command-r", "codeshell")
@@ -172,22 +172,8 @@ class GgufFiles(CheckpointFiles):
             message = f"The file {self.folder} cuts text in a way that is not known here ({kind}, {pieces})"
             raise CheckpointError(f"{message}: put the tokenizer.json of the model it was made from beside it.")
         vocabulary = {text: number for number, text in enumerate(self._tokens) if self._kinds[number] == NORMAL}
-        level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
-        if pieces in WITH_SINGLE_DIGITS:
-            cut = [SINGLE_DIGITS, GPT2_PIECES]
-        else:
-            pattern = {"Regex": PIECES[pieces]}
-            cut = [{"type": "Split", "pattern": pattern, "behavior": "Isolated", "invert": False}, level]
-        model = {"type": "BPE", "vocab": vocabulary, "merges": self.value("tokenizer.ggml.merges") or []}
-        return {
-            "version": "1.0",
-            "added_tokens": [],
-            "normalizer": None,
-            "pre_tokenizer": {"type": "Sequence", "pretokenizers": cut},
-            "post_processor": None,
-            "decoder": level,
-            "model": model,
-        }
+        cut = [SINGLE_DIGITS, GPT2_PIECES] if pieces in WITH_SINGLE_DIGITS else split_at(PIECES[pieces])
+        return describe_bpe(vocabulary, self.value("tokenizer.ggml.merges") or [], cut)
 
     @cached_property
     def _stored(self) -> Mapping[str, Any]:

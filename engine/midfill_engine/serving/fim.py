@@ -8,7 +8,7 @@ import time
 import uuid
 from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, SerializeAsAny, model_validator
 
 from midfill_engine import wire
 
@@ -22,113 +22,35 @@ class ForeignRequest(BaseModel):
     stream: bool = False
 
 
-class FimRequest(ForeignRequest):
-    """`POST /v1/fim/completions` as Mistral's and Mercury's clients send it."""
+class TextRequest(ForeignRequest):
+    """What requests for the text between a prompt and a suffix have in common."""
 
-    prompt: str = Field(max_length=wire.MAX_TEXT_CHARACTERS)
-    suffix: str | None = Field(default=None, max_length=wire.MAX_TEXT_CHARACTERS)
+    suffix: wire.Text | None = None
     max_tokens: int | None = Field(
         default=None, ge=1, description="more than the model can fill at once counts as that"
     )
     t_max_predict_ms: int | None = None
     temperature: wire.FiniteFloat | None = Field(default=None, ge=0, le=2)
-    random_seed: int | None = Field(default=None, ge=0, lt=2**63)
     seed: int | None = Field(default=None, ge=0, lt=2**63)
     stop: str | list[str] | None = None
 
 
-class ChatMessage(BaseModel):
-    role: Literal["assistant"] = "assistant"
-    content: str
+class FimRequest(TextRequest):
+    """`POST /v1/fim/completions` as Mistral's and Mercury's clients send it."""
+
+    prompt: wire.Text
+    random_seed: int | None = Field(default=None, ge=0, lt=2**63)
 
 
-class Usage(BaseModel):
-    prompt_tokens: int
-    completion_tokens: int
-    total_tokens: int
-
-    @classmethod
-    def of(cls, *stats: wire.Stats) -> "Usage":
-        """Counts the tokens that the model saw: of a prompt beyond its window only the part near the hole."""
-        seen, filled = sum(one.context_tokens for one in stats), sum(one.tokens for one in stats)
-        return cls(prompt_tokens=seen, completion_tokens=filled, total_tokens=seen + filled)
-
-
-FinishReason = Literal["stop", "length"]
-
-
-class FimChoice(BaseModel):
-    index: int = 0
-    text: str
-    message: ChatMessage
-    finish_reason: FinishReason
-
-
-class StreamedChoice(BaseModel):
-    index: int = 0
-    text: str
-    delta: ChatMessage
-    finish_reason: FinishReason
-
-
-class FimAnswer(BaseModel):
-    id: str
-    object: Literal["fim.completion", "fim.completion.chunk"]
-    created: int
-    model: str
-    choices: list[FimChoice] | list[StreamedChoice]
-    usage: Usage
-    seed: int | None = None
-
-
-def to_infill(request: FimRequest) -> list[wire.InfillRequest]:
-    infill = wire.InfillRequest(
-        segments=around_hole(request.prompt, request.suffix or "", clamp(request.max_tokens)),
-        model=request.model,
-        max_ms=budget_ms(request.t_max_predict_ms),
-        seed=request.random_seed if request.seed is None else request.seed,
-        temperature=request.temperature or 0.0,
-    )
-    return [infill]
-
-
-def from_infill(request: FimRequest, responses: list[wire.InfillResponse]) -> FimAnswer:
-    (response,) = responses
-    text, reason = finish(response.holes[0], request.stop)
-    text = with_line_endings_of(text, request.prompt, request.suffix)
-    message = ChatMessage(content=text)
-    streamed: list[StreamedChoice] = [StreamedChoice(text=text, delta=message, finish_reason=reason)]
-    plain: list[FimChoice] = [FimChoice(text=text, message=message, finish_reason=reason)]
-    return FimAnswer(
-        id=f"fim-{uuid.uuid4().hex}",
-        object="fim.completion.chunk" if request.stream else "fim.completion",
-        created=int(time.time()),
-        model=response.model,
-        choices=streamed if request.stream else plain,
-        usage=Usage.of(response.stats),
-        seed=response.seed,
-    )
-
-
-class CompletionRequest(ForeignRequest):
+class CompletionRequest(TextRequest):
     """`POST /v1/completions` with `suffix` as OpenAI's clients send it."""
 
     prompt: wire.Text | Annotated[list[wire.Text], Field(min_length=1, max_length=16)]
-    suffix: str | None = Field(default=None, max_length=wire.MAX_TEXT_CHARACTERS)
-    max_tokens: int | None = Field(default=None, ge=1)
-    t_max_predict_ms: int | None = None
-    temperature: wire.FiniteFloat | None = Field(default=None, ge=0, le=2)
     top_p: wire.FiniteFloat | None = Field(default=None, gt=0, le=1)
     n: int = Field(default=1, ge=1, le=8)
-    seed: int | None = Field(default=None, ge=0, lt=2**63)
-    stop: str | list[str] | None = None
     echo: bool = False
     logprobs: int | bool | None = None
     best_of: int | None = None
-
-    @property
-    def prompts(self) -> list[str]:
-        return [self.prompt] if isinstance(self.prompt, str) else self.prompt
 
     @model_validator(mode="after")
     def _refuse_what_is_not_done(self) -> Self:
@@ -141,27 +63,58 @@ class CompletionRequest(ForeignRequest):
         return self
 
 
-class CompletionChoice(BaseModel):
-    index: int
+class ChatMessage(BaseModel):
+    role: Literal["assistant"] = "assistant"
+    content: str
+
+
+class Usage(BaseModel):
+    """Tokens that the model saw: of a prompt beyond its window only the part near the hole."""
+
+    prompt_tokens: int
+    completion_tokens: int
+    total_tokens: int
+
+
+FinishReason = Literal["stop", "length"]
+
+
+class TextChoice(BaseModel):
+    index: int = 0
     text: str
-    logprobs: None = None
     finish_reason: FinishReason
+
+
+class FimChoice(TextChoice):
+    message: ChatMessage
+
+
+class StreamedChoice(TextChoice):
+    delta: ChatMessage
+
+
+class CompletionChoice(TextChoice):
+    logprobs: None = None
 
 
 class Completion(BaseModel):
     id: str
-    object: Literal["text_completion"] = "text_completion"
+    object: Literal["fim.completion", "fim.completion.chunk", "text_completion"]
     created: int
     model: str
-    choices: list[CompletionChoice]
+    choices: list[SerializeAsAny[TextChoice]]
     usage: Usage
     seed: int | None = None
 
 
-def completion_to_infill(request: CompletionRequest) -> list[wire.InfillRequest]:
+def to_infill(request: FimRequest | CompletionRequest) -> list[wire.InfillRequest]:
     """One request per prompt, all with one seed."""
-    seed = request.seed
-    if seed is None and request.temperature and len(request.prompts) > 1:
+    prompts, seed, top_p, n = list_prompts(request), request.seed, 1.0, 1
+    if isinstance(request, CompletionRequest):
+        top_p, n = request.top_p or 1.0, request.n
+    elif seed is None:
+        seed = request.random_seed
+    if seed is None and request.temperature and len(prompts) > 1:
         seed = secrets.randbelow(2**31)
     return [
         wire.InfillRequest(
@@ -170,31 +123,47 @@ def completion_to_infill(request: CompletionRequest) -> list[wire.InfillRequest]
             model=request.model or None,
             seed=seed,
             temperature=request.temperature or 0.0,
-            top_p=request.top_p or 1.0,
-            n=request.n,
+            top_p=top_p,
+            n=n,
         )
-        for prompt in request.prompts
+        for prompt in prompts
     ]
 
 
-def completion_from_infill(request: CompletionRequest, responses: list[wire.InfillResponse]) -> Completion:
+def from_infill(request: FimRequest | CompletionRequest, responses: list[wire.InfillResponse]) -> Completion:
     """The choices of every prompt in turn, best first."""
     ends = [
         (with_line_endings_of(text, prompt, request.suffix), reason)
-        for prompt, response in zip(request.prompts, responses, strict=True)
+        for prompt, response in zip(list_prompts(request), responses, strict=True)
         for fills in (response.holes, *response.alternatives)
         for text, reason in (finish(fills[0], request.stop),)
     ]
+    seen = sum(response.stats.context_tokens for response in responses)
+    filled = sum(response.stats.tokens for response in responses)
+    is_fim = isinstance(request, FimRequest)
+    plain: Literal["fim.completion", "text_completion"] = "fim.completion" if is_fim else "text_completion"
     return Completion(
-        id=f"cmpl-{uuid.uuid4().hex}",
+        id=f"{'fim' if is_fim else 'cmpl'}-{uuid.uuid4().hex}",
+        object="fim.completion.chunk" if is_fim and request.stream else plain,
         created=int(time.time()),
         model=responses[0].model,
-        choices=[
-            CompletionChoice(index=index, text=text, finish_reason=reason) for index, (text, reason) in enumerate(ends)
-        ],
-        usage=Usage.of(*(response.stats for response in responses)),
+        choices=[make_choice(request, index, *end) for index, end in enumerate(ends)],
+        usage=Usage(prompt_tokens=seen, completion_tokens=filled, total_tokens=seen + filled),
         seed=responses[0].seed,
     )
+
+
+def make_choice(request: FimRequest | CompletionRequest, index: int, text: str, reason: FinishReason) -> TextChoice:
+    if isinstance(request, CompletionRequest):
+        return CompletionChoice(index=index, text=text, finish_reason=reason)
+    message = ChatMessage(content=text)
+    if request.stream:
+        return StreamedChoice(index=index, text=text, finish_reason=reason, delta=message)
+    return FimChoice(index=index, text=text, finish_reason=reason, message=message)
+
+
+def list_prompts(request: FimRequest | CompletionRequest) -> list[str]:
+    return [request.prompt] if isinstance(request.prompt, str) else request.prompt
 
 
 def clamp(max_tokens: int | None) -> int | None:

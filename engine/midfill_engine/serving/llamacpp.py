@@ -36,10 +36,6 @@ class LlamaInfillRequest(ForeignRequest):
     response_fields: list[str] = Field(default_factory=list, max_length=64)
 
 
-class LlamaCompletionRequest(LlamaInfillRequest):
-    """llama.cpp's `POST /completion` as Continue sends it: `prompt` may hold fill-in-the-middle markers."""
-
-
 class LlamaAnswer(BaseModel):
     """The parts of llama.cpp's answer that its clients read."""
 
@@ -70,22 +66,16 @@ MARKS: Final = (
 Answer = LlamaAnswer | dict[str, Any]
 
 
-def unmark(request: LlamaCompletionRequest) -> LlamaInfillRequest:
-    """A `/completion` request as an `/infill` request; a prompt without markers has no suffix."""
+def completion_to_infill(request: LlamaInfillRequest) -> list[wire.InfillRequest]:
+    """For `POST /completion` as Continue sends it: a prompt without fill-in-the-middle markers has no suffix."""
     for first, second, last in MARKS:
         head, is_marked, rest = request.prompt.partition(first)
         before, has_suffix, behind = rest.partition(second)
         if is_marked and has_suffix and behind.rstrip().endswith(last.strip()):
-            end = behind.rindex(last.strip())
-            sides = {"input_prefix": head + before, "input_suffix": behind[:end].removesuffix(" "), "prompt": ""}
-            if last[0] != " ":
-                sides["input_suffix"] = behind[:end]
-            return request.model_copy(update=sides)
-    return request
-
-
-def completion_to_infill(request: LlamaCompletionRequest) -> list[wire.InfillRequest]:
-    return to_infill(unmark(request))
+            suffix = behind[: behind.rindex(last.strip())].removesuffix(last[: last.index(last.strip())])
+            sides = {"input_prefix": head + before, "input_suffix": suffix, "prompt": ""}
+            return to_infill(request.model_copy(update=sides))
+    return to_infill(request)
 
 
 def to_infill(request: LlamaInfillRequest) -> list[wire.InfillRequest]:
@@ -123,20 +113,9 @@ def from_fill(request: LlamaInfillRequest, response: wire.InfillResponse, whole:
         told |= {"stop_type": "word", "stopping_word": word}
     elif whole.cut and text == whole.text:
         told |= {"stop_type": "limit"}
-    answer = make_answer(shown, response.model, response.stats).model_copy(update=told)
-    return select(answer, request.response_fields)
-
-
-def answer_nothing(request: LlamaInfillRequest, model: str) -> Answer:
-    """For `n_predict` 0, which only warms up llama.cpp's cache."""
-    stats = wire.Stats(steps=0, forwards=0, tokens=0, ms=0.0)
-    return select(make_answer("", model, stats), request.response_fields)
-
-
-def make_answer(text: str, model: str, stats: wire.Stats) -> LlamaAnswer:
-    """Denoising has no separate prompt phase, so all time counts as prediction."""
+    stats = response.stats
     num, ms = stats.tokens, max(stats.ms, 1e-3)
-    timings: dict[str, int | float] = {
+    timings: dict[str, int | float] = {  # denoising has no separate prompt phase, so all time counts as prediction
         "prompt_n": stats.context_tokens,
         "prompt_ms": 0.0,
         "prompt_per_token_ms": 0.0,
@@ -146,14 +125,23 @@ def make_answer(text: str, model: str, stats: wire.Stats) -> LlamaAnswer:
         "predicted_per_token_ms": ms / max(1, num),
         "predicted_per_second": 1000 * num / ms,
     }
-    return LlamaAnswer(
-        content=text,
-        model=model,
+    answer = LlamaAnswer(
+        content=shown,
+        model=response.model,
         tokens_predicted=num,
         tokens_evaluated=stats.context_tokens,
         tokens_cached=stats.context_tokens if stats.cached_context else 0,
         timings=timings,
+        **told,
     )
+    return select(answer, request.response_fields)
+
+
+def answer_nothing(request: LlamaInfillRequest, model: str) -> Answer:
+    """For `n_predict` 0, which only warms up llama.cpp's cache."""
+    stats = wire.Stats(steps=0, forwards=0, tokens=0, ms=0.0)
+    hole = wire.FilledHole(text="", tokens=[], confidence=[])
+    return from_fill(request, wire.InfillResponse(model=model, holes=[hole], stats=stats), hole, 0)
 
 
 def select(answer: LlamaAnswer, fields: list[str]) -> Answer:

@@ -159,10 +159,10 @@ class Door(Generic[R]):
 
 DOORS: Final[dict[str, Door[Any]]] = {
     "/v1/fim/completions": Door(fim.FimRequest, fim.to_infill, fim.from_infill),
-    "/v1/completions": Door(fim.CompletionRequest, fim.completion_to_infill, fim.completion_from_infill),
+    "/v1/completions": Door(fim.CompletionRequest, fim.to_infill, fim.from_infill),
     "/infill": Door(llamacpp.LlamaInfillRequest, llamacpp.to_infill, llamacpp.from_infill, ends_with_done=False),
     "/completion": Door(
-        llamacpp.LlamaCompletionRequest, llamacpp.completion_to_infill, llamacpp.from_infill, ends_with_done=False
+        llamacpp.LlamaInfillRequest, llamacpp.completion_to_infill, llamacpp.from_infill, ends_with_done=False
     ),
 }
 

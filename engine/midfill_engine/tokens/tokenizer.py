@@ -24,6 +24,7 @@ LANGUAGE_TOKENS: Final = {"python": 6, "javascript": 7, "typescript": 8}
 QWEN_PIECES: Final = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
+PLAIN_BYTES: Final = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
 UNICODE_FORMS: Final = frozenset({"NFC", "NFD", "NFKC", "NFKD"})
 
 
@@ -165,14 +166,23 @@ def _from_merges(files: CheckpointFiles) -> str:
     except (OSError, ValueError) as error:
         message = f"The checkpoint at {files.folder} has neither a tokenizer.json nor vocab.json and merges.txt."
         raise CheckpointError(message) from error
-    pairs = (line.partition(" ") for line in lines if not line.startswith("#version"))
-    merges = [(left, right) for left, _, right in pairs if right]
-    inner = tokenizers.Tokenizer(tokenizers.models.BPE(vocab=vocabulary, merges=merges))
-    inner.pre_tokenizer = tokenizers.pre_tokenizers.Sequence(
-        [
-            tokenizers.pre_tokenizers.Split(tokenizers.Regex(QWEN_PIECES), behavior="isolated"),
-            tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
-        ]
-    )
-    inner.decoder = tokenizers.decoders.ByteLevel()
-    return str(inner.to_str())
+    merges = [line for line in lines if " " in line and not line.startswith("#version")]
+    return json.dumps(describe_bpe(vocabulary, merges, split_at(QWEN_PIECES)))
+
+
+def split_at(pattern: str) -> list[dict[str, Any]]:
+    """Pre-tokenizers, as a tokenizer.json has them, that cut text into the matches of `pattern` and write its bytes."""
+    return [{"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": False}, PLAIN_BYTES]
+
+
+def describe_bpe(vocabulary: dict[str, int], merges: list[str], cut: list[dict[str, Any]]) -> dict[str, Any]:
+    """The tokenizer.json of byte-level BPE behind the pre-tokenizers `cut`, without added tokens."""
+    return {
+        "version": "1.0",
+        "added_tokens": [],
+        "normalizer": None,
+        "pre_tokenizer": {"type": "Sequence", "pretokenizers": cut},
+        "post_processor": None,
+        "decoder": PLAIN_BYTES,
+        "model": {"type": "BPE", "vocab": vocabulary, "merges": merges},
+    }
