@@ -12,6 +12,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 INDEX: Final = "model.safetensors.index.json"
+ROW_SCALE: Final = ".scale"  # suffix of the scales of an int8 tensor's rows
 PLAIN_TYPES: Final = (torch.bfloat16, torch.float16, torch.float32, torch.float64)
 
 
@@ -166,6 +167,11 @@ def name_of(folder: Path) -> str:
     if folder.parent.name == "snapshots" and folder.parent.parent.name.startswith("models--"):
         return folder.parent.parent.name.rpartition("--")[2]
     return folder.stem if folder.suffix == ".gguf" else folder.name
+
+
+def dequantize(value: Tensor, scale: Tensor | None) -> Tensor:
+    """`value` in fp32; of int8 rows [R, C] times the `scale` of each."""
+    return value.float() if scale is None else value.float() * scale.view(-1, 1)
 
 
 def open_tensors(file: Path) -> Any:

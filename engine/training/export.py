@@ -10,9 +10,10 @@ import torch.nn.functional as F
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from midfill_engine.checkpoint_files import ROW_SCALE
 from midfill_engine.families.causal import CAUSAL
 from midfill_engine.loading import hub
-from midfill_engine.loading.adapter import BASE_SHA256, CONFIG, ROW_SCALE, WEIGHTS, WEIGHTS_SHA256, WRAPPED, open_files
+from midfill_engine.loading.adapter import BASE_SHA256, CONFIG, WEIGHTS, WEIGHTS_SHA256, WRAPPED, open_files
 from midfill_engine.loading.packaged import hash_file
 from training.data.cutter import find_base
 from training.data.pack import read_pack

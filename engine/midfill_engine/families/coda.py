@@ -7,7 +7,6 @@ from midfill_engine.models.shapes import LLAMA_TENSORS, find_mask, read_qwen3_sh
 
 CODA: Final = Family(
     name="coda",
-    attention="bidirectional",
     logit_shift=1,
     shape=read_qwen3_shape,
     tensors=LLAMA_TENSORS,

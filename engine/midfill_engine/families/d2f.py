@@ -26,8 +26,6 @@ def _force(base: Family, known: KnownModel) -> Family:
         attention="block_causal",
         tokens=read_tokens,
         sampler="pipeline",
-        cache="block",
-        lengths="until-end",
         quality=0.8,
         pipelined=True,
         authors=AuthorsSetting("Discrete-Diffusion-Forcing, D2F-eval/*.sh", sampler="pipeline", quality=0.8),

@@ -39,12 +39,10 @@ def read_shape(config: Values) -> TransformerConfig:
 DIFFUSION_GEMMA: Final = Family(
     name="diffusion-gemma",
     attention="canvas",
-    logit_shift=0,
     shape=read_shape,
     tensors={},
     tokens=read_tokens,
     sampler="entropy-bound",
-    lengths="candidates",
     quality=13 / 15,  # the checkpoint's entropy bound of 0.1 nats
     context_window=8192,
     model_types=("diffusion_gemma",),

@@ -57,7 +57,6 @@ def read_dreamon_tokens(files: CheckpointFiles) -> SpecialTokens:
 
 DREAM: Final = Family(
     name="dream",
-    attention="bidirectional",
     logit_shift=1,
     shape=read_shape,
     tensors=LLAMA_TENSORS,
@@ -86,7 +85,7 @@ DREAMON: Final = replace(
     DREAM,
     name="dreamon",
     tokens=read_dreamon_tokens,
-    lengths="expand",
+    expands=True,
     sampler="entropy-bound",  # at 1 the authors' order, one token a step
     quality=1.0,  # two tokens a step cost the authors' weights 5 points of pass@1
     claims=lambda files: find_expand(files) is not None,

@@ -24,8 +24,6 @@ def read_tokens(files: CheckpointFiles) -> SpecialTokens:
 
 ILLADA: Final = Family(
     name="illada",
-    attention="bidirectional",
-    logit_shift=0,
     shape=read_shape,
     tensors=LLAMA_TENSORS,
     tokens=read_tokens,

@@ -58,8 +58,6 @@ def read_shape(config: Values) -> TransformerConfig:
 
 LLADA: Final = Family(
     name="llada",
-    attention="bidirectional",
-    logit_shift=0,
     shape=read_shape,
     tensors=TENSORS,
     tokens=lambda files: read_specials(files, find_mask(files), delete_ids=read_ends(files), deletes_rest=True),

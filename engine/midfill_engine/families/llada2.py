@@ -54,12 +54,9 @@ def read_shape(config: Values) -> TransformerConfig:
 LLADA2: Final = Family(
     name="llada2",
     attention="block_causal",
-    logit_shift=0,
     shape=read_shape,
     tensors=TENSORS,
     tokens=tokens_of_writer("<|mask|>", ends=("<|endoftext|>", "<|role_end|>")),
-    cache="block",
-    lengths="until-end",
     quality=0.9,
     context_window=8192,
     model_types=("llada2_moe",),

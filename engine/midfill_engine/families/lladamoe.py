@@ -28,8 +28,6 @@ def read_shape(config: Values) -> TransformerConfig:
 
 LLADA_MOE: Final = Family(
     name="llada-moe",
-    attention="bidirectional",
-    logit_shift=0,
     shape=read_shape,
     tensors={**shapes.LLAMA_TENSORS, **shapes.EXPERT_TENSORS},
     tokens=lambda files: shapes.read_specials(

@@ -35,14 +35,11 @@ def read_tokens(files: CheckpointFiles) -> SpecialTokens:
 NEMOTRON_DIFFUSION: Final = Family(
     name="nemotron-diffusion",
     attention="block_causal",
-    logit_shift=0,
     shape=read_shape,
     tensors={ours: theirs.replace("model.", "encoder.") for ours, theirs in LLAMA_TENSORS.items()}
     | {"head.weight": "diffusion_head.weight"},
     tokens=read_tokens,
     sampler="seeded-blocks",
-    cache="block",
-    lengths="until-end",
     context_window=WINDOW,
     pipelined=True,
     hybrid=True,

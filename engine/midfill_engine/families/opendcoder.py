@@ -10,7 +10,6 @@ MASK: Final = "<M>"
 
 OPENDCODER: Final = Family(
     name="opendcoder",
-    attention="bidirectional",
     logit_shift=1,
     shape=read_qwen2_shape,
     tensors=LLAMA_TENSORS,

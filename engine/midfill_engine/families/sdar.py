@@ -25,12 +25,9 @@ def read_moe_shape(config: Values) -> TransformerConfig:
 SDAR: Final = Family(
     name="sdar",
     attention="block_causal",
-    logit_shift=0,
     shape=read_qwen3_shape,
     tensors=LLAMA_TENSORS,
     tokens=tokens_of_writer("mask_token", "<|MASK|>"),
-    cache="block",
-    lengths="until-end",
     context_window=4096,
     model_types=("sdar",),
     block_size=lambda config: config.get("block_size") or config.get("block_length") or 4,

@@ -8,12 +8,9 @@ from midfill_engine.models.shapes import LLAMA_TENSORS, read_llama_shape, tokens
 STABLE_DIFFCODER: Final = Family(
     name="stable-diffcoder",
     attention="block_causal",
-    logit_shift=0,
     shape=read_llama_shape,
     tensors=LLAMA_TENSORS,
     tokens=tokens_of_writer("mask_token", "<[MASK_TOKEN]>"),
-    cache="block",
-    lengths="until-end",
     context_window=4096,
     model_types=("stable_diffcoder", "seed_coder_diffusion", "llama"),
     claims=lambda files: (

@@ -22,8 +22,6 @@ def _in_blocks(base: Family, known: KnownModel) -> Family:
         name=f"{base.name}-bd3lm",
         attention="block_causal",
         tokens=shapes.tokens_of_writer("mask_token", MASK),
-        cache="block",
-        lengths="until-end",
         aligned=True,
         block_size=lambda config: BLOCK_TOKENS,
         claims=is_in_blocks,
@@ -34,8 +32,6 @@ def _in_blocks(base: Family, known: KnownModel) -> Family:
 
 TINY_A2D: Final = Family(
     name="tiny-a2d",
-    attention="bidirectional",
-    logit_shift=0,
     shape=shapes.read_qwen2_shape,
     tensors=shapes.LLAMA_TENSORS,
     tokens=lambda files: shapes.read_specials(files, shapes.need(files.token("mask_token", MASK), "mask", files)),

@@ -17,7 +17,14 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
-from midfill_engine.checkpoint_files import CheckpointError, CheckpointFiles, name_of, open_tensors
+from midfill_engine.checkpoint_files import (
+    ROW_SCALE,
+    CheckpointError,
+    CheckpointFiles,
+    dequantize,
+    name_of,
+    open_tensors,
+)
 from midfill_engine.errors import unknown_model
 from midfill_engine.loading.gguf_files import SUFFIX, GgufFiles
 from midfill_engine.loading.packaged import PACKAGED, find_packaged, hash_file
@@ -26,7 +33,6 @@ from midfill_engine.loading.stock import find_cached, is_hub_id
 CONFIG: Final = "adapter_config.json"
 WEIGHTS: Final = "adapter_model.safetensors"
 WRAPPED: Final = "base_model.model."
-ROW_SCALE: Final = ".scale"
 BASE_SHA256, WEIGHTS_SHA256 = "base_sha256", "weights_sha256"
 PARTNERS: Final = {"A.weight": "B.weight", "embedding_A": "embedding_B"}
 PARTNER_OF: Final = {up: down for down, up in PARTNERS.items()}
@@ -183,7 +189,7 @@ def _read_config(folder: Path) -> dict[str, Any]:
 
 def _widen(tensors: Any, name: str) -> Tensor:
     value: Tensor = tensors.get_tensor(name)
-    return value.float() * tensors.get_tensor(f"{name}{ROW_SCALE}") if value.dtype == torch.int8 else value.float()
+    return dequantize(value, tensors.get_tensor(name + ROW_SCALE) if value.dtype == torch.int8 else None)
 
 
 def _unwrapped(name: str, folder: Path) -> str:

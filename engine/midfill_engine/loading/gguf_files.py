@@ -41,14 +41,12 @@ SHAPE: Final = {
     "llama": LLAMA_SHAPE,
     "qwen2": LLAMA_SHAPE,
     "llada": {
+        **LLAMA_SHAPE,
         "embedding_length": "d_model",
         "block_count": "n_layers",
         "attention.head_count": "n_heads",
         "attention.head_count_kv": "n_kv_heads",
         "feed_forward_length": "mlp_hidden_size",
-        "attention.layer_norm_rms_epsilon": "rms_norm_eps",
-        "rope.freq_base": "rope_theta",
-        "context_length": "max_position_embeddings",
     },
 }
 FAMILY: Final = {"dream": DREAM, "llada": LLADA, "llama": CAUSAL, "qwen2": CAUSAL}

@@ -13,7 +13,7 @@ from typing import Final
 import torch
 from torch import Tensor, nn
 
-from midfill_engine.checkpoint_files import CheckpointError, CheckpointFiles
+from midfill_engine.checkpoint_files import ROW_SCALE, CheckpointError, CheckpointFiles, dequantize
 from midfill_engine.families.embedded import EMBEDDED, Embedded
 from midfill_engine.models.family import Family, Model, ModelConfig
 from midfill_engine.models.transformer import TransformerConfig
@@ -184,20 +184,13 @@ def load_embedded(folder: Path, device: torch.device | str = "cpu", dtype: torch
     with torch.device("meta"):
         model = Embedded(config)
     try:
-        model.load_state_dict(dequantize(stored), assign=True)
+        names = [name for name in stored if not name.endswith(ROW_SCALE)]
+        tensors = {name: dequantize(stored[name], stored.get(name + ROW_SCALE)) for name in names}
+        model.load_state_dict(tensors, assign=True)
     except RuntimeError as error:
         raise CheckpointError(f"The weights in {folder} do not fit their config.json.") from error
     model = model.to(device=device, dtype=dtype).eval().requires_grad_(False)
     return LoadedModel(model, tokenizer, config, sum(part.numel() for part in model.parameters()), files)
-
-
-def dequantize(stored: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Matrices [R, C] stored as int8 with a scale a row, [R] at `NAME.scale`, and all other tensors, in fp32."""
-    tensors = {name: value.float() for name, value in stored.items() if not name.endswith(".scale")}
-    for name, value in tensors.items():
-        if name + ".scale" in stored:
-            tensors[name] = value * stored[name + ".scale"][:, None]
-    return tensors
 
 
 def _read_config(files: CheckpointFiles) -> tuple[ModelConfig, str]:

@@ -57,12 +57,18 @@ def choose(scores: Tensor, choice: Choice) -> Chosen:
     size, choose_rows = (LEAN_POSITIONS, _choose_best) if is_lean else (CHUNK_POSITIONS, _choose_rows)
     starts = range(0, max(len(scores), 1), size)
     parts = [choose_rows(scores, choice, slice(start, start + size)) for start in starts]
-    chosen = Chosen(
-        torch.cat([part.ids for part in parts]),
-        torch.cat([part.confidence for part in parts]),
-        _join([part.entropy for part in parts]),
-        _join([part.asked for part in parts]),
+    return check(
+        Chosen(
+            torch.cat([part.ids for part in parts]),
+            torch.cat([part.confidence for part in parts]),
+            _join([part.entropy for part in parts]),
+            _join([part.asked for part in parts]),
+        )
     )
+
+
+def check(chosen: Chosen) -> Chosen:
+    """Raises BadScores."""
     if not torch.isfinite(chosen.confidence).all():
         raise BadScores("the model's scores are not numbers")
     return chosen

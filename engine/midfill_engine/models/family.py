@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import torch
 from torch import Tensor, nn
@@ -11,6 +11,14 @@ from midfill_engine.checkpoint_files import CheckpointFiles
 from midfill_engine.models.transformer import Transformer, TransformerConfig
 
 Attention = Literal["context_frozen", "bidirectional", "block_causal", "causal", "canvas"]
+CACHES_BY_ATTENTION: Final[Mapping[Attention, str]] = {"context_frozen": "frozen", "block_causal": "block"}
+LENGTHS_BY_ATTENTION: Final[Mapping[Attention, str]] = {
+    "context_frozen": "learned",
+    "bidirectional": "calibrated",
+    "block_causal": "until-end",
+    "causal": "fixed",
+    "canvas": "candidates",
+}
 Pieces = list[list[int]]
 Values = Mapping[str, Any]  # a checkpoint's config.json
 
@@ -146,7 +154,8 @@ class Family:
     others are counted from its end, several may be open), `aligned` (all blocks are counted from the prompt's end),
     `hybrid` (finished text sees itself causally, and scores the first token of the next block).
 
-    `logit_shift` is 1 if the scores of a position stand one position earlier. `claims`: whether a checkpoint of the
+    `logit_shift` is 1 if the scores of a position stand one position earlier. `expands`: it has a token that lengthens
+    a hole. `claims`: whether a checkpoint of the
     `model_types` is the family's. `heals`: white space at a hole's edges moves into it. `own_certainty`: how often what
     the model writes is right, if measured; such a family takes given texts that are more certain. `shows_deleted`: a
     settled deletion that stays in the canvas is shown, not masked. `quality` is the dial's default, `fast_threshold`
@@ -154,14 +163,13 @@ class Family:
     """
 
     name: str
-    attention: Attention
-    logit_shift: int
     shape: Callable[[Values], TransformerConfig]
     tensors: Mapping[str, str]
     tokens: Callable[[CheckpointFiles], SpecialTokens]
+    attention: Attention = "bidirectional"
+    logit_shift: int = 0
     sampler: str = "threshold"
-    cache: str = "none"
-    lengths: str = "calibrated"
+    expands: bool = False
     quality: float = 0.8
     fast_threshold: float = 0.5
     context_window: int = 2048
@@ -178,6 +186,16 @@ class Family:
     hybrid: bool = False
     authors: AuthorsSetting | None = None
     known: tuple[KnownModel, ...] = ()
+
+    @property
+    def cache(self) -> str:
+        """The name of its usual cache: an exact one."""
+        return CACHES_BY_ATTENTION.get(self.attention, "none")
+
+    @property
+    def lengths(self) -> str:
+        """The name of its usual length policy."""
+        return "expand" if self.expands else LENGTHS_BY_ATTENTION[self.attention]
 
     @property
     def sees_suffix(self) -> bool:

@@ -4,15 +4,15 @@ A pass's length alone decides which, and every kernel computes a row as if it we
 depend on the other passes.
 """
 
-from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Final
 
 import torch
 from torch import Tensor
 
-from midfill_engine.models.choice import BadScores, Choice, Chosen
+from midfill_engine.models.choice import Choice, Chosen, check
 from midfill_engine.models.fused import FusedModel, Rows, make_cache, pack_transformer
 from midfill_engine.models.operators import OperatorsError, TorchOperators
 from midfill_engine.models.packed import Pass, Result, choose_packed, run_packed
@@ -126,11 +126,13 @@ class FusedRunner:
         schedule = schedule_cached(sequences, heads, torch.device("cpu"), num_rows=bucket)
         step = self._open_step(bucket, schedule, sequences)
         states, proposals = step.run(ids, positions, schedule, rules, of_row)
-        proposals = read(proposals)
+        # Copied to the CPU at once; ids are integers below 2^24, which fp32 holds.
+        numbers = torch.stack((proposals.ids.float(), proposals.probability, proposals.entropy)).cpu()
         results = []
         for asked, need, rows, span in zip(passes, needs, wanted, spans, strict=True):
             kept = keep_rows(step.rows.own, span) if asked.keeps else None
-            chosen = None if need.choice is None else chosen_of(proposals, rows)
+            of_ids, confidence, entropy = numbers[:, rows]
+            chosen = None if need.choice is None else check(Chosen(of_ids.long(), confidence, entropy, asked=None))
             results.append(Result(states[rows.to(device)], kept, chosen))
         return choose_packed(self._transformer, passes, results, self._operators)
 
@@ -215,32 +217,27 @@ class RuleTables:
     def __init__(self, num_tokens: int, device: torch.device) -> None:
         self.num_tokens, self.device = num_tokens, device
         self._all = torch.ones(1, num_tokens, dtype=torch.bool, device=device)
-        self._known: OrderedDict[tuple[int, tuple[int, ...]], tuple[Tensor, Tensor]] = OrderedDict()
+        self._find = lru_cache(MAX_RULES)(self._make)  # the next step mostly asks for the same
 
     def of(self, needs: list["RuleNeeds"], wanted: list[Tensor], num_rows: int) -> tuple[Tensor, Tensor]:
         """The sets, and for each of `num_rows` rows the index [R] of its set. `wanted` are the passes' rows."""
         tables, of_row, count = [self._all], torch.zeros(num_rows, dtype=torch.int32), 1
         for need, rows in zip(needs, wanted, strict=True):
             if need.choice is not None:
-                tables.append(self._sets(need.choice, need.codes))
+                barred = tuple(sorted(need.choice.barred))
+                tables.append(self._find(need.choice.allowed, barred, tuple(need.codes.tolist())))
                 of_row[rows] = (count + need.of_row).to(torch.int32)
                 count += len(need.codes)
         return torch.cat(tables), of_row.to(self.device)
 
-    def _sets(self, choice: Choice, codes: Tensor) -> Tensor:
-        """[codes, V]; cached, because the next step mostly asks for the same."""
-        key = (id(choice.allowed), (len(choice.barred), *sorted(choice.barred), *codes.tolist()))
-        if key not in self._known:
-            rules, barred = codes >> len(choice.barred), codes & ((1 << len(choice.barred)) - 1)
-            sets = torch.zeros(len(codes), self.num_tokens, dtype=torch.bool)
-            sets[:, : choice.allowed.shape[1]] = choice.allowed[rules]
-            for bit, token in enumerate(sorted(choice.barred)):
-                sets[(barred >> bit) & 1 == 1, token] = False
-            self._known[key] = (sets.to(self.device), choice.allowed)  # holding the tensor keeps its id unique
-            while len(self._known) > MAX_RULES:
-                self._known.popitem(last=False)
-        self._known.move_to_end(key)
-        return self._known[key][0]
+    def _make(self, allowed: Tensor, barred: tuple[int, ...], codes: tuple[int, ...]) -> Tensor:
+        """[codes, V]. `allowed` is compared as an object: a choice's rules never change."""
+        numbers = torch.tensor(codes)
+        sets = torch.zeros(len(codes), self.num_tokens, dtype=torch.bool)
+        sets[:, : allowed.shape[1]] = allowed[numbers >> len(barred)]
+        for bit, token in enumerate(barred):
+            sets[(numbers >> bit) & 1 == 1, token] = False
+        return sets.to(self.device)
 
 
 class Step:
@@ -283,20 +280,6 @@ class Step:
     def _compute(self) -> tuple[Tensor, TokenPredictions]:
         normed = self.model.hidden(self._ids, self.rows)
         return normed, propose(normed, self.model.head, rules=Rules(self._rules, self._of_row))
-
-
-def read(proposals: TokenPredictions) -> TokenPredictions:
-    """Copies all to the CPU at once; ids are integers below 2^24, which fp32 holds."""
-    ids, probability, entropy = torch.stack((proposals.ids.float(), proposals.probability, proposals.entropy)).cpu()
-    return TokenPredictions(ids.long(), probability, entropy)
-
-
-def chosen_of(proposals: TokenPredictions, rows: Tensor) -> Chosen:
-    """Raises BadScores."""
-    chosen = Chosen(proposals.ids[rows], proposals.probability[rows], proposals.entropy[rows], asked=None)
-    if not torch.isfinite(chosen.confidence).all():
-        raise BadScores("the model's scores are not numbers")
-    return chosen
 
 
 def codes_of(choice: Choice) -> Tensor:

@@ -1,7 +1,8 @@
 """The heavy operators of a packed step in torch, with weights as stored or packed once at load. Knows no request."""
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from typing import Any, Final
 
 import torch
@@ -12,6 +13,7 @@ from midfill_engine.models.moe import ROW_TILE, MixtureOfExperts
 from midfill_engine.models.transformer import MLP, Attention, Transformer
 
 MAX_FOLDED_ROWS: Final = 16
+CHECKED_ROWS: Final = (ROW_TILE, 2 * ROW_TILE, 5 * ROW_TILE, 8 * ROW_TILE)
 LEFT: Final = 256  # values kept of a packed matrix, for the digest of the weights
 
 
@@ -92,11 +94,15 @@ def rows_are_independent(device: torch.device, dtype: torch.dtype) -> bool:
     generator = torch.Generator().manual_seed(0)
     for dim, width in ((64, 272), (256, 1024), (896, 512)):
         weight, x = (torch.randn(size, dim, generator=generator).to(device, dtype) for size in (width, 20 * ROW_TILE))
-        whole = F.linear(x, weight)
-        for num_rows in (ROW_TILE, 2 * ROW_TILE, 5 * ROW_TILE, 8 * ROW_TILE):
-            if not torch.equal(F.linear(x[-num_rows:], weight), whole[-num_rows:]):
-                return False
+        if not is_same_alone(partial(F.linear, weight=weight), x, CHECKED_ROWS):
+            return False
     return True
+
+
+def is_same_alone(multiply: Callable[[Tensor], Tensor], x: Tensor, counts: Sequence[int]) -> bool:
+    """True if the last rows of `x` [R, D] have the same products alone as beside the others, for each of `counts`."""
+    whole = multiply(x)
+    return all(torch.equal(multiply(x[-count:]), whole[-count:]) for count in counts)
 
 
 class PackedOperators(TorchOperators):
@@ -156,12 +162,12 @@ class LaidOperators(PackedOperators):
         generator = torch.Generator().manual_seed(0)
         weight, x = (torch.randn(size, 256, generator=generator).bfloat16() for size in (272, 320))
         try:
-            whole = self.product(x, self.lay(weight), None)
-            parts = [self.product(x[-rows:], self.lay(weight), None) for rows in (16, 32, 80, 128)]
+            multiply = partial(self.product, packed=self.lay(weight), bias=None)
+            near = torch.allclose(multiply(x).float(), F.linear(x, weight).float(), rtol=0.02, atol=0.02)
+            is_good = near and is_same_alone(multiply, x, CHECKED_ROWS)
         except (RuntimeError, AttributeError, NotImplementedError) as error:
             raise OperatorsError(f"this machine's torch lays no bf16 weights out ({type(error).__name__})") from error
-        near = torch.allclose(whole.float(), F.linear(x, weight).float(), rtol=0.02, atol=0.02)
-        if not near or not all(torch.equal(part, whole[-len(part) :]) for part in parts):
+        if not is_good:
             raise OperatorsError("this machine's laid out products depend on the other rows")
 
     def lay(self, weight: Tensor) -> Tensor:
