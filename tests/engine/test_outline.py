@@ -20,23 +20,23 @@ from midfill_engine.denoising.outline import (
 )
 from midfill_engine.errors import RequestError
 from midfill_engine.loading.runtime import WEIGHTS, Runtime
-from midfill_engine.tokens.tokenizer import heal, read_embedded_tokenizer
+from midfill_engine.tokens.tokenizer import Tokenizer, heal, read_embedded_tokenizer
 from midfill_engine.wire import ErrorCode, HoleSegment, HoleSpec, Segment, TextSegment
 
 SHIPPED = read_embedded_tokenizer(WEIGHTS / "embedded" / "tokenizer.json")
 
 
-class Tokens:
+class Tokens(Tokenizer):
     """The model's tokenizer, to be changed."""
 
     def __init__(self, runtime: Runtime) -> None:
-        self._inner = runtime.loaded.tokenizer
+        self._whole = runtime.loaded.tokenizer
 
     def encode(self, text: str) -> list[int]:
-        return self._inner.encode(text)
+        return self._whole.encode(text)
 
     def token_bytes(self, index: int) -> bytes:
-        return self._inner.token_bytes(index)
+        return self._whole.token_bytes(index)
 
 
 def outline(runtime: Runtime, segments: list[Segment], max_context: int = 512) -> tuple[list[str], list[list[str]]]:

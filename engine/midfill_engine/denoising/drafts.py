@@ -10,8 +10,9 @@ from typing import Final
 import torch
 
 from midfill_engine.denoising.canvas import Canvas
-from midfill_engine.denoising.outline import HoleOutline, TextTokens
+from midfill_engine.denoising.outline import HoleOutline
 from midfill_engine.denoising.plan import Plan, seeded
+from midfill_engine.tokens.tokenizer import Tokenizer
 from midfill_engine.tokens.vocabulary import Vocabulary
 from midfill_engine.wire import GivenText, HoleSegment
 
@@ -65,7 +66,7 @@ def rank_given(given: Sequence[GivenText]) -> list[GivenText]:
     return list(best.values())
 
 
-def ids_of(text: str, outline: HoleOutline, tokens: TextTokens) -> tuple[int, ...]:
+def ids_of(text: str, outline: HoleOutline, tokens: Tokenizer) -> tuple[int, ...]:
     """The ids of the masked stretch for a user's text; empty if the text cannot end as the hole must."""
     if not text.endswith(outline.tail):
         return ()

@@ -6,11 +6,11 @@ Families trained with healing (`tokenizer.heal`) get white space before a masked
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final
 
 from midfill_engine.errors import RequestError
 from midfill_engine.lengths.base import HoleNeed
-from midfill_engine.tokens.tokenizer import HealedEdges, heal
+from midfill_engine.tokens.tokenizer import HealedEdges, Tokenizer, heal
 from midfill_engine.wire import ErrorCode, HoleSegment, HoleSpec, Segment, TextSegment
 
 # No token but a long run of white space has more: text further away is not even tokenized.
@@ -23,14 +23,6 @@ LAST_LINE_START: Final = re.compile(r"(?s).*\n(?=\S)")
 
 Encode = Callable[[str], list[int]]
 Heal = Callable[[str, str], HealedEdges]
-
-
-class TextTokens(Protocol):
-    """A tokenizer: text to ids, and the bytes that an id stands for."""
-
-    def encode(self, text: str) -> list[int]: ...
-
-    def token_bytes(self, index: int) -> bytes: ...
 
 
 @dataclass(frozen=True)
@@ -86,7 +78,7 @@ def no_healing(prefix: str, suffix: str) -> HealedEdges:
 
 def outline_request(
     segments: list[Segment],
-    tokens: TextTokens,
+    tokens: Tokenizer,
     opening: list[int],
     closing: list[int],
     max_context: int,
@@ -195,7 +187,7 @@ def cut_draft(spec: HoleSpec, end: int) -> HoleSpec:
     return spec.model_copy(update={"draft": spec.draft[:end], "keep": keep})
 
 
-def outline_hole(spec: HoleSpec, tokens: TextTokens, lead: str, tail: str, heal: Heal = heal) -> HoleOutline:
+def outline_hole(spec: HoleSpec, tokens: Tokenizer, lead: str, tail: str, heal: Heal = heal) -> HoleOutline:
     """Splits a hole into stretches; `lead` is the text it must begin with. Raises RequestError."""
     stretches: list[HolePart] = []
     pending = lead
@@ -213,7 +205,7 @@ def outline_hole(spec: HoleSpec, tokens: TextTokens, lead: str, tail: str, heal:
     return HoleOutline(tuple(stretches), lead, tail, tuple(spec.forbid), spec.min_tokens, spec.max_tokens)
 
 
-def anchor(text: str, ids: list[int], tokens: TextTokens) -> list[HolePart]:
+def anchor(text: str, ids: list[int], tokens: Tokenizer) -> list[HolePart]:
     """`ids` as an anchor, none for an empty text. Raises RequestError if the tokenizer changes `text`."""
     if not text:
         return []

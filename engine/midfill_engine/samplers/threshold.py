@@ -1,9 +1,73 @@
-"""Settles every position that is confident enough, at least one a step (Fast-dLLM, arXiv 2505.22618, section 3.3)."""
+"""Samplers that settle every position that is confident enough."""
+
+from dataclasses import replace
+from typing import Final
 
 from midfill_engine.samplers.base import Decision, Sampler, StepState
 
+PARTS: Final = 4  # of 32 tokens: Fast-dLLM v2's small_block_size is 8
+SURE: Final = 0.9
+MAX_ROUNDS: Final = 16
+BLOCK_TOKENS: Final = 32
+
 
 class Threshold(Sampler):
+    """Settles every confident position, at least one a step (Fast-dLLM, arXiv 2505.22618, section 3.3)."""
+
     def decide(self, state: StepState) -> Decision:
         is_sure = state.proposals.confidence >= state.threshold
         return Decision(state.masked & is_sure | state.best(state.quota))
+
+
+class SubBlocks(Threshold):
+    """Fills a block a quarter at a time, its first token by itself: Fast-dLLM v2 (arXiv 2509.26328, its generate code).
+
+    The first token comes from the autoregressive head once the block before is complete. In a quarter all confident
+    positions are settled, at least one; the next quarter starts when it has no masks left.
+    """
+
+    def decide(self, state: StepState) -> Decision:
+        if state.places is None:
+            return super().decide(state)
+        opens = state.masked & (state.places % state.block_size == 0)
+        if bool(opens.any()):
+            return Decision(opens)
+        part = state.places // max(1, state.block_size // PARTS)
+        here = state.masked & (part == part[state.masked].min())
+        return super().decide(replace(state, masked=here))
+
+
+class SeededBlocks(Threshold):
+    """Settles the first token of a block by itself, as the causal prediction from the text before, then confident
+    positions: Nemotron-Labs-Diffusion's `generate`.
+    """
+
+    def decide(self, state: StepState) -> Decision:
+        if state.places is None:
+            return super().decide(state)
+        opens = state.masked & ((state.places - state.places[0]) % state.block_size == 0)
+        return Decision(opens) if bool(opens.any()) else super().decide(state)
+
+
+class Editing(Threshold):
+    """Also replaces settled tokens of the block if another has a probability above 0.9: LLaDA2.1 (arXiv 2602.08676,
+    joint threshold decoding). A full block is read again until nothing changes, at most 16 times.
+    """
+
+    takes_back = True
+    revises = True
+
+    def __init__(self) -> None:
+        self.goes_on = False
+        self._rounds = 0
+
+    def count_steps(self, num_masked: int, quality: float) -> int:
+        return num_masked + (MAX_ROUNDS + 1) * (num_masked // BLOCK_TOKENS + 2)
+
+    def decide(self, state: StepState) -> Decision:
+        proposals, is_full = state.proposals, not bool(state.masked.any())
+        other = (proposals.ids >= 0) & (proposals.ids != state.ids)
+        edit = state.takeable & other & (proposals.confidence > SURE)
+        self._rounds = self._rounds + 1 if is_full else 0
+        self.goes_on = not is_full or (bool(edit.any()) and self._rounds < MAX_ROUNDS)
+        return Decision(super().decide(state).settle, edit=edit)

@@ -1,7 +1,6 @@
 """Carries a fill's events from the worker thread to an HTTP answer. Knows no event's meaning."""
 
 import asyncio
-from collections import deque
 from collections.abc import AsyncIterator, Sequence
 from typing import Final
 
@@ -25,9 +24,7 @@ class Mailbox:
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self._steps: deque[StepEvent] = deque(maxlen=MAX_STEPS_KEPT)
-        self._end: InfillResponse | RequestError | None = None
-        self._arrived = asyncio.Event()
+        self._events = asyncio.Queue[Event]()
 
     def post(self, event: Event) -> None:
         """Thread-safe."""
@@ -35,21 +32,13 @@ class Mailbox:
             self._loop.call_soon_threadsafe(self._put, event)
 
     def _put(self, event: Event) -> None:
-        if isinstance(event, StepEvent):
-            self._steps.append(event)
-        else:
-            self._end = event
-        self._arrived.set()
+        if self._events.qsize() > MAX_STEPS_KEPT:
+            self._events.get_nowait()  # a step: the end comes last
+        self._events.put_nowait(event)
 
     async def take(self) -> Event:
-        """The next event; pending steps come before the end."""
-        while not self._steps and self._end is None:
-            self._arrived.clear()
-            await self._arrived.wait()
-        if self._steps:
-            return self._steps.popleft()
-        assert self._end is not None
-        return self._end
+        """The next event."""
+        return await self._events.get()
 
     async def end(self) -> InfillResponse:
         """Waits for the answer. Raises RequestError."""
