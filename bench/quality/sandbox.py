@@ -17,8 +17,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
 
-from midfill_infill.sandbox.run import Limits as CommandLimits
+from midfill_infill.sandbox.command import Command
 from midfill_infill.sandbox.run import find_bubblewrap, started
+from midfill_infill.sandbox.view import CopiedTree
 
 Wall = Literal["bubblewrap", "limits"]
 
@@ -67,11 +68,11 @@ def run(program: str, limits: Limits, wall: Wall) -> Verdict:
     mark = secrets.token_hex(16)
     job = {"program": program, "mark": mark, "cpu_s": limits.cpu_s, "memory_bytes": limits.memory_bytes}
     told = json.dumps({**job, "file_bytes": limits.file_bytes}).encode()
-    command = [sys.executable, "-I", "-S", "-B", "-c", _CHILD]
-    bounds, sandboxed = CommandLimits(limits.wall_s), wall == "bubblewrap"
+    words = (sys.executable, "-I", "-S", "-B", "-c", _CHILD)
+    command = Command(words, limits.wall_s, sandboxed=wall == "bubblewrap")
     with (
         tempfile.TemporaryDirectory(prefix="midfill-eval-") as folder,
-        started(command, Path(folder), bounds, sandboxed=sandboxed, stdin=subprocess.PIPE) as process,
+        started(command, CopiedTree(Path(folder), Path(folder)), stdin=subprocess.PIPE) as process,
     ):
         try:
             output, _ = process.communicate(told, limits.wall_s)

@@ -55,8 +55,7 @@ def until_passes(
         from midfill_infill.until.trying import Tried, Try
 
         placed = place_tests(line, path, [hole.name for hole in holes], folder)
-        command = read_command(placed, LONGEST_S)
-        command = replace(command, limits=replace(command.limits, is_cancelled=is_cancelled))
+        command = replace(read_command(placed, LONGEST_S), is_cancelled=is_cancelled)
         with open_lab(document, path, command, folder, held) as lab:
             say(f"{placed} on the text as it is")
             lab.start(holes)

@@ -17,9 +17,10 @@ from tests.refactor.real_repositories import fetch
 
 from midfill_infill.refactor.journal.journal import Journal
 from midfill_infill.refactor.journal.places import find_place
-from midfill_infill.refactor.verifying.verify import Verifier, open_scratch
+from midfill_infill.refactor.verifying.verify import Verifier
 from midfill_infill.sandbox import run as sandbox
 from midfill_infill.sandbox.command import Command
+from midfill_infill.sandbox.copy import open_copy
 
 PYTEST: Final = (".venv/bin/python", "-m", "pytest", "-q", "-p", "no:cacheprovider")
 _COUNTED: Final = re.compile(r"\b(\d+) (passed|failed|errors?|skipped|xfailed|xpassed)\b")
@@ -70,10 +71,10 @@ def run_inside(root: Path, words: tuple[str, ...], folder: Path) -> tuple[sandbo
     notes: list[str] = []
     with (
         Journal.create(folder / "run.db", {"run": "baseline"}) as journal,
-        open_scratch(place, journal, []) as scratch,
+        open_copy(place, sandboxed=True) as copy,
     ):
-        verifier = Verifier(scratch, Command(words, sandbox.Limits(900)), notes.append)
-        return verifier.run([]), scratch.copy.left_out, notes
+        verifier = Verifier(copy, journal, [], Command(words, 900), notes.append)
+        return verifier.run([]), copy.left_out, notes
 
 
 def measure(case: Case, folder: Path) -> str:

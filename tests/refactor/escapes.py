@@ -14,6 +14,8 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from midfill_infill.sandbox import run as sandbox
+from midfill_infill.sandbox.command import Command
+from midfill_infill.sandbox.view import CopiedTree
 
 # One that other users can run too.
 PYTHON = "/usr/bin/python3" if os.path.exists("/usr/bin/python3") else sys.executable
@@ -177,14 +179,14 @@ def main(folder: Path) -> None:
         os.environ["HOME"] = words["home"]
         before = contents(folder)
         root = Path(words["root"])
-        access = sandbox.Access(shown=(root / ".venv",), git=(root / ".git",))
 
         def attempt(number: int, code: str) -> list[object]:
             copy = folder / "copies" / str(number)
             for name in (".git", ".venv"):
                 (copy / name).mkdir(parents=True)
             program = (PYTHON, "-I", "-S", "-c", PRELUDE + code.format(**words))
-            outcome = sandbox.run(program, copy, sandbox.Limits(60), sandboxed=True, copy_of=root, access=access)
+            tree = CopiedTree(copy, root, shown=(root / ".venv",), git=(root / ".git",))
+            outcome = sandbox.run(Command(program, 60), tree)
             return [outcome.code, outcome.output]
 
         names, codes = zip(*tries(), strict=True)

@@ -17,9 +17,11 @@ from midfill_infill.refactor.journal.records import State
 from midfill_infill.refactor.planning.plan import Planning, Request, make_run
 from midfill_infill.refactor.planning.selection import Selection
 from midfill_infill.refactor.reporting.export import exported
-from midfill_infill.refactor.verifying import verify
+from midfill_infill.refactor.verifying.verify import Verifier
 from midfill_infill.refactor.writing.apply import Writer
 from midfill_infill.refactor.writing.imports import find_undefined, put_in, take_out
+from midfill_infill.sandbox.command import Command
+from midfill_infill.sandbox.copy import open_copy
 from midfill_infill.text.document import Document
 from midfill_infill.text.spans import Patch
 
@@ -159,9 +161,9 @@ def test_the_copy_that_is_tested_has_what_its_fills_need(
     with Journal(fill_all(tmp_path / "repo")) as journal:
         if is_written:
             Writer(journal, tmp_path / "repo").apply(list(journal.holes_in(State.ACCEPTED)), is_git=True)
-        with verify.open_scratch(find_place(tmp_path / "repo"), journal, [1, 2], sandboxed=False) as scratch:
-            scratch.put(chosen)
-            text = (scratch.copy.mirror.work / "src/pkg/a.py").read_text()
+        with open_copy(find_place(tmp_path / "repo"), sandboxed=False) as copy:
+            Verifier(copy, journal, [1, 2], Command(("true",), sandboxed=False)).put(chosen)
+            text = (copy.mirror.work / "src/pkg/a.py").read_text()
     assert ("import json" in text, "Box" in text, "numpy" in text) == (bool(chosen), 1 in chosen, 2 in chosen)
     assert chosen != () or text == FILES["src/pkg/a.py"]
     assert chosen != (1, 2) or text == FILLED

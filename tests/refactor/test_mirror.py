@@ -13,7 +13,7 @@ from tests.refactor.trees import init_git
 
 from midfill_infill.errors import MidfillError
 from midfill_infill.refactor.journal.places import find_place
-from midfill_infill.sandbox import leftovers, mirror
+from midfill_infill.sandbox import copy, mirror
 from midfill_infill.sandbox.inventory import take_inventory
 from midfill_infill.sandbox.mirror import Mirror
 
@@ -162,7 +162,7 @@ def test_a_copy_has_all_that_a_tree_has(tmp_path: Path) -> None:
 
 HOLDS = """
 import sys, time
-from midfill_infill.sandbox.leftovers import scratch_folder
+from midfill_infill.sandbox.copy import scratch_folder
 with scratch_folder() as folder:
     (folder / "tree").mkdir()
     print(folder, flush=True)
@@ -181,9 +181,9 @@ def test_what_a_killed_command_left_is_removed(
         folder = Path(holder.stdout.readline().strip())
         long_ago = time.time() - 60
         os.utime(folder, (long_ago, long_ago))
-        leftovers.remove_leftovers()
+        copy.remove_leftovers()
         assert folder.exists(), "its owner is at work"
         holder.send_signal(number)
-    with leftovers.scratch_folder() as own:
+    with copy.scratch_folder() as own:
         assert own.exists() and not folder.exists()
     assert list(tmp_path.glob("midfill-*")) == []

@@ -9,8 +9,8 @@ import sys
 import tempfile
 import threading
 import tracemalloc
-from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.refactor import escapes
@@ -18,11 +18,19 @@ from tests.refactor.trees import make_tree
 
 from midfill_infill.sandbox import environment, seccomp, view
 from midfill_infill.sandbox import run as sandbox
-from midfill_infill.sandbox.run import Access
+from midfill_infill.sandbox.command import Command
+from midfill_infill.sandbox.run import Outcome
+from midfill_infill.sandbox.view import CopiedTree
 
 ROOT = Path(__file__).parent.parent.parent
 needs_bubblewrap = pytest.mark.skipif(sandbox.find_bubblewrap() is None, reason="bubblewrap does not work here")
 NOBODY = 65534
+
+
+def run_in(folder: Path, *words: str, timeout_s: float = 60.0, sandboxed: bool = True, **options: Any) -> Outcome:
+    return sandbox.run(Command(words, timeout_s, sandboxed, **options), CopiedTree(folder, folder))
+
+
 # Of the tries, those that only the filter of system calls stops.
 BY_FILTER = ("leave a key in the keyring", "talk to the host of the machine", "make a ring", "type into the terminal")
 
@@ -69,7 +77,7 @@ def test_nothing_has_changed(tried: dict[str, object]) -> None:
 @needs_bubblewrap
 def test_what_a_command_may_do(tmp_path: Path) -> None:
     code = "print(open('/proc/self/status').read())"
-    said = sandbox.run((sys.executable, "-c", code), tmp_path, sandbox.Limits(60), sandboxed=True).output
+    said = run_in(tmp_path, sys.executable, "-c", code).output
     facts = dict(line.split(":\t", 1) for line in said.splitlines() if ":\t" in line)
     assert facts["NoNewPrivs"] == "1" and {facts[f"Cap{name}"] for name in ("Prm", "Eff", "Bnd")} == {"0" * 16}
     assert facts["Seccomp"] == ("0" if seccomp.make_filter() is None else "2")
@@ -89,12 +97,12 @@ def test_only_what_is_harmless_or_named_is_passed_on(
     for name in (*SECRETS, *HARMLESS):
         monkeypatch.setenv(name, os.environ.get(name, "hush"))
     monkeypatch.setenv("PYTEST_ADDOPTS", "--url https://me:hush@example.org")
-    access = Access(variables=("JWT", "MODE=fast", "ABSENT"))
+    named = ("JWT", "MODE=fast", "ABSENT")
     words = (sys.executable, "-c", "import json, os; print(json.dumps(dict(os.environ)))")
-    seen = json.loads(sandbox.run(words, tmp_path, sandbox.Limits(), sandboxed=sandboxed, access=access).output)
+    seen = json.loads(run_in(tmp_path, *words, sandboxed=sandboxed, variables=named).output)
     assert seen.keys() & set(SECRETS) == {"JWT"} and seen["MODE"] == "fast" and "ABSENT" not in seen
     assert seen.keys() >= set(HARMLESS) - {"PYTEST_ADDOPTS"} and "PYTEST_ADDOPTS" not in seen
-    assert {*SECRETS, "PYTEST_ADDOPTS"} - {"JWT"} <= set(environment.withheld(os.environ, access.variables))
+    assert {*SECRETS, "PYTEST_ADDOPTS"} - {"JWT"} <= set(environment.withheld(os.environ, named))
 
 
 @needs_bubblewrap
@@ -111,9 +119,7 @@ def test_a_home_is_empty_but_for_tools_and_what_is_allowed(tmp_path: Path, monke
     (home / ".config").symlink_to(dots / "config")
     monkeypatch.setenv("HOME", str(home))
     code = "find $HOME -type f -o -type l | sort; touch $HOME/mine; cat $HOME/data/set.csv; echo x >$HOME/data/set.csv"
-    access = Access(allowed=(home / "data",))
-    words = ("/bin/sh", "-c", code)
-    outcome = sandbox.run(words, tree, sandbox.Limits(60), sandboxed=True, access=access)
+    outcome = run_in(tree, "/bin/sh", "-c", code, allowed=(home / "data",))
     *seen, refusal = outcome.output.splitlines()
     assert seen == [f"{home}/.cargo/bin/tool", f"{home}/data/set.csv", "data/set.csv"]
     assert "Read-only" in refusal and not (home / "mine").exists()
@@ -127,10 +133,7 @@ def test_logins_of_git_are_not_seen(tmp_path: Path) -> None:
     subprocess.run([*words, "remote.origin.url", "https://me:hush@example.org/a.git"], check=True)
     subprocess.run([*words, "http.https://example.org/.extraheader", "AUTHORIZATION: basic hush"], check=True)
     (copy / ".git").mkdir(parents=True)
-    access = Access(git=(root / ".git",))
-    asked = sandbox.run(
-        ("git", "config", "--list"), copy, sandbox.Limits(60), sandboxed=True, copy_of=root, access=access
-    )
+    asked = sandbox.run(Command(("git", "config", "--list")), CopiedTree(copy, root, git=(root / ".git",)))
     assert asked.passed and "remote.origin.url=https://example.org/a.git" in asked.output
     assert "hush" not in asked.output
     assert (
@@ -145,7 +148,7 @@ def test_who_is_left_inside_has_ended_with_the_command(tmp_path: Path) -> None:
         "import os, time\nif os.fork() == 0:\n    os.setsid()\n    while True:\n        open('alive', 'a').write('x')\n"
         "while not os.path.exists('alive'): time.sleep(0.01)"
     )
-    outcome = sandbox.run((sys.executable, "-c", code), tmp_path, sandbox.Limits(60), sandboxed=True)
+    outcome = run_in(tmp_path, sys.executable, "-c", code)
     size = (tmp_path / "alive").stat().st_size
     assert outcome.passed and size
     assert (tmp_path / "alive").stat().st_size == size
@@ -157,9 +160,7 @@ def test_the_sandbox_lets_a_test_suite_run(tmp_path: Path, monkeypatch: pytest.M
         "PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1"
     )  # loading all that is installed takes longer than the test
     (tmp_path / "test_x.py").write_text("def test_x(tmp_path):\n    (tmp_path / 'a').write_text('b')\n")
-    outcome = sandbox.run(
-        (sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"), tmp_path, sandbox.Limits(60), sandboxed=True
-    )
+    outcome = run_in(tmp_path, sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider")
     assert outcome.passed, outcome.output
 
 
@@ -168,14 +169,13 @@ def test_git_can_be_asked_and_not_written(tmp_path: Path) -> None:
     root, copy = tmp_path / "repo", tmp_path / "copy"
     make_tree(root, {"a.py": b"x = 1\n"}, git=True)
     (copy / ".git").mkdir(parents=True)
-    access = Access(git=(root / ".git",))
-    run = partial(sandbox.run, folder=copy, limits=sandbox.Limits(60), sandboxed=True, copy_of=root, access=access)
-    asked = run(("git", "log", "--oneline"))
+    tree = CopiedTree(copy, root, git=(root / ".git",))
+    asked = sandbox.run(Command(("git", "log", "--oneline")), tree)
     assert asked.passed and "start" in asked.output
     for words in (("git", "tag", "mine"), ("sh", "-c", "echo > .git/hooks/post-commit"), ("rm", "-rf", ".git")):
-        assert not run(words).passed
+        assert not sandbox.run(Command(words), tree).passed
     assert not (root / ".git/hooks/post-commit").exists() and not (root / ".git/refs/tags/mine").exists()
-    assert run(("touch", "mine")).passed
+    assert sandbox.run(Command(("touch", "mine")), tree).passed
     assert (copy / "mine").exists() and not (root / "mine").exists()
 
 
@@ -193,7 +193,7 @@ def test_the_limit_of_processes_counts_from_what_the_user_has_already(
     assert counted is not None and counted > len(others), "those of this process at least"
     monkeypatch.setattr(sandbox, "_count_own_tasks", lambda: counted)
     code = "import resource; print(resource.getrlimit(resource.RLIMIT_NPROC)[0])"
-    outcome = sandbox.run((sys.executable, "-c", code), tmp_path, sandbox.Limits(), sandboxed=False)
+    outcome = run_in(tmp_path, sys.executable, "-c", code, sandboxed=False)
     hard = resource.getrlimit(resource.RLIMIT_NPROC)[1]
     most = counted + sandbox._MAX_NEW_PROCESSES
     assert int(outcome.output) == (most if hard == resource.RLIM_INFINITY else min(most, hard))
@@ -204,7 +204,7 @@ def test_what_does_not_end_is_ended(tmp_path: Path) -> None:
     os.mkfifo(alive)
     reader = os.open(alive, os.O_RDONLY | os.O_NONBLOCK)
     code = f"import os, signal; os.open({str(alive)!r}, os.O_WRONLY); os.fork(); signal.pause()"
-    outcome = sandbox.run((sys.executable, "-c", code), tmp_path, sandbox.Limits(timeout_s=1), sandboxed=False)
+    outcome = run_in(tmp_path, sys.executable, "-c", code, timeout_s=1, sandboxed=False)
     assert outcome.code is None and not outcome.passed
     os.set_blocking(reader, True)
     assert os.read(reader, 1) == b"", "both have gone"
@@ -220,7 +220,7 @@ def test_who_keeps_the_output_open_is_not_waited_for(tmp_path: Path) -> None:
         f"if not os.fork(): os.setsid(); os.write(writer, b'x'); open({str(gate)!r}).read(); os._exit(0)\n"
         "os.read(reader, 1)"
     )
-    outcome = sandbox.run((sys.executable, "-c", code), tmp_path, sandbox.Limits(60), sandboxed=False)
+    outcome = run_in(tmp_path, sys.executable, "-c", code, sandboxed=False)
     assert outcome == sandbox.Outcome(0, "ok\n")
     gate.write_bytes(b"")
 
@@ -229,7 +229,7 @@ def test_of_endless_output_the_end_is_kept(tmp_path: Path) -> None:
     code = "import sys; sys.stdout.write('x' * (16 << 20)); print('end')"
     tracemalloc.start()
     try:
-        outcome = sandbox.run((sys.executable, "-c", code), tmp_path, sandbox.Limits(60), sandboxed=False)
+        outcome = run_in(tmp_path, sys.executable, "-c", code, sandboxed=False)
         _, most_bytes = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()

@@ -15,8 +15,8 @@ from tests.refactor.trees import Tree, accepted, make_tree
 
 from midfill_infill.errors import MidfillError
 from midfill_infill.refactor.journal.journal import Journal
-from midfill_infill.refactor.journal.records import FillRow, State
-from midfill_infill.refactor.verifying.verify import Verified, find_guilty, verify
+from midfill_infill.refactor.journal.records import FillRow, Report, State
+from midfill_infill.refactor.verifying.verify import Verdict, find_guilty, verify
 from midfill_infill.refactor.writing.apply import Writer
 from midfill_infill.sandbox import run as sandbox
 from midfill_infill.sandbox.command import Command
@@ -71,7 +71,7 @@ def planted(folder: Path, num_files: int, per_file: int, num_bad: int, seed: int
     return tree, bad
 
 
-def run(tree: Tree, *, written: bool, command: Sequence[str] = COMMAND, **options: int) -> Verified:
+def run(tree: Tree, *, written: bool, command: Sequence[str] = COMMAND, **options: int) -> tuple[Verdict, Report]:
     with tree.open() as journal:
         writer = Writer(journal, tree.root)
         if written:
@@ -83,8 +83,8 @@ def run(tree: Tree, *, written: bool, command: Sequence[str] = COMMAND, **option
 @pytest.mark.parametrize("written", [True, False], ids=["applied", "accepted"])
 def test_planted_bad_fills_are_rolled_back_and_no_other(tmp_path: Path, written: bool) -> None:
     tree, bad = planted(tmp_path / "repo", 6, 5, 4)
-    verified = run(tree, written=written)
-    assert set(verified.verdict.guilty) == bad and verified.report.troubles == []
+    verdict, report = run(tree, written=written)
+    assert set(verdict.guilty) == bad and report.troubles == []
     contents = tree.contents()
     assert not any(b"BAD" in data for data in contents.values())
     with tree.open() as journal:
@@ -99,11 +99,11 @@ def test_planted_bad_fills_are_rolled_back_and_no_other(tmp_path: Path, written:
 def test_two_hundred_bad_among_a_thousand(tmp_path: Path) -> None:
     tree, bad = planted(tmp_path / "repo", 100, 10, 200)
     began = time.perf_counter()
-    verified = run(tree, written=True)
-    assert set(verified.verdict.guilty) == bad and len(verified.verdict.good) == 800
-    assert verified.num_runs <= len(bad) * (2 + 2 * log2(1000))
-    rate = verified.num_runs / len(bad)
-    print(f"200 of 200 rolled back, 800 of 800 kept, {verified.num_runs} runs ({rate:.1f} a guilty one),", end=" ")
+    verdict, _ = run(tree, written=True)
+    assert set(verdict.guilty) == bad and len(verdict.good) == 800
+    assert verdict.num_runs <= len(bad) * (2 + 2 * log2(1000))
+    rate = verdict.num_runs / len(bad)
+    print(f"200 of 200 rolled back, 800 of 800 kept, {verdict.num_runs} runs ({rate:.1f} a guilty one),", end=" ")
     print(f"{time.perf_counter() - began:.0f} s")
 
 
@@ -160,8 +160,8 @@ def test_what_is_installed_from_the_tree_runs_the_copy(tmp_path: Path, sandboxed
     code = "import inspect, pkg, sys; sys.exit('total' in inspect.getsource(pkg.f))"
     with tree.open() as journal:
         options = Command((".venv/bin/tool", "-c", code), sandboxed=sandboxed)
-        verified = verify(tree.place, journal, Writer(journal, root), [1], options)
-    assert verified.verdict.guilty == [1] and verified.verdict.good == []
+        verdict, _ = verify(tree.place, journal, Writer(journal, root), [1], options)
+    assert verdict.guilty == [1] and verdict.good == []
     assert tool.exists() and not (root / ".git/index.lock").exists()
 
 
@@ -177,5 +177,5 @@ def test_fills_that_make_a_command_pass_are_good(tmp_path: Path) -> None:
     """As tests of stubs do: without fills they fail."""
     tree, _ = planted(tmp_path / "repo", 2, 2, 0)
     code = "import pathlib, sys; sys.exit(any(b'...' in p.read_bytes() for p in pathlib.Path('.').rglob('*.py')))"
-    verified = run(tree, written=True, command=(sys.executable, "-I", "-S", "-c", code))
-    assert len(verified.verdict.good) == 4 and not verified.verdict.guilty
+    verdict, _ = run(tree, written=True, command=(sys.executable, "-I", "-S", "-c", code))
+    assert len(verdict.good) == 4 and not verdict.guilty

@@ -130,10 +130,10 @@ def make_world(folder: Path, seed: int, port: int) -> World:
         journal.accept(journal.acceptable())
         if draw.random() < 0.5:
             Writer(journal, root).apply(journal.holes_in(State.ACCEPTED), is_git=False)
-    limits = sandbox.Limits(6.0 if kind == "hangs" else 120.0)
+    timeout_s = 6.0 if kind == "hangs" else 120.0
     flake_runs = 12 if kind == "flaky" else draw.choice((1, 1, 2))
     command = (sys.executable, "-I", "-S", "check.py")
-    return World(tree, bad, Command(command, limits, True, flake_runs), kind == "flaky")
+    return World(tree, bad, Command(command, timeout_s, True, flake_runs), kind == "flaky")
 
 
 def live(world: World) -> int:
@@ -149,12 +149,12 @@ def live(world: World) -> int:
             assert raised.value.code == "verify_flaky" and tree.contents() == before
             assert {hole: journal.hole(hole).state for hole in suspects} == states
             return 0
-        verified = verify(tree.place, journal, writer, suspects, world.command)
-        assert set(verified.verdict.guilty) == world.guilty
-        assert set(verified.verdict.good) == set(suspects) - world.guilty and verified.report.troubles == []
+        verdict, report = verify(tree.place, journal, writer, suspects, world.command)
+        assert set(verdict.guilty) == world.guilty
+        assert set(verdict.good) == set(suspects) - world.guilty and report.troubles == []
         assert {hole.id for hole in journal.holes_in(State.ROLLED_BACK)} == world.guilty
     assert tree.contents().keys() == before.keys()
-    return verified.num_runs
+    return verdict.num_runs
 
 
 @pytest.fixture

@@ -13,9 +13,7 @@ from tests.until.conftest import PYTEST, SHOP, UNITTEST, needs_bubblewrap
 from midfill_infill.errors import MidfillError
 from midfill_infill.refactor.journal.places import find_place
 from midfill_infill.sandbox.command import read_command
-from midfill_infill.sandbox.copy import Copy
-from midfill_infill.sandbox.leftovers import scratch_folder
-from midfill_infill.sandbox.run import Limits
+from midfill_infill.sandbox.copy import Copy, scratch_folder
 from midfill_infill.sandbox.runner import Ran, Runner
 from midfill_infill.sandbox.warm import can_be_warm
 
@@ -90,11 +88,11 @@ def test_a_try_has_no_network_and_no_secrets(runner: Runner, monkeypatch: pytest
 
 def test_a_try_ends_after_its_time_with_all_its_children(runner: Runner) -> None:
     warm_up(runner)
-    runner.command = replace(runner.command, limits=Limits(3.0))
+    runner.command = replace(runner.command, timeout_s=3.0)
     hang = "import os, time\n    if os.fork() == 0:\n        os.setsid()\n    time.sleep(99)"
     ran = runner.run(body(hang))
     assert ran.code is None and ran.verdict == "too slow" and ran.seconds < 50
-    runner.command = replace(runner.command, limits=Limits(60.0))
+    runner.command = replace(runner.command, timeout_s=60.0)
     count = "import os; return sum(name.isdigit() for name in os.listdir('/proc'))"
     first, second = (runner.run(body(count)).output for _ in range(2))
     assert first.split("assert ")[1].split()[0] == second.split("assert ")[1].split()[0]
@@ -104,7 +102,7 @@ def test_a_try_ends_after_its_time_with_all_its_children(runner: Runner) -> None
 @pytest.mark.parametrize("is_warm", [True, False])
 def test_a_cancelled_try_ends_at_once_and_the_next_is_not_told_of_it(runner: Runner, is_warm: bool) -> None:
     stop = threading.Event()
-    runner.command = replace(runner.command, limits=Limits(60.0, is_cancelled=stop.is_set))
+    runner.command = replace(runner.command, is_cancelled=stop.is_set)
     if is_warm:
         warm_up(runner)
     began_s = time.monotonic()

@@ -134,7 +134,7 @@ def fill_command(
         if until is not None:
             from midfill_infill.cli.until import read_goal
 
-            goal = read_goal(until, tries, command_timeout, sandbox, allow or (), env or ())
+            goal = read_goal(until, tries, command_timeout, sandbox, allow, env)
         chosen = config.choose_quality(read_quality(quality), Path.cwd())
         run_fill(
             open_source(parse_target(target), language, stdin_filename),

@@ -25,7 +25,12 @@ LONGEST_S = 600.0  # for the run on the tree as it is, which tells how long a tr
 
 
 def read_goal(
-    line: str, tries: int, timeout_s: float | None, sandboxed: bool, allow: Sequence[Path], env: Sequence[str]
+    line: str,
+    tries: int,
+    timeout_s: float | None,
+    sandboxed: bool,
+    allow: Sequence[Path] | None,
+    env: Sequence[str] | None,
 ) -> Goal:
     """Parses the options of --until. Raises MidfillError for an invalid command."""
     command = read_command(line, timeout_s or LONGEST_S, sandboxed=sandboxed, allow=allow, env=env)

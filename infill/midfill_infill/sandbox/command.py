@@ -3,37 +3,43 @@
 import os
 import re
 import shlex
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from midfill_infill.errors import MidfillError
-from midfill_infill.sandbox.run import Limits
 
 _OF_A_SHELL: Final = re.compile(r"[|&;<>()$`*?~{}#\n]")
 
 
 @dataclass(frozen=True)
 class Command:
-    """`words` are started without a shell. `flake_runs` repeats the command without fills and at the end with them.
+    """`words` are started without a shell, in `folder`, which is relative to the root of the tree.
 
-    `allowed` are paths that it may read, `variables` those of the environment it gets, beside what is harmless. It
-    runs in `folder`, which is relative to the root of the tree.
+    It ends after `timeout_s`, and as soon as `is_cancelled` says so. `flake_runs` repeats it without fills and at the
+    end with them. `allowed` are paths that it may read, `variables` the "NAME" or "NAME=VALUE" that it gets beside
+    harmless ones.
     """
 
     words: tuple[str, ...]
-    limits: Limits = Limits()
+    timeout_s: float = 600.0
     sandboxed: bool = True
     flake_runs: int = 1
     allowed: tuple[Path, ...] = ()
     variables: tuple[str, ...] = ()
     folder: str = ""
+    is_cancelled: Callable[[], bool] = lambda: False
 
     @property
     def line(self) -> str:
         """As its user wrote it."""
         return self.words[2] if self.words[:2] == ("/bin/sh", "-c") else shlex.join(self.words)
+
+    def check_cancelled(self) -> None:
+        """Raises MidfillError `cancelled`."""
+        if self.is_cancelled():
+            raise MidfillError("cancelled", "the command was cancelled")
 
 
 def read_command(
@@ -42,16 +48,15 @@ def read_command(
     *,
     flake_runs: int = 1,
     sandboxed: bool = True,
-    allow: Sequence[Path] = (),
-    env: Sequence[str] = (),
-    folder: str = "",
+    allow: Sequence[Path] | None = None,
+    env: Sequence[str] | None = None,
 ) -> Command:
     """The command of a line, which /bin/sh runs if it needs one. Raises `bad_request` and `file_missing`."""
-    for path in allow:
+    for path in allow or ():
         if not path.exists():
             raise MidfillError("file_missing", f"{path} does not exist", "give --allow another path")
-    allowed = tuple(Path(os.path.abspath(path)) for path in allow)
-    return Command(read_words(line), Limits(timeout_s), sandboxed, flake_runs, allowed, tuple(env), folder)
+    allowed = tuple(Path(os.path.abspath(path)) for path in allow or ())
+    return Command(read_words(line), timeout_s, sandboxed, flake_runs, allowed, tuple(env or ()))
 
 
 def read_words(line: str) -> tuple[str, ...]:

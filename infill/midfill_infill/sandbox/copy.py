@@ -1,24 +1,32 @@
 """Runs the user's command in a copy of a tree, and explains why it failed. Knows no fill."""
 
+import fcntl
 import os
+import tempfile
+import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
+from midfill_infill.engines.records import locked
 from midfill_infill.errors import MidfillError
 from midfill_infill.refactor.journal.places import Repository
-from midfill_infill.sandbox import environment, run
+from midfill_infill.sandbox import run
 from midfill_infill.sandbox.command import Command
+from midfill_infill.sandbox.environment import withheld
 from midfill_infill.sandbox.inventory import take_inventory
-from midfill_infill.sandbox.leftovers import scratch_folder
-from midfill_infill.sandbox.mirror import Mirror
+from midfill_infill.sandbox.mirror import Mirror, remove
 from midfill_infill.sandbox.run import Outcome
-from midfill_infill.sandbox.view import Access
+from midfill_infill.sandbox.view import CopiedTree
 
-# Of a command that fails without fills: lines of its output, and names of what it did not get.
+# How many lines of a failed command's output, and how many names of what it did not get, are shown.
 _LINES: Final = 12
 _NAMED: Final = 12
+_PREFIX: Final = "midfill-verify-"
+_LOCK: Final = "lock"
+# Within this time another command may have made its folder and not yet locked it.
+_YOUNG_S: Final = 2.0
 
 
 class Copy:
@@ -26,11 +34,12 @@ class Copy:
 
     def __init__(self, place: Repository, folder: Path, *, sandboxed: bool = True) -> None:
         """Copies the tree into `folder`, where callers may keep files of their own. See `open_copy` for errors."""
-        self.place, self.root, self.folder, self.sandboxed = place, place.root, folder, sandboxed
+        self.place, self.root, self.folder = place, place.root, folder
         inventory = take_inventory(place)
         self.left_out = inventory.left_out
-        self._shown = tuple(place.root / name for name in inventory.shown) + tuple(inventory.targets)
         self.mirror = Mirror(place.root, folder)
+        shown = (*(place.root / name for name in inventory.shown), *inventory.targets)
+        self.tree = CopiedTree(self.mirror.work, place.root, shown, place.git_folders)
         if sandboxed and place.git_dir is not None and (place.root / ".git").is_dir():
             inventory.folders.insert(0, ".git")
         unreadable = self.mirror.take(inventory.folders, inventory.files)
@@ -39,9 +48,6 @@ class Copy:
             for name in inventory.shown:
                 if Path(name).name != ".git":
                     self.mirror.link(name, place.root / name)
-
-    def access(self, command: Command) -> Access:
-        return Access(self._shown, command.allowed, self.place.git_folders, command.variables, command.folder)
 
     def put(self, files: Mapping[str, bytes]) -> None:
         """Undoes what the last run did; the next one finds `files`, by their names below the root."""
@@ -53,14 +59,7 @@ class Copy:
     def run(self, command: Command) -> Outcome:
         """Raises `bad_request` where the command cannot be started."""
         try:
-            return run.run(
-                command.words,
-                self.mirror.work,
-                command.limits,
-                sandboxed=self.sandboxed,
-                copy_of=self.root,
-                access=self.access(command),
-            )
+            return run.run(command, self.tree)
         except OSError as error:
             said = f"{command.words[0]} cannot be run ({error.strerror})"
             raise MidfillError("bad_request", said, "give another command") from None
@@ -70,11 +69,16 @@ class Copy:
         said = [f"  {line}" for line in failed.output.rstrip().splitlines()[-_LINES:]]
         if self.left_out:
             said.append(f"not in its copy: {_some(self.left_out)}")
-        if self.sandboxed:
-            names = environment.withheld(os.environ, command.variables)
+        if command.sandboxed:
+            names = withheld(os.environ, command.variables)
             said.append("it has no network, and no files of yours but the copy: --allow PATH shows it one")
             said.append(f"variables it does not get without --env NAME: {_some(names)}")
         return said
+
+
+def _some(names: Sequence[str]) -> str:
+    rest = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return (", ".join(names[:_NAMED]) or "none") + rest
 
 
 @contextmanager
@@ -86,6 +90,27 @@ def open_copy(place: Repository, *, sandboxed: bool) -> Iterator[Copy]:
         yield Copy(place, folder, sandboxed=sandboxed)
 
 
-def _some(names: Sequence[str]) -> str:
-    rest = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-    return (", ".join(names[:_NAMED]) or "none") + rest
+@contextmanager
+def scratch_folder() -> Iterator[Path]:
+    """A folder of this process in the temporary folder. Its lock is freed by the kernel however the process ends."""
+    remove_leftovers()
+    folder = Path(tempfile.mkdtemp(prefix=_PREFIX))
+    descriptor = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield folder
+    finally:
+        with suppress(OSError):
+            remove(folder)
+        os.close(descriptor)
+
+
+def remove_leftovers() -> None:
+    """Removes folders that killed commands of this user left."""
+    for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
+        with suppress(OSError):
+            status = folder.lstat()
+            if status.st_uid == os.getuid() and time.time() - status.st_mtime > _YOUNG_S:
+                with suppress(FileNotFoundError), locked(folder / _LOCK):  # it raises while the owner lives
+                    pass
+                remove(folder)

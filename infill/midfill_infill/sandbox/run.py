@@ -13,17 +13,17 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
-from typing import Final
+from typing import Final, Self
 
-from midfill_infill.errors import MidfillError
 from midfill_infill.sandbox import environment, view
+from midfill_infill.sandbox.command import Command
 from midfill_infill.sandbox.seccomp import make_filter
-from midfill_infill.sandbox.view import Access
+from midfill_infill.sandbox.view import CopiedTree
 
 _MAX_FILE_BYTES: Final = 2 << 30
 _MAX_NEW_PROCESSES: Final = 512
@@ -36,19 +36,6 @@ _GONE_S: Final = 20.0
 _APART: Final = (
     "--unshare-all", "--unshare-user", "--disable-userns", "--die-with-parent", "--new-session", "--cap-drop", "ALL",
 )  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Limits:
-    """A command ends after `timeout_s`, and as soon as `is_cancelled` says so."""
-
-    timeout_s: float = 600.0
-    is_cancelled: Callable[[], bool] = lambda: False
-
-    def check(self) -> None:
-        """Raises MidfillError `cancelled`."""
-        if self.is_cancelled():
-            raise MidfillError("cancelled", "the command was cancelled")
 
 
 @dataclass(frozen=True)
@@ -78,14 +65,14 @@ def find_bubblewrap() -> str | None:
 
 
 @contextmanager
-def _wrapped(command: Sequence[str], folder: Path, at: Path, access: Access) -> Iterator[tuple[list[str], list[int]]]:
-    """`command` inside of bubblewrap, and descriptors that it must inherit."""
+def _wrapped(command: Command, tree: CopiedTree) -> Iterator[tuple[list[str], list[int]]]:
+    """The words of `command` inside of bubblewrap, and descriptors that it must inherit."""
     bubblewrap = find_bubblewrap()
     assert bubblewrap is not None
     with ExitStack() as stack:
-        words = [bubblewrap, *view.machine_words(), *view.tree_words(folder, at, access, command[0]), *_APART]
+        words = [bubblewrap, *view.machine_words(), *view.tree_words(tree, command), *_APART]
         inherited = []
-        for git in access.git:
+        for git in tree.git:
             with suppress(OSError):
                 config = view.without_logins((git / "config").read_bytes())
                 inherited.append(_give(stack, config))
@@ -93,7 +80,7 @@ def _wrapped(command: Sequence[str], folder: Path, at: Path, access: Access) -> 
         if (program := make_filter()) is not None:
             inherited.append(_give(stack, program))
             words += ["--seccomp", str(inherited[-1])]
-        yield [*words, "--", *command], inherited
+        yield [*words, "--", *command.words], inherited
 
 
 def _give(stack: ExitStack, data: bytes) -> int:
@@ -105,50 +92,32 @@ def _give(stack: ExitStack, data: bytes) -> int:
     return descriptor
 
 
-def run(
-    command: Sequence[str],
-    folder: Path,
-    limits: Limits,
-    *,
-    sandboxed: bool,
-    copy_of: Path | None = None,
-    access: Access | None = None,
-) -> Outcome:
-    """Runs `command` in `folder` and ends everything it started. Raises OSError where it cannot be started,
-    MidfillError `cancelled`.
+def run(command: Command, tree: CopiedTree) -> Outcome:
+    """Runs `command` in `tree` and ends everything it started.
 
-    In the sandbox it finds itself in `copy_of`, the tree that `folder` is a copy of.
+    Raises OSError where it cannot be started, MidfillError `cancelled`.
     """
-    with started(command, folder, limits, sandboxed=sandboxed, copy_of=copy_of, access=access) as process:
-        return _watch(process, limits)
+    with started(command, tree) as process:
+        return _watch(process, command)
 
 
 @contextmanager
-def started(
-    command: Sequence[str],
-    folder: Path,
-    limits: Limits,
-    *,
-    sandboxed: bool,
-    copy_of: Path | None = None,
-    access: Access | None = None,
-    stdin: int = subprocess.DEVNULL,
-) -> Iterator[subprocess.Popen[bytes]]:
+def started(command: Command, tree: CopiedTree, stdin: int = subprocess.DEVNULL) -> Iterator[subprocess.Popen[bytes]]:
     """The process of `command`, as `run` has it; at the end it and everything that it started are gone."""
-    tree, access = (copy_of or folder) if sandboxed else folder, access or Access()
-    source = tree / "src" if (folder / "src").is_dir() else tree
-    variables = environment.for_command(access.variables, str(source))
+    root = tree.root if command.sandboxed else tree.folder
+    source = root / "src" if (tree.folder / "src").is_dir() else root
+    variables = environment.for_command(command.variables, str(source))
     start = partial(_start, variables=variables, stdin=stdin)
-    if not sandboxed:
-        with start(command, folder / access.start) as process:
+    if not command.sandboxed:
+        with start(command.words, tree.folder / command.folder) as process:
             try:
                 yield process
             finally:
                 _end(process)
         return
-    with _wrapped(command, folder, tree, access) as (words, inherited), _Inside() as inside:
+    with _wrapped(command, tree) as (words, inherited), _Inside() as inside:
         words[1:1] = ["--info-fd", str(inside.descriptor)]
-        with start(words, folder, inherited=[*inherited, inside.descriptor]) as process:
+        with start(words, tree.folder, inherited=[*inherited, inside.descriptor]) as process:
             inside.look()
             try:
                 yield process
@@ -184,7 +153,7 @@ class _Inside:
         self._read, self.descriptor = os.pipe()
         self._process: int | None = None
 
-    def __enter__(self) -> "_Inside":
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -204,19 +173,16 @@ class _Inside:
 
     def wait(self) -> None:
         if self._process is not None:
-            with selectors.DefaultSelector() as selector:
-                selector.register(self._process, selectors.EVENT_READ)
-                selector.select(_GONE_S)
+            _is_ready(self._process, _GONE_S)
 
 
-def _watch(process: subprocess.Popen[bytes], limits: Limits) -> Outcome:
+def _watch(process: subprocess.Popen[bytes], command: Command) -> Outcome:
     """Waits for the command, ends it at its limits, and then ends what is left of its process group."""
-    assert process.stdout is not None
-    tail = _Tail(process.stdout.fileno())
-    deadline_s = time.monotonic() + limits.timeout_s
+    tail = _Tail(process)
+    deadline_s = time.monotonic() + command.timeout_s
     try:
         while process.poll() is None and (left_s := deadline_s - time.monotonic()) > 0 and not tail.is_whole:
-            limits.check()
+            command.check_cancelled()
             tail.read(min(left_s, POLL_S))
         code: int | None = process.wait(max(0.0, deadline_s - time.monotonic()))
     except subprocess.TimeoutExpired:
@@ -232,19 +198,26 @@ def _watch(process: subprocess.Popen[bytes], limits: Limits) -> Outcome:
 class _Tail:
     """The end of what comes through a pipe. `is_whole` when nothing more can come."""
 
-    def __init__(self, descriptor: int) -> None:
-        self.data, self.is_whole = b"", False
-        self._descriptor = descriptor
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+        self.data, self.is_whole, self._process = b"", False, process
 
     def read(self, timeout_s: float) -> None:
         """Reads what is available within the time."""
-        with selectors.DefaultSelector() as selector:
-            selector.register(self._descriptor, selectors.EVENT_READ)
-            if not selector.select(timeout_s):
-                return
-        piece = os.read(self._descriptor, 1 << 16)
-        self.data = (self.data + piece)[-_TAIL_BYTES:]
-        self.is_whole = not piece
+        piece = read_piece(self._process, timeout_s)
+        self.data = (self.data + (piece or b""))[-_TAIL_BYTES:]
+        self.is_whole = piece == b""
+
+
+def read_piece(process: subprocess.Popen[bytes], timeout_s: float) -> bytes | None:
+    """Returns what a process prints next, b"" at the end of its output, None if nothing comes within the time."""
+    assert process.stdout is not None
+    return os.read(process.stdout.fileno(), 1 << 16) if _is_ready(process.stdout.fileno(), timeout_s) else None
+
+
+def _is_ready(descriptor: int, timeout_s: float) -> bool:
+    with selectors.DefaultSelector() as selector:
+        selector.register(descriptor, selectors.EVENT_READ)
+        return bool(selector.select(timeout_s))
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

@@ -61,7 +61,7 @@ class Runner:
         marker = self.copy.mirror.work / MARKER
         if self._warm is not None and not cold:
             try:
-                ran = _read(self._warm.run(self.command.limits.timeout_s, marker=str(self.copy.root / MARKER)))
+                ran = _read(self._warm.run(self.command.timeout_s, marker=str(self.copy.root / MARKER)))
                 self.num_warm += 1
                 return replace(ran, reached=marker.exists())
             except WarmEnded:
@@ -71,8 +71,8 @@ class Runner:
                 self.close()
                 raise
         began_s = time.perf_counter()
-        timeout_s = max(self.command.limits.timeout_s, self.start_s if cold else 0.0)
-        outcome = self.copy.run(replace(self.command, limits=replace(self.command.limits, timeout_s=timeout_s)))
+        timeout_s = max(self.command.timeout_s, self.start_s if cold else 0.0)
+        outcome = self.copy.run(replace(self.command, timeout_s=timeout_s))
         self.num_cold += 1
         seconds, reached = time.perf_counter() - began_s, marker.exists()
         return Ran(outcome.code, outcome.output, seconds, *read_output(outcome.output), reached=reached)
@@ -84,10 +84,10 @@ class Runner:
         self.copy.put(files)
         with suppress(WarmEnded):
             self._warm = WarmPytest(self.copy, self.command)
-            told = self._warm.run(self.command.limits.timeout_s, wants_modules=True)
+            told = self._warm.run(self.command.timeout_s, wants_modules=True)
             self._warm.take_in(told)
             self.copy.put(files)
-            ran = _read(self._warm.run(self.command.limits.timeout_s))
+            ran = _read(self._warm.run(self.command.timeout_s))
             if ran.code == expected.code:
                 return ran
         self.close()

@@ -11,8 +11,11 @@ import sys
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import filterfalse
 from pathlib import Path
 from typing import Final
+
+from midfill_infill.sandbox.command import Command
 
 _SYSTEM: Final = ("/usr", "/opt", "/nix", "/gnu", "/home/linuxbrew/.linuxbrew", "/sys/devices/system", "/sys/fs/cgroup")
 _MAYBE_MERGED: Final = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
@@ -45,18 +48,16 @@ _HEADER: Final = re.compile(rb"^.*extraheader.*$\n?", re.IGNORECASE | re.MULTILI
 
 
 @dataclass(frozen=True)
-class Access:
-    """What a command gets beside its copy. `shown` are read-only, `allowed` as well and named by the user.
+class CopiedTree:
+    """A folder that a command may write. In the sandbox it stands in the place of `root`, the tree it is a copy of.
 
-    `git` are git's own folders, seen without logins; `variables` as in `environment.choose_variables`. `start` is
-    where it begins, below the root of the copy.
+    `shown` are read-only beside it; `git` are git's own folders, seen without logins.
     """
 
+    folder: Path
+    root: Path
     shown: tuple[Path, ...] = ()
-    allowed: tuple[Path, ...] = ()
     git: tuple[Path, ...] = ()
-    variables: tuple[str, ...] = ()
-    start: str = ""
 
 
 def find_homes() -> list[Path]:
@@ -92,18 +93,19 @@ def machine_words() -> Iterator[str]:
             yield from _read_only(home / name for name in _TOOLS)
 
 
-def tree_words(folder: Path, at: Path, access: Access, command: str) -> Iterator[str]:
-    """`folder` in the place of `at`, writable, with what is shown inside of it and beside it."""
-    inside = [path for path in access.allowed if path.is_relative_to(at)]
-    yield from _read_only(prefix for prefix in _interpreters(at, access, command) if not prefix.is_relative_to(at))
-    yield from _read_only(path for path in access.allowed if path not in inside)
-    yield from _read_only(path for path in access.git if not path.is_relative_to(at))
-    yield from ("--bind", str(folder), str(at))
-    yield from _read_only(path for path in (*access.shown, *access.git, *inside) if path.is_relative_to(at))
-    yield from _read_only(path for path in access.shown if not path.is_relative_to(at))
-    for git in access.git:
+def tree_words(tree: CopiedTree, command: Command) -> Iterator[str]:
+    """The tree, writable, with what is shown and allowed inside of it and beside it."""
+
+    def is_inside(path: Path) -> bool:
+        return path.is_relative_to(tree.root)
+
+    yield from _read_only(filterfalse(is_inside, (*_interpreters(tree, command), *command.allowed, *tree.git)))
+    yield from ("--bind", str(tree.folder), str(tree.root))
+    yield from _read_only(filter(is_inside, (*tree.shown, *tree.git, *command.allowed)))
+    yield from _read_only(filterfalse(is_inside, tree.shown))
+    for git in tree.git:
         yield from _hidden_of_git(git)
-    yield from ("--remount-ro", "/", "--chdir", str(at / access.start))
+    yield from ("--remount-ro", "/", "--chdir", str(tree.root / command.folder))
 
 
 def _read_only(paths: Iterable[Path]) -> Iterator[str]:
@@ -112,10 +114,11 @@ def _read_only(paths: Iterable[Path]) -> Iterator[str]:
             yield from ("--ro-bind", os.path.realpath(path), str(path))
 
 
-def _interpreters(at: Path, access: Access, command: str) -> Iterator[Path]:
+def _interpreters(tree: CopiedTree, command: Command) -> Iterator[Path]:
     """Where Python of this process, of the tree's environments and of the command are installed, if not for all."""
-    programs = [Path(sys.executable), at / command, *(Path(folder) / command for folder in _search_path())]
-    programs += [folder / "bin/python" for folder in access.shown]
+    name = command.words[0]
+    programs = [Path(sys.executable), tree.root / name, *(Path(folder) / name for folder in _search_path())]
+    programs += [folder / "bin/python" for folder in tree.shown]
     found = [Path(sys.prefix), Path(sys.base_prefix), *(Path(path) for path in _search_path())]
     for program in programs:
         if os.path.isfile(program) and os.access(program, os.X_OK):

@@ -6,7 +6,6 @@ What was installed is imported once, what is the tree's own is run anew every ti
 import json
 import os
 import secrets
-import selectors
 import subprocess
 import tempfile
 import time
@@ -48,28 +47,17 @@ class WarmPytest:
         paths = [str(folder), *filter(None, [os.environ.get("PYTHONPATH")])]
         plugins = [_NAME, *filter(None, [os.environ.get("PYTEST_PLUGINS")])]
         variables = (
+            *command.variables,
             f"PYTHONPATH={os.pathsep.join(paths)}",
             f"PYTEST_PLUGINS={','.join(plugins)}",
             f"MIDFILL_WARM_MARK={self._mark}",
             f"MIDFILL_WARM_SPACE={os.readlink('/proc/self/ns/pid')}",
             f"MIDFILL_WARM_ROOT={copy.root}",
         )
-        access = copy.access(replace(command, variables=(*command.variables, *variables)))
-        access = replace(access, allowed=(*access.allowed, folder))
-        self._said, self._limits = b"", command.limits
-        self._stack = ExitStack()
+        self._command = replace(command, variables=variables, allowed=(*command.allowed, folder))
+        self._said, self._stack = b"", ExitStack()
         try:
-            self._process = self._stack.enter_context(
-                run.started(
-                    command.words,
-                    copy.mirror.work,
-                    command.limits,
-                    sandboxed=True,
-                    copy_of=copy.root,
-                    access=access,
-                    stdin=subprocess.PIPE,
-                )
-            )
+            self._process = self._stack.enter_context(run.started(self._command, copy.tree, stdin=subprocess.PIPE))
             self._read(_START_S)
         except OSError as error:
             self.close()
@@ -102,24 +90,18 @@ class WarmPytest:
 
     def _read(self, timeout_s: float) -> dict[str, Any]:
         """The next answer, with what was printed before it."""
-        assert self._process.stdout is not None
         mark, deadline_s = b"\n" + self._mark.encode(), time.monotonic() + timeout_s
-        with selectors.DefaultSelector() as selector:
-            selector.register(self._process.stdout, selectors.EVENT_READ)
-            while True:
-                before, found, rest = self._said.partition(mark)
-                if found and b"\n" in rest:
-                    line, _, self._said = rest.partition(b"\n")
-                    output = before[-_TAIL_BYTES:].decode(errors="replace")
-                    return {**json.loads(line), "output": output}
-                if not found:
-                    self._said = self._said[-_TAIL_BYTES:]
-                self._limits.check()
-                if not selector.select(run.POLL_S):
-                    if time.monotonic() > deadline_s:
-                        raise WarmEnded("it does not answer")
-                    continue
-                piece = os.read(self._process.stdout.fileno(), 1 << 16)
-                if not piece:
-                    raise WarmEnded("it has ended")
-                self._said += piece
+        while True:
+            before, found, rest = self._said.partition(mark)
+            if found and b"\n" in rest:
+                line, _, self._said = rest.partition(b"\n")
+                return {**json.loads(line), "output": before[-_TAIL_BYTES:].decode(errors="replace")}
+            if not found:
+                self._said = self._said[-_TAIL_BYTES:]
+            self._command.check_cancelled()
+            piece = run.read_piece(self._process, run.POLL_S)
+            if piece == b"":
+                raise WarmEnded("it has ended")
+            if piece is None and time.monotonic() > deadline_s:
+                raise WarmEnded("it does not answer")
+            self._said += piece or b""

@@ -73,11 +73,10 @@ class Lab:
         if first.is_good:
             raise MidfillError("until_passes", f"`{line}` passes already, without a fill")
         if first.code is None:
-            raise MidfillError("until_unreached", f"`{line}` does not end in {runner.command.limits.timeout_s:.0f} s")
+            raise MidfillError("until_unreached", f"`{line}` does not end in {runner.command.timeout_s:.0f} s")
         longest = max(_LEAST_S, _SLOWER * max(first.seconds, second.seconds))
-        limit = timeout_s or min(runner.command.limits.timeout_s, longest)
-        limits = replace(runner.command.limits, timeout_s=limit)
-        runner.command, runner.start_s = replace(runner.command, limits=limits), longest
+        limit_s = timeout_s or min(runner.command.timeout_s, longest)
+        runner.command, runner.start_s = replace(runner.command, timeout_s=limit_s), longest
         warm = runner.warm_up(asis, first)
         self._check_reach(holes, warm)
         return warm
@@ -88,7 +87,7 @@ class Lab:
         if probe is None or not all(hole.is_body for hole in holes):
             return
         copy, line = self.runner.copy, self.runner.command.line
-        tree = copy.root if copy.sandboxed else copy.mirror.work
+        tree = copy.root if self.runner.command.sandboxed else copy.mirror.work
         text = probe.format(path=str(tree / MARKER), word=_TELLTALE)
         ran = self.runner.run(self._files(splice(self._document, list(holes), [text] * len(holes)).patch))
         names = ", ".join(hole.name or "the hole" for hole in holes)

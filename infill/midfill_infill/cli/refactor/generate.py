@@ -80,7 +80,7 @@ def generate_command(
         options = GenerateOptions(max(jobs, 2 * ray), Options(steps=steps, quality=chosen, max_tokens=max_tokens))
         goal = None
         if until is not None:
-            goal = read_goal(until, tries, command_timeout, sandbox, allow or (), env or ())
+            goal = read_goal(until, tries, command_timeout, sandbox, allow, env)
             warn_of(goal.command)
             if ray or shard:
                 raise MidfillError("bad_request", "--until goes hole by hole", "leave out --ray and --shard")

@@ -17,7 +17,7 @@ from midfill_infill.errors import MidfillError
 from midfill_infill.refactor.journal.journal import Journal
 from midfill_infill.refactor.journal.places import Repository, hold_lock
 from midfill_infill.refactor.journal.records import HoleRow, State, Trouble
-from midfill_infill.refactor.verifying.verify import Verified, verify
+from midfill_infill.refactor.verifying.verify import Verdict, verify
 from midfill_infill.refactor.writing.apply import ApplyOptions, Writer, written_holes
 from midfill_infill.sandbox.command import Command, read_command
 
@@ -57,9 +57,7 @@ def apply_command(
         options = ApplyOptions(allow_dirty, include_generated)
         test = None
         if command is not None:
-            test = read_command(
-                command, timeout_s, flake_runs=flake_check, sandboxed=sandbox, allow=allow or (), env=env or ()
-            )
+            test = read_command(command, timeout_s, flake_runs=flake_check, sandboxed=sandbox, allow=allow, env=env)
         with _writing(root, run, "apply", options) as (place, journal, writer):
             least = LIKELY if min_certainty is None else min_certainty
             chosen = _choose(journal, take_all, hole or (), least)
@@ -68,10 +66,9 @@ def apply_command(
             troubles: list[Trouble] = []
             if test is not None:
                 suspects = [*journal.holes_in(State.APPLIED), *chosen]
-                verified = _verify(place, journal, writer, suspects, test)
-                passing = set(verified.verdict.good)
-                chosen = [row for row in chosen if row.id in passing]
-                guilty, troubles = bool(verified.verdict.guilty), verified.report.troubles
+                verdict, troubles = _verify(place, journal, writer, suspects, test)
+                chosen = [row for row in chosen if row.id in set(verdict.good)]
+                guilty = bool(verdict.guilty)
             unseen = [row.id for row in chosen if row.state is not State.ACCEPTED and test is None]
             journal.accept(chosen)
             report = writer.apply([journal.hole(row.id) for row in chosen], is_git=place.git_dir is not None)
@@ -122,26 +119,24 @@ def verify_command(
 ) -> None:
     """Run a command over a copy of the tree, and roll back only the fills it fails with."""
     with reported():
-        test = read_command(
-            command, timeout_s, flake_runs=flake_check, sandboxed=sandbox, allow=allow or (), env=env or ()
-        )
+        test = read_command(command, timeout_s, flake_runs=flake_check, sandboxed=sandbox, allow=allow, env=env)
         with _writing(root, run, "verify") as (place, journal, writer):
             suspects = list(journal.holes_in(State.ACCEPTED, State.APPLIED))
-            verified = _verify(place, journal, writer, suspects, test)
-        tell(verified.report.troubles, verify_failed=bool(verified.verdict.guilty))
+            verdict, troubles = _verify(place, journal, writer, suspects, test)
+        tell(troubles, verify_failed=bool(verdict.guilty))
 
 
 def _verify(
     place: Repository, journal: Journal, writer: Writer, suspects: Sequence[HoleRow], test: Command
-) -> Verified:
+) -> tuple[Verdict, list[Trouble]]:
     warn_of(test)
-    verified = verify(place, journal, writer, [row.id for row in suspects], test, say)
-    kept, guilty = len(verified.verdict.good), len(verified.verdict.guilty)
-    say(f"{kept} kept, {guilty} rolled back, {plural(verified.num_runs, 'run')} of the command")
-    for number in verified.verdict.guilty[:20]:
+    verdict, report = verify(place, journal, writer, [row.id for row in suspects], test, say)
+    kept, guilty = len(verdict.good), len(verdict.guilty)
+    say(f"{kept} kept, {guilty} rolled back, {plural(verdict.num_runs, 'run')} of the command")
+    for number in verdict.guilty[:20]:
         hole = journal.hole(number)
         say(f"rolled back: {journal.file(hole.file).path}: {hole.name or hole.kind} (hole {hole.id})")
-    return verified
+    return verdict, report.troubles
 
 
 def undo_command(

@@ -3,8 +3,7 @@
 The user's tree is written once, at the end, and by `apply.Writer` only.
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -74,23 +73,17 @@ def find_guilty(suspects: Sequence[int], test: Test) -> Verdict:
 Note = Callable[[str], None]
 
 
-@dataclass(frozen=True)
-class Verified:
-    """What the command said of the suspects, and what was written for it."""
-
-    verdict: Verdict
-    report: Report
-    num_runs: int
-
-
-class Scratch:
-    """A copy of the tree in which any choice of fills can be put, and which every run finds as the first one did.
+class Verifier:
+    """The command over a copy of the tree in which any choice of fills can be put. Counts its runs.
 
     A file that its fills cannot be put into is among `troubles`, and its holes are no suspects any more.
     """
 
-    def __init__(self, copy: Copy, journal: Journal, suspects: Sequence[int]) -> None:
-        self.copy, self.troubles = copy, list[Trouble]()
+    def __init__(
+        self, copy: Copy, journal: Journal, suspects: Sequence[int], command: Command, note: Note = lambda _: None
+    ) -> None:
+        self.copy, self.command, self.note, self.num_runs = copy, command, note, 0
+        self.troubles = list[Trouble]()
         self._journal, self._firsts, self._mirror = journal, copy.folder / "firsts", copy.mirror
         self._names: dict[int, str] = {}
         self._suspects: dict[int, list[HoleRow]] = {}
@@ -154,30 +147,14 @@ class Scratch:
         self._mirror.write(self._names[number], after.data)
         self._standing[number] = chosen
 
-
-@contextmanager
-def open_scratch(
-    place: Repository, journal: Journal, suspects: Sequence[int], *, sandboxed: bool = True
-) -> Iterator[Scratch]:
-    with open_copy(place, sandboxed=sandboxed) as copy:
-        yield Scratch(copy, journal, suspects)
-
-
-class Verifier:
-    """The command over one scratch copy. Counts its runs."""
-
-    def __init__(self, scratch: Scratch, command: Command, note: Note = lambda _: None) -> None:
-        self.scratch, self.command, self.note = scratch, command, note
-        self.num_runs = 0
-
     def passes(self, chosen: Sequence[int]) -> bool:
         return self.run(chosen).passed
 
     def run(self, chosen: Sequence[int]) -> Outcome:
         """Raises `bad_request` where the command cannot be started."""
-        self.scratch.put(chosen)
+        self.put(chosen)
         self.num_runs += 1
-        outcome = self.scratch.copy.run(self.command)
+        outcome = self.copy.run(self.command)
         state = "passes" if outcome.passed else "does not end in time" if outcome.code is None else "fails"
         self.note(f"run {self.num_runs}: {len(chosen)} fills, {state}")
         return outcome
@@ -191,7 +168,7 @@ class Verifier:
                 "verify_flaky", f"the command fails {len(failed)} of {len(outcomes)} times without fills"
             )
         if failed:
-            for line in self.scratch.copy.explain(self.command, failed[0]):
+            for line in self.copy.explain(self.command, failed[0]):
                 self.note(line)
             last = (failed[0].output.strip().splitlines() or ["it prints nothing"])[-1]
             raise MidfillError("verify_baseline", f"the command fails without any fill: {last}")
@@ -204,22 +181,22 @@ def verify(
     suspects: Sequence[int],
     command: Command,
     note: Note = lambda _: None,
-) -> Verified:
-    """Tests the holes of `suspects` and rolls back the guilty. The caller holds the lock.
+) -> tuple[Verdict, Report]:
+    """Tests the holes of `suspects` and rolls back the guilty; what was written for it. The caller holds the lock.
 
     Those of a file that cannot be read are neither good nor guilty. Raises `verify_baseline`, `verify_flaky` and
     `sandbox_missing` before anything has been changed.
     """
-    with open_scratch(place, journal, suspects, sandboxed=command.sandboxed) as scratch:
-        verifier = Verifier(scratch, command, note)
+    with open_copy(place, sandboxed=command.sandboxed) as copy:
+        verifier = Verifier(copy, journal, suspects, command, note)
         try:
             verifier.check_baseline()
         except MidfillError as error:
-            if error.code != "verify_baseline" or not (scratch.suspects and verifier.passes(scratch.suspects)):
+            if error.code != "verify_baseline" or not (verifier.suspects and verifier.passes(verifier.suspects)):
                 raise
-            verdict = Verdict(good=list(scratch.suspects))  # it is the fills that make it pass
+            verdict = Verdict(good=list(verifier.suspects))  # it is the fills that make it pass
         else:
-            verdict = find_guilty(scratch.suspects, verifier.passes)
+            verdict = find_guilty(verifier.suspects, verifier.passes)
         if verdict.doubtful:
             names = ", ".join(map(str, verdict.doubtful))
             raise MidfillError("verify_flaky", f"with the same fills the command fails and passes (hole {names})")
@@ -228,11 +205,11 @@ def verify(
             raise MidfillError(
                 "verify_flaky", f"the command fails {again.count(False)} of {len(again)} times at the end"
             )
-        known = set(scratch.suspects)
+        known, verdict.num_runs = set(verifier.suspects), verifier.num_runs
         verdict.good, verdict.guilty = ([n for n in found if n in known] for found in (verdict.good, verdict.guilty))
     report = _settle(journal, writer, verdict)
-    report.troubles += scratch.troubles
-    return Verified(verdict, report, verifier.num_runs)
+    report.troubles += verifier.troubles
+    return verdict, report
 
 
 def _settle(journal: Journal, writer: Writer, verdict: Verdict) -> Report:
