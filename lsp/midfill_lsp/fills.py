@@ -24,7 +24,7 @@ from midfill_lsp.settings import Settings
 from midfill_lsp.telling import PendingTeller, tell_of_better_models
 from midfill_lsp.text import SyncedDocument
 from midfill_lsp.until import Commands
-from midfill_lsp.views import DocumentView, find_exclusion, read_ahead, take_view
+from midfill_lsp.views import find_exclusion, read_ahead, take_view
 
 SHORTER, LONGER = 0.6, 1.6
 MAX_TAKEN, MAX_TAKEN_CHARACTERS = 16, 4000
@@ -61,7 +61,7 @@ class Fills:
         settings = self._server.settings_of(params.uri)
         surroundings = self._look_around(params.uri)
         before = tuple(replace(hole) for hole in rerolled.holes) if rerolled else ()
-        id = self._pending.next_id()
+        id = next(self._pending.ids)
         job = FillJob(id, self._server, check(params), self._filler.fill, settings, surroundings, before)
         self._running.append(job)
         try:
@@ -172,7 +172,7 @@ class Fills:
         pending = self._find(params)
         if not pending.filled.alternatives:
             raise FillFailed("Midfill: this fill has no alternatives; ask for some, or reroll.")
-        id, rotated = self._pending.next_id(), pending.rotated()
+        id, rotated = next(self._pending.ids), pending.rotated()
         result = await put_in(
             self._server, self._pending, Pending(id, pending.document, rotated, pending.seed, pending.newline),
             lambda: self._same(pending).show(rotated), "Midfill: next alternative",
@@ -235,7 +235,7 @@ class Fills:
         """Parses an idle document in a worker thread, so that the next fill starts at once."""
         if document.version is not None:
             exclude = self._server.settings_of(document.uri).exclude
-            self._executor.submit(_read_ahead, take_view(self._server.workspace, document), exclude)
+            self._executor.submit(read_ahead, take_view(self._server.workspace, document), exclude)
 
     def forget(self, uri: str) -> None:
         """Call when a document was closed."""
@@ -316,9 +316,3 @@ class Fills:
         workspace = self._server.client_capabilities.workspace
         if workspace and workspace.code_lens and workspace.code_lens.refresh_support:
             self._server.workspace_code_lens_refresh(None, callback=lambda _: None)
-
-
-def _read_ahead(view: DocumentView, exclude: tuple[str, ...]) -> None:
-    """Runs in a worker thread, because checking exclusions reads the disk."""
-    if not find_exclusion(view.uri, exclude):
-        read_ahead(view)

@@ -64,10 +64,6 @@ class PlacedRepeat:
     span: Span
     repeat: Repeat
 
-    @property
-    def edit(self) -> Replacement:
-        return self.span, self.repeat.text
-
 
 class NextEdits:
     """Use it on the event loop only."""
@@ -76,8 +72,7 @@ class NextEdits:
         self._server, self._fills = server, fills
         self._bursts: dict[str, Burst] = {}
         self._found: dict[str, tuple[Text, Sequence[PlacedRepeat]]] = {}
-        self._rests: dict[str, asyncio.TimerHandle] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._searches: dict[str, asyncio.Task[None]] = {}
 
     def follow(self, uri: str) -> None:
         """A document was opened or changed."""
@@ -87,11 +82,11 @@ class NextEdits:
             return
         self._bursts[uri] = burst.take(document.text) if burst else Burst(document.text, document.text)
         self._tell(document, ())
-        if uri in self._rests:
-            self._rests.pop(uri).cancel()
+        if uri in self._searches:
+            self._searches.pop(uri).cancel()
         is_own = document.num_edits > 0  # a fill becomes pending when the client confirms the edit
         if burst and not is_own and self._server.settings_of(uri).next_edits and self._server.speaks_midfill:
-            self._rests[uri] = asyncio.get_running_loop().call_later(REST_S, self._start, document)
+            self._searches[uri] = asyncio.get_running_loop().create_task(self._propose(document))
 
     def forget(self, uri: str) -> None:
         """A document was closed."""
@@ -99,8 +94,8 @@ class NextEdits:
         self._found.pop(uri, None)
         if document := self._server.workspace.open_document(uri):
             self._tell(document, ())
-        if waiting := self._rests.pop(uri, None):
-            waiting.cancel()
+        if search := self._searches.pop(uri, None):
+            search.cancel()
 
     async def repeat(self, params: RepeatParams) -> Repeated:
         """Makes the last change at the place where the cursor is, or everywhere, and shows the next place.
@@ -119,9 +114,9 @@ class NextEdits:
             raise FillFailed(NOTHING)
         text = document.text
         offset = text.offset(params.position.to_lsp()) if params.position else 0
-        here = (
-            list(found) if params.action == "all" else [each for each in found if _is_at(text, each.span, offset)][:1]
-        )
+        line = _line_start(text.source, offset), _line_end(text.source, offset)
+        touching = [each for each in found if each.span[0] <= line[1] and line[0] <= each.span[1]]
+        here = list(found) if params.action == "all" else touching[:1]
         await self._make(document, here)
         if here:
             await self._wait_for(document, text)
@@ -168,7 +163,7 @@ class NextEdits:
             def find_edits() -> list[Replacement]:
                 if document.text is not text:
                     raise FillFailed("Midfill: the document changed meanwhile; ask again.")
-                return [each.edit for each in found]
+                return [(each.span, each.repeat.text) for each in found]
 
             await apply_edits(self._server, document, find_edits, "Midfill: next edit")
 
@@ -187,13 +182,9 @@ class NextEdits:
                 types.ShowDocumentParams(uri, take_focus=True, selection=start)
             )
 
-    def _start(self, document: SyncedDocument) -> None:
-        self._rests.pop(document.uri, None)
-        task = asyncio.get_running_loop().create_task(self._propose(document))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
     async def _propose(self, document: SyncedDocument) -> None:
+        """Shows likely repeats once the document has rested."""
+        await asyncio.sleep(REST_S)
         text = document.text
         if self._is_fill(document):
             return
@@ -231,11 +222,6 @@ def _search(
 
 def _encode(source: str) -> bytes:
     return source.encode("utf-8", "surrogatepass")
-
-
-def _is_at(text: Text, span: Span, offset: int) -> bool:
-    """Whether the cursor is on a line of it."""
-    return _line_start(text.source, span[0]) <= offset <= _line_end(text.source, span[1])
 
 
 def _draft(text: Text, found: PlacedRepeat) -> tuple[Span, DraftParams]:

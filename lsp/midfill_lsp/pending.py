@@ -4,6 +4,7 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from difflib import SequenceMatcher
+from itertools import count
 from typing import Protocol, TypeVar
 
 from midfill_infill.candidates import Alternative, PlacedFill
@@ -15,33 +16,27 @@ from midfill_lsp.messages import DraftParams, PendingParams
 from midfill_lsp.text import Moves, Span, SyncedDocument, SyncedWorkspace, Text, find_at, to_units, trim
 
 
-@dataclass(frozen=True)
-class Hunk:
-    """`new` of the new text replaced `old` of the old one; either may be empty, not both."""
-
-    old: Span
-    new: Span
-
-
-def find_hunks(old: str, new: str) -> list[Hunk]:
-    """In order. Reverting every hunk gives the old text."""
+def find_hunks(old: str, new: str) -> list[tuple[Span, Span]]:
+    """Pairs of different spans of the old and the new text, in order; one of a pair may be empty."""
     before, after = Text(old), Text(new)
     matcher = SequenceMatcher(lambda line: not line.strip(), before.lines, after.lines, autojunk=False)
     return [
-        Hunk(*_spans((before, after), ((start, stop), (begin, end))))
+        _spans((before, after), ((start, stop), (begin, end)))
         for tag, start, stop, begin, end in matcher.get_opcodes()
         if tag != "equal"
     ]
 
 
-def _spans(texts: tuple[Text, Text], lines: tuple[Span, Span]) -> list[Span]:
+def _spans(texts: tuple[Text, Text], lines: tuple[Span, Span]) -> tuple[Span, Span]:
     """Added or removed lines include a line ending: the one after them, or before them at the end of the text."""
     pairs = list(zip(texts, lines, strict=True))
     if all(first < last for first, last in lines):
-        return [(text.line_starts[first], text.line_end(last - 1)) for text, (first, last) in pairs]
-    if all(last < len(text.lines) for text, (_, last) in pairs):
-        return [(text.line_starts[first], text.line_starts[last]) for text, (first, last) in pairs]
-    return [(text.line_end(first - 1), text.line_end(last - 1)) for text, (first, last) in pairs]
+        one, other = ((text.line_starts[first], text.line_end(last - 1)) for text, (first, last) in pairs)
+    elif all(last < len(text.lines) for text, (_, last) in pairs):
+        one, other = ((text.line_starts[first], text.line_starts[last]) for text, (first, last) in pairs)
+    else:
+        one, other = ((text.line_end(first - 1), text.line_end(last - 1)) for text, (first, last) in pairs)
+    return one, other
 
 
 MAX_PENDING = 64
@@ -83,8 +78,8 @@ class PendingHole:
         """The spans of current lines that differ from the old ones, each with the old lines."""
         start = self.outer[0]
         return [
-            ((start + hunk.new[0], start + hunk.new[1]), self.original[slice(*hunk.old)])
-            for hunk in find_hunks(self.original, source[slice(*self.outer)])
+            ((start + new[0], start + new[1]), self.original[slice(*old)])
+            for old, new in find_hunks(self.original, source[slice(*self.outer)])
         ]
 
     def holds_old(self, source: str) -> bool:
@@ -92,10 +87,9 @@ class PendingHole:
 
     def keep_hunk(self, number: int, source: str) -> None:
         """Accepts a hunk: its lines count as old from now on."""
-        new = source[slice(*self.outer)]
-        hunk = find_hunks(self.original, new)[number]
-        first, last = hunk.old
-        self.original = self.original[:first] + new[slice(*hunk.new)] + self.original[last:]
+        text = source[slice(*self.outer)]
+        (first, last), new = find_hunks(self.original, text)[number]
+        self.original = self.original[:first] + text[slice(*new)] + self.original[last:]
 
     def decided_ranges(self, source: str) -> list[Span]:
         """Ranges of its inner text that the user accepted: everything outside hunks, once one was decided."""
@@ -236,19 +230,15 @@ class PendingStore:
     """All pending fills of all documents."""
 
     def __init__(self) -> None:
+        self.ids = count(1)
+        """The ids of new fills, which they keep while they are pending."""
         self._fills: dict[int, Pending] = {}
-        self._last_id = 0
 
     def __len__(self) -> int:
         return len(self._fills)
 
     def __iter__(self) -> Iterator[Pending]:
         return iter(self._fills.values())
-
-    def next_id(self) -> int:
-        """The id of a new fill, which it keeps while it is pending."""
-        self._last_id += 1
-        return self._last_id
 
     def add(self, pending: Pending) -> None:
         pending.mark()

@@ -72,9 +72,11 @@ def take_view(workspace: SyncedWorkspace, synced: SyncedDocument) -> DocumentVie
     )
 
 
-def read_ahead(view: DocumentView) -> None:
-    """Precomputes what a fill needs of a document; `infill` caches it. Runs in a worker thread."""
+def read_ahead(view: DocumentView, exclude: Sequence[str]) -> None:
+    """Precomputes what a fill needs of a document that is not excluded; `infill` caches it. Reads the disk."""
     with suppress(MidfillError):
+        if find_exclusion(view.uri, exclude):
+            return
         document = view.read()
         view.text.position(0)
         view.text.offset_of_byte(0)

@@ -5,7 +5,7 @@ import json
 import threading
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, Self
 
@@ -32,9 +32,9 @@ _STREAMED: Final = {"accept": "text/event-stream", "cache-control": "no-store"}
 class EngineClient:
     """A connection pool to one engine; may be used from several threads.
 
-    Every method raises `MidfillError`: `engine_died` when our engine is gone, `engine_silent` when it hangs,
-    `engine_stopped`, `engine_unreachable` when a named URL does not answer, `engine_busy`, `engine_refused`, and what
-    the engine says itself.
+    Every method raises MidfillError: `engine_died` if our engine is gone, `engine_silent` if it hangs,
+    `engine_stopped`, `engine_unreachable` if a named URL does not answer, `engine_busy`, `engine_refused`, and errors
+    that the engine reports.
     """
 
     def __init__(self, endpoint: Endpoint) -> None:
@@ -67,10 +67,7 @@ class EngineClient:
             return float(known["idle_s"]), known["idle_timeout_s"]
 
     def models(self) -> tuple[ModelInfo, ...]:
-        """The loaded models, the default first; cached until the engine fails.
-
-        For engines of others returns what the endpoint knows, because their answers differ.
-        """
+        """The loaded models, the default first; cached until the engine fails. Engines of others are not asked."""
         if self.endpoint.is_outside:
             return (self.endpoint.info,)
         if not self._models:
@@ -89,18 +86,17 @@ class EngineClient:
             yield known
 
     def infill(self, request: InfillRequest) -> Generator[StepEvent | InfillResponse, None, None]:
-        """The steps as they happen, then the answer. Closing the iterator closes the connection and stops the work."""
+        """Yields each step, then the answer. Closing the generator closes the connection, which stops the engine."""
         if self.endpoint.is_outside:
             yield from self._exchange.run(request)
             return
         body = request.model_copy(update={"stream": True}).model_dump_json(exclude_defaults=True)
-        try:
-            yield from self._stream(body, busy_waits=1)
-        except _Busy as busy:
-            time.sleep(busy.retry_after_s)
-            yield from self._stream(body, busy_waits=0)
+        if (wait_s := (yield from self._stream(body, may_wait=True))) is not None:
+            time.sleep(wait_s)
+            yield from self._stream(body, may_wait=False)
 
-    def _stream(self, body: str, *, busy_waits: int) -> Generator[StepEvent | InfillResponse, None, None]:
+    def _stream(self, body: str, *, may_wait: bool) -> Generator[StepEvent | InfillResponse, None, float | None]:
+        """Returns after how many seconds a busy engine wants to be asked again; None after an answer."""
         with (
             self._failures(),
             self._connections.open() as connection,
@@ -109,8 +105,8 @@ class EngineClient:
             connection.ask("POST", "/v1/infill", body, _STREAMED)
             # 503 without the header is an engine out of memory, which waiting does not cure.
             after = connection.header("retry-after")
-            if connection.status in (429, 503) and after is not None and busy_waits:
-                raise _Busy(_retry_after_s(after))
+            if connection.status in (429, 503) and after is not None and may_wait:
+                return _retry_after_s(after)
             self._check(connection)
             if not (connection.header("content-type") or "").startswith("text/event-stream"):
                 raise ValueError("no stream of events")
@@ -125,6 +121,7 @@ class EngineClient:
             if answer is None:
                 raise Broken
             yield answer
+        return None
 
     @cached_property
     def _exchange(self) -> "Exchange":
@@ -140,13 +137,13 @@ class EngineClient:
         return Exchange(protocol, model, endpoint.protocol, self._ask)
 
     def _ask(self, call: "Call") -> Generator[str, None, None]:
-        """The lines of another engine's answer, as they come. Raises Refused, and MidfillError."""
+        """Yields the lines of another engine's answer. Raises Refused and MidfillError."""
         with self._failures(), self._connections.open() as connection:
             self._accept(connection.ask("POST", call.path, json.dumps(call.body)))
             yield from connection.lines()
 
     def _accept(self, answer: Connection) -> None:
-        """Raises Refused for what another way to ask may mend, MidfillError for all else that is no good answer."""
+        """Raises Refused if another kind of call may work, MidfillError for every other failure."""
         if answer.is_success:
             return
         from midfill_infill.engines.outside import PROTOCOLS
@@ -182,12 +179,9 @@ class EngineClient:
     def _gone(self, what: str) -> MidfillError:
         self._models = ()
         if self.endpoint.url:
-            step = (
-                "start it, or run `midfill config engine --unset` for the local one"
-                if self.endpoint.is_outside
-                else None
-            )
-            return MidfillError("engine_unreachable", f"the engine at {self.endpoint} {what}", step)
+            step = "start it, or run `midfill config engine --unset` for the local one"
+            message = f"the engine at {self.endpoint} {what}"
+            return MidfillError("engine_unreachable", message, step if self.endpoint.is_outside else None)
         return MidfillError("engine_died", f"the engine {what}")
 
     @contextmanager
@@ -209,7 +203,7 @@ class EngineClient:
 
 
 class _Watch:
-    """Checks the engine while a fill is silent, and closes the fill's connection if the engine is dead or hangs."""
+    """Checks the engine during silence in a fill, and closes the fill's connection if the engine is dead or hangs."""
 
     def __init__(self, check: Callable[[], object], connection: Connection) -> None:
         """`check` raises MidfillError for an engine that is stopped or hangs, which the fill then raises."""
@@ -245,21 +239,11 @@ class _Watch:
 
 def get_json(url: str, timeout_s: float) -> Any:
     """The JSON at a local URL, None if there is no answer. Raises nothing."""
-    base, slash, path = url.partition("://")[2].partition("/")
     with suppress(Unreachable, Silent, Broken, MidfillError, ValueError):
-        connections = Connections(Endpoint(url=f"{url.partition('://')[0]}://{base}"))
-        with connections.open(timeout_s) as connection:
-            answer = connection.ask("GET", f"{slash}{path}")
-            known = connection.json() if answer.is_success else None
-        connections.close()
-        return known
+        with closing(Connections(Endpoint(url=url))) as connections, connections.open(timeout_s) as connection:
+            answer = connection.ask("GET", "")
+            return connection.json() if answer.is_success else None
     return None
-
-
-class _Busy(Exception):
-    def __init__(self, retry_after_s: float) -> None:
-        super().__init__()
-        self.retry_after_s = retry_after_s
 
 
 def _retry_after_s(header: str) -> float:

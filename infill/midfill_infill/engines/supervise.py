@@ -237,7 +237,7 @@ def _start_and_wait(settings: EngineSettings, place: EnginePlace, endpoint: Endp
             on_progress(phrase)
             said = phrase
         if process is None and state is None:
-            process, log_start = _try_start(settings, place)
+            process, log_start = _start(settings, place)
         elif process is not None and process.poll() is not None:
             raise _explain_death(process.returncode, place, log_start)
         if time.monotonic() > deadline:
@@ -246,37 +246,19 @@ def _start_and_wait(settings: EngineSettings, place: EnginePlace, endpoint: Endp
         time.sleep(_POLL_S)
 
 
-def _try_start(settings: EngineSettings, place: EnginePlace) -> tuple[subprocess.Popen[bytes] | None, int]:
-    """Starts the engine if no other process has; returns it with the log's size before, or None."""
-    lock = _take_lock(place)
-    if lock is None:
-        return None, 0
-    try:
-        return _start(settings, place, lock)
-    finally:
-        os.close(lock)
-
-
 def _take_lock(place: EnginePlace) -> int | None:
-    """The locked descriptor, with a dead engine's socket cleared away; None while an engine lives."""
+    """The locked descriptor, after removing a dead engine's socket; None while an engine lives."""
     lock = os.open(place.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         os.close(lock)
         return None
-    if not _is_same_file(lock, place.lock):  # it was swept away meanwhile
+    if not os.fstat(lock).st_nlink:  # it was removed meanwhile
         os.close(lock)
         return _take_lock(place)
     place.socket.unlink(missing_ok=True)
     return lock
-
-
-def _is_same_file(descriptor: int, path: Path) -> bool:
-    try:
-        return os.path.samestat(os.fstat(descriptor), path.stat())
-    except FileNotFoundError:
-        return False
 
 
 def end_idle(wanted: EngineRecord) -> None:
@@ -314,7 +296,18 @@ def claim_place(settings: EngineSettings) -> EnginePlace:
     return place
 
 
-def _start(settings: EngineSettings, place: EnginePlace, lock: int) -> tuple[subprocess.Popen[bytes], int]:
+def _start(settings: EngineSettings, place: EnginePlace) -> tuple[subprocess.Popen[bytes] | None, int]:
+    """The started process and the log's size before; None if another process has started the engine."""
+    lock = _take_lock(place)
+    if lock is None:
+        return None, 0
+    try:
+        return _spawn(settings, place, lock)
+    finally:
+        os.close(lock)
+
+
+def _spawn(settings: EngineSettings, place: EnginePlace, lock: int) -> tuple[subprocess.Popen[bytes], int]:
     check_installed()
     sweep_dead(SWEEP_AFTER_S)
     end_idle(settings.record)

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from difflib import SequenceMatcher
 from functools import cached_property
 from itertools import pairwise
+from operator import itemgetter
 from typing import Final, NamedTuple
 
-from midfill_infill.text.diffs import common_prefix
+from midfill_infill.text.diffs import common_ends, common_prefix
 
 Span = tuple[int, int]
 
@@ -17,7 +18,8 @@ MAX_CHANGED_TOKENS: Final = 40
 MAX_PARTS: Final = 6
 _TOKEN: Final = re.compile(rb"[A-Za-z_$\x80-\xff][\w$\x80-\xff]*|\d[\w.]*|[^\s]")
 _WORD: Final = re.compile(rb"[\w$\x80-\xff]")
-OPENERS: Final = {b"(": b")", b"[": b"]", b"{": b"}"}
+OPENERS: Final = (b"(", b"[", b"{")
+CLOSERS: Final = (b")", b"]", b"}")
 
 
 class Token(NamedTuple):
@@ -37,15 +39,15 @@ class Tokens:
         return len(self.texts)
 
     @cached_property
-    def starts(self) -> list[int]:
-        return [token.start for token in self.spans]
-
-    @cached_property
     def places(self) -> dict[bytes, list[int]]:
         found: dict[bytes, list[int]] = {}
         for number, text in enumerate(self.texts):
             found.setdefault(text, []).append(number)
         return found
+
+    def at(self, offset: int) -> int:
+        """The first token that starts at or behind a byte."""
+        return bisect_left(self.spans, offset, key=itemgetter(0))
 
     def gap(self, number: int) -> Span:
         """The white space before a token; at the end, that behind the last one."""
@@ -67,23 +69,27 @@ class Tokens:
             last += 1
         return first, last
 
-    def closing(self, opener: int, most: int = 400) -> int | None:
-        """The token that closes the bracket at `opener`."""
-        depth = 0
-        for number in range(opener, min(opener + most, len(self))):
-            depth += (self.texts[number] in OPENERS) - (self.texts[number] in OPENERS.values())
-            if not depth:
-                return number
-        return None
+    def line_texts(self, span: Span) -> list[bytes]:
+        """The tokens of the lines that a span of tokens is on."""
+        return self.texts[slice(*self.line(*span))]
 
-    def opening(self, number: int, most: int = 400) -> int | None:
-        """The bracket that is open before the token `number`."""
-        depth = 0
-        for before in range(number - 1, max(number - most, -1), -1):
-            depth += (self.texts[before] in OPENERS.values()) - (self.texts[before] in OPENERS)
-            if depth < 0:
-                return before
-        return None
+    @cached_property
+    def openers(self) -> list[int | None]:
+        """For each token and for the end, the innermost bracket that is open before it."""
+        found: list[int | None] = [None]
+        for number, text in enumerate(self.texts):
+            last = found[-1]
+            if text in CLOSERS and last is not None:
+                found.append(found[last])
+            else:
+                found.append(number if text in OPENERS else last)
+        return found
+
+    @cached_property
+    def closers(self) -> dict[int, int]:
+        """The closing bracket of each opening one."""
+        pairs = zip(self.openers, self.texts, strict=False)
+        return {opener: number for number, (opener, text) in enumerate(pairs) if text in CLOSERS and opener is not None}
 
 
 def is_word(text: bytes) -> bool:
@@ -134,8 +140,7 @@ class Change:
     def bytes_changed(self, part: ChangedTokens) -> tuple[bytes, bytes]:
         """The old and the new bytes of a part, with the white space that changed with it."""
         before, after = (self._chunk(tokens, span) for tokens, span in ((self.old, part.old), (self.new, part.new)))
-        head = common_prefix(before, after)
-        head = min(head, len(before) - len(before.lstrip()), len(after) - len(after.lstrip()))
+        head = min(common_prefix(before, after), *(len(text) - len(text.lstrip()) for text in (before, after)))
         before, after = before[head:], after[head:]
         tail = common_prefix(before[::-1], after[::-1])
         tail = min(tail, *(len(text) - len(text.rstrip()) for text in (before, after)))
@@ -148,13 +153,12 @@ class Change:
 
 def find_change(before: bytes, after: bytes) -> Change | None:
     """The change between two versions; None if no token differs or it is too large to repeat."""
-    head = common_prefix(before, after)
-    tail = common_prefix(before[head:][::-1], after[head:][::-1])
+    head, tail = common_ends(before, after)
     if max(len(before), len(after)) - head - tail > 100 * MAX_CHANGED_TOKENS:
         return None
     old, new = Tokens(before), Tokens(after)
-    first = min(bisect_left(tokens.starts, _line_start(tokens.source, head)) for tokens in (old, new))
-    last = [bisect_left(tokens.starts, _line_end(tokens.source, len(tokens.source) - tail)) for tokens in (old, new)]
+    first = min(old.at(_line_start(before, head)), new.at(_line_start(after, head)))
+    last = [tokens.at(_line_end(tokens.source, len(tokens.source) - tail)) for tokens in (old, new)]
     parts = tuple(_compare(old.texts[first : last[0]], new.texts[first : last[1]], first))
     sizes = [span[1] - span[0] for part in parts for span in (part.old, part.new)]
     if not parts or len(parts) > MAX_PARTS or sum(sizes) > MAX_CHANGED_TOKENS:
@@ -164,8 +168,7 @@ def find_change(before: bytes, after: bytes) -> Change | None:
 
 def find_kind(before: bytes, after: bytes) -> set[tuple[bytes, ...]]:
     """The parts of a change independent of position; reads only lines that differ."""
-    head = common_prefix(before, after)
-    tail = common_prefix(before[head:][::-1], after[head:][::-1])
+    head, tail = common_ends(before, after)
     start = _line_start(before, head)
     change = find_change(*(source[start : _line_end(source, len(source) - tail)] for source in (before, after)))
     return {(*change.old_texts(part), b"\n", *change.new_texts(part)) for part in change.parts} if change else set()

@@ -8,8 +8,7 @@ from typing import Final
 
 import tree_sitter
 
-from midfill_infill.repeats.adapt import line_of
-from midfill_infill.repeats.change import Change, Tokens, is_word
+from midfill_infill.repeats.change import Change, is_word
 from midfill_infill.repeats.places import EditPlace
 
 MAX_NEIGHBOURS: Final = 4
@@ -48,31 +47,17 @@ def find_role(tree: tree_sitter.Tree, start: int) -> Role:
     return Role(node.type, above.type, next(fields, None))
 
 
-def _neighbours(change: Change, place: EditPlace) -> tuple[int, int]:
-    """Number of tokens before and after, on one line, that are the same as at the edit."""
+def _count(change: Change, one: int, other: int, step: int) -> float:
+    """The share of neighbors on one line that are the same at the change and at the place."""
     old, new = change.old, change.new
-    first, last = change.old_span
-    if place.way == "list":
-        first = last = (old.opening(first) or first) - 1
-        new_first = new_last = (new.opening(place.tokens[0]) or place.tokens[0]) - 1
-    else:
-        new_first, new_last = place.tokens
-        if place.way == "same":
-            last = change.parts[0].old[1]
-    left = _count(old, new, first - 1, new_first - 1, -1)
-    right = _count(old, new, last, new_last, 1)
-    return left, right
-
-
-def _count(old: Tokens, new: Tokens, one: int, other: int, step: int) -> int:
     for number in range(MAX_NEIGHBOURS):
         at, to = one + step * number, other + step * number
         if not (0 <= at < len(old) and 0 <= to < len(new)) or old.texts[at] != new.texts[to]:
-            return number
+            return number / MAX_NEIGHBOURS
         behind = (at, to) if step > 0 else (at + 1, to + 1)
         if old.same_line(behind[0]) != new.same_line(behind[1]):
-            return number
-    return MAX_NEIGHBOURS
+            return number / MAX_NEIGHBOURS
+    return 1.0
 
 
 @dataclass(frozen=True)
@@ -96,15 +81,16 @@ def describe(change: Change, place: EditPlace, places: Sequence[EditPlace], tree
     words = [text for text in old_texts if is_word(text)]
     is_name = len(old_texts) == len(change.parts) == len(words) and not words[0][:1].isdigit()
     way = f"same {'name' if is_name else 'words' if words else 'marks'}" if place.way == "same" else place.way
-    trigger, here = _trigger_role(change, place, trees), find_role(trees.new, place.anchor)
-    is_orphan = is_name and trigger.binds and not any(find_role(trees.new, each.anchor).binds for each in places)
-    left, right = _neighbours(change, place)
+    trigger = find_role(trees.old, change.old.spans[place.anchors[0]].start)
+    roles = (find_role(trees.new, change.new.spans[each.anchors[1]].start) for each in (place, *places))
+    here = next(roles)
+    is_orphan = is_name and trigger.binds and not any(role.binds for role in roles)
     likeness = _likeness(change, place)
     return {
         way: 1.0,
         f"alike {way}": likeness,
-        f"left {place.way}": left / MAX_NEIGHBOURS,
-        f"right {place.way}": right / MAX_NEIGHBOURS,
+        f"left {place.way}": _count(change, place.old[0] - 1, place.new[0] - 1, -1),
+        f"right {place.way}": _count(change, place.old[1], place.new[1], 1),
         "same line": float(likeness == 1),
         "same role": float(trigger == here),
         "orphan": float(is_orphan),
@@ -120,20 +106,8 @@ def describe(change: Change, place: EditPlace, places: Sequence[EditPlace], tree
 
 def _likeness(change: Change, place: EditPlace) -> float:
     """How much of the tokens on the change's old lines and on the place's is the same; 1 where all is, in order."""
-    one, other = line_of(change.old, change.old_span), line_of(change.new, place.tokens)
+    one, other = change.old.line_texts(change.old_span), change.new.line_texts(place.tokens)
     if one == other:
         return 1.0
     first, second = Counter(one), Counter(other)
     return 0.9 * 2 * sum((first & second).values()) / max(1, len(one) + len(other))
-
-
-def _trigger_role(change: Change, place: EditPlace, trees: Trees) -> Role:
-    first = change.old_span[0]
-    if place.way == "list":
-        number = change.old.opening(first) or first
-    elif place.way == "between":
-        number = first - 1
-    else:
-        number = first
-    start = change.old.spans[min(max(number, 0), len(change.old) - 1)].start
-    return find_role(trees.old, start)

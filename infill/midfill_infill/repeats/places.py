@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from midfill_infill.repeats.change import OPENERS, Change, ChangedTokens, Span, Tokens, is_word
+from midfill_infill.repeats.change import CLOSERS, OPENERS, Change, ChangedTokens, Span, Tokens, is_word
 
 MAX_PLACES: Final = 200
 MAX_KEPT_TOKENS: Final = 60
@@ -12,15 +12,18 @@ MAX_KEPT_TOKENS: Final = 60
 
 @dataclass(frozen=True)
 class EditPlace:
-    """Bytes `[span[0], span[1])` of the new text would become `text`. `tokens` are the touched tokens there.
+    """Bytes `[span[0], span[1])` of the new text would become `text`; `tokens` are the touched tokens there.
 
-    `anchor` is the byte whose syntax node describes the place.
+    `old` are tokens of the old text and `new` those of the new one whose neighbors correspond; so do the two tokens of
+    `anchors`, whose syntax nodes describe the change and the place.
     """
 
     span: Span
     text: bytes
     tokens: Span
-    anchor: int
+    old: Span
+    new: Span
+    anchors: tuple[int, int]
     way: str
     """How it was found: the same tokens, a list of the same name, the same neighbours, or part by part."""
     is_exact: bool = True
@@ -66,7 +69,7 @@ def _substitute(change: Change, part: ChangedTokens, number: int) -> Iterator[Ed
     tokens, end = change.new, number + part.old[1] - part.old[0]
     edit = _edit(change, part, tokens, number, end)
     if edit is not None:
-        yield EditPlace(*edit, (number, end), tokens.spans[number].start, "same")
+        yield EditPlace(*edit, (number, end), part.old, (number, end), (part.old[0], number), "same")
 
 
 def _edit(change: Change, part: ChangedTokens, tokens: Tokens, first: int, last: int) -> tuple[Span, bytes] | None:
@@ -91,45 +94,32 @@ def _edit(change: Change, part: ChangedTokens, tokens: Tokens, first: int, last:
 
 def _insert(change: Change, part: ChangedTokens) -> Iterator[EditPlace]:
     """Inserts tokens into another call of the same name, otherwise between the same neighbors."""
-    opener = change.old.opening(part.old[0])
-    if opener and is_word(change.old.texts[opener - 1]):
+    opener = change.old.openers[part.old[0]]
+    if opener and opener in change.old.closers and is_word(change.old.texts[opener - 1]):
         yield from _insert_in_lists(change, part, opener)
     yield from _insert_between(change, part)
 
 
 def _insert_in_lists(change: Change, part: ChangedTokens, opener: int) -> Iterator[EditPlace]:
-    old, tokens = change.old, change.new
-    name, bracket = old.texts[opener - 1], old.texts[opener]
-    closer = old.closing(opener)
-    if closer is None:
-        return
-    at = part.old[0]
-    commas = _commas(old, opener, at)
-    for number in tokens.places.get(name, ()):
-        if number + 1 >= len(tokens) or tokens.texts[number + 1] != bracket:
-            continue
-        end = tokens.closing(number + 1)
-        place = end and _argument_place(change, part, (opener, at, closer, commas), (number + 1, end))
-        if place:
-            yield place
+    texts = change.old.texts[opener - 1 : opener + 1]
+    for number in change.new.places.get(texts[0], ()):
+        end = change.new.closers.get(number + 1)
+        if end is not None and change.new.texts[number : number + 2] == texts:
+            place = _argument_place(change, part, opener, number + 1, end)
+            if place is not None:
+                yield place
 
 
 def _commas(tokens: Tokens, opener: int, end: int) -> list[int]:
     """Commas between the arguments before `end`."""
-    depth, found = 0, []
-    for number in range(opener + 1, end):
-        text = tokens.texts[number]
-        depth += (text in OPENERS) - (text in OPENERS.values())
-        if text == b"," and not depth:
-            found.append(number)
-    return found
+    between = range(opener + 1, end)
+    return [number for number in between if tokens.texts[number] == b"," and tokens.openers[number] == opener]
 
 
-def _argument_place(
-    change: Change, part: ChangedTokens, trigger: tuple[int, int, int, list[int]], here: Span
-) -> EditPlace | None:
-    opener, at, closer, commas = trigger
-    tokens, (start, end) = change.new, here
+def _argument_place(change: Change, part: ChangedTokens, opener: int, start: int, end: int) -> EditPlace | None:
+    """The same argument in the list `[start, end]` of the new text; `opener` is the bracket of the changed list."""
+    tokens, at, closer = change.new, part.old[0], change.old.closers[opener]
+    commas = _commas(change.old, opener, at)
     _, new = change.bytes_changed(part)
     words = change.new_texts(part)
     inside = tokens.texts[start + 1 : end]
@@ -158,13 +148,14 @@ def _argument_place(
         new = new.lstrip()[1:].lstrip()
     elif at == closer and opener + 1 == closer and before not in OPENERS:
         new = b", " + new.strip()
-    if new.rstrip().endswith(b",") and after in OPENERS.values() and change.old.texts[at] not in OPENERS.values():
+    if new.rstrip().endswith(b",") and after in CLOSERS and change.old.texts[at] not in CLOSERS:
         new = new.rstrip()[:-1]
     place = tokens.spans[index - 1].end
     if not new.lstrip().startswith(b",") and before == b",":
         place = tokens.gap(index)[1]
     is_exact = tokens.texts[start + 1 : index] == change.old.texts[opener + 1 : at]
-    return EditPlace((place, place), new, (index, index), tokens.spans[start].start, "list", is_exact)
+    names = (opener - 1, opener - 1), (start - 1, start - 1)
+    return EditPlace((place, place), new, (index, index), *names, (opener, start), "list", is_exact)
 
 
 def _insert_between(change: Change, part: ChangedTokens) -> Iterator[EditPlace]:
@@ -176,7 +167,8 @@ def _insert_between(change: Change, part: ChangedTokens) -> Iterator[EditPlace]:
         if number and tokens.texts[number - 1] == before and tokens.same_line(number) == old.same_line(at):
             edit = _edit(change, part, tokens, number, number)
             if edit:
-                yield EditPlace(*edit, (number, number), tokens.spans[number - 1].start, "between")
+                here = number, number
+                yield EditPlace(*edit, here, change.old_span, here, (at - 1, number - 1), "between")
 
 
 def _follow(change: Change, number: int) -> Iterator[EditPlace]:
@@ -210,7 +202,8 @@ def _follow(change: Change, number: int) -> Iterator[EditPlace]:
                 mapping |= {old: new for old, new in zip(there, here, strict=True) if is_word(old)}
             at = found
     assert start is not None
-    yield EditPlace((start, position), b"".join(pieces), (number, at), tokens.spans[number].start, "parts", is_exact)
+    span, place, anchors = (start, position), (number, at), (change.old_span[0], number)
+    yield EditPlace(span, b"".join(pieces), place, change.old_span, place, anchors, "parts", is_exact)
 
 
 def _match_kept(change: Change, kept: Span, at: int) -> int | None:
@@ -227,7 +220,7 @@ def _match_kept(change: Change, kept: Span, at: int) -> int | None:
         text = tokens.texts[number]
         if number > at and not depth and tokens.texts[number : number + len(wanted)] == wanted:
             return number
-        depth += (text in OPENERS) - (text in OPENERS.values())
+        depth += (text in OPENERS) - (text in CLOSERS)
         if depth < 0:
             return None
     return None

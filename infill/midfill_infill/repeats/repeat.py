@@ -1,14 +1,15 @@
 """Finds where the last edit can be repeated: candidates by text, judged by tree, checked by the parser."""
 
+import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from difflib import SequenceMatcher
 from typing import Final
 
 import tree_sitter
 
 from midfill_infill.languages import Language
-from midfill_infill.repeats.adapt import adapt
-from midfill_infill.repeats.change import Change, Span, find_change, find_kind
+from midfill_infill.repeats.change import Change, Span, find_change, find_kind, is_word
 from midfill_infill.repeats.judge import Trees, judge
 from midfill_infill.repeats.places import EditPlace, find_places
 from midfill_infill.syntax.problems import find_problems, parse_again
@@ -21,6 +22,9 @@ MAX_CHECKED: Final = 30
 # twice. docs/lab/editors.md says how many of them are right.
 POSSIBLE: Final = 0.1
 LIKELY: Final = 0.7
+
+MIN_PART: Final = 3
+_PARTS: Final = re.compile(rb"[A-Z]?[a-z\x80-\xff]+|[A-Z]+(?![a-z])|\d+")
 
 Versions = tuple[bytes, bytes]
 
@@ -62,7 +66,7 @@ def find_repeats(
     trees = _parse(language, change)
     judged = [(judge(change, place, places, trees, is_seen=is_seen), place) for place in places]
     least = max(POSSIBLE, max(certainty for certainty, _ in judged) / 2)
-    likely = [(certainty, adapt(change, place)) for certainty, place in judged if certainty >= least]
+    likely = [(certainty, _adapt(change, place)) for certainty, place in judged if certainty >= least]
     behind = change.new.spans[change.new_span[1] - 1].end if change.new_span[1] else 0
     found = [_repeat(place, certainty, is_next=is_seen and place.span[0] >= behind) for certainty, place in likely]
     return tuple(_without_errors(language, after.source, trees.new, found))
@@ -108,3 +112,40 @@ def _adds_none(language: Language, source: bytes, tree: tree_sitter.Tree, repeat
     new = tuple(span for _, span in changes)
     problems, known = find_problems(language, changed, new, after)[0], find_problems(language, source, old, tree)[0]
     return len(problems) <= len(known)
+
+
+def _adapt(change: Change, place: EditPlace) -> EditPlace:
+    """The place with its own line's words in the text; `foreign` are words with no counterpart there."""
+    added = [word for part in change.parts for word in change.new_texts(part) if is_word(word)]
+    there, here = change.old.line_texts(change.old_span), change.new.line_texts(place.tokens)
+    taken = {word: _find_source(word, there) for word in added}
+    answers: dict[bytes, bytes] = {}
+    for tag, first, last, begin, end in SequenceMatcher(None, there, here, autojunk=False).get_opcodes():
+        if tag == "replace" and last - first == end - begin:
+            answers |= dict(zip(there[first:last], here[begin:end], strict=True))
+    text, foreign = place.text, []
+    for word, source in taken.items():
+        if source is None or source in here or word in here:
+            continue
+        other = answers.get(source)
+        if other is not None and is_word(other) and source in word:
+            text = word.replace(source, other).join(_whole(word).split(text))
+        else:
+            foreign.append(word)
+    return replace(
+        place, text=text, foreign=tuple(match.span() for word in foreign for match in _whole(word).finditer(text))
+    )
+
+
+def _find_source(word: bytes, line: list[bytes]) -> bytes | None:
+    """The word of `line` that a new word comes from: the same word, or the longest one that it contains or overlaps."""
+    if word in line:
+        return word
+    parts = {part.lower() for part in _PARTS.findall(word) if len(part) >= MIN_PART}
+    shared = [other for other in line if is_word(other) and parts & {part.lower() for part in _PARTS.findall(other)}]
+    return max(shared, key=lambda other: (other in word, len(other)), default=None)
+
+
+def _whole(word: bytes) -> re.Pattern[bytes]:
+    """Matches `word` where it is no part of a longer one."""
+    return re.compile(rb"(?<![\w$])%b(?![\w$])" % re.escape(word))

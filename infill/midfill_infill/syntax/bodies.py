@@ -1,7 +1,10 @@
-"""Finds the hole of a function body: its start, its end, and the text that must surround it. Knows no grammar."""
+"""Finds the hole of a function body: its start, its end, and the text that must surround it. Knows no grammar.
+
+The private functions return holes in bytes of the document's source.
+"""
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from midfill_infill.syntax.captures import Function
 from midfill_infill.syntax.outline import find_header_end, find_last_line, require_syntax
@@ -17,17 +20,6 @@ _DOCSTRING = re.compile(
 _OUTDENTED = re.compile(rb"#|//|/\*|\w+\s*:(?!:)")
 
 
-@dataclass(frozen=True)
-class _BodyRange:
-    """A body in source bytes: `[start, end)` becomes `lead + fill + tail`; lines of it are indented by `indent`."""
-
-    start: int
-    end: int
-    indent: str
-    lead: str = ""
-    tail: str = ""
-
-
 def body_hole(document: Document, function: Function) -> Hole:
     """The hole between a function's docstring and its end.
 
@@ -37,22 +29,15 @@ def body_hole(document: Document, function: Function) -> Hole:
     language, lines = require_syntax(document), document.source_lines
     stub = is_stub(document, function)
     if function.is_expression:
-        region = _BodyRange(*function.body, indent=_indent_of(lines, function.head))
+        region = Hole(*function.body, indent=_indent_of(lines, function.head))
     elif language.has_indented_blocks:
         region = _indented_region(lines, function, document.indent_unit)
     else:
         region = _braced_region(lines, function, document.indent_unit)
     if stub:
         region = _keep_notes(lines, region)
-    return Hole(
-        document.to_raw(region.start),
-        document.to_raw(region.end),
-        kind="stub" if stub else "body",
-        name=function.name,
-        lead=region.lead,
-        tail=region.tail,
-        indent=region.indent,
-    )
+    start, end = document.to_raw(region.start_byte), document.to_raw(region.end_byte)
+    return replace(region, start_byte=start, end_byte=end, kind="stub" if stub else "body", name=function.name)
 
 
 def _indent_of(lines: Lines, offset: int) -> str:
@@ -68,22 +53,22 @@ def _next_line(lines: Lines, line: int, last: int) -> int | None:
     return next((number for number in range(line + 1, last + 1) if not lines.is_blank(number)), None)
 
 
-def _keep_notes(lines: Lines, region: _BodyRange) -> _BodyRange:
+def _keep_notes(lines: Lines, region: Hole) -> Hole:
     """Starts the hole behind the comment lines that it opens with, TODOs excepted."""
-    line, last = lines.at(region.start), lines.at(region.end)
-    if region.start == region.end or region.start != lines.first_char(line):
+    line, last = lines.at(region.start_byte), lines.at(region.end_byte)
+    if region.start_byte == region.end_byte or region.start_byte != lines.first_char(line):
         return region
     note = None
     for number in range(line, last + 1):
         content = lines.content(number)
         if not _NOTE.fullmatch(content) or TODO.search(content):
-            return replace(region, start=lines.first_char(number))
+            return replace(region, start_byte=lines.first_char(number))
         note = note if lines.is_blank(number) else number
     assert note is not None
-    return replace(region, start=_text_end(lines, note), lead=f"\n{region.indent}")
+    return replace(region, start_byte=_text_end(lines, note), lead=f"\n{region.indent}")
 
 
-def _indented_region(lines: Lines, function: Function, unit: str) -> _BodyRange:
+def _indented_region(lines: Lines, function: Function, unit: str) -> Hole:
     header_end = find_header_end(lines, function)
     header = lines.at(header_end)
     inner = _indent_of(lines, function.head) + unit
@@ -98,25 +83,25 @@ def _indented_region(lines: Lines, function: Function, unit: str) -> _BodyRange:
         rest = lines.data[keep : lines.end(lines.at(keep))]
         if rest.partition(b"#")[0].strip():
             start = keep + len(rest) - len(rest.lstrip(b" \t;"))
-            return _BodyRange(start, _text_end(lines, last), inner)
+            return Hole(start, _text_end(lines, last), indent=inner)
         header = lines.at(keep)
         first = _next_line(lines, header, last)
     if first is None:
         return _empty_region(lines, header, inner, lines.columns(lines.at(function.head)))
-    return _BodyRange(lines.first_char(first), _text_end(lines, last), inner)
+    return Hole(lines.first_char(first), _text_end(lines, last), indent=inner)
 
 
-def _one_line_region(lines: Lines, function: Function, header_end: int, inner: str) -> _BodyRange:
+def _one_line_region(lines: Lines, function: Function, header_end: int, inner: str) -> Hole:
     end = _text_end(lines, lines.at(header_end if function.is_broken else max(header_end, function.end)))
     kept = lines.data[slice(*function.keep)].decode("utf-8") if function.keep else ""
-    return _BodyRange(header_end, end, inner, lead=f"\n{inner}{kept}\n{inner}" if kept else f"\n{inner}")
+    return Hole(header_end, end, indent=inner, lead=f"\n{inner}{kept}\n{inner}" if kept else f"\n{inner}")
 
 
-def _empty_region(lines: Lines, line: int, inner: str, columns: int) -> _BodyRange:
+def _empty_region(lines: Lines, line: int, inner: str, columns: int) -> Hole:
     """A hole behind `line`, with the line of white space in it that an editor may have begun there."""
     end = _text_end(lines, line)
     begun = line + 1 < len(lines) and lines.is_blank(line + 1) and lines.columns(line + 1) > columns
-    return _BodyRange(end, lines.end(line + 1) if begun else end, inner, lead=f"\n{inner}")
+    return Hole(end, lines.end(line + 1) if begun else end, indent=inner, lead=f"\n{inner}")
 
 
 def _docstring(lines: Lines, function: Function, first: int | None) -> int | None:
@@ -129,7 +114,7 @@ def _docstring(lines: Lines, function: Function, first: int | None) -> int | Non
     return match.end() if match else None
 
 
-def _braced_region(lines: Lines, function: Function, unit: str) -> _BodyRange:
+def _braced_region(lines: Lines, function: Function, unit: str) -> Hole:
     opening, base = function.body[0] + 1, _indent_of(lines, function.head)
     closing, is_closed = _find_closing(lines, function)
     first_line, last_line = lines.at(opening), lines.at(closing)
@@ -146,11 +131,11 @@ def _braced_region(lines: Lines, function: Function, unit: str) -> _BodyRange:
         opened = b""
     end = opening + len(lines.data[opening:closing].rstrip()) if on_own_line or not is_closed else closing
     if first is None and not opened.strip() and not lines.data[opening:closing].strip():
-        return _BodyRange(opening, closing, inner, lead=f"\n{inner}", tail=tail)
+        return Hole(opening, closing, indent=inner, lead=f"\n{inner}", tail=tail)
     tail = "" if on_own_line else tail
     if opened.strip() or first is None:
-        return _BodyRange(opening, end, inner, lead=f"\n{inner}", tail=tail)
-    return _BodyRange(lines.first_char(first), end, inner, tail=tail)
+        return Hole(opening, end, indent=inner, lead=f"\n{inner}", tail=tail)
+    return Hole(lines.first_char(first), end, indent=inner, tail=tail)
 
 
 def _find_closing(lines: Lines, function: Function) -> tuple[int, bool]:

@@ -2,13 +2,12 @@
 
 import re
 import threading
-from collections.abc import Iterable
 from dataclasses import replace
 from functools import lru_cache
 
 from midfill_infill.errors import MidfillError
 from midfill_infill.languages import Language
-from midfill_infill.syntax.captures import Function, Outline, read_outline
+from midfill_infill.syntax.captures import Function, Outline, Span, read_outline
 from midfill_infill.text.document import Document
 from midfill_infill.text.lines import Lines
 from midfill_infill.text.spans import Hole
@@ -64,14 +63,10 @@ def recover(language: Language, lines: Lines, found: Outline) -> Outline:
     for line in range(len(lines)):
         match = re.match(language.header, lines.content(line))
         head = lines.first_char(line)
-        if match and line not in known and not _is_text(sound.values(), head):
+        if match and line not in known and not any(each.head < head < each.end for each in sound.values()):
             name = match.group(1).decode("utf-8", "replace")
             functions[head] = _read_again(language, lines, line, name)
     return replace(found, functions=tuple(functions[head] for head in sorted(functions)))
-
-
-def _is_text(sound: Iterable[Function], head: int) -> bool:
-    return any(function.head < head < function.end for function in sound)
 
 
 def _read_again(language: Language, lines: Lines, line: int, name: str) -> Function:
@@ -111,15 +106,12 @@ def _outer_names(language: Language, lines: Lines, line: int) -> tuple[str, ...]
 
 
 def _shift(function: Function, offset: int) -> Function:
-    start, end = function.body
-    return replace(
-        function,
-        start=function.start + offset,
-        head=function.head + offset,
-        end=function.end + offset,
-        body=(start + offset, end + offset),
-        keep=None if function.keep is None else (function.keep[0] + offset, function.keep[1] + offset),
-    )
+    def move(span: Span) -> Span:
+        return span[0] + offset, span[1] + offset
+
+    start, head, end = (each + offset for each in (function.start, function.head, function.end))
+    keep = move(function.keep) if function.keep else None
+    return replace(function, start=start, head=head, end=end, body=move(function.body), keep=keep)
 
 
 def find_header_end(lines: Lines, function: Function) -> int:
