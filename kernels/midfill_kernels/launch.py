@@ -2,7 +2,7 @@
 before the first import, every kernel runs on the CPU, slowly and exactly.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Final, TypeVar
 
 import torch
@@ -26,14 +26,6 @@ def count_processors(device: torch.device) -> int:
     if device.type != "cuda":
         return INTERPRETED_PROCESSORS
     return torch.cuda.get_device_properties(device).multi_processor_count
-
-
-def choose_bucket(num_rows: int, buckets: Sequence[int] = ROW_BUCKETS) -> int:
-    """The smallest bucket that holds `num_rows`. Raises ValueError beyond the largest."""
-    fitting = [bucket for bucket in buckets if bucket >= num_rows]
-    if not fitting:
-        raise ValueError(f"a step takes at most {max(buckets)} rows, not {num_rows}: split the batch")
-    return min(fitting)
 
 
 def capture_graph(call: Callable[[], Out]) -> tuple[torch.cuda.CUDAGraph, Out]:

@@ -93,9 +93,3 @@ def test_a_schedule_is_refilled_in_place(device: torch.device) -> None:
     found = cached_attention(q, own, cache, schedule, pair_block=16, key_block=16)
     assert_close(found[:6], cached_attention_reference(q[:6], own, cache, smaller), torch.float32)
     assert (found[6:] == 0).all()
-
-
-def test_a_schedule_refuses_what_it_has_no_room_for(device: torch.device) -> None:
-    small, large = schedule_cached(RAGGED[:1], (4, 2), device), schedule_cached(RAGGED, (4, 2), device)
-    with pytest.raises(ValueError, match="larger than the schedule"):
-        small.refill(large)

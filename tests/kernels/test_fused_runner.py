@@ -13,7 +13,6 @@ from midfill_engine.models.moe import MoEConfig
 from midfill_engine.models.operators import OperatorsError, TorchOperators
 from midfill_engine.models.packed import Pass, Result, run_packed
 from midfill_engine.models.transformer import KeyValues, Transformer, TransformerConfig
-from midfill_kernels.launch import choose_bucket
 from midfill_kernels.quantize import FORMATS, Format, pack
 
 QWEN_LIKE = TransformerConfig(
@@ -30,7 +29,7 @@ def _sizes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fused_runner, "LONG_ROWS", LONG)
     monkeypatch.setattr(fused_runner, "SLOTS", 16)
     monkeypatch.setattr(fused_runner, "ROW_BUCKETS", BUCKETS)
-    monkeypatch.setattr(fused_runner, "choose_bucket", lambda num_rows: choose_bucket(num_rows, BUCKETS))
+    monkeypatch.setattr(fused_runner, "ROW_BUCKETS", BUCKETS)
 
 
 def draw(config: TransformerConfig, device: torch.device) -> Transformer:

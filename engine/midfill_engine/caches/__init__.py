@@ -4,7 +4,7 @@ of keys. A cache is exact if the positions that it skips could not have changed.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, get_args
 
 import torch
 from torch import Tensor
@@ -13,9 +13,6 @@ from midfill_engine.models.family import Attention
 from midfill_engine.registry import Registry
 
 REFRESH_STEPS: Final = 8  # dKV-Cache's interval for LLaDA; Fast-dLLM refreshes once per block of 32 tokens
-EVERY_ATTENTION: Final[frozenset[Attention]] = frozenset(
-    {"context_frozen", "bidirectional", "block_causal", "causal", "canvas"}
-)
 
 
 @dataclass(frozen=True)
@@ -74,7 +71,7 @@ CACHES: Final = Registry(
     "cache",
     {
         # The reference for all other caches.
-        "none": Cache(compute_all, EVERY_ATTENTION, keeps_rows=False),
+        "none": Cache(compute_all, frozenset(get_args(Attention)), keeps_rows=False),
         # Fast-dLLM's prefix cache (arXiv 2505.22618): keeps the text before the first hole between refreshes.
         "prefix": Cache(compute_behind_prefix, BIDIRECTIONAL),
         # Fast-dLLM's DualCache: keeps prefix and suffix.

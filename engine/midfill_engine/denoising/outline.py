@@ -175,16 +175,12 @@ def heal_hole(spec: HoleSpec, prefix: str, suffix: str, heal: Heal) -> tuple[Hol
         if not spec.draft.endswith(healed.tail):
             healed = heal(prefix, "")
         else:
-            spec = cut_draft(spec, len(spec.draft) - len(healed.tail))
+            end = len(spec.draft) - len(healed.tail)
+            keep = [(start, min(stop, end)) for start, stop in spec.keep if start < end]
+            spec = spec.model_copy(update={"draft": spec.draft[:end], "keep": keep})
     if any(text in healed.lead or text in healed.tail for text in spec.forbid):
         return spec, HealedEdges(prefix, suffix)
     return spec, healed
-
-
-def cut_draft(spec: HoleSpec, end: int) -> HoleSpec:
-    """`spec` with only the first `end` characters of its draft."""
-    keep = [(start, min(stop, end)) for start, stop in spec.keep if start < min(stop, end)]
-    return spec.model_copy(update={"draft": spec.draft[:end], "keep": keep})
 
 
 def outline_hole(spec: HoleSpec, tokens: Tokenizer, lead: str, tail: str, heal: Heal = heal) -> HoleOutline:
@@ -193,8 +189,11 @@ def outline_hole(spec: HoleSpec, tokens: Tokenizer, lead: str, tail: str, heal: 
     pending = lead
     for text, is_kept in split_draft(spec):
         if is_kept:
-            healed, pending = lend(pending + text, spec.forbid, heal)
-            stretches += anchor(healed, tokens.encode(healed), tokens)
+            healed = heal(pending + text, "")  # the next masked stretch may begin with the end of an anchor
+            if any(unwanted in healed.lead for unwanted in spec.forbid):
+                healed = HealedEdges(pending + text, "")
+            stretches += anchor(healed.prefix, tokens.encode(healed.prefix), tokens)
+            pending = healed.lead
         else:
             hint = len(tokens.encode(text)) if text.strip() else None
             spaces = pending[:-1]
@@ -213,14 +212,6 @@ def anchor(text: str, ids: list[int], tokens: Tokenizer) -> list[HolePart]:
         message = "this model's tokenizer changes a text that is to be kept"
         raise RequestError(ErrorCode.BAD_REQUEST, message, "keep less of the draft, or use another model")
     return [HolePart(tuple(ids))]
-
-
-def lend(text: str, forbid: list[str], heal: Heal = heal) -> tuple[str, str]:
-    """Splits an anchor into settled text and the text that the next masked stretch begins with."""
-    healed = heal(text, "")
-    if any(unwanted in healed.lead for unwanted in forbid):
-        return text, ""
-    return healed.prefix, healed.lead
 
 
 def encode_before_space(encode: Encode, num_spaces: int) -> list[int]:

@@ -72,14 +72,12 @@ class Turns:
         self.num_all = num_places + (num_places + 1) // 2
         self._rows: Counter[str] = Counter()
 
-    def has_place(self, kind: Kind, num_active: int) -> bool:
-        return num_active < (self.num_all if kind is Kind.SHORT else self.num_places)
-
     def next(self, waiting: Sequence[Ticket], active: Sequence[Ticket]) -> Ticket | None:
         """Who gets a place: whoever waited too long, otherwise the client with the fewest rows, and of its document the
         newest.
         """
-        fitting = [ticket for ticket in waiting if self.has_place(ticket.kind, len(active))]
+        most = {Kind.SHORT: self.num_all, Kind.LONG: self.num_places}
+        fitting = [ticket for ticket in waiting if len(active) < most[ticket.kind]]
         if not fitting:
             return None
         oldest = fitting[0]

@@ -247,8 +247,9 @@ def fetch(
     with _disk_errors(listing.folder):
         (listing.folder / "blobs").mkdir(parents=True, exist_ok=True)
         with FileLock(listing.folder / ".midfill.lock", mode=0o600):
-            if check:
-                _drop_wrong(listing)
+            for file in listing.files if check else ():
+                if listing.blob(file).exists() and not file.matches(listing.blob(file)):
+                    listing.blob(file).unlink()  # so that it is downloaded again
             _take(hub, listing, small, DownloadProgress(name, 0, 0, lambda _: None))
             weights = wanted_weights(listing)
             total, here = sum(file.size_bytes for file in weights), sum(map(listing.here_bytes, weights))
@@ -297,13 +298,6 @@ def _read_file(entry: Any) -> RemoteFile:
     return RemoteFile(entry.rfilename, int(size), digest, is_git=not entry.lfs)
 
 
-def _drop_wrong(listing: Listing) -> None:
-    """Removes blobs whose hash is not their name, so that they are downloaded again."""
-    for file in listing.files:
-        if listing.blob(file).exists() and not file.matches(listing.blob(file)):
-            listing.blob(file).unlink()
-
-
 def _take(hub: Hub, listing: Listing, files: list[RemoteFile], progress: DownloadProgress) -> None:
     for file in files:
         if not listing.blob(file).exists():
@@ -314,19 +308,17 @@ def _take(hub: Hub, listing: Listing, files: list[RemoteFile], progress: Downloa
 def _take_file(hub: Hub, listing: Listing, file: RemoteFile, progress: DownloadProgress) -> None:
     """Downloads what is missing of one file, verifies its hash, and names it. Raises StartError."""
     part = listing.part(file)
-    was_here = part.exists()
-    if was_here and part.stat().st_size > file.size_bytes:
+    num_tries = 1 + part.exists()  # the part of an earlier run may be wrong
+    if part.exists() and part.stat().st_size > file.size_bytes:
         progress.add(-file.size_bytes)
         part.unlink()
-    hub.download(listing, file, progress)
-    if not file.matches(part) and was_here:  # the part of an earlier run may be wrong
-        progress.add(-file.size_bytes)
-        part.unlink()
+    for _ in range(num_tries):
         hub.download(listing, file, progress)
-    if file.matches(part):
-        part.replace(listing.blob(file))
-        return
-    part.unlink()
+        if file.matches(part):
+            part.replace(listing.blob(file))
+            return
+        progress.add(-file.size_bytes)
+        part.unlink()
     message = f"{file.name} of {listing.repository} is not what the hub says it is: its hash differs"
     raise fetch_failed(message, "it was thrown away; run the command again, and leave this hub if it stays so")
 

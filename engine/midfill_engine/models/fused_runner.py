@@ -4,6 +4,7 @@ A pass's length alone decides which, and every kernel computes a row as if it we
 depend on the other passes.
 """
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -19,7 +20,7 @@ from midfill_engine.models.packed import Pass, Result, choose_packed, run_packed
 from midfill_engine.models.transformer import KeyValues, Transformer, TransformerConfig
 from midfill_kernels.cached_attention import CachedSchedule, CachedSequence, schedule_cached
 from midfill_kernels.head import Rules, TokenPredictions, propose
-from midfill_kernels.launch import ROW_BUCKETS, capture_graph, choose_bucket
+from midfill_kernels.launch import ROW_BUCKETS, capture_graph
 from midfill_kernels.quantize import Format
 from midfill_kernels.rotary import rotary_tables
 
@@ -109,7 +110,7 @@ class FusedRunner:
         """Runs all rows in one step of the smallest bucket."""
         device = self._tables.device
         num_rows = sum(len(step.ids) for step in passes)
-        bucket = choose_bucket(num_rows)
+        bucket = ROW_BUCKETS[bisect_left(ROW_BUCKETS, num_rows)]
         starts = self._pool.place([step.past for step in passes])
         sequences = [
             CachedSequence(len(step.ids), start, length_of(step.past))
@@ -197,7 +198,9 @@ class Pool:
 @dataclass(frozen=True)
 class RuleNeeds:
     """The sets of tokens that a pass's rows choose from: distinct `codes` [N], and each row's index `of_row` [M].
-    `choice` is None if the fused head does not choose for this pass.
+
+    A code is the number of a rule, and a bit for each token that is barred. `choice` is None if the fused head does not
+    choose for this pass.
     """
 
     choice: Choice | None
@@ -206,9 +209,13 @@ class RuleNeeds:
 
     @classmethod
     def of(cls, step: Pass) -> "RuleNeeds":
-        if step.choice is None or not step.choice.is_greedy or not len(step.wanted):
+        choice = step.choice
+        if choice is None or not choice.is_greedy or not len(step.wanted):
             return cls(None, torch.empty(0), torch.empty(0))
-        return cls(step.choice, *torch.unique(codes_of(step.choice), return_inverse=True))
+        codes = choice.rule_of << len(choice.barred)
+        for bit, token in enumerate(sorted(choice.barred)):
+            codes = codes | (choice.barred[token].long() << bit)
+        return cls(choice, *torch.unique(codes, return_inverse=True))
 
 
 class RuleTables:
@@ -280,14 +287,6 @@ class Step:
     def _compute(self) -> tuple[Tensor, TokenPredictions]:
         normed = self.model.hidden(self._ids, self.rows)
         return normed, propose(normed, self.model.head, rules=Rules(self._rules, self._of_row))
-
-
-def codes_of(choice: Choice) -> Tensor:
-    """[M]: a number for each row's set of tokens: its rule, and a bit for each token that is barred."""
-    codes = choice.rule_of << len(choice.barred)
-    for bit, token in enumerate(sorted(choice.barred)):
-        codes = codes | (choice.barred[token].long() << bit)
-    return codes
 
 
 def length_of(past: KeyValues | None) -> int:

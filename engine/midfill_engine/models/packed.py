@@ -6,6 +6,7 @@ attention sees one sequence at a time, and `TorchOperators` guarantees the rest.
 """
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 import torch
 import torch.nn.functional as F
@@ -118,7 +119,9 @@ def choose_packed(
 def score_rows(transformer: Transformer, states: list[Tensor], operators: TorchOperators) -> list[Tensor]:
     """The vocabulary's scores [M, V] of each pass's states [M, D]."""
     padded = [pad_rows(rows, operators.row_tile) for rows in states]
-    scores = operators.linear(torch.cat(padded), head_weight(transformer), None, _spans_of(padded))
+    ends = torch.tensor([0, *map(len, padded)]).cumsum(0).tolist()
+    spans = [Span(start, end, end) for start, end in pairwise(ends)]
+    scores = operators.linear(torch.cat(padded), head_weight(transformer), None, spans)
     parts = torch.split(scores, [len(rows) for rows in padded])
     return [part[: len(rows)] for part, rows in zip(parts, states, strict=True)]
 
@@ -180,11 +183,6 @@ def lay_spans(passes: list[Pass], device: torch.device, tile: int) -> list[Span]
         spans.append(Span(start, start + length, padded_end, None if step.mask is None else step.mask.to(device)))
         start = padded_end
     return spans
-
-
-def _spans_of(parts: list[Tensor]) -> list[Span]:
-    ends = torch.tensor([0, *(len(part) for part in parts)]).cumsum(0).tolist()
-    return [Span(start, end, end) for start, end in zip(ends, ends[1:], strict=False)]
 
 
 def _pack(parts: list[Tensor], tile: int) -> Tensor:

@@ -62,10 +62,13 @@ class Server(uvicorn.Server):
         if not self._state.is_draining and self._is_idle_too_long(counter):
             logger.info("idle for %.0f s, ending", self._state.idle_s)
             self.drain()
-        if self._asked_s is not None and self._is_drained(time.monotonic() - self._asked_s):
-            if self._state.ready is not None:
-                self._state.ready.scheduler.stop()
-            self.should_exit = True
+        if self._asked_s is not None:
+            drained_s = time.monotonic() - self._asked_s
+            least_s = self._drain_s if self._state.num_open else min(LINGER_S, self._drain_s)
+            if drained_s >= least_s:
+                if self._state.ready is not None:
+                    self._state.ready.scheduler.stop()
+                self.should_exit = True
         return await super().on_tick(counter)
 
     def _is_idle_too_long(self, counter: int) -> bool:
@@ -86,10 +89,6 @@ class Server(uvicorn.Server):
         self.drain()
         if sig == signal.SIGINT and self.should_exit:
             super().handle_exit(sig, frame)
-
-    def _is_drained(self, seconds: float) -> bool:
-        is_empty = self._state.num_open == 0
-        return seconds >= self._drain_s or (is_empty and seconds >= min(LINGER_S, self._drain_s))
 
 
 def serve(options: ServeOptions) -> int:
