@@ -11,8 +11,9 @@ FBGEMM_ENABLE_INSTRUCTIONS=AVX2.
 import copy
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -106,33 +107,23 @@ def make_pass(config: TransformerConfig, rows: int, scored: int, past: KeyValues
     )
 
 
-def loads(way: Way, context: int, rates: Sequence[int] = ()) -> dict[str, Callable[[], Tensor]]:
-    """A pass over everything, and steps over the keys that it leaves; for each of `rates` all steps of a fill that
-    settles so many tokens a step: as the cache `kept` has it, each computes what is masked or was settled by the one
-    before, and scores what is masked. Each returns the states of its last 16 rows.
-    """
+def loads(way: Way, context: int) -> dict[str, Callable[[], Tensor]]:
+    """A pass over everything, and steps over the keys that it leaves. Each returns the states of its last 16 rows."""
     config = way.model.config
     whole = make_pass(config, context + GAP, GAP, None)
     (result,) = run_packed(way.model, [whole], way.operators)
     assert result.own is not None
     own = result.own
 
-    def behind(rows: int, scored: int) -> Pass:
-        known = torch.arange(context + GAP - rows)  # gathered anew, as they lie scattered in a fill
-        return make_pass(config, rows, scored, [(key[:, :, known], value[:, :, known]) for key, value in own])
-
-    def run(steps: list[tuple[int, int]]) -> Tensor:
-        for rows, scored in steps:
-            (found,) = run_packed(way.model, [behind(rows, scored)], way.operators)
-        return found.hidden[-16:]
-
     def run_whole() -> Tensor:
         return run_packed(way.model, [whole], way.operators)[0].hidden[-16:]
 
-    work = {f"step of {rows}": [(rows, rows)] for rows in STEPS}
-    for rate in rates:
-        work[f"fill at {rate}"] = [(min(GAP, masked + rate), masked) for masked in range(GAP, 0, -rate)]
-    return {"whole pass": run_whole} | {name: lambda steps=steps: run(steps) for name, steps in work.items()}  # type: ignore[misc]
+    def run_step(rows: int) -> Tensor:
+        known = torch.arange(context + GAP - rows)  # gathered anew, as they lie scattered in a fill
+        step = make_pass(config, rows, rows, [(key[:, :, known], value[:, :, known]) for key, value in own])
+        return run_packed(way.model, [step], way.operators)[0].hidden[-16:]
+
+    return {"whole pass": run_whole} | {f"step of {rows}": partial(run_step, rows) for rows in STEPS}
 
 
 @torch.inference_mode()

@@ -24,7 +24,7 @@ import httpx
 import torch
 import typer
 
-from bench.measure import describe, write_record
+from bench.measure import describe, quantile, write_record
 
 THINKING_S: Final = 0.2
 BIG: Final = "value = compute(first, second)\n" * (1_000_000 // 31)
@@ -39,15 +39,11 @@ class Sample:
     refused: int = 0
     failed: int = 0
 
-    def quantile(self, kind: str, share: float) -> float | None:
-        found = sorted(self.took_s.get(kind, []))
-        return round(found[min(len(found) - 1, int(share * len(found)))], 4) if found else None
-
     def figures(self) -> dict[str, Any]:
         answered = sum(len(found) for kind, found in self.took_s.items() if kind != "health")
         quantiles = {
-            f"{kind}_{name}_s": self.quantile(kind, share)
-            for kind in self.took_s
+            f"{kind}_{name}_s": round(quantile(found, share), 4)
+            for kind, found in self.took_s.items()
             for name, share in (("p50", 0.5), ("p99", 0.99))
         }
         counts = {"answered": answered, "refused": self.refused, "failed": self.failed}

@@ -81,9 +81,11 @@ class Clock:
 
 
 def summarize(samples: Sequence[float]) -> Timing:
-    ordered = sorted(samples)
-    p95 = ordered[min(len(ordered) - 1, int(0.95 * len(ordered)))]
-    return Timing(statistics.median(ordered), p95, ordered[0], len(ordered))
+    return Timing(statistics.median(samples), quantile(samples, 0.95), min(samples), len(samples))
+
+
+def quantile(samples: Sequence[float], share: float) -> float:
+    return sorted(samples)[min(len(samples) - 1, int(share * len(samples)))]
 
 
 def describe(device: torch.device) -> dict[str, Any]:

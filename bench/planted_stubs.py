@@ -56,13 +56,13 @@ def plant(document: Document) -> tuple[Document, list[tuple[str, str]]]:
             continue
         hole = body_hole(document, function)
         kind = drawn.choice(list(PLACEHOLDERS))
-        edits.append(_edit(hole, PLACEHOLDERS[kind].format(indent=hole.indent)))
+        edits.append(replace_body(hole, PLACEHOLDERS[kind].format(indent=hole.indent)))
         planted.append((function.name or "", kind))
         end = function.end
     return Document(Patch.of(edits).apply(document.data), "python", document.path), planted
 
 
-def _edit(hole: Hole, text: str) -> Edit:
+def replace_body(hole: Hole, text: str) -> Edit:
     return Edit(hole.start_byte, hole.end_byte, (hole.lead + text + hole.tail).encode())
 
 

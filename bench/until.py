@@ -28,6 +28,7 @@ from typing import Final
 
 from tests.refactor.real_repositories import fetch
 
+from bench.planted_stubs import replace_body
 from midfill_infill.context.references import find_references
 from midfill_infill.engines.client import EngineClient
 from midfill_infill.engines.supervise import EngineSettings, ensure_engine
@@ -39,7 +40,7 @@ from midfill_infill.syntax.bodies import body_hole
 from midfill_infill.syntax.holes import find_stubs
 from midfill_infill.syntax.outline import outline
 from midfill_infill.text.document import Document
-from midfill_infill.text.spans import Edit, Patch
+from midfill_infill.text.spans import Patch
 from midfill_infill.until.choosing import Reach, is_test
 from midfill_infill.until.lab import Lab, open_lab
 from midfill_infill.until.trying import Tried, Try
@@ -136,7 +137,7 @@ def read_mbpp(suite: Path, limit: int) -> Iterator[tuple[str, str, list[str]]]:
                 continue
             seen.add(task["group"])
             hole = body_hole(document, functions[0])
-            edit = Edit(hole.start_byte, hole.end_byte, (hole.lead + STUB + hole.tail).encode())
+            edit = replace_body(hole, STUB)
             yield f"mbpp/{task['group']}", Patch.of([edit]).apply(document.data).decode(), tests
 
 
@@ -183,7 +184,7 @@ def _plant(root: Path) -> Iterator[tuple[str, Path, bytes, bytes, list[Path]]]:
             lines = document.data[hole.start_byte : hole.end_byte].count(b"\n") + 1
             naming = tests.of(path, function.name) if function.name else []
             if function.name and names.count(function.name) == 1 and 1 <= lines <= 8 and 0 < len(naming) <= 4:
-                edit = Edit(hole.start_byte, hole.end_byte, (hole.lead + STUB + hole.tail).encode())
+                edit = replace_body(hole, STUB)
                 found.append((function.name, path, document.data, Patch.of([edit]).apply(document.data), naming))
     random.Random(0).shuffle(found)
     for function, path, original, source, naming in found:

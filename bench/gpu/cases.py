@@ -54,7 +54,7 @@ def cached_cases(device: torch.device, toy: bool) -> Iterator[Case]:
 
 
 def _gap_case(name: str, heads: Heads, label: str, mix: list[tuple[int, int]], device: torch.device) -> Case:
-    dtype = _dtype(device)
+    dtype = choose_dtype(device)
     slots, rows = sum(context for _, context in mix), sum(gap for gap, _ in mix)
     token_bytes = 2 * heads.key_value * heads.width * dtype.itemsize
 
@@ -119,7 +119,7 @@ def _flex(queries: list[Tensor], joined: list[list[Tensor]]) -> Call:
 def head_cases(device: torch.device, toy: bool) -> Iterator[Case]:
     """G13, G14: the vocabulary product with what a sampler needs of it."""
     width, vocabulary = (64, 200) if toy else (3584, 152_064)
-    dtype = _dtype(device)
+    dtype = choose_dtype(device)
     for rows in (5,) if toy else (16, 64, 128, 256, 1024):
 
         def make(rows: int = rows) -> dict[str, Call]:
@@ -158,7 +158,7 @@ def matmul_cases(device: torch.device, toy: bool) -> Iterator[Case]:
 
 
 def _matmul_case(name: str, shape: tuple[int, int], format: Format, rows: int, device: torch.device) -> Case:
-    dtype = _dtype(device)
+    dtype = choose_dtype(device)
 
     def make() -> dict[str, Call]:
         matrix = torch.randn(shape, device=device, dtype=dtype) * shape[1] ** -0.5
@@ -172,7 +172,7 @@ def _matmul_case(name: str, shape: tuple[int, int], format: Format, rows: int, d
 
 
 def _gated_case(shape: tuple[int, int], rows: int, device: torch.device) -> Case:
-    dtype = _dtype(device)
+    dtype = choose_dtype(device)
 
     def make() -> dict[str, Call]:
         matrix = torch.randn(shape, device=device, dtype=dtype) * shape[1] ** -0.5
@@ -190,7 +190,7 @@ def _gate_plainly(joint: Tensor) -> Tensor:
 
 def small_cases(device: torch.device, toy: bool) -> Iterator[Case]:
     """What stands between the products: little work, where launches and passes over memory count."""
-    dtype, rows = _dtype(device), 5 if toy else 256
+    dtype, rows = choose_dtype(device), 5 if toy else 256
     dim, heads = (64, Heads(4, 2, 16)) if toy else (3584, Heads(28, 4, 128))
 
     def make_norm() -> dict[str, Call]:
@@ -230,7 +230,7 @@ def _turn(x: Tensor, tables: tuple[Tensor, Tensor]) -> Tensor:
     return torch.cat((left * cos - right * sin, right * cos + left * sin), dim=-1)
 
 
-def _dtype(device: torch.device) -> torch.dtype:
+def choose_dtype(device: torch.device) -> torch.dtype:
     return torch.bfloat16 if device.type == "cuda" else torch.float32
 
 

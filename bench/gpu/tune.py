@@ -22,6 +22,7 @@ from rich.console import Console
 from rich.table import Table
 from torch import Tensor
 
+from bench.gpu.cases import choose_dtype
 from bench.gpu.hopper import compiled
 from bench.green import concerning, find_red
 from bench.measure import Clock, describe, write_record
@@ -67,7 +68,7 @@ def compile_tile(shape: tuple[int, int], format: Format, num_rows: int, tile: Ti
     """Puts the kernel into Triton's cache."""
     meta = torch.device("meta")
     with compiled(inspects=False):
-        run_tile(*draw(shape, format, num_rows, meta, torch.bfloat16), tile)
+        matmul(*draw(shape, format, num_rows, meta, torch.bfloat16), tile=tile)
 
 
 def draw(
@@ -77,23 +78,15 @@ def draw(
     return torch.randn(num_rows, shape[1], device=device, dtype=dtype), pack(matrix, format)
 
 
-def number_type(device: torch.device) -> torch.dtype:
-    return torch.bfloat16 if device.type == "cuda" else torch.float32
-
-
-def run_tile(x: Tensor, weight: Weight, tile: Tile) -> Tensor:
-    return matmul(x, weight, tile=tile)
-
-
 def try_product(name: str, shape: tuple[int, int], format: Format, device: torch.device, clock: Clock) -> list[Trial]:
     """Times every tile at every row count, on fresh data, the default among them."""
     trials = []
-    dtype = number_type(device)
+    dtype = choose_dtype(device)
     for num_rows in ROWS if device.type == "cuda" else (5,):
         sets = [draw(shape, format, num_rows, device, dtype) for _ in range(3)]
         tiles = list_tiles(format, num_rows, shape[1]) if device.type == "cuda" else [Tile(32, 16, 64, 2)]
         for tile in {*tiles, choose_tile(sets[0][1], num_rows)}:
-            calls = [lambda pair=pair, tile=tile: run_tile(*pair, tile) for pair in sets]  # type: ignore[misc]
+            calls = [lambda pair=pair, tile=tile: matmul(*pair, tile=tile) for pair in sets]  # type: ignore[misc]
             trials.append(Trial(name, num_rows, tile, clock.time(calls).median_s))
     return trials
 
@@ -137,7 +130,7 @@ def main(
         found = try_product(name, widths, chosen, device, clock)
         trials += found
         order = choose_order(found)
-        weight = draw(widths, chosen, 1, torch.device("meta"), number_type(device))[1]
+        weight = draw(widths, chosen, 1, torch.device("meta"), choose_dtype(device))[1]
         for num_rows in sorted({trial.num_rows for trial in found}):
             here = [trial for trial in found if trial.num_rows == num_rows]
             of_order = [trial for trial in here if (trial.tile.inner, trial.tile.splits) == order]
