@@ -70,7 +70,7 @@ def score(loaded: hub.LoadedModel, family: Family, ids: Tensor, shift: int) -> T
     block_size = loaded.config.block_size
     mask_id = family.tokens(loaded.files).mask_id
     shifted = replace(family, logit_shift=shift)
-    sequence = Sequence.of(ids[:end], ids[end:], layout, shifted, block_size, mask_id)
+    sequence = Sequence(ids[:end], ids[end:], layout, shifted, block_size, mask_id)
     rows = sequence.rows_of_scores(places)
     step = Pass(ids, sequence.positions[0], wanted=rows, mask=sequence.mask(places, places))
     transformer = loaded.model.transformer

@@ -95,7 +95,7 @@ def encode_context(plan: Plan) -> Asking[tuple[EncodedContext | None, bool, int]
     known = runtime.contexts.get(key) if keeps else None
     if known is not None:
         return known, True, 0
-    sequence = TokenSequence.of(plan.context_ids, torch.arange(0), layout, family)
+    sequence = TokenSequence(plan.context_ids, torch.arange(0), layout, family)
     positions = sequence.for_heads(sequence.positions, runtime.loaded.config.transformer.num_heads)
     (result,) = yield from ask([Pass(plan.context_ids, positions, wanted=layout.edges.flatten(), keeps=True)])
     assert result.own is not None

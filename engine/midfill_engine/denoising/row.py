@@ -109,7 +109,7 @@ class CanvasRow:
             hidden = hidden | self.canvas.vocabulary.is_deletion(self.canvas.ids)
         ids = self.canvas.ids.masked_fill(hidden, tokens.mask_id)
         block_size = self.plan.runtime.loaded.config.block_size
-        return Sequence.of(self.plan.context_ids, ids, self.canvas.layout, family, block_size, tokens.mask_id)
+        return Sequence(self.plan.context_ids, ids, self.canvas.layout, family, block_size, tokens.mask_id)
 
     def open_pass(self) -> Pass:
         """Starts a step and returns its forward pass, which scores the positions that may be settled or revised."""

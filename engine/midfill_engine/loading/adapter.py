@@ -34,8 +34,7 @@ CONFIG: Final = "adapter_config.json"
 WEIGHTS: Final = "adapter_model.safetensors"
 WRAPPED: Final = "base_model.model."
 BASE_SHA256, WEIGHTS_SHA256 = "base_sha256", "weights_sha256"
-PARTNERS: Final = {"A.weight": "B.weight", "embedding_A": "embedding_B"}
-PARTNER_OF: Final = {up: down for down, up in PARTNERS.items()}
+PAIRS: Final = {"A.weight": "B.weight", "embedding_A": "embedding_B"}
 COMPUTED: Final = frozenset(
     {"peft_type", "r", "lora_alpha", "use_rslora", "rank_pattern", "alpha_pattern", "init_lora_weights", "bias"}
     | {"base_model_name_or_path", "revision", BASE_SHA256, WEIGHTS_SHA256}
@@ -85,18 +84,19 @@ class Adapter:
         with open_tensors(folder / WEIGHTS) as tensors:
             names = [name for name in tensors.keys() if not name.endswith(ROW_SCALE)]
             shapes = {name: tuple(tensors.get_slice(name).get_shape()) for name in names}
-        low_rank: dict[str, LowRank] = {}
+        parts: dict[str, dict[str, str]] = {}
         replaced: dict[str, str] = {}
         for name in shapes:
-            module, _, part = _unwrapped(name, folder).rpartition(".lora_")
-            if not module:
-                replaced[_plain(_unwrapped(name, folder))] = name
-            elif part in PARTNERS:
-                low_rank[f"{module}.weight"] = _pair(name, module, part, config, shapes, folder)
-            elif part not in PARTNERS.values() or f"{name.removesuffix(part)}{PARTNER_OF[part]}" not in shapes:
-                raise CheckpointError(f"The adapter at {folder} has {name}, which is not merged here.")
-        if not low_rank and not replaced:
+            if not name.startswith(WRAPPED):
+                raise CheckpointError(f"The adapter at {folder} has {name}, which is not named as PEFT names tensors.")
+            module, _, part = name.removeprefix(WRAPPED).rpartition(".lora_")
+            if module:
+                parts.setdefault(module, {})[part] = name
+            else:
+                replaced[re.sub(r"\.(modules_to_save|base_layer)\.", ".", part)] = name
+        if not shapes:
             raise CheckpointError(f"The adapter at {folder} has no tensors.")
+        low_rank = {f"{module}.weight": _pair(module, of, config, shapes, folder) for module, of in parts.items()}
         base, sha256 = config["base_model_name_or_path"], config.get(BASE_SHA256)
         return cls(folder, base, config.get("revision"), sha256, low_rank, replaced)
 
@@ -192,31 +192,28 @@ def _widen(tensors: Any, name: str) -> Tensor:
     return dequantize(value, tensors.get_tensor(name + ROW_SCALE) if value.dtype == torch.int8 else None)
 
 
-def _unwrapped(name: str, folder: Path) -> str:
-    if not name.startswith(WRAPPED):
-        raise CheckpointError(f"The adapter at {folder} has {name}, which is not named as PEFT names tensors.")
-    return name.removeprefix(WRAPPED)
-
-
-def _plain(name: str) -> str:
-    """The base's name of a tensor that the adapter replaces."""
-    return re.sub(r"\.(modules_to_save|base_layer)\.", ".", name)
-
-
 def _pair(
-    name: str, module: str, part: str, config: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]], folder: Path
+    module: str,
+    found: Mapping[str, str],
+    config: Mapping[str, Any],
+    shapes: Mapping[str, tuple[int, ...]],
+    folder: Path,
 ) -> LowRank:
-    """Raises CheckpointError."""
-    up = name.removesuffix(part) + PARTNERS[part]
-    down_shape, up_shape = shapes[name], shapes.get(up, ())
+    """The change of a module whose tensors are `found` by their part. Raises CheckpointError."""
+    part = next((part for part in PAIRS if part in found), "")
+    strange = [name for key, name in found.items() if key not in (part, PAIRS.get(part))]
+    if strange:
+        raise CheckpointError(f"The adapter at {folder} has {strange[0]}, which is not merged here.")
+    down, up = found[part], found.get(PAIRS[part], "")
+    down_shape, up_shape = shapes[down], shapes.get(up, ())
     if len(down_shape) != 2 or len(up_shape) != 2 or down_shape[0] != up_shape[1]:
-        raise CheckpointError(f"The adapter at {folder} has no B that fits {name}.")
+        raise CheckpointError(f"The adapter at {folder} has no B that fits {down}.")
     rank = down_shape[0]
     if rank != _of_module(config.get("rank_pattern") or {}, module, config["r"]):
-        raise CheckpointError(f"The adapter at {folder} has {name} of rank {rank}, which is not its configuration's.")
+        raise CheckpointError(f"The adapter at {folder} has {down} of rank {rank}, which is not its configuration's.")
     alpha = _of_module(config.get("alpha_pattern") or {}, module, config["lora_alpha"])
     scale = float(alpha) / (rank**0.5 if config.get("use_rslora") else rank)
-    return LowRank(name, up, scale, is_embedding=part == "embedding_A")
+    return LowRank(down, up, scale, is_embedding=part == "embedding_A")
 
 
 def _of_module(pattern: Mapping[str, Any], module: str, default: Any) -> Any:

@@ -1,6 +1,7 @@
 """One row of a canvas as the model sees it: who stands where and who sees whom. Knows ids and positions, no text."""
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -10,32 +11,31 @@ from midfill_engine.models.family import Family, Layout
 
 @dataclass(frozen=True)
 class Sequence:
-    """T positions, the context's before the holes'; attention only uses `positions` [N, T], where N = 2 if half of the
-    heads count from the right. `ids` [T]; the first `num_context` are visible text. With `mask_id` (hybrid models)
-    everything before the first block with masks attends causally.
+    """T positions, the context's before the holes'. In hybrid models everything before the first block with masks
+    (`mask_id`) attends causally.
     """
 
-    ids: Tensor
-    positions: Tensor
-    num_context: int
+    context_ids: Tensor
+    hole_ids: Tensor
+    layout: Layout
     family: Family
-    block_size: int
-    mask_id: int | None = None
+    block_size: int = 0
+    mask_id: int = -1
 
-    @classmethod
-    def of(
-        cls,
-        context_ids: Tensor,
-        hole_ids: Tensor,
-        layout: Layout,
-        family: Family,
-        block_size: int = 0,
-        mask_id: int | None = None,
-    ) -> "Sequence":
-        context = layout.context_positions.expand(len(layout.hole_positions), -1)
-        positions = torch.cat((context, layout.hole_positions), dim=1)
-        ids = torch.cat((context_ids, hole_ids))
-        return cls(ids, positions, len(context_ids), family, block_size, mask_id if family.hybrid else None)
+    @cached_property
+    def ids(self) -> Tensor:
+        """[T]: the first `num_context` are visible text."""
+        return torch.cat((self.context_ids, self.hole_ids))
+
+    @cached_property
+    def positions(self) -> Tensor:
+        """[N, T], all that attention uses: N is 2 if half of the heads count from the right."""
+        context = self.layout.context_positions.expand(len(self.layout.hole_positions), -1)
+        return torch.cat((context, self.layout.hole_positions), dim=1)
+
+    @property
+    def num_context(self) -> int:
+        return len(self.context_ids)
 
     @property
     def is_hole(self) -> Tensor:
@@ -54,12 +54,12 @@ class Sequence:
 
     def rows_of_scores(self, targets: Tensor) -> Tensor:
         """For positions `targets` [M] the positions [M] whose states score them: one earlier where they are shifted."""
-        if not self.family.logit_shift and self.mask_id is None:
+        if not self.family.logit_shift and not self.family.hybrid:
             return targets
         place = torch.empty(int(self.positions[0].max()) + 1, dtype=torch.int64)
         place[self.positions[0]] = torch.arange(len(self.ids))
         rows = self.positions[0, targets] - self.family.logit_shift
-        if self.mask_id is not None:
+        if self.family.hybrid:
             rows = rows - ((self.positions[0, targets] - self.num_context) % self.block_size == 0).long()
         return place[rows.clamp(min=0)]
 
@@ -68,7 +68,7 @@ class Sequence:
         if self.family.attention == "block_causal":
             blocks = self.blocks
             allowed = blocks[queries][:, None] >= blocks[keys]
-            if self.mask_id is None:
+            if not self.family.hybrid:
                 return allowed
             is_masked = self.ids == self.mask_id
             first = int(blocks[is_masked].min()) if bool(is_masked.any()) else int(blocks.max()) + 1

@@ -33,8 +33,7 @@ class RateLimit(logging.Filter):
         super().__init__()
         self._now = now
         self._started_s = now()
-        self._counts: Counter[tuple[str, int]] = Counter()
-        self._dropped: Counter[tuple[str, int]] = Counter()
+        self._counts, self._dropped = Counter[tuple[str, int]](), Counter[tuple[str, int]]()
 
     def filter(self, record: logging.LogRecord) -> bool:
         if record.name == ACCESS:

@@ -26,8 +26,7 @@ class BearerTokens:
     """The valid tokens. Changes of `file` apply within a second; while it is unusable the old tokens stay valid."""
 
     def __init__(self, by_name: Mapping[str, str], file: Path | None = None) -> None:
-        self._by_name = {name: token.encode() for name, token in by_name.items()}
-        self._file = file
+        self._by_name, self._file = by_name, file
         self._stamp = stamp_of(file)
         self._checked_s = time.monotonic()
 
@@ -44,24 +43,20 @@ class BearerTokens:
         """The owner's name, or None. Takes the same time for every wrong token."""
         self._reload()
         said = given.encode()
-        found = [name for name, token in self._by_name.items() if secrets.compare_digest(said, token)]
+        found = [name for name, token in self._by_name.items() if secrets.compare_digest(said, token.encode())]
         return found[0] if found else None
 
     def _reload(self) -> None:
-        now_s = time.monotonic()
-        if self._file is None or now_s - self._checked_s < RELOAD_INTERVAL_S:
+        if self._file is None or time.monotonic() - self._checked_s < RELOAD_INTERVAL_S:
             return
-        self._checked_s, stamp = now_s, stamp_of(self._file)
-        if stamp == self._stamp:
+        self._checked_s, before, self._stamp = time.monotonic(), self._stamp, stamp_of(self._file)
+        if self._stamp == before:
             return
-        self._stamp = stamp
         try:
-            by_name = parse_tokens(read_own_file(self._file), self._file)
+            self._by_name = parse_tokens(read_own_file(self._file), self._file)
+            logger.info("%d tokens are known now", len(self._by_name))
         except StartError as error:
             logger.warning("the tokens stay as they were: %s", error.message)
-            return
-        self._by_name = {name: token.encode() for name, token in by_name.items()}
-        logger.info("%d tokens are known now", len(by_name))
 
 
 def stamp_of(file: Path | None) -> tuple[int, int] | None:
