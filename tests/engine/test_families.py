@@ -323,8 +323,7 @@ def test_dreamon_does_not_grow_beyond_what_fits_beside_anchors(open_family: Call
 def test_dreamon_deletes_the_rest_at_once(open_family: Callable[[str], Runtime]) -> None:
     """One deletion takes every later mask along, down to the least number of tokens that was asked for."""
     runtime = open_family("dreamon")
-    delete, letter = runtime.tokens.delete_id, runtime.loaded.tokenizer.encode("q")[0]
-    assert delete is not None
+    delete, letter = runtime.tokens.delete_ids[0], runtime.loaded.tokenizer.encode("q")[0]
     model = wanting(runtime, lambda step: letter if step <= 2 else delete)
     events, response = run(denoise(model, ask({"max_tokens": 30})))
     assert len(events) < 30

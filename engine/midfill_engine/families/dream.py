@@ -10,15 +10,7 @@ from typing import Final
 
 from midfill_engine.checkpoint_files import CheckpointFiles
 from midfill_engine.models.family import AuthorsSetting, Family, KnownModel, SpecialTokens, Values
-from midfill_engine.models.shapes import (
-    LLAMA_TENSORS,
-    find_mask,
-    need,
-    read_ends,
-    read_qwen2_shape,
-    read_specials,
-    refuse,
-)
+from midfill_engine.models.shapes import LLAMA_TENSORS, ending, find_mask, need, read_qwen2_shape, read_specials, refuse
 from midfill_engine.models.transformer import TransformerConfig
 
 DIFFUCODER_PAD: Final = "<|dlm_pad|>"
@@ -28,15 +20,6 @@ EXPAND_NAMES: Final = ("<|expand|>", "<|expand_token|>", "expand_token")
 def read_shape(config: Values) -> TransformerConfig:
     refuse(bool(config.get("block_size")), "attention in blocks, as DreamReasoner's is")
     return read_qwen2_shape(config)
-
-
-def read_tokens(files: CheckpointFiles) -> SpecialTokens:
-    """The mask id is config.json's: Dream-v0's generation_config.json says null. An over-long hole ends in eos.
-
-    The bos is the tokenizer's, `<|beginoftext|>`, which the authors' code puts first: config.json has eos in its place.
-    """
-    mask_id = find_mask(files)
-    return read_specials(files, mask_id, with_edges=True, delete_ids=read_ends(files), deletes_rest=True)
 
 
 def find_expand(files: CheckpointFiles) -> int | None:
@@ -60,7 +43,9 @@ DREAM: Final = Family(
     logit_shift=1,
     shape=read_shape,
     tensors=LLAMA_TENSORS,
-    tokens=read_tokens,
+    # The mask id is config.json's: Dream-v0's generation_config.json says null. The bos is the tokenizer's,
+    # `<|beginoftext|>`, which the authors' code puts first: config.json has eos in its place.
+    tokens=ending(with_edges=True, deletes_rest=True),
     model_types=("Dream",),
     authors=AuthorsSetting("DreamLM/Dream, README and eval/*.sh", sampler="dream", temperature=0.2, top_p=0.95),
     known=(

@@ -3,7 +3,7 @@
 from typing import Final
 
 from midfill_engine.models.family import AuthorsSetting, Family, KnownModel
-from midfill_engine.models.shapes import LLAMA_TENSORS, read_qwen2_shape, tokens_of_writer
+from midfill_engine.models.shapes import LLAMA_TENSORS, ending, read_qwen2_shape
 
 FAST_DLLM2: Final = Family(
     name="fast-dllm-v2",
@@ -11,7 +11,7 @@ FAST_DLLM2: Final = Family(
     logit_shift=1,
     shape=read_qwen2_shape,
     tensors=LLAMA_TENSORS,
-    tokens=tokens_of_writer("mask_token", "<|mask|>", "|<MASK>|"),
+    tokens=ending("mask_token", "<|mask|>", "|<MASK>|", ends_text=True),
     sampler="sub-blocks",
     context_window=4096,
     model_types=("Fast_dLLM_Qwen", "fast_dllm_qwen"),

@@ -3,7 +3,7 @@
 from typing import Final
 
 from midfill_engine.models.family import AuthorsSetting, Family, KnownModel, Values
-from midfill_engine.models.shapes import find_mask, read_ends, read_specials, refuse
+from midfill_engine.models.shapes import ending, read_llama_shape, refuse
 from midfill_engine.models.transformer import TransformerConfig
 
 # `blocks.i.ff_out` brings the MLP's width down; `transformer.ff_out` is the head; `ff_proj` is the gate.
@@ -23,6 +23,14 @@ TENSORS: Final = {
 }
 
 
+LLAMA_KEYS: Final = {
+    "embedding_size": "vocab_size",
+    "d_model": "hidden_size",
+    "n_layers": "num_hidden_layers",
+    "n_heads": "num_attention_heads",
+    "n_kv_heads": "num_key_value_heads",
+    "mlp_hidden_size": "intermediate_size",
+}
 # Switches of the class that the published checkpoints leave off.
 UNKNOWN: Final = (
     *("bias_for_layer_norm", "include_bias", "include_qkv_bias", "attention_layer_norm", "input_emb_norm"),
@@ -39,28 +47,15 @@ def read_shape(config: Values) -> TransformerConfig:
     refuse(bool(config.get("multi_query_attention")) and not config.get("n_kv_heads"), "a single head of keys")
     for key in UNKNOWN:
         refuse(bool(config.get(key)), key)
-    num_heads = config["n_heads"]
-    return TransformerConfig(
-        vocab_size=config.get("embedding_size") or config["vocab_size"],
-        dim=config["d_model"],
-        num_layers=config["n_layers"],
-        num_heads=num_heads,
-        num_kv_heads=config.get("n_kv_heads") or num_heads,
-        head_dim=config["d_model"] // num_heads,
-        mlp_dim=config["mlp_hidden_size"],
-        mlp="swiglu",
-        norm_eps=config.get("rms_norm_eps", 1e-5),
-        norm_gain=True,
-        qk_norm=False,
-        rope_base=float(config.get("rope_theta", 10000.0)),
-    )
+    renamed = {theirs: config[ours] for ours, theirs in LLAMA_KEYS.items() if config.get(ours)}
+    return read_llama_shape({"rms_norm_eps": 1e-5, **config, **renamed})
 
 
 LLADA: Final = Family(
     name="llada",
     shape=read_shape,
     tensors=TENSORS,
-    tokens=lambda files: read_specials(files, find_mask(files), delete_ids=read_ends(files), deletes_rest=True),
+    tokens=ending(deletes_rest=True),
     context_window=4096,
     model_types=("llada",),
     authors=AuthorsSetting("ML-GSAI/LLaDA, generate.py: as many steps as tokens", sampler="topk"),

@@ -30,9 +30,7 @@ LLADA_MOE: Final = Family(
     name="llada-moe",
     shape=read_shape,
     tensors={**shapes.LLAMA_TENSORS, **shapes.EXPERT_TENSORS},
-    tokens=lambda files: shapes.read_specials(
-        files, shapes.find_mask(files, "<|mask|>"), delete_ids=shapes.read_ends(files), deletes_rest=True
-    ),
+    tokens=shapes.ending("<|mask|>", deletes_rest=True),
     context_window=4096,
     model_types=("llada", "llada_moe", "lladamoe", "LLaDAMoE"),
     claims=lambda files: "num_experts" in files.config,

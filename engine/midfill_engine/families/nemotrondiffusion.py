@@ -7,9 +7,8 @@ attend to it and to each other, with scores in place (`generate` of the publishe
 from dataclasses import replace
 from typing import Final
 
-from midfill_engine.checkpoint_files import CheckpointFiles
-from midfill_engine.models.family import AuthorsSetting, Family, KnownModel, SpecialTokens, Values
-from midfill_engine.models.shapes import LLAMA_TENSORS, find_mask, read_ends, read_llama_shape, read_specials, refuse
+from midfill_engine.models.family import AuthorsSetting, Family, KnownModel, Values
+from midfill_engine.models.shapes import LLAMA_TENSORS, ending, read_llama_shape, refuse
 from midfill_engine.models.transformer import TransformerConfig
 
 WINDOW: Final = 4096
@@ -25,20 +24,13 @@ def read_shape(config: Values) -> TransformerConfig:
     return read_llama_shape(config)
 
 
-def read_tokens(files: CheckpointFiles) -> SpecialTokens:
-    mask_id = find_mask(files)
-    return replace(
-        read_specials(files, mask_id, with_edges=True, delete_ids=read_ends(files), ends_text=True), closing=()
-    )
-
-
 NEMOTRON_DIFFUSION: Final = Family(
     name="nemotron-diffusion",
     attention="block_causal",
     shape=read_shape,
     tensors={ours: theirs.replace("model.", "encoder.") for ours, theirs in LLAMA_TENSORS.items()}
     | {"head.weight": "diffusion_head.weight"},
-    tokens=read_tokens,
+    tokens=lambda files: replace(ending(with_edges=True, ends_text=True)(files), closing=()),
     sampler="seeded-blocks",
     context_window=WINDOW,
     pipelined=True,

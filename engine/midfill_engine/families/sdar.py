@@ -7,7 +7,7 @@ from typing import Final
 
 from midfill_engine.models.family import AuthorsSetting, Family, KnownModel, Values
 from midfill_engine.models.moe import MoEConfig
-from midfill_engine.models.shapes import EXPERT_TENSORS, LLAMA_TENSORS, read_qwen3_shape, refuse, tokens_of_writer
+from midfill_engine.models.shapes import EXPERT_TENSORS, LLAMA_TENSORS, ending, read_qwen3_shape, refuse
 from midfill_engine.models.transformer import TransformerConfig
 
 
@@ -27,7 +27,7 @@ SDAR: Final = Family(
     attention="block_causal",
     shape=read_qwen3_shape,
     tensors=LLAMA_TENSORS,
-    tokens=tokens_of_writer("mask_token", "<|MASK|>"),
+    tokens=ending("mask_token", "<|MASK|>", ends_text=True),
     context_window=4096,
     model_types=("sdar",),
     block_size=lambda config: config.get("block_size") or config.get("block_length") or 4,

@@ -21,7 +21,7 @@ def _in_blocks(base: Family, known: KnownModel) -> Family:
         base,
         name=f"{base.name}-bd3lm",
         attention="block_causal",
-        tokens=shapes.tokens_of_writer("mask_token", MASK),
+        tokens=shapes.ending("mask_token", MASK, ends_text=True),
         aligned=True,
         block_size=lambda config: BLOCK_TOKENS,
         claims=is_in_blocks,

@@ -143,13 +143,11 @@ def find_mask(files: CheckpointFiles, *names: str) -> int:
     return need(files.token(*names) if number is None else number, "mask", files)
 
 
-def tokens_of_writer(*masks: str, ends: tuple[str, ...] = ()) -> Callable[[CheckpointFiles], SpecialTokens]:
-    """Returns a reader of ids for models that write from left to right, until the end of text or a token of `ends`."""
-
-    def read_tokens(files: CheckpointFiles) -> SpecialTokens:
-        return read_specials(files, find_mask(files, *masks), delete_ids=read_ends(files, *ends), ends_text=True)
-
-    return read_tokens
+def ending(*masks: str, ends: tuple[str, ...] = (), **options: bool) -> Callable[[CheckpointFiles], SpecialTokens]:
+    """Returns a reader of ids for models whose text ends in an end-of-text token or one of `ends`; `masks` are names of
+    the mask, `options` are those of `read_specials`.
+    """
+    return lambda files: read_specials(files, find_mask(files, *masks), delete_ids=read_ends(files, *ends), **options)
 
 
 def read_markers(files: CheckpointFiles) -> Markers | None:
