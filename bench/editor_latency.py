@@ -1,9 +1,9 @@
-"""What the server adds to a fill by an engine of 20 ms a step: `python -m bench editor_latency [FILLS] [--out FILE]`.
+"""Latency that the language server adds to a fill: `python -m bench editor_latency [FILLS] [--out FILE]`.
 
-Prints p50, p90 and p99 in ms of two ways through the server: from the editor's request to the first preview at the
-editor, less what the engine took from the request's first byte to its first step; and from the engine's answer to the
-edit at the editor. The editor is a plain pipe, the engine a process of its own behind its unix socket; both read one
-clock. Files are on disk in a git repository, four more are open, and a key is typed before every fill.
+Prints p50, p90 and p99 in ms of two paths through the server: from the editor's request to the first preview, minus the
+engine's time from the request's first byte to its first step; and from the engine's answer to the edit. The editor is a
+pipe, the engine a scripted process behind its unix socket, with 20 ms per step; both read one clock. Files are on disk
+in a git repository, four more are open, and a key is typed before every fill.
 """
 
 import argparse
@@ -29,7 +29,7 @@ SIZES = {"250 lines": 60, "2,000 lines": 500, "36,000 lines": 9000}
 
 
 class Pipe:
-    """An editor without a screen: one server, messages in and out, each with the time at which it was there."""
+    """A scripted editor: one server, and messages in and out with their times."""
 
     def __init__(self, folder: Path) -> None:
         environment = {
@@ -50,7 +50,7 @@ class Pipe:
         self.process.stdin.flush()
 
     def ask(self, method: str, params: object) -> Iterator[tuple[float, dict[str, Any]]]:
-        """What comes until the answer, which is the last. The server's own requests are granted."""
+        """Yields all messages up to the answer. Grants the server's own requests."""
         self._last_id += 1
         own = self._last_id
         self.send(id=own, method=method, params=params)
@@ -75,7 +75,7 @@ class Pipe:
             self._buffer += os.read(self.process.stdout.fileno(), 1 << 16)
 
     def cpu_time_ms(self) -> float:
-        """What the server's process used so far, of all its threads."""
+        """CPU time of the server's process so far, all threads together."""
         fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
         return 1000 * (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
@@ -142,7 +142,7 @@ class Document:
         )
 
     def fill(self) -> tuple[float, float, float]:
-        """When the request was sent, the first preview came and the edit came. Undone afterwards."""
+        """Times of the request, the first preview and the edit, which is undone afterwards."""
         self.change({"line": 1, "character": 0}, {"line": 1, "character": 0}, "#")
         self.change({"line": 1, "character": 0}, {"line": 1, "character": 1}, "")
         time.sleep(REST_S)

@@ -1,8 +1,8 @@
-"""Which tests of what is measured fail here: a figure of something that computes wrong is worth nothing.
+"""Runs the tests of the code that a bench measures, and names those that fail: code that fails gets no figures.
 
     python -m bench green [FILE ...]    # all of tests/kernels; exits with 1 where one is red
 
-Knows test files, and which number format a test is about; no bench.
+Knows test files and number formats; no bench.
 """
 
 import json
@@ -26,7 +26,7 @@ from bench.measure import ROOT
 from midfill_kernels.launch import is_interpreted
 from midfill_kernels.quantize import FORMATS, Format
 
-PROCESSES: Final = 8  # what takes long is compiling, and that the processor's cores do side by side
+PROCESSES: Final = 8  # compiling takes longest, and the cores do it in parallel
 ASKED: Final = "-q --continue-on-collection-errors -p no:cacheprovider --override-ini=addopts= --import-mode=importlib"
 OPTIONS: Final = (*ASKED.split(), "-m", "not soak", "-W", "ignore")
 
@@ -46,7 +46,7 @@ def find_red(*test_files: str, folder: str = "kernels") -> frozenset[str]:
 
 
 def _run(names: list[str], folder: str) -> set[str]:
-    """Files that cannot even be collected are red as a whole."""
+    """The names of failing tests; a file that cannot be collected fails as a whole."""
     with tempfile.TemporaryDirectory() as scratch:
         report = Path(scratch, "report.xml")
         command = [sys.executable, "-m", "pytest", *OPTIONS, f"--rootdir={ROOT}"]
@@ -62,13 +62,13 @@ def _run(names: list[str], folder: str) -> set[str]:
 
 
 def _name(case: ElementTree.Element) -> str:
-    """Its file and name; of a file that cannot be collected the file alone."""
+    """The file and name of a test; only the file if it cannot be collected."""
     place, name = case.get("classname") or "", case.get("name") or ""
     return f"{place.rpartition('.')[2]}.py::{name}" if place else f"{name.rpartition('.')[2]}.py"
 
 
 def concerning(red: Iterable[str], *formats: Format) -> list[str]:
-    """The red tests that make figures of `formats` worthless: all but those which name other formats alone."""
+    """The failing tests that concern `formats`: all but those that name only other formats."""
     found = []
     for test in red:
         named = set(re.split(r"[^a-z0-9]+", test)) & set(FORMATS)
@@ -78,14 +78,14 @@ def concerning(red: Iterable[str], *formats: Format) -> list[str]:
 
 
 def stop_unless_green(*test_files: str, folder: str = "kernels") -> None:
-    """Ends the process, naming them, where tests of the one thing that is measured are red."""
+    """Ends the process if tests of the measured code fail, and names them."""
     red = find_red(*test_files, folder=folder)
     if red:
         sys.exit(f"No figures while tests fail: {', '.join(sorted(red))}.")
 
 
 def digest_sources() -> str:
-    """Of all that decides whether the tests pass: kernels, engine, training, tests, versions, device."""
+    """A digest of everything that the test results depend on: sources, tests, versions, device."""
     device = torch.cuda.get_device_name() if torch.cuda.is_available() else platform.machine()
     digest = sha256(f"{torch.__version__} {triton.__version__} {device} {is_interpreted()}".encode())
     for folder in ("kernels", "engine", "infill", "tests"):
@@ -95,7 +95,7 @@ def digest_sources() -> str:
 
 
 def main(files: Annotated[list[str] | None, typer.Argument(help="below tests/kernels")] = None) -> None:
-    """Runs the kernels' tests once for all benches and names the red ones."""
+    """Runs the kernels' tests once for all benches and names those that fail."""
     red = find_red(*(files or sorted(path.name for path in (ROOT / "tests/kernels").glob("test_*.py"))))
     print("\n".join(sorted(red)) or "green")
     sys.exit(1 if red else 0)

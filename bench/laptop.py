@@ -1,10 +1,10 @@
-"""What a published model of 0.5 B costs on a CPU: passes and steps in fp32, bf16 and int8.
+"""Measures the CPU time of passes and steps of a published 0.5 B model in fp32, bf16 and int8.
 
     python -m bench laptop [--rounds 2] [--json FILE]
 
-Weights are random and of Qwen2.5-0.5B's shape: fair for speed, silent about fills. Every round runs every way once on
-one thread; a figure is the least processor time of the rounds, since other work on the machine only ever adds. To see
-an AVX2 machine on a larger one, set ONEDNN_MAX_CPU_ISA=AVX2 ATEN_CPU_CAPABILITY=avx2 MKL_ENABLE_INSTRUCTIONS=AVX2
+Weights are random and of Qwen2.5-0.5B's shape: the figures are about speed, not about fills. Every round runs every
+way once on one thread; a figure is the least CPU time of the rounds, because other work only adds to it. To simulate an
+AVX2 machine on a larger one, set ONEDNN_MAX_CPU_ISA=AVX2 ATEN_CPU_CAPABILITY=avx2 MKL_ENABLE_INSTRUCTIONS=AVX2
 FBGEMM_ENABLE_INSTRUCTIONS=AVX2.
 """
 
@@ -78,7 +78,7 @@ def as_int8(model: Transformer) -> Way:
 
 
 def laid_out(model: Transformer, operators: TorchOperators) -> Way:
-    """As a checkpoint is loaded."""
+    """Packs the weights as loading a checkpoint does."""
     if isinstance(operators, PackedOperators):
         operators.pack(model)
     return Way(model, operators)
@@ -161,7 +161,7 @@ def main(
     context: Annotated[int, typer.Option(help="tokens in view")] = CONTEXT,
     json_file: Annotated[Path | None, typer.Option("--json", help="write the figures here")] = None,
 ) -> None:
-    """The ways to compute a 0.5 B model on this CPU, side by side."""
+    """Compares the ways to compute a 0.5 B model on this CPU."""
     stop_unless_green("test_laptop.py", folder="bench")
     torch.set_num_threads(1)
     found = measure(replace(HALF_B, num_layers=layers), context, rounds)

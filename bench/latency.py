@@ -1,9 +1,9 @@
-"""Times `midfill fill` as a person meets it: from the command to the first frame and the end.
+"""Times `midfill fill` as a user sees it: from the command to the first frame and to the end.
 
     python -m bench latency [--runs 10] [--json FILE]
 
-Cold starts the engine; warm finds it running with this context cached; fresh finds it running with a context it has not
-seen. Absolute times belong to the machine that is named.
+Cold starts the engine; warm finds it running with this context cached; fresh finds it running with a new context.
+Absolute times are those of the named machine.
 """
 
 import os

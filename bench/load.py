@@ -1,4 +1,4 @@
-"""Drives a serving engine with many clients: requests a second, waiting times by kind, what big prompts do to others.
+"""Drives a serving engine with many clients: requests per second, latency by kind, and the effect of big prompts.
 
     python -m bench load [--clients 1 --clients 64] [--seconds 60] [--rounds 2] [--json FILE]
 
@@ -32,7 +32,7 @@ BIG: Final = "value = compute(first, second)\n" * (1_000_000 // 31)
 
 @dataclass
 class Sample:
-    """Seconds of every answer of a scene by kind (`line`, `body`, `other`, `health`), and what else happened."""
+    """Seconds of every answer of a scene by kind (`line`, `body`, `other`, `health`), and counts of other outcomes."""
 
     seconds: float = 0.0
     took_s: dict[str, list[float]] = field(default_factory=dict)
@@ -59,7 +59,7 @@ Act = Callable[[], Awaitable[None]]
 
 
 class Scene:
-    """What happens beside one another until the time is over."""
+    """Clients that run concurrently until the time is over."""
 
     def __init__(self, client: httpx.AsyncClient, sample: Sample, seconds: float) -> None:
         self._client, self._sample = client, sample
@@ -133,7 +133,7 @@ def scenes(clients: list[int]) -> Scenes:
 
 @asynccontextmanager
 async def served(model: str, *options: str) -> AsyncIterator[tuple[httpx.AsyncClient, int]]:
-    """A client of an engine of its own, and the number of its process."""
+    """A client of a new engine, and the id of the engine's process."""
     with tempfile.TemporaryDirectory() as folder:
         socket = Path(folder) / "engine.sock"
         command = [sys.executable, "-m", "midfill_engine", "serve", "--socket", str(socket), "--model", model, *options]
@@ -175,7 +175,7 @@ def main(
     rounds: Annotated[int, typer.Option(help="in which scenes take turns")] = 3,
     json_file: Annotated[Path | None, typer.Option("--json", help="write the figures here")] = None,
 ) -> None:
-    """Load on a serving engine, by scenes."""
+    """Measures a serving engine under load, by scenes."""
     settings = {"machine": describe(torch.device("cpu")), "model": model, "load": os.getloadavg()}
 
     def tell(name: str, samples: dict[str, Sample]) -> None:

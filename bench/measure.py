@@ -1,4 +1,4 @@
-"""Times calls on a GPU or a CPU, and says on what. Knows clocks and caches; nothing of what is timed."""
+"""Times calls on a GPU or a CPU, and describes the machine. Knows clocks and caches, not the calls."""
 
 import json
 import os
@@ -28,7 +28,7 @@ Call = Callable[[], object]
 
 @dataclass(frozen=True)
 class Timing:
-    """Of `repeats` calls, in seconds."""
+    """Statistics of `repeats` calls, in seconds."""
 
     median_s: float
     p95_s: float
@@ -38,7 +38,7 @@ class Timing:
 
 @dataclass(frozen=True)
 class Clock:
-    """How calls are timed. Between two calls `flushes` empties the caches; on a GPU a call is a graph's replay."""
+    """Times calls. `flushes` empties the caches between two calls; on a GPU a call is the replay of a graph."""
 
     device: torch.device
     repeats: int = MIN_REPEATS
@@ -51,7 +51,7 @@ class Clock:
         samples = []
         for turn in range(self.repeats):
             if flush is not None:
-                flush.sum()  # read, not written: lines that wait to be written back would be paid for by the call
+                flush.sum()  # reads: after writes the call would also pay for writing cache lines back
             samples.append(self._time_one(ready[turn % len(ready)]))
         return summarize(samples)
 
@@ -89,7 +89,7 @@ def quantile(samples: Sequence[float], share: float) -> float:
 
 
 def describe(device: torch.device) -> dict[str, Any]:
-    """Device, clocks, versions, commit and date, for the record beside every figure."""
+    """Device, clocks, versions, commit and date, for the record of every figure."""
     facts: dict[str, Any] = {
         "date": f"{datetime.now(UTC):%Y-%m-%d}",
         "commit": find_commit(),
@@ -117,7 +117,7 @@ def describe(device: torch.device) -> dict[str, Any]:
 
 
 def find_commit() -> str:
-    """The commit, with a mark if files differ from it; what MIDFILL_COMMIT says where there is no repository."""
+    """The commit, marked if files differ from it; without a repository the value of MIDFILL_COMMIT."""
     command = ["git", "describe", "--always", "--dirty", "--exclude=*"]
     told = os.environ.get("MIDFILL_COMMIT", "unknown")
     if shutil.which("git") is None:
@@ -126,7 +126,7 @@ def find_commit() -> str:
 
 
 def query_clocks() -> dict[str, str]:
-    """What nvidia-smi says of driver, clocks and power right now; empty where it says nothing."""
+    """Driver, clocks and power as nvidia-smi reports them; empty without nvidia-smi."""
     fields = ("driver_version", "clocks.sm", "clocks.mem", "clocks.max.sm", "power.draw", "temperature.gpu")
     command = ["nvidia-smi", f"--query-gpu={','.join(fields)}", "--format=csv,noheader"]
     if shutil.which(command[0]) is None:

@@ -1,5 +1,5 @@
-"""Measures next edits on recorded ones: the first change within lines of each file of a commit is made, and what is
-then proposed is compared with what the commit went on to do; where a like change follows, once more after that.
+"""Measures next edits on commits: makes the first change within lines of each file, and compares the proposals with the
+rest of the commit; if a like change follows, once more after that one.
 
     python -m bench next_edits record OUT.jsonl.gz REPOSITORY... [--most N]    git directories, N commits each
     python -m bench next_edits report OUT.jsonl.gz

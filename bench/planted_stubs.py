@@ -1,9 +1,9 @@
-"""Counts what a finished library of Python has of stubs, which are all wrong, and finds those that are planted in it.
+"""Measures stub detection: false positives in finished Python libraries, and recall of planted stubs.
 
     python -m bench planted_stubs DIR... [--show]
 
-In a tenth of the functions, drawn by chance, the body gives way to one of six placeholders, wherever they stand: hooks,
-base classes and dummies too, where nobody could tell a stub from a decision. Precision is that of all found then.
+A random tenth of the functions gets one of six placeholders as its body, hooks, base classes and dummies included,
+where nobody could tell a stub from a decision. Precision counts all that is found then.
 """
 
 import argparse

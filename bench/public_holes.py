@@ -1,11 +1,11 @@
-"""Asks for the hole of functions in any folder of sources, and counts right, wrong and none by language.
+"""Asks for the holes of functions in folders of sources, and counts right, wrong and missing ones by language.
 
     python -m bench public_holes DIR... [--most N] [--show]
 
-Each DIR is one repository. Which functions there are is said by others than the code that finds holes: the grammar's
-own node types, and in C and C++, whose trees macros break, a reader of braces. The cursor stands on the first line that
-is a function's own. A hole is right if it takes all of the innermost function's body but comments and a docstring, and
-if the file's tree is the same when the hole's own text is put in again.
+Each DIR is one repository. The functions come from other code than the code that finds holes: from the grammar's node
+types, and in C and C++, whose trees macros break, from a reader of braces. The cursor is on the first line that belongs
+to the function alone. A hole is right if it covers the innermost function's body except comments and a docstring, and
+if putting its own text in again leaves the file's tree unchanged.
 """
 
 import argparse

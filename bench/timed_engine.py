@@ -1,4 +1,4 @@
-"""The scripted engine of the tests, which also writes down when it got a request and when it sent what."""
+"""The scripted engine of the tests, which also logs the times of requests and answers."""
 
 import json
 import os

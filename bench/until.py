@@ -1,13 +1,13 @@
-"""Measures fills that a command tests: how many of the functions are solved at 1, 5 and 20 tries, beside greedy.
+"""Measures `--until`: how many functions are solved within 1, 5 and 20 tries, and by the greedy fill.
 
     python -m bench until mbpp SUITE.jsonl.gz [--limit N] [--out FILE.jsonl]
     python -m bench until packages NAME==VERSION... [--each N] [--out FILE.jsonl]
 
     python -m bench until warm
 
-Of MBPP the functions whose body is a hole, half of their assertions in a test file for `--until`, the others for scores
-alone. Of packages functions that their own tests call, one at a time a stub; every second test that fails with it is
-shown. It needs bubblewrap, and pytest beside this Python.
+MBPP: the body of each function is the hole; half of its assertions form the test file for `--until`, the others only
+score. Packages: functions that their own tests call become stubs one at a time; every second test that fails with the
+stub is shown. Needs bubblewrap, and pytest in this Python's environment.
 """
 
 import argparse
@@ -193,7 +193,7 @@ def _plant(root: Path) -> Iterator[tuple[str, Path, bytes, bytes, list[Path]]]:
 
 
 def _split(root: Path, tests: Sequence[Path]) -> tuple[str, str]:
-    """Of the tests that fail with the stub every second one is shown, and the others are hidden."""
+    """Command arguments of the shown and the hidden tests: every second one that fails with the stub is shown."""
     files = [str(path.relative_to(root)) for path in tests]
     words = [*PYTEST.split(), "-rfE", "--tb=no", "-W", "ignore", *files]
     source = root / "src" if (root / "src").is_dir() else root
@@ -206,7 +206,7 @@ def _split(root: Path, tests: Sequence[Path]) -> tuple[str, str]:
 
 
 def measure_warm() -> str:
-    """Seconds of a try, and its CPU seconds, where the suite takes 0.2 s and imports numpy: kept warm, and cold."""
+    """Seconds and CPU seconds of a warm and of a cold try, for a suite that takes 0.2 s and imports numpy."""
     with tempfile.TemporaryDirectory(dir="/var/tmp") as folder:
         root = Path(folder)
         (root / ".git").mkdir()

@@ -1,7 +1,7 @@
-"""The operators that are timed: at real shapes, beside what torch offers best, with the least bytes and operations.
+"""The timed operators: real shapes, torch's best alternatives, and the least bytes and operations that each needs.
 
-A case draws its inputs anew for every set, so that nothing timed was in the cache. Toy cases run interpreted on a CPU:
-they show that the bench works, their times mean nothing.
+A case draws new inputs for every set, so that nothing timed is in the cache. Toy cases run interpreted on a CPU: they
+show that the bench works, their times mean nothing.
 """
 
 from collections.abc import Callable, Iterator
@@ -189,7 +189,7 @@ def _gate_plainly(joint: Tensor) -> Tensor:
 
 
 def small_cases(device: torch.device, toy: bool) -> Iterator[Case]:
-    """What stands between the products: little work, where launches and passes over memory count."""
+    """The operators between the products: little work, dominated by launches and passes over memory."""
     dtype, rows = choose_dtype(device), 5 if toy else 256
     dim, heads = (64, Heads(4, 2, 16)) if toy else (3584, Heads(28, 4, 128))
 

@@ -1,4 +1,4 @@
-"""What this machine can do at most, measured first: a large copy, large products. Figures are fractions of these."""
+"""Measures the machine's peak memory bandwidth and matrix throughput, of which other figures are fractions."""
 
 from dataclasses import dataclass
 from typing import Final

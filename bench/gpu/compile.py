@@ -1,10 +1,10 @@
-"""Compiles every kernel of a step for Hopper GPUs, without one, and prints what the compiler says.
+"""Compiles every kernel of a step for Hopper GPUs, without a GPU, and prints the compiler's statistics.
 
     python -m bench gpu.compile [--rows 64] [--shape 7B] [--format plain]
 
-A stack frame (spilled registers), a missing tensor-core instruction or more shared memory than a block may have shows
-here at no cost of time on a GPU, and so do sums whose order depends on the number of rows: a row's bits would depend on
-its company. Exits with 1 if anything does not fit, or such sums are found among several `--rows`.
+It shows stack frames (spilled registers), missing tensor-core instructions and too much shared memory, and sums whose
+order depends on the number of rows, because then a row's bits would depend on the other rows. Exits with 1 if anything
+does not fit, or if several `--rows` sum in different orders.
 """
 
 import sys

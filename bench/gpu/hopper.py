@@ -1,4 +1,4 @@
-"""Compiles kernels for a Hopper GPU on a machine without one, and reads what the compiler says of them.
+"""Compiles kernels for a Hopper GPU on a machine without one, and reads the compiler's statistics.
 
 `with compiled() as programs:` every kernel that a public function starts inside is compiled for compute capability
 9.0 instead of run; its tensors may be CPU tensors of the real shapes, never touched. Knows how Triton launches; no
@@ -42,7 +42,7 @@ class Program:
 
 
 class HopperDriver:
-    """Answers what Triton asks of a GPU before it compiles."""
+    """Answers Triton's questions about the GPU before it compiles."""
 
     def get_current_device(self) -> int:
         return 0

@@ -2,9 +2,9 @@
 
     python -m bench gpu.serving [--shape 7B] [--operators kernels] [--cache dual] [--json FILE]
 
-What a user of `midfill serve` gets: tokenising, sampling and the canvas on the host included. A fixed number of tokens
-a forward: speed, and no claim of quality. Variants take turns, so that all see the same machine. Interpreted on a CPU
-(`TRITON_INTERPRET=1`) all runs at toy size, and times mean nothing.
+Times include tokenization, sampling and the canvas on the host, as for users of `midfill serve`. Every forward settles
+a fixed number of tokens, so figures are about speed only. Variants take turns, so that all see the same machine.
+Interpreted on a CPU (`TRITON_INTERPRET=1`) all runs at toy size, and times mean nothing.
 """
 
 import statistics

@@ -1,4 +1,4 @@
-"""The shapes that are benched: Qwen2.5-7B's and -0.5B's and LLaDA-8B's published sizes, and a toy."""
+"""The shapes of the benches: the published sizes of Qwen2.5-7B, Qwen2.5-0.5B and LLaDA-8B, and a toy."""
 
 from functools import partial
 from typing import Final

@@ -1,9 +1,9 @@
-"""Tries tiles for the products of a shape and prints the best: what `choose_tile` should say on this GPU.
+"""Times tiles for the products of a shape and prints the best: what `choose_tile` should return on this GPU.
 
     python -m bench gpu.tune [--shape 7B] [--format plain] [--json FILE]
 
 `inner` and `splits` fix the order of sums, so the best pair is chosen for all row counts together; the rest may differ
-by row count. Tiles are compiled side by side in processes of their own, which find no GPU and need none.
+by row count. Tiles are compiled in parallel processes that need no GPU.
 """
 
 import itertools

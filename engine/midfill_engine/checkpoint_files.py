@@ -157,7 +157,7 @@ class CheckpointFiles:
         except (OSError, ValueError) as error:
             raise CheckpointError(f"{self.folder / name} cannot be read: {error}") from error
         if not isinstance(values, dict):
-            raise CheckpointError(f"{self.folder / name} is no JSON object.")
+            raise CheckpointError(f"{self.folder / name} is not a JSON object.")
         return values
 
 

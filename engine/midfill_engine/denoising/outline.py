@@ -13,7 +13,7 @@ from midfill_engine.lengths.base import HoleNeed
 from midfill_engine.tokens.tokenizer import HealedEdges, Tokenizer, heal
 from midfill_engine.wire import ErrorCode, HoleSegment, HoleSpec, Segment, TextSegment
 
-# No token but a long run of white space has more: text further away is not even tokenized.
+# Only long runs of white space are longer tokens: text further away is not even tokenized.
 MAX_CHARACTERS_PER_TOKEN: Final = 32
 USUAL_CHARACTERS_PER_TOKEN: Final = 8
 MAX_DRAFT_CHARACTERS: Final = 128 * 1024  # of all holes: more than a canvas holds

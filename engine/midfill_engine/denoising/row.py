@@ -1,4 +1,4 @@
-"""One alternative of a fill: chooses what each step may settle, applies the sampler, keeps keys."""
+"""One alternative of a fill: selects the positions of each step, applies the sampler, keeps keys and values."""
 
 from dataclasses import dataclass, field
 

@@ -1,4 +1,4 @@
-"""Decides whose turn it is: extra places for short fills, equal shares for clients, no starvation. Runs nothing."""
+"""Decides which requests run next: extra places for short fills, equal shares for clients, no starvation."""
 
 import time
 from collections import Counter
@@ -54,7 +54,7 @@ class Ticket:
 
 
 def kind_of(request: InfillRequest) -> Kind:
-    """SHORT for a few lines, which somebody waits for at the cursor; judged from the request alone."""
+    """SHORT for a few lines, as an editor asks for at the cursor."""
     holes = [segment.hole for segment in request.segments if isinstance(segment, HoleSegment)]
     is_short = len(holes) <= SHORT_HOLES and request.n <= SHORT_ALTERNATIVES and all(map(is_line, holes))
     return Kind.SHORT if is_short else Kind.LONG
@@ -73,8 +73,8 @@ class Turns:
         self._rows: Counter[str] = Counter()
 
     def next(self, waiting: Sequence[Ticket], active: Sequence[Ticket]) -> Ticket | None:
-        """Who gets a place: whoever waited too long, otherwise the client with the fewest rows, and of its document the
-        newest.
+        """The request to admit: the oldest if it waited too long, otherwise one of the client with the fewest rows, and
+        the newest of its document.
         """
         most = {Kind.SHORT: self.num_all, Kind.LONG: self.num_places}
         fitting = [ticket for ticket in waiting if len(active) < most[ticket.kind]]
@@ -89,9 +89,7 @@ class Turns:
         return chosen if name is None else [ticket for ticket in fitting if ticket.request.document == name][-1]
 
     def choose(self, asking: Sequence[tuple[Ticket, int]], max_rows: int) -> list[Ticket]:
-        """Who takes part in the next forward pass: all; beside short fills, long ones up to `max_rows` rows (at least
-        one).
-        """
+        """The tickets of the next forward pass: all; beside short ones, long ones up to `max_rows` rows, at least one."""
         is_shared = len({ticket.kind for ticket, _ in asking}) > 1
         if not is_shared:
             return [ticket for ticket, _ in asking]
@@ -109,7 +107,7 @@ class Turns:
         self._rows[client] += num_rows
 
     def keep(self, clients: set[str]) -> None:
-        """Forgets clients with nothing open, and counts from the smallest of the others."""
+        """Forgets clients without open requests; the smallest count of the others becomes zero."""
         known = {client: self._rows[client] for client in clients if client in self._rows}
         least = min(known.values(), default=0)
         self._rows = Counter({client: rows - least for client, rows in known.items()})

@@ -1,4 +1,4 @@
-"""What a fill asks of the engine between its steps. Knows neither tensors nor the scheduler."""
+"""What a fill sends to the scheduler: memory claims and forward passes. Knows neither tensors nor the scheduler."""
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass

@@ -35,19 +35,19 @@ WEIGHTS: Final = "adapter_model.safetensors"
 WRAPPED: Final = "base_model.model."
 BASE_SHA256, WEIGHTS_SHA256 = "base_sha256", "weights_sha256"
 PAIRS: Final = {"A.weight": "B.weight", "embedding_A": "embedding_B"}
-COMPUTED: Final = frozenset(
+SUPPORTED: Final = frozenset(
     {"peft_type", "r", "lora_alpha", "use_rslora", "rank_pattern", "alpha_pattern", "init_lora_weights", "bias"}
     | {"base_model_name_or_path", "revision", BASE_SHA256, WEIGHTS_SHA256}
 )
-# Keys that matter only in training, or that the tensors imply. Like PEFT we ignore fan_in_fan_out if a
-# matrix is stored as torch's Linear stores it, and the families here store all of theirs so.
-NEEDLESS: Final = frozenset(
+# Keys that matter only in training, or that the tensors imply. Like PEFT we ignore fan_in_fan_out for matrices in the
+# layout of torch's Linear, which all families use.
+IGNORED: Final = frozenset(
     {"task_type", "auto_mapping", "peft_version", "inference_mode", "target_modules", "exclude_modules"}
     | {"lora_dropout", "fan_in_fan_out", "modules_to_save", "layers_to_transform", "layers_pattern", "loftq_config"}
     | {"megatron_core", "eva_config", "qalora_group_size", "ensure_weight_tying", "runtime_config"}
 )
-# Other initializations change the base too, and their tensors are deltas to that.
-BEGINNINGS: Final = (True, False, None, "gaussian", "orthogonal", "eva")
+# Other initializations change the base weights too.
+INITIALIZATIONS: Final = (True, False, None, "gaussian", "orthogonal", "eva")
 
 
 @dataclass(frozen=True)
@@ -62,8 +62,8 @@ class LowRank:
 
 @dataclass(frozen=True)
 class Adapter:
-    """What the adapter in `folder` changes: stored names of `low_rank` and `replaced` tensors, by the base's tensor
-    names.
+    """The changes of the adapter in `folder`: stored names of `low_rank` and `replaced` tensors by the names of the
+    base's tensors.
     """
 
     folder: Path
@@ -172,14 +172,14 @@ def _read_config(folder: Path) -> dict[str, Any]:
     except (OSError, ValueError) as error:
         raise CheckpointError(f"{folder / CONFIG} cannot be read: {error}") from error
     if not isinstance(config, dict) or config.get("peft_type") != "LORA":
-        raise CheckpointError(f"The adapter at {folder} is no LoRA adapter, and no other kind is merged here.")
-    strange = [name for name, value in config.items() if value and name not in COMPUTED | NEEDLESS]
-    if config.get("init_lora_weights") not in BEGINNINGS:
-        strange.append(f"init_lora_weights={config['init_lora_weights']!r}")
+        raise CheckpointError(f"The adapter at {folder} is no LoRA adapter, and no other kind is supported.")
+    unsupported = [name for name, value in config.items() if value and name not in SUPPORTED | IGNORED]
+    if config.get("init_lora_weights") not in INITIALIZATIONS:
+        unsupported.append(f"init_lora_weights={config['init_lora_weights']!r}")
     patterns = [config.get(name) or {} for name in ("rank_pattern", "alpha_pattern")]
-    strange += [repr(pattern) for table in patterns for pattern in table if not re.fullmatch(r"[\w.]+", pattern)]
-    if strange:
-        raise CheckpointError(f"The adapter at {folder} asks for {strange[0]}, which is not merged here.")
+    unsupported += [repr(pattern) for table in patterns for pattern in table if not re.fullmatch(r"[\w.]+", pattern)]
+    if unsupported:
+        raise CheckpointError(f"The adapter at {folder} asks for {unsupported[0]}, which is not supported.")
     is_number = all(isinstance(config.get(name), int | float) for name in ("r", "lora_alpha"))
     is_text = isinstance(config.get("base_model_name_or_path"), str)
     if not is_number or not is_text or not isinstance(config.get("revision"), str | None):
@@ -203,7 +203,7 @@ def _pair(
     part = next((part for part in PAIRS if part in found), "")
     strange = [name for key, name in found.items() if key not in (part, PAIRS.get(part))]
     if strange:
-        raise CheckpointError(f"The adapter at {folder} has {strange[0]}, which is not merged here.")
+        raise CheckpointError(f"The adapter at {folder} has {strange[0]}, which is not merged.")
     down, up = found[part], found.get(PAIRS[part], "")
     down_shape, up_shape = shapes[down], shapes.get(up, ())
     if len(down_shape) != 2 or len(up_shape) != 2 or down_shape[0] != up_shape[1]:

@@ -106,10 +106,10 @@ class GgufFiles(CheckpointFiles):
             known = ", ".join(SHAPE)
             message = f"The file {self.folder} holds a model of llama.cpp's architecture {found!r}"
             raise CheckpointError(f"{message}, which is not computed here; known: {known}.")
-        self._refuse_what_is_not_computed(found)
+        self._refuse_unsupported(found)
         return found
 
-    def _refuse_what_is_not_computed(self, architecture: str) -> None:
+    def _refuse_unsupported(self, architecture: str) -> None:
         shifts, is_shifted = self.value("diffusion.shift_logits"), IS_SHIFTED.get(architecture)
         scaling = self.value(f"{architecture}.rope.scaling.type")
         reasons = {
@@ -120,7 +120,7 @@ class GgufFiles(CheckpointFiles):
         }
         for reason, applies in reasons.items():
             if applies:
-                raise CheckpointError(f"The file {self.folder} asks for what is not computed here: it has {reason}.")
+                raise CheckpointError(f"The file {self.folder} is not supported: it has {reason}.")
 
     @cached_property
     def config(self) -> dict[str, Any]:
@@ -167,8 +167,8 @@ class GgufFiles(CheckpointFiles):
             return beside
         kind, pieces = self.value("tokenizer.ggml.model"), self.value("tokenizer.ggml.pre")
         if kind != "gpt2" or pieces not in (*PIECES, *WITH_SINGLE_DIGITS):
-            message = f"The file {self.folder} cuts text in a way that is not known here ({kind}, {pieces})"
-            raise CheckpointError(f"{message}: put the tokenizer.json of the model it was made from beside it.")
+            message = f"The file {self.folder} has an unknown tokenizer ({kind}, {pieces})"
+            raise CheckpointError(f"{message}: put the tokenizer.json of its original model beside it.")
         vocabulary = {text: number for number, text in enumerate(self._tokens) if self._kinds[number] == NORMAL}
         cut = [SINGLE_DIGITS, GPT2_PIECES] if pieces in WITH_SINGLE_DIGITS else split_at(PIECES[pieces])
         return describe_bpe(vocabulary, self.value("tokenizer.ggml.merges") or [], cut)

@@ -232,7 +232,7 @@ def load_runtime(
             weights = "int8" if name in PACKAGED and chosen.type == "cpu" and operators == "torch" else "stored"
         return open_checkpoint(folder, chosen, choose_dtype(chosen, dtype), name, operators, weights)
     except OperatorsError as error:
-        message = f"The model cannot be computed so: {error}."
+        message = f"The model cannot run with these options: {error}."
         raise StartError(ErrorCode.BAD_REQUEST, message, "use --operators torch and --weights stored") from error
     except CheckpointError as error:
         next_step = "use a checkpoint with config.json, tokenizer files and safetensors of a known family"

@@ -59,7 +59,7 @@ def report_cached(model: str, *, must_be: bool) -> bool:
     if folder is not None:
         _report(model, folder)
     elif must_be:
-        message = f"{model} is not on this machine, and nobody but this project's configuration asked for it"
+        message = f"{model} is not on this machine, and only this project's configuration asks for it"
         raise fetch_failed(message, f"run `midfill models get {model}`, or give --model")
     return folder is not None
 

@@ -143,18 +143,17 @@ class KnownModel:
 class Family:
     """`shape` and `tensors` read a checkpoint of the family: its config.json, and its tensors' names by ours.
 
-    `attention` says who sees whom. With `context_frozen` context positions see context only; with `block_causal` a
-    position sees its own block of `block_size` and all before; with `canvas` the holes and the text behind them see
+    `attention` is the attention pattern. With `context_frozen` context positions see context only; with `block_causal`
+    a position sees its own block of `block_size` and all before; with `canvas` the holes and the text behind them see
     all, and the text before sees itself causally. Block-causal variants: `pipelined` (the prompt is one block, the
     others are counted from its end, several may be open), `aligned` (all blocks are counted from the prompt's end),
     `hybrid` (finished text sees itself causally, and scores the first token of the next block).
 
     `logit_shift` is 1 if the scores of a position stand one position earlier. `expands`: it has a token that lengthens
-    a hole. `claims`: whether a checkpoint of the
-    `model_types` is the family's. `heals`: white space at a hole's edges moves into it. `own_certainty`: how often what
-    the model writes is right, if measured; such a family takes given texts that are more certain. `shows_deleted`: a
-    settled deletion that stays in the canvas is shown, not masked. `quality` is the dial's default, `fast_threshold`
-    the confidence that settles a token at dial 0.
+    a hole. `claims`: if a checkpoint of the `model_types` belongs to the family. `heals`: white space at a hole's edges
+    moves into it. `own_certainty`: how often what the model writes is right, if measured; such a family takes given
+    texts that are more certain. `shows_deleted`: a settled deletion that stays in the canvas is shown, not masked.
+    `quality` is the dial's default, `fast_threshold` the confidence that settles a token at dial 0.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""One row of a canvas as the model sees it: who stands where and who sees whom. Knows ids and positions, no text."""
+"""Positions and attention mask of one row of a canvas. Knows ids, no text."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -53,7 +53,7 @@ class Sequence:
         return self.positions[0] // size
 
     def rows_of_scores(self, targets: Tensor) -> Tensor:
-        """For positions `targets` [M] the positions [M] whose states score them: one earlier where they are shifted."""
+        """The positions [M] whose states score `targets` [M]: one earlier if scores are shifted."""
         if not self.family.logit_shift and not self.family.hybrid:
             return targets
         place = torch.empty(int(self.positions[0].max()) + 1, dtype=torch.int64)
@@ -64,7 +64,7 @@ class Sequence:
         return place[rows.clamp(min=0)]
 
     def mask(self, queries: Tensor, keys: Tensor) -> Tensor | None:
-        """[Q, S], true where attention is allowed; None where everything is."""
+        """[Q, S], true where attention is allowed; None if it is allowed everywhere."""
         if self.family.attention == "block_causal":
             blocks = self.blocks
             allowed = blocks[queries][:, None] >= blocks[keys]
@@ -81,5 +81,5 @@ class Sequence:
         return None
 
     def for_heads(self, positions: Tensor, num_heads: int) -> Tensor:
-        """[N, T] as the model takes them: [T], or [H, T] where heads count differently."""
+        """`positions` [N, T] as the model takes them: [T], or [H, T] if heads count differently."""
         return positions[0] if len(positions) == 1 else positions.repeat_interleave(num_heads // len(positions), dim=0)

@@ -1,4 +1,4 @@
-"""How hub checkpoints write a transformer down: config.json's keys and the tensors' names that families share."""
+"""Reads transformer shapes and special ids from the keys and tensor names that published families share."""
 
 from collections.abc import Callable, Mapping
 from typing import Final

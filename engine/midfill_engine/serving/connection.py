@@ -22,7 +22,7 @@ RESERVED_FILES: Final = 64  # file descriptors that are not connections
 
 @dataclass
 class ConnectionLimits:
-    """Limits of all connections of a server. Peers of a unix socket are one user, whom only the total limits."""
+    """Limits of a server's connections. Peers of a unix socket are one user, so only the total applies to them."""
 
     request_timeout_s: float = REQUEST_TIMEOUT_S
     send_timeout_s: float = SEND_TIMEOUT_S

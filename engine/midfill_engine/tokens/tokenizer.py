@@ -1,4 +1,4 @@
-"""Text to token ids and back, and how a hole's edges are read. Knows bytes and pieces; no models, no training."""
+"""Text to token ids and back, and white space at a hole's edges. Knows bytes and pieces; no models, no training."""
 
 import json
 from dataclasses import dataclass

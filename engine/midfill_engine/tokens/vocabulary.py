@@ -1,4 +1,4 @@
-"""Which tokens may stand where, by their bytes. Knows ids and bytes, not text or models."""
+"""Masks of the tokens that may be chosen, from their bytes. Knows ids and bytes, not text or models."""
 
 from collections.abc import Callable, Hashable, Sequence
 from functools import lru_cache
