@@ -89,7 +89,7 @@ class Turns:
         return chosen if name is None else [ticket for ticket in fitting if ticket.request.document == name][-1]
 
     def choose(self, asking: Sequence[tuple[Ticket, int]], max_rows: int) -> list[Ticket]:
-        """The tickets of the next forward pass: all; beside short ones, long ones up to `max_rows` rows, at least one."""
+        """The tickets of the next forward pass: all, but beside short ones at most `max_rows` rows of long ones."""
         is_shared = len({ticket.kind for ticket, _ in asking}) > 1
         if not is_shared:
             return [ticket for ticket, _ in asking]
