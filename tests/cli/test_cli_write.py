@@ -41,7 +41,7 @@ def test_interrupt_says_what_was_written(
     def interrupt(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("midfill_infill.cli.fill._print", interrupt)
+    monkeypatch.setattr("midfill_infill.cli.filling._print", interrupt)
     result = RUNNER.invoke(build_app(), ["fill", "t.py", *words])
     assert (result.exit_code, result.stderr) == (130, f"midfill: interrupted; {says}.\n")
     assert (file.read_bytes() != SOURCE) == bool(words)

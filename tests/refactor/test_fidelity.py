@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from tests.refactor.workers import ScriptedWorkers
 
-from midfill_infill.refactor.generating.generate import GenerateOptions, generate
+from midfill_infill.refactor.generating.generate import generate
 from midfill_infill.refactor.journal.journal import Journal
 from midfill_infill.refactor.journal.places import find_place
 from midfill_infill.refactor.journal.records import State
@@ -91,7 +91,7 @@ def change(root: Path, options: ApplyOptions) -> tuple[int, bool]:
     """Plans, generates, applies; returns how many holes were written and whether anything was said of the others."""
     place, planning = find_place(root), Planning()
     with Journal(make_run(place, Request(Selection(stubs=True)), planning)) as journal:
-        generate(journal, place.root, ScriptedWorkers(lambda _: "y = a\nreturn y"), GenerateOptions(jobs=1))
+        generate(journal, place.root, ScriptedWorkers(lambda _: "y = a\nreturn y"), jobs=1)
         journal.accept(journal.acceptable())
         holes = list(journal.holes_in(State.ACCEPTED))
         report = Writer(journal, place.root, options).apply(holes, is_git=False)

@@ -17,7 +17,7 @@ from tests.refactor.workers import ScriptedWorkers
 from midfill_engine.wire import InfillRequest, InfillResponse, TextSegment
 from midfill_infill.context.references import Reference
 from midfill_infill.errors import MidfillError
-from midfill_infill.refactor.generating.generate import GenerateOptions, Progress, generate, hole_seed, reroll
+from midfill_infill.refactor.generating.generate import Progress, generate, hole_seed, reroll
 from midfill_infill.refactor.generating.shards import Shard, merge, open_part
 from midfill_infill.refactor.journal.journal import Journal
 from midfill_infill.refactor.journal.places import Repository, find_place
@@ -46,7 +46,7 @@ def new_run(place: Repository, seed: int = 0) -> Path:
 
 def fill_run(place: Repository, run: Path, workers: ScriptedWorkers, jobs: int = 2) -> Progress:
     with Journal(run) as journal:
-        return generate(journal, place.root, workers, GenerateOptions(jobs=jobs))
+        return generate(journal, place.root, workers, jobs=jobs)
 
 
 def patch_of(run: Path) -> bytes:
@@ -178,12 +178,12 @@ def test_a_run_goes_on_after_a_part_of_it_was_applied(place: Repository) -> None
 
     with Journal(run) as journal:
         with pytest.raises(KeyboardInterrupt):
-            generate(journal, place.root, ScriptedWorkers(), GenerateOptions(jobs=1), stop)
+            generate(journal, place.root, ScriptedWorkers(), jobs=1, show=stop)
         journal.accept(journal.acceptable())
         writer = Writer(journal, place.root)
         applied = writer.apply(list(journal.holes_in(State.ACCEPTED)), is_git=False).count(State.APPLIED)
         assert 0 < applied < NUM_HOLES, "one, or what was filled at the same moment too"
-        assert generate(journal, place.root, ScriptedWorkers(), GenerateOptions()).accepted == NUM_HOLES - applied
+        assert generate(journal, place.root, ScriptedWorkers()).accepted == NUM_HOLES - applied
         journal.accept(journal.acceptable())
         assert writer.apply(list(journal.holes_in(State.ACCEPTED)), is_git=False).troubles == []
         assert patch_of(whole) == b"".join(patch(one) for one in exported(journal))
@@ -196,14 +196,14 @@ def test_a_kill_loses_no_journaled_hole_and_none_is_asked_again(place: Repositor
         "import itertools, sys, threading; sys.path.insert(0, sys.argv[3])\n"
         "from pathlib import Path\n"
         "from tests.refactor.workers import ScriptedWorkers, by_content\n"
-        "from midfill_infill.refactor.generating.generate import GenerateOptions, generate\n"
+        "from midfill_infill.refactor.generating.generate import generate\n"
         "from midfill_infill.refactor.journal.journal import Journal\n"
         "journal, asked = Journal(Path(sys.argv[1])), itertools.count()\n"
         "def answer(request):\n"
         f"    next(asked) < {num_answers} or threading.Event().wait()\n"
         "    return by_content(request)\n"
         "show = lambda progress: print(progress.done, flush=True)\n"
-        "generate(journal, Path(sys.argv[2]), ScriptedWorkers(answer), GenerateOptions(jobs=2), show)\n"
+        "generate(journal, Path(sys.argv[2]), ScriptedWorkers(answer), jobs=2, show=show)\n"
     )
     root = str(Path(__file__).parent.parent.parent)
     words = [sys.executable, "-c", code, str(run), str(place.root), root]
@@ -277,7 +277,7 @@ def fill_part(place: Repository, journal: Journal, path: Path, shard: str, stop_
 
     with suppress(KeyboardInterrupt), open_part(journal, path) as part:
         engine = ScriptedWorkers()
-        generate(part, place.root, engine, GenerateOptions(jobs=1), show, Shard.parse(shard).takes)
+        generate(part, place.root, engine, jobs=1, show=show, only=Shard.parse(shard).takes)
     return left
 
 
@@ -302,7 +302,7 @@ def test_reroll_draws_another_fill_as_the_next_attempt(place: Repository) -> Non
     fill_run(place, run, ScriptedWorkers())
     with Journal(run) as journal:
         first = journal.fill(journal.hole(1))
-        again = journal.fill(reroll(journal, place.root, journal.hole(1), engine, GenerateOptions()))
+        again = journal.fill(reroll(journal, place.root, journal.hole(1), engine))
     assert first is not None and again is not None
     assert (first.attempt, again.attempt) == (0, 1) and first.seed == 0 != again.seed and first.new != again.new
 
@@ -322,7 +322,7 @@ def test_the_repository_is_read_as_it_was_planned(place: Repository, monkeypatch
     with Journal(run) as journal:
         Writer(journal, place.root).apply(list(journal.holes_in(State.GENERATED))[3:], is_git=False)
         assert "..." not in (place.root / "m3.py").read_text()
-        reroll(journal, place.root, journal.hole(1), workers, GenerateOptions())
+        reroll(journal, place.root, journal.hole(1), workers)
     first = next(references for references in seen if "imported" in kinds_of(references))
     assert seen[-1] == first
 
@@ -347,6 +347,6 @@ def test_a_run_ends_early_when_it_is_interrupted(place: Repository) -> None:
 
     with Journal(run) as journal:
         with pytest.raises(KeyboardInterrupt):
-            generate(journal, place.root, workers, GenerateOptions(jobs=2), stop)
+            generate(journal, place.root, workers, jobs=2, show=stop)
         assert len(workers.asked) <= 4, "what was in flight, and no other"
         assert journal.counts()[State.GENERATED] == seen[0] < NUM_HOLES

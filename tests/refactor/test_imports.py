@@ -10,7 +10,7 @@ from tests.refactor.trees import init_git
 from tests.refactor.workers import ScriptedWorkers
 
 from midfill_engine.wire import InfillRequest, TextSegment
-from midfill_infill.refactor.generating.generate import GenerateOptions, generate
+from midfill_infill.refactor.generating.generate import generate
 from midfill_infill.refactor.journal.journal import Journal
 from midfill_infill.refactor.journal.places import find_place
 from midfill_infill.refactor.journal.records import State
@@ -121,7 +121,7 @@ def fill_all(root: Path) -> Path:
     init_git(root)
     run = make_run(find_place(root), Request(Selection(stubs=True, names=("pkg.a:*",))), Planning())
     with Journal(run) as journal:
-        generate(journal, root, ScriptedWorkers(answer), GenerateOptions(jobs=1))
+        generate(journal, root, ScriptedWorkers(answer), jobs=1)
         journal.accept(journal.acceptable())
     return run
 

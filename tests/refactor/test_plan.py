@@ -9,7 +9,7 @@ from tests.refactor.workers import ScriptedWorkers
 
 from midfill_engine.wire import TextSegment
 from midfill_infill.errors import MidfillError
-from midfill_infill.refactor.generating.generate import GenerateOptions, generate
+from midfill_infill.refactor.generating.generate import generate
 from midfill_infill.refactor.journal.journal import Journal
 from midfill_infill.refactor.journal.places import find_place, new_run_id
 from midfill_infill.refactor.journal.records import State
@@ -110,7 +110,7 @@ def test_the_context_of_a_query_is_shown_however_far_it_is(tmp_path: Path) -> No
     workers, place = ScriptedWorkers(), find_place(tmp_path)
     with Journal(make_run(place, Request(Selection(query=query)), Planning())) as journal:
         assert [row.hole.context for row in journal.holes_in(State.PLANNED)] == [((0, 8),)]
-        generate(journal, tmp_path, workers, GenerateOptions(jobs=1))
+        generate(journal, tmp_path, workers, jobs=1)
     (request,) = workers.asked
     shown = "".join(segment.text for segment in request.segments if isinstance(segment, TextSegment))
     assert shown.startswith("RATE = 7\n") and len(shown) < len(code) / 4
@@ -196,7 +196,7 @@ def test_an_intent_stands_above_every_hole_and_in_no_fill(tmp_path: Path) -> Non
     workers, place = ScriptedWorkers(), find_place(tmp_path)
     request = Request(Selection(stubs=True), intent="use pathlib")
     with Journal(make_run(place, request, Planning())) as journal:
-        generate(journal, tmp_path, workers, GenerateOptions(jobs=1))
+        generate(journal, tmp_path, workers, jobs=1)
         fills = [fill.new for hole in journal.holes_in(State.GENERATED) if (fill := journal.fill(hole))]
     texts = [asked.segments[0].text for asked in workers.asked if isinstance(asked.segments[0], TextSegment)]
     assert any(text.endswith("def f(p):\n    # use pathlib\n    ") for text in texts)

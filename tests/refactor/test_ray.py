@@ -15,7 +15,7 @@ from tests.cli.fake_engine import Plan
 
 from midfill_infill.engines.supervise import EngineSettings
 from midfill_infill.refactor.generating.engines import LocalEngine
-from midfill_infill.refactor.generating.generate import GenerateOptions, generate
+from midfill_infill.refactor.generating.generate import generate
 from midfill_infill.refactor.journal.journal import Journal
 from midfill_infill.refactor.journal.places import Repository, find_place
 from midfill_infill.refactor.journal.records import State
@@ -51,7 +51,7 @@ def make_place(root: Path, num_files: int) -> Repository:
 def fill_run(place: Repository, workers: Any, jobs: int) -> tuple[Path, bytes]:
     run = make_run(place, Request(Selection(stubs=True)), Planning())
     with Journal(run) as journal:
-        generate(journal, place.root, workers, GenerateOptions(jobs=jobs))
+        generate(journal, place.root, workers, jobs=jobs)
         assert set(journal.counts()) == {State.GENERATED}
         return run, b"".join(patch(one) for one in exported(journal, (State.GENERATED,)))
 

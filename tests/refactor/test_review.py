@@ -7,7 +7,7 @@ import pytest
 from tests.refactor.trees import Tree, make_tree, source
 from tests.refactor.workers import ScriptedWorkers
 
-from midfill_infill.refactor.generating.generate import GenerateOptions, reroll
+from midfill_infill.refactor.generating.generate import reroll
 from midfill_infill.refactor.journal.records import HoleRow, State
 from midfill_infill.refactor.reporting.review import Reroll, review
 
@@ -107,7 +107,7 @@ def test_reroll(tree: Tree) -> None:
     with tree.open() as journal:
 
         def again(hole: HoleRow) -> HoleRow:
-            return reroll(journal, tree.root, hole, engine, GenerateOptions())
+            return reroll(journal, tree.root, hole, engine)
 
         screen = Script("ry")
         review(journal, screen, again)

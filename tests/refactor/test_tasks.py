@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from midfill_engine.wire import HoleSegment, InfillRequest
 from midfill_infill.cli import build_app
-from midfill_infill.refactor.generating.generate import GenerateOptions, generate
+from midfill_infill.refactor.generating.generate import generate
 from midfill_infill.refactor.journal.journal import Journal
 from midfill_infill.refactor.journal.places import find_place
 from midfill_infill.refactor.journal.records import State
@@ -92,7 +92,7 @@ def test_a_task(repository: Path, command: str) -> None:
     assert runner.invoke(build_app(), words).exit_code == 0
     before = {path: (repository / path).read_bytes() for path in FILES}
     with Journal(find_place(repository).find_run()) as journal:
-        generate(journal, repository, ScriptedWorkers(lambda request: answer(request, text)), GenerateOptions(jobs=1))
+        generate(journal, repository, ScriptedWorkers(lambda request: answer(request, text)), jobs=1)
         chosen = journal.acceptable()
         assert chosen and set(journal.counts()) <= {State.GENERATED, State.FAILED}
         writer = Writer(journal, repository)

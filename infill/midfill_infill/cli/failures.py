@@ -4,32 +4,45 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Final
+from typing import NoReturn
 
 import typer
 
-from midfill_infill.errors import INTERRUPTED, MidfillError, is_disk_full
-
-_INTERRUPT: Final = MidfillError("cancelled", "interrupted", "nothing was written")
+from midfill_infill.errors import INTERRUPTED, TABLE, MidfillError, is_disk_full
+from midfill_infill.text.visible import visible
 
 
 @contextmanager
-def report_failures(*, as_json: bool = False) -> Iterator[None]:
-    """Ends the command with the exit code of the table; with `as_json` stdout gets {"error": ...} as well.
+def report_failures(
+    *,
+    as_json: bool = False,
+    exit_code: Callable[[str], int] = lambda code: TABLE[code].exit_code,
+    after_interrupt: str = "nothing was written",
+) -> Iterator[None]:
+    """Ends the command with the exit code of an error's code; with `as_json` stdout gets {"error": ...} as well.
 
     A command that writes files must itself raise a `MidfillError` that says what an interrupt left. MIDFILL_DEBUG=1
     shows the traceback of an internal error.
     """
+
+    def end(error: MidfillError) -> NoReturn:
+        if as_json:
+            body = {"code": error.code, "title": error.title, "message": error.message, "next_step": error.next_step}
+            print(json.dumps({"error": body}), flush=True)
+        print(f"midfill: {visible(error.sentence)}", file=sys.stderr, flush=True)
+        raise typer.Exit(exit_code(error.code)) from None
+
     interrupts = list[int]()
+    interrupt = MidfillError("cancelled", "interrupted", after_interrupt)
     try:
         with _raise_interrupts(interrupts):
             yield
     except MidfillError as error:
-        _end(error, as_json)
+        end(error)
     except KeyboardInterrupt:
-        _end(_INTERRUPT, as_json)
+        end(interrupt)
     except BrokenPipeError:  # the reader of our output has gone, as `head` does
         _drop_output()
         raise typer.Exit(INTERRUPTED) from None
@@ -37,17 +50,17 @@ def report_failures(*, as_json: bool = False) -> Iterator[None]:
         raise
     except Exception as error:
         if interrupts:  # a parser's callback turns the exception into one of its own
-            _end(_INTERRUPT, as_json)
+            end(interrupt)
         if isinstance(error, OSError) and is_disk_full(error):
             _drop_output()
-            _end(MidfillError("output_failed", f"the output cannot be written ({error.strerror})"), as_json)
+            end(MidfillError("output_failed", f"the output cannot be written ({error.strerror})"))
         if os.environ.get("MIDFILL_DEBUG"):
             raise
         import traceback
 
         place = traceback.extract_tb(error.__traceback__)[-1]
         message = f"{type(error).__name__} in {os.path.basename(place.filename)}:{place.lineno}: {error}"
-        _end(MidfillError("internal", message), as_json)
+        end(MidfillError("internal", message))
 
 
 @contextmanager
@@ -72,11 +85,3 @@ def _raise_interrupts(heard: list[int]) -> Iterator[None]:
 def _drop_output() -> None:
     """Redirects stdout to the null device, so that the flush at exit cannot fail again."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
-def _end(error: MidfillError, as_json: bool) -> None:
-    if as_json:
-        body = {"code": error.code, "title": error.title, "message": error.message, "next_step": error.next_step}
-        print(json.dumps({"error": body}), flush=True)
-    print(f"midfill: {error.sentence}", file=sys.stderr, flush=True)
-    raise typer.Exit(error.exit_code)

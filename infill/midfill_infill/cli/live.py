@@ -10,6 +10,7 @@ from rich.style import Style
 from rich.syntax import Syntax
 from rich.text import Text
 
+from midfill_infill.cli.view import FillView
 from midfill_infill.fill import HolePreview, Preview
 from midfill_infill.text.document import Document
 from midfill_infill.text.spans import Hole
@@ -22,7 +23,7 @@ ASCII_BLOCK: Final = "_"
 _LINES_BEFORE, _LINES_AFTER = 3, 1
 
 
-class LiveView:
+class LiveView(FillView):
     """Redraws the holes and the lines around them at every step; clears the display at the end."""
 
     def __init__(
@@ -53,6 +54,16 @@ class LiveView:
         frame = render_preview(self._document, self._holes, preview, block)
         rows = len(console.render_lines(frame, pad=False))
         return frame if rows < console.height else _render_small(self._document, self._holes, preview, console.height)
+
+
+class PrintedView(FillView):
+    """Prints every step on stderr, where nothing can be redrawn."""
+
+    def __init__(self, document: Document, holes: Sequence[Hole]) -> None:
+        self._document, self._holes = document, holes
+
+    def show(self, preview: Preview) -> None:
+        Console(stderr=True).print(render_preview(self._document, self._holes, preview))
 
 
 def render_preview(document: Document, holes: Sequence[Hole], preview: Preview, block: str = BLOCK) -> RenderableType:

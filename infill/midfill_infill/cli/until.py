@@ -34,7 +34,7 @@ def read_goal(
 ) -> Goal:
     """Parses the options of --until. Raises MidfillError for an invalid command."""
     command = read_command(line, timeout_s or LONGEST_S, sandboxed=sandboxed, allow=allow, env=env)
-    return Goal(line, command, tries, timeout_s)
+    return Goal(command, tries, timeout_s)
 
 
 def warn_of(command: Command) -> None:
@@ -48,7 +48,7 @@ def try_candidates(
     """Prints the result of each try on stderr, unless `quiet`. Raises MidfillError."""
     if source.is_stdin:
         raise MidfillError("bad_request", "a command cannot test standard input", "name a file of the tree")
-    line = place_tests(goal.line, source.target.path, [hole.name for hole in holes], Path.cwd())
+    line = place_tests(goal.command.line, source.target.path, [hole.name for hole in holes], Path.cwd())
     command = replace(goal.command, words=read_words(line))
     if not quiet:
         warn_of(goal.command)

@@ -184,26 +184,24 @@ def _skip(text: str, at: int) -> int:
     return match.end()
 
 
-def _members(text: str, at: int) -> Iterator[tuple[str, Span]]:
-    """The keys of the JSON object that begins at `at`, and where their values stand."""
-    at = _skip(text, at + 1)
-    while text[at] == '"':
-        key, at = _DECODER.raw_decode(text, at)
-        start = _skip(text, _skip(text, at) + 1)
-        end = _DECODER.raw_decode(text, start)[1]
-        yield key, (start, end)
-        at = _skip(text, end)
-        at = _skip(text, at + 1) if text[at] == "," else at
-
-
 def _items(text: str, at: int) -> Iterator[tuple[Span, Any]]:
-    """Where the elements of the JSON array that begins at `at` stand, and what they are."""
+    """Where the elements of the JSON array or object that begins at `at` stand, and what they are.
+
+    Of an object they are keys and values in turn.
+    """
     at = _skip(text, at + 1)
-    while text[at] != "]":
+    while text[at] not in "]}":
         value, end = _DECODER.raw_decode(text, at)
         yield (at, end), value
         at = _skip(text, end)
-        at = _skip(text, at + 1) if text[at] == "," else at
+        at = _skip(text, at + 1) if text[at] in ",:" else at
+
+
+def _members(text: str, at: int) -> Iterator[tuple[str, Span]]:
+    """The keys of the JSON object that begins at `at`, and where their values stand."""
+    items = _items(text, at)
+    for (_, key), (span, _) in zip(items, items, strict=True):
+        yield key, span
 
 
 def _write_source(text: str, value: Span, source: str) -> str:

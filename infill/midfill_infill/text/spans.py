@@ -58,6 +58,10 @@ class Edit:
     end_byte: int
     replacement: bytes
 
+    @property
+    def growth(self) -> int:
+        return len(self.replacement) - (self.end_byte - self.start_byte)
+
 
 @dataclass(frozen=True)
 class Patch:
@@ -73,6 +77,10 @@ class Patch:
             if second.start_byte < first.end_byte:
                 raise ValueError(f"edits overlap at byte {second.start_byte}")
         return cls(ordered)
+
+    def shift(self, byte: int) -> int:
+        """Where a byte outside of the edits is after them."""
+        return byte + sum(edit.growth for edit in self.edits if edit.end_byte <= byte)
 
     def apply(self, data: bytes) -> bytes:
         """The document's bytes after the edits. Raises ValueError when `data` is shorter than the edits know it."""

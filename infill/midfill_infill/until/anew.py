@@ -10,7 +10,7 @@ from midfill_infill.errors import MidfillError
 from midfill_infill.reroll import put_drafts
 from midfill_infill.sandbox.runner import Ran
 from midfill_infill.text.document import Document
-from midfill_infill.text.spans import Hole
+from midfill_infill.text.spans import Hole, Patch
 
 
 @dataclass(frozen=True)
@@ -70,13 +70,10 @@ def reopen(
     """The document with the candidate in it and one of its holes open again; all but `span` of it is anchors."""
     others = [edit for number, edit in enumerate(candidate.patch.edits) if number != index]
     fill = candidate.fills[index]
-    shift = sum(
-        len(edit.replacement) - (edit.end_byte - edit.start_byte)
-        for edit in others
-        if edit.start_byte < fill.hole.start_byte
-    )
-    around = replace(document, data=replace(candidate.patch, edits=tuple(others)).apply(document.data))
-    hole = replace(fill.hole, start_byte=fill.hole.start_byte + shift, end_byte=fill.hole.end_byte + shift)
+    patch = Patch(tuple(others))
+    around = replace(document, data=patch.apply(document.data))
+    start = patch.shift(fill.hole.start_byte)
+    hole = replace(fill.hole, start_byte=start, end_byte=start + fill.hole.end_byte - fill.hole.start_byte)
     if span is None:
         return around, hole
     keep = [(start, end) for start, end in ((0, span[0]), (span[1], len(fill.text))) if fill.text[start:end].strip()]

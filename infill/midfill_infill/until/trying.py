@@ -28,11 +28,8 @@ _OF_A_REQUEST: Final = ("hole_too_large", "bad_request", "engine_error", "file_e
 
 @dataclass(frozen=True)
 class Goal:
-    """What fills must pass: `line` as its user wrote it, `command` as it is run. `timeout_s` ends a try, by default
-    five times what the tree as it is takes.
-    """
+    """What fills must pass. `timeout_s` ends a try, by default five times what the tree as it is takes."""
 
-    line: str
     command: Command
     num_tries: int = DEFAULT_TRIES
     timeout_s: float | None = None

@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -46,18 +47,8 @@ def exit_code(code: str) -> int:
     return {FILE_TROUBLE: DISK_TROUBLE, ENGINE_TROUBLE: SOME_FAILED}.get(found, found)
 
 
-@contextmanager
-def reported() -> Iterator[None]:
-    """Ends a command with one sentence and this group's exit code."""
-    with report_failures():
-        try:
-            yield
-        except MidfillError as error:
-            say(f"midfill: {error.sentence}")
-            raise typer.Exit(exit_code(error.code)) from None
-        except KeyboardInterrupt:
-            say("midfill: interrupted; run the command again to go on.")
-            raise typer.Exit(130) from None
+reported: Final = partial(report_failures, exit_code=exit_code, after_interrupt="run the command again to go on")
+"""Ends a command of this group with one sentence and an exit code."""
 
 
 @contextmanager

@@ -31,13 +31,12 @@ from midfill_infill.engines.supervise import EngineSettings
 from midfill_infill.errors import MidfillError
 from midfill_infill.fill import Options
 from midfill_infill.refactor.generating import engines
-from midfill_infill.refactor.generating.generate import GenerateOptions, Progress, generate
+from midfill_infill.refactor.generating.generate import Progress, generate
 from midfill_infill.refactor.generating.ray_workers import RayWorkers
 from midfill_infill.refactor.generating.shards import Shard, merge, open_part
 from midfill_infill.refactor.generating.until import generate_until
 from midfill_infill.refactor.journal.records import State
 from midfill_infill.text.visible import duration
-from midfill_infill.until.trying import Goal
 
 
 def generate_command(
@@ -77,7 +76,7 @@ def generate_command(
         if (shard is None) != (out is None):
             raise MidfillError("bad_shard", "--shard and --out go together", "give both")
         chosen = config.choose_quality(read_quality(quality), Path.cwd())
-        options = GenerateOptions(max(jobs, 2 * ray), Options(steps=steps, quality=chosen, max_tokens=max_tokens))
+        options = Options(steps=steps, quality=chosen, max_tokens=max_tokens)
         goal = None
         if until is not None:
             goal = read_goal(until, tries, command_timeout, sandbox, allow, env)
@@ -85,42 +84,33 @@ def generate_command(
             if ray or shard:
                 raise MidfillError("bad_request", "--until goes hole by hole", "leave out --ray and --shard")
         settings = EngineSettings(model=model, device=device, project=Path.cwd())
-        with _open_engine(settings, ray, (ray_address, ray_env)) as (engine, answered):
-            part = None if shard is None or out is None else (Shard.parse(shard), out)
-            progress = _generate(root, run, engine, options, part, Meter(answered), goal)
+        with (
+            _open_engine(settings, ray, ray_address, ray_env) as (engine, answered),
+            open_run(root, run, "" if shard else "generate") as (place, journal),
+        ):
+            meter, jobs = Meter(answered), max(jobs, 2 * ray)
+            if goal is not None:
+                progress = generate_until(journal, place, engine, options, goal, meter, say)
+            elif shard is not None and out is not None:
+                with open_part(journal, out) as part:
+                    only = Shard.parse(shard).takes
+                    progress = generate(part, place.root, engine, options, jobs=jobs, show=meter, only=only)
+            else:
+                progress = generate(journal, place.root, engine, options, jobs=jobs, show=meter)
         _conclude(progress)
-
-
-def _generate(
-    root: Path,
-    run: str | None,
-    engine: engines.Engine,
-    options: GenerateOptions,
-    part: tuple[Shard, Path] | None,
-    meter: "Meter",
-    goal: Goal | None,
-) -> Progress:
-    with open_run(root, run, "" if part else "generate") as (place, journal):
-        if part is not None:
-            shard, out = part
-            with open_part(journal, out) as copy:
-                return generate(copy, place.root, engine, options, meter, shard.takes)
-        if goal is not None:
-            return generate_until(journal, place, engine, options, goal, meter, say)
-        return generate(journal, place.root, engine, options, meter)
 
 
 @contextmanager
 def _open_engine(
-    settings: EngineSettings, ray: int, cluster: tuple[str | None, Path | None]
+    settings: EngineSettings, ray: int, address: str | None, environment: Path | None
 ) -> Iterator[tuple[engines.Engine, Mapping[str, int]]]:
-    """The engine, and how much each node of a cluster has answered. `cluster` is an address and a file."""
+    """The engine, and how much each node of a cluster has answered."""
     if not ray:
         note = (lambda phrase: say(f"{phrase} ...")) if sys.stderr.isatty() else lambda phrase: None
         with closing(engines.LocalEngine(settings, note)) as engine:
             yield engine, {}
         return
-    with closing(RayWorkers(settings, ray, cluster[0], _read_environment(cluster[1]))) as workers:
+    with closing(RayWorkers(settings, ray, address, _read_environment(environment))) as workers:
         for node, count in sorted(workers.placement.items()):
             say(f"{node}: {plural(count, 'actor')}")
         yield workers, workers.answered

@@ -92,6 +92,6 @@ def _reroll(stack: ExitStack, place: Repository, journal: Journal, settings: Eng
         if not opened:
             opened.append(engines.LocalEngine(settings))
             stack.callback(opened[0].close)
-        return generate.reroll(journal, place.root, hole, opened[0], generate.GenerateOptions())
+        return generate.reroll(journal, place.root, hole, opened[0])
 
     return again

@@ -38,15 +38,8 @@ _MAX_DOUBTFUL: Final = 8
 _ENGINE_AGAIN: Final = ("engine_died", "engine_busy", "engine_error", "out_of_memory")
 _TRIES: Final = 4
 _WAIT_S: Final = 0.5
+_DEFAULTS: Final = FillOptions()
 CHANGED: Final = "its file changed after it was planned"
-
-
-@dataclass(frozen=True)
-class GenerateOptions:
-    """`jobs` is the number of holes in flight; `fill` holds the options that all fills share."""
-
-    jobs: int = 4
-    fill: FillOptions = FillOptions()
 
 
 @dataclass(frozen=True)
@@ -103,19 +96,21 @@ def generate(
     journal: Journal,
     root: Path,
     engine: Engine,
-    options: GenerateOptions,
+    options: FillOptions = _DEFAULTS,
+    *,
+    jobs: int = 4,
     show: Show = lambda _: None,
     only: Callable[[HoleRow], bool] = lambda _: True,
 ) -> Progress:
-    """Fills the planned holes that `only` accepts. Calling it again resumes.
+    """Fills the planned holes that `only` accepts, `jobs` at a time. Calling it again resumes.
 
     Raises MidfillError if no engine is available; earlier results are kept.
     """
     holes = filter(only, journal.holes_in(State.PLANNED))
     progress = Progress(0, sum(1 for _ in filter(only, journal.holes_in(State.PLANNED))), 0, 0, 0.0)
     began_s = time.perf_counter()
-    tasks = RunFiller(journal, root, engine, options.fill).tasks(holes)
-    with closing(_without_doubt(_in_flight(tasks, options.jobs))) as batches:
+    tasks = RunFiller(journal, root, engine, options).tasks(holes)
+    with closing(_without_doubt(_in_flight(tasks, jobs))) as batches:
         for batch in batches:
             progress = record(journal, batch, progress, began_s)
             show(progress)
@@ -184,7 +179,7 @@ Task = Callable[[threading.Event], Made]
 class RunFiller:
     """Fills single holes of a run by `engine`. Its tasks may run in any thread, all else in the journal's."""
 
-    def __init__(self, journal: Journal, root: Path, engine: Engine, options: FillOptions) -> None:
+    def __init__(self, journal: Journal, root: Path, engine: Engine, options: FillOptions = _DEFAULTS) -> None:
         self._journal, self._root, self.engine = journal, root, engine
         self._options = replace(options, intent=str(journal.get_meta("intent") or ""))
         self._seed, self._resolver = int(journal.get_meta("seed") or 0), Resolver(root)
@@ -284,9 +279,9 @@ def _failed(hole: HoleRow, state: State, reason: str) -> Task:
     return lambda _: Made(hole, change=StateChange(hole.id, state, reason))
 
 
-def reroll(journal: Journal, root: Path, hole: HoleRow, engine: Engine, options: GenerateOptions) -> HoleRow:
+def reroll(journal: Journal, root: Path, hole: HoleRow, engine: Engine) -> HoleRow:
     """Fills one hole with another seed and journals it as the next attempt. Raises MidfillError."""
-    filler, file = RunFiller(journal, root, engine, options.fill), journal.file(hole.file)
+    filler, file = RunFiller(journal, root, engine), journal.file(hole.file)
     source = journal.snapshot(file.planned_hash)
     if source is None:
         raise MidfillError("hole_stale", f"hole {hole.id} has no fill yet", "run `midfill refactor generate`")

@@ -12,9 +12,9 @@ from itertools import chain
 from pathlib import Path
 
 from midfill_infill.errors import MidfillError
-from midfill_infill.fill import fill
+from midfill_infill.fill import Options, fill
 from midfill_infill.refactor.generating.engines import Engine
-from midfill_infill.refactor.generating.generate import GenerateOptions, Made, Progress, RunFiller, Show, record
+from midfill_infill.refactor.generating.generate import Made, Progress, RunFiller, Show, record
 from midfill_infill.refactor.journal.journal import Journal
 from midfill_infill.refactor.journal.places import Repository
 from midfill_infill.refactor.journal.records import FileRow, HoleRow, State, StateChange
@@ -46,27 +46,23 @@ _OF_A_HOLE = (
 
 @dataclass(frozen=True)
 class _File:
-    """A file with the fills that passed. `shift` maps a planned byte offset to the current one."""
+    """A planned file and the fills that passed."""
 
     row: FileRow
     planned: bytes
-    edits: tuple[Edit, ...]
+    passed: Patch
     imports: frozenset[str]
 
     @property
     def document(self) -> Document:
-        data = Patch.of(self.edits).apply(self.planned)
-        return Document(data, self.row.language, Path(self.row.path))
-
-    def shift(self, at: int) -> int:
-        before = (edit for edit in self.edits if edit.end_byte <= at)
-        return at + sum(len(edit.replacement) - (edit.end_byte - edit.start_byte) for edit in before)
+        return Document(self.passed.apply(self.planned), self.row.language, Path(self.row.path))
 
     def move(self, hole: Hole) -> Hole:
         """A planned hole where it is now."""
-        anchors = tuple(Anchor(self.shift(each.start_byte), self.shift(each.end_byte)) for each in hole.anchors)
-        context = tuple((self.shift(start), self.shift(end)) for start, end in hole.context)
-        start, end = self.shift(hole.start_byte), self.shift(hole.end_byte)
+        shift = self.passed.shift
+        anchors = tuple(Anchor(shift(each.start_byte), shift(each.end_byte)) for each in hole.anchors)
+        context = tuple((shift(start), shift(end)) for start, end in hole.context)
+        start, end = shift(hole.start_byte), shift(hole.end_byte)
         return replace(hole, start_byte=start, end_byte=end, anchors=anchors, context=context)
 
     def complete(self, data: bytes, imports: frozenset[str]) -> bytes:
@@ -90,10 +86,11 @@ class Tester:
             tests = self._reach.of(path.resolve(), hole.name)
             names = [test.relative_to(self._copy.root).as_posix() for test in tests]
             self._say(f"{file.row.path}: {hole.name or hole.kind} -> {', '.join(names) or 'no test imports it'}")
-            line = add_tests(self._goal.line, names)
-            if line == self._goal.line and not names:
+            command = self._goal.command
+            line = add_tests(command.line, names)
+            if line == command.line and not names:
                 raise MidfillError("until_unreached", "no test imports its file")
-            command = replace(self._goal.command, words=read_words(line))
+            command = replace(command, words=read_words(line))
             with closing(Runner(self._copy, command)) as runner:
                 return self._try(hole, file, runner, tests)
         except MidfillError as error:
@@ -109,7 +106,7 @@ class Tester:
             if other.state in _STANDING and (fill := self._journal.fill(other)) is not None:
                 edits.append(Edit(other.start_byte, other.end_byte, fill.new))
                 imports.update(fill.imports)
-        return _File(row, self._filler.read_planned(row), tuple(edits), frozenset(imports))
+        return _File(row, self._filler.read_planned(row), Patch.of(edits), frozenset(imports))
 
     def _try(self, hole: HoleRow, file: _File, runner: Runner, tests: list[Path]) -> Made:
         document, moved = file.document, file.move(hole.hole)
@@ -138,7 +135,7 @@ def generate_until(
     journal: Journal,
     place: Repository,
     engine: Engine,
-    options: GenerateOptions,
+    options: Options,
     goal: Goal,
     show: Show = lambda _: None,
     say: Say = lambda _: None,
@@ -150,7 +147,7 @@ def generate_until(
     holes = list(journal.holes_in(State.PLANNED))
     progress, began_s = Progress(0, len(holes), 0, 0, 0.0), time.perf_counter()
     with open_copy(place, sandboxed=goal.command.sandboxed) as copy:
-        tester = Tester(journal, copy, RunFiller(journal, place.root, engine, options.fill), goal, say)
+        tester = Tester(journal, copy, RunFiller(journal, place.root, engine, options), goal, say)
         for hole in holes:
             progress = record(journal, [tester.fill(hole)], progress, began_s)
             show(progress)

@@ -234,7 +234,7 @@ class Journal:
             reserved = []
             for rewrite in rewrites:
                 effect = {
-                    "regions": [[region.hole, region.at, region.length] for region in rewrite.regions],
+                    "regions": rewrite.regions,
                     "changes": [[change.hole, change.state, change.reason] for change in rewrite.changes],
                 }
                 old, new = digest(rewrite.before), digest(rewrite.after)

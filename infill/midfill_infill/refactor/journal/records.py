@@ -6,10 +6,11 @@ import os
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import Final
+from typing import Final, Self
 
 from pydantic import TypeAdapter
 
+from midfill_infill.errors import MidfillError, is_disk_full
 from midfill_infill.text.spans import Hole
 
 _COLUMNS: Final = ("start_byte", "end_byte", "name", "kind")
@@ -120,13 +121,8 @@ class FillRow:
     imports: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
-class Region:
-    """A hole's place in a file's bytes; `at` is -1 if unknown."""
-
-    hole: int
-    at: int
-    length: int
+Region = tuple[int, int, int]
+"""A hole, its start in a file's bytes (-1 if unknown), and its length."""
 
 
 @dataclass(frozen=True)
@@ -170,6 +166,15 @@ class Trouble:
     path: str
     code: str
     message: str
+
+    @classmethod
+    def of(cls, path: str, error: MidfillError | OSError, *, reading: bool = False) -> Self:
+        """`reading`: the file was read, not written, when the error came."""
+        if isinstance(error, MidfillError):
+            return cls(path, error.code, error.message)
+        is_missing = reading and isinstance(error, FileNotFoundError)
+        code = "file_missing" if is_missing else "disk_full" if is_disk_full(error) else "write_broken"
+        return cls(path, code, f"{path} cannot be {'read' if reading else 'written'} ({error.strerror or error})")
 
 
 @dataclass

@@ -32,20 +32,18 @@ def find_ignored(place: Repository, names: Sequence[str]) -> set[str]:
 
 
 def _walk(root: Path, below: Path) -> Iterator[str]:
-    pending = [below.as_posix()]
-    while pending:
-        folder = pending.pop()
-        for entry in os.scandir(root / folder):
-            name = entry.name if folder == "." else f"{folder}/{entry.name}"
-            is_folder = entry.is_dir(follow_symlinks=False)
-            if is_folder and (entry.name == ".git" or os.path.lexists(os.path.join(entry.path, ".git"))):
-                continue
-            if is_ignored(root / name, root, is_folder=is_folder):
-                continue
-            if is_folder:
-                pending.append(name)
-            elif entry.is_file(follow_symlinks=False):
-                yield name
+    for found, folders, files in os.walk(root / below):
+        folder = Path(found)
+        folders[:] = [
+            name
+            for name in folders
+            if name != ".git"
+            and not os.path.lexists(folder / name / ".git")
+            and not is_ignored(folder / name, root, is_folder=True)
+        ]
+        for path in map(folder.joinpath, files):
+            if path.is_file() and not path.is_symlink() and not is_ignored(path, root):
+                yield path.relative_to(root).as_posix()
 
 
 def read_attributes(root: Path) -> Patterns | None:

@@ -15,7 +15,7 @@ from midfill_infill.refactor.journal.journal import Journal
 from midfill_infill.refactor.journal.places import Repository
 from midfill_infill.refactor.journal.records import WRITTEN, HoleRow, Report, State, StateChange, Trouble
 from midfill_infill.refactor.writing import replace
-from midfill_infill.refactor.writing.apply import Writer, trouble_with
+from midfill_infill.refactor.writing.apply import Writer
 from midfill_infill.refactor.writing.edits import Regions
 from midfill_infill.refactor.writing.imports import weave
 from midfill_infill.sandbox.command import Command
@@ -116,7 +116,7 @@ class Verifier:
         try:
             act(number)
         except (MidfillError, OSError) as error:
-            trouble = trouble_with(self._journal.file(number), error)
+            trouble = Trouble.of(self._journal.file(number).path, error, reading=True)
             if self._standing.get(number) or trouble.code == "disk_full":
                 raise MidfillError(trouble.code, trouble.message) from None
             self.troubles.append(trouble)

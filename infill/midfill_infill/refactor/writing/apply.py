@@ -114,7 +114,7 @@ class Writer:
             try:
                 rewrite = prepare(file, wanted, report)
             except (MidfillError, OSError) as error:
-                report.troubles.append(trouble_with(file, error))
+                report.troubles.append(Trouble.of(file.path, error, reading=True))
                 continue
             if rewrite is not None:
                 yield rewrite
@@ -199,14 +199,6 @@ def _by_file(holes: Iterable[HoleRow]) -> dict[int, list[HoleRow]]:
     for hole in holes:
         found.setdefault(hole.file, []).append(hole)
     return found
-
-
-def trouble_with(file: FileRow, error: MidfillError | OSError) -> Trouble:
-    """Why a file is left unchanged."""
-    if isinstance(error, MidfillError):
-        return Trouble(file.path, error.code, error.message)
-    code = "write_broken" if not isinstance(error, FileNotFoundError) else "file_missing"
-    return Trouble(file.path, code, f"{file.path} cannot be read ({error.strerror or error})")
 
 
 def _name(file: FileRow, hole: HoleRow) -> str:

@@ -121,8 +121,7 @@ class Regions:
             if not any(_reaches_into(edit, at, at + length) for _, edit in others):
                 # At the same byte (adjacent empty holes) the later hole's text comes last.
                 before = [edit for other, edit in others if edit.start_byte < at or other in earlier]
-                moved = at + sum(_growth(edit) for edit in before if edit.end_byte <= at)
-                places[hole] = moved, len(texts[hole]) if hole in edits else length
+                places[hole] = Patch(tuple(before)).shift(at), len(texts[hole]) if hole in edits else length
             earlier.add(hole)
         return Regions(after, places)
 
@@ -130,16 +129,12 @@ class Regions:
         """The bytes after an edit outside of holes; unchanged if it overlaps one."""
         if any(_reaches_into(edit, at, at + length) for at, length in self.places.values()):
             return self
-        growth = _growth(edit)
-        places = {hole: (at + growth * (edit.end_byte <= at), length) for hole, (at, length) in self.places.items()}
-        return Regions(Patch((edit,)).apply(self.data), places)
+        patch = Patch((edit,))
+        places = {hole: (patch.shift(at), length) for hole, (at, length) in self.places.items()}
+        return Regions(patch.apply(self.data), places)
 
     def rows(self, holes: Sequence[HoleRow]) -> tuple[Region, ...]:
-        return tuple(Region(hole.id, *self.places.get(hole.id, (LOST, hole.length))) for hole in holes)
-
-
-def _growth(edit: Edit) -> int:
-    return len(edit.replacement) - (edit.end_byte - edit.start_byte)
+        return tuple((hole.id, *self.places.get(hole.id, (LOST, hole.length))) for hole in holes)
 
 
 def _reaches_into(edit: Edit, start: int, end: int) -> bool:

@@ -12,7 +12,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Final
 
-from midfill_infill.errors import MidfillError, is_disk_full
+from midfill_infill.errors import MidfillError
 from midfill_infill.refactor.journal.journal import Journal
 from midfill_infill.refactor.journal.records import Report, Rewrite, Trouble, WriteRow
 from midfill_infill.refactor.writing import replace
@@ -63,7 +63,7 @@ def _stage_all(work: Sequence[tuple[WriteRow, Rewrite]]) -> tuple[set[int], list
             descriptor = replace.stage(path, rewrite.target, rewrite.after, rewrite.status)
             open_files.append((row, rewrite, descriptor))
         except OSError as error:
-            troubles.append(_trouble(rewrite.file.path, error))
+            troubles.append(Trouble.of(rewrite.file.path, error))
     for row, rewrite, descriptor in open_files:
         try:
             try:
@@ -74,7 +74,7 @@ def _stage_all(work: Sequence[tuple[WriteRow, Rewrite]]) -> tuple[set[int], list
         except OSError as error:
             with suppress(OSError):  # the journal knows it; the next start deletes it
                 replace.remove(rewrite.target.with_name(row.temporary))
-            troubles.append(_trouble(rewrite.file.path, error))
+            troubles.append(Trouble.of(rewrite.file.path, error))
     return staged, troubles
 
 
@@ -90,13 +90,13 @@ def _put(journal: Journal, row: WriteRow, rewrite: Rewrite) -> tuple[Swap | None
     except FileNotFoundError:
         pass
     except OSError as error:
-        trouble = _trouble(rewrite.file.path, error)
+        trouble = Trouble.of(rewrite.file.path, error)
     except MidfillError as error:
-        return None, _trouble(rewrite.file.path, error)
+        return None, Trouble.of(rewrite.file.path, error)
     try:
         return _settle(journal, row, target), trouble
     except (OSError, MidfillError) as error:
-        return None, trouble or _trouble(rewrite.file.path, error)
+        return None, trouble or Trouble.of(rewrite.file.path, error)
 
 
 def _retract(journal: Journal, row: WriteRow, target: Path) -> Swap:
@@ -119,15 +119,8 @@ def _sync_folders(folders: Iterable[Path]) -> list[Trouble]:
         try:
             replace.sync_folder(folder)
         except OSError as error:
-            troubles.append(_trouble(str(folder), error))
+            troubles.append(Trouble.of(str(folder), error))
     return troubles
-
-
-def _trouble(path: str, error: OSError | MidfillError) -> Trouble:
-    if isinstance(error, MidfillError):
-        return Trouble(path, error.code, error.message)
-    code = "disk_full" if is_disk_full(error) else "write_broken"
-    return Trouble(path, code, f"{path} cannot be written ({error.strerror or error})")
 
 
 def _check_space(rewrites: Sequence[Rewrite]) -> None:
@@ -156,7 +149,7 @@ def recover(journal: Journal, root: Path) -> list[Trouble]:
             if _settle(journal, row, target) is Swap.DONE:
                 journal.finish([row.id])
         except (OSError, MidfillError) as error:
-            troubles.append(_trouble(str(target), error))
+            troubles.append(Trouble.of(str(target), error))
     return troubles
 
 
