@@ -14,8 +14,8 @@ from typing import Final
 from pydantic import ValidationError
 
 from midfill_engine.wire import ErrorBody
-from midfill_infill.engines.command import engine_command, engine_environment
 from midfill_infill.engines.endpoint import Endpoint, relayed
+from midfill_infill.engines.installed import engine_command, engine_environment
 from midfill_infill.engines.supervise import EngineSettings, engine_arguments, probe
 from midfill_infill.errors import MidfillError
 

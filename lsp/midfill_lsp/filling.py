@@ -135,8 +135,8 @@ class FillJob:
         """Raises _Large for a large body that is not confirmed."""
         if self.params.what is not What.BODY or self.params.large:
             return
-        for taken in (measure(document, hole) for hole in find_large(document, found)):
-            name = found[0].name or "this function"
+        for hole in find_large(document, found):
+            taken, name = measure(document, hole), hole.name or "this function"
             raise _Large(f"Midfill: this replaces {taken.num_lines} of {taken.of_lines} lines ({name}).")
 
     async def _run_make(self, executor: Executor, progress: FillProgress) -> Filled:

@@ -49,7 +49,7 @@ def _applies(view: DocumentView, document: Document, what: What, range: types.Ra
         return False
     if what is What.HOLE:
         line = min(range.start.line, len(view.text.line_starts) - 1)
-        return not view.text.line(line).strip()
+        return not view.text.lines[line].strip()
     try:
         found = find_holes(view, document, what, [range])
         return all(hole.is_body or what is What.SELECTION for hole in found) and bool([view.span(h) for h in found])

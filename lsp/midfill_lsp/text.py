@@ -41,23 +41,17 @@ class Text:
     @cached_property
     def line_starts(self) -> list[int]:
         if "\r" not in self.source:  # five times as fast
-            return [0, *accumulate(len(line) + 1 for line in self.source.split("\n")[:-1])]
+            return [0, *accumulate(len(line) + 1 for line in self.lines[:-1])]
         return [0, *(match.end() for match in _LINE_END.finditer(self.source))]
 
     @cached_property
     def lines(self) -> list[str]:
         """The lines without their endings."""
-        return _LINE_END.split(self.source)
-
-    def line(self, number: int) -> str:
-        """The text of a line without its ending."""
-        start = self.line_starts[number]
-        end = self.line_starts[number + 1] if number + 1 < len(self.line_starts) else len(self.source)
-        return _LINE_END.sub("", self.source[start:end])
+        return _LINE_END.split(self.source) if "\r" in self.source else self.source.split("\n")
 
     def line_end(self, number: int) -> int:
         """The offset before a line's ending."""
-        return self.line_starts[number] + len(self.line(number))
+        return self.line_starts[number] + len(self.lines[number])
 
     def offset(self, position: types.Position) -> int:
         """The offset of a position. Past a line's end means its end, past the last line means the text's end."""
@@ -76,8 +70,8 @@ class Text:
     def position(self, offset: int) -> types.Position:
         """The position of an offset in 0..len(source). Between `\\r` and `\\n` means before both."""
         number = bisect_right(self.line_starts, offset) - 1
-        before = self.line(number)[: offset - self.line_starts[number]]
-        return types.Position(number, self._units(before))
+        before = self.lines[number][: offset - self.line_starts[number]]
+        return types.Position(number, unit_offsets(before, self.encoding)[-1])
 
     def range(self, span: Span) -> types.Range:
         return types.Range(self.position(span[0]), self.position(span[1]))
@@ -98,24 +92,11 @@ class Text:
     def offset_of_byte(self, start_byte: int) -> int:
         return len(self._data[:start_byte].decode("utf-8", "surrogatepass"))
 
-    def _units(self, text: str) -> int:
-        if text.isascii():
-            return len(text)
-        codec, unit_bytes = _ENCODINGS[self.encoding]
-        return len(text.encode(codec, "surrogatepass")) // unit_bytes
-
     def _column(self, position: types.Position) -> tuple[int, bool]:
         """Code points before the position in its line, and whether it falls between two of them."""
-        line = self.line(position.line)
-        if line.isascii() or self._units(line) <= position.character:
-            return min(position.character, len(line)), True
-        units_before = 0
-        for column, char in enumerate(line):
-            units_after = units_before + self._units(char)
-            if units_after > position.character:
-                return column, units_before == position.character
-            units_before = units_after
-        raise AssertionError("the line is longer than the position")
+        offsets = unit_offsets(self.lines[position.line], self.encoding)
+        column = bisect_right(offsets, position.character) - 1
+        return column, offsets[column] == position.character or column == len(offsets) - 1
 
 
 def find_at(text: Text, offset: int, placed: Iterable[tuple[Span, T]]) -> list[T]:
@@ -143,26 +124,24 @@ def cuts_line_end(text: str, offset: int) -> bool:
     return offset > 0 and text[offset - 1 : offset + 1] == "\r\n"
 
 
-def code_points(text: str, spans: Sequence[Span], encoding: str) -> list[Span]:
-    """Spans in units of the encoding as spans in code points; clamped to the text."""
+def unit_offsets(text: str, encoding: str) -> Sequence[int]:
+    """Where each character starts, and where the last one ends, in units of the encoding."""
     if text.isascii():
-        return [(min(start, len(text)), min(end, len(text))) for start, end in spans]
+        return range(len(text) + 1)
     codec, unit_bytes = _ENCODINGS[encoding]
-    data = text.encode(codec, "surrogatepass")
+    return [0, *accumulate(len(char.encode(codec, "surrogatepass")) // unit_bytes for char in text)]
 
-    def point(unit: int) -> int:
-        return len(data[: unit * unit_bytes].decode(codec, "ignore"))
 
-    return [(point(start), point(end)) for start, end in spans]
+def code_points(text: str, spans: Iterable[Span], encoding: str) -> list[Span]:
+    """Spans in units of the encoding as spans in code points; clamped to the text."""
+    offsets = unit_offsets(text, encoding)
+    return [(bisect_right(offsets, start) - 1, bisect_right(offsets, end) - 1) for start, end in spans]
 
 
 def to_units(text: str, spans: Iterable[Span], encoding: str) -> tuple[Span, ...]:
     """Spans in code points as spans in units of the encoding."""
-    if text.isascii():
-        return tuple(spans)
-    codec, unit_bytes = _ENCODINGS[encoding]
-    sizes = [0, *accumulate(len(char.encode(codec, "surrogatepass")) // unit_bytes for char in text)]
-    return tuple((sizes[start], sizes[end]) for start, end in spans)
+    offsets = unit_offsets(text, encoding)
+    return tuple((offsets[start], offsets[end]) for start, end in spans)
 
 
 class Moves:

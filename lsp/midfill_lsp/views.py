@@ -49,10 +49,14 @@ class DocumentView:
 
     def span(self, hole: Hole) -> Span:
         """Where a hole lies in the text. Raises MidfillError for one in another cell."""
-        shift = self.byte(0)
-        if not shift <= hole.start_byte <= hole.end_byte <= self.byte(len(self.text.source)):
+        if not self.holds(hole):
             raise MidfillError("no_hole", "the function is in another cell")
-        return self.text.offset_of_byte(hole.start_byte - shift), self.text.offset_of_byte(hole.end_byte - shift)
+        start, end = (byte - self.byte(0) for byte in (hole.start_byte, hole.end_byte))
+        return self.text.offset_of_byte(start), self.text.offset_of_byte(end)
+
+    def holds(self, hole: Hole) -> bool:
+        """True if the hole is in this cell."""
+        return self.byte(0) <= hole.start_byte and hole.end_byte <= self.byte(len(self.text.source))
 
 
 def take_view(workspace: SyncedWorkspace, synced: SyncedDocument) -> DocumentView:
@@ -116,7 +120,7 @@ def find_innermost(folders: Iterable[str], uri: str) -> str:
 def find_holes(view: DocumentView, document: Document, what: What, ranges: Sequence[types.Range]) -> list[Hole]:
     """The holes, in the order of `ranges` or of the document. Raises MidfillError if there is nothing to fill."""
     if what is What.STUBS:
-        stubs = [hole for hole in holes.find_stubs(document) if _is_inside(view, hole)]
+        stubs = [hole for hole in holes.find_stubs(document) if view.holds(hole)]
         if not stubs:
             raise MidfillError("no_stubs", "this file has no stubs", "put the cursor into a function")
         return stubs
@@ -133,15 +137,10 @@ def find_around(view: DocumentView, range: types.Range) -> list[Span]:
     try:
         document = view.read()
         start, end = (view.byte(offset) for offset in view.text.span(range))
-        return [
-            view.span(Hole(*span)) for span in holes.list_holes(document, start, end) if _is_inside(view, Hole(*span))
-        ]
+        found = (Hole(*span) for span in holes.list_holes(document, start, end))
+        return [view.span(hole) for hole in found if view.holds(hole)]
     except MidfillError:
         return []
-
-
-def _is_inside(view: DocumentView, hole: Hole) -> bool:
-    return view.byte(0) <= hole.start_byte and hole.end_byte <= view.byte(len(view.text.source))
 
 
 def sort_with_drafts(

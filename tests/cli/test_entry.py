@@ -19,8 +19,8 @@ from midfill_infill.cli import build_app
 from midfill_infill.cli.failures import report_failures
 from midfill_infill.cli.options import complete_model
 from midfill_infill.context.exclusions import find_exclusion
-from midfill_infill.engines import fetching, runtime
-from midfill_infill.engines.runtime import runtime_folder
+from midfill_infill.engines import fetching, records
+from midfill_infill.engines.records import runtime_folder
 from midfill_infill.errors import MidfillError
 from midfill_infill.languages import find_language
 from midfill_infill.text.document import Document
@@ -117,7 +117,7 @@ def test_help_has_a_page_for_it(name: str) -> None:
 
 
 def test_a_shared_folder_is_not_closed_to_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(runtime, "_MAX_SOCKET_PATH_BYTES", 4096)
+    monkeypatch.setattr(records, "_MAX_SOCKET_PATH_BYTES", 4096)
     for name, advice in [
         ("shared", "set MIDFILL_RUNTIME_DIR to a folder that only you can enter"),
         ("midfill", "chmod 700"),

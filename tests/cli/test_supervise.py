@@ -11,7 +11,7 @@ from tests.cli.fake_engine import Plan
 
 from midfill_infill.engines import supervise
 from midfill_infill.engines.endpoint import Endpoint
-from midfill_infill.engines.runtime import runtime_folder
+from midfill_infill.engines.records import runtime_folder
 from midfill_infill.engines.supervise import EnginePlace, EngineSettings, ensure_engine, find_place
 from midfill_infill.errors import MidfillError
 

@@ -17,8 +17,7 @@ from typer.testing import CliRunner
 from midfill_engine.wire import HoleSegment, HoleSpec, InfillRequest
 from midfill_infill.cli import build_app, doctor
 from midfill_infill.cli import engine as engine_command
-from midfill_infill.engines import client, supervise
-from midfill_infill.engines import runtime as runtime_module
+from midfill_infill.engines import client, records, supervise
 from midfill_infill.errors import MidfillError
 
 SOURCE = "def add(a, b):\n    ...\n"
@@ -131,7 +130,7 @@ def test_a_full_runtime_folder_is_one_sentence(
 
 
 def test_other_failures_of_the_folder_are_not_hidden(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError), runtime_module.writable(tmp_path):
+    with pytest.raises(FileNotFoundError), records.writable(tmp_path):
         (tmp_path / "none").read_bytes()
 
 

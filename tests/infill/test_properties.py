@@ -12,7 +12,7 @@ from midfill_infill import languages
 from midfill_infill.context.segments import build_segments
 from midfill_infill.languages import REGISTRY
 from midfill_infill.splicing import drafts
-from midfill_infill.splicing.splice import place, splice
+from midfill_infill.splicing.splice import splice
 from midfill_infill.syntax import outline
 from midfill_infill.syntax.holes import find_stubs, hole_at_range, sort_holes
 from midfill_infill.text.document import Document
@@ -44,15 +44,15 @@ DISGUISES: dict[str, Callable[[bytes], bytes]] = {
 
 def check(document: Document, holes: tuple[Hole, ...], fills: list[str]) -> None:
     """Everything between the holes is in the result, in order, at its place."""
-    for patch in (splice(document, holes, fills).patch, place(document, holes, fills)):
-        result, position, shift = patch.apply(document.data), 0, 0
-        assert len(patch.edits) == len(holes)
-        for edit, hole in zip(patch.edits, sort_holes(document, holes), strict=True):
-            assert (edit.start_byte, edit.end_byte) == (hole.start_byte, hole.end_byte)
-            assert result[position + shift : edit.start_byte + shift] == document.data[position : edit.start_byte]
-            shift += len(edit.replacement) - (edit.end_byte - edit.start_byte)
-            position = edit.end_byte
-        assert result[position + shift :] == document.data[position:]
+    patch = splice(document, holes, fills).patch
+    result, position, shift = patch.apply(document.data), 0, 0
+    assert len(patch.edits) == len(holes)
+    for edit, hole in zip(patch.edits, sort_holes(document, holes), strict=True):
+        assert (edit.start_byte, edit.end_byte) == (hole.start_byte, hole.end_byte)
+        assert result[position + shift : edit.start_byte + shift] == document.data[position : edit.start_byte]
+        shift += len(edit.replacement) - (edit.end_byte - edit.start_byte)
+        position = edit.end_byte
+    assert result[position + shift :] == document.data[position:]
 
 
 @settings(max_examples=150, deadline=None)

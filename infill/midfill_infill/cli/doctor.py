@@ -15,10 +15,15 @@ import typer
 from midfill_infill.cli.failures import report_failures
 from midfill_infill.cli.options import DeviceOption, ModelOption
 from midfill_infill.engines.client import EngineClient
-from midfill_infill.engines.command import engine_command, engine_environment
 from midfill_infill.engines.discovery import find_servers
 from midfill_infill.engines.endpoint import Endpoint
-from midfill_infill.engines.installed import distribution_version, missing_engine_packages, package_version
+from midfill_infill.engines.installed import (
+    distribution_version,
+    engine_command,
+    engine_environment,
+    missing_engine_packages,
+    package_version,
+)
 from midfill_infill.engines.supervise import EngineSettings, ensure_engine, find_place, named_endpoint, probe
 from midfill_infill.errors import MidfillError
 

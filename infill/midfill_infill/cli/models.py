@@ -16,7 +16,7 @@ from midfill_infill.cli.failures import report_failures
 from midfill_infill.cli.options import DeviceName, DeviceOption, ModelOption, complete_model
 from midfill_infill.engines import fetching, supervise
 from midfill_infill.engines.client import EngineClient
-from midfill_infill.engines.command import engine_command
+from midfill_infill.engines.installed import engine_command
 from midfill_infill.engines.supervise import SHIPPED, EngineSettings
 
 PLAIN_EVERY_BYTES: Final = 100_000_000

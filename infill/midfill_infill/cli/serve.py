@@ -8,7 +8,7 @@ from midfill_engine.wire import with_serve_options
 from midfill_infill.cli.execute import become
 from midfill_infill.cli.failures import report_failures
 from midfill_infill.engines import supervise
-from midfill_infill.engines.command import engine_command
+from midfill_infill.engines.installed import engine_command
 from midfill_infill.errors import MidfillError
 
 

@@ -36,7 +36,7 @@ def find_imports(document: Document, path: Path, root: Path) -> list[Path]:
 
 
 def _find_python(text: str, folder: Path, root: Path) -> Places:
-    everywhere = _python_bases(folder, root)
+    everywhere = [*(base for base in (folder, *folder.parents) if base.is_relative_to(root)), root / "src"]
     joined = re.sub(r"\(([^)]*)\)", lambda names: " ".join(names[1].split()), text)
     for match in _PYTHON.finditer(joined):
         for name in (match["modules"] or "").split(","):
@@ -48,12 +48,6 @@ def _find_python(text: str, folder: Path, root: Path) -> Places:
         bases = [folder, *folder.parents][level - 1 : level] if level else everywhere
         for name in [*names, ""]:  # the imported name may be a module itself
             yield from _find_module(f"{match['module']}.{name}".strip("."), bases)
-
-
-def _python_bases(folder: Path, root: Path) -> list[Path]:
-    """Folders that Python modules may be relative to."""
-    above = [base for base in (folder, *folder.parents) if base.is_relative_to(root)]
-    return [*above, root / "src"]
 
 
 def _find_module(name: str, bases: list[Path]) -> Places:

@@ -1,12 +1,10 @@
-"""Related files: proposers read them, the model does not attend to them.
-
-Knows files and their order, no engine. Files that `exclusions` names are never read.
-"""
+"""Collects related files, from which excerpts and proposals are taken. Reads no excluded file; knows no engine."""
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import lru_cache, partial
+from itertools import chain, islice
 from pathlib import Path
 from typing import Final, Literal
 
@@ -85,7 +83,7 @@ def find_references(
     Files outside `root` (default: the repository) are not read, not even through links, and neither are files that
     `leaves_out` names (default: `exclusions`). `held` files are used as given.
     """
-    found = list(held)
+    read_files: Iterable[Reference] = ()
     if path is not None:
         path = path.absolute()
         root = find_root(path) if root is None else root.absolute()
@@ -94,8 +92,10 @@ def find_references(
             ("imported", find_imports(document, path, root)),
             ("neighbour", find_neighbours(path, root)),
         ]
-        found += _read_files(files, Path(os.path.realpath(root)), taken, leaves_out or _left_out(), read)
-    return bound(each for each in _drop_copies(document.show(0, len(document.data)), found) if each.text.strip())
+        leaves_out = leaves_out or partial(_is_excluded, {})
+        read_files = _read_files(files, Path(os.path.realpath(root)), taken, leaves_out, read)
+    found = _drop_copies(document.show(0, len(document.data)), chain(held, read_files))
+    return bound(each for each in found if each.text.strip())
 
 
 def _drop_copies(text: str, found: Iterable[Reference]) -> Iterator[Reference]:
@@ -114,36 +114,31 @@ def _lines_of(text: str) -> frozenset[str]:
     return frozenset(line.strip() for line in text.splitlines() if line.strip())
 
 
-def _left_out() -> LeavesOut:
-    stamps = exclusions.Stamps()
-    return lambda path: exclusions.find_exclusion(path, (), stamps) is not None
+def _is_excluded(stamps: exclusions.Stamps, path: Path) -> bool:
+    return exclusions.find_exclusion(path, (), stamps) is not None
 
 
 def _read_files(
     files: Iterable[tuple[Kind, Iterable[Path]]], root: Path, taken: set[Path], leaves_out: LeavesOut, read: Read
 ) -> Iterator[Reference]:
-    """Reads files below the resolved `root` that are not `taken`, until a request's limit is reached."""
-    left = MAX_CHARS
+    """Reads files below the resolved `root` that are not `taken`, one whenever the next is wanted."""
     for kind, place in ((kind, place) for kind, places in files for place in places):
         real = Path(os.path.realpath(place))
         if real in taken or not real.is_relative_to(root) or any(map(leaves_out, {place, real})):
             continue
         taken.add(real)
         text = read(real)
-        if text and text.strip():
+        if text:
             yield Reference(kind, text)
-            left -= len(text)
-        if left <= 0:
-            return
 
 
 def bound(references: Iterable[Reference]) -> tuple[Reference, ...]:
     """The first 32 references, with at most 262,144 characters together; truncates the last one."""
     taken: list[Reference] = []
     left = MAX_CHARS
-    for reference in references:
-        if len(taken) == MAX_REFERENCES or not left:
-            break
+    for reference in islice(references, MAX_REFERENCES):
         taken.append(replace(reference, text=reference.text[:left]))
         left -= len(taken[-1].text)
+        if not left:
+            break
     return tuple(taken)

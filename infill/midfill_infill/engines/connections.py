@@ -112,11 +112,10 @@ class Connections:
         self.prefix = self._url.path.rstrip("/")
         self.headers = {"authorization": f"Bearer {endpoint.token}"} if endpoint.token else {}
         # A proxy of the environment must not see what stays on this machine.
-        proxy = _find_proxy(self._url) if endpoint.remote_host else None
-        self._proxy = proxy
-        if proxy is not None and self._url.scheme == "http":
+        self._proxy = _find_proxy(self._url) if endpoint.remote_host else None
+        if self._proxy is not None and self._url.scheme == "http":
             self.prefix = f"http://{self._url.netloc}{self.prefix}"
-            self.headers |= {f"proxy-{name}": value for name, value in _authorize(proxy).items()}
+            self.headers |= _authorize(self._proxy)
         self._idle: list[HTTPConnection] = []
 
     def open(self, timeout_s: float = READ_TIMEOUT_S, *, is_new: bool = False) -> Connection:
@@ -169,8 +168,7 @@ class Connections:
             return kind(self._url.hostname, self._url.port, timeout=timeout_s)
         http = kind(proxy.hostname, proxy.port, timeout=timeout_s)
         if kind is HTTPSConnection:
-            authorization = {f"Proxy-{name}": value for name, value in _authorize(proxy).items()}
-            http.set_tunnel(self._url.hostname, self._url.port, authorization)
+            http.set_tunnel(self._url.hostname, self._url.port, _authorize(proxy))
         return http
 
 
@@ -211,7 +209,7 @@ def _authorize(proxy: SplitResult) -> dict[str, str]:
     if proxy.username is None:
         return {}
     pair = f"{unquote(proxy.username)}:{unquote(proxy.password or '')}"
-    return {"Authorization": f"Basic {base64.b64encode(pair.encode()).decode()}"}
+    return {"Proxy-Authorization": f"Basic {base64.b64encode(pair.encode()).decode()}"}
 
 
 def _check_runs(connection: socket.socket) -> None:

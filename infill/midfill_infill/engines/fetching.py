@@ -10,8 +10,8 @@ from collections.abc import Callable
 from pydantic import ValidationError
 
 from midfill_engine.wire import FetchProgress, StoredModels
-from midfill_infill.engines.command import engine_command, engine_environment
 from midfill_infill.engines.endpoint import last_words
+from midfill_infill.engines.installed import engine_command, engine_environment
 from midfill_infill.errors import MidfillError
 
 GRACE_S = 5.0
@@ -32,7 +32,8 @@ def fetch(model: str, hear: Callable[[FetchProgress], None], *options: str) -> s
             said = process.stderr.read()
             code = process.wait()
         except KeyboardInterrupt:
-            raise _interrupted(model, last) from None
+            amount = f" with {last.amount} here" if last is not None else ""
+            raise MidfillError("cancelled", f"stopped{amount}", f"run `midfill models get {model}` to go on") from None
         except ValidationError:
             raise MidfillError("fetch_failed", f"the engine says of {model} what is not understood") from None
         finally:
@@ -58,11 +59,6 @@ def explain(said: str, exit_code: int) -> MidfillError:
     ending = f"was ended by signal {-exit_code}" if exit_code < 0 else f"ended with exit code {exit_code}"
     last = next((line for line in reversed(said.splitlines()) if line.strip()), "it said nothing")
     return MidfillError("fetch_failed", f"the process that fetches {ending} ({last.strip()})")
-
-
-def _interrupted(model: str, last: FetchProgress | None) -> MidfillError:
-    amount = f" with {last.amount} here" if last is not None else ""
-    return MidfillError("cancelled", f"stopped{amount}", f"run `midfill models get {model}` to go on")
 
 
 def _spawn(*words: str) -> "subprocess.Popen[str]":

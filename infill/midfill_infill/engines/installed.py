@@ -1,14 +1,18 @@
-"""Reads installed versions from packaging metadata, and finds missing packages. Imports none of them."""
+"""What is installed: versions, missing packages, and the command of an engine process. Imports none of them."""
 
 import importlib.util
 import json
+import os
 import platform
 import subprocess
+import sys
 from importlib.metadata import PackageNotFoundError, distribution, version
 from pathlib import Path
 from typing import Final
 
 ENGINE_PACKAGES: Final = ("torch", "tokenizers", "safetensors", "fastapi", "uvicorn")
+# Otherwise glibc keeps a heap for each thread and freed memory: 414 MB instead of 381 after 120 fills.
+_ONE_HEAP: Final = {"MALLOC_ARENA_MAX": "1", "MALLOC_TRIM_THRESHOLD_": "65536"}
 _TREE: Final = Path(__file__).parents[3]
 
 
@@ -45,3 +49,16 @@ def package_version(name: str) -> str | None:
 
 def missing_engine_packages() -> list[str]:
     return [name for name in ENGINE_PACKAGES if importlib.util.find_spec(name) is None]
+
+
+def engine_command() -> list[str]:
+    """The start of its command line. `-P` keeps files of the current folder from shadowing libraries."""
+    return [sys.executable, "-P", "-m", "midfill_engine"]
+
+
+def engine_environment() -> dict[str, str]:
+    """Our environment, with an absolute PYTHONPATH because the engine runs in another folder."""
+    environment = _ONE_HEAP | os.environ
+    if path := environment.get("PYTHONPATH"):
+        environment["PYTHONPATH"] = os.pathsep.join(os.path.abspath(entry) for entry in path.split(os.pathsep))
+    return environment

@@ -22,12 +22,23 @@ from typing import Any, Final
 from midfill_engine.wire import BASE, FetchProgress, packaged_folder
 from midfill_infill import config
 from midfill_infill.engines.client import HUNG_S, EngineClient
-from midfill_infill.engines.command import engine_command, engine_environment
 from midfill_infill.engines.endpoint import Endpoint, last_words, parse_engine
 from midfill_infill.engines.fetching import fetch
-from midfill_infill.engines.installed import distribution_version, missing_engine_packages
-from midfill_infill.engines.records import OPTIONS, EnginePlace, EngineRecord, living, sweep_dead
-from midfill_infill.engines.runtime import runtime_folder, writable
+from midfill_infill.engines.installed import (
+    distribution_version,
+    engine_command,
+    engine_environment,
+    missing_engine_packages,
+)
+from midfill_infill.engines.records import (
+    OPTIONS,
+    EnginePlace,
+    EngineRecord,
+    living,
+    runtime_folder,
+    sweep_dead,
+    writable,
+)
 from midfill_infill.errors import MidfillError
 
 DEFAULT_IDLE_TIMEOUT_S: Final = 1800.0

@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Mapping
-from functools import cache
 from pathlib import Path
 from types import MappingProxyType
 from typing import Final
@@ -27,11 +26,7 @@ def get_language(language_id: str) -> Language:
     return REGISTRY[language_id]
 
 
-@cache
-def _by_extension() -> Mapping[str, str]:
-    return {extension: language.id for language in REGISTRY.values() for extension in language.extensions}
-
-
+_BY_EXTENSION: Final = {extension: each.id for each in REGISTRY.values() for extension in each.extensions}
 _SHEBANG: Final = re.compile(
     rb"#![^\n]*[/ ](?:(?P<python>python[\d.]*|pypy[\d.]*)|(?P<node>node(?:js)?)|deno|bun|ts-node|tsx)(?:[ \r\n]|$)"
 )
@@ -46,4 +41,4 @@ def find_language(path: Path, source: bytes | None = None) -> str | None:
         return settle_header(source, path)
     if not path.suffix and source is not None and (match := _SHEBANG.match(source)):
         return "python" if match["python"] else "javascript" if match["node"] else "typescript"
-    return _by_extension().get(path.suffix) or _by_extension().get(path.suffix.lower())
+    return _BY_EXTENSION.get(path.suffix) or _BY_EXTENSION.get(path.suffix.lower())

@@ -53,18 +53,6 @@ class Spliced:
         return tuple(fill.text for fill in self.fills)
 
 
-def place(document: Document, holes: Sequence[Hole], fills: Sequence[str]) -> Patch:
-    """A patch of fills as they are, for previews: nothing is parsed, cut or moved. Unencodable characters
-    become `?`.
-    """
-    cleaned = [drafts.clean(fill, _anchor_texts(document, hole))[0] for hole, fill in zip(holes, fills, strict=True)]
-    return Patch.of(
-        Edit(hole.start_byte, hole.end_byte, text.encode(document.encoding, "replace"))
-        for hole, draft in zip(holes, cleaned, strict=True)
-        for text in [(hole.lead + draft.text + hole.tail).replace("\n", document.newline)]
-    )
-
-
 def splice(document: Document, holes: Sequence[Hole], fills: Sequence[str]) -> Spliced:
     """The patch that puts `fills[i]` into `holes[i]`, adjusted to add the fewest syntax errors.
 
@@ -96,7 +84,9 @@ def splice(document: Document, holes: Sequence[Hole], fills: Sequence[str]) -> S
 def clean(document: Document, hole: Hole, fill: str) -> tuple[DraftText, int]:
     """A fill ready to be tried in its hole, and the number of dropped characters. Raises MidfillError."""
     draft, removed = drafts.clean(fill, _anchor_texts(document, hole))
-    _check_anchors(document, hole, draft)
+    if drafts.find_anchors(draft.text, _firm_anchors(document, hole)) is None:
+        next_step = "fill again, or leave the kept text out of the hole"
+        raise MidfillError("engine_error", "the fill changes text that was to be kept", next_step)
     return _trim(document, hole, draft), removed
 
 
@@ -125,18 +115,6 @@ def _firm_anchors(document: Document, hole: Hole) -> list[str]:
     texts[:1] = [text.lstrip(_WHITE) for text in texts[:1]]
     texts[-1:] = [text.rstrip(_WHITE) for text in texts[-1:]]
     return texts
-
-
-def _check_anchors(document: Document, hole: Hole, draft: DraftText) -> None:
-    """Checks that the engine kept the user's anchors."""
-    if drafts.find_anchors(draft.text, _firm_anchors(document, hole)) is None:
-        next_step = "fill again, or leave the kept text out of the hole"
-        raise MidfillError("engine_error", "the fill changes text that was to be kept", next_step)
-
-
-def _behind(document: Document, hole: Hole) -> str:
-    source = document.source[document.to_source(hole.end_byte) :]
-    return hole.tail + source.decode("utf-8").replace("\r\n", "\n")
 
 
 def _trim(document: Document, hole: Hole, draft: DraftText) -> DraftText:
@@ -204,7 +182,8 @@ def _candidates(trials: Trials, document: Document, hole: Hole, draft: DraftText
     """Ways to insert a draft, preferred ones first; all contain the anchors."""
     anchors = _firm_anchors(document, hole)
     frozen = trials.frozen_lines(draft, index)
-    behind = _behind(document, hole)
+    source = document.source[document.to_source(hole.end_byte) :]
+    behind = hole.tail + source.decode("utf-8").replace("\r\n", "\n")
     seen: set[str] = set()
     spaced = [draft]
     if not mixes_indents(document.lines):

@@ -57,14 +57,6 @@ class _Place:
         return self.spec.indent is None or "\n" in self.spec.forbid
 
 
-@dataclass
-class _Middle:
-    """What came for a query so far."""
-
-    text: str = ""
-    logprobs: tuple[tuple[str, float], ...] = ()
-
-
 class Exchange:
     """Talks to one engine, and does not repeat kinds of calls that it refused."""
 
@@ -79,15 +71,15 @@ class Exchange:
         rows: list[list[FilledHole]] = []
         model = request.model or self._model
         for number in range(request.n):
-            middles: list[_Middle] = []
+            middles: list[Piece] = []
             for place in places:
                 query = self._query(request, places, middles, number, model)
-                middles.append(_Middle())
+                middles.append(Piece())
                 last = tokens + query.max_tokens  # not every engine keeps to it
                 with closing(self._pieces(query)) as pieces:
                     for piece in pieces:
                         model, steps, tokens = piece.model or model, steps + 1, tokens + max(1, len(piece.logprobs))
-                        is_over = _add(middles[-1], piece, place, query.behind)
+                        middles[-1], is_over = _add(middles[-1], piece, place, query.behind)
                         if not number:
                             yield _show(steps, places, middles)
                         if is_over or tokens >= last:
@@ -99,7 +91,7 @@ class Exchange:
         yield InfillResponse(model=name, holes=rows[0], alternatives=rows[1:], stats=stats)
 
     def _query(
-        self, request: InfillRequest, places: Sequence[_Place], middles: Sequence[_Middle], number: int, model: str
+        self, request: InfillRequest, places: Sequence[_Place], middles: Sequence[Piece], number: int, model: str
     ) -> HoleQuery:
         before, behind = _around(request, places, [middle.text for middle in middles])
         place = places[len(middles)]
@@ -146,14 +138,11 @@ def _swallow(pieces: Iterator[Piece], white: str) -> Iterator[Piece]:
         yield replace(piece, text=piece.text[shared:], logprobs=cut)
 
 
-def _add(middle: _Middle, piece: Piece, place: _Place, behind: str) -> bool:
-    """Adds a piece. Returns True if the fill ends with it; text behind the end is cut."""
-    middle.text += piece.text
-    middle.logprobs += piece.logprobs
-    end = find_end(middle.text, place.spec.indent or "", behind, is_line=place.is_line)
-    if end is not None:
-        middle.text = middle.text[:end]
-    return end is not None
+def _add(middle: Piece, piece: Piece, place: _Place, behind: str) -> tuple[Piece, bool]:
+    """What came so far with one more piece, and True if the fill ends with it; text behind the end is cut."""
+    text = middle.text + piece.text
+    end = find_end(text, place.spec.indent or "", behind, is_line=place.is_line)
+    return Piece(text[:end], middle.logprobs + piece.logprobs), end is not None
 
 
 def find_end(text: str, indent: str, behind: str, *, is_line: bool) -> int | None:
@@ -174,24 +163,19 @@ def find_end(text: str, indent: str, behind: str, *, is_line: bool) -> int | Non
 
 def _around(request: InfillRequest, places: Sequence[_Place], middles: Sequence[str]) -> tuple[str, str]:
     """The text before and behind the first hole that has no middle yet; later ones show what they keep."""
-    before, behind, index = "", "", 0
+    shown, texts = zip(places, [*middles, *[""] * len(places)], strict=False), []
     for segment in request.segments:
-        if not isinstance(segment, HoleSegment):
-            piece = segment.text
-        elif index == len(middles):
-            before, behind, index = before + places[index].head, places[index].tail, index + 1
-            continue
+        if isinstance(segment, HoleSegment):
+            place, middle = next(shown)
+            texts += [place.head + middle, place.tail]
         else:
-            middle = middles[index] if index < len(middles) else ""
-            piece, index = places[index].head + middle + places[index].tail, index + 1
-        if index > len(middles):
-            behind += piece
-        else:
-            before += piece
-    return before, behind
+            texts += ["", segment.text]
+    holes = [2 * n for n, segment in enumerate(request.segments) if isinstance(segment, HoleSegment)]
+    at = holes[len(middles)] + 1
+    return "".join(texts[:at]), "".join(texts[at:])
 
 
-def _show(step: int, places: Sequence[_Place], middles: Sequence[_Middle]) -> StepEvent:
+def _show(step: int, places: Sequence[_Place], middles: Sequence[Piece]) -> StepEvent:
     states = []
     for number, place in enumerate(places):
         text = place.head + (middles[number].text if number < len(middles) else "") + place.tail
@@ -201,7 +185,7 @@ def _show(step: int, places: Sequence[_Place], middles: Sequence[_Middle]) -> St
     )
 
 
-def _filled(place: _Place, middle: _Middle) -> FilledHole:
+def _filled(place: _Place, middle: Piece) -> FilledHole:
     text = place.head + middle.text + place.tail
     tokens, confidence, position = [], [], 0
     for token, logprob in middle.logprobs:
