@@ -51,8 +51,7 @@ async def apply_edits(
 ) -> tuple[int | None, str]:
     """Sends the edit for the current document. Returns the edited version and the resulting text.
 
-    `find_edits` computes the replacements in the current text, in order; it may raise. `confirm` lets the user tick
-    each edit.
+    `find_edits` returns ordered replacements in the current text. With `confirm` the user ticks each of them.
     """
     for _ in range(MAX_APPLY_TRIES):
         version, text = document.version, document.text

@@ -76,9 +76,8 @@ class FillJob:
         self, id: int, server: Host, params: FillParams, filler: Filler, settings: Settings,
         surroundings: Callable[[], Options], before: Sequence[PendingHole] = (),
     ) -> None:  # fmt: skip
-        """`id` becomes the pending fill's. `before` are the holes of the fill that is rerolled, in document order.
-
-        Raises FillFailed or JsonRpcContentModified if the document cannot be filled now.
+        """`before` are the holes of the fill that is rerolled, in document order. Raises FillFailed or
+        JsonRpcContentModified if the document cannot be filled now.
         """
         if params.apply:
             check_takes_edits(server)
@@ -114,9 +113,8 @@ class FillJob:
         return [carried for span in self._spans if (carried := self._moves.carry(span))]
 
     async def run(self, executor: Executor, pending: PendingStore) -> FillResult:
-        """Fills, applies one versioned edit if requested, and describes the result.
-
-        Raises MidfillError, FillFailed, JsonRpcContentModified if a hole changed meanwhile, CancelledError.
+        """Fills, applies one versioned edit if requested, and describes the result. Raises MidfillError, FillFailed,
+        CancelledError, and JsonRpcContentModified if a hole changed meanwhile.
         """
         with self.document.recording() as self._moves:
             async with show_progress(self._server, self.params.work_done_token, self._title) as progress:
@@ -124,12 +122,6 @@ class FillJob:
                 if not self.params.apply:
                     return self._answer(filled)
                 return await self._apply(filled, pending)
-
-    async def _ask(self, sentence: str) -> None:
-        """Raises MidfillError `large_hole` if the user does not confirm a large body."""
-        if await self._server.ask(sentence, GO_ON, "Cancel") != GO_ON:
-            raise MidfillError("large_hole", "not confirmed, nothing was filled")
-        self.params = self.params.model_copy(update={"large": True})
 
     def _check_size(self, document: Document, found: Sequence[Hole]) -> None:
         """Raises _Large for a large body that is not confirmed."""
@@ -155,7 +147,9 @@ class FillJob:
         try:
             return await make()
         except _Large as large:
-            await self._ask(large.args[0])
+            if await self._server.ask(str(large), GO_ON, "Cancel") != GO_ON:
+                raise MidfillError("large_hole", "not confirmed, nothing was filled") from None
+            self.params = self.params.model_copy(update={"large": True})
             return await make()
         finally:
             self._stop.set()

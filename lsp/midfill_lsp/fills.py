@@ -52,10 +52,7 @@ class Fills:
         self._telling: asyncio.TimerHandle | None = None
 
     async def fill(self, params: FillParams, rerolled: Pending | None = None) -> FillResult:
-        """Fills, and replaces `rerolled` if given.
-
-        Raises MidfillError, FillFailed, JsonRpcContentModified, JsonRpcInvalidParams.
-        """
+        """Fills, and replaces `rerolled` if given. Raises MidfillError and the exceptions of JSON-RPC."""
         if reason := self.find_exclusion(params.uri):
             raise MidfillError("file_excluded", f"this file is left out: {reason}")
         settings = self._server.settings_of(params.uri)

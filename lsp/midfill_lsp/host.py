@@ -54,7 +54,7 @@ class Host(LanguageServer):
 
     @property
     def speaks_midfill(self) -> bool:
-        """Whether the client supports our own notifications."""
+        """True if the client supports our own notifications."""
         told = self.client_capabilities.experimental
         return bool(getattr(told, "midfill", None) or (isinstance(told, dict) and told.get("midfill")))
 

@@ -26,9 +26,8 @@ NOTHING = "Midfill: the last change fits nowhere else in this file; make one fir
 
 @dataclass
 class Burst:
-    """Consecutive changes of the same lines: `before` became `now`, `span` of it has changed (None at first).
-
-    `earlier` are the texts around the burst before.
+    """Consecutive changes of the same lines: `before` became `now`, in which `span` has changed (None at first).
+    `earlier` are the texts around the previous burst.
     """
 
     before: Text
@@ -98,10 +97,7 @@ class NextEdits:
             search.cancel()
 
     async def repeat(self, params: RepeatParams) -> Repeated:
-        """Makes the last change at the place where the cursor is, or everywhere, and shows the next place.
-
-        Raises FillFailed and what a fill raises.
-        """
+        """Makes the last change at the cursor or everywhere, and shows the next place. Raises what a fill raises."""
         document = find_document(self._server, params.uri, None)
         if params.action == "dismiss":
             self._bursts[params.uri] = Burst(document.text, document.text)
@@ -193,7 +189,6 @@ class NextEdits:
             self._tell(document, [each for each in found if each.repeat.is_likely])
 
     def _is_fill(self, document: SyncedDocument) -> bool:
-        """Whether the last change was a fill."""
         burst = self._bursts.get(document.uri)
         start, end = burst.span if burst and burst.span else (0, -1)
         spans = (span for pending in self._fills.pending_in(document) for span in pending.spans)

@@ -40,7 +40,7 @@ def offer_actions(view: DocumentView, version: int | None, params: types.CodeAct
 
 
 def is_wanted(kind: str, only: Sequence[str] | None) -> bool:
-    """Whether `only` includes a kind; its members are enum strings or plain strings."""
+    """True if `only`, a list of kinds and their parents, includes a kind."""
     return not only or any(kind == wanted or kind.startswith(wanted + ".") for wanted in only)
 
 
@@ -90,9 +90,7 @@ def _to_json(asked: Payload) -> dict[str, Any]:
 
 
 def offer_lenses(pending: Pending, text: Text) -> list[types.CodeLens]:
-    """Accept, Reroll and Discard above the first hole of a pending fill, with a remark if it is a guess, and where the
-    fill comes from if the model did not draft it.
-    """
+    """Accept, Reroll and Discard above a pending fill, with its origin and its doubts."""
     range = text.range(pending.holes[0].outer)
     titles, fills = dict(LENSES), [hole.fill for hole in pending.holes]
     passes = f"passes `{pending.filled.passes}`" if pending.filled.passes else ""

@@ -173,9 +173,8 @@ class Pending:
             self.holes = [self.holes[number] for number in left]
 
     def find_part(self, part: str, offset: int | None) -> tuple[PendingHole, int | None] | None:
-        """The hole at an offset, with the number of its hunk there; if there is only one part, that one.
-
-        A hole whose fill equals the old text counts as one hunk.
+        """The hole at an offset, with the number of its hunk there; if there is only one part, that one. A hole
+        without hunks is one part.
         """
         parts: list[tuple[Span, tuple[PendingHole, int | None]]] = []
         for hole in self.holes:

@@ -73,7 +73,7 @@ class PreviewSender:
         self._seq = 0
 
     def is_due(self, preview: Preview) -> bool:
-        """Whether to send it; for the thread that makes the fill."""
+        """True if to send it; for the thread that makes the fill."""
         now_s = time.monotonic()
         is_early = now_s - self._sent_s < 1 / PREVIEWS_PER_S and not preview.is_chosen
         if self._token is None or is_early:
@@ -104,9 +104,8 @@ class PreviewSender:
 
 @asynccontextmanager
 async def show_progress(server: LanguageServer, token: int | str | None, title: str) -> AsyncIterator[FillProgress]:
-    """Begins and ends progress; the client's cancel cancels the current task. `token` is the client's, if any.
-
-    Otherwise a token is requested while the fill runs.
+    """Begins and ends progress, whose cancel button cancels the current task. Without the client's `token` one is
+    requested while the fill runs.
     """
     progress, task = FillProgress(server, title), asyncio.current_task()
     assert task is not None

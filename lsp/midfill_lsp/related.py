@@ -18,9 +18,7 @@ SettingsOf = Callable[[str], Settings]
 
 
 class RelatedText:
-    """Keeps the texts of the 32 files that were open last. Use it on the event loop only, except for what `near`
-    returns.
-    """
+    """Keeps the texts of the 32 files that were open last. Use it on the event loop, except for what `near` returns."""
 
     def __init__(self, freeze_settings: Callable[[], SettingsOf]) -> None:
         self._freeze_settings = freeze_settings
@@ -28,10 +26,7 @@ class RelatedText:
         self._lock = threading.Lock()
 
     def near(self, workspace: SyncedWorkspace, uri: str) -> Callable[[], Options]:
-        """Options with the related files. The returned function finds them in a thread and checks exclusions again.
-
-        Finds nothing if the settings of the document turn repository context off.
-        """
+        """A function for a worker thread that returns options with the related files, if the settings allow them."""
         settings_of, own = self._freeze_settings(), workspace.open_document(uri)
         if own is None or not settings_of(uri).repository_context:
             return Options

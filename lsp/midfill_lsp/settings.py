@@ -65,7 +65,6 @@ class Settings:
     server_command: tuple[str, ...] = _setting((), "a list of words", "How the editor starts the server.")
 
     def suggests_in(self, language: str | None) -> bool:
-        """Whether ghost text is on for a language."""
         return self.trigger == "auto" and self.languages.get(language or "", self.languages.get("*", True))
 
 

@@ -89,7 +89,7 @@ def _diagnose(fill: Pending, span: Span) -> types.Diagnostic:
 
 
 def describe(fill: PlacedFill, range: types.Range, encoding: str, text: str | None = None) -> HoleFill:
-    """`text` is what goes to `range` where that is more than the fill: its lead and tail, or other line ends."""
+    """`text` is the replacement of `range` if that differs from the fill by a lead, a tail or line endings."""
     shown = fill.text if text is None else text
     shift = shown.find(fill.text)
     tokens: Iterable[Span] = [(start + shift, end + shift) for start, end in fill.tokens] if shift >= 0 else []

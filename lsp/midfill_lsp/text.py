@@ -172,9 +172,8 @@ class Moves:
         return first, last
 
     def stretch(self, span: Span, *, takes_ends: bool = False) -> Span | None:
-        """As `carry`, but an edit inside the span changes its size; None if an edit crosses one of its ends.
-
-        With `takes_ends` text that was inserted right at an end belongs to the span.
+        """As `carry`, but an edit inside the span changes its size; None if an edit crosses one of its ends. With
+        `takes_ends` the span includes text that was inserted at an end.
         """
         first, last = span
         for start, end, new_length in self._edits:

@@ -146,9 +146,9 @@ def find_around(view: DocumentView, range: types.Range) -> list[Span]:
 def sort_with_drafts(
     view: DocumentView, document: Document, found: list[Hole], drafts: Sequence[DraftParams], kinds: Sequence[Hole] = ()
 ) -> tuple[list[Span], Document, tuple[Hole, ...]]:
-    """Where the holes lie, in document order, and what is to be filled: the drafts are in it, what they keep anchored.
+    """The spans of the holes in document order, the document with the drafts in it, and its holes with anchors.
 
-    `kinds` say what holes were at an earlier fill. Raises MidfillError.
+    `kinds` are the holes of an earlier fill, whose kind and name these keep. Raises MidfillError.
     """
     if kinds:
         found = [replace(hole, kind=old.kind, name=old.name) for hole, old in zip(found, kinds, strict=True)]

@@ -1,1 +1,1 @@
-"""What a model may see: text around holes, related files, and files that are never shown. Knows no engine."""
+"""Chooses the text that a model sees: around holes, from related files, never from excluded ones. Knows no engine."""

@@ -1,6 +1,6 @@
-"""Which files are never read for a fill: secrets, files the user excludes, files git ignores.
+"""Decides which files a fill never reads: secrets, files that the user excludes, files that git ignores.
 
-Knows paths and patterns, no content and no editor. It runs no program: a cloned repository must not choose one.
+Knows paths and patterns, no content. Runs no program, because a cloned repository must not choose one.
 """
 
 import os
@@ -28,13 +28,12 @@ NO_SECRET: Final = "secrets.py"  # the name is the standard library's
 _SECRET: Final = re.compile("|".join(map(translate, SECRETS)))
 
 Stamps = dict[str, tuple[int, ...]]
-"""Of each folder, the times of all files that have a say in what git ignores there."""
+"""For each folder, the modification times of all files that affect what git ignores there."""
 
 
 def find_exclusion(path: Path, listed: Sequence[str] = (), stamps: Stamps | None = None) -> str | None:
-    """Why `path` is excluded, as a phrase; None if it is not. `listed` are the user's patterns, relative to any parent
-    folder: `src/gen/`, `/src/gen/` and `**/src/gen/` are the same. Git's rules come from `.git/info/exclude` and every
-    `.gitignore` up to the repository's root. Calls that share `stamps`, initially empty, check each folder once.
+    """Why `path` is excluded, as a phrase; None if it is not. The user's patterns `listed` match below any folder:
+    `src/gen/`, `/src/gen/` and `**/src/gen/` are the same. Calls that share `stamps` check each folder once.
     """
     path, stamps = path.absolute(), {} if stamps is None else stamps
     named = _find_exclusion(path, tuple(listed), _stamp(os.path.dirname(path), stamps))
@@ -76,7 +75,7 @@ def _find_exclusion(path: Path, listed: tuple[str, ...], stamp: tuple[int, ...])
 
 
 def is_secret(name: str) -> bool:
-    """Whether a file's path is named like a file with secrets, or leads through a folder that is."""
+    """True if a file or a folder of the path is named like one with secrets."""
     parts = (part for part in name.split("/") if part != NO_SECRET)
     return f"/{name}".endswith(SECRET_PATHS) or any(map(_SECRET.match, parts))
 
@@ -87,9 +86,8 @@ def _compile(patterns: tuple[str, ...]) -> Patterns:
 
 
 def is_ignored(path: Path, root: Path, *, is_folder: bool = False) -> bool:
-    """Whether rules below `root` ignore a file or folder in it.
-
-    As in git, the deepest folder with a matching rule decides, and an ignored folder excludes everything in it.
+    """True if git ignores a file or folder of the repository `root`: the deepest folder with a matching rule decides,
+    and an ignored folder excludes everything in it.
     """
     folders = [root, *reversed([folder for folder in path.parents if folder.is_relative_to(root) and folder != root])]
     for target in [*folders[1:], path]:

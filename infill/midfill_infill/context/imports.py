@@ -23,10 +23,7 @@ Places = Iterator[Path]
 
 
 def find_imports(document: Document, path: Path, root: Path) -> list[Path]:
-    """Existing files below `root` that `document`, stored at `path`, imports.
-
-    In import order, at most 64. Installed packages are not searched.
-    """
+    """Existing files below `root` that `document`, stored at `path`, imports; at most 64, in import order."""
     find = _FINDERS.get(document.language or "")
     if find is None:
         return []

@@ -19,15 +19,11 @@ _WORD: Final = re.compile(r"[A-Z]?[a-z]+|[A-Z]+|\d+")
 
 
 def is_test(path: Path) -> bool:
-    """Whether the name is that of a test file."""
     return _TEST_NAME.search(path.stem) is not None
 
 
 def find_neighbours(path: Path, root: Path) -> list[Path]:
-    """Files in the language family of `path`: its test or the tested file, then files of its folder by similar name.
-
-    At most 32, without `path` itself; all are below `root` unless a link leads out.
-    """
+    """At most 32 files in the language of `path`: its test or the tested file, then similar names in its folder."""
     found = dict.fromkeys([*_find_partners(path, root), *_find_beside(path)])
     return [place for place in found if place != path][:MAX_NEIGHBOURS]
 

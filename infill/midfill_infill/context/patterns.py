@@ -26,7 +26,7 @@ class Patterns:
         self._rules = [rule for line in lines for rule in _read_line(line)][::-1]
 
     def says(self, name: str) -> bool | None:
-        """Whether the last matching pattern includes `name` (which ends with `/` for a folder) or, with `!`, excludes
+        """True if the last matching pattern includes `name` (which ends with `/` for a folder) or, with `!`, excludes
         it; None without a match. A pattern for the file itself wins over one for a parent folder.
         """
         said: bool | None = None
@@ -42,8 +42,8 @@ class Patterns:
 
 
 def read_lines(file: Path, *, follow: bool = False) -> list[str]:
-    """Lines of a pattern file. Raises OSError for folders, pipes, devices and, unless `follow`, links, as git does. A
-    file that is too large matches everything.
+    """Lines of a pattern file; one that is too large matches everything. Raises OSError for what is no regular file,
+    and for links unless `follow`, as git does.
     """
     descriptor = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | (0 if follow else os.O_NOFOLLOW))
     with open(descriptor, "rb") as opened:
@@ -77,9 +77,8 @@ def _read_line(line: str) -> list[tuple[re.Pattern[str], bool]]:
 
 
 def without_backtracking(regex: re.Pattern[str]) -> re.Pattern[str]:
-    """The same pattern with atomic groups, which prevent exponential backtracking: `*a*a*a*a*a*a*b` would take minutes
-    to reject a long name. For each star but the last of a name, and each `**` but the last, the shortest match
-    suffices.
+    """The same pattern with atomic groups: `*a*a*a*a*a*a*b` would backtrack for minutes on a long name. For each star
+    but the last of a name, and each `**` but the last, the shortest match suffices.
     """
     atomic = _FOLDERS_TWICE.sub(_make_atomic, regex.pattern)
     atomic = _STARS.sub(r"(?>[^/]*?\1)", atomic)

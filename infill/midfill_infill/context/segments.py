@@ -1,7 +1,6 @@
 """Chooses which text around the holes the model sees, within a budget. Knows no model and no tokens.
 
-Whole lines are kept, nearest to a hole first; imports and headers of enclosing blocks are always kept. Omitted lines
-leave no mark.
+Imports and headers of enclosing blocks are always shown, then whole lines, nearest to a hole first.
 """
 
 from collections.abc import Iterator, Sequence
@@ -17,15 +16,10 @@ from midfill_infill.text.document import Document
 from midfill_infill.text.lines import Lines
 from midfill_infill.text.spans import Hole
 
-HEADER_SHARE = 0.35
-"""What imports and enclosing headers may take of the budget at most."""
-
-BETWEEN_SHARE = 0.75
-"""What the text between holes may take of the budget before it is trimmed in its middle."""
-
+# The largest share of the budget for imports and enclosing headers, and for the text between holes.
+HEADER_SHARE, BETWEEN_SHARE = 0.35, 0.75
+# This many characters before the holes are shown for each one behind them.
 PREFIX_WEIGHT = 2
-"""Characters before the holes for one behind them, while both sides have any."""
-
 _MAX_DRAFT = 65536
 _MAX_ANCHORS = 1024
 
@@ -39,11 +33,10 @@ class Segments:
 
 
 def build_segments(document: Document, holes: Sequence[Hole], budget_chars: int) -> Segments:
-    r"""Segments in document order with at most `budget_chars` characters of text.
+    """Segments in document order with at most `budget_chars` characters of text; a hole with anchors becomes a draft.
 
-    Text has line feeds and no byte order mark; each hole's lead and tail count as text. A hole with anchors is sent as
-    a draft. Raises MidfillError `overlapping_holes`, and `hole_too_large` for more than 65,536 characters with anchors
-    or more than 1,024 anchors.
+    Raises MidfillError `overlapping_holes`, and `hole_too_large` for over 65,536 characters with anchors or over 1,024
+    anchors.
     """
     ordered = sort_holes(document, list(holes))
     stretches = _cut(document, ordered)
@@ -90,7 +83,7 @@ class _ShownText:
         return sum(len(self.lines[number]) for number in numbers)
 
     def keep_edges(self, most_chars: int) -> int:
-        """Shows the lines that holes stand in, at most so many characters at each hole; says how many in all."""
+        """Shows the lines that holes stand in, at most `most_chars` at each hole. Returns the number of characters."""
         if self.follows_hole:
             self.kept[0] = self.lines[0][:most_chars]
         if self.precedes_hole:
@@ -108,7 +101,7 @@ class _ShownText:
 
 
 def _keep_headers(lines: Sequence[int], stretches: Sequence[_ShownText], room: int) -> int:
-    """Shows lines of the document, at most `room` characters. Returns how many characters it added."""
+    """Shows lines of the document, at most `room` characters. Returns the number of added characters."""
     left = room
     for line in lines:
         for stretch in stretches:
@@ -117,9 +110,8 @@ def _keep_headers(lines: Sequence[int], stretches: Sequence[_ShownText], room: i
 
 
 def _keep_nearest(stretches: Sequence[_ShownText], room: int) -> int:
-    """Shows lines of all queues in proportion to their weights until each queue ends or meets a line that does not fit.
-
-    Returns how many characters it added.
+    """Shows lines in proportion to the queues' weights until each queue ends or its next line does not fit. Returns the
+    number of added characters.
     """
     queues = [(stretch, *queue) for stretch in stretches for queue in stretch.queues()]
     heap, left = [(0.0, number) for number in range(len(queues))], room

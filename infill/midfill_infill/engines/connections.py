@@ -34,7 +34,7 @@ class Broken(Exception):
 
 
 class Connection:
-    """One connection for one request; not for use by several threads, except `shut_down`."""
+    """One connection for one request. Only `shut_down` may be called from another thread."""
 
     def __init__(self, http: HTTPConnection, owner: "Connections") -> None:
         self._http, self._owner = http, owner
@@ -101,7 +101,7 @@ class Connection:
 
 
 class Connections:
-    """Opens connections to `endpoint` and keeps those that can take another request; any thread may ask."""
+    """A thread-safe pool of connections to one endpoint."""
 
     def __init__(self, endpoint: Endpoint) -> None:
         """Raises ValueError for what is no address."""
@@ -119,9 +119,7 @@ class Connections:
         self._idle: list[HTTPConnection] = []
 
     def open(self, timeout_s: float = READ_TIMEOUT_S, *, is_new: bool = False) -> Connection:
-        """A connection whose every read may take so long. Raises Unreachable, Silent, and MidfillError
-        `engine_stopped`.
-        """
+        """A connection with a timeout for each read. Raises Unreachable, Silent, and MidfillError `engine_stopped`."""
         while self._idle and not is_new:
             with suppress(IndexError):  # another thread was faster
                 kept = self._idle.pop()

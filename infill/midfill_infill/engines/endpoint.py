@@ -27,10 +27,7 @@ _CODES: Final[dict[ErrorCode, str]] = {
 
 @dataclass(frozen=True)
 class Endpoint:
-    """Where an engine listens: a unix socket of ours, or a URL that the user named.
-
-    `protocol` and `model` are for engines of other projects; both are empty for Midfill's own.
-    """
+    """Where an engine listens: our unix socket, or a URL that the user named. `protocol` is empty for Midfill's own."""
 
     socket: Path | None = None
     url: str | None = None

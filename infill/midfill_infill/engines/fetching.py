@@ -1,7 +1,4 @@
-"""Fetches a checkpoint in a process of the engine's package, which reports progress. Knows no network.
-
-An interrupted download continues in the next run. There is no time limit.
-"""
+"""Fetches a checkpoint in a process of the engine's package, without a time limit. Knows no network."""
 
 import signal
 import subprocess
@@ -18,9 +15,8 @@ GRACE_S = 5.0
 
 
 def fetch(model: str, hear: Callable[[FetchProgress], None], *options: str) -> str:
-    """Passes progress to `hear` and returns the folder. Ends the download when it ends itself.
-
-    Raises MidfillError: what the engine says, or `cancelled` with how to continue.
+    """Passes progress to `hear` and returns the folder. Raises MidfillError, `cancelled` after Ctrl-C; the next call
+    continues the download.
     """
     last: FetchProgress | None = None
     with _spawn("fetch", model, *options) as process:

@@ -29,7 +29,7 @@ def tell_where(host: str, state_folder: Path | None = None) -> str | None:
 
 
 def is_first_time(mark: str, state_folder: Path | None = None) -> bool:
-    """Whether `mark` is new, and records it as a file in the user's state folder."""
+    """True if `mark` is new, and records it as a file in the user's state folder."""
     if state_folder is None:
         from platformdirs import user_state_path
 

@@ -89,7 +89,7 @@ class EngineRecord:
     is_served: bool = False
 
     def serves(self, wanted: "EngineRecord") -> bool:
-        """Whether this engine fits `wanted`; fields that `wanted` leaves open fit anything."""
+        """True if this engine fits `wanted`; fields that `wanted` leaves open fit anything."""
         pairs = [(getattr(self, name), getattr(wanted, name)) for name in ("device", *OPTIONS)]
         same = (self.model, self.installation) == (wanted.model, wanted.installation)
         return same and all(want in ("", "auto", has) for has, want in pairs)
@@ -173,7 +173,7 @@ def locked(file: Path, kind: int = fcntl.LOCK_EX) -> Iterator[None]:
 
 
 def sweep_dead(older_than_s: float) -> None:
-    """Removes the files of engines that ended longer ago than this."""
+    """Removes the files of engines that ended more than `older_than_s` ago."""
     for lock in runtime_folder().glob("engine-*.lock"):
         with suppress(OSError):
             if time.time() - lock.stat().st_mtime > older_than_s:

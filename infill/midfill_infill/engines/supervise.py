@@ -1,7 +1,7 @@
 """Finds the user's engine, or starts one and waits for it. Knows processes, locks and folders; not HTTP, not requests.
 
-One engine a (model, device, ...). Its `.lock` is held by the engine itself for as long as it lives (the starter hands
-the locked descriptor over), so a killed engine frees it at once and a slow one is never started twice.
+There is one engine per model, device and so on. An engine inherits its locked `.lock` from its starter and holds it as
+long as it lives, so a killed engine frees it at once and a slow one is never started twice.
 """
 
 import fcntl
@@ -62,8 +62,8 @@ _started: list[subprocess.Popen[bytes]] = []
 
 @dataclass(frozen=True)
 class EngineSettings:
-    """Which engine is wanted. `model` is a known name, a checkpoint folder or a hub id. What is not said (None, or the
-    device `auto`) the configuration says, `project`'s file among it where that is given.
+    """The wanted engine. `model` is a known name, a checkpoint folder or a hub id. The configuration, of `project` too
+    if that is given, decides what is None and the device `auto`.
     """
 
     model: str | None = None
@@ -85,9 +85,9 @@ class EngineSettings:
 
 
 def complete(settings: EngineSettings) -> EngineSettings:
-    """With all that the user did not say: the engine of `midfill serve` if one runs, else as configured.
+    """The settings without open fields: of the engine that `midfill serve` runs, if any, otherwise as configured.
 
-    A model that only a project's file names is never fetched: whoever cloned it did not ask for that.
+    A model that only a project's file names is never fetched, because the user did not ask for it.
     """
     known = config.load(settings.project)
     model = known["model"]
@@ -148,10 +148,7 @@ def check_model(model: str) -> str:
 
 
 def find_place(settings: EngineSettings) -> EnginePlace:
-    """Where the engine for `settings` keeps its files: one that lives and is wanted, or the one to start.
-
-    Engines of another version or installation are others.
-    """
+    """The files of a running engine that fits `settings`, otherwise of the one to start."""
     wanted = complete(settings).record
     own = place_of(wanted)
     if own.lives:
@@ -165,9 +162,7 @@ def place_of(record: EngineRecord) -> EnginePlace:
 
 
 def named_endpoint() -> Endpoint | None:
-    """The engine that the user named, if any: another project's by the setting `engine`, else one of Midfill's own by
-    MIDFILL_ENGINE_URL.
-    """
+    """The engine of the setting `engine`, which is another project's, otherwise that of MIDFILL_ENGINE_URL."""
     chosen = config.load()["engine"].value
     if chosen is not None:
         return parse_engine(str(chosen))
@@ -201,7 +196,7 @@ def ensure_engine(settings: EngineSettings | None = None, on_progress: Progress 
 
 
 def fetch_model(settings: EngineSettings, on_progress: Progress) -> None:
-    """Has a model of the hub on this machine before an engine starts, however long that takes. Raises MidfillError."""
+    """Downloads a model of the hub before an engine starts, if necessary. Raises MidfillError."""
     model = settings.model
     if model is None or absolute_model(model) != model or HUB_ID.fullmatch(model) is None or Path(model).is_dir():
         return
@@ -273,9 +268,8 @@ def _take_lock(place: EnginePlace) -> int | None:
 
 
 def end_idle(wanted: EngineRecord) -> None:
-    """Asks engines of the same model that nobody uses to end, such as those of another environment or number format.
-
-    One that `midfill serve` runs stays, and so does one that was asked in the last minute.
+    """Ends engines of the same model that were idle for a minute, such as those of another environment or number
+    format, except those of `midfill serve`.
     """
     for place, record in living():
         if record.is_served or record.model != wanted.model or place.pid is None:
@@ -291,10 +285,7 @@ def _sign_lock(lock: int, pid: int) -> None:
 
 
 def claim_place(settings: EngineSettings) -> EnginePlace:
-    """Makes this process, and what it becomes by exec, the engine for `settings`, which fills then use.
-
-    Raises if one lives.
-    """
+    """Makes this process, and what it becomes by exec, the engine for `settings`. Raises MidfillError if one lives."""
     place = find_place(settings)
     with writable(place.socket.parent):
         lock = _take_lock(place)
@@ -351,7 +342,7 @@ def check_installed() -> None:
 
 
 def _explain_death(exit_code: int, place: EnginePlace, log_start: int) -> MidfillError:
-    """What the engine said on its last line, as our error."""
+    """The last error in the engine's log."""
     with open(place.log, "rb") as log:
         log.seek(log_start)
         said = log.read().decode(errors="replace")

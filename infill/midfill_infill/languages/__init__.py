@@ -33,9 +33,8 @@ _SHEBANG: Final = re.compile(
 
 
 def find_language(path: Path, source: bytes | None = None) -> str | None:
-    """The id of the language that a file's name tells, or None. `.H` and `.C` are C++, `.c` is C.
-
-    A `.h` is C or C++ by what `source` says; C without it. A file without an extension is what its `#!` line runs.
+    """The id of the language of a file by its extension, or None. `.H` and `.C` are C++, `.c` is C; `source` decides
+    about `.h`, and its `#!` line about a file without an extension.
     """
     if path.suffix == ".h" and source is not None:
         return settle_header(source, path)

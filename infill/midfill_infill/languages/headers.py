@@ -49,9 +49,7 @@ def settle_header(source: bytes, path: Path | None = None) -> str:
 
 
 def _has_cpp_neighbours(path: Path) -> bool:
-    """Whether the source of the same name, otherwise every source, is C++: in the folder, otherwise in the compilation
-    database.
-    """
+    """True if the source of the same name, otherwise every source beside it or in the build's database, is C++."""
     try:
         names = [Path(entry.name) for entry in os.scandir(path.parent)]
     except OSError:

@@ -35,7 +35,7 @@ class Language:
     """Names of the `.scm` files beside the language's module, joined to one query."""
     indent: str = "    "
     comment: str = "//"
-    """What a line comment begins with."""
+    """The start of a line comment."""
     statement: str = "midfill();"
     """A harmless statement that stands for a hole while the rest is parsed."""
     openings: tuple[str, ...] = (
@@ -43,18 +43,15 @@ class Language:
     )  # fmt: skip
     """Lines that open, continue or close a block or list: masks for a hole that no statement fits."""
     has_indented_blocks: bool = False
-    """Whether indentation is syntax."""
+    """True if indentation is syntax."""
     has_coding_cookie: bool = False
-    """Whether a comment at the file's start may name its encoding (PEP 263)."""
+    """True if a comment at the file's start may name its encoding (PEP 263)."""
     header: bytes | None = None
     """A regular expression for the first line of a function, its name in group 1; finds functions in a broken tree."""
     scope_header: bytes | None = None
     """As `header`, for functions and classes; a language has both or neither."""
     readings: tuple[Callable[[bytes], bytes], ...] = ()
-    """Rewrites that a source with errors is parsed with, each applied to the last: blanking macros, for example.
-
-    They keep the length.
-    """
+    """Rewrites of equal length for a source with errors, each applied to the last, such as blanking macros."""
     read_within: Callable[[bytes], bytes] | None = None
     """Blanks the parts that the grammar cannot parse, such as markup around scripts; keeps the length."""
     interfaces: tuple[str, ...] = ()
@@ -80,9 +77,8 @@ class Language:
         return tree_sitter.Query(self._grammar, query)
 
     def parse(self, source: bytes, old: tree_sitter.Tree | None = None) -> tree_sitter.Tree:
-        """Parses UTF-8 `source`. Never fails: unparsable text becomes ERROR and MISSING nodes.
-
-        `old` is a tree that was told of all edits since; only affected parts are parsed again.
+        """Parses UTF-8 `source`; unparsable text becomes ERROR and MISSING nodes. If `old` is an edited tree of the
+        text before, only the affected parts are parsed again.
         """
         if self.read_within is not None:  # blanking may change text far from an edit
             source, old = self.read_within(source), None

@@ -1,7 +1,4 @@
-"""Blanks macros of C and C++ that confuse the grammar. Knows spellings, no tree.
-
-Every byte keeps its place. Blanking guesses by naming conventions and is used if it leaves fewer errors.
-"""
+"""Blanks macros of C and C++ that confuse the grammar, guessed by naming conventions. Knows spellings, no tree."""
 
 import re
 from typing import Final
@@ -43,10 +40,7 @@ def blank_macros(source: bytes) -> bytes:
 
 
 def blank_alternatives(source: bytes) -> bytes:
-    """`source` without directives and with only the first branch of each condition.
-
-    Branches that each open a brace would leave one brace too many.
-    """
+    """`source` without directives and with only the first branch of each condition: each may open a brace."""
     spans: list[tuple[int, int]] = []
     dropped_from: list[int | None] = []  # of each open condition, where the branch that goes began
     for match in _DIRECTIVE.finditer(source):

@@ -29,7 +29,7 @@ def blank_markup(source: bytes) -> bytes:
 
 
 def _is_script(attributes: bytes) -> bool:
-    """Whether the element contains a program, not JSON or a template."""
+    """True if the element contains a program, not JSON or a template."""
     named = _TYPE.search(attributes)
     return named is None or _SCRIPTS.fullmatch(named["type"].lower()) is not None
 

@@ -58,7 +58,7 @@ class Tokens:
         return self.source[slice(*self.gap(number))]
 
     def same_line(self, number: int) -> bool:
-        """Whether a token stands on the line of the one before it."""
+        """True if a token stands on the line of the one before it."""
         return 0 < number < len(self) and b"\n" not in self.white(number)
 
     def line(self, first: int, last: int) -> Span:
@@ -134,7 +134,7 @@ class Change:
 
     @cached_property
     def is_uniform(self) -> bool:
-        """Whether all parts are the same change."""
+        """True if all parts are the same change."""
         return len({(*self.old_texts(part), b"\n", *self.new_texts(part)) for part in self.parts}) == 1
 
     def bytes_changed(self, part: ChangedTokens) -> tuple[bytes, bytes]:

@@ -27,7 +27,7 @@ class EditPlace:
     way: str
     """How it was found: the same tokens, a list of the same name, the same neighbours, or part by part."""
     is_exact: bool = True
-    """Whether what the change kept is the same here."""
+    """True if what the change kept is the same here."""
     foreign: tuple[Span, ...] = ()
     """Spans of words in `text` that come from the change's own line and have no counterpart here."""
 

@@ -36,7 +36,7 @@ class Repeat:
     edit: Edit
     certainty: float
     is_likely: bool
-    """Whether it is worth showing to somebody who did not ask."""
+    """True if it is worth showing to somebody who did not ask."""
     foreign: tuple[Span, ...] = ()
 
     @property
@@ -47,11 +47,10 @@ class Repeat:
 def find_repeats(
     before: Document, after: Document, earlier: Versions | None = None, *, unasked: bool = False
 ) -> tuple[Repeat, ...]:
-    """Places, in order, where the edit from `before` to `after` can be repeated.
+    """Places, in order, where the edit from `before` to `after` (in UTF-8) can be repeated without a new syntax error.
 
-    Both are UTF-8. `earlier` are the versions around the previous edit: an edit made twice is more likely meant; with
-    `unasked` nothing else is considered. No result adds a syntax error. Empty without a grammar, or if the edit is too
-    large.
+    `earlier` are the versions around the previous edit: an edit made twice is more likely meant; with `unasked` nothing
+    else is considered. Empty without a grammar, or if the edit is too large.
     """
     language = after.syntax
     if language is None or max(len(before.source), len(after.source)) > MAX_BYTES:

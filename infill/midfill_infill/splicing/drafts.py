@@ -58,10 +58,7 @@ def is_dangerous(char: str) -> bool:
 
 
 def clean(text: str, anchors: Sequence[str]) -> tuple[DraftText, int]:
-    r"""The engine's text with `\n` line ends and without dangerous characters, and the number of those.
-
-    Anchors are the user's own text and stay unchanged.
-    """
+    r"""The text with `\n` line ends and without dangerous characters outside of anchors, and the number of those."""
     kept: list[int] = []
     removed, safe = 0, find_anchors(text, anchors) or []
     for index, char in enumerate(text):
@@ -121,9 +118,8 @@ def _moving(lines: list[DraftText], frozen: frozenset[int]) -> Iterator[tuple[in
 
 
 def respace(draft: DraftText, indent: str, unit: str, frozen: frozenset[int]) -> list[DraftText]:
-    """Converts each line's indentation to the document's tabs or spaces, level by level.
-
-    Eight spaces may be one level or two, so a document with tabs gets two variants, the likelier first.
+    """Converts indentation to the document's tabs or spaces, level by level. Eight spaces may be one level or two, so a
+    document with tabs gets two variants, the likelier first.
     """
     lines = [line for _, line in _moving(draft.lines(), frozen)]
     if "\t" in indent or (not indent and unit == "\t"):
@@ -183,8 +179,7 @@ def cut_lines(draft: DraftText, number: int) -> DraftText:
 
 def overlap_cuts(draft: DraftText, behind: str) -> Iterator[DraftText]:
     """Drafts without the part that repeats the text behind the hole: whole lines, then the rest of the current line.
-
-    The shortest cut of lines comes first: of two closing braces the file may have only one.
+    The shortest cut comes first, because the file may have only one of two closing braces.
     """
     rest_of_line, line_end, below = behind.partition("\n")
     if line_end and not rest_of_line.strip():

@@ -15,7 +15,7 @@ class Sight:
         self._found: dict[str, bool] = {}
 
     def has(self, name: str) -> bool:
-        """Whether a name (or for `name.attribute` the attribute) is in scope; an importable name has any attribute."""
+        """True if a name (or for `name.attribute` the attribute) is in scope; an importable name has any attribute."""
         owner, _, last = name.rpartition(".")
         return (
             self._knows(last) or bool(owner and not self._knows(owner) and self._imports(owner)) or self._imports(last)
@@ -33,7 +33,7 @@ class Sight:
 
 
 def _holds(text: str, name: str) -> bool:
-    """Whether `name` is a whole word of `text`. Searching is faster than indexing all words: few names are checked."""
+    """True if `name` is a whole word of `text`. Searching is faster than indexing all words: few names are checked."""
     at = text.find(name)
     while at >= 0:
         end = at + len(name)

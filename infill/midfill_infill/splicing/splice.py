@@ -56,9 +56,8 @@ class Spliced:
 def splice(document: Document, holes: Sequence[Hole], fills: Sequence[str]) -> Spliced:
     """The patch that puts `fills[i]` into `holes[i]`, adjusted to add the fewest syntax errors.
 
-    Errors are counted against the document with harmless statements in its holes, so existing errors do not matter. An
-    empty fill keeps the body. Raises MidfillError `file_encoding` for characters that the encoding lacks,
-    `engine_error` for a fill without its hole's anchors, and `overlapping_holes`.
+    Errors of the document itself do not count. An empty fill keeps the body. Raises MidfillError `file_encoding` for
+    characters that the encoding lacks, `engine_error` for a fill without its hole's anchors, and `overlapping_holes`.
     """
     ordered = sort_holes(document, list(holes))
     fill_of = dict(zip(((hole.start_byte, hole.end_byte) for hole in holes), fills, strict=True))
@@ -130,9 +129,8 @@ def _trim(document: Document, hole: Hole, draft: DraftText) -> DraftText:
 
 @lru_cache(maxsize=8)
 def find_trials(document: Document, language: Language, holes: tuple[Hole, ...]) -> tuple[Trials, ...]:
-    """One trial for all holes; in a document with errors one each for bodies whose functions parse by themselves.
-
-    An error elsewhere may include these functions, and then the errors a fill adds cannot be counted in the whole.
+    """Trials of all holes; in a document with errors separate ones for bodies whose functions parse alone, because an
+    error elsewhere may include these functions and hide the errors that a fill adds.
     """
     whole = Trials(document, language, holes)
     if not whole.num_errors:
@@ -240,7 +238,7 @@ def _arrange(
 
 
 def _goes_on_elsewhere(language: Language, draft: DraftText, line: int) -> bool:
-    """Whether a line that leaves the body starts something new, rather than being the body at a wrong indent."""
+    """True if a line that leaves the body starts something new, rather than being the body at a wrong indent."""
     lines = [part.text for part in draft.lines()]
     header = language.scope_header
     return not lines[line - 1].strip() or bool(header and re.match(header, lines[line].encode("utf-8")))

@@ -146,7 +146,7 @@ class Trials:
         return self._try(self._pieces(drafts))
 
     def sees_body(self, index: int) -> bool:
-        """Whether the parser finds the function of a body hole without errors."""
+        """True if the parser finds the function of a body hole without errors."""
         if (body := self._bodies[index]) is None:
             return False
         start = self._baseline.starts[body[0]] + body[1]
@@ -203,8 +203,7 @@ class Trials:
     def judge(self, drafts: Sequence[DraftText]) -> tuple[int, list[tuple[tuple[int, int], ...]]]:
         """Number of errors that the drafts add, and for each hole the error ranges in the engine's text.
 
-        An error may absorb one of the file's own without changing the total; so extra errors inside the holes count
-        too.
+        Extra errors inside the holes count too: an error may absorb one of the file's own.
         """
         trial = self._try(self._pieces(drafts))
         problems = [*trial.problems, *self._escapes(trial, drafts)]

@@ -1,1 +1,1 @@
-"""What a document's tree says: functions, bodies, holes, errors. Knows captures, no engine."""
+"""Finds functions, bodies, holes and errors in a document's tree. Knows captures, no engine."""

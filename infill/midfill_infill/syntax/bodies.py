@@ -21,10 +21,9 @@ _OUTDENTED = re.compile(rb"#|//|/\*|\w+\s*:(?!:)")
 
 
 def body_hole(document: Document, function: Function) -> Hole:
-    """The hole between a function's docstring and its end.
+    """The hole between a function's docstring and its end, without surrounding white space.
 
-    It starts at the first character that is not white space and ends with the last line of the body. Comments before a
-    stub's placeholder stay, because they describe the code. A body on the header's line moves to lines of its own.
+    Comments before a stub's placeholder stay. A body on the header's line moves to lines of its own.
     """
     language, lines = require_syntax(document), document.source_lines
     stub = is_stub(document, function)

@@ -16,11 +16,10 @@ Span = tuple[int, int]
 class Function:
     """One function that has a body. Offsets count bytes of the document's source.
 
-    `start` is the first byte of its first decorator, or of the statement that contains it; `head` is the first byte of
-    the definition. `body` is the span of the body's node, empty if there is no code yet; `keep` is its docstring.
-    `statements` counts statements without docstring and comments. `is_stub`: the only statement is a placeholder.
-    `is_deliberate`: never a stub. `is_trivial`: may be empty without being a stub. `is_broken`: it contains a syntax
-    error, so its start and end may be wrong.
+    `start` is the first byte of its decorators or of the statement around it, `head` that of the definition. `body` is
+    empty if there is no code yet; `keep` is the docstring. `statements` counts no docstring and comments. `is_stub`:
+    the only statement is a placeholder. `is_deliberate`: never a stub. `is_trivial`: may be empty without being a stub.
+    `is_broken`: contains a syntax error, so its start and end may be wrong.
     """
 
     path: tuple[str, ...]
@@ -43,7 +42,7 @@ class Function:
 
 @dataclass(frozen=True)
 class Outline:
-    """What a query captured, in text order. `scopes` are the spans and names of classes, modules and the like."""
+    """The captures of a query, in text order. `scopes` are the spans and names of classes, modules and the like."""
 
     has_error: bool
     functions: tuple[Function, ...]

@@ -30,7 +30,7 @@ _OPENERS = (b":", b"(", b"[", b"{", b"\\")
 def hole_at_range(document: Document, start_byte: int, end_byte: int) -> Hole:
     """The hole of a selection, without the white space at its ends; a selection of white space is a cursor.
 
-    Raises MidfillError `position_outside`. Offsets inside of a character are moved before it.
+    Raises MidfillError `position_outside`.
     """
     if start_byte > end_byte:
         raise MidfillError("position_outside", f"the hole ends at byte {end_byte}, before it starts at {start_byte}")
@@ -72,9 +72,8 @@ def _indent_at(document: Document, byte: int) -> str:
 
 
 def _expected_indent(document: Document, line: int) -> str:
-    """What a blank line wants: the deeper of the lines around it, or one level more than what opens a block above.
-
-    Where indentation is syntax, none under two blank lines, and of a line that opens what is below the shallower.
+    """The likely indentation of a blank line: the deeper of its neighbors', or one level more than a line above that
+    opens a block. Where indentation is syntax, none below two blank lines.
     """
     lines = document.lines
     above = next((n for n in range(line - 1, -1, -1) if not lines.is_blank(n)), None)
@@ -94,7 +93,7 @@ def _expected_indent(document: Document, line: int) -> str:
 
 
 def _level_over(lines: Lines, above: int, below: bytes) -> bytes:
-    """The level of `above`, or where none of those that are open there is that of what is below, the one over it."""
+    """The indent of `above` if its blocks include the one of `below`; otherwise that of the block around `below`."""
     level = first = lines.indent(above)
     for number in range(above, -1, -1):
         if len(below) >= len(level):
@@ -105,12 +104,10 @@ def _level_over(lines: Lines, above: int, below: bytes) -> bytes:
 
 
 def body_at(document: Document, byte: int, outer: int = 0) -> Hole:
-    """The body of the innermost function at a byte: anywhere in it, its decorators and first line included.
+    """The body of the innermost function at a byte, lambdas included; `outer` is the number of functions to go out.
 
-    Functions without a name count: closures, lambdas, callbacks. The start of a line stands for what opens on it.
-    `outer` is how many functions to go out from there. Outside of functions a blank line is a hole, and so is a `...`
-    on the line. Raises MidfillError `no_hole` where there is neither, `position_outside`, and `unknown_language` for a
-    document without functions.
+    The start of a line stands for what opens on it. Outside of functions a blank line and a `...` are holes. Raises
+    MidfillError `no_hole` if there is neither, `position_outside`, and `unknown_language`.
     """
     byte = document.snap(byte)
     line, (number, _) = document.lines.at(byte), document.position_at(byte)
@@ -131,7 +128,7 @@ def body_at(document: Document, byte: int, outer: int = 0) -> Hole:
 
 
 def hole_at_place(document: Document, byte: int, outer: int = 0) -> Hole:
-    """What `body_at` finds, but a blank line among a function's code is a hole of its own, unless `outer` says more."""
+    """As `body_at`, but a blank line among a function's code is a hole of its own, unless `outer` is given."""
     hole = body_at(document, byte, outer)
     has_code = hole.kind == "body" and hole.end_byte > hole.start_byte
     if outer or not has_code or not document.lines.is_blank(document.lines.at(document.snap(byte))):
@@ -153,7 +150,7 @@ def _functions_at(document: Document, byte: int) -> list[Function]:
 
 
 def _last_at_margin(lines: Lines, line: int) -> int:
-    """The start of the last line above `line` with text in its first column: no function goes on behind one."""
+    """The start of the last line above `line` that is not indented: functions that end before it do not matter."""
     starts = map(lines.start, range(line - 1, -1, -1))
     return next((start for start in starts if lines.data[start : start + 1].strip()), 0)
 
@@ -175,10 +172,8 @@ def _holds(document: Document, lines: Lines, function: Function, position: int) 
 
 
 def body_named(document: Document, name: str) -> Hole:
-    """The body of the function `name`, or `Class.name`, or any longer end of its path; `::` serves as the dot.
-
-    Raises MidfillError `no_function`, naming those nearest, `ambiguous_function`, naming all with their lines, and
-    `unknown_language`.
+    """The body of the function `name`, `Class.name` or `Class::name`. Raises MidfillError `no_function`, which names
+    similar ones, `ambiguous_function`, which names all with their lines, and `unknown_language`.
     """
     path = tuple(name.strip().removesuffix("()").replace("::", ".").split("."))
     named = [function for function in outline(document).functions if function.path]
@@ -207,10 +202,7 @@ def _suggest(name: str, functions: list[Function]) -> str:
 
 
 def find_stubs(document: Document) -> tuple[Hole, ...]:
-    """The holes of all functions that wait to be written, in document order; see `stubs.is_stub` for which.
-
-    Raises MidfillError `unknown_language`.
-    """
+    """The holes of all stubs, in document order. Raises MidfillError `unknown_language`."""
     holes: list[Hole] = []
     for function in outline(document).functions:
         if is_stub(document, function):
@@ -233,7 +225,7 @@ def sort_holes(document: Document, holes: tuple[Hole, ...] | list[Hole]) -> tupl
 
 @dataclass(frozen=True)
 class Taken:
-    """How many lines a hole takes, of how many; `num_lines` is 0 for a hole that takes no text."""
+    """The number of lines that a hole replaces, and that of the document; `num_lines` is 0 for a blank hole."""
 
     num_lines: int
     of_lines: int
@@ -253,15 +245,12 @@ def measure(document: Document, hole: Hole) -> Taken:
 
 
 def find_large(document: Document, holes: Sequence[Hole]) -> tuple[Hole, ...]:
-    """The bodies among `holes` that take more than a glance shows. What was selected by its ends is meant."""
+    """The large bodies among `holes`: users are asked before those are replaced. A selected range is never large."""
     return tuple(hole for hole in holes if hole.is_body and measure(document, hole).is_large)
 
 
 def list_holes(document: Document, start_byte: int, end_byte: int) -> list[Span]:
-    """Byte ranges that hold the given one, each in the next: statements, blocks of them, bodies of functions.
-
-    A line's start stands for its first character. Empty in a document without syntax, and where nothing is around.
-    """
+    """Byte ranges around the given one, innermost first: statements, blocks, bodies. Empty without a grammar."""
     if document.syntax is None:
         return []
     lines, first = document.lines, document.snap(start_byte)
@@ -278,7 +267,7 @@ def list_holes(document: Document, start_byte: int, end_byte: int) -> list[Span]
 
 
 def _blocks(document: Document, first: int, last: int) -> Iterator[Span]:
-    """The statements and the blocks that hold a range of the source, and those around them."""
+    """The statements and blocks around a range of the source."""
     assert document.syntax is not None
     tree = document.syntax.parse(document.source)
     blocks = {node.id for node in captures(document.syntax, tree, (first, last), "block")}

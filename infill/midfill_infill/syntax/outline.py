@@ -26,10 +26,7 @@ _reading = threading.Lock()
 
 
 def outline(document: Document) -> Outline:
-    """The outline of a document, with its functions in text order. Cached; threads wait for a read that is under way.
-
-    Raises MidfillError `unknown_language` if there is no grammar.
-    """
+    """The cached outline of a document. Raises MidfillError `unknown_language` if there is no grammar."""
     with _reading:
         return _read(document)
 
@@ -50,10 +47,9 @@ def find_own(document: Document, hole: Hole) -> Function | None:
 
 
 def recover(language: Language, lines: Lines, found: Outline) -> Outline:
-    """Reads every function that the broken tree of `found` lost or damaged again, by itself.
+    """Finds the functions that the broken tree of `found` lost or damaged by their header lines, and parses each alone.
 
-    An open bracket pulls the next definition into an ERROR node (tree-sitter-python 0.25). The header line still marks
-    the function, which reaches down to the next line that is not indented deeper.
+    An open bracket pulls the next definition into an ERROR node (tree-sitter-python 0.25).
     """
     if not found.has_error or language.header is None:
         return found
@@ -135,10 +131,9 @@ def find_header_end(lines: Lines, function: Function) -> int:
 
 
 def find_last_line(lines: Lines, header_end: int, function: Function) -> int:
-    """The last line of an indented body: the one before the next that is indented no deeper than the definition.
+    """The last line of an indented body: the last before a line that is not indented deeper than the definition.
 
-    Lines that a sound tree counts in, as those of a string, belong to it however they are indented. Comments at the
-    body's indentation belong to it, blank lines at its end do not.
+    In a sound tree a multiline string may contain such lines. Blank lines at the end do not count.
     """
     first, columns = lines.at(header_end), lines.columns(lines.at(function.head))
     trusted = 0 if function.is_broken else function.end

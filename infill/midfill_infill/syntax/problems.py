@@ -135,7 +135,7 @@ def free_names(tree: tree_sitter.Tree, span: Span) -> frozenset[str]:
 
 
 def _owner(node: tree_sitter.Node) -> str:
-    """What stands before an attribute, with the dot, where that is a mere name."""
+    """The name before an attribute, with the dot; empty for other expressions."""
     above = node.parent
     if above is None or above.type != "attribute" or above.child_by_field_name("attribute") != node:
         return ""

@@ -1,7 +1,4 @@
-"""Fills a request by another engine, one query per hole, each with the earlier fills in place. Does no I/O.
-
-A fill ends with its line or block: closing the answer stops the engine.
-"""
+"""Fills a request by another engine, one query per hole, until its line or block ends. Does no I/O."""
 
 import math
 import time
@@ -65,7 +62,7 @@ class Exchange:
         self._num_refused = 0
 
     def run(self, request: InfillRequest) -> Generator[StepEvent | InfillResponse, None, None]:
-        """A step a piece, then the answer. Closing it closes the connection. Raises MidfillError."""
+        """Yields a step per piece, then the answer. Closing the generator closes the connection."""
         started_s, steps, tokens = time.perf_counter(), 0, 0
         places = [_Place.of(segment.hole) for segment in request.segments if isinstance(segment, HoleSegment)]
         rows: list[list[FilledHole]] = []

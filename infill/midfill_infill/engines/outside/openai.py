@@ -1,6 +1,6 @@
 """OpenAI's `POST /v1/completions`, as vLLM, LM Studio and TGI answer it (the API reference, "Completions").
 
-Some of them refuse `suffix` and some pass it over: a model whose own tokens are known gets these in the prompt.
+Some of them refuse or ignore `suffix`, so a model with known fill-in-the-middle tokens gets those in the prompt.
 """
 
 import re
@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from midfill_infill.engines.outside.protocol import Call, HoleQuery, Piece, Protocol
 
-# How a model was trained to see what stands behind, by a part of its name, from its authors' model card.
+# Fill-in-the-middle prompts by a part of the model's name, from the authors' model cards.
 TEMPLATES: Final = {
     r"qwen.*coder|codegemma|granite.*code.*fim|seed-?coder": (
         "<|fim_prefix|>{before}<|fim_suffix|>{behind}<|fim_middle|>"

@@ -1,4 +1,4 @@
-"""What the adapters of other engines share: one hole to fill, the calls that may fill it, and their answers."""
+"""The interface of adapters for other engines: a hole to fill, the calls that may fill it, pieces of answers."""
 
 import json
 from collections.abc import Iterator
@@ -20,16 +20,13 @@ class HoleQuery:
 
     @property
     def left(self) -> str:
-        """The text before, for a model that only goes on: its words begin with a space, so it is left the last one.
-
-        Without all of an indentation it would begin something new.
-        """
+        """The text before, for a model that only continues it, without the last space: its words begin with one."""
         return self.before.removesuffix(" ")
 
 
 @dataclass(frozen=True)
 class Call:
-    """What is posted, and where. `goes_on`: the model sees `left` alone and repeats the space behind it."""
+    """A POST request. `goes_on`: the model only sees `left`, and repeats the space behind it."""
 
     path: str
     body: dict[str, Any]
@@ -47,27 +44,21 @@ class Piece:
 
 
 class Protocol:
-    """`default_url` is where such an engine listens unless told otherwise, `key_variables` hold its key.
-
-    A service is never sent a key that was meant for another: what a variable is named after must be in its host.
-    """
+    """How to ask another project's engine. A key is only sent to the service that its variable is named after."""
 
     default_url: ClassVar[str] = ""
     key_variables: ClassVar[dict[str, str]] = {}
-    """Environment variables, by what the host's name holds."""
+    """Environment variables of keys, by the domain that may see them."""
     needs_model: ClassVar[bool] = False
     context_tokens: ClassVar[int] = 3072
-    """What it is shown of a document: engines of a few thousand tokens are common, and say nothing where they cut."""
+    """The part of a document that it sees: many engines take a few thousand tokens and truncate silently."""
 
     def calls(self, query: HoleQuery) -> Iterator[Call]:
-        """The ways to ask, the best first: the next is tried where the engine does not take the one before."""
+        """The calls to try, best first; the next one is tried if the engine refuses the one before."""
         raise NotImplementedError
 
     def read(self, line: str) -> Piece | None:
-        """Reads a server-sent event, or a line of JSON. None for comments, blank lines and the end.
-
-        Raises ValueError and KeyError for another form.
-        """
+        """Reads a server-sent event or a line of JSON; None without text. Raises ValueError and KeyError."""
         text = line.removeprefix("data:").strip()
         if not text.startswith("{"):
             return None
@@ -81,7 +72,7 @@ class Protocol:
 
 
 def read_error(message: dict[str, Any]) -> str:
-    """What an engine says went wrong, in any of the forms in use."""
+    """The error in an answer, in any of the known forms; empty if there is none."""
     said = message.get("error") or message.get("detail") or message.get("message") or ""
     if isinstance(said, dict):
         said = said.get("message", "")
