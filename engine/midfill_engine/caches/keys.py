@@ -1,4 +1,4 @@
-"""The keys and values of one row, kept between its steps. Knows positions and tensors; not what to compute."""
+"""The keys and values of one row, kept between its steps, and the passes that compute the others. Knows no sampler."""
 
 from dataclasses import dataclass, field
 
@@ -6,38 +6,71 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from midfill_engine.caches import Cache, StepView
+from midfill_engine.models.choice import Choice
+from midfill_engine.models.packed import Pass, Result
+from midfill_engine.models.sequence import Sequence
 from midfill_engine.models.transformer import KeyValues, TransformerConfig, rotary_tables, rotate
 
 
 @dataclass
-class KeptKeys:
-    """One row's keys and values, [1, K, T, E] per layer. `tokens` [T] are the tokens they were computed from."""
+class RowCache:
+    """`layers` are keys and values [1, K, T, E] per layer of the positions `kept` [T], computed from `tokens` [T].
 
+    `context_keys` is the context's KV cache, if it was computed once; `age` counts steps since everything was computed.
+    """
+
+    cache: Cache
+    context_keys: KeyValues | None
+    config: TransformerConfig
     layers: KeyValues = field(default_factory=list)
     kept: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.bool))
     tokens: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.int64))
-    _asked: tuple[Tensor, KeyValues] | None = None  # the last result, while it is valid
+    age: int = 0
+    _asked: tuple[Tensor, KeyValues] | None = None  # the last result of `_past`, while it is valid
+    _sequence: Sequence = field(init=False)  # of the last pass
+    _computed: Tensor = field(init=False)  # [C]: positions of the last pass
 
     def reset(self, length: int) -> None:
-        self.layers, self._asked = [], None
+        self.layers, self._asked, self.age = [], None, 0
         self.kept = torch.zeros(length, dtype=torch.bool)
         self.tokens = torch.full((length,), -1)
 
-    def put(self, where: Tensor, ids: Tensor, own: KeyValues) -> None:
-        """Stores the keys and values `own` of the positions `where` [C] that hold `ids` [C]."""
-        if not self.layers:
-            shape = (1, own[0][0].shape[1], len(self.kept), own[0][0].shape[3])
-            self.layers = [(key.new_zeros(shape), value.new_zeros(shape)) for key, value in own]
-        if self._asked is not None and bool(torch.isin(where, self._asked[0]).any()):
-            self._asked = None
-        index = where.to(own[0][0].device)
-        for (keys, values), (key, value) in zip(self.layers, own, strict=True):
-            keys[:, :, index] = key
-            values[:, :, index] = value
-        self.kept[where] = True
-        self.tokens[where] = ids
+    def build_pass(self, sequence: Sequence, masked: Tensor, active: int, targets: Tensor, choice: Choice) -> Pass:
+        """The forward pass that scores the positions `targets`; `masked` is [T], `active` the last block to compute."""
+        if len(self.kept) != len(sequence.ids):
+            self.reset(len(sequence.ids))
+        view = StepView(
+            is_hole=sequence.is_hole,
+            is_before_holes=sequence.positions[0] < sequence.positions[0, sequence.num_context :].min(),
+            masked=masked,
+            kept=self.kept.clone(),
+            changed=self.kept & (self.tokens != sequence.ids),
+            blocks=sequence.blocks,
+            active_block=active,
+            age=self.age,
+        )
+        rows = sequence.rows_of_scores(targets)
+        compute = self.cache.compute(view)
+        compute[rows] = True
+        self._sequence, self._computed = sequence, compute.nonzero().flatten()
+        computed, rest, past = self._computed, torch.arange(sequence.num_context), self.context_keys
+        if past is None or bool((computed < sequence.num_context).any()):
+            rest = (view.kept & ~compute).nonzero().flatten()
+            past = self._past(rest)
+        place = torch.full((len(sequence.ids),), -1)
+        place[computed] = torch.arange(len(computed))
+        return Pass(
+            ids=sequence.ids[computed],
+            positions=sequence.for_heads(sequence.positions[:, computed], self.config.num_heads),
+            wanted=place[rows],
+            past=past,
+            mask=sequence.mask(computed, torch.cat((rest, computed))),
+            keeps=self.cache.keeps_rows,
+            choice=choice,
+        )
 
-    def past(self, where: Tensor) -> KeyValues | None:
+    def _past(self, where: Tensor) -> KeyValues | None:
         """Keys and values of the positions `where` [P]; a view for the first P. The same object until something new is
         stored.
         """
@@ -49,26 +82,42 @@ class KeptKeys:
             self._asked = (where, [(keys[:, :, index], values[:, :, index]) for keys, values in self.layers])
         return self._asked[1]
 
-    def moved(self, by: Tensor, ids: Tensor, config: TransformerConfig, *, with_room: bool) -> "KeptKeys":
-        """The cache of another canvas with tokens `ids` [T], the first C of which are this one's context, moved `by`
-        [C] positions; `with_room` for the keys of all T.
+    def keep(self, result: Result) -> None:
+        """Stores the keys and values that the last pass returned."""
+        own, where = result.own, self._computed
+        if own is None:
+            return
+        if not self.layers:
+            shape = (1, own[0][0].shape[1], len(self.kept), own[0][0].shape[3])
+            self.layers = [(key.new_zeros(shape), value.new_zeros(shape)) for key, value in own]
+        if self._asked is not None and bool(torch.isin(where, self._asked[0]).any()):
+            self._asked = None
+        index = where.to(own[0][0].device)
+        for (keys, values), (key, value) in zip(self.layers, own, strict=True):
+            keys[:, :, index] = key
+            values[:, :, index] = value
+        self.kept[where] = True
+        self.tokens[where] = self._sequence.ids[where]
+        self.age = 1 if len(where) == len(self.kept) else self.age + 1
+
+    def begin_with(self, other: "RowCache", sequence: Sequence, *, with_room: bool) -> None:
+        """Reuses the context's keys of another canvas's last pass; `with_room` to keep the holes' keys too.
 
         Keys are rotated to their new positions, which is exact; that they attended to a hole of another length is not
         undone.
         """
-        num, room = len(by), (0, 0, 0, len(ids) - len(by))
-        layers = [(keys[:, :, :num], values[:, :, :num]) for keys, values in self.layers]
-        layers = _turned(layers, by, config) if bool(by.any()) else layers
-        found = KeptKeys()
-        found.reset(len(ids))
-        found.layers = [(F.pad(key, room), F.pad(value, room)) for key, value in layers] if with_room else layers
-        found.kept[:num] = True
-        found.tokens[:num] = ids[:num]
-        return found
+        num, room = sequence.num_context, (0, 0, 0, len(sequence.ids) - sequence.num_context)
+        here, there = (each.positions[0, :num] for each in (sequence, other._sequence))
+        layers = [(keys[:, :, :num], values[:, :, :num]) for keys, values in other.layers]
+        layers = _turned(layers, here - there, self.config) if bool((here != there).any()) else layers
+        self.reset(len(sequence.ids))
+        self.layers = [(F.pad(key, room), F.pad(value, room)) for key, value in layers] if with_room else layers
+        self.kept[:num] = True
+        self.tokens[:num] = sequence.ids[:num]
 
 
 def _turned(layers: KeyValues, by: Tensor, config: TransformerConfig) -> KeyValues:
-    """Copies only the keys that moved."""
+    """Copies only the keys that moved, `by` [C] positions."""
     first = int(by.nonzero()[0])
     tables = rotary_tables(by[None, first:].to(layers[0][0].device), config, torch.float32)
     return [

@@ -9,12 +9,13 @@ from typing import Any, Final
 import torch
 
 from midfill_engine.caches import CACHES
+from midfill_engine.caches.keys import RowCache
 from midfill_engine.caches.stores import EncodedContext
 from midfill_engine.denoising.continuing import fill_causally
 from midfill_engine.denoising.drafts import Laid, certainty_of, choose_drafts
 from midfill_engine.denoising.laying import lay_canvas
 from midfill_engine.denoising.plan import TRIALS_AT_ONCE, Plan, read_request, seeded, take_authors, with_seed
-from midfill_engine.denoising.row import CanvasRow, RowCache
+from midfill_engine.denoising.row import CanvasRow
 from midfill_engine.denoising.uniform import UniformRow, texts_behind
 from midfill_engine.denoising.work import Asking, Claim, Fill, ask
 from midfill_engine.errors import RequestError

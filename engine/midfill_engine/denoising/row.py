@@ -5,79 +5,13 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from midfill_engine.caches import Cache, StepView
-from midfill_engine.caches.keys import KeptKeys
+from midfill_engine.caches.keys import RowCache
 from midfill_engine.denoising.canvas import Canvas
 from midfill_engine.denoising.plan import Plan
 from midfill_engine.models.choice import Choice, Chosen
 from midfill_engine.models.packed import Pass, Result, choose_again
 from midfill_engine.models.sequence import Sequence
-from midfill_engine.models.transformer import KeyValues, TransformerConfig
 from midfill_engine.samplers import Decision, Proposals, Sampler, StepState
-
-
-@dataclass
-class RowCache:
-    """`context_keys` is the context's KV cache, if it was computed once; `age` counts steps since everything was
-    computed.
-    """
-
-    cache: Cache
-    context_keys: KeyValues | None
-    config: TransformerConfig
-    kept: KeptKeys = field(default_factory=KeptKeys)
-    age: int = 0
-    _sequence: Sequence = field(init=False)  # of the last pass
-    _computed: Tensor = field(init=False)  # [C]: positions of the last pass
-
-    def build_pass(self, sequence: Sequence, masked: Tensor, active: int, targets: Tensor, choice: Choice) -> Pass:
-        """The forward pass that scores the positions `targets`; `masked` is [T], `active` the last block to compute."""
-        view = self._view(sequence, masked, active)
-        rows = sequence.rows_of_scores(targets)
-        compute = self.cache.compute(view)
-        compute[rows] = True
-        self._sequence, self._computed = sequence, compute.nonzero().flatten()
-        computed, rest, past = self._computed, torch.arange(sequence.num_context), self.context_keys
-        if past is None or bool((computed < sequence.num_context).any()):
-            rest = (view.kept & ~compute).nonzero().flatten()
-            past = self.kept.past(rest)
-        place = torch.full((len(sequence.ids),), -1)
-        place[computed] = torch.arange(len(computed))
-        return Pass(
-            ids=sequence.ids[computed],
-            positions=sequence.for_heads(sequence.positions[:, computed], self.config.num_heads),
-            wanted=place[rows],
-            past=past,
-            mask=sequence.mask(computed, torch.cat((rest, computed))),
-            keeps=self.cache.keeps_rows,
-            choice=choice,
-        )
-
-    def _view(self, sequence: Sequence, masked: Tensor, active: int) -> StepView:
-        if len(self.kept.kept) != len(sequence.ids):
-            self.kept.reset(len(sequence.ids))
-            self.age = 0
-        return StepView(
-            is_hole=sequence.is_hole,
-            is_before_holes=sequence.positions[0] < sequence.positions[0, sequence.num_context :].min(),
-            masked=masked,
-            kept=self.kept.kept.clone(),
-            changed=self.kept.kept & (self.kept.tokens != sequence.ids),
-            blocks=sequence.blocks,
-            active_block=active,
-            age=self.age,
-        )
-
-    def keep(self, result: Result) -> None:
-        """Stores the keys and values that the last pass returned."""
-        if result.own is not None:
-            self.kept.put(self._computed, self._sequence.ids[self._computed], result.own)
-            self.age = 1 if len(self._computed) == len(self.kept.kept) else self.age + 1
-
-    def begin_with(self, other: "RowCache", sequence: Sequence, *, with_room: bool) -> None:
-        """Reuses the context's keys of another canvas's last pass; `with_room` to keep the holes' keys too."""
-        here, there = (each.positions[0, : sequence.num_context] for each in (sequence, other._sequence))
-        self.kept, self.age = other.kept.moved(here - there, sequence.ids, self.config, with_room=with_room), 0
 
 
 @dataclass
@@ -217,7 +151,7 @@ class CanvasRow:
         if order is not None:
             self.canvas.reshape(order, self.plan.runtime.tokens.mask_id)
             self.canvas.layout = self.plan.lay_out(self.canvas.hole_lengths())
-            self.cache.kept.reset(0)
+            self.cache.reset(0)
 
 
 def scatter(places: Tensor, chosen: Chosen, size: int) -> Proposals:

@@ -10,8 +10,7 @@ from midfill_engine.families.diffusiongemma import DIFFUSION_GEMMA
 from midfill_engine.families.dream import DIFFUCODER, DREAM, DREAMON
 from midfill_engine.families.embedded import EMBEDDED
 from midfill_engine.families.fastdllm2 import FAST_DLLM2
-from midfill_engine.families.illada import ILLADA
-from midfill_engine.families.llada import LLADA
+from midfill_engine.families.llada import ILLADA, LLADA
 from midfill_engine.families.llada2 import LLADA2, LLADA21
 from midfill_engine.families.lladamoe import LLADA_MOE
 from midfill_engine.families.nemotrondiffusion import NEMOTRON_DIFFUSION

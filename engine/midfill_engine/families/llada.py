@@ -1,9 +1,13 @@
-"""LLaDA-8B (arXiv 2502.09992) and LLaDA-1.5: full attention, scores not shifted, names of their own."""
+"""LLaDA-8B (arXiv 2502.09992) and LLaDA-1.5: full attention, scores not shifted, names of their own. iLLaDA-8B (arXiv
+2606.25331) has Llama's shape and names, and a tied head.
+"""
 
+from dataclasses import replace
 from typing import Final
 
-from midfill_engine.models.family import AuthorsSetting, Family, KnownModel, Values
-from midfill_engine.models.shapes import ending, read_llama_shape, refuse
+from midfill_engine.checkpoint_files import CheckpointFiles
+from midfill_engine.models.family import AuthorsSetting, Family, KnownModel, SpecialTokens, Values
+from midfill_engine.models.shapes import LLAMA_TENSORS, ending, read_ends, read_llama_shape, read_specials, refuse
 from midfill_engine.models.transformer import TransformerConfig
 
 # `blocks.i.ff_out` brings the MLP's width down; `transformer.ff_out` is the head; `ff_proj` is the gate.
@@ -23,6 +27,7 @@ TENSORS: Final = {
 }
 
 
+ILLADA_MASK_ID: Final = 5  # ML-GSAI/LLaDA's README; the published config.json does not say it
 LLAMA_KEYS: Final = {
     "embedding_size": "vocab_size",
     "d_model": "hidden_size",
@@ -51,6 +56,18 @@ def read_shape(config: Values) -> TransformerConfig:
     return read_llama_shape({"rms_norm_eps": 1e-5, **config, **renamed})
 
 
+def read_illada_shape(config: Values) -> TransformerConfig:
+    refuse(config.get("layer_norm_eps") is not None, "norms other than RMSNorm")
+    return read_llama_shape(config)
+
+
+def read_illada_tokens(files: CheckpointFiles) -> SpecialTokens:
+    named = files.number("mask_token_id")
+    mask_id = files.token("mask_token", "<[MASK]>") if named is None else named
+    mask_id = ILLADA_MASK_ID if mask_id is None else mask_id
+    return read_specials(files, mask_id, delete_ids=read_ends(files), deletes_rest=True)
+
+
 LLADA: Final = Family(
     name="llada",
     shape=read_shape,
@@ -64,4 +81,14 @@ LLADA: Final = Family(
         KnownModel("GSAI-ML/LLaDA-8B-Instruct", 8.0, "MIT"),
         KnownModel("GSAI-ML/LLaDA-1.5", 8.0, "not stated"),
     ),
+)
+ILLADA: Final = replace(
+    LLADA,
+    name="illada",
+    shape=read_illada_shape,
+    tensors=LLAMA_TENSORS,
+    tokens=read_illada_tokens,
+    context_window=8192,
+    model_types=("illada",),
+    known=(KnownModel("GSAI-ML/iLLaDA-8B-Base", 7.6, "Apache-2.0"),),
 )
