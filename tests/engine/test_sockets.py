@@ -4,6 +4,7 @@ import os
 import socket
 import stat
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -25,16 +26,16 @@ def mode(path: Path) -> int:
 
 
 def test_socket_and_folder_are_the_users_alone(tmp_path: Path) -> None:
-    listener = listen_unix(tmp_path / "new" / "engine.sock")
-    assert (mode(listener.path), mode(listener.path.parent)) == (0o600, 0o700)
-    listener.remove()
-    assert not listener.path.exists()
+    path = tmp_path / "new" / "engine.sock"
+    with listen_unix(path):
+        assert (mode(path), mode(path.parent)) == (0o600, 0o700)
+    assert not path.exists()
 
 
 def test_a_folder_that_others_may_write_to_is_refused(tmp_path: Path) -> None:
     (tmp_path / "open").mkdir(mode=0o777)
-    with pytest.raises(StartError) as caught:
-        listen_unix(tmp_path / "open" / "engine.sock")
+    with pytest.raises(StartError) as caught, listen_unix(tmp_path / "open" / "engine.sock"):
+        pass
     assert caught.value.exit_code == 2
 
 
@@ -42,33 +43,32 @@ def test_a_dead_engines_socket_is_replaced_and_a_live_ones_is_not(tmp_path: Path
     path = tmp_path / "engine.sock"
     with socket.socket(socket.AF_UNIX) as dead:
         dead.bind(str(path))
-    listener = listen_unix(path)
-    with pytest.raises(StartError) as caught:
-        listen_unix(path)
+    with listen_unix(path), pytest.raises(StartError) as caught, listen_unix(path):
+        pass
     assert caught.value.exit_code == 4
-    listener.remove()
 
 
 def test_a_file_that_is_no_socket_stays(tmp_path: Path) -> None:
     path = tmp_path / "engine.sock"
     path.write_text("precious")
-    with pytest.raises(StartError):
-        listen_unix(path)
+    with pytest.raises(StartError), listen_unix(path):
+        pass
     assert path.read_text() == "precious"
 
 
 def test_another_engines_socket_is_not_removed(tmp_path: Path) -> None:
-    first = listen_unix(tmp_path / "engine.sock")
-    first.path.rename(tmp_path / "moved.sock")
-    second = listen_unix(tmp_path / "engine.sock")
-    first.remove()
-    assert second.path.exists()
-    second.remove()
+    path = tmp_path / "engine.sock"
+    with ExitStack() as second:
+        with listen_unix(path):
+            path.rename(tmp_path / "moved.sock")
+            second.enter_context(listen_unix(path))
+        assert path.exists()
+    assert not path.exists()
 
 
 def test_a_path_that_is_too_long_is_one_clear_sentence(tmp_path: Path) -> None:
-    with pytest.raises(StartError, match="cannot be made"):
-        listen_unix(tmp_path / ("x" * 120))
+    with pytest.raises(StartError, match="cannot be made"), listen_unix(tmp_path / ("x" * 120)):
+        pass
 
 
 def test_a_taken_port_is_one_clear_sentence() -> None:

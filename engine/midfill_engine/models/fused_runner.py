@@ -55,7 +55,8 @@ class FusedRunner:
         self._transformer, self._operators = transformer, operators
         self._pool = Pool(pack_transformer(transformer, format, 0))
         self._steps: dict[int, Step] = {}
-        self._tables = RuleTables(transformer.config.vocab_size, transformer.embedding.weight.device)
+        self._device = transformer.embedding.weight.device
+        self._find_sets = lru_cache(MAX_RULES)(self._make_sets)  # the next step mostly asks for the same
 
     @torch.inference_mode()
     def run(self, passes: list[Pass]) -> list[Result]:
@@ -76,7 +77,7 @@ class FusedRunner:
 
     def check(self) -> None:
         """Compares a step with torch's operators on this device. Raises OperatorsError."""
-        transformer, device = self._transformer, self._tables.device
+        transformer, device = self._transformer, self._device
         reference = TorchOperators(device, transformer.embedding.weight.dtype)
         limit = PLAIN_ERROR if self._pool.model.head.scale is None else NARROW_ERROR
         generator = torch.Generator().manual_seed(0)
@@ -108,7 +109,6 @@ class FusedRunner:
 
     def _run_step(self, passes: list[Pass], needs: list["RuleNeeds"]) -> list[Result]:
         """Runs all rows in one step of the smallest bucket."""
-        device = self._tables.device
         num_rows = sum(len(step.ids) for step in passes)
         bucket = ROW_BUCKETS[bisect_left(ROW_BUCKETS, num_rows)]
         starts = self._pool.place([step.past for step in passes])
@@ -119,14 +119,14 @@ class FusedRunner:
         ends = torch.tensor([len(step.ids) for step in passes]).cumsum(0).tolist()
         spans = [slice(end - len(step.ids), end) for end, step in zip(ends, passes, strict=True)]
         wanted = [span.start + step.wanted for span, step in zip(spans, passes, strict=True)]
-        rules, of_row = self._tables.of(needs, wanted, bucket)
+        sets, of_row = self._stack_rules(needs, wanted, bucket)
         ids, positions = torch.zeros(2, bucket, dtype=torch.int64)
         ids[:num_rows] = torch.cat([step.ids for step in passes]).cpu()
         positions[:num_rows] = torch.cat([step.positions for step in passes]).cpu()
         heads = (self._pool.model.heads.query, self._pool.model.heads.key_value)
         schedule = schedule_cached(sequences, heads, torch.device("cpu"), num_rows=bucket)
         step = self._open_step(bucket, schedule, sequences)
-        states, proposals = step.run(ids, positions, schedule, rules, of_row)
+        states, proposals = step.run(ids, positions, schedule, sets, of_row)
         # Copied to the CPU at once; ids are integers below 2^24, which fp32 holds.
         numbers = torch.stack((proposals.ids.float(), proposals.probability, proposals.entropy)).cpu()
         results = []
@@ -134,8 +134,32 @@ class FusedRunner:
             kept = keep_rows(step.rows.own, span) if asked.keeps else None
             of_ids, confidence, entropy = numbers[:, rows]
             chosen = None if need.choice is None else check(Chosen(of_ids.long(), confidence, entropy, asked=None))
-            results.append(Result(states[rows.to(device)], kept, chosen))
+            results.append(Result(states[rows.to(self._device)], kept, chosen))
         return choose_packed(self._transformer, passes, results, self._operators)
+
+    def _stack_rules(
+        self, needs: list["RuleNeeds"], wanted: list[Tensor], num_rows: int
+    ) -> tuple[list[Tensor], Tensor]:
+        """The sets of tokens [N, V] of each pass, and for each of `num_rows` rows the number of its set, from 1 on; 0
+        allows all. `wanted` are the passes' rows.
+        """
+        sets, of_row, count = list[Tensor](), torch.zeros(num_rows, dtype=torch.int32), 1
+        for need, rows in zip(needs, wanted, strict=True):
+            if need.choice is not None:
+                barred = tuple(sorted(need.choice.barred))
+                sets.append(self._find_sets(need.choice.allowed, barred, tuple(need.codes.tolist())))
+                of_row[rows] = (count + need.of_row).to(torch.int32)
+                count += len(need.codes)
+        return sets, of_row
+
+    def _make_sets(self, allowed: Tensor, barred: tuple[int, ...], codes: tuple[int, ...]) -> Tensor:
+        """[codes, V]. `allowed` is compared as an object: a choice's rules never change."""
+        numbers = torch.tensor(codes)
+        sets = torch.zeros(len(codes), self._transformer.config.vocab_size, dtype=torch.bool)
+        sets[:, : allowed.shape[1]] = allowed[numbers >> len(barred)]
+        for bit, token in enumerate(barred):
+            sets[(numbers >> bit) & 1 == 1, token] = False
+        return sets.to(self._device)
 
     def _open_step(self, bucket: int, schedule: CachedSchedule, sequences: list[CachedSequence]) -> "Step":
         """The step of a bucket; a new one if the known one has no room for the work."""
@@ -143,7 +167,7 @@ class FusedRunner:
             self._steps.clear()  # they would keep the old pool in memory
         known = self._steps.get(bucket)
         if known is None or not known.rows.schedule.holds(schedule):
-            known = self._steps[bucket] = Step(self._pool.model, bucket, sequences, self._tables.num_tokens)
+            known = self._steps[bucket] = Step(self._pool.model, bucket, sequences, self._transformer.config.vocab_size)
         return known
 
 
@@ -218,35 +242,6 @@ class RuleNeeds:
         return cls(choice, *torch.unique(codes, return_inverse=True))
 
 
-class RuleTables:
-    """The tokens that each row may take, as sets [rules, V] on the device; the first set allows all."""
-
-    def __init__(self, num_tokens: int, device: torch.device) -> None:
-        self.num_tokens, self.device = num_tokens, device
-        self._all = torch.ones(1, num_tokens, dtype=torch.bool, device=device)
-        self._find = lru_cache(MAX_RULES)(self._make)  # the next step mostly asks for the same
-
-    def of(self, needs: list["RuleNeeds"], wanted: list[Tensor], num_rows: int) -> tuple[Tensor, Tensor]:
-        """The sets, and for each of `num_rows` rows the index [R] of its set. `wanted` are the passes' rows."""
-        tables, of_row, count = [self._all], torch.zeros(num_rows, dtype=torch.int32), 1
-        for need, rows in zip(needs, wanted, strict=True):
-            if need.choice is not None:
-                barred = tuple(sorted(need.choice.barred))
-                tables.append(self._find(need.choice.allowed, barred, tuple(need.codes.tolist())))
-                of_row[rows] = (count + need.of_row).to(torch.int32)
-                count += len(need.codes)
-        return torch.cat(tables), of_row.to(self.device)
-
-    def _make(self, allowed: Tensor, barred: tuple[int, ...], codes: tuple[int, ...]) -> Tensor:
-        """[codes, V]. `allowed` is compared as an object: a choice's rules never change."""
-        numbers = torch.tensor(codes)
-        sets = torch.zeros(len(codes), self.num_tokens, dtype=torch.bool)
-        sets[:, : allowed.shape[1]] = allowed[numbers >> len(barred)]
-        for bit, token in enumerate(barred):
-            sets[(numbers >> bit) & 1 == 1, token] = False
-        return sets.to(self.device)
-
-
 class Step:
     """A step over `bucket` rows on fixed memory: captured as a graph on a GPU, called directly elsewhere."""
 
@@ -265,7 +260,7 @@ class Step:
         self._captured: tuple[torch.cuda.CUDAGraph, tuple[Tensor, TokenPredictions]] | None = None
 
     def run(
-        self, ids: Tensor, positions: Tensor, schedule: CachedSchedule, rules: Tensor, of_row: Tensor
+        self, ids: Tensor, positions: Tensor, schedule: CachedSchedule, sets: list[Tensor], of_row: Tensor
     ) -> tuple[Tensor, TokenPredictions]:
         """States [bucket, D] and proposals; both are overwritten by the next run."""
         self._ids.copy_(ids)
@@ -274,7 +269,8 @@ class Step:
         for ours, theirs in zip(self.rows.tables, tables, strict=True):
             ours.copy_(theirs)
         self.rows.schedule.refill(schedule)
-        self._rules[: len(rules)].copy_(rules)
+        if sets:
+            self._rules[1 : 1 + sum(map(len, sets))] = torch.cat(sets)  # the first one allows all
         self._of_row.copy_(of_row)
         if not self._ids.is_cuda:
             return self._compute()

@@ -8,6 +8,8 @@ import ssl
 import sys
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import FrameType
 from typing import TYPE_CHECKING, Final
 
@@ -19,7 +21,7 @@ from midfill_engine.loading.memory import available_bytes, total_bytes
 from midfill_engine.serving.connection import ConnectionLimits, raise_file_limit, timed_protocol
 from midfill_engine.serving.security import MAX_HEADER_BYTES, Security
 from midfill_engine.serving.service import EngineState, Ready, create_app
-from midfill_engine.serving.sockets import EXIT_BAD_SOCKET, UnixListener, listen_tcp, listen_unix
+from midfill_engine.serving.sockets import EXIT_BAD_SOCKET, listen_tcp, listen_unix
 from midfill_engine.serving.tokens import find_tokens
 from midfill_engine.wire import ErrorCode, InfillRequest, ServeOptions
 
@@ -94,7 +96,16 @@ class Server(uvicorn.Server):
 def serve(options: ServeOptions) -> int:
     """Serves until told to end; returns the exit code. Raises StartError if it cannot listen."""
     check_certificate(options)
-    listener, sock, security = listen(options)
+    with listen(options) as (sock, security):
+        failure = run(options, sock, security)
+    if failure is None:
+        return 0
+    report(failure)
+    return failure.exit_code
+
+
+def run(options: ServeOptions, sock: socket.socket, security: Security) -> StartError | None:
+    """Serves on a socket until told to end; returns the failure that ended it."""
     state = EngineState()
     threading.Thread(target=load, args=(state, options), name="midfill-loader", daemon=True).start()
     limits = ConnectionLimits(max_per_peer=options.max_connections_per_peer, max_connections=raise_file_limit())
@@ -117,22 +128,17 @@ def serve(options: ServeOptions) -> int:
     # uvicorn raises the signal again after it has stopped; cleanup must survive that.
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: None)
-    try:
-        server = Server(config, state, idle_timeout_s=options.idle_timeout_s, drain_s=options.drain_s)
-        server.run(sockets=[sock])
-    finally:
-        if listener is not None:
-            listener.remove()
-    if state.failure is not None:
-        report(state.failure)
-        return state.failure.exit_code
-    return 0
+    Server(config, state, idle_timeout_s=options.idle_timeout_s, drain_s=options.drain_s).run(sockets=[sock])
+    return state.failure
 
 
-def listen(options: ServeOptions) -> tuple[UnixListener | None, socket.socket, Security]:
+@contextmanager
+def listen(options: ServeOptions) -> Iterator[tuple[socket.socket, Security]]:
+    """The socket that `options` name, and who may use it. Raises StartError."""
     if options.socket is not None:
-        listener = listen_unix(options.socket)
-        return listener, listener.socket, Security.for_unix_socket(tuple(options.allowed_host or ()))
+        with listen_unix(options.socket) as sock:
+            yield sock, Security.for_unix_socket(tuple(options.allowed_host or ()))
+        return
     assert options.host is not None
     tokens = find_tokens(options.token_file)
     sock = listen_tcp(options.host, options.port)
@@ -142,7 +148,7 @@ def listen(options: ServeOptions) -> tuple[UnixListener | None, socket.socket, S
     name = f"[{options.host}]" if ":" in options.host else options.host
     logger.info("listening on %s://%s:%d", scheme, name, port)
     logger.info("its bearer token is in %s", tokens.place)
-    return None, sock, Security.for_tcp(options.host, tokens, tuple(options.allowed_host or ()))
+    yield sock, Security.for_tcp(options.host, tokens, tuple(options.allowed_host or ()))
 
 
 def check_certificate(options: ServeOptions) -> None:

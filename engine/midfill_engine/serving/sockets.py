@@ -4,7 +4,8 @@ import errno
 import os
 import socket
 import stat
-from dataclasses import dataclass
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -17,22 +18,11 @@ EXIT_BAD_SOCKET: Final = 2
 EXIT_ALREADY_RUNNING: Final = 4
 
 
-@dataclass(frozen=True)
-class UnixListener:
-    """`inode` identifies the socket file, so that no other listener's file is removed."""
-
-    path: Path
-    socket: socket.socket
-    inode: int
-
-    def remove(self) -> None:
-        self.socket.close()
-        if self.path.exists() and self.path.stat().st_ino == self.inode:
-            self.path.unlink()
-
-
-def listen_unix(path: Path) -> UnixListener:
-    """A socket with mode 0600 in a private folder; replaces the socket of a dead engine. Raises StartError."""
+@contextmanager
+def listen_unix(path: Path) -> Iterator[socket.socket]:
+    """A socket with mode 0600 in a private folder; replaces the socket of a dead engine. At the end the file is removed
+    unless it is another listener's. Raises StartError.
+    """
     prepare_folder(path.parent)
     if path.is_socket():
         if answers(path):
@@ -50,7 +40,13 @@ def listen_unix(path: Path) -> UnixListener:
     finally:
         os.umask(old_mask)
     listener.listen(128)
-    return UnixListener(path, listener, path.stat().st_ino)
+    inode = path.stat().st_ino
+    try:
+        yield listener
+    finally:
+        listener.close()
+        if path.exists() and path.stat().st_ino == inode:
+            path.unlink()
 
 
 def prepare_folder(folder: Path) -> None:
